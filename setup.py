@@ -1,0 +1,57 @@
+"""Packaging of svcd.
+
+Why a setup.py with a hand-written package list: ``find_packages`` cannot see the twistd plugin, which lives in a
+directory without ``__init__.py`` that Twisted itself shares. ``package_dir`` makes an editable install a plain ``.pth``
+line; setuptools' import finder would hide the plugin from ``twisted.plugins``.
+"""
+
+from pathlib import Path
+
+from setuptools import setup
+
+HERE = Path(__file__).parent
+
+setup(
+    name="svcd",
+    version="0.0.1",
+    description="A blockchain node with a payment layer, built on Twisted",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    python_requires=">=3.11",
+    package_dir={"": "."},
+    packages=[
+        "svcd",
+        "svcd.chain",
+        "svcd.node",
+        "svcd.rpc",
+        "svcd.store",
+        "svcd.wallet",
+        "svcd.web",
+        "twisted.plugins",
+    ],
+    package_data={"svcd": ["py.typed"], "svcd.store": ["schema/*.sql"]},
+    install_requires=[
+        "Twisted[tls]>=26.10",
+        "argon2-cffi>=25.1",
+        "attrs>=25.1",
+        "cattrs>=25.1",
+        "click>=8.2",
+        "klein>=24.8",
+        "PyNaCl>=1.6.2",
+        "service-identity>=24.2",
+        "treq>=26.7",
+    ],
+    extras_require={
+        "test": [
+            "build>=1.2",
+            "hypothesis>=6.130",
+            "jsonschema>=4.23",
+            "mypy>=1.18",
+            "openapi-spec-validator>=0.7",
+            "pytest>=9.0",
+            "pytest-twisted>=1.14.3",
+            "ruff>=0.14",
+        ],
+    },
+    entry_points={"console_scripts": ["svc=svcd.wallet.cli:main"]},
+)

@@ -1,0 +1,1 @@
+"""The public chain routes, their OpenAPI document, and the operator's routes."""

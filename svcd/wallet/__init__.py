@@ -1,0 +1,1 @@
+"""Keys and signing on the command line."""
