@@ -1,0 +1,49 @@
+"""Accounts and the commitment to all of them (docs/protocol.md 9)."""
+
+from collections.abc import Iterable
+from hashlib import sha256
+from struct import Struct
+from typing import Final
+
+from attrs import frozen
+
+NEVER_HELD: Final = 2**64 - 1
+KEY_BITS: Final = 160
+_NUMBERS: Final = Struct(">QQQ")
+
+
+@frozen
+class Account:
+    """What an address has: ``balance`` in base units, ``nonce`` transfers sent, ``held_since`` a slot or None."""
+
+    balance: int = 0
+    nonce: int = 0
+    held_since: int | None = None
+
+
+def leaf_hash(key20: bytes, balance: int, nonce: int, held_since: int | None) -> bytes:
+    """The 32-byte commitment to one account."""
+    return sha256(
+        b"\0" + key20 + _NUMBERS.pack(balance, nonce, NEVER_HELD if held_since is None else held_since)
+    ).digest()
+
+
+def subtree_root(leaves: list[tuple[int, bytes]], depth: int) -> bytes:
+    """The root over sorted ``leaves``, pairs (key as a number, leaf hash), that share their first ``depth`` bits."""
+    if not leaves:
+        return bytes(32)
+    if len(leaves) == 1:
+        return leaves[0][1]
+    bit = 1 << (KEY_BITS - 1 - depth)
+    split = next((i for i, (key, _) in enumerate(leaves) if key & bit), len(leaves))
+    left, right = subtree_root(leaves[:split], depth + 1), subtree_root(leaves[split:], depth + 1)
+    return sha256(b"\1" + left + right).digest()
+
+
+def state_root(accounts: Iterable[tuple[bytes, Account]]) -> bytes:
+    """The root over all ``accounts`` by its definition; the commitment module computes the same from what changed."""
+    leaves = [
+        (int.from_bytes(key, "big"), leaf_hash(key, account.balance, account.nonce, account.held_since))
+        for key, account in accounts
+    ]
+    return subtree_root(sorted(leaves), 0)

@@ -1,0 +1,111 @@
+"""Keys and bech32m addresses (docs/protocol.md 3, BIP-350)."""
+
+import re
+from typing import Final
+
+from svcd.chain.encoding import tagged_hash
+from svcd.chain.errors import Refusal, RuleViolation
+
+_CHARSET: Final = "qpzry9x8gf2tvdw0s3jn54khce6mua7l"
+_VALUE_OF: Final = {character: value for value, character in enumerate(_CHARSET)}
+_BECH32M: Final = 0x2BC830A3
+_GENERATOR: Final = (0x3B6A57B2, 0x26508E6D, 0x1EA119FA, 0x3D4233DD, 0x2A1462B3)
+_KEY_SYMBOLS: Final = 32
+_CHECKSUM_SYMBOLS: Final = 6
+
+
+def _carry(top: int) -> int:
+    total = 0
+    for bit, generator in enumerate(_GENERATOR):
+        if top >> bit & 1:
+            total ^= generator
+    return total
+
+
+_CARRY: Final = tuple(_carry(top) for top in range(32))
+
+
+def _polymod(symbols: list[int], checksum: int = 1) -> int:
+    for symbol in symbols:
+        checksum = (checksum & 0x1FFFFFF) << 5 ^ symbol ^ _CARRY[checksum >> 25]
+    return checksum
+
+
+def _expanded(prefix: str) -> list[int]:
+    return [ord(c) >> 5 for c in prefix] + [0] + [ord(c) & 31 for c in prefix]
+
+
+def bech32m_encode(prefix: str, symbols: list[int]) -> str:
+    """The bech32m string of five-bit ``symbols`` under a lower-case ``prefix`` (BIP-350)."""
+    rest = _polymod([*_expanded(prefix), *symbols, 0, 0, 0, 0, 0, 0]) ^ _BECH32M
+    checksum = [rest >> shift & 31 for shift in (25, 20, 15, 10, 5, 0)]
+    return f"{prefix}1{''.join([_CHARSET[symbol] for symbol in symbols + checksum])}"
+
+
+def bech32m_decode(text: str) -> tuple[str, list[int]]:
+    """The prefix and the five-bit symbols of a bech32m string (BIP-350); raises RuleViolation(ADDRESS)."""
+    if not 8 <= len(text) <= 90 or not re.fullmatch("[!-~]+", text) or text not in (text.lower(), text.upper()):
+        raise RuleViolation(Refusal.ADDRESS, "not a bech32m string of one case and 8 to 90 characters")
+    prefix, separator, data = text.lower().rpartition("1")
+    if not prefix or not separator or len(data) < _CHECKSUM_SYMBOLS:
+        raise RuleViolation(Refusal.ADDRESS, "not a bech32m string: prefix, the digit 1 and a checksum are needed")
+    try:
+        symbols = [_VALUE_OF[character] for character in data]
+    except KeyError as error:
+        raise RuleViolation(Refusal.ADDRESS, f"{error.args[0]!r} is no bech32m character") from None
+    if _polymod(_expanded(prefix) + symbols) != _BECH32M:
+        raise RuleViolation(Refusal.ADDRESS, "the checksum is wrong; copy the address again")
+    return prefix, symbols[:-_CHECKSUM_SYMBOLS]
+
+
+_checksum_starts: dict[str, int] = {}
+
+
+def _checksum_start(prefix: str) -> int:
+    start = _checksum_starts.get(prefix)
+    if start is None:
+        # A pure function of the prefix, kept because a full block asks for it four thousand times.
+        start = _checksum_starts[prefix] = _polymod([*_expanded(prefix), 0])
+    return start
+
+
+def encode_address(key20: bytes, prefix: str) -> str:
+    """The address of a 20-byte key hash under a network's ``prefix``."""
+    number = int.from_bytes(key20, "big")
+    symbols = [number >> shift & 31 for shift in range(155, -5, -5)]
+    rest = _polymod([*symbols, 0, 0, 0, 0, 0, 0], _checksum_start(prefix)) ^ _BECH32M
+    symbols += [rest >> shift & 31 for shift in (25, 20, 15, 10, 5, 0)]
+    return f"{prefix}1q{''.join([_CHARSET[symbol] for symbol in symbols])}"
+
+
+def decode_address(value: object, prefix: str, what: str = "address") -> bytes:
+    """The 20-byte key hash of an address of the network with ``prefix``; raises RuleViolation(ADDRESS).
+
+    Only the one lower-case form is an address, so text and key hash stand for each other.
+    """
+    start = f"{prefix}1q"
+    if type(value) is not str or not value.startswith(start) or len(value) != len(start) + _KEY_SYMBOLS + 6:
+        length = len(start) + _KEY_SYMBOLS + _CHECKSUM_SYMBOLS
+        raise RuleViolation(
+            Refusal.ADDRESS, f"{what} must be an address of this network: {length} characters that begin with {start}"
+        )
+    try:
+        symbols = [_VALUE_OF[character] for character in value[len(start) :]]
+    except KeyError as error:
+        raise RuleViolation(Refusal.ADDRESS, f"{what} holds {error.args[0]!r}, which no address has") from None
+    if _polymod(symbols, _checksum_start(prefix)) != _BECH32M:
+        raise RuleViolation(Refusal.ADDRESS, f"{what} has a wrong checksum; copy the address again")
+    number = 0
+    for symbol in symbols[:_KEY_SYMBOLS]:
+        number = number << 5 | symbol
+    return number.to_bytes(20, "big")
+
+
+def key_hash(public_key: bytes) -> bytes:
+    """The first 20 bytes of the tagged hash of a 32-byte public key."""
+    return tagged_hash("svc/address/v1", public_key)[:20]
+
+
+def node_id(public_key: bytes) -> str:
+    """The node id that belongs to a node's 32-byte public key."""
+    return f"svcnode_{tagged_hash('svc/node/v1', public_key)[:16].hex()}"

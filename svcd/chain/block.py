@@ -1,0 +1,171 @@
+"""Header and block v4, and the checks that need neither the chain nor the state (docs/protocol.md 5)."""
+
+from functools import cached_property
+from hashlib import sha256
+from typing import Final
+
+from attrs import evolve, field, frozen
+
+from svcd.chain.encoding import decimal_u53, exact_fields, hex_bytes, integer, parse_wire_object, tagged_hash
+from svcd.chain.errors import Refusal, RuleViolation
+from svcd.chain.merkle import merkle_root
+from svcd.chain.params import BASIS_POINTS, NetworkParams
+from svcd.chain.signature import is_valid
+from svcd.chain.transaction import Transfer, parse_transfer
+
+VERSION: Final = 4
+_HEADER_FIELDS: Final = frozenset(
+    "version networkId height slot parentHash producerPublicKey multiplier baseTarget transactionsRoot "
+    "transactionCount stateRoot consensusRoot workNonce signature".split()
+)
+_BLOCK_FIELDS: Final = _HEADER_FIELDS | {"transactions"}
+EMPTY_ROOT: Final = sha256(b"").digest()
+
+
+@frozen(eq=False, kw_only=True)
+class Header:
+    """A block without its transactions; its fields are well formed, nothing else about it is known."""
+
+    network_id: int
+    height: int
+    slot: int
+    parent_hash: bytes
+    producer_key: bytes
+    """The producer's 32-byte Ed25519 public key."""
+    multiplier: int
+    """Basis points."""
+    base_target: int
+    transactions_root: bytes
+    transaction_count: int
+    state_root: bytes
+    consensus_root: bytes
+    work_nonce: bytes = bytes(8)
+    signature: bytes = field(default=bytes(64), repr=False)
+
+    @cached_property
+    def _parts(self) -> tuple[str, str, str]:
+        """The canonical text cut where signature and transactions stand; the last part ends before the work nonce."""
+        return (
+            f'{{"baseTarget":"{self.base_target:064x}","consensusRoot":"{self.consensus_root.hex()}",'
+            f'"height":"{self.height}","multiplier":{self.multiplier},"networkId":{self.network_id},'
+            f'"parentHash":"{self.parent_hash.hex()}","producerPublicKey":"{self.producer_key.hex()}"',
+            f',"slot":"{self.slot}","stateRoot":"{self.state_root.hex()}","transactionCount":{self.transaction_count}',
+            f',"transactionsRoot":"{self.transactions_root.hex()}","version":{VERSION}',
+        )
+
+    @cached_property
+    def core_hash(self) -> bytes:
+        """32 bytes over everything but the work nonce and the signature: what the participation work is done on."""
+        return tagged_hash("svc/block/v4", ("".join(self._parts) + "}").encode())
+
+    @cached_property
+    def hash(self) -> bytes:
+        """The block's 32-byte id, which the producer signs; the signature is no part of it."""
+        return tagged_hash("svc/block-id/v4", self.core_hash + self.work_nonce)
+
+    def wire(self, transactions: bytes | None = None) -> bytes:
+        """The canonical JSON of the header or, with the inside of the ``transactions`` array, of the whole block."""
+        before, middle, after = self._parts
+        text = f'{before},"signature":"{self.signature.hex()}"{middle}'.encode()
+        if transactions is not None:
+            text += b',"transactions":[' + transactions + b"]"
+        return text + f'{after},"workNonce":"{self.work_nonce.hex()}"}}'.encode()
+
+    def check_signature(self) -> None:
+        """Raise RuleViolation(BLOCK_SIGNATURE) unless the producer's key signed the hash."""
+        if not is_valid(self.producer_key, self.hash, self.signature):
+            raise RuleViolation(Refusal.BLOCK_SIGNATURE, f"block {self.hash.hex()} is not signed by its producer's key")
+
+    def sealed(self, *, work_nonce: bytes, signature: bytes) -> "Header":
+        """The same header with its participation work and the producer's signature."""
+        return evolve(self, work_nonce=work_nonce, signature=signature)
+
+
+@frozen(eq=False)
+class Block:
+    """A header and the transfers that came with it."""
+
+    header: Header
+    transfers: tuple[Transfer, ...]
+
+    def wire(self) -> bytes:
+        """The canonical JSON of the block: what peers exchange."""
+        return self.header.wire(b",".join([transfer.wire for transfer in self.transfers]))
+
+    def check_body(self) -> None:
+        """Raise RuleViolation unless count and root in the header are those of the transfers."""
+        if self.header.transaction_count != len(self.transfers):
+            raise RuleViolation(
+                Refusal.TRANSACTION_COUNT,
+                f"transactionCount is {self.header.transaction_count}, not {len(self.transfers)} as there are",
+            )
+        if self.header.transactions_root != transactions_root(self.transfers):
+            raise RuleViolation(Refusal.TRANSACTIONS_ROOT, "transactionsRoot is not the root of these transactions")
+
+
+def transactions_root(transfers: tuple[Transfer, ...]) -> bytes:
+    """The 32-byte Merkle root over ``txid ‖ signature`` of each transfer, in block order."""
+    return merkle_root([transfer.txid + transfer.signature for transfer in transfers])
+
+
+def parse_header(value: object, params: NetworkParams) -> Header:
+    """The header in a JSON object; raises RuleViolation: FIELDS, FORMAT or CONSTANTS."""
+    fields = exact_fields(value, _HEADER_FIELDS, "header")
+    if integer(fields["version"], "version") != VERSION:
+        raise RuleViolation(Refusal.CONSTANTS, f"version must be {VERSION}")
+    if integer(fields["networkId"], "networkId") != params.network_id:
+        raise RuleViolation(Refusal.CONSTANTS, f"networkId must be {params.network_id}, the id of {params.chain_id}")
+    return Header(
+        network_id=params.network_id,
+        height=decimal_u53(fields["height"], "height"),
+        slot=decimal_u53(fields["slot"], "slot"),
+        parent_hash=hex_bytes(fields["parentHash"], 32, "parentHash"),
+        producer_key=hex_bytes(fields["producerPublicKey"], 32, "producerPublicKey"),
+        multiplier=integer(fields["multiplier"], "multiplier"),
+        base_target=int.from_bytes(hex_bytes(fields["baseTarget"], 32, "baseTarget"), "big"),
+        transactions_root=hex_bytes(fields["transactionsRoot"], 32, "transactionsRoot"),
+        transaction_count=integer(fields["transactionCount"], "transactionCount"),
+        state_root=hex_bytes(fields["stateRoot"], 32, "stateRoot"),
+        consensus_root=hex_bytes(fields["consensusRoot"], 32, "consensusRoot"),
+        work_nonce=hex_bytes(fields["workNonce"], 8, "workNonce"),
+        signature=hex_bytes(fields["signature"], 64, "signature"),
+    )
+
+
+def parse_block(data: bytes, params: NetworkParams) -> Block:
+    """The block whose canonical JSON is exactly ``data``.
+
+    Raises RuleViolation: SIZE, ENCODING, or what parse_header and parse_transfer raise.
+    """
+    if len(data) > params.max_block_bytes:
+        raise RuleViolation(Refusal.SIZE, f"a block has at most {params.max_block_bytes} bytes, not {len(data)}")
+    fields = exact_fields(parse_wire_object(data), _BLOCK_FIELDS, "block")
+    values = fields.pop("transactions")
+    if type(values) is not list:
+        raise RuleViolation(Refusal.FORMAT, "transactions must be an array")
+    if len(values) > params.max_block_transactions:
+        raise RuleViolation(
+            Refusal.SIZE, f"a block has at most {params.max_block_transactions} transactions, not {len(values)}"
+        )
+    header = parse_header(fields, params)
+    block = Block(header, tuple([parse_transfer(value, params) for value in values]))
+    if block.wire() != data:
+        raise RuleViolation(Refusal.ENCODING, "the block is not canonical JSON: sorted keys, no blanks, no key twice")
+    return block
+
+
+def genesis_header(params: NetworkParams, *, state_root: bytes, consensus_root: bytes) -> Header:
+    """The block at height 0 as it is shown; its hash is ``params.genesis_hash``, which no work led to."""
+    return Header(
+        network_id=params.network_id,
+        height=0,
+        slot=0,
+        parent_hash=bytes(32),
+        producer_key=bytes(32),
+        multiplier=BASIS_POINTS,
+        base_target=params.initial_target,
+        transactions_root=EMPTY_ROOT,
+        transaction_count=0,
+        state_root=state_root,
+        consensus_root=consensus_root,
+    )

@@ -1,0 +1,39 @@
+"""The next target: aserti3-2d on a slot clock with capped gaps (docs/protocol.md 7)."""
+
+from typing import Final
+
+from svcd.chain.params import NetworkParams
+
+_RADIX: Final = 65536
+
+
+def asert(initial: int, offset: int, half_life: int) -> int | None:
+    """``initial`` doubled for every ``half_life`` that the clock lags by ``offset`` (both in the same unit).
+
+    None where the exponent is beyond ±256, so that nobody shifts by a number that a stranger chose.
+    """
+    scaled = abs(offset) * _RADIX // half_life
+    exponent = scaled if offset >= 0 else -scaled
+    if abs(exponent) >= 256 * _RADIX:
+        return None
+    whole, part = exponent >> 16, exponent & 0xFFFF
+    cubic = 195_766_423_245_049 * part + 971_821_376 * part**2 + 5_127 * part**3 + 2**47
+    target = initial * (_RADIX + (cubic >> 48))
+    shift = whole - 16
+    return target << shift if shift >= 0 else target >> -shift
+
+
+def next_target(params: NetworkParams, *, height: int, clock: int) -> int:
+    """The base target of the block at ``height`` ≥ 1, whose parent has ``clock``."""
+    if height == 1:
+        return params.initial_target
+    offset = clock - params.slots_per_block * (height - 2)
+    target = asert(params.initial_target, offset, params.half_life_slots)
+    if target is None:
+        return params.max_target if offset > 0 else params.min_target
+    return min(max(target, params.min_target), params.max_target)
+
+
+def next_clock(params: NetworkParams, *, parent_height: int, parent_clock: int, gap: int) -> int:
+    """The clock of a block ``gap`` slots after its parent; it starts with block 1, and counts a gap up to the cap."""
+    return parent_clock + min(gap, params.gap_cap_slots) if parent_height else 0

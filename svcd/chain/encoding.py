@@ -1,0 +1,152 @@
+"""Strict JSON in, canonical JSON out, domain-separated hashes (docs/protocol.md 2)."""
+
+import json
+import re
+from collections.abc import Callable
+from hashlib import sha256
+from typing import Final, NoReturn
+
+from svcd.chain.errors import Refusal, RuleViolation
+
+MAX_INTEGER: Final = 2**53 - 1
+"""The largest height, slot, nonce, amount or time on the wire."""
+
+MAX_JSON_INTEGER: Final = 2**53
+MAX_DEPTH: Final = 8
+
+_DECIMAL: Final = re.compile(r"0|[1-9][0-9]{0,15}")
+_HEX: Final = {n: re.compile(f"[0-9a-f]{{{2 * n}}}") for n in (8, 32, 64)}
+
+
+def tagged_hash(tag: str, data: bytes) -> bytes:
+    """SHA-256 of ``ascii(tag) 00 data``: 32 bytes that no other tag can give."""
+    return sha256(tag.encode("ascii") + b"\0" + data).digest()
+
+
+def canonical(value: object) -> bytes:
+    """The one canonical JSON text of ``value`` (RFC 8785 for objects with ASCII keys, strings, integers and arrays)."""
+    text = json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":"), sort_keys=True)
+    return text.encode("utf-8")
+
+
+def _refuse(detail: str) -> NoReturn:
+    raise RuleViolation(Refusal.ENCODING, detail)
+
+
+def _integer(text: str) -> int:
+    if text == "-0":
+        _refuse("-0 is not accepted; write 0")
+    if len(text) > 17 or abs(int(text)) > MAX_JSON_INTEGER:
+        _refuse("an integer over 2^53 is not accepted; amounts and heights are decimal strings")
+    return int(text)
+
+
+def _float(text: str) -> NoReturn:
+    _refuse(f'{text[:32]} is not accepted; numbers must be whole, and decimal amounts are strings such as "0.5"')
+
+
+def _constant(text: str) -> NoReturn:
+    _refuse(f"{text} is not JSON; numbers must be whole")
+
+
+def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        keys = [key for key, _ in pairs]
+        twice = next(key for key in keys if keys.count(key) > 1)
+        _refuse(f"the key {json.dumps(twice[:64])} stands twice in one object; every key may stand once")
+    return found
+
+
+def _walk(value: object, depth: int) -> None:
+    if isinstance(value, str):
+        if not value.isascii() and re.search("[\ud800-\udfff]", value):
+            _refuse("a string holds half of a surrogate pair; strings must be valid Unicode")
+    elif isinstance(value, dict | list):
+        if depth >= MAX_DEPTH:
+            _refuse(f"the JSON is nested more than {MAX_DEPTH} levels deep")
+        if isinstance(value, dict):
+            for key in value:
+                _walk(key, depth + 1)
+            value = list(value.values())
+        for item in value:
+            _walk(item, depth + 1)
+
+
+_decode: Final[Callable[[str], object]] = json.JSONDecoder(
+    object_pairs_hook=_object, parse_float=_float, parse_int=_integer, parse_constant=_constant
+).decode
+
+
+def parse_json(data: bytes) -> object:
+    """The value that strict JSON ``data`` stands for.
+
+    Raises RuleViolation(ENCODING) for anything but strict UTF-8, for duplicate keys, floats, NaN, ``-0``, integers over
+    2^53, lone surrogates and more than eight levels of nesting.
+    """
+    try:
+        value = _decode(data.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        _refuse(f"byte {error.start} is not UTF-8; JSON must be UTF-8")
+    except json.JSONDecodeError as error:
+        _refuse(f"not JSON: {error.msg.lower()} at character {error.pos}")
+    except RecursionError:
+        _refuse(f"the JSON is nested more than {MAX_DEPTH} levels deep")
+    _walk(value, 0)
+    return value
+
+
+def parse_wire_object(data: bytes) -> dict[str, object]:
+    """The object in ``data`` for callers that compare the whole canonical text afterwards.
+
+    That comparison is what refuses duplicate keys, blanks, floats and escapes, so this one need only be safe, and is
+    several times faster than :func:`parse_json`. Raises RuleViolation(ENCODING).
+    """
+    try:
+        value = json.loads(data.decode("utf-8"), parse_float=_float, parse_int=_integer, parse_constant=_constant)
+    except UnicodeDecodeError as error:
+        _refuse(f"byte {error.start} is not UTF-8; JSON must be UTF-8")
+    except json.JSONDecodeError as error:
+        _refuse(f"not JSON: {error.msg.lower()} at character {error.pos}")
+    except RecursionError:
+        _refuse(f"the JSON is nested more than {MAX_DEPTH} levels deep")
+    if type(value) is not dict:
+        _refuse("a JSON object is expected")
+    return value
+
+
+def exact_fields(value: object, fields: frozenset[str], what: str) -> dict[str, object]:
+    """``value`` as an object with exactly ``fields``; raises RuleViolation(FIELDS) that names the odd one."""
+    if type(value) is not dict:
+        raise RuleViolation(Refusal.FIELDS, f"{what} must be a JSON object")
+    if value.keys() != fields:
+        unknown = sorted(value.keys() - fields)
+        if unknown:
+            raise RuleViolation(Refusal.FIELDS, f"{what} has an unknown field {json.dumps(unknown[0][:64])}")
+        raise RuleViolation(Refusal.FIELDS, f"{what} lacks the field {min(fields - value.keys())}")
+    return value
+
+
+def decimal_u53(value: object, what: str) -> int:
+    """The integer 0 … 2^53−1 in a decimal string without leading zeros; raises RuleViolation(FORMAT)."""
+    if type(value) is str and _DECIMAL.fullmatch(value):
+        number = int(value)
+        if number <= MAX_INTEGER:
+            return number
+    raise RuleViolation(
+        Refusal.FORMAT, f'{what} must be a decimal string without leading zeros, from "0" to "{MAX_INTEGER}"'
+    )
+
+
+def hex_bytes(value: object, size: int, what: str) -> bytes:
+    """The ``size`` bytes (8, 32 or 64) in a lower-case hex string; raises RuleViolation(FORMAT)."""
+    if type(value) is str and _HEX[size].fullmatch(value):
+        return bytes.fromhex(value)
+    raise RuleViolation(Refusal.FORMAT, f"{what} must be {2 * size} lower-case hex characters")
+
+
+def integer(value: object, what: str) -> int:
+    """A JSON integer that is no boolean; raises RuleViolation(FORMAT)."""
+    if type(value) is int and 0 <= value <= MAX_INTEGER:
+        return value
+    raise RuleViolation(Refusal.FORMAT, f"{what} must be a whole JSON number from 0 to {MAX_INTEGER}")

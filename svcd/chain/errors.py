@@ -1,0 +1,74 @@
+"""Three kinds of failure, in layers that say whose fault it is (docs/protocol.md 10)."""
+
+from enum import StrEnum
+
+
+class Refusal(StrEnum):
+    """Why a value from outside breaks a rule; one code for each rule a second implementation would name."""
+
+    ENCODING = "encoding"
+    SIZE = "size"
+    FIELDS = "fields"
+    FORMAT = "format"
+    CONSTANTS = "constants"
+    ADDRESS = "address"
+    SENDER = "sender"
+    REFERENCE = "reference"
+    AMOUNT = "amount"
+    FEE = "fee"
+    TRANSACTION_SIGNATURE = "transaction-signature"
+    TIMESTAMP = "timestamp"
+    NONCE = "nonce"
+    BALANCE = "balance"
+    BLOCK_SIGNATURE = "block-signature"
+    TRANSACTION_COUNT = "transaction-count"
+    TRANSACTIONS_ROOT = "transactions-root"
+    HEIGHT = "height"
+    SLOT = "slot"
+    BASE_TARGET = "base-target"
+    MULTIPLIER = "multiplier"
+    WORK = "work"
+    STATE_ROOT = "state-root"
+    CONSENSUS_ROOT = "consensus-root"
+    ANCESTOR = "ancestor"
+    KNOWN_INVALID = "known-invalid"
+    POOL = "pool"
+
+
+class RuleViolation(Exception):
+    """A value from outside breaks a rule: the fault of whoever sent it.
+
+    ``code`` names the rule; ``detail`` is one sentence with the numbers in it, fit to be shown to the sender.
+    """
+
+    def __init__(self, code: Refusal, detail: str) -> None:
+        super().__init__(code, detail)
+        self.code = code
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+class Wait(StrEnum):
+    """Why a value cannot be judged at present."""
+
+    EARLY = "early"
+    ORPHAN = "orphan"
+    BUSY = "busy"
+
+
+class NotYet(Exception):
+    """Nobody's fault: the value may be fine later, so nothing about it may be remembered as invalid."""
+
+    def __init__(self, code: Wait, detail: str) -> None:
+        super().__init__(code, detail)
+        self.code = code
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+class Corrupt(Exception):
+    """Our own data contradicts itself; the node must stop rather than answer wrongly."""

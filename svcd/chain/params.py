@@ -1,0 +1,166 @@
+"""The parameters of a network: values that are passed, never globals that are read (docs/protocol.md 1)."""
+
+from functools import cached_property
+from hashlib import sha256
+from typing import Final
+
+from attrs import frozen
+
+from svcd.chain.address import encode_address, key_hash
+from svcd.chain.encoding import canonical, tagged_hash
+from svcd.chain.signature import public_key_of
+
+BASIS_POINTS: Final = 10_000
+
+
+@frozen(kw_only=True)
+class NetworkParams:
+    """Everything that tells one network from another. Times are Unix milliseconds, money is base units."""
+
+    name: str
+    network_id: int
+    chain_id: str
+    address_prefix: str
+    genesis_time: int
+    slot_seconds: int
+    slots_per_block: int
+    half_life_slots: int
+    gap_cap_slots: int
+    drift_slots: int
+    """How many slots a block may lie ahead of the local clock; a local rule, so no part of the rules hash."""
+    memory_kib: int
+    initial_target: int
+    max_target: int
+    min_target: int
+    initial_reward: int
+    halving_blocks: int
+    minimum_fee: int
+    holding_minimum: int
+    multiplier_schedule: tuple[tuple[int, int], ...]
+    """Pairs (held slots, basis points), ascending; the first is for nothing held."""
+    max_block_transactions: int
+    max_block_bytes: int
+    transaction_past_seconds: int
+    transaction_future_seconds: int
+    allocations: tuple[tuple[str, int], ...]
+    """Pairs (address, base units) that exist from the beginning."""
+
+    def slot_time(self, slot: int) -> int:
+        """The Unix time in milliseconds at which ``slot`` begins."""
+        return self.genesis_time + slot * self.slot_seconds * 1000
+
+    def slot_at(self, now: int) -> int:
+        """The slot that the Unix time ``now`` in milliseconds lies in; negative before the genesis."""
+        return (now - self.genesis_time) // (self.slot_seconds * 1000)
+
+    def reward(self, height: int) -> int:
+        """The base units that the block at ``height`` ≥ 1 creates."""
+        return self.initial_reward >> ((height - 1) // self.halving_blocks)
+
+    @cached_property
+    def supply_limit(self) -> int:
+        """The base units that will exist in the end."""
+        total = sum(units for _, units in self.allocations)
+        reward = self.initial_reward
+        while reward:
+            total += reward * self.halving_blocks
+            reward >>= 1
+        return total
+
+    @cached_property
+    def rules(self) -> dict[str, object]:
+        """The rules of the network as the JSON object that :attr:`rules_hash` commits to (docs/protocol.md 5)."""
+        return {
+            "chainId": self.chain_id,
+            "networkId": self.network_id,
+            "addressPrefix": self.address_prefix,
+            "genesisTime": str(self.genesis_time),
+            "slotSeconds": self.slot_seconds,
+            "slotsPerBlock": self.slots_per_block,
+            "halfLifeSlots": self.half_life_slots,
+            "gapCapSlots": self.gap_cap_slots,
+            "memoryKiB": self.memory_kib,
+            "initialTarget": f"{self.initial_target:064x}",
+            "maxTarget": f"{self.max_target:064x}",
+            "minTarget": f"{self.min_target:064x}",
+            "initialReward": str(self.initial_reward),
+            "halvingBlocks": self.halving_blocks,
+            "minimumFee": str(self.minimum_fee),
+            "holdingMinimum": str(self.holding_minimum),
+            "multiplierSchedule": [[held, points] for held, points in self.multiplier_schedule],
+            "maxBlockTransactions": self.max_block_transactions,
+            "maxBlockBytes": self.max_block_bytes,
+            "transactionPastSeconds": self.transaction_past_seconds,
+            "transactionFutureSeconds": self.transaction_future_seconds,
+            "allocations": [[address, str(units)] for address, units in self.allocations],
+        }
+
+    @cached_property
+    def rules_hash(self) -> bytes:
+        """32 bytes that commit to every rule of the network."""
+        return tagged_hash("svc/rules/v1", canonical(self.rules))
+
+    @cached_property
+    def genesis_hash(self) -> bytes:
+        """The 32-byte id of the block at height 0."""
+        return tagged_hash("svc/block-id/v4", tagged_hash("svc/genesis/v1", self.rules_hash) + bytes(8))
+
+
+MAINNET: Final = NetworkParams(
+    name="mainnet",
+    network_id=1,
+    chain_id="SVC-MAINNET",
+    address_prefix="svc",
+    genesis_time=1_793_491_200_000,
+    slot_seconds=10,
+    slots_per_block=6,
+    half_life_slots=720,
+    gap_cap_slots=720,
+    drift_slots=2,
+    memory_kib=8192,
+    initial_target=2**242,
+    max_target=2**244,
+    min_target=2**160,
+    initial_reward=2_000_000_000,
+    halving_blocks=2_100_000,
+    minimum_fee=10_000,
+    holding_minimum=100_000_000_000,
+    multiplier_schedule=((0, 10_000), (8_640, 10_500), (60_480, 11_500), (259_200, 13_000), (777_600, 15_000)),
+    max_block_transactions=2000,
+    max_block_bytes=1_310_720,
+    transaction_past_seconds=86_400,
+    transaction_future_seconds=600,
+    allocations=(),
+)
+
+FAUCET_SEED: Final = sha256(b"svc devnet faucet").digest()
+"""The public seed of devnet's faucet; anybody may spend its coins."""
+
+DEVNET: Final = NetworkParams(
+    name="devnet",
+    network_id=2,
+    chain_id="SVC-DEVNET",
+    address_prefix="svcd",
+    genesis_time=1_793_491_200_000,
+    slot_seconds=1,
+    slots_per_block=2,
+    half_life_slots=60,
+    gap_cap_slots=60,
+    drift_slots=5,
+    memory_kib=1024,
+    initial_target=2**252,
+    max_target=2**254,
+    min_target=2**160,
+    initial_reward=2_000_000_000,
+    halving_blocks=10_000,
+    minimum_fee=10_000,
+    holding_minimum=1_000_000_000,
+    multiplier_schedule=((0, 10_000), (60, 10_500), (120, 11_500), (300, 13_000), (600, 15_000)),
+    max_block_transactions=2000,
+    max_block_bytes=1_310_720,
+    transaction_past_seconds=86_400,
+    transaction_future_seconds=315_360_000,
+    allocations=((encode_address(key_hash(public_key_of(FAUCET_SEED)), "svcd"), 100_000_000_000_000),),
+)
+
+NETWORKS: Final = {params.name: params for params in (MAINNET, DEVNET)}

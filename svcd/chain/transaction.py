@@ -1,0 +1,164 @@
+"""Transfer v2: the value, its signing bytes, its id and the checks that need no state (docs/protocol.md 4)."""
+
+import re
+from typing import Final
+
+from attrs import field, frozen
+
+from svcd.chain.address import decode_address, encode_address, key_hash
+from svcd.chain.encoding import decimal_u53, exact_fields, hex_bytes, integer, tagged_hash
+from svcd.chain.errors import Refusal, RuleViolation
+from svcd.chain.params import NetworkParams
+from svcd.chain.signature import is_valid, public_key_of, sign
+
+VERSION: Final = 2
+TRANSFER: Final = 1
+_FIELDS: Final = frozenset(
+    "version networkId type senderPublicKey senderAddress nonce fee timestamp payload signature".split()
+)
+_PLAIN_PAYLOAD: Final = frozenset(("recipient", "amount"))
+_REFERENCED_PAYLOAD: Final = _PLAIN_PAYLOAD | {"paymentReference"}
+_REFERENCE: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+
+
+@frozen(eq=False)
+class Transfer:
+    """A transfer whose fields have been checked; its signature has not (see :meth:`check_signature`)."""
+
+    txid: bytes
+    """32 bytes; it does not cover the signature, so another signature of the same content is the same transfer."""
+    sender_key: bytes
+    """The sender's 32-byte public key."""
+    sender: bytes
+    """The sender's 20-byte key hash."""
+    recipient: bytes
+    """The recipient's 20-byte key hash."""
+    amount: int
+    fee: int
+    nonce: int
+    timestamp: int
+    """Unix milliseconds."""
+    reference: str | None
+    signature: bytes
+    wire: bytes = field(repr=False)
+    """The canonical JSON, signature included: what blocks hold and peers exchange."""
+
+    def check_signature(self) -> None:
+        """Raise RuleViolation(TRANSACTION_SIGNATURE) unless the sender's key signed the txid."""
+        if not is_valid(self.sender_key, self.txid, self.signature):
+            raise RuleViolation(
+                Refusal.TRANSACTION_SIGNATURE, f"the signature of transaction {self.txid.hex()} is not its sender's"
+            )
+
+
+def check_reference(value: object) -> str:
+    """A payment reference: 1 to 64 letters, digits, dots, underscores, colons and hyphens; raises RuleViolation."""
+    if type(value) is str and _REFERENCE.fullmatch(value):
+        return value
+    raise RuleViolation(
+        Refusal.REFERENCE,
+        "paymentReference must be 1 to 64 of the characters A-Z a-z 0-9 . _ : - (or be absent)",
+    )
+
+
+def _check_constants(fields: dict[str, object], params: NetworkParams) -> None:
+    if integer(fields["version"], "version") != VERSION:
+        raise RuleViolation(Refusal.CONSTANTS, f"version must be {VERSION}")
+    if integer(fields["networkId"], "networkId") != params.network_id:
+        raise RuleViolation(Refusal.CONSTANTS, f"networkId must be {params.network_id}, the id of {params.chain_id}")
+    if integer(fields["type"], "type") != TRANSFER:
+        raise RuleViolation(Refusal.CONSTANTS, f"type must be {TRANSFER}, a transfer")
+
+
+def parse_transfer(value: object, params: NetworkParams) -> Transfer:
+    """The transfer in a JSON object, with every check that needs neither state nor the signature.
+
+    Raises RuleViolation: FIELDS, FORMAT, CONSTANTS, SENDER, ADDRESS, AMOUNT, FEE or REFERENCE.
+    """
+    fields = exact_fields(value, _FIELDS, "transaction")
+    payload = fields["payload"]
+    referenced = type(payload) is dict and "paymentReference" in payload
+    payload = exact_fields(payload, _REFERENCED_PAYLOAD if referenced else _PLAIN_PAYLOAD, "payload")
+    _check_constants(fields, params)
+    sender_key = hex_bytes(fields["senderPublicKey"], 32, "senderPublicKey")
+    signature = hex_bytes(fields["signature"], 64, "signature")
+    sender = key_hash(sender_key)
+    if fields["senderAddress"] != encode_address(sender, params.address_prefix):
+        raise RuleViolation(Refusal.SENDER, "senderAddress must be the address of senderPublicKey on this network")
+    nonce = decimal_u53(fields["nonce"], "nonce")
+    fee = decimal_u53(fields["fee"], "fee")
+    timestamp = decimal_u53(fields["timestamp"], "timestamp")
+    recipient = decode_address(payload["recipient"], params.address_prefix, "recipient")
+    amount = decimal_u53(payload["amount"], "amount")
+    reference = check_reference(payload["paymentReference"]) if referenced else None
+    if amount < 1:
+        raise RuleViolation(Refusal.AMOUNT, "amount must be at least 1 base unit")
+    if fee < params.minimum_fee:
+        raise RuleViolation(Refusal.FEE, f"fee must be at least {params.minimum_fee} base units, not {fee}")
+    signed_reference = f',"paymentReference":"{reference}"' if referenced else ""
+    # Sorted keys put the signature in the middle: what stands before and after it is what is signed.
+    before = (
+        f'{{"fee":"{fee}","networkId":{params.network_id},"nonce":"{nonce}","payload":{{"amount":"{amount}"'
+        f'{signed_reference},"recipient":"{payload["recipient"]}"}},"senderAddress":"{fields["senderAddress"]}"'
+        f',"senderPublicKey":"{fields["senderPublicKey"]}"'
+    )
+    after = f',"timestamp":"{timestamp}","type":1,"version":2}}'
+    return Transfer(
+        txid=tagged_hash("svc/tx/v2", params.genesis_hash + f"{before}{after}".encode()),
+        sender_key=sender_key,
+        sender=sender,
+        recipient=recipient,
+        amount=amount,
+        fee=fee,
+        nonce=nonce,
+        timestamp=timestamp,
+        reference=reference,
+        signature=signature,
+        wire=f'{before},"signature":"{fields["signature"]}"{after}'.encode(),
+    )
+
+
+def fold_case(value: object) -> object:
+    """``value`` with ``senderPublicKey`` and ``signature`` in lower case: wallets may send them in upper case."""
+    if type(value) is not dict:
+        return value
+    folded = dict(value)
+    for name in ("senderPublicKey", "signature"):
+        text = folded.get(name)
+        if type(text) is str and text.isascii():
+            folded[name] = text.lower()
+    return folded
+
+
+@frozen(kw_only=True)
+class Draft:
+    """What a wallet decides about a transfer before it signs; money in base units, time in Unix milliseconds."""
+
+    recipient: str
+    amount: int
+    fee: int
+    nonce: int
+    timestamp: int
+    reference: str | None = None
+
+
+def sign_transfer(draft: Draft, *, seed: bytes, params: NetworkParams) -> Transfer:
+    """The transfer of ``draft`` signed by the key of a 32-byte ``seed``; raises what parse_transfer raises."""
+    public_key = public_key_of(seed)
+    payload: dict[str, object] = {"recipient": draft.recipient, "amount": str(draft.amount)}
+    if draft.reference is not None:
+        payload["paymentReference"] = draft.reference
+    fields: dict[str, object] = {
+        "version": VERSION,
+        "networkId": params.network_id,
+        "type": TRANSFER,
+        "senderPublicKey": public_key.hex(),
+        "senderAddress": encode_address(key_hash(public_key), params.address_prefix),
+        "nonce": str(draft.nonce),
+        "fee": str(draft.fee),
+        "timestamp": str(draft.timestamp),
+        "payload": payload,
+        "signature": bytes(64).hex(),
+    }
+    txid = parse_transfer(fields, params).txid
+    return parse_transfer({**fields, "signature": sign(seed, txid).hex()}, params)

@@ -1,0 +1,186 @@
+"""How a block changes the state: the only way it changes (docs/protocol.md 8, 9)."""
+
+from collections.abc import Collection, Mapping
+from typing import Protocol
+
+from attrs import frozen
+
+from svcd.chain.accounts import Account
+from svcd.chain.address import decode_address, key_hash
+from svcd.chain.block import Block, Header
+from svcd.chain.difficulty import next_clock, next_target
+from svcd.chain.encoding import tagged_hash
+from svcd.chain.errors import Refusal, RuleViolation
+from svcd.chain.holding import multiplier
+from svcd.chain.params import NetworkParams
+from svcd.chain.transaction import Transfer
+from svcd.chain.work import block_work
+
+
+@frozen(kw_only=True)
+class ChainPoint:
+    """The chain variables after a block; all but the account state follow from the headers up to it."""
+
+    hash: bytes
+    height: int
+    slot: int
+    clock: int
+    work: int
+    """Cumulative work."""
+    issued: int
+    """Base units that exist."""
+
+
+class StateView(Protocol):
+    """Where the accounts before a block are read from."""
+
+    def accounts(self, keys: Collection[bytes]) -> Mapping[bytes, Account]:
+        """Those accounts of ``keys`` (20-byte key hashes) that exist."""
+
+
+@frozen
+class Effect:
+    """What a block does to the accounts."""
+
+    before: dict[bytes, Account | None]
+    """Every touched account as it was; None where there was none."""
+    after: dict[bytes, Account]
+    fees: int
+
+
+def genesis_point(params: NetworkParams) -> ChainPoint:
+    """The chain variables of the genesis."""
+    issued = sum(units for _, units in params.allocations)
+    return ChainPoint(hash=params.genesis_hash, height=0, slot=0, clock=0, work=0, issued=issued)
+
+
+def genesis_accounts(params: NetworkParams) -> dict[bytes, Account]:
+    """The accounts that exist from the beginning."""
+    return {decode_address(address, params.address_prefix): Account(units) for address, units in params.allocations}
+
+
+def extend(params: NetworkParams, parent: ChainPoint, header: Header) -> ChainPoint:
+    """The chain variables after the block of ``header`` on ``parent``."""
+    gap = header.slot - parent.slot
+    return ChainPoint(
+        hash=header.hash,
+        height=parent.height + 1,
+        slot=header.slot,
+        clock=next_clock(params, parent_height=parent.height, parent_clock=parent.clock, gap=gap),
+        work=parent.work + block_work(header.base_target),
+        issued=parent.issued + params.reward(parent.height + 1),
+    )
+
+
+def consensus_root(params: NetworkParams, point: ChainPoint) -> bytes:
+    """The 32-byte commitment to the rules and to the chain variables of ``point``."""
+    target = next_target(params, height=point.height + 1, clock=point.clock)
+    numbers = b"".join(number.to_bytes(8, "big") for number in (point.height, point.slot, point.clock))
+    work = point.work.to_bytes(32, "big") + target.to_bytes(32, "big")
+    issued = point.issued.to_bytes(8, "big")
+    return tagged_hash("svc/consensus/v1", params.rules_hash + params.genesis_hash + numbers + work + issued)
+
+
+def check_place(params: NetworkParams, parent: ChainPoint, header: Header) -> None:
+    """Raise RuleViolation unless the header fits behind ``parent``: HEIGHT, SLOT, BASE_TARGET or MULTIPLIER."""
+    if header.height != parent.height + 1:
+        raise RuleViolation(Refusal.HEIGHT, f"height must be {parent.height + 1} here, not {header.height}")
+    if header.slot <= parent.slot:
+        raise RuleViolation(Refusal.SLOT, f"slot must be greater than the parent's {parent.slot}, not {header.slot}")
+    if header.base_target != next_target(params, height=header.height, clock=parent.clock):
+        raise RuleViolation(Refusal.BASE_TARGET, f"baseTarget is not the target due at height {header.height}")
+    if all(header.multiplier != points for _, points in params.multiplier_schedule):
+        raise RuleViolation(Refusal.MULTIPLIER, f"multiplier {header.multiplier} is not in the schedule")
+
+
+class Workspace:
+    """The accounts while the transfers of one block are applied one by one.
+
+    ``slot`` is the block's; every account that the transfers or the producer touch must be in ``before``.
+    """
+
+    def __init__(self, params: NetworkParams, *, slot: int, before: Mapping[bytes, Account]) -> None:
+        time = params.slot_time(slot)
+        self._params = params
+        self._slot = slot
+        self._before = before
+        self._oldest = time - 1000 * params.transaction_past_seconds
+        self._newest = time + 1000 * params.transaction_future_seconds
+        self._now: dict[bytes, tuple[int, int]] = {}
+        self._senders: set[bytes] = set()
+        self._fees = 0
+
+    def _standing(self, key: bytes) -> tuple[int, int]:
+        standing = self._now.get(key)
+        if standing is None:
+            account = self._before.get(key)
+            standing = (account.balance, account.nonce) if account else (0, 0)
+        return standing
+
+    def transfer(self, transfer: Transfer) -> None:
+        """Apply one transfer, or raise RuleViolation (TIMESTAMP, NONCE, BALANCE) and change nothing."""
+        if not self._oldest <= transfer.timestamp <= self._newest:
+            raise RuleViolation(
+                Refusal.TIMESTAMP,
+                f"timestamp must be from {self._oldest} to {self._newest} in this block, not {transfer.timestamp}",
+            )
+        balance, nonce = self._standing(transfer.sender)
+        if transfer.nonce != nonce:
+            raise RuleViolation(Refusal.NONCE, f"nonce must be {nonce}, not {transfer.nonce}")
+        total = transfer.amount + transfer.fee
+        if balance < total:
+            raise RuleViolation(Refusal.BALANCE, f"the balance is {total - balance} base units short")
+        self._now[transfer.sender] = (balance - total, nonce + 1)
+        balance, nonce = self._standing(transfer.recipient)
+        self._now[transfer.recipient] = (balance + transfer.amount, nonce)
+        self._senders.add(transfer.sender)
+        self._fees += transfer.fee
+
+    def finish(self, producer: bytes, reward: int) -> Effect:
+        """Pay the producer (20-byte key hash) and settle who holds the minimum since when."""
+        balance, nonce = self._standing(producer)
+        self._now[producer] = (balance + reward + self._fees, nonce)
+        minimum = self._params.holding_minimum
+        after = {}
+        for key, (balance, nonce) in self._now.items():
+            held: int | None = None
+            if balance >= minimum:
+                account = self._before.get(key)
+                held = account.held_since if account else None
+                if held is None or key in self._senders:
+                    held = self._slot
+            after[key] = Account(balance, nonce, held)
+        return Effect({key: self._before.get(key) for key in after}, after, self._fees)
+
+
+def touched(transfers: Collection[Transfer], producer: bytes) -> set[bytes]:
+    """The key hashes of every account that a block of ``transfers`` touches."""
+    keys = {transfer.sender for transfer in transfers}
+    keys.update(transfer.recipient for transfer in transfers)
+    keys.add(producer)
+    return keys
+
+
+def apply_block(params: NetworkParams, block: Block, view: StateView) -> Effect:
+    """What ``block`` does to the accounts in ``view``, which must be those after its parent.
+
+    Raises RuleViolation: MULTIPLIER, TIMESTAMP, NONCE or BALANCE. The roots are checked by :func:`check_roots`.
+    """
+    header = block.header
+    producer = key_hash(header.producer_key)
+    before = view.accounts(touched(block.transfers, producer))
+    earned = multiplier(params, before.get(producer), header.slot)
+    if header.multiplier != earned:
+        raise RuleViolation(Refusal.MULTIPLIER, f"multiplier must be {earned}, what the producer has earned")
+    workspace = Workspace(params, slot=header.slot, before=before)
+    for transfer in block.transfers:
+        workspace.transfer(transfer)
+    return workspace.finish(producer, params.reward(header.height))
+
+
+def check_roots(params: NetworkParams, header: Header, *, point: ChainPoint, state_root: bytes) -> None:
+    """Raise RuleViolation (STATE_ROOT, CONSENSUS_ROOT) unless the header commits to the state and chain after it."""
+    if header.state_root != state_root:
+        raise RuleViolation(Refusal.STATE_ROOT, f"stateRoot must be {state_root.hex()} after this block")
+    if header.consensus_root != consensus_root(params, point):
+        raise RuleViolation(Refusal.CONSENSUS_ROOT, "consensusRoot is not that of the chain after this block")
