@@ -22,7 +22,9 @@ setup(
     packages=[
         "svcd",
         "svcd.chain",
+        "svcd.config",
         "svcd.node",
+        "svcd.process",
         "svcd.rpc",
         "svcd.store",
         "svcd.wallet",

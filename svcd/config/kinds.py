@@ -1,0 +1,191 @@
+"""What a configuration value must look like: one class per kind of value, each saying what would be right.
+
+A kind stands in a field's annotation (`Annotated[int, Between(1, 64)]`); `svcd.config.loading` calls its `read`.
+"""
+
+import ipaddress
+import re
+from pathlib import Path
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from attrs import field, frozen
+from twisted.internet.endpoints import serverFromString
+
+IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+_HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
+_TCP_PORT = re.compile(r"(?:tcp6?|ssl):(?:port=)?(-?[0-9]+)(?=:|$)")
+
+
+class BadValue(ValueError):
+    """A value is not of its kind; the text says what would be right and reads on after the value and a colon."""
+
+
+class Kind(Protocol):
+    """A kind of value: turns what stands in the file into what the program uses."""
+
+    def read(self, value: object) -> object:
+        """Return the value in the program's form.
+
+        Raises:
+            BadValue: it is not of this kind.
+        """
+        ...
+
+
+@frozen
+class Flag:
+    """True or false; never 0, 1 or a string."""
+
+    def read(self, value: object) -> bool:
+        """Return the flag."""
+        if not isinstance(value, bool):
+            raise BadValue("must be true or false, without quotes")
+        return value
+
+
+@frozen
+class Text:
+    """Any string."""
+
+    def read(self, value: object) -> str:
+        """Return the string."""
+        if not isinstance(value, str):
+            raise BadValue("must be a string in quotes")
+        return value
+
+
+@frozen
+class Between:
+    """An integer within bounds, both included."""
+
+    low: int
+    high: int
+
+    def read(self, value: object) -> int:
+        """Return the integer."""
+        if type(value) is not int or not self.low <= value <= self.high:
+            raise BadValue(f"must be an integer from {self.low} to {self.high}, without quotes")
+        return value
+
+
+@frozen
+class OneOf:
+    """One of a few words."""
+
+    words: tuple[str, ...]
+
+    def read(self, value: object) -> str:
+        """Return the word."""
+        if not isinstance(value, str) or value not in self.words:
+            raise BadValue("must be " + " or ".join(f'"{word}"' for word in self.words))
+        return value
+
+
+@frozen
+class Directory:
+    """A folder, as an absolute path; a relative one counts from the working directory, `~` is the user's home."""
+
+    def read(self, value: object) -> Path:
+        """Return the absolute path."""
+        text = Text().read(value)
+        if not text:
+            raise BadValue("must name a folder")
+        return Path(text).expanduser().absolute()
+
+
+@frozen
+class Endpoint:
+    """A Twisted server endpoint string such as `tcp:8645:interface=127.0.0.1`."""
+
+    may_be_empty: bool = field(default=False, kw_only=True)
+
+    def read(self, value: object) -> str:
+        """Return the string, which Twisted can parse; whether anything can listen there is found out at start."""
+        text = Text().read(value)
+        if not text and self.may_be_empty:
+            return text
+        port = _TCP_PORT.match(text)
+        if port and not 0 <= int(port[1]) <= 65535:
+            raise BadValue("the port must be from 0 to 65535")
+        try:
+            # Parsing stores the reactor for later and does not use it.
+            serverFromString(None, text)  # type: ignore[no-untyped-call]
+        except (KeyError, IndexError) as error:
+            raise BadValue(f"systemd handed over no such socket ({error}); is svcd.socket running?") from error
+        except OSError as error:
+            raise BadValue(f"{error.filename}: {error.strerror}") from error
+        except (TypeError, ValueError) as error:
+            raise BadValue(
+                'must be a Twisted endpoint such as "tcp:8645:interface=127.0.0.1" or "unix:/run/svcd.sock"'
+            ) from error
+        return text
+
+
+@frozen
+class BaseUrl:
+    """`http(s)://host[:port]`, at most 256 characters; the host is a name, an IPv4 or a bracketed IPv6 address."""
+
+    may_be_empty: bool = field(default=False, kw_only=True)
+
+    SHAPE = '"http://host:port" or "https://host:port" without a user, path or slash at the end'
+
+    def read(self, value: object) -> str:
+        """Return the URL as written."""
+        text = Text().read(value)
+        if text or not self.may_be_empty:
+            try:
+                parts = urlsplit(text)
+                host, port = parts.hostname or "", parts.port
+            except ValueError as error:
+                raise BadValue(f"{error}; must be {self.SHAPE}") from error
+            bare = f"{parts.scheme}://{parts.netloc}" == text and "@" not in parts.netloc
+            if not (bare and len(text) <= 256 and parts.scheme in ("http", "https") and _is_host(host) and port != 0):
+                raise BadValue(f"must be {self.SHAPE}")
+        return text
+
+
+@frozen
+class Host:
+    """A host name or IP address without a port, as in a Host header."""
+
+    def read(self, value: object) -> str:
+        """Return the name in lower case."""
+        text = Text().read(value)
+        if not _is_host(text):
+            raise BadValue('must be a host name or IP address without a port, such as "node.example.org"')
+        return text.lower()
+
+
+@frozen
+class Network:
+    """A range of IP addresses in CIDR form; one address is a range of one."""
+
+    def read(self, value: object) -> IPNetwork:
+        """Return the range."""
+        try:
+            return ipaddress.ip_network(Text().read(value))
+        except ValueError as error:
+            raise BadValue(f'must be an address range such as "127.0.0.0/8" or "::1/128" ({error})') from error
+
+
+@frozen
+class ListOf:
+    """A list whose members are all of one kind."""
+
+    member: Kind
+
+    def read(self, value: object) -> tuple[object, ...]:
+        """Return the members in order."""
+        if not isinstance(value, list):
+            raise BadValue('must be a list in brackets, such as ["…", "…"]')
+        return tuple(self.member.read(each) for each in value)
+
+
+def _is_host(text: str) -> bool:
+    try:
+        ipaddress.ip_address(text)
+    except ValueError:
+        return len(text) <= 253 and _HOST_NAME.fullmatch(text) is not None
+    return True

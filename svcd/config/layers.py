@@ -1,0 +1,141 @@
+"""Where settings come from, and how one source is laid over another."""
+
+import json
+import tomllib
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from attrs import field, frozen
+
+KeyPath = tuple[str, ...]
+
+SECRETS_IN_ENVIRONMENT = {
+    "SVCD_COMMERCE_WEBHOOKS_MANAGE_TOKEN": "manageToken",
+    "SVCD_COMMERCE_WEBHOOKS_SIGNING_SECRET": "signingSecret",
+}
+
+
+class ConfigError(Exception):
+    """The configuration cannot be used; the text is one sentence that names the place and says what would be right."""
+
+
+@frozen
+class Layer:
+    """Settings of one source, nested as in the file."""
+
+    origin: str
+    values: Mapping[str, Any] = field(repr=False)
+
+
+@frozen
+class Settings:
+    """The settings of all sources together, with where each one came from."""
+
+    values: dict[str, Any] = field(factory=dict, repr=False)
+    origins: dict[KeyPath, str] = field(factory=dict)
+
+    def lay_over(self, layer: Layer) -> None:
+        """Let a layer's settings win over those known so far; sections are merged, lists replaced."""
+        self._lay(self.values, layer.values, layer.origin, ())
+
+    def _lay(self, below: dict[str, Any], above: Mapping[str, Any], origin: str, path: KeyPath) -> None:
+        for key, value in above.items():
+            here = (*path, key)
+            if isinstance(value, Mapping) and isinstance(below.setdefault(key, {}), dict):
+                self.origins.setdefault(here, origin)
+                self._lay(below[key], value, origin, here)
+            else:
+                below[key] = value
+                self.origins[here] = origin
+
+    def has(self, path: KeyPath) -> bool:
+        """Whether any layer sets the key at a path."""
+        return path in self.origins
+
+    def problem(self, path: KeyPath, reason: str) -> ConfigError:
+        """What is wrong with the key set at a path, with where it came from and its value unless that is a secret."""
+        return ConfigError(f"{self.origins[path]}: {name_of(path)} = {self._shown(path)}: {reason}")
+
+    def unknown(self, path: KeyPath, hint: str) -> ConfigError:
+        """There is no section or key at a path."""
+        what = f"section [{'.'.join(path)}]" if isinstance(self._value(path), dict) else name_of(path)
+        return ConfigError(f"{self.origins[path]}: {what} is not known; {hint}")
+
+    def _shown(self, path: KeyPath) -> str:
+        if path[-1].lower().endswith(("token", "secret")):
+            return "(not shown)"
+        text = json.dumps(self._value(path), default=str, ensure_ascii=False)
+        return text if len(text) <= 100 else text[:99] + "…"
+
+    def _value(self, path: KeyPath) -> Any:
+        value: Any = self.values
+        for key in path:
+            value = value[key]
+        return value
+
+
+def name_of(path: KeyPath) -> str:
+    """How people write a setting's place: `[http] listen`."""
+    *section, key = path
+    return f"[{'.'.join(section)}] {key}" if section else key
+
+
+def merged(layers: Iterable[Layer]) -> Settings:
+    """All layers, the first one at the bottom."""
+    settings = Settings()
+    for layer in layers:
+        settings.lay_over(layer)
+    return settings
+
+
+def from_file(path: Path) -> Layer:
+    """The settings of a TOML file.
+
+    Raises:
+        ConfigError: the file cannot be read or is not TOML; the sentence names the line.
+    """
+    try:
+        return Layer(str(path), tomllib.loads(path.read_bytes().decode()))
+    except OSError as error:
+        raise ConfigError(f"{path}: the configuration file cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: must be UTF-8 text; the byte at offset {error.start} is not") from error
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path}: is not valid TOML: {error}") from error
+
+
+def from_option(option: str, path: KeyPath, value: object) -> Layer:
+    """One setting from the command line; `option` is what the user typed."""
+    nested: Any = value
+    for key in reversed(path):
+        nested = {key: nested}
+    return Layer(option, nested)
+
+
+def from_assignment(text: str) -> Layer:
+    """One setting written `section.key=value`; the value is read as TOML and, where it is none, as a plain string.
+
+    Raises:
+        ConfigError: there is no `=` or no key before it.
+    """
+    left, equals, right = text.partition("=")
+    path = tuple(left.strip().split("."))
+    if not equals or not all(path):
+        raise ConfigError(f'--set {text}: must be written section.key=value, such as "http.listen=tcp:8645"')
+    try:
+        read = tomllib.loads(f"value = {right}")
+    except tomllib.TOMLDecodeError:
+        read = {}
+    # A line break in the text could smuggle in a second key.
+    value = read["value"] if set(read) == {"value"} else right
+    return from_option(f"--set {left}", path, value)
+
+
+def from_environment(environment: Mapping[str, str]) -> list[Layer]:
+    """The two secrets where the environment has them; each takes the place of a file the configuration names."""
+    return [
+        Layer(variable, {"commerce": {"webhooks": {key: environment[variable], f"{key}File": ""}}})
+        for variable, key in SECRETS_IN_ENVIRONMENT.items()
+        if variable in environment
+    ]

@@ -1,0 +1,66 @@
+"""Rules that bind several settings together."""
+
+import ipaddress
+import re
+from collections.abc import Mapping
+
+from svcd.config.layers import Settings
+from svcd.config.schema import Config
+
+# sockaddr_un.sun_path has 108 bytes on Linux, the last one a zero (unix(7)).
+_SOCKET_PATH_BYTES = 107
+_FIRST_ARGUMENTS = {"tcp": ("port", "interface"), "tcp6": ("port", "backlog", "interface"), "unix": ("address",)}
+
+
+def check(config: Config, settings: Settings) -> None:
+    """Check what no single setting can show.
+
+    Raises:
+        ConfigError: two settings contradict each other, or the operator's interface would be public.
+    """
+    if config.participation.on_demand and config.network != "devnet":
+        raise settings.problem(("participation", "onDemand"), 'works with network = "devnet" only')
+    _check_lifetimes(config, settings)
+    _check_operator(config, settings)
+
+
+def _check_lifetimes(config: Config, settings: Settings) -> None:
+    default, longest = config.commerce.webhooks.default_ttl_seconds, config.commerce.webhooks.max_ttl_seconds
+    if default <= longest:
+        return
+    section = ("commerce", "webhooks")
+    if settings.has((*section, "maxTtlSeconds")):
+        raise settings.problem((*section, "maxTtlSeconds"), f"must not be less than defaultTtlSeconds, {default}")
+    raise settings.problem((*section, "defaultTtlSeconds"), f"must not be greater than maxTtlSeconds, {longest}")
+
+
+def _check_operator(config: Config, settings: Settings) -> None:
+    kind, arguments = _parts(config.operator_endpoint)
+    length = len(arguments.get("address", "").encode())
+    if length > _SOCKET_PATH_BYTES:
+        at = ("operator", "listen") if config.operator.listen else ("dataDir",)
+        raise settings.problem(at, f"the socket's path has {length} bytes and may have {_SOCKET_PATH_BYTES}")
+    if kind not in ("unix", "systemd") and not _is_loopback(arguments.get("interface", "")):
+        raise settings.problem(
+            ("operator", "listen"),
+            'must be a Unix socket or on loopback, such as "tcp:8646:interface=127.0.0.1", for it is never public',
+        )
+
+
+def _parts(endpoint: str) -> tuple[str, Mapping[str, str]]:
+    """An endpoint string's type and arguments by name; a backslash takes the next character out of the syntax."""
+    kind, *written = re.split(r"(?<!\\):", endpoint)
+    arguments = {}
+    for position, argument in enumerate(written):
+        left, equals, right = argument.partition("=")
+        names = _FIRST_ARGUMENTS.get(kind, ())
+        name = left if equals else names[position] if position < len(names) else str(position)
+        arguments[name] = re.sub(r"\\(.)", r"\1", right if equals else left)
+    return kind, arguments
+
+
+def _is_loopback(interface: str) -> bool:
+    try:
+        return ipaddress.ip_address(interface).is_loopback
+    except ValueError:
+        return False

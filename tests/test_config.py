@@ -1,0 +1,452 @@
+"""The configuration: defaults, layers, and one sentence for everything that can be wrong."""
+
+import ipaddress
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import attrs
+import pytest
+
+from svcd.config.layers import ConfigError, Layer, from_assignment, from_option
+from svcd.config.loading import camel, load
+from svcd.config.schema import CommerceWebhooks, Config
+
+CONF = Path(__file__).parent.parent / "conf"
+TOKEN, SECRET = "t" * 32, "s" * 32
+
+
+def from_text(folder: Path, text: str, **environment: str) -> Config:
+    file = folder / "svcd.toml"
+    file.write_text(text)
+    return load(file, environment=environment)
+
+
+def refusal(folder: Path, text: str, **environment: str) -> str:
+    with pytest.raises(ConfigError) as caught:
+        from_text(folder, text, **environment)
+    message = str(caught.value)
+    assert "\n" not in message
+    return message.replace(f"{folder}/", "")
+
+
+def set_to(*assignments: str) -> Config:
+    return load(overrides=[from_assignment(assignment) for assignment in assignments])
+
+
+# Defaults and the example files
+
+
+def test_the_example_with_every_key_enabled_is_the_defaults(tmp_path: Path) -> None:
+    example = re.sub(r"^#(?=\w+ = )", "", (CONF / "svcd.toml").read_text(), flags=re.M)
+    assert from_text(tmp_path, example) == load()
+
+
+def test_the_example_as_it_stands_is_the_defaults() -> None:
+    assert load(CONF / "svcd.toml") == load()
+
+
+def keys_of(cls: type) -> list[str]:
+    found = []
+    for attribute in attrs.fields(cls):
+        found += keys_of(attribute.type) if attrs.has(attribute.type) else [camel(attribute.name)]
+    return found
+
+
+def test_the_example_shows_every_key_once() -> None:
+    shown = re.findall(r"^#(\w+) = ", (CONF / "svcd.toml").read_text(), flags=re.M)
+    assert sorted(shown) == sorted(keys_of(Config))
+
+
+def test_defaults_of_mainnet() -> None:
+    config = load()
+    assert (config.network, config.http.listen) == ("mainnet", "tcp:8645:interface=127.0.0.1")
+    assert config.data_dir == Path.cwd() / "data"
+    assert not config.participation.enabled
+    assert not config.participation.alone
+    assert not config.p2p.allow_private
+
+
+def test_defaults_of_devnet() -> None:
+    config = set_to("network=devnet")
+    assert config.http.listen == "tcp:18645:interface=127.0.0.1"
+    assert config.participation.alone
+    assert config.p2p.allow_private
+    assert not config.participation.on_demand
+
+
+def test_defaults_of_devnet_give_way_to_the_file(tmp_path: Path) -> None:
+    config = from_text(tmp_path, 'network = "devnet"\n[participation]\nalone = false')
+    assert not config.participation.alone
+
+
+def test_the_devnet_file(tmp_path: Path) -> None:
+    for name, secret in (("manage-token", TOKEN), ("signing-secret", SECRET)):
+        (tmp_path / name).touch(mode=0o600)
+        (tmp_path / name).write_text(secret + "\n")
+    config = load(CONF / "devnet.toml", overrides=[from_option("--data-dir", ("dataDir",), str(tmp_path))])
+    assert config.network == "devnet"
+    assert config.participation.on_demand
+    assert config.limits.exempt == (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
+    assert config.webhooks_problem is None
+    assert config.commerce.webhooks.manage_token == TOKEN
+
+
+# Layers
+
+
+def test_a_later_layer_wins_and_leaves_the_other_keys_alone(tmp_path: Path) -> None:
+    file = tmp_path / "svcd.toml"
+    file.write_text("[p2p]\noutbound = 3\nmaxInbound = 5")
+    config = load(file, overrides=[from_assignment("p2p.outbound=4"), from_assignment("p2p.outbound=6")])
+    assert (config.p2p.outbound, config.p2p.max_inbound) == (6, 5)
+
+
+@pytest.mark.parametrize(
+    ("assignment", "section", "value"),
+    [
+        ("http.listen=tcp:80", "http", {"listen": "tcp:80"}),
+        ('http.listen="tcp:80"', "http", {"listen": "tcp:80"}),
+        ("p2p.enabled=false", "p2p", {"enabled": False}),
+        ("p2p.outbound=4", "p2p", {"outbound": 4}),
+        ('p2p.seeds=["http://a"]', "p2p", {"seeds": ["http://a"]}),
+        ("commerce.webhooks.manageToken=a=b", "commerce", {"webhooks": {"manageToken": "a=b"}}),
+        ("dataDir=", "dataDir", ""),
+        ("dataDir=1\nnetwork = 2", "dataDir", "1\nnetwork = 2"),
+    ],
+)
+def test_assignments_are_toml_or_else_plain_strings(assignment: str, section: str, value: object) -> None:
+    assert from_assignment(assignment).values == {section: value}
+
+
+@pytest.mark.parametrize("assignment", ["http.listen", "=1", "http..listen=1", ""])
+def test_an_assignment_without_key_or_value_is_refused(assignment: str) -> None:
+    with pytest.raises(ConfigError, match=r"must be written section\.key=value"):
+        from_assignment(assignment)
+
+
+def test_a_relative_data_dir_counts_from_the_working_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("HOME", "/home/ada")
+    assert set_to("dataDir=chain").data_dir == tmp_path / "chain"
+    assert set_to("dataDir=~/chain").data_dir == Path("/home/ada/chain")
+
+
+# What is wrong is said in one sentence
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[http]\nlisten = 'tcp:99999'", '[http] listen = "tcp:99999": the port must be from 0 to 65535'),
+        (
+            "[http]\nlisten = 'tpc:80'",
+            '[http] listen = "tpc:80": must be a Twisted endpoint such as "tcp:8645:interface=127.0.0.1" or '
+            '"unix:/run/svcd.sock"',
+        ),
+        (
+            "[http]\nlisten = 'systemd:domain=INET:name=svcd'",
+            "[http] listen = \"systemd:domain=INET:name=svcd\": systemd handed over no such socket ('svcd'); is "
+            "svcd.socket running?",
+        ),
+        (
+            "[http]\nlisten = 'ssl:443:privateKey=/no/key'",
+            '[http] listen = "ssl:443:privateKey=/no/key": /no/key: No such file or directory',
+        ),
+        ("[http]\nlsten = 1", "[http] lsten is not known; did you mean listen?"),
+        ("[http]\nallowed_hosts = []", "[http] allowed_hosts is not known; did you mean allowedHosts?"),
+        ("[operator]\nx = 1", "[operator] x is not known; there are listen, tokenFile"),
+        ("[htp]\nlisten = 1", "section [htp] is not known; did you mean http?"),
+        ("[htp]", "section [htp] is not known; did you mean http?"),
+        ("datadir = 'x'", "datadir is not known; did you mean dataDir?"),
+        ("[commerce.webhook]\nenabled = true", "section [commerce.webhook] is not known; did you mean webhooks?"),
+        ("http = 3", "http = 3: must be a section with keys of its own"),
+        ("network = 'main'", 'network = "main": must be "mainnet" or "devnet"'),
+        ("dataDir = ''", 'dataDir = "": must name a folder'),
+        ("dataDir = 3", "dataDir = 3: must be a string in quotes"),
+        ("[p2p]\nenabled = 1", "[p2p] enabled = 1: must be true or false, without quotes"),
+        ("[p2p]\noutbound = true", "[p2p] outbound = true: must be an integer from 0 to 64, without quotes"),
+        ("[p2p]\noutbound = 65", "[p2p] outbound = 65: must be an integer from 0 to 64, without quotes"),
+        ("[p2p]\noutbound = 1.0", "[p2p] outbound = 1.0: must be an integer from 0 to 64, without quotes"),
+        ("[p2p]\nseeds = 'http://a'", '[p2p] seeds = "http://a": must be a list in brackets, such as ["…", "…"]'),
+        (
+            "[p2p]\nseeds = ['http://a/b']",
+            '[p2p] seeds = ["http://a/b"]: must be "http://host:port" or "https://host:port" without a user, path or '
+            "slash at the end",
+        ),
+        (
+            "[http]\nallowedHosts = ['a:80']",
+            '[http] allowedHosts = ["a:80"]: must be a host name or IP address without a port, such as '
+            '"node.example.org"',
+        ),
+        (
+            "[limits]\nexempt = ['127.0.0.1/8']",
+            '[limits] exempt = ["127.0.0.1/8"]: must be an address range such as "127.0.0.0/8" or "::1/128" '
+            "(127.0.0.1/8 has host bits set)",
+        ),
+        (
+            "[log]\nlevel = 'loud'",
+            '[log] level = "loud": must be "debug" or "info" or "warn" or "error" or "critical"',
+        ),
+        (
+            "[participation]\nonDemand = true",
+            '[participation] onDemand = true: works with network = "devnet" only',
+        ),
+        (
+            "[commerce.webhooks]\nmaxTtlSeconds = 60",
+            "[commerce.webhooks] maxTtlSeconds = 60: must not be less than defaultTtlSeconds, 86400",
+        ),
+        (
+            "[commerce.webhooks]\ndefaultTtlSeconds = 604800\nmaxTtlSeconds = 604799",
+            "[commerce.webhooks] maxTtlSeconds = 604799: must not be less than defaultTtlSeconds, 604800",
+        ),
+        (
+            "[commerce.webhooks]\nmanageToken = 5",
+            "[commerce.webhooks] manageToken = (not shown): must be a string in quotes",
+        ),
+    ],
+)
+def test_a_bad_setting_is_named_with_its_place_and_what_would_be_right(
+    tmp_path: Path, text: str, sentence: str
+) -> None:
+    assert refusal(tmp_path, text).split(": ", 1)[1] == sentence
+
+
+def test_a_sentence_begins_with_where_the_setting_came_from(tmp_path: Path) -> None:
+    assert refusal(tmp_path, "[p2p]\noutbound = 99").startswith("svcd.toml: [p2p] outbound = 99: ")
+    with pytest.raises(ConfigError, match=r"^--set p2p\.outbound: \[p2p\] outbound = 99: "):
+        set_to("p2p.outbound=99")
+    with pytest.raises(ConfigError, match=r"^--listen: \[http\] listen = "):
+        load(overrides=[from_option("--listen", ("http", "listen"), "x")])
+
+
+def test_a_long_value_is_cut(tmp_path: Path) -> None:
+    assert len(refusal(tmp_path, f"[http]\nlisten = '{'x' * 10_000}'")) < 300
+
+
+def test_a_syntax_error_names_the_line(tmp_path: Path) -> None:
+    assert (
+        refusal(tmp_path, "[http]\nlisten = tcp")
+        == "svcd.toml: is not valid TOML: Invalid value (at line 2, column 10)"
+    )
+
+
+def test_a_file_that_is_not_text_or_not_there_is_named(tmp_path: Path) -> None:
+    (tmp_path / "latin.toml").write_bytes(b"# \xe4")
+    with pytest.raises(ConfigError, match=r"latin\.toml: must be UTF-8 text; the byte at offset 2 is not"):
+        load(tmp_path / "latin.toml")
+    with pytest.raises(ConfigError, match=r"none\.toml: the configuration file cannot be read: No such file"):
+        load(tmp_path / "none.toml")
+    with pytest.raises(ConfigError, match=r"the configuration file cannot be read: Is a directory"):
+        load(tmp_path)
+
+
+# Kinds of values
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["tcp:8645", "tcp:0", "tcp:port=80:interface=127.0.0.1", "tcp6:8645:interface=\\:\\:1", "unix:/run/s:mode=600"],
+)
+def test_endpoints_that_twisted_knows(endpoint: str) -> None:
+    assert load(overrides=[from_option("--listen", ("http", "listen"), endpoint)]).http.listen == endpoint
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["", "tcp", "tcp:x", "tcp:-1", "tcp:65536", "tcp:port=65536", "tcp:80:interfce=::1", "unix:/a:mode=9"]
+)
+def test_endpoints_that_twisted_does_not_know(endpoint: str) -> None:
+    with pytest.raises(ConfigError):
+        load(overrides=[from_option("--listen", ("http", "listen"), endpoint)])
+
+
+def test_checking_an_endpoint_leaves_the_reactor_uninstalled() -> None:
+    program = (
+        "import sys; from svcd.config.loading import load; load(); sys.exit('twisted.internet.reactor' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "http://a", "https://node.example.org", "http://127.0.0.1:8645", "http://[::1]:8645", "http://" + "a." * 124],
+)
+def test_public_urls(url: str) -> None:
+    accepted = url.rstrip(".")
+    assert load(overrides=[from_option("x", ("http", "publicUrl"), accepted)]).http.public_url == accepted
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "http://a/",
+        "http://a/b",
+        "http://a?b",
+        "http://a#b",
+        "http://user@a",
+        "ftp://a",
+        "http://",
+        "http://a:0",
+        "http://a:65536",
+        "http://a:x",
+        "http://[::1",
+        "http://-a",
+        "http://a b",
+        "node.example.org",
+        "http://" + "a." * 125 + "a",
+    ],
+)
+def test_urls_that_are_no_base(url: str) -> None:
+    with pytest.raises(ConfigError, match="must be"):
+        load(overrides=[from_option("x", ("http", "publicUrl"), url)])
+
+
+def test_hosts_are_lower_case_and_networks_are_values() -> None:
+    config = set_to('http.allowedHosts=["Node.Example.org", "::1"]', 'http.trustedProxies=["10.0.0.0/8", "::1"]')
+    assert config.http.allowed_hosts == ("node.example.org", "::1")
+    assert config.http.trusted_proxies == (ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("::1/128"))
+
+
+# The operator's interface
+
+
+def test_the_operator_listens_on_a_socket_in_the_data_directory() -> None:
+    assert set_to("dataDir=/d/a:b").operator_endpoint == "unix:/d/a\\:b/operator.sock:mode=600"
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["tcp:8646:interface=127.0.0.1", "tcp:8646:127.0.0.1", "tcp6:8646:interface=\\:\\:1", "unix:/run/svcd.sock"],
+)
+def test_operator_endpoints_nobody_else_can_reach(endpoint: str) -> None:
+    assert set_to(f"operator.listen='{endpoint}'").operator_endpoint == endpoint
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["tcp:8646", "tcp:8646:interface=0.0.0.0", "tcp:8646:interface=localhost", "tcp6:8646", "stdio:"]
+)
+def test_a_public_operator_endpoint_is_refused(endpoint: str) -> None:
+    with pytest.raises(ConfigError, match="must be a Unix socket or on loopback"):
+        set_to(f"operator.listen='{endpoint}'")
+
+
+def test_a_socket_path_longer_than_the_system_allows_is_refused_with_the_setting_to_change() -> None:
+    longest = "/" + "d" * (107 - len("//operator.sock"))
+    assert set_to(f"dataDir={longest}").data_dir == Path(longest)
+    with pytest.raises(ConfigError, match=r"dataDir = .*: the socket's path has 108 bytes and may have 107"):
+        set_to(f"dataDir={longest}d")
+    with pytest.raises(ConfigError, match=r"\[operator\] listen = .*: the socket's path has 108 bytes"):
+        set_to(f"operator.listen=unix:/{'d' * 107}")
+
+
+# Secrets
+
+
+def with_webhooks(folder: Path, **settings: str) -> Layer:
+    return Layer("test", {"dataDir": str(folder), "commerce": {"webhooks": {"enabled": True, **settings}}})
+
+
+def secret_file(folder: Path, content: bytes = SECRET.encode(), mode: int = 0o600) -> Path:
+    file = folder / "secret"
+    file.write_bytes(content)
+    file.chmod(mode)
+    return file
+
+
+def test_a_secret_file_counts_from_the_data_directory(tmp_path: Path) -> None:
+    secret_file(tmp_path, SECRET.encode() + b"\n")
+    for name in ("secret", str(tmp_path / "secret")):
+        config = load(overrides=[with_webhooks(tmp_path, signingSecretFile=name, previousSigningSecretFile=name)])
+        assert config.commerce.webhooks.signing_secret == SECRET
+        assert config.commerce.webhooks.previous_signing_secret == SECRET
+
+
+def test_secrets_from_the_environment_take_the_place_of_those_in_the_file(tmp_path: Path) -> None:
+    file = tmp_path / "svcd.toml"
+    file.write_text("[commerce.webhooks]\nenabled = true\nmanageToken = 'other'\nsigningSecretFile = '/none'")
+    config = load(
+        file,
+        environment={
+            "SVCD_COMMERCE_WEBHOOKS_MANAGE_TOKEN": TOKEN,
+            "SVCD_COMMERCE_WEBHOOKS_SIGNING_SECRET": SECRET,
+        },
+    )
+    assert (config.commerce.webhooks.manage_token, config.commerce.webhooks.signing_secret) == (TOKEN, SECRET)
+
+
+def test_a_secret_given_twice_is_refused(tmp_path: Path) -> None:
+    secret_file(tmp_path)
+    with pytest.raises(ConfigError, match=r"manageTokenFile = \"secret\": manageToken is set too; keep one of the two"):
+        load(overrides=[with_webhooks(tmp_path, manageToken=TOKEN, manageTokenFile="secret")])
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o620, 0o602, 0o777])
+def test_a_secret_file_open_to_others_is_refused(tmp_path: Path, mode: int) -> None:
+    file = secret_file(tmp_path, mode=mode)
+    with pytest.raises(ConfigError, match=rf"is open to others \(mode {mode:04o}\); run: chmod 600 {file}$"):
+        load(overrides=[with_webhooks(tmp_path, signingSecretFile="secret")])
+
+
+def test_a_credential_of_systemd_may_show_its_acl_as_group_bits(tmp_path: Path) -> None:
+    credentials = tmp_path / "credentials"
+    credentials.mkdir()
+    file = str(secret_file(credentials, mode=0o440))
+    environment = {"CREDENTIALS_DIRECTORY": str(credentials)}
+    config = load(overrides=[with_webhooks(tmp_path, signingSecretFile=file)], environment=environment)
+    assert config.commerce.webhooks.signing_secret == SECRET
+    for other in (tmp_path, tmp_path / "cred"):
+        with pytest.raises(ConfigError, match="is open to others"):
+            load(
+                overrides=[with_webhooks(tmp_path, signingSecretFile=file)],
+                environment={"CREDENTIALS_DIRECTORY": str(other)},
+            )
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"x" * 4097, "the file holds more than 4096 bytes; it must hold the secret alone"),
+        (b"\xff" * 32, "the file must hold UTF-8 text"),
+    ],
+)
+def test_a_file_that_holds_no_secret_is_refused(tmp_path: Path, content: bytes, reason: str) -> None:
+    secret_file(tmp_path, content)
+    with pytest.raises(ConfigError, match=reason):
+        load(overrides=[with_webhooks(tmp_path, signingSecretFile="secret")])
+
+
+def test_a_missing_secret_file_is_refused_only_where_webhooks_are_enabled(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=rf"{tmp_path}/none cannot be read: No such file or directory"):
+        load(overrides=[with_webhooks(tmp_path, signingSecretFile="none")])
+    config = set_to("commerce.webhooks.signingSecretFile=none")
+    assert config.commerce.webhooks.signing_secret == ""
+
+
+def test_no_secret_shows_in_a_repr() -> None:
+    shown = repr(load(overrides=[with_webhooks(Path(), manageToken=TOKEN, signingSecret=SECRET)]))
+    assert TOKEN not in shown
+    assert SECRET not in shown
+
+
+@pytest.mark.parametrize(
+    ("token", "secret", "problem"),
+    [
+        (TOKEN, SECRET, None),
+        ("", SECRET, "[commerce.webhooks] manageToken must have at least 32 characters and has 0"),
+        (TOKEN, SECRET[1:], "[commerce.webhooks] signingSecret must have at least 32 characters and has 31"),
+        (TOKEN, TOKEN, "[commerce.webhooks] manageToken and signingSecret must differ"),
+        (
+            "t t" * 32,
+            SECRET,
+            "[commerce.webhooks] manageToken must be printable ASCII without blanks to stand in a header",
+        ),
+    ],
+)
+def test_webhooks_that_cannot_work_say_why(token: str, secret: str, problem: str | None) -> None:
+    config = load(overrides=[with_webhooks(Path(), manageToken=token, signingSecret=secret)])
+    assert config.webhooks_problem == problem
+
+
+def test_webhooks_that_nobody_wants_are_no_problem() -> None:
+    assert CommerceWebhooks().problem is None
