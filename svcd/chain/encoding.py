@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections import Counter
 from collections.abc import Callable
 from hashlib import sha256
 from typing import Final, NoReturn
@@ -52,8 +53,7 @@ def _constant(text: str) -> NoReturn:
 def _object(pairs: list[tuple[str, object]]) -> dict[str, object]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        keys = [key for key, _ in pairs]
-        twice = next(key for key in keys if keys.count(key) > 1)
+        [(twice, _)] = Counter(key for key, _ in pairs).most_common(1)
         _refuse(f"the key {json.dumps(twice[:64])} stands twice in one object; every key may stand once")
     return found
 
