@@ -5,6 +5,7 @@ A kind stands in a field's annotation (`Annotated[int, Between(1, 64)]`); `svcd.
 
 import ipaddress
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
 from urllib.parse import urlsplit
@@ -14,6 +15,8 @@ from twisted.internet.endpoints import serverFromString
 
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
+# Twisted has no annotation of it.
+_parse_endpoint: Callable[[object, str], object] = serverFromString
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
 _TCP_PORT = re.compile(r"(?:tcp6?|ssl):(?:port=)?(-?[0-9]+)(?=:|$)")
 
@@ -111,7 +114,7 @@ class Endpoint:
             raise BadValue("the port must be from 0 to 65535")
         try:
             # Parsing stores the reactor for later and does not use it.
-            serverFromString(None, text)  # type: ignore[no-untyped-call]
+            _parse_endpoint(None, text)
         except (KeyError, IndexError) as error:
             raise BadValue(f"systemd handed over no such socket ({error}); is svcd.socket running?") from error
         except OSError as error:

@@ -5,6 +5,7 @@ directory: `config.data_dir / config.participation.key_file` is right for relati
 """
 
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated
 
@@ -29,6 +30,8 @@ DEFAULTS: dict[str, dict[str, object]] = {
 }
 """What a network sets before any file is read, in the file's form; everything else is the default of its field."""
 
+# Twisted has no annotation of it.
+_quote: Callable[[str], str] = quoteStringArgument
 _TOKEN = re.compile(r"[!-~]+")
 
 
@@ -75,17 +78,19 @@ class Mempool:
 
 @frozen
 class Limits:
-    """What one client, and all of them together, may ask for; a rate of 0 switches that limit off."""
+    """What one client, and all of them together, may ask for; 0 switches a rate or a number of connections off."""
 
     requests_per_second: Annotated[int, Between(0, 1_000_000)] = 100
     broadcasts_per_second: Annotated[int, Between(0, 1_000_000)] = 20
     webhooks_per_second: Annotated[int, Between(0, 1_000_000)] = 20
     peer_posts_per_second: Annotated[int, Between(0, 1_000_000)] = 200
     burst_seconds: Annotated[int, Between(1, 3600)] = 10
-    connections: Annotated[int, Between(1, 100_000)] = 1_000
-    connections_per_address: Annotated[int, Between(1, 100_000)] = 64
+    connections: Annotated[int, Between(0, 1_000_000)] = 1_000
+    connections_per_client: Annotated[int, Between(0, 1_000_000)] = 64
     header_seconds: Annotated[int, Between(1, 3600)] = 10
     request_seconds: Annotated[int, Between(1, 3600)] = 30
+    answer_seconds: Annotated[int, Between(1, 3600)] = 60
+    idle_seconds: Annotated[int, Between(1, 3600)] = 60
     drain_seconds: Annotated[int, Between(0, 3600)] = 10
     exempt: Annotated[tuple[kinds.IPNetwork, ...], ListOf(kinds.Network())] = ()
 
@@ -164,7 +169,7 @@ class Config:
     @property
     def operator_endpoint(self) -> str:
         """Where the operator's interface listens: as set, or a socket in the data directory for its owner only."""
-        socket = quoteStringArgument(str(self.data_dir / "operator.sock"))  # type: ignore[no-untyped-call]
+        socket = _quote(str(self.data_dir / "operator.sock"))
         return self.operator.listen or f"unix:{socket}:mode=600"
 
     @property

@@ -1,0 +1,309 @@
+"""The house rules as a program: who may import whom, what the rules of the chain may touch, sizes, names.
+
+CONTRIBUTING.md tells them in words. Each check is a function of one module's syntax tree; the lower half shows every
+check a piece of code that it must refuse.
+"""
+
+import ast
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+MAY_IMPORT = {
+    "chain": set(),
+    "ports": set(),
+    "store": {"chain"},
+    "node": {"chain", "store"},
+    "net": set(),
+    "web": set(),
+    "p2p": {"chain", "store", "node", "net", "web"},
+    "commerce": {"chain", "store", "node", "net", "web"},
+    "rpc": {"chain", "store", "node", "net", "web"},
+    "pages": {"chain", "store", "node", "web"},
+    "wallet": {"chain"},
+    "config": {"chain.params"},
+    "process": {"config"},
+    "tap": {"chain", "store", "node", "net", "web", "p2p", "commerce", "rpc", "pages", "config", "process"},
+}
+PURE = set(
+    "__future__ abc argon2 attrs bisect collections enum functools hashlib heapq itertools json math nacl operator re "
+    "string struct svcd types typing".split()
+)
+IMPURE = {"nacl.utils", "argon2.PasswordHasher"}
+SQL = re.compile(
+    r"\s*((SELECT|INSERT|REPLACE|UPDATE|DELETE|CREATE|ALTER|DROP|PRAGMA) +\w|(BEGIN( IMMEDIATE)?|COMMIT|ROLLBACK)$)"
+)
+SQL_MODULES = {"store.chain_store", "store.database"}
+LOG_METHODS = {"debug", "info", "warn", "error", "critical", "failure", "failuresHandled"}
+NAMES_THAT_SAY_NOTHING = {"manager", "handler", "helper", "helpers", "util", "utils", "processor", "engine"}
+
+Problems = Iterator[str]
+
+
+def imports(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Line and full name of everything imported, `a.b` for `from a import b` as for `import a.b`."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            yield from ((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((node.lineno, "." * node.level + f"{node.module or ''}.{alias.name}") for alias in node.names)
+
+
+def within(name: str, package: str) -> bool:
+    return name == package or name.startswith(f"{package}.")
+
+
+def directions(module: str, tree: ast.AST) -> Problems:
+    room = module.split(".")[0]
+    # What the reactor looks like to mypy is for everyone but the rules of the chain, which know no time.
+    allowed = {room} | MAY_IMPORT.get(room, set()) | (set() if room == "chain" else {"ports"})
+    for line, name in imports(tree):
+        if name.startswith("."):
+            yield f"{line}: relative import {name}"
+        elif within(name, "svcd") and not any(within(name, f"svcd.{other}") for other in allowed):
+            yield f"{line}: {room} may not import {name}"
+
+
+def purity(module: str, tree: ast.AST) -> Problems:
+    if module.split(".")[0] == "chain":
+        for line, name in imports(tree):
+            if name.split(".")[0] not in PURE or any(within(name, impure) for impure in IMPURE):
+                yield f"{line}: the rules of the chain may not import {name}"
+
+
+def global_reactor(module: str, tree: ast.AST) -> Problems:
+    for line, name in imports(tree):
+        if within(name, "twisted.internet.reactor") and module != "tap":
+            yield f"{line}: only tap.py may import the reactor"
+        if name == "twisted.internet.threads.deferToThread":
+            yield f"{line}: deferToThread uses the global reactor; use deferToThreadPool"
+
+
+def sql(module: str, tree: ast.AST) -> Problems:
+    for node in ast.walk(tree):
+        text = node.value if isinstance(node, ast.Constant) else None
+        if isinstance(text, str) and SQL.match(text) and module not in SQL_MODULES:
+            yield f"{node.lineno}: SQL outside the store"
+
+
+def sizes(module: str, tree: ast.AST) -> Problems:
+    last = max((getattr(node, "end_lineno", 0) for node in ast.walk(tree)), default=0)
+    if last > 300:
+        yield f"{last} lines in one module, more than 300"
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            lines = (node.end_lineno or node.lineno) - node.lineno + 1
+            if lines > 45:
+                yield f"{node.lineno}: {node.name} has {lines} lines, more than 45"
+        if isinstance(node, ast.ClassDef) and (count := parameters(node)) > 6:
+            yield f"{node.lineno}: {node.name} takes {count} constructor parameters, more than 6"
+
+
+def parameters(cls: ast.ClassDef) -> int:
+    """What a class that does things must be given; values (`@frozen`) may have as many fields as they need."""
+    for node in cls.body:
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            return len([*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]) - 1
+    if not any(ast.unparse(decorator).startswith(("define", "attrs.define")) for decorator in cls.decorator_list):
+        return 0
+    return sum(isinstance(node, ast.AnnAssign) and node.value is None for node in cls.body)
+
+
+def no_assert(module: str, tree: ast.AST) -> Problems:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Assert):
+            yield f"{node.lineno}: assert in production code"
+
+
+def no_swallowing(module: str, tree: ast.AST) -> Problems:
+    for node in ast.walk(tree):
+        if not isinstance(node, ast.ExceptHandler):
+            continue
+        caught = {"BaseException"} if node.type is None else {ast.unparse(each) for each in types_of(node.type)}
+        told = any(isinstance(inner, ast.Raise) or passes_on(inner, node.name) for inner in ast.walk(node))
+        if caught & {"Exception", "BaseException"} and not told:
+            yield f"{node.lineno}: everything is caught and neither logged nor raised again"
+
+
+def types_of(node: ast.expr) -> list[ast.expr]:
+    return list(node.elts) if isinstance(node, ast.Tuple) else [node]
+
+
+def passes_on(node: ast.AST, caught: str | None) -> bool:
+    """A line in the log, or a call that takes the exception further: as an argument, or as `Failure()`."""
+    if not isinstance(node, ast.Call):
+        return False
+    handed_on = any(isinstance(argument, ast.Name) and argument.id == caught for argument in node.args)
+    return handed_on or is_logging(node) or ast.unparse(node.func) == "Failure"
+
+
+def is_logging(node: ast.AST) -> bool:
+    """A call such as `self._log.info(…)`."""
+    return (
+        isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Attribute)
+        and node.func.attr in LOG_METHODS
+        and re.search(r"(^|[._])log$", ast.unparse(node.func.value)) is not None
+    )
+
+
+def constant_formats(module: str, tree: ast.AST) -> Problems:
+    for node in ast.walk(tree):
+        if is_logging(node) and isinstance(node, ast.Call) and node.args and not isinstance(node.args[0], ast.Constant):
+            yield f"{node.lineno}: data in a log format; give it as a field"
+
+
+def names(module: str, tree: ast.AST) -> Problems:
+    classes = [node.name for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    for name in [*module.split("."), *classes]:
+        words = {word.lower() for word in re.findall(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+", name)}
+        if words & NAMES_THAT_SAY_NOTHING:
+            yield f"{name} is a name that says nothing"
+
+
+def empty_package(module: str, tree: ast.AST) -> Problems:
+    if module.endswith("__init__") and isinstance(tree, ast.Module):
+        body = tree.body if ast.get_docstring(tree) is None else tree.body[1:]
+        yield from (f"{node.lineno}: an __init__.py holds a docstring at most" for node in body)
+
+
+CHECKS: list[Callable[[str, ast.AST], Problems]] = [
+    directions,
+    purity,
+    global_reactor,
+    sql,
+    sizes,
+    no_assert,
+    no_swallowing,
+    constant_formats,
+    names,
+    empty_package,
+]
+
+
+def modules() -> dict[str, Path]:
+    """Every module under svcd/ by its name without the `svcd.` in front."""
+    folder = ROOT / "svcd"
+    return {".".join(path.relative_to(folder).with_suffix("").parts): path for path in sorted(folder.rglob("*.py"))}
+
+
+@pytest.mark.parametrize("check", CHECKS)
+def test_the_house_keeps_its_rules(check: Callable[[str, ast.AST], Problems]) -> None:
+    found = [
+        f"{path.relative_to(ROOT)}: {problem}"
+        for module, path in modules().items()
+        for problem in check(module, ast.parse(path.read_text()))
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_every_room_is_known() -> None:
+    assert {module.split(".")[0] for module in modules()} <= {"__init__", *MAY_IMPORT}
+
+
+def test_nobody_imports_in_a_circle() -> None:
+    for room, below in MAY_IMPORT.items():
+        assert all(room not in MAY_IMPORT[other.split(".")[0]] for other in below)
+
+
+def test_the_plugin_imports_nothing_of_ours() -> None:
+    tree = ast.parse((ROOT / "twisted/plugins/svcd_plugin.py").read_text())
+    assert [name for _, name in imports(tree)] == ["twisted.application.service.ServiceMaker"]
+
+
+def test_the_folders_of_the_plugin_are_no_packages() -> None:
+    assert not list((ROOT / "twisted").rglob("__init__.py"))
+
+
+LONG_FUNCTION = "def f():\n" + "    pass\n" * 45
+
+
+@pytest.mark.parametrize(
+    ("check", "module", "source"),
+    [
+        (directions, "chain.block", "from svcd.store import chain_store"),
+        (directions, "store.database", "import svcd.node.ledger"),
+        (directions, "node.ledger", "def f():\n    from svcd import rpc"),
+        (directions, "node.ledger", "from ..rpc import resource"),
+        (directions, "chain.block", "from svcd.ports import Clock"),
+        (directions, "web.site", "from svcd.chain.params import MAINNET"),
+        (directions, "process.logs", "from svcd.chain import params"),
+        (directions, "config.schema", "from svcd.chain.block import Block"),
+        (directions, "wallet.cli", "from svcd.node.ledger import Ledger"),
+        (directions, "rpc.resource", "from svcd.tap import makeService"),
+        (purity, "chain.work", "import time"),
+        (purity, "chain.work", "from os import urandom"),
+        (purity, "chain.work", "from nacl.utils import random"),
+        (purity, "chain.work", "from nacl import utils"),
+        (purity, "chain.work", "from twisted.logger import Logger"),
+        (global_reactor, "node.producer", "def f():\n    from twisted.internet import reactor"),
+        (global_reactor, "node.producer", "import twisted.internet.reactor"),
+        (global_reactor, "node.producer", "from twisted.internet.threads import deferToThread"),
+        (sql, "rpc.resource", "rows = db.execute('SELECT 1')"),
+        (sql, "node.ledger", "db.execute('BEGIN IMMEDIATE')"),
+        (sql, "node.mempool", "query = f'''\n  DELETE FROM {table}'''"),
+        (sizes, "rpc.resource", "\n" * 300 + "pass"),
+        (sizes, "rpc.resource", LONG_FUNCTION),
+        (sizes, "rpc.resource", "class A:\n    def __init__(self, a, b, c, d, *, e, f, g): pass"),
+        (sizes, "rpc.resource", "@define\nclass A:\n" + "".join(f"    a{n}: int\n" for n in range(7))),
+        (no_assert, "rpc.resource", "assert 1"),
+        (no_swallowing, "rpc.resource", "try: f()\nexcept Exception: pass"),
+        (no_swallowing, "rpc.resource", "try: f()\nexcept: pass"),
+        (no_swallowing, "rpc.resource", "try: f()\nexcept (KeyError, BaseException) as e: print(1)"),
+        (constant_formats, "rpc.resource", "self._log.info(f'height {height}')"),
+        (constant_formats, "rpc.resource", "log.error('height %d' % height)"),
+        (names, "p2p.manager", ""),
+        (names, "p2p.peer_utils", ""),
+        (names, "p2p.peers", "class PeerHandler: pass"),
+        (names, "p2p.peers", "class HTTPEngine: pass"),
+        (empty_package, "rpc.__init__", "'''Doc.'''\nimport os"),
+        (empty_package, "rpc.__init__", "x = 1"),
+    ],
+)
+def test_a_check_bites(check: Callable[[str, ast.AST], Problems], module: str, source: str) -> None:
+    assert list(check(module, ast.parse(source)))
+
+
+@pytest.mark.parametrize(
+    ("check", "module", "source"),
+    [
+        (
+            directions,
+            "rpc.resource",
+            "from svcd.web.routing import route\nfrom svcd.rpc import openapi\nimport svcd.chain",
+        ),
+        (directions, "config.schema", "from svcd.chain.params import NETWORKS"),
+        (directions, "web.site", "from svcd.ports import Clock"),
+        (directions, "chain.block", "import svcd_other"),
+        (purity, "chain.work", "from argon2.low_level import hash_secret_raw\nfrom svcd.chain import units"),
+        (purity, "node.mempool", "import time"),
+        (global_reactor, "tap", "from twisted.internet import reactor"),
+        (global_reactor, "node.producer", "from twisted.internet.threads import deferToThreadPool"),
+        (sql, "store.chain_store", "rows = db.execute('SELECT 1')"),
+        (sql, "rpc.resource", "'''Select the block.'''\nx = 'DELETE', 'UPDATED'"),
+        (sizes, "rpc.resource", "\n" * 299 + "pass"),
+        (sizes, "rpc.resource", "def f():\n" + "    pass\n" * 44),
+        (sizes, "rpc.resource", "class A:\n    def __init__(self, a, b, c, d, *, e, f): pass"),
+        (sizes, "rpc.resource", "@frozen\nclass A:\n" + "".join(f"    a{n}: int\n" for n in range(20))),
+        (
+            sizes,
+            "rpc.resource",
+            "@define\nclass A:\n" + "".join(f"    a{n}: int = field(init=False)\n" for n in range(9)),
+        ),
+        (no_swallowing, "rpc.resource", "try: f()\nexcept Exception:\n    self._log.failure('f')"),
+        (no_swallowing, "rpc.resource", "try: f()\nexcept Exception as e:\n    raise A from e"),
+        (no_swallowing, "rpc.resource", "try: f()\nexcept Exception as e:\n    self.failed(e)"),
+        (no_swallowing, "rpc.resource", "try: f()\nexcept Exception:\n    self.failed(Failure())"),
+        (no_swallowing, "rpc.resource", "try: f()\nexcept KeyError: pass"),
+        (constant_formats, "rpc.resource", "self._log.info('height {height}', height=height)\ncatalog.info(x)"),
+        (names, "p2p.peers", "class Enginery: pass"),
+        (empty_package, "rpc.__init__", "'''Doc.'''"),
+        (empty_package, "rpc.resource", "x = 1"),
+    ],
+)
+def test_a_check_leaves_good_code_alone(check: Callable[[str, ast.AST], Problems], module: str, source: str) -> None:
+    assert not list(check(module, ast.parse(source)))
