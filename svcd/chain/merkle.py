@@ -31,7 +31,12 @@ def merkle_root(leaves: Sequence[bytes]) -> bytes:
 
 
 def inclusion_path(leaves: Sequence[bytes], index: int) -> list[bytes]:
-    """The audit path of leaf ``index``: the siblings from the leaf up to the root (RFC 6962 section 2.1.1)."""
+    """The audit path of leaf ``index``: the siblings from the leaf up to the root (RFC 6962 section 2.1.1).
+
+    Raises IndexError where there is no such leaf.
+    """
+    if not 0 <= index < len(leaves):
+        raise IndexError(f"there is no leaf {index} among {len(leaves)}")
     level = [leaf_hash(leaf) for leaf in leaves]
     path = []
     while len(level) > 1:
