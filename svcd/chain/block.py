@@ -22,6 +22,11 @@ _BLOCK_FIELDS: Final = _HEADER_FIELDS | {"transactions"}
 EMPTY_ROOT: Final = sha256(b"").digest()
 
 
+def block_id(core_hash: bytes, work_nonce: bytes) -> bytes:
+    """The 32-byte id of the block with this core and this work nonce."""
+    return tagged_hash("svc/block-id/v4", core_hash + work_nonce)
+
+
 @frozen(eq=False, kw_only=True)
 class Header:
     """A block without its transactions; its fields are well formed, nothing else about it is known."""
@@ -61,7 +66,7 @@ class Header:
     @cached_property
     def hash(self) -> bytes:
         """The block's 32-byte id, which the producer signs; the signature is no part of it."""
-        return tagged_hash("svc/block-id/v4", self.core_hash + self.work_nonce)
+        return block_id(self.core_hash, self.work_nonce)
 
     def wire(self, transactions: bytes | None = None) -> bytes:
         """The canonical JSON of the header or, with the inside of the ``transactions`` array, of the whole block."""

@@ -1,0 +1,48 @@
+"""Blocks that are ahead of the local clock: kept until their slot is due (docs/protocol.md 10)."""
+
+from collections.abc import Callable
+from typing import Final
+
+from svcd.chain.errors import NotYet, Wait
+from svcd.chain.params import NetworkParams
+from svcd.ports import Clock, Timer, milliseconds
+
+MAX_HELD: Final = 64
+MAX_SLOTS_AHEAD: Final = 60
+
+
+class EarlyBlocks:
+    """At most 64 blocks at most 60 slots ahead; ``resubmit`` gets each one's canonical JSON when it is due."""
+
+    def __init__(self, clock: Clock, params: NetworkParams, resubmit: Callable[[bytes], None]) -> None:
+        self._clock = clock
+        self._params = params
+        self._resubmit = resubmit
+        self._held: dict[bytes, Timer] = {}
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def check(self, block_hash: bytes, *, slot: int, data: bytes) -> None:
+        """Raise NotYet(EARLY) for a block beyond the present slot and the drift, which is kept if there is room."""
+        params = self._params
+        now = milliseconds(self._clock)
+        ahead = slot - params.drift_slots - params.slot_at(now)
+        if ahead <= 0:
+            return
+        if block_hash in self._held or (ahead <= MAX_SLOTS_AHEAD and len(self._held) < MAX_HELD):
+            if block_hash not in self._held:
+                due = params.slot_time(slot - params.drift_slots)
+                self._held[block_hash] = self._clock.callLater((due - now) / 1000, self._release, block_hash, data)
+            raise NotYet(Wait.EARLY, f"slot {slot} lies in the future; the block is kept until it is due")
+        raise NotYet(Wait.EARLY, f"slot {slot} lies too far in the future; send the block again when it is due")
+
+    def _release(self, block_hash: bytes, data: bytes) -> None:
+        del self._held[block_hash]
+        self._resubmit(data)
+
+    def clear(self) -> None:
+        """Let go of everything."""
+        for call in self._held.values():
+            call.cancel()
+        self._held.clear()

@@ -1,0 +1,54 @@
+"""The waiting transfers on disk: many changes to the mempool share one database transaction."""
+
+from collections.abc import Sequence
+
+from twisted.internet.defer import Deferred
+
+from svcd.chain.transaction import Transfer
+from svcd.node.mempool import Entry
+from svcd.node.threads import Worker
+from svcd.store.chain_store import ChainWriter
+
+
+class PoolJournal:
+    """Writes what enters and leaves the mempool, in order, while the next changes gather."""
+
+    def __init__(self, writer: Worker, store: ChainWriter) -> None:
+        self._writer = writer
+        self._store = store
+        self._added: list[tuple[int, Transfer]] = []
+        self._removed: list[bytes] = []
+        self._waiting: list[Deferred[None]] = []
+        self._writing = False
+
+    def record(self, added: Sequence[Entry], removed: Sequence[Entry]) -> Deferred[None]:
+        """A Deferred that fires when the changes are committed; it fails with what the disk says."""
+        gone = {entry.transfer.txid for entry in removed}
+        # What came and went before it was ever written need not be written.
+        self._added = [(sequence, transfer) for sequence, transfer in self._added if transfer.txid not in gone]
+        self._removed += gone
+        self._added += [(entry.sequence, entry.transfer) for entry in added]
+        committed: Deferred[None] = Deferred()
+        self._waiting.append(committed)
+        if not self._writing:
+            self._write()
+        return committed
+
+    def _write(self) -> None:
+        added, self._added = self._added, []
+        removed, self._removed = self._removed, []
+        waiting, self._waiting = self._waiting, []
+        self._writing = True
+
+        def done(result: object) -> None:
+            self._writing = False
+            for committed in waiting:
+                committed.callback(result)  # type: ignore[arg-type]
+            if self._waiting and not self._writing:
+                self._write()
+
+        self._writer.run(self._commit, added, removed).addBoth(done)
+
+    def _commit(self, added: list[tuple[int, Transfer]], removed: list[bytes]) -> None:
+        with self._store.commit():
+            self._store.write_pool(added, removed)

@@ -1,0 +1,235 @@
+"""The one door: every block and every transfer, wherever it comes from, enters the chain through the ledger.
+
+It validates in the order of docs/protocol.md 10, each stage where it belongs: parsing, signatures and participation
+work in the verifier's threads, the state in the writer's thread, as one commit. Only then is anybody told.
+"""
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Final, Protocol
+
+from attrs import define, field, frozen
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from svcd.chain.block import Block
+from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
+from svcd.chain.params import NetworkParams
+from svcd.chain.transition import ChainPoint, check_place, extend
+from svcd.node.changes import Candidate, Change, Outcome, Standing
+from svcd.node.connector import Connector
+from svcd.node.early import EarlyBlocks
+from svcd.node.threads import Worker, kept_going
+from svcd.node.verifier import Verdict, Verifier
+from svcd.ports import Clock
+from svcd.store.chain_store import ChainReader
+
+_REMEMBERED_INVALID: Final = 4_096
+
+
+class ChainListener(Protocol):
+    """Whoever wants to hear of the canonical chain."""
+
+    def chain_changed(self, change: Change) -> None:
+        """Called in the reactor's thread after each commit that changed the chain, in order."""
+
+
+@frozen
+class Chain:
+    """A chain on disk: its rules, a reader for the reactor's thread, and the connector for the writer's."""
+
+    params: NetworkParams
+    reader: ChainReader
+    connector: Connector
+    writer: Worker
+
+
+@define(eq=False)
+class _Item:
+    """A block on its way through the stages; it leaves at the first door it fails."""
+
+    data: bytes
+    block: Block | None = None
+    point: ChainPoint | None = None
+    outcome: Outcome | None = None
+
+
+@define(eq=False)
+class _Flight:
+    """A block between its place in the chain and its commit: its children may be checked, and wait for it to land."""
+
+    point: ChainPoint
+    landed: list[Deferred[None]] = field(factory=list)
+
+
+class Ledger:
+    """Takes blocks in, and tells its listeners how the chain changed."""
+
+    log = Logger()
+
+    def __init__(self, chain: Chain, verifier: Verifier, clock: Clock) -> None:
+        self.params = chain.params
+        self.reader = chain.reader
+        self.tip = chain.connector.tip
+        self._chain = chain
+        self._verifier = verifier
+        self._clock = clock
+        self._listeners: list[ChainListener] = []
+        self._flights: dict[bytes, _Flight] = {}
+        self._invalid: OrderedDict[bytes, None] = OrderedDict()
+        self._early = EarlyBlocks(clock, chain.params, self._resubmit)
+
+    def subscribe(self, listener: ChainListener) -> None:
+        """Tell ``listener`` of every later change, after those who subscribed before."""
+        self._listeners.append(listener)
+
+    def stop(self) -> None:
+        """Let go of the blocks that wait for their slot."""
+        self._early.clear()
+
+    def submit_blocks(self, batch: Sequence[bytes]) -> Deferred[list[Outcome]]:
+        """What becomes of blocks in canonical JSON, parents before children; what it says is committed when it fires.
+
+        Cancelling the Deferred does not stop the work: whoever sent the blocks may go away, the chain goes on.
+        """
+        return kept_going(self._submit([_Item(data) for data in batch]))
+
+    async def submit_block(self, data: bytes) -> Standing:
+        """The same for one block; raises RuleViolation or NotYet."""
+        (outcome,) = await self.submit_blocks([data])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    def _resubmit(self, data: bytes) -> None:
+        self.submit_blocks([data]).addErrback(lambda failure: self.log.failure("a held block failed", failure))
+
+    async def _submit(self, items: list[_Item]) -> list[Outcome]:
+        for item, parsed in zip(items, await self._verifier.parse([item.data for item in items]), strict=True):
+            if isinstance(parsed, Block):
+                item.block = parsed
+                item.outcome = self._known(parsed)
+            else:
+                item.outcome = parsed
+        blocks = _waiting(items)
+        _settle(items, await self._verifier.check_seals(blocks))
+        try:
+            for item in items:
+                if item.outcome is None:
+                    self._place(item)
+            await self._check_work(items)
+            await self._parents_landed(items)
+            await self._connect(items)
+        finally:
+            self._land(items)
+        return [item.outcome for item in items if item.outcome is not None]
+
+    def _known(self, block: Block) -> Outcome | None:
+        block_hash = block.header.hash
+        if block_hash in self._invalid:
+            return RuleViolation(Refusal.KNOWN_INVALID, f"block {block_hash.hex()} was found invalid before")
+        if block_hash in self._flights or self.reader.point(block_hash) is not None:
+            return Standing.KNOWN
+        return None
+
+    def _place(self, item: _Item) -> None:
+        """Find the block's place behind its parent, and let its children follow."""
+        header = _block(item).header
+        try:
+            if header.hash in self._flights:
+                item.outcome = Standing.KNOWN
+                return
+            parent = self._parent(header.parent_hash)
+            check_place(self.params, parent, header)
+            self._early.check(header.hash, slot=header.slot, data=item.data)
+        except RuleViolation as violation:
+            self._remember_invalid(header.hash)
+            item.outcome = violation
+        except NotYet as reason:
+            item.outcome = reason
+        else:
+            item.point = extend(self.params, parent, header)
+            self._flights[header.hash] = _Flight(item.point)
+
+    def _parent(self, parent_hash: bytes) -> ChainPoint:
+        if parent_hash in self._invalid:
+            raise RuleViolation(Refusal.ANCESTOR, f"the block builds on the invalid block {parent_hash.hex()}")
+        flight = self._flights.get(parent_hash)
+        parent = flight.point if flight else self.reader.point(parent_hash)
+        if parent is None:
+            raise NotYet(Wait.ORPHAN, f"the parent {parent_hash.hex()} is not known")
+        return parent
+
+    async def _check_work(self, items: list[_Item]) -> None:
+        try:
+            verdicts = await self._verifier.check_work(_waiting(items))
+        except NotYet as busy:
+            for item in items:
+                item.outcome = item.outcome or busy
+            return
+        for item in _settle(items, verdicts):
+            self._remember_invalid(_block(item).header.hash)
+
+    async def _parents_landed(self, items: list[_Item]) -> None:
+        ours = {item.block.header.hash for item in items if item.block}
+        for item in items:
+            if item.outcome is None:
+                parent = _block(item).header.parent_hash
+                if parent in self._flights and parent not in ours:
+                    landed: Deferred[None] = Deferred()
+                    self._flights[parent].landed.append(landed)
+                    await landed
+                if parent in self._invalid:
+                    self._remember_invalid(_block(item).header.hash)
+                    item.outcome = RuleViolation(
+                        Refusal.ANCESTOR, f"the block builds on the invalid block {parent.hex()}"
+                    )
+
+    async def _connect(self, items: list[_Item]) -> None:
+        flying = [item for item in items if item.outcome is None]
+        candidates = [Candidate(item.block, item.point) for item in flying if item.block and item.point]
+        if not candidates:
+            return
+        connected = await self._chain.writer.run(self._chain.connector.connect, candidates)
+        for item, outcome in zip(flying, connected.outcomes, strict=True):
+            item.outcome = outcome
+        for block_hash in connected.refused:
+            self._remember_invalid(block_hash)
+        if connected.change is not None:
+            self._publish(connected.change)
+
+    def _publish(self, change: Change) -> None:
+        self.tip = change.tip
+        for listener in self._listeners:
+            with self.log.failuresHandled("telling {listener} of a change", listener=listener):
+                listener.chain_changed(change)
+
+    def _land(self, items: list[_Item]) -> None:
+        for item in items:
+            if item.point is not None:
+                for landed in self._flights.pop(item.point.hash).landed:
+                    landed.callback(None)
+
+    def _remember_invalid(self, block_hash: bytes) -> None:
+        self._invalid[block_hash] = None
+        self._invalid.move_to_end(block_hash)
+        if len(self._invalid) > _REMEMBERED_INVALID:
+            self._invalid.popitem(last=False)
+
+
+def _block(item: _Item) -> Block:
+    if item.block is None:
+        raise ValueError("the block has not been parsed")
+    return item.block
+
+
+def _waiting(items: list[_Item]) -> list[Block]:
+    return [_block(item) for item in items if item.outcome is None]
+
+
+def _settle(items: list[_Item], verdicts: list[Verdict]) -> list[_Item]:
+    """Give the items that wait their verdicts; those that were refused are returned."""
+    waiting = [item for item in items if item.outcome is None]
+    for item, verdict in zip(waiting, verdicts, strict=True):
+        item.outcome = verdict
+    return [item for item in waiting if item.outcome is not None]

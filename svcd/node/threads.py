@@ -1,0 +1,62 @@
+"""Where work runs that would hold up the reactor: pools of threads behind a port that a simulation replaces."""
+
+from collections.abc import Callable, Coroutine
+from typing import ParamSpec, Protocol, TypeVar
+
+from attrs import frozen
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.internet.interfaces import IReactorFromThreads
+from twisted.internet.threads import deferToThreadPool
+from twisted.python.threadpool import ThreadPool
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Worker(Protocol):
+    """A place where a function may run while the reactor goes on."""
+
+    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+        """A Deferred of what ``function`` returns; cancelling it does not stop the work."""
+
+
+@frozen
+class PoolWorker:
+    """A worker on a pool of threads; a pool of one thread does its work in order."""
+
+    reactor: IReactorFromThreads
+    pool: ThreadPool
+
+    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+        """See :class:`Worker`."""
+        return deferToThreadPool(self.reactor, self.pool, function, *args, **kwargs)
+
+
+class ThreadsService(Service):
+    """Starts a pool of ``size`` threads and, when it stops, waits for the work they have taken on."""
+
+    def __init__(self, reactor: IReactorFromThreads, *, size: int, name: str) -> None:
+        self._pool = ThreadPool(minthreads=size, maxthreads=size, name=name)
+        self.size = size
+        self.worker = PoolWorker(reactor, self._pool)
+
+    def startService(self) -> None:
+        """Start the threads."""
+        super().startService()  # type: ignore[no-untyped-call]
+        self._pool.start()
+
+    def stopService(self) -> None:
+        """Let the threads finish what they were given, and end them."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        self._pool.stop()
+
+
+def kept_going(work: Coroutine[Deferred[object], object, T]) -> Deferred[T]:
+    """A Deferred of what ``work`` returns; cancelling it leaves the work alone.
+
+    A web framework cancels what a route waits for when the client goes away; what changes state must not stop half-way.
+    """
+    result: Deferred[T] = Deferred()
+    Deferred.fromCoroutine(work).addCallbacks(result.callback, result.errback)
+    return result

@@ -1,0 +1,167 @@
+"""The ledger's door for transfers: checks, the mempool, and the mempool's copy on disk (docs/protocol.md 12)."""
+
+import json
+from collections.abc import Iterator, Sequence
+from enum import StrEnum
+from typing import Protocol
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Cooperator
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svcd.chain.accounts import Account
+from svcd.chain.errors import RuleViolation
+from svcd.chain.params import NetworkParams
+from svcd.chain.transaction import Transfer, parse_transfer
+from svcd.node.changes import Change
+from svcd.node.journal import PoolJournal
+from svcd.node.mempool import Entry, Mempool
+from svcd.node.threads import kept_going
+from svcd.node.verifier import Verifier
+from svcd.ports import Clock, milliseconds
+from svcd.store.chain_store import ChainReader
+
+
+class Reception(StrEnum):
+    """What has become of a transfer that was handed in."""
+
+    ACCEPTED = "accepted"
+    KNOWN = "known"
+
+
+class PoolListener(Protocol):
+    """Whoever wants to hear of waiting transfers."""
+
+    def pool_changed(self, added: Sequence[Entry], removed: Sequence[Entry]) -> None:
+        """Called in the reactor's thread, in order; for what came in, after it was committed."""
+
+
+@frozen
+class Waiting:
+    """The waiting transfers in memory and on disk."""
+
+    mempool: Mempool
+    journal: PoolJournal
+
+
+class Transfers:
+    """Takes transfers in and keeps the mempool true to the chain."""
+
+    log = Logger()
+
+    def __init__(
+        self, params: NetworkParams, *, reader: ChainReader, waiting: Waiting, verifier: Verifier, clock: Clock
+    ) -> None:
+        self.mempool = waiting.mempool
+        self._params = params
+        self._reader = reader
+        self._journal = waiting.journal
+        self._verifier = verifier
+        self._clock = clock
+        self._listeners: list[PoolListener] = []
+        self._sequence = 0
+        self._cooperator = Cooperator(scheduler=lambda call: clock.callLater(0, call))  # type: ignore[arg-type,return-value]
+
+    def subscribe(self, listener: PoolListener) -> None:
+        """Tell ``listener`` of every later change of the mempool."""
+        self._listeners.append(listener)
+
+    async def load(self) -> int:
+        """Take up the transfers that waited when the node stopped; gives how many still may."""
+        stored = self._reader.pooled()
+        self._sequence = stored[-1][0] if stored else 0
+        transfers = [parse_transfer(json.loads(body), self._params) for _, body in stored]
+        verdicts = await self._verifier.check_transfers(transfers)
+        for (sequence, _), transfer, verdict in zip(stored, transfers, verdicts, strict=True):
+            try:
+                if verdict is not None:
+                    raise verdict
+                account = self._reader.account(transfer.sender) or Account()
+                self.mempool.admit(transfer, account, now=milliseconds(self._clock), sequence=sequence)
+            except RuleViolation as refusal:
+                self.log.info("waiting transfer {txid} is let go: {why}", txid=transfer.txid.hex(), why=refusal.detail)
+        gone = [Entry(transfer, 0) for transfer in transfers if transfer.txid not in self.mempool]
+        await self._journal.record([], gone)
+        return len(self.mempool)
+
+    def submit(self, transfer: Transfer) -> Deferred[Reception]:
+        """Take in a transfer whose fields have been checked; committed when the Deferred fires.
+
+        It fails with RuleViolation. Cancelling it does not stop the work.
+        """
+        return kept_going(self._submit(transfer))
+
+    async def _submit(self, transfer: Transfer) -> Reception:
+        if self._is_known(transfer):
+            return Reception.KNOWN
+        # The cheap checks come first, and again after the signature: the chain may have moved meanwhile.
+        self.mempool.check(transfer, self._account(transfer), milliseconds(self._clock))
+        (verdict,) = await self._verifier.check_transfers([transfer])
+        if verdict is not None:
+            raise verdict
+        if self._is_known(transfer):
+            return Reception.KNOWN
+        await self._admit(transfer, self._account(transfer))
+        return Reception.ACCEPTED
+
+    def _is_known(self, transfer: Transfer) -> bool:
+        return transfer.txid in self.mempool or self._reader.transaction(transfer.txid) is not None
+
+    def _account(self, transfer: Transfer) -> Account:
+        return self._reader.account(transfer.sender) or Account()
+
+    async def _admit(self, transfer: Transfer, account: Account) -> None:
+        self._sequence += 1
+        now = milliseconds(self._clock)
+        admission = self.mempool.admit(transfer, account, now=now, sequence=self._sequence)
+        await self._journal.record([admission.entry], admission.removed)
+        self._publish([admission.entry], admission.removed)
+
+    def chain_changed(self, change: Change) -> None:
+        """Let go of what the new blocks hold or rule out, and take back what undone blocks held."""
+        txids = [txid for block in change.applied for txid in block.txids]
+        self._let_go(self.mempool.settle(txids, change.accounts))
+        returning = [transfer for block in reversed(change.undone) for transfer in block.transfers]
+        if returning:
+            work = self._cooperator.cooperate(self._take_back(returning, set(txids)))
+            work.whenDone().addErrback(self._say_failed)
+
+    def _take_back(self, transfers: Sequence[Transfer], included: set[bytes]) -> Iterator[None]:
+        """One transfer a step, so that the reactor breathes during a deep reorganisation."""
+        for transfer in transfers:
+            if transfer.txid not in included and not self._is_known(transfer):
+                Deferred.fromCoroutine(self._admit(transfer, self._account(transfer))).addErrback(
+                    self._say_let_go, transfer
+                )
+            yield
+
+    def expire(self) -> None:
+        """Let go of what no block may hold any more; to be called now and then."""
+        self._let_go(self.mempool.expire(milliseconds(self._clock)))
+
+    def drop(self, txids: Sequence[bytes]) -> None:
+        """Let go of transfers on the operator's word."""
+        self._let_go(self.mempool.drop(txids))
+
+    def _let_go(self, entries: Sequence[Entry]) -> None:
+        if entries:
+            self._journal.record([], entries).addErrback(self._say_failed)
+            self._publish([], entries)
+
+    def _publish(self, added: Sequence[Entry], removed: Sequence[Entry]) -> None:
+        for listener in self._listeners:
+            with self.log.failuresHandled("telling {listener} of the mempool", listener=listener):
+                listener.pool_changed(added, removed)
+
+    def _say_failed(self, failure: Failure) -> None:
+        self.log.failure("the mempool could not be written to disk", failure)
+
+    def _say_let_go(self, failure: Failure, transfer: Transfer) -> None:
+        failure.trap(RuleViolation)  # type: ignore[no-untyped-call]
+        self.log.info(
+            "transfer {txid} of an undone block is let go: {why}",
+            txid=transfer.txid.hex(),
+            why=failure.getErrorMessage(),
+        )

@@ -1,0 +1,32 @@
+"""What every room asks of the reactor's time, in a form that mypy can check."""
+
+from collections.abc import Callable
+from typing import Protocol
+
+
+class Timer(Protocol):
+    """A call that is due later (twisted.internet.interfaces.IDelayedCall)."""
+
+    def cancel(self) -> None:
+        """Do not call."""
+
+    def getTime(self) -> float:  # noqa: N802
+        """When it is due, in the clock's seconds."""
+
+    def reset(self, seconds: float, /) -> None:
+        """Make it due ``seconds`` from now."""
+
+
+class Clock(Protocol):
+    """Unix time and calls that are due later: a reactor, or twisted.internet.task.Clock."""
+
+    def seconds(self) -> float:
+        """The Unix time in seconds."""
+
+    def callLater(self, delay: float, call: Callable[..., object], /, *args: object) -> Timer:  # noqa: N802
+        """Call ``call(*args)`` in ``delay`` seconds."""
+
+
+def milliseconds(clock: Clock) -> int:
+    """The Unix time in milliseconds, which is what the chain counts in."""
+    return int(clock.seconds() * 1000)

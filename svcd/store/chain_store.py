@@ -1,0 +1,291 @@
+"""Every SQL statement of the chain, behind methods named by intention (docs/operations.md "Storage")."""
+
+import json
+import sqlite3
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from typing import Final
+
+from attrs import frozen
+
+from svcd.chain.accounts import Account
+from svcd.chain.block import Block, Header, parse_header
+from svcd.chain.commitment import Row
+from svcd.chain.errors import Corrupt
+from svcd.chain.params import NetworkParams
+from svcd.chain.transaction import Transfer, parse_transfer
+from svcd.chain.transition import ChainPoint
+from svcd.store import database
+from svcd.store.undo import pack, unpack
+
+_POINT: Final = "b.hash, b.height, b.slot, b.clock, b.work, b.issued"
+_STORED: Final = f"SELECT b.id, b.parent, b.header, {_POINT}"
+_ACCOUNT: Final = "SELECT balance, nonce, held FROM account WHERE key = ?"
+
+
+@frozen
+class StoredBlock:
+    """A block as it lies on disk: where it stands, and its canonical JSON in two pieces."""
+
+    id: int
+    parent: bytes
+    point: ChainPoint
+    header: bytes
+
+
+@frozen
+class Place:
+    """Where a transfer stands on the canonical chain, with the transfer."""
+
+    point: ChainPoint
+    position: int
+    body: bytes
+
+
+def _stored(row: Sequence[object]) -> StoredBlock:
+    number, parent, header, *point = row
+    return StoredBlock(number, parent, _point(point), header)  # type: ignore[arg-type]
+
+
+def _point(row: Sequence[object]) -> ChainPoint:
+    block_hash, height, slot, clock, work, issued = row
+    return ChainPoint(
+        hash=block_hash,  # type: ignore[arg-type]
+        height=height,  # type: ignore[arg-type]
+        slot=slot,  # type: ignore[arg-type]
+        clock=clock,  # type: ignore[arg-type]
+        work=int.from_bytes(work, "big"),  # type: ignore[arg-type]
+        issued=issued,  # type: ignore[arg-type]
+    )
+
+
+class ChainReader:
+    """Questions about the committed chain; each answer is one statement, so it is consistent in itself."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+
+    def snapshot(self) -> AbstractContextManager[None]:
+        """Questions asked inside see one and the same commit."""
+        return database.snapshot(self._db)
+
+    def tip(self) -> ChainPoint | None:
+        """The chain variables after the newest canonical block, or None in an empty database."""
+        row = self._db.execute(
+            f"SELECT {_POINT} FROM canonical c JOIN block b ON b.id = c.block ORDER BY c.height DESC LIMIT 1"
+        ).fetchone()
+        return None if row is None else _point(row)
+
+    def point(self, block_hash: bytes) -> ChainPoint | None:
+        """The chain variables after any stored block, canonical or not."""
+        row = self._db.execute(f"SELECT {_POINT} FROM block b WHERE b.hash = ?", (block_hash,)).fetchone()
+        return None if row is None else _point(row)
+
+    def stored(self, block_hash: bytes) -> StoredBlock | None:
+        """Any stored block, canonical or not."""
+        row = self._db.execute(f"{_STORED} FROM block b WHERE b.hash = ?", (block_hash,)).fetchone()
+        return None if row is None else _stored(row)
+
+    def canonical(self, height: int) -> StoredBlock | None:
+        """The canonical block at ``height``."""
+        row = self._db.execute(
+            f"{_STORED} FROM canonical c JOIN block b ON b.id = c.block WHERE c.height = ?",
+            (height,),
+        ).fetchone()
+        return None if row is None else _stored(row)
+
+    def is_canonical(self, block: StoredBlock) -> bool:
+        """Whether ``block`` is part of the canonical chain."""
+        row = self._db.execute(
+            "SELECT 1 FROM canonical WHERE height = ? AND block = ?", (block.point.height, block.id)
+        ).fetchone()
+        return row is not None
+
+    def bodies(self, block: StoredBlock) -> list[bytes]:
+        """The canonical JSON of a block's transfers, in order."""
+        rows = self._db.execute("SELECT body FROM block_transaction WHERE block = ? ORDER BY position", (block.id,))
+        return [body for (body,) in rows]
+
+    def account(self, key: bytes) -> Account | None:
+        """One account after the tip."""
+        row = self._db.execute(_ACCOUNT, (key,)).fetchone()
+        return None if row is None else Account(*row)
+
+    def accounts(self, keys: Collection[bytes]) -> Mapping[bytes, Account]:
+        """Those accounts of ``keys`` that exist after the tip."""
+        execute = self._db.execute
+        found = {}
+        for key in keys:
+            row = execute(_ACCOUNT, (key,)).fetchone()
+            if row is not None:
+                found[key] = Account(*row)
+        return found
+
+    def account_rows(self, first: bytes, last: bytes) -> list[Row]:
+        """The accounts with ``first`` ≤ key hash ≤ ``last``, ascending."""
+        return self._db.execute(
+            "SELECT key, balance, nonce, held FROM account WHERE key BETWEEN ? AND ? ORDER BY key", (first, last)
+        ).fetchall()
+
+    def every_account(self) -> Iterator[Row]:
+        """All accounts, ascending by key hash."""
+        return iter(self._db.execute("SELECT key, balance, nonce, held FROM account ORDER BY key"))
+
+    def count_accounts(self) -> int:
+        """How many accounts exist; a walk, for start-up and checks only."""
+        (count,) = self._db.execute("SELECT count(*) FROM account").fetchone()
+        return int(count)
+
+    def transaction(self, txid: bytes) -> Place | None:
+        """A canonical transfer by its id."""
+        row = self._db.execute(
+            f"SELECT t.position, x.body, {_POINT} FROM transaction_place t JOIN canonical c ON c.height = t.height "
+            "JOIN block b ON b.id = c.block JOIN block_transaction x ON x.block = b.id AND x.position = t.position "
+            "WHERE t.txid = ?",
+            (txid,),
+        ).fetchone()
+        return None if row is None else Place(_point(row[2:]), row[0], row[1])
+
+    def address_transactions(self, key: bytes, *, before: tuple[int, int], limit: int) -> list[Place]:
+        """The newest canonical transfers from or to ``key`` that stand before (height, position), newest first."""
+        rows = self._db.execute(
+            f"SELECT a.position, x.body, {_POINT} FROM address_place a JOIN canonical c ON c.height = a.height "
+            "JOIN block b ON b.id = c.block JOIN block_transaction x ON x.block = b.id AND x.position = a.position "
+            "WHERE a.key = ? AND (a.height, a.position) < (?, ?) ORDER BY a.height DESC, a.position DESC LIMIT ?",
+            (key, *before, limit),
+        )
+        return [Place(_point(row[2:]), row[0], row[1]) for row in rows]
+
+    def pooled(self) -> list[tuple[int, bytes]]:
+        """The waiting transfers in order of arrival: local sequence number and canonical JSON."""
+        return self._db.execute("SELECT sequence, body FROM pool ORDER BY sequence").fetchall()
+
+    def block_header(self, block: StoredBlock, params: NetworkParams) -> Header:
+        """The parsed header of a stored block; raises Corrupt if it is not what was stored."""
+        header = parse_header(json.loads(block.header), params)
+        if header.hash != block.point.hash and block.point.height:
+            raise Corrupt(f"the stored block at height {block.point.height} does not have its own hash")
+        return header
+
+    def block(self, stored: StoredBlock, params: NetworkParams) -> Block:
+        """The parsed block; raises Corrupt if the stored header is damaged."""
+        transfers = [parse_transfer(json.loads(body), params) for body in self.bodies(stored)]
+        return Block(self.block_header(stored, params), tuple(transfers))
+
+
+class ChainWriter(ChainReader):
+    """Changes to the chain; only the writer thread calls them, inside :meth:`commit`."""
+
+    def commit(self) -> AbstractContextManager[None]:
+        """One database transaction: all inside is committed together or not at all."""
+        return database.transaction(self._db)
+
+    def attempt(self) -> AbstractContextManager[None]:
+        """A part of a transaction that is undone on an exception while the rest stands."""
+        return database.attempt(self._db)
+
+    def add_block(self, block: Block, point: ChainPoint) -> StoredBlock:
+        """Store a block that has passed every check but those of the state."""
+        text = block.header.wire()
+        parent = block.header.parent_hash
+        work = point.work.to_bytes(32, "big")
+        cursor = self._db.execute(
+            "INSERT INTO block (hash, parent, height, slot, clock, work, issued, header) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            (point.hash, parent, point.height, point.slot, point.clock, work, point.issued, text),
+        )
+        number = cursor.lastrowid or 0
+        if block.transfers:
+            self._db.executemany(
+                "INSERT INTO block_transaction VALUES (?, ?, ?)",
+                [(number, position, transfer.wire) for position, transfer in enumerate(block.transfers)],
+            )
+        return StoredBlock(number, parent, point, text)
+
+    def delete_block(self, block: StoredBlock) -> None:
+        """Forget a block that is not canonical."""
+        self._db.execute("DELETE FROM block_transaction WHERE block = ?", (block.id,))
+        self._db.execute("DELETE FROM block WHERE id = ?", (block.id,))
+
+    def heavier(self, work: int) -> list[StoredBlock]:
+        """The stored blocks with more cumulative work than ``work``, parents before children."""
+        rows = self._db.execute(f"{_STORED} FROM block b WHERE b.work > ? ORDER BY b.work", (work.to_bytes(32, "big"),))
+        return [_stored(row) for row in rows]
+
+    def heaviest(self, *, above: int) -> StoredBlock | None:
+        """The stored block with the greatest cumulative work, if that is more than ``above``."""
+        row = self._db.execute(
+            f"{_STORED} FROM block b WHERE b.work > ? ORDER BY b.work DESC, b.id LIMIT 1", (above.to_bytes(32, "big"),)
+        ).fetchone()
+        return None if row is None else _stored(row)
+
+    def write_accounts(self, accounts: Mapping[bytes, Account | None]) -> None:
+        """Set accounts; None removes one that a block had created."""
+        self._db.executemany(
+            "INSERT INTO account VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
+            "balance = excluded.balance, nonce = excluded.nonce, held = excluded.held",
+            [(key, a.balance, a.nonce, a.held_since) for key, a in accounts.items() if a is not None],
+        )
+        gone = [(key,) for key, account in accounts.items() if account is None]
+        if gone:
+            self._db.executemany("DELETE FROM account WHERE key = ?", gone)
+
+    def extend(self, block: StoredBlock, transfers: Sequence[Transfer], undo: Mapping[bytes, Account | None]) -> None:
+        """Make ``block`` the newest canonical one: its place, its undo record and the indexes over its transfers."""
+        height = block.point.height
+        self._db.execute("INSERT INTO canonical VALUES (?, ?)", (height, block.id))
+        self._db.execute("INSERT INTO undo VALUES (?, ?)", (block.id, pack(undo)))
+        if not transfers:
+            return
+        self._db.executemany(
+            "INSERT INTO transaction_place VALUES (?, ?, ?)",
+            [(transfer.txid, height, position) for position, transfer in enumerate(transfers)],
+        )
+        self._db.executemany("INSERT INTO address_place VALUES (?, ?, ?)", _address_places(transfers, height))
+        self._db.executemany("INSERT INTO payment_place VALUES (?, ?, ?, ?, ?)", _payment_places(transfers, height))
+
+    def retract(self, block: StoredBlock, transfers: Sequence[Transfer]) -> dict[bytes, Account | None]:
+        """Take the newest canonical block out of the chain; gives the accounts as they were before it."""
+        height = block.point.height
+        row = self._db.execute("SELECT data FROM undo WHERE block = ?", (block.id,)).fetchone()
+        if row is None:
+            raise Corrupt(f"the undo record of the canonical block at height {height} is missing")
+        self._db.execute("DELETE FROM canonical WHERE height = ?", (height,))
+        self._db.execute("DELETE FROM undo WHERE block = ?", (block.id,))
+        self._db.executemany("DELETE FROM transaction_place WHERE txid = ?", [(t.txid,) for t in transfers])
+        self._db.executemany(
+            "DELETE FROM address_place WHERE key = ? AND height = ? AND position = ?",
+            _address_places(transfers, height),
+        )
+        self._db.executemany(
+            "DELETE FROM payment_place WHERE reference = ? AND recipient = ? AND amount = ? AND height = ? "
+            "AND position = ?",
+            _payment_places(transfers, height),
+        )
+        return unpack(row[0])
+
+    def write_pool(self, added: Sequence[tuple[int, Transfer]], removed: Sequence[bytes]) -> None:
+        """Bring the waiting transfers on disk up to date: (sequence, transfer) pairs added, txids removed."""
+        self._db.executemany("DELETE FROM pool WHERE txid = ?", [(txid,) for txid in removed])
+        self._db.executemany(
+            "INSERT INTO pool VALUES (?, ?, ?) ON CONFLICT (txid) DO NOTHING",
+            [(sequence, transfer.txid, transfer.wire) for sequence, transfer in added],
+        )
+
+
+def _address_places(transfers: Sequence[Transfer], height: int) -> list[tuple[bytes, int, int]]:
+    places = [(transfer.sender, height, position) for position, transfer in enumerate(transfers)]
+    places += [
+        (transfer.recipient, height, position)
+        for position, transfer in enumerate(transfers)
+        if transfer.recipient != transfer.sender
+    ]
+    return places
+
+
+def _payment_places(transfers: Sequence[Transfer], height: int) -> list[tuple[str, bytes, int, int, int]]:
+    return [
+        (transfer.reference, transfer.recipient, transfer.amount, height, position)
+        for position, transfer in enumerate(transfers)
+        if transfer.reference is not None
+    ]

@@ -1,0 +1,125 @@
+"""Opening the SQLite file: settings, numbered schema files, one writer and read-only readers (docs/operations.md)."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from attrs import frozen
+
+_CACHE_KIB: Final = 65_536
+_WAL_LIMIT: Final = 64 * 1024 * 1024
+_CHECKPOINT_PAGES: Final = 4_000
+_BUSY_MS: Final = 10_000
+
+
+class DatabaseError(Exception):
+    """The database cannot be used; the text says why and what to do, fit to be shown to the operator."""
+
+
+@frozen
+class Migration:
+    """One numbered schema file."""
+
+    version: int
+    script: str
+
+
+def migrations() -> list[Migration]:
+    """The schema files that come with this program, ascending, without a gap."""
+    files = sorted(resources.files("svcd.store").joinpath("schema").iterdir(), key=lambda file: file.name)
+    return [Migration(int(file.name[:3]), file.read_text("utf-8")) for file in files if file.name.endswith(".sql")]
+
+
+def open_writer(path: Path) -> sqlite3.Connection:
+    """A connection that may write, its schema brought up to date; raises DatabaseError.
+
+    NORMAL synchronisation: a power loss may cost the last blocks, which peers have, and never the consistency.
+    """
+    try:
+        connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("PRAGMA synchronous = NORMAL")
+        _tune(connection)
+        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+        connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT}")
+        _migrate(connection, path)
+    except sqlite3.Error as error:
+        raise DatabaseError(
+            f"{path} cannot be opened as a database: {error}; "
+            "restore it from a backup, or move it away and the node fetches the chain again"
+        ) from error
+    return connection
+
+
+def open_reader(path: Path) -> sqlite3.Connection:
+    """A connection that cannot write, for a file that :func:`open_writer` has opened before."""
+    connection = sqlite3.connect(
+        f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
+    )
+    connection.execute("PRAGMA query_only = 1")
+    _tune(connection)
+    return connection
+
+
+def _tune(connection: sqlite3.Connection) -> None:
+    connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
+    connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+    connection.execute("PRAGMA temp_store = MEMORY")
+
+
+def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+    (present,) = connection.execute("PRAGMA user_version").fetchone()
+    known = migrations()
+    newest = known[-1].version
+    if present > newest:
+        raise DatabaseError(
+            f"{path} was written by a newer svcd (schema {present}, this program knows {newest}): "
+            "run the newer program, or start with another data directory"
+        )
+    for migration in known:
+        if migration.version > present:
+            # One transaction a file: executescript alone would leave half a schema behind after a crash.
+            connection.executescript(
+                f"BEGIN IMMEDIATE; {migration.script}; PRAGMA user_version = {migration.version}; COMMIT;"
+            )
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Everything inside is committed together, or nothing of it."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # A full disk may already have rolled back; then there is nothing left to roll back.
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+@contextmanager
+def attempt(connection: sqlite3.Connection) -> Iterator[None]:
+    """Everything inside is kept, or, on an exception, nothing of it; outside a transaction it is one of its own."""
+    connection.execute("SAVEPOINT attempt")
+    try:
+        yield
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK TO attempt")
+            connection.execute("RELEASE attempt")
+        raise
+    connection.execute("RELEASE attempt")
+
+
+@contextmanager
+def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+    """Every question inside is answered from one and the same commit."""
+    connection.execute("BEGIN")
+    try:
+        yield
+    finally:
+        connection.execute("COMMIT")

@@ -1,0 +1,70 @@
+-- Blocks, the state after the tip, the indexes over the canonical chain, and the transactions that wait.
+-- 32-byte hashes and 20-byte key hashes are blobs; work is 32 bytes big-endian so that it sorts as a number.
+
+CREATE TABLE block (
+    id     INTEGER PRIMARY KEY,
+    hash   BLOB NOT NULL UNIQUE,
+    parent BLOB NOT NULL,
+    height INTEGER NOT NULL,
+    slot   INTEGER NOT NULL,
+    clock  INTEGER NOT NULL,
+    work   BLOB NOT NULL,
+    issued INTEGER NOT NULL,
+    header BLOB NOT NULL
+) STRICT;
+
+-- Every stored block is a candidate tip; the best are found by their work.
+CREATE INDEX block_by_work ON block (work);
+
+CREATE TABLE block_transaction (
+    block    INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    body     BLOB NOT NULL,
+    PRIMARY KEY (block, position)
+) STRICT, WITHOUT ROWID;
+
+-- The accounts as they were before a canonical block, in the packing of store/undo.py.
+CREATE TABLE undo (
+    block INTEGER PRIMARY KEY,
+    data  BLOB NOT NULL
+) STRICT;
+
+CREATE TABLE canonical (
+    height INTEGER PRIMARY KEY,
+    block  INTEGER NOT NULL
+) STRICT;
+
+CREATE TABLE account (
+    key     BLOB PRIMARY KEY,
+    balance INTEGER NOT NULL,
+    nonce   INTEGER NOT NULL,
+    held    INTEGER
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE transaction_place (
+    txid     BLOB PRIMARY KEY,
+    height   INTEGER NOT NULL,
+    position INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE address_place (
+    key      BLOB NOT NULL,
+    height   INTEGER NOT NULL,
+    position INTEGER NOT NULL,
+    PRIMARY KEY (key, height, position)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE payment_place (
+    reference TEXT NOT NULL,
+    recipient BLOB NOT NULL,
+    amount    INTEGER NOT NULL,
+    height    INTEGER NOT NULL,
+    position  INTEGER NOT NULL,
+    PRIMARY KEY (reference, recipient, amount, height, position)
+) STRICT, WITHOUT ROWID;
+
+CREATE TABLE pool (
+    sequence INTEGER PRIMARY KEY,
+    txid     BLOB NOT NULL UNIQUE,
+    body     BLOB NOT NULL
+) STRICT;
