@@ -34,7 +34,7 @@ class Search:
         return self._ended.is_set()
 
     def run(self, first: int = 0, step: int = 1) -> bytes | None:
-        """Try every ``step``-th nonce from ``start + first`` on: the eight bytes of one that will do, or None if ended."""
+        """Try every ``step``-th nonce from ``start + first`` on; the eight bytes of one that will do, None if ended."""
         target = effective_target(self.header.base_target, self.header.multiplier)
         core_hash = self.header.core_hash
         nonce = self.start + first

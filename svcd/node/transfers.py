@@ -7,7 +7,7 @@ from typing import Protocol
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
-from twisted.internet.task import Cooperator
+from twisted.internet.task import CooperativeTask, Cooperator
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -62,6 +62,7 @@ class Transfers:
         self._clock = clock
         self._listeners: list[PoolListener] = []
         self._sequence = 0
+        self._returning: CooperativeTask[Iterator[None]] | None = None
         self._cooperator = Cooperator(scheduler=lambda call: clock.callLater(0, call))  # type: ignore[arg-type,return-value]
 
     def subscribe(self, listener: PoolListener) -> None:
@@ -125,8 +126,13 @@ class Transfers:
         self._let_go(self.mempool.settle(txids, change.accounts))
         returning = [transfer for block in reversed(change.undone) for transfer in block.transfers]
         if returning:
-            work = self._cooperator.cooperate(self._take_back(returning, set(txids)))
-            work.whenDone().addErrback(self._say_failed)
+            self._returning = self._cooperator.cooperate(self._take_back(returning, set(txids)))
+            self._returning.whenDone().addErrback(self._say_failed)
+
+    async def settled(self) -> None:
+        """Wait until the transfers of undone blocks have been taken back."""
+        if self._returning is not None:
+            await self._returning.whenDone()
 
     def _take_back(self, transfers: Sequence[Transfer], included: set[bytes]) -> Iterator[None]:
         """One transfer a step, so that the reactor breathes during a deep reorganisation."""

@@ -1,0 +1,158 @@
+"""Devnet at the operator's word: blocks at once, reorganisations, coins from the faucet (docs/operations.md)."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from attrs import frozen
+from twisted.internet.defer import DeferredLock
+
+from svcd.chain.address import decode_address, encode_address, key_hash
+from svcd.chain.block import Block
+from svcd.chain.errors import Refusal, RuleViolation
+from svcd.chain.params import FAUCET_SEED, NetworkParams
+from svcd.chain.signature import public_key_of
+from svcd.chain.transaction import Draft, Transfer, sign_transfer
+from svcd.chain.transition import extend
+from svcd.node.assembly import assemble, by_fee
+from svcd.node.changes import Candidate
+from svcd.node.ledger import Chain, Ledger
+from svcd.node.search import Search
+from svcd.node.transfers import Transfers
+from svcd.ports import Clock, milliseconds
+
+_BATCH: Final = 16
+"""Blocks made and committed together: few enough that others get at the writer's thread in between."""
+MAX_BLOCKS: Final = 10_000
+MAX_DEPTH: Final = 1_000
+
+
+@frozen
+class _Order:
+    """Blocks to be made in the writer's thread on the block ``depth`` below the tip."""
+
+    depth: int
+    count: int
+    seed: bytes
+    transfers: tuple[Transfer, ...]
+    newest_slot: int
+
+
+class OnDemand:
+    """Makes the blocks of a devnet when asked; one request after the other."""
+
+    def __init__(
+        self, ledger: Ledger, chain: Chain, *, transfers: Transfers, random: Callable[[int], bytes], clock: Clock
+    ) -> None:
+        self._ledger = ledger
+        self._chain = chain
+        self._transfers = transfers
+        self._random = random
+        self._clock = clock
+        self._turn = DeferredLock()
+
+    @property
+    def params(self) -> NetworkParams:
+        """The network's parameters."""
+        return self._ledger.params
+
+    async def mine(self, count: int, seed: bytes) -> list[bytes]:
+        """The hashes of ``count`` new blocks on the tip that hold what waits, signed and paid by ``seed``'s key.
+
+        Raises RuleViolation(SLOT) where the chain has caught up with the clock.
+        """
+        return await self._turn.run(self._mine, count, seed)
+
+    async def _mine(self, count: int, seed: bytes) -> list[bytes]:
+        hashes: list[bytes] = []
+        while len(hashes) < count:
+            waiting = tuple(by_fee(self._transfers.mempool.lines()))
+            order = _Order(0, min(count - len(hashes), _BATCH), seed, waiting, self._present_slot())
+            hashes += await self._make(order)
+        return hashes
+
+    async def reorganise(self, depth: int, seed: bytes, *, drop_transactions: bool) -> list[bytes]:
+        """The hashes of ``depth`` + 1 empty blocks that take the place of the newest ``depth``.
+
+        The transfers of the blocks that fall out wait again or, with ``drop_transactions``, are gone. Raises
+        RuleViolation(HEIGHT) for a depth beyond the genesis, RuleViolation(SLOT) as :meth:`mine` does.
+        """
+        return await self._turn.run(self._reorganise, depth, seed, drop_transactions)
+
+    async def _reorganise(self, depth: int, seed: bytes, drop_transactions: bool) -> list[bytes]:
+        height = self._ledger.tip.height
+        if depth > height:
+            raise RuleViolation(Refusal.HEIGHT, f"depth must be at most {height}, the height of the chain")
+        dropped = self._txids(range(height - depth + 1, height + 1)) if drop_transactions else []
+        hashes = await self._make(_Order(depth, depth + 1, seed, (), self._present_slot()))
+        if drop_transactions:
+            await self._transfers.settled()
+            self._transfers.drop(dropped)
+        return hashes
+
+    async def faucet(self, recipient: str, amount: int) -> bytes:
+        """The txid of a transfer of ``amount`` base units from the public faucet key; raises RuleViolation."""
+        return await self._turn.run(self._faucet, recipient, amount)
+
+    async def _faucet(self, recipient: str, amount: int) -> bytes:
+        params = self.params
+        decode_address(recipient, params.address_prefix, "recipient")
+        sender = key_hash(public_key_of(FAUCET_SEED))
+        account = self._ledger.reader.account(sender)
+        if account is None:
+            address = encode_address(sender, params.address_prefix)
+            raise RuleViolation(Refusal.BALANCE, f"the faucet {address} has nothing on this network")
+        nonce = self._transfers.mempool.pending_nonce(sender, account)
+        now = milliseconds(self._clock)
+        draft = Draft(recipient=recipient, amount=amount, fee=params.minimum_fee, nonce=nonce, timestamp=now)
+        transfer = sign_transfer(draft, seed=FAUCET_SEED, params=params)
+        await self._transfers.submit(transfer)
+        return transfer.txid
+
+    def _present_slot(self) -> int:
+        return self.params.slot_at(milliseconds(self._clock))
+
+    def _txids(self, heights: Sequence[int]) -> list[bytes]:
+        blocks = [self._ledger.reader.canonical(height) for height in heights]
+        found = [self._ledger.reader.block(block, self.params) for block in blocks if block]
+        return [transfer.txid for block in found for transfer in block.transfers]
+
+    async def _make(self, order: _Order) -> list[bytes]:
+        blocks = await self._chain.writer.run(self._forge, order)
+        outcomes = await self._ledger.submit_blocks([block.wire() for block in blocks])
+        for outcome in outcomes:
+            if isinstance(outcome, Exception):
+                raise outcome
+        return [block.header.hash for block in blocks]
+
+    def _forge(self, order: _Order) -> list[Block]:
+        """Blocks that fit, made on a state that is taken back at the end: they go through the front door like any."""
+
+        def make() -> list[Block]:
+            for _ in range(order.depth):
+                self._chain.connector.retract_tip()
+            waiting = list(order.transfers)
+            blocks = []
+            for _ in range(order.count):
+                block = self._forge_one(order, waiting)
+                held = {transfer.txid for transfer in block.transfers}
+                waiting = [transfer for transfer in waiting if transfer.txid not in held]
+                blocks.append(block)
+            return blocks
+
+        return self._chain.connector.rehearse(make)
+
+    def _forge_one(self, order: _Order, waiting: Sequence[Transfer]) -> Block:
+        connector, params = self._chain.connector, self.params
+        slot = min(connector.tip.slot + params.slots_per_block, order.newest_slot)
+        if slot <= connector.tip.slot:
+            raise RuleViolation(
+                Refusal.SLOT, f"the chain has caught up with the clock: try again in {params.slot_seconds} s"
+            )
+        proposal = assemble(connector, seed=order.seed, slot=slot, transfers=waiting)
+        nonce = None
+        while nonce is None:
+            start = int.from_bytes(self._random(8), "big")
+            nonce = Search(proposal.header, params.memory_kib, start).run()
+        block = proposal.sealed(nonce, order.seed)
+        connector.append(Candidate(block, extend(params, connector.tip, block.header)))
+        return block

@@ -1,0 +1,46 @@
+"""Secret seeds in files of the data directory: made on first start, readable by their owner only."""
+
+import os
+import re
+import stat
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+_SEED: Final = re.compile(r"[0-9a-f]{64}\n?")
+
+
+class SeedFileError(Exception):
+    """A seed file cannot be used; the text says why and what to do."""
+
+
+def load_or_make(path: Path, random: Callable[[int], bytes]) -> bytes:
+    """The 32-byte seed in ``path``, 64 hex characters; made from ``random`` with mode 0600 if there is no file.
+
+    Raises SeedFileError for a file that others may read, or that holds anything else.
+    """
+    try:
+        return _load(path)
+    except FileNotFoundError:
+        pass
+    seed = random(32)
+    partial = path.with_name(path.name + ".new")
+    partial.unlink(missing_ok=True)
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "w", encoding="ascii") as file:
+        file.write(seed.hex() + "\n")
+        file.flush()
+        os.fsync(file.fileno())
+    # Renamed whole, so that a crash never leaves half a key where a key is expected.
+    partial.rename(path)
+    return seed
+
+
+def _load(path: Path) -> bytes:
+    mode = path.stat().st_mode
+    if stat.S_IMODE(mode) & 0o077:
+        raise SeedFileError(f"{path} can be read by others than its owner: run chmod 600 {path}")
+    text = path.read_text("utf-8", errors="replace")
+    if not _SEED.fullmatch(text):
+        raise SeedFileError(f"{path} must hold 64 lower-case hex characters: restore it, or move it away for a new key")
+    return bytes.fromhex(text.strip())

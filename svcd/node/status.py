@@ -1,0 +1,103 @@
+"""What the node says about itself and its chain (the NodeStatus of docs/http.md)."""
+
+from typing import Final, Protocol
+
+from attrs import frozen
+
+from svcd.chain.block import Header
+from svcd.node.ledger import Ledger
+from svcd.ports import Clock, milliseconds
+
+SOFTWARE_VERSION: Final = "0.0.1"
+PROTOCOL_VERSION: Final = "1.0"
+
+
+@frozen
+class Neighbourhood:
+    """What is known of the other nodes at one moment."""
+
+    known_peers: int
+    best_height: int
+    """The greatest height that a verified peer has shown; 0 if none has."""
+    behind: bool
+    """Whether a verified peer has shown more work than ours, or none has been met where one is needed."""
+
+
+class Peers(Protocol):
+    """Whoever knows the other nodes."""
+
+    def neighbourhood(self) -> Neighbourhood:
+        """The present state."""
+
+
+@frozen
+class Alone:
+    """No peers: a chain founded or tried out by one node, or one that waits for its first peer."""
+
+    accepted: bool
+    """Whether the operator has said that being alone is fine; else the node counts as behind."""
+
+    def neighbourhood(self) -> Neighbourhood:
+        """See :class:`Peers`."""
+        return Neighbourhood(0, 0, not self.accepted)
+
+
+@frozen
+class Identity:
+    """How the node is known to others."""
+
+    node_id: str
+    endpoint: str
+    """The public URL, or "" for none."""
+
+
+class Status:
+    """The node's status, made anew for every question."""
+
+    def __init__(self, ledger: Ledger, *, identity: Identity, peers: Peers, clock: Clock) -> None:
+        self._ledger = ledger
+        self._identity = identity
+        self._peers = peers
+        self._clock = clock
+        self._header: tuple[bytes, Header] | None = None
+
+    @property
+    def synced(self) -> bool:
+        """Whether the node may trust its tip to be the network's, and make blocks on it."""
+        return not self._peers.neighbourhood().behind
+
+    def node_status(self) -> dict[str, object]:
+        """The object that GET /rpc/status returns as ``status``."""
+        tip, params = self._ledger.tip, self._ledger.params
+        around = self._peers.neighbourhood()
+        header = self._tip_header()
+        status: dict[str, object] = {
+            "softwareVersion": SOFTWARE_VERSION,
+            "protocolVersion": PROTOCOL_VERSION,
+            "networkId": params.network_id,
+            "chainId": params.chain_id,
+            "genesisHash": params.genesis_hash.hex(),
+            "height": str(tip.height),
+            "slot": str(tip.slot),
+            "hash": tip.hash.hex(),
+            "stateRoot": header.state_root.hex(),
+            "consensusRoot": header.consensus_root.hex(),
+            "nodeId": self._identity.node_id,
+            "knownPeerCount": around.known_peers,
+            "bestKnownPeerHeight": str(around.best_height),
+            "syncLagBlocks": str(max(around.best_height - tip.height, 0)),
+            "syncState": "catching-up" if around.behind else "synced",
+            "time": str(milliseconds(self._clock)),
+        }
+        if self._identity.endpoint:
+            status["endpoint"] = self._identity.endpoint
+        return status
+
+    def _tip_header(self) -> Header:
+        tip = self._ledger.tip
+        if self._header is None or self._header[0] != tip.hash:
+            stored = self._ledger.reader.stored(tip.hash)
+            if stored is None:
+                raise LookupError(f"the tip {tip.hash.hex()} is not on disk")
+            self._header = (tip.hash, self._ledger.reader.block_header(stored, self._ledger.params))
+        return self._header[1]
