@@ -1,0 +1,156 @@
+"""Binds declared routes to Klein: limits, checks, JSON answers and errors are the same for all of them."""
+
+import inspect
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, cast
+
+from attrs import frozen
+from klein import Klein
+from twisted.internet import defer
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web.resource import Resource
+from twisted.web.server import Request
+from werkzeug.exceptions import HTTPException, MethodNotAllowed
+
+from svcd.web.answers import Answer, fill, fill_error
+from svcd.web.clients import Throttle
+from svcd.web.errors import NO_ROUTE, ErrorTable, HttpError, internal, method_not_allowed, too_many, translate
+from svcd.web.inputs import read_values
+from svcd.web.ports import Clock
+from svcd.web.resources import PlainPaths
+from svcd.web.routing import Route, routes_of
+
+# Twisted's web server is not annotated, and its methods have names of their own.
+# mypy: allow-untyped-calls
+
+LATE_READ = "the node did not answer within {seconds:g} seconds; try again later"
+LATE_WRITE = (
+    "the node did not answer within {seconds:g} seconds; it goes on, so look at what came of it before repeating"
+)
+
+
+@frozen(kw_only=True)
+class Ports:
+    """What every route of one API works with.
+
+    ``parse_json`` reads bodies strictly; ``errors`` tells its exceptions and those of the routes; ``throttle`` draws
+    from the client's buckets; ``clock`` bounds the answers; ``new_id`` gives the ids of unexpected errors in the log.
+    """
+
+    parse_json: Callable[[bytes], object]
+    errors: ErrorTable
+    throttle: Throttle
+    clock: Clock
+    new_id: Callable[[], str]
+
+
+class Api:
+    """The routes of several rooms on one Klein app, mounted at ``mount`` (``"/rpc"``, or ``""`` for the root)."""
+
+    _log = Logger()
+
+    def __init__(self, mount: str, ports: Ports) -> None:
+        self.routes: list[Route] = []
+        self._mount = mount
+        self._ports = ports
+        self._klein = Klein()
+        self._klein.url_map.merge_slashes = False
+        self._klein.handle_errors(HTTPException)(self._not_routed)
+        self._klein.handle_errors(Exception)(self._not_expected)
+
+    def add(self, room: object) -> None:
+        """Bind the routes that ``room``'s class declares; raises ValueError for one that cannot work."""
+        for route, method in routes_of(room):
+            if not route.path.startswith(self._mount + "/"):
+                raise ValueError(f"{route.path} is not below {self._mount}")
+            inspect.signature(method).bind(**{field.argument: None for field in route.fields})
+            self._bind(route, room, method)
+            self.routes.append(route)
+
+    def resource(self) -> Resource:
+        """The leaf to be mounted."""
+        return PlainPaths(self._klein.resource())
+
+    def _bind(self, route: Route, room: object, method: Callable[..., Any]) -> None:
+        def answer(request: Request, **path_values: str) -> bytes | Deferred[bytes]:
+            return self._answer(Call(route, room, method, request), path_values)
+
+        name = f"{route.method} {route.path}"
+        self._klein.route(route.rule.removeprefix(self._mount), methods=[route.method], endpoint=name)(answer)
+
+    def _answer(self, call: "Call", path_values: Mapping[str, str]) -> bytes | Deferred[bytes]:
+        ports, route, request = self._ports, call.route, call.request
+        try:
+            wait = ports.throttle(request, route.bucket, route.cost)
+            if wait > 0:
+                raise too_many(wait)
+            for guard in route.guards:
+                guard.check(call.room, request)
+            result = call.method(**read_values(route, request, path_values, ports.parse_json))
+            if not inspect.iscoroutine(result):
+                return fill(request, cast(Answer, result))
+        except Exception as error:
+            return self._tell(request, error)
+        work: Deferred[Answer] = self._bounded(route, Deferred.fromCoroutine(result))
+        return work.addCallback(partial(fill, request)).addErrback(partial(self._failed, call))
+
+    def _bounded(self, route: Route, work: Deferred[Answer]) -> Deferred[Answer]:
+        """``work`` with the route's deadline; what must go on is out of reach of every cancellation."""
+        if work.called:
+            return work
+        if not route.cancellable:
+            work = self._shielded(work)
+        return work.addTimeout(route.seconds, cast(IReactorTime, self._ports.clock))
+
+    def _shielded(self, work: Deferred[Answer]) -> Deferred[Answer]:
+        outcome: Deferred[Answer] = Deferred()
+
+        def done(result: Any) -> None:
+            if not outcome.called:
+                outcome.callback(result)
+            elif isinstance(result, Failure) and translate(result.value, self._ports.errors) is None:
+                self._log.failure("work that nobody waited for any more failed", failure=result)
+
+        work.addBoth(done)
+        return outcome
+
+    def _failed(self, call: "Call", failure: Failure) -> bytes:
+        if failure.check(CancelledError) and call.request.channel is None:
+            failure.raiseException()  # The client went away, and Klein knows.
+        if failure.check(CancelledError, defer.TimeoutError):
+            sentence = LATE_READ if call.route.cancellable else LATE_WRITE
+            return fill_error(call.request, HttpError(503, sentence.format(seconds=call.route.seconds)))
+        return self._tell(call.request, failure.value, failure)
+
+    def _tell(self, request: Request, error: Any, failure: Failure | None = None) -> bytes:
+        """The JSON for ``error``; for one that nobody expected, its details go to the log under an id."""
+        told = translate(error, self._ports.errors)
+        if told is None:
+            error_id = self._ports.new_id()
+            failure = failure or Failure(error)
+            self._log.failure("a request failed; its client was told {error_id}", failure=failure, error_id=error_id)
+            told = internal(error_id)
+        return fill_error(request, told)
+
+    def _not_routed(self, request: Request, failure: Failure) -> bytes:
+        refusal: Any = failure.value
+        if isinstance(refusal, MethodNotAllowed):
+            return fill_error(request, method_not_allowed(list(refusal.valid_methods or ())))
+        return fill_error(request, HttpError(404, NO_ROUTE))
+
+    def _not_expected(self, request: Request, failure: Failure) -> bytes:
+        return self._tell(request, failure.value, failure)
+
+
+@frozen
+class Call:
+    """One request to one route of one room."""
+
+    route: Route
+    room: object
+    method: Callable[..., Any]
+    request: Request

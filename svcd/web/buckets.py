@@ -1,0 +1,74 @@
+"""Token buckets: how often one client may ask, with bounded memory and without a clock of their own."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from attrs import field, frozen
+from attrs.validators import ge
+
+MAX_CLIENTS: Final = 20_000
+"""How many clients one bucket remembers at once."""
+
+
+@frozen
+class Rate:
+    """What a bucket lets through: ``per_second`` tokens flow in, up to ``burst``; a rate of 0 sets no limit."""
+
+    per_second: float = field(validator=ge(0))
+    burst: float = field(validator=ge(1))
+
+
+class Bucket:
+    """The token bucket of every client under one rate.
+
+    It is kept as the time at which the client's bucket will be full again (the "virtual scheduling" form of ITU-T I.371
+    Annex A): one number per client, and a client whose time has passed is the same as one never seen.
+    """
+
+    def __init__(self, rate: Rate, max_clients: int = MAX_CLIENTS) -> None:
+        self._rate = rate
+        self._max_clients = max_clients
+        self._full_at: dict[str, float] = {}
+
+    def __len__(self) -> int:
+        return len(self._full_at)
+
+    def take(self, client: str, cost: float, now: float) -> float:
+        """Take ``cost`` tokens and return 0.0, or take none and return after how many seconds they will be there.
+
+        ``now`` is in seconds. A cost above the burst counts as the whole burst; otherwise it could never be paid.
+        """
+        rate = self._rate
+        if not rate.per_second:
+            return 0.0
+        capacity = rate.burst / rate.per_second
+        remembered = self._full_at.get(client, now)
+        if remembered > now + capacity:
+            # Emptier than empty: the clock was set back, which must not shut a client out for as long.
+            remembered = self._full_at[client] = now + capacity
+        full_at = max(remembered, now) + min(cost, rate.burst) / rate.per_second
+        wait = full_at - now - capacity
+        if wait > 1e-9:
+            return wait
+        if client not in self._full_at and len(self._full_at) >= self._max_clients:
+            self._forget(now)
+        self._full_at[client] = full_at
+        return 0.0
+
+    def _forget(self, now: float) -> None:
+        """Drop the clients whose bucket is full again and, if that is under a quarter, those nearest to it."""
+        left = sorted((at, client) for client, at in self._full_at.items() if at > now)
+        surplus = len(left) - self._max_clients * 3 // 4
+        self._full_at = {client: at for at, client in left[max(surplus, 0) :]}
+
+
+class Buckets:
+    """Named buckets; a route names the one that it draws from."""
+
+    def __init__(self, rates: Mapping[str, Rate], max_clients: int = MAX_CLIENTS) -> None:
+        self.rates = dict(rates)
+        self._buckets = {name: Bucket(rate, max_clients) for name, rate in rates.items()}
+
+    def take(self, name: str, client: str, cost: float, now: float) -> float:
+        """As :meth:`Bucket.take`, from the bucket ``name``; raises KeyError for a name without a rate."""
+        return self._buckets[name].take(client, cost, now)

@@ -1,0 +1,269 @@
+"""One HTTP connection with absolute deadlines, a cap on bodies while they arrive, and JSON for what is malformed.
+
+Twisted's own channel has an idle time-out only, which a client that drips a byte now and then never meets, and stores a
+body before anybody is asked about it. Deadlines here cost one timer per connection, not several per request: the timer
+never rings later than the deadline of the moment, and if it rings early it is set again.
+"""
+
+# Twisted's web server is not annotated, and its methods have names of their own.
+# mypy: allow-untyped-calls
+# ruff: noqa: N802
+
+from enum import Enum
+from typing import TYPE_CHECKING, Any, Final, cast
+
+from twisted.internet.interfaces import ISSLTransport, ITCPTransport
+from twisted.internet.protocol import connectionDone
+from twisted.python.failure import Failure
+from twisted.web.http import HTTPChannel
+from twisted.web.http_headers import Headers
+
+from svcd.web.errors import HttpError, reason
+from svcd.web.ports import Timer
+
+if TYPE_CHECKING:
+    from svcd.web.request import Request
+    from svcd.web.site import Site
+
+DISCARDED_BYTES: Final = 64 * 1024
+"""How much is read and thrown away after a refusal, so that a client in the middle of sending still gets the answer."""
+
+_LENGTH_DIGITS: Final = 18
+
+
+class Phase(Enum):
+    """Whose turn it is on a connection."""
+
+    IDLE = "nothing of a request has arrived"
+    HEADERS = "a request's first byte has arrived"
+    BODY = "its headers have arrived"
+    ANSWERING = "all of it has arrived"
+    CLOSING = "nothing more is read"
+
+
+class Channel(HTTPChannel):
+    """The server's end of one connection; :class:`svcd.web.site.Site` builds it."""
+
+    site: "Site"
+    group: str | None = None
+    transport: Any
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._phase = Phase.IDLE
+        self._timer: Timer | None = None
+        self._deadline = 0.0
+        self._started = 0.0
+        self._line = b""
+        self._cap = 0
+        self._body_bytes = 0
+        self._discarded = 0
+        self._client_is_slow = False
+        self._answered: Request | None = None
+
+    # What the transport tells
+
+    def connectionMade(self) -> None:
+        super().connectionMade()
+        # Klein asks for both on every request, and the answers are a system call and an adapter away.
+        self._host = self.transport.getHost()
+        self._is_secure = bool(ISSLTransport.providedBy(self.transport))
+        self.site.connections.add(self)
+        self._enter(Phase.IDLE, self.site.limits.header_seconds)
+
+    def getHost(self) -> Any:
+        return self._host
+
+    def isSecure(self) -> bool:
+        return self._is_secure
+
+    def dataReceived(self, data: bytes) -> None:
+        if self._phase is Phase.IDLE:
+            self._begin()
+        super().dataReceived(data)
+
+    def connectionLost(self, reason: Failure = connectionDone) -> None:
+        self._phase = Phase.CLOSING
+        self.connected = 0
+        self._forget_body()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self.site.connections.remove(self)
+        super().connectionLost(reason)
+
+    def pauseProducing(self) -> None:
+        self._client_is_slow = True
+        super().pauseProducing()
+
+    def resumeProducing(self) -> None:
+        self._client_is_slow = False
+        super().resumeProducing()
+        answered, self._answered = self._answered, None
+        if answered is not None:
+            self.requestDone(answered)
+
+    # What the parser of Twisted tells
+
+    def lineReceived(self, line: bytes) -> None:
+        self._line = line
+        super().lineReceived(line)
+
+    def lineLengthExceeded(self, line: bytes) -> None:
+        self._line = line[: self.MAX_LENGTH]
+        self._respondToBadRequestAndDisconnect()
+
+    def headerReceived(self, line: bytes) -> bool:
+        # int() of thousands of digits raises, and Twisted would drop the connection with a traceback in the log.
+        if len(line) > 16 + _LENGTH_DIGITS and line[:15].lower() == b"content-length:" and line[15:].strip().isdigit():
+            self.refuse(HttpError(413, f"a Content-Length may have at most {_LENGTH_DIGITS} digits"))
+            return False
+        return bool(super().headerReceived(line))
+
+    def allHeadersReceived(self) -> None:
+        if self._phase is Phase.IDLE:  # a pipelined request, which came with the one before
+            self._begin()
+        if self.length != 0:
+            path = cast(bytes, self._path).partition(b"?")[0]
+            self._cap = self.site.limits.body_caps(self._command, path)
+            if self.length is not None and self.length > self._cap:
+                self._refuse_body()
+                return
+            limits = self.site.limits
+            self._enter(Phase.BODY, self._started + limits.request_seconds - self.site.clock.seconds())
+        super().allHeadersReceived()
+
+    def body_arrives(self, size: int) -> bool:
+        """Whether ``size`` more bytes of body may be stored; if not, the request has been refused."""
+        if self._phase is Phase.CLOSING:
+            return False
+        if self._body_bytes + size > self._cap:
+            self._refuse_body()
+            return False
+        if self.site.bodies_bytes + size > self.site.limits.bodies_bytes:
+            self.refuse(HttpError(503, "too many large requests are under way; try again later"))
+            return False
+        self._body_bytes += size
+        self.site.bodies_bytes += size
+        return True
+
+    def rawDataReceived(self, data: bytes) -> None:
+        if self._phase is not Phase.CLOSING:
+            super().rawDataReceived(data)
+            return
+        self._discarded += len(data)
+        if self._discarded > DISCARDED_BYTES:
+            self.transport.pauseProducing()
+
+    def writeHeaders(self, version: bytes, code: bytes, reason: bytes, headers: Headers) -> None:
+        if self.site.draining:
+            headers.setRawHeaders(b"Connection", [b"close"])
+        super().writeHeaders(version, code, reason, headers)
+
+    def allContentReceived(self) -> None:
+        if self._phase is Phase.CLOSING:
+            return
+        self._enter(Phase.ANSWERING, self.site.limits.answer_seconds)
+        self.site.connections.is_served(self)
+        super().allContentReceived()
+
+    def requestDone(self, request: "Request") -> None:
+        self._forget_body()
+        if self._client_is_slow:
+            # The next pipelined request would be answered into the same full buffer, and so on without end.
+            self._answered = request
+            return
+        if self.site.draining:
+            self.persistent = 0
+        self._enter(Phase.IDLE, self.site.limits.idle_seconds)
+        self.site.connections.waits(self)
+        super().requestDone(request)
+
+    # Closing
+
+    def loseConnection(self) -> None:
+        self._stop_reading()
+        super().loseConnection()
+
+    def abort(self) -> None:
+        """Close at once, whatever is unsent."""
+        self.transport.abortConnection()
+
+    def drain(self) -> None:
+        """Close if nothing has been asked; otherwise the connection ends with its answer."""
+        if self._phase is Phase.IDLE:
+            self.loseConnection()
+
+    def refuse(self, error: HttpError) -> None:
+        """Answer what cannot become a request with ``error`` and close the connection."""
+        if self._phase is Phase.CLOSING:
+            return
+        target = getattr(self, "_path", None) or self._line.partition(b" ")[2]
+        headers = (*self.site.headers_of(target), *error.headers, (b"Connection", b"close"))
+        body = error.body
+        head = [b"HTTP/1.1 %d %s\r\nContent-Length: %d\r\n" % (error.status, reason(error.status), len(body))]
+        head += [name + b": " + value + b"\r\n" for name, value in headers]
+        if getattr(self, "_command", None) == b"HEAD":
+            body = b""
+        self.transport.write(b"".join(head) + b"\r\n" + body)
+        self.site.count(error.status)
+        self._linger()
+
+    def _linger(self) -> None:
+        """Close our half only: closing a socket with unread bytes resets it, and the client would lose the answer."""
+        self._stop_reading()
+        transport = self.transport
+        if self._is_secure or not ITCPTransport.providedBy(transport):
+            super().loseConnection()
+            return
+        transport.loseWriteConnection()
+
+    def _stop_reading(self) -> None:
+        self._enter(Phase.CLOSING, self.site.limits.close_seconds)
+        # What still comes is no line of a request any more: rawDataReceived throws it away.
+        self.setRawMode()
+
+    def _refuse_body(self) -> None:
+        self.refuse(HttpError(413, f"the body is too large; at most {self._cap} bytes are accepted here"))
+
+    def _respondToBadRequestAndDisconnect(self) -> None:
+        # Twisted calls this for all that is malformed, and would answer without a body.
+        most = self.totalHeadersSize
+        self.refuse(HttpError(400, f"not a well-formed HTTP/1.1 request with headers of at most {most} bytes"))
+
+    def _forget_body(self) -> None:
+        self.site.bodies_bytes -= self._body_bytes
+        self._body_bytes = 0
+
+    # Deadlines
+
+    def _begin(self) -> None:
+        self._started = self.site.clock.seconds()
+        self._enter(Phase.HEADERS, self.site.limits.header_seconds)
+        self.site.connections.waits(self)
+
+    def _enter(self, phase: Phase, seconds: float) -> None:
+        if not self.connected:
+            return
+        self._phase = phase
+        clock = self.site.clock
+        self._deadline = clock.seconds() + seconds
+        if self._timer is None:
+            self._timer = clock.callLater(max(seconds, 0.0), self._ring)
+        elif self._timer.getTime() > self._deadline:
+            self._timer.reset(max(seconds, 0.0))
+
+    def _ring(self) -> None:
+        self._timer = None
+        left = self._deadline - self.site.clock.seconds()
+        if left > 0:
+            self._timer = self.site.clock.callLater(left, self._ring)
+        elif self._phase is Phase.IDLE:
+            self.loseConnection()
+        elif self._phase in (Phase.HEADERS, Phase.BODY):
+            limits = self.site.limits
+            allowed = limits.header_seconds if self._phase is Phase.HEADERS else limits.request_seconds
+            part = "headers" if self._phase is Phase.HEADERS else "body"
+            self.refuse(HttpError(408, f"the request's {part} did not arrive within {allowed:g} seconds"))
+        else:
+            self.abort()

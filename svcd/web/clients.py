@@ -1,0 +1,114 @@
+"""Who is asking: the group of addresses that one limit counts as one client (docs/http.md)."""
+
+from collections.abc import Callable, Iterable
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from typing import Final
+
+from twisted.internet.address import IPv4Address as TCP4Address
+from twisted.internet.address import IPv6Address as TCP6Address
+from twisted.internet.interfaces import IAddress
+from twisted.web.server import Request
+
+from svcd.web.buckets import Buckets
+from svcd.web.ports import Clock
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+_REMEMBERED: Final = 4096
+
+Throttle = Callable[[Request, str, float], float]
+"""Draws a cost from the named bucket of a request's client: 0.0, or the seconds until it can be paid."""
+
+
+def parse_address(text: str) -> Address | None:
+    """The address in ``text``, an IPv4-mapped IPv6 address as IPv4; None if it is none."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
+
+
+def client_group(address: Address) -> str:
+    """The client that ``address`` belongs to: an IPv4 address, or the /56 that one IPv6 subscriber gets (RFC 6177)."""
+    if isinstance(address, IPv4Address):
+        return str(address)
+    return str(ip_network((int(address), 56), strict=False))
+
+
+def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
+    """The networks in CIDR notation; raises ValueError for one that is none or has host bits set."""
+    return tuple(ip_network(text) for text in texts)
+
+
+class Clients:
+    """Tells the client group of connections and requests.
+
+    ``trusted_proxies`` may say in ``X-Forwarded-For`` for whom they ask; ``exempt`` clients are under no limit.
+    """
+
+    def __init__(self, trusted_proxies: Iterable[str] = (), exempt: Iterable[str] = ()) -> None:
+        self._trusted = parse_networks(trusted_proxies)
+        self._exempt = parse_networks(exempt)
+        self._group_of_host = lru_cache(_REMEMBERED)(self._find_group)
+        self._is_trusted = lru_cache(_REMEMBERED)(self._find_trusted)
+
+    def of_connection(self, peer: IAddress | None) -> str | None:
+        """The group whose connections are counted; None for a Unix socket, an exempt client and a trusted proxy."""
+        host = _host(peer)
+        return None if host is None or self._is_trusted(host) else self._group_of_host(host)
+
+    def of_request(self, request: Request) -> str | None:
+        """The group whose buckets the request draws from; None for a Unix socket and for an exempt client."""
+        host = _host(request.client)
+        if host is None:
+            return None
+        if self._trusted and self._is_trusted(host):
+            host = self._forwarded(request) or host
+        return self._group_of_host(host)
+
+    def _forwarded(self, request: Request) -> str | None:
+        """The last address in ``X-Forwarded-For`` that is not a trusted proxy: the last one that nobody can forge."""
+        lines = request.requestHeaders.getRawHeaders(b"X-Forwarded-For") or []
+        for entry in reversed(b",".join(lines).decode("latin-1").split(",")):
+            host = entry.strip()
+            if parse_address(host) is None:
+                return None
+            if not self._is_trusted(host):
+                return host
+        return None
+
+    def _find_group(self, host: str) -> str | None:
+        address = parse_address(host)
+        if address is None or any(address in network for network in self._exempt):
+            return None
+        return client_group(address)
+
+    def _find_trusted(self, host: str) -> bool:
+        address = parse_address(host)
+        return address is not None and any(address in network for network in self._trusted)
+
+
+def _host(peer: IAddress | None) -> str | None:
+    return peer.host if isinstance(peer, TCP4Address | TCP6Address) else None
+
+
+class ClientThrottle:
+    """Holds every client to its buckets; the :data:`Throttle` of a public site."""
+
+    def __init__(self, clients: Clients, buckets: Buckets, clock: Clock) -> None:
+        self._clients = clients
+        self._buckets = buckets
+        self._clock = clock
+
+    def __call__(self, request: Request, bucket: str, cost: float) -> float:
+        group = self._clients.of_request(request)
+        return 0.0 if group is None else self._buckets.take(bucket, group, cost, self._clock.seconds())
+
+
+def unlimited(_request: Request, _bucket: str, _cost: float) -> float:
+    """The :data:`Throttle` of an operator's site: no limit."""
+    return 0.0

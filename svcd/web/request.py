@@ -1,0 +1,104 @@
+"""One HTTP request whose errors are JSON and whose body stays within what its channel allows."""
+
+# Twisted's web server is not annotated, and its methods have names of their own.
+# mypy: allow-untyped-calls
+# ruff: noqa: N802, N815
+
+from io import BytesIO
+from typing import TYPE_CHECKING, Any
+from urllib.parse import unquote_to_bytes
+
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web import server
+from twisted.web.error import UnsupportedMethod
+
+from svcd.web.answers import fill_error
+from svcd.web.errors import HttpError, internal, method_not_allowed
+
+if TYPE_CHECKING:
+    from svcd.web.site import Site
+
+SERVER_NAME = b"svcd"
+
+_ABSOLUTE = (b"http://", b"https://")
+
+
+class Request(server.Request):
+    """A request to a :class:`svcd.web.site.Site`; resources may raise HttpError while they render."""
+
+    channel: Any
+    """The :class:`svcd.web.channel.Channel`; None once the client is gone."""
+    site: "Site"
+    content: BytesIO
+    defaultContentType = None
+    _log = Logger()
+
+    def gotLength(self, length: int | None) -> None:
+        # Never on disk: the channel lets no body grow over its cap.
+        self.content = BytesIO()
+
+    def handleContentChunk(self, data: bytes) -> None:
+        if self.channel.body_arrives(len(data)):
+            self.content.write(data)
+
+    def getRequestHostname(self) -> bytes:
+        """A fixed name: no answer depends on ``Host``, and Klein fails on a Host that is no valid domain name."""
+        return b"localhost"
+
+    def process(self) -> None:
+        """Find the resource and render it; what goes wrong is answered in JSON."""
+        self.site = self.channel.site
+        self.setHeader(b"Server", SERVER_NAME)
+        self.setHeader(b"Date", self.site.date())
+        try:
+            if not self.path.startswith(b"/"):
+                self._take_absolute_target()
+            self.prepath = []
+            self.postpath = [unquote_to_bytes(segment) for segment in self.path[1:].split(b"/")]
+            self.render(self.site.getResourceFor(self))
+        except HttpError as error:
+            self.refuse(error)
+        except Exception:
+            self.processingFailed(Failure())
+
+    def render(self, resrc: Any) -> None:
+        """Render ``resrc``, for HEAD without the body."""
+        try:
+            body = resrc.render(self)
+        except UnsupportedMethod as error:
+            allowed: list[bytes] = list(error.allowedMethods)
+            raise method_not_allowed([method.decode("ascii") for method in allowed]) from error
+        if body is server.NOT_DONE_YET:
+            return
+        self.setHeader(b"Content-Length", b"%d" % len(body))
+        self.write(body)
+        self.finish()
+
+    def refuse(self, error: HttpError) -> None:
+        """Answer with ``error``; if an answer has begun, cut it off, so that the client sees that it is not whole."""
+        if self.channel is None:
+            return
+        if self.startedWriting:
+            self.channel.abort()
+            return
+        self.write(fill_error(self, error))
+        self.finish()
+
+    def processingFailed(self, reason: Failure) -> Failure:
+        """Log ``reason`` under an id and answer 500 with that id and nothing else."""
+        error_id = self.site.new_id()
+        self._log.failure("a request failed; its client was told {error_id}", failure=reason, error_id=error_id)
+        self.refuse(internal(error_id))
+        return reason
+
+    def _take_absolute_target(self) -> None:
+        """Reduce a target in absolute form to its path (RFC 9112 section 3.2.2); raises HttpError for other forms."""
+        if self.method == b"CONNECT":
+            raise method_not_allowed(["GET", "HEAD", "POST", "OPTIONS"])
+        scheme = next((scheme for scheme in _ABSOLUTE if self.path.lower().startswith(scheme)), None)
+        if scheme is None:
+            raise HttpError(400, "the request's target must be a path that starts with a slash")
+        authority, slash, path = self.path[len(scheme) :].partition(b"/")
+        self.requestHeaders.setRawHeaders(b"Host", [authority])
+        self.path = slash + path or b"/"

@@ -1,0 +1,146 @@
+"""What a route declares, once: its path, its fields, its answers and its limits.
+
+The same declaration reads requests (svcd.web.inputs), binds the route (svcd.web.api) and describes it to others
+(svcd.web.openapi). A route is about five lines::
+
+    @Route("GET", "/rpc/block/{height}", "The canonical block at a height", bucket="read",
+           path_fields=(HEIGHT,), answers={200: object_schema({"block": BLOCK})})
+    async def block(self, height: int) -> Answer:
+        return {"block": await self._ledger.block(height)}
+"""
+
+import keyword
+import re
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, TypeVar
+
+from attrs import field, frozen
+from attrs.validators import gt, in_
+from twisted.web.server import Request
+
+Schema = Mapping[str, object]
+"""A JSON schema (draft 2020-12, as OpenAPI 3.1 uses it)."""
+
+F = TypeVar("F", bound=Callable[..., object])
+
+METHODS: Final = ("GET", "POST", "PUT", "DELETE")
+
+_PLACEHOLDER: Final = re.compile(r"\{([A-Za-z]+)\}")
+_DECLARATION: Final = "_svcd_route"
+
+
+@frozen
+class Field:
+    """One value that a request brings.
+
+    ``parse`` makes it from the text in a path or query, or from the JSON value in a body, and raises ValueError with a
+    sentence that says what would be right. An absent field that is not ``required`` has the value ``default``.
+    """
+
+    name: str
+    parse: Callable[[Any], object]
+    schema: Schema
+    description: str
+    required: bool = True
+    default: object = None
+
+    @property
+    def argument(self) -> str:
+        """The keyword under which a route gets the value: ``ttlSeconds`` is ``ttl_seconds``, ``from`` is ``from_``."""
+        snake = re.sub("[A-Z]", lambda capital: "_" + capital[0].lower(), self.name)
+        return snake + "_" if keyword.iskeyword(snake) else snake
+
+
+@frozen
+class Guard:
+    """A condition that is checked before anything of a request is read.
+
+    ``check(room, request)`` raises HttpError with ``status``; ``room`` is the object whose method the route is.
+    ``scheme`` names the credentials it asks for: ``"bearer"`` or None.
+    """
+
+    status: int
+    description: str
+    check: Callable[[Any, Request], None]
+    scheme: str | None = None
+
+
+def in_order(guards: Iterable[Guard]) -> tuple[Guard, ...]:
+    """The order in which guards are checked: where several errors apply, 503 comes before 401."""
+    return tuple(sorted(guards, key=lambda guard: -guard.status))
+
+
+@frozen
+class Route:
+    """One declared route; as a decorator it marks the method that answers it.
+
+    ``path`` is the whole path with placeholders such as ``{height}``. ``answers`` are the schemas of the JSON objects
+    returned, by status, without the member ``ok``; ``errors`` say more about what an error status means here.
+    Each request draws ``cost`` from the bucket named ``bucket`` and is answered within ``seconds``. If the client goes
+    away, a ``cancellable`` method is cancelled; the default is to cancel GET only, since other work must go on.
+    """
+
+    method: str = field(validator=in_(METHODS))
+    path: str
+    summary: str
+    bucket: str = field(kw_only=True)
+    answers: Mapping[int, Schema] = field(kw_only=True)
+    errors: Mapping[int, str] = field(kw_only=True, factory=dict)
+    path_fields: tuple[Field, ...] = field(kw_only=True, default=())
+    query_fields: tuple[Field, ...] = field(kw_only=True, default=())
+    body_fields: tuple[Field, ...] = field(kw_only=True, default=())
+    guards: tuple[Guard, ...] = field(kw_only=True, default=(), converter=in_order)
+    cost: float = field(kw_only=True, default=1.0, validator=gt(0))
+    seconds: float = field(kw_only=True, default=25.0, validator=gt(0))
+    cancellable: bool = field(kw_only=True)
+    media_type: str = field(kw_only=True, default="application/json")
+    description: str = field(kw_only=True, default="")
+
+    @cancellable.default
+    def _reads_only(self) -> bool:
+        return self.method == "GET"
+
+    def __attrs_post_init__(self) -> None:
+        placeholders = _PLACEHOLDER.findall(self.path)
+        if placeholders != [field.name for field in self.path_fields]:
+            raise ValueError(f"{self.path}: path_fields must be its placeholders, in order: {placeholders}")
+        if self.body_fields and self.method == "GET":
+            raise ValueError(f"{self.path}: a GET request has no body")
+        names = [field.argument for field in self.fields]
+        if len(names) != len(set(names)):
+            raise ValueError(f"{self.path}: two fields have the same name")
+
+    def __call__(self, method: F) -> F:
+        """Mark ``method`` as the one that answers this route."""
+        setattr(method, _DECLARATION, self)
+        return method
+
+    @property
+    def fields(self) -> tuple[Field, ...]:
+        """All fields: of the path, the query and the body."""
+        return self.path_fields + self.query_fields + self.body_fields
+
+    @property
+    def rule(self) -> str:
+        """The path with placeholders as Klein writes them: ``<height>``."""
+        return _PLACEHOLDER.sub(r"<\1>", self.path)
+
+
+def routes_of(room: object) -> Iterable[tuple[Route, Callable[..., object]]]:
+    """The routes that ``room``'s class declares, with its bound methods, in the order of declaration."""
+    for cls in reversed(type(room).__mro__):
+        for name, member in vars(cls).items():
+            declared = getattr(member, _DECLARATION, None)
+            if isinstance(declared, Route):
+                yield declared, getattr(room, name)
+
+
+def object_schema(properties: Mapping[str, Schema], optional: Iterable[str] = ()) -> Schema:
+    """The schema of an object with exactly these members, all required but the ``optional`` ones."""
+    left_out = frozenset(optional)
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": [name for name in properties if name not in left_out],
+        "additionalProperties": False,
+    }

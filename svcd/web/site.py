@@ -1,0 +1,127 @@
+"""A web site that holds every client to its limits and answers every error in JSON (docs/http.md)."""
+
+# Twisted's web server is not annotated, and its methods have names of their own.
+# mypy: allow-untyped-calls
+# ruff: noqa: N802, N815
+
+from collections import Counter
+from collections.abc import Callable, Mapping
+from typing import Any, cast
+
+from twisted.internet import defer
+from twisted.internet.interfaces import IAddress, IReactorTime
+from twisted.internet.protocol import Protocol
+from twisted.web import http, server
+from twisted.web.resource import IResource
+
+from svcd.web.channel import Channel
+from svcd.web.clients import Clients
+from svcd.web.connections import Connections
+from svcd.web.errors import Headers
+from svcd.web.limits import SiteLimits
+from svcd.web.ports import Clock
+from svcd.web.request import SERVER_NAME, Request
+
+
+class Refused(Protocol):
+    """The server's end of a connection over the caps."""
+
+    transport: Any
+
+    def connectionMade(self) -> None:
+        self.transport.abortConnection()
+
+
+class Site(server.Site):
+    """The factory of HTTP connections to one tree of resources.
+
+    ``headers_by_prefix`` are the headers of errors that are found before a resource is: of a body too large under
+    ``/rpc``, for instance. ``new_id`` gives the ids under which unexpected errors are logged.
+    """
+
+    protocol = Channel  # type: ignore[assignment]
+    requestFactory = Request
+
+    def __init__(
+        self,
+        root: IResource,
+        *,
+        limits: SiteLimits,
+        clients: Clients,
+        clock: Clock,
+        new_id: Callable[[], str],
+        headers_by_prefix: Mapping[bytes, Headers] | None = None,
+    ) -> None:
+        # Twisted's own time-out is switched off: the channel has deadlines of its own.
+        super().__init__(root, reactor=clock, timeout=None, parsePOSTFormSubmission=False)
+        self.limits = limits
+        self.clients = clients
+        self.clock = clock
+        self.new_id = new_id
+        self.connections = Connections(limits.connections, limits.connections_per_client)
+        self.draining = False
+        self.bodies_bytes = 0
+        self.answers: Counter[int] = Counter()
+        self._headers_by_prefix = dict(headers_by_prefix or {})
+        self._date = (-1, b"")
+
+    def startFactory(self) -> None:
+        """Nothing to start: there is no access log."""
+
+    def stopFactory(self) -> None:
+        """Nothing to stop."""
+
+    def acceptableProtocols(self) -> list[bytes]:
+        """HTTP/1.1 only, over TLS too: the limits are those of :class:`svcd.web.channel.Channel`."""
+        return [b"http/1.1"]
+
+    def buildProtocol(self, addr: IAddress | None) -> Protocol:  # type: ignore[override]
+        """The server's end of a connection from ``addr``, or one that closes it at once."""
+        group = self.clients.of_connection(addr)
+        if self.draining or not self.connections.admit(group):
+            # Not None, which a TLS endpoint takes for a protocol.
+            return Refused()
+        channel: Channel = super().buildProtocol(addr)
+        channel.group = group
+        return channel
+
+    def log(self, request: http.Request) -> None:
+        """Count an answer that has been given."""
+        self.count(request.code)
+
+    def count(self, status: int) -> None:
+        """Count an answer by its status."""
+        self.answers[status] += 1
+
+    def date(self) -> bytes:
+        """The time as a ``Date`` header says it, made once a second."""
+        now = int(self.clock.seconds())
+        if self._date[0] != now:
+            self._date = (now, http.datetimeToString(now))
+        return self._date[1]
+
+    def headers_of(self, target: bytes) -> Headers:
+        """The headers of an error that is found before the resource at ``target`` is."""
+        path = target.partition(b"?")[0]
+        common: Headers = (
+            (b"Server", SERVER_NAME),
+            (b"Date", self.date()),
+            (b"Content-Type", b"application/json"),
+            (b"Cache-Control", b"no-store"),
+        )
+        for prefix, headers in self._headers_by_prefix.items():
+            if path == prefix or path.startswith(prefix + b"/"):
+                return (*common, *headers)
+        return common
+
+    async def drain(self, seconds: float) -> None:
+        """Accept no more, close what is idle and wait up to ``seconds`` for the requests that have begun."""
+        self.draining = True
+        for connection in self.connections:
+            connection.drain()
+        emptied = self.connections.emptied().addTimeout(seconds, cast(IReactorTime, self.clock))
+        try:
+            await emptied
+        except defer.TimeoutError:
+            for connection in self.connections:
+                connection.abort()

@@ -1,0 +1,118 @@
+"""Token buckets: what passes, what waits, and that nobody can make them grow."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from svcd.web.buckets import Bucket, Buckets, Rate
+
+
+def test_burst_passes_at_once_and_the_next_waits_for_its_token() -> None:
+    bucket = Bucket(Rate(per_second=2, burst=3))
+
+    waits = [bucket.take("a", 1, now=100.0) for _ in range(4)]
+
+    assert waits == [0.0, 0.0, 0.0, pytest.approx(0.5)]
+
+
+def test_refused_request_costs_nothing() -> None:
+    bucket = Bucket(Rate(per_second=1, burst=1))
+    bucket.take("a", 1, now=0.0)
+
+    for _ in range(10):
+        assert bucket.take("a", 1, now=0.5) == pytest.approx(0.5)
+
+    assert bucket.take("a", 1, now=1.0) == 0.0
+
+
+def test_each_client_has_a_bucket_of_its_own() -> None:
+    bucket = Bucket(Rate(per_second=1, burst=1))
+    bucket.take("a", 1, now=0.0)
+
+    assert bucket.take("a", 1, now=0.0) > 0
+    assert bucket.take("b", 1, now=0.0) == 0.0
+
+
+def test_cost_is_drawn_in_full() -> None:
+    bucket = Bucket(Rate(per_second=1, burst=10))
+
+    assert bucket.take("a", 8, now=0.0) == 0.0
+    assert bucket.take("a", 8, now=0.0) == pytest.approx(6.0)
+
+
+def test_cost_above_the_burst_can_be_paid_from_a_full_bucket() -> None:
+    bucket = Bucket(Rate(per_second=1, burst=2))
+
+    assert bucket.take("a", 5, now=0.0) == 0.0
+    assert bucket.take("a", 5, now=1.0) == pytest.approx(1.0)
+
+
+def test_rate_of_zero_sets_no_limit_and_remembers_nobody() -> None:
+    bucket = Bucket(Rate(per_second=0, burst=1))
+
+    assert [bucket.take("a", 1, now=0.0) for _ in range(1000)] == [0.0] * 1000
+    assert len(bucket) == 0
+
+
+def test_clock_set_back_shuts_nobody_out() -> None:
+    bucket = Bucket(Rate(per_second=1, burst=5))
+    for _ in range(5):
+        bucket.take("a", 1, now=10_000.0)
+
+    assert bucket.take("a", 1, now=100.0) == pytest.approx(1.0)
+    assert bucket.take("a", 1, now=101.1) == 0.0
+
+
+def test_many_addresses_do_not_make_it_grow() -> None:
+    bucket = Bucket(Rate(per_second=0.001, burst=1), max_clients=100)
+
+    for n in range(10_000):
+        assert bucket.take(str(n), 1, now=float(n) / 1000) == 0.0
+        assert len(bucket) <= 100
+
+
+def test_forgetting_keeps_those_who_owe_most() -> None:
+    bucket = Bucket(Rate(per_second=0.001, burst=10), max_clients=100)
+    for _ in range(10):
+        bucket.take("greedy", 1, now=0.0)
+
+    for n in range(1_000):
+        bucket.take(str(n), 1, now=1.0)
+
+    assert bucket.take("greedy", 1, now=2.0) > 0
+
+
+@given(
+    rate=st.floats(0.1, 50),
+    burst=st.integers(1, 20),
+    steps=st.lists(st.tuples(st.floats(0, 2), st.integers(1, 5)), min_size=1, max_size=60),
+)
+def test_never_more_than_burst_and_inflow(rate: float, burst: int, steps: list[tuple[float, int]]) -> None:
+    bucket = Bucket(Rate(rate, burst))
+    now = passed = 0.0
+    for pause, cost in steps:
+        now += pause
+        wait = bucket.take("a", cost, now)
+        if wait == 0.0:
+            passed += min(cost, burst)
+        else:
+            now += wait
+            assert bucket.take("a", cost, now + 1e-6) == 0.0, "the wait that was told was too short"
+            passed += min(cost, burst)
+        assert passed <= burst + rate * now + 1e-3
+
+
+def test_buckets_go_by_name() -> None:
+    buckets = Buckets({"read": Rate(1, 1), "broadcast": Rate(1, 1)})
+    buckets.take("read", "a", 1, now=0.0)
+
+    assert buckets.take("read", "a", 1, now=0.0) > 0
+    assert buckets.take("broadcast", "a", 1, now=0.0) == 0.0
+    with pytest.raises(KeyError):
+        buckets.take("unheard-of", "a", 1, now=0.0)
+
+
+@pytest.mark.parametrize(("per_second", "burst"), [(-1, 1), (1, 0)])
+def test_rates_that_make_no_sense_are_refused(per_second: float, burst: float) -> None:
+    with pytest.raises(ValueError, match="must be >="):
+        Rate(per_second, burst)

@@ -1,0 +1,461 @@
+"""Connections: bodies are capped while they arrive, deadlines are absolute, what is malformed is told in JSON."""
+
+from collections.abc import Callable
+
+import pytest
+from twisted.internet.task import Clock
+
+from svcd.web.limits import BodyCaps
+from svcd.web.site import Site
+from tests.web.echoing import Echo, Filled, Slow
+from tests.web.wire import SEND_BUFFER, Wire
+
+MakeSite = Callable[..., Site]
+
+GET = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n"
+
+
+def post(size: int, path: bytes = b"/a", extra: bytes = b"") -> bytes:
+    return b"POST %b HTTP/1.1\r\nHost: h\r\n%bContent-Length: %d\r\n\r\n" % (path, extra, size)
+
+
+def chunked(*chunks: bytes, path: bytes = b"/a") -> bytes:
+    body = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
+    return b"POST %b HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n%b" % (path, body)
+
+
+# Requests
+
+
+def test_keep_alive_answers_one_after_the_other(make_site: MakeSite) -> None:
+    wire = Wire(make_site(Echo()))
+
+    wire.send(GET)
+    wire.send(post(3) + b"one")
+
+    assert [response.body for response in wire.responses()] == [b"GET /a ", b"POST /a one"]
+    assert wire.open
+
+
+def test_pipelined_requests_are_answered_in_order(make_site: MakeSite) -> None:
+    wire = Wire(make_site(Echo()))
+
+    wire.send(post(3) + b"one" + GET + post(3, b"/b") + b"two")
+
+    assert [response.body for response in wire.responses()] == [b"POST /a one", b"GET /a ", b"POST /b two"]
+
+
+def test_pipelined_request_waits_for_the_answer_before_it(make_site: MakeSite) -> None:
+    slow = Slow()
+    wire = Wire(make_site(slow))
+
+    wire.send(GET + GET)
+
+    assert len(slow.waiting) == 1
+    slow.answer()
+    assert len(slow.waiting) == 1
+    slow.answer()
+    assert [response.body for response in wire.responses()] == [b"ok", b"ok"]
+
+
+@pytest.mark.parametrize(
+    "request_bytes", [b"GET /a HTTP/1.0\r\n\r\n", GET.replace(b"\r\n\r\n", b"\r\nConnection: close\r\n\r\n")]
+)
+def test_connection_closes_after_the_answer_if_the_client_wants_it(make_site: MakeSite, request_bytes: bytes) -> None:
+    wire = Wire(make_site(Echo())).send(request_bytes)
+
+    assert wire.response().body == b"GET /a "
+    assert not wire.open
+
+
+def test_request_may_come_byte_by_byte(make_site: MakeSite) -> None:
+    wire = Wire(make_site(Echo()))
+
+    for byte in post(3) + b"one":
+        wire.send(bytes([byte]))
+
+    assert wire.response().body == b"POST /a one"
+
+
+# Bodies
+
+
+def test_body_at_the_cap_passes(make_site: MakeSite) -> None:
+    echo = Echo()
+    wire = Wire(make_site(echo)).send(post(16384) + b"x" * 16384)
+
+    assert wire.response().status == 200
+    assert len(echo.seen[0][2]) == 16384
+
+
+def test_declared_body_over_the_cap_is_refused_before_any_of_it(make_site: MakeSite) -> None:
+    echo = Echo()
+    wire = Wire(make_site(echo)).send(post(10 * 1024**3))
+
+    refusal = wire.response()
+    assert refusal.status == 413
+    assert refusal.error == "the body is too large; at most 16384 bytes are accepted here"
+    assert refusal.headers["connection"] == "close"
+    assert wire.saw_end
+    assert echo.seen == []
+
+
+def test_chunked_body_at_the_cap_passes(make_site: MakeSite) -> None:
+    echo = Echo()
+    wire = Wire(make_site(echo)).send(chunked(*[b"x" * 4096] * 4, b""))
+
+    assert wire.response().status == 200
+    assert len(echo.seen[0][2]) == 16384
+
+
+def test_chunked_body_over_the_cap_is_refused_while_it_arrives(make_site: MakeSite) -> None:
+    echo = Echo()
+    site = make_site(echo)
+    wire = Wire(site).send(chunked(*[b"x" * 4096] * 4))
+    assert wire.received == b""
+
+    wire.send(b"1\r\nx\r\n")
+
+    assert wire.response().status == 413
+    assert wire.saw_end
+    wire.send(b"0\r\n\r\n" + GET)
+    assert len(wire.responses()) == 1
+    assert echo.seen == []
+
+
+def test_one_huge_chunk_is_refused_before_it_is_complete(make_site: MakeSite) -> None:
+    site = make_site(Echo())
+    wire = Wire(site).send(
+        b"POST /a HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nfffffffff\r\n" + b"x" * 20_000
+    )
+
+    assert wire.response().status == 413
+    assert site.bodies_bytes == 0
+
+
+def test_caps_go_by_method_and_path(make_site: MakeSite) -> None:
+    caps = BodyCaps({(b"POST", b"/block"): 100}, default=10)
+    site = make_site(Echo(), body_caps=caps)
+
+    assert Wire(site).send(post(100, b"/block?a=b") + b"x" * 100).response().status == 200
+    assert Wire(site).send(post(101, b"/block")).response().status == 413
+    assert Wire(site).send(post(11, b"/other")).response().status == 413
+    assert Wire(site).send(post(11, b"/block").replace(b"POST", b"PUT")).response().status == 413
+
+
+def test_refusal_closes_our_half_and_throws_away_what_still_comes(make_site: MakeSite, clock: Clock) -> None:
+    wire = Wire(make_site(Echo())).send(post(1_000_000))
+    assert wire.saw_end
+    assert wire.open
+
+    for _ in range(20):
+        wire.send(b"x" * 8192)
+
+    assert wire.paused, "the server reads on"
+    assert len(wire.responses()) == 1
+    clock.advance(5)
+    assert not wire.open
+
+
+def test_refused_connection_ends_when_the_client_closes(make_site: MakeSite, clock: Clock) -> None:
+    site = make_site(Echo())
+    wire = Wire(site).send(post(1_000_000))
+
+    wire.close()
+
+    assert len(site.connections) == 0
+    assert clock.getDelayedCalls() == []
+
+
+def test_expected_continue_is_sent_for_a_body_that_may_come(make_site: MakeSite) -> None:
+    wire = Wire(make_site(Echo())).send(post(3, extra=b"Expect: 100-continue\r\n"))
+    assert wire.received == b"HTTP/1.1 100 Continue\r\n\r\n"
+
+    wire.send(b"one")
+
+    assert wire.response().body == b"POST /a one"
+
+
+def test_expected_continue_is_not_sent_for_a_body_over_the_cap(make_site: MakeSite) -> None:
+    wire = Wire(make_site(Echo())).send(post(20_000, extra=b"Expect: 100-continue\r\n"))
+
+    assert wire.received.startswith(b"HTTP/1.1 413 ")
+
+
+def test_all_bodies_together_have_a_bound(make_site: MakeSite) -> None:
+    site = make_site(Echo(), bodies_bytes=25_000)
+    first, second = Wire(site), Wire(site)
+    first.send(post(16_000) + b"x" * 15_999)
+    second.send(post(16_000) + b"x" * 9_002)
+
+    refusal = second.response()
+
+    assert refusal.status == 503
+    assert refusal.error == "too many large requests are under way; try again later"
+    assert site.bodies_bytes == 15_999, "what was refused is not held any more"
+    first.send(b"x")
+    assert first.response().status == 200
+    assert site.bodies_bytes == 0
+    assert Wire(site).send(post(16_000) + b"x" * 16_000).response().status == 200
+
+
+def test_body_of_a_client_that_goes_away_is_not_held(make_site: MakeSite) -> None:
+    site = make_site(Echo())
+    wire = Wire(site).send(post(1000) + b"x" * 500)
+    assert site.bodies_bytes == 500
+
+    wire.close()
+
+    assert site.bodies_bytes == 0
+
+
+# Malformed requests
+
+
+@pytest.mark.parametrize(
+    "malformed",
+    [
+        b"NONSENSE\r\n",
+        b"GET /a\r\n",
+        b"GET /a HTTP/2.0\r\n",
+        b"GET  /a HTTP/1.1\r\n",
+        b"G\xffT /a HTTP/1.1\r\n",
+        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
+        b"\x16\x03\x01\x02\x00\x01\r\n",
+        b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n",
+        b"GET /" + b"a" * 20_000,
+        b"GET /a HTTP/1.1\r\nno colon\r\n\r\n",
+        b"GET /a HTTP/1.1\r\nbad name: x\r\nA: b\r\n\r\n",
+        b"GET /a HTTP/1.1\r\nA: " + b"b" * 17_000 + b"\r\n\r\n",
+        b"GET /a HTTP/1.1\r\n" + b"A: b\r\n" * 501 + b"\r\n",
+        b"POST /a HTTP/1.1\r\nContent-Length: -1\r\n\r\n",
+        b"POST /a HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 1\r\n\r\nx",
+        b"POST /a HTTP/1.1\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        b"POST /a HTTP/1.1\r\nTransfer-Encoding: gzip\r\n\r\n",
+        b"POST /a HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nxyz\r\n",
+    ],
+)
+def test_malformed_request_is_400_in_json(make_site: MakeSite, malformed: bytes) -> None:
+    echo = Echo()
+    wire = Wire(make_site(echo)).send(malformed)
+
+    refusal = wire.response()
+    assert refusal.status == 400
+    assert refusal.error == "not a well-formed HTTP/1.1 request with headers of at most 16384 bytes"
+    assert wire.saw_end
+    wire.send(GET)
+    assert len(wire.responses()) == 1
+    assert echo.seen == []
+
+
+def test_content_length_with_thousands_of_digits_is_refused(make_site: MakeSite) -> None:
+    wire = Wire(make_site(Echo())).send(b"POST /a HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n")
+
+    assert wire.response().status == 413
+    assert wire.response().error == "a Content-Length may have at most 18 digits"
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        post(20_000, b"/rpc/broadcast"),
+        b"GET /rpc/status HTTP/9\r\n",
+        b"GET /rpc/status?" + b"a" * 20_000,
+        b"GET /rpc HTTP/1.1\r\nno colon\r\n\r\n",
+        chunked(b"x" * 20_000, path=b"/rpc/broadcast"),
+    ],
+)
+def test_refusals_below_a_prefix_have_its_headers(make_site: MakeSite, refused: bytes) -> None:
+    refusal = Wire(make_site(Echo())).send(refused).response()
+
+    assert refusal.status in {400, 413}
+    assert refusal.headers["access-control-allow-origin"] == "*"
+
+
+@pytest.mark.parametrize("path", [b"/p2p/block", b"/rpcs", b"/"])
+def test_refusals_elsewhere_do_not(make_site: MakeSite, path: bytes) -> None:
+    refusal = Wire(make_site(Echo())).send(post(20_000, path)).response()
+
+    assert "access-control-allow-origin" not in refusal.headers
+
+
+def test_refusal_of_head_has_no_body(make_site: MakeSite) -> None:
+    wire = Wire(make_site(Echo())).send(post(20_000).replace(b"POST", b"HEAD"))
+
+    assert wire.response(head=True).status == 413
+
+
+def test_refusals_are_told_apart_from_twisted(make_site: MakeSite) -> None:
+    headers = Wire(make_site(Echo())).send(b"NONSENSE\r\n").response().headers
+
+    assert headers["server"] == "svcd"
+    assert headers["cache-control"] == "no-store"
+    assert headers["date"] == "Thu, 01 Jan 1970 00:00:00 GMT"
+
+
+# Deadlines
+
+
+def drip(wire: Wire, clock: Clock, data: bytes, every: float) -> float:
+    """Send a byte now and then until the server has enough; returns after how many seconds that was."""
+    for byte in data:
+        if wire.saw_end or not wire.open:
+            break
+        wire.send(bytes([byte]))
+        clock.advance(every)
+    return clock.seconds()
+
+
+def test_connection_that_sends_nothing_is_closed(make_site: MakeSite, clock: Clock) -> None:
+    wire = Wire(make_site(Echo()))
+
+    clock.advance(9.9)
+    assert wire.open
+    clock.advance(0.2)
+    assert not wire.open
+    assert wire.received == b""
+
+
+def test_dripped_headers_are_cut_off(make_site: MakeSite, clock: Clock) -> None:
+    wire = Wire(make_site(Echo()))
+
+    assert drip(wire, clock, GET * 10, every=0.5) == pytest.approx(10, abs=1)
+
+    assert wire.response().status == 408
+    assert wire.response().error == "the request's headers did not arrive within 10 seconds"
+    clock.advance(5)
+    assert not wire.open
+
+
+def test_headers_within_the_deadline_are_served(make_site: MakeSite, clock: Clock) -> None:
+    wire = Wire(make_site(Echo()))
+
+    drip(wire, clock, GET, every=9.9 / len(GET))
+
+    assert wire.response().status == 200
+
+
+def test_dripped_body_is_cut_off(make_site: MakeSite, clock: Clock) -> None:
+    wire = Wire(make_site(Echo())).send(post(1000))
+
+    assert drip(wire, clock, b"x" * 1000, every=0.5) == pytest.approx(30, abs=1)
+
+    assert wire.response().status == 408
+    assert wire.response().error == "the request's body did not arrive within 30 seconds"
+
+
+def test_time_for_the_headers_counts_for_the_request(make_site: MakeSite, clock: Clock) -> None:
+    wire = Wire(make_site(Echo()))
+    drip(wire, clock, post(1000), every=9 / len(post(1000)))
+
+    assert drip(wire, clock, b"x" * 1000, every=0.5) == pytest.approx(30, abs=1)
+
+
+def test_each_request_on_a_connection_has_its_own_deadlines(make_site: MakeSite, clock: Clock) -> None:
+    wire = Wire(make_site(Echo()))
+
+    for _ in range(20):
+        wire.send(GET[:5])
+        clock.advance(8)
+        wire.send(GET[5:])
+        clock.advance(20)
+
+    assert [response.status for response in wire.responses()] == [200] * 20
+
+
+def test_second_request_that_drips_is_cut_off_too(make_site: MakeSite, clock: Clock) -> None:
+    wire = Wire(make_site(Echo())).send(GET)
+    clock.advance(50)
+
+    start = clock.seconds()
+    assert drip(wire, clock, GET * 10, every=0.5) - start == pytest.approx(10, abs=1)
+
+    assert [response.status for response in wire.responses()] == [200, 408]
+
+
+def test_pipelined_body_that_drips_is_cut_off(make_site: MakeSite, clock: Clock) -> None:
+    wire = Wire(make_site(Echo()))
+    clock.advance(5)
+    wire.send(GET + post(1000))
+
+    start = clock.seconds()
+    assert drip(wire, clock, b"x" * 1000, every=0.5) - start == pytest.approx(30, abs=1)
+
+    assert [response.status for response in wire.responses()] == [200, 408]
+
+
+def test_idle_connection_is_closed(make_site: MakeSite, clock: Clock) -> None:
+    wire = Wire(make_site(Echo())).send(GET)
+
+    clock.advance(59.9)
+    assert wire.open
+    clock.advance(0.2)
+    assert not wire.open
+    assert len(wire.responses()) == 1
+
+
+def test_answer_that_never_comes_is_given_up(make_site: MakeSite, clock: Clock) -> None:
+    slow = Slow()
+    wire = Wire(make_site(slow)).send(GET)
+
+    clock.advance(59.9)
+    assert wire.open
+    clock.advance(0.2)
+    assert not wire.open
+    assert len(slow.gone) == 1
+
+
+@pytest.mark.parametrize("size", [1000, 10 * SEND_BUFFER])
+def test_client_that_never_reads_is_cut_off(make_site: MakeSite, clock: Clock, size: int) -> None:
+    site = make_site(Filled(size))
+    wire = Wire(site, reads=False).send(GET)
+    assert wire.unsent > size
+
+    clock.pump([1] * 70)
+
+    assert not wire.open
+    assert len(site.connections) == 0
+    assert clock.getDelayedCalls() == []
+
+
+def test_client_that_asks_to_close_and_never_reads_is_cut_off(make_site: MakeSite, clock: Clock) -> None:
+    wire = Wire(make_site(Filled(1000)), reads=False).send(b"GET /a HTTP/1.0\r\n\r\n")
+    assert wire.open
+
+    clock.advance(5.1)
+
+    assert not wire.open
+
+
+def test_client_that_pipelines_and_never_reads_fills_no_memory(make_site: MakeSite) -> None:
+    filled = Filled(2 * SEND_BUFFER)
+    wire = Wire(make_site(filled), reads=False).send(GET * 300)
+
+    assert filled.asked == 1
+    assert wire.unsent < 3 * SEND_BUFFER
+    wire.read()
+    assert filled.asked == 300
+    assert len(wire.responses()) == 300
+
+
+def test_client_that_reads_slowly_gets_all_of_it(make_site: MakeSite, clock: Clock) -> None:
+    wire = Wire(make_site(Filled(10 * SEND_BUFFER)), reads=False).send(GET)
+    clock.advance(50)
+
+    wire.read()
+
+    assert len(wire.response().body) == 10 * SEND_BUFFER
+    clock.advance(50)
+    assert wire.open, "the connection is idle now"
+
+
+def test_one_timer_serves_a_connection(make_site: MakeSite, clock: Clock) -> None:
+    wire = Wire(make_site(Echo()))
+
+    for _ in range(50):
+        wire.send(GET)
+        wire.send(post(3) + b"one")
+        assert len(clock.getDelayedCalls()) == 1
+
+    wire.close()
+    assert clock.getDelayedCalls() == []

@@ -1,0 +1,110 @@
+"""How many connections are open, and which one gives way."""
+
+from attrs import define, field
+
+from svcd.web.connections import Connections
+from tests.support import has_result, result_of
+
+
+@define(eq=False)
+class Peer:
+    """A connection that only remembers what it was told."""
+
+    group: str | None = "203.0.113.9"
+    told: list[str] = field(factory=list)
+
+    def abort(self) -> None:
+        self.told.append("abort")
+
+    def drain(self) -> None:
+        self.told.append("drain")
+
+
+def opened(connections: Connections, *groups: str | None) -> list[Peer]:
+    peers = [Peer(group) for group in groups]
+    for peer in peers:
+        connections.add(peer)
+    return peers
+
+
+def test_cap_of_one_client_leaves_room_for_others() -> None:
+    connections = Connections(total=10, per_client=2)
+    peers = opened(connections, "a", "a")
+
+    assert not connections.admit("a")
+    assert connections.admit("b")
+    assert [peer.told for peer in peers] == [[], []]
+
+
+def test_closed_connection_makes_room_for_its_client() -> None:
+    connections = Connections(total=10, per_client=1)
+    (peer,) = opened(connections, "a")
+
+    connections.remove(peer)
+    connections.remove(peer)
+
+    assert connections.admit("a")
+    assert len(connections) == 0
+
+
+def test_connections_that_count_for_nobody_are_not_capped_by_client() -> None:
+    connections = Connections(total=10, per_client=1)
+    opened(connections, None, None)
+
+    assert connections.admit(None)
+
+
+def test_the_one_that_waits_longest_gives_way() -> None:
+    connections = Connections(total=3, per_client=0)
+    first, second, third = opened(connections, "a", "b", "c")
+    connections.waits(first)
+
+    assert connections.admit("d")
+
+    assert [first.told, second.told, third.told] == [[], ["abort"], []]
+    assert len(connections) == 2
+
+
+def test_none_gives_way_while_all_are_served() -> None:
+    connections = Connections(total=2, per_client=0)
+    peers = opened(connections, "a", "b")
+    for peer in peers:
+        connections.is_served(peer)
+
+    assert not connections.admit("c")
+
+    connections.waits(peers[0])
+    assert connections.admit("c")
+    assert peers[0].told == ["abort"]
+
+
+def test_closed_connection_does_not_wait_again() -> None:
+    connections = Connections(total=1, per_client=0)
+    (peer,) = opened(connections, "a")
+    connections.remove(peer)
+
+    connections.waits(peer)
+
+    opened(connections, "b")
+    assert connections.admit("c")
+    assert peer.told == []
+
+
+def test_bounds_of_zero_are_no_bounds() -> None:
+    connections = Connections(total=0, per_client=0)
+    opened(connections, *["a"] * 500)
+
+    assert connections.admit("a")
+
+
+def test_emptied_fires_when_the_last_one_closes() -> None:
+    connections = Connections(total=0, per_client=0)
+    first, second = opened(connections, "a", "a")
+    emptied = connections.emptied()
+
+    connections.remove(first)
+    assert not has_result(emptied)
+    connections.remove(second)
+
+    result_of(emptied)
+    result_of(connections.emptied())

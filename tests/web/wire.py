@@ -1,0 +1,182 @@
+"""A TCP connection in memory: the server's end behaves as Twisted's, the client's end is driven by the test."""
+
+import json
+from typing import Any
+
+from attrs import frozen
+from twisted.internet.address import IPv4Address
+from twisted.internet.error import ConnectionAborted, ConnectionDone
+from twisted.internet.interfaces import IAddress, IPushProducer, ITCPTransport
+from twisted.python.failure import Failure
+from zope.interface import implementer
+
+from svcd.web.site import Site
+
+# Transports have names of Twisted's kind.
+# ruff: noqa: N802
+
+SEND_BUFFER = 64 * 1024
+"""Twisted pauses the producer when more than this is unsent."""
+
+SERVER = IPv4Address("TCP", "192.0.2.1", 8645)
+
+
+@frozen
+class Response:
+    """One answer as a client sees it."""
+
+    status: int
+    headers: dict[str, str]
+    body: bytes
+
+    @property
+    def json(self) -> Any:
+        assert self.headers["content-type"] == "application/json", self.headers
+        return json.loads(self.body)
+
+    @property
+    def error(self) -> str:
+        """The sentence of an error, which has nothing else in it."""
+        answer = self.json
+        assert answer.keys() == {"ok", "error"}
+        assert answer["ok"] is False
+        assert isinstance(answer["error"], str)
+        return str(answer["error"])
+
+
+def split_responses(data: bytes, *, head: bool = False) -> list[Response]:
+    """All answers in ``data``, which must end where an answer ends; ``head``: they are answers to HEAD."""
+    responses = []
+    while data:
+        block, end, data = data.partition(b"\r\n\r\n")
+        assert end, f"headers without an end: {block!r}"
+        first, *lines = block.decode("ascii").split("\r\n")
+        version, status, _ = first.split(" ", 2)
+        assert version in {"HTTP/1.1", "HTTP/1.0"}
+        headers: dict[str, str] = {}
+        for line in lines:
+            name, value = line.split(": ", 1)
+            assert name.lower() not in headers, f"{name} is sent twice"
+            headers[name.lower()] = value
+        if status == "100":
+            continue
+        size = 0 if head or status == "204" else int(headers["content-length"])
+        assert len(data) >= size, "the body is cut off"
+        responses.append(Response(int(status), headers, data[:size]))
+        data = data[size:]
+    return responses
+
+
+@implementer(ITCPTransport, IPushProducer)
+class Wire:
+    """One connection to ``site`` from ``peer``. A client that ``reads`` takes what is sent at once."""
+
+    def __init__(self, site: Site, peer: IAddress | str = "203.0.113.9", *, reads: bool = True) -> None:
+        self._peer = IPv4Address("TCP", peer, 50_000) if isinstance(peer, str) else peer
+        self._reads = reads
+        self._unsent = b""
+        self._producer: Any = None
+        self._held = b""
+        self.paused = False
+        self.received = b""
+        self.disconnecting = False
+        self.saw_end = False
+        self.open = True
+        self.protocol: Any = site.buildProtocol(self._peer)
+        self.protocol.makeConnection(self)
+
+    # The client's end
+
+    def send(self, data: bytes) -> "Wire":
+        """Send bytes; the server reads them unless it has stopped reading."""
+        self._held += data
+        while self._held and self.open and not self.paused:
+            data, self._held = self._held, b""
+            self.protocol.dataReceived(data)
+        return self
+
+    def read(self) -> None:
+        """Take everything that is unsent, as often as there is more."""
+        while self._unsent and self.open:
+            self.received += self._unsent
+            self._unsent = b""
+            if self._producer is not None:
+                self._producer.resumeProducing()
+        self._close_if_done()
+        self.send(b"")
+
+    def close(self) -> None:
+        """The client closes its end."""
+        self._lose(ConnectionDone())
+
+    def responses(self, *, head: bool = False) -> list[Response]:
+        return split_responses(self.received, head=head)
+
+    def response(self, *, head: bool = False) -> Response:
+        (response,) = self.responses(head=head)
+        return response
+
+    @property
+    def unsent(self) -> int:
+        """How many bytes the server holds for the client."""
+        return len(self._unsent)
+
+    # The server's end
+
+    def write(self, data: bytes) -> None:
+        if not self.open or self.saw_end:
+            return
+        if self._reads:
+            self.received += data
+            return
+        self._unsent += data
+        if self._producer is not None and len(self._unsent) > SEND_BUFFER:
+            self._producer.pauseProducing()
+
+    def writeSequence(self, pieces: list[bytes]) -> None:
+        self.write(b"".join(pieces))
+
+    def loseConnection(self) -> None:
+        self.disconnecting = True
+        self._close_if_done()
+
+    def loseWriteConnection(self) -> None:
+        self.saw_end = True
+
+    def abortConnection(self) -> None:
+        self._lose(ConnectionAborted())
+
+    def registerProducer(self, producer: Any, _streaming: bool) -> None:
+        self._producer = producer
+
+    def unregisterProducer(self) -> None:
+        self._producer = None
+        self._close_if_done()
+
+    def pauseProducing(self) -> None:
+        self.paused = True
+
+    def resumeProducing(self) -> None:
+        self.paused = False
+
+    def stopProducing(self) -> None:
+        self.loseConnection()
+
+    def getPeer(self) -> IAddress:
+        return self._peer
+
+    def getHost(self) -> IAddress:
+        return SERVER
+
+    def setTcpNoDelay(self, _enabled: bool) -> None:
+        pass
+
+    def _close_if_done(self) -> None:
+        if self.disconnecting and not self._unsent and self._producer is None:
+            self._lose(ConnectionDone())
+
+    def _lose(self, reason: Exception) -> None:
+        if self.open:
+            self.open = False
+            self.saw_end = True
+            self.protocol.connectionLost(Failure(reason))
