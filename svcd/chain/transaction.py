@@ -70,15 +70,19 @@ def _check_constants(fields: dict[str, object], params: NetworkParams) -> None:
         raise RuleViolation(Refusal.CONSTANTS, f"type must be {TRANSFER}, a transfer")
 
 
+def _payload_of(fields: dict[str, object]) -> dict[str, object]:
+    payload = fields["payload"]
+    referenced = type(payload) is dict and "paymentReference" in payload
+    return exact_fields(payload, _REFERENCED_PAYLOAD if referenced else _PLAIN_PAYLOAD, "payload")
+
+
 def parse_transfer(value: object, params: NetworkParams) -> Transfer:
     """The transfer in a JSON object, with every check that needs neither state nor the signature.
 
     Raises RuleViolation: FIELDS, FORMAT, CONSTANTS, SENDER, ADDRESS, AMOUNT, FEE or REFERENCE.
     """
     fields = exact_fields(value, _FIELDS, "transaction")
-    payload = fields["payload"]
-    referenced = type(payload) is dict and "paymentReference" in payload
-    payload = exact_fields(payload, _REFERENCED_PAYLOAD if referenced else _PLAIN_PAYLOAD, "payload")
+    payload = _payload_of(fields)
     _check_constants(fields, params)
     sender_key = hex_bytes(fields["senderPublicKey"], 32, "senderPublicKey")
     signature = hex_bytes(fields["signature"], 64, "signature")
@@ -90,12 +94,12 @@ def parse_transfer(value: object, params: NetworkParams) -> Transfer:
     timestamp = decimal_u53(fields["timestamp"], "timestamp")
     recipient = decode_address(payload["recipient"], params.address_prefix, "recipient")
     amount = decimal_u53(payload["amount"], "amount")
-    reference = check_reference(payload["paymentReference"]) if referenced else None
+    reference = check_reference(payload["paymentReference"]) if "paymentReference" in payload else None
     if amount < 1:
         raise RuleViolation(Refusal.AMOUNT, "amount must be at least 1 base unit")
     if fee < params.minimum_fee:
         raise RuleViolation(Refusal.FEE, f"fee must be at least {params.minimum_fee} base units, not {fee}")
-    signed_reference = f',"paymentReference":"{reference}"' if referenced else ""
+    signed_reference = f',"paymentReference":"{reference}"' if reference else ""
     # Sorted keys put the signature in the middle: what stands before and after it is what is signed.
     before = (
         f'{{"fee":"{fee}","networkId":{params.network_id},"nonce":"{nonce}","payload":{{"amount":"{amount}"'
