@@ -12,12 +12,11 @@ Every block carries the work, the signature and the roots that the rules ask for
 The same text gives the same blocks in every run. People are names; a name's key is made from the name.
 """
 
-import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from hashlib import sha256
 from itertools import count
 
-from attrs import define, evolve, field, frozen
+from attrs import evolve, frozen
 
 from svcd.chain.accounts import Account, state_root
 from svcd.chain.address import encode_address, key_hash
@@ -31,6 +30,8 @@ from svcd.chain.signature import public_key_of, sign
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from svcd.chain.transition import ChainPoint, apply_block, consensus_root, extend, genesis_accounts, genesis_point
 from svcd.chain.work import effective_target, work_value
+from tests.chain_language import Plan, plans
+from tests.referee import Accounts, Verdict, judge
 
 COIN = 10**8
 
@@ -87,16 +88,6 @@ TEST_PARAMS = NetworkParams(
 """A network on which a block is made in a millisecond; alice, bob and carol have 1000 coins each."""
 
 
-@frozen
-class Accounts:
-    """A `StateView` over a dictionary."""
-
-    state: Mapping[bytes, Account]
-
-    def accounts(self, keys: Collection[bytes]) -> dict[bytes, Account]:
-        return {key: self.state[key] for key in keys if key in self.state}
-
-
 def rows_of(accounts: Mapping[bytes, Account]) -> list[Row]:
     """Accounts as a disk holds them: in ascending order of key."""
     return sorted((key, account.balance, account.nonce, account.held_since) for key, account in accounts.items())
@@ -104,7 +95,7 @@ def rows_of(accounts: Mapping[bytes, Account]) -> list[Row]:
 
 def scan_of(accounts: Mapping[bytes, Account]) -> Scan:
     """A scan over a dictionary, which sees later changes of it."""
-    return lambda first, last: [row for row in rows_of(accounts) if first <= row[0] <= last]
+    return lambda first, last: rows_of({key: accounts[key] for key in accounts if first <= key <= last})
 
 
 # How to break one rule and no other
@@ -192,6 +183,11 @@ class ChainBuilder:
     def address(self, name: str) -> str:
         """The address of ``name`` on this network."""
         return address_of(name, self.params.address_prefix)
+
+    def verdict(self, parent: Block | None, block: Block) -> Verdict | None:
+        """The verdict on ``block`` behind ``parent``; None if it is valid."""
+        before = self._behind(parent)
+        return judge(self.params, block.wire(), parent=before.point, before=before.accounts)
 
     def transfer(
         self,
@@ -287,7 +283,7 @@ class ChainBuilder:
     def chain(self, text: str) -> dict[str, Block]:
         """The blocks that ``text`` describes, by name and in the order in which it first names them."""
         blocks: dict[str, Block] = {}
-        for name, plan in _plans(text).items():
+        for name, plan in plans(text).items():
             parent = None if plan.parent == "genesis" else blocks[plan.parent]
             blocks[name] = self.block(
                 parent,
@@ -298,7 +294,7 @@ class ChainBuilder:
             )
         return blocks
 
-    def _payments(self, plan: "_Plan", parent: Block | None) -> list[Transfer]:
+    def _payments(self, plan: Plan, parent: Block | None) -> list[Transfer]:
         nonces: dict[str, Iterator[int]] = {}
         return [
             self.transfer(
@@ -310,72 +306,3 @@ class ChainBuilder:
             )
             for sender, recipient, amount, reference in plan.payments
         ]
-
-
-# The language
-
-
-@define
-class _Plan:
-    """What a text says about one block."""
-
-    parent: str
-    producer: str
-    slot: int | None = None
-    payments: list[tuple[str, str, int, str | None]] = field(factory=list)
-    break_: Refusal | None = None
-
-    def pay(self, amount: str, sender: str, recipient: str, reference: str | None) -> None:
-        self.payments.append((sender, recipient, int(amount), reference))
-
-    def be_at(self, slot: str) -> None:
-        self.slot = int(slot)
-
-    def be_by(self, producer: str) -> None:
-        self.producer = producer
-
-    def break_rule(self, rule: str) -> None:
-        self.break_ = Refusal(rule.replace(" ", "-"))
-
-
-_BRANCH = re.compile(r"(?:(genesis):?|(\w+):)((?: +[a-z]+(?:\d+|\[\d+\.\.\d+\]))+)")
-_NAMES = re.compile(r"([a-z]+)(?:(\d+)|\[(\d+)\.\.(\d+)\])")
-_SENTENCES: tuple[tuple[re.Pattern[str], Callable[..., None]], ...] = (
-    (re.compile(r"(\w+) pays (\d+) from (\w+) to (\w+)(?: for (\S+))?"), _Plan.pay),
-    (re.compile(r"(\w+) is at slot (\d+)"), _Plan.be_at),
-    (re.compile(r"(\w+) is by (\w+)"), _Plan.be_by),
-    (re.compile(r"(\w+) has an invalid ([a-z -]+)"), _Plan.break_rule),
-)
-
-
-def _plans(text: str) -> dict[str, _Plan]:
-    plans: dict[str, _Plan] = {}
-    for line in filter(None, map(str.strip, text.splitlines())):
-        if branch := _BRANCH.fullmatch(line):
-            _grow(plans, branch[1] or branch[2], branch[3])
-        else:
-            _tell(plans, line)
-    return plans
-
-
-def _grow(plans: dict[str, _Plan], parent: str, names: str) -> None:
-    if parent != "genesis" and parent not in plans:
-        raise ValueError(f"no block {parent!r} has been named before")
-    for letters, single, first, last in _NAMES.findall(names):
-        for number in range(int(single or first), int(single or last) + 1):
-            name = f"{letters}{number}"
-            if name in plans:
-                raise ValueError(f"block {name!r} has two parents")
-            plans[name] = _Plan(parent, letters)
-            parent = name
-
-
-def _tell(plans: dict[str, _Plan], line: str) -> None:
-    for pattern, verb in _SENTENCES:
-        if match := pattern.fullmatch(line):
-            name, *rest = match.groups()
-            if name not in plans:
-                raise ValueError(f"no block {name!r} has been named before: {line!r}")
-            verb(plans[name], *rest)
-            return
-    raise ValueError(f"not a sentence about a chain: {line!r}")
