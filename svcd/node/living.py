@@ -1,0 +1,95 @@
+"""A chain brought to life from its file, and put to rest again."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+from attrs import frozen
+from twisted.logger import Logger
+
+from svcd.chain.edge_cases import check_library
+from svcd.chain.params import NetworkParams
+from svcd.node.connector import Connector
+from svcd.node.journal import PoolJournal
+from svcd.node.ledger import Chain, Ledger
+from svcd.node.mempool import Mempool
+from svcd.node.threads import Worker
+from svcd.node.transfers import Transfers, Waiting
+from svcd.node.verifier import Verifier
+from svcd.ports import Clock
+from svcd.store.chain_store import ChainReader, ChainWriter
+from svcd.store.database import open_reader, open_writer
+
+_LOG = Logger()
+_VERIFIER_CAPACITY = 1_024
+"""Blocks that may wait for their work check; more are told to come again later."""
+
+
+@frozen
+class Threads:
+    """Where the chain's work runs."""
+
+    writer: Worker
+    """One thread: everything that is written goes through it, in order."""
+    verifier: Worker
+    lanes: int
+    """How many threads the verifier has."""
+
+
+@frozen
+class PoolLimits:
+    """How much may wait."""
+
+    max_transactions: int
+    max_bytes: int
+
+
+@frozen
+class LivingChain:
+    """An open chain with its two doors; :meth:`close` it last."""
+
+    chain: Chain
+    ledger: Ledger
+    transfers: Transfers
+    verifier: Verifier
+    _close: Callable[[], None]
+
+    async def close(self) -> None:
+        """Let what the writer has begun be committed, then close the file."""
+        self.ledger.stop()
+        await self.chain.writer.run(self._close)
+
+
+async def open_chain(
+    params: NetworkParams, path: Path, *, threads: Threads, pool: PoolLimits, clock: Clock
+) -> LivingChain:
+    """Open the database at ``path``, or make one, and take up its chain and its waiting transfers.
+
+    Raises DatabaseError or Corrupt, with a text for the operator.
+    """
+    check_library()
+    connection = await threads.writer.run(open_writer, path)
+    store = ChainWriter(connection)
+    connector = Connector(params, store)
+    tip = await threads.writer.run(connector.load)
+    reading = open_reader(path)
+    chain = Chain(params, ChainReader(reading), connector, threads.writer)
+    verifier = Verifier(params, threads.verifier, lanes=threads.lanes, capacity=_VERIFIER_CAPACITY)
+    ledger = Ledger(chain, verifier, clock)
+    mempool = Mempool(params, max_transactions=pool.max_transactions, max_bytes=pool.max_bytes)
+    waiting = Waiting(mempool, PoolJournal(threads.writer, store))
+    transfers = Transfers(params, reader=chain.reader, waiting=waiting, verifier=verifier, clock=clock)
+    ledger.subscribe(transfers)
+    count = await transfers.load()
+    _LOG.info(
+        "{chain_id}: height {height}, tip {hash}, {count} transfers wait",
+        chain_id=params.chain_id,
+        height=tip.height,
+        hash=tip.hash.hex(),
+        count=count,
+    )
+
+    def close() -> None:
+        reading.close()
+        connection.close()
+
+    return LivingChain(chain, ledger, transfers, verifier, close)

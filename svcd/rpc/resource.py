@@ -1,0 +1,142 @@
+"""The public chain routes (docs/http.md "Bodies")."""
+
+from svcd.chain.accounts import Account
+from svcd.chain.address import decode_address
+from svcd.chain.transaction import parse_transfer
+from svcd.chain.units import format_amount
+from svcd.node.ledger import Ledger
+from svcd.node.status import Status
+from svcd.node.transfers import Transfers
+from svcd.ports import Clock, milliseconds
+from svcd.rpc import schemas
+from svcd.rpc.fields import ADDRESS, BEFORE, HEIGHT, LIMIT, TRANSACTION, TXID
+from svcd.rpc.records import block_answer, consensus_record, transaction_record
+from svcd.web.answers import Answer, Rendered
+from svcd.web.errors import HttpError
+from svcd.web.routing import Route, object_schema
+
+
+class ChainRoutes:
+    """Reads of the canonical chain, and the door for signed transfers."""
+
+    def __init__(self, ledger: Ledger, *, transfers: Transfers, status: Status, clock: Clock) -> None:
+        self._ledger = ledger
+        self._params = ledger.params
+        self._reader = ledger.reader
+        self._transfers = transfers
+        self._status = status
+        self._clock = clock
+
+    @Route(
+        "GET",
+        "/rpc/status",
+        "The node and its tip",
+        bucket="read",
+        answers={200: object_schema({"status": schemas.STATUS})},
+    )
+    def status(self) -> Answer:
+        """Answer GET /rpc/status."""
+        return {"status": self._status.node_status()}
+
+    @Route(
+        "GET",
+        "/rpc/consensus",
+        "The rules of the network and what the next block is due",
+        bucket="read",
+        answers={200: object_schema({"consensus": schemas.CONSENSUS})},
+    )
+    def consensus(self) -> Answer:
+        """Answer GET /rpc/consensus."""
+        return {"consensus": consensus_record(self._params, self._ledger.tip, milliseconds(self._clock))}
+
+    @Route(
+        "GET",
+        "/rpc/block/{height}",
+        "The canonical block at a height",
+        bucket="read",
+        path_fields=(HEIGHT,),
+        answers={200: object_schema({"block": schemas.BLOCK})},
+        errors={404: "The chain is not that high."},
+    )
+    def block(self, height: int) -> Answer:
+        """Answer GET /rpc/block/{height}."""
+        tip = self._ledger.tip
+        stored = self._reader.canonical(height) if height <= tip.height else None
+        if stored is None:
+            raise HttpError(404, f"there is no block {height} yet; the newest is {tip.height}")
+        return Rendered(block_answer(stored, self._reader.bodies(stored), tip))
+
+    @Route(
+        "GET",
+        "/rpc/balance/{address}",
+        "The account of an address; one never seen has zeros",
+        bucket="read",
+        path_fields=(ADDRESS,),
+        answers={200: object_schema({"account": schemas.ACCOUNT})},
+    )
+    def balance(self, address: str) -> Answer:
+        """Answer GET /rpc/balance/{address}."""
+        key = decode_address(address, self._params.address_prefix)
+        account = self._reader.account(key) or Account()
+        pending = self._transfers.mempool.pending_nonce(key, account)
+        return {
+            "account": {
+                "address": address,
+                "balance": str(account.balance),
+                "balanceSvc": format_amount(account.balance),
+                "nonce": str(account.nonce),
+                "pendingNonce": str(pending),
+                "heldSince": None if account.held_since is None else str(account.held_since),
+            }
+        }
+
+    @Route(
+        "GET",
+        "/rpc/address/{address}/transactions",
+        "The newest confirmed transfers from or to an address",
+        bucket="read",
+        cost=2,
+        path_fields=(ADDRESS,),
+        query_fields=(LIMIT, BEFORE),
+        answers={200: schemas.HISTORY},
+    )
+    def address_transactions(self, address: str, limit: int, before: tuple[int, int]) -> Answer:
+        """Answer GET /rpc/address/{address}/transactions."""
+        key = decode_address(address, self._params.address_prefix)
+        places = self._reader.address_transactions(key, before=before, limit=limit + 1)
+        page, tip = places[:limit], self._ledger.tip
+        more = f"{page[-1].point.height}-{page[-1].position}" if len(places) > limit else None
+        records = [transaction_record(self._params, place, tip) for place in page]
+        return {"address": address, "transactions": records, "next": more}
+
+    @Route(
+        "GET",
+        "/rpc/transaction/{txid}",
+        "A confirmed canonical transfer",
+        bucket="read",
+        path_fields=(TXID,),
+        answers={200: object_schema({"transaction": schemas.RECORD})},
+        errors={404: "No canonical block holds this transfer; the sentence says whether it waits for one."},
+    )
+    def transaction(self, txid: bytes) -> Answer:
+        """Answer GET /rpc/transaction/{txid}."""
+        place = self._reader.transaction(txid)
+        if place is None:
+            waits = "it waits in the mempool" if txid in self._transfers.mempool else "it does not wait for one either"
+            raise HttpError(404, f"no block of the chain holds transaction {txid.hex()}; {waits}")
+        return {"transaction": transaction_record(self._params, place, self._ledger.tip)}
+
+    @Route(
+        "POST",
+        "/rpc/broadcast",
+        "Hand in a signed transfer",
+        bucket="broadcast",
+        body_fields=(TRANSACTION,),
+        answers={200: schemas.RECEIPT},
+        errors={400: "The transfer breaks a rule of the network or of this node's mempool; the sentence says which."},
+    )
+    async def broadcast(self, transaction: object) -> Answer:
+        """Answer POST /rpc/broadcast."""
+        transfer = parse_transfer(transaction, self._params)
+        state = await self._transfers.submit(transfer)
+        return {"txid": transfer.txid.hex(), "state": state.value}

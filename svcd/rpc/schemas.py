@@ -1,0 +1,157 @@
+"""JSON schemas of what the chain routes take and answer: the OpenAPI document shows them, tests hold answers to them."""
+
+from typing import Final
+
+from svcd.web.routing import Schema, object_schema
+
+DECIMAL: Final[Schema] = {"type": "string", "pattern": "^(0|[1-9][0-9]{0,15})$"}
+COINS: Final[Schema] = {"type": "string", "pattern": "^(0|[1-9][0-9]*)(\\.[0-9]{0,7}[1-9])?$"}
+HASH: Final[Schema] = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+SIGNATURE: Final[Schema] = {"type": "string", "pattern": "^[0-9a-f]{128}$"}
+COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
+ADDRESS: Final[Schema] = {"type": "string", "pattern": "^svcd?1[02-9ac-hj-np-z]+$"}
+REFERENCE: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[A-Za-z0-9._:-]+$"}
+
+
+def _constant(value: object) -> Schema:
+    return {"const": value}
+
+
+PAYLOAD: Final = object_schema(
+    {"recipient": ADDRESS, "amount": DECIMAL, "paymentReference": REFERENCE}, optional=["paymentReference"]
+)
+_TRANSFER: Final[dict[str, Schema]] = {
+    "version": _constant(2),
+    "networkId": {"type": "integer"},
+    "type": _constant(1),
+    "senderPublicKey": HASH,
+    "senderAddress": ADDRESS,
+    "nonce": DECIMAL,
+    "fee": DECIMAL,
+    "timestamp": DECIMAL,
+    "payload": PAYLOAD,
+    "signature": SIGNATURE,
+}
+TRANSFER: Final = object_schema(_TRANSFER)
+SIGNED_TRANSACTION: Final = object_schema(
+    {
+        **_TRANSFER,
+        "senderPublicKey": {"type": "string", "pattern": "^[0-9a-fA-F]{64}$"},
+        "signature": {"type": "string", "pattern": "^[0-9a-fA-F]{128}$"},
+    }
+)
+RECORD: Final = object_schema(
+    {
+        **_TRANSFER,
+        "txid": HASH,
+        "amountSvc": COINS,
+        "feeSvc": COINS,
+        "blockHash": HASH,
+        "blockHeight": DECIMAL,
+        "index": COUNT,
+        "slot": DECIMAL,
+        "blockTime": DECIMAL,
+        "confirmations": COUNT,
+    }
+)
+BLOCK: Final = object_schema(
+    {
+        "version": _constant(4),
+        "networkId": {"type": "integer"},
+        "height": DECIMAL,
+        "slot": DECIMAL,
+        "parentHash": HASH,
+        "producerPublicKey": HASH,
+        "multiplier": COUNT,
+        "baseTarget": HASH,
+        "transactionsRoot": HASH,
+        "transactionCount": COUNT,
+        "stateRoot": HASH,
+        "consensusRoot": HASH,
+        "workNonce": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
+        "signature": SIGNATURE,
+        "transactions": {"type": "array", "items": TRANSFER},
+        "hash": HASH,
+        "confirmations": COUNT,
+    }
+)
+STATUS: Final = object_schema(
+    {
+        "softwareVersion": _constant("0.0.1"),
+        "protocolVersion": _constant("1.0"),
+        "networkId": {"type": "integer"},
+        "chainId": {"type": "string"},
+        "genesisHash": HASH,
+        "height": DECIMAL,
+        "slot": DECIMAL,
+        "hash": HASH,
+        "stateRoot": HASH,
+        "consensusRoot": HASH,
+        "nodeId": {"type": "string", "pattern": "^svcnode_[0-9a-f]{32}$"},
+        "endpoint": {"type": "string"},
+        "knownPeerCount": COUNT,
+        "bestKnownPeerHeight": DECIMAL,
+        "syncLagBlocks": DECIMAL,
+        "syncState": {"enum": ["synced", "catching-up"]},
+        "time": DECIMAL,
+    },
+    optional=["endpoint", "stateRoot", "consensusRoot", "knownPeerCount", "bestKnownPeerHeight", "syncLagBlocks"],
+)
+CONSENSUS: Final = object_schema(
+    {
+        "networkId": {"type": "integer"},
+        "chainId": {"type": "string"},
+        "genesisHash": HASH,
+        "genesisTime": DECIMAL,
+        "slotSeconds": COUNT,
+        "currentSlot": DECIMAL,
+        "targetSlotsPerBlock": COUNT,
+        "nextHeight": DECIMAL,
+        "nextTarget": HASH,
+        "nextBlockReward": DECIMAL,
+        "rewardSchedule": object_schema({"initialReward": DECIMAL, "halvingBlocks": COUNT, "supplyLimit": DECIMAL}),
+        "participationWork": object_schema(
+            {
+                "algorithm": _constant("argon2id"),
+                "version": _constant(19),
+                "memoryKiB": COUNT,
+                "timeCost": COUNT,
+                "parallelism": COUNT,
+                "hashLength": COUNT,
+            }
+        ),
+        "holdingMultiplier": object_schema(
+            {
+                "minimumBalance": DECIMAL,
+                "unit": _constant("basis points"),
+                "schedule": {
+                    "type": "array",
+                    "items": object_schema({"heldSlots": COUNT, "multiplier": COUNT}),
+                },
+            }
+        ),
+        "minimumFee": DECIMAL,
+        "maxBlockTransactions": COUNT,
+        "maxBlockBytes": COUNT,
+        "transactionPastSeconds": COUNT,
+        "transactionFutureSeconds": COUNT,
+    }
+)
+ACCOUNT: Final = object_schema(
+    {
+        "address": ADDRESS,
+        "balance": DECIMAL,
+        "balanceSvc": COINS,
+        "nonce": DECIMAL,
+        "pendingNonce": DECIMAL,
+        "heldSince": {"anyOf": [DECIMAL, {"type": "null"}]},
+    }
+)
+HISTORY: Final = object_schema(
+    {
+        "address": ADDRESS,
+        "transactions": {"type": "array", "items": RECORD},
+        "next": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+    }
+)
+RECEIPT: Final = object_schema({"txid": HASH, "state": {"enum": ["accepted", "known"]}})
