@@ -312,7 +312,7 @@ def test_hosts_are_lower_case_and_networks_are_values() -> None:
 
 
 def test_the_operator_listens_on_a_socket_in_the_data_directory() -> None:
-    assert set_to("dataDir=/d/a:b").operator_endpoint == "unix:/d/a\\:b/operator.sock:mode=600"
+    assert set_to("dataDir=/d/a:b").operator_endpoint == "unix:/d/a\\:b/operator.sock:mode=600:lockfile=0"
 
 
 @pytest.mark.parametrize(

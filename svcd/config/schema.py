@@ -18,6 +18,8 @@ from svcd.config.kinds import Between, ListOf, OneOf
 NETWORKS = ("mainnet", "devnet")
 LEVELS = ("debug", "info", "warn", "error", "critical")
 SECRET_LENGTH = 32
+OPERATOR_SOCKET = "operator.sock"
+"""Its name in the data directory."""
 
 DEFAULTS: dict[str, dict[str, object]] = {
     "mainnet": {"dataDir": "data"},
@@ -168,9 +170,12 @@ class Config:
 
     @property
     def operator_endpoint(self) -> str:
-        """Where the operator's interface listens: as set, or a socket in the data directory for its owner only."""
-        socket = _quote(str(self.data_dir / "operator.sock"))
-        return self.operator.listen or f"unix:{socket}:mode=600"
+        """Where the operator's interface listens: as set, or a socket in the data directory for its owner only.
+
+        Without a lock file, for that holds a process id, and in a container the next node may well have the same one.
+        """
+        socket = _quote(str(self.data_dir / OPERATOR_SOCKET))
+        return self.operator.listen or f"unix:{socket}:mode=600:lockfile=0"
 
     @property
     def webhooks_problem(self) -> str | None:

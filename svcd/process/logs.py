@@ -1,0 +1,176 @@
+"""One line of log for each event, for people (`text`) or for programs (`json`).
+
+Data stands in an event's fields, never in its format. What a stranger may have sent can forge no line: everything that
+is not printable is escaped. In the text form a traceback follows its line, indented.
+"""
+
+import json
+import math
+import threading
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from typing import Any, cast
+
+from attrs import define
+from twisted.logger import (
+    FilteringLogObserver,
+    LogEvent,
+    LogLevel,
+    LogLevelFilterPredicate,
+    formatEvent,
+)
+from twisted.python.reflect import qual, safe_str
+
+Observer = Callable[[LogEvent], None]
+
+REPEATS, REPEATS_SECONDS = 20, 10.0
+"""So many events of one kind are written in so many seconds; the others are counted."""
+_MESSAGE_LENGTH, _FIELD_LENGTH, _TRACEBACK_LENGTH = 4_000, 1_000, 20_000
+# Keys that Twisted's older logging interface adds to every event.
+_LEGACY = {"debug", "failure", "format", "isError", "message", "printed", "system", "time", "why"}
+_OURS = {"time", "level", "namespace", "message", "failure"}
+
+
+def make_observer(form: str, level: str, write: Callable[[str], object]) -> Observer:
+    """An observer that writes lines.
+
+    Args:
+        form: "text" or "json".
+        level: the least important level to write: "debug", "info", "warn", "error" or "critical".
+        write: takes one finished line (with its traceback, in the text form) at a time, from any thread.
+    """
+    line = {"text": text_line, "json": json_line}[form]
+    important = LogLevelFilterPredicate(defaultLogLevel=LogLevel.levelWithName(level))
+    # Any: mypy does not see that these classes provide the zope interfaces that the filter asks for.
+    lines, filters = cast(Any, LineObserver(line, write)), cast(Any, [important])
+    return FilteringLogObserver(lines, filters)
+
+
+class LineObserver:
+    """Writes events as lines and leaves out what repeats too often."""
+
+    def __init__(self, line: Callable[[LogEvent], str], write: Callable[[str], object]) -> None:
+        self._line = line
+        self._write = write
+        self._repeats = Repeats()
+        # Reentrant: the garbage collector may report a lost failure while a line is being written.
+        self._lock = threading.RLock()
+
+    def __call__(self, event: LogEvent) -> None:
+        """Write the event."""
+        with self._lock:
+            for admitted in self._repeats.admit(event):
+                self._write(self._line(admitted) + "\n")
+
+
+def text_line(event: LogEvent) -> str:
+    """`2026-11-20T09:27:21.123Z info     [svcd.node.ledger] connected block 7`."""
+    head = f"{_time(event)} {_level(event):<8} [{_namespace(event)}] {_printable(_message(event))}"
+    failure = event.get("log_failure")
+    if failure is None:
+        return head
+    trace = failure.getTraceback()[-_TRACEBACK_LENGTH:].strip().split("\n")
+    return "\n    ".join([head, *(_printable(part) for part in trace)])
+
+
+def json_line(event: LogEvent) -> str:
+    """One JSON object: time, level, namespace, message, the event's own fields, and a failure if there is one."""
+    fields: dict[str, Any] = {
+        "time": _time(event),
+        "level": _level(event),
+        "namespace": _namespace(event),
+        "message": _message(event),
+    }
+    for name, value in event.items():
+        if not name.startswith(("log_", "_")) and name not in _LEGACY | _OURS:
+            fields[name] = _plain(value)
+    failure = event.get("log_failure")
+    if failure is not None:
+        fields["failure"] = {
+            "type": qual(failure.type),
+            "message": safe_str(failure.value)[:_MESSAGE_LENGTH],
+            "traceback": failure.getTraceback()[-_TRACEBACK_LENGTH:],
+        }
+    return json.dumps(fields)
+
+
+@define
+class _Window:
+    first: LogEvent
+    seen: int = 0
+
+
+class Repeats:
+    """Lets so many events of a kind (namespace, level, format) through in a while, then counts the others.
+
+    The count is told with the first event of any kind after that while. Critical events always pass.
+    """
+
+    def __init__(self) -> None:
+        self._windows: dict[tuple[str, str, str], _Window] = {}
+
+    def admit(self, event: LogEvent) -> Iterator[LogEvent]:
+        """What to write now that this event has come: counts that are due, and the event unless it is one too many."""
+        yield from self._due(event["log_time"])
+        kind = (_namespace(event), _level(event), str(event.get("log_format")))
+        window = self._windows.setdefault(kind, _Window(event))
+        window.seen += 1
+        if window.seen <= REPEATS or event.get("log_level") is LogLevel.critical:
+            yield event
+
+    def _due(self, now: float) -> Iterator[LogEvent]:
+        # A dict keeps the order of insertion: the oldest windows come first. A clock set back closes them all.
+        over = []
+        for kind, window in self._windows.items():
+            if 0 <= now - window.first["log_time"] < REPEATS_SECONDS:
+                break
+            over.append(kind)
+        for kind in over:
+            window = self._windows.pop(kind)
+            if window.seen > REPEATS and window.first.get("log_level") is not LogLevel.critical:
+                yield _left_out(window, now)
+
+
+def _left_out(window: _Window, now: float) -> LogEvent:
+    return {
+        "log_time": now,
+        "log_level": window.first.get("log_level"),
+        "log_namespace": _namespace(window.first),
+        "log_format": "left out {left_out} more like: {like}",
+        "left_out": window.seen - REPEATS,
+        "like": formatEvent(window.first),
+    }
+
+
+def _time(event: LogEvent) -> str:
+    return datetime.fromtimestamp(event["log_time"], UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+def _level(event: LogEvent) -> str:
+    level = event.get("log_level")
+    return "info" if level is None else str(level.name)
+
+
+def _namespace(event: LogEvent) -> str:
+    return str(event.get("log_namespace"))
+
+
+def _message(event: LogEvent) -> str:
+    return formatEvent(event)[:_MESSAGE_LENGTH]
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape", "surrogatepass").decode() for c in text)
+
+
+def _plain(value: object) -> object:
+    """A value as JSON has it; bytes become hex, and what JSON has no form for becomes text."""
+    if value is None or isinstance(value, bool) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, int) and value.bit_length() <= 64:
+        return value
+    if isinstance(value, bytes):
+        return value[:_FIELD_LENGTH].hex()
+    return safe_str(value)[:_FIELD_LENGTH]

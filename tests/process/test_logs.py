@@ -1,0 +1,242 @@
+"""One line of log for each event."""
+
+import json
+import threading
+from typing import Any
+
+import pytest
+from hypothesis import given, strategies
+from twisted.logger import LogEvent, Logger, LogLevel
+from twisted.python import log as legacy
+from twisted.python.failure import Failure
+
+from svcd.process.logs import REPEATS, REPEATS_SECONDS, LineObserver, Repeats, json_line, make_observer, text_line
+
+TIME = 1793491200.25  # 2026-11-01T00:00:00.250Z
+
+
+def event(form: str = "connected block {height}", **fields: Any) -> LogEvent:
+    return {
+        "log_time": TIME,
+        "log_level": LogLevel.info,
+        "log_namespace": "svcd.node.ledger",
+        "log_format": form,
+        "log_logger": object(),
+        "height": 7,
+        **fields,
+    }
+
+
+def failure() -> Failure:
+    try:
+        raise ValueError("no {braces}\nplease")
+    except ValueError:
+        return Failure()
+
+
+def logger(level: str = "info", form: str = "text") -> tuple[Logger, list[str]]:
+    lines: list[str] = []
+    return Logger("svcd.test", observer=make_observer(form, level, lines.append)), lines
+
+
+# Text
+
+
+def test_text() -> None:
+    assert text_line(event()) == "2026-11-01T00:00:00.250Z info     [svcd.node.ledger] connected block 7"
+
+
+def test_text_of_a_failure_goes_on_in_indented_lines() -> None:
+    head, *rest = text_line(event(log_failure=failure())).split("\n")
+    assert head.endswith("connected block 7")
+    assert any("ValueError: no {braces}" in line for line in rest)
+    assert all(line.startswith("    ") for line in rest)
+
+
+@given(strategies.text())
+def test_whatever_a_stranger_sends_stays_on_its_line(text: str) -> None:
+    line = text_line(event("peer says {text}", text=text))
+    assert line.isprintable()
+
+
+def test_control_characters_are_escaped_and_others_are_not() -> None:
+    assert text_line(event("{text}", text="Zürich\n\x1b[31m\u202e\ud800")).endswith(
+        "] Zürich\\n\\x1b[31m\\u202e\\ud800"
+    )
+
+
+# JSON
+
+
+def test_json() -> None:
+    assert json.loads(json_line(event(peer="a", ratio=0.5, flag=True, nothing=None, hash=b"\x00\xff", _private=1))) == {
+        "time": "2026-11-01T00:00:00.250Z",
+        "level": "info",
+        "namespace": "svcd.node.ledger",
+        "message": "connected block 7",
+        "height": 7,
+        "peer": "a",
+        "ratio": 0.5,
+        "flag": True,
+        "nothing": None,
+        "hash": "00ff",
+    }
+
+
+def test_json_of_a_failure() -> None:
+    told = json.loads(json_line(event(log_failure=failure())))["failure"]
+    assert told["type"] == "builtins.ValueError"
+    assert told["message"] == "no {braces}\nplease"
+    assert "in failure" in told["traceback"]
+
+
+def test_a_field_cannot_pose_as_the_level() -> None:
+    told = json.loads(json_line(event(level="critical", time="never", namespace="x")))
+    assert (told["level"], told["namespace"]) == ("info", "svcd.node.ledger")
+    assert told["time"].startswith("2026")
+
+
+class Unspeakable:
+    def __str__(self) -> str:
+        raise RuntimeError
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize(
+    "value",
+    [float("nan"), float("inf"), Unspeakable(), {1: 2}, "\ud800", "x" * 10**6, b"x" * 10**6, 10**400, 10**5000],
+    ids=["nan", "inf", "no str", "dict", "surrogate", "long text", "long bytes", "big", "too big to print"],
+)
+def test_any_field_fits_into_one_line_of_json(value: object) -> None:
+    line = json_line(event("{value!r}", value=value))
+    assert json.loads(line, parse_constant=lambda name: pytest.fail(name))
+    assert "\n" not in line
+    assert len(line) < 10_000
+
+
+def test_events_of_the_older_interface() -> None:
+    lines: list[str] = []
+    publisher = legacy.LogPublisher(publishPublisher=None)
+    publisher.addObserver(lambda old: lines.append(json_line({"log_time": TIME, "log_namespace": "x", **old})))
+    publisher.msg("old {style}", size=3)
+    told = json.loads(lines[0])
+    assert told["size"] == 3
+    assert not {"isError", "system", "printed"} & set(told)
+
+
+# The observer
+
+
+def test_only_what_is_important_enough_is_written() -> None:
+    log, lines = logger("warn")
+    log.info("little")
+    log.warn("much")
+    log.critical("most")
+    assert [line.split("] ")[1] for line in lines] == ["much\n", "most\n"]
+
+
+def test_the_form_is_as_configured() -> None:
+    log, lines = logger(form="json")
+    log.info("hello {name}", name="world")
+    assert json.loads(lines[0])["message"] == "hello world"
+
+
+def test_a_bad_format_is_written_too() -> None:
+    log, lines = logger()
+    log.info("{nothing} {", other=1)
+    assert len(lines) == 1
+
+
+def test_threads_do_not_mix_their_lines() -> None:
+    pieces: list[str] = []
+
+    def write(line: str) -> None:
+        pieces.append(line[:9])
+        pieces.append(line[9:])
+
+    observer = LineObserver(lambda event: "x" * 9 + str(event["height"]), write)
+    threads = [
+        threading.Thread(target=lambda n=n: [observer(event(f"{n}", height=n)) for _ in range(REPEATS)])
+        for n in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert set(pieces[::2]) == {"x" * 9}
+    assert len(pieces) == 2 * 8 * REPEATS
+
+
+def test_an_error_that_is_logged_while_a_line_is_written_does_not_hang() -> None:
+    lines: list[str] = []
+
+    def write(line: str) -> None:
+        lines.append(line)
+        if len(lines) == 1:
+            observer(event("while writing"))
+
+    observer = LineObserver(text_line, write)
+    observer(event())
+    assert len(lines) == 2
+
+
+# What repeats
+
+
+def admitted(repeats: Repeats, *events: LogEvent) -> list[LogEvent]:
+    return [passed for each in events for passed in repeats.admit(each)]
+
+
+def test_what_repeats_is_left_out_and_counted() -> None:
+    repeats = Repeats()
+    passed = admitted(repeats, *(event(height=height) for height in range(REPEATS + 5)))
+    assert [each["height"] for each in passed] == list(range(REPEATS))
+    later = event("another kind", log_time=TIME + REPEATS_SECONDS)
+    told, other = admitted(repeats, later)
+    assert other is later
+    assert text_line(told) == (
+        "2026-11-01T00:00:10.250Z info     [svcd.node.ledger] left out 5 more like: connected block 0"
+    )
+
+
+def test_after_a_while_the_same_is_written_again() -> None:
+    repeats = Repeats()
+    admitted(repeats, *(event() for _ in range(REPEATS)))
+    again = event(log_time=TIME + REPEATS_SECONDS)
+    assert admitted(repeats, again) == [again]
+
+
+def test_other_kinds_are_not_held_up() -> None:
+    repeats = Repeats()
+    admitted(repeats, *(event() for _ in range(REPEATS + 1)))
+    others = [event("else"), event(log_namespace="svcd.rpc"), event(log_level=LogLevel.warn)]
+    assert admitted(repeats, *others) == others
+
+
+def test_critical_events_always_pass() -> None:
+    repeats = Repeats()
+    events = [event(log_level=LogLevel.critical) for _ in range(3 * REPEATS)]
+    assert admitted(repeats, *events) == events
+    later = event(log_time=TIME + REPEATS_SECONDS)
+    assert admitted(repeats, later) == [later]
+
+
+def test_a_clock_set_back_holds_nothing_up() -> None:
+    repeats = Repeats()
+    admitted(repeats, *(event() for _ in range(REPEATS + 1)))
+    earlier = event(log_time=TIME - 3600)
+    assert admitted(repeats, earlier)[-1] is earlier
+
+
+def test_nothing_is_remembered_for_longer_than_needed() -> None:
+    repeats = Repeats()
+    for number in range(100):
+        admitted(repeats, event(f"kind {number}", log_time=TIME + number * REPEATS_SECONDS))
+    assert len(repeats._windows) == 1
+
+
+def test_a_failure_is_written() -> None:
+    log, lines = logger()
+    log.failure("dividing", failure())
+    assert "dividing" in lines[0]

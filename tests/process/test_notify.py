@@ -1,0 +1,148 @@
+"""sd_notify against a real datagram socket."""
+
+import os
+import socket
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import globalLogPublisher
+
+from svcd.process.notify import Notifier, SystemdNotices
+
+pytestmark = pytest.mark.socket
+
+
+class Manager:
+    """The service manager's end of the socket."""
+
+    def __init__(self, address: str) -> None:
+        self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self.socket.bind(address)
+
+    def received(self) -> list[str]:
+        """Everything sent so far: a datagram to a local socket is there when sendto returns."""
+        self.socket.setblocking(False)
+        notices = []
+        while True:
+            try:
+                notices.append(self.socket.recv(4096).decode())
+            except BlockingIOError:
+                return notices
+
+
+@pytest.fixture
+def manager(tmp_path: Path) -> Iterator[Manager]:
+    manager = Manager(str(tmp_path / "notify"))
+    yield manager
+    manager.socket.close()
+
+
+@pytest.fixture
+def address(manager: Manager) -> str:
+    return str(manager.socket.getsockname())
+
+
+async def lives() -> None:
+    pass
+
+
+def test_a_notice_is_one_datagram_of_lines(manager: Manager, address: str) -> None:
+    Notifier(address).send(READY="1", STATUS="catching up")
+    assert manager.received() == ["READY=1\nSTATUS=catching up"]
+
+
+def test_a_status_cannot_smuggle_in_a_line(manager: Manager, address: str) -> None:
+    Notifier(address).send(STATUS="fine\nWATCHDOG=trigger")
+    assert manager.received() == ["STATUS=fine WATCHDOG=trigger"]
+
+
+def test_an_abstract_address_begins_with_at() -> None:
+    name = f"svcd-test-{os.getpid()}"
+    manager = Manager(f"\0{name}")
+    try:
+        Notifier(f"@{name}").send(READY="1")
+        assert manager.received() == ["READY=1"]
+    finally:
+        manager.socket.close()
+
+
+def test_without_a_manager_nothing_is_sent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "socket", lambda *_: pytest.fail("a socket was opened"))
+    Notifier.from_environment({}).send(READY="1")
+
+
+def test_a_manager_that_does_not_listen_is_a_warning(tmp_path: Path) -> None:
+    events: list[Any] = []
+    globalLogPublisher.addObserver(events.append)
+    try:
+        Notifier(str(tmp_path / "nobody")).send(READY="1")
+    finally:
+        globalLogPublisher.removeObserver(events.append)
+    assert [(event["log_level"].name, event["error"]) for event in events] == [("warn", "No such file or directory")]
+
+
+@pytest.mark.parametrize(
+    ("environment", "notifier"),
+    [
+        ({}, Notifier("", 0)),
+        ({"NOTIFY_SOCKET": "/run/n"}, Notifier("/run/n", 0)),
+        ({"NOTIFY_SOCKET": "/run/n", "WATCHDOG_USEC": "30000000"}, Notifier("/run/n", 30)),
+        ({"WATCHDOG_USEC": "500000", "WATCHDOG_PID": str(os.getpid())}, Notifier("", 0.5)),
+        ({"WATCHDOG_USEC": "500000", "WATCHDOG_PID": "1"}, Notifier("", 0)),
+    ],
+)
+def test_the_environment_says_where_and_how_often(environment: dict[str, str], notifier: Notifier) -> None:
+    assert Notifier.from_environment(environment) == notifier
+
+
+def test_ready_then_signs_of_life_then_stopping(manager: Manager, address: str) -> None:
+    clock = Clock()
+    service = SystemdNotices(Notifier(address, 30), clock, lives)
+    service.startService()
+    clock.pump([14, 1, 15])
+    service.stopService()
+    clock.advance(60)
+    assert manager.received() == ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "STOPPING=1"]
+    assert not clock.getDelayedCalls()
+
+
+def test_without_a_watchdog_there_are_no_signs_of_life(manager: Manager, address: str) -> None:
+    clock = Clock()
+    service = SystemdNotices(Notifier(address, 0), clock, lives)
+    service.startService()
+    clock.advance(100)
+    assert manager.received() == ["READY=1"]
+
+
+def test_no_sign_of_life_while_something_hangs(manager: Manager, address: str) -> None:
+    clock = Clock()
+    answer: Deferred[None] = Deferred()
+
+    async def alive() -> None:
+        await answer
+
+    service = SystemdNotices(Notifier(address, 30), clock, alive)
+    service.startService()
+    clock.pump([15, 15, 15])
+    assert manager.received() == ["READY=1"]
+    answer.callback(None)
+    assert manager.received() == ["WATCHDOG=1"]
+    service.stopService()
+
+
+def test_no_sign_of_life_when_the_question_fails(
+    manager: Manager, address: str, expected_errors: Callable[..., Any]
+) -> None:
+    clock = Clock()
+
+    async def alive() -> None:
+        raise OSError
+
+    SystemdNotices(Notifier(address, 30), clock, alive).startService()
+    clock.pump([15, 15])
+    assert manager.received() == ["READY=1"]
+    expected_errors(OSError)

@@ -1,0 +1,179 @@
+"""Services that start and stop one at a time."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred, fail, succeed
+
+from svcd.process.sequential import CannotStart, Sequential
+from tests.support import has_result, result_of
+
+
+class Child(Service):
+    """Notes what happens to it; `start` and `stop` say how."""
+
+    def __init__(self, name: str, events: list[str], start: Any = None, stop: Any = None) -> None:
+        self.name = name
+        self.events = events
+        self.start = start
+        self.stop = stop
+
+    def startService(self) -> Any:
+        self.events.append(f"start {self.name}")
+        return self.start() if callable(self.start) else self.start
+
+    def stopService(self) -> Any:
+        self.events.append(f"stop {self.name}")
+        return self.stop() if callable(self.stop) else self.stop
+
+
+@pytest.fixture
+def events() -> list[str]:
+    return []
+
+
+@pytest.fixture
+def statuses() -> list[int]:
+    return []
+
+
+@pytest.fixture
+def group(statuses: list[int]) -> Sequential:
+    return Sequential(statuses.append)
+
+
+def test_each_waits_for_the_one_before(group: Sequential, events: list[str]) -> None:
+    opened: Deferred[None] = Deferred()
+    group.addService(Child("database", events, start=opened))
+    group.addService(Child("site", events))
+    started = group.startService()
+    assert events == ["start database"]
+    assert not has_result(started)
+    opened.callback(None)
+    assert events == ["start database", "start site"]
+    assert has_result(started)
+
+
+def test_stops_one_by_one_in_reverse(group: Sequential, events: list[str]) -> None:
+    drained: Deferred[None] = Deferred()
+    for child in (Child("database", events), Child("ledger", events), Child("site", events, stop=drained)):
+        group.addService(child)
+    group.startService()
+    del events[:]
+    stopped = group.stopService()
+    assert events == ["stop site"]
+    assert not has_result(stopped)
+    drained.callback(None)
+    assert events == ["stop site", "stop ledger", "stop database"]
+    assert has_result(stopped)
+
+
+def test_children_may_be_coroutines(group: Sequential, events: list[str]) -> None:
+    async def nothing() -> None:
+        await succeed(None)
+
+    group.addService(Child("a", events, start=nothing, stop=nothing))
+    result_of(group.startService())
+    result_of(group.stopService())
+    assert events == ["start a", "stop a"]
+
+
+def test_a_failure_stops_what_had_started_and_ends_the_process(
+    group: Sequential, events: list[str], statuses: list[int], expected_errors: Callable[..., Any]
+) -> None:
+    closed: Deferred[None] = Deferred()
+    taken = fail(CannotStart("cannot listen on tcp:80: address already in use"))
+    group.addService(Child("a", events))
+    group.addService(Child("database", events, stop=closed))
+    group.addService(Child("site", events, start=taken))
+    group.addService(Child("never", events))
+    started = group.startService()
+    assert events == ["start a", "start database", "start site", "stop database"]
+    assert statuses == []
+    closed.callback(None)
+    assert events[-1] == "stop a"
+    assert statuses == [1]
+    assert has_result(started)
+    [event] = expected_errors()
+    assert event["problem"] == "cannot listen on tcp:80: address already in use"
+    assert "log_failure" not in event
+
+
+def test_after_a_failure_nothing_is_stopped_twice(
+    group: Sequential, events: list[str], expected_errors: Callable[..., Any]
+) -> None:
+    group.addService(Child("a", events))
+    group.addService(Child("b", events, start=fail(CannotStart("no"))))
+    group.startService()
+    result_of(group.stopService())
+    assert events.count("stop a") == 1
+    expected_errors()
+
+
+def test_an_unexpected_failure_is_logged_with_its_traceback(
+    group: Sequential, events: list[str], statuses: list[int], expected_errors: Callable[..., Any]
+) -> None:
+    group.addService(Child("a", events, start=lambda: 1 / 0))
+    group.startService()
+    [event] = expected_errors(ZeroDivisionError)
+    assert event["service"] == "a"
+    assert statuses == [1]
+
+
+def test_other_errors_may_speak_for_themselves(
+    statuses: list[int], events: list[str], expected_errors: Callable[..., Any]
+) -> None:
+    group = Sequential(statuses.append, sentences=(KeyError,))
+    group.addService(Child("a", events, start=fail(KeyError("the schema is newer"))))
+    group.startService()
+    [event] = expected_errors()
+    assert "log_failure" not in event
+
+
+def test_stopping_during_the_start_waits_for_the_present_child_and_starts_no_other(
+    group: Sequential, events: list[str], statuses: list[int]
+) -> None:
+    opened: Deferred[None] = Deferred()
+    group.addService(Child("database", events, start=opened))
+    group.addService(Child("site", events))
+    group.startService()
+    stopped = group.stopService()
+    assert events == ["start database"]
+    assert not has_result(stopped)
+    opened.callback(None)
+    assert events == ["start database", "stop database"]
+    assert has_result(stopped)
+    assert statuses == []
+
+
+def test_a_child_that_cannot_stop_keeps_no_other_from_stopping(
+    group: Sequential, events: list[str], expected_errors: Callable[..., Any]
+) -> None:
+    group.addService(Child("a", events))
+    group.addService(Child("b", events, stop=lambda: 1 / 0))
+    group.startService()
+    result_of(group.stopService())
+    assert events[-2:] == ["stop b", "stop a"]
+    expected_errors(ZeroDivisionError)
+
+
+def test_stopping_what_never_started_is_nothing(group: Sequential, events: list[str]) -> None:
+    group.addService(Child("a", events))
+    result_of(group.stopService())
+    assert events == []
+
+
+def test_it_starts_again(group: Sequential, events: list[str]) -> None:
+    group.addService(Child("a", events))
+    for _ in range(2):
+        result_of(group.startService())
+        result_of(group.stopService())
+    assert events == ["start a", "stop a"] * 2
+
+
+def test_no_service_joins_a_group_that_runs(group: Sequential, events: list[str]) -> None:
+    group.startService()
+    with pytest.raises(RuntimeError, match="before the group starts"):
+        group.addService(Child("late", events))
