@@ -9,9 +9,11 @@ from twisted.logger import Logger
 from svcd.chain.edge_cases import check_library
 from svcd.chain.params import NetworkParams
 from svcd.node.connector import Connector
+from svcd.node.demand import OnDemand
 from svcd.node.journal import PoolJournal
 from svcd.node.ledger import Chain, Ledger
 from svcd.node.mempool import Mempool
+from svcd.node.producer import Producer, Workshop
 from svcd.node.threads import Worker
 from svcd.node.transfers import Transfers, Waiting
 from svcd.node.verifier import Verifier
@@ -51,7 +53,20 @@ class LivingChain:
     ledger: Ledger
     transfers: Transfers
     verifier: Verifier
+    clock: Clock
     _close: Callable[[], None]
+
+    def producer(self, workshop: Workshop) -> Producer:
+        """A producer on this chain that hears of every change."""
+        mempool = self.transfers.mempool
+        producer = Producer(self.ledger, self.chain, mempool=mempool, workshop=workshop, clock=self.clock)
+        self.ledger.subscribe(producer)
+        self.transfers.subscribe(producer)
+        return producer
+
+    def on_demand(self, random: Callable[[int], bytes]) -> OnDemand:
+        """Blocks at the operator's word."""
+        return OnDemand(self.ledger, self.chain, transfers=self.transfers, random=random, clock=self.clock)
 
     async def close(self) -> None:
         """Let what the writer has begun be committed, then close the file."""
@@ -92,4 +107,4 @@ async def open_chain(
         reading.close()
         connection.close()
 
-    return LivingChain(chain, ledger, transfers, verifier, close)
+    return LivingChain(chain, ledger, transfers, verifier, clock, close)

@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from attrs import frozen
+from twisted.application.service import Service
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.logger import Logger
 
@@ -168,3 +169,20 @@ class Producer:
             call.cancel()
         finally:
             self._pause = None
+
+
+class ProducerService(Service):
+    """Makes blocks from the end of its start to the beginning of its stop."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+
+    def startService(self) -> None:
+        """Begin."""
+        super().startService()  # type: ignore[no-untyped-call]
+        self._producer.start()
+
+    def stopService(self) -> Deferred[None]:
+        """Stop; the Deferred fires when the threads have put down their work."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        return Deferred.fromCoroutine(self._producer.stop())

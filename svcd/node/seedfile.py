@@ -36,6 +36,11 @@ def load_or_make(path: Path, random: Callable[[int], bytes]) -> bytes:
     return seed
 
 
+def load_or_make_token(path: Path, random: Callable[[int], bytes]) -> str:
+    """The operator's bearer token: the 64 hex characters of such a file."""
+    return load_or_make(path, random).hex()
+
+
 def _load(path: Path) -> bytes:
     mode = path.stat().st_mode
     if stat.S_IMODE(mode) & 0o077:

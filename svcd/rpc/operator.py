@@ -8,7 +8,6 @@ from twisted.web.server import Request
 
 from svcd.chain.units import parse_amount
 from svcd.node.demand import MAX_BLOCKS, MAX_DEPTH, OnDemand
-from svcd.node.ledger import Ledger
 from svcd.node.status import Status
 from svcd.rpc import schemas
 from svcd.web.answers import Answer
@@ -84,9 +83,8 @@ _AMOUNT: Final = Field("amount", parse_amount, {"type": "string"}, 'How many coi
 class OperatorRoutes:
     """How the node fares."""
 
-    def __init__(self, ledger: Ledger, *, status: Status, token: str | None, details: Callable[[], dict[str, object]]):
+    def __init__(self, status: Status, *, details: Callable[[], dict[str, object]], token: str | None) -> None:
         self.token = token
-        self._ledger = ledger
         self._status = status
         self._details = details
 

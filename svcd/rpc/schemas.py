@@ -1,4 +1,4 @@
-"""JSON schemas of what the chain routes take and answer: the OpenAPI document shows them, tests hold answers to them."""
+"""JSON schemas of what the chain routes take and answer; the OpenAPI document shows them."""
 
 from typing import Final
 

@@ -1,0 +1,69 @@
+"""The two HTTP faces of the node: the public site, and the operator's (docs/http.md)."""
+
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from attrs import frozen
+
+from svcd.chain.encoding import parse_json
+from svcd.chain.errors import NotYet, RuleViolation
+from svcd.ports import Clock
+from svcd.rpc.openapi import OpenApiRoute
+from svcd.web import cors
+from svcd.web.api import Api, Ports
+from svcd.web.buckets import Buckets
+from svcd.web.clients import Clients, ClientThrottle, Throttle, Unlimited
+from svcd.web.errors import ErrorTable, HttpError
+from svcd.web.limits import SiteLimits
+from svcd.web.resources import Branch
+from svcd.web.site import Site
+
+ERRORS: Final[ErrorTable] = {
+    RuleViolation: lambda violation: HttpError(400, violation.detail),
+    NotYet: lambda reason: HttpError(503, reason.detail),
+}
+"""How the rooms' exceptions are told to clients."""
+
+
+@frozen
+class Public:
+    """What the public site grants, and to whom."""
+
+    limits: SiteLimits
+    clients: Clients
+    buckets: Buckets
+
+
+@frozen
+class Sites:
+    """Builds both sites; ``new_id`` gives the ids of unexpected errors in the log."""
+
+    clock: Clock
+    new_id: Callable[[], str]
+
+    def public(self, rooms: Iterable[object], public: Public) -> Site:
+        """``rooms`` under ``/rpc`` with the description of their routes; every client is held to its limits."""
+        api = self._api("/rpc", rooms, ClientThrottle(public.clients, public.buckets, self.clock))
+        api.add(OpenApiRoute(lambda: api.routes))
+        root: Any = Branch()  # type: ignore[no-untyped-call]
+        root.putChild(b"rpc", cors.Cors(api.resource()))
+        return Site(
+            root,
+            limits=public.limits,
+            clients=public.clients,
+            clock=self.clock,
+            new_id=self.new_id,
+            headers_by_prefix={b"/rpc": cors.HEADERS},
+        )
+
+    def operator(self, rooms: Iterable[object], limits: SiteLimits) -> Site:
+        """``rooms`` at the root for the operator, who is under no rate limit."""
+        resource: Any = self._api("", rooms, Unlimited()).resource()
+        return Site(resource, limits=limits, clients=Clients(), clock=self.clock, new_id=self.new_id)
+
+    def _api(self, mount: str, rooms: Iterable[object], throttle: Throttle) -> Api:
+        ports = Ports(parse_json=parse_json, errors=ERRORS, throttle=throttle, clock=self.clock, new_id=self.new_id)
+        api = Api(mount, ports)
+        for room in rooms:
+            api.add(room)
+        return api
