@@ -21,6 +21,7 @@ from svcd.node.producer import ProducerService, Workshop
 from svcd.node.seedfile import SeedFileError, load_or_make, load_or_make_token
 from svcd.node.status import Alone, Identity, Status
 from svcd.node.threads import ThreadsService, share_the_interpreter
+from svcd.process.datadir import DataDirectory
 from svcd.process.leaving import leaving_with
 from svcd.process.listening import Listening
 from svcd.process.logs import make_observer
@@ -57,6 +58,7 @@ def makeService(options: Options) -> Root:
         verifier=ThreadsService(global_reactor, size=os.cpu_count() or 1, name="verifier"),
         producer=ThreadsService(global_reactor, size=config.participation.workers, name="producer"),
     )
+    root.addService(DataDirectory(config.data_dir, sockets=("operator.sock",)))
     for pool in (pools.writer, pools.verifier, pools.producer):
         root.addService(pool)
     root.addService(Node(config, pools, global_reactor, leaving_with(global_reactor)))
@@ -97,7 +99,6 @@ class Node(Service):
     async def _start(self) -> None:
         share_the_interpreter()
         config, pools = self._config, self._pools
-        config.data_dir.mkdir(parents=True, exist_ok=True)
         threads = Threads(pools.writer.worker, pools.verifier.worker, pools.verifier.size)
         pool = PoolLimits(config.mempool.max_transactions, config.mempool.max_bytes)
         params, path = NETWORKS[config.network], config.data_dir / "chain.sqlite"

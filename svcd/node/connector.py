@@ -92,7 +92,10 @@ class Connector:
         self._commitment.load(self.store.every_account(), count)
         header = self.store.block_header(self._canonical(tip.height), self.params)
         if header.state_root != self._commitment.root:
-            raise Corrupt(f"the accounts on disk do not give the state root of block {tip.height}: run svc db rebuild")
+            raise Corrupt(
+                f"the accounts on disk do not give the state root of block {tip.height}: restore the database from a "
+                "backup, or move it away and the node fetches the chain again"
+            )
         return tip
 
     def _begin(self) -> None:

@@ -1,9 +1,10 @@
-"""The data directory: made on first start, private, and used by one node at a time."""
+"""The data directory as one process's own: a second node on the same chain would undo what the first one writes."""
 
 import fcntl
 import os
-from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
+from stat import S_ISSOCK
 
 from twisted.application.service import Service
 
@@ -11,48 +12,55 @@ from svcd.process.sequential import CannotStart
 
 
 class DataDirectory(Service):
-    """Holds the data directory while it runs; the first service to start and the last to stop.
+    """Makes the directory, and holds a lock on it from the beginning of its start to the end of its stop.
 
-    The lock is the system's own and ends with the process, however that ends; its file stays where it is.
+    The system lets go of the lock when the process ends, however it ends. Whoever has it knows that a socket found in
+    the directory belongs to nobody any more, and removes it.
     """
 
-    def __init__(self, path: Path, *, leftovers: Sequence[str] = ()) -> None:
-        """Make the service.
+    name = "data directory"
 
-        Args:
-            path: where the directory is.
-            leftovers: names of sockets that a killed node leaves there; nobody can listen on one until it is gone.
-        """
+    def __init__(self, path: Path, *, sockets: tuple[str, ...] = ()) -> None:
+        """Make the service; ``sockets`` are the names of Unix sockets that the node makes in there."""
         self._path = path
-        self._leftovers = leftovers
+        self._sockets = sockets
         self._lock: int | None = None
 
     def startService(self) -> None:
-        """Make the directory, open to its owner only, lock it and clear it of leftovers.
+        """Take the directory.
 
         Raises:
-            CannotStart: the directory cannot be made or written to, or another node uses it.
+            CannotStart: it cannot be made or written to, or another process has it.
         """
         super().startService()  # type: ignore[no-untyped-call]
         try:
-            self._path.mkdir(mode=0o700, parents=True, exist_ok=True)
-            lock = os.open(self._path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._path.mkdir(parents=True, exist_ok=True, mode=0o700)
+            descriptor = os.open(self._path / "lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            raise CannotStart(f"cannot use the data directory {self._path}: {error.strerror}") from error
+            raise CannotStart(f"the data directory {self._path} cannot be used: {error.strerror}") from error
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
-            os.close(lock)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            holder = os.read(descriptor, 32).decode("ascii", "replace").strip() or "unknown"
+            os.close(descriptor)
             raise CannotStart(
-                f"another node uses the data directory {self._path}; stop it or choose another"
+                f"the data directory {self._path} is in use by another node (process {holder}): "
+                "stop that one, or choose another directory with --data-dir"
             ) from error
-        self._lock = lock
-        for name in self._leftovers:
-            (self._path / name).unlink(missing_ok=True)
+        os.ftruncate(descriptor, 0)
+        os.write(descriptor, f"{os.getpid()}\n".encode())
+        self._lock = descriptor
+        self._remove_dead_sockets()
 
     def stopService(self) -> None:
         """Let go of the directory."""
         super().stopService()  # type: ignore[no-untyped-call]
-        if self._lock is not None:
-            os.close(self._lock)
-            self._lock = None
+        descriptor, self._lock = self._lock, None
+        if descriptor is not None:
+            os.close(descriptor)
+
+    def _remove_dead_sockets(self) -> None:
+        for name in self._sockets:
+            with suppress(FileNotFoundError):
+                if S_ISSOCK((self._path / name).lstat().st_mode):
+                    (self._path / name).unlink()

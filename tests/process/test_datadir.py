@@ -1,5 +1,7 @@
-"""The data directory."""
+"""One process, one data directory."""
 
+import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -10,51 +12,47 @@ from svcd.process.datadir import DataDirectory
 from svcd.process.sequential import CannotStart
 
 
-def test_it_is_made_with_its_parents_and_for_its_owner_only(tmp_path: Path) -> None:
-    path = tmp_path / "a" / "b"
-    directory = DataDirectory(path)
-    directory.startService()
+def test_the_directory_is_made_for_its_owner_only(tmp_path: Path) -> None:
+    path = tmp_path / "deep" / "data"
+    service = DataDirectory(path)
+    service.startService()
     assert path.stat().st_mode & 0o777 == 0o700
-    assert (path / "lock").stat().st_mode & 0o777 == 0o600
-    directory.stopService()
+    service.stopService()
 
 
-def test_a_second_node_is_refused_until_the_first_has_stopped(tmp_path: Path) -> None:
+def test_a_second_holder_is_told_who_has_it(tmp_path: Path) -> None:
     first, second = DataDirectory(tmp_path), DataDirectory(tmp_path)
     first.startService()
-    with pytest.raises(CannotStart, match=f"another node uses the data directory {tmp_path}"):
+    with pytest.raises(CannotStart, match=rf"in use by another node \(process {os.getpid()}\)"):
         second.startService()
-    second.stopService()
     first.stopService()
     second.startService()
     second.stopService()
 
 
-def test_a_process_that_dies_lets_go(tmp_path: Path) -> None:
+def test_a_killed_process_leaves_no_lock_behind(tmp_path: Path) -> None:
     program = (
-        "import os, sys, pathlib; from svcd.process.datadir import DataDirectory; "
+        "import os, pathlib, sys; from svcd.process.datadir import DataDirectory;"
         "DataDirectory(pathlib.Path(sys.argv[1])).startService(); os.kill(os.getpid(), 9)"
     )
     assert subprocess.run([sys.executable, "-c", program, str(tmp_path)], check=False).returncode == -9
-    directory = DataDirectory(tmp_path)
-    directory.startService()
-    directory.stopService()
+    service = DataDirectory(tmp_path)
+    service.startService()
+    service.stopService()
 
 
-def test_leftovers_go_once_the_lock_is_held(tmp_path: Path) -> None:
-    running, other = (DataDirectory(tmp_path, leftovers=["operator.sock", "none"]) for _ in range(2))
-    running.startService()
-    (tmp_path / "operator.sock").touch()
-    with pytest.raises(CannotStart):
-        other.startService()
-    assert (tmp_path / "operator.sock").exists()
-    running.stopService()
-    other.startService()
+def test_a_socket_that_a_killed_node_left_is_removed_and_no_other_file(tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as dead:
+        dead.bind(str(tmp_path / "operator.sock"))
+    (tmp_path / "other.sock").write_text("a file of the operator's")
+    service = DataDirectory(tmp_path, sockets=("operator.sock", "other.sock", "none.sock"))
+    service.startService()
     assert not (tmp_path / "operator.sock").exists()
-    other.stopService()
+    assert (tmp_path / "other.sock").exists()
+    service.stopService()
 
 
-def test_a_directory_that_cannot_be_made_is_named(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(CannotStart, match=f"cannot use the data directory {tmp_path}/file/x: Not a directory"):
-        DataDirectory(tmp_path / "file" / "x").startService()
+def test_a_directory_that_cannot_be_made_is_told_in_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CannotStart, match="cannot be used: Not a directory"):
+        DataDirectory(tmp_path / "file" / "data").startService()
