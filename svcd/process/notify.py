@@ -85,4 +85,5 @@ class SystemdNotices(Service):
 
     async def _sign(self) -> None:
         await self._alive()
-        self._notifier.send(WATCHDOG="1")
+        if self.running:
+            self._notifier.send(WATCHDOG="1")

@@ -134,6 +134,21 @@ def test_no_sign_of_life_while_something_hangs(manager: Manager, address: str) -
     service.stopService()
 
 
+def test_no_sign_of_life_after_the_stop(manager: Manager, address: str) -> None:
+    clock = Clock()
+    answer: Deferred[None] = Deferred()
+
+    async def alive() -> None:
+        await answer
+
+    service = SystemdNotices(Notifier(address, 30), clock, alive)
+    service.startService()
+    clock.advance(15)
+    service.stopService()
+    answer.callback(None)
+    assert manager.received() == ["READY=1", "STOPPING=1"]
+
+
 def test_no_sign_of_life_when_the_question_fails(
     manager: Manager, address: str, expected_errors: Callable[..., Any]
 ) -> None:

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -37,12 +38,17 @@ from svcd.process.datadir import DataDirectory
 from svcd.process.leaving import leaving_with
 from svcd.process.listening import Listening
 from svcd.process.logs import make_observer
+from svcd.process.notify import Notifier, SystemdNotices
 from svcd.process.options import Options
 from svcd.process.root import Root, log_writer
 
 class Slow(Service):
     """A database: slow to open, slow to close."""
     _log = Logger()
+
+    @staticmethod
+    async def alive():
+        await deferLater(reactor, 0.05)
 
     async def startService(self):
         await deferLater(reactor, 0.05)
@@ -70,10 +76,20 @@ def makeService(options):
     root = Root(leaving_with(reactor), observer=observer)
     endpoint = serverFromString(reactor, config.http.listen)
     listening = Listening(endpoint, Factory.forProtocol(Protocol), description=config.http.listen)
-    for service in (DataDirectory(config.data_dir), Slow(), listening, Quick()):
+    notices = SystemdNotices(Notifier.from_environment(os.environ), reactor, Slow.alive)
+    for service in (DataDirectory(config.data_dir), Slow(), listening, Quick(), notices):
         service.setServiceParent(root)
     return root
 '''
+
+
+# The socket becomes file descriptor 3, and LISTEN_PID the process id of twistd itself.
+AS_SYSTEMD = """
+import os, sys
+os.dup2(int(sys.argv[1]), 3)
+os.environ["LISTEN_PID"] = str(os.getpid())
+os.execv(sys.argv[2], sys.argv[2:])
+"""
 
 
 class Node:
@@ -86,11 +102,21 @@ class Node:
         (folder / "twisted" / "plugins" / "trial_node_plugin.py").write_text(PLUGIN)
         (folder / "trial_node.py").write_text(COMPOSITION)
         self.processes: list[subprocess.Popen[str]] = []
+        self.daemon = False
 
-    def start(self, *options: str, twistd: tuple[str, ...] = ("-n",), **environment: str) -> "subprocess.Popen[str]":
+    def start(
+        self,
+        *options: str,
+        twistd: tuple[str, ...] = ("-n",),
+        under: tuple[str, ...] = (),
+        keep: tuple[int, ...] = (),
+        **environment: str,
+    ) -> "subprocess.Popen[str]":
+        """Start twistd under another program that executes its arguments, with file descriptors to keep open."""
         listen = () if any(option.startswith("--listen") for option in options) else ("--listen=tcp:0:127.0.0.1",)
         process = subprocess.Popen(
-            [TWISTD, *twistd, f"--pidfile={self.pidfile}", "trial-node", *listen, *options],
+            [*under, TWISTD, *twistd, f"--pidfile={self.pidfile}", "trial-node", *listen, *options],
+            pass_fds=keep,
             env={**os.environ, "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1", **environment},
             cwd=self.folder,
             stdout=subprocess.PIPE,
@@ -110,8 +136,9 @@ class Node:
         for process in self.processes:
             process.kill()
             process.communicate()
-        if self.pidfile.exists():
-            os.kill(int(self.pidfile.read_text()), signal.SIGKILL)
+        if self.daemon:
+            with suppress(ProcessLookupError):
+                os.kill(int(self.pidfile.read_text()), signal.SIGKILL)
 
 
 @pytest.fixture
@@ -194,7 +221,7 @@ def test_what_had_started_is_stopped_after_a_failure(node: Node, taken: str) -> 
 def test_a_failure_before_the_reactor_runs_ends_the_same_way(node: Node) -> None:
     (node.folder / "data").touch()
     status, out, err = node.run("--set=log.level=warn")
-    assert out.splitlines()[0].endswith(f"svcd: cannot use the data directory {node.folder}/data: File exists")
+    assert out.splitlines()[0].endswith(f"svcd: the data directory {node.folder}/data cannot be used: File exists")
     assert (status, len(out.splitlines()), err) == (1, 1, "")
     assert not node.pidfile.exists()
 
@@ -229,7 +256,7 @@ def test_a_node_started_twice_on_one_directory_is_refused(node: Node) -> None:
     read_until(node.start(), "ready")
     node.pidfile.unlink()
     status, out, _ = node.run("--set=log.level=warn")
-    assert "another node uses the data directory" in out
+    assert "is in use by another node" in out
     assert status == 1
 
 
@@ -245,8 +272,35 @@ def test_a_log_file_gets_the_configured_form(node: Node) -> None:
 def test_a_daemon_writes_its_log_to_a_file(node: Node) -> None:
     process = node.start(twistd=())
     assert process.wait(DEADLINE) == 0
+    node.daemon = True
     log = node.folder / "twistd.log"
     wait_for(lambda: log.exists() and "ready" in log.read_text())
     os.kill(int(node.pidfile.read_text()), signal.SIGTERM)
     wait_for(lambda: "Server Shut Down." in log.read_text())
+    node.daemon = False
     assert messages(log.read_text())[-1] == "database closed"
+
+
+def test_under_systemd_it_takes_the_socket_and_tells_how_it_fares(node: Node, tmp_path: Path) -> None:
+    manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    manager.bind(str(tmp_path / "notify"))
+    manager.settimeout(DEADLINE)
+    with manager, socket.create_server(("127.0.0.1", 0)) as public:
+        process = node.start(
+            "--listen=systemd:domain=INET:name=svcd",
+            under=(sys.executable, "-c", AS_SYSTEMD, str(public.fileno())),
+            keep=(public.fileno(),),
+            LISTEN_FDS="1",
+            LISTEN_FDNAMES="svcd",
+            NOTIFY_SOCKET=str(tmp_path / "notify"),
+            WATCHDOG_USEC="200000",
+        )
+        assert manager.recv(100) == b"READY=1"
+        with socket.create_connection(public.getsockname(), timeout=DEADLINE):
+            assert manager.recv(100) == b"WATCHDOG=1"
+        process.terminate()
+        notices = []
+        while b"STOPPING=1" not in notices:
+            notices.append(manager.recv(100))
+        assert set(notices) <= {b"WATCHDOG=1", b"STOPPING=1"}
+        assert process.wait(DEADLINE) == -signal.SIGTERM

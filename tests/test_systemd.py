@@ -1,0 +1,74 @@
+"""The unit files, as far as they can be judged without booting a system."""
+
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from svcd.config.loading import load
+from svcd.process.options import Options
+
+UNITS = Path(__file__).parent.parent / "systemd"
+INSTALLED = "/opt/svcd/bin/twistd"
+
+
+def setting(unit: str, name: str) -> list[str]:
+    return re.findall(rf"^{name}=(.*)$", (UNITS / unit).read_text(), re.M)
+
+
+@pytest.fixture
+def units(tmp_path: Path) -> list[Path]:
+    """The units with the program where it is on this machine; a unit whose program is missing does not verify."""
+    twistd = str(Path(sys.executable).parent / "twistd")
+    for unit in UNITS.iterdir():
+        (tmp_path / unit.name).write_text(unit.read_text().replace(INSTALLED, twistd))
+    return sorted(tmp_path.iterdir())
+
+
+def analyze(*arguments: object) -> "subprocess.CompletedProcess[str]":
+    program = shutil.which("systemd-analyze")
+    if program is None:
+        pytest.skip("systemd-analyze is not installed (Debian package systemd)")
+    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=60)
+
+
+@pytest.mark.slow
+def test_systemd_accepts_the_units(units: list[Path]) -> None:
+    verified = analyze("verify", *units)
+    # It reports on every unit it has to load on the way; those of the system are not ours.
+    ours = [line for line in verified.stderr.splitlines() if "svcd" in line]
+    assert (verified.returncode, ours) == (0, [])
+
+
+@pytest.mark.slow
+def test_systemd_refuses_a_unit_with_a_misspelt_key(units: list[Path]) -> None:
+    service = next(unit for unit in units if unit.name == "svcd.service")
+    service.write_text(service.read_text().replace("NoNewPrivileges=", "NoNewPrivilege="))
+    assert "svcd.service" in analyze("verify", *units).stderr
+
+
+@pytest.mark.slow
+def test_the_service_is_well_confined(units: list[Path]) -> None:
+    """1.4 of 10 with systemd 252; what is left is the network, which a node needs."""
+    service = next(unit for unit in units if unit.name == "svcd.service")
+    assert analyze("security", "--offline=true", "--threshold=20", service).returncode == 0
+
+
+def test_the_command_line_has_only_options_that_exist() -> None:
+    [command] = setting("svcd.service", "ExecStart")
+    ours = command.partition(" svcd ")[2].split()
+    assert {option.partition("=")[0].removeprefix("--") + "=" for option in ours} <= set(Options().longOpt)
+
+
+def test_the_socket_has_the_name_and_the_port_the_node_expects() -> None:
+    [name] = setting("svcd.socket", "FileDescriptorName")
+    assert f"--listen=systemd:domain=INET:name={name}" in setting("svcd.service", "ExecStart")[0]
+    host, _, port = setting("svcd.socket", "ListenStream")[0].rpartition(":")
+    assert load().http.listen == f"tcp:{port}:interface={host}"
+
+
+def test_a_stop_has_time_to_drain() -> None:
+    assert int(setting("svcd.service", "TimeoutStopSec")[0]) >= 3 * load().limits.drain_seconds
