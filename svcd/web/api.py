@@ -63,10 +63,12 @@ class Api:
         self._klein.handle_errors(Exception)(self._not_expected)
 
     def add(self, room: object) -> None:
-        """Bind the routes that ``room``'s class declares; raises ValueError for one that cannot work."""
+        """Bind the routes that ``room``'s class declares; raises ValueError or TypeError for one that cannot work."""
         for route, method in routes_of(room):
             if not route.path.startswith(self._mount + "/"):
                 raise ValueError(f"{route.path} is not below {self._mount}")
+            if not self._ports.throttle.knows(route.bucket):
+                raise ValueError(f"{route.path}: there is no rate named {route.bucket!r}")
             inspect.signature(method).bind(**{field.argument: None for field in route.fields})
             self._bind(route, room, method)
             self.routes.append(route)
@@ -85,7 +87,7 @@ class Api:
     def _answer(self, call: "Call", path_values: Mapping[str, str]) -> bytes | Deferred[bytes]:
         ports, route, request = self._ports, call.route, call.request
         try:
-            wait = ports.throttle(request, route.bucket, route.cost)
+            wait = ports.throttle.wait(request, route.bucket, route.cost)
             if wait > 0:
                 raise too_many(wait)
             for guard in route.guards:

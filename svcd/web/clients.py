@@ -1,9 +1,9 @@
 """Who is asking: the group of addresses that one limit counts as one client (docs/http.md)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
-from typing import Final
+from typing import Final, Protocol
 
 from twisted.internet.address import IPv4Address as TCP4Address
 from twisted.internet.address import IPv6Address as TCP6Address
@@ -18,8 +18,15 @@ Network = IPv4Network | IPv6Network
 
 _REMEMBERED: Final = 4096
 
-Throttle = Callable[[Request, str, float], float]
-"""Draws a cost from the named bucket of a request's client: 0.0, or the seconds until it can be paid."""
+
+class Throttle(Protocol):
+    """Holds clients to their rates."""
+
+    def knows(self, bucket: str) -> bool:
+        """Whether there is a rate of this name."""
+
+    def wait(self, request: Request, bucket: str, cost: float) -> float:
+        """Draw ``cost`` from the request's client's bucket and return 0.0, or the seconds until it can be paid."""
 
 
 def parse_address(text: str) -> Address | None:
@@ -97,18 +104,30 @@ def _host(peer: IAddress | None) -> str | None:
 
 
 class ClientThrottle:
-    """Holds every client to its buckets; the :data:`Throttle` of a public site."""
+    """Holds every client group to its buckets: the throttle of a public site."""
 
     def __init__(self, clients: Clients, buckets: Buckets, clock: Clock) -> None:
         self._clients = clients
         self._buckets = buckets
         self._clock = clock
 
-    def __call__(self, request: Request, bucket: str, cost: float) -> float:
+    def knows(self, bucket: str) -> bool:
+        """Whether there is a rate of this name."""
+        return bucket in self._buckets.rates
+
+    def wait(self, request: Request, bucket: str, cost: float) -> float:
+        """Draw ``cost`` from the bucket of the request's client group."""
         group = self._clients.of_request(request)
         return 0.0 if group is None else self._buckets.take(bucket, group, cost, self._clock.seconds())
 
 
-def unlimited(_request: Request, _bucket: str, _cost: float) -> float:
-    """The :data:`Throttle` of an operator's site: no limit."""
-    return 0.0
+class Unlimited:
+    """Lets everything pass: the throttle of an operator's site."""
+
+    def knows(self, bucket: str) -> bool:
+        """Every name will do."""
+        return True
+
+    def wait(self, request: Request, bucket: str, cost: float) -> float:
+        """Nobody waits."""
+        return 0.0

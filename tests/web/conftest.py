@@ -62,7 +62,7 @@ def make_api(clock: Clock) -> Callable[..., Api]:
     ids = iter(f"a{n}" for n in range(1, 1_000_000))
 
     def make(*rooms: object, rates: dict[str, Rate] | None = None, mount: str = "/rpc") -> Api:
-        rates = rates or {"read": Rate(per_second=0, burst=1)}
+        rates = rates or {"read": Rate(per_second=0, burst=1), "broadcast": Rate(per_second=0, burst=1)}
         ports = Ports(
             parse_json=parse_json,
             errors={Refused: lambda error: HttpError(400, str(error))},

@@ -58,3 +58,19 @@ class Slow(Resource):
         request.setHeader(b"Content-Length", b"2")
         request.write(b"ok")
         request.finish()
+
+
+class Failing(Resource):
+    """Raises an exception, perhaps after a part of the answer."""
+
+    isLeaf = True
+
+    def __init__(self, error: Exception, first: bytes = b"") -> None:
+        super().__init__()
+        self._error = error
+        self._first = first
+
+    def render(self, request: Any) -> bytes:
+        if self._first:
+            request.write(self._first)
+        raise self._error

@@ -9,7 +9,7 @@ from twisted.internet.task import Clock
 from twisted.web.test.requesthelper import DummyRequest
 
 from svcd.web.buckets import Buckets, Rate
-from svcd.web.clients import Clients, ClientThrottle, client_group, parse_address, parse_networks, unlimited
+from svcd.web.clients import Clients, ClientThrottle, Unlimited, client_group, parse_address, parse_networks
 
 PROXY = "10.0.0.1"
 
@@ -110,15 +110,23 @@ def test_throttle_draws_from_the_bucket_of_the_group() -> None:
     clock = Clock()
     throttle = ClientThrottle(Clients(), Buckets({"read": Rate(1, 1)}), clock)
 
-    assert throttle(request("2001:db8::1"), "read", 1) == 0.0
-    assert throttle(request("2001:db8::2"), "read", 1) == pytest.approx(1.0)
-    assert throttle(request("203.0.113.9"), "read", 1) == 0.0
+    assert throttle.wait(request("2001:db8::1"), "read", 1) == 0.0
+    assert throttle.wait(request("2001:db8::2"), "read", 1) == pytest.approx(1.0)
+    assert throttle.wait(request("203.0.113.9"), "read", 1) == 0.0
     clock.advance(1)
-    assert throttle(request("2001:db8::2"), "read", 1) == 0.0
+    assert throttle.wait(request("2001:db8::2"), "read", 1) == 0.0
 
 
-def test_throttle_leaves_nobody_in_peace() -> None:
+def test_throttle_knows_its_rates() -> None:
     throttle = ClientThrottle(Clients(), Buckets({"read": Rate(1, 1)}), Clock())
 
-    assert [throttle(request(UNIXAddress(b"/s")), "read", 1) for _ in range(5)] == [0.0] * 5
-    assert unlimited(request("203.0.113.9"), "read", 1) == 0.0
+    assert throttle.knows("read")
+    assert not throttle.knows("raed")
+    assert Unlimited().knows("raed")
+
+
+def test_who_belongs_to_no_group_never_waits() -> None:
+    throttle = ClientThrottle(Clients(), Buckets({"read": Rate(1, 1)}), Clock())
+
+    assert [throttle.wait(request(UNIXAddress(b"/s")), "read", 1) for _ in range(5)] == [0.0] * 5
+    assert Unlimited().wait(request("203.0.113.9"), "read", 1) == 0.0

@@ -47,10 +47,12 @@ class Response:
 def split_responses(data: bytes, *, head: bool = False) -> list[Response]:
     """All answers in ``data``, which must end where an answer ends; ``head``: they are answers to HEAD."""
     responses = []
-    while data:
-        block, end, data = data.partition(b"\r\n\r\n")
-        assert end, f"headers without an end: {block!r}"
-        first, *lines = block.decode("ascii").split("\r\n")
+    at = 0
+    while at < len(data):
+        end = data.find(b"\r\n\r\n", at)
+        assert end != -1, f"headers without an end: {data[at:]!r}"
+        first, *lines = data[at:end].decode("ascii").split("\r\n")
+        at = end + 4
         version, status, _ = first.split(" ", 2)
         assert version in {"HTTP/1.1", "HTTP/1.0"}
         headers: dict[str, str] = {}
@@ -61,9 +63,9 @@ def split_responses(data: bytes, *, head: bool = False) -> list[Response]:
         if status == "100":
             continue
         size = 0 if head or status == "204" else int(headers["content-length"])
-        assert len(data) >= size, "the body is cut off"
-        responses.append(Response(int(status), headers, data[:size]))
-        data = data[size:]
+        assert len(data) >= at + size, "the body is cut off"
+        responses.append(Response(int(status), headers, data[at : at + size]))
+        at += size
     return responses
 
 
@@ -74,11 +76,11 @@ class Wire:
     def __init__(self, site: Site, peer: IAddress | str = "203.0.113.9", *, reads: bool = True) -> None:
         self._peer = IPv4Address("TCP", peer, 50_000) if isinstance(peer, str) else peer
         self._reads = reads
-        self._unsent = b""
+        self._unsent = bytearray()
         self._producer: Any = None
         self._held = b""
         self.paused = False
-        self.received = b""
+        self.received = bytearray()
         self.disconnecting = False
         self.saw_end = False
         self.open = True
@@ -99,7 +101,7 @@ class Wire:
         """Take everything that is unsent, as often as there is more."""
         while self._unsent and self.open:
             self.received += self._unsent
-            self._unsent = b""
+            self._unsent.clear()
             if self._producer is not None:
                 self._producer.resumeProducing()
         self._close_if_done()
@@ -110,7 +112,7 @@ class Wire:
         self._lose(ConnectionDone())
 
     def responses(self, *, head: bool = False) -> list[Response]:
-        return split_responses(self.received, head=head)
+        return split_responses(bytes(self.received), head=head)
 
     def response(self, *, head: bool = False) -> Response:
         (response,) = self.responses(head=head)

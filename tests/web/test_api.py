@@ -1,0 +1,377 @@
+"""Routes on Klein: answers, errors, limits, deadlines, and clients that go away."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
+
+from svcd.web.answers import Answer, Rendered
+from svcd.web.api import Api
+from svcd.web.buckets import Rate
+from svcd.web.errors import HttpError
+from svcd.web.routing import Field, Guard, Route
+from svcd.web.site import Site
+from tests.web.conftest import Refused
+from tests.web.wire import Response, Wire
+
+Serve = Callable[..., Site]
+
+
+def closed(room: "Room", _request: Any) -> None:
+    if room.closed:
+        raise HttpError(503, "it is closed")
+
+
+def locked(room: "Room", _request: Any) -> None:
+    if room.locked:
+        raise HttpError(401, "it is locked", ((b"WWW-Authenticate", b"Bearer"),))
+
+
+def no_letters(raw: str) -> str:
+    if raw.isalpha():
+        raise ValueError("must not be letters")
+    return raw
+
+
+class Room:
+    """Answers as the test wants it."""
+
+    def __init__(self) -> None:
+        self.closed = self.locked = False
+        self.answer: Any = {"a": 1}
+        self.later: Deferred[Any] = Deferred()
+        self.log: list[str] = []
+
+    def _give(self) -> Answer:
+        if isinstance(self.answer, Exception):
+            raise self.answer
+        return self.answer  # type: ignore[no-any-return]
+
+    async def _wait(self) -> Answer:
+        self.log.append("begun")
+        try:
+            await self.later
+        except CancelledError:
+            self.log.append("cancelled")
+            raise
+        self.log.append("done")
+        return self._give()
+
+    @Route("GET", "/rpc/now", "at once", bucket="read", answers={})
+    def now(self) -> Answer:
+        return self._give()
+
+    @Route("GET", "/rpc/soon", "at once, from a coroutine", bucket="read", answers={})
+    async def soon(self) -> Answer:
+        return self._give()
+
+    @Route("GET", "/rpc/later", "reads", bucket="read", answers={})
+    async def read_later(self) -> Answer:
+        return await self._wait()
+
+    @Route("POST", "/rpc/later", "writes", bucket="broadcast", answers={}, seconds=5)
+    async def write_later(self) -> Answer:
+        return await self._wait()
+
+    @Route("POST", "/rpc/dear", "costs much", bucket="broadcast", answers={}, cost=4)
+    def dear(self) -> Answer:
+        return {}
+
+    @Route(
+        "POST",
+        "/rpc/guarded/{id}",
+        "guarded",
+        bucket="read",
+        answers={},
+        path_fields=(Field("id", no_letters, {}, "an id"),),
+        guards=(Guard(401, "locked", locked, "bearer"), Guard(503, "closed", closed)),
+    )
+    def guarded(self, id: str) -> Answer:  # noqa: A002
+        raise HttpError(404, f"there is no {id}")
+
+
+def ask(site: Site, line: bytes, body: bytes = b"") -> Response:
+    head = b"%b HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % (line, len(body))
+    return Wire(site).send(head + body).response(head=line.startswith(b"HEAD"))
+
+
+# Answers
+
+
+@pytest.mark.parametrize("path", [b"/rpc/now", b"/rpc/soon"])
+def test_object_becomes_json(serve: Serve, path: bytes) -> None:
+    answer = ask(serve(Room()), b"GET " + path)
+
+    assert answer.status == 200
+    assert answer.body == b'{"ok":true,"a":1}'
+    assert answer.headers["content-type"] == "application/json"
+    assert answer.headers["cache-control"] == "no-store"
+    assert answer.headers["access-control-allow-origin"] == "*"
+
+
+def test_status_beside_the_object(serve: Serve) -> None:
+    room = Room()
+    room.answer = (201, {"id": "x"})
+
+    answer = ask(serve(room), b"GET /rpc/soon")
+
+    assert (answer.status, answer.json) == (201, {"ok": True, "id": "x"})
+
+
+def test_rendered_body_is_sent_as_it_is(serve: Serve) -> None:
+    room = Room()
+    room.answer = Rendered(b"up 1\n", content_type=b"text/plain; version=0.0.4", headers=((b"X-A", b"b"),))
+
+    answer = ask(serve(room), b"GET /rpc/now")
+
+    assert answer.body == b"up 1\n"
+    assert answer.headers["content-type"] == "text/plain; version=0.0.4"
+    assert answer.headers["x-a"] == "b"
+
+
+@pytest.mark.parametrize("path", [b"/rpc/now", b"/rpc/soon", b"/rpc/nowhere", b"/rpc/dear"])
+def test_head_is_get_without_the_body(serve: Serve, path: bytes) -> None:
+    site = serve(Room())
+
+    got, headed = ask(site, b"GET " + path), ask(site, b"HEAD " + path)
+
+    assert (headed.status, headed.headers) == (got.status, got.headers)
+
+
+# Errors
+
+
+@pytest.mark.parametrize("path", [b"/rpc/now", b"/rpc/soon"])
+@pytest.mark.parametrize(
+    ("error", "status", "sentence"),
+    [(HttpError(404, "no such block"), 404, "no such block"), (Refused("not so"), 400, "not so")],
+)
+def test_expected_exceptions_are_told(serve: Serve, path: bytes, error: Exception, status: int, sentence: str) -> None:
+    room = Room()
+    room.answer = error
+
+    answer = ask(serve(room), b"GET " + path)
+
+    assert (answer.status, answer.error) == (status, sentence)
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert answer.headers["cache-control"] == "no-store"
+
+
+@pytest.mark.parametrize("path", [b"/rpc/now", b"/rpc/soon"])
+@pytest.mark.parametrize("wrong", [ZeroDivisionError("secret"), {"a": object()}, {"a": float("nan")}, None])
+def test_unexpected_exceptions_are_logged_under_an_id(
+    serve: Serve, expected_errors: Any, path: bytes, wrong: Any
+) -> None:
+    room = Room()
+    room.answer = wrong
+
+    answer = ask(serve(room), b"GET " + path)
+
+    assert answer.status == 500
+    assert answer.error == "the node failed to answer; its log has the details under a1"
+    (event,) = expected_errors()
+    assert event["error_id"] == "a1"
+    assert event["log_failure"].getTraceback()
+
+
+@pytest.mark.parametrize(
+    "path", [b"/rpc", b"/rpc/", b"/rpc/now/", b"/rpc//now", b"//rpc/now", b"/rpc/Now", b"/rpc/now/x", b"/rpc/./now"]
+)
+def test_unknown_path(serve: Serve, path: bytes) -> None:
+    answer = ask(serve(Room()), b"GET " + path)
+
+    assert answer.status == 404
+    assert answer.error == "there is no such path here; paths are case-sensitive and have no slash at the end"
+
+
+@pytest.mark.parametrize(
+    ("line", "allowed"),
+    [
+        (b"POST /rpc/now", "GET, HEAD"),
+        (b"GET /rpc/dear", "POST"),
+        (b"PUT /rpc/later", "GET, HEAD, POST"),
+        (b"TRACE /rpc/now", "GET, HEAD"),
+        (b"BREW /rpc/now", "GET, HEAD"),
+    ],
+)
+def test_unknown_method(serve: Serve, line: bytes, allowed: str) -> None:
+    answer = ask(serve(Room()), line)
+
+    assert answer.status == 405
+    assert answer.headers["allow"] == allowed
+
+
+def test_several_errors_503_before_401_before_400_before_404(serve: Serve) -> None:
+    room = Room()
+    room.closed = room.locked = True
+    site = serve(room)
+    bad = b"POST /rpc/guarded/letters"
+
+    closed = ask(site, bad, b"{")
+    room.closed = False
+    locked = ask(site, bad, b"{")
+    room.locked = False
+
+    assert [closed.status, locked.status, ask(site, bad).status] == [503, 401, 400]
+    assert locked.headers["www-authenticate"] == "Bearer"
+    assert ask(site, b"POST /rpc/guarded/1", b"{").status == 400
+    assert ask(site, b"POST /rpc/guarded/1").status == 404
+
+
+# Rates
+
+
+def test_each_route_draws_its_cost_from_its_bucket(serve: Serve, clock: Clock) -> None:
+    site = serve(Room(), rates={"read": Rate(1, 2), "broadcast": Rate(0.5, 4)})
+
+    assert [ask(site, b"GET /rpc/now").status for _ in range(3)] == [200, 200, 429]
+    assert [ask(site, b"POST /rpc/dear").status for _ in range(2)] == [200, 429]
+    refused = ask(site, b"POST /rpc/dear")
+    assert refused.headers["retry-after"] == "8"
+    assert refused.error == "too many requests; try again in 8 s"
+    clock.advance(1)
+    assert ask(site, b"GET /rpc/now").status == 200
+
+
+def test_retry_after_is_one_second_at_least(serve: Serve) -> None:
+    site = serve(Room(), rates={"read": Rate(50, 1), "broadcast": Rate(0, 1)})
+    ask(site, b"GET /rpc/now")
+
+    assert ask(site, b"GET /rpc/now").headers["retry-after"] == "1"
+
+
+# Deadlines
+
+
+def test_read_that_takes_too_long_is_given_up(serve: Serve, clock: Clock) -> None:
+    room = Room()
+    wire = Wire(serve(room)).send(b"GET /rpc/later HTTP/1.1\r\nHost: h\r\n\r\n")
+
+    clock.advance(24.9)
+    assert not wire.received
+    clock.advance(0.2)
+
+    assert wire.response().status == 503
+    assert wire.response().error == "the node did not answer within 25 seconds; try again later"
+    assert room.log == ["begun", "cancelled"]
+    assert wire.open
+
+
+def test_write_that_takes_too_long_goes_on(serve: Serve, clock: Clock) -> None:
+    room = Room()
+    wire = Wire(serve(room)).send(b"POST /rpc/later HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
+
+    clock.advance(5.1)
+
+    assert wire.response().status == 503
+    assert "within 5 seconds; it goes on" in wire.response().error
+    room.later.callback(None)
+    assert room.log == ["begun", "done"]
+    assert len(wire.responses()) == 1
+
+
+def test_answer_in_time_leaves_no_timer(serve: Serve, clock: Clock) -> None:
+    room = Room()
+    wire = Wire(serve(room)).send(b"GET /rpc/later HTTP/1.1\r\nHost: h\r\n\r\n")
+
+    room.later.callback(None)
+
+    assert wire.response().json == {"ok": True, "a": 1}
+    assert len(clock.getDelayedCalls()) == 1, "that of the connection"
+
+
+def test_read_that_somebody_else_cancels_is_told(serve: Serve) -> None:
+    room = Room()
+    wire = Wire(serve(room)).send(b"GET /rpc/later HTTP/1.1\r\nHost: h\r\n\r\n")
+
+    room.later.cancel()
+
+    assert wire.response().status == 503
+
+
+# Clients that go away
+
+
+def test_read_of_a_client_that_goes_away_is_cancelled(serve: Serve, clock: Clock) -> None:
+    room = Room()
+    wire = Wire(serve(room)).send(b"GET /rpc/later HTTP/1.1\r\nHost: h\r\n\r\n")
+
+    wire.close()
+
+    assert room.log == ["begun", "cancelled"]
+    assert clock.getDelayedCalls() == []
+
+
+def test_write_of_a_client_that_goes_away_goes_on(serve: Serve, clock: Clock) -> None:
+    room = Room()
+    wire = Wire(serve(room)).send(b"POST /rpc/later HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
+
+    wire.close()
+    room.later.callback(None)
+
+    assert room.log == ["begun", "done"]
+    assert clock.getDelayedCalls() == []
+
+
+@pytest.mark.parametrize("error", [HttpError(404, "nothing"), Refused("no")])
+def test_refusal_that_nobody_waits_for_is_dropped(serve: Serve, error: Exception) -> None:
+    room = Room()
+    wire = Wire(serve(room)).send(b"POST /rpc/later HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
+    wire.close()
+
+    room.later.errback(error)
+
+    assert room.log == ["begun"]
+
+
+def test_failure_that_nobody_waits_for_is_logged(serve: Serve, expected_errors: Any) -> None:
+    room = Room()
+    wire = Wire(serve(room)).send(b"POST /rpc/later HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
+    wire.close()
+
+    room.later.errback(ZeroDivisionError())
+
+    expected_errors(ZeroDivisionError)
+
+
+# Binding
+
+
+def test_route_outside_the_mount_is_refused(make_api: Callable[..., Api]) -> None:
+    with pytest.raises(ValueError, match="/rpc/now is not below /p2p"):
+        make_api(Room(), mount="/p2p")
+
+
+def test_route_that_draws_from_no_known_bucket_is_refused(make_api: Callable[..., Api]) -> None:
+    with pytest.raises(ValueError, match="/rpc/later: there is no rate named 'broadcast'"):
+        make_api(Room(), rates={"read": Rate(1, 1)})
+
+
+def test_route_whose_method_lacks_a_field_is_refused(make_api: Callable[..., Api]) -> None:
+    class Forgetful:
+        @Route("GET", "/rpc/a/{b}", "a", bucket="read", answers={}, path_fields=(Field("b", str, {}, "b"),))
+        def a(self) -> Answer:
+            return {}
+
+    with pytest.raises(TypeError, match="unexpected keyword argument 'b'"):
+        make_api(Forgetful())
+
+
+def test_routes_at_the_root(make_api: Callable[..., Api], make_site: Callable[..., Site]) -> None:
+    class Operator:
+        @Route("GET", "/health", "is it alive", bucket="read", answers={})
+        def health(self) -> Answer:
+            return {}
+
+    site = make_site(make_api(Operator(), mount="").resource())
+
+    assert ask(site, b"GET /health").json == {"ok": True}
+    assert ask(site, b"GET /").status == 404
+
+
+def test_routes_are_listed(make_api: Callable[..., Api]) -> None:
+    api = make_api(Room())
+
+    assert [route.path for route in api.routes][:3] == ["/rpc/now", "/rpc/soon", "/rpc/later"]

@@ -1,0 +1,180 @@
+"""What a request brings is read as declared; anything else is 400 with a sentence."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from svcd.web.routing import Field, Route
+from svcd.web.site import Site
+from tests.web.conftest import Refused
+from tests.web.wire import Response, Wire
+
+Serve = Callable[..., Site]
+
+
+def number(raw: Any) -> int:
+    if isinstance(raw, str) and raw.isascii() and raw.isdigit():
+        return int(raw)
+    raise ValueError(f'must be a decimal string such as "12", not {raw!r:.20}')
+
+
+def known_thing(raw: str) -> str:
+    if raw == "unknown":
+        raise Refused("no such thing as unknown")
+    return raw
+
+
+HEIGHT = Field("height", number, {"type": "string"}, "a height")
+NAME = Field("name", known_thing, {"type": "string"}, "a name")
+LIMIT = Field("limit", number, {"type": "string"}, "at most so many", required=False, default=25)
+FROM = Field("from", number, {"type": "string"}, "the first one")
+
+
+class Room:
+    """Answers with what its methods were given."""
+
+    @Route("GET", "/rpc/block/{height}/{name}", "both", bucket="read", answers={}, path_fields=(HEIGHT, NAME))
+    def block(self, **values: object) -> dict[str, object]:
+        return values
+
+    @Route("GET", "/rpc/list", "some", bucket="read", answers={}, query_fields=(FROM, LIMIT))
+    def list_some(self, from_: int, limit: int) -> dict[str, object]:
+        return {"from": from_, "limit": limit}
+
+    @Route("POST", "/rpc/send", "sends", bucket="read", answers={}, body_fields=(HEIGHT, NAME, LIMIT))
+    def send(self, **values: object) -> dict[str, object]:
+        return values
+
+    @Route("POST", "/rpc/cancel", "cancels", bucket="read", answers={})
+    def cancel(self) -> dict[str, object]:
+        return {}
+
+
+def get(site: Site, path: bytes) -> Response:
+    return Wire(site).send(b"GET " + path + b" HTTP/1.1\r\nHost: h\r\n\r\n").response()
+
+
+def post(site: Site, path: bytes, body: object) -> Response:
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    head = b"POST %b HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % (path, len(data))
+    return Wire(site).send(head + data).response()
+
+
+# Paths
+
+
+def test_path_fields_are_parsed(serve: Serve) -> None:
+    assert get(serve(Room()), b"/rpc/block/12/a%20b").json == {"ok": True, "height": 12, "name": "a b"}
+
+
+def test_path_field_in_utf8(serve: Serve) -> None:
+    assert get(serve(Room()), b"/rpc/block/12/%C3%A4").json["name"] == "ä"
+
+
+def test_path_field_that_is_wrong(serve: Serve) -> None:
+    answer = get(serve(Room()), b"/rpc/block/x/y")
+
+    assert answer.status == 400
+    assert answer.error == "height: must be a decimal string such as \"12\", not 'x'"
+
+
+def test_exception_of_a_room_in_a_parser_goes_by_the_table(serve: Serve) -> None:
+    answer = get(serve(Room()), b"/rpc/block/1/unknown")
+
+    assert (answer.status, answer.error) == (400, "no such thing as unknown")
+
+
+# Queries
+
+
+@pytest.mark.parametrize(
+    ("query", "values"),
+    [
+        (b"from=3", {"from": 3, "limit": 25}),
+        (b"limit=5&from=3", {"from": 3, "limit": 5}),
+        (b"from=3&unknown=1&unknown=2", {"from": 3, "limit": 25}),
+        (b"%66rom=%33&&", {"from": 3, "limit": 25}),
+        (b"from=3&x=%FF%zz"[:-6], {"from": 3, "limit": 25}),
+    ],
+)
+def test_query_fields_are_parsed(serve: Serve, query: bytes, values: dict[str, int]) -> None:
+    assert get(serve(Room()), b"/rpc/list?" + query).json == {"ok": True, **values}
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        (b"", "from is missing: the first one"),
+        (b"limit=1", "from is missing: the first one"),
+        (b"from=", "from: must be a decimal string such as \"12\", not ''"),
+        (b"from", "from: must be a decimal string such as \"12\", not ''"),
+        (b"from=3&limit=", "limit: must be a decimal string such as \"12\", not ''"),
+        (b"from=1&from=1", "from stands more than once in the query; once is right"),
+        (b"from=1;limit=2", "from: must be a decimal string such as \"12\", not '1;limit=2'"),
+        (b"from=%FF", "the query must be UTF-8 in percent-encoding"),
+        (b"from=1&x=\xa0", "the query must be UTF-8 in percent-encoding"),
+        (b"&".join([b"a=1"] * 101), "the query may have at most 100 fields"),
+    ],
+)
+def test_query_that_is_wrong(serve: Serve, query: bytes, sentence: str) -> None:
+    answer = get(serve(Room()), b"/rpc/list?" + query)
+
+    assert (answer.status, answer.error) == (400, sentence)
+
+
+# Bodies
+
+
+def test_body_fields_are_parsed(serve: Serve) -> None:
+    answer = post(serve(Room()), b"/rpc/send", {"name": "a", "height": "3"})
+
+    assert answer.json == {"ok": True, "height": 3, "name": "a", "limit": 25}
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b" {} "])
+def test_absent_body_is_an_empty_object(serve: Serve, body: bytes) -> None:
+    assert post(serve(Room()), b"/rpc/cancel", body).json == {"ok": True}
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ({"height": "3"}, "name is missing: a name"),
+        (b"", "height is missing: a height"),
+        ({"height": "3", "nmae": "a"}, "unknown field 'nmae' in the body; the known ones are height, name, limit"),
+        ({"x" * 9999: 1}, f"unknown field '{'x' * 64}' in the body; the known ones are height, name, limit"),
+        ({"height": 3, "name": "a"}, 'height: must be a decimal string such as "12", not 3'),
+        ({"height": "3", "name": "unknown"}, "no such thing as unknown"),
+        ([], "the body must be a JSON object"),
+        (None, "the body must be a JSON object"),
+        (b"{'a': 1}", "this is not JSON"),
+        (b"\xff", "this is not JSON"),
+        (b'{"height": 1.0}', "1.0 is not a whole number"),
+        (b"[" * 16_384, "the body is nested too deeply"),
+    ],
+)
+def test_body_that_is_wrong(serve: Serve, body: object, sentence: str) -> None:
+    answer = post(serve(Room()), b"/rpc/send", body)
+
+    assert (answer.status, answer.error) == (400, sentence)
+
+
+def test_field_in_the_body_of_a_route_that_has_none(serve: Serve) -> None:
+    answer = post(serve(Room()), b"/rpc/cancel", {"now": True})
+
+    assert (answer.status, answer.error) == (400, "unknown field 'now' in the body; this route has none")
+
+
+def test_lone_surrogate_in_a_name_is_told_as_json(serve: Serve) -> None:
+    answer = post(serve(Room()), b"/rpc/cancel", b'{"\\ud800": 1}')
+
+    assert answer.status == 400
+    assert "\\ud800" in answer.error
+
+
+def test_content_type_is_not_asked_for(serve: Serve) -> None:
+    head = b"POST /rpc/cancel HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-www-form-urlencoded\r\n"
+
+    assert Wire(serve(Room())).send(head + b"Content-Length: 2\r\n\r\n{}").response().status == 200

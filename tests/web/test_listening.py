@@ -1,0 +1,284 @@
+"""Sites on real sockets: what memory cannot show of refusals, deadlines, caps and closing."""
+
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import pytest_twisted
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
+from twisted.internet import endpoints, error, reactor, ssl, task
+from twisted.internet.defer import Deferred
+from twisted.internet.protocol import Factory, Protocol
+from twisted.web.resource import Resource
+
+from svcd.web.clients import Clients
+from svcd.web.limits import SiteLimits
+from svcd.web.listening import Listening, listen
+from svcd.web.site import Site
+from tests.web.echoing import Echo, Filled, Slow
+from tests.web.wire import split_responses
+
+pytestmark = pytest.mark.socket
+
+Open = Callable[..., Awaitable[Listening]]
+
+GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+HUGE = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10737418240\r\n\r\n"
+
+
+class Client(Protocol):
+    """Collects what comes, and notes when the server closes."""
+
+    def __init__(self) -> None:
+        self.received = bytearray()
+        self.closed = False
+
+    def dataReceived(self, data: bytes) -> None:  # noqa: N802
+        self.received += data
+
+    def connectionLost(self, reason: Any = None) -> None:  # noqa: N802
+        self.closed = True
+
+    async def send(self, data: bytes) -> "Client":
+        self.transport.write(data)
+        return self
+
+
+async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """Poll until ``condition`` holds; a test that waits in vain fails."""
+    give_up_at = reactor.seconds() + seconds
+    while not condition():
+        assert reactor.seconds() < give_up_at, "it did not happen in time"
+        await task.deferLater(reactor, 0.005)
+
+
+def port_of(listening: Listening) -> int:
+    return int(listening.port.getHost().port)
+
+
+async def connect(listening: Listening, tls: Any = None) -> Client:
+    return await connect_to(port_of(listening), tls)
+
+
+async def connect_to(port: int, tls: Any = None) -> Client:
+    endpoint: Any = endpoints.TCP4ClientEndpoint(reactor, "127.0.0.1", port)
+    if tls is not None:
+        endpoint = endpoints.wrapClientTLS(tls, endpoint)
+    return await endpoint.connect(Factory.forProtocol(Client))
+
+
+@pytest_twisted.async_yield_fixture
+async def opened() -> AsyncIterator[Open]:
+    """``await opened(resource, **limits)``: a site on a free port, closed after the test."""
+    all_opened: list[Listening] = []
+
+    async def open_site(root: Resource, endpoint: Any = None, **limits: Any) -> Listening:
+        site = Site(root, limits=SiteLimits(**limits), clients=Clients(), clock=reactor, new_id=lambda: "id")
+        endpoint = endpoint or endpoints.TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1")
+        all_opened.append(await listen(endpoint, site))
+        return all_opened[-1]
+
+    yield open_site
+    for listening in all_opened:
+        await listening.stop(0.2)
+        await until(lambda site=listening.site: not len(site.connections))
+
+
+async def test_ten_gigabytes_are_refused_before_any_of_them(opened: Open) -> None:
+    client = await connect(await opened(Echo()))
+
+    await client.send(HUGE)
+    await until(lambda: client.closed)
+
+    (answer,) = split_responses(bytes(client.received))
+    assert answer.status == 413
+    assert answer.error
+
+
+async def test_client_that_goes_on_sending_still_gets_the_refusal(opened: Open) -> None:
+    listening = await opened(Echo())
+    client = await connect(listening)
+
+    await client.send(HUGE + b"x" * 200_000)
+    await until(lambda: client.received)
+
+    assert split_responses(bytes(client.received))[0].status == 413
+    assert listening.site.bodies_bytes == 0
+    await until(lambda: client.closed)
+
+
+async def test_client_that_only_sends_is_stopped(opened: Open) -> None:
+    listening = await opened(Echo(), close_seconds=0.2)
+    with socket.create_connection(("127.0.0.1", port_of(listening))) as sock:
+        sock.setblocking(False)
+        sock.send(HUGE)
+        sent = 0
+
+        def is_reset() -> bool:
+            nonlocal sent
+            try:
+                sent += sock.send(b"x" * 65_536)
+            except BlockingIOError:
+                return False
+            except OSError:
+                return True
+            return False
+
+        await until(is_reset)
+
+    assert sent < 16 * 1024 * 1024, "only what the kernel buffers was taken"
+
+
+async def test_dripping_client_is_cut_off(opened: Open) -> None:
+    client = await connect(await opened(Echo(), header_seconds=0.3, close_seconds=0.2))
+    drip = task.LoopingCall(lambda: client.transport.write(b"a"))
+    drip.start(0.02)
+    began = reactor.seconds()
+
+    await until(lambda: client.closed)
+    drip.stop()
+
+    assert 0.2 < reactor.seconds() - began < 5
+    assert split_responses(bytes(client.received))[0].status == 408
+
+
+async def test_client_that_never_reads_is_cut_off(opened: Open) -> None:
+    listening = await opened(Filled(20_000_000), answer_seconds=0.3)
+    client = await connect(listening)
+    client.transport.pauseProducing()
+
+    await client.send(GET)
+
+    await until(lambda: len(listening.site.connections) == 1)
+    await until(lambda: len(listening.site.connections) == 0)
+    client.transport.abortConnection()
+
+
+async def test_connection_over_the_cap_is_closed(opened: Open) -> None:
+    listening = await opened(Echo(), connections_per_client=2)
+    first, second, third = [await connect(listening) for _ in range(3)]
+
+    await until(lambda: third.closed)
+
+    assert not third.received
+    await first.send(GET)
+    await second.send(GET)
+    await until(lambda: first.received and second.received)
+
+
+async def test_oldest_incomplete_request_gives_way(opened: Open) -> None:
+    listening = await opened(Echo(), connections=2)
+    drips = [await connect(listening) for _ in range(2)]
+    for drip in drips:
+        await drip.send(GET[:5])
+    await until(lambda: len(listening.site.connections) == 2)
+
+    newcomer = await (await connect(listening)).send(GET)
+
+    await until(lambda: newcomer.received)
+    await until(lambda: drips[0].closed)
+    assert not drips[1].closed
+
+
+async def test_stopping_waits_for_the_request_and_lets_nobody_in(opened: Open) -> None:
+    slow = Slow()
+    listening = await opened(slow)
+    port = port_of(listening)
+    idle, busy = await connect(listening), await connect(listening)
+    await busy.send(GET)
+    await until(lambda: slow.waiting)
+
+    stopped = Deferred.fromCoroutine(listening.stop(10))
+    await until(lambda: idle.closed)
+    with pytest.raises(error.ConnectionRefusedError):
+        await connect_to(port)
+    assert not stopped.called
+    slow.answer()
+    await stopped
+
+    await until(lambda: busy.closed)
+    assert split_responses(bytes(busy.received))[0].body == b"ok"
+
+
+async def test_port_that_is_taken(opened: Open) -> None:
+    taken = await opened(Echo())
+    endpoint = endpoints.TCP4ServerEndpoint(reactor, port_of(taken), interface="127.0.0.1")
+
+    with pytest.raises(error.CannotListenError):
+        await opened(Echo(), endpoint)
+
+
+async def test_unix_socket(opened: Open, tmp_path: Any) -> None:
+    path = str(tmp_path / "operator.sock")
+    await opened(Echo(), endpoints.UNIXServerEndpoint(reactor, path), connections_per_client=1)
+    clients = [await endpoints.UNIXClientEndpoint(reactor, path).connect(Factory.forProtocol(Client)) for _ in range(3)]
+
+    for client in clients:
+        await client.send(GET.replace(b"1.1", b"1.0"))
+
+    await until(lambda: all(client.closed for client in clients))
+    assert all(split_responses(bytes(client.received))[0].body == b"GET / " for client in clients)
+
+
+# TLS
+
+
+@pytest.fixture(scope="module")
+def pem() -> tuple[bytes, bytes]:
+    """A certificate of our own for localhost, and its key."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "localhost")])
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName("localhost")]), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    form = serialization.Encoding.PEM
+    private = key.private_bytes(form, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
+    return made.public_bytes(form), private
+
+
+@pytest.fixture
+def tls(pem: tuple[bytes, bytes]) -> Any:
+    """A server endpoint with that certificate."""
+    options = ssl.PrivateCertificate.loadPEM(b"".join(pem)).options()
+    return endpoints.SSL4ServerEndpoint(reactor, 0, options, interface="127.0.0.1")
+
+
+@pytest.fixture
+def trusting(pem: tuple[bytes, bytes]) -> Any:
+    """A client's options that trust it."""
+    return ssl.optionsForClientTLS("localhost", ssl.Certificate.loadPEM(pem[0]))
+
+
+# What Twisted itself passes to pyOpenSSL.
+over_tls = pytest.mark.filterwarnings("ignore:Passing pyOpenSSL:DeprecationWarning")
+
+
+@over_tls
+async def test_refusals_over_tls(opened: Open, tls: Any, trusting: Any) -> None:
+    client = await connect(await opened(Echo(), tls), trusting)
+
+    await client.send(HUGE)
+    await until(lambda: client.closed)
+
+    assert split_responses(bytes(client.received))[0].status == 413
+
+
+@over_tls
+async def test_connection_over_the_cap_over_tls(opened: Open, tls: Any, trusting: Any) -> None:
+    listening = await opened(Echo(), tls, connections_per_client=1)
+    first, second = await connect(listening, trusting), await connect(listening, trusting)
+
+    await until(lambda: second.closed)
+
+    await first.send(GET)
+    await until(lambda: first.received)

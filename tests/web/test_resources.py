@@ -1,0 +1,107 @@
+"""Branches, hosts that may be named, and paths in plain form."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from svcd.web.resources import AllowedHosts, Branch, PlainPaths, host_name
+from svcd.web.site import Site
+from tests.web.echoing import Echo
+from tests.web.wire import Response, Wire
+
+MakeSite = Callable[..., Site]
+
+
+def get(site: Site, path: bytes, *hosts: bytes) -> Response:
+    lines = b"".join(b"Host: " + host + b"\r\n" for host in hosts or (b"h",))
+    return Wire(site).send(b"GET " + path + b" HTTP/1.1\r\n" + lines + b"\r\n").response()
+
+
+def tree() -> Branch:
+    inner, root = Branch(), Branch()
+    inner.putChild(b"leaf", Echo())
+    root.putChild(b"inner", inner)
+    return root
+
+
+@pytest.mark.parametrize("path", [b"/inner/leaf", b"/inner/leaf/below", b"/%69nner/leaf?q=1"])
+def test_leaf_is_found(make_site: MakeSite, path: bytes) -> None:
+    assert get(make_site(tree()), path).status == 200
+
+
+@pytest.mark.parametrize(
+    "path", [b"/", b"//", b"/inner", b"/inner/", b"/inner//leaf", b"/inner/other", b"/leaf", b"/\xa0"]
+)
+def test_branches_are_no_pages(make_site: MakeSite, path: bytes) -> None:
+    assert get(make_site(tree()), path).status == 404
+
+
+@pytest.mark.parametrize(
+    ("header", "name"),
+    [
+        (b"Example.COM", "example.com"),
+        (b"example.com:8645", "example.com"),
+        (b"example.com.", "example.com"),
+        (b"example.com.:80", "example.com"),
+        (b"[::1]:8645", "[::1]"),
+        (b"127.0.0.1", "127.0.0.1"),
+        (b"", None),
+        (b":80", None),
+        (b"::1", None),
+        (b"a:b", None),
+        (b"[::1", None),
+    ],
+)
+def test_name_in_a_host_header(header: bytes, name: str | None) -> None:
+    assert host_name(header) == name
+
+
+@pytest.mark.parametrize("host", [b"pay.example", b"PAY.example:443", b"[::1]:8645"])
+@pytest.mark.parametrize("path", [b"/", b"/inner/leaf"])
+def test_allowed_host_passes(make_site: MakeSite, host: bytes, path: bytes) -> None:
+    site = make_site(AllowedHosts(tree(), {"pay.example", "[::1]"}))
+
+    assert get(site, path, host).status == get(make_site(tree()), path).status
+
+
+@pytest.mark.parametrize(
+    "hosts", [(b"evil.example",), (b"",), (b"pay.example", b"pay.example"), (b"pay.example@evil",)]
+)
+@pytest.mark.parametrize("resource", [tree(), Echo()])
+def test_another_host_is_misdirected(make_site: MakeSite, hosts: tuple[bytes, ...], resource: Any) -> None:
+    answer = get(make_site(AllowedHosts(resource, {"pay.example"})), b"/inner/leaf", *hosts)
+
+    assert answer.status == 421
+    assert answer.error == "this site answers only as pay.example; check the Host header"
+
+
+def test_request_without_a_host_is_misdirected(make_site: MakeSite) -> None:
+    site = make_site(AllowedHosts(Echo(), {"pay.example"}))
+
+    assert Wire(site).send(b"GET / HTTP/1.0\r\n\r\n").response().status == 421
+
+
+def test_host_of_an_absolute_target_is_what_counts(make_site: MakeSite) -> None:
+    site = make_site(AllowedHosts(Echo(), {"pay.example"}))
+
+    assert get(site, b"http://evil.example/", b"pay.example").status == 421
+    assert get(site, b"http://pay.example/", b"evil.example").status == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "status"),
+    [
+        (b"/a/b", 200),
+        (b"/%C3%A4", 200),
+        (b"/a/", 404),
+        (b"/a//b", 404),
+        (b"//a", 404),
+        (b"/a%2Fb", 400),
+        (b"/%FF", 400),
+        (b"/\xa0", 400),
+        (b"/%zz", 200),
+    ],
+)
+def test_only_plain_paths_pass(make_site: MakeSite, path: bytes, status: int) -> None:
+    assert get(make_site(PlainPaths(Echo())), path).status == status
