@@ -40,18 +40,27 @@ def open_writer(path: Path) -> sqlite3.Connection:
     """
     try:
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
-        connection.execute("PRAGMA journal_mode = WAL")
-        connection.execute("PRAGMA synchronous = NORMAL")
-        _tune(connection)
-        connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
-        connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT}")
-        _migrate(connection, path)
+        try:
+            _prepare(connection, path)
+        except BaseException:
+            # The exception keeps this frame, and with it the connection and its lock on the file.
+            connection.close()
+            raise
     except sqlite3.Error as error:
         raise DatabaseError(
             f"{path} cannot be opened as a database: {error}; "
             "restore it from a backup, or move it away and the node fetches the chain again"
         ) from error
     return connection
+
+
+def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    _tune(connection)
+    connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
+    connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT}")
+    _migrate(connection, path)
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
