@@ -1,0 +1,15 @@
+"""What a database holds, table by table, so that two moments can be compared to the last byte."""
+
+import sqlite3
+
+Contents = dict[str, list[tuple[object, ...]]]
+
+STATE = "account canonical undo transaction_place address_place payment_place".split()
+"""The tables that a block changes and its undoing restores; blocks themselves and waiting transfers stay."""
+
+
+def contents(connection: sqlite3.Connection, tables: list[str] | None = None) -> Contents:
+    """All rows of ``tables``, or of every table there is, in the order of their first columns."""
+    if tables is None:
+        tables = [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+    return {table: sorted(connection.execute(f"SELECT * FROM {table}"), key=repr) for table in tables}  # noqa: S608

@@ -1,0 +1,375 @@
+"""Each question that the store answers, and each change that it makes (docs/operations.md "Storage")."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from svcd.chain.accounts import Account
+from svcd.chain.block import Block
+from svcd.chain.errors import Corrupt
+from svcd.chain.transaction import Transfer
+from svcd.store.chain_store import ChainReader, ChainWriter, Place, StoredBlock
+from svcd.store.database import open_reader, open_writer
+from tests.chains import TEST_PARAMS, ChainBuilder, key_of
+from tests.store.contents import STATE, contents
+
+NEWEST = (2**53, 0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "chain.sqlite"
+
+
+@pytest.fixture
+def connection(path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(open_writer(path)) as writer:
+        yield writer
+
+
+@pytest.fixture
+def store(connection: sqlite3.Connection) -> ChainWriter:
+    return ChainWriter(connection)
+
+
+@pytest.fixture
+def chain() -> ChainBuilder:
+    return ChainBuilder()
+
+
+def put(store: ChainWriter, chain: ChainBuilder, *blocks: Block) -> list[StoredBlock]:
+    """Store blocks off the canonical chain."""
+    return [store.add_block(block, chain.point_after(block)) for block in blocks]
+
+
+def grow(store: ChainWriter, chain: ChainBuilder, *blocks: Block) -> list[StoredBlock]:
+    """Store blocks as the canonical chain; what they do to accounts is left out."""
+    stored = put(store, chain, *blocks)
+    for at, block in zip(stored, blocks, strict=True):
+        store.extend(at, block.transfers, {})
+    return stored
+
+
+def paying(chain: ChainBuilder) -> dict[str, Block]:
+    return chain.chain(
+        """
+        genesis: b[1..3]
+        b1 pays 5000 from alice to bob for order-1
+        b1 pays 6000 from bob to carol
+        b2 pays 7000 from alice to alice for order-1
+        b3 pays 5000 from carol to bob for order-1
+        """
+    )
+
+
+# An empty database
+
+
+def test_an_empty_database_has_no_answers(store: ChainWriter) -> None:
+    assert store.tip() is None
+    assert store.point(bytes(32)) is None
+    assert store.stored(bytes(32)) is None
+    assert store.canonical(0) is None
+    assert store.account(bytes(20)) is None
+    assert store.accounts([bytes(20)]) == {}
+    assert list(store.every_account()) == []
+    assert store.count_accounts() == 0
+    assert store.transaction(bytes(32)) is None
+    assert store.address_transactions(bytes(20), before=NEWEST, limit=9) == []
+    assert store.pooled() == []
+    assert store.heavier(0) == []
+    assert store.heaviest(above=0) is None
+
+
+# Blocks
+
+
+def test_a_stored_block_comes_back_whole(store: ChainWriter, chain: ChainBuilder) -> None:
+    block = paying(chain)["b1"]
+    (added,) = put(store, chain, block)
+    stored = store.stored(block.header.hash)
+    assert stored == added
+    assert stored.parent == TEST_PARAMS.genesis_hash
+    assert stored.point == chain.point_after(block) == store.point(block.header.hash)
+    assert stored.header == block.header.wire()
+    assert store.bodies(stored) == [transfer.wire for transfer in block.transfers]
+    assert store.block_header(stored, TEST_PARAMS).wire() == block.header.wire()
+    assert store.block(stored, TEST_PARAMS).wire() == block.wire()
+
+
+def test_a_block_is_stored_once(store: ChainWriter, chain: ChainBuilder) -> None:
+    block = chain.block()
+    put(store, chain, block)
+    with pytest.raises(sqlite3.IntegrityError):
+        put(store, chain, block)
+
+
+def test_a_header_that_is_not_what_was_stored_is_corrupt(
+    store: ChainWriter, connection: sqlite3.Connection, chain: ChainBuilder
+) -> None:
+    block = chain.block()
+    (stored,) = put(store, chain, block)
+    fields = json.loads(stored.header)
+    fields["slot"] = "77"
+    connection.execute("UPDATE block SET header = ?", (json.dumps(fields).encode(),))
+    damaged = store.stored(block.header.hash)
+    assert damaged is not None
+    with pytest.raises(Corrupt, match="height 1 does not have its own hash"):
+        store.block_header(damaged, TEST_PARAMS)
+    with pytest.raises(Corrupt, match="height 1 does not have its own hash"):
+        store.block(damaged, TEST_PARAMS)
+
+
+def test_a_deleted_block_is_gone_with_its_transfers(
+    store: ChainWriter, connection: sqlite3.Connection, chain: ChainBuilder
+) -> None:
+    blocks = paying(chain)
+    kept, gone = put(store, chain, blocks["b2"], blocks["b1"])
+    store.delete_block(gone)
+    assert store.stored(gone.point.hash) is None
+    assert store.bodies(gone) == []
+    assert store.bodies(kept) == [transfer.wire for transfer in blocks["b2"].transfers]
+    assert len(contents(connection)["block_transaction"]) == 1
+
+
+def test_blocks_with_more_work_come_parents_first(store: ChainWriter, chain: ChainBuilder) -> None:
+    blocks = chain.chain("genesis: b[1..4]\nb1: c[2..3]\nc3 is at slot 4000")
+    put(store, chain, *blocks.values())
+    by_work = sorted(blocks.values(), key=lambda block: chain.point_after(block).work)
+    for count, block in enumerate(by_work):
+        work = chain.point_after(block).work
+        more = [stored.point for stored in store.heavier(work)]
+        expected = [chain.point_after(other) for other in by_work if chain.point_after(other).work > work]
+        assert sorted(point.hash for point in more) == sorted(point.hash for point in expected)
+        assert [point.work for point in more] == [point.work for point in expected], count
+
+
+def test_the_heaviest_block_above_some_work(store: ChainWriter, chain: ChainBuilder) -> None:
+    blocks = chain.chain("genesis: b[1..3]\nb1: c2")
+    put(store, chain, *blocks.values())
+    most = chain.point_after(blocks["b3"]).work
+    heaviest = store.heaviest(above=most - 1)
+    assert heaviest is not None
+    assert heaviest.point == chain.point_after(blocks["b3"])
+    assert store.heaviest(above=most) is None
+
+
+def test_work_is_a_number_of_any_size(store: ChainWriter, chain: ChainBuilder) -> None:
+    powers = [2**exponent for exponent in (7, 8, 64, 255)]
+    for work in powers:
+        block = chain.block(producer=f"p{work}")
+        store.add_block(block, evolve(chain.point_after(block), work=work))
+    for index, work in enumerate(powers):
+        assert [stored.point.work for stored in store.heavier(work)] == powers[index + 1 :]
+        assert [stored.point.work for stored in store.heavier(work - 1)] == powers[index:]
+
+
+# The canonical chain
+
+
+def test_the_tip_is_the_newest_canonical_block(store: ChainWriter, chain: ChainBuilder) -> None:
+    blocks = chain.chain("genesis: b[1..2]\nb1: c[2..4]")
+    first, second = grow(store, chain, blocks["b1"], blocks["b2"])
+    sides = put(store, chain, blocks["c2"], blocks["c3"], blocks["c4"])
+    assert store.tip() == second.point
+    assert store.canonical(1) == first
+    assert store.canonical(2) == second
+    assert store.canonical(3) is None
+    assert [store.is_canonical(block) for block in (first, second, *sides)] == [True, True, False, False, False]
+
+
+def test_a_height_has_one_canonical_block(store: ChainWriter, chain: ChainBuilder) -> None:
+    blocks = chain.chain("genesis: b1\ngenesis: c1")
+    grow(store, chain, blocks["b1"])
+    with pytest.raises(sqlite3.IntegrityError):
+        grow(store, chain, blocks["c1"])
+
+
+def test_transfers_are_found_by_their_id(store: ChainWriter, chain: ChainBuilder) -> None:
+    blocks = paying(chain)
+    stored = grow(store, chain, blocks["b1"], blocks["b2"])
+    for at, block in zip(stored, (blocks["b1"], blocks["b2"]), strict=True):
+        for position, transfer in enumerate(block.transfers):
+            assert store.transaction(transfer.txid) == Place(at.point, position, transfer.wire)
+
+
+def test_transfers_of_side_branches_are_not_found(store: ChainWriter, chain: ChainBuilder) -> None:
+    blocks = paying(chain)
+    put(store, chain, *blocks.values())
+    (transfer,) = blocks["b2"].transfers
+    assert store.transaction(transfer.txid) is None
+    assert store.address_transactions(key_of("alice").hash, before=NEWEST, limit=9) == []
+
+
+def places(store: ChainReader, name: str, before: tuple[int, int] = NEWEST, limit: int = 100) -> list[tuple[int, int]]:
+    found = store.address_transactions(key_of(name).hash, before=before, limit=limit)
+    return [(place.point.height, place.position) for place in found]
+
+
+def test_transfers_are_found_by_address_newest_first(store: ChainWriter, chain: ChainBuilder) -> None:
+    grow(store, chain, *paying(chain).values())
+    assert places(store, "bob") == [(3, 0), (1, 1), (1, 0)]
+    assert places(store, "carol") == [(3, 0), (1, 1)]
+    assert places(store, "alice") == [(2, 0), (1, 0)], "a transfer to oneself is listed once"
+    assert places(store, "dave") == []
+
+
+def test_transfers_are_paged_by_height_and_position(store: ChainWriter, chain: ChainBuilder) -> None:
+    grow(store, chain, *paying(chain).values())
+    assert places(store, "bob", limit=2) == [(3, 0), (1, 1)]
+    assert places(store, "bob", before=(1, 1), limit=2) == [(1, 0)]
+    assert places(store, "bob", before=(1, 0), limit=2) == []
+    assert places(store, "bob", before=(3, 0), limit=1) == [(1, 1)]
+
+
+def test_payments_are_indexed_by_reference_recipient_and_amount(
+    store: ChainWriter, connection: sqlite3.Connection, chain: ChainBuilder
+) -> None:
+    grow(store, chain, *paying(chain).values())
+    alice, bob = key_of("alice").hash, key_of("bob").hash
+    assert set(connection.execute("SELECT * FROM payment_place")) == {
+        ("order-1", bob, 5000, 1, 0),
+        ("order-1", bob, 5000, 3, 0),
+        ("order-1", alice, 7000, 2, 0),
+    }
+
+
+def test_retracting_a_block_takes_back_all_that_extending_wrote(
+    store: ChainWriter, connection: sqlite3.Connection, chain: ChainBuilder
+) -> None:
+    blocks = paying(chain)
+    stored = put(store, chain, *blocks.values())
+    before = []
+    undo: dict[bytes, Account | None] = {bytes(20): None, b"\1" * 20: Account(7, 8, 9), b"\2" * 20: Account(1, 0)}
+    for at, block in zip(stored, blocks.values(), strict=True):
+        before.append(contents(connection))
+        store.extend(at, block.transfers, undo)
+    for at, block in reversed(list(zip(stored, blocks.values(), strict=True))):
+        assert store.retract(at, block.transfers) == undo
+        assert contents(connection) == before.pop()
+
+
+def test_a_missing_undo_record_is_corrupt(
+    store: ChainWriter, connection: sqlite3.Connection, chain: ChainBuilder
+) -> None:
+    (stored,) = grow(store, chain, chain.block())
+    connection.execute("DELETE FROM undo")
+    before = contents(connection)
+    with pytest.raises(Corrupt, match="undo record of the canonical block at height 1 is missing"):
+        store.retract(stored, ())
+    assert contents(connection) == before
+
+
+# Accounts
+
+ACCOUNTS = {bytes([n]) * 20: Account(10 * n, n, None if n % 2 else n) for n in (3, 1, 2, 255)}
+
+
+def test_accounts_come_back(store: ChainWriter) -> None:
+    store.write_accounts(ACCOUNTS)
+    assert store.accounts([*ACCOUNTS, bytes(20)]) == ACCOUNTS
+    assert {key: store.account(key) for key in ACCOUNTS} == ACCOUNTS
+    assert store.count_accounts() == 4
+
+
+def test_accounts_are_changed_and_removed(store: ChainWriter) -> None:
+    store.write_accounts(ACCOUNTS)
+    store.write_accounts({b"\1" * 20: Account(5, 6, 7), b"\2" * 20: None, b"\4" * 20: None})
+    assert store.account(b"\1" * 20) == Account(5, 6, 7)
+    assert store.account(b"\2" * 20) is None
+    assert store.count_accounts() == 3
+
+
+def test_an_account_may_cease_to_hold_the_minimum(store: ChainWriter) -> None:
+    store.write_accounts({bytes(20): Account(5, 6, 7)})
+    store.write_accounts({bytes(20): Account(5, 6)})
+    assert store.account(bytes(20)) == Account(5, 6, None)
+
+
+def test_accounts_are_read_in_ascending_order_within_bounds(store: ChainWriter) -> None:
+    store.write_accounts(ACCOUNTS)
+    rows = [(key, a.balance, a.nonce, a.held_since) for key, a in sorted(ACCOUNTS.items())]
+    assert list(store.every_account()) == rows
+    assert store.account_rows(bytes(20), b"\xff" * 20) == rows
+    assert store.account_rows(b"\1" * 20, b"\3" * 20) == rows[:3], "both bounds are included"
+    assert store.account_rows(b"\1" * 19 + b"\2", b"\3" * 19 + b"\2") == rows[1:2]
+
+
+# Waiting transfers
+
+
+def test_waiting_transfers_come_back_in_order_of_arrival(store: ChainWriter, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer("alice", "bob", n) for n in range(1, 4)]
+    store.write_pool([(9, transfers[0]), (7, transfers[1])], [])
+    store.write_pool([(8, transfers[2])], [])
+    assert store.pooled() == [(7, transfers[1].wire), (8, transfers[2].wire), (9, transfers[0].wire)]
+
+
+def test_waiting_transfers_are_removed_by_id(store: ChainWriter, chain: ChainBuilder) -> None:
+    one, other = chain.transfer("alice", "bob", 1), chain.transfer("alice", "bob", 2)
+    store.write_pool([(1, one), (2, other)], [])
+    store.write_pool([], [one.txid, bytes(32)])
+    assert store.pooled() == [(2, other.wire)]
+
+
+def test_what_is_removed_and_added_again_waits(store: ChainWriter, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 1)
+    store.write_pool([(1, transfer)], [])
+    store.write_pool([(5, transfer)], [transfer.txid])
+    assert store.pooled() == [(5, transfer.wire)]
+
+
+def test_a_transfer_waits_once(store: ChainWriter, chain: ChainBuilder) -> None:
+    transfer: Transfer = chain.transfer("alice", "bob", 1)
+    store.write_pool([(1, transfer)], [])
+    store.write_pool([(2, transfer)], [])
+    assert store.pooled() == [(1, transfer.wire)]
+
+
+# Commits
+
+
+class Interruption(BaseException):
+    """Something that is not even an Exception."""
+
+
+def put_and_stop(store: ChainWriter, chain: ChainBuilder, block: Block) -> None:
+    put(store, chain, block)
+    raise Interruption
+
+
+def test_a_commit_is_whole_and_an_attempt_is_a_part_of_it(
+    store: ChainWriter, connection: sqlite3.Connection, chain: ChainBuilder
+) -> None:
+    block, other = chain.block(producer="p"), chain.block(producer="q")
+    before = contents(connection)
+    with pytest.raises(Interruption), store.commit():
+        put_and_stop(store, chain, block)
+    assert contents(connection) == before
+    with store.commit():
+        put(store, chain, block)
+        with pytest.raises(Interruption), store.attempt():
+            put_and_stop(store, chain, other)
+    assert store.stored(block.header.hash)
+    assert store.stored(other.header.hash) is None
+
+
+def test_a_snapshot_of_a_reader_sees_one_commit(store: ChainWriter, path: Path, chain: ChainBuilder) -> None:
+    with closing(open_reader(path)) as connection:
+        reader = ChainReader(connection)
+        with reader.snapshot():
+            assert reader.tip() is None
+            with store.commit():
+                grow(store, chain, chain.block())
+            assert reader.tip() is None
+            assert reader.canonical(1) is None
+        assert reader.tip() == store.tip() is not None
+
+
+def test_every_table_is_known_to_these_tests(connection: sqlite3.Connection) -> None:
+    assert contents(connection).keys() == {*STATE, "block", "block_transaction", "pool"}

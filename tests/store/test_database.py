@@ -1,0 +1,331 @@
+"""The SQLite file: settings, schema files, readers, roll-backs, a full disk (docs/operations.md "Storage")."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from svcd.store import database
+from svcd.store.database import (
+    DatabaseError,
+    Migration,
+    attempt,
+    migrations,
+    open_reader,
+    open_writer,
+    snapshot,
+    transaction,
+)
+from tests.store.contents import contents
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "chain.sqlite"
+
+
+@pytest.fixture
+def writer(path: Path) -> Iterator[sqlite3.Connection]:
+    """A writer with one table more than the schema, for rows that mean nothing."""
+    with closing(open_writer(path)) as connection:
+        connection.execute("CREATE TABLE note (text TEXT NOT NULL) STRICT")
+        yield connection
+
+
+def write(connection: sqlite3.Connection, text: str) -> None:
+    connection.execute("INSERT INTO note VALUES (?)", (text,))
+
+
+def notes(connection: sqlite3.Connection) -> list[str]:
+    return [text for (text,) in connection.execute("SELECT text FROM note ORDER BY rowid")]
+
+
+def setting(connection: sqlite3.Connection, name: str) -> object:
+    return connection.execute(f"PRAGMA {name}").fetchone()[0]
+
+
+# Settings
+
+
+def test_the_writer_logs_ahead_and_keeps_the_log_short(writer: sqlite3.Connection) -> None:
+    assert setting(writer, "journal_mode") == "wal"
+    assert setting(writer, "synchronous") == 1, "NORMAL"
+    assert setting(writer, "wal_autocheckpoint") == 4000
+    assert setting(writer, "journal_size_limit") == 64 * 2**20
+
+
+def test_every_table_is_strict(path: Path) -> None:
+    with closing(open_writer(path)) as connection:
+        tables = connection.execute("SELECT name, strict FROM pragma_table_list WHERE schema = 'main'").fetchall()
+        assert {name for name, strict in tables if not strict} == {"sqlite_schema"}
+        assert len(tables) > 5
+
+
+def test_a_reader_cannot_write(writer: sqlite3.Connection, path: Path) -> None:
+    with closing(open_reader(path)) as reader:
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            write(reader, "by a reader")
+        reader.execute("PRAGMA query_only = 0")
+        with pytest.raises(sqlite3.OperationalError, match="readonly"):
+            write(reader, "by a reader that was told it may")
+    assert notes(writer) == []
+
+
+def test_a_reader_sees_what_is_committed_and_nothing_else(writer: sqlite3.Connection, path: Path) -> None:
+    with closing(open_reader(path)) as reader:
+        with transaction(writer):
+            write(writer, "first")
+            assert notes(reader) == []
+        assert notes(reader) == ["first"]
+
+
+def test_a_reader_does_not_hold_up_the_writer(writer: sqlite3.Connection, path: Path) -> None:
+    with closing(open_reader(path)) as reader, snapshot(reader):
+        assert notes(reader) == []
+        with transaction(writer):
+            write(writer, "first")
+        assert notes(reader) == []
+    assert notes(writer) == ["first"]
+
+
+def test_a_reader_does_not_make_a_file(path: Path) -> None:
+    with pytest.raises(sqlite3.OperationalError, match="unable to open"):
+        open_reader(path)
+    assert not path.exists()
+
+
+# Schema files
+
+
+def test_schema_files_are_numbered_without_a_gap() -> None:
+    assert [migration.version for migration in migrations()] == list(range(1, len(migrations()) + 1))
+    assert all("CREATE TABLE" in migration.script for migration in migrations())
+
+
+def test_a_new_file_gets_every_schema_file(path: Path) -> None:
+    with closing(open_writer(path)) as connection:
+        assert setting(connection, "user_version") == len(migrations())
+        assert {"block", "account", "pool"} <= contents(connection).keys()
+
+
+def test_an_old_file_gets_what_it_lacks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_writer(path).close()
+    known = migrations()
+    monkeypatch.setattr(database, "migrations", lambda: [*known, Migration(len(known) + 1, "CREATE TABLE later (a)")])
+    with closing(open_writer(path)) as connection:
+        assert setting(connection, "user_version") == len(known) + 1
+        assert "later" in contents(connection)
+    open_writer(path).close()
+
+
+def test_a_schema_file_is_applied_whole_or_not_at_all(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_writer(path).close()
+    known = migrations()
+    broken = Migration(len(known) + 1, "CREATE TABLE half (a); CREATE TABLE half (a);")
+    monkeypatch.setattr(database, "migrations", lambda: [*known, broken])
+    with pytest.raises(DatabaseError, match="half already exists"):
+        open_writer(path)
+    monkeypatch.undo()
+    with closing(open_writer(path)) as connection:
+        assert setting(connection, "user_version") == len(known)
+        assert "half" not in contents(connection)
+
+
+# Files that cannot be used
+
+
+def refused(path: Path) -> str:
+    """What the operator reads; the file must be free for others by then."""
+    with pytest.raises(DatabaseError) as refusal:
+        open_writer(path)
+    with closing(sqlite3.connect(path, timeout=0)) as other:
+        other.execute("PRAGMA user_version")
+    return str(refusal.value)
+
+
+def test_a_newer_schema_is_refused_in_one_sentence(path: Path) -> None:
+    with closing(open_writer(path)) as connection:
+        connection.execute("PRAGMA user_version = 7000")
+    assert refused(path) == (
+        f"{path} was written by a newer svcd (schema 7000, this program knows {len(migrations())}): "
+        "run the newer program, or start with another data directory"
+    )
+
+
+@pytest.mark.parametrize("damage", [b"not a database, but a text of some length" * 100, bytes(4096)])
+def test_a_file_that_is_no_database_is_refused_in_one_sentence(path: Path, damage: bytes) -> None:
+    path.write_bytes(damage)
+    with pytest.raises(DatabaseError) as refusal:
+        open_writer(path)
+    assert str(refusal.value) == (
+        f"{path} cannot be opened as a database: file is not a database; "
+        "restore it from a backup, or move it away and the node fetches the chain again"
+    )
+    assert path.read_bytes() == damage
+
+
+def test_a_damaged_schema_is_refused(path: Path) -> None:
+    open_writer(path).close()
+    with path.open("r+b") as file:
+        file.seek(100)
+        file.write(b"\xff" * 400)
+    with pytest.raises(DatabaseError, match=r"malformed; restore it from a backup"):
+        open_writer(path)
+
+
+def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(DatabaseError, match="unable to open database file"):
+        open_writer(tmp_path / "nowhere" / "chain.sqlite")
+
+
+def test_a_refused_file_is_let_go(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    open_writer(path).close()
+    monkeypatch.setattr(database, "migrations", lambda: [Migration(2, "CREATE TABLE half (a); nonsense;")])
+    with pytest.raises(DatabaseError) as refusal:
+        open_writer(path)
+    # The exception still refers to the frame that opened the file; a lock in it would block the next program.
+    with closing(sqlite3.connect(path, timeout=0, isolation_level=None)) as other:
+        other.execute("BEGIN EXCLUSIVE")
+    assert refusal.value.__cause__ is not None
+
+
+# All or nothing
+
+
+class Interruption(BaseException):
+    """Something that is not even an Exception."""
+
+
+def lose(connection: sqlite3.Connection, exception: type[BaseException] = Interruption) -> None:
+    """Write something, and be interrupted."""
+    write(connection, "lost")
+    raise exception
+
+
+@pytest.mark.parametrize("exception", [ValueError, Interruption])
+def test_a_transaction_is_committed_whole_or_not_at_all(
+    writer: sqlite3.Connection, exception: type[BaseException]
+) -> None:
+    with pytest.raises(exception), transaction(writer):
+        lose(writer, exception)
+    with transaction(writer):
+        write(writer, "kept")
+    assert notes(writer) == ["kept"]
+    assert not writer.in_transaction
+
+
+def test_a_transaction_waits_for_the_end_of_another(path: Path, writer: sqlite3.Connection) -> None:
+    with closing(open_writer(path)) as other, transaction(writer):
+        other.execute("PRAGMA busy_timeout = 0")
+        with pytest.raises(sqlite3.OperationalError, match="locked"), transaction(other):
+            pass
+        assert not other.in_transaction
+
+
+def test_an_attempt_that_fails_leaves_the_rest_of_the_transaction(writer: sqlite3.Connection) -> None:
+    with transaction(writer):
+        write(writer, "before")
+        with pytest.raises(Interruption), attempt(writer):
+            lose(writer)
+        with attempt(writer):
+            write(writer, "after")
+    assert notes(writer) == ["before", "after"]
+
+
+def test_an_attempt_within_an_attempt(writer: sqlite3.Connection) -> None:
+    with transaction(writer), attempt(writer):
+        write(writer, "outer")
+        with pytest.raises(Interruption), attempt(writer):
+            lose(writer)
+    assert notes(writer) == ["outer"]
+
+
+def test_what_an_inner_attempt_kept_goes_with_the_outer_one(writer: sqlite3.Connection) -> None:
+    def outer() -> None:
+        with attempt(writer):
+            write(writer, "kept by the inner one")
+        raise Interruption
+
+    with transaction(writer):
+        with pytest.raises(Interruption), attempt(writer):
+            outer()
+        write(writer, "after")
+    assert notes(writer) == ["after"]
+
+
+def test_an_attempt_alone_is_a_transaction(writer: sqlite3.Connection) -> None:
+    with attempt(writer):
+        write(writer, "kept")
+    with pytest.raises(Interruption), attempt(writer):
+        lose(writer)
+    assert notes(writer) == ["kept"]
+    assert not writer.in_transaction
+
+
+def test_a_snapshot_sees_one_commit(writer: sqlite3.Connection, path: Path) -> None:
+    with closing(open_reader(path)) as reader:
+        with snapshot(reader):
+            assert notes(reader) == []
+            write(writer, "meanwhile")
+            assert notes(reader) == []
+        assert notes(reader) == ["meanwhile"]
+
+
+def test_a_snapshot_ends_with_an_exception(writer: sqlite3.Connection, path: Path) -> None:
+    with closing(open_reader(path)) as reader:
+        with pytest.raises(Interruption), snapshot(reader):
+            raise Interruption
+        write(writer, "later")
+        assert notes(reader) == ["later"]
+
+
+# A full disk
+
+
+def fill(connection: sqlite3.Connection, rows: int = 1000) -> None:
+    for _ in range(rows):
+        write(connection, "x" * 4096)
+
+
+@pytest.fixture
+def full(writer: sqlite3.Connection) -> sqlite3.Connection:
+    """A writer on a disk with room for a few pages more."""
+    write(writer, "first")
+    limit = writer.execute("PRAGMA page_count").fetchone()[0] + 8
+    writer.execute(f"PRAGMA max_page_count = {limit}")
+    return writer
+
+
+def test_a_full_disk_takes_back_the_transaction_and_nothing_else(full: sqlite3.Connection) -> None:
+    before = contents(full)
+    with pytest.raises(sqlite3.OperationalError, match="full"), transaction(full):
+        fill(full)
+    assert not full.in_transaction
+    assert contents(full) == before
+    with transaction(full):
+        write(full, "small")
+    assert notes(full) == ["first", "small"]
+
+
+def test_a_full_disk_within_an_attempt(full: sqlite3.Connection) -> None:
+    def fill_it() -> None:
+        write(full, "second")
+        with attempt(full):
+            fill(full)
+
+    with pytest.raises(sqlite3.OperationalError, match="full"), transaction(full):
+        fill_it()
+    assert not full.in_transaction
+    assert notes(full) == ["first"]
+
+
+def test_a_disk_that_has_room_again(full: sqlite3.Connection) -> None:
+    with pytest.raises(sqlite3.OperationalError, match="full"), attempt(full):
+        fill(full)
+    full.execute("PRAGMA max_page_count = 1000000")
+    with transaction(full):
+        fill(full, 20)
+    assert len(notes(full)) == 21
+    assert setting(full, "integrity_check") == "ok"
