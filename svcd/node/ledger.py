@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from attrs import define, field, frozen
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
 from svcd.chain.block import Block
@@ -75,6 +75,7 @@ class Ledger:
         self._verifier = verifier
         self._clock = clock
         self._listeners: list[ChainListener] = []
+        self._entrance = DeferredLock()
         self._flights: dict[bytes, _Flight] = {}
         self._invalid: OrderedDict[bytes, None] = OrderedDict()
         self._early = EarlyBlocks(clock, chain.params, self._resubmit)
@@ -105,6 +106,18 @@ class Ledger:
         self.submit_blocks([data]).addErrback(lambda failure: self.log.failure("a held block failed", failure))
 
     async def _submit(self, items: list[_Item]) -> list[Outcome]:
+        try:
+            # One batch after the other, in the order in which they came: children must not overtake their parents.
+            await self._entrance.run(self._enter, items)
+            await self._check_work(items)
+            await self._parents_landed(items)
+            await self._connect(items)
+        finally:
+            self._land(items)
+        return [item.outcome for item in items if item.outcome is not None]
+
+    async def _enter(self, items: list[_Item]) -> None:
+        """The checks that need no more than the parent, which is on the chain or on its way."""
         for item, parsed in zip(items, await self._verifier.parse([item.data for item in items]), strict=True):
             if isinstance(parsed, Block):
                 item.block = parsed
@@ -113,16 +126,9 @@ class Ledger:
                 item.outcome = parsed
         blocks = _waiting(items)
         _settle(items, await self._verifier.check_seals(blocks))
-        try:
-            for item in items:
-                if item.outcome is None:
-                    self._place(item)
-            await self._check_work(items)
-            await self._parents_landed(items)
-            await self._connect(items)
-        finally:
-            self._land(items)
-        return [item.outcome for item in items if item.outcome is not None]
+        for item in items:
+            if item.outcome is None:
+                self._place(item)
 
     def _known(self, block: Block) -> Outcome | None:
         block_hash = block.header.hash
