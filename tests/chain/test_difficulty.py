@@ -72,6 +72,14 @@ def test_the_exponent_is_truncated_toward_zero() -> None:
     assert asert(2**240, -2, 65_537) == asert(2**240, -1, 65_536) != 2**240
 
 
+def test_the_factor_of_every_part_of_a_half_life() -> None:
+    """docs/protocol.md 7: m = 65536 + ((195766423245049·f + 971821376·f² + 5127·f³ + 2^47) >> 48)."""
+    for f in range(65_536):
+        m = 65_536 + ((195_766_423_245_049 * f + 971_821_376 * f * f + 5_127 * f * f * f + (1 << 47)) >> 48)
+        assert asert(65_536, f, 65_536) == m
+        assert abs(m / (65_536 * 2 ** (f / 65_536)) - 1) < 0.00013
+
+
 def test_a_right_shift_floors() -> None:
     assert asert(3, -1, 1) == 1
     assert asert(1, -1, 1) == 0

@@ -20,9 +20,10 @@ def tip(name: bytes, work: int) -> ChainPoint:
 
 
 def test_the_winner_of_a_tie_has_the_smaller_tagged_hash() -> None:
-    a, b = bytes(32), b"\1" * 32
-    of_a, of_b = (sha256(b"svc/tie/v1\0" + a + b + own).digest() for own in (a, b))
-    assert tie_winner(a, b) == (a if of_a < of_b else b)
+    for number in range(64):
+        a, b = bytes([number]) * 32, bytes([number + 1]) * 32
+        of_a, of_b = (sha256(b"svc/tie/v1\0" + a + b + own).digest() for own in (a, b))
+        assert tie_winner(a, b) == (a if of_a < of_b else b)
 
 
 def test_the_lower_hash_does_not_always_win() -> None:
