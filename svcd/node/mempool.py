@@ -255,6 +255,7 @@ class Mempool:
     def _full(self, transfer: Transfer, item: tuple[int, int, bytes] | None) -> str:
         if item is None:
             return "the pool is full of transfers that others build on; send this one again later"
-        seen_fee = item[0] * len(transfer.wire) // _RATE_SCALE
         heappush(self._lasts, item)
-        return f"the pool is full: for this transfer the fee must exceed {seen_fee} base units"
+        # The least fee whose rate is the next one above; its rate rounds down, and so must not be taken for exact.
+        least = -(-(item[0] + 1) * len(transfer.wire) // _RATE_SCALE)
+        return f"the pool is full: for this transfer the fee must exceed {least - 1} base units"
