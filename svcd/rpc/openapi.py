@@ -2,11 +2,14 @@
 
 import json
 from collections.abc import Callable, Iterable
+from typing import Final
 
 from svcd.node.status import SOFTWARE_VERSION
 from svcd.web.answers import Answer, Rendered
 from svcd.web.openapi import document
 from svcd.web.routing import Route
+
+MEDIA_TYPE: Final = "application/vnd.oai.openapi+json;version=3.1"
 
 
 class OpenApiRoute:
@@ -22,11 +25,11 @@ class OpenApiRoute:
         "This description, in OpenAPI 3.1",
         bucket="read",
         answers={200: {"type": "object", "properties": {"openapi": {"type": "string"}}, "required": ["openapi"]}},
-        media_type="application/vnd.oai.openapi+json;version=3.1",
+        media_type=MEDIA_TYPE,
     )
     def openapi(self) -> Answer:
         """Answer GET /rpc/openapi.json."""
         if self._document is None:
             info = {"title": "svcd", "version": SOFTWARE_VERSION, "description": "A node's public interface."}
             self._document = json.dumps(document(self._routes(), info)).encode()
-        return Rendered(self._document)
+        return Rendered(self._document, content_type=MEDIA_TYPE.encode("ascii"))
