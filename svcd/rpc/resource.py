@@ -3,6 +3,7 @@
 from svcd.chain.accounts import Account
 from svcd.chain.address import decode_address
 from svcd.chain.transaction import parse_transfer
+from svcd.chain.transition import ChainPoint
 from svcd.chain.units import format_amount
 from svcd.node.ledger import Ledger
 from svcd.node.status import Status
@@ -60,11 +61,13 @@ class ChainRoutes:
     )
     def block(self, height: int) -> Answer:
         """Answer GET /rpc/block/{height}."""
-        tip = self._ledger.tip
-        stored = self._reader.canonical(height) if height <= tip.height else None
+        with self._reader.snapshot():
+            tip = self._committed_tip()
+            stored = self._reader.canonical(height)
+            bodies = [] if stored is None else self._reader.bodies(stored)
         if stored is None:
             raise HttpError(404, f"there is no block {height} yet; the newest is {tip.height}")
-        return Rendered(block_answer(stored, self._reader.bodies(stored), tip))
+        return Rendered(block_answer(stored, bodies, tip))
 
     @Route(
         "GET",
@@ -103,8 +106,10 @@ class ChainRoutes:
     def address_transactions(self, address: str, limit: int, before: tuple[int, int]) -> Answer:
         """Answer GET /rpc/address/{address}/transactions."""
         key = decode_address(address, self._params.address_prefix)
-        places = self._reader.address_transactions(key, before=before, limit=limit + 1)
-        page, tip = places[:limit], self._ledger.tip
+        with self._reader.snapshot():
+            tip = self._committed_tip()
+            places = self._reader.address_transactions(key, before=before, limit=limit + 1)
+        page = places[:limit]
         more = f"{page[-1].point.height}-{page[-1].position}" if len(places) > limit else None
         records = [transaction_record(self._params, place, tip) for place in page]
         return {"address": address, "transactions": records, "next": more}
@@ -120,11 +125,17 @@ class ChainRoutes:
     )
     def transaction(self, txid: bytes) -> Answer:
         """Answer GET /rpc/transaction/{txid}."""
-        place = self._reader.transaction(txid)
+        with self._reader.snapshot():
+            tip = self._committed_tip()
+            place = self._reader.transaction(txid)
         if place is None:
             waits = "it waits in the mempool" if txid in self._transfers.mempool else "it does not wait for one either"
             raise HttpError(404, f"no block of the chain holds transaction {txid.hex()}; {waits}")
-        return {"transaction": transaction_record(self._params, place, self._ledger.tip)}
+        return {"transaction": transaction_record(self._params, place, tip)}
+
+    def _committed_tip(self) -> ChainPoint:
+        """The tip of the commit that the reader sees; the ledger hears of a commit a moment later."""
+        return self._reader.tip() or self._ledger.tip
 
     @Route(
         "POST",
