@@ -58,9 +58,7 @@ class Api:
         self._mount = mount
         self._ports = ports
         self._klein = Klein()
-        self._klein.url_map.merge_slashes = False
         self._klein.handle_errors(HTTPException)(self._not_routed)
-        self._klein.handle_errors(Exception)(self._not_expected)
 
     def add(self, room: object) -> None:
         """Bind the routes that ``room``'s class declares; raises ValueError or TypeError for one that cannot work."""
@@ -69,7 +67,7 @@ class Api:
                 raise ValueError(f"{route.path} is not below {self._mount}")
             if not self._ports.throttle.knows(route.bucket):
                 raise ValueError(f"{route.path}: there is no rate named {route.bucket!r}")
-            inspect.signature(method).bind(**{field.argument: None for field in route.fields})
+            inspect.signature(method).bind(**dict.fromkeys(route.arguments))
             self._bind(route, room, method)
             self.routes.append(route)
 
@@ -92,7 +90,10 @@ class Api:
                 raise too_many(wait)
             for guard in route.guards:
                 guard.check(call.room, request)
-            result = call.method(**read_values(route, request, path_values, ports.parse_json))
+            values = read_values(route, request, path_values, ports.parse_json)
+            if route.with_client:
+                values["client"] = ports.throttle.client(request)
+            result = call.method(**values)
             if not inspect.iscoroutine(result):
                 return fill(request, cast(Answer, result))
         except Exception as error:
@@ -143,9 +144,6 @@ class Api:
         if isinstance(refusal, MethodNotAllowed):
             return fill_error(request, method_not_allowed(list(refusal.valid_methods or ())))
         return fill_error(request, HttpError(404, NO_ROUTE))
-
-    def _not_expected(self, request: Request, failure: Failure) -> bytes:
-        return self._tell(request, failure.value, failure)
 
 
 @frozen

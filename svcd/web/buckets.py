@@ -1,6 +1,7 @@
 """Token buckets: how often one client may ask, with bounded memory and without a clock of their own."""
 
 from collections.abc import Mapping
+from operator import itemgetter
 from typing import Final
 
 from attrs import field, frozen
@@ -51,15 +52,14 @@ class Bucket:
         if wait > 1e-9:
             return wait
         if client not in self._full_at and len(self._full_at) >= self._max_clients:
-            self._forget(now)
+            self._forget()
         self._full_at[client] = full_at
         return 0.0
 
-    def _forget(self, now: float) -> None:
-        """Drop the clients whose bucket is full again and, if that is under a quarter, those nearest to it."""
-        left = sorted((at, client) for client, at in self._full_at.items() if at > now)
-        surplus = len(left) - self._max_clients * 3 // 4
-        self._full_at = {client: at for at, client in left[max(surplus, 0) :]}
+    def _forget(self) -> None:
+        """Drop the quarter of the clients that owe least: those whose bucket is full again, or soon will be."""
+        by_debt = sorted(self._full_at.items(), key=itemgetter(1))
+        self._full_at = dict(by_debt[len(by_debt) // 4 + 1 :])
 
 
 class Buckets:

@@ -84,7 +84,6 @@ class Channel(HTTPChannel):
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         self._phase = Phase.CLOSING
-        self.connected = 0
         self._forget_body()
         if self._timer is not None:
             self._timer.cancel()
@@ -243,8 +242,6 @@ class Channel(HTTPChannel):
         self.site.connections.waits(self)
 
     def _enter(self, phase: Phase, seconds: float) -> None:
-        if not self.connected:
-            return
         self._phase = phase
         clock = self.site.clock
         self._deadline = clock.seconds() + seconds

@@ -25,6 +25,9 @@ class Throttle(Protocol):
     def knows(self, bucket: str) -> bool:
         """Whether there is a rate of this name."""
 
+    def client(self, request: Request) -> str | None:
+        """The client group of the request; None for one that is under no limit."""
+
     def wait(self, request: Request, bucket: str, cost: float) -> float:
         """Draw ``cost`` from the request's client's bucket and return 0.0, or the seconds until it can be paid."""
 
@@ -115,6 +118,10 @@ class ClientThrottle:
         """Whether there is a rate of this name."""
         return bucket in self._buckets.rates
 
+    def client(self, request: Request) -> str | None:
+        """The client group of the request; None for one that is under no limit."""
+        return self._clients.of_request(request)
+
     def wait(self, request: Request, bucket: str, cost: float) -> float:
         """Draw ``cost`` from the bucket of the request's client group."""
         group = self._clients.of_request(request)
@@ -127,6 +134,9 @@ class Unlimited:
     def knows(self, bucket: str) -> bool:
         """Every name will do."""
         return True
+
+    def client(self, request: Request) -> None:
+        """Nobody is under a limit."""
 
     def wait(self, request: Request, bucket: str, cost: float) -> float:
         """Nobody waits."""

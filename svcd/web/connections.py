@@ -38,6 +38,11 @@ class Connections:
     def __len__(self) -> int:
         return len(self._open)
 
+    @property
+    def clients(self) -> int:
+        """How many client groups have a connection."""
+        return len(self._of_group)
+
     def __iter__(self) -> Iterator[Connection]:
         return iter(tuple(self._open))
 

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
+from math import ceil
 from typing import Any
 
 Headers = tuple[tuple[bytes, bytes], ...]
@@ -44,8 +45,8 @@ def unauthorized(sentence: str) -> HttpError:
 
 
 def too_many(seconds: float) -> HttpError:
-    """429 with ``Retry-After`` in whole seconds, one at least (RFC 9110 section 10.2.3)."""
-    wait = max(1, int(-(-seconds // 1)))
+    """429 with ``Retry-After`` in whole seconds, rounded up from more than none (RFC 9110 section 10.2.3)."""
+    wait = ceil(seconds)
     return HttpError(429, f"too many requests; try again in {wait} s", ((b"Retry-After", b"%d" % wait),))
 
 

@@ -24,7 +24,9 @@ def read_values(
     values = {field.argument: _parse(field, path_values[field.name]) for field in route.path_fields}
     if route.query_fields:
         values |= _read(route.query_fields, _query(route, request))
-    if route.method != "GET":
+    if route.raw_body:
+        values["body"] = _bytes(request)
+    elif route.method != "GET":
         values |= _read(route.body_fields, _body(route, request, parse_json))
     return values
 
@@ -64,8 +66,12 @@ def _query(route: Route, request: Request) -> dict[str, str]:
     return dict(pairs)
 
 
+def _bytes(request: Request) -> bytes:
+    return request.content.read() if request.content is not None else b""
+
+
 def _body(route: Route, request: Request, parse_json: Callable[[bytes], object]) -> dict[str, object]:
-    data = request.content.read() if request.content is not None else b""
+    data = _bytes(request)
     try:
         body = parse_json(data) if data else {}
     except RecursionError as error:

@@ -90,6 +90,10 @@ class Route:
     query_fields: tuple[Field, ...] = field(kw_only=True, default=())
     body_fields: tuple[Field, ...] = field(kw_only=True, default=())
     guards: tuple[Guard, ...] = field(kw_only=True, default=(), converter=in_order)
+    with_client: bool = field(kw_only=True, default=False)
+    """Whether the method takes ``client``: the client group that the limits count, None for one without limits."""
+    raw_body: bool = field(kw_only=True, default=False)
+    """Whether the method takes ``body`` as bytes instead of the body's fields, which then only describe it."""
     cost: float = field(kw_only=True, default=1.0, validator=gt(0))
     seconds: float = field(kw_only=True, default=25.0, validator=gt(0))
     cancellable: bool = field(kw_only=True)
@@ -106,7 +110,7 @@ class Route:
             raise ValueError(f"{self.path}: path_fields must be its placeholders, in order: {placeholders}")
         if self.body_fields and self.method == "GET":
             raise ValueError(f"{self.path}: a GET request has no body")
-        names = [field.argument for field in self.fields]
+        names = self.arguments
         if len(names) != len(set(names)):
             raise ValueError(f"{self.path}: two fields have the same name")
 
@@ -119,6 +123,13 @@ class Route:
     def fields(self) -> tuple[Field, ...]:
         """All fields: of the path, the query and the body."""
         return self.path_fields + self.query_fields + self.body_fields
+
+    @property
+    def arguments(self) -> list[str]:
+        """The keywords that the method is called with."""
+        fields = self.path_fields + self.query_fields + (() if self.raw_body else self.body_fields)
+        names = [field.argument for field in fields]
+        return names + ["body"] * self.raw_body + ["client"] * self.with_client
 
     @property
     def rule(self) -> str:
