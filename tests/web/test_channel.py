@@ -123,6 +123,16 @@ def test_chunked_body_over_the_cap_is_refused_while_it_arrives(make_site: MakeSi
     assert echo.seen == []
 
 
+def test_rest_of_a_refused_body_changes_nothing(make_site: MakeSite) -> None:
+    echo = Echo()
+
+    complete = Wire(make_site(echo)).send(chunked(b"x" * 20_000, b"") + GET)
+    malformed = Wire(make_site(echo)).send(chunked(b"x" * 20_000) + b"not hexadecimal\r\n")
+
+    assert [complete.response().status, malformed.response().status] == [413, 413]
+    assert echo.seen == []
+
+
 def test_one_huge_chunk_is_refused_before_it_is_complete(make_site: MakeSite) -> None:
     site = make_site(Echo())
     wire = Wire(site).send(
@@ -130,6 +140,7 @@ def test_one_huge_chunk_is_refused_before_it_is_complete(make_site: MakeSite) ->
     )
 
     assert wire.response().status == 413
+    assert wire.protocol.requests[0].content.getvalue() == b""
     assert site.bodies_bytes == 0
 
 
@@ -374,9 +385,9 @@ def test_second_request_that_drips_is_cut_off_too(make_site: MakeSite, clock: Cl
 
 
 def test_pipelined_body_that_drips_is_cut_off(make_site: MakeSite, clock: Clock) -> None:
-    wire = Wire(make_site(Echo()))
-    clock.advance(5)
-    wire.send(GET + post(1000))
+    wire = Wire(make_site(Echo())).send(GET[:5])
+    clock.advance(8)
+    wire.send(GET[5:] + post(1000))
 
     start = clock.seconds()
     assert drip(wire, clock, b"x" * 1000, every=0.5) - start == pytest.approx(30, abs=1)

@@ -111,6 +111,10 @@ def test_head_of_an_error_has_no_body(make_site: MakeSite) -> None:
     assert int(answer.headers["content-length"]) > 0
 
 
+def test_nothing_is_called_html_by_accident(make_site: MakeSite) -> None:
+    assert "content-type" not in ask(make_site(Echo()), b"GET /").headers
+
+
 def test_server_header_does_not_tell_the_version(make_site: MakeSite) -> None:
     assert ask(make_site(Echo()), b"GET /").headers["server"] == "svcd"
 

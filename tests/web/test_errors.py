@@ -1,0 +1,55 @@
+"""What a client is told: JSON with one sentence, and headers that say what to do."""
+
+import json
+
+import pytest
+
+from svcd.web.errors import HttpError, internal, method_not_allowed, reason, too_many, translate, unauthorized
+
+
+def test_body_is_ascii_json() -> None:
+    body = HttpError(400, 'not "ä"').body
+
+    assert body.isascii()
+    assert json.loads(body) == {"ok": False, "error": 'not "ä"'}
+
+
+@pytest.mark.parametrize(("seconds", "told"), [(0.02, b"1"), (1.0, b"1"), (1.5, b"2")])
+def test_seconds_to_wait_are_rounded_up(seconds: float, told: bytes) -> None:
+    assert too_many(seconds).headers == ((b"Retry-After", told),)
+
+
+def test_allowed_methods() -> None:
+    assert method_not_allowed(["POST", "GET"]).headers == ((b"Allow", b"GET, POST"),)
+
+
+def test_challenge() -> None:
+    assert unauthorized("who are you?").headers == ((b"WWW-Authenticate", b"Bearer"),)
+
+
+def test_internal_error_tells_only_the_id() -> None:
+    assert str(internal("abc")) == "500: the node failed to answer; its log has the details under abc"
+
+
+def test_nearest_base_class_is_what_counts() -> None:
+    table = {
+        LookupError: lambda error: HttpError(404, "lookup"),
+        KeyError: lambda error: HttpError(400, f"key {error.args[0]}"),
+    }
+
+    key, index, other = (translate(error, table) for error in (KeyError("k"), IndexError(), ValueError()))
+
+    assert (key and key.sentence, index and index.sentence, other) == ("key k", "lookup", None)
+
+
+def test_http_error_stands_for_itself() -> None:
+    error = HttpError(404, "nothing")
+
+    assert translate(error, {HttpError: lambda error: HttpError(500, "never")}) is error
+
+
+@pytest.mark.parametrize(
+    ("status", "phrase"), [(200, b"OK"), (421, b"Misdirected Request"), (429, b"Too Many Requests")]
+)
+def test_reason_phrases(status: int, phrase: bytes) -> None:
+    assert reason(status) == phrase
