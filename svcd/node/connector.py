@@ -4,7 +4,7 @@ Everything here is synchronous and runs in the one thread that may write. The le
 the others what came of it.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
@@ -72,6 +72,7 @@ class Connector:
         self._commitment = Commitment(store.account_rows)
         self._progress = _Progress(genesis_point(params), 0)
         self._touched: set[bytes] = set()
+        self._torn = False
         self._parsed: dict[bytes, Candidate] = {}
         self._refused: dict[bytes, RuleViolation] = {}
 
@@ -88,7 +89,7 @@ class Connector:
         if genesis is None or tip is None or genesis.point.hash != self.params.genesis_hash:
             raise Corrupt(f"the database does not hold {self.params.chain_id}: use another data directory")
         count = self.store.count_accounts()
-        self._progress = _Progress(tip, count)
+        self._progress, self._torn = _Progress(tip, count), False
         self._commitment.load(self.store.every_account(), count)
         header = self.store.block_header(self._canonical(tip.height), self.params)
         if header.state_root != self._commitment.root:
@@ -113,6 +114,7 @@ class Connector:
         A block that fails gets its outcome while the others stand. Any other exception, one of the disk for instance,
         leaves everything as it was.
         """
+        self._mend()
         self._parsed = {candidate.point.hash: candidate for candidate in batch}
         self._refused = {}
         self._progress = _Progress(self.tip, self._progress.accounts)
@@ -127,6 +129,7 @@ class Connector:
 
     def rehearse(self, action: Callable[[], T]) -> T:
         """What ``action`` returns; everything that it did to the chain is taken back."""
+        self._mend()
         result: list[T] = []
         try:
             with self._restoring(), self.store.attempt():
@@ -178,10 +181,23 @@ class Connector:
             yield
         except BaseException:
             self._progress = saved
-            self._commitment.update(self._touched, saved.accounts)
-            self._touched = touched
+            self._take_back(self._touched)
             raise
-        self._touched |= touched
+        finally:
+            self._touched |= touched
+
+    def _take_back(self, keys: Collection[bytes]) -> None:
+        """Bring the tree to what is on disk after a roll-back."""
+        try:
+            self._commitment.update(keys, self._progress.accounts)
+        except BaseException:
+            self._torn = True
+            raise
+
+    def _mend(self) -> None:
+        """If the disk could not even be read after a failure, begin anew from it; else good blocks would look bad."""
+        if self._torn:
+            self.load()
 
     def _submit(self, candidate: Candidate) -> Standing | RuleViolation | NotYet:
         header, point = candidate.block.header, candidate.point
@@ -241,7 +257,7 @@ class Connector:
                 check_roots(self.params, block.header, point=stored.point, state_root=root)
                 self.store.extend(stored, block.transfers, effect.before)
         except BaseException:
-            self._commitment.update(effect.after, self._progress.accounts)
+            self._take_back(effect.after)
             raise
         self._touched |= effect.after.keys()
         progress = self._progress

@@ -116,12 +116,12 @@ def attempt(connection: sqlite3.Connection) -> Iterator[None]:
     connection.execute("SAVEPOINT attempt")
     try:
         yield
+        connection.execute("RELEASE attempt")
     except BaseException:
         if connection.in_transaction:
             connection.execute("ROLLBACK TO attempt")
             connection.execute("RELEASE attempt")
         raise
-    connection.execute("RELEASE attempt")
 
 
 @contextmanager
