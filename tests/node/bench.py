@@ -1,0 +1,224 @@
+"""A node on a workbench: the living chain on a real disk, with a clock and workers that the test moves."""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from attrs import define, field, frozen
+from twisted.internet.defer import Deferred, execute
+from twisted.internet.task import Clock
+
+from svcd.chain.accounts import Account, state_root
+from svcd.chain.block import Block
+from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
+from svcd.chain.params import NetworkParams
+from svcd.chain.transaction import Transfer
+from svcd.chain.transition import Effect
+from svcd.node.changes import Change, Outcome, Standing
+from svcd.node.connector import Connector
+from svcd.node.journal import PoolJournal
+from svcd.node.ledger import Chain, Ledger
+from svcd.node.mempool import Entry, Mempool
+from svcd.node.threads import Worker
+from svcd.node.transfers import Transfers, Waiting
+from svcd.node.verifier import Verifier
+from svcd.store.chain_store import ChainReader, ChainWriter
+from svcd.store.database import open_reader, open_writer
+from tests.chains import TEST_PARAMS
+from tests.store.contents import STATE, Contents, contents
+from tests.support import has_result, result_of
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+LATE = 100_000
+"""The slot that a bench's clock begins at: no block of a test is early."""
+
+
+class Inline:
+    """A worker that does its work at once."""
+
+    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+        return execute(function, *args, **kwargs)
+
+
+class Stepped:
+    """A worker that does a piece of work when the test says so."""
+
+    def __init__(self) -> None:
+        self._jobs: deque[tuple[Deferred[Any], Callable[[], Any]]] = deque()
+
+    def __len__(self) -> int:
+        return len(self._jobs)
+
+    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+        done: Deferred[T] = Deferred()
+        self._jobs.append((done, lambda: function(*args, **kwargs)))
+        return done
+
+    def step(self) -> None:
+        """Do the oldest piece of work."""
+        done, job = self._jobs.popleft()
+        execute(job).chainDeferred(done)
+
+    def finish(self) -> None:
+        """Do all work, that which comes of it included."""
+        while self._jobs:
+            self.step()
+
+
+@define
+class Witness:
+    """A listener that writes down what it is told."""
+
+    changes: list[Change] = field(factory=list)
+    pool: list[tuple[list[bytes], list[bytes]]] = field(factory=list)
+    """Pairs of txids added and removed."""
+
+    def chain_changed(self, change: Change) -> None:
+        self.changes.append(change)
+
+    def pool_changed(self, added: Sequence[Entry], removed: Sequence[Entry]) -> None:
+        self.pool.append(([entry.transfer.txid for entry in added], [entry.transfer.txid for entry in removed]))
+
+
+def code_of(outcome: Outcome) -> Standing | Refusal | Wait:
+    """What became of a block, in one word."""
+    return outcome.code if isinstance(outcome, RuleViolation | NotYet) else outcome
+
+
+@frozen
+class Node:
+    """The parts of a node that tests look at."""
+
+    chain: Chain
+    store: ChainWriter
+    verifier: Verifier
+    ledger: Ledger
+    transfers: Transfers
+    clock: Clock
+    connections: tuple[Any, Any]
+    witness: Witness = field(factory=Witness)
+
+    @property
+    def connector(self) -> Connector:
+        return self.chain.connector
+
+    @property
+    def mempool(self) -> Mempool:
+        return self.transfers.mempool
+
+    @property
+    def tip(self) -> bytes:
+        """The hash of the tip."""
+        return self.ledger.tip.hash
+
+    @property
+    def root(self) -> bytes:
+        """The state root by the tree in memory."""
+        return self.connector.root_after(Effect({}, {}, 0))
+
+    def submit(self, *blocks: Block | bytes) -> list[Standing | Refusal | Wait]:
+        """What becomes of the blocks, handed in as one batch."""
+        outcomes = result_of(self.ledger.submit_blocks([wire_of(block) for block in blocks]))
+        return [code_of(outcome) for outcome in outcomes]
+
+    def send(self, transfer: Transfer) -> str:
+        """What becomes of a transfer."""
+        try:
+            return result_of(self.transfers.submit(transfer))
+        except RuleViolation as refusal:
+            return refusal.code
+
+    def settle(self) -> None:
+        """Let the transfers of undone blocks come back."""
+        settled = Deferred.fromCoroutine(self.transfers.settled())
+        while not has_result(settled):
+            self.clock.advance(0)
+
+    def state(self) -> Contents:
+        """Every byte that blocks change."""
+        return contents(self.connections[0], STATE)
+
+    def holds(self, block: Block) -> bool:
+        """Whether the block is stored."""
+        return self.store.stored(block.header.hash) is not None
+
+    def accounts(self) -> dict[bytes, Account]:
+        """Every account on disk."""
+        return {key: Account(balance, nonce, held) for key, balance, nonce, held in self.store.every_account()}
+
+    def check(self) -> None:
+        """The chain in memory and on disk is one and the same, and adds up."""
+        accounts = self.accounts()
+        stored = self.store.stored(self.tip)
+        assert stored is not None
+        header = self.store.block_header(stored, self.chain.params)
+        assert self.store.tip() == self.connector.tip == self.ledger.tip == stored.point
+        assert state_root(accounts.items()) == header.state_root
+        assert self.root == header.state_root
+        assert sum(account.balance for account in accounts.values()) == stored.point.issued
+
+    def close(self) -> None:
+        """End it as a kill would: nothing is written."""
+        self.ledger.stop()
+        for connection in self.connections:
+            connection.close()
+
+
+def wire_of(block: Block | bytes) -> bytes:
+    """The canonical JSON of a block, or other bytes as they are."""
+    return block if isinstance(block, bytes) else block.wire()
+
+
+def late_clock(params: NetworkParams = TEST_PARAMS) -> Clock:
+    """A clock at which no block of a test is early."""
+    clock = Clock()
+    clock.advance(params.slot_time(LATE) / 1000)
+    return clock
+
+
+@frozen(kw_only=True)
+class Setting:
+    """What a node is made of, but for its folder."""
+
+    params: NetworkParams = TEST_PARAMS
+    clock: Clock = field(factory=late_clock)
+    writer: Worker = field(factory=Inline)
+    checker: Worker = field(factory=Inline)
+    capacity: int = 1000
+    lanes: int = 2
+    max_transactions: int = 50_000
+    max_bytes: int = 2**26
+
+
+def open_node(folder: Path, setting: Setting) -> Node:
+    """A node that has loaded what is in ``folder``; the waiting transfers are left to the test."""
+    connections = open_writer(folder / "chain.sqlite"), open_reader(folder / "chain.sqlite")
+    store, reader = ChainWriter(connections[0]), ChainReader(connections[1])
+    params, clock = setting.params, setting.clock
+    connector = Connector(params, store)
+    connector.load()
+    verifier = Verifier(params, setting.checker, lanes=setting.lanes, capacity=setting.capacity)
+    chain = Chain(params, reader, connector, setting.writer)
+    ledger = Ledger(chain, verifier, clock)
+    pool = Mempool(params, max_transactions=setting.max_transactions, max_bytes=setting.max_bytes)
+    waiting = Waiting(pool, PoolJournal(setting.writer, store))
+    transfers = Transfers(params, reader=reader, waiting=waiting, verifier=verifier, clock=clock)
+    ledger.subscribe(transfers)
+    node = Node(chain, store, verifier, ledger, transfers, clock, connections)
+    ledger.subscribe(node.witness)
+    transfers.subscribe(node.witness)
+    return node
+
+
+@contextmanager
+def running(folder: Path, setting: Setting | None = None) -> Iterator[Node]:
+    """A node for as long as the block lasts."""
+    node = open_node(folder, setting or Setting())
+    try:
+        yield node
+    finally:
+        node.close()

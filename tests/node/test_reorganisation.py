@@ -1,0 +1,342 @@
+"""One branch gives way to another, as one database transaction or not at all (docs/protocol.md 10)."""
+
+import sqlite3
+from itertools import count
+from typing import Any
+
+import pytest
+from attrs import define
+
+from svcd.chain.accounts import Account
+from svcd.chain.block import Block
+from svcd.chain.errors import Corrupt, Refusal
+from svcd.chain.forkchoice import tie_winner
+from svcd.chain.transition import Effect
+from svcd.node import connector as connector_module
+from svcd.node.changes import Candidate
+from svcd.node.connector import Connector
+from svcd.store.chain_store import ChainWriter
+from tests.chains import TEST_PARAMS, ChainBuilder, key_of
+from tests.node.bench import Node
+from tests.node.conftest import MakeNode
+from tests.node.connecting import (
+    CONNECTED,
+    KNOWN,
+    SIDE,
+    branch,
+    codes,
+    commits,
+    connect,
+    connect_all,
+    fork,
+    hashes,
+    sound,
+)
+
+# Reorganisations
+
+
+def state_by_hash(node: Node) -> dict[str, object]:
+    """Everything that blocks change, with hashes in place of the numbers under which blocks are stored."""
+    state: dict[str, object] = dict(node.state())
+    for table, columns in {"canonical": "t.height, b.hash", "undo": "b.hash, t.data"}.items():
+        rows = node.connections[0].execute(f"SELECT {columns} FROM {table} t JOIN block b ON b.id = t.block")  # noqa: S608
+        state[table] = set(rows)
+    return state
+
+
+@pytest.mark.parametrize("depth", [1, 10, 200])
+def test_a_reorganisation_is_one_transaction(make_node: MakeNode, chain: ChainBuilder, depth: int) -> None:
+    trunk, old, new = fork(chain, depth)
+    node = make_node()
+    connect_all(node, chain, *trunk, *old)
+    assert set(codes(connect(node, chain, *new[:-1]))) == {SIDE}
+    with commits(node) as seen:
+        change = connect_all(node, chain, new[-1])
+    assert seen == ["BEGIN IMMEDIATE", "COMMIT"]
+    assert [undone.point.hash for undone in change.undone] == hashes(old[::-1])
+    assert [undone.transfers[0].wire for undone in change.undone] == [block.transfers[0].wire for block in old[::-1]]
+    assert [applied.point.hash for applied in change.applied] == hashes(new)
+    fresh = make_node("fresh")
+    connect_all(fresh, chain, *trunk, *new)
+    assert state_by_hash(node) == state_by_hash(fresh)
+
+
+def test_a_change_says_how_every_account_is_now(node: Node, chain: ChainBuilder) -> None:
+    trunk, old, new = fork(chain, 3)
+    connect_all(node, chain, *trunk, *old)
+    change = connect(node, chain, *new).change
+    assert change is not None
+    after = chain.accounts_after(new[-1])
+    gone = {key_of(f"b{height}").hash for height in (3, 4, 5)} | {key_of("b").hash}
+    assert gone <= change.accounts.keys()
+    assert not gone & after.keys()
+    assert change.accounts == {key: after.get(key, Account()) for key in change.accounts}
+    untouched = after.keys() - change.accounts.keys()
+    assert {key: after[key] for key in untouched} == {
+        key: account for key, account in chain.accounts_after(trunk[-1]).items() if key in untouched
+    }
+
+
+def test_there_and_back_in_one_batch(node: Node, chain: ChainBuilder) -> None:
+    """Only what is different in the end is told."""
+    trunk, old, new = fork(chain, 3)
+    more = branch(chain, old[-1], 2, "b")
+    connect_all(node, chain, *trunk, *old)
+    change = connect_all(node, chain, *new, *more)
+    assert change.undone == ()
+    assert [applied.point.hash for applied in change.applied] == hashes(more)
+
+
+def test_there_and_half_the_way_back_in_one_batch(node: Node, chain: ChainBuilder) -> None:
+    trunk, old, new = fork(chain, 4)
+    other = branch(chain, old[1], 5, "d")
+    connect_all(node, chain, *trunk, *old)
+    change = connect_all(node, chain, *new, *other)
+    assert [undone.point.hash for undone in change.undone] == hashes(old[:1:-1])
+    assert [applied.point.hash for applied in change.applied] == hashes(other)
+    assert [undone.transfers[0].wire for undone in change.undone] == [block.transfers[0].wire for block in old[:1:-1]]
+
+
+def test_in_a_deep_reorganisation_the_newest_transfers_are_let_go(
+    node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connector_module, "_MAX_RETURNED", 3)
+    trunk, old, new = fork(chain, 5)
+    connect_all(node, chain, *trunk, *old)
+    change = connect_all(node, chain, *new)
+    assert [len(undone.transfers) for undone in change.undone] == [0, 0, 1, 1, 1]
+    assert [undone.point.hash for undone in change.undone] == hashes(old[::-1])
+
+
+def test_transfers_let_go_on_the_way_are_no_trouble_on_the_way_back(
+    node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connector_module, "_MAX_RETURNED", 2)
+    trunk, old, new = fork(chain, 5)
+    other = branch(chain, old[1], 6, "d")
+    connect_all(node, chain, *trunk, *old)
+    change = connect_all(node, chain, *new, *other)
+    assert [undone.point.hash for undone in change.undone] == hashes(old[:1:-1])
+    assert [len(undone.transfers) for undone in change.undone] == [0, 0, 0]
+    back = connect_all(node, chain, *branch(chain, old[-1], 7, "e"))
+    assert [len(undone.transfers) for undone in back.undone] == [0, 0, 0, 0, 1, 1]
+
+
+# Reorganisations that fail
+
+
+def failing(chain: ChainBuilder) -> dict[str, Block]:
+    """A branch b, and a branch c that overtakes it with its third block, whose state root is invalid."""
+    return chain.chain(
+        """
+        genesis: t1 b[2..4]
+        t1: c[2..5]
+        c3: d[4..5]
+        b3 is at slot 9
+        c4 has an invalid state root
+        b2 pays 5 from alice to bob
+        c2 pays 6 from alice to carol
+        c3 pays 7 from carol to dave
+        c4 pays 8 from carol to erin
+        d4 pays 9 from alice to erin
+        """
+    )
+
+
+def before_the_failure(node: Node, chain: ChainBuilder) -> dict[str, Block]:
+    """The blocks of :func:`failing`, connected up to the moment before the invalid one."""
+    b = failing(chain)
+    connect_all(node, chain, b["t1"], b["b2"], b["b3"], b["b4"])
+    assert codes(connect(node, chain, b["c2"], b["c3"])) == [SIDE, SIDE]
+    return b
+
+
+def test_a_reorganisation_whose_third_block_is_invalid_rolls_back_wholly(node: Node, chain: ChainBuilder) -> None:
+    b = before_the_failure(node, chain)
+    before, root_before = node.state(), node.root
+    connected = connect(node, chain, b["c4"])
+    assert codes(connected) == [Refusal.STATE_ROOT]
+    assert connected.refused.keys() == {b["c4"].header.hash}
+    assert connected.change is None
+    assert node.state() == before
+    assert node.root == root_before
+    sound(node, chain, b["b4"])
+
+
+def test_what_failed_is_forgotten_and_what_it_built_on_is_not(node: Node, chain: ChainBuilder) -> None:
+    b = before_the_failure(node, chain)
+    connect(node, chain, b["c4"])
+    assert [node.holds(b[name]) for name in ("c2", "c3", "c4")] == [True, True, False]
+    change = connect_all(node, chain, b["d4"])
+    assert [applied.point.hash for applied in change.applied] == hashes([b["c2"], b["c3"], b["d4"]])
+    connect_all(node, chain, b["d5"])
+
+
+def test_what_stands_on_an_invalid_block_of_the_same_branch_goes_with_it(node: Node, chain: ChainBuilder) -> None:
+    b = chain.chain(
+        """
+        genesis: b[1..4]
+        genesis: c[1..5]
+        c2: d[3..4]
+        c1: e2
+        c2 has an invalid nonce
+        """
+    )
+    connect_all(node, chain, *(b[f"b{n}"] for n in range(1, 5)))
+    assert codes(connect(node, chain, *(b[n] for n in ("c1", "c2", "c3", "d3", "d4", "e2")))) == [SIDE] * 6
+    connected = connect(node, chain, b["c4"], b["c5"])
+    assert set(codes(connected)[1:]) == {Refusal.ANCESTOR}
+    gone = {b[name].header.hash for name in ("c2", "c3", "c4", "c5", "d3", "d4")}
+    assert connected.refused.keys() == gone
+    assert connected.refused[b["c2"].header.hash].code is Refusal.NONCE
+    assert {b[name].header.hash for name in b if not node.holds(b[name])} == gone
+    sound(node, chain, b["b4"])
+
+
+def test_after_a_failure_the_choice_is_made_again_among_all_blocks(node: Node, chain: ChainBuilder) -> None:
+    """Here the blocks below the one that fails have never been tried, although they are heavy enough."""
+    b = chain.chain("genesis: b[1..2]\ngenesis: c[1..5]\nc3: d4\nc4 has an invalid balance")
+    connect_all(node, chain, b["b1"], b["b2"])
+    for name in ("c1", "c2", "c3", "c4"):
+        node.store.add_block(b[name], chain.point_after(b[name]))
+    connected = connect(node, chain, b["c5"])
+    assert codes(connected) == [Refusal.ANCESTOR]
+    assert connected.refused.keys() == {b["c4"].header.hash, b["c5"].header.hash}
+    assert connected.change is not None
+    assert connected.change.tip == chain.point_after(b["c3"])
+    assert [applied.point.hash for applied in connected.change.applied] == hashes([b["c1"], b["c2"], b["c3"]])
+    sound(node, chain, b["c3"])
+    connect_all(node, chain, b["d4"])
+
+
+def test_the_ancestors_of_an_invalid_block_may_win(node: Node, chain: ChainBuilder) -> None:
+    b = chain.chain("genesis: b[1..2]\ngenesis: c[1..5]\nc5 has an invalid multiplier")
+    connect_all(node, chain, b["b1"], b["b2"])
+    connected = connect(node, chain, *(b[f"c{n}"] for n in range(1, 6)))
+    assert connected.outcomes[3] is CONNECTED
+    assert codes(connected)[4] is Refusal.MULTIPLIER
+    assert connected.change is not None
+    assert connected.change.tip == chain.point_after(b["c4"])
+    sound(node, chain, b["c4"])
+
+
+def test_a_lost_parent_is_corrupt_and_changes_nothing(node: Node, chain: ChainBuilder) -> None:
+    b = chain.chain("genesis: b1\ngenesis: c[1..3]")
+    connect_all(node, chain, b["b1"])
+    for name in ("c1", "c2"):
+        node.store.add_block(b[name], chain.point_after(b[name]))
+    node.connections[0].execute("DELETE FROM block WHERE hash = ?", (b["c1"].header.hash,))
+    before = node.state()
+    with pytest.raises(Corrupt, match=f"parent of the stored block {b['c2'].header.hash.hex()} is missing"):
+        connect(node, chain, b["c3"])
+    assert node.state() == before
+    sound(node, chain, b["b1"])
+
+
+# Ties
+
+
+@pytest.mark.parametrize("first", [0, 1])
+def test_of_two_equal_tips_the_same_one_wins_in_any_order(make_node: MakeNode, first: int) -> None:
+    winners = set()
+    for number in range(6):
+        chain = ChainBuilder()
+        pair = [chain.block(producer=f"a{number}"), chain.block(producer=f"b{number}")]
+        node = make_node(f"{number}")
+        connect(node, chain, pair[first])
+        connected = connect(node, chain, pair[1 - first])
+        winner = tie_winner(*hashes(pair))
+        assert codes(connected) == [CONNECTED if winner == pair[1 - first].header.hash else SIDE]
+        assert node.connector.tip.hash == winner
+        sound(node, chain, next(block for block in pair if block.header.hash == winner))
+        winners.add(winner == pair[0].header.hash)
+    assert winners == {True, False}, "the order of arrival says nothing"
+
+
+def test_a_tie_is_not_asked_again(node: Node, chain: ChainBuilder) -> None:
+    rivals = [chain.block(producer=f"r{number}") for number in range(8)]
+    a, b = next(
+        (a, b)
+        for a in rivals
+        for b in rivals
+        if a is not b and tie_winner(a.header.hash, b.header.hash) == a.header.hash
+    )
+    connect_all(node, chain, a)
+    assert codes(connect(node, chain, b, b, a)) == [SIDE, KNOWN, KNOWN]
+    connect_all(node, chain, chain.block(b))
+
+
+# A disk that fails
+
+
+def test_a_full_disk_in_a_reorganisation_changes_nothing(node: Node, chain: ChainBuilder) -> None:
+    trunk, old, new = fork(chain, 10)
+    connect_all(node, chain, *trunk, *old)
+    before = node.state()
+    writer = node.connections[0]
+    (pages,) = writer.execute("PRAGMA page_count").fetchone()
+    writer.execute(f"PRAGMA max_page_count = {pages}")
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        connect(node, chain, *new)
+    assert node.state() == before
+    sound(node, chain, old[-1])
+    writer.execute("PRAGMA max_page_count = 1000000")
+    connect_all(node, chain, *new)
+
+
+@define
+class Unreliable:
+    """A connection that refuses one statement, some time from now, or ``more`` than one; it can always roll back."""
+
+    connection: sqlite3.Connection
+    left: int = 0
+    more: int = 0
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.connection.in_transaction
+
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        if not statement.startswith("ROLLBACK"):
+            self._count()
+        return self.connection.execute(statement, *values)
+
+    def executemany(self, *args: Any) -> sqlite3.Cursor:
+        self._count()
+        return self.connection.executemany(*args)
+
+    def _count(self) -> None:
+        self.left -= 1
+        if -self.more <= self.left <= 0:
+            raise sqlite3.OperationalError("disk I/O error")
+
+    def mend(self) -> None:
+        self.left = self.more = 0
+
+
+@pytest.mark.parametrize("more", [0, 1, 2, 5, 1000])
+def test_whichever_statements_fail_nothing_has_changed(node: Node, chain: ChainBuilder, more: int) -> None:
+    """The tree in memory follows the disk, wherever the disk gives up in a reorganisation with new accounts."""
+    trunk, old, new = fork(chain, 2)
+    connect_all(node, chain, *trunk, *old)
+    before = node.state()
+    connection: Any = Unreliable(node.connections[0])
+    connector = Connector(TEST_PARAMS, ChainWriter(connection))
+    connector.load()
+    batch = [Candidate(block, chain.point_after(block)) for block in new]
+    for statement in count(1):
+        connection.left, connection.more = statement, more
+        try:
+            connector.connect(batch)
+        except sqlite3.OperationalError:
+            connection.mend()
+            assert connector.root_after(Effect({}, {}, 0)) == old[-1].header.state_root
+            assert connector.tip == chain.point_after(old[-1])
+            assert node.state() == before
+        else:
+            break
+    connection.mend()
+    assert statement > 50, "it is a long way"
+    assert connector.tip == chain.point_after(new[-1])
+    assert connector.root_after(Effect({}, {}, 0)) == new[-1].header.state_root
