@@ -28,7 +28,8 @@ REQUIRE_ALL = os.environ.get("SVCD_REQUIRE_ALL") == "1"
 settings.register_profile("default", max_examples=50, deadline=None)
 settings.register_profile("ci", max_examples=200, deadline=None, print_blob=True)
 settings.register_profile("torture", max_examples=10_000, deadline=None, print_blob=True)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default"))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default")
+settings.load_profile(PROFILE)
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -191,6 +192,14 @@ def vectors() -> Path:
     return Path(__file__).parent / "vectors"
 
 
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out, visibly, what reads the published vectors where they are said not to be there."""
+    if os.environ.get("SVCD_VECTORS") == "none":
+        left_out = [item for item in items if "public_vectors" in getattr(item, "fixturenames", ())]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in left_out]
+
+
 @pytest.fixture(scope="session")
 def public_vectors() -> Path:
     """The folder of the published vectors (BIP-350, RFC 8032, Wycheproof, …), which are not part of the project."""
@@ -198,3 +207,12 @@ def public_vectors() -> Path:
     if not folder:
         pytest.skip("SVCD_VECTORS is not set: it names the folder of the published test vectors")
     return Path(folder)
+
+
+# Long counts
+
+
+@pytest.fixture(scope="session")
+def torture() -> bool:
+    """Whether long counts are wanted (`make torture`): `kills = 200 if torture else 10`."""
+    return PROFILE == "torture"

@@ -77,19 +77,27 @@ def test_timer_that_soon_ends():
 def test_skips():
     pytest.skip("no luck today")
 
+def test_counts_are_short(torture):
+    assert not torture
+
 def test_public(public_vectors):
     assert public_vectors.name == "given"
 """
 
 
-def outcomes(folder: Path, **environment: str) -> dict[str, str]:
+def outcomes(folder: Path, *options: str, **environment: str) -> dict[str, str]:
     """Each test's outcome ("ERROR" is one that passed and failed in its teardown)."""
     shutil.copy(TESTS / "conftest.py", folder)
     (folder / "test_suite.py").write_text(SUITE)
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("SVCD_", "PYTEST_"))}
     command = [sys.executable, "-m", "pytest", "-rA", "-W", "error", "-p", "no:cacheprovider", "--rootdir", str(folder)]
     run = subprocess.run(
-        [*command, str(folder)], env=clean | environment, capture_output=True, text=True, timeout=60, cwd=folder
+        [*command, *options, str(folder)],
+        env=clean | environment,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        cwd=folder,
     )
     found = re.findall(
         r"^(PASSED|FAILED|ERROR|SKIPPED) (?:\[\d+\] )?test_suite\.py(?:::(\w+)|:\d+: )(.*)", run.stdout, re.M
@@ -134,3 +142,14 @@ def test_vectors_come_from_the_environment_and_a_skip_fails_where_all_is_require
     found = outcomes(tmp_path, SVCD_REQUIRE_ALL="1", SVCD_VECTORS="/somewhere/given")
     assert found["test_public"] == "PASSED"
     assert found["test_skips"] == "FAILED"
+
+
+def test_published_vectors_said_not_to_be_there_are_left_out(tmp_path: Path) -> None:
+    found = outcomes(tmp_path, SVCD_REQUIRE_ALL="1", SVCD_VECTORS="none")
+    assert "test_public" not in found
+    assert found["test_next_one_passes"] == "PASSED"
+
+
+def test_long_counts_come_with_the_torture_profile(plain: dict[str, str], tmp_path: Path) -> None:
+    assert plain["test_counts_are_short"] == "PASSED"
+    assert outcomes(tmp_path, "-k", "counts", HYPOTHESIS_PROFILE="torture") == {"test_counts_are_short": "FAILED"}

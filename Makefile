@@ -1,0 +1,64 @@
+# Needs git, make and Python 3.11 or newer with venv; no root. `make` alone says what there is.
+
+PYTHON ?= python3
+BIN = .venv/bin
+LOWEST = build/lowest
+
+.DEFAULT_GOAL := help
+.PHONY: help run devnet test check bench torture lowest clean
+
+help: ## say what there is
+	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+
+run: .venv/installed ## run a mainnet node that makes blocks: data in ./data, on 127.0.0.1:8645
+	$(BIN)/twistd -n --pidfile= svcd --data-dir=data --set=participation.enabled=true --set=participation.alone=true
+
+devnet: .venv/installed ## run a devnet of one node: data in ./devnet, on 127.0.0.1:18645
+	@umask 077 && mkdir -p devnet && for secret in manage-token signing-secret; do \
+		test -s devnet/$$secret || $(BIN)/python -c 'import secrets; print(secrets.token_urlsafe(32))' > devnet/$$secret; \
+	done
+	$(BIN)/twistd -n --pidfile= svcd --config=conf/devnet.toml
+
+test: .venv/installed-test ## run all tests
+	$(BIN)/pytest
+
+check: .venv/installed-test ## check style, types and the house rules
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/pytest -q tests/test_architecture.py
+
+bench: .venv/installed-test ## measure, each figure as a ratio against a baseline of the same run
+	$(BIN)/python -m benchmarks
+
+torture: .venv/installed-test ## run all tests with the long counts: hundreds of kills, thousands of examples
+	HYPOTHESIS_PROFILE=torture $(BIN)/pytest
+
+lowest: ## run the unit tests with the oldest dependencies that setup.py allows
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(LOWEST)/bin/python .ci/lowest.py > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -e '.[test]' -c $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/pytest -m 'not slow' -p no:cacheprovider
+
+clean: ## remove everything that was made here, except the data of nodes
+	rm -rf .venv build dist svcd.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find . -name __pycache__ -prune -exec rm -rf {} +
+
+$(BIN)/python:
+	@command -v $(PYTHON) > /dev/null || \
+		{ echo "$(PYTHON) is not installed; install Python 3.11 or newer, or name it: make PYTHON=/path/to/python"; exit 1; }
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+		{ echo "svcd needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Name another: make PYTHON=python3.12"; exit 1; }
+	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || \
+		{ echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
+	$(PYTHON) -m venv .venv
+
+.venv/installed: setup.py | $(BIN)/python
+	@echo "Installing svcd into .venv (once, and again when setup.py changes)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+.venv/installed-test: setup.py | $(BIN)/python
+	@echo "Installing svcd and its test tools into .venv (once, and again when setup.py changes)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test]'
+	@touch .venv/installed $@
