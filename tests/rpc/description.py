@@ -1,0 +1,121 @@
+"""Holds requests and answers to an OpenAPI document: what a node says of itself must be true of every exchange."""
+
+import json
+import re
+from functools import cache
+from typing import Any
+from urllib.parse import parse_qsl, unquote
+
+from attrs import frozen
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+
+from tests.web.wire import Response
+
+Schema = dict[str, Any]
+
+
+@frozen
+class Asked:
+    """One request."""
+
+    method: str
+    target: str
+    body: bytes
+
+    @property
+    def path(self) -> str:
+        """The target without its query."""
+        return self.target.partition("?")[0]
+
+
+@frozen(eq=False)
+class Operation:
+    """What a document says of one method of one path."""
+
+    path: str
+    declared: Schema
+
+    @property
+    def placeholders(self) -> list[str]:
+        """The names in the path, in order."""
+        return re.findall(r"\{(\w+)\}", self.path)
+
+
+class Description:
+    """An OpenAPI document; with ``cors`` every answer must be readable by pages of every origin."""
+
+    def __init__(self, document: Schema, *, cors: bool) -> None:
+        self.document = document
+        self._cors = cors
+        self._operations = {
+            (path, method.upper()): Operation(path, declared)
+            for path, methods in document["paths"].items()
+            for method, declared in methods.items()
+        }
+        self._operations |= {
+            (path, "HEAD"): each for (path, method), each in self._operations.items() if method == "GET"
+        }
+        self._patterns = {path: re.compile(re.sub(r"\{\w+\}", "([^/]+)", path)) for path in document["paths"]}
+        self._validators = cache(lambda text: Draft202012Validator({**json.loads(text), "components": components}))
+        components = document["components"]
+
+    def check(self, asked: Asked, response: Response) -> None:
+        """Fail unless the answer is one that the document announces for this request."""
+        self._check_headers(asked, response)
+        if asked.method == "OPTIONS" and self._cors:
+            assert (response.status, response.body) == (204, b"")
+            return
+        path = next((path for path, pattern in self._patterns.items() if pattern.fullmatch(asked.path)), None)
+        operation = self._operations.get((path or "", asked.method))
+        if operation is not None:
+            self._check_answer(asked, operation, response)
+            return
+        if path is None:
+            assert response.status in {400, 404}, f"{asked.path} is not described"
+        else:
+            allowed = sorted(method for each, method in self._operations if each == path)
+            assert (response.status, response.headers["allow"]) == (405, ", ".join(allowed))
+        if asked.method != "HEAD":
+            self._validate(self.document["components"]["schemas"]["Error"], response.json)
+
+    def _check_headers(self, asked: Asked, response: Response) -> None:
+        headers = response.headers
+        assert headers["server"] == "svcd"
+        assert headers["cache-control"] == "no-store"
+        assert headers.get("access-control-allow-origin") == ("*" if self._cors else None)
+        assert re.fullmatch(r"\w{3}, \d\d \w{3} \d{4} \d\d:\d\d:\d\d GMT", headers["date"])
+        assert ("content-length" in headers) == (response.status != 204)
+        assert ("retry-after" in headers) == (response.status == 429)
+        assert ("www-authenticate" in headers) == (response.status == 401)
+        if asked.method == "HEAD":
+            assert response.body == b""
+
+    def _check_answer(self, asked: Asked, operation: Operation, response: Response) -> None:
+        described = operation.declared["responses"][str(response.status)]
+        if "$ref" in described:
+            described = self.document["components"]["responses"][described["$ref"].rpartition("/")[2]]
+        ((media_type, content),) = described["content"].items()
+        assert response.headers["content-type"] == media_type
+        if asked.method != "HEAD":
+            self._validate(content["schema"], json.loads(response.body))
+        if response.status == 200:
+            self._check_request(asked, operation)
+
+    def _check_request(self, asked: Asked, operation: Operation) -> None:
+        """What the node takes must be what it says it takes."""
+        match = self._patterns[operation.path].fullmatch(asked.path)
+        assert match is not None
+        given = dict(zip(operation.placeholders, map(unquote, match.groups()), strict=True))
+        given |= dict(parse_qsl(asked.target.partition("?")[2], keep_blank_values=True))
+        for parameter in operation.declared.get("parameters", []):
+            if parameter["name"] in given:
+                text = given[parameter["name"]]
+                self._validate(parameter["schema"], int(text) if parameter["schema"]["type"] == "integer" else text)
+            else:
+                assert not parameter["required"]
+        if "requestBody" in operation.declared:
+            schema = operation.declared["requestBody"]["content"]["application/json"]["schema"]
+            self._validate(schema, json.loads(asked.body or b"{}"))
+
+    def _validate(self, schema: Schema, value: object) -> None:
+        self._validators(json.dumps(schema)).validate(value)

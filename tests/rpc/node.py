@@ -1,0 +1,169 @@
+"""A node without sockets and threads: a real chain on disk behind the real HTTP stack, and a client of it."""
+
+import json
+from collections.abc import Callable
+from hashlib import sha256
+from itertools import count
+from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
+
+from attrs import evolve, frozen
+from twisted.internet.address import UNIXAddress
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.interfaces import IAddress
+from twisted.internet.task import Clock
+
+from svcd.chain.address import encode_address, key_hash
+from svcd.chain.block import Block
+from svcd.chain.params import FAUCET_SEED, NetworkParams
+from svcd.chain.signature import public_key_of
+from svcd.node.changes import Standing
+from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
+from svcd.node.status import Alone, Identity, Status
+from svcd.rpc.operator import DevnetRoutes, OperatorRoutes
+from svcd.rpc.resource import ChainRoutes
+from svcd.rpc.sites import Public, Sites
+from svcd.web.buckets import Buckets, Rate
+from svcd.web.clients import Clients
+from svcd.web.limits import SiteLimits
+from svcd.web.site import Site
+from tests.chains import COIN, TEST_PARAMS, ChainBuilder, address_of, key_of
+from tests.rpc.description import Asked, Description
+from tests.support import result_of
+from tests.web.wire import Response, Wire
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+FAUCET = encode_address(key_hash(public_key_of(FAUCET_SEED)), "svcd")
+NODE_ID = "svcnode_" + "0b" * 16
+OPERATOR = key_of("operator")
+TOKEN = "a token of 32 characters or more."
+OPERATOR_SOCKET = UNIXAddress(b"")
+UNLIMITED = {"read": Rate(0, 1), "broadcast": Rate(0, 1)}
+ROOMY = PoolLimits(1_000, 1 << 20)
+COMMON = SiteLimits()
+
+PARAMS = evolve(
+    TEST_PARAMS,
+    name="devnet",
+    address_prefix="svcd",
+    transaction_future_seconds=315_360_000,
+    allocations=(*[(address_of(name, "svcd"), 1000 * COIN) for name in ("alice", "bob", "carol")], (FAUCET, 5 * COIN)),
+)
+"""The test network with devnet's addresses and faucet, as the published patterns ask for."""
+
+
+class Inline:
+    """A worker without threads: the Deferred it gives has fired."""
+
+    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> "Deferred[T]":
+        return maybeDeferred(function, *args, **kwargs)
+
+
+@frozen(kw_only=True)
+class Settings:
+    """What tests vary about a node."""
+
+    params: NetworkParams = PARAMS
+    pool: PoolLimits = ROOMY
+    rates: dict[str, Rate] = UNLIMITED
+    limits: SiteLimits = COMMON
+    alone: bool = True
+    endpoint: str = ""
+    token: str | None = None
+
+
+class Node:
+    """An open chain, the two sites of `svcd.tap` on it, and a builder of blocks for it."""
+
+    def __init__(self, path: Path, clock: Clock, settings: Settings, worker: Any = None) -> None:
+        self.params = settings.params
+        self.builder = ChainBuilder(self.params)
+        self.clock = clock
+        threads = Threads(worker or Inline(), Inline(), 2)
+        opening = open_chain(self.params, path, threads=threads, pool=settings.pool, clock=clock)
+        self.living: LivingChain = result_of(Deferred.fromCoroutine(opening))
+        identity = Identity(NODE_ID, settings.endpoint)
+        ledger, transfers = self.living.ledger, self.living.transfers
+        self.status = Status(ledger, identity=identity, peers=Alone(settings.alone), clock=clock)
+        chain = ChainRoutes(ledger, transfers=transfers, status=self.status, clock=clock)
+        errors, nonces = count(1), count(1)
+        demand = self.living.on_demand(lambda size: sha256(b"%d" % next(nonces)).digest()[:size])
+        self.operator_rooms: list[object] = [
+            OperatorRoutes(self.status, details=lambda: {"verifierQueue": 0}, token=settings.token),
+            DevnetRoutes(demand, seed=OPERATOR.seed, token=settings.token),
+        ]
+        sites = Sites(clock, lambda: f"e{next(errors)}")
+        self.public: Site = sites.public([chain], Public(settings.limits, Clients(), Buckets(settings.rates)))
+        self.operator: Site = sites.operator(self.operator_rooms, SiteLimits())
+
+    def address(self, name: str) -> str:
+        """The address of somebody in a test, or of the faucet."""
+        return FAUCET if name == "faucet" else self.builder.address(name)
+
+    def take(self, *blocks: Block) -> None:
+        """Let blocks in, parents first; each is valid and new."""
+        outcomes = result_of(self.living.ledger.submit_blocks([block.wire() for block in blocks]))
+        assert set(outcomes) <= {Standing.CONNECTED, Standing.SIDE}, outcomes
+
+    def grow(self, text: str) -> dict[str, Block]:
+        """Let in the blocks of a text in the language of `tests.chains`, by name."""
+        blocks = self.builder.chain(text)
+        self.take(*blocks.values())
+        return blocks
+
+    def close(self) -> None:
+        """Close the file, as the node does last."""
+        result_of(Deferred.fromCoroutine(self.living.close()))
+
+
+class Client:
+    """Asks one site, each time on a connection of its own, and holds every answer to the site's description."""
+
+    def __init__(self, site: Site, description: Description, clock: Clock, peer: IAddress | str) -> None:
+        self._site = site
+        self._description = description
+        self._clock = clock
+        self._peer = peer
+
+    def send(self, method: str, target: str, body: object = None, headers: dict[str, str] | None = None) -> Response:
+        """The answer to one request; a body that is not bytes is sent as JSON."""
+        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+        lines = [f"{method} {target} HTTP/1.1", "Host: node.example", f"Content-Length: {len(data)}"]
+        lines += [f"{name}: {value}" for name, value in (headers or {}).items()]
+        wire = Wire(self._site, self._peer).send("\r\n".join([*lines, "", ""]).encode() + data)
+        self.settle(wire)
+        response = wire.response(head=method == "HEAD")
+        wire.close()
+        self._description.check(Asked(method, target, data), response)
+        return response
+
+    def settle(self, wire: Wire) -> None:
+        """Let what is due now be done until the answer is there."""
+        for _ in range(200):
+            if wire.received or not wire.open:
+                return
+            self._clock.advance(0)
+
+    def get(self, target: str, **headers: str) -> Response:
+        """The answer to GET."""
+        return self.send("GET", target, headers=headers)
+
+    def post(self, target: str, body: object = None, **headers: str) -> Response:
+        """The answer to POST."""
+        return self.send("POST", target, body, headers)
+
+    def ok(self, target: str, body: object = None) -> Any:
+        """The members of a success beside `ok`: of POST where there is a body, else of GET."""
+        response = self.get(target) if body is None else self.post(target, body)
+        assert response.status == 200, response.body
+        answer = response.json
+        assert answer.pop("ok") is True
+        return answer
+
+    def refusal(self, target: str, body: object = None, *, status: int = 400) -> str:
+        """The sentence of an error with this status."""
+        response = self.get(target) if body is None else self.post(target, body)
+        assert response.status == status, response.body
+        return response.error

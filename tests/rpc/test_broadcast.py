@@ -1,0 +1,305 @@
+"""POST /rpc/broadcast: what is taken in, and the sentence of every refusal."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from twisted.internet.task import Clock
+
+from svcd.chain.signature import public_key_of
+from svcd.chain.transaction import Transfer
+from svcd.node.living import PoolLimits
+from svcd.node.mempool import AHEAD
+from tests.chains import COIN, key_of
+from tests.rpc.conftest import START_SLOT
+from tests.rpc.node import PARAMS, Client, Node
+
+ROUTE = "/rpc/broadcast"
+NOW = PARAMS.slot_time(START_SLOT)
+DAY = 86_400_000
+
+
+def body(transfer: Transfer, **changes: object) -> dict[str, Any]:
+    """What a wallet sends; `changes` are made after it has signed."""
+    return {"transaction": json.loads(transfer.wire) | changes}
+
+
+@pytest.fixture
+def pay(node: Node) -> Callable[..., Transfer]:
+    """``pay(amount, **details)``: a transfer from alice to bob, with the next nonce unless one is given."""
+    return lambda amount=1, **details: node.builder.transfer("alice", "bob", amount, **details)
+
+
+Pay = Callable[..., Transfer]
+
+
+# Taken in
+
+
+def test_transfer_is_accepted_once_and_known_afterwards(client: Client, pay: Pay) -> None:
+    transfer = pay(reference="order-1")
+    txid = transfer.txid.hex()
+    assert client.ok(ROUTE, body(transfer)) == {"txid": txid, "state": "accepted"}
+    assert client.ok(ROUTE, body(transfer)) == {"txid": txid, "state": "known"}
+
+
+def test_transfer_is_known_when_a_block_holds_it(node: Node, client: Client, pay: Pay) -> None:
+    transfer = pay()
+    node.take(node.builder.block(transfers=[transfer]))
+    assert client.ok(ROUTE, body(transfer)) == {"txid": transfer.txid.hex(), "state": "known"}
+    assert len(node.living.transfers.mempool) == 0
+
+
+def test_order_and_blanks_of_the_json_do_not_matter(client: Client, pay: Pay) -> None:
+    transfer = pay()
+    fields = dict(reversed(json.loads(transfer.wire).items()))
+    text = json.dumps({"transaction": fields}, indent=4).encode()
+    assert client.ok(ROUTE, text) == {"txid": transfer.txid.hex(), "state": "accepted"}
+
+
+def test_key_and_signature_in_upper_case_are_stored_in_lower_case(node: Node, client: Client, pay: Pay) -> None:
+    transfer = pay()
+    fields = json.loads(transfer.wire)
+    upper = {name: fields[name].upper() for name in ("senderPublicKey", "signature")}
+    assert client.ok(ROUTE, body(transfer, **upper)) == {"txid": transfer.txid.hex(), "state": "accepted"}
+    entry = node.living.transfers.mempool.get(transfer.txid)
+    assert entry is not None
+    assert entry.transfer.wire == transfer.wire
+    node.take(node.builder.block(transfers=[entry.transfer]))
+    record = client.ok(f"/rpc/transaction/{transfer.txid.hex().upper()}")["transaction"]
+    assert {name: record[name] for name in fields} == fields
+
+
+def test_content_type_is_not_asked_for(client: Client, pay: Pay) -> None:
+    for kind in ("application/x-www-form-urlencoded", "text/plain", "multipart/form-data; boundary=x"):
+        response = client.send("POST", ROUTE, body(pay()), {"Content-Type": kind})
+        assert (response.status, response.json["state"]) == (200, "accepted")
+
+
+def test_transfers_may_come_in_any_order(node: Node, client: Client, pay: Pay) -> None:
+    for nonce in (2, 1, 0):
+        client.ok(ROUTE, body(pay(nonce=nonce)))
+    assert [entry.transfer.nonce for line in node.living.transfers.mempool.lines() for entry in line] == [0, 1, 2]
+
+
+def test_replacement_takes_the_place_of_what_waits(client: Client, pay: Pay) -> None:
+    first, second = pay(nonce=0, fee=20_000), pay(nonce=0, fee=22_000)
+    client.ok(ROUTE, body(first))
+    assert client.ok(ROUTE, body(second))["state"] == "accepted"
+    assert client.refusal(f"/rpc/transaction/{first.txid.hex()}", status=404).endswith(
+        "it does not wait for one either"
+    )
+    assert client.refusal(f"/rpc/transaction/{second.txid.hex()}", status=404).endswith("it waits in the mempool")
+
+
+# Refused by the state of the chain or by what waits already
+
+
+def test_nonce_that_is_used(node: Node, client: Client, pay: Pay) -> None:
+    node.take(node.builder.block(transfers=[pay(), pay()]))
+    assert client.refusal(ROUTE, body(pay(2, nonce=1))) == "nonce 1 is already used; the next one is 2"
+
+
+def test_nonce_too_far_ahead(client: Client, pay: Pay) -> None:
+    sentence = client.refusal(ROUTE, body(pay(nonce=AHEAD)))
+    assert sentence == "nonce 16 is too far ahead; at most 15 may wait now"
+    client.ok(ROUTE, body(pay(nonce=AHEAD - 1)))
+
+
+def test_balance_that_is_short(client: Client, pay: Pay) -> None:
+    assert client.refusal(ROUTE, body(pay(1000 * COIN - 10_000 + 1))) == (
+        "the balance is 1 base units short of amount, fee and what waits already"
+    )
+    client.ok(ROUTE, body(pay(1000 * COIN - 10_000, nonce=0)))
+    assert client.refusal(ROUTE, body(pay(5, nonce=1))) == (
+        "the balance is 10005 base units short of amount, fee and what waits already"
+    )
+
+
+def test_sender_without_an_account(node: Node, client: Client) -> None:
+    transfer = node.builder.transfer("nobody", "bob", 1)
+    assert client.refusal(ROUTE, body(transfer)) == (
+        "the balance is 10001 base units short of amount, fee and what waits already"
+    )
+
+
+def test_transfer_that_has_expired(client: Client, clock: Clock, pay: Pay) -> None:
+    assert client.refusal(ROUTE, body(pay(nonce=0, timestamp=NOW - DAY - 1))) == (
+        f"expired: timestamp must be at least {NOW - DAY} by now"
+    )
+    client.ok(ROUTE, body(pay(nonce=0, timestamp=NOW - DAY)))
+
+
+def test_transfer_of_the_future(client: Client, pay: Pay) -> None:
+    latest = NOW + 1000 * PARAMS.transaction_future_seconds
+    assert client.refusal(ROUTE, body(pay(nonce=0, timestamp=latest + 1))) == (
+        f"timestamp lies in the future; it must be at most {latest} by now"
+    )
+    client.ok(ROUTE, body(pay(nonce=0, timestamp=latest)))
+
+
+def test_replacement_that_pays_too_little_more(client: Client, pay: Pay) -> None:
+    client.ok(ROUTE, body(pay(nonce=0, fee=10_001)))
+    assert client.refusal(ROUTE, body(pay(nonce=0, fee=11_001))) == (
+        "nonce 0 is taken by a waiting transfer; replacing it needs a fee of 11002"
+    )
+    client.ok(ROUTE, body(pay(nonce=0, fee=11_002)))
+
+
+def test_pool_that_is_full(open_node: Callable[..., Node], public: Callable[..., Client]) -> None:
+    node = open_node(pool=PoolLimits(1, 1 << 20))
+    client, transfer = public(node), node.builder.transfer
+    client.ok(ROUTE, body(transfer("alice", "bob", 1, fee=20_000)))
+    assert client.refusal(ROUTE, body(transfer("carol", "bob", 1, fee=20_000, nonce=0))) == (
+        "the pool is full: for this transfer the fee must exceed 20000 base units"
+    )
+    client.ok(ROUTE, body(transfer("carol", "bob", 1, fee=20_001, nonce=0)))
+    assert [entry.transfer.fee for entry in node.living.transfers.mempool.entries()] == [20_001]
+
+
+def test_full_pool_names_the_fee_that_gets_in(open_node: Callable[..., Node], public: Callable[..., Client]) -> None:
+    node = open_node(pool=PoolLimits(1, 1 << 20))
+    client, transfer = public(node), node.builder.transfer
+    client.ok(ROUTE, body(transfer("bob", "alice", 1, fee=31_415, nonce=0)))
+    for amount, sender in enumerate(("alice", "carol") * 10, 1):
+        sentence = client.refusal(ROUTE, body(transfer(sender, "bob", 10**amount % 99_999_937, nonce=0)))
+        short = int(sentence.removesuffix(" base units").rpartition(" ")[2])
+        again = transfer(sender, "bob", 10**amount % 99_999_937, fee=short, nonce=0)
+        assert client.refusal(ROUTE, body(again)) == sentence
+        client.ok(ROUTE, body(transfer(sender, "bob", 10**amount % 99_999_937, fee=short + 1, nonce=0)))
+
+
+def test_pool_that_is_full_of_bytes(open_node: Callable[..., Node], public: Callable[..., Client]) -> None:
+    node = open_node(pool=PoolLimits(1_000, 900))
+    client, transfer = public(node), node.builder.transfer
+    client.ok(ROUTE, body(transfer("alice", "bob", 1)))
+    assert client.refusal(ROUTE, body(transfer("carol", "bob", 1))).startswith("the pool is full: ")
+
+
+# Refused for what the transfer says
+
+
+def test_fee_below_the_minimum(client: Client, pay: Pay) -> None:
+    assert client.refusal(ROUTE, body(pay(), fee="9999")) == "fee must be at least 10000 base units, not 9999"
+
+
+def test_signature_of_somebody_else(client: Client, pay: Pay) -> None:
+    transfer = pay(nonce=0)
+    other = pay(2, nonce=0)
+    assert client.refusal(ROUTE, body(transfer, signature=other.signature.hex())) == (
+        f"the signature of transaction {transfer.txid.hex()} is not its sender's"
+    )
+    assert client.ok(ROUTE, body(transfer))["state"] == "accepted"
+
+
+@pytest.mark.parametrize("change", [{"nonce": "1"}, {"fee": "10001"}, {"timestamp": "1793491200001"}])
+def test_what_is_changed_after_signing(client: Client, pay: Pay, change: dict[str, str]) -> None:
+    assert client.refusal(ROUTE, body(pay(nonce=0), **change)).endswith("is not its sender's")
+
+
+def test_key_that_is_not_the_address_s(client: Client, pay: Pay) -> None:
+    key = public_key_of(key_of("mallory").seed).hex()
+    assert client.refusal(ROUTE, body(pay(), senderPublicKey=key)) == (
+        "senderAddress must be the address of senderPublicKey on this network"
+    )
+
+
+DECIMAL = 'must be a decimal string without leading zeros, from "0" to "9007199254740991"'
+CHANGES = [
+    ({"version": 1}, "version must be 2"),
+    ({"version": True}, "version must be a whole JSON number from 0 to 9007199254740991"),
+    ({"version": "2"}, "version must be a whole JSON number from 0 to 9007199254740991"),
+    ({"networkId": 1}, "networkId must be 3, the id of SVC-TEST"),
+    ({"type": 0}, "type must be 1, a transfer"),
+    ({"senderPublicKey": "ab"}, "senderPublicKey must be 64 lower-case hex characters"),
+    ({"senderPublicKey": 5}, "senderPublicKey must be 64 lower-case hex characters"),
+    ({"signature": "é" * 128}, "signature must be 128 lower-case hex characters"),
+    ({"signature": None}, "signature must be 128 lower-case hex characters"),
+    ({"senderAddress": []}, "senderAddress must be the address of senderPublicKey on this network"),
+    ({"nonce": 0}, f"nonce {DECIMAL}"),
+    ({"nonce": "00"}, f"nonce {DECIMAL}"),
+    ({"nonce": "-1"}, f"nonce {DECIMAL}"),
+    ({"nonce": "9007199254740992"}, f"nonce {DECIMAL}"),
+    ({"fee": "1e9"}, f"fee {DECIMAL}"),
+    ({"fee": "010000"}, f"fee {DECIMAL}"),
+    ({"timestamp": ""}, f"timestamp {DECIMAL}"),
+    ({"timestamp": "1793491200000 "}, f"timestamp {DECIMAL}"),
+    ({"payload": "none"}, "payload must be a JSON object"),
+    ({"payload": {}}, "payload lacks the field amount"),
+    ({"memo": "hello"}, 'transaction has an unknown field "memo"'),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), CHANGES)
+def test_field_that_is_wrong(client: Client, pay: Pay, change: dict[str, object], sentence: str) -> None:
+    assert client.refusal(ROUTE, body(pay(), **change)) == sentence
+
+
+REFERENCE = "paymentReference must be 1 to 64 of the characters A-Z a-z 0-9 . _ : - (or be absent)"
+RECIPIENT = "recipient must be an address of this network: 44 characters that begin with svcd1q"
+PAYLOADS = [
+    ({"amount": "0"}, "amount must be at least 1 base unit"),
+    ({"amount": "0.5"}, f"amount {DECIMAL}"),
+    ({"amount": 5}, f"amount {DECIMAL}"),
+    ({"paymentReference": ""}, REFERENCE),
+    ({"paymentReference": "x" * 65}, REFERENCE),
+    ({"paymentReference": "order 1"}, REFERENCE),
+    ({"paymentReference": None}, REFERENCE),
+    ({"paymentRefrence": "order-1"}, 'payload has an unknown field "paymentRefrence"'),
+    ({"recipient": "svc1qqr0t67zeqfa0ed44hudd8s2a88ysuh7ytvpxz4"}, RECIPIENT),
+    ({"recipient": None}, RECIPIENT),
+]
+
+
+@pytest.mark.parametrize(("change", "sentence"), PAYLOADS)
+def test_payload_that_is_wrong(client: Client, pay: Pay, change: dict[str, object], sentence: str) -> None:
+    sent = body(pay())
+    sent["transaction"]["payload"] |= change
+    assert client.refusal(ROUTE, sent) == sentence
+
+
+FIELDS = "version networkId type senderPublicKey senderAddress nonce fee timestamp payload signature".split()
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_field_that_is_missing(client: Client, pay: Pay, name: str) -> None:
+    sent = body(pay())
+    del sent["transaction"][name]
+    assert client.refusal(ROUTE, sent) == f"transaction lacks the field {name}"
+
+
+# Refused for what the body is
+
+
+def test_body_without_a_transaction(client: Client) -> None:
+    for empty in (b"", b"{}", b" {} "):
+        assert client.refusal(ROUTE, empty) == "transaction is missing: The signed transfer to broadcast."
+
+
+def test_unknown_field_of_the_body_is_named(client: Client, pay: Pay) -> None:
+    assert client.refusal(ROUTE, body(pay()) | {"confirmations": 1}) == (
+        "unknown field 'confirmations' in the body; the known ones are transaction"
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "kind"), [(None, "null"), (5, "number"), ("x", "string"), ([], "list"), (True, "true")]
+)
+def test_transaction_that_is_no_object(client: Client, value: object, kind: str) -> None:
+    assert client.refusal(ROUTE, {"transaction": value}) == "transaction must be a JSON object", kind
+
+
+@pytest.mark.parametrize("text", [b"[]", b"null", b"5", b'"x"', b"true"])
+def test_body_that_is_no_object(client: Client, text: bytes) -> None:
+    assert client.refusal(ROUTE, text) == "the body must be a JSON object"
+
+
+# Kept
+
+
+def test_what_was_accepted_is_on_disk_before_the_answer(node: Node, client: Client, pay: Pay) -> None:
+    transfers = [pay(amount) for amount in (1, 2, 3)]
+    for transfer in transfers:
+        client.ok(ROUTE, body(transfer))
+        assert node.living.chain.reader.pooled()[-1][1] == transfer.wire

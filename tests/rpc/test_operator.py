@@ -1,0 +1,254 @@
+"""The operator's routes, and devnet at the operator's word."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from attrs import evolve
+from twisted.internet.task import Clock
+
+from svcd.chain.address import encode_address
+from svcd.chain.encoding import MAX_INTEGER
+from tests.chains import COIN, key_of
+from tests.rpc.conftest import START_SLOT
+from tests.rpc.node import FAUCET, OPERATOR, PARAMS, TOKEN, Client, Node
+from tests.web.wire import Wire
+
+OpenNode = Callable[..., Node]
+Local = Callable[[Node], Client]
+
+OWN = encode_address(OPERATOR.hash, "svcd")
+BOB = encode_address(key_of("bob").hash, "svcd")
+
+
+def height(client: Client) -> int:
+    return int(client.ok("/rpc/status")["status"]["height"])
+
+
+def balance(client: Client, address: str) -> int:
+    return int(client.ok(f"/rpc/balance/{address}")["account"]["balance"])
+
+
+def hashes(client: Client) -> list[str]:
+    """All blocks after the genesis."""
+    return [client.ok(f"/rpc/block/{each}")["block"]["hash"] for each in range(1, height(client) + 1)]
+
+
+# How the node fares
+
+
+def test_health(operator: Client) -> None:
+    assert operator.ok("/health") == {}
+
+
+def test_ready(operator: Client) -> None:
+    assert operator.ok("/ready") == {}
+
+
+def test_not_ready_without_peers(open_node: OpenNode, local: Local) -> None:
+    operator = local(open_node(alone=False))
+    assert operator.refusal("/ready", status=503) == (
+        "not ready: no verified peer has been met, and [participation] alone is not set"
+    )
+    assert operator.ok("/health") == {}
+
+
+def test_operator_status_is_the_node_s_with_details(client: Client, operator: Client) -> None:
+    status = client.ok("/rpc/status")["status"]
+    assert operator.ok("/operator/status") == {"status": {**status, "verifierQueue": 0}}
+
+
+def test_operator_routes_are_not_on_the_public_site(client: Client) -> None:
+    for path in ("/rpc/health", "/rpc/ready", "/rpc/operator/status", "/rpc/operator/mine"):
+        assert client.refusal(path, status=404).startswith("there is no such path here")
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/operator/status", "/operator/mine", "/"])
+def test_nothing_but_rpc_is_on_the_public_site(node: Node, path: str) -> None:
+    response = Wire(node.public).send(f"GET {path} HTTP/1.1\r\nHost: h\r\n\r\n".encode()).response()
+    assert response.status == 404
+    assert response.error.startswith("there is no such path here")
+
+
+def test_chain_routes_are_not_on_the_operator_s_site(operator: Client) -> None:
+    operator.refusal("/rpc/status", status=404)
+
+
+# The token
+
+
+@pytest.fixture
+def guarded(open_node: OpenNode, local: Local) -> Client:
+    """The operator's site over TCP, where a token is asked for."""
+    return local(open_node(token=TOKEN))
+
+
+GUARDED = {
+    "/ready": None,
+    "/operator/status": None,
+    "/operator/mine": {"blocks": 1},
+    "/operator/reorganise": {"depth": 1},
+    "/operator/faucet": {"recipient": BOB, "amount": "1"},
+}
+
+
+@pytest.mark.parametrize("path", GUARDED)
+@pytest.mark.parametrize("given", [None, "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x"])
+def test_token_is_asked_for(guarded: Client, path: str, given: str | None) -> None:
+    headers = {} if given is None else {"Authorization": given}
+    response = guarded.send("GET" if GUARDED[path] is None else "POST", path, GUARDED[path], headers)
+    assert (response.status, response.headers["www-authenticate"]) == (401, "Bearer")
+    assert response.error == "this needs the header Authorization: Bearer <token> with the right token"
+
+
+def test_token_opens_the_door(guarded: Client) -> None:
+    assert guarded.send("GET", "/ready", headers={"Authorization": f"bearer {TOKEN}"}).status == 200
+    response = guarded.send("POST", "/operator/mine", {"blocks": 1}, {"Authorization": f"Bearer {TOKEN}"})
+    assert len(response.json["hashes"]) == 1
+
+
+def test_token_comes_before_the_body(guarded: Client) -> None:
+    assert guarded.send("POST", "/operator/mine", b"not JSON").status == 401
+
+
+def test_health_needs_no_token(guarded: Client) -> None:
+    assert guarded.ok("/health") == {}
+
+
+# Mining
+
+
+def test_mine_makes_blocks_at_once(client: Client, operator: Client) -> None:
+    made = operator.ok("/operator/mine", {"blocks": 40})["hashes"]
+    assert made == hashes(client)
+    slots = [int(client.ok(f"/rpc/block/{each}")["block"]["slot"]) for each in (1, 2, 40)]
+    assert slots == [2, 4, 80]
+
+
+def test_mine_pays_the_operator_or_the_one_that_is_named(client: Client, operator: Client) -> None:
+    operator.ok("/operator/mine", {"blocks": 2})
+    operator.ok("/operator/mine", {"blocks": 3, "producer": key_of("dave").seed.hex()})
+    assert balance(client, OWN) == 40 * COIN
+    assert balance(client, encode_address(key_of("dave").hash, "svcd")) == 60 * COIN
+
+
+def test_mine_never_makes_blocks_of_the_future(
+    open_node: OpenNode, local: Local, public: Callable[..., Client], clock: Clock
+) -> None:
+    node = open_node(params=evolve(PARAMS, genesis_time=PARAMS.slot_time(START_SLOT) - 3_000))
+    operator, client = local(node), public(node)
+    assert len(operator.ok("/operator/mine", {"blocks": 2})["hashes"]) == 2
+    assert client.ok("/rpc/status")["status"]["slot"] == "3"
+    sentence = "the chain has caught up with the clock: try again in 1 s"
+    assert operator.refusal("/operator/mine", {"blocks": 1}) == sentence
+    clock.advance(1)
+    operator.ok("/operator/mine", {"blocks": 1})
+    assert client.ok("/rpc/status")["status"]["slot"] == "4"
+
+
+BLOCKS = "blocks: must be a whole number from 1 to 10000"
+SEED = "producer: must be the seed of a devnet key: 64 lower-case hex characters"
+DEPTH = "depth: must be a whole number from 1 to 1000"
+ADDRESS = "recipient must be an address of this network: 44 characters that begin with svcd1q"
+AMOUNT = 'amount must be a decimal such as "25" or "0.5", at most 8 decimal places'
+RANGE = f"amount must be more than 0 and at most {MAX_INTEGER} base units"
+WRONG = [
+    ("mine", {}, "blocks is missing: How many blocks to make."),
+    ("mine", {"blocks": 0}, BLOCKS),
+    ("mine", {"blocks": 10_001}, BLOCKS),
+    ("mine", {"blocks": "1"}, BLOCKS),
+    ("mine", {"blocks": True}, BLOCKS),
+    ("mine", {"blocks": None}, BLOCKS),
+    ("mine", {"blocks": 1, "producer": "ab"}, SEED),
+    ("mine", {"blocks": 1, "producer": None}, SEED),
+    ("mine", {"blocks": 1, "count": 1}, "unknown field 'count' in the body; the known ones are blocks, producer"),
+    ("reorganise", {}, "depth is missing: How many blocks to replace."),
+    ("reorganise", {"depth": 0}, DEPTH),
+    ("reorganise", {"depth": 1001}, DEPTH),
+    ("reorganise", {"depth": 1, "dropTransactions": 1}, "dropTransactions: must be true or false"),
+    ("reorganise", {"depth": 1}, "depth must be at most 0, the height of the chain"),
+    ("faucet", {"amount": "1"}, "recipient is missing: The address that gets the coins."),
+    ("faucet", {"recipient": BOB}, 'amount is missing: How many coins, such as "25" or "0.5".'),
+    ("faucet", {"recipient": 5, "amount": "1"}, "recipient: must be a string"),
+    ("faucet", {"recipient": "bob", "amount": "1"}, ADDRESS),
+    ("faucet", {"recipient": BOB, "amount": 25}, 'amount must be a string: put it in quotes, as in "25" or "0.5"'),
+    ("faucet", {"recipient": BOB, "amount": "1e3"}, AMOUNT),
+    ("faucet", {"recipient": BOB, "amount": "0.123456789"}, AMOUNT),
+    ("faucet", {"recipient": BOB, "amount": "0"}, RANGE),
+    ("faucet", {"recipient": BOB, "amount": "90071992.54740992"}, RANGE),
+    (
+        "faucet",
+        {"recipient": BOB, "amount": "5"},
+        "the balance is 10000 base units short of amount, fee and what waits already",
+    ),
+]
+
+
+@pytest.mark.parametrize(("route", "body", "sentence"), WRONG)
+def test_order_that_is_wrong(operator: Client, route: str, body: dict[str, Any], sentence: str) -> None:
+    assert operator.refusal(f"/operator/{route}", body) == sentence
+
+
+# Reorganising
+
+
+def test_reorganise_replaces_the_newest_blocks_by_one_more(client: Client, operator: Client) -> None:
+    operator.ok("/operator/mine", {"blocks": 5})
+    before = hashes(client)
+    made = operator.ok("/operator/reorganise", {"depth": 3})["hashes"]
+    assert len(made) == 4
+    assert hashes(client) == before[:2] + made
+    assert not set(before[2:]) & set(made)
+
+
+def test_reorganise_to_the_genesis(client: Client, operator: Client) -> None:
+    operator.ok("/operator/mine", {"blocks": 3})
+    made = operator.ok("/operator/reorganise", {"depth": 3})["hashes"]
+    assert hashes(client) == made
+    assert operator.refusal("/operator/reorganise", {"depth": 5}) == "depth must be at most 4, the height of the chain"
+
+
+def test_transfers_that_fall_out_wait_again(client: Client, operator: Client, clock: Clock) -> None:
+    txid = operator.ok("/operator/faucet", {"recipient": BOB, "amount": "0.5"})["txid"]
+    operator.ok("/operator/mine", {"blocks": 2})
+    assert client.ok(f"/rpc/transaction/{txid}")["transaction"]["confirmations"] == 2
+    operator.ok("/operator/reorganise", {"depth": 2})
+    clock.pump([0] * 5)
+    assert client.refusal(f"/rpc/transaction/{txid}", status=404).endswith("it waits in the mempool")
+    operator.ok("/operator/mine", {"blocks": 1})
+    assert client.ok(f"/rpc/transaction/{txid}")["transaction"]["confirmations"] == 1
+
+
+def test_transfers_that_fall_out_may_be_dropped(client: Client, operator: Client) -> None:
+    txid = operator.ok("/operator/faucet", {"recipient": BOB, "amount": "0.5"})["txid"]
+    operator.ok("/operator/mine", {"blocks": 2})
+    operator.ok("/operator/reorganise", {"depth": 2, "dropTransactions": True})
+    assert client.refusal(f"/rpc/transaction/{txid}", status=404).endswith("it does not wait for one either")
+    operator.ok("/operator/mine", {"blocks": 1})
+    assert balance(client, BOB) == 1000 * COIN
+
+
+# The faucet
+
+
+def test_faucet_sends_what_it_is_told_to(client: Client, operator: Client) -> None:
+    txid = operator.ok("/operator/faucet", {"recipient": BOB, "amount": "1.5"})["txid"]
+    operator.ok("/operator/mine", {"blocks": 1})
+    record = client.ok(f"/rpc/transaction/{txid}")["transaction"]
+    assert (record["senderAddress"], record["amountSvc"], record["fee"]) == (FAUCET, "1.5", "10000")
+    assert balance(client, BOB) == 1001 * COIN + COIN // 2
+    assert balance(client, FAUCET) == 5 * COIN - COIN * 3 // 2 - 10_000
+
+
+def test_faucet_counts_what_waits(client: Client, operator: Client) -> None:
+    for _ in range(3):
+        operator.ok("/operator/faucet", {"recipient": BOB, "amount": "0.1"})
+    operator.ok("/operator/mine", {"blocks": 1})
+    assert client.ok("/rpc/block/1")["block"]["transactionCount"] == 3
+
+
+def test_faucet_of_a_network_without_one(open_node: OpenNode, local: Local) -> None:
+    node = open_node(params=evolve(PARAMS, allocations=()))
+    assert local(node).refusal("/operator/faucet", {"recipient": BOB, "amount": "1"}) == (
+        f"the faucet {FAUCET} has nothing on this network"
+    )

@@ -1,0 +1,222 @@
+"""Both sites as `svcd.tap` composes them: what holds for every route alike (docs/http.md "One server, three faces")."""
+
+import json
+from collections.abc import Callable
+
+import pytest
+from twisted.internet.task import Clock
+
+from svcd.web.buckets import Rate
+from svcd.web.limits import SiteLimits
+from tests.rpc.node import FAUCET, OPERATOR_SOCKET, Client, Node
+from tests.web.wire import Wire
+
+OpenNode = Callable[..., Node]
+Public = Callable[..., Client]
+
+TXID = "ab" * 32
+READS = [
+    "/rpc/status",
+    "/rpc/consensus",
+    "/rpc/block/0",
+    f"/rpc/balance/{FAUCET}",
+    f"/rpc/address/{FAUCET}/transactions",
+    f"/rpc/transaction/{TXID}",
+    "/rpc/openapi.json",
+]
+EVERY = [*READS, "/rpc/broadcast"]
+
+
+# HEAD, OPTIONS, methods
+
+
+@pytest.mark.parametrize("target", READS)
+def test_head_is_get_without_the_body(client: Client, target: str) -> None:
+    head, get = client.send("HEAD", target), client.get(target)
+    assert (head.status, head.headers, head.body) == (get.status, get.headers, b"")
+    assert int(head.headers["content-length"]) == len(get.body) > 0
+
+
+@pytest.mark.parametrize("target", [*EVERY, "/rpc/nothing", "/rpc"])
+def test_options_is_answered_for_pages_of_every_origin(client: Client, target: str) -> None:
+    response = client.send("OPTIONS", target, headers={"Origin": "https://shop.example"})
+    assert response.status == 204
+    assert response.headers["access-control-allow-origin"] == "*"
+    assert response.headers["access-control-allow-methods"] == "GET, HEAD, POST, OPTIONS"
+    assert response.headers["access-control-allow-headers"] == "Authorization, Content-Type"
+    assert response.headers["access-control-max-age"] == "86400"
+
+
+@pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "TRACE"])
+@pytest.mark.parametrize("target", READS)
+def test_read_answers_no_other_method(client: Client, method: str, target: str) -> None:
+    response = client.send(method, target)
+    assert (response.status, response.headers["allow"]) == (405, "GET, HEAD")
+    assert response.error == "this path answers GET, HEAD only"
+
+
+@pytest.mark.parametrize("method", ["GET", "HEAD", "PUT"])
+def test_broadcast_answers_post_only(client: Client, method: str) -> None:
+    response = client.send(method, "/rpc/broadcast")
+    assert (response.status, response.headers["allow"]) == (405, "POST")
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/rpc",
+        "/rpc/",
+        "/rpc/status/",
+        "/rpc//status",
+        "/rpc/Status",
+        "/rpc/block",
+        "/rpc/block/",
+        "/rpc/block/1/transactions",
+        "/rpc/address/x",
+        "/rpc/balance/",
+        "/rpc/%73tatus/x",
+        "/rpc/commerce",
+    ],
+)
+def test_path_that_does_not_exist(client: Client, target: str) -> None:
+    assert client.refusal(target, status=404) == (
+        "there is no such path here; paths are case-sensitive and have no slash at the end"
+    )
+
+
+def test_query_of_a_route_without_one_is_ignored(client: Client) -> None:
+    assert client.ok("/rpc/status?a=1&a=2&%FF")["status"]["height"] == "0"
+
+
+# CORS
+
+
+@pytest.mark.parametrize(
+    ("method", "target", "body", "status"),
+    [
+        ("GET", "/rpc/status", b"", 200),
+        ("GET", "/rpc/block/x", b"", 400),
+        ("GET", "/rpc/block/1", b"", 404),
+        ("GET", "/rpc/none", b"", 404),
+        ("PUT", "/rpc/status", b"", 405),
+        ("POST", "/rpc/broadcast", b"x" * 16_385, 413),
+        ("POST", "/rpc/broadcast", b"x", 400),
+        ("GET", "/rpc/%FF", b"", 400),
+    ],
+)
+def test_every_answer_can_be_read_by_pages(client: Client, method: str, target: str, body: bytes, status: int) -> None:
+    response = client.send(method, target, body, {"Origin": "https://shop.example"})
+    assert (response.status, response.headers["access-control-allow-origin"]) == (status, "*")
+
+
+def test_answer_to_what_is_no_request_can_be_read_too(node: Node) -> None:
+    wire = Wire(node.public).send(b"GET /rpc/status HTTP/1.1\r\nno header\r\n\r\n")
+    assert wire.response().headers["access-control-allow-origin"] == "*"
+
+
+def test_operator_s_answers_cannot_be_read_by_pages(operator: Client) -> None:
+    for method in ("GET", "OPTIONS", "POST"):
+        response = operator.send(method, "/health", headers={"Origin": "https://shop.example"})
+        assert not [name for name in response.headers if name.startswith("access-control")]
+
+
+# Sizes
+
+
+def test_body_at_its_cap_is_read_and_one_byte_more_is_not(client: Client) -> None:
+    assert client.refusal("/rpc/broadcast", b" " * 16_384).startswith("not JSON")
+    response = client.send("POST", "/rpc/broadcast", b" " * 16_385)
+    assert (response.status, response.headers["connection"]) == (413, "close")
+    assert response.error == "the body is too large; at most 16384 bytes are accepted here"
+
+
+def chunked(size: int) -> bytes:
+    return b"%x\r\n" % size + b" " * size + b"\r\n"
+
+
+def test_chunks_are_counted_while_they_arrive(node: Node) -> None:
+    wire = Wire(node.public)
+    wire.send(b"POST /rpc/broadcast HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n")
+    for _ in range(16):
+        wire.send(chunked(1024))
+    assert not wire.received
+    assert node.public.bodies_bytes == 16 * 1024
+    wire.send(chunked(1))
+    assert wire.response().status == 413
+    assert node.public.bodies_bytes <= 16 * 1024
+
+
+def test_ten_gigabytes_are_refused_before_they_come(node: Node) -> None:
+    wire = Wire(node.public)
+    wire.send(b"POST /rpc/broadcast HTTP/1.1\r\nHost: h\r\nContent-Length: 10000000000\r\n\r\n")
+    assert wire.response().status == 413
+    for _ in range(1_000):
+        wire.send(b"x" * 1024)
+    assert node.public.bodies_bytes == 0
+    assert wire.paused, "the node goes on reading"
+
+
+# Rates
+
+
+def test_reads_have_one_rate_and_broadcasts_another(open_node: OpenNode, public: Public, clock: Clock) -> None:
+    node = open_node(rates={"read": Rate(2, 2), "broadcast": Rate(1, 1)})
+    client = public(node)
+    client.ok("/rpc/status")
+    client.refusal("/rpc/block/1", status=404)
+    response = client.get("/rpc/consensus")
+    assert (response.status, response.headers["retry-after"]) == (429, "1")
+    assert response.error == "too many requests; try again in 1 s"
+    client.refusal("/rpc/broadcast", {}, status=400)
+    assert client.post("/rpc/broadcast", {}).status == 429
+    public(node, "203.0.113.10").ok("/rpc/consensus")
+    clock.advance(0.5)
+    client.ok("/rpc/consensus")
+
+
+def test_list_costs_twice(open_node: OpenNode, public: Public) -> None:
+    client = public(open_node(rates={"read": Rate(0.5, 3), "broadcast": Rate(1, 1)}))
+    client.ok(f"/rpc/address/{FAUCET}/transactions")
+    response = client.get(f"/rpc/address/{FAUCET}/transactions")
+    assert (response.status, response.headers["retry-after"]) == (429, "2")
+    client.ok("/rpc/status")
+
+
+def test_rate_is_drawn_before_anything_is_read(open_node: OpenNode, public: Public) -> None:
+    client = public(open_node(rates={"read": Rate(1, 1), "broadcast": Rate(1, 1)}))
+    assert client.post("/rpc/broadcast", b"junk").status == 400
+    assert client.post("/rpc/broadcast", b"junk").status == 429
+
+
+def test_operator_has_no_rate(open_node: OpenNode, local: Callable[[Node], Client]) -> None:
+    operator = local(open_node(rates={"read": Rate(1, 1), "broadcast": Rate(1, 1)}))
+    assert all(operator.ok("/health") == {} for _ in range(50))
+
+
+def test_limits_are_those_that_are_set(open_node: OpenNode) -> None:
+    node = open_node(limits=SiteLimits(connections_per_client=2))
+    assert [Wire(node.public).open for _ in range(3)] == [True, True, False]
+    assert all(Wire(node.operator, OPERATOR_SOCKET).open for _ in range(100))
+
+
+# A failure of ours
+
+
+def test_failure_tells_an_id_and_nothing_else(
+    node: Node, client: Client, monkeypatch: pytest.MonkeyPatch, expected_errors: Callable[..., list[object]]
+) -> None:
+    def fail() -> object:
+        raise OSError("/var/lib/svcd/chain.sqlite: disk I/O error")
+
+    monkeypatch.setattr(node.status, "node_status", fail)
+    sentence = client.refusal("/rpc/status", status=500)
+    assert sentence == "the node failed to answer; its log has the details under e1"
+    assert len(expected_errors(OSError)) == 1
+
+
+def test_connection_is_kept_after_an_error(node: Node) -> None:
+    wire = Wire(node.public)
+    for target in ("/rpc/block/x", "/rpc/block/9", "/rpc/none", "/rpc/status"):
+        wire.send(f"GET {target} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+    assert [response.status for response in wire.responses()] == [400, 404, 404, 200]
+    assert json.loads(wire.responses()[3].body)["ok"] is True
