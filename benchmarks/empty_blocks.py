@@ -1,0 +1,69 @@
+"""Empty blocks connected per second on devnet, against raw Argon2 on two threads."""
+
+import shutil
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final
+
+from benchmarks.figures import Goal, Rounds, Row
+from benchmarks.ground import forge, lay
+from benchmarks.living import feed, opened
+from benchmarks.program import main, on_reactor, settle
+from svcd.chain.params import DEVNET
+from svcd.chain.work import work_value
+
+_BATCH: Final = 64
+_THREADS: Final = 2
+_GAP: Final = 2 * DEVNET.slots_per_block
+"""Blocks that come slower than they should ease the target, so that they are found soon; checking costs the same."""
+
+
+def hashes_per_second(count: int) -> float:
+    """How many work values of devnet's memory cost two threads compute in a second."""
+
+    def compute(thread: int) -> None:
+        for number in range(count // _THREADS):
+            work_value(bytes(32), (number * _THREADS + thread).to_bytes(8, "big"), DEVNET.memory_kib)
+
+    with ThreadPoolExecutor(_THREADS) as pool:
+        began = perf_counter()
+        for _ in pool.map(compute, range(_THREADS)):
+            pass
+        return count / (perf_counter() - began)
+
+
+def measure(folder: Path, quick: bool) -> list[Row]:
+    """Empty blocks connected per second on devnet, against raw Argon2 on two threads."""
+    rounds_wanted, count = (2, 192) if quick else (5, 2_048)
+    ground, draft = folder / "ground.sqlite", folder / "draft.sqlite"
+    lay(ground, [])
+    shutil.copy(ground, draft)
+    blocks = forge(draft, ([] for _ in range(count)), gap=_GAP)
+    batches = [blocks[start : start + _BATCH] for start in range(0, count, _BATCH)]
+    settle()
+
+    async def run(reactor: Any) -> Rounds:
+        rounds = Rounds()
+        for number in range(rounds_wanted):
+            fresh = folder / f"round-{number}.sqlite"
+            shutil.copy(ground, fresh)
+            async with opened(fresh, reactor) as living:
+                baseline = hashes_per_second(count)
+                began = perf_counter()
+                await feed(living.ledger, batches)
+                rounds.add(count / (perf_counter() - began), baseline)
+        return rounds
+
+    return [
+        on_reactor(run).row(
+            "empty blocks connected",
+            unit="/s",
+            baseline_is="Argon2/s, two threads",
+            goal=Goal("ratio", ">=", 0.35),
+        )
+    ]
+
+
+if __name__ == "__main__":
+    main(measure)

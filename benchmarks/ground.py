@@ -1,0 +1,103 @@
+"""Databases to begin on: devnet with as many accounts as wanted, and blocks made for them in advance.
+
+The accounts are laid into the database together with a genesis block whose header has their state root. Faucet
+transfers would lead to the same rows and the same tree, in minutes instead of a second.
+"""
+
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from attrs import frozen
+
+from svcd.chain.accounts import Account
+from svcd.chain.address import encode_address, key_hash
+from svcd.chain.block import Block, genesis_header
+from svcd.chain.commitment import Commitment
+from svcd.chain.params import DEVNET
+from svcd.chain.signature import public_key_of
+from svcd.chain.transaction import Draft, Transfer, sign_transfer
+from svcd.chain.transition import consensus_root, extend, genesis_point
+from svcd.node.assembly import assemble
+from svcd.node.changes import Candidate, Standing
+from svcd.node.connector import Connector
+from svcd.node.search import Search
+from svcd.store.chain_store import ChainWriter
+from svcd.store.database import open_writer
+
+FORTUNE = 10**10
+"""What each account has at the beginning, in base units."""
+
+
+@frozen
+class Person:
+    """Somebody who can sign; the same number is the same person in every run."""
+
+    number: int
+
+    @property
+    def seed(self) -> bytes:
+        """The 32-byte seed of the person's key."""
+        return sha256(b"svcd benchmark: person %d" % self.number).digest()
+
+    @property
+    def key(self) -> bytes:
+        """The 20-byte key hash."""
+        return key_hash(public_key_of(self.seed))
+
+    def pays(self, recipient: bytes, *, amount: int, timestamp: int, reference: str | None = None) -> Transfer:
+        """The person's first transfer, signed; ``timestamp`` in Unix milliseconds."""
+        draft = Draft(
+            recipient=encode_address(recipient, DEVNET.address_prefix),
+            amount=amount,
+            fee=DEVNET.minimum_fee,
+            nonce=0,
+            timestamp=timestamp,
+            reference=reference,
+        )
+        return sign_transfer(draft, seed=self.seed, params=DEVNET)
+
+
+def nobody(number: int) -> bytes:
+    """The key hash of an account that nobody can spend from."""
+    return sha256(b"svcd benchmark: nobody %d" % number).digest()[:20]
+
+
+def lay(path: Path, keys: Iterable[bytes]) -> None:
+    """Make a devnet database at ``path`` where each of ``keys`` has a fortune from the beginning."""
+    connection = open_writer(path)
+    store = ChainWriter(connection)
+    commitment = Commitment(store.account_rows)
+    point = genesis_point(DEVNET)
+    accounts: Mapping[bytes, Account] = dict.fromkeys(sorted(keys), Account(FORTUNE))
+    with store.commit():
+        store.write_accounts(accounts)
+        commitment.load(store.every_account(), len(accounts))
+        header = genesis_header(DEVNET, state_root=commitment.root, consensus_root=consensus_root(DEVNET, point))
+        store.extend(store.add_block(Block(header, ()), point), (), undo={})
+    connection.close()
+
+
+def forge(path: Path, bodies: Iterable[Iterable[Transfer]], *, gap: int = DEVNET.slots_per_block) -> list[bytes]:
+    """Blocks in canonical JSON on the tip of the database at ``path``, ``gap`` slots apart; they are connected there.
+
+    Raises RuntimeError if a transfer does not fit or a block is refused.
+    """
+    connection = open_writer(path)
+    connector = Connector(DEVNET, ChainWriter(connection))
+    connector.load()
+    seed = Person(-1).seed
+    blocks = []
+    for body in bodies:
+        transfers = tuple(body)
+        proposal = assemble(connector, seed=seed, slot=connector.tip.slot + gap, transfers=transfers)
+        work_nonce = Search(proposal.header, DEVNET.memory_kib, 0).run()
+        if work_nonce is None or len(proposal.transfers) != len(transfers):
+            raise RuntimeError(f"only {len(proposal.transfers)} of {len(transfers)} transfers fit into a block")
+        block = proposal.sealed(work_nonce, seed)
+        candidate = Candidate(block, extend(DEVNET, connector.tip, block.header))
+        if connector.connect([candidate]).outcomes != [Standing.CONNECTED]:
+            raise RuntimeError(f"block {block.header.height} was not connected")
+        blocks.append(block.wire())
+    connection.close()
+    return blocks

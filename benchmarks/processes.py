@@ -1,0 +1,112 @@
+"""Servers in processes of their own: the node under twistd, and the bare Klein route that it is compared with."""
+
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Final
+
+from attrs import frozen
+
+DATABASE: Final = "chain.sqlite"
+"""Its name in a node's data directory."""
+_ROOT: Final = Path(__file__).parent.parent
+_TWISTD: Final = str(Path(sys.executable).parent / "twistd")
+_START_SECONDS: Final = 60.0
+_STOP_SECONDS: Final = 20.0
+
+
+@frozen
+class Served:
+    """A process that answers at ``url``, which has no slash at the end."""
+
+    process: subprocess.Popen[bytes]
+    port: int
+
+    def begin(self) -> None:
+        """Give the sign that a fed node waits for."""
+        if self.process.stdin is not None:
+            self.process.stdin.write(b"\n")
+            self.process.stdin.flush()
+
+    @property
+    def url(self) -> str:
+        """Where it serves."""
+        return f"http://127.0.0.1:{self.port}"
+
+    def peak_bytes(self) -> int:
+        """The most that the process has ever had resident."""
+        status = Path(f"/proc/{self.process.pid}/status").read_text("ascii")
+        (kib,) = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")]
+        return int(kib) * 1024
+
+
+@contextmanager
+def node(folder: Path) -> Iterator[Served]:
+    """``twistd svcd`` on devnet with ``folder`` as its data directory; clients on this machine are under no limit."""
+    port = _free_port()
+    command = [_TWISTD, "-n", "--pidfile=", "svcd", "--network=devnet", f"--data-dir={folder}"]
+    command += [f"--listen=tcp:{port}:interface=127.0.0.1", "--set=participation.onDemand=true"]
+    command += ['--set=limits.exempt=["127.0.0.0/8"]']
+    # Not in our own folder: conf/svcd.toml would be read there.
+    with _running(command, port, log=folder / "node.log", cwd=folder) as served:
+        yield served
+
+
+@contextmanager
+def bare(folder: Path) -> Iterator[Served]:
+    """The bare Klein route of :mod:`benchmarks.bare`; its output goes to ``folder``."""
+    port = _free_port()
+    command = [sys.executable, "-m", "benchmarks.bare", str(port)]
+    with _running(command, port, log=folder / "bare.log", cwd=_ROOT) as served:
+        yield served
+
+
+@contextmanager
+def fed_node(folder: Path, blocks: Path) -> Iterator[Served]:
+    """The node of :mod:`benchmarks.fed_node` on the chain in ``folder``; at a sign it takes in the file ``blocks``."""
+    port = _free_port()
+    command = [sys.executable, "-m", "benchmarks.fed_node", str(folder), str(blocks), str(port)]
+    with _running(command, port, log=folder / "fed.log", cwd=_ROOT) as served:
+        yield served
+        # The end of its input ends it, so that its file is closed.
+        served.process.communicate(timeout=_STOP_SECONDS)
+
+
+def _free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port: int = server.getsockname()[1]
+    return port
+
+
+@contextmanager
+def _running(command: Sequence[str], port: int, *, log: Path, cwd: Path) -> Iterator[Served]:
+    with log.open("wb") as output:
+        process = subprocess.Popen(command, cwd=cwd, stdin=subprocess.PIPE, stdout=output, stderr=subprocess.STDOUT)
+    try:
+        _wait_until_it_answers(process, port, log)
+        yield Served(process, port)
+    finally:
+        process.terminate()
+        try:
+            process.communicate(timeout=_STOP_SECONDS)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _wait_until_it_answers(process: subprocess.Popen[bytes], port: int, log: Path) -> None:
+    give_up_at = time.monotonic() + _START_SECONDS
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), timeout=1).close()
+        except OSError:
+            if process.poll() is not None or time.monotonic() > give_up_at:
+                end = log.read_text("utf-8", errors="replace")[-2000:]
+                raise RuntimeError(f"{process.args!r} does not listen on port {port}; it said:\n{end}") from None
+            time.sleep(0.05)
+        else:
+            return

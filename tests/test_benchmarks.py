@@ -1,0 +1,84 @@
+"""The benchmarks run and show what they should; what they find is no matter for a test."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from benchmarks.figures import Goal, Rounds, Row, load, save, table
+
+ROOT = Path(__file__).parent.parent
+WITHOUT_WRK = ("transfers", "empty-blocks", "state-root", "memory", "latency")
+
+
+def row(*, ratio: float = 1.0, figure: float = 1.0, goal: Goal | None = None) -> Row:
+    return Row(name="a", figure=figure, unit="ms", baseline=1.0, baseline_is="ms", ratio=ratio, goal=goal)
+
+
+@pytest.mark.parametrize(
+    ("goal", "verdict"),
+    [
+        (Goal("ratio", ">=", 2), "ok"),
+        (Goal("ratio", ">=", 2.1), "short"),
+        (Goal("ratio", "<=", 2), "ok"),
+        (Goal("ratio", "<=", 1.9), "short"),
+        (Goal("figure", "<=", 50), "ok"),
+        (Goal("figure", "<=", 49), "short"),
+        (None, ""),
+    ],
+)
+def test_a_row_says_whether_its_goal_is_met(goal: Goal | None, verdict: str) -> None:
+    assert row(ratio=2, figure=50, goal=goal).verdict == verdict
+
+
+def test_the_ratio_is_the_median_of_the_ratios_of_the_rounds() -> None:
+    rounds = Rounds()
+    for figure, baseline in ((10, 100), (30, 100), (1, 2)):
+        rounds.add(figure, baseline)
+    found = rounds.row("a", unit="/s", baseline_is="/s")
+    assert (found.figure, found.baseline, found.ratio, found.spread) == (10, 100, 0.3, (0.1, 0.5))
+
+
+def test_the_table_has_a_line_for_each_row_under_its_headings() -> None:
+    headings, *lines = table([row(goal=Goal("ratio", ">=", 0.5)), row(figure=1234.5)]).splitlines()
+    assert headings.split() == ["benchmark", "figure", "baseline", "ratio", "least..most", "wanted"]
+    assert lines[0].split() == ["a", "1", "ms", "1", "ms", "1.00", ">=", "0.5", "ok"]
+    assert lines[1].split() == ["a", "1,234", "ms", "1", "ms", "1.00"]
+
+
+def test_rows_come_back_from_json(tmp_path: Path) -> None:
+    rounds = Rounds([1.0], [2.0])
+    rows = [row(goal=Goal("figure", "<=", 2)), rounds.row("b", unit="/s", baseline_is="/s")]
+    save(rows, tmp_path / "rows")
+    assert load(tmp_path / "rows") == rows
+
+
+@pytest.mark.slow
+@pytest.mark.socket
+def test_every_benchmark_that_needs_no_wrk_shows_its_rows(tmp_path: Path) -> None:
+    wanted = [option for name in WITHOUT_WRK for option in ("--only", name)]
+    command = [sys.executable, "-m", "benchmarks", "--quick", *wanted, "--json", str(tmp_path / "rows")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    found = {row["name"]: row for row in json.loads((tmp_path / "rows").read_text())}
+    assert list(found) == [
+        "transfers connected, 2,000 accounts",
+        "empty blocks connected",
+        "state root per account, 500 of 1,000 changed",
+        "state root per account, 500 of 100,000 changed",
+        "state root per account, 2 of 1,000 changed",
+        "state root per account, 2 of 100,000 changed",
+        "memory with 10,000 accounts",
+        "/rpc/status, 99th percentile, 200-transfer blocks",
+    ]
+    assert all(row["figure"] > 0 and row["baseline"] > 0 for row in found.values())
+    assert [line.split("  ")[0] for line in done.stdout.splitlines()[1:]] == list(found)
+
+
+def test_a_benchmark_that_cannot_run_is_exit_status_1(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks", "--quick", "--only", "reads"]
+    done = subprocess.run(command, cwd=ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 1
+    assert "needs wrk: install it" in done.stderr
