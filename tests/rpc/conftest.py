@@ -47,6 +47,7 @@ def published(site: Any) -> Description:
     asked = Asked("GET", "/rpc/openapi.json", b"")
     wire = Wire(site, READER).send(b"GET /rpc/openapi.json HTTP/1.1\r\nHost: h\r\n\r\n")
     response = wire.response()
+    wire.close()
     description = Description(json.loads(response.body), cors=True)
     description.check(asked, response)
     return description

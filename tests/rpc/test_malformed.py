@@ -1,0 +1,156 @@
+"""Thousands of malformed requests to every POST route: never a 500, never a hang, always the one form of an error."""
+
+import json
+import re
+from collections.abc import Callable, Iterable
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from twisted.internet.task import Clock
+from twisted.web import http
+
+from svcd.web.site import Site
+from tests.rpc.malformed import bodies, framings, malformed_bodies, malformed_framings
+from tests.rpc.node import OPERATOR_SOCKET, Client, Node
+from tests.web.wire import Wire
+
+CAP = 16_384
+LONGEST_WAIT = 45
+"""Seconds after which no request may be under way: more than the deadline of a body, and of closing."""
+
+TRANSACTION = {
+    "version": 2,
+    "networkId": 3,
+    "type": 1,
+    "senderPublicKey": "5a8cf6c530cc54a52f4f55d69e4b1bca1be021e5f1d52562e26cfa6d90402795",
+    "senderAddress": "svcd1qn5fh7d4g9cgv7j2enrscapqrvw8e85ye872pwt",
+    "nonce": "7",
+    "fee": "12345",
+    "timestamp": "1795132801000",
+    "payload": {
+        "recipient": "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc",
+        "amount": "2500000000",
+        "paymentReference": "order-1",
+    },
+    "signature": "d9" * 64,
+}
+VALID: dict[str, Any] = {
+    "/rpc/broadcast": {"transaction": TRANSACTION},
+    "/operator/mine": {"blocks": 1, "producer": "ab" * 32},
+    "/operator/reorganise": {"depth": 1, "dropTransactions": False},
+    "/operator/faucet": {"recipient": "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc", "amount": "0.5"},
+}
+HEAD = re.compile(rb"HTTP/1\.[01] (?!100)([0-9]{3}) [^\r\n]+\r\n(.*?)\r\n\r\n", re.DOTALL)
+every_route = pytest.mark.parametrize("path", VALID)
+
+
+class Siege:
+    """Sends to one route and judges what comes back."""
+
+    def __init__(self, node: Node, clock: Clock, path: str) -> None:
+        self.site: Site = node.public if path.startswith("/rpc/") else node.operator
+        self._peer: Any = "203.0.113.9" if path.startswith("/rpc/") else OPERATOR_SOCKET
+        self._clock = clock
+        self._path = path
+
+    def body(self, body: bytes) -> None:
+        """A well-formed request with this body, which is answered at once."""
+        head = f"POST {self._path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode()
+        wire = Wire(self.site, self._peer).send(head + body)
+        self._clock.pump([0] * 5)
+        response = wire.response()
+        if response.status == 200:
+            assert response.json["ok"] is True
+        else:
+            assert response.status == 400, (body, response)
+            assert 10 < len(response.error) < 300
+            assert "Traceback" not in response.error
+        wire.close()
+        self._at_rest()
+
+    def raw(self, pieces: Iterable[bytes]) -> None:
+        """Any bytes: whatever they are, the connection is over after the longest deadline, and all answers are JSON."""
+        before = sum(self.site.answers.values())
+        wire = Wire(self.site, self._peer)
+        for piece in pieces:
+            wire.send(piece)
+            assert self.site.bodies_bytes <= CAP
+        self._clock.pump([1] * LONGEST_WAIT)
+        wire.close()
+        heads = HEAD.findall(wire.received)
+        assert len(heads) == sum(self.site.answers.values()) - before
+        for status, headers in heads:
+            assert status in {b"200", b"400", b"404", b"405", b"408", b"413"}, wire.received
+            assert b"Content-Type: application/json" in headers
+        assert b"<html" not in wire.received.lower()
+        self._at_rest()
+
+    def _at_rest(self) -> None:
+        assert self.site.answers[500] == self.site.answers[503] == 0
+        assert len(self.site.connections) == self.site.bodies_bytes == 0
+
+
+@pytest.fixture
+def besiege(node: Node, client: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Siege]:
+    """``besiege(path)``: a siege of that route of a node on which blocks have been made."""
+
+    def refuse(*_: object, **__: object) -> object:
+        raise AssertionError("a body went to a file")
+
+    monkeypatch.setattr(http, "tempfile", SimpleNamespace(TemporaryFile=refuse))
+    node.grow("genesis: b[1..3]")
+    return lambda path: Siege(node, clock, path)
+
+
+@every_route
+def test_body_that_is_taken(besiege: Callable[[str], Siege], client: Client, path: str) -> None:
+    """What the list spoils is not refused for another reason: but for the signature, the bodies are right."""
+    siege = besiege(path)
+    siege.body(json.dumps(VALID[path]).encode())
+    assert siege.site.answers[400 if path == "/rpc/broadcast" else 200] == 1
+
+
+@every_route
+def test_list_of_bodies(besiege: Callable[[str], Siege], node: Node, path: str) -> None:
+    siege = besiege(path)
+    count = 0
+    for count, body in enumerate(malformed_bodies(VALID[path]), 1):
+        siege.body(body)
+    assert count > (1_000 if path == "/rpc/broadcast" else 200)
+    assert siege.site.answers[400] > 0.95 * count
+    if path == "/rpc/broadcast":
+        assert len(node.living.transfers.mempool) == 0
+
+
+@every_route
+def test_list_of_framings(besiege: Callable[[str], Siege], path: str) -> None:
+    siege = besiege(path)
+    for request in malformed_framings(path, json.dumps(VALID[path]).encode()):
+        siege.raw([request])
+        siege.raw(request[at : at + 997] for at in range(0, len(request), 997))
+
+
+# One test draws all routes: pytest-twisted wraps a test of Hypothesis once more for every parameter.
+
+
+@settings(max_examples=600, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(path=st.sampled_from(list(VALID)), data=st.data())
+def test_any_body(besiege: Callable[[str], Siege], path: str, data: st.DataObject) -> None:
+    besiege(path).body(data.draw(bodies(VALID[path])))
+
+
+@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(path=st.sampled_from(list(VALID)), data=st.data())
+def test_any_framing(besiege: Callable[[str], Siege], path: str, data: st.DataObject) -> None:
+    besiege(path).raw(data.draw(framings(path, VALID[path])))
+
+
+@every_route
+def test_node_answers_afterwards(besiege: Callable[[str], Siege], client: Client, path: str) -> None:
+    siege = besiege(path)
+    for body in list(malformed_bodies(VALID[path]))[:100]:
+        siege.body(body)
+    assert client.ok("/rpc/status")["status"]["height"] == "3"
