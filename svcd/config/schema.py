@@ -66,7 +66,7 @@ class Participation:
     enabled: Annotated[bool, kinds.Flag()] = False
     alone: Annotated[bool, kinds.Flag()] = False
     workers: Annotated[int, Between(1, 256)] = 1
-    key_file: Annotated[str, kinds.Text()] = "operator-wallet.json"
+    key_file: Annotated[str, kinds.Text()] = "operator.key"
     on_demand: Annotated[bool, kinds.Flag()] = False
 
 
