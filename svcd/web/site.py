@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from twisted.internet import defer
-from twisted.internet.interfaces import IAddress, IReactorTime, ISSLTransport
+from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.internet.protocol import Protocol
 from twisted.web import http, server
 from twisted.web.resource import IResource
@@ -29,10 +29,7 @@ class Refused(Protocol):
     transport: Any
 
     def connectionMade(self) -> None:
-        if ISSLTransport.providedBy(self.transport):
-            self.transport.abortConnection()  # else it would wait for the client's handshake
-        else:
-            self.transport.loseConnection()
+        self.transport.loseConnection()
 
 
 class Site(server.Site):

@@ -126,10 +126,11 @@ def test_chunked_body_over_the_cap_is_refused_while_it_arrives(make_site: MakeSi
 def test_rest_of_a_refused_body_changes_nothing(make_site: MakeSite) -> None:
     echo = Echo()
 
-    complete = Wire(make_site(echo)).send(chunked(b"x" * 20_000, b"") + GET)
+    complete = Wire(make_site(echo)).send(chunked(b"x" * 20_000, b"small", b"") + GET)
     malformed = Wire(make_site(echo)).send(chunked(b"x" * 20_000) + b"not hexadecimal\r\n")
 
     assert [complete.response().status, malformed.response().status] == [413, 413]
+    assert complete.protocol.requests[0].content.getvalue() == b""
     assert echo.seen == []
 
 

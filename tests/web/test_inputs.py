@@ -174,6 +174,12 @@ def test_lone_surrogate_in_a_name_is_told_as_json(serve: Serve) -> None:
     assert "\\ud800" in answer.error
 
 
+def test_body_of_a_get_is_not_read(serve: Serve) -> None:
+    head = b"GET /rpc/list?from=1 HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n"
+
+    assert Wire(serve(Room())).send(head + b"{???").response().status == 200
+
+
 def test_content_type_is_not_asked_for(serve: Serve) -> None:
     head = b"POST /rpc/cancel HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-www-form-urlencoded\r\n"
 

@@ -37,12 +37,14 @@ class Client(Protocol):
     def __init__(self) -> None:
         self.received = bytearray()
         self.closed = False
+        self.reason: Any = None
 
     def dataReceived(self, data: bytes) -> None:  # noqa: N802
         self.received += data
 
     def connectionLost(self, reason: Any = None) -> None:  # noqa: N802
         self.closed = True
+        self.reason = reason
 
     async def send(self, data: bytes) -> "Client":
         self.transport.write(data)
@@ -271,6 +273,7 @@ async def test_refusals_over_tls(opened: Open, tls: Any, trusting: Any) -> None:
     await until(lambda: client.closed)
 
     assert split_responses(bytes(client.received))[0].status == 413
+    assert client.reason.check(error.ConnectionDone), "TLS was not ended in order"
 
 
 @over_tls
@@ -279,6 +282,8 @@ async def test_connection_over_the_cap_over_tls(opened: Open, tls: Any, trusting
     first, second = await connect(listening, trusting), await connect(listening, trusting)
 
     await until(lambda: second.closed)
+    mute = await connect(listening)
+    await until(lambda: mute.closed)
 
     await first.send(GET)
     await until(lambda: first.received)
