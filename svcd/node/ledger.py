@@ -95,6 +95,12 @@ class Ledger:
         """
         return kept_going(self._submit([_Item(data) for data in batch]))
 
+    async def submit(self, data: bytes) -> tuple[Outcome, bytes]:
+        """What becomes of one block, and its hash, or b"" where ``data`` is no block."""
+        item = _Item(data)
+        (outcome,) = await kept_going(self._submit([item]))
+        return outcome, item.block.header.hash if item.block else b""
+
     async def submit_block(self, data: bytes) -> Standing:
         """The same for one block; raises RuleViolation or NotYet."""
         (outcome,) = await self.submit_blocks([data])

@@ -5,6 +5,7 @@ A pure structure: whoever holds it says what the accounts are and what time it i
 
 from collections.abc import Iterable, Mapping, Sequence
 from heapq import heapify, heappop, heappush
+from itertools import takewhile
 from typing import Final
 
 from attrs import define, field, frozen
@@ -98,6 +99,11 @@ class Mempool:
     def entries(self) -> list[Entry]:
         """All waiting transfers in order of arrival."""
         return list(self._entries.values())
+
+    def since(self, sequence: int, limit: int) -> list[Entry]:
+        """The first ``limit`` waiting transfers that came after local number ``sequence``, in order of arrival."""
+        later = list(takewhile(lambda entry: entry.sequence > sequence, reversed(self._entries.values())))
+        return later[::-1][:limit]
 
     def pending_nonce(self, sender: bytes, account: Account) -> int:
         """The next nonce that ``sender`` can use, counting what waits without a gap."""

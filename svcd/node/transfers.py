@@ -65,6 +65,11 @@ class Transfers:
         self._returning: CooperativeTask[Iterator[None]] | None = None
         self._cooperator = Cooperator(scheduler=lambda call: clock.callLater(0, call))  # type: ignore[arg-type,return-value]
 
+    @property
+    def sequence(self) -> int:
+        """The local number of the newest transfer that came in."""
+        return self._sequence
+
     def subscribe(self, listener: PoolListener) -> None:
         """Tell ``listener`` of every later change of the mempool."""
         self._listeners.append(listener)
