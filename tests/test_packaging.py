@@ -111,6 +111,6 @@ def imported_from_outside() -> set[str]:
 def test_what_is_imported_is_required() -> None:
     """A library that merely comes along with another one may be gone with that one's next release."""
     distributions = {"OpenSSL": "pyopenssl", "argon2": "argon2-cffi", "nacl": "pynacl", "zope": "zope.interface"}
-    needed = {distributions.get(name, name).lower() for name in imported_from_outside()}
+    needed = {distributions.get(name, name).lower().replace("_", "-") for name in imported_from_outside()}
     required = {line.partition("==")[0].lower() for line in lowest((ROOT / "setup.py").read_text())}
     assert needed <= required
