@@ -20,12 +20,40 @@ READER = "198.51.100.7"
 START_SLOT = 20_000
 
 
-@pytest.fixture
-def clock() -> Clock:
-    """The present: enough slots after the genesis for every chain of a test."""
+def present() -> Clock:
+    """A clock that shows enough slots after the genesis for every chain of a test."""
     clock = Clock()
     clock.advance(PARAMS.slot_time(START_SLOT) // 1000)
     return clock
+
+
+def published(site: Any) -> Description:
+    """The description that a public site gives of itself."""
+    asked = Asked("GET", "/rpc/openapi.json", b"")
+    wire = Wire(site, READER).send(b"GET /rpc/openapi.json HTTP/1.1\r\nHost: h\r\n\r\n")
+    response = wire.response()
+    wire.close()
+    description = Description(json.loads(response.body), cors=True)
+    description.check(asked, response)
+    return description
+
+
+def public_client(node: Node, peer: str = CLIENT) -> Client:
+    """A client of a node's public site."""
+    return Client(node.public, published(node.public), node.clock, peer)
+
+
+def local_client(node: Node) -> Client:
+    """A node's operator, at the Unix socket."""
+    routes = [route for room in node.operator_rooms for route, _ in routes_of(room)]
+    described: Any = document(routes, {"title": "operator", "version": "0"})
+    return Client(node.operator, Description(described, cors=False), node.clock, OPERATOR_SOCKET)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The clock of the nodes."""
+    return present()
 
 
 @pytest.fixture
@@ -42,17 +70,6 @@ def open_node(tmp_path: Path, clock: Clock) -> Iterator[Callable[..., Node]]:
         node.close()
 
 
-def published(site: Any) -> Description:
-    """The description that a public site gives of itself."""
-    asked = Asked("GET", "/rpc/openapi.json", b"")
-    wire = Wire(site, READER).send(b"GET /rpc/openapi.json HTTP/1.1\r\nHost: h\r\n\r\n")
-    response = wire.response()
-    wire.close()
-    description = Description(json.loads(response.body), cors=True)
-    description.check(asked, response)
-    return description
-
-
 @pytest.fixture
 def node(open_node: Callable[..., Node]) -> Node:
     """A node on a new chain."""
@@ -60,30 +77,36 @@ def node(open_node: Callable[..., Node]) -> Node:
 
 
 @pytest.fixture
-def public(clock: Clock) -> Callable[..., Client]:
-    """``public(node, peer)``: a client of its public site."""
-    return lambda node, peer=CLIENT: Client(node.public, published(node.public), clock, peer)
-
-
-@pytest.fixture
-def local(clock: Clock) -> Callable[[Node], Client]:
-    """``local(node)``: its operator, at the Unix socket."""
-
-    def make(node: Node) -> Client:
-        routes = [route for room in node.operator_rooms for route, _ in routes_of(room)]
-        described: Any = document(routes, {"title": "operator", "version": "0"})
-        return Client(node.operator, Description(described, cors=False), clock, OPERATOR_SOCKET)
-
-    return make
-
-
-@pytest.fixture
-def client(node: Node, public: Callable[..., Client]) -> Client:
+def client(node: Node) -> Client:
     """A client of the node."""
-    return public(node)
+    return public_client(node)
 
 
 @pytest.fixture
-def operator(node: Node, local: Callable[[Node], Client]) -> Client:
+def operator(node: Node) -> Client:
     """The operator of the node."""
-    return local(node)
+    return local_client(node)
+
+
+# Opening a chain takes longer than refusing a request: tests that change nothing share one.
+
+
+@pytest.fixture(scope="module")
+def still_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
+    """A node on a chain without blocks that no test changes."""
+    node = Node(tmp_path_factory.mktemp("still") / "chain.sqlite", present(), Settings())
+    yield node
+    assert node.living.ledger.tip.height == len(node.living.transfers.mempool) == 0
+    node.close()
+
+
+@pytest.fixture(scope="module")
+def still(still_node: Node) -> Client:
+    """A client of the node that no test changes."""
+    return public_client(still_node)
+
+
+@pytest.fixture(scope="module")
+def still_operator(still_node: Node) -> Client:
+    """The operator of the node that no test changes."""
+    return local_client(still_node)

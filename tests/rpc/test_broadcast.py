@@ -11,8 +11,8 @@ from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Transfer
 from svcd.node.living import PoolLimits
 from svcd.node.mempool import AHEAD
-from tests.chains import COIN, key_of
-from tests.rpc.conftest import START_SLOT
+from tests.chains import COIN, ChainBuilder, key_of
+from tests.rpc.conftest import START_SLOT, public_client
 from tests.rpc.node import PARAMS, Client, Node
 
 ROUTE = "/rpc/broadcast"
@@ -26,9 +26,10 @@ def body(transfer: Transfer, **changes: object) -> dict[str, Any]:
 
 
 @pytest.fixture
-def pay(node: Node) -> Callable[..., Transfer]:
+def pay() -> Callable[..., Transfer]:
     """``pay(amount, **details)``: a transfer from alice to bob, with the next nonce unless one is given."""
-    return lambda amount=1, **details: node.builder.transfer("alice", "bob", amount, **details)
+    builder = ChainBuilder(PARAMS)
+    return lambda amount=1, **details: builder.transfer("alice", "bob", amount, **details)
 
 
 Pay = Callable[..., Transfer]
@@ -147,9 +148,9 @@ def test_replacement_that_pays_too_little_more(client: Client, pay: Pay) -> None
     client.ok(ROUTE, body(pay(nonce=0, fee=11_002)))
 
 
-def test_pool_that_is_full(open_node: Callable[..., Node], public: Callable[..., Client]) -> None:
+def test_pool_that_is_full(open_node: Callable[..., Node]) -> None:
     node = open_node(pool=PoolLimits(1, 1 << 20))
-    client, transfer = public(node), node.builder.transfer
+    client, transfer = public_client(node), node.builder.transfer
     client.ok(ROUTE, body(transfer("alice", "bob", 1, fee=20_000)))
     assert client.refusal(ROUTE, body(transfer("carol", "bob", 1, fee=20_000, nonce=0))) == (
         "the pool is full: for this transfer the fee must exceed 20000 base units"
@@ -158,9 +159,9 @@ def test_pool_that_is_full(open_node: Callable[..., Node], public: Callable[...,
     assert [entry.transfer.fee for entry in node.living.transfers.mempool.entries()] == [20_001]
 
 
-def test_full_pool_names_the_fee_that_gets_in(open_node: Callable[..., Node], public: Callable[..., Client]) -> None:
+def test_full_pool_names_the_fee_that_gets_in(open_node: Callable[..., Node]) -> None:
     node = open_node(pool=PoolLimits(1, 1 << 20))
-    client, transfer = public(node), node.builder.transfer
+    client, transfer = public_client(node), node.builder.transfer
     client.ok(ROUTE, body(transfer("bob", "alice", 1, fee=31_415, nonce=0)))
     for amount, sender in enumerate(("alice", "carol") * 10, 1):
         sentence = client.refusal(ROUTE, body(transfer(sender, "bob", 10**amount % 99_999_937, nonce=0)))
@@ -170,9 +171,9 @@ def test_full_pool_names_the_fee_that_gets_in(open_node: Callable[..., Node], pu
         client.ok(ROUTE, body(transfer(sender, "bob", 10**amount % 99_999_937, fee=short + 1, nonce=0)))
 
 
-def test_pool_that_is_full_of_bytes(open_node: Callable[..., Node], public: Callable[..., Client]) -> None:
+def test_pool_that_is_full_of_bytes(open_node: Callable[..., Node]) -> None:
     node = open_node(pool=PoolLimits(1_000, 900))
-    client, transfer = public(node), node.builder.transfer
+    client, transfer = public_client(node), node.builder.transfer
     client.ok(ROUTE, body(transfer("alice", "bob", 1)))
     assert client.refusal(ROUTE, body(transfer("carol", "bob", 1))).startswith("the pool is full: ")
 
@@ -180,8 +181,8 @@ def test_pool_that_is_full_of_bytes(open_node: Callable[..., Node], public: Call
 # Refused for what the transfer says
 
 
-def test_fee_below_the_minimum(client: Client, pay: Pay) -> None:
-    assert client.refusal(ROUTE, body(pay(), fee="9999")) == "fee must be at least 10000 base units, not 9999"
+def test_fee_below_the_minimum(still: Client, pay: Pay) -> None:
+    assert still.refusal(ROUTE, body(pay(), fee="9999")) == "fee must be at least 10000 base units, not 9999"
 
 
 def test_signature_of_somebody_else(client: Client, pay: Pay) -> None:
@@ -194,13 +195,13 @@ def test_signature_of_somebody_else(client: Client, pay: Pay) -> None:
 
 
 @pytest.mark.parametrize("change", [{"nonce": "1"}, {"fee": "10001"}, {"timestamp": "1793491200001"}])
-def test_what_is_changed_after_signing(client: Client, pay: Pay, change: dict[str, str]) -> None:
-    assert client.refusal(ROUTE, body(pay(nonce=0), **change)).endswith("is not its sender's")
+def test_what_is_changed_after_signing(still: Client, pay: Pay, change: dict[str, str]) -> None:
+    assert still.refusal(ROUTE, body(pay(nonce=0), **change)).endswith("is not its sender's")
 
 
-def test_key_that_is_not_the_address_s(client: Client, pay: Pay) -> None:
+def test_key_that_is_not_the_address_s(still: Client, pay: Pay) -> None:
     key = public_key_of(key_of("mallory").seed).hex()
-    assert client.refusal(ROUTE, body(pay(), senderPublicKey=key)) == (
+    assert still.refusal(ROUTE, body(pay(), senderPublicKey=key)) == (
         "senderAddress must be the address of senderPublicKey on this network"
     )
 
@@ -232,8 +233,8 @@ CHANGES = [
 
 
 @pytest.mark.parametrize(("change", "sentence"), CHANGES)
-def test_field_that_is_wrong(client: Client, pay: Pay, change: dict[str, object], sentence: str) -> None:
-    assert client.refusal(ROUTE, body(pay(), **change)) == sentence
+def test_field_that_is_wrong(still: Client, pay: Pay, change: dict[str, object], sentence: str) -> None:
+    assert still.refusal(ROUTE, body(pay(), **change)) == sentence
 
 
 REFERENCE = "paymentReference must be 1 to 64 of the characters A-Z a-z 0-9 . _ : - (or be absent)"
@@ -253,32 +254,32 @@ PAYLOADS = [
 
 
 @pytest.mark.parametrize(("change", "sentence"), PAYLOADS)
-def test_payload_that_is_wrong(client: Client, pay: Pay, change: dict[str, object], sentence: str) -> None:
+def test_payload_that_is_wrong(still: Client, pay: Pay, change: dict[str, object], sentence: str) -> None:
     sent = body(pay())
     sent["transaction"]["payload"] |= change
-    assert client.refusal(ROUTE, sent) == sentence
+    assert still.refusal(ROUTE, sent) == sentence
 
 
 FIELDS = "version networkId type senderPublicKey senderAddress nonce fee timestamp payload signature".split()
 
 
 @pytest.mark.parametrize("name", FIELDS)
-def test_field_that_is_missing(client: Client, pay: Pay, name: str) -> None:
+def test_field_that_is_missing(still: Client, pay: Pay, name: str) -> None:
     sent = body(pay())
     del sent["transaction"][name]
-    assert client.refusal(ROUTE, sent) == f"transaction lacks the field {name}"
+    assert still.refusal(ROUTE, sent) == f"transaction lacks the field {name}"
 
 
 # Refused for what the body is
 
 
-def test_body_without_a_transaction(client: Client) -> None:
+def test_body_without_a_transaction(still: Client) -> None:
     for empty in (b"", b"{}", b" {} "):
-        assert client.refusal(ROUTE, empty) == "transaction is missing: The signed transfer to broadcast."
+        assert still.refusal(ROUTE, empty) == "transaction is missing: The signed transfer to broadcast."
 
 
-def test_unknown_field_of_the_body_is_named(client: Client, pay: Pay) -> None:
-    assert client.refusal(ROUTE, body(pay()) | {"confirmations": 1}) == (
+def test_unknown_field_of_the_body_is_named(still: Client, pay: Pay) -> None:
+    assert still.refusal(ROUTE, body(pay()) | {"confirmations": 1}) == (
         "unknown field 'confirmations' in the body; the known ones are transaction"
     )
 
@@ -286,13 +287,13 @@ def test_unknown_field_of_the_body_is_named(client: Client, pay: Pay) -> None:
 @pytest.mark.parametrize(
     ("value", "kind"), [(None, "null"), (5, "number"), ("x", "string"), ([], "list"), (True, "true")]
 )
-def test_transaction_that_is_no_object(client: Client, value: object, kind: str) -> None:
-    assert client.refusal(ROUTE, {"transaction": value}) == "transaction must be a JSON object", kind
+def test_transaction_that_is_no_object(still: Client, value: object, kind: str) -> None:
+    assert still.refusal(ROUTE, {"transaction": value}) == "transaction must be a JSON object", kind
 
 
 @pytest.mark.parametrize("text", [b"[]", b"null", b"5", b'"x"', b"true"])
-def test_body_that_is_no_object(client: Client, text: bytes) -> None:
-    assert client.refusal(ROUTE, text) == "the body must be a JSON object"
+def test_body_that_is_no_object(still: Client, text: bytes) -> None:
+    assert still.refusal(ROUTE, text) == "the body must be a JSON object"
 
 
 # Kept

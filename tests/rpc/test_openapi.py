@@ -50,8 +50,8 @@ def test_every_route_announces_the_errors_it_may_answer(document: dict[str, Any]
             assert operation["summary"]
 
 
-def test_description_is_sent_with_its_own_media_type(client: Client) -> None:
-    response = client.get("/rpc/openapi.json")
+def test_description_is_sent_with_its_own_media_type(still: Client) -> None:
+    response = still.get("/rpc/openapi.json")
     assert response.headers["content-type"] == "application/vnd.oai.openapi+json;version=3.1"
     assert json.loads(response.body)["info"] == {
         "title": "svcd",

@@ -10,12 +10,11 @@ from twisted.internet.task import Clock
 from svcd.chain.address import encode_address
 from svcd.chain.encoding import MAX_INTEGER
 from tests.chains import COIN, key_of
-from tests.rpc.conftest import START_SLOT
+from tests.rpc.conftest import START_SLOT, local_client, public_client
 from tests.rpc.node import FAUCET, OPERATOR, PARAMS, TOKEN, Client, Node
 from tests.web.wire import Wire
 
 OpenNode = Callable[..., Node]
-Local = Callable[[Node], Client]
 
 OWN = encode_address(OPERATOR.hash, "svcd")
 BOB = encode_address(key_of("bob").hash, "svcd")
@@ -37,30 +36,30 @@ def hashes(client: Client) -> list[str]:
 # How the node fares
 
 
-def test_health(operator: Client) -> None:
-    assert operator.ok("/health") == {}
+def test_health(still_operator: Client) -> None:
+    assert still_operator.ok("/health") == {}
 
 
-def test_ready(operator: Client) -> None:
-    assert operator.ok("/ready") == {}
+def test_ready(still_operator: Client) -> None:
+    assert still_operator.ok("/ready") == {}
 
 
-def test_not_ready_without_peers(open_node: OpenNode, local: Local) -> None:
-    operator = local(open_node(alone=False))
+def test_not_ready_without_peers(open_node: OpenNode) -> None:
+    operator = local_client(open_node(alone=False))
     assert operator.refusal("/ready", status=503) == (
         "not ready: no verified peer has been met, and [participation] alone is not set"
     )
     assert operator.ok("/health") == {}
 
 
-def test_operator_status_is_the_node_s_with_details(client: Client, operator: Client) -> None:
-    status = client.ok("/rpc/status")["status"]
-    assert operator.ok("/operator/status") == {"status": {**status, "verifierQueue": 0}}
+def test_operator_status_is_the_node_s_with_details(still: Client, still_operator: Client) -> None:
+    status = still.ok("/rpc/status")["status"]
+    assert still_operator.ok("/operator/status") == {"status": {**status, "verifierQueue": 0}}
 
 
-def test_operator_routes_are_not_on_the_public_site(client: Client) -> None:
+def test_operator_routes_are_not_on_the_public_site(still: Client) -> None:
     for path in ("/rpc/health", "/rpc/ready", "/rpc/operator/status", "/rpc/operator/mine"):
-        assert client.refusal(path, status=404).startswith("there is no such path here")
+        assert still.refusal(path, status=404).startswith("there is no such path here")
 
 
 @pytest.mark.parametrize("path", ["/health", "/ready", "/operator/status", "/operator/mine", "/"])
@@ -70,17 +69,17 @@ def test_nothing_but_rpc_is_on_the_public_site(node: Node, path: str) -> None:
     assert response.error.startswith("there is no such path here")
 
 
-def test_chain_routes_are_not_on_the_operator_s_site(operator: Client) -> None:
-    operator.refusal("/rpc/status", status=404)
+def test_chain_routes_are_not_on_the_operator_s_site(still_operator: Client) -> None:
+    still_operator.refusal("/rpc/status", status=404)
 
 
 # The token
 
 
 @pytest.fixture
-def guarded(open_node: OpenNode, local: Local) -> Client:
+def guarded(open_node: OpenNode) -> Client:
     """The operator's site over TCP, where a token is asked for."""
-    return local(open_node(token=TOKEN))
+    return local_client(open_node(token=TOKEN))
 
 
 GUARDED = {
@@ -132,11 +131,9 @@ def test_mine_pays_the_operator_or_the_one_that_is_named(client: Client, operato
     assert balance(client, encode_address(key_of("dave").hash, "svcd")) == 60 * COIN
 
 
-def test_mine_never_makes_blocks_of_the_future(
-    open_node: OpenNode, local: Local, public: Callable[..., Client], clock: Clock
-) -> None:
+def test_mine_never_makes_blocks_of_the_future(open_node: OpenNode, clock: Clock) -> None:
     node = open_node(params=evolve(PARAMS, genesis_time=PARAMS.slot_time(START_SLOT) - 3_000))
-    operator, client = local(node), public(node)
+    operator, client = local_client(node), public_client(node)
     assert len(operator.ok("/operator/mine", {"blocks": 2})["hashes"]) == 2
     assert client.ok("/rpc/status")["status"]["slot"] == "3"
     sentence = "the chain has caught up with the clock: try again in 1 s"
@@ -185,8 +182,8 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("route", "body", "sentence"), WRONG)
-def test_order_that_is_wrong(operator: Client, route: str, body: dict[str, Any], sentence: str) -> None:
-    assert operator.refusal(f"/operator/{route}", body) == sentence
+def test_order_that_is_wrong(still_operator: Client, route: str, body: dict[str, Any], sentence: str) -> None:
+    assert still_operator.refusal(f"/operator/{route}", body) == sentence
 
 
 # Reorganising
@@ -247,8 +244,8 @@ def test_faucet_counts_what_waits(client: Client, operator: Client) -> None:
     assert client.ok("/rpc/block/1")["block"]["transactionCount"] == 3
 
 
-def test_faucet_of_a_network_without_one(open_node: OpenNode, local: Local) -> None:
+def test_faucet_of_a_network_without_one(open_node: OpenNode) -> None:
     node = open_node(params=evolve(PARAMS, allocations=()))
-    assert local(node).refusal("/operator/faucet", {"recipient": BOB, "amount": "1"}) == (
+    assert local_client(node).refusal("/operator/faucet", {"recipient": BOB, "amount": "1"}) == (
         f"the faucet {FAUCET} has nothing on this network"
     )

@@ -14,7 +14,7 @@ from svcd.chain.difficulty import next_target
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.node.changes import Standing
 from tests.chains import COIN, key_of
-from tests.rpc.conftest import START_SLOT
+from tests.rpc.conftest import START_SLOT, public_client
 from tests.rpc.node import FAUCET, NODE_ID, PARAMS, Client, Inline, Node
 from tests.support import has_result, result_of
 
@@ -22,7 +22,6 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 OpenNode = Callable[..., Node]
-Public = Callable[..., Client]
 
 PAYMENTS = """
 genesis: b[1..4]
@@ -43,8 +42,8 @@ def paid(node: Node) -> dict[str, Block]:
 # GET /rpc/status
 
 
-def test_status_of_a_new_chain(client: Client) -> None:
-    assert client.ok("/rpc/status") == {
+def test_status_of_a_new_chain(still: Client) -> None:
+    assert still.ok("/rpc/status") == {
         "status": {
             "softwareVersion": "0.0.1",
             "protocolVersion": "1.0",
@@ -54,8 +53,8 @@ def test_status_of_a_new_chain(client: Client) -> None:
             "height": "0",
             "slot": "0",
             "hash": PARAMS.genesis_hash.hex(),
-            "stateRoot": client.ok("/rpc/block/0")["block"]["stateRoot"],
-            "consensusRoot": client.ok("/rpc/block/0")["block"]["consensusRoot"],
+            "stateRoot": still.ok("/rpc/block/0")["block"]["stateRoot"],
+            "consensusRoot": still.ok("/rpc/block/0")["block"]["consensusRoot"],
             "nodeId": NODE_ID,
             "knownPeerCount": 0,
             "bestKnownPeerHeight": "0",
@@ -78,21 +77,21 @@ def test_status_follows_the_tip(node: Node, client: Client, clock: Clock) -> Non
     assert status["time"] == str(PARAMS.slot_time(START_SLOT) + 1500)
 
 
-def test_status_shows_an_endpoint_only_where_one_is_set(open_node: OpenNode, public: Public, client: Client) -> None:
+def test_status_shows_an_endpoint_only_where_one_is_set(open_node: OpenNode, client: Client) -> None:
     url = "https://node.example:8645"
-    assert public(open_node(endpoint=url)).ok("/rpc/status")["status"]["endpoint"] == url
+    assert public_client(open_node(endpoint=url)).ok("/rpc/status")["status"]["endpoint"] == url
     assert "endpoint" not in client.ok("/rpc/status")["status"]
 
 
-def test_node_without_peers_is_catching_up_unless_it_may_be_alone(open_node: OpenNode, public: Public) -> None:
-    assert public(open_node(alone=False)).ok("/rpc/status")["status"]["syncState"] == "catching-up"
+def test_node_without_peers_is_catching_up_unless_it_may_be_alone(open_node: OpenNode) -> None:
+    assert public_client(open_node(alone=False)).ok("/rpc/status")["status"]["syncState"] == "catching-up"
 
 
 # GET /rpc/consensus
 
 
-def test_consensus_of_a_new_chain(client: Client) -> None:
-    assert client.ok("/rpc/consensus") == {
+def test_consensus_of_a_new_chain(still: Client) -> None:
+    assert still.ok("/rpc/consensus") == {
         "consensus": {
             "networkId": 3,
             "chainId": "SVC-TEST",
@@ -151,16 +150,16 @@ def test_consensus_says_what_the_next_block_is_due(node: Node, client: Client, c
     assert due["currentSlot"] == str(START_SLOT + 30)
 
 
-def test_there_is_no_slot_before_the_genesis(open_node: OpenNode, public: Public, clock: Clock) -> None:
+def test_there_is_no_slot_before_the_genesis(open_node: OpenNode, clock: Clock) -> None:
     clock.advance(-clock.seconds())
-    assert public(open_node()).ok("/rpc/consensus")["consensus"]["currentSlot"] == "0"
+    assert public_client(open_node()).ok("/rpc/consensus")["consensus"]["currentSlot"] == "0"
 
 
 # GET /rpc/block/{height}
 
 
-def test_genesis(client: Client) -> None:
-    block = client.ok("/rpc/block/0")["block"]
+def test_genesis(still: Client) -> None:
+    block = still.ok("/rpc/block/0")["block"]
     assert block.pop("stateRoot") != "0" * 64
     assert block.pop("consensusRoot") != "0" * 64
     assert block == {
@@ -199,9 +198,9 @@ def test_block_above_the_tip(client: Client, paid: dict[str, Block]) -> None:
 @pytest.mark.parametrize(
     "height", ["-1", "01", "00", "1.0", "1e3", "+1", "one", "0x1", "%31%00", "1%20", "٣", str(2**53), "9" * 5000]
 )
-def test_height_that_is_none(client: Client, height: str) -> None:
+def test_height_that_is_none(still: Client, height: str) -> None:
     target = "/rpc/block/" + "".join(c if c.isascii() else "".join(f"%{b:02X}" for b in c.encode()) for c in height)
-    assert client.refusal(target) == (
+    assert still.refusal(target) == (
         "height: a height is a whole number from 0 to 9007199254740991 without sign or leading zeros"
     )
 
@@ -290,8 +289,8 @@ BAD_ADDRESSES = {
 
 @pytest.mark.parametrize("path", ["/rpc/balance/{}", "/rpc/address/{}/transactions"])
 @pytest.mark.parametrize(("address", "sentence"), BAD_ADDRESSES.items())
-def test_address_that_is_none(client: Client, path: str, address: str, sentence: str) -> None:
-    assert client.refusal(path.format(address)) == sentence
+def test_address_that_is_none(still: Client, path: str, address: str, sentence: str) -> None:
+    assert still.refusal(path.format(address)) == sentence
 
 
 # GET /rpc/address/{address}/transactions
@@ -378,23 +377,23 @@ def test_page_holds_25_by_default_and_100_at_most(node: Node, client: Client) ->
 
 
 @pytest.mark.parametrize("limit", ["0", "101", "-1", "025", "", "ten", "1.0", "9" * 5000, "%D9%A3"])
-def test_limit_outside_its_range(node: Node, client: Client, limit: str) -> None:
+def test_limit_outside_its_range(still: Client, limit: str) -> None:
     target = f"/rpc/address/{FAUCET}/transactions?limit={limit}"
-    assert client.refusal(target) == "limit: must be a whole number from 1 to 100"
+    assert still.refusal(target) == "limit: must be a whole number from 1 to 100"
 
 
-def test_limit_that_stands_twice(client: Client) -> None:
+def test_limit_that_stands_twice(still: Client) -> None:
     target = f"/rpc/address/{FAUCET}/transactions?limit=1&limit=2"
-    assert client.refusal(target) == "limit stands more than once in the query; once is right"
+    assert still.refusal(target) == "limit stands more than once in the query; once is right"
 
 
-def test_unknown_names_in_a_query_are_ignored(client: Client) -> None:
-    assert history(client, FAUCET, "?offset=1&offset=2&LIMIT=0")["transactions"] == []
+def test_unknown_names_in_a_query_are_ignored(still: Client) -> None:
+    assert history(still, FAUCET, "?offset=1&offset=2&LIMIT=0")["transactions"] == []
 
 
 @pytest.mark.parametrize("before", ["", "1", "1-", "-1", "01-0", "1-00", "a-b", f"{10**16}-0", "1-2-3", "1--2"])
-def test_cursor_that_no_page_gave(client: Client, before: str) -> None:
-    sentence = client.refusal(f"/rpc/address/{FAUCET}/transactions?before={before}")
+def test_cursor_that_no_page_gave(still: Client, before: str) -> None:
+    sentence = still.refusal(f"/rpc/address/{FAUCET}/transactions?before={before}")
     assert sentence == "before: must be the `next` of the page before, such as 120-3"
 
 
@@ -445,8 +444,8 @@ def test_transfers_are_found_in_either_case(client: Client, paid: dict[str, Bloc
             assert (found[0]["transaction"]["txid"], found[0]["transaction"]["index"]) == (txid, index)
 
 
-def test_unknown_transfer(client: Client) -> None:
-    assert client.refusal(f"/rpc/transaction/{'AB' * 32}", status=404) == (
+def test_unknown_transfer(still: Client) -> None:
+    assert still.refusal(f"/rpc/transaction/{'AB' * 32}", status=404) == (
         f"no block of the chain holds transaction {'ab' * 32}; it does not wait for one either"
     )
 
@@ -479,8 +478,8 @@ def test_transfer_of_a_block_that_lost_its_place_waits_again(node: Node, client:
 @pytest.mark.parametrize(
     "txid", ["0", "ab" * 31, "ab" * 33, "xy" * 32, "0x" + "ab" * 31, "%61" * 65, "ab" * 31 + "%20a"]
 )
-def test_txid_that_is_none(client: Client, txid: str) -> None:
-    assert client.refusal(f"/rpc/transaction/{txid}") == "txid: a transaction id is 64 hex characters"
+def test_txid_that_is_none(still: Client, txid: str) -> None:
+    assert still.refusal(f"/rpc/transaction/{txid}") == "txid: a transaction id is 64 hex characters"
 
 
 class Held(Inline):
@@ -503,10 +502,10 @@ class Held(Inline):
             done.callback(None)
 
 
-def test_confirmations_count_from_the_tip_that_the_disk_has(open_node: OpenNode, public: Public) -> None:
+def test_confirmations_count_from_the_tip_that_the_disk_has(open_node: OpenNode) -> None:
     worker = Held()
     node = open_node(worker=worker)
-    client, blocks = public(node), node.builder.chain("genesis: b[1..5]\nb2 pays 5 from alice to bob")
+    client, blocks = public_client(node), node.builder.chain("genesis: b[1..5]\nb2 pays 5 from alice to bob")
     txid = blocks["b2"].transfers[0].txid.hex()
     worker.holds = True
     taking = node.living.ledger.submit_blocks([block.wire() for block in blocks.values()])

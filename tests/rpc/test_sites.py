@@ -8,11 +8,11 @@ from twisted.internet.task import Clock
 
 from svcd.web.buckets import Rate
 from svcd.web.limits import SiteLimits
+from tests.rpc.conftest import local_client, public_client
 from tests.rpc.node import FAUCET, OPERATOR_SOCKET, Client, Node
 from tests.web.wire import Wire
 
 OpenNode = Callable[..., Node]
-Public = Callable[..., Client]
 
 TXID = "ab" * 32
 READS = [
@@ -31,15 +31,15 @@ EVERY = [*READS, "/rpc/broadcast"]
 
 
 @pytest.mark.parametrize("target", READS)
-def test_head_is_get_without_the_body(client: Client, target: str) -> None:
-    head, get = client.send("HEAD", target), client.get(target)
+def test_head_is_get_without_the_body(still: Client, target: str) -> None:
+    head, get = still.send("HEAD", target), still.get(target)
     assert (head.status, head.headers, head.body) == (get.status, get.headers, b"")
     assert int(head.headers["content-length"]) == len(get.body) > 0
 
 
 @pytest.mark.parametrize("target", [*EVERY, "/rpc/nothing", "/rpc"])
-def test_options_is_answered_for_pages_of_every_origin(client: Client, target: str) -> None:
-    response = client.send("OPTIONS", target, headers={"Origin": "https://shop.example"})
+def test_options_is_answered_for_pages_of_every_origin(still: Client, target: str) -> None:
+    response = still.send("OPTIONS", target, headers={"Origin": "https://shop.example"})
     assert response.status == 204
     assert response.headers["access-control-allow-origin"] == "*"
     assert response.headers["access-control-allow-methods"] == "GET, HEAD, POST, OPTIONS"
@@ -49,15 +49,15 @@ def test_options_is_answered_for_pages_of_every_origin(client: Client, target: s
 
 @pytest.mark.parametrize("method", ["POST", "PUT", "DELETE", "PATCH", "TRACE"])
 @pytest.mark.parametrize("target", READS)
-def test_read_answers_no_other_method(client: Client, method: str, target: str) -> None:
-    response = client.send(method, target)
+def test_read_answers_no_other_method(still: Client, method: str, target: str) -> None:
+    response = still.send(method, target)
     assert (response.status, response.headers["allow"]) == (405, "GET, HEAD")
     assert response.error == "this path answers GET, HEAD only"
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT"])
-def test_broadcast_answers_post_only(client: Client, method: str) -> None:
-    response = client.send(method, "/rpc/broadcast")
+def test_broadcast_answers_post_only(still: Client, method: str) -> None:
+    response = still.send(method, "/rpc/broadcast")
     assert (response.status, response.headers["allow"]) == (405, "POST")
 
 
@@ -78,14 +78,14 @@ def test_broadcast_answers_post_only(client: Client, method: str) -> None:
         "/rpc/commerce",
     ],
 )
-def test_path_that_does_not_exist(client: Client, target: str) -> None:
-    assert client.refusal(target, status=404) == (
+def test_path_that_does_not_exist(still: Client, target: str) -> None:
+    assert still.refusal(target, status=404) == (
         "there is no such path here; paths are case-sensitive and have no slash at the end"
     )
 
 
-def test_query_of_a_route_without_one_is_ignored(client: Client) -> None:
-    assert client.ok("/rpc/status?a=1&a=2&%FF")["status"]["height"] == "0"
+def test_query_of_a_route_without_one_is_ignored(still: Client) -> None:
+    assert still.ok("/rpc/status?a=1&a=2&%FF")["status"]["height"] == "0"
 
 
 # CORS
@@ -104,8 +104,8 @@ def test_query_of_a_route_without_one_is_ignored(client: Client) -> None:
         ("GET", "/rpc/%FF", b"", 400),
     ],
 )
-def test_every_answer_can_be_read_by_pages(client: Client, method: str, target: str, body: bytes, status: int) -> None:
-    response = client.send(method, target, body, {"Origin": "https://shop.example"})
+def test_every_answer_can_be_read_by_pages(still: Client, method: str, target: str, body: bytes, status: int) -> None:
+    response = still.send(method, target, body, {"Origin": "https://shop.example"})
     assert (response.status, response.headers["access-control-allow-origin"]) == (status, "*")
 
 
@@ -123,9 +123,9 @@ def test_operator_s_answers_cannot_be_read_by_pages(operator: Client) -> None:
 # Sizes
 
 
-def test_body_at_its_cap_is_read_and_one_byte_more_is_not(client: Client) -> None:
-    assert client.refusal("/rpc/broadcast", b" " * 16_384).startswith("not JSON")
-    response = client.send("POST", "/rpc/broadcast", b" " * 16_385)
+def test_body_at_its_cap_is_read_and_one_byte_more_is_not(still: Client) -> None:
+    assert still.refusal("/rpc/broadcast", b" " * 16_384).startswith("not JSON")
+    response = still.send("POST", "/rpc/broadcast", b" " * 16_385)
     assert (response.status, response.headers["connection"]) == (413, "close")
     assert response.error == "the body is too large; at most 16384 bytes are accepted here"
 
@@ -159,9 +159,9 @@ def test_ten_gigabytes_are_refused_before_they_come(node: Node) -> None:
 # Rates
 
 
-def test_reads_have_one_rate_and_broadcasts_another(open_node: OpenNode, public: Public, clock: Clock) -> None:
+def test_reads_have_one_rate_and_broadcasts_another(open_node: OpenNode, clock: Clock) -> None:
     node = open_node(rates={"read": Rate(2, 2), "broadcast": Rate(1, 1)})
-    client = public(node)
+    client = public_client(node)
     client.ok("/rpc/status")
     client.refusal("/rpc/block/1", status=404)
     response = client.get("/rpc/consensus")
@@ -169,27 +169,27 @@ def test_reads_have_one_rate_and_broadcasts_another(open_node: OpenNode, public:
     assert response.error == "too many requests; try again in 1 s"
     client.refusal("/rpc/broadcast", {}, status=400)
     assert client.post("/rpc/broadcast", {}).status == 429
-    public(node, "203.0.113.10").ok("/rpc/consensus")
+    public_client(node, "203.0.113.10").ok("/rpc/consensus")
     clock.advance(0.5)
     client.ok("/rpc/consensus")
 
 
-def test_list_costs_twice(open_node: OpenNode, public: Public) -> None:
-    client = public(open_node(rates={"read": Rate(0.5, 3), "broadcast": Rate(1, 1)}))
+def test_list_costs_twice(open_node: OpenNode) -> None:
+    client = public_client(open_node(rates={"read": Rate(0.5, 3), "broadcast": Rate(1, 1)}))
     client.ok(f"/rpc/address/{FAUCET}/transactions")
     response = client.get(f"/rpc/address/{FAUCET}/transactions")
     assert (response.status, response.headers["retry-after"]) == (429, "2")
     client.ok("/rpc/status")
 
 
-def test_rate_is_drawn_before_anything_is_read(open_node: OpenNode, public: Public) -> None:
-    client = public(open_node(rates={"read": Rate(1, 1), "broadcast": Rate(1, 1)}))
+def test_rate_is_drawn_before_anything_is_read(open_node: OpenNode) -> None:
+    client = public_client(open_node(rates={"read": Rate(1, 1), "broadcast": Rate(1, 1)}))
     assert client.post("/rpc/broadcast", b"junk").status == 400
     assert client.post("/rpc/broadcast", b"junk").status == 429
 
 
-def test_operator_has_no_rate(open_node: OpenNode, local: Callable[[Node], Client]) -> None:
-    operator = local(open_node(rates={"read": Rate(1, 1), "broadcast": Rate(1, 1)}))
+def test_operator_has_no_rate(open_node: OpenNode) -> None:
+    operator = local_client(open_node(rates={"read": Rate(1, 1), "broadcast": Rate(1, 1)}))
     assert all(operator.ok("/health") == {} for _ in range(50))
 
 
