@@ -15,7 +15,7 @@ run: .venv/installed ## run a mainnet node that makes blocks: data in ./data, on
 
 devnet: .venv/installed ## run a devnet of one node: data in ./devnet, on 127.0.0.1:18645
 	@umask 077 && mkdir -p devnet && for secret in manage-token signing-secret; do \
-		test -s devnet/$$secret || $(BIN)/python -c 'import secrets; print(secrets.token_urlsafe(32))' > devnet/$$secret; \
+		test -s devnet/$$secret || $(BIN)/pip -c 'import secrets; print(secrets.token_urlsafe(32))' > devnet/$$secret; \
 	done
 	$(BIN)/twistd -n --pidfile= svcd --config=conf/devnet.toml
 
@@ -44,21 +44,21 @@ clean: ## remove everything that was made here, except the data of nodes
 	rm -rf .venv build dist svcd.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 
-$(BIN)/python:
+$(BIN)/pip:
 	@command -v $(PYTHON) > /dev/null || \
 		{ echo "$(PYTHON) is not installed; install Python 3.11 or newer, or name it: make PYTHON=/path/to/python"; exit 1; }
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
-		{ echo "svcd needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) -V). Name another: make PYTHON=python3.12"; exit 1; }
+		{ echo "svcd needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) -V); name another: make PYTHON=…"; exit 1; }
 	@$(PYTHON) -c 'import ensurepip, venv' 2> /dev/null || \
 		{ echo "$(PYTHON) cannot make virtual environments; on Debian and Ubuntu: apt install python3-venv"; exit 1; }
 	$(PYTHON) -m venv .venv
 
-.venv/installed: setup.py | $(BIN)/python
+.venv/installed: setup.py | $(BIN)/pip
 	@echo "Installing svcd into .venv (once, and again when setup.py changes)"
 	@$(BIN)/pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
-.venv/installed-test: setup.py | $(BIN)/python
+.venv/installed-test: setup.py | $(BIN)/pip
 	@echo "Installing svcd and its test tools into .venv (once, and again when setup.py changes)"
 	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test]'
 	@touch .venv/installed $@
