@@ -23,6 +23,7 @@ setup(
         "svcd",
         "svcd.chain",
         "svcd.config",
+        "svcd.net",
         "svcd.node",
         "svcd.process",
         "svcd.rpc",

@@ -1,0 +1,192 @@
+"""Which addresses may be called: every network at both its ends, and one address beyond each."""
+
+from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from svcd.net.addresses import AddressPolicy, BadAddress, category_of, parse_literal
+
+PUBLIC = AddressPolicy()
+LENIENT = AddressPolicy(allow_private=True)
+
+NEVER = {
+    "0.0.0.0/8": "reserved",
+    "100.64.0.0/10": "reserved",
+    "192.0.0.0/24": "reserved",
+    "192.0.2.0/24": "reserved",
+    "192.31.196.0/24": "reserved",
+    "192.52.193.0/24": "reserved",
+    "192.88.99.0/24": "reserved",
+    "192.175.48.0/24": "reserved",
+    "198.18.0.0/15": "reserved",
+    "198.51.100.0/24": "reserved",
+    "203.0.113.0/24": "reserved",
+    "224.0.0.0/4": "multicast",
+    "240.0.0.0/4": "reserved",
+    "169.254.169.254/32": "metadata",
+    "168.63.129.16/32": "metadata",
+    "100.100.100.200/32": "metadata",
+    "::/128": "reserved",
+    "::2/127": "embedded-ipv4",
+    "::ffff:0:0/96": "embedded-ipv4",
+    "::ffff:0:0:0/96": "embedded-ipv4",
+    "64:ff9b::/96": "embedded-ipv4",
+    "64:ff9b:1::/48": "embedded-ipv4",
+    "2001::/32": "embedded-ipv4",
+    "2002::/16": "embedded-ipv4",
+    "2001:2::/48": "reserved",
+    "2001:1ff::/32": "reserved",
+    "2001:db8::/32": "reserved",
+    "2620:4f:8000::/48": "reserved",
+    "3fff::/20": "reserved",
+    "4000::/3": "reserved",
+    "1fff::/16": "reserved",
+    "5f00::/16": "reserved",
+    "100::/64": "reserved",
+    "fec0::/10": "reserved",
+    "ff00::/8": "multicast",
+    "fd00:ec2::254/128": "metadata",
+}
+PRIVATE = {
+    "10.0.0.0/8": "private",
+    "172.16.0.0/12": "private",
+    "192.168.0.0/16": "private",
+    "127.0.0.0/8": "loopback",
+    "169.254.0.0/16": "link-local",
+    "::1/128": "loopback",
+    "fc00::/7": "private",
+    "fe80::/10": "link-local",
+}
+ALWAYS = [
+    "1.0.0.0",
+    "9.255.255.255",
+    "11.0.0.0",
+    "100.63.255.255",
+    "100.128.0.0",
+    "126.255.255.255",
+    "128.0.0.0",
+    "169.253.255.255",
+    "169.255.0.0",
+    "172.15.255.255",
+    "172.32.0.0",
+    "191.255.255.255",
+    "192.0.1.0",
+    "192.0.3.0",
+    "192.31.195.255",
+    "192.31.197.0",
+    "192.52.192.255",
+    "192.52.194.0",
+    "192.88.98.255",
+    "192.88.100.0",
+    "192.167.255.255",
+    "192.169.0.0",
+    "192.175.47.255",
+    "192.175.49.0",
+    "198.17.255.255",
+    "198.20.0.0",
+    "198.51.99.255",
+    "198.51.101.0",
+    "203.0.112.255",
+    "203.0.114.0",
+    "223.255.255.255",
+    "168.63.129.15",
+    "168.63.129.17",
+    "2000::",
+    "2001:200::",
+    "2001:db7:ffff:ffff:ffff:ffff:ffff:ffff",
+    "2001:db9::",
+    "2001:ffff::",
+    "2003::",
+    "2606:4700::1111",
+    "2620:4f:7fff::",
+    "2620:4f:8001::",
+    "3ffe:ffff::",
+    "3fff:1000::",
+]
+
+
+def ends(network: str) -> list[str]:
+    parsed: IPv4Network | IPv6Network = ip_network(network)
+    return [str(parsed[0]), str(parsed[-1])]
+
+
+@pytest.mark.parametrize("policy", [PUBLIC, LENIENT])
+@pytest.mark.parametrize(
+    ("address", "category"), [(end, category) for network, category in NEVER.items() for end in ends(network)]
+)
+def test_a_special_address_may_never_be_called(policy: AddressPolicy, address: str, category: str) -> None:
+    with pytest.raises(BadAddress) as refused:
+        policy.check(ip_address(address))
+    assert refused.value.category == category
+    assert str(refused.value).startswith(f"{ip_address(address)} ")
+
+
+@pytest.mark.parametrize(
+    ("address", "category"), [(end, category) for network, category in PRIVATE.items() for end in ends(network)]
+)
+def test_a_private_address_may_be_called_if_the_operator_says_so(address: str, category: str) -> None:
+    LENIENT.check(ip_address(address))
+    with pytest.raises(BadAddress) as refused:
+        PUBLIC.check(ip_address(address))
+    assert refused.value.category == category
+
+
+@pytest.mark.parametrize("policy", [PUBLIC, LENIENT])
+@pytest.mark.parametrize("address", ALWAYS)
+def test_a_public_address_may_be_called(policy: AddressPolicy, address: str) -> None:
+    policy.check(ip_address(address))
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        "2606:4700::5efe:127.0.0.1",
+        "2606:4700::200:5efe:10.0.0.1",
+        "fe80::5efe:192.168.0.1",
+    ],
+)
+def test_an_ipv4_address_in_an_interface_id_is_found(address: str) -> None:
+    with pytest.raises(BadAddress) as refused:
+        LENIENT.check(ip_address(address))
+    assert refused.value.category == "embedded-ipv4"
+
+
+def test_an_interface_id_that_only_looks_alike_is_no_ipv4_address() -> None:
+    LENIENT.check(ip_address("2606:4700::1:5efe:7f00:1"))
+
+
+def test_a_scope_id_is_refused() -> None:
+    with pytest.raises(BadAddress) as refused:
+        LENIENT.check(ip_address("fe80::1%eth0"))
+    assert refused.value.category == "scope"
+
+
+@pytest.mark.parametrize("allow_private", [False, True])
+def test_the_node_does_not_call_itself(allow_private: bool) -> None:
+    own = frozenset(map(ip_address, ("198.41.0.4", "192.168.1.7", "2606:4700::7")))
+    policy = AddressPolicy(allow_private=allow_private, own=own)
+    for address in own:
+        with pytest.raises(BadAddress) as refused:
+            policy.check(address)
+        assert refused.value.category == "own"
+    policy.check(ip_address("198.41.0.5"))
+
+
+def test_a_host_that_is_a_literal_is_checked_and_a_name_passes() -> None:
+    PUBLIC.check_host("shop.example.com")
+    PUBLIC.check_host("2606:4700::1111")
+    with pytest.raises(BadAddress):
+        PUBLIC.check_host("127.0.0.1")
+    with pytest.raises(BadAddress):
+        PUBLIC.check_host("::ffff:7f00:1")
+
+
+@given(st.ip_addresses())
+def test_what_python_calls_private_is_not_public(address: object) -> None:
+    """The standard library's list is no substitute for ours, yet nothing on it is missing here."""
+    literal = parse_literal(str(address))
+    assert literal is not None
+    if not literal.is_global or literal.is_multicast:
+        assert category_of(literal) != "public"
