@@ -1,0 +1,304 @@
+"""Which URLs may be called, and how each of them is written."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.web.client import URI
+
+from svcd.net.targets import BadTarget, Rules, Target
+
+CALLBACK = Rules.for_callbacks()
+LENIENT = Rules.for_callbacks(allow_http=True, allow_private=True)
+PEER = Rules.for_peers()
+DEVNET_PEER = Rules.for_peers(allow_private=True)
+
+REFUSED = [
+    # What other programs read in another way.
+    ("https://shop.example.com\\@evil.example.net/", "characters"),
+    ("https:\\\\shop.example.com/", "characters"),
+    ("https://shop.example.com/\n", "characters"),
+    ("https://shop.example.com/\tx", "characters"),
+    (" https://shop.example.com/", "characters"),
+    ("https://shop.example.com/a b", "characters"),
+    ("https://shop.example.com/\x7f", "characters"),
+    ("https://shop.example.com/\0", "characters"),
+    ("https://１２７.0.0.1/", "characters"),  # full-width digits
+    ("https://127。0。0。1/", "characters"),  # U+3002
+    ("https://bücher.example/", "characters"),
+    ("https://shop.example.com/\ud800", "characters"),
+    ("https://shop.example.com/#", "fragment"),
+    ("https://shop.example.com/#x", "fragment"),
+    ("https://shop.example.com#@evil.example.net/", "fragment"),
+    ("https://user@shop.example.com/", "credentials"),
+    ("https://user:secret@shop.example.com/", "credentials"),
+    ("https://@shop.example.com/", "credentials"),
+    ("https://shop.example.com:80@evil.example.net/", "credentials"),
+    # Schemes.
+    ("", "scheme"),
+    ("shop.example.com", "scheme"),
+    ("//shop.example.com/", "scheme"),
+    ("https:shop.example.com/", "scheme"),
+    ("https:/shop.example.com/", "scheme"),
+    ("http://shop.example.com/", "scheme"),
+    ("ftp://shop.example.com/", "scheme"),
+    ("file:///etc/passwd", "scheme"),
+    ("javascript://shop.example.com/", "scheme"),
+    ("https+unix://shop.example.com/", "scheme"),
+    # Ports.
+    ("https://shop.example.com:/", "port"),
+    ("https://shop.example.com:0/", "port"),
+    ("https://shop.example.com:+443/", "port"),
+    ("https://shop.example.com:-1/", "port"),
+    ("https://shop.example.com:0443/", "port"),
+    ("https://shop.example.com:4_43/", "port"),
+    ("https://shop.example.com:65536/", "port"),
+    ("https://shop.example.com:443443/", "port"),
+    ("https://shop.example.com:https/", "port"),
+    ("https://shop.example.com:443:443/", "port"),
+    ("https://shop.example.com:25/", "port"),
+    ("https://shop.example.com:6667/", "port"),
+    ("https://shop.example.com:10080/", "port"),
+    # Names.
+    ("https:///x", "host"),
+    ("https://", "host"),
+    ("https://:443/", "host"),
+    ("https://shop/", "host"),
+    ("https://shop..example.com/", "host"),
+    ("https://.example.com/", "host"),
+    ("https://shop.example.com./", "host"),
+    ("https://-shop.example.com/", "host"),
+    ("https://shop-.example.com/", "host"),
+    ("https://sh_op.example.com/", "host"),
+    ("https://sh%6fp.example.com/", "host"),
+    ("https://shop.example.com,evil.example.net/", "host"),
+    ("https://*.example.com/", "host"),
+    (f"https://{'a' * 64}.example.com/", "host"),
+    (f"https://{'a.' * 127}example.com/", "host"),
+    ("https://localhost/", "host"),
+    ("https://LOCALHOST/", "host"),
+    ("https://shop.localhost/", "host"),
+    ("https://printer.local/", "host"),
+    ("https://metadata.google.internal/", "host"),
+    ("https://router.home.arpa/", "host"),
+    ("https://abcdefghijklmnop.onion/", "host"),
+    # What ends in a number is an IPv4 address or nothing.
+    ("https://2130706433/", "host"),
+    ("https://0x7f000001/", "host"),
+    ("https://0177.0.0.1/", "host"),
+    ("https://127.1/", "host"),
+    ("https://127.0.0.0x1/", "host"),
+    ("https://127.0.0.1./", "host"),
+    ("https://127.0.0.01/", "host"),
+    ("https://1.2.3.4.5/", "host"),
+    ("https://256.0.0.1/", "host"),
+    ("https://shop.example.0x/", "host"),
+    ("https://shop.example.42/", "host"),
+    # IPv6.
+    ("https://[::1/", "host"),
+    ("https://::1/", "host"),
+    ("https://[]/", "host"),
+    ("https://[127.0.0.1]/", "host"),
+    ("https://[v1.x]/", "host"),
+    ("https://[fe80::1%25eth0]/", "host"),
+    ("https://[fe80::1%eth0]/", "host"),
+    ("https://[0:0:0:0:0:0:0:1]/", "host"),
+    ("https://[2606:4700:0:0::1]/", "host"),
+    ("https://[2606:4700::0001]/", "host"),
+    ("https://[2606:4700::1]x/", "host"),
+    ("https://x[2606:4700::1]/", "host"),
+    ("https://[[2606:4700::1]]/", "host"),
+    # Paths.
+    ("https://shop.example.com/%", "path"),
+    ("https://shop.example.com/%zz", "path"),
+    ("https://shop.example.com/%4", "path"),
+    ("https://shop.example.com/x?", "path"),
+    ("https://shop.example.com?", "path"),
+    ("https://shop.example.com/x;", "path"),
+    ("https://shop.example.com/x;?a=b", "path"),
+    # Lengths.
+    ("https://shop.example.com/" + "a" * 2024, "length"),
+    ("https://shop.example.com/" + "|" * 1000, "length"),
+]
+
+ACCEPTED = [
+    ("https://shop.example.com/", "https://shop.example.com/"),
+    ("https://shop.example.com", "https://shop.example.com/"),
+    ("https://shop.example.com?order=7", "https://shop.example.com/?order=7"),
+    ("HTTPS://Shop.Example.COM/Hook", "https://shop.example.com/Hook"),
+    ("https://shop.example.com:443/", "https://shop.example.com/"),
+    ("https://shop.example.com:8443/", "https://shop.example.com:8443/"),
+    ("https://shop.example.com:1024/", "https://shop.example.com:1024/"),
+    ("https://shop.example.com:65535/", "https://shop.example.com:65535/"),
+    ("https://shop.example.com:80/", "https://shop.example.com:80/"),
+    ("https://xn--bcher-kva.example/", "https://xn--bcher-kva.example/"),
+    ("https://0xshop.example.com/", "https://0xshop.example.com/"),
+    ("https://1.example.com/", "https://1.example.com/"),
+    ("https://shop.0xyz/", "https://shop.0xyz/"),
+    ("https://notlocal.example/", "https://notlocal.example/"),
+    ("https://localhost.example.com/", "https://localhost.example.com/"),
+    ("https://198.41.0.4/", "https://198.41.0.4/"),
+    ("https://[2606:4700::1111]/", "https://[2606:4700::1111]/"),
+    ("https://[2606:4700::ABCD]:8443/", "https://[2606:4700::abcd]:8443/"),
+    ("https://shop.example.com/a/../b//c;d?x=%2F&y=a@b:c?", "https://shop.example.com/a/../b//c;d?x=%2F&y=a@b:c?"),
+    ("https://shop.example.com//evil.example.net/", "https://shop.example.com//evil.example.net/"),
+    ("https://shop.example.com/?ids[]=1|2", "https://shop.example.com/?ids%5B%5D=1%7C2"),
+    ("https://shop.example.com/" + "a" * 2023, "https://shop.example.com/" + "a" * 2023),
+    (f"https://{'a' * 63}.example.com/", f"https://{'a' * 63}.example.com/"),
+]
+
+
+@pytest.mark.parametrize(("text", "category"), REFUSED)
+def test_a_bad_callback_is_refused_with_one_sentence(text: str, category: str) -> None:
+    with pytest.raises(BadTarget) as refused:
+        CALLBACK.parse(text)
+    assert refused.value.category == category
+    assert str(refused.value).startswith("callbackUrl must ")
+    assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(("text", "url"), ACCEPTED)
+def test_a_good_callback_has_one_canonical_form(text: str, url: str) -> None:
+    target = CALLBACK.parse(text)
+    assert target.url == url
+    assert CALLBACK.parse(url) == target
+
+
+@pytest.mark.parametrize("port", [1, 7, 20, 25, 69, 161, 427, 548, 989, 1719, 4190, 5061, 6000, 6566, 6697, 10080])
+def test_a_port_of_another_protocol_is_refused(port: int) -> None:
+    with pytest.raises(BadTarget, match=f"{port} belongs to another protocol"):
+        LENIENT.parse(f"http://shop.example.com:{port}/")
+
+
+def test_the_bad_ports_are_those_of_the_fetch_standard() -> None:
+    """Their number and sum as in the table of the standard, which has 82 of them beside port 0."""
+    refused = []
+    for port in range(1, 65536):
+        try:
+            LENIENT.parse(f"http://shop.example.com:{port}/")
+        except BadTarget:
+            refused.append(port)
+    assert (len(refused), sum(refused)) == (82, 115_595)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "http://shop.example.com/",
+        "https://localhost:8443/hook",
+        "https://shop/",
+        "https://printer.local/",
+        "https://metadata.google.internal/",
+        "https://router.home.arpa/",
+    ],
+)
+def test_the_operator_can_admit_http_and_private_names(text: str) -> None:
+    assert LENIENT.parse(text).url == text
+    with pytest.raises(BadTarget):
+        CALLBACK.parse(text)
+
+
+def test_nobody_can_admit_a_name_outside_the_dns() -> None:
+    with pytest.raises(BadTarget):
+        LENIENT.parse("https://abcdefghijklmnop.onion/")
+
+
+@pytest.mark.parametrize(
+    ("text", "origin"),
+    [
+        ("http://node.example.com:8645", "http://node.example.com:8645"),
+        ("https://node.example.com", "https://node.example.com"),
+        ("http://198.41.0.4:8645", "http://198.41.0.4:8645"),
+        ("http://[2606:4700::1111]:8645", "http://[2606:4700::1111]:8645"),
+        ("HTTP://Node.Example.com:80", "http://node.example.com"),
+    ],
+)
+def test_a_good_endpoint_has_one_canonical_form(text: str, origin: str) -> None:
+    target = PEER.parse(text)
+    assert target.origin == origin
+    assert PEER.parse(origin) == target
+
+
+@pytest.mark.parametrize(
+    ("text", "category"),
+    [
+        ("http://node.example.com:8645/", "path"),
+        ("http://node.example.com:8645/p2p", "path"),
+        ("http://node.example.com:8645?x", "path"),
+        ("http://node.example.com:8645#x", "fragment"),
+        ("http://me@node.example.com:8645", "credentials"),
+        ("node.example.com:8645", "scheme"),
+        ("http://localhost:8645", "host"),
+        ("http://node:8645", "host"),
+        ("http://" + "a" * 60 + ".example." * 27 + "com", "length"),
+    ],
+)
+def test_a_bad_endpoint_is_refused(text: str, category: str) -> None:
+    with pytest.raises(BadTarget) as refused:
+        PEER.parse(text)
+    assert refused.value.category == category
+    assert str(refused.value).startswith("endpoint must ")
+
+
+def test_a_devnet_admits_endpoints_on_this_machine() -> None:
+    assert DEVNET_PEER.parse("http://localhost:18645").host == "localhost"
+
+
+def test_a_host_that_is_a_literal_has_an_address() -> None:
+    assert str(PEER.parse("http://[2606:4700::1111]").address) == "2606:4700::1111"
+    assert str(PEER.parse("http://198.41.0.4").address) == "198.41.0.4"
+    assert PEER.parse("http://node.example.com").address is None
+
+
+def test_a_target_can_be_asked_for_another_path() -> None:
+    target = PEER.parse("http://node.example.com:8645").at("/p2p/blocks?from=7&limit=16")
+    assert target.url == "http://node.example.com:8645/p2p/blocks?from=7&limit=16"
+
+
+@pytest.mark.parametrize(
+    "path", ["", "p2p", "/a b", "/a#b", "/%", "/x?", "/x;", "/\r\nHost: evil", "@evil.example.net/"]
+)
+def test_what_is_no_path_is_refused(path: str) -> None:
+    with pytest.raises(ValueError, match="a path begins with /"):
+        PEER.parse("http://node.example.com:8645").at(path)
+
+
+labels = st.from_regex(r"[A-Za-z0-9]([A-Za-z0-9-]{0,20}[A-Za-z0-9])?", fullmatch=True)
+hosts = st.one_of(
+    st.lists(labels, min_size=1, max_size=3).map(lambda parts: ".".join([*parts, "example"])),
+    st.ip_addresses(v=4).map(str),
+    st.ip_addresses(v=6).map(lambda address: f"[{address}]"),
+)
+paths = st.text(st.characters(min_codepoint=0x21, max_codepoint=0x7E), max_size=60)
+
+
+@given(
+    st.sampled_from(["http", "https"]),
+    hosts,
+    st.one_of(st.just(""), st.integers(1, 65535).map(lambda port: f":{port}")),
+    paths,
+)
+def test_reading_what_was_written_gives_the_same(scheme: str, host: str, port: str, path: str) -> None:
+    try:
+        target = LENIENT.parse(f"{scheme}://{host}{port}/{path}")
+    except BadTarget:
+        return
+    assert LENIENT.parse(target.url) == target
+    assert DEVNET_PEER.parse(target.origin) == Target(target.scheme, target.host, target.port)
+    # Twisted must read it as we do: it is what sends the request.
+    uri = URI.fromBytes(target.url.encode("ascii"))
+    assert (uri.scheme, uri.host, uri.port, uri.originForm) == (
+        target.scheme.encode(),
+        target.host.encode(),
+        target.port,
+        target.path.encode(),
+    )
+
+
+@given(st.text(max_size=60))
+def test_any_text_is_read_or_refused(text: str) -> None:
+    for candidate in (text, f"https://{text}", f"https://shop.example.com{text}"):
+        try:
+            target = CALLBACK.parse(candidate)
+        except BadTarget:
+            continue
+        assert CALLBACK.parse(target.url) == target
