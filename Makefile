@@ -15,7 +15,7 @@ run: .venv/installed ## run a mainnet node that makes blocks: data in ./data, on
 
 devnet: .venv/installed ## run a devnet of one node: data in ./devnet, on 127.0.0.1:18645
 	@umask 077 && mkdir -p devnet && for secret in manage-token signing-secret; do \
-		test -s devnet/$$secret || $(BIN)/python -c 'import secrets; print(secrets.token_urlsafe(32))' > devnet/$$secret; \
+		test -s devnet/$$secret || $(BIN)/python -c 'import secrets; print(secrets.token_urlsafe(32))' > devnet/$$secret || exit 1; \
 	done
 	$(BIN)/twistd -n --pidfile= svcd --config=conf/devnet.toml
 
