@@ -33,8 +33,8 @@ from tests.support import has_result, result_of
 P = ParamSpec("P")
 T = TypeVar("T")
 
-LATE = 100_000
-"""The slot that a bench's clock begins at: no block of a test is early."""
+LATE = 50_000
+"""The slot that a bench's clock begins at: no block of a test is early, and no transfer of theirs too old."""
 
 
 class Inline:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from argon2.low_level import hash_secret_raw
 
 from tests.chains import ChainBuilder
 from tests.node.bench import Node, Setting, running
@@ -35,3 +36,16 @@ def node(make_node: MakeNode) -> Node:
 def chain() -> ChainBuilder:
     """A maker of blocks."""
     return ChainBuilder()
+
+
+@pytest.fixture
+def argon(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """One entry for every Argon2 that is done from now on."""
+    done: list[bytes] = []
+
+    def counted(secret: bytes, *args: Any, **kwargs: Any) -> bytes:
+        done.append(secret)
+        return hash_secret_raw(secret, *args, **kwargs)
+
+    monkeypatch.setattr("svcd.chain.work.hash_secret_raw", counted)
+    return done
