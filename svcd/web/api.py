@@ -16,11 +16,11 @@ from twisted.web.resource import Resource
 from twisted.web.server import Request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
+from svcd.ports import Clock
 from svcd.web.answers import Answer, fill, fill_error
 from svcd.web.clients import Throttle
 from svcd.web.errors import NO_ROUTE, ErrorTable, HttpError, internal, method_not_allowed, too_many, translate
 from svcd.web.inputs import read_values
-from svcd.web.ports import Clock
 from svcd.web.resources import PlainPaths
 from svcd.web.routing import Route, routes_of
 
@@ -46,6 +46,16 @@ class Ports:
     throttle: Throttle
     clock: Clock
     new_id: Callable[[], str]
+
+
+@frozen
+class Call:
+    """One request to one route of one room."""
+
+    route: Route
+    room: object
+    method: Callable[..., Any]
+    request: Request
 
 
 class Api:
@@ -82,7 +92,7 @@ class Api:
         name = f"{route.method} {route.path}"
         self._klein.route(route.rule.removeprefix(self._mount), methods=[route.method], endpoint=name)(answer)
 
-    def _answer(self, call: "Call", path_values: Mapping[str, str]) -> bytes | Deferred[bytes]:
+    def _answer(self, call: Call, path_values: Mapping[str, str]) -> bytes | Deferred[bytes]:
         ports, route, request = self._ports, call.route, call.request
         try:
             wait = ports.throttle.wait(request, route.bucket, route.cost)
@@ -121,7 +131,7 @@ class Api:
         work.addBoth(done)
         return outcome
 
-    def _failed(self, call: "Call", failure: Failure) -> bytes:
+    def _failed(self, call: Call, failure: Failure) -> bytes:
         if failure.check(CancelledError) and call.request.channel is None:
             failure.raiseException()  # The client went away, and Klein knows.
         if failure.check(CancelledError, defer.TimeoutError):
@@ -144,13 +154,3 @@ class Api:
         if isinstance(refusal, MethodNotAllowed):
             return fill_error(request, method_not_allowed(list(refusal.valid_methods or ())))
         return fill_error(request, HttpError(404, NO_ROUTE))
-
-
-@frozen
-class Call:
-    """One request to one route of one room."""
-
-    route: Route
-    room: object
-    method: Callable[..., Any]
-    request: Request

@@ -18,8 +18,8 @@ from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
 from twisted.web.http_headers import Headers
 
+from svcd.ports import Timer
 from svcd.web.errors import HttpError, reason
-from svcd.web.ports import Timer
 
 if TYPE_CHECKING:
     from svcd.web.request import Request
@@ -64,6 +64,7 @@ class Channel(HTTPChannel):
     # What the transport tells
 
     def connectionMade(self) -> None:
+        """Count the connection and start the clock."""
         super().connectionMade()
         # Klein asks for both on every request, and the answers are a system call and an adapter away.
         self._host = self.transport.getHost()
@@ -72,17 +73,21 @@ class Channel(HTTPChannel):
         self._enter(Phase.IDLE, self.site.limits.header_seconds)
 
     def getHost(self) -> Any:
+        """Our address."""
         return self._host
 
     def isSecure(self) -> bool:
+        """Whether this is TLS."""
         return self._is_secure
 
     def dataReceived(self, data: bytes) -> None:
+        """Note the first byte of a request, then let Twisted parse."""
         if self._phase is Phase.IDLE:
             self._begin()
         super().dataReceived(data)
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
+        """Give back what the connection held."""
         self._phase = Phase.CLOSING
         self._forget_body()
         if self._timer is not None:
@@ -92,10 +97,12 @@ class Channel(HTTPChannel):
         super().connectionLost(reason)
 
     def pauseProducing(self) -> None:
+        """More is unsent than the transport likes to hold."""
         self._client_is_slow = True
         super().pauseProducing()
 
     def resumeProducing(self) -> None:
+        """All is sent: the next pipelined request may be answered."""
         self._client_is_slow = False
         super().resumeProducing()
         answered, self._answered = self._answered, None
@@ -105,14 +112,17 @@ class Channel(HTTPChannel):
     # What the parser of Twisted tells
 
     def lineReceived(self, line: bytes) -> None:
+        """Remember the line, for it may be what is malformed."""
         self._line = line
         super().lineReceived(line)
 
     def lineLengthExceeded(self, line: bytes) -> None:
+        """Refuse a line that is longer than all headers may be."""
         self._line = line[: self.MAX_LENGTH]
         self._respondToBadRequestAndDisconnect()
 
     def headerReceived(self, line: bytes) -> bool:
+        """Refuse an absurd Content-Length; Twisted checks the rest."""
         # int() of thousands of digits raises, and Twisted would drop the connection with a traceback in the log.
         if len(line) > 16 + _LENGTH_DIGITS and line[:15].lower() == b"content-length:" and line[15:].strip().isdigit():
             self.refuse(HttpError(413, f"a Content-Length may have at most {_LENGTH_DIGITS} digits"))
@@ -120,6 +130,7 @@ class Channel(HTTPChannel):
         return bool(super().headerReceived(line))
 
     def allHeadersReceived(self) -> None:
+        """Refuse a declared body over the cap, before ``100 Continue`` invites it."""
         if self._phase is Phase.IDLE:  # a pipelined request, which came with the one before
             self._begin()
         if self.length != 0:
@@ -147,6 +158,7 @@ class Channel(HTTPChannel):
         return True
 
     def rawDataReceived(self, data: bytes) -> None:
+        """Throw away what comes after the end, up to a bound."""
         if self._phase is not Phase.CLOSING:
             super().rawDataReceived(data)
             return
@@ -155,11 +167,13 @@ class Channel(HTTPChannel):
             self.transport.pauseProducing()
 
     def writeHeaders(self, version: bytes, code: bytes, reason: bytes, headers: Headers) -> None:
+        """Announce the end of the connection while the site drains."""
         if self.site.draining:
             headers.setRawHeaders(b"Connection", [b"close"])
         super().writeHeaders(version, code, reason, headers)
 
     def allContentReceived(self) -> None:
+        """It is our turn; nothing is asked if the request was refused meanwhile."""
         if self._phase is Phase.CLOSING:
             return
         self._enter(Phase.ANSWERING, self.site.limits.answer_seconds)
@@ -167,6 +181,7 @@ class Channel(HTTPChannel):
         super().allContentReceived()
 
     def requestDone(self, request: "Request") -> None:
+        """It is the client's turn, once it has taken the answer."""
         self._forget_body()
         if self._client_is_slow:
             # The next pipelined request would be answered into the same full buffer, and so on without end.
@@ -181,6 +196,7 @@ class Channel(HTTPChannel):
     # Closing
 
     def loseConnection(self) -> None:
+        """Close when all is sent, and in bounded time."""
         self._stop_reading()
         super().loseConnection()
 

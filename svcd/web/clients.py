@@ -10,8 +10,8 @@ from twisted.internet.address import IPv6Address as TCP6Address
 from twisted.internet.interfaces import IAddress
 from twisted.web.server import Request
 
+from svcd.ports import Clock
 from svcd.web.buckets import Buckets
-from svcd.web.ports import Clock
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network

@@ -34,6 +34,10 @@ class Connections:
         # A dict for its order: the one that has waited longest stands first.
         self._waiting: dict[Connection, None] = {}
         self._empty: list[Deferred[None]] = []
+        self.refused = 0
+        """How many were not let in."""
+        self.gave_way = 0
+        """How many were closed to let another one in."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -49,12 +53,15 @@ class Connections:
     def admit(self, group: str | None) -> bool:
         """Whether one more connection of ``group`` may be opened; the one that waits longest is closed to make room."""
         if group is not None and self._per_client and self._of_group.get(group, 0) >= self._per_client:
+            self.refused += 1
             return False
         if not self._total or len(self._open) < self._total:
             return True
         oldest = next(iter(self._waiting), None)
         if oldest is None:
+            self.refused += 1
             return False
+        self.gave_way += 1
         self.remove(oldest)
         oldest.abort()
         return True

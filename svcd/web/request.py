@@ -35,10 +35,11 @@ class Request(server.Request):
     _log = Logger()
 
     def gotLength(self, length: int | None) -> None:
-        # Never on disk: the channel lets no body grow over its cap.
+        """Hold the body in memory, never on disk: the channel lets none grow over its cap."""
         self.content = BytesIO()
 
     def handleContentChunk(self, data: bytes) -> None:
+        """Hold more of the body, if the channel lets it."""
         if self.channel.body_arrives(len(data)):
             self.content.write(data)
 

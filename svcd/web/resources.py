@@ -16,7 +16,7 @@ from svcd.web.request import Request
 _HOST: Final = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+?)\.?(:[0-9]*)?")
 
 
-class Refusal(Resource):
+class ErrorLeaf(Resource):
     """A leaf that answers every request with one error."""
 
     isLeaf = True
@@ -30,7 +30,7 @@ class Refusal(Resource):
         raise self._error
 
 
-NOT_FOUND: Final = Refusal(HttpError(404, NO_ROUTE))
+NOT_FOUND: Final = ErrorLeaf(HttpError(404, NO_ROUTE))
 """The leaf for a path where nothing is."""
 
 

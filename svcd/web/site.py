@@ -14,12 +14,12 @@ from twisted.internet.protocol import Protocol
 from twisted.web import http, server
 from twisted.web.resource import IResource
 
+from svcd.ports import Clock
 from svcd.web.channel import Channel
 from svcd.web.clients import Clients
 from svcd.web.connections import Connections
 from svcd.web.errors import Headers
 from svcd.web.limits import SiteLimits
-from svcd.web.ports import Clock
 from svcd.web.request import SERVER_NAME, Request
 
 
@@ -29,6 +29,7 @@ class Refused(Protocol):
     transport: Any
 
     def connectionMade(self) -> None:
+        """Close."""
         self.transport.loseConnection()
 
 

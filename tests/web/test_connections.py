@@ -34,6 +34,7 @@ def test_cap_of_one_client_leaves_room_for_others() -> None:
     assert not connections.admit("a")
     assert connections.admit("b")
     assert [peer.told for peer in peers] == [[], []]
+    assert (connections.refused, connections.gave_way) == (1, 0)
 
 
 def test_closed_connection_makes_room_for_its_client() -> None:
@@ -62,6 +63,7 @@ def test_the_one_that_waits_longest_gives_way() -> None:
     assert connections.admit("d")
 
     assert [first.told, second.told, third.told] == [[], ["abort"], []]
+    assert (connections.refused, connections.gave_way) == (0, 1)
     assert len(connections) == 2
 
 
@@ -72,6 +74,7 @@ def test_none_gives_way_while_all_are_served() -> None:
         connections.is_served(peer)
 
     assert not connections.admit("c")
+    assert connections.refused == 1
 
     connections.waits(peers[0])
     assert connections.admit("c")
