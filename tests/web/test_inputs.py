@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from twisted.internet.address import UNIXAddress
 
 from svcd.web.routing import Field, Route
 from svcd.web.site import Site
@@ -50,6 +51,18 @@ class Room:
     @Route("POST", "/rpc/cancel", "cancels", bucket="read", answers={})
     def cancel(self) -> dict[str, object]:
         return {}
+
+
+class Intake:
+    """Takes a body as it came, and wants to know who sent it."""
+
+    @Route("POST", "/rpc/raw", "takes", bucket="read", answers={}, body_fields=(HEIGHT,), raw_body=True)
+    def take(self, body: bytes) -> dict[str, object]:
+        return {"body": body.decode("latin-1")}
+
+    @Route("GET", "/rpc/who/{name}", "tells", bucket="read", answers={}, path_fields=(NAME,), with_client=True)
+    def who(self, name: str, client: str | None) -> dict[str, object]:
+        return {"name": name, "client": client}
 
 
 def get(site: Site, path: bytes) -> Response:
@@ -178,6 +191,18 @@ def test_body_of_a_get_is_not_read(serve: Serve) -> None:
     head = b"GET /rpc/list?from=1 HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n"
 
     assert Wire(serve(Room())).send(head + b"{???").response().status == 200
+
+
+@pytest.mark.parametrize("body", [b"", b'{"height": "3", "x": 1.5}', b"\xff"])
+def test_raw_body_is_handed_on_as_it_came(serve: Serve, body: bytes) -> None:
+    assert post(serve(Intake()), b"/rpc/raw", body).json["body"] == body.decode("latin-1")
+
+
+@pytest.mark.parametrize(("peer", "client"), [("203.0.113.9", "203.0.113.9"), (UNIXAddress(b"/run/svcd.sock"), None)])
+def test_route_may_know_who_asks(serve: Serve, peer: Any, client: str | None) -> None:
+    wire = Wire(serve(Intake()), peer).send(b"GET /rpc/who/me HTTP/1.1\r\nHost: h\r\n\r\n")
+
+    assert wire.response().json == {"ok": True, "name": "me", "client": client}
 
 
 def test_content_type_is_not_asked_for(serve: Serve) -> None:

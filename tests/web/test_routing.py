@@ -37,6 +37,7 @@ def test_rule_is_what_klein_understands() -> None:
         ({"path": "/{a}/{b}", "path_fields": (field("b"), field("a"))}, "path_fields must be its placeholders"),
         ({"body_fields": (field("b"),)}, "a GET request has no body"),
         ({"query_fields": (field("b"), field("b"))}, "two fields have the same name"),
+        ({"query_fields": (field("client"),), "with_client": True}, "two fields have the same name"),
         ({"method": "FETCH"}, "must be in"),
         ({"cost": 0}, "must be > 0"),
         ({"seconds": 0}, "must be > 0"),
