@@ -19,7 +19,7 @@ from svcd.node.transfers import Transfers, Waiting
 from svcd.node.verifier import Verifier
 from svcd.ports import Clock
 from svcd.store.chain_store import ChainReader, ChainWriter
-from svcd.store.database import open_reader, open_writer
+from svcd.store.database import open_reader, open_writer, telling_damage
 
 _LOG = Logger()
 _VERIFIER_CAPACITY = 1_024
@@ -82,6 +82,14 @@ async def open_chain(
     Raises DatabaseError or Corrupt, with a text for the operator.
     """
     check_library()
+    # Damage shows where a page is read, which may be long after the file was opened.
+    with telling_damage(path):
+        return await _opened(params, path, threads=threads, pool=pool, clock=clock)
+
+
+async def _opened(
+    params: NetworkParams, path: Path, *, threads: Threads, pool: PoolLimits, clock: Clock
+) -> LivingChain:
     connection = await threads.writer.run(open_writer, path)
     store = ChainWriter(connection)
     connector = Connector(params, store)

@@ -38,7 +38,7 @@ def open_writer(path: Path) -> sqlite3.Connection:
 
     NORMAL synchronisation: a power loss may cost the last blocks, which peers have, and never the consistency.
     """
-    try:
+    with telling_damage(path):
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
         try:
             _prepare(connection, path)
@@ -46,12 +46,19 @@ def open_writer(path: Path) -> sqlite3.Connection:
             # The exception keeps this frame, and with it the connection and its lock on the file.
             connection.close()
             raise
+    return connection
+
+
+@contextmanager
+def telling_damage(path: Path) -> Iterator[None]:
+    """What SQLite cannot make of the file at ``path`` inside is told to the operator: raises DatabaseError."""
+    try:
+        yield
     except sqlite3.Error as error:
         raise DatabaseError(
             f"{path} cannot be opened as a database: {error}; "
             "restore it from a backup, or move it away and the node fetches the chain again"
         ) from error
-    return connection
 
 
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
