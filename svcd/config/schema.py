@@ -96,6 +96,16 @@ class Limits:
     drain_seconds: Annotated[int, Between(0, 3600)] = 10
     exempt: Annotated[tuple[kinds.IPNetwork, ...], ListOf(kinds.Network())] = ()
 
+    @property
+    def rates(self) -> dict[str, float]:
+        """Requests per second by the name of the bucket that a route draws from."""
+        return {
+            "read": self.requests_per_second,
+            "broadcast": self.broadcasts_per_second,
+            "webhooks": self.webhooks_per_second,
+            "p2p": self.peer_posts_per_second,
+        }
+
 
 @frozen
 class CommerceWebhooks:

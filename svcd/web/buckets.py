@@ -69,6 +69,11 @@ class Buckets:
         self.rates = dict(rates)
         self._buckets = {name: Bucket(rate, max_clients) for name, rate in rates.items()}
 
+    @classmethod
+    def per_second(cls, rates: Mapping[str, float], burst_seconds: float) -> "Buckets":
+        """Buckets that let ``rates`` a second through by name, and ``burst_seconds`` worth of them at once."""
+        return cls({name: Rate(rate, max(rate * burst_seconds, 1)) for name, rate in rates.items()})
+
     def take(self, name: str, client: str, cost: float, now: float) -> float:
         """As :meth:`Bucket.take`, from the bucket ``name``; raises KeyError for a name without a rate."""
         return self._buckets[name].take(client, cost, now)

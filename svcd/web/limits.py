@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Final
 
-from attrs import field, frozen
+from attrs import field, fields, frozen
 from attrs.validators import ge, gt
 
 DEFAULT_BODY_CAP: Final = 16 * 1024
@@ -42,3 +42,9 @@ class SiteLimits:
     """Bytes in the body of one request: nothing bigger is ever held in memory, and nothing at all on disk."""
     bodies_bytes: int = field(default=64 * 1024 * 1024, validator=ge(1))
     """Bytes in the bodies of all requests at once: a thousand connections cannot hold a thousand full bodies."""
+
+    @classmethod
+    def picked_from(cls, settings: object, body_caps: BodyCaps) -> "SiteLimits":
+        """The limits that ``settings`` has attributes of the same name for, and ``body_caps``."""
+        names = [field.name for field in fields(cls) if hasattr(settings, field.name)]
+        return cls(body_caps=body_caps, **{name: getattr(settings, name) for name in names})
