@@ -127,7 +127,7 @@ def _unearned(header: Header, params: NetworkParams) -> int:
     return next(points for _, points in params.multiplier_schedule if points != header.multiplier)
 
 
-def _forged(transfer: Transfer, params: NetworkParams) -> Transfer:
+def _forged(transfer: Transfer) -> Transfer:
     forged = sign(key_of("forger").seed, transfer.txid)
     wire = transfer.wire.replace(transfer.signature.hex().encode(), forged.hex().encode())
     return evolve(transfer, signature=forged, wire=wire)
@@ -135,7 +135,7 @@ def _forged(transfer: Transfer, params: NetworkParams) -> Transfer:
 
 _CRIMES: dict[Refusal, Callable[["ChainBuilder", int], Transfer]] = {
     Refusal.TRANSACTION_SIGNATURE: lambda chain, time: _forged(
-        chain.transfer("mallory", "bob", 1, nonce=0, timestamp=time), chain.params
+        chain.transfer("mallory", "bob", 1, nonce=0, timestamp=time)
     ),
     Refusal.TIMESTAMP: lambda chain, time: chain.transfer(
         "mallory", "bob", 1, nonce=0, timestamp=time + 1000 * chain.params.transaction_future_seconds + 1
