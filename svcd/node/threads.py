@@ -9,10 +9,15 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.internet.threads import deferToThreadPool
+from twisted.logger import Logger
+from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
+
+from svcd.chain.errors import NotYet, RuleViolation
 
 P = ParamSpec("P")
 T = TypeVar("T")
+_LOG = Logger()
 _SWITCH_SECONDS = 0.0005
 
 
@@ -58,9 +63,17 @@ def kept_going(work: Coroutine[Deferred[object], object, T]) -> Deferred[T]:
     """A Deferred of what ``work`` returns; cancelling it leaves the work alone.
 
     A web framework cancels what a route waits for when the client goes away; what changes state must not stop half-way.
+    An error of ours that nobody waits for any more goes to the log.
     """
     result: Deferred[T] = Deferred()
-    Deferred.fromCoroutine(work).addCallbacks(result.callback, result.errback)
+
+    def failed(failure: Failure) -> None:
+        if not result.called:
+            result.errback(failure)
+        elif failure.check(RuleViolation, NotYet) is None:  # type: ignore[no-untyped-call]
+            _LOG.failure("work went wrong after whoever wanted it had gone", failure)
+
+    Deferred.fromCoroutine(work).addCallbacks(result.callback, failed)
     return result
 
 

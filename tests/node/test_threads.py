@@ -1,0 +1,130 @@
+"""Work in threads, and work that goes on when nobody waits for it."""
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+import pytest
+from twisted.internet import reactor
+from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.logger import LogEvent
+
+from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
+from svcd.node.threads import ThreadsService, kept_going, share_the_interpreter
+from tests.support import has_result, result_of
+
+ExpectedErrors = Callable[..., list[LogEvent]]
+
+
+async def waiting_for(deferred: Deferred[int]) -> int:
+    return 2 * await deferred
+
+
+def test_work_gives_its_result() -> None:
+    source: Deferred[int] = Deferred()
+    result = kept_going(waiting_for(source))
+    assert not has_result(result)
+    source.callback(21)
+    assert result_of(result) == 42
+
+
+def test_work_gives_its_failure() -> None:
+    source: Deferred[int] = Deferred()
+    result = kept_going(waiting_for(source))
+    source.errback(ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        result_of(result)
+
+
+def cancelled() -> Deferred[int]:
+    """What a piece of work waits for whose result nobody waits for any more."""
+    source: Deferred[int] = Deferred()
+    result = kept_going(waiting_for(source))
+    result.cancel()
+    with pytest.raises(CancelledError):
+        result_of(result)
+    assert not source.called
+    return source
+
+
+def test_cancelling_leaves_the_work_alone() -> None:
+    done: list[int] = []
+    source: Deferred[int] = Deferred()
+
+    async def work() -> None:
+        done.append(await source)
+
+    result = kept_going(work())
+    result.cancel()
+    with pytest.raises(CancelledError):
+        result_of(result)
+    source.callback(7)
+    assert done == [7]
+
+
+def test_an_error_of_ours_is_logged_when_nobody_waits(expected_errors: ExpectedErrors) -> None:
+    cancelled().errback(ZeroDivisionError())
+    assert len(expected_errors(ZeroDivisionError)) == 1
+
+
+@pytest.mark.parametrize("reason", [RuleViolation(Refusal.NONCE, "late"), NotYet(Wait.BUSY, "busy")])
+def test_a_refusal_is_no_news_when_nobody_waits(reason: Exception) -> None:
+    """The fixture that looks for logged errors is the test."""
+    cancelled().errback(reason)
+
+
+@pytest.mark.socket
+async def test_one_thread_does_its_work_in_order_and_off_the_reactor() -> None:
+    service = ThreadsService(reactor, size=1, name="test")
+    service.startService()
+    try:
+        done: list[tuple[int, str]] = []
+        await gatherResults(
+            [service.worker.run(lambda n=n: done.append((n, threading.current_thread().name))) for n in range(20)]  # type: ignore[misc]
+        )
+    finally:
+        service.stopService()
+    assert [number for number, _ in done] == list(range(20))
+    assert len({name for _, name in done}) == 1
+    assert threading.current_thread().name not in {name for _, name in done}
+
+
+@pytest.mark.socket
+async def test_stopping_waits_for_the_work_that_was_taken_on() -> None:
+    service = ThreadsService(reactor, size=1, name="test")
+    service.startService()
+    done: list[int] = []
+
+    def slow(number: int) -> None:
+        time.sleep(0.01)
+        done.append(number)
+
+    results = [service.worker.run(slow, number) for number in range(5)]
+    service.stopService()
+    assert done == [0, 1, 2, 3, 4]
+    await gatherResults(results)
+
+
+@pytest.mark.socket
+async def test_an_exception_in_a_thread_comes_back() -> None:
+    service = ThreadsService(reactor, size=1, name="test")
+    service.startService()
+    try:
+        with pytest.raises(ZeroDivisionError):
+            await service.worker.run(lambda: 1 // 0)
+    finally:
+        service.stopService()
+
+
+@pytest.fixture
+def switch_interval() -> Iterator[None]:
+    before = sys.getswitchinterval()
+    yield
+    sys.setswitchinterval(before)
+
+
+@pytest.mark.usefixtures("switch_interval")
+def test_threads_share_the_interpreter_fairly() -> None:
+    share_the_interpreter()
+    assert sys.getswitchinterval() == pytest.approx(0.0005)
