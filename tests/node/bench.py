@@ -1,6 +1,5 @@
 """A node on a workbench: the living chain on a real disk, with a clock and workers that the test moves."""
 
-from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -48,7 +47,7 @@ class Stepped:
     """A worker that does a piece of work when the test says so."""
 
     def __init__(self) -> None:
-        self._jobs: deque[tuple[Deferred[Any], Callable[[], Any]]] = deque()
+        self._jobs: list[tuple[Deferred[Any], Callable[[], Any]]] = []
 
     def __len__(self) -> int:
         return len(self._jobs)
@@ -58,9 +57,9 @@ class Stepped:
         self._jobs.append((done, lambda: function(*args, **kwargs)))
         return done
 
-    def step(self) -> None:
-        """Do the oldest piece of work."""
-        done, job = self._jobs.popleft()
+    def step(self, number: int = 0) -> None:
+        """Do one piece of work, the oldest unless said otherwise."""
+        done, job = self._jobs.pop(number)
         execute(job).chainDeferred(done)
 
     def finish(self) -> None:
