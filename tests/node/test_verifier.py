@@ -1,0 +1,219 @@
+"""The checks that cost time, spread over threads (docs/protocol.md 3, 10)."""
+
+from collections.abc import Callable
+
+import pytest
+from attrs import evolve
+from twisted.internet.defer import Deferred
+
+from svcd.chain.block import Block
+from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
+from svcd.chain.signature import sign
+from svcd.chain.transaction import Transfer
+from svcd.node import verifier as verifier_module
+from svcd.node.verifier import Verdict, Verifier
+from tests.chains import TEST_PARAMS, ChainBuilder, key_of
+from tests.node.bench import Inline, Stepped
+from tests.support import result_of
+
+
+def make(worker: Inline | Stepped | None = None, *, lanes: int = 2, capacity: int = 100) -> Verifier:
+    return Verifier(TEST_PARAMS, Inline() if worker is None else worker, lanes=lanes, capacity=capacity)
+
+
+def check_work(verifier: Verifier, *blocks: Block) -> list[Refusal | None]:
+    return codes(result_of(Deferred.fromCoroutine(verifier.check_work(blocks))))
+
+
+def check_transfers(verifier: Verifier, *transfers: Transfer) -> list[Refusal | None]:
+    return codes(result_of(Deferred.fromCoroutine(verifier.check_transfers(transfers))))
+
+
+def codes(verdicts: list[Verdict]) -> list[Refusal | None]:
+    return [None if verdict is None else verdict.code for verdict in verdicts]
+
+
+def forged(transfer: Transfer) -> Transfer:
+    """The same transfer with a signature by somebody else."""
+    return evolve(transfer, signature=sign(key_of("forger").seed, transfer.txid))
+
+
+def transfers(chain: ChainBuilder, number: int) -> list[Transfer]:
+    return [chain.transfer("alice", "bob", amount) for amount in range(1, number + 1)]
+
+
+@pytest.fixture
+def signatures(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """The txids whose signatures are checked from now on."""
+    checked: list[bytes] = []
+    real: Callable[[Transfer], None] = Transfer.check_signature
+
+    def counted(transfer: Transfer) -> None:
+        checked.append(transfer.txid)
+        real(transfer)
+
+    monkeypatch.setattr(Transfer, "check_signature", counted)
+    return checked
+
+
+# Parsing and seals
+
+
+def test_blocks_are_parsed_or_refused_one_by_one(chain: ChainBuilder) -> None:
+    block = chain.block(transfers=transfers(chain, 2))
+    parsed = result_of(make().parse([block.wire(), b"{}", b"nonsense"]))
+    assert isinstance(parsed[0], Block)
+    assert parsed[0].wire() == block.wire()
+    assert [item.code for item in parsed[1:] if isinstance(item, RuleViolation)] == [Refusal.FIELDS, Refusal.ENCODING]
+
+
+def test_seals_are_the_signature_and_the_body(chain: ChainBuilder) -> None:
+    blocks = [
+        chain.block(),
+        chain.block(break_=Refusal.BLOCK_SIGNATURE),
+        chain.block(break_=Refusal.TRANSACTION_COUNT),
+        chain.block(break_=Refusal.TRANSACTIONS_ROOT),
+        chain.block(break_=Refusal.WORK),
+    ]
+    assert codes(result_of(make().check_seals(blocks))) == [
+        None,
+        Refusal.BLOCK_SIGNATURE,
+        Refusal.TRANSACTION_COUNT,
+        Refusal.TRANSACTIONS_ROOT,
+        None,
+    ]
+
+
+# Work and signatures
+
+
+def test_work_and_signatures_are_checked(chain: ChainBuilder) -> None:
+    blocks = [
+        chain.block(transfers=transfers(chain, 3)),
+        chain.block(break_=Refusal.WORK),
+        chain.block(break_=Refusal.TRANSACTION_SIGNATURE),
+        chain.block(break_=Refusal.STATE_ROOT),
+    ]
+    assert check_work(make(), *blocks) == [None, Refusal.WORK, Refusal.TRANSACTION_SIGNATURE, None]
+
+
+def test_nothing_to_check() -> None:
+    stepped = Stepped()
+    assert check_work(make(stepped)) == []
+    assert check_transfers(make(stepped)) == []
+    assert len(stepped) == 0
+
+
+def test_signatures_of_a_block_without_work_are_not_checked(chain: ChainBuilder, signatures: list[bytes]) -> None:
+    block = chain.block(transfers=transfers(chain, 3), break_=Refusal.WORK)
+    assert check_work(make(), block) == [Refusal.WORK]
+    assert signatures == []
+
+
+def test_a_verdict_belongs_to_the_block_that_holds_the_forgery(chain: ChainBuilder) -> None:
+    parent, blocks = None, []
+    for number in range(5):
+        fault = Refusal.TRANSACTION_SIGNATURE if number == 3 else None
+        payments = [chain.transfer("alice", "bob", 1, nonce=chain.account_after(parent, "alice").nonce)]
+        parent = chain.block(parent, transfers=payments * (number != 1), break_=fault)
+        blocks.append(parent)
+    assert check_work(make(), *blocks) == [None, None, None, Refusal.TRANSACTION_SIGNATURE, None]
+
+
+# What has been verified before
+
+
+def test_a_transfer_that_waited_is_not_verified_again_in_a_block(chain: ChainBuilder, signatures: list[bytes]) -> None:
+    verifier, waited = make(), transfers(chain, 4)
+    assert check_transfers(verifier, *waited[:3]) == [None] * 3
+    signatures.clear()
+    assert check_work(verifier, chain.block(transfers=waited)) == [None]
+    assert signatures == [waited[3].txid]
+
+
+def test_what_is_remembered_is_the_signature_and_not_the_transfer_alone(chain: ChainBuilder) -> None:
+    verifier, (transfer,) = make(), transfers(chain, 1)
+    assert check_transfers(verifier, transfer) == [None]
+    assert check_transfers(verifier, forged(transfer)) == [Refusal.TRANSACTION_SIGNATURE]
+    assert check_work(verifier, Block(chain.block().header, (forged(transfer),))) == [Refusal.TRANSACTION_SIGNATURE]
+    assert check_work(verifier, Block(chain.block().header, (transfer,))) == [None]
+
+
+def test_a_forgery_is_not_remembered(chain: ChainBuilder, signatures: list[bytes]) -> None:
+    verifier, (transfer,) = make(), transfers(chain, 1)
+    for _ in range(2):
+        assert check_transfers(verifier, forged(transfer)) == [Refusal.TRANSACTION_SIGNATURE]
+    assert check_work(verifier, Block(chain.block().header, (forged(transfer),))) == [Refusal.TRANSACTION_SIGNATURE]
+    assert signatures == [transfer.txid] * 3
+
+
+def test_the_oldest_is_forgotten_when_there_is_too_much(
+    chain: ChainBuilder, signatures: list[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifier_module, "_REMEMBERED", 2)
+    verifier, waited = make(), transfers(chain, 3)
+    check_transfers(verifier, *waited)
+    signatures.clear()
+    assert check_work(verifier, chain.block(transfers=waited)) == [None]
+    assert signatures == [waited[0].txid]
+
+
+# Threads and the queue
+
+
+def test_work_is_spread_over_the_lanes(chain: ChainBuilder) -> None:
+    stepped = Stepped()
+    blocks = [chain.block(producer=f"p{number}") for number in range(7)]
+    Deferred.fromCoroutine(make(stepped, lanes=3).check_work(blocks))
+    assert len(stepped) == 3
+
+
+def test_a_few_signatures_are_not_torn_apart(chain: ChainBuilder) -> None:
+    stepped = Stepped()
+    Deferred.fromCoroutine(make(stepped, lanes=4).check_transfers(transfers(chain, 64)))
+    assert len(stepped) == 1
+    Deferred.fromCoroutine(make(stepped, lanes=4).check_transfers(transfers(chain, 65)))
+    assert len(stepped) == 3
+
+
+@pytest.mark.parametrize("number", [1, 63, 64, 65, 130, 300])
+def test_verdicts_come_in_order_from_any_number_of_chunks(chain: ChainBuilder, number: int) -> None:
+    waiting = transfers(chain, number)
+    bad = set(range(0, number, 7))
+    mixed = [forged(transfer) if index in bad else transfer for index, transfer in enumerate(waiting)]
+    expected = [Refusal.TRANSACTION_SIGNATURE if index in bad else None for index in range(number)]
+    assert check_transfers(make(lanes=2), *mixed) == expected
+
+
+def test_no_more_than_the_capacity_may_wait(chain: ChainBuilder) -> None:
+    stepped = Stepped()
+    verifier = make(stepped, capacity=3)
+    blocks = [chain.block(producer=f"p{number}") for number in range(4)]
+    waiting = Deferred.fromCoroutine(verifier.check_work(blocks[:2]))
+    assert verifier.waiting == 2
+    with pytest.raises(NotYet) as busy:
+        check_work(verifier, *blocks[2:])
+    assert busy.value.code is Wait.BUSY
+    assert busy.value.detail == "2 blocks wait to be verified; send this one again later"
+    assert verifier.waiting == 2
+    more = Deferred.fromCoroutine(verifier.check_work(blocks[2:3]))
+    assert verifier.waiting == 3
+    stepped.finish()
+    assert codes(result_of(waiting)) == [None, None]
+    assert codes(result_of(more)) == [None]
+    assert verifier.waiting == 0
+
+
+def test_a_thread_that_fails_frees_its_place_in_the_queue(chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*args: object) -> None:
+        raise MemoryError
+
+    verifier = make(capacity=1)
+    block = chain.block()
+    monkeypatch.setattr(verifier_module, "check_work", fail)
+    # FirstError wraps what the thread raised.
+    with pytest.raises(Exception, match="MemoryError"):
+        check_work(verifier, block)
+    monkeypatch.undo()
+    assert verifier.waiting == 0
+    assert check_work(verifier, block) == [None]
