@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 import pytest_twisted
-from hypothesis import settings
+from hypothesis import given, settings, strategies
 from twisted.internet import task
 from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, LogLevel, globalLogPublisher
@@ -40,8 +40,15 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish() -> None:
     """Take what is imported by now out of the collector's sight, so that a `gc.collect()` per test costs little."""
+    _first_example()
     gc.collect()
     gc.freeze()
+
+
+@settings(max_examples=1, database=None)
+@given(strategies.none())
+def _first_example(_: None) -> None:
+    """Hypothesis asks once who refers to its random source, and the collector does not show it what is frozen."""
 
 
 # Deadlines
