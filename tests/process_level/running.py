@@ -1,0 +1,212 @@
+"""Nodes as their operators run them: `twistd -n svcd` in a process of its own, asked over real sockets."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+BIN = Path(sys.executable).parent
+DEADLINE = 30.0
+"""Seconds after which something that a test waits for will not come any more."""
+
+ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("SVC_", "SVCD_"))} | {
+    "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+    "no_proxy": "*",
+}
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    """Ask again and again, up to the deadline."""
+    give_up_at = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < give_up_at, f"{what}: not within {DEADLINE} s"
+        time.sleep(0.02)
+
+
+def free_port() -> int:
+    """A port that nobody listens on now."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        return int(server.getsockname()[1])
+
+
+@frozen
+class Answer:
+    """What came back."""
+
+    status: int
+    headers: dict[str, str]
+    json: Any
+
+    @property
+    def error(self) -> str:
+        """The sentence of an error."""
+        assert self.json["ok"] is False, self.json
+        return str(self.json["error"])
+
+
+class LocalConnection(HTTPConnection):
+    """HTTP over a Unix socket."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__("localhost", timeout=DEADLINE)
+        self._path = path
+
+    def connect(self) -> None:
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(DEADLINE)
+        self.sock.connect(str(self._path))
+
+
+def exchange(connection: HTTPConnection, method: str, target: str, body: object = None) -> Answer:
+    """One request on a connection that is closed afterwards; a body that is not bytes is sent as JSON."""
+    data = body if body is None or isinstance(body, bytes) else json.dumps(body)
+    try:
+        connection.request(method, target, data)
+        response = connection.getresponse()
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        return Answer(response.status, headers, json.loads(response.read() or b"null"))
+    finally:
+        connection.close()
+
+
+class RunningNode:
+    """`twistd -n svcd` with a data directory; the log is JSON, one event a line."""
+
+    def __init__(self, data_dir: Path, port: int, *options: str) -> None:
+        self.data_dir = data_dir
+        self.port = port
+        self.url = f"http://127.0.0.1:{port}"
+        self.socket = data_dir / "operator.sock"
+        self._log = data_dir.with_name(f"{data_dir.name}.log")
+        self._errors = data_dir.with_name(f"{data_dir.name}.err")
+        command = [BIN / "twistd", "-n", "--pidfile=", "svcd", f"--data-dir={data_dir}"]
+        listen = f"--listen=tcp:{port}:interface=127.0.0.1"
+        with self._log.open("wb") as log, self._errors.open("wb") as errors:
+            self.process = subprocess.Popen(
+                [*command, listen, "--set=log.format=json", *options],
+                stdout=log,
+                stderr=errors,
+                cwd=data_dir.parent,
+                env=ENVIRONMENT,
+            )
+
+    def wait_ready(self) -> "RunningNode":
+        """Wait until the public port, which opens last, answers."""
+
+        def answers() -> bool:
+            assert self.process.poll() is None, self.output
+            try:
+                return self.get("/rpc/status").status == 200
+            except OSError:
+                return False
+
+        wait_until(answers, "an answer of the node")
+        return self
+
+    @property
+    def output(self) -> str:
+        """What the process has written."""
+        return self._log.read_text() + self._errors.read_text()
+
+    @property
+    def events(self) -> list[dict[str, Any]]:
+        """The log's events; every line of it must be one."""
+        return [json.loads(line) for line in self._log.read_text().splitlines()]
+
+    # Asking
+
+    def get(self, target: str) -> Answer:
+        """The answer to GET on the public port."""
+        return exchange(HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE), "GET", target)
+
+    def post(self, target: str, body: object) -> Answer:
+        """The answer to POST on the public port."""
+        return exchange(HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE), "POST", target, body)
+
+    def operator(self, target: str, body: object = None) -> Answer:
+        """The operator's answer: to POST where there is a body, else to GET."""
+        return exchange(LocalConnection(self.socket), "GET" if body is None else "POST", target, body)
+
+    def ok(self, answer: Answer) -> Any:
+        """The object of a success."""
+        assert (answer.status, answer.json["ok"]) == (200, True), answer
+        return answer.json
+
+    def status(self) -> Any:
+        """The node's status."""
+        return self.ok(self.get("/rpc/status"))["status"]
+
+    def mine(self, blocks: int) -> list[str]:
+        """Make blocks."""
+        return list(self.ok(self.operator("/operator/mine", {"blocks": blocks}))["hashes"])
+
+    def account(self, address: str) -> Any:
+        """The account of an address."""
+        return self.ok(self.get(f"/rpc/balance/{address}"))["account"]
+
+    # Ending
+
+    def terminate(self) -> None:
+        """Ask the process to end."""
+        self.process.send_signal(signal.SIGTERM)
+
+    def wait_ended(self) -> int:
+        """The exit status of the process, which ends by itself."""
+        return self.process.wait(DEADLINE)
+
+    def stop(self) -> None:
+        """End the process as an operator does; it must go at once, say that the signal ended it, and log no error."""
+        self.terminate()
+        assert self.wait_ended() == -signal.SIGTERM, self.output
+        self.check_log()
+
+    def check_log(self) -> None:
+        """Fail if the log has an error."""
+        assert self._errors.read_text() == ""
+        assert "Traceback" not in self._log.read_text(), self.output
+        levels = {event["level"] for event in self.events}
+        assert levels <= {"debug", "info", "warn"}, self.output
+
+    def kill(self) -> None:
+        """End the process without its knowing."""
+        self.process.kill()
+        self.process.wait(DEADLINE)
+
+
+@frozen
+class Refused:
+    """How a node that cannot start has ended."""
+
+    status: int
+    lines: list[str]
+
+    @property
+    def sentence(self) -> str:
+        """The only line, without time, level and place."""
+        (line,) = self.lines
+        return re.sub(r"^\S+Z critical \[[^]]*\] ", "", line)
+
+
+def refused(folder: Path, *options: str) -> Refused:
+    """Run a node that ends by itself, and see how."""
+    done = subprocess.run(
+        [BIN / "twistd", "-n", "--pidfile=", "svcd", "--set=log.level=warn", *options],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        cwd=folder,
+        env=ENVIRONMENT,
+        timeout=DEADLINE,
+        check=False,
+    )
+    return Refused(done.returncode, done.stdout.splitlines())

@@ -1,0 +1,185 @@
+"""The life of a devnet: the faucet, a transfer by a program that shares no code with us, a reorganisation."""
+
+import json
+import re
+import socket
+import subprocess
+import sys
+import time
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.process_level.running import DEADLINE, RunningNode
+
+pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+PAGE = (Path(__file__).parents[2] / "docs" / "wallets.md").read_text(encoding="utf-8")
+COIN = 10**8
+FAUCET_SEED = sha256(b"svc devnet faucet").hexdigest()
+FAUCET = "svcd1qkkdc74lsmkrzphngq8gkl3pygr82umndcxleht"
+ALICE_SEED = sha256(b"alice of the end-to-end test").hexdigest()
+BOB = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc"
+WORTHLESS = {"network": "devnet", "nonce": "0", "amount": "1", "fee": "10000", "timestamp": "0", "recipient": BOB}
+
+
+class Wallet:
+    """The signer of docs/wallets.md, run as its readers run it."""
+
+    def __init__(self, folder: Path) -> None:
+        (program,) = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+        self._program = folder / "sign_transfer.py"
+        self._program.write_text(program, encoding="utf-8")
+
+    def sign(self, **values: str) -> tuple[Any, str]:
+        """The body to broadcast, and the txid."""
+        done = subprocess.run(
+            [sys.executable, "-I", str(self._program)],
+            input=json.dumps(WORTHLESS | values),
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return json.loads(done.stdout), done.stderr.strip()
+
+    def address(self, seed: str) -> str:
+        """The address of a seed."""
+        return str(self.sign(seed=seed)[0]["transaction"]["senderAddress"])
+
+
+@pytest.fixture(scope="module")
+def wallet(tmp_path_factory: pytest.TempPathFactory) -> Wallet:
+    """The wallet of the page."""
+    return Wallet(tmp_path_factory.mktemp("wallet"))
+
+
+def now() -> str:
+    return str(int(time.time() * 1000))
+
+
+def blocks(node: RunningNode) -> list[Any]:
+    """All blocks after the genesis."""
+    return [node.ok(node.get(f"/rpc/block/{height}"))["block"] for height in range(1, int(node.status()["height"]) + 1)]
+
+
+def found(node: RunningNode, txid: str) -> Any:
+    return node.ok(node.get(f"/rpc/transaction/{txid}"))["transaction"]
+
+
+def listed(node: RunningNode, address: str) -> list[str]:
+    answer = node.ok(node.get(f"/rpc/address/{address}/transactions"))
+    return [record["txid"] for record in answer["transactions"]]
+
+
+def test_a_transfer_lives_through_a_reorganisation(devnet: RunningNode, wallet: Wallet) -> None:
+    alice = wallet.address(ALICE_SEED)
+    devnet.ok(devnet.operator("/operator/faucet", {"recipient": alice, "amount": "30"}))
+    devnet.mine(100)
+    assert devnet.account(alice)["balanceSvc"] == "30"
+
+    body, txid = wallet.sign(
+        seed=ALICE_SEED, amount="2500000000", fee="12345", timestamp=now(), paymentReference="order-1"
+    )
+    assert devnet.get(f"/rpc/transaction/{txid}").error.endswith("it does not wait for one either")
+    assert devnet.post("/rpc/broadcast", body).json == {"ok": True, "txid": txid, "state": "accepted"}
+    assert devnet.post("/rpc/broadcast", body).json["state"] == "known"
+    assert devnet.get(f"/rpc/transaction/{txid}").error.endswith("it waits in the mempool")
+
+    (block,) = devnet.mine(1)
+    record = found(devnet, txid)
+    assert record == found(devnet, txid.upper())
+    assert {name: record[name] for name in body["transaction"]} == body["transaction"]
+    assert (record["blockHash"], record["confirmations"], record["amountSvc"]) == (block, 1, "25")
+    assert listed(devnet, alice)[0] == listed(devnet, BOB)[0] == txid
+    devnet.mine(2)
+    assert found(devnet, txid)["confirmations"] == 3
+
+    devnet.ok(devnet.operator("/operator/reorganise", {"depth": 3}))
+    answer = devnet.get(f"/rpc/transaction/{txid}")
+    assert (answer.status, answer.error) == (
+        404,
+        f"no block of the chain holds transaction {txid}; it waits in the mempool",
+    )
+    assert listed(devnet, BOB) == []
+    assert devnet.account(alice)["balanceSvc"] == "30"
+
+    devnet.mine(1)
+    assert found(devnet, txid)["confirmations"] == 1
+    assert devnet.account(alice)["balance"] == str(30 * COIN - 2_500_000_000 - 12_345)
+    assert devnet.account(BOB)["balanceSvc"] == "25"
+
+
+def test_balances_add_up_to_what_was_issued(devnet: RunningNode, wallet: Wallet) -> None:
+    alice, bob = wallet.address(ALICE_SEED), BOB
+    producer = devnet.ok(devnet.operator("/operator/status"))["status"]["participation"]["address"]
+    devnet.ok(devnet.operator("/operator/faucet", {"recipient": alice, "amount": "1.23456789"}))
+    devnet.ok(devnet.operator("/operator/faucet", {"recipient": producer, "amount": "0.00000001"}))
+    devnet.mine(3)
+    chain = blocks(devnet)
+    parties = {FAUCET, alice, bob, producer}
+    for transfer in (each for block in chain for each in block["transactions"]):
+        assert {transfer["senderAddress"], transfer["payload"]["recipient"]} <= parties
+    assert len({block["producerPublicKey"] for block in chain}) == 1
+    balances = [int(devnet.account(address)["balance"]) for address in parties]
+    assert sum(balances) == 1_000_000 * COIN + 20 * COIN * len(chain)
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"nonce": "0"}, "nonce 0 is already used"),
+        ({"nonce": "999"}, "nonce 999 is too far ahead"),
+        ({"amount": str(2_000_000 * COIN)}, "base units short of amount, fee and what waits already"),
+        ({"timestamp": "1793491200000"}, "expired: timestamp must be at least"),
+    ],
+)
+def test_a_transfer_that_cannot_be(devnet: RunningNode, wallet: Wallet, change: dict[str, str], sentence: str) -> None:
+    devnet.ok(devnet.operator("/operator/faucet", {"recipient": BOB, "amount": "1"}))
+    devnet.mine(1)
+    values = {"seed": FAUCET_SEED, "nonce": devnet.account(FAUCET)["pendingNonce"], "timestamp": now()} | change
+    body, _ = wallet.sign(**values)
+    answer = devnet.post("/rpc/broadcast", body)
+    assert answer.status == 400
+    assert sentence in answer.error
+
+
+def test_ten_gigabytes_are_refused_before_64_kib_have_been_sent(devnet: RunningNode) -> None:
+    with socket.create_connection(("127.0.0.1", devnet.port), timeout=DEADLINE) as client:
+        client.sendall(b"POST /rpc/broadcast HTTP/1.1\r\nHost: h\r\nContent-Length: 10000000000\r\n\r\n")
+        sent, answer = 0, b""
+        client.setblocking(False)
+        give_up_at = time.monotonic() + DEADLINE
+        while not answer and time.monotonic() < give_up_at:
+            try:
+                answer = client.recv(4096)
+            except BlockingIOError:
+                sent += client.send(b"x" * 1024) if sent < 63 * 1024 else 0
+                time.sleep(0.002)
+    assert answer.startswith(b"HTTP/1.1 413 ")
+    assert answer.endswith(b'"error":"the body is too large; at most 16384 bytes are accepted here"}')
+    assert sent < 64 * 1024
+
+
+def test_chunks_without_end_are_refused_at_the_cap(devnet: RunningNode) -> None:
+    with socket.create_connection(("127.0.0.1", devnet.port), timeout=DEADLINE) as client:
+        client.sendall(b"POST /rpc/broadcast HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n")
+        for _ in range(17):
+            client.sendall(b"400\r\n" + b" " * 1024 + b"\r\n")
+        assert client.recv(4096).startswith(b"HTTP/1.1 413 ")
+
+
+def test_reads_go_on_while_blocks_are_made(devnet: RunningNode) -> None:
+    before = int(devnet.status()["height"])
+    order = json.dumps({"blocks": 100})
+    curl = ["curl", "-s", "--unix-socket", str(devnet.socket), "-d", order, "http://localhost/operator/mine"]
+    with subprocess.Popen(curl, stdout=subprocess.PIPE) as mining:
+        heights = []
+        while mining.poll() is None:
+            heights.append(int(devnet.status()["height"]))
+    assert heights == sorted(heights)
+    assert len(set(heights)) > 2
+    assert int(devnet.status()["height"]) == before + 100

@@ -1,0 +1,169 @@
+"""What stops a node from starting is told in one line, and the exit status is 1."""
+
+import socket
+import sqlite3
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.process_level.conftest import DEVNET, Nodes
+from tests.process_level.running import Refused, RunningNode, free_port, refused
+
+pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+
+@pytest.fixture
+def taken() -> Iterator[int]:
+    """A port that somebody else holds."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        yield int(server.getsockname()[1])
+
+
+@pytest.fixture(scope="module")
+def used(make_devnet: Callable[[], RunningNode]) -> Path:
+    """The data directory of a devnet that has been stopped, with a chain of 100 blocks."""
+    node = make_devnet()
+    node.mine(100)
+    node.stop()
+    return node.data_dir
+
+
+@pytest.fixture
+def copied(used: Path, tmp_path: Path) -> Path:
+    """A copy of that directory, to be damaged."""
+    target = tmp_path / "data"
+    target.mkdir(mode=0o700)
+    for file in used.iterdir():
+        (target / file.name).write_bytes(file.read_bytes())
+        (target / file.name).chmod(0o600)
+    return target
+
+
+def start(data_dir: Path, *options: str) -> Refused:
+    """Try to start a devnet on a directory."""
+    listen = f"--listen=tcp:{free_port()}:interface=127.0.0.1"
+    return refused(data_dir.parent, *DEVNET, f"--data-dir={data_dir}", listen, *options)
+
+
+def test_a_port_in_use(tmp_path: Path, taken: int) -> None:
+    done = start(tmp_path / "data", f"--listen=tcp:{taken}:interface=127.0.0.1")
+    assert done.sentence == f"svcd: cannot listen on tcp:{taken}:interface=127.0.0.1: address already in use"
+    assert done.status == 1
+
+
+def test_the_operator_s_port_in_use(tmp_path: Path, taken: int) -> None:
+    done = start(tmp_path / "data", f"--operator-listen=tcp:{taken}:interface=127.0.0.1")
+    assert done.sentence == f"svcd: cannot listen on tcp:{taken}:interface=127.0.0.1: address already in use"
+    assert done.status == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("[http]\nlisten = 5\n", "svcd: svcd.toml: [http] listen = 5: must be a string in quotes"),
+        ("[htpp]\n", "svcd: svcd.toml: section [htpp] is not known; did you mean http?"),
+        ("[participation]\nonDemand = true\n", "svcd: svcd.toml: [participation] onDemand = true: works with network"),
+        ("[operator]\nlisten = 'tcp:1'\n", 'svcd: svcd.toml: [operator] listen = "tcp:1": must be a Unix socket or on'),
+        ("network = ", "svcd: svcd.toml: is not valid TOML: "),
+    ],
+)
+def test_a_bad_configuration(tmp_path: Path, text: str, sentence: str) -> None:
+    (tmp_path / "svcd.toml").write_text(text)
+    done = refused(tmp_path, "--config=svcd.toml")
+    assert done.sentence.startswith(sentence)
+    assert done.status == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["svcd.toml"]
+
+
+def test_a_second_node_on_the_same_directory(nodes: Nodes) -> None:
+    first = nodes.start()
+    done = start(first.data_dir)
+    assert done.sentence.startswith(f"svcd: the data directory {first.data_dir} is in use by another node")
+    assert done.status == 1
+    assert first.mine(1)
+
+
+def test_a_directory_that_is_none(tmp_path: Path) -> None:
+    (tmp_path / "data").write_text("a file")
+    done = start(tmp_path / "data")
+    assert done.sentence == f"svcd: the data directory {tmp_path}/data cannot be used: File exists"
+    assert done.status == 1
+
+
+def spoil_the_header(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.write(b"not a database at all" * 10)
+
+
+def spoil_the_pages(path: Path) -> None:
+    size = path.stat().st_size
+    with path.open("r+b") as file:
+        file.seek(2 * 4096)
+        file.write(b"\x00" * (size - 3 * 4096))
+
+
+def cut(path: Path) -> None:
+    with path.open("r+b") as file:
+        file.truncate(path.stat().st_size // 2 // 4096 * 4096)
+
+
+def make_a_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+
+
+@pytest.mark.parametrize("damage", [spoil_the_header, spoil_the_pages, cut, make_a_folder])
+def test_a_damaged_database(copied: Path, damage: Callable[[Path], None]) -> None:
+    damage(copied / "chain.sqlite")
+    done = start(copied)
+    assert done.sentence.startswith(f"svcd: {copied}/chain.sqlite cannot be opened as a database: ")
+    assert done.sentence.endswith("; restore it from a backup, or move it away and the node fetches the chain again")
+    assert done.status == 1
+
+
+def test_a_database_of_a_newer_program(copied: Path) -> None:
+    with sqlite3.connect(copied / "chain.sqlite") as connection:
+        connection.execute("PRAGMA user_version = 999")
+    connection.close()
+    done = start(copied)
+    assert done.sentence.startswith(f"svcd: {copied}/chain.sqlite was written by a newer svcd (schema 999, ")
+    assert done.status == 1
+
+
+def test_a_database_of_another_network(copied: Path) -> None:
+    done = refused(copied.parent, "--network=mainnet", f"--data-dir={copied}", f"--listen=tcp:{free_port()}")
+    assert done.sentence == "svcd: the database does not hold SVC-MAINNET: use another data directory"
+    assert done.status == 1
+
+
+@pytest.mark.parametrize("name", ["node.key", "operator.key"])
+def test_a_secret_that_others_can_read(copied: Path, name: str) -> None:
+    (copied / name).chmod(0o640)
+    done = start(copied)
+    assert done.sentence == (
+        f"svcd: {copied}/{name} can be read by others than its owner: run chmod 600 {copied}/{name}"
+    )
+    assert done.status == 1
+
+
+def test_a_secret_that_is_damaged(copied: Path) -> None:
+    (copied / "node.key").write_text("half a ke")
+    done = start(copied)
+    assert done.sentence == (
+        f"svcd: {copied}/node.key must hold 64 lower-case hex characters: restore it, or move it away for a new key"
+    )
+    assert done.status == 1
+
+
+def test_secrets_are_made_for_their_owner_only(nodes: Nodes) -> None:
+    node = nodes.start(*DEVNET, f"--operator-listen=tcp:{free_port()}:interface=127.0.0.1")
+    modes = {path.name: path.stat().st_mode & 0o777 for path in node.data_dir.iterdir()}
+    for name in ("node.key", "operator.key", "operator.token"):
+        assert modes[name] == 0o600
+        assert len((node.data_dir / name).read_text()) == 65
+    assert node.data_dir.stat().st_mode & 0o777 == 0o700
+
+
+def test_a_socket_is_made_for_its_owner_only(nodes: Nodes) -> None:
+    assert nodes.start().socket.stat().st_mode & 0o777 == 0o600
