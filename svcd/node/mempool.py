@@ -173,9 +173,7 @@ class Mempool:
 
     def settle(self, txids: Iterable[bytes], accounts: Mapping[bytes, Account]) -> list[Entry]:
         """Bring the pool up to a new tip: ``txids`` are in blocks now, and ``accounts`` changed; gives what left."""
-        left = [self._entries[txid] for txid in txids if txid in self._entries]
-        for entry in left:
-            self._remove(entry)
+        left = self._take(txids)
         for sender in [sender for sender in accounts if sender in self._queues]:
             queue = self._queues[sender]
             queue.account = account = accounts[sender]
@@ -202,7 +200,10 @@ class Mempool:
 
     def drop(self, txids: Iterable[bytes]) -> list[Entry]:
         """Let go of the transfers with ``txids`` that wait; gives what left."""
-        left = [self._entries[txid] for txid in txids if txid in self._entries]
+        return self._take(txids)
+
+    def _take(self, txids: Iterable[bytes]) -> list[Entry]:
+        left = [self._entries[txid] for txid in dict.fromkeys(txids) if txid in self._entries]
         for entry in left:
             self._remove(entry)
         return left
@@ -222,7 +223,8 @@ class Mempool:
         entry = queue.last
         heappush(self._lasts, (entry.rate, -entry.sequence, entry.transfer.txid))
         if len(self._lasts) > 2 * len(self._entries) + 64:
-            self._lasts = [item for item in self._lasts if self._is_last(item[2])]
+            # A set: a sender's last transfer is noted again whenever one before it is replaced.
+            self._lasts = list({item for item in self._lasts if self._is_last(item[2])})
             heapify(self._lasts)
 
     def _is_last(self, txid: bytes) -> bool:
