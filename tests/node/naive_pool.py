@@ -1,0 +1,112 @@
+"""The mempool's policy in the plainest words, to compare the real one with (docs/protocol.md 12).
+
+One list, searched from end to end for every question; nothing is kept that can be worked out again.
+"""
+
+from collections.abc import Iterable, Mapping
+
+from attrs import define, field, frozen
+
+from svcd.chain.accounts import Account
+from svcd.chain.errors import Refusal
+from svcd.chain.params import NetworkParams
+from svcd.chain.transaction import Transfer
+
+
+@frozen(eq=False)
+class Waiting:
+    transfer: Transfer
+    sequence: int
+
+    @property
+    def rate(self) -> int:
+        return self.transfer.fee * 2**20 // len(self.transfer.wire)
+
+    @property
+    def cost(self) -> int:
+        return self.transfer.amount + self.transfer.fee
+
+
+class Refused(Exception):
+    """The policy says no."""
+
+    def __init__(self, code: Refusal) -> None:
+        super().__init__(code)
+        self.code = code
+
+
+@define
+class NaivePool:
+    params: NetworkParams
+    max_transactions: int
+    max_bytes: int
+    waiting: list[Waiting] = field(factory=list)
+    """In order of arrival."""
+
+    def of(self, sender: bytes) -> list[Waiting]:
+        """What waits of one sender, by nonce."""
+        own = [entry for entry in self.waiting if entry.transfer.sender == sender]
+        return sorted(own, key=lambda entry: entry.transfer.nonce)
+
+    def line(self, sender: bytes, account: Account) -> list[Waiting]:
+        """What could go into a block one after the other."""
+        own = self.of(sender)
+        return [entry for index, entry in enumerate(own) if entry.transfer.nonce == account.nonce + index]
+
+    @property
+    def size(self) -> int:
+        return sum(len(entry.transfer.wire) for entry in self.waiting)
+
+    def admit(self, transfer: Transfer, account: Account, *, now: int, sequence: int) -> list[bytes]:
+        """The txids that leave for ``transfer``; raises Refused."""
+        past, future = self.params.transaction_past_seconds, self.params.transaction_future_seconds
+        if not now - 1000 * past <= transfer.timestamp <= now + 1000 * future:
+            raise Refused(Refusal.TIMESTAMP)
+        if not account.nonce <= transfer.nonce < account.nonce + 16:
+            raise Refused(Refusal.NONCE)
+        own = self.of(transfer.sender)
+        replaced = [entry for entry in own if entry.transfer.nonce == transfer.nonce]
+        if any(10 * transfer.fee < 11 * entry.transfer.fee for entry in replaced):
+            raise Refused(Refusal.FEE)
+        kept = sum(entry.cost for entry in own if entry not in replaced)
+        entry = Waiting(transfer, sequence)
+        if kept + entry.cost > account.balance:
+            raise Refused(Refusal.BALANCE)
+        leaving = replaced + self._victims(entry, replaced)
+        self.waiting = [other for other in self.waiting if other not in leaving] + [entry]
+        return [other.transfer.txid for other in leaving]
+
+    def _victims(self, entry: Waiting, replaced: list[Waiting]) -> list[Waiting]:
+        others = {other.transfer.sender for other in self.waiting} - {entry.transfer.sender}
+        lasts = sorted((self.of(sender)[-1] for sender in others), key=lambda last: (last.rate, -last.sequence))
+        cheaper = [last for last in lasts if last.rate < entry.rate]
+        for number in range(len(cheaper) + 1):
+            rest = [other for other in self.waiting if other not in replaced and other not in cheaper[:number]]
+            size = sum(len(other.transfer.wire) for other in [*rest, entry])
+            if len(rest) < self.max_transactions and size <= self.max_bytes:
+                return cheaper[:number]
+        raise Refused(Refusal.POOL)
+
+    def settle(self, txids: Iterable[bytes], accounts: Mapping[bytes, Account]) -> set[bytes]:
+        """The txids that leave when ``txids`` are in blocks and ``accounts`` have changed."""
+        before = {entry.transfer.txid for entry in self.waiting}
+        self.drop(txids)
+        for sender, account in accounts.items():
+            own = self.of(sender)
+            while own and own[0].transfer.nonce < account.nonce:
+                own.pop(0)
+            while sum(entry.cost for entry in own) > account.balance:
+                own.pop()
+            self.waiting = [entry for entry in self.waiting if entry.transfer.sender != sender or entry in own]
+        return before - {entry.transfer.txid for entry in self.waiting}
+
+    def expire(self, now: int) -> set[bytes]:
+        """The txids that leave because no block may hold them any more."""
+        oldest = now - 1000 * self.params.transaction_past_seconds
+        return self.drop([entry.transfer.txid for entry in self.waiting if entry.transfer.timestamp < oldest])
+
+    def drop(self, txids: Iterable[bytes]) -> set[bytes]:
+        """Those of ``txids`` that waited."""
+        gone = [entry for entry in self.waiting if entry.transfer.txid in set(txids)]
+        self.waiting = [entry for entry in self.waiting if entry not in gone]
+        return {entry.transfer.txid for entry in gone}

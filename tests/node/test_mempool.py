@@ -1,0 +1,368 @@
+"""Which transfers may wait for a block, line by line (docs/protocol.md 12)."""
+
+import re
+from collections.abc import Callable
+
+import pytest
+
+from svcd.chain.accounts import Account
+from svcd.chain.errors import Refusal, RuleViolation
+from svcd.chain.transaction import Transfer
+from svcd.node.mempool import AHEAD, Admission, Entry, Mempool
+from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
+
+NOW = TEST_PARAMS.genesis_time + 10**9
+PAST = 1000 * TEST_PARAMS.transaction_past_seconds
+FUTURE = 1000 * TEST_PARAMS.transaction_future_seconds
+FEE = TEST_PARAMS.minimum_fee
+RICH = Account(1000 * COIN)
+
+
+class Bench:
+    """A pool, and people whose accounts the test sets."""
+
+    def __init__(self, *, transactions: int = 50_000, size: int = 2**26) -> None:
+        self.pool = Mempool(TEST_PARAMS, max_transactions=transactions, max_bytes=size)
+        self.chain = ChainBuilder()
+        self.accounts: dict[str, Account] = {}
+        self.sequence = 0
+
+    def transfer(self, sender: str, nonce: int = 0, *, fee: int = FEE, amount: int = 1, age: int = 0) -> Transfer:
+        return self.chain.transfer(sender, "zoe", amount, nonce=nonce, fee=fee, timestamp=NOW - age)
+
+    def admit(self, transfer: Transfer, sender: str = "alice") -> Admission:
+        self.sequence += 1
+        return self.pool.admit(transfer, self.accounts.get(sender, RICH), now=NOW, sequence=self.sequence)
+
+    def add(self, sender: str, nonce: int = 0, *, fee: int = FEE, amount: int = 1, age: int = 0) -> list[bytes]:
+        """Take a transfer in; gives the txids that left for it."""
+        transfer = self.transfer(sender, nonce, fee=fee, amount=amount, age=age)
+        return [entry.transfer.txid for entry in self.admit(transfer, sender).removed]
+
+    def refusal(self, sender: str, nonce: int = 0, *, fee: int = FEE, amount: int = 1, age: int = 0) -> RuleViolation:
+        """Why a transfer is not taken in; the pool is as it was."""
+        before = [entry.transfer.txid for entry in self.pool.entries()]
+        with pytest.raises(RuleViolation) as refusal:
+            self.add(sender, nonce, fee=fee, amount=amount, age=age)
+        assert [entry.transfer.txid for entry in self.pool.entries()] == before
+        return refusal.value
+
+    def waiting(self) -> list[tuple[bytes, int]]:
+        """Sender and nonce of what waits, in order of arrival."""
+        return [(entry.transfer.sender, entry.transfer.nonce) for entry in self.pool.entries()]
+
+    def settle(self, *, txids: tuple[bytes, ...] = (), **accounts: Account) -> list[int]:
+        """Bring the pool up to a new tip; gives the nonces that left."""
+        self.accounts |= accounts
+        left = self.pool.settle(txids, {key_of(name).hash: account for name, account in accounts.items()})
+        return sorted(entry.transfer.nonce for entry in left)
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def of(sender: str, *nonces: int) -> list[tuple[bytes, int]]:
+    return [(key_of(sender).hash, nonce) for nonce in nonces]
+
+
+# Coming in
+
+
+def test_what_came_in_waits(bench: Bench) -> None:
+    transfer = bench.transfer("alice")
+    admission = bench.admit(transfer)
+    assert admission.removed == ()
+    assert admission.entry.transfer is transfer
+    assert transfer.txid in bench.pool
+    assert bench.pool.get(transfer.txid) is admission.entry
+    assert bytes(32) not in bench.pool
+    assert bench.pool.get(bytes(32)) is None
+    assert (len(bench.pool), bench.pool.size) == (1, len(transfer.wire))
+
+
+def test_checking_takes_nothing_in(bench: Bench) -> None:
+    assert bench.pool.check(bench.transfer("alice"), RICH, NOW) == []
+    assert len(bench.pool) == 0
+
+
+def test_transfers_are_listed_in_order_of_arrival(bench: Bench) -> None:
+    for sender, nonce in [("bob", 1), ("alice", 0), ("bob", 0)]:
+        bench.add(sender, nonce)
+    assert bench.waiting() == of("bob", 1) + of("alice", 0) + of("bob", 0)
+    assert [entry.sequence for entry in bench.pool.entries()] == [1, 2, 3]
+    assert [entry.sequence for entry in bench.pool.since(1, 9)] == [2, 3]
+    assert [entry.sequence for entry in bench.pool.since(0, 2)] == [1, 2]
+
+
+# Time
+
+
+@pytest.mark.parametrize("age", [PAST, 0, -FUTURE])
+def test_a_timestamp_that_a_block_may_hold(bench: Bench, age: int) -> None:
+    assert bench.add("alice", age=age) == []
+
+
+def test_a_transfer_that_is_too_old(bench: Bench) -> None:
+    refusal = bench.refusal("alice", age=PAST + 1)
+    assert refusal.code is Refusal.TIMESTAMP
+    assert refusal.detail == f"expired: timestamp must be at least {NOW - PAST} by now"
+
+
+def test_a_transfer_from_the_future(bench: Bench) -> None:
+    refusal = bench.refusal("alice", age=-FUTURE - 1)
+    assert refusal.code is Refusal.TIMESTAMP
+    assert refusal.detail == f"timestamp lies in the future; it must be at most {NOW + FUTURE} by now"
+
+
+def test_expired_transfers_leave(bench: Bench) -> None:
+    for sender, age in {"alice": PAST, "bob": PAST - 1, "carol": 0}.items():
+        bench.add(sender, age=age)
+    assert bench.pool.expire(NOW) == []
+    assert [entry.transfer.sender for entry in bench.pool.expire(NOW + 1)] == [key_of("alice").hash]
+    assert bench.waiting() == of("bob", 0) + of("carol", 0)
+
+
+# Nonces
+
+
+@pytest.mark.parametrize("ahead", [0, 1, AHEAD - 1])
+def test_sixteen_nonces_may_wait(bench: Bench, ahead: int) -> None:
+    bench.accounts["alice"] = Account(1000 * COIN, nonce=7)
+    assert bench.add("alice", 7 + ahead) == []
+
+
+def test_a_nonce_that_is_used(bench: Bench) -> None:
+    bench.accounts["alice"] = Account(1000 * COIN, nonce=7)
+    refusal = bench.refusal("alice", 6)
+    assert (refusal.code, refusal.detail) == (Refusal.NONCE, "nonce 6 is already used; the next one is 7")
+
+
+def test_a_nonce_too_far_ahead(bench: Bench) -> None:
+    bench.accounts["alice"] = Account(1000 * COIN, nonce=7)
+    refusal = bench.refusal("alice", 23)
+    assert refusal.code is Refusal.NONCE
+    assert refusal.detail == "nonce 23 is too far ahead; at most 22 may wait now"
+
+
+def test_only_what_has_no_gap_before_it_can_go_into_a_block(bench: Bench) -> None:
+    for nonce in (0, 1, 3):
+        bench.add("alice", nonce)
+    bench.add("bob", 1)
+    assert [[entry.transfer.nonce for entry in line] for line in bench.pool.lines()] == [[0, 1]]
+    bench.add("alice", 2)
+    assert [[entry.transfer.nonce for entry in line] for line in bench.pool.lines()] == [[0, 1, 2, 3]]
+
+
+def test_the_next_nonce_counts_what_waits_without_a_gap(bench: Bench) -> None:
+    alice = key_of("alice").hash
+    assert bench.pool.pending_nonce(alice, Account(nonce=5)) == 5
+    bench.accounts["alice"] = Account(COIN, nonce=5)
+    for nonce, pending in [(5, 6), (7, 6), (6, 8)]:
+        bench.add("alice", nonce)
+        assert bench.pool.pending_nonce(alice, bench.accounts["alice"]) == pending
+
+
+# Replacement
+
+
+@pytest.mark.parametrize(("fee", "least"), [(10_000, 11_000), (10_005, 11_006), (10_009, 11_010), (10_010, 11_011)])
+def test_a_replacement_needs_ten_per_cent_more(bench: Bench, fee: int, least: int) -> None:
+    first = bench.transfer("alice", fee=fee)
+    bench.admit(first)
+    refusal = bench.refusal("alice", fee=least - 1, amount=2)
+    assert refusal.code is Refusal.FEE
+    assert refusal.detail == f"nonce 0 is taken by a waiting transfer; replacing it needs a fee of {least}"
+    assert bench.add("alice", fee=least, amount=2) == [first.txid]
+    assert first.txid not in bench.pool
+    assert len(bench.pool) == 1
+
+
+def test_the_same_transfer_again_is_no_replacement(bench: Bench) -> None:
+    bench.add("alice")
+    assert bench.refusal("alice").code is Refusal.FEE
+
+
+def test_a_replacement_keeps_what_builds_on_it(bench: Bench) -> None:
+    for nonce in range(3):
+        bench.add("alice", nonce)
+    bench.add("alice", 1, fee=2 * FEE)
+    assert bench.waiting() == of("alice", 0, 2, 1)
+    assert [[entry.transfer.nonce for entry in line] for line in bench.pool.lines()] == [[0, 1, 2]]
+
+
+def test_a_replacement_may_spend_what_the_replaced_one_would_have(bench: Bench) -> None:
+    bench.accounts["alice"] = Account(100_000 + 2 * FEE)
+    bench.add("alice", amount=100_000)
+    assert len(bench.add("alice", amount=100_000, fee=2 * FEE)) == 1
+    assert bench.refusal("alice", amount=100_001, fee=3 * FEE).code is Refusal.BALANCE
+
+
+def test_replacing_again_and_again_costs_no_memory(bench: Bench) -> None:
+    """The sender's last transfer stays the same while one before it is replaced."""
+    bench.add("alice", 1)
+    fee = FEE
+    for _ in range(100):
+        bench.add("alice", 0, fee=fee)
+        fee = -(-fee * 11 // 10)
+    assert len(bench.pool) == 2
+    assert len(bench.pool._lasts) < 70
+
+
+# Balance
+
+
+def test_all_that_waits_shares_one_balance(bench: Bench) -> None:
+    bench.accounts["alice"] = Account(3 * (FEE + 1))
+    for nonce in range(2):
+        bench.add("alice", nonce)
+    refusal = bench.refusal("alice", 2, amount=3)
+    assert refusal.code is Refusal.BALANCE
+    assert refusal.detail == "the balance is 2 base units short of amount, fee and what waits already"
+    bench.add("alice", 2)
+
+
+def test_what_waits_behind_a_gap_counts_too(bench: Bench) -> None:
+    bench.accounts["alice"] = Account(2 * (FEE + 1) - 1)
+    bench.add("alice", 5)
+    assert bench.refusal("alice", 0).code is Refusal.BALANCE
+
+
+# A new tip
+
+
+def test_what_a_block_holds_leaves(bench: Bench) -> None:
+    transfer = bench.transfer("alice")
+    bench.admit(transfer)
+    bench.add("alice", 1)
+    assert bench.settle(txids=(transfer.txid,), alice=Account(COIN, nonce=1)) == [0]
+    assert bench.waiting() == of("alice", 1)
+
+
+def test_what_has_become_impossible_leaves(bench: Bench) -> None:
+    for nonce in range(4):
+        bench.add("alice", nonce)
+    bench.add("bob")
+    assert bench.settle(alice=Account(COIN, nonce=2), bob=Account(COIN)) == [0, 1]
+    assert bench.waiting() == of("alice", 2, 3) + of("bob", 0)
+
+
+def test_what_can_no_longer_be_paid_leaves_from_the_end(bench: Bench) -> None:
+    for nonce in range(4):
+        bench.add("alice", nonce)
+    assert bench.settle(alice=Account(2 * (FEE + 1))) == [2, 3]
+    assert bench.settle(alice=Account(2 * (FEE + 1))) == []
+    assert bench.settle(alice=Account(0)) == [0, 1]
+    assert len(bench.pool) == 0
+
+
+def test_an_undone_block_opens_a_gap_and_its_transfers_close_it(bench: Bench) -> None:
+    bench.accounts["alice"] = Account(COIN, nonce=3)
+    bench.add("alice", 3)
+    assert bench.settle(alice=Account(COIN, nonce=2)) == []
+    assert bench.pool.lines() == []
+    bench.add("alice", 2)
+    assert [[entry.transfer.nonce for entry in line] for line in bench.pool.lines()] == [[2, 3]]
+
+
+def test_what_is_dropped_is_gone(bench: Bench) -> None:
+    transfer = bench.transfer("alice")
+    bench.admit(transfer)
+    assert [entry.transfer.txid for entry in bench.pool.drop([transfer.txid, transfer.txid, bytes(32)])] == [
+        transfer.txid
+    ]
+    assert (len(bench.pool), bench.pool.size) == (0, 0)
+
+
+# A full pool
+
+
+def full(bench: Bench) -> Bench:
+    """Room for three, and three wait: with the fees 1, 2 and 3 times the minimum."""
+    for factor, sender in enumerate(("alice", "bob", "carol"), 1):
+        bench.add(sender, fee=factor * FEE)
+    return bench
+
+
+BY_COUNT: Callable[[], Bench] = lambda: full(Bench(transactions=3))  # noqa: E731
+BY_BYTES: Callable[[], Bench] = lambda: full(Bench(size=1499))  # noqa: E731
+
+
+@pytest.mark.parametrize("make", [BY_COUNT, BY_BYTES])
+def test_a_full_pool_drops_the_lowest_fee_per_byte(make: Callable[[], Bench]) -> None:
+    bench = make()
+    cheapest = bench.pool.entries()[0].transfer
+    assert bench.add("dave", fee=FEE * 3 // 2) == [cheapest.txid]
+    assert bench.waiting() == of("bob", 0) + of("carol", 0) + of("dave", 0)
+
+
+@pytest.mark.parametrize("make", [BY_COUNT, BY_BYTES])
+def test_a_full_pool_takes_nothing_that_pays_no_more(make: Callable[[], Bench]) -> None:
+    bench = make()
+    refusal = bench.refusal("dave")
+    assert refusal.code is Refusal.POOL
+    assert refusal.detail == f"the pool is full: for this transfer the fee must exceed {FEE} base units"
+
+
+@pytest.mark.parametrize("amount", [1, 12, 123, 1234, 12_345, 123_456])
+def test_the_fee_that_is_asked_for_is_just_enough(amount: int) -> None:
+    bench = full(Bench(transactions=3))
+    asked = int(re.findall(r"exceed (\d+)", bench.refusal("dave", amount=amount).detail)[0])
+    assert bench.refusal("dave", amount=amount, fee=asked).code is Refusal.POOL
+    assert len(bench.add("dave", amount=amount, fee=asked + 1)) == 1
+
+
+def test_of_equal_fees_the_newest_leaves() -> None:
+    bench = Bench(transactions=3)
+    for sender in ("alice", "bob", "carol"):
+        bench.add(sender)
+    assert len(bench.add("dave", fee=2 * FEE)) == 1
+    assert bench.waiting() == of("alice", 0) + of("bob", 0) + of("dave", 0)
+
+
+def test_a_transfer_that_another_one_builds_on_stays() -> None:
+    bench = Bench(transactions=3)
+    bench.add("alice", 0)
+    bench.add("alice", 1, fee=4 * FEE)
+    bench.add("bob", fee=2 * FEE)
+    assert len(bench.add("carol", fee=3 * FEE)) == 1
+    assert bench.waiting() == of("alice", 0, 1) + of("carol", 0)
+    assert bench.refusal("dave", fee=3 * FEE).code is Refusal.POOL
+
+
+def test_nobody_drops_a_transfer_to_make_room_for_a_later_one_of_the_same_sender() -> None:
+    bench = Bench(transactions=2)
+    bench.add("alice", 0)
+    bench.add("alice", 1)
+    refusal = bench.refusal("alice", 2, fee=9 * FEE)
+    assert refusal.code is Refusal.POOL
+    assert refusal.detail == "the pool is full of transfers that others build on; send this one again later"
+    bench.add("alice", 1, fee=9 * FEE)
+
+
+def test_a_replacement_needs_no_room() -> None:
+    bench = full(Bench(transactions=3))
+    assert len(bench.add("alice", fee=FEE * 11 // 10)) == 1
+    assert len(bench.pool) == 3
+
+
+def test_room_for_a_long_transfer_takes_several_short_ones() -> None:
+    bench = Bench(size=3 * 470)
+    for factor, sender in enumerate(("alice", "bob", "carol"), 1):
+        bench.add(sender, fee=factor * FEE)
+    long = bench.chain.transfer("dave", "zoe", 10**9, nonce=0, fee=9 * FEE, timestamp=NOW, reference="r" * 64)
+    assert [entry.transfer.sender for entry in bench.admit(long, "dave").removed] == [
+        key_of("alice").hash,
+        key_of("bob").hash,
+    ]
+    assert bench.pool.size <= 3 * 470
+
+
+def test_fee_per_byte_and_not_the_fee_decides() -> None:
+    bench = Bench(transactions=2)
+    bench.add("alice", fee=FEE + 100)
+    long = bench.chain.transfer("bob", "zoe", 1, nonce=0, fee=FEE + 200, timestamp=NOW, reference="r" * 64)
+    bench.admit(long, "bob")
+    assert Entry(long, 0).rate < bench.pool.entries()[0].rate
+    assert bench.add("carol", fee=FEE + 150) == [long.txid]
