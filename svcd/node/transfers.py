@@ -62,6 +62,8 @@ class Transfers:
         self._clock = clock
         self._listeners: list[PoolListener] = []
         self._sequence = 0
+        self._changes = 0
+        """How often the chain has changed since the start."""
         self._returning: CooperativeTask[Iterator[None]] | None = None
         self._cooperator = Cooperator(scheduler=lambda call: clock.callLater(0, call))  # type: ignore[arg-type,return-value]
 
@@ -100,20 +102,27 @@ class Transfers:
         return kept_going(self._submit(transfer))
 
     async def _submit(self, transfer: Transfer) -> Reception:
-        if self._is_known(transfer):
+        account, changes = self._account(transfer), self._changes
+        if self._is_known(transfer, account):
             return Reception.KNOWN
         # The cheap checks come first, and again after the signature: the chain may have moved meanwhile.
-        self.mempool.check(transfer, self._account(transfer), milliseconds(self._clock))
+        self.mempool.check(transfer, account, milliseconds(self._clock))
         (verdict,) = await self._verifier.check_transfers([transfer])
         if verdict is not None:
             raise verdict
-        if self._is_known(transfer):
+        if self._changes != changes:
+            # A commit that we have not heard of yet does no harm: the mempool is settled when we do.
+            account = self._account(transfer)
+        if self._is_known(transfer, account):
             return Reception.KNOWN
-        await self._admit(transfer, self._account(transfer))
+        await self._admit(transfer, account)
         return Reception.ACCEPTED
 
-    def _is_known(self, transfer: Transfer) -> bool:
-        return transfer.txid in self.mempool or self._reader.transaction(transfer.txid) is not None
+    def _is_known(self, transfer: Transfer, account: Account) -> bool:
+        """Whether it waits or is in the chain, given its sender's ``account``: one in the chain has used its nonce."""
+        if transfer.txid in self.mempool:
+            return True
+        return transfer.nonce < account.nonce and self._reader.transaction(transfer.txid) is not None
 
     def _account(self, transfer: Transfer) -> Account:
         return self._reader.account(transfer.sender) or Account()
@@ -127,6 +136,7 @@ class Transfers:
 
     def chain_changed(self, change: Change) -> None:
         """Let go of what the new blocks hold or rule out, and take back what undone blocks held."""
+        self._changes += 1
         txids = [txid for block in change.applied for txid in block.txids]
         self._let_go(self.mempool.settle(txids, change.accounts))
         returning = [transfer for block in reversed(change.undone) for transfer in block.transfers]
@@ -142,10 +152,9 @@ class Transfers:
     def _take_back(self, transfers: Sequence[Transfer], included: set[bytes]) -> Iterator[None]:
         """One transfer a step, so that the reactor breathes during a deep reorganisation."""
         for transfer in transfers:
-            if transfer.txid not in included and not self._is_known(transfer):
-                Deferred.fromCoroutine(self._admit(transfer, self._account(transfer))).addErrback(
-                    self._say_let_go, transfer
-                )
+            account = self._account(transfer)
+            if transfer.txid not in included and not self._is_known(transfer, account):
+                Deferred.fromCoroutine(self._admit(transfer, account)).addErrback(self._say_let_go, transfer)
             yield
 
     def expire(self) -> None:
