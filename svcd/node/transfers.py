@@ -107,7 +107,7 @@ class Transfers:
             return Reception.KNOWN
         # The cheap checks come first, and again after the signature: the chain may have moved meanwhile.
         self.mempool.check(transfer, account, milliseconds(self._clock))
-        (verdict,) = await self._verifier.check_transfers([transfer])
+        verdict = await self._verifier.check_transfer(transfer)
         if verdict is not None:
             raise verdict
         if self._changes != changes:

@@ -11,6 +11,7 @@ from svcd.chain.errors import NotYet, RuleViolation, Wait
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
 from svcd.chain.work import check_work
+from svcd.node.gathering import Gathering
 from svcd.node.threads import Worker
 
 S = TypeVar("S")
@@ -31,6 +32,9 @@ class Verifier:
         self._capacity = capacity
         self._waiting = 0
         self._verified: OrderedDict[tuple[bytes, bytes], None] = OrderedDict()
+        self._single: Gathering[Transfer, Verdict] = Gathering(
+            lambda transfers: Deferred.fromCoroutine(self.check_transfers(transfers))
+        )
 
     @property
     def waiting(self) -> int:
@@ -80,6 +84,10 @@ class Verifier:
         while len(self._verified) > _REMEMBERED:
             self._verified.popitem(last=False)
         return verdicts
+
+    def check_transfer(self, transfer: Transfer) -> Deferred[Verdict]:
+        """The same for one transfer; those that come while others are being checked share one job."""
+        return self._single.add(transfer)
 
     async def _spread(
         self, items: Sequence[S], check: Callable[[S], None], *, smallest: int = _SMALLEST_CHUNK
