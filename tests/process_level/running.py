@@ -89,7 +89,7 @@ class RunningNode:
         self.socket = data_dir / "operator.sock"
         self._log = data_dir.with_name(f"{data_dir.name}.log")
         self._errors = data_dir.with_name(f"{data_dir.name}.err")
-        command = [BIN / "twistd", "-n", "--pidfile=", "svcd", f"--data-dir={data_dir}"]
+        command: list[str | Path] = [BIN / "twistd", "-n", "--pidfile=", "svcd", f"--data-dir={data_dir}"]
         listen = f"--listen=tcp:{port}:interface=127.0.0.1"
         with self._log.open("wb") as log, self._errors.open("wb") as errors:
             self.process = subprocess.Popen(

@@ -1,0 +1,81 @@
+"""Runs what documentation shows, and compares what comes back with what the page says comes back."""
+
+import json
+import re
+import subprocess
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+
+from tests.process_level.running import DEADLINE, ENVIRONMENT
+
+ROOT = Path(__file__).parents[2]
+_FENCED = re.compile(r"^```(\w+)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+_FORMS = {
+    "hash": "[0-9a-f]{64}",
+    "signature": "[0-9a-f]{128}",
+    "nonce": "[0-9a-f]{16}",
+    "address": "svcd1q[02-9ac-hj-np-z]{38}",
+    "node id": "svcnode_[0-9a-f]{32}",
+    "number": "[0-9]+",
+}
+
+
+@frozen
+class Block:
+    """A code block of a page."""
+
+    language: str
+    text: str
+
+
+def blocks_of(page: str, *languages: str) -> list[Block]:
+    """The code blocks in these languages of a page of the project, in order."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return [Block(*found) for found in _FENCED.findall(text) if found[0] in languages]
+
+
+def run(commands: str, folder: Path, **environment: str) -> str:
+    """What a shell prints that is given these commands; none of them may fail or complain."""
+    done = subprocess.run(
+        ["bash", "-euo", "pipefail", "-c", commands],
+        capture_output=True,
+        text=True,
+        cwd=folder,
+        env=ENVIRONMENT | environment,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, ""), (commands, done)
+    return done.stdout
+
+
+def form(value: str) -> str:
+    """What kind of text this is; text of no kind stands for itself, but for the numbers in it."""
+    kinds = [kind for kind, pattern in _FORMS.items() if re.fullmatch(pattern, value)]
+    return kinds[0] if kinds else re.sub("[0-9]+", "0", value)
+
+
+def agrees(shown: Any, got: Any) -> bool:
+    """Whether an answer has the same members as a shown one, of the same types and kinds; `…` is the rest of hex."""
+    if isinstance(shown, dict) and isinstance(got, dict):
+        return shown.keys() == got.keys() and all(agrees(shown[name], got[name]) for name in shown)
+    if isinstance(shown, list) and isinstance(got, list):
+        return len(shown) == len(got) and all(map(agrees, shown, got))
+    if isinstance(shown, str) and isinstance(got, str):
+        if re.fullmatch("[0-9a-f]+…", shown):
+            return re.fullmatch("[0-9a-f]{64}|[0-9a-f]{128}", got) is not None
+        return form(shown) == form(got)
+    return type(shown) is type(got) and shown == got
+
+
+def check_json(shown: str, printed: str) -> None:
+    """Fail unless printed JSON agrees with what a page shows."""
+    assert agrees(json.loads(shown), json.loads(printed)), printed
+
+
+def check_head(shown: str, printed: str) -> None:
+    """Fail unless the printed status line and headers are those that a page shows; dates are left out."""
+    lines = printed.replace("\r", "").strip().splitlines()
+    assert [line for line in lines if not line.startswith("Date: ")] == shown.splitlines()
