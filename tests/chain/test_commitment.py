@@ -121,6 +121,16 @@ def test_levels_that_were_added_at_once_are_known_where_they_are_needed() -> Non
         assert commitment.update([spread_key(number)], 2400) == state_root(state.items())
 
 
+def test_an_undone_account_beside_a_level_that_is_not_known_yet() -> None:
+    """Accounts older than the last deepening vanish with the blocks that created them."""
+    state = many(300)
+    commitment = loaded(state)
+    commitment.update([], 2400)
+    for number in range(0, 300, 3):
+        del state[spread_key(number)]
+        assert commitment.update([spread_key(number)], 2400) == state_root(state.items())
+
+
 def test_an_update_reads_a_few_accounts_of_many() -> None:
     state = many(4096)
     rows = rows_of(state)
