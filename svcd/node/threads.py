@@ -1,5 +1,6 @@
 """Where work runs that would hold up the reactor: pools of threads behind a port that a simulation replaces."""
 
+import gc
 import sys
 from collections.abc import Callable, Coroutine
 from typing import ParamSpec, Protocol, TypeVar
@@ -82,5 +83,10 @@ def share_the_interpreter() -> None:
 
     CPython's default is 5 ms: a request that must take it several times while a block is being connected would then
     wait for tens of milliseconds, and a signature checked meanwhile would take a hundred times as long.
+
+    The garbage collector lets no other thread in while it works. What exists by now, all modules above all, stays for
+    good and is hidden from it, or it would walk over that for 30 ms every few blocks.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
+    gc.collect()
+    gc.freeze()

@@ -1,5 +1,6 @@
 """Work in threads, and work that goes on when nobody waits for it."""
 
+import gc
 import sys
 import threading
 import time
@@ -128,3 +129,11 @@ def switch_interval() -> Iterator[None]:
 def test_threads_share_the_interpreter_fairly() -> None:
     share_the_interpreter()
     assert sys.getswitchinterval() == pytest.approx(0.0005)
+
+
+@pytest.mark.usefixtures("switch_interval")
+def test_the_collector_does_not_walk_over_what_was_there_at_the_start() -> None:
+    there: list[object] = []
+    assert any(each is there for each in gc.get_objects())
+    share_the_interpreter()
+    assert not any(each is there for each in gc.get_objects())
