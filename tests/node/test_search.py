@@ -1,0 +1,102 @@
+"""The search for participation work (docs/protocol.md 6)."""
+
+import os
+import threading
+from collections.abc import Callable
+
+import pytest
+from attrs import evolve
+
+from svcd.chain.block import Header
+from svcd.chain.work import check_work, work_value
+from svcd.node.search import Search
+from tests.chains import TEST_PARAMS, ChainBuilder
+
+KIB = TEST_PARAMS.memory_kib
+
+
+@pytest.fixture
+def header(chain: ChainBuilder) -> Header:
+    return chain.block().header
+
+
+def first_after(header: Header, start: int) -> int:
+    """The first nonce from ``start`` on that will do."""
+    target = header.base_target * header.multiplier // 10_000
+    return next(
+        nonce
+        for nonce in range(start, start + 1000)
+        if work_value(header.core_hash, (nonce % 2**64).to_bytes(8, "big"), KIB) < target
+    )
+
+
+@pytest.mark.parametrize("start", [0, 5, 2**64 - 1])
+def test_it_finds_the_first_nonce_that_will_do(header: Header, start: int) -> None:
+    search = Search(header, KIB, start)
+    found = search.run()
+    expected = first_after(header, start)
+    assert found == (expected % 2**64).to_bytes(8, "big")
+    assert search.tried == expected - start + 1
+    assert search.ended
+    check_work(evolve(header, work_nonce=found), TEST_PARAMS)
+
+
+def test_another_start_finds_another_nonce(header: Header) -> None:
+    """So that two blocks with the same content have different ids."""
+    assert len({Search(header, KIB, 1000 * number).run() for number in range(5)}) == 5
+
+
+def test_every_thread_tries_nonces_of_its_own(header: Header) -> None:
+    found = {first: Search(header, KIB, 0).run(first, 3) for first in range(3)}
+    for first, nonce in found.items():
+        assert nonce is not None
+        assert int.from_bytes(nonce, "big") % 3 == first
+
+
+def test_whoever_finds_ends_it_for_all(header: Header) -> None:
+    search = Search(header, KIB, 0)
+    assert search.run(0, 2) is not None
+    assert search.run(1, 2) is None
+
+
+def test_an_ended_search_finds_nothing(header: Header) -> None:
+    search = Search(header, KIB, 0)
+    assert not search.ended
+    search.end()
+    assert search.run() is None
+    assert search.tried == 0
+
+
+def test_the_multiplier_makes_it_easier(header: Header) -> None:
+    generous = evolve(header, multiplier=40_000)
+    assert Search(generous, KIB, 0).run() == bytes(8), "the target is above every value"
+
+
+def in_a_thread(function: Callable[[], object]) -> list[object]:
+    results: list[object] = []
+    thread = threading.Thread(target=lambda: results.append(function()))
+    thread.start()
+    thread.join(10)
+    return results
+
+
+@pytest.mark.socket
+def test_it_ends_within_one_attempt_from_another_thread(header: Header) -> None:
+    search = Search(evolve(header, base_target=1), KIB, 0)
+    timer = threading.Timer(0.05, search.end)
+    timer.start()
+    assert in_a_thread(search.run) == [None]
+    timer.join()
+    assert search.tried > 0
+
+
+@pytest.mark.socket
+@pytest.mark.skipif(not hasattr(os, "setpriority"), reason="the system has no priorities for threads")
+def test_a_nice_search_has_the_lowest_priority_and_nobody_else(header: Header) -> None:
+    def niceness() -> tuple[bytes | None, int]:
+        found = Search(header, KIB, 0).run_nicely(0, 1)
+        return found, os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    assert in_a_thread(niceness) == [(Search(header, KIB, 0).run(), 19)]
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before
