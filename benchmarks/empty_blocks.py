@@ -9,7 +9,7 @@ from typing import Any, Final
 from benchmarks.figures import Goal, Rounds, Row
 from benchmarks.ground import forge, lay
 from benchmarks.living import feed, opened
-from benchmarks.program import main, on_reactor, settle
+from benchmarks.program import main, on_reactor
 from svcd.chain.params import DEVNET
 from svcd.chain.work import work_value
 
@@ -41,7 +41,6 @@ def measure(folder: Path, quick: bool) -> list[Row]:
     shutil.copy(ground, draft)
     blocks = forge(draft, ([] for _ in range(count)), gap=_GAP)
     batches = [blocks[start : start + _BATCH] for start in range(0, count, _BATCH)]
-    settle()
 
     async def run(reactor: Any) -> Rounds:
         rounds = Rounds()

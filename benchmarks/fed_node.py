@@ -1,6 +1,6 @@
 """A node that connects blocks from a file while it serves: ``python -m benchmarks.fed_node FOLDER BLOCKS PORT``.
 
-It serves the public site of the chain in FOLDER. At a line on its standard input it begins to hand in BLOCKS, a file
+It serves the chain in FOLDER. At a line on its standard input it begins to hand in BLOCKS, a file
 with one block a line; at the end of its input it stops.
 """
 
@@ -18,9 +18,7 @@ from benchmarks.processes import DATABASE
 from svcd.node.living import LivingChain
 from svcd.node.status import Alone, Identity, Status
 from svcd.rpc.resource import ChainRoutes
-from svcd.rpc.sites import Public, Sites
-from svcd.web.buckets import Buckets, Rate
-from svcd.web.clients import Clients
+from svcd.rpc.sites import Sites
 from svcd.web.limits import SiteLimits
 from svcd.web.site import Site
 
@@ -29,12 +27,10 @@ from svcd.web.site import Site
 
 
 def site_of(living: LivingChain, reactor: Any) -> Site:
-    """The public site as the node builds it, for clients without limits."""
+    """The chain routes on a site as the node builds it, without the limits on rates."""
     status = Status(living.ledger, identity=Identity("svcnode_" + "00" * 16, ""), peers=Alone(True), clock=reactor)
     routes = ChainRoutes(living.ledger, transfers=living.transfers, status=status, clock=reactor)
-    clients = Clients(exempt=["127.0.0.0/8"])
-    buckets = Buckets({name: Rate(0, 1) for name in ("read", "broadcast")})
-    return Sites(reactor, lambda: "").public([routes], Public(SiteLimits(), clients, buckets))
+    return Sites(reactor, lambda: "").operator([routes], SiteLimits())
 
 
 async def serve(reactor: Any, folder: Path, blocks: Path, port: str) -> None:

@@ -1,7 +1,6 @@
 """The small main that every benchmark shares, and how one runs on the reactor."""
 
 import argparse
-import gc
 from collections.abc import Callable, Coroutine
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -44,9 +43,3 @@ def on_reactor(work: Callable[[Any], Coroutine[Any, Any, T]]) -> T:
         if end.code:
             raise
     return results[0]
-
-
-def settle() -> None:
-    """Hide what was prepared from the garbage collector, which would walk over it while we measure."""
-    gc.collect()
-    gc.freeze()

@@ -1,5 +1,6 @@
 """The state root after a change, per changed account, with 10^4, 10^5 and 10^6 accounts."""
 
+import gc
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from random import Random
@@ -10,7 +11,7 @@ from attrs import frozen
 
 from benchmarks.figures import Goal, Rounds, Row
 from benchmarks.ground import lay, nobody
-from benchmarks.program import main, settle
+from benchmarks.program import main
 from svcd.chain.accounts import Account
 from svcd.chain.commitment import Commitment
 from svcd.store.chain_store import ChainWriter
@@ -56,7 +57,8 @@ def measure(folder: Path, quick: bool) -> list[Row]:
     many, few, rounds_wanted, repeats = (500, 2, 2, 1) if quick else (2_000, 2, 15, 2)
     states = {count: state_of(folder / f"{count}.sqlite", count) for count in (small, middle, large)}
     choice = Random(2)
-    settle()
+    gc.collect()
+    gc.freeze()
     found = {(changed, count): Rounds() for changed in (many, few) for count in (small, large)}
     for _ in range(rounds_wanted):
         for changed, blocks in ((many, repeats), (few, 100 * repeats)):

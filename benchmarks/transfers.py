@@ -11,7 +11,7 @@ from attrs import frozen
 from benchmarks.figures import Goal, Rounds, Row
 from benchmarks.ground import Person, forge, lay, nobody
 from benchmarks.living import feed, opened
-from benchmarks.program import main, on_reactor, settle
+from benchmarks.program import main, on_reactor
 from svcd.chain.params import DEVNET
 from svcd.chain.signature import is_valid
 from svcd.chain.transaction import Transfer
@@ -78,7 +78,6 @@ def measure(folder: Path, quick: bool) -> list[Row]:
     ground, blocks, bodies = prepare(folder, sizes)
     signatures = [[(t.sender_key, t.txid, t.signature) for t in body] for body in bodies]
     del bodies
-    settle()
 
     async def run(reactor: Any) -> Rounds:
         rounds = Rounds()
