@@ -25,6 +25,7 @@ setup(
         "svcd.config",
         "svcd.net",
         "svcd.node",
+        "svcd.p2p",
         "svcd.process",
         "svcd.rpc",
         "svcd.store",

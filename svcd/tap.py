@@ -2,41 +2,46 @@
 
 import os
 import secrets
-from collections.abc import Callable
 from typing import Any, Final
 
-from attrs import fields, frozen
+from attrs import frozen
 from twisted.application.service import Service
 from twisted.internet import reactor as global_reactor
-from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import serverFromString
 
-from svcd.chain.address import encode_address, key_hash, node_id
 from svcd.chain.errors import Corrupt
 from svcd.chain.params import NETWORKS
-from svcd.chain.signature import public_key_of
-from svcd.config.schema import Config, Limits
+from svcd.config.schema import Config
 from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
 from svcd.node.producer import ProducerService, Workshop
 from svcd.node.seedfile import SeedFileError, load_or_make, load_or_make_token
-from svcd.node.status import Alone, Identity, Status
+from svcd.node.status import Alone, Identity, Peers, Status
 from svcd.node.threads import ThreadsService, share_the_interpreter
+from svcd.p2p import service as p2p
+from svcd.p2p.book import Book
+from svcd.p2p.client import PeerClient
+from svcd.p2p.dialling import reach
+from svcd.p2p.hello import NodeKey
+from svcd.p2p.peer import Home, PeerSettings
+from svcd.p2p.resource import BODY_CAPS, PeerRoutes
 from svcd.process.datadir import DataDirectory
 from svcd.process.leaving import leaving_with
 from svcd.process.listening import Listening
 from svcd.process.logs import make_observer
 from svcd.process.notify import Notifier, SystemdNotices
+from svcd.process.opened import Opened
 from svcd.process.options import Options
 from svcd.process.root import Root, log_writer
 from svcd.process.sequential import Sequential
 from svcd.process.timers import Periodic
+from svcd.rpc.details import Details
 from svcd.rpc.operator import DevnetRoutes, OperatorRoutes
 from svcd.rpc.resource import ChainRoutes
 from svcd.rpc.sites import Public, Sites
 from svcd.store.database import DatabaseError
-from svcd.web.buckets import Buckets, Rate
+from svcd.web.buckets import Buckets
 from svcd.web.clients import Clients
-from svcd.web.limits import SiteLimits
+from svcd.web.limits import BodyCaps, SiteLimits
 from svcd.web.site import Site
 
 __all__ = ["Options", "makeService"]
@@ -52,16 +57,28 @@ def makeService(options: Options) -> Root:
     config = options.config
     write = log_writer(options.parent or {})
     observer = None if write is None else make_observer(config.log.format, config.log.level, write)
-    root = Root(leaving_with(global_reactor), observer=observer, sentences=SENTENCES)
+    leave = leaving_with(global_reactor)
+    root = Root(leave, observer=observer, sentences=SENTENCES)
     pools = Pools(
         writer=ThreadsService(global_reactor, size=1, name="writer"),
         verifier=ThreadsService(global_reactor, size=os.cpu_count() or 1, name="verifier"),
         producer=ThreadsService(global_reactor, size=config.participation.workers, name="producer"),
+        resolver=ThreadsService(global_reactor, size=4, name="resolver"),
     )
     root.addService(DataDirectory(config.data_dir, sockets=("operator.sock",)))
-    for pool in (pools.writer, pools.verifier, pools.producer):
+    for pool in (pools.writer, pools.verifier, pools.producer, pools.resolver):
         root.addService(pool)
-    root.addService(Node(config, pools, global_reactor, leaving_with(global_reactor)))
+    threads = Threads(pools.writer.worker, pools.verifier.worker, pools.verifier.size)
+    limits = PoolLimits(config.mempool.max_transactions, config.mempool.max_bytes)
+    params, path = NETWORKS[config.network], config.data_dir / "chain.sqlite"
+    node = Opened(
+        Sequential(leave, sentences=SENTENCES),
+        opening=lambda: open_chain(params, path, threads=threads, pool=limits, clock=global_reactor),
+        services=lambda living: Rooms(config, living, pools, global_reactor).services(),
+        closing=LivingChain.close,
+    )
+    root.addService(node)
+    share_the_interpreter()
     return root
 
 
@@ -72,46 +89,7 @@ class Pools:
     writer: ThreadsService
     verifier: ThreadsService
     producer: ThreadsService
-
-
-class Node(Service):
-    """The node: opens its chain, then runs everything that stands on it, and puts it to rest in reverse order."""
-
-    name = "node"
-
-    def __init__(self, config: Config, pools: Pools, reactor: Any, leave: Callable[[int], object]) -> None:
-        self._config = config
-        self._pools = pools
-        self._reactor = reactor
-        self._rooms = Sequential(leave, sentences=SENTENCES)
-        self._living: LivingChain | None = None
-
-    def startService(self) -> Deferred[None]:
-        """Open the chain and start the rooms; raises what :data:`SENTENCES` names."""
-        super().startService()  # type: ignore[no-untyped-call]
-        return Deferred.fromCoroutine(self._start())
-
-    def stopService(self) -> Deferred[None]:
-        """Stop the rooms one after the other, and close the database last."""
-        super().stopService()  # type: ignore[no-untyped-call]
-        return Deferred.fromCoroutine(self._stop())
-
-    async def _start(self) -> None:
-        share_the_interpreter()
-        config, pools = self._config, self._pools
-        threads = Threads(pools.writer.worker, pools.verifier.worker, pools.verifier.size)
-        pool = PoolLimits(config.mempool.max_transactions, config.mempool.max_bytes)
-        params, path = NETWORKS[config.network], config.data_dir / "chain.sqlite"
-        self._living = living = await open_chain(params, path, threads=threads, pool=pool, clock=self._reactor)
-        for service in Rooms(config, living, pools, self._reactor).services():
-            self._rooms.addService(service)
-        await self._rooms.startService()
-
-    async def _stop(self) -> None:
-        await self._rooms.stopService()
-        living, self._living = self._living, None
-        if living is not None:
-            await living.close()
+    resolver: ThreadsService
 
 
 class Rooms:
@@ -122,84 +100,92 @@ class Rooms:
         self._living = living
         self._pools = pools
         self._reactor = reactor
-        seed = load_or_make(config.data_dir / "node.key", secrets.token_bytes)
-        identity = Identity(node_id(public_key_of(seed)), config.http.public_url)
-        peers = Alone(config.participation.alone)
+        self._key = NodeKey(load_or_make(config.data_dir / "node.key", secrets.token_bytes), config.http.public_url)
+        self._seed = load_or_make(config.data_dir / config.participation.key_file, secrets.token_bytes)
+        self._network = self._join() if config.p2p.enabled else None
+        peers: Peers = self._network.peers if self._network else Alone(config.participation.alone)
+        identity = Identity(self._key.node_id, self._key.endpoint)
         self._status = Status(living.ledger, identity=identity, peers=peers, clock=reactor)
-        self._operator_seed = load_or_make(config.data_dir / config.participation.key_file, secrets.token_bytes)
         self._sites = Sites(reactor, lambda: secrets.token_hex(8))
 
     def services(self) -> list[Service]:
         """The services in the order of their start: the ports open last, READY is said when all is."""
-        config, living = self._config, self._living
-        services: list[Service] = [
-            Periodic(self._reactor, EXPIRY_SECONDS, living.transfers.expire, what="letting go of expired transfers")
-        ]
+        config, living, clock = self._config, self._living, self._reactor
+        expire = living.transfers.expire
+        services: list[Service] = [Periodic(clock, EXPIRY_SECONDS, expire, what="letting go of expired transfers")]
         if config.participation.enabled and not config.participation.on_demand:
             services.append(self._producer())
-        drain = config.limits.drain_seconds
-        services.append(self._listening(config.operator_endpoint, self._operator_site(), drain))
-        services.append(self._listening(config.http.listen, self._public_site(), drain))
-        notifier = Notifier.from_environment(os.environ)
-        services.append(SystemdNotices(notifier, self._reactor, self._writer_answers))
+        services.append(self._listening(config.operator_endpoint, self._operator_site()))
+        services += [self._listening(endpoint, site) for endpoint, site in self._public_sites()]
+        if self._network is not None:
+            notes = p2p.PeersService(self._network, config.data_dir / "peers.json", config.p2p.seeds)
+            services += [
+                notes,
+                Periodic(clock, p2p.BEAT_SECONDS, self._network.beat, what="keeping in touch with peers"),
+                Periodic(clock, p2p.SAVE_SECONDS, notes.save, what="noting who is known"),
+            ]
+        services.append(SystemdNotices(Notifier.from_environment(os.environ), clock, self._writer_answers))
         return services
 
     async def _writer_answers(self) -> None:
         await self._pools.writer.worker.run(lambda: None)
 
+    def _join(self) -> p2p.Network:
+        config, living = self._config, self._living
+        params = living.ledger.params
+        dialling = reach(self._reactor, self._pools.resolver.worker, allow_private=config.p2p.allow_private)
+        settings = PeerSettings(
+            outbound=config.p2p.outbound,
+            max_inbound=config.p2p.max_inbound,
+            diverse=config.network == "mainnet",
+            alone=config.participation.alone,
+            public=bool(self._key.endpoint),
+        )
+        home = Home(params, living.ledger, self._key, self._reactor)
+        client = PeerClient(params, dialling, self._pools.verifier.worker)
+        book = Book(secrets.token_bytes(32), secrets.SystemRandom().random)
+        return p2p.join(home, client, transfers=living.transfers, book=book, settings=settings)
+
     def _producer(self) -> Service:
-        participation = self._config.participation
         workshop = Workshop(
-            seed=self._operator_seed,
+            seed=self._seed,
             threads=self._pools.producer.worker,
-            workers=participation.workers,
+            workers=self._config.participation.workers,
             random=secrets.token_bytes,
-            may_produce=lambda: self._status.synced,
+            may_produce=lambda: self._status.synced and not (self._network and self._network.peers.alarm),
         )
         return ProducerService(self._living.producer(workshop))
 
-    def _listening(self, endpoint: str, site: Site, drain: float) -> Service:
+    def _listening(self, endpoint: str, site: Site) -> Service:
         server: Any = serverFromString(self._reactor, endpoint)  # type: ignore[no-untyped-call]
         factory: Any = site
+        drain = self._config.limits.drain_seconds
         return Listening(server, factory, description=endpoint, drain=lambda: site.drain(drain))
 
-    def _public_site(self) -> Site:
-        living, config = self._living, self._config
+    def _public_sites(self) -> list[tuple[str, Site]]:
+        living, config, limits = self._living, self._config, self._config.limits
         chain = ChainRoutes(living.ledger, transfers=living.transfers, status=self._status, clock=self._reactor)
-        clients = Clients(map(str, config.http.trusted_proxies), map(str, config.limits.exempt))
-        return self._sites.public([chain], Public(_site_limits(config.limits), clients, Buckets(_rates(config.limits))))
+        public = Public(
+            SiteLimits.picked_from(limits, BodyCaps(BODY_CAPS)),
+            Clients(map(str, config.http.trusted_proxies), map(str, limits.exempt)),
+            Buckets.per_second(limits.rates, limits.burst_seconds),
+        )
+        peers: list[object] = []
+        if self._network is not None:
+            on_orphan = self._network.orphan
+            peers = [PeerRoutes(self._network.peers, transfers=living.transfers, on_orphan=on_orphan)]
+        if not config.p2p.listen:
+            return [(config.http.listen, self._sites.public([chain], public, peers=peers))]
+        own = (config.p2p.listen, self._sites.between_nodes(peers, public))
+        return [own, (config.http.listen, self._sites.public([chain], public))]
 
     def _operator_site(self) -> Site:
-        config, living = self._config, self._living
+        config = self._config
         token = None
         if not config.operator_endpoint.startswith("unix:"):
             token = load_or_make_token(config.data_dir / config.operator.token_file, secrets.token_bytes)
-        rooms: list[object] = [OperatorRoutes(self._status, details=self._details, token=token)]
+        details = Details(self._living, self._seed, self._network.record if self._network else None)
+        rooms: list[object] = [OperatorRoutes(self._status, details=details.record, token=token)]
         if config.network == "devnet":
-            rooms.append(DevnetRoutes(living.on_demand(secrets.token_bytes), seed=self._operator_seed, token=token))
+            rooms.append(DevnetRoutes(self._living.on_demand(secrets.token_bytes), seed=self._seed, token=token))
         return self._sites.operator(rooms, SiteLimits(answer_seconds=OPERATOR_SECONDS))
-
-    def _details(self) -> dict[str, object]:
-        living = self._living
-        params = living.ledger.params
-        producer = encode_address(key_hash(public_key_of(self._operator_seed)), params.address_prefix)
-        return {
-            "participation": {"enabled": self._config.participation.enabled, "address": producer},
-            "mempool": {"transactions": len(living.transfers.mempool), "bytes": living.transfers.mempool.size},
-            "verifierQueue": living.verifier.waiting,
-        }
-
-
-def _rates(limits: Limits) -> dict[str, Rate]:
-    per_second = {
-        "read": limits.requests_per_second,
-        "broadcast": limits.broadcasts_per_second,
-        "webhooks": limits.webhooks_per_second,
-        "p2p": limits.peer_posts_per_second,
-    }
-    return {name: Rate(rate, max(rate * limits.burst_seconds, 1)) for name, rate in per_second.items()}
-
-
-def _site_limits(limits: Limits) -> SiteLimits:
-    shared = {field.name for field in fields(SiteLimits)} & {field.name for field in fields(Limits)}
-    return SiteLimits(**{name: getattr(limits, name) for name in shared})

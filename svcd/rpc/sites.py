@@ -41,12 +41,25 @@ class Sites:
     clock: Clock
     new_id: Callable[[], str]
 
-    def public(self, rooms: Iterable[object], public: Public) -> Site:
-        """``rooms`` under ``/rpc`` with the description of their routes; every client is held to its limits."""
-        api = self._api("/rpc", rooms, ClientThrottle(public.clients, public.buckets, self.clock))
-        api.add(OpenApiRoute(lambda: api.routes))
+    def public(self, rooms: Iterable[object], public: Public, *, peers: Iterable[object] = ()) -> Site:
+        """``rooms`` under ``/rpc`` with a description of all routes, ``peers`` under ``/p2p``; clients have limits."""
+        throttle = ClientThrottle(public.clients, public.buckets, self.clock)
+        api = self._api("/rpc", rooms, throttle)
+        between_nodes = self._api("/p2p", peers, throttle)
+        api.add(OpenApiRoute(lambda: api.routes + between_nodes.routes))
         root: Any = Branch()  # type: ignore[no-untyped-call]
+        root.putChild(b"p2p", between_nodes.resource())
         root.putChild(b"rpc", cors.Cors(api.resource()))
+        return self._site(root, public)
+
+    def between_nodes(self, peers: Iterable[object], public: Public) -> Site:
+        """``peers`` under ``/p2p`` and nothing else, for an endpoint of their own."""
+        root: Any = Branch()  # type: ignore[no-untyped-call]
+        throttle = ClientThrottle(public.clients, public.buckets, self.clock)
+        root.putChild(b"p2p", self._api("/p2p", peers, throttle).resource())
+        return self._site(root, public)
+
+    def _site(self, root: Any, public: Public) -> Site:
         return Site(
             root,
             limits=public.limits,

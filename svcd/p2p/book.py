@@ -1,0 +1,221 @@
+"""Who is known: a book of endpoints that a flood of hints cannot take over (docs/threats.md "Eclipse").
+
+Hints live in buckets that are chosen by a secret-keyed hash of the group of the address and the group of whoever gave
+the hint, so nobody can aim at the places of others. Only what we called and verified ourselves is handed out.
+"""
+
+import ipaddress
+from collections.abc import Callable, Collection, Iterator
+from functools import lru_cache
+from hashlib import sha256
+from typing import Final
+from urllib.parse import urlsplit
+
+from attrs import define, field
+
+NEW_BUCKETS: Final = 64
+TRIED_BUCKETS: Final = 16
+BUCKET_SIZE: Final = 16
+HINTS_PER_HOUR: Final = 32
+FIRST_BACK_OFF: Final = 5.0
+LONGEST_BACK_OFF: Final = 1_800.0
+FAMILIAR_BACK_OFF: Final = 15.0
+_HOUR: Final = 3_600.0
+_FAMILIAR_SECONDS: Final = 86_400.0
+_STALE_SECONDS: Final = 30 * 86_400.0
+_HOPELESS_FAILURES: Final = 8
+
+
+def group_of(host: str) -> str:
+    """The part of the network that one party may well own: a /16 of IPv4, a /32 of IPv6, a registered domain."""
+    try:
+        address = ipaddress.ip_address(host.strip("[]"))
+    except ValueError:
+        return "name:" + ".".join(host.lower().split(".")[-2:])
+    length = 16 if address.version == 4 else 32
+    return str(ipaddress.ip_network((int(address), length), strict=False)) if address.version == 6 else _v4_group(host)
+
+
+def _v4_group(host: str) -> str:
+    return str(ipaddress.ip_network(f"{host}/16", strict=False))
+
+
+@lru_cache(4_096)
+def group_of_endpoint(endpoint: str) -> str:
+    """The group of the host of an endpoint."""
+    return group_of(urlsplit(endpoint).hostname or "")
+
+
+@define(kw_only=True, eq=False)
+class Entry:
+    """What is known of one endpoint; times are Unix seconds."""
+
+    endpoint: str
+    source: str
+    """The group of whoever told us."""
+    node_id: str = ""
+    """The node that answered when we called; "" while none has."""
+    height: int = 0
+    last_seen: float = 0.0
+    failures: int = 0
+    next_try: float = 0.0
+    verified: bool = False
+
+
+@define
+class Book:
+    """At most 1,024 hints and 256 verified endpoints; ``secret`` is 32 random bytes that nobody else knows."""
+
+    secret: bytes
+    random: Callable[[], float]
+    """A number from 0 to 1, for jitter and choices."""
+    _new: dict[int, list[Entry]] = field(factory=dict)
+    _tried: dict[int, list[Entry]] = field(factory=dict)
+    _index: dict[str, Entry] = field(factory=dict)
+    _allowance: dict[str, tuple[float, int]] = field(factory=dict)
+    _ours: dict[str, float] = field(factory=dict)
+
+    def __len__(self) -> int:
+        return len(self._index)
+
+    def get(self, endpoint: str) -> Entry | None:
+        """What is known of an endpoint."""
+        return self._index.get(endpoint)
+
+    def entries(self) -> Iterator[Entry]:
+        """Everything, verified or not."""
+        return iter(list(self._index.values()))
+
+    def hint(self, endpoint: str, *, source: str, now: float, trusted: bool = False) -> bool:
+        """Note an endpoint that ``source`` (a group) told us of; False if there was no room for it.
+
+        A hint never changes what is known already, and one source is heard 32 times an hour, unless it is ``trusted``:
+        the operator's configuration.
+        """
+        if endpoint in self._index or self.is_ours(endpoint, now):
+            return False
+        if not trusted and not self._may_hint(source, now):
+            return False
+        bucket = self._new.setdefault(self._place("new", group_of_endpoint(endpoint) + source, NEW_BUCKETS), [])
+        if len(bucket) >= BUCKET_SIZE and not self._make_room(bucket, now):
+            return False
+        entry = Entry(endpoint=endpoint, source=source)
+        bucket.append(entry)
+        self._index[endpoint] = entry
+        return True
+
+    def _may_hint(self, source: str, now: float) -> bool:
+        since, count = self._allowance.get(source, (now, 0))
+        if now - since >= _HOUR:
+            since, count = now, 0
+        if count >= HINTS_PER_HOUR:
+            return False
+        if source not in self._allowance and len(self._allowance) >= NEW_BUCKETS * BUCKET_SIZE:
+            self._allowance = {key: value for key, value in self._allowance.items() if now - value[0] < _HOUR}
+            if len(self._allowance) >= NEW_BUCKETS * BUCKET_SIZE:
+                return False
+        self._allowance[source] = (since, count + 1)
+        return True
+
+    def _make_room(self, bucket: list[Entry], now: float) -> bool:
+        """Drop the worst of a full bucket, if it is bad at all: a flood must not push out good hints."""
+        worst = max(bucket, key=lambda entry: entry.failures)
+        stale = worst.last_seen and now - worst.last_seen >= _STALE_SECONDS
+        if not worst.failures and not stale:
+            return False
+        bucket.remove(worst)
+        del self._index[worst.endpoint]
+        return True
+
+    def succeeded(self, endpoint: str, *, node_id: str, height: int, now: float) -> Entry:
+        """We called ``endpoint`` and ``node_id`` answered, naming it as its own: the newest verification wins."""
+        for other in self._index.values():
+            if other.node_id == node_id and other.endpoint != endpoint:
+                other.verified, other.node_id = False, ""
+        entry = self._index.get(endpoint) or Entry(endpoint=endpoint, source="self")
+        entry.node_id, entry.height, entry.last_seen = node_id, height, now
+        entry.failures, entry.next_try = 0, 0.0
+        if not entry.verified:
+            self._promote(entry)
+        return entry
+
+    def _promote(self, entry: Entry) -> None:
+        self._remove_from(self._new, entry)
+        bucket = self._tried.setdefault(self._place("tried", group_of_endpoint(entry.endpoint), TRIED_BUCKETS), [])
+        if entry not in bucket:
+            if len(bucket) >= BUCKET_SIZE:
+                oldest = min(bucket, key=lambda other: (other.verified, other.last_seen))
+                bucket.remove(oldest)
+                del self._index[oldest.endpoint]
+            bucket.append(entry)
+        entry.verified = True
+        self._index[entry.endpoint] = entry
+
+    def failed(self, endpoint: str, now: float) -> None:
+        """We called and nobody answered as we hoped: wait longer each time, from 5 s to 30 min, with jitter.
+
+        One that answered within the last day is tried every few seconds: a network that was cut in two must find
+        together again at once, and those few cost little.
+        """
+        entry = self._index.get(endpoint)
+        if entry is None:
+            return
+        familiar = entry.last_seen and now - entry.last_seen < _FAMILIAR_SECONDS
+        wait = min(FIRST_BACK_OFF * 2**entry.failures, FAMILIAR_BACK_OFF if familiar else LONGEST_BACK_OFF)
+        entry.failures = min(entry.failures + 1, 32)
+        entry.next_try = now + wait * (0.75 + 0.5 * self.random())
+        if entry.failures >= _HOPELESS_FAILURES:
+            entry.verified = False
+
+    def restore(self, entry: Entry) -> None:
+        """Take up an entry that was kept on disk, in the place that it had."""
+        if entry.verified:
+            entry.verified = False
+            self._promote(entry)
+            return
+        group = group_of_endpoint(entry.endpoint)
+        bucket = self._new.setdefault(self._place("new", group + entry.source, NEW_BUCKETS), [])
+        if len(bucket) < BUCKET_SIZE and entry.endpoint not in self._index:
+            bucket.append(entry)
+            self._index[entry.endpoint] = entry
+
+    def forget(self, endpoint: str) -> None:
+        """Drop an endpoint."""
+        entry = self._index.pop(endpoint, None)
+        if entry is not None:
+            self._remove_from(self._new, entry)
+            self._remove_from(self._tried, entry)
+
+    def is_mine(self, endpoint: str, now: float) -> None:
+        """The endpoint turned out to be our own: remember that for a day."""
+        self.forget(endpoint)
+        self._ours[endpoint] = now + 24 * _HOUR
+        self._ours = {known: until for known, until in self._ours.items() if until > now}
+
+    def is_ours(self, endpoint: str, now: float) -> bool:
+        """Whether the endpoint is known to be our own."""
+        return self._ours.get(endpoint, 0.0) > now
+
+    def candidates(self, now: float, *, exclude: Collection[str], tried: bool) -> list[Entry]:
+        """Endpoints that may be called now: verified before (``tried``), or hints only."""
+        buckets = self._tried if tried else self._new
+        entries = [entry for bucket in buckets.values() for entry in bucket]
+        return [entry for entry in entries if entry.next_try <= now and entry.endpoint not in exclude]
+
+    def verified(self) -> list[Entry]:
+        """Those that we called and that answered."""
+        return [entry for entry in self._index.values() if entry.verified]
+
+    def sample(self, limit: int) -> list[Entry]:
+        """At most ``limit`` verified entries, chosen at random."""
+        return sorted(self.verified(), key=lambda _: self.random())[:limit]
+
+    def _place(self, table: str, text: str, buckets: int) -> int:
+        digest = sha256(self.secret + table.encode() + b"\0" + text.encode()).digest()
+        return int.from_bytes(digest[:8], "big") % buckets
+
+    @staticmethod
+    def _remove_from(table: dict[int, list[Entry]], entry: Entry) -> None:
+        for bucket in table.values():
+            if entry in bucket:
+                bucket.remove(entry)

@@ -1,0 +1,229 @@
+"""The signed handshake (docs/protocol.md 11)."""
+
+import re
+from collections import OrderedDict
+from enum import StrEnum
+from functools import cached_property
+from typing import Final
+
+from attrs import evolve, frozen
+
+from svcd.chain.address import node_id
+from svcd.chain.encoding import canonical, decimal_u53, exact_fields, hex_bytes, tagged_hash
+from svcd.chain.errors import RuleViolation
+from svcd.chain.params import NetworkParams
+from svcd.chain.signature import is_valid, public_key_of, sign
+from svcd.chain.transition import ChainPoint
+
+SOFTWARE_VERSION: Final = "0.0.1"
+PROTOCOL_VERSION: Final = "1.0"
+CLOCK_TOLERANCE_MS: Final = 60_000
+_FIELDS: Final = frozenset(
+    "softwareVersion protocolVersion networkId chainId genesisHash nodeId nodePublicKey height hash timestamp "
+    "endpoint signature".split()
+)
+_VERSION: Final = re.compile(r"[!-~]{1,32}")
+_ENDPOINT: Final = re.compile(
+    r"https?://(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-f:.]+\])(?::([1-9][0-9]{0,4}))?"
+)
+_ENDPOINT_SIZE: Final = 256
+
+
+class Fault(StrEnum):
+    """Why a hello is refused."""
+
+    FORMAT = "format"
+    NETWORK = "network"
+    VERSION = "version"
+    NODE_ID = "node-id"
+    SELF = "self"
+    CLOCK = "clock"
+    REPLAY = "replay"
+    SIGNATURE = "signature"
+
+
+class HelloRefused(Exception):
+    """A hello does not prove what it says; the text is fit to be shown to its sender."""
+
+    def __init__(self, fault: Fault, detail: str) -> None:
+        super().__init__(fault, detail)
+        self.fault = fault
+        self.detail = detail
+
+    def __str__(self) -> str:
+        return self.detail
+
+
+@frozen(kw_only=True)
+class Hello:
+    """What a node says of itself; only its key is proven, the rest is a claim."""
+
+    software_version: str
+    protocol_version: str
+    network_id: int
+    chain_id: str
+    genesis_hash: bytes
+    node_id: str
+    node_key: bytes
+    """The node's 32-byte public key."""
+    height: int
+    hash: bytes
+    timestamp: int
+    """Unix milliseconds."""
+    endpoint: str
+    """Where the node says it can be called, or ""."""
+    signature: bytes = bytes(64)
+
+    def fields(self) -> dict[str, object]:
+        """The JSON object without its signature."""
+        return {
+            "softwareVersion": self.software_version,
+            "protocolVersion": self.protocol_version,
+            "networkId": self.network_id,
+            "chainId": self.chain_id,
+            "genesisHash": self.genesis_hash.hex(),
+            "nodeId": self.node_id,
+            "nodePublicKey": self.node_key.hex(),
+            "height": str(self.height),
+            "hash": self.hash.hex(),
+            "timestamp": str(self.timestamp),
+            "endpoint": self.endpoint,
+        }
+
+    def message(self) -> dict[str, object]:
+        """The JSON object with its signature."""
+        return {**self.fields(), "signature": self.signature.hex()}
+
+    def signed_hash(self) -> bytes:
+        """The 32 bytes that the node's key signs."""
+        return tagged_hash("svc/hello/v1", self.genesis_hash + canonical(self.fields()))
+
+
+@frozen
+class NodeKey:
+    """Our own key as a node, and where we can be called ("" for nowhere)."""
+
+    seed: bytes
+    endpoint: str
+
+    @cached_property
+    def public(self) -> bytes:
+        """The 32-byte public key."""
+        return public_key_of(self.seed)
+
+    @cached_property
+    def node_id(self) -> str:
+        """The id under which others know us."""
+        return node_id(self.public)
+
+    def hello(self, params: NetworkParams, tip: ChainPoint, now: int) -> Hello:
+        """Our signed hello with ``tip`` at the Unix time ``now`` in milliseconds."""
+        unsigned = self.unsigned(params, tip, now)
+        return evolve(unsigned, signature=sign(self.seed, unsigned.signed_hash()))
+
+    def unsigned(self, params: NetworkParams, tip: ChainPoint, now: int) -> Hello:
+        """The same without a signature."""
+        public = self.public
+        return Hello(
+            software_version=SOFTWARE_VERSION,
+            protocol_version=PROTOCOL_VERSION,
+            network_id=params.network_id,
+            chain_id=params.chain_id,
+            genesis_hash=params.genesis_hash,
+            node_id=node_id(public),
+            node_key=public,
+            height=tip.height,
+            hash=tip.hash,
+            timestamp=now,
+            endpoint=self.endpoint,
+        )
+
+
+def parse_hello(value: object) -> Hello:
+    """The hello in a JSON object, its fields well formed; raises HelloRefused(FORMAT)."""
+    try:
+        fields = exact_fields(value, _FIELDS, "hello")
+        return Hello(
+            software_version=_text(fields, "softwareVersion", _VERSION, "1 to 32 printable ASCII characters"),
+            protocol_version=_text(fields, "protocolVersion", _VERSION, "1 to 32 printable ASCII characters"),
+            network_id=_integer(fields["networkId"]),
+            chain_id=_text(fields, "chainId", _VERSION, "1 to 32 printable ASCII characters"),
+            genesis_hash=hex_bytes(fields["genesisHash"], 32, "genesisHash"),
+            node_id=_text(fields, "nodeId", re.compile("svcnode_[0-9a-f]{32}"), "svcnode_ and 32 hex characters"),
+            node_key=hex_bytes(fields["nodePublicKey"], 32, "nodePublicKey"),
+            height=decimal_u53(fields["height"], "height"),
+            hash=hex_bytes(fields["hash"], 32, "hash"),
+            timestamp=decimal_u53(fields["timestamp"], "timestamp"),
+            endpoint=_endpoint(fields["endpoint"]),
+            signature=hex_bytes(fields["signature"], 64, "signature"),
+        )
+    except RuleViolation as violation:
+        raise HelloRefused(Fault.FORMAT, violation.detail) from violation
+
+
+def _text(fields: dict[str, object], name: str, pattern: re.Pattern[str], form: str) -> str:
+    value = fields[name]
+    if type(value) is str and pattern.fullmatch(value):
+        return value
+    raise HelloRefused(Fault.FORMAT, f"{name} must be {form}")
+
+
+def _integer(value: object) -> int:
+    if type(value) is int:
+        return value
+    raise HelloRefused(Fault.FORMAT, "networkId must be a whole number")
+
+
+def _endpoint(value: object) -> str:
+    if type(value) is str and (value == "" or is_endpoint(value)):
+        return value
+    raise HelloRefused(
+        Fault.FORMAT,
+        f'endpoint must be "" or http(s)://host[:port] without a path, at most {_ENDPOINT_SIZE} characters',
+    )
+
+
+def is_endpoint(text: str) -> bool:
+    """Whether ``text`` is the base address of a node: scheme, host and perhaps a port, nothing else."""
+    match = _ENDPOINT.fullmatch(text) if len(text) <= _ENDPOINT_SIZE else None
+    return match is not None and int(match[1] or 1) <= 65_535
+
+
+def check_hello(hello: Hello, params: NetworkParams, *, own: str, now: int) -> None:
+    """Raise HelloRefused unless the hello is of our network, fresh, signed by its key, and not our own.
+
+    ``own`` is our node id, ``now`` the Unix time in milliseconds. Replays are for whoever remembers earlier hellos.
+    """
+    ours = (params.network_id, params.chain_id, params.genesis_hash)
+    if (hello.network_id, hello.chain_id, hello.genesis_hash) != ours:
+        raise HelloRefused(Fault.NETWORK, f"this node is of {params.chain_id} with genesis {params.genesis_hash.hex()}")
+    if hello.protocol_version.split(".")[0] != PROTOCOL_VERSION.split(".")[0]:
+        raise HelloRefused(Fault.VERSION, f"this node speaks protocol {PROTOCOL_VERSION}")
+    if hello.node_id != node_id(hello.node_key):
+        raise HelloRefused(Fault.NODE_ID, "nodeId is not that of nodePublicKey")
+    if hello.node_id == own:
+        raise HelloRefused(Fault.SELF, "this is our own hello")
+    if abs(hello.timestamp - now) > CLOCK_TOLERANCE_MS:
+        raise HelloRefused(
+            Fault.CLOCK, f"timestamp is {hello.timestamp - now} ms off this node's clock; set the clocks"
+        )
+    if not is_valid(hello.node_key, hello.signed_hash(), hello.signature):
+        raise HelloRefused(Fault.SIGNATURE, "the hello is not signed by nodePublicKey")
+
+
+class LatestHellos:
+    """The newest timestamp that each node key has shown: an older or equal one is a replay."""
+
+    def __init__(self, capacity: int = 4_096) -> None:
+        self._capacity = capacity
+        self._newest: OrderedDict[bytes, int] = OrderedDict()
+
+    def take(self, hello: Hello) -> None:
+        """Remember the hello; raises HelloRefused(REPLAY) for one that is not newer than the last."""
+        if hello.timestamp <= self._newest.get(hello.node_key, -1):
+            raise HelloRefused(Fault.REPLAY, "a hello at least as new was seen from this key; send a fresh one")
+        self._newest[hello.node_key] = hello.timestamp
+        self._newest.move_to_end(hello.node_key)
+        if len(self._newest) > self._capacity:
+            # The clock tolerance bounds how long a forgotten hello could be replayed.
+            self._newest.popitem(last=False)

@@ -1,0 +1,300 @@
+"""Who is talked to: greeting, verifying by our own call, keeping in touch (docs/protocol.md 11)."""
+
+from collections.abc import Callable, Coroutine
+from typing import Final
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svcd.node.status import Neighbourhood
+from svcd.p2p.bans import Bans, key_name
+from svcd.p2p.book import Book, group_of_endpoint
+from svcd.p2p.caller import CallFailed
+from svcd.p2p.client import PeerClient
+from svcd.p2p.hello import Fault, Hello, HelloRefused, LatestHellos, check_hello, is_endpoint
+from svcd.p2p.peer import Home, Peer, PeerSettings
+from svcd.ports import milliseconds
+
+RENEW_SECONDS: Final = 300.0
+FEELER_SECONDS: Final = 120.0
+STATUS_FLOOR_SECONDS: Final = 5.0
+ACQUAINTANCE_SECONDS: Final = 60.0
+GOSSIP_SECONDS: Final = 600.0
+CLAIM_SECONDS: Final = 60.0
+DOUBT_SECONDS: Final = 60.0
+MAX_FAILURES: Final = 3
+_GREETINGS_AT_ONCE: Final = 8
+
+
+def _nothing(*_: object) -> None:
+    """Nobody has asked to be told."""
+
+
+class Peers:
+    """The nodes that we talk to: those of our own choice, and acquaintances that called us first."""
+
+    log = Logger()
+
+    def __init__(self, home: Home, client: PeerClient, *, book: Book, bans: Bans, settings: PeerSettings) -> None:
+        self.home = home
+        self.client = client
+        self.book = book
+        self.bans = bans
+        self.settings = settings
+        self.met = False
+        """Whether any peer has been verified since the start."""
+        self.alarm = ""
+        """Why blocks must not be made until an operator has looked; "" if nothing is wrong."""
+        self.on_claim: Callable[[], None] = _nothing
+        """Called when a peer shows more work than we have."""
+        self.on_transaction: Callable[[Peer, object], None] = _nothing
+        """Called with each waiting transfer that a peer told us of."""
+        self.first: list[str] = []
+        """Endpoints to be called before any other: the anchors of the last run, and the operator's seeds."""
+        self._peers: dict[str, Peer] = {}
+        self._greeting: set[str] = set()
+        self._replies = LatestHellos()
+        self._last_feeler = home.now()
+
+    def all(self) -> list[Peer]:
+        """Every verified peer."""
+        return list(self._peers.values())
+
+    def get(self, endpoint: str) -> Peer | None:
+        """A verified peer by its endpoint."""
+        return self._peers.get(endpoint)
+
+    def outbound(self) -> list[Peer]:
+        """The peers of our own choice."""
+        return [peer for peer in self._peers.values() if peer.outbound]
+
+    def ahead(self) -> list[Peer]:
+        """The peers that show more work than we have and are not doubted, the greatest first."""
+        work, now = self.home.ledger.tip.work, self.home.now()
+        found = [p for p in self._peers.values() if p.status and p.status.work > work and p.doubted_until <= now]
+        return sorted(found, key=lambda peer: -(peer.status.work if peer.status else 0))
+
+    def is_banned(self, node_key: bytes) -> bool:
+        """Whether the node with this key is banned."""
+        return self.bans.is_banned(key_name(node_key), self.home.now())
+
+    def neighbourhood(self) -> Neighbourhood:
+        """The present state, for the status."""
+        ahead = self.ahead()
+        now = self.home.now()
+        pressing = [peer for peer in ahead if peer.claimed_since is None or now - peer.claimed_since < CLAIM_SECONDS]
+        trusted = [p.status.height for p in self._peers.values() if p.status and p.doubted_until <= now]
+        lonely = not self.met and not self.settings.alone
+        return Neighbourhood(len(self._peers), max(trusted, default=0), lonely or bool(pressing))
+
+    def beat(self) -> None:
+        """Do what is due by now; to be called once a second."""
+        now = self.home.now()
+        self._choose(now)
+        for peer in self.all():
+            if peer.asked + self._status_seconds(peer) <= now:
+                self._begin(self.ask_status(peer))
+            if peer.greeted + RENEW_SECONDS <= now:
+                self._begin(self.greet(peer.endpoint, outbound=peer.outbound))
+            if peer.asked_peers + GOSSIP_SECONDS <= now:
+                self._begin(self._ask_peers(peer))
+
+    def _status_seconds(self, peer: Peer) -> float:
+        """How often a peer is asked for its chain: those of our choice once a slot, acquaintances now and then."""
+        if not peer.outbound:
+            return ACQUAINTANCE_SECONDS
+        return max(float(self.home.params.slot_seconds), STATUS_FLOOR_SECONDS)
+
+    def called_by(self, hello: Hello, client: str) -> None:
+        """Somebody has greeted us: their endpoint is a hint, and counts once we have called it ourselves."""
+        endpoint, now = hello.endpoint, self.home.now()
+        if not endpoint or self.book.is_ours(endpoint, now):
+            return
+        known = self._peers.get(endpoint)
+        if known is not None and known.node_key == hello.node_key:
+            return
+        fresh = self.book.hint(endpoint, source=client, now=now)
+        inbound = sum(not peer.outbound for peer in self._peers.values())
+        if (fresh or known is not None) and inbound < self.settings.max_inbound:
+            self._begin(self.greet(endpoint, outbound=False))
+
+    async def greet(self, endpoint: str, *, outbound: bool, keep: bool = True) -> Peer | None:
+        """Call an endpoint and exchange hellos; gives the peer if its key answered and named this very endpoint."""
+        if endpoint in self._greeting or len(self._greeting) >= _GREETINGS_AT_ONCE:
+            return None
+        self._greeting.add(endpoint)
+        try:
+            hello = await self.client.hello(endpoint, self.home.hello())
+            now = self.home.clock
+            check_hello(hello, self.home.params, own=self.home.key.node_id, now=milliseconds(now))
+            self._replies.take(hello)
+        except HelloRefused as refused:
+            self._not_greeted(endpoint, refused)
+            return None
+        except CallFailed as failed:
+            self.log.debug("{endpoint} cannot be greeted: {why}", endpoint=endpoint, why=failed.detail)
+            self._failed(endpoint)
+            return None
+        finally:
+            self._greeting.discard(endpoint)
+        return self._greeted(endpoint, hello, outbound=outbound, keep=keep)
+
+    def _not_greeted(self, endpoint: str, refused: HelloRefused) -> None:
+        if refused.fault is Fault.SELF:
+            self.book.is_mine(endpoint, self.home.now())
+        else:
+            self.log.info("{endpoint} is no peer of ours: {why}", endpoint=endpoint, why=refused.detail)
+            self._failed(endpoint)
+
+    def _greeted(self, endpoint: str, hello: Hello, *, outbound: bool, keep: bool) -> Peer | None:
+        now = self.home.now()
+        if self.is_banned(hello.node_key):
+            self._failed(endpoint)
+            return None
+        if hello.endpoint != endpoint:
+            if hello.endpoint:
+                self.book.hint(hello.endpoint, source=group_of_endpoint(endpoint), now=now)
+            self._failed(endpoint)
+            return None
+        self.book.succeeded(endpoint, node_id=hello.node_id, height=hello.height, now=now)
+        for other in self.all():
+            if other.node_key == hello.node_key and other.endpoint != endpoint:
+                self.drop(other)
+        if not keep:
+            return None
+        peer = self._peers.get(endpoint)
+        if peer is None or peer.node_key != hello.node_key:
+            peer = Peer(endpoint, hello.node_key, hello.node_id, outbound, now)
+            self._peers[endpoint] = peer
+            self.log.info("met {node_id} at {endpoint}", node_id=hello.node_id, endpoint=endpoint)
+            self._begin(self.ask_status(peer))
+            self._begin(self._ask_peers(peer))
+        peer.greeted = now
+        self.met = True
+        return peer
+
+    def _failed(self, endpoint: str) -> None:
+        self.book.failed(endpoint, self.home.now())
+        peer = self._peers.get(endpoint)
+        if peer is not None:
+            self.drop(peer)
+
+    def drop(self, peer: Peer) -> None:
+        """Talk to a peer no more, for now."""
+        if self._peers.get(peer.endpoint) is peer:
+            del self._peers[peer.endpoint]
+            self.client.caller.forget(peer.endpoint)
+
+    def demote(self, peer: Peer) -> None:
+        """A peer was slow or did not deliver: others are preferred; it is never banned for that."""
+        peer.failures += 1
+        if peer.failures >= MAX_FAILURES:
+            self.log.info("{endpoint} does not answer; talking to others", endpoint=peer.endpoint)
+            self._failed(peer.endpoint)
+
+    def doubt(self, peer: Peer) -> None:
+        """A peer could not deliver what it claimed: its claims do not count for a while."""
+        peer.doubted_until = self.home.now() + DOUBT_SECONDS
+        peer.claimed_since = None
+
+    def progressed(self) -> None:
+        """The chain that peers claim is being delivered: their claims are more than words."""
+        for peer in self._peers.values():
+            if peer.claimed_since is not None:
+                peer.claimed_since = self.home.now()
+
+    def punish(self, peer: Peer, *, seconds: float, why: str) -> None:
+        """A peer broke a rule of the chain under its own key: ban it, unless too many would be banned."""
+        now = self.home.now()
+        if peer.outbound and not self.bans.may_ban_outbound(len(self.outbound()), now):
+            self.alarm = f"most peers send blocks that break a rule, last {peer.endpoint}: {why}"
+            self.log.error("{alarm}", alarm=self.alarm)
+            return
+        self.bans.ban(key_name(peer.node_key), seconds=seconds, now=now)
+        self.log.warn("banned {endpoint} for {seconds} s: {why}", endpoint=peer.endpoint, seconds=seconds, why=why)
+        self._failed(peer.endpoint)
+
+    def ask_all(self) -> None:
+        """Ask every peer what chain it has, now."""
+        for peer in self.all():
+            self._begin(self.ask_status(peer))
+
+    async def ask_status(self, peer: Peer) -> None:
+        """Ask what chain a peer has, and say so to whoever synchronises."""
+        peer.asked = self.home.now()
+        try:
+            status = await self.client.status(peer.endpoint)
+            if not self.settings.public:
+                await self._ask_transactions(peer)
+        except CallFailed:
+            self.demote(peer)
+            return
+        peer.status, peer.failures = status, 0
+        peer.note(status.hash)
+        ahead = status.work > self.home.ledger.tip.work
+        peer.claimed_since = (peer.claimed_since or self.home.now()) if ahead else None
+        if ahead:
+            self.on_claim()
+
+    async def _ask_transactions(self, peer: Peer) -> None:
+        transactions, peer.pool_cursor = await self.client.transactions(peer.endpoint, peer.pool_cursor)
+        for transaction in transactions:
+            self.on_transaction(peer, transaction)
+
+    async def _ask_peers(self, peer: Peer) -> None:
+        peer.asked_peers = self.home.now()
+        try:
+            endpoints = await self.client.peers(peer.endpoint)
+        except CallFailed:
+            self.demote(peer)
+            return
+        for endpoint in endpoints:
+            self.hint(endpoint, source=group_of_endpoint(peer.endpoint))
+
+    def hint(self, endpoint: str, *, source: str, trusted: bool = False) -> None:
+        """Note an endpoint somebody told us of."""
+        if is_endpoint(endpoint) and endpoint != self.home.key.endpoint:
+            self.book.hint(endpoint, source=source, now=self.home.now(), trusted=trusted)
+
+    def _choose(self, now: float) -> None:
+        """Greet new outbound peers while there are too few, and now and then a hint that nobody has tried."""
+        outbound = self.outbound()
+        missing = self.settings.outbound - len(outbound) - len(self._greeting)
+        feel = now - self._last_feeler >= FEELER_SECONDS
+        if missing <= 0 and not feel:
+            return
+        busy = set(self._peers) | self._greeting
+        groups = {group_of_endpoint(peer.endpoint) for peer in outbound}
+        for tried in (True, False):
+            candidates = self.book.candidates(now, exclude=busy, tried=tried)
+            for entry in sorted(candidates, key=lambda entry: (entry.endpoint not in self.first, self.book.random())):
+                group = group_of_endpoint(entry.endpoint)
+                if missing <= 0 or (self.settings.diverse and group in groups):
+                    continue
+                missing -= 1
+                groups.add(group)
+                busy.add(entry.endpoint)
+                self._begin(self.greet(entry.endpoint, outbound=True))
+        self._promote(missing, groups)
+        if feel:
+            self._last_feeler = now
+            hints = self.book.candidates(now, exclude=busy, tried=False)
+            if hints:
+                chosen = hints[int(self.book.random() * len(hints)) % len(hints)]
+                self._begin(self.greet(chosen.endpoint, outbound=False, keep=False))
+
+    def _promote(self, missing: int, groups: set[str]) -> None:
+        """Acquaintances that we have called ourselves become peers of our choice while there are too few others."""
+        for peer in self.all():
+            group = group_of_endpoint(peer.endpoint)
+            if missing > 0 and not peer.outbound and not (self.settings.diverse and group in groups):
+                peer.outbound = True
+                groups.add(group)
+                missing -= 1
+
+    def _begin(self, work: Coroutine[Deferred[object], object, object]) -> None:
+        Deferred.fromCoroutine(work).addErrback(self._say_failed)
+
+    def _say_failed(self, failure: Failure) -> None:
+        self.log.failure("keeping in touch with peers failed", failure)

@@ -1,0 +1,106 @@
+"""Passing on what is new: blocks to everybody at once, transfers one by one to each peer (docs/protocol.md 12).
+
+Nobody waits for a slow peer, what a peer is known to have is not sent to it, and nothing is ever sent back.
+"""
+
+from collections import deque
+from collections.abc import Coroutine, Sequence
+from typing import Final
+
+from attrs import define, field
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svcd.node.changes import Change
+from svcd.node.mempool import Entry
+from svcd.p2p.caller import CallFailed
+from svcd.p2p.peer import Peer
+from svcd.p2p.peers import Peers
+
+OTHERS: Final = 8
+"""Acquaintances, beside the peers of our choice, that are told of what is new."""
+QUEUE: Final = 2_048
+"""Transfers that may wait for one peer; the oldest are let go: the peer can ask for them."""
+
+
+@define(eq=False)
+class _Outbox:
+    """What waits to be sent to one peer."""
+
+    waiting: deque[Entry] = field(factory=lambda: deque(maxlen=QUEUE))
+    sending: bool = False
+
+
+class Relay:
+    """Tells peers of new blocks and transfers, after they have been committed here."""
+
+    log = Logger()
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self._home = peers.home
+        self._client = peers.client
+        self._outboxes: dict[str, _Outbox] = {}
+
+    def chain_changed(self, change: Change) -> None:
+        """Offer the new tip; a peer that lacks its parents asks for them."""
+        if not change.applied:
+            return
+        tip = change.applied[-1].point.hash
+        targets = [peer for peer in self._targets() if not peer.has(tip)]
+        if not targets:
+            return
+        wire = self._block(tip)
+        for peer in targets:
+            peer.note(tip)
+            self._begin(self._send_block(peer, wire))
+
+    def pool_changed(self, added: Sequence[Entry], removed: Sequence[Entry]) -> None:
+        """Queue new transfers for every peer that has not shown them."""
+        if not added:
+            return
+        targets = self._targets()
+        self._outboxes = {peer.endpoint: self._outboxes.get(peer.endpoint) or _Outbox() for peer in targets}
+        for peer in targets:
+            outbox = self._outboxes[peer.endpoint]
+            outbox.waiting.extend(entry for entry in added if not peer.has(entry.transfer.txid))
+            if outbox.waiting and not outbox.sending:
+                self._begin(self._send_transfers(peer, outbox))
+
+    def _targets(self) -> list[Peer]:
+        others = [peer for peer in self._peers.all() if not peer.outbound]
+        return self._peers.outbound() + others[:OTHERS]
+
+    def _block(self, block_hash: bytes) -> bytes:
+        reader = self._home.ledger.reader
+        stored = reader.stored(block_hash)
+        if stored is None:
+            raise LookupError(f"block {block_hash.hex()} has been committed and is not on disk")
+        return reader.block_header(stored, self._home.params).wire(b",".join(reader.bodies(stored)))
+
+    async def _send_block(self, peer: Peer, wire: bytes) -> None:
+        try:
+            await self._client.send_block(peer.endpoint, wire)
+        except CallFailed as failed:
+            self.log.debug("{endpoint} did not take a block: {why}", endpoint=peer.endpoint, why=failed.detail)
+
+    async def _send_transfers(self, peer: Peer, outbox: _Outbox) -> None:
+        outbox.sending = True
+        try:
+            while outbox.waiting and self._peers.get(peer.endpoint) is peer:
+                entry = outbox.waiting.popleft()
+                if not peer.has(entry.transfer.txid):
+                    peer.note(entry.transfer.txid)
+                    await self._client.send_transaction(peer.endpoint, entry.transfer.wire)
+        except CallFailed as failed:
+            self.log.debug("{endpoint} did not take a transfer: {why}", endpoint=peer.endpoint, why=failed.detail)
+            outbox.waiting.clear()
+        finally:
+            outbox.sending = False
+
+    def _begin(self, work: Coroutine[Deferred[object], object, None]) -> None:
+        Deferred.fromCoroutine(work).addErrback(self._say_failed)
+
+    def _say_failed(self, failure: Failure) -> None:
+        self.log.failure("passing on failed", failure)

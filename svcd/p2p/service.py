@@ -1,0 +1,121 @@
+"""Peers as a service: begins with the anchors and the seeds, keeps its notes, and stops without losing any."""
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+from attrs import asdict, frozen
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+
+from svcd.node.transfers import Transfers
+from svcd.p2p.bans import Bans
+from svcd.p2p.book import Book
+from svcd.p2p.client import PeerClient
+from svcd.p2p.intake import PolledTransfers
+from svcd.p2p.notebook import FORMAT, Notes, load, save
+from svcd.p2p.peer import Home, PeerSettings
+from svcd.p2p.peers import Peers
+from svcd.p2p.progress import Progress
+from svcd.p2p.relay import Relay
+from svcd.p2p.sync import Synchroniser
+
+BEAT_SECONDS: Final = 1.0
+SAVE_SECONDS: Final = 60.0
+ANCHORS: Final = 2
+_OPERATOR: Final = "operator"
+
+
+@frozen
+class Network:
+    """Everything of this room, joined together."""
+
+    peers: Peers
+    relay: Relay
+    synchroniser: Synchroniser
+    progress: Progress
+
+    def orphan(self) -> None:
+        """A block came whose parent is not known: ask at once who has more."""
+        self.peers.ask_all()
+
+    def record(self) -> dict[str, object]:
+        """What the operator is told."""
+        peers, state = self.peers, self.progress.snapshot()
+        return {
+            "verified": len(peers.all()),
+            "outbound": len(peers.outbound()),
+            "known": len(peers.book),
+            "alarm": peers.alarm or None,
+            "catchingUp": None if state is None else asdict(state),
+        }
+
+    def beat(self) -> None:
+        """What is due by now; to be called every second."""
+        self.peers.beat()
+        self.synchroniser.consider()
+
+
+def join(home: Home, client: PeerClient, *, transfers: Transfers, book: Book, settings: PeerSettings) -> Network:
+    """Join the parts, so that what one finds out the others hear of."""
+    peers = Peers(home, client, book=book, bans=Bans(), settings=settings)
+    progress = Progress(home.clock)
+    synchroniser = Synchroniser(peers, progress)
+    relay = Relay(peers)
+    polled = PolledTransfers(home.params, transfers)
+    peers.on_claim = synchroniser.consider
+    peers.on_transaction = polled.take
+    home.ledger.subscribe(relay)
+    transfers.subscribe(relay)
+    return Network(peers, relay, synchroniser, progress)
+
+
+class PeersService(Service):
+    """Takes up the notes of the last run when it starts, and writes them when it stops; the beat is its owner's."""
+
+    name = "peers"
+
+    def __init__(self, network: Network, path: Path, seeds: Sequence[str]) -> None:
+        self._network = network
+        self._path = path
+        self._seeds = seeds
+
+    def startService(self) -> None:
+        """Take up the book and the bans, and note the seeds."""
+        super().startService()  # type: ignore[no-untyped-call]
+        peers = self._network.peers
+        notes = load(self._path)
+        if notes is not None:
+            peers.book.secret = bytes.fromhex(notes.secret)
+            for entry in notes.entries:
+                peers.book.restore(entry)
+            peers.bans.restore(notes.banned_until, notes.banned_for_good)
+        peers.first = [*(notes.anchors if notes else []), *self._seeds]
+        for seed in self._seeds:
+            peers.hint(seed, source=_OPERATOR, trusted=True)
+
+    def stopService(self) -> Deferred[None]:
+        """Stop catching up and write the notes."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _stop(self) -> None:
+        await self._network.synchroniser.stop()
+        self.save()
+        for peer in self._network.peers.all():
+            self._network.peers.drop(peer)
+
+    def save(self) -> None:
+        """Write the notes."""
+        peers = self._network.peers
+        bans = peers.bans
+        anchors = [peer.endpoint for peer in peers.outbound()][:ANCHORS]
+        notes = Notes(
+            format=FORMAT,
+            secret=peers.book.secret.hex(),
+            entries=list(peers.book.entries()),
+            anchors=anchors,
+            banned_until=bans.until(),
+            banned_for_good=bans.for_good(),
+        )
+        save(self._path, notes)

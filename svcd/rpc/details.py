@@ -1,0 +1,32 @@
+"""What the operator is told beyond the public status."""
+
+from collections.abc import Callable
+
+from attrs import frozen
+
+from svcd.chain.address import encode_address, key_hash
+from svcd.chain.signature import public_key_of
+from svcd.node.living import LivingChain
+
+
+@frozen
+class Details:
+    """The state of the node's rooms.
+
+    ``seed`` is that of the key that its blocks pay; ``peers`` tells of the other nodes, None for a node without them.
+    """
+
+    living: LivingChain
+    seed: bytes
+    peers: Callable[[], dict[str, object]] | None
+
+    def record(self) -> dict[str, object]:
+        """The JSON object, made anew for every question."""
+        living, mempool = self.living, self.living.transfers.mempool
+        address = encode_address(key_hash(public_key_of(self.seed)), living.ledger.params.address_prefix)
+        return {
+            "participation": {"address": address},
+            "mempool": {"transactions": len(mempool), "bytes": mempool.size},
+            "verifierQueue": living.verifier.waiting,
+            "peers": None if self.peers is None else self.peers(),
+        }
