@@ -84,9 +84,9 @@ class OnDemand:
             raise RuleViolation(Refusal.HEIGHT, f"depth must be at most {height}, the height of the chain")
         dropped = self._txids(range(height - depth + 1, height + 1)) if drop_transactions else []
         hashes = await self._make(_Order(depth, depth + 1, seed, (), self._present_slot()))
-        if drop_transactions:
-            await self._transfers.settled()
-            self._transfers.drop(dropped)
+        # Whoever mines next expects to find in the block what has fallen out.
+        await self._transfers.settled()
+        self._transfers.drop(dropped)
         return hashes
 
     async def faucet(self, recipient: str, amount: int) -> bytes:
