@@ -39,7 +39,7 @@ setup(
         "argon2-cffi>=25.1",
         "attrs>=25.1",
         "cattrs>=25.1",
-        "click>=8.2",
+        "click>=8.4",
         "klein>=24.8",
         "PyNaCl>=1.6.2",
         "Werkzeug>=3.1",
