@@ -152,7 +152,7 @@ class Rooms:
             threads=self._pools.producer.worker,
             workers=self._config.participation.workers,
             random=secrets.token_bytes,
-            may_produce=lambda: self._status.synced and not (self._network and self._network.peers.alarm),
+            may_produce=lambda: self._status.synced,
         )
         return ProducerService(self._living.producer(workshop))
 

@@ -12,6 +12,9 @@ SOFTWARE_VERSION: Final = "0.0.1"
 PROTOCOL_VERSION: Final = "1.0"
 
 
+LONELY: Final = "no verified peer has been met, and [participation] alone is not set"
+
+
 @frozen
 class Neighbourhood:
     """What is known of the other nodes at one moment."""
@@ -19,8 +22,9 @@ class Neighbourhood:
     known_peers: int
     best_height: int
     """The greatest height that a verified peer has shown; 0 if none has."""
-    behind: bool
-    """Whether a verified peer has shown more work than ours, or none has been met where one is needed."""
+    behind: str
+    """Why the tip may not be the network's: a verified peer has shown more work than ours, or none has been met where
+    one is needed; "" if nothing speaks against it."""
 
 
 class Peers(Protocol):
@@ -39,7 +43,7 @@ class Alone:
 
     def neighbourhood(self) -> Neighbourhood:
         """See :class:`Peers`."""
-        return Neighbourhood(0, 0, not self.accepted)
+        return Neighbourhood(0, 0, "" if self.accepted else LONELY)
 
 
 @frozen
@@ -64,7 +68,32 @@ class Status:
     @property
     def synced(self) -> bool:
         """Whether the node may trust its tip to be the network's, and make blocks on it."""
-        return not self._peers.neighbourhood().behind
+        return not self.behind
+
+    @property
+    def behind(self) -> str:
+        """Why the tip may not be the network's; "" if nothing speaks against it."""
+        return self._peers.neighbourhood().behind
+
+    def outage(self) -> str:
+        """What a merchant must know of a recent standstill of the chain, or "" (docs/protocol.md 7).
+
+        While the difficulty pays back a gap that it counts only up to its cap, blocks come with less work each.
+        """
+        params, reader, tip = self._ledger.params, self._ledger.reader, self._ledger.tip
+        span = params.gap_cap_slots // params.slots_per_block * 6 // 5
+        slot = tip.slot
+        for height in range(tip.height - 1, max(tip.height - span, 1) - 1, -1):
+            stored = reader.canonical(height)
+            if stored is None:
+                break
+            if slot - stored.point.slot >= params.gap_cap_slots:
+                return (
+                    f"the chain stood still for {slot - stored.point.slot} slots before block {height + 1}: "
+                    f"ask for more confirmations than usual until block {height + span}"
+                )
+            slot = stored.point.slot
+        return ""
 
     def node_status(self) -> dict[str, object]:
         """The object that GET /rpc/status returns as ``status``."""

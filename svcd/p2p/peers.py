@@ -7,10 +7,11 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from svcd.node.status import Neighbourhood
+from svcd.node.status import LONELY, Neighbourhood
 from svcd.p2p.bans import Bans, key_name
 from svcd.p2p.book import Book, group_of_endpoint
 from svcd.p2p.caller import CallFailed
+from svcd.p2p.choosing import choose, is_welcome, pick_hint
 from svcd.p2p.client import PeerClient
 from svcd.p2p.hello import Fault, Hello, HelloRefused, LatestHellos, check_hello, is_endpoint
 from svcd.p2p.peer import Home, Peer, PeerSettings
@@ -85,8 +86,10 @@ class Peers:
         now = self.home.now()
         pressing = [peer for peer in ahead if peer.claimed_since is None or now - peer.claimed_since < CLAIM_SECONDS]
         trusted = [p.status.height for p in self._peers.values() if p.status and p.doubted_until <= now]
-        lonely = not self.met and not self.settings.alone
-        return Neighbourhood(len(self._peers), max(trusted, default=0), lonely or bool(pressing))
+        behind = LONELY if not self.met and not self.settings.alone else ""
+        if pressing:
+            behind = f"a verified peer shows more work than the chain here: {pressing[0].endpoint}"
+        return Neighbourhood(len(self._peers), max(trusted, default=0), self.alarm or behind)
 
     def beat(self) -> None:
         """Do what is due by now; to be called once a second."""
@@ -265,32 +268,22 @@ class Peers:
         if missing <= 0 and not feel:
             return
         busy = set(self._peers) | self._greeting
-        groups = {group_of_endpoint(peer.endpoint) for peer in outbound}
-        for tried in (True, False):
-            candidates = self.book.candidates(now, exclude=busy, tried=tried)
-            for entry in sorted(candidates, key=lambda entry: (entry.endpoint not in self.first, self.book.random())):
-                group = group_of_endpoint(entry.endpoint)
-                if missing <= 0 or (self.settings.diverse and group in groups):
-                    continue
-                missing -= 1
-                groups.add(group)
-                busy.add(entry.endpoint)
-                self._begin(self.greet(entry.endpoint, outbound=True))
-        self._promote(missing, groups)
+        groups = {group_of_endpoint(peer.endpoint) for peer in outbound} if self.settings.diverse else None
+        chosen = choose(self.book, missing, now=now, busy=busy, groups=groups, first=self.first)
+        for endpoint in chosen:
+            self._begin(self.greet(endpoint, outbound=True))
+        self._promote(missing - len(chosen), groups)
         if feel:
             self._last_feeler = now
-            hints = self.book.candidates(now, exclude=busy, tried=False)
-            if hints:
-                chosen = hints[int(self.book.random() * len(hints)) % len(hints)]
-                self._begin(self.greet(chosen.endpoint, outbound=False, keep=False))
+            hint = pick_hint(self.book, now=now, busy=busy.union(chosen))
+            if hint is not None:
+                self._begin(self.greet(hint, outbound=False, keep=False))
 
-    def _promote(self, missing: int, groups: set[str]) -> None:
+    def _promote(self, missing: int, groups: set[str] | None) -> None:
         """Acquaintances that we have called ourselves become peers of our choice while there are too few others."""
         for peer in self.all():
-            group = group_of_endpoint(peer.endpoint)
-            if missing > 0 and not peer.outbound and not (self.settings.diverse and group in groups):
+            if missing > 0 and not peer.outbound and is_welcome(peer.endpoint, groups):
                 peer.outbound = True
-                groups.add(group)
                 missing -= 1
 
     def _begin(self, work: Coroutine[Deferred[object], object, object]) -> None:

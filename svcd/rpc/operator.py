@@ -99,14 +99,15 @@ class OperatorRoutes:
         "Whether the node can be relied on",
         bucket="operator",
         guards=(BEARER,),
-        answers={200: object_schema({})},
+        answers={200: object_schema({"alarms": {"type": "array", "items": {"type": "string"}}})},
         errors={503: "The node is not ready; the sentence says why."},
     )
     def ready(self) -> Answer:
         """Answer GET /ready."""
-        if not self._status.synced:
-            raise HttpError(503, "not ready: no verified peer has been met, and [participation] alone is not set")
-        return {}
+        behind, outage = self._status.behind, self._status.outage()
+        if behind:
+            raise HttpError(503, f"not ready: {behind}")
+        return {"alarms": [outage] if outage else []}
 
     @Route(
         "GET",

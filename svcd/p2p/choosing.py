@@ -1,0 +1,39 @@
+"""Whom to call next: anchors and seeds first, familiar nodes before hints, no two in the same part of the network."""
+
+from collections.abc import Collection, Sequence
+
+from svcd.p2p.book import Book, group_of_endpoint
+
+
+def choose(
+    book: Book, count: int, *, now: float, busy: Collection[str], groups: set[str] | None, first: Sequence[str]
+) -> list[str]:
+    """At most ``count`` endpoints to greet as peers of our choice.
+
+    ``busy`` are those that are peers or being greeted; ``groups`` the parts of the network that we have a peer in,
+    which is added to, or None if that does not matter; ``first`` those that come before all others of their kind.
+    """
+    chosen: list[str] = []
+    for tried in (True, False):
+        candidates = book.candidates(now, exclude=busy, tried=tried)
+        for entry in sorted(candidates, key=lambda entry: (entry.endpoint not in first, book.random())):
+            if len(chosen) < count and is_welcome(entry.endpoint, groups):
+                chosen.append(entry.endpoint)
+    return chosen
+
+
+def is_welcome(endpoint: str, groups: set[str] | None) -> bool:
+    """Whether no peer is in the endpoint's part of the network yet; if so, it is from now on."""
+    if groups is None:
+        return True
+    group = group_of_endpoint(endpoint)
+    if group in groups:
+        return False
+    groups.add(group)
+    return True
+
+
+def pick_hint(book: Book, *, now: float, busy: Collection[str]) -> str | None:
+    """One endpoint that nobody here has tried yet, by chance; None if there is none."""
+    hints = book.candidates(now, exclude=busy, tried=False)
+    return hints[int(book.random() * len(hints)) % len(hints)].endpoint if hints else None
