@@ -138,6 +138,8 @@ class Producer:
             jobs = [shop.threads.run(search.run_nicely, first, shop.workers) for first in range(shop.workers)]
             found = await gatherResults(jobs, consumeErrors=True)
         finally:
+            # Where one thread failed the others must not go on with what nobody waits for.
+            search.end()
             self._search = None
             if self._timer is not None:
                 self._timer.cancel()
