@@ -7,7 +7,9 @@ LOWEST = build/lowest
 PROGRAM = setup.py svcd twisted tests benchmarks .ci
 
 .DEFAULT_GOAL := help
-.PHONY: help run devnet test check bench torture lowest clean
+SEEDS ?= 1,2,3,4,5
+NODES ?= 30
+.PHONY: help run devnet test check bench torture simulate lowest clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -35,6 +37,9 @@ bench: .venv/installed-test ## measure, each figure as a ratio against a baselin
 
 torture: .venv/installed-test ## run all tests with the long counts: hundreds of kills, thousands of examples
 	HYPOTHESIS_PROFILE=torture $(BIN)/pytest
+
+simulate: .venv/installed-test ## run the network of simulated nodes for SEEDS=1,2,3 and NODES=30
+	SVCD_SIMULATION_SEEDS=$(SEEDS) SVCD_SIMULATION_NODES=$(NODES) $(BIN)/pytest tests/simulation
 
 lowest: ## run the unit tests with the oldest dependencies that setup.py allows
 	$(PYTHON) -m venv --clear $(LOWEST)
