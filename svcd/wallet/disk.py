@@ -1,0 +1,76 @@
+"""Files of the wallet: new ones are never written over others, secret ones are the owner's alone."""
+
+import os
+import stat
+from pathlib import Path
+from typing import Final
+
+from svcd.wallet.failed import Failed
+
+_MAX_SECRET_BYTES: Final = 4096
+
+
+def refuse_existing(path: Path) -> None:
+    """Raise Failed if there is anything at ``path``."""
+    if os.path.lexists(path):
+        raise _exists(path)
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Write ``data`` to a new file of mode 0600 and wait until the disk has it; raises Failed."""
+    try:
+        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise _exists(path) from None
+    except OSError as error:
+        raise _failed(path, "written", error) from None
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        _sync_directory(path.parent)
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise _failed(path, "written", error) from None
+
+
+def read_bounded(path: Path, limit: int) -> bytes:
+    """At most ``limit`` + 1 bytes of a file, so that the caller sees when there are too many; raises Failed."""
+    try:
+        with path.open("rb") as file:
+            return file.read(limit + 1)
+    except OSError as error:
+        raise _failed(path, "read", error) from None
+
+
+def read_secret(path: Path) -> bytes:
+    """The bytes of a small file that nobody but its owner may read; raises Failed."""
+    try:
+        mode = stat.S_IMODE(path.stat().st_mode)
+    except OSError as error:
+        raise _failed(path, "read", error) from None
+    if mode & 0o077:
+        raise Failed(f"{path} is open to others (mode {mode:04o}); run: chmod 600 {path}")
+    data = read_bounded(path, _MAX_SECRET_BYTES)
+    if len(data) > _MAX_SECRET_BYTES:
+        raise Failed(f"{path} holds more than {_MAX_SECRET_BYTES} bytes; it must hold the password alone")
+    return data
+
+
+def _sync_directory(path: Path) -> None:
+    """Make the name of a new file survive a power loss: coins may be sent to its address the next moment."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _exists(path: Path) -> Failed:
+    return Failed(f"{path} exists already and is never written over; choose another file with --keyfile")
+
+
+def _failed(path: Path, done: str, error: OSError) -> Failed:
+    reason = os.strerror(error.errno).lower() if error.errno is not None else str(error)
+    return Failed(f"{path} cannot be {done}: {reason}")

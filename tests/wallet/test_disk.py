@@ -1,0 +1,79 @@
+"""Files of the wallet on a real disk."""
+
+import errno
+import os
+import stat
+from pathlib import Path
+
+import pytest
+
+from svcd.wallet.disk import read_bounded, read_secret, refuse_existing, write_new
+from svcd.wallet.failed import Failed
+
+
+def test_a_new_file_is_the_owner_s_alone(tmp_path: Path) -> None:
+    write_new(tmp_path / "new", b"data")
+    assert (tmp_path / "new").read_bytes() == b"data"
+    assert stat.S_IMODE((tmp_path / "new").stat().st_mode) == 0o600
+
+
+def test_a_file_is_never_written_over(tmp_path: Path) -> None:
+    path = tmp_path / "old"
+    path.write_bytes(b"old")
+    with pytest.raises(Failed, match="old exists already and is never written over"):
+        write_new(path, b"new")
+    assert path.read_bytes() == b"old"
+
+
+def test_a_link_to_nowhere_exists_too(tmp_path: Path) -> None:
+    path = tmp_path / "link"
+    refuse_existing(path)
+    path.symlink_to(tmp_path / "nowhere")
+    with pytest.raises(Failed, match="exists already"):
+        refuse_existing(path)
+    with pytest.raises(Failed, match="exists already"):
+        write_new(path, b"new")
+
+
+def test_a_folder_that_is_missing_is_told(tmp_path: Path) -> None:
+    with pytest.raises(Failed, match="cannot be written: no such file or directory"):
+        write_new(tmp_path / "gone" / "new", b"data")
+
+
+def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(errno.ENOSPC, "full")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(Failed, match="new cannot be written: no space left on device"):
+        write_new(tmp_path / "new", b"data")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_reading_stops_past_the_limit(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"12345")
+    assert read_bounded(path, 5) == b"12345"
+    assert read_bounded(path, 3) == b"1234"
+    with pytest.raises(Failed, match="cannot be read: is a directory"):
+        read_bounded(tmp_path, 5)
+
+
+def test_a_secret_is_its_owner_s_alone(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    path.write_bytes(b"secret")
+    path.chmod(0o600)
+    assert read_secret(path) == b"secret"
+    path.chmod(0o640)
+    with pytest.raises(Failed, match=rf"is open to others \(mode 0640\); run: chmod 600 {path}"):
+        read_secret(path)
+
+
+def test_a_secret_is_short_and_there(tmp_path: Path) -> None:
+    path = tmp_path / "secret"
+    with pytest.raises(Failed, match="cannot be read: no such file or directory"):
+        read_secret(path)
+    path.write_bytes(b"x" * 4097)
+    path.chmod(0o600)
+    with pytest.raises(Failed, match="holds more than 4096 bytes"):
+        read_secret(path)
