@@ -1,0 +1,87 @@
+"""One run of a command: what it is given from outside, where its node is, and how its result is shown."""
+
+import json
+from collections.abc import Callable, Coroutine, Mapping
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+import click
+from attrs import define, frozen
+
+from svcd.ports import Clock
+from svcd.wallet.answer import Answer
+from svcd.wallet.client import Node
+from svcd.wallet.places import operator_place, public_place
+
+T = TypeVar("T")
+
+DEFAULT_URL: Final = "http://127.0.0.1:8645"
+DEFAULT_DATA_DIR: Final = "data"
+SOCKET: Final = "operator.sock"
+
+
+class Runner(Protocol):
+    """Runs a coroutine function in a reactor, which it is given, and returns or raises what it does."""
+
+    def __call__(self, work: Callable[[Any], Coroutine[Any, Any, T]], /) -> T:
+        """Return when the coroutine has ended; to be called once in a process."""
+
+
+@frozen(kw_only=True)
+class Outside:
+    """Everything that commands take from outside the process."""
+
+    run: Runner
+    agent: Callable[[Any], Any]
+    operator_agent: Callable[[Any, str], Any]
+    """Both make an IAgent for a reactor, the second one for a Unix socket."""
+    random: Callable[[int], bytes]
+    """So many bytes that nobody can guess."""
+    environment: Mapping[str, str]
+    watched: Callable[[], bool]
+    """Whether somebody watches standard error, so that a progress bar is of use."""
+
+
+@frozen
+class Reach:
+    """What a command can talk to while the reactor runs."""
+
+    node: Node
+    clock: Clock
+
+
+@define
+class Session:
+    """One run of a command."""
+
+    outside: Outside
+    url: str = DEFAULT_URL
+    data_dir: str = DEFAULT_DATA_DIR
+    as_json: bool = False
+
+    def ask(self, path: str, member: str) -> Answer:
+        """The object in ``member`` of what the node answers to GET ``path``; raises Failed."""
+
+        async def work(reach: Reach) -> Answer:
+            return (await reach.node.get(path)).object(member)
+
+        return self.with_node(work)
+
+    def with_node(self, work: Callable[[Reach], Coroutine[Any, Any, T]]) -> T:
+        """What ``work`` comes to with the node's public interface; raises Failed."""
+        place = public_place(self.url)
+        return self.outside.run(
+            lambda reactor: work(Reach(Node(self.outside.agent(reactor), place, clock=reactor), reactor))
+        )
+
+    def with_operator(self, work: Callable[[Node], Coroutine[Any, Any, T]]) -> T:
+        """What ``work`` comes to with the operator's interface; raises Failed."""
+        socket = str(Path(self.data_dir) / SOCKET)
+        place = operator_place(socket)
+        return self.outside.run(
+            lambda reactor: work(Node(self.outside.operator_agent(reactor, socket), place, clock=reactor))
+        )
+
+    def show(self, value: Mapping[str, object], text: str) -> None:
+        """Print the result of the command: ``text``, or ``value`` where JSON is asked for."""
+        click.echo(json.dumps(value, indent=2) if self.as_json else text)

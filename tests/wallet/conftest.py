@@ -1,0 +1,54 @@
+"""A terminal with `svc`, and a devnet node beside it."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from twisted.internet.task import Clock
+
+from svcd.chain.params import DEVNET
+from tests.rpc.node import Node, Settings
+from tests.wallet.terminal import KEYFILE, Terminal
+
+START_SLOT = 20_000
+
+
+@pytest.fixture(autouse=True)
+def _nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("SVCD_URL", "SVCD_DATA_DIR", "SVC_WALLET", "SVC_WALLET_PASSWORD"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def clock() -> Clock:
+    """The present: enough slots after the genesis for every chain of a test."""
+    clock = Clock()
+    clock.advance(DEVNET.slot_time(START_SLOT) // 1000)
+    return clock
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A terminal in an empty folder; nobody answers it yet."""
+    folder = tmp_path / "folder"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    return Terminal(folder, clock)
+
+
+@pytest.fixture
+def node(tmp_path: Path, clock: Clock, terminal: Terminal) -> Iterator[Node]:
+    """A devnet node that answers the terminal at both interfaces."""
+    node = Node(tmp_path / "chain.sqlite", clock, Settings(params=DEVNET))
+    terminal.public.site = node.public
+    terminal.operator.site = node.operator
+    yield node
+    node.close()
+
+
+@pytest.fixture
+def wallet(terminal: Terminal) -> Path:
+    """A devnet keyfile where commands look for one."""
+    path = terminal.folder / "wallet.json"
+    path.write_bytes(KEYFILE)
+    return path

@@ -1,0 +1,125 @@
+"""What all commands have in common: help that teaches, options in both places, exit statuses."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import click
+import pytest
+from twisted.internet.error import ConnectError
+
+from svcd.wallet.cli import svc
+from tests.wallet.terminal import Fixed, Terminal, site_of
+
+
+def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
+    """Every command under `command` with the words that call it, groups included."""
+    yield words, command
+    if isinstance(command, click.Group):
+        for name, inner in command.commands.items():
+            yield from commands(inner, (*words, name))
+
+
+TREE = dict(commands(svc))
+LEAVES = [words for words, command in TREE.items() if not isinstance(command, click.Group)]
+
+
+def test_the_tree() -> None:
+    assert {" ".join(words) for words in LEAVES} == {
+        "status",
+        "block",
+        "balance",
+        "tx",
+        "wallet new",
+        "wallet address",
+        "wallet send",
+        "node status",
+        "node mine",
+        "node faucet",
+        "node reorganise",
+    }
+
+
+@pytest.mark.parametrize("words", TREE, ids=" ".join)
+@pytest.mark.parametrize("flag", ["--help", "-h"])
+def test_every_command_helps(terminal: Terminal, words: tuple[str, ...], flag: str) -> None:
+    assert f"Usage: {' '.join(('svc', *words))} " in terminal.ok(*words, flag).out
+
+
+@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+def test_every_command_shows_an_example_and_speaks_json(terminal: Terminal, words: tuple[str, ...]) -> None:
+    told = terminal.ok(*words, "--help").out
+    assert f"Example:\n    svc {' '.join(words)}" in told
+    assert "--json" in told
+
+
+def test_the_version(terminal: Terminal) -> None:
+    assert terminal.ok("--version").out == "svc, version 0.0.1\n"
+
+
+@pytest.mark.parametrize("words", [("nonsense",), ("status", "too", "much"), ("tx",), ("--url",), ("wallet", "steal")])
+def test_a_wrong_call_has_status_2(terminal: Terminal, words: tuple[str, ...]) -> None:
+    assert terminal.misuse(*words)
+
+
+@pytest.fixture
+def away(terminal: Terminal) -> Terminal:
+    """A terminal from which no node can be reached."""
+    terminal.public.failure = terminal.operator.failure = ConnectError(osError=111)
+    return terminal
+
+
+ENVIRONMENT = {"SVCD_URL": "http://from.environment", "SVCD_DATA_DIR": "from/environment"}
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "url"),
+    [
+        (("status",), None, "http://127.0.0.1:8645"),
+        (("status",), ENVIRONMENT, "http://from.environment"),
+        (("--url", "http://in.front/", "status"), ENVIRONMENT, "http://in.front"),
+        (("status", "--url", "http://behind"), ENVIRONMENT, "http://behind"),
+        (("--url", "http://in.front", "status", "--url", "http://behind"), None, "http://behind"),
+    ],
+)
+def test_where_the_node_is(away: Terminal, words: tuple[str, ...], env: dict[str, str] | None, url: str) -> None:
+    assert away.failure(*words, env=env).startswith(f"no node answers at {url}: connection refused")
+
+
+@pytest.mark.parametrize(
+    ("words", "env", "socket"),
+    [
+        (("node", "status"), None, "data/operator.sock"),
+        (("node", "status"), ENVIRONMENT, "from/environment/operator.sock"),
+        (("--data-dir", "/in/front", "node", "status"), ENVIRONMENT, "/in/front/operator.sock"),
+        (("node", "status", "--data-dir", "behind"), ENVIRONMENT, "behind/operator.sock"),
+    ],
+)
+def test_where_the_operator_s_socket_is(
+    away: Terminal, words: tuple[str, ...], env: dict[str, str] | None, socket: str
+) -> None:
+    assert away.failure(*words, env=env).startswith(f"no node answers at {socket}: connection refused")
+    assert away.sockets == [socket]
+
+
+def test_a_url_is_judged_wherever_it_stands(terminal: Terminal) -> None:
+    for words in (("--url", "localhost:8645", "status"), ("status", "--url", "localhost:8645")):
+        assert "a node's URL is http:// or https://" in terminal.misuse(*words)
+    assert "a node's URL is" in terminal.misuse("status", env={"SVCD_URL": "localhost:8645"})
+
+
+def test_a_data_directory_too_deep_for_a_socket(terminal: Terminal) -> None:
+    sentence = terminal.failure("node", "status", "--data-dir", "d" * 100)
+    assert sentence.endswith("is too long for a Unix socket; give --data-dir relative to where you are")
+
+
+def test_the_operator_is_asked_at_localhost(terminal: Terminal) -> None:
+    resource = Fixed((200, b'{"ok":true,"status":{"height":"1"}}'))
+    terminal.operator.site = site_of(resource, terminal.clock)
+    assert terminal.ok("node", "status").out == "height  1\n"
+    assert [path for path, _ in resource.seen] == [b"/operator/status"]
+
+
+@pytest.mark.parametrize("words", LEAVES, ids=" ".join)
+def test_every_command_is_documented(words: tuple[str, ...]) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text("utf-8")
+    assert f"**`svc {' '.join(words)}" in page

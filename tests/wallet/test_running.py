@@ -1,0 +1,211 @@
+"""The installed `svc` as a process of its own: real sockets, real signals."""
+
+import json
+import os
+import signal
+import socketserver
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from svcd.chain.params import DEVNET
+from tests.wallet.terminal import ADDRESS, KEYFILE, OTHER
+
+pytestmark = pytest.mark.socket
+
+SVC = str(Path(sys.executable).parent / "svc")
+DEADLINE = 20.0
+NAMED = {"chainId": DEVNET.chain_id, "networkId": 2, "genesisHash": DEVNET.genesis_hash.hex()}
+
+
+def answers() -> dict[str, Any]:
+    """What a devnet node says on which the wallet has 10 coins."""
+    status = {**NAMED, "syncState": "synced", "time": str(int(time.time() * 1000)), "height": "7", "slot": "14"}
+    status |= {"hash": "ab" * 32, "nodeId": "svcnode_1", "softwareVersion": "0.0.1", "protocolVersion": "1.0"}
+    return {
+        "/rpc/status": {"status": status},
+        "/rpc/consensus": {"consensus": {**NAMED, "minimumFee": "10000"}},
+        f"/rpc/balance/{ADDRESS}": {"account": {"balance": "1000000000", "nonce": "0", "pendingNonce": "0"}},
+        "/operator/status": {"status": {"height": "7"}},
+        "/operator/faucet": {"txid": "cd" * 32},
+    }
+
+
+class Answering(BaseHTTPRequestHandler):
+    """Gives the answer for each path; the path of a block hangs until the client goes away."""
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/rpc/block"):
+            self.server.hanging.set()  # type: ignore[attr-defined]
+            self.connection.recv(1)
+            return
+        body = json.dumps({"ok": True, **answers()[self.path]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        self.server.posted = self.rfile.read(int(self.headers["Content-Length"]))  # type: ignore[attr-defined]
+        self.do_GET()
+
+    def log_message(self, *_args: object) -> None:
+        pass
+
+    def address_string(self) -> str:
+        return "client"
+
+
+class UnixServer(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+
+
+def serving(server: Any) -> Iterator[Any]:
+    server.hanging = threading.Event()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def url() -> Iterator[tuple[str, Any]]:
+    """A node at a TCP port: its URL and its server."""
+    for server in serving(ThreadingHTTPServer(("127.0.0.1", 0), Answering)):
+        yield f"http://127.0.0.1:{server.server_address[1]}", server
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Iterator[tuple[Path, Any]]:
+    """A node's data directory with its socket, and the server behind it."""
+    for server in serving(UnixServer(str(tmp_path / "operator.sock"), Answering)):
+        yield tmp_path, server
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
+    """Starts `svc` with these words in an empty folder."""
+    processes: list[tuple[subprocess.Popen[str], threading.Timer]] = []
+
+    def begin(*words: str) -> "subprocess.Popen[str]":
+        folder = tmp_path / "folder"
+        folder.mkdir(exist_ok=True)
+        (folder / "wallet.json").write_bytes(KEYFILE)
+        process = subprocess.Popen(
+            [SVC, *words],
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={name: value for name, value in os.environ.items() if not name.startswith(("SVC_", "SVCD_"))},
+        )
+        # Nothing that a test waits for comes later than this.
+        timer = threading.Timer(DEADLINE, process.kill)
+        timer.start()
+        processes.append((process, timer))
+        return process
+
+    yield begin
+    for process, timer in processes:
+        timer.cancel()
+        process.kill()
+        process.communicate()
+
+
+def outcome(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    """Exit status and what was said."""
+    out, err = process.communicate()
+    return process.returncode, out, err
+
+
+def asked(process: "subprocess.Popen[str]", question: str) -> None:
+    """Wait until the process has asked."""
+    assert process.stderr is not None
+    said = ""
+    while question not in said:
+        character = process.stderr.read(1)
+        assert character, said
+        said += character
+
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+
+def test_status_over_tcp(start: Start, url: tuple[str, Any]) -> None:
+    status, out, err = outcome(start("status", "--url", url[0]))
+    assert (status, err) == (0, "")
+    assert "network  SVC-DEVNET (network id 2)" in out.splitlines()
+
+
+def test_status_over_the_unix_socket(start: Start, data_dir: tuple[Path, Any]) -> None:
+    assert outcome(start("node", "status", "--data-dir", str(data_dir[0]))) == (0, "height  7\n", "")
+
+
+def test_a_body_over_the_unix_socket(start: Start, data_dir: tuple[Path, Any]) -> None:
+    folder, server = data_dir
+    status, out, err = outcome(start("node", "faucet", OTHER, "2.50", "--json", "--data-dir", str(folder)))
+    assert (status, json.loads(out), err) == (0, {"txid": "cd" * 32}, "")
+    assert json.loads(server.posted) == {"recipient": OTHER, "amount": "2.5"}
+
+
+def test_failures_are_one_line_and_status_1(start: Start, tmp_path: Path) -> None:
+    assert outcome(start("node", "status", "--data-dir", str(tmp_path))) == (
+        1,
+        "",
+        f"Error: no node answers at {tmp_path}/operator.sock: no such file or directory; is the node running?"
+        " Say with --data-dir or SVCD_DATA_DIR where its data directory is\n",
+    )
+
+
+def test_ctrl_c_ends_a_prompt(start: Start, url: tuple[str, Any]) -> None:
+    process = start("wallet", "send", OTHER, "1", "--url", url[0])
+    asked(process, "[y/N]: ")
+    process.send_signal(signal.SIGINT)
+    assert outcome(process) == (1, "", "Aborted!\n")
+
+
+def test_sigterm_ends_a_prompt(start: Start, url: tuple[str, Any]) -> None:
+    process = start("wallet", "send", OTHER, "1", "--url", url[0])
+    asked(process, "[y/N]: ")
+    process.send_signal(signal.SIGTERM)
+    assert outcome(process)[0] == -signal.SIGTERM
+
+
+def test_ctrl_c_ends_a_request(start: Start, url: tuple[str, Any]) -> None:
+    process = start("block", "1", "--url", url[0])
+    assert url[1].hanging.wait(DEADLINE)
+    process.send_signal(signal.SIGINT)
+    status, out, err = outcome(process)
+    assert (status, out) == (1, "")
+    assert len(err.splitlines()) == 1
+
+
+STUCK = """
+import os, signal, click
+from twisted.internet.defer import Deferred
+from svcd.wallet.running import run_in_reactor
+
+async def work(reactor):
+    reactor.callWhenRunning(os.kill, os.getpid(), signal.SIGINT)
+    await Deferred()
+
+try:
+    run_in_reactor(work)
+except click.Abort:
+    print("aborted")
+"""
+
+
+def test_ctrl_c_ends_a_command_that_waits_for_nothing_on_the_network() -> None:
+    done = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "aborted\n", "")
