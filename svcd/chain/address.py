@@ -31,6 +31,12 @@ def _polymod(symbols: list[int], checksum: int = 1) -> int:
     return checksum
 
 
+# A full block has four thousand addresses: they are made of two symbols, ten bits, at a time.
+_PAIRS: Final = tuple(first + second for first in _CHARSET for second in _CHARSET)
+_PAIR_CARRY: Final = tuple(_polymod([0, 0], top << 20) for top in range(1024))
+_TO_BASE_32: Final = str.maketrans(_CHARSET, "0123456789abcdefghijklmnopqrstuv")
+
+
 def _expanded(prefix: str) -> list[int]:
     return [ord(c) >> 5 for c in prefix] + [0] + [ord(c) & 31 for c in prefix]
 
@@ -72,10 +78,13 @@ def _checksum_start(prefix: str) -> int:
 def encode_address(key20: bytes, prefix: str) -> str:
     """The address of a 20-byte key hash under a network's ``prefix``."""
     number = int.from_bytes(key20, "big")
-    symbols = [number >> shift & 31 for shift in range(155, -5, -5)]
-    rest = _polymod([*symbols, 0, 0, 0, 0, 0, 0], _checksum_start(prefix)) ^ _BECH32M
-    symbols += [rest >> shift & 31 for shift in (25, 20, 15, 10, 5, 0)]
-    return f"{prefix}1q{''.join([_CHARSET[symbol] for symbol in symbols])}"
+    pairs = [number >> shift & 1023 for shift in range(150, -10, -10)]
+    rest = _checksum_start(prefix)
+    for pair in [*pairs, 0, 0, 0]:
+        rest = (rest & 0xFFFFF) << 10 ^ pair ^ _PAIR_CARRY[rest >> 20]
+    rest ^= _BECH32M
+    pairs += [rest >> 20, rest >> 10 & 1023, rest & 1023]
+    return f"{prefix}1q{''.join([_PAIRS[pair] for pair in pairs])}"
 
 
 def decode_address(value: object, prefix: str, what: str = "address") -> bytes:
@@ -89,16 +98,14 @@ def decode_address(value: object, prefix: str, what: str = "address") -> bytes:
         raise RuleViolation(
             Refusal.ADDRESS, f"{what} must be an address of this network: {length} characters that begin with {start}"
         )
-    try:
-        symbols = [_VALUE_OF[character] for character in value[len(start) :]]
-    except KeyError as error:
-        raise RuleViolation(Refusal.ADDRESS, f"{what} holds {error.args[0]!r}, which no address has") from None
-    if _polymod(symbols, _checksum_start(prefix)) != _BECH32M:
+    text = value[len(start) :]
+    if text.strip(_CHARSET):
+        odd = next(character for character in text if character not in _CHARSET)
+        raise RuleViolation(Refusal.ADDRESS, f"{what} holds {odd!r}, which no address has")
+    key20 = int(text[:_KEY_SYMBOLS].translate(_TO_BASE_32), 32).to_bytes(20, "big")
+    if encode_address(key20, prefix) != value:
         raise RuleViolation(Refusal.ADDRESS, f"{what} has a wrong checksum; copy the address again")
-    number = 0
-    for symbol in symbols[:_KEY_SYMBOLS]:
-        number = number << 5 | symbol
-    return number.to_bytes(20, "big")
+    return key20
 
 
 def key_hash(public_key: bytes) -> bytes:
