@@ -128,12 +128,16 @@ class OnDemand:
         """Blocks that fit, made on a state that is taken back at the end: they go through the front door like any."""
 
         def make() -> list[Block]:
+            # In the slots of those that they replace blocks have the same work, and one more has more.
+            slots = []
             for _ in range(order.depth):
+                slots.append(self._chain.connector.tip.slot)
                 self._chain.connector.retract_tip()
             waiting = list(order.transfers)
             blocks = []
             for _ in range(order.count):
-                block = self._forge_one(order, waiting)
+                slot = slots.pop() if slots else self._next_slot(order.newest_slot)
+                block = self._forge_one(order.seed, slot, waiting)
                 held = {transfer.txid for transfer in block.transfers}
                 waiting = [transfer for transfer in waiting if transfer.txid not in held]
                 blocks.append(block)
@@ -141,18 +145,22 @@ class OnDemand:
 
         return self._chain.connector.rehearse(make)
 
-    def _forge_one(self, order: _Order, waiting: Sequence[Transfer]) -> Block:
-        connector, params = self._chain.connector, self.params
-        slot = min(connector.tip.slot + params.slots_per_block, order.newest_slot)
-        if slot <= connector.tip.slot:
+    def _next_slot(self, newest: int) -> int:
+        tip, params = self._chain.connector.tip, self.params
+        slot = min(tip.slot + params.slots_per_block, newest)
+        if slot <= tip.slot:
             raise RuleViolation(
                 Refusal.SLOT, f"the chain has caught up with the clock: try again in {params.slot_seconds} s"
             )
-        proposal = assemble(connector, seed=order.seed, slot=slot, transfers=waiting)
+        return slot
+
+    def _forge_one(self, seed: bytes, slot: int, waiting: Sequence[Transfer]) -> Block:
+        connector, params = self._chain.connector, self.params
+        proposal = assemble(connector, seed=seed, slot=slot, transfers=waiting)
         nonce = None
         while nonce is None:
             start = int.from_bytes(self._random(8), "big")
             nonce = Search(proposal.header, params.memory_kib, start).run()
-        block = proposal.sealed(nonce, order.seed)
+        block = proposal.sealed(nonce, seed)
         connector.append(Candidate(block, extend(params, connector.tip, block.header)))
         return block
