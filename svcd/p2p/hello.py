@@ -4,6 +4,7 @@ import re
 from collections import OrderedDict
 from enum import StrEnum
 from functools import cached_property
+from ipaddress import IPv6Address
 from typing import Final
 
 from attrs import evolve, frozen
@@ -22,9 +23,9 @@ _FIELDS: Final = frozenset(
     "softwareVersion protocolVersion networkId chainId genesisHash nodeId nodePublicKey height hash timestamp "
     "endpoint signature".split()
 )
-_VERSION: Final = re.compile(r"[!-~]{1,32}")
+_VERSION: Final = re.compile(r"[ -~]{0,32}")
 _ENDPOINT: Final = re.compile(
-    r"https?://(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[[0-9a-f:.]+\])(?::([1-9][0-9]{0,4}))?"
+    r"https?://(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[([0-9a-f:.]+)\])(?::([1-9][0-9]{0,4}))?"
 )
 _ENDPOINT_SIZE: Final = 256
 
@@ -144,10 +145,10 @@ def parse_hello(value: object) -> Hello:
     try:
         fields = exact_fields(value, _FIELDS, "hello")
         return Hello(
-            software_version=_text(fields, "softwareVersion", _VERSION, "1 to 32 printable ASCII characters"),
-            protocol_version=_text(fields, "protocolVersion", _VERSION, "1 to 32 printable ASCII characters"),
+            software_version=_text(fields, "softwareVersion", _VERSION, "at most 32 printable ASCII characters"),
+            protocol_version=_text(fields, "protocolVersion", _VERSION, "at most 32 printable ASCII characters"),
             network_id=_integer(fields["networkId"]),
-            chain_id=_text(fields, "chainId", _VERSION, "1 to 32 printable ASCII characters"),
+            chain_id=_text(fields, "chainId", _VERSION, "at most 32 printable ASCII characters"),
             genesis_hash=hex_bytes(fields["genesisHash"], 32, "genesisHash"),
             node_id=_text(fields, "nodeId", re.compile("svcnode_[0-9a-f]{32}"), "svcnode_ and 32 hex characters"),
             node_key=hex_bytes(fields["nodePublicKey"], 32, "nodePublicKey"),
@@ -186,7 +187,15 @@ def _endpoint(value: object) -> str:
 def is_endpoint(text: str) -> bool:
     """Whether ``text`` is the base address of a node: scheme, host and perhaps a port, nothing else."""
     match = _ENDPOINT.fullmatch(text) if len(text) <= _ENDPOINT_SIZE else None
-    return match is not None and int(match[1] or 1) <= 65_535
+    return match is not None and (match[1] is None or _is_ipv6(match[1])) and int(match[2] or 1) <= 65_535
+
+
+def _is_ipv6(text: str) -> bool:
+    try:
+        IPv6Address(text)
+    except ValueError:
+        return False
+    return True
 
 
 def check_hello(hello: Hello, params: NetworkParams, *, own: str, now: int) -> None:
