@@ -44,6 +44,7 @@ setup(
         "PyNaCl>=1.6.2",
         "Werkzeug>=3.1",
         "cryptography>=46.0",
+        "pyOpenSSL>=25.3",
         "service-identity>=24.2",
         "treq>=26.7",
         "zope.interface>=8.0",
