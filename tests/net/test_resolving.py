@@ -1,0 +1,92 @@
+"""The system's resolver, with the system's function replaced, and once with the real one."""
+
+import socket
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from twisted.internet import reactor
+from twisted.internet.defer import Deferred, execute
+from twisted.internet.threads import deferToThreadPool
+from twisted.python.threadpool import ThreadPool
+
+from svcd.net.resolving import MAX_ANSWERS, SystemResolver
+from tests.support import result_of
+
+
+class AtOnce:
+    """A worker without threads."""
+
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> "Deferred[Any]":
+        return execute(function, *args, **kwargs)
+
+
+class Threads:
+    def __init__(self, pool: ThreadPool) -> None:
+        self._pool = pool
+
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> "Deferred[Any]":
+        return deferToThreadPool(reactor, self._pool, function, *args, **kwargs)
+
+
+class System:
+    """getaddrinfo, with prepared answers."""
+
+    def __init__(self, *addresses: str) -> None:
+        self.asked: list[Any] = []
+        self._addresses = addresses
+
+    def __call__(self, host: Any, port: Any, *, type: int) -> list[Any]:  # noqa: A002
+        self.asked.append((host, port, type))
+        return [
+            (socket.AF_INET6, type, 6, "", (address, 0, 0, 0))
+            if ":" in address
+            else (socket.AF_INET, type, 6, "", (address, 0))
+            for address in self._addresses
+        ]
+
+
+def resolve(name: str) -> list[str]:
+    return [str(address) for address in result_of(SystemResolver(AtOnce()).resolve(name))]
+
+
+def test_a_name_is_looked_up_as_an_absolute_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    system = System("198.41.0.4", "2606:4700::1111")
+    monkeypatch.setattr(socket, "getaddrinfo", system)
+    assert resolve("shop.example.com") == ["198.41.0.4", "2606:4700::1111"]
+    assert system.asked == [(b"shop.example.com.", None, socket.SOCK_STREAM)]
+
+
+def test_an_address_counts_once_and_more_than_eight_do_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    addresses = [f"198.41.0.{last}" for last in range(20)]
+    monkeypatch.setattr(socket, "getaddrinfo", System(*addresses[:2], *addresses))
+    assert resolve("shop.example.com") == addresses[:MAX_ANSWERS]
+
+
+def test_a_scope_id_is_kept_for_the_policy_to_see(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", System("fe80::1%lo"))
+    assert resolve("shop.example.com") == ["fe80::1%lo"]
+
+
+@pytest.mark.parametrize("name", ["localhost", "node.localhost"])
+def test_this_machine_is_not_looked_up(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    system = System("198.41.0.4")
+    monkeypatch.setattr(socket, "getaddrinfo", system)
+    assert resolve(name) == ["127.0.0.1", "::1"]
+    assert system.asked == []
+
+
+def test_a_name_that_only_begins_alike_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "getaddrinfo", System("198.41.0.4"))
+    assert resolve("notlocalhost") == ["198.41.0.4"]
+
+
+@pytest.mark.socket
+async def test_the_real_system_says_that_there_is_no_such_name() -> None:
+    pool = ThreadPool(minthreads=1, maxthreads=1)
+    pool.start()
+    try:
+        with pytest.raises(OSError):  # noqa: PT011
+            await SystemResolver(Threads(pool)).resolve("shop.invalid")
+    finally:
+        pool.stop()
