@@ -44,6 +44,22 @@ def test_ready(still_operator: Client) -> None:
     assert still_operator.ok("/ready") == {"alarms": []}
 
 
+def test_ready_with_an_alarm_after_an_outage(node: Node, operator: Client) -> None:
+    blocks = node.grow("genesis: b[1..3] c[4..26]\nb3 is at slot 44")
+    assert operator.ok("/ready") == {
+        "alarms": [
+            "the chain stood still for 40 slots before block 3: ask for more confirmations than usual until block 26"
+        ]
+    }
+    node.take(node.builder.block(blocks["c26"]))
+    assert operator.ok("/ready") == {"alarms": []}
+
+
+def test_ready_without_one_after_a_shorter_gap(node: Node, operator: Client) -> None:
+    node.grow("genesis: b[1..3]\nb3 is at slot 43")
+    assert operator.ok("/ready") == {"alarms": []}
+
+
 def test_not_ready_without_peers(open_node: OpenNode) -> None:
     operator = local_client(open_node(alone=False))
     assert operator.refusal("/ready", status=503) == (
