@@ -180,6 +180,11 @@ def test_no_address(value: object, reason: str) -> None:
         decode_address(value, "svc", "recipient")
 
 
+def test_an_address_without_another_name_is_called_address() -> None:
+    with refuses(Refusal.ADDRESS, "address must be an address of this network"):
+        decode_address("bob", "svc")
+
+
 def test_bech32_checksum_is_refused() -> None:
     """The older checksum differs from the right one by a constant; it lets characters be inserted before a final p."""
     symbols = [CHARSET.index(character) for character in ADDRESS[-6:]]
