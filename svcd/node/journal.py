@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from twisted.internet.defer import Deferred
+from twisted.python.failure import Failure
 
 from svcd.chain.transaction import Transfer
 from svcd.node.mempool import Entry
@@ -42,6 +43,9 @@ class PoolJournal:
 
         def done(result: object) -> None:
             self._writing = False
+            if isinstance(result, Failure):
+                # What is still on disk is let go of with the next change.
+                self._removed = removed + self._removed
             for committed in waiting:
                 committed.callback(result)  # type: ignore[arg-type]
             if self._waiting and not self._writing:

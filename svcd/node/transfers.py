@@ -131,7 +131,14 @@ class Transfers:
         self._sequence += 1
         now = milliseconds(self._clock)
         admission = self.mempool.admit(transfer, account, now=now, sequence=self._sequence)
-        await self._journal.record([admission.entry], admission.removed)
+        try:
+            await self._journal.record([admission.entry], admission.removed)
+        except Exception:
+            # What is not on disk is not accepted; what it took the place of is gone all the same.
+            self.mempool.drop([transfer.txid])
+            if admission.removed:
+                self._publish([], admission.removed)
+            raise
         self._publish([admission.entry], admission.removed)
 
     def chain_changed(self, change: Change) -> None:
@@ -179,7 +186,9 @@ class Transfers:
         self.log.failure("the mempool could not be written to disk", failure)
 
     def _say_let_go(self, failure: Failure, transfer: Transfer) -> None:
-        failure.trap(RuleViolation)  # type: ignore[no-untyped-call]
+        if failure.check(RuleViolation) is None:  # type: ignore[no-untyped-call]
+            self._say_failed(failure)
+            return
         self.log.info(
             "transfer {txid} of an undone block is let go: {why}",
             txid=transfer.txid.hex(),
