@@ -1,0 +1,544 @@
+"""The door for transfers, and how they keep in step with the chain and the disk (docs/protocol.md 12)."""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from attrs import define, evolve
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import LogEvent
+
+from svcd.chain.block import Block
+from svcd.chain.errors import Refusal, RuleViolation
+from svcd.chain.signature import sign
+from svcd.chain.transaction import Transfer
+from svcd.node.mempool import Entry
+from svcd.node.transfers import Reception
+from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
+from tests.node.bench import LATE, Inline, Node, Stepped
+from tests.node.conftest import MakeNode
+from tests.node.connecting import CONNECTED
+from tests.support import has_result, result_of
+
+ExpectedErrors = Callable[..., list[LogEvent]]
+
+ACCEPTED, KNOWN = Reception.ACCEPTED, Reception.KNOWN
+DAY = TEST_PARAMS.transaction_past_seconds
+
+
+def forged(transfer: Transfer) -> Transfer:
+    """The same transfer with a signature by somebody else."""
+    forgery = sign(key_of("forger").seed, transfer.txid)
+    wire = transfer.wire.replace(transfer.signature.hex().encode(), forgery.hex().encode())
+    return evolve(transfer, signature=forgery, wire=wire)
+
+
+def waiting(node: Node) -> list[bytes]:
+    """The txids in the mempool, in order of arrival; those on disk are the same."""
+    entries = node.mempool.entries()
+    assert node.store.pooled() == [(entry.sequence, entry.transfer.wire) for entry in entries]
+    return [entry.transfer.txid for entry in entries]
+
+
+def load(node: Node) -> int:
+    return result_of(Deferred.fromCoroutine(node.transfers.load()))
+
+
+# Coming in
+
+
+def test_a_transfer_that_is_accepted_waits_in_memory_and_on_disk(node: Node, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    assert node.send(transfer) is ACCEPTED
+    assert waiting(node) == [transfer.txid]
+    assert node.witness.pool == [([transfer.txid], [])]
+    assert node.transfers.sequence == 1
+
+
+def test_a_transfer_that_waits_is_known(node: Node, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    node.send(transfer)
+    assert node.send(transfer) is KNOWN
+    assert node.send(forged(transfer)) is KNOWN, "it is the same transfer"
+    assert len(node.witness.pool) == 1
+
+
+def test_a_transfer_in_the_chain_is_known(node: Node, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    node.submit(chain.block(transfers=[transfer]))
+    assert node.send(transfer) is KNOWN
+    assert waiting(node) == []
+
+
+def test_a_transfer_on_a_side_branch_is_not_known(node: Node, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    node.submit(*chain.chain("genesis: b[1..3]").values(), chain.block(transfers=[transfer]))
+    assert node.send(transfer) is ACCEPTED
+
+
+def test_a_forged_transfer(node: Node, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    assert node.send(forged(transfer)) is Refusal.TRANSACTION_SIGNATURE
+    assert waiting(node) == []
+    assert node.send(transfer) is ACCEPTED
+
+
+@pytest.mark.parametrize(
+    ("sender", "amount", "nonce", "fee", "code"),
+    [
+        ("dave", 5, 0, 10_000, Refusal.BALANCE),
+        ("alice", 1000 * COIN, 0, 10_000, Refusal.BALANCE),
+        ("alice", 5, 16, 10_000, Refusal.NONCE),
+        ("bob", 5, 0, 10_999, Refusal.FEE),
+    ],
+)
+def test_policy_is_asked_before_the_signature(
+    node: Node, chain: ChainBuilder, sender: str, amount: int, nonce: int, fee: int, code: Refusal
+) -> None:
+    node.send(chain.transfer("bob", "alice", 1, nonce=0))
+    transfer = forged(chain.transfer(sender, "carol", amount, nonce=nonce, fee=fee))
+    assert node.send(transfer) is code
+    assert len(waiting(node)) == 1
+
+
+def test_a_nonce_that_the_chain_has_used(node: Node, chain: ChainBuilder) -> None:
+    node.submit(chain.block(transfers=[chain.transfer("alice", "bob", 5)]))
+    assert node.send(chain.transfer("alice", "bob", 6, nonce=0)) is Refusal.NONCE
+    assert node.send(chain.transfer("alice", "bob", 6, nonce=1)) is ACCEPTED
+
+
+def test_an_old_transfer(node: Node, chain: ChainBuilder) -> None:
+    assert node.send(chain.transfer("alice", "bob", 5)) is ACCEPTED
+    node.clock.advance(DAY - LATE)
+    assert node.send(chain.transfer("alice", "bob", 5)) is ACCEPTED
+    node.clock.advance(0.001)
+    assert node.send(chain.transfer("alice", "bob", 5)) is Refusal.TIMESTAMP
+
+
+def test_a_replacement_takes_the_place_on_disk_too(node: Node, chain: ChainBuilder) -> None:
+    first, second = (chain.transfer("alice", "bob", 5, nonce=0, fee=fee) for fee in (10_000, 11_000))
+    node.send(first)
+    assert node.send(second) is ACCEPTED
+    assert waiting(node) == [second.txid]
+    assert node.witness.pool[-1] == ([second.txid], [first.txid])
+
+
+def test_an_eviction_is_one_on_disk_too(make_node: MakeNode, chain: ChainBuilder) -> None:
+    node = make_node(max_transactions=1)
+    cheap, dear = chain.transfer("alice", "bob", 5), chain.transfer("bob", "alice", 5, fee=20_000)
+    node.send(cheap)
+    assert node.send(dear) is ACCEPTED
+    assert waiting(node) == [dear.txid]
+    assert node.send(cheap) is Refusal.POOL
+
+
+# While it is being verified
+
+
+@define
+class Bench:
+    """A node whose threads work when the test says so."""
+
+    node: Node
+    checker: Stepped
+    writer: Stepped
+
+    def finish(self) -> None:
+        while len(self.checker) or len(self.writer):
+            self.checker.finish()
+            self.writer.finish()
+
+
+@pytest.fixture
+def bench(make_node: MakeNode) -> Bench:
+    checker, writer = Stepped(), Stepped()
+    return Bench(make_node(checker=checker, writer=writer), checker, writer)
+
+
+def test_the_same_transfer_twice_at_once(bench: Bench, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    both = [bench.node.transfers.submit(transfer) for _ in range(2)]
+    bench.finish()
+    assert [result_of(reception) for reception in both] == [ACCEPTED, KNOWN]
+    assert waiting(bench.node) == [transfer.txid]
+
+
+def test_the_same_nonce_twice_at_once(bench: Bench, chain: ChainBuilder) -> None:
+    pair = [chain.transfer("alice", "bob", amount, nonce=0) for amount in (5, 6)]
+    first, second = (bench.node.transfers.submit(transfer) for transfer in pair)
+    bench.finish()
+    assert result_of(first) is ACCEPTED
+    with pytest.raises(RuleViolation) as refusal:
+        result_of(second)
+    assert refusal.value.code is Refusal.FEE
+    assert waiting(bench.node) == [pair[0].txid]
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_block_that_comes_meanwhile(bench: Bench, chain: ChainBuilder, same: bool) -> None:
+    transfer = chain.transfer("alice", "bob", 5, nonce=0)
+    held = transfer if same else chain.transfer("alice", "bob", 6, nonce=0)
+    reception = bench.node.transfers.submit(transfer)
+    verification = bench.checker._jobs.pop()
+    bench.node.ledger.submit_blocks([chain.block(transfers=[held]).wire()])
+    bench.finish()
+    assert bench.node.ledger.tip.height == 1
+    bench.checker._jobs.append(verification)
+    bench.finish()
+    if same:
+        assert result_of(reception) is KNOWN
+    else:
+        with pytest.raises(RuleViolation) as refusal:
+            result_of(reception)
+        assert refusal.value.code is Refusal.NONCE
+    assert waiting(bench.node) == []
+
+
+def test_acceptance_means_that_it_is_on_disk(bench: Bench, chain: ChainBuilder) -> None:
+    reception = bench.node.transfers.submit(chain.transfer("alice", "bob", 5))
+    bench.checker.finish()
+    assert not has_result(reception)
+    assert bench.node.witness.pool == [], "nobody hears of it before"
+    bench.writer.step()
+    assert result_of(reception) is ACCEPTED
+    assert len(waiting(bench.node)) == 1
+
+
+def test_many_transfers_share_few_commits(bench: Bench, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer("alice", "bob", 5) for _ in range(16)]
+    receptions = [bench.node.transfers.submit(transfer) for transfer in transfers]
+    bench.checker.finish()
+    commits = 0
+    while len(bench.writer):
+        bench.writer.step()
+        commits += 1
+    assert commits == 2
+    assert [result_of(reception) for reception in receptions] == [ACCEPTED] * 16
+    assert waiting(bench.node) == [transfer.txid for transfer in transfers]
+
+
+def test_a_sender_that_goes_away_does_not_stop_the_work(bench: Bench, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    reception = bench.node.transfers.submit(transfer)
+    reception.cancel()
+    with pytest.raises(CancelledError):
+        result_of(reception)
+    bench.finish()
+    assert waiting(bench.node) == [transfer.txid]
+    assert bench.node.witness.pool == [([transfer.txid], [])]
+
+
+def test_a_sender_that_goes_away_in_the_middle(bench: Bench, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    reception = bench.node.transfers.submit(transfer)
+    bench.checker.finish()
+    reception.cancel()
+    with pytest.raises(CancelledError):
+        result_of(reception)
+    bench.finish()
+    assert waiting(bench.node) == [transfer.txid]
+
+
+# A disk that fails
+
+
+class FullDisk(Inline):
+    """A writer's thread whose disk is full until there is room again."""
+
+    def __init__(self) -> None:
+        self.full = False
+
+    def run(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
+        def fail() -> None:
+            raise sqlite3.OperationalError("database or disk is full")
+
+        return super().run(*((fail,) if self.full else (function, *args)), **kwargs)
+
+
+def test_what_is_not_on_disk_is_not_accepted(make_node: MakeNode, chain: ChainBuilder) -> None:
+    disk = FullDisk()
+    node = make_node(writer=disk)
+    transfer = chain.transfer("alice", "bob", 5)
+    disk.full = True
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        node.send(transfer)
+    assert waiting(node) == []
+    assert node.witness.pool == []
+    disk.full = False
+    assert node.send(transfer) is ACCEPTED
+    assert waiting(node) == [transfer.txid]
+
+
+def test_a_replacement_that_cannot_be_written(make_node: MakeNode, chain: ChainBuilder) -> None:
+    disk = FullDisk()
+    node = make_node(writer=disk)
+    first, second = (chain.transfer("alice", "bob", 5, nonce=0, fee=fee) for fee in (10_000, 11_000))
+    node.send(first)
+    disk.full = True
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        node.send(second)
+    assert [entry.transfer.txid for entry in node.mempool.entries()] == []
+    assert node.witness.pool[-1] == ([], [first.txid]), "it has left, and is told to have"
+    disk.full = False
+    assert node.send(second) is ACCEPTED
+
+
+# In step with the chain
+
+
+def test_what_a_block_holds_waits_no_longer(node: Node, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer("alice", "bob", amount) for amount in (1, 2, 3)]
+    for transfer in transfers:
+        node.send(transfer)
+    node.submit(chain.block(transfers=transfers[:2]))
+    assert waiting(node) == [transfers[2].txid]
+    assert node.witness.pool[-1] == ([], [transfers[0].txid, transfers[1].txid])
+
+
+def test_what_a_block_rules_out_waits_no_longer(node: Node, chain: ChainBuilder) -> None:
+    node.send(chain.transfer("alice", "bob", 5, nonce=0))
+    node.send(chain.transfer("bob", "alice", 999 * COIN, nonce=1))
+    rival, spent = chain.transfer("alice", "bob", 6, nonce=0), chain.transfer("bob", "carol", 2 * COIN, nonce=0)
+    node.submit(chain.block(transfers=[rival, spent]))
+    assert waiting(node) == []
+
+
+def two_branches(
+    chain: ChainBuilder, old: Sequence[Transfer], new: Sequence[Transfer]
+) -> tuple[list[Block], list[Block]]:
+    """A block for each of the old transfers, and a heavier branch that begins with the new ones."""
+    branches: tuple[list[Block], list[Block]] = ([], [])
+    for transfer in old:
+        branches[0].append(chain.block(branches[0][-1] if branches[0] else None, producer="o", transfers=[transfer]))
+    branches[1].append(chain.block(producer="n", transfers=new))
+    while len(branches[1]) <= len(branches[0]):
+        branches[1].append(chain.block(branches[1][-1], producer="n"))
+    return branches
+
+
+def reorganise(node: Node, old: Sequence[Block], new: Sequence[Block]) -> None:
+    node.submit(*old)
+    assert node.tip == old[-1].header.hash
+    assert node.submit(*new)[-1] is CONNECTED
+    node.settle()
+
+
+def test_transfers_of_undone_blocks_wait_again_in_their_order(node: Node, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer(sender, "dave", 5) for sender in ("alice", "bob", "alice", "alice")]
+    later = chain.transfer("alice", "dave", 5)
+    old, new = two_branches(chain, transfers, [])
+    node.submit(*old)
+    node.send(later)
+    reorganise(node, old, new)
+    assert waiting(node) == [later.txid, *(transfer.txid for transfer in transfers)]
+    block = chain.block(new[-1], transfers=[*transfers, later])
+    node.submit(block)
+    assert waiting(node) == []
+
+
+def test_transfers_that_both_branches_hold_do_not_wait(node: Node, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer("alice", "bob", 5), chain.transfer("bob", "alice", 5)]
+    old, new = two_branches(chain, transfers, transfers[1:])
+    reorganise(node, old, new)
+    assert waiting(node) == [transfers[0].txid]
+
+
+def test_transfers_that_the_new_branch_rules_out_are_let_go(node: Node, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer("alice", "bob", 5, nonce=0), chain.transfer("bob", "alice", 5, nonce=0)]
+    old, new = two_branches(chain, transfers, [chain.transfer("alice", "carol", 5, nonce=0)])
+    reorganise(node, old, new)
+    assert waiting(node) == [transfers[1].txid]
+
+
+def test_transfers_that_have_become_too_old_are_let_go(node: Node, chain: ChainBuilder) -> None:
+    fresh = chain.transfer("bob", "alice", 5, timestamp=TEST_PARAMS.genesis_time + 400_000)
+    old, new = two_branches(chain, [chain.transfer("alice", "bob", 5), fresh], [])
+    node.submit(*old)
+    node.clock.advance(DAY - LATE + 1)
+    reorganise(node, old, new)
+    assert waiting(node) == [fresh.txid]
+
+
+def test_transfers_that_come_back_are_not_verified_again(
+    node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = two_branches(chain, [chain.transfer("alice", "bob", 5)], [])
+    checked: list[Transfer] = []
+    node.submit(*old)
+    monkeypatch.setattr(Transfer, "check_signature", checked.append)
+    reorganise(node, old, new)
+    assert len(waiting(node)) == 1
+    assert checked == []
+
+
+def test_transfers_that_were_sent_again_meanwhile(node: Node, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    old, new = two_branches(chain, [transfer], [])
+    node.submit(*old)
+    node.submit(*new)
+    assert node.send(transfer) is ACCEPTED
+    node.settle()
+    assert waiting(node) == [transfer.txid]
+
+
+def test_two_reorganisations_at_once(node: Node, chain: ChainBuilder) -> None:
+    """The transfers of the first have not all come back when the second one comes."""
+    transfers = [chain.transfer("alice", "bob", amount) for amount in range(1, 9)]
+    old, new = two_branches(chain, transfers, [])
+    node.submit(*old)
+    node.submit(*new)
+    first = chain.block(old[-1])
+    second = chain.block(first)
+    node.submit(first, second)
+    assert node.tip == second.header.hash
+    while node.clock.getDelayedCalls():
+        node.clock.advance(0)
+    assert waiting(node) == []
+
+
+def test_nothing_comes_back_where_nothing_was_undone(node: Node) -> None:
+    node.settle()
+    assert waiting(node) == []
+
+
+def test_a_disk_that_is_full_when_transfers_come_back(
+    make_node: MakeNode, chain: ChainBuilder, expected_errors: ExpectedErrors
+) -> None:
+    disk = FullDisk()
+    node = make_node(writer=disk)
+    old, new = two_branches(chain, [chain.transfer("alice", "bob", 5)], [])
+    node.submit(*old)
+    node.submit(*new)
+    disk.full = True
+    while node.clock.getDelayedCalls():
+        node.clock.advance(0)
+    assert len(expected_errors(sqlite3.OperationalError)) == 1
+    disk.full = False
+    assert waiting(node) == []
+
+
+# Time and the operator
+
+
+def test_expired_transfers_leave_memory_and_disk(node: Node, chain: ChainBuilder) -> None:
+    old = chain.transfer("alice", "bob", 5)
+    new = chain.transfer("bob", "alice", 5, timestamp=TEST_PARAMS.genesis_time + 1)
+    for transfer in (old, new):
+        node.send(transfer)
+    node.transfers.expire()
+    assert waiting(node) == [old.txid, new.txid]
+    node.clock.advance(DAY - LATE + 0.001)
+    node.transfers.expire()
+    assert waiting(node) == [new.txid]
+    assert node.witness.pool[-1] == ([], [old.txid])
+
+
+def test_the_operator_drops_transfers(node: Node, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer("alice", "bob", 5) for _ in range(3)]
+    for transfer in transfers:
+        node.send(transfer)
+    node.transfers.drop([transfers[1].txid, bytes(32)])
+    assert waiting(node) == [transfers[0].txid, transfers[2].txid]
+    told = len(node.witness.pool)
+    node.transfers.drop([bytes(32)])
+    assert len(node.witness.pool) == told, "nothing happened"
+
+
+# Across a restart
+
+
+def test_what_waits_is_kept_across_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
+    node = make_node()
+    transfers = [chain.transfer(sender, "carol", 5) for sender in ("alice", "bob", "alice")]
+    for transfer in transfers:
+        node.send(transfer)
+    node.transfers.drop([transfers[0].txid])
+    node.close()
+    again = make_node()
+    assert load(again) == 2
+    assert waiting(again) == [transfers[1].txid, transfers[2].txid]
+    assert again.transfers.sequence == 3
+    again.send(transfers[0])
+    assert waiting(again) == [transfers[1].txid, transfers[2].txid, transfers[0].txid]
+    assert again.transfers.sequence == 4
+
+
+def test_an_empty_pool_across_a_restart(make_node: MakeNode) -> None:
+    node = make_node()
+    assert load(node) == 0
+    assert node.transfers.sequence == 0
+
+
+def test_what_may_no_longer_wait_is_let_go_after_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
+    node = make_node()
+    used, kept = chain.transfer("alice", "bob", 5), chain.transfer("bob", "alice", 5)
+    forgery = forged(chain.transfer("carol", "bob", 5))
+    entries = [Entry(transfer, number) for number, transfer in enumerate((used, kept, forgery), 1)]
+    node.submit(chain.block(transfers=[used]))
+    with node.store.commit():
+        node.store.write_pool([(entry.sequence, entry.transfer) for entry in entries], [])
+    node.close()
+    again = make_node()
+    assert load(again) == 1
+    assert waiting(again) == [kept.txid]
+
+
+def test_what_has_expired_is_let_go_after_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
+    node = make_node()
+    node.send(chain.transfer("alice", "bob", 5))
+    node.close()
+    again = make_node()
+    again.clock.advance(DAY)
+    assert load(again) == 0
+    assert waiting(again) == []
+
+
+def test_a_smaller_pool_after_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
+    node = make_node()
+    transfers = [
+        chain.transfer(name, "dave", 5, fee=fee)
+        for name, fee in {"alice": 10_000, "bob": 30_000, "carol": 20_000}.items()
+    ]
+    for transfer in transfers:
+        node.send(transfer)
+    node.close()
+    again = make_node(max_transactions=2)
+    assert load(again) == 2
+    assert waiting(again) == [transfers[1].txid, transfers[2].txid]
+
+
+# Listeners
+
+
+@define
+class Onlooker:
+    """A listener that does what the test says."""
+
+    look: Callable[[Sequence[Entry], Sequence[Entry]], object]
+
+    def pool_changed(self, added: Sequence[Entry], removed: Sequence[Entry]) -> None:
+        self.look(added, removed)
+
+
+def test_listeners_are_told_after_the_commit(node: Node, chain: ChainBuilder) -> None:
+    seen: list[int] = []
+    node.transfers.subscribe(Onlooker(lambda added, removed: seen.append(len(node.ledger.reader.pooled()))))
+    node.send(chain.transfer("alice", "bob", 5))
+    node.send(chain.transfer("alice", "bob", 5))
+    assert seen == [1, 2]
+
+
+def test_a_failing_listener_does_not_silence_the_next(
+    node: Node, chain: ChainBuilder, expected_errors: ExpectedErrors
+) -> None:
+    told: list[int] = []
+
+    def fail(added: Sequence[Entry], removed: Sequence[Entry]) -> None:
+        raise ZeroDivisionError("a bug in a listener")
+
+    node.transfers.subscribe(Onlooker(fail))
+    node.transfers.subscribe(Onlooker(lambda added, removed: told.append(len(added))))
+    assert node.send(chain.transfer("alice", "bob", 5)) is ACCEPTED
+    assert told == [1]
+    assert len(expected_errors(ZeroDivisionError)) == 1
