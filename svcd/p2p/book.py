@@ -4,16 +4,18 @@ Hints live in buckets that are chosen by a secret-keyed hash of the group of the
 the hint, so nobody can aim at the places of others. Only what we called and verified ourselves is handed out.
 """
 
-import ipaddress
 from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 from hashlib import sha256
+from ipaddress import ip_network
 from typing import Final
 from urllib.parse import urlsplit
 
 from attrs import define, field
 
 NEW_BUCKETS: Final = 64
+SOURCE_BUCKETS: Final = 8
+"""Of the buckets for hints, those that the hints of one source can be in."""
 TRIED_BUCKETS: Final = 16
 BUCKET_SIZE: Final = 16
 HINTS_PER_HOUR: Final = 32
@@ -27,17 +29,15 @@ _HOPELESS_FAILURES: Final = 8
 
 
 def group_of(host: str) -> str:
-    """The part of the network that one party may well own: a /16 of IPv4, a /32 of IPv6, a registered domain."""
+    """The part of the network that one party may well own: a /16 of IPv4, a /32 of IPv6, a registered domain.
+
+    ``host`` is an address, a name, or the client group of an IPv6 address.
+    """
     try:
-        address = ipaddress.ip_address(host.strip("[]"))
+        network = ip_network(host.strip("[]"))
     except ValueError:
         return "name:" + ".".join(host.lower().split(".")[-2:])
-    length = 16 if address.version == 4 else 32
-    return str(ipaddress.ip_network((int(address), length), strict=False)) if address.version == 6 else _v4_group(host)
-
-
-def _v4_group(host: str) -> str:
-    return str(ipaddress.ip_network(f"{host}/16", strict=False))
+    return str(network.supernet(new_prefix=16 if network.version == 4 else 32))
 
 
 @lru_cache(4_096)
@@ -96,8 +96,8 @@ class Book:
             return False
         if not trusted and not self._may_hint(source, now):
             return False
-        bucket = self._new.setdefault(self._place("new", group_of_endpoint(endpoint) + source, NEW_BUCKETS), [])
-        if len(bucket) >= BUCKET_SIZE and not self._make_room(bucket, now):
+        bucket = self._new_bucket(endpoint, source)
+        if len(bucket) >= BUCKET_SIZE and not self._make_room(bucket, now, trusted=trusted):
             return False
         entry = Entry(endpoint=endpoint, source=source)
         bucket.append(entry)
@@ -117,11 +117,16 @@ class Book:
         self._allowance[source] = (since, count + 1)
         return True
 
-    def _make_room(self, bucket: list[Entry], now: float) -> bool:
+    def _new_bucket(self, endpoint: str, source: str) -> list[Entry]:
+        """Where a hint belongs: a part of the network that hints at everything can fill a few buckets only."""
+        share = self._place("share", group_of_endpoint(endpoint) + source, SOURCE_BUCKETS)
+        return self._new.setdefault(self._place("new", f"{share} {source}", NEW_BUCKETS), [])
+
+    def _make_room(self, bucket: list[Entry], now: float, *, trusted: bool) -> bool:
         """Drop the worst of a full bucket, if it is bad at all: a flood must not push out good hints."""
         worst = max(bucket, key=lambda entry: entry.failures)
         stale = worst.last_seen and now - worst.last_seen >= _STALE_SECONDS
-        if not worst.failures and not stale:
+        if not worst.failures and not stale and not trusted:
             return False
         bucket.remove(worst)
         del self._index[worst.endpoint]
@@ -169,13 +174,13 @@ class Book:
 
     def restore(self, entry: Entry) -> None:
         """Take up an entry that was kept on disk, in the place that it had."""
+        if entry.endpoint in self._index:
+            return
         if entry.verified:
-            entry.verified = False
             self._promote(entry)
             return
-        group = group_of_endpoint(entry.endpoint)
-        bucket = self._new.setdefault(self._place("new", group + entry.source, NEW_BUCKETS), [])
-        if len(bucket) < BUCKET_SIZE and entry.endpoint not in self._index:
+        bucket = self._new_bucket(entry.endpoint, entry.source)
+        if len(bucket) < BUCKET_SIZE:
             bucket.append(entry)
             self._index[entry.endpoint] = entry
 

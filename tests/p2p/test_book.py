@@ -1,0 +1,518 @@
+"""The book of endpoints: buckets, allowances, verification, back-off, and what no flood of hints can do."""
+
+from collections import Counter
+from collections.abc import Collection
+from random import Random
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from svcd.p2p.book import (
+    BUCKET_SIZE,
+    FAMILIAR_BACK_OFF,
+    HINTS_PER_HOUR,
+    LONGEST_BACK_OFF,
+    NEW_BUCKETS,
+    SOURCE_BUCKETS,
+    TRIED_BUCKETS,
+    Book,
+    Entry,
+    group_of,
+    group_of_endpoint,
+)
+
+NOW = 1_800_000_000.0
+HOUR = 3_600.0
+DAY = 24 * HOUR
+FOREVER = 1e12
+NEW, TRIED = NEW_BUCKETS * BUCKET_SIZE, TRIED_BUCKETS * BUCKET_SIZE
+
+
+def new_book(secret: bytes = b"s" * 32) -> Book:
+    return Book(secret, Random(1).random)
+
+
+def endpoint(number: int) -> str:
+    """An endpoint in a /16 of its own for each of the first 20,000 numbers."""
+    return f"http://{1 + number // 200 % 100}.{1 + number % 200}.{number // 20_000}.1:8645"
+
+
+def source(number: int) -> str:
+    return f"{number // 256}.{number % 256}.0.0/16"
+
+
+def learn(book: Book, number: int, now: float = NOW) -> str:
+    """A hint of its own source that has been verified."""
+    book.hint(endpoint(number), source=source(number), now=now)
+    book.succeeded(endpoint(number), node_id=f"node {number}", height=number, now=now)
+    return endpoint(number)
+
+
+def fill(book: Book) -> None:
+    """Hints of many sources until no more fit."""
+    for number in range(10_000):
+        book.hint(endpoint(number), source=source(number % 1_000), now=NOW)
+    assert len(book) == NEW
+
+
+def hints(book: Book) -> list[Entry]:
+    return book.candidates(FOREVER, exclude=(), tried=False)
+
+
+def tried(book: Book) -> list[Entry]:
+    return book.candidates(FOREVER, exclude=(), tried=True)
+
+
+# Groups
+
+
+@pytest.mark.parametrize(
+    ("host", "group"),
+    [
+        ("198.51.100.7", "198.51.0.0/16"),
+        ("198.51.7.1", "198.51.0.0/16"),
+        ("198.52.100.7", "198.52.0.0/16"),
+        ("2001:db8:1:2::3", "2001:db8::/32"),
+        ("[2001:db8:ffff::1]", "2001:db8::/32"),
+        ("2001:db9::1", "2001:db9::/32"),
+        ("::1", "::/32"),
+        ("2001:db8::/56", "2001:db8::/32"),
+        ("node.example", "name:node.example"),
+        ("a.b.Node.Example", "name:node.example"),
+        ("localhost", "name:localhost"),
+        ("exempt", "name:exempt"),
+    ],
+)
+def test_groups(host: str, group: str) -> None:
+    assert group_of(host) == group
+
+
+def test_the_group_of_an_endpoint_is_that_of_its_host() -> None:
+    assert group_of_endpoint("http://198.51.100.7:8645") == "198.51.0.0/16"
+    assert group_of_endpoint("https://[2001:db8::1]") == "2001:db8::/32"
+    assert group_of_endpoint("https://seed.node.example") == "name:node.example"
+
+
+# Hints
+
+
+def test_a_hint_is_noted_and_not_handed_out() -> None:
+    book = new_book()
+    assert book.hint(endpoint(1), source=source(1), now=NOW)
+    entry = book.get(endpoint(1))
+    assert entry is not None
+    assert (entry.endpoint, entry.source, entry.verified, entry.node_id) == (endpoint(1), source(1), False, "")
+    assert book.verified() == book.sample(100) == []
+
+
+def test_the_same_hint_twice_is_one() -> None:
+    book = new_book()
+    book.hint(endpoint(1), source=source(1), now=NOW)
+    assert not book.hint(endpoint(1), source=source(2), now=NOW)
+    assert len(book) == 1
+    assert next(book.entries()).source == source(1)
+
+
+def test_a_source_is_heard_32_times_an_hour() -> None:
+    book = new_book()
+    taken = [book.hint(endpoint(number), source=source(1), now=NOW) for number in range(40)]
+    assert taken == [True] * HINTS_PER_HOUR + [False] * 8
+    assert not book.hint(endpoint(50), source=source(1), now=NOW + HOUR - 1)
+    assert book.hint(endpoint(50), source=source(2), now=NOW + HOUR - 1)
+    assert book.hint(endpoint(51), source=source(1), now=NOW + HOUR)
+
+
+def test_the_operator_is_always_heard() -> None:
+    book = new_book()
+    fill(book)
+    for number in range(20_000, 20_040):
+        assert book.hint(endpoint(number), source="operator", now=NOW, trusted=True)
+        assert book.get(endpoint(number)) is not None
+    assert len(hints(book)) == NEW
+
+
+def test_what_is_known_is_repeated_for_free() -> None:
+    book = new_book()
+    for _ in range(100):
+        book.hint(endpoint(1), source=source(1), now=NOW)
+    assert book.hint(endpoint(2), source=source(1), now=NOW)
+
+
+def test_a_full_book_takes_no_more() -> None:
+    book = new_book()
+    fill(book)
+    before = [entry.endpoint for entry in book.entries()]
+    assert not any(
+        book.hint(endpoint(number), source=source(number), now=NOW + HOUR) for number in range(10_000, 10_500)
+    )
+    assert [entry.endpoint for entry in book.entries()] == before
+
+
+def test_what_did_not_answer_makes_room() -> None:
+    book = new_book()
+    fill(book)
+    dead = hints(book)[0]
+    book.failed(dead.endpoint, NOW)
+    taken = [number for number in range(10_000, 13_000) if book.hint(endpoint(number), source=source(number), now=NOW)]
+    assert len(taken) == 1
+    assert book.get(dead.endpoint) is None
+
+
+def test_a_hint_never_changes_what_is_verified() -> None:
+    book = new_book()
+    known = learn(book, 1)
+    before = book.get(known)
+    assert not book.hint(known, source=source(9), now=NOW + 1)
+    assert book.get(known) is before
+    assert before is not None
+    assert (before.verified, before.node_id, before.source) == (True, "node 1", source(1))
+
+
+def test_another_secret_puts_hints_elsewhere() -> None:
+    """Who does not know the secret cannot aim at the places of others: what fills one book leaves room in another."""
+
+    def taken(secret: bytes) -> set[str]:
+        book = new_book(secret)
+        for number in range(2_000):
+            book.hint(endpoint(number), source=source(number % 100), now=NOW)
+        return {entry.endpoint for entry in book.entries()}
+
+    assert taken(b"a" * 32) == taken(b"a" * 32) != taken(b"b" * 32)
+
+
+# Floods
+
+
+@pytest.mark.parametrize("sources", [1, 4])
+def test_a_flood_from_few_sources(sources: int) -> None:
+    book = new_book()
+    honest = [learn(book, number) for number in range(40)]
+    for number in range(40, 240):
+        book.hint(endpoint(number), source=source(number), now=NOW)
+    before = {entry.endpoint for entry in book.entries()}
+    for number in range(100_000):
+        book.hint(endpoint(10_000 + number), source=source(5_000 + number % sources), now=NOW + number / 100)
+    found = {entry.endpoint for entry in book.entries()}
+    assert before <= found
+    assert {entry.endpoint for entry in book.verified()} == set(honest)
+    assert len(found - before) <= sources * HINTS_PER_HOUR
+
+
+def test_a_flood_of_days_fills_no_more_than_the_buckets_of_its_source() -> None:
+    book = new_book()
+    for hour in range(24 * 30):
+        for number in range(HINTS_PER_HOUR):
+            book.hint(endpoint(hour * HINTS_PER_HOUR + number), source=source(1), now=NOW + hour * HOUR)
+    assert NEW // 16 < len(book) <= SOURCE_BUCKETS * BUCKET_SIZE == NEW // 8
+
+
+def test_a_flood_of_sources_is_not_remembered_without_end() -> None:
+    book = new_book()
+    for number in range(5_000):
+        book.hint(endpoint(number), source=source(number), now=NOW)
+    assert not book.hint(endpoint(6_000), source=source(6_000), now=NOW)
+    book.failed(hints(book)[0].endpoint, NOW)
+    later = [book.hint(endpoint(number), source=source(number), now=NOW + HOUR) for number in range(6_000, 9_000)]
+    assert any(later)
+
+
+def test_one_part_of_the_network_cannot_push_out_the_verified_of_others() -> None:
+    book = new_book()
+    honest = [learn(book, number) for number in range(40)]
+    for number in range(1_000):
+        book.succeeded(f"http://200.1.{number // 250}.{number % 250}", node_id=f"evil {number}", height=0, now=NOW + 1)
+    lost = set(honest) - {entry.endpoint for entry in book.verified()}
+    assert len(lost) <= BUCKET_SIZE
+    assert len([entry for entry in book.verified() if entry.endpoint not in honest]) == BUCKET_SIZE
+
+
+# Verification
+
+
+def test_what_answered_is_verified_and_handed_out() -> None:
+    book = new_book()
+    learn(book, 1)
+    (entry,) = book.verified()
+    assert (entry.endpoint, entry.node_id, entry.height, entry.last_seen) == (endpoint(1), "node 1", 1, NOW)
+    assert book.sample(1) == tried(book) == [entry]
+    assert hints(book) == []
+
+
+def test_what_nobody_hinted_at_can_be_verified() -> None:
+    book = new_book()
+    book.succeeded(endpoint(1), node_id="node 1", height=3, now=NOW)
+    assert [entry.endpoint for entry in book.verified()] == [endpoint(1)]
+
+
+def test_a_newer_key_at_an_endpoint_wins() -> None:
+    book = new_book()
+    learn(book, 1)
+    book.succeeded(endpoint(1), node_id="another", height=3, now=NOW + 1)
+    (entry,) = book.verified()
+    assert entry.node_id == "another"
+    assert len(book) == 1
+
+
+def test_a_key_at_a_newer_endpoint_wins() -> None:
+    book = new_book()
+    learn(book, 1)
+    book.succeeded(endpoint(2), node_id="node 1", height=3, now=NOW + 1)
+    assert [entry.endpoint for entry in book.verified()] == [endpoint(2)]
+    old = book.get(endpoint(1))
+    assert old is not None
+    assert (old.verified, old.node_id) == (False, "")
+
+
+def test_a_full_bucket_loses_its_longest_unseen() -> None:
+    book = new_book()
+    for number in range(BUCKET_SIZE + 1):
+        book.succeeded(f"http://200.1.0.{number}", node_id=f"node {number}", height=0, now=NOW + number)
+    assert book.get("http://200.1.0.0") is None
+    assert len(book.verified()) == BUCKET_SIZE
+
+
+def test_what_lost_its_verification_goes_first() -> None:
+    book = new_book()
+    for number in range(BUCKET_SIZE):
+        book.succeeded(f"http://200.1.0.{number}", node_id=f"node {number}", height=0, now=NOW + number)
+    for _ in range(8):
+        book.failed("http://200.1.0.9", NOW)
+    book.succeeded("http://200.1.1.1", node_id="one more", height=0, now=NOW + 100)
+    assert book.get("http://200.1.0.9") is None
+    assert book.get("http://200.1.0.0") is not None
+
+
+def test_a_sample_is_random_and_as_large_as_asked() -> None:
+    book = new_book()
+    for number in range(60):
+        learn(book, number)
+    first, second = ([entry.endpoint for entry in book.sample(20)] for _ in range(2))
+    assert len(set(first)) == len(set(second)) == 20
+    assert set(first) != set(second)
+    assert len(book.sample(1_000)) == len(book.verified())
+
+
+# Back-off
+
+
+def waits(book: Book, failures: int, now: float = NOW) -> list[float]:
+    """How long the next try is put off after each of so many failures in a row."""
+    entry = book.get(endpoint(1))
+    assert entry is not None
+    found = []
+    for _ in range(failures):
+        book.failed(endpoint(1), now)
+        found.append(entry.next_try - now)
+    return found
+
+
+def test_the_wait_doubles_from_5_seconds_to_30_minutes() -> None:
+    book = Book(b"s" * 32, lambda: 0.5)
+    book.hint(endpoint(1), source=source(1), now=NOW)
+    assert waits(book, 11) == [5, 10, 20, 40, 80, 160, 320, 640, 1280, LONGEST_BACK_OFF, 1800]
+
+
+def test_one_that_answered_today_is_tried_every_few_seconds() -> None:
+    book = Book(b"s" * 32, lambda: 0.5)
+    learn(book, 1)
+    assert waits(book, 5) == [5, 10, FAMILIAR_BACK_OFF, 15, 15]
+    assert waits(book, 5, NOW + DAY) == [160, 320, 640, 1280, 1800]
+
+
+@pytest.mark.parametrize(("number", "wait"), [(0.0, 3.75), (0.5, 5.0), (1.0, 6.25)])
+def test_the_wait_is_a_quarter_more_or_less_by_chance(number: float, wait: float) -> None:
+    book = Book(b"s" * 32, lambda: number)
+    book.hint(endpoint(1), source=source(1), now=NOW)
+    assert waits(book, 1) == [wait]
+
+
+def test_it_is_no_candidate_meanwhile() -> None:
+    book = Book(b"s" * 32, lambda: 0.5)
+    book.hint(endpoint(1), source=source(1), now=NOW)
+    book.failed(endpoint(1), NOW)
+    assert book.candidates(NOW + 4.9, exclude=(), tried=False) == []
+    assert [entry.endpoint for entry in book.candidates(NOW + 5, exclude=(), tried=False)] == [endpoint(1)]
+    assert book.candidates(NOW + 5, exclude={endpoint(1)}, tried=False) == []
+
+
+def test_an_answer_ends_the_wait() -> None:
+    book = new_book()
+    book.hint(endpoint(1), source=source(1), now=NOW)
+    waits(book, 10)
+    book.succeeded(endpoint(1), node_id="node 1", height=1, now=NOW)
+    assert [entry.failures for entry in book.candidates(NOW, exclude=(), tried=True)] == [0]
+
+
+def test_one_that_fails_8_times_is_handed_out_no_more() -> None:
+    book = new_book()
+    learn(book, 1)
+    waits(book, 7)
+    assert len(book.verified()) == 1
+    waits(book, 1)
+    assert book.verified() == []
+    assert len(tried(book)) == 1
+
+
+def test_a_failure_of_an_unknown_endpoint_is_none() -> None:
+    book = new_book()
+    book.failed(endpoint(1), NOW)
+    assert len(book) == 0
+
+
+# Ourselves
+
+
+def test_our_own_endpoint_is_remembered_for_a_day() -> None:
+    book = new_book()
+    learn(book, 1)
+    book.is_mine(endpoint(1), NOW)
+    assert book.get(endpoint(1)) is None
+    assert tried(book) == hints(book) == []
+    assert book.is_ours(endpoint(1), NOW + DAY - 1)
+    assert not book.hint(endpoint(1), source=source(1), now=NOW + DAY - 1)
+    assert not book.is_ours(endpoint(1), NOW + DAY)
+    assert book.hint(endpoint(1), source=source(1), now=NOW + DAY)
+
+
+def test_forgetting() -> None:
+    book = new_book()
+    learn(book, 1)
+    book.hint(endpoint(2), source=source(2), now=NOW)
+    book.forget(endpoint(1))
+    book.forget(endpoint(2))
+    book.forget(endpoint(3))
+    assert len(book) == len(hints(book)) == len(tried(book)) == 0
+
+
+# Taking it up again
+
+
+def copy_of(book: Book) -> Book:
+    copy = new_book(book.secret)
+    for entry in book.entries():
+        copy.restore(entry)
+    return copy
+
+
+def test_what_is_restored_is_what_there_was() -> None:
+    book = new_book()
+    for number in range(30):
+        learn(book, number)
+    for number in range(30, 400):
+        book.hint(endpoint(number), source=source(number), now=NOW)
+    book.failed(endpoint(3), NOW)
+    before = {entry.endpoint: entry for entry in book.entries()}
+    copy = copy_of(book)
+    assert {entry.endpoint: entry for entry in copy.entries()} == before
+    assert Counter(hints(copy)) == Counter(hints(book))
+    assert Counter(tried(copy)) == Counter(tried(book))
+
+
+def test_what_is_restored_twice_stands_once() -> None:
+    book = new_book()
+    for number, verified in enumerate((False, True, True, False)):
+        book.restore(Entry(endpoint=endpoint(number // 2), source=source(1), verified=verified))
+    assert [entry.endpoint for entry in hints(book)] == [endpoint(0)]
+    assert [entry.endpoint for entry in tried(book)] == [endpoint(1)]
+    assert len(book) == 2
+
+
+def test_more_than_fits_is_not_restored() -> None:
+    book = new_book()
+    for number in range(20_000):
+        book.restore(Entry(endpoint=endpoint(number), source=source(1), verified=number % 2 == 0))
+    assert len(tried(book)) <= TRIED
+    assert len(hints(book)) <= SOURCE_BUCKETS * BUCKET_SIZE
+
+
+# Whatever happens
+
+
+class BookMachine(RuleBasedStateMachine):
+    """Any order of events leaves a book whose tables and index agree, whose bounds hold, and whose verified stay."""
+
+    numbers = st.integers(0, 60).map(lambda number: number * 7)
+    few = st.integers(0, 5)
+    ids = st.integers(0, 20)
+
+    @initialize(seed=st.integers(0, 3))
+    def begin(self, seed: int) -> None:
+        self.book = Book(bytes([seed]) * 32, Random(seed).random)
+        self.now = NOW
+        self.heard: Counter[str] = Counter()
+        self.verified: dict[str, str] = {}
+
+    def known(self) -> dict[str, str]:
+        return {entry.endpoint: entry.node_id for entry in self.book.verified()}
+
+    def crowded(self, number: int) -> str:
+        """Endpoints of which many are in the same part of the network."""
+        return f"http://20.{number % 3}.{number}.1"
+
+    @rule(number=numbers, of=few)
+    def hint(self, number: int, of: int) -> None:
+        before = self.known()
+        self.heard[source(of)] += self.book.hint(self.crowded(number), source=source(of), now=self.now)
+        assert self.known() == before
+        assert self.heard[source(of)] <= HINTS_PER_HOUR
+
+    @rule(number=numbers, who=ids)
+    def answered(self, number: int, who: int) -> None:
+        before = self.known()
+        self.book.succeeded(self.crowded(number), node_id=f"node {who}", height=number, now=self.now)
+        after = self.known()
+        assert after[self.crowded(number)] == f"node {who}"
+        moved = {endpoint for endpoint, node in before.items() if node == f"node {who}"}
+        assert len((before.keys() - after.keys()) - moved) <= 1
+
+    @rule(number=numbers)
+    def did_not_answer(self, number: int) -> None:
+        self.book.failed(self.crowded(number), self.now)
+        entry = self.book.get(self.crowded(number))
+        if entry is not None:
+            assert self.now + 3.75 <= entry.next_try <= self.now + 1.25 * LONGEST_BACK_OFF
+            assert entry not in self.book.candidates(self.now, exclude=(), tried=entry in tried(self.book))
+
+    @rule(number=numbers)
+    def is_ours(self, number: int) -> None:
+        self.book.is_mine(self.crowded(number), self.now)
+        assert self.book.get(self.crowded(number)) is None
+
+    @rule(seconds=st.sampled_from([1.0, 60.0, HOUR]))
+    def wait(self, seconds: float) -> None:
+        self.now += seconds
+        if seconds == HOUR:
+            self.heard.clear()
+
+    @rule()
+    def restart(self) -> None:
+        before = self.known()
+        copy = Book(self.book.secret, self.book.random)
+        for entry in self.book.entries():
+            copy.restore(entry)
+        self.book = copy
+        self.heard.clear()
+        assert self.known() == before
+
+    @invariant()
+    def the_tables_and_the_index_agree(self) -> None:
+        if not hasattr(self, "book"):
+            return
+        entries: Collection[Any] = list(self.book.entries())
+        assert Counter(hints(self.book) + tried(self.book)) == Counter(entries)
+        assert len({entry.endpoint for entry in entries}) == len(entries) == len(self.book)
+        assert len(hints(self.book)) <= NEW
+        assert len(tried(self.book)) <= TRIED
+
+    @invariant()
+    def a_node_is_verified_at_one_endpoint(self) -> None:
+        if hasattr(self, "book"):
+            assert len(set(self.known().values())) == len(self.known())
+            assert {entry.endpoint for entry in self.book.verified()} <= {e.endpoint for e in tried(self.book)}
+
+
+TestBook = BookMachine.TestCase
+TestBook.settings = settings(stateful_step_count=30)
