@@ -2,18 +2,22 @@
 
 import json
 import os
+import re
+from collections.abc import Callable
+from math import isfinite
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from attrs import frozen
-from cattrs import Converter
+from cattrs import Converter, transform_error
 from twisted.logger import Logger
 
 from svcd.p2p.book import Entry
+from svcd.p2p.hello import is_endpoint
 
 FORMAT: Final = 1
 _LOG: Final = Logger()
-_CONVERTER: Final = Converter(forbid_extra_keys=True)
+_SECRET: Final = re.compile("[0-9a-f]{64}")
 
 
 @frozen
@@ -33,13 +37,52 @@ class Notes:
 def load(path: Path) -> Notes | None:
     """The notes in ``path``; None where there are none, or where the file is damaged, which the log says."""
     try:
-        notes = _CONVERTER.structure(json.loads(path.read_text("utf-8")), Notes)
+        return _read(path.read_text("utf-8"))
     except FileNotFoundError:
         return None
-    except (OSError, ValueError, TypeError, ExceptionGroup) as error:
-        _LOG.warn("{path} cannot be read, so peers are found anew: {why}", path=str(path), why=str(error))
-        return None
-    return notes if notes.format == FORMAT else None
+    except (OSError, ValueError, RecursionError) as error:
+        why = str(error)
+    except ExceptionGroup as errors:
+        why = "; ".join(transform_error(errors))
+    _LOG.warn("{path} cannot be read, so peers are found anew: {why}", path=str(path), why=why)
+    return None
+
+
+def _read(text: str) -> Notes:
+    value = json.loads(text)
+    if type(value) is not dict:
+        raise ValueError("it must be a JSON object")
+    notes = _CONVERTER.structure(value, Notes)
+    if notes.format != FORMAT:
+        raise ValueError(f"its format must be {FORMAT}, not {notes.format}")
+    if not _SECRET.fullmatch(notes.secret):
+        raise ValueError("its secret must be 64 lower-case hex characters")
+    for endpoint in (*notes.anchors, *(entry.endpoint for entry in notes.entries)):
+        if not is_endpoint(endpoint):
+            raise ValueError(f"{endpoint!r} must be the endpoint of a node")
+    return notes
+
+
+def _exactly(*kinds: type) -> Callable[[Any, object], Any]:
+    """Takes values of these types as they are: a converter's own way is to make anything fit."""
+
+    def take(value: Any, _: object) -> Any:
+        if type(value) in kinds and (type(value) is not float or isfinite(value)):
+            return value
+        raise ValueError(f"{value!r:.50} must be of another type")
+
+    return take
+
+
+def _converter() -> Converter:
+    converter = Converter(forbid_extra_keys=True)
+    for kind in (str, int, bool):
+        converter.register_structure_hook(kind, _exactly(kind))
+    converter.register_structure_hook(float, _exactly(float, int))
+    return converter
+
+
+_CONVERTER: Final = _converter()
 
 
 def save(path: Path, notes: Notes) -> None:

@@ -1,0 +1,178 @@
+"""The notes between two runs: whole or not at all, and a damaged file does not keep a node from starting."""
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import asdict
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.logger import LogEvent, LogLevel, globalLogPublisher
+
+from svcd.p2p.book import Entry
+from svcd.p2p.notebook import FORMAT, Notes, load, save
+
+SECRET = "5e" * 32
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "peers.json"
+
+
+@pytest.fixture
+def warnings() -> Iterator[list[LogEvent]]:
+    """What is said to the operator."""
+    events: list[LogEvent] = []
+
+    def observe(event: LogEvent) -> None:
+        if event["log_level"] is LogLevel.warn:
+            events.append(event)
+
+    globalLogPublisher.addObserver(observe)
+    yield events
+    globalLogPublisher.removeObserver(observe)
+
+
+def notes(**changes: Any) -> Notes:
+    entries = [
+        Entry(endpoint="http://192.0.2.1:8645", source="operator"),
+        Entry(
+            endpoint="https://[2001:db8::1]",
+            source="198.51.0.0/16",
+            node_id="svcnode_" + "ab" * 16,
+            height=7,
+            last_seen=1_800_000_000.25,
+            failures=2,
+            next_try=1_800_000_020.5,
+            verified=True,
+        ),
+    ]
+    kept = {
+        "format": FORMAT,
+        "secret": SECRET,
+        "entries": entries,
+        "anchors": ["https://[2001:db8::1]"],
+        "banned_until": {"key:" + "cd" * 32: 1_800_086_400.0},
+        "banned_for_good": ["address:203.0.113.9"],
+    }
+    return Notes(**(kept | changes))
+
+
+def test_what_is_saved_is_loaded(path: Path) -> None:
+    save(path, notes())
+    loaded = load(path)
+    assert loaded is not None
+    assert asdict(loaded) == asdict(notes())
+
+
+def test_there_may_be_none(path: Path, warnings: list[LogEvent]) -> None:
+    assert load(path) is None
+    assert warnings == []
+
+
+def test_the_file_is_its_owner_s(path: Path) -> None:
+    """The secret in it is what keeps others from aiming at the book's buckets."""
+    save(path, notes())
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+def test_saving_replaces_the_file_whole(path: Path) -> None:
+    save(path, notes())
+    before = path.read_bytes()
+    save(path, notes(entries=[]))
+    assert path.read_bytes() != before
+    assert [file.name for file in path.parent.iterdir()] == ["peers.json"]
+
+
+def test_a_crash_while_saving_leaves_the_old_notes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    save(path, notes())
+    before = path.read_bytes()
+
+    def die(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("os.fsync", die)
+    with pytest.raises(KeyboardInterrupt):
+        save(path, notes(entries=[]))
+    assert path.read_bytes() == before
+
+
+def _edit(**changes: object) -> Callable[[str], str]:
+    return lambda text: json.dumps(json.loads(text) | changes)
+
+
+def _edit_entry(**changes: object) -> Callable[[str], str]:
+    def edit(text: str) -> str:
+        kept = json.loads(text)
+        kept["entries"][0] |= changes
+        return json.dumps(kept)
+
+    return edit
+
+
+DAMAGES: dict[str, Callable[[str], str]] = {
+    "cut in the middle": lambda text: text[: len(text) // 2],
+    "empty": lambda text: "",
+    "zeros": lambda text: "\0" * len(text),
+    "another form": lambda text: "[]",
+    "no object": lambda text: "5",
+    "a field too few": lambda text: json.dumps({"format": FORMAT}),
+    "a field too many": _edit(colour="red"),
+    "another format": _edit(format=FORMAT + 1),
+    "a secret that is no hex": _edit(secret="x" * 64),
+    "a secret that is too short": _edit(secret="5e"),
+    "an endpoint that is none": _edit_entry(endpoint="http://[:::]"),
+    "an endpoint that is a number": _edit_entry(endpoint=5),
+    "an entry with a field too many": _edit_entry(colour="red"),
+    "a time that is none": _edit_entry(next_try="soon"),
+    "a time that is no number": _edit_entry(next_try=float("nan")),
+    "an anchor that is no endpoint": _edit(anchors=["node.example"]),
+    "a ban without an end": _edit(banned_until={"key:a": None}),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
+def test_a_damaged_file_is_told_and_replaced(
+    path: Path, warnings: list[LogEvent], damage: Callable[[str], str]
+) -> None:
+    save(path, notes())
+    path.write_text(damage(path.read_text()))
+    assert load(path) is None
+    (told,) = warnings
+    assert told["path"] == str(path)
+    assert told["why"]
+    save(path, notes())
+    assert load(path) is not None
+
+
+def test_a_file_that_cannot_be_read_is_told(path: Path, warnings: list[LogEvent]) -> None:
+    path.mkdir()
+    assert load(path) is None
+    assert len(warnings) == 1
+
+
+def test_bytes_that_are_no_text_are_told(path: Path, warnings: list[LogEvent]) -> None:
+    path.write_bytes(b"\xff\xfe{}")
+    assert load(path) is None
+    assert len(warnings) == 1
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    ),
+    st.sampled_from(["format", "secret", "entries", "anchors", "banned_until", "banned_for_good"]),
+)
+def test_whatever_stands_there_the_node_can_start(
+    tmp_path_factory: pytest.TempPathFactory, value: object, name: str
+) -> None:
+    path = tmp_path_factory.mktemp("notes") / "peers.json"
+    save(path, notes())
+    path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
+    loaded = load(path)
+    if loaded is not None:
+        assert len(bytes.fromhex(loaded.secret)) == 32
