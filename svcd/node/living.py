@@ -69,9 +69,12 @@ class LivingChain:
         return OnDemand(self.ledger, self.chain, transfers=self.transfers, random=random, clock=self.clock)
 
     async def close(self) -> None:
-        """Let what the writer has begun be committed, then close the file."""
+        """Let everything that has been taken in be committed, then close the file."""
         self.ledger.stop()
-        await self.chain.writer.run(self._close)
+        try:
+            await self.transfers.settled()
+        finally:
+            await self.chain.writer.run(self._close)
 
 
 async def open_chain(

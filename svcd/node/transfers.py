@@ -1,6 +1,7 @@
 """The ledger's door for transfers: checks, the mempool, and the mempool's copy on disk (docs/protocol.md 12)."""
 
 import json
+from collections import deque
 from collections.abc import Iterator, Sequence
 from enum import StrEnum
 from typing import Protocol
@@ -64,6 +65,8 @@ class Transfers:
         self._sequence = 0
         self._changes = 0
         """How often the chain has changed since the start."""
+        self._fallen_out: deque[Transfer] = deque()
+        """Of undone blocks, still to be taken back."""
         self._returning: CooperativeTask[Iterator[None]] | None = None
         self._cooperator = Cooperator(scheduler=lambda call: clock.callLater(0, call))  # type: ignore[arg-type,return-value]
 
@@ -144,23 +147,29 @@ class Transfers:
     def chain_changed(self, change: Change) -> None:
         """Let go of what the new blocks hold or rule out, and take back what undone blocks held."""
         self._changes += 1
-        txids = [txid for block in change.applied for txid in block.txids]
+        txids = dict.fromkeys(txid for block in change.applied for txid in block.txids)
         self._let_go(self.mempool.settle(txids, change.accounts))
-        returning = [transfer for block in reversed(change.undone) for transfer in block.transfers]
-        if returning:
-            self._returning = self._cooperator.cooperate(self._take_back(returning, set(txids)))
-            self._returning.whenDone().addErrback(self._say_failed)
+        undone = [transfer for block in reversed(change.undone) for transfer in block.transfers]
+        self._fallen_out += [transfer for transfer in undone if transfer.txid not in txids]
+        if self._fallen_out and self._returning is None:
+            self._returning = self._cooperator.cooperate(self._take_back())
+            self._returning.whenDone().addErrback(self._say_failed).addBoth(self._returned)
+
+    def _returned(self, _: object) -> None:
+        self._returning = None
 
     async def settled(self) -> None:
-        """Wait until the transfers of undone blocks have been taken back."""
+        """Wait until the transfers of undone blocks have been taken back, and the disk holds what waits."""
         if self._returning is not None:
             await self._returning.whenDone()
+        await self._journal.record([], [])
 
-    def _take_back(self, transfers: Sequence[Transfer], included: set[bytes]) -> Iterator[None]:
+    def _take_back(self) -> Iterator[None]:
         """One transfer a step, so that the reactor breathes during a deep reorganisation."""
-        for transfer in transfers:
+        while self._fallen_out:
+            transfer = self._fallen_out.popleft()
             account = self._account(transfer)
-            if transfer.txid not in included and not self._is_known(transfer, account):
+            if not self._is_known(transfer, account):
                 Deferred.fromCoroutine(self._admit(transfer, account)).addErrback(self._say_let_go, transfer)
             yield
 
