@@ -397,6 +397,19 @@ def test_two_reorganisations_at_once(node: Node, chain: ChainBuilder) -> None:
     assert waiting(node) == []
 
 
+def test_settled_means_that_everything_has_come_back(node: Node, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer("alice", "bob", amount) for amount in range(1, 9)]
+    other = chain.transfer("bob", "alice", 9)
+    old, new = two_branches(chain, transfers, [])
+    last = chain.block(new[-1], transfers=[other])
+    newest, _ = two_branches(chain, [chain.transfer("carol", "bob", 1, nonce=n) for n in range(12)], [])
+    node.submit(*old)
+    node.submit(*new, last)
+    assert node.submit(*newest)[-1] is CONNECTED
+    node.settle()
+    assert waiting(node) == [transfer.txid for transfer in [*transfers, other]]
+
+
 def test_nothing_comes_back_where_nothing_was_undone(node: Node) -> None:
     node.settle()
     assert waiting(node) == []

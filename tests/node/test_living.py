@@ -1,0 +1,199 @@
+"""A chain brought to life from its file, and put to rest again (docs/operations.md "Storage")."""
+
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import LogEvent
+
+from svcd.chain.errors import Corrupt
+from svcd.chain.params import DEVNET
+from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
+from svcd.node.transfers import Reception
+from svcd.store.database import DatabaseError
+from tests.chains import TEST_PARAMS, ChainBuilder
+from tests.node.bench import Inline, Stepped, late_clock
+from tests.support import has_result, result_of
+from tests.torture.audit import audit
+
+ExpectedErrors = Callable[..., list[LogEvent]]
+
+
+class Brake(Stepped):
+    """A writer's thread that works at once until it is held."""
+
+    held = False
+
+    def run(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
+        return (super().run if self.held else Inline().run)(function, *args, **kwargs)
+
+
+class Bench:
+    """A living chain and the threads it lives on."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.writer = Brake()
+        self.clock: Clock = late_clock()
+        self.living = self.open()
+
+    def open(self) -> LivingChain:
+        threads, pool = Threads(self.writer, Inline(), 2), PoolLimits(1000, 2**20)
+        opening = open_chain(TEST_PARAMS, self.path, threads=threads, pool=pool, clock=self.clock)
+        return result_of(Deferred.fromCoroutine(opening))
+
+    def submit(self, *blocks: Any) -> Deferred[Any]:
+        return self.living.ledger.submit_blocks([block.wire() for block in blocks])
+
+    def close(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self.living.close())
+
+    def finish(self) -> None:
+        while len(self.writer) or self.clock.getDelayedCalls():
+            self.writer.finish()
+            self.clock.advance(0)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "chain.sqlite"
+
+
+@pytest.fixture
+def bench(path: Path) -> Iterator[Bench]:
+    bench = Bench(path)
+    yield bench
+    closed = bench.close()
+    bench.finish()
+    assert has_result(closed)
+
+
+def test_a_new_chain(bench: Bench) -> None:
+    assert bench.living.ledger.tip.height == 0
+    assert len(bench.living.transfers.mempool) == 0
+
+
+def test_a_chain_and_what_waits_are_taken_up(bench: Bench, chain: ChainBuilder) -> None:
+    block = chain.block(transfers=[chain.transfer("alice", "bob", 5)])
+    waiting = chain.transfer("alice", "bob", 6)
+    bench.submit(block)
+    bench.living.transfers.submit(waiting)
+    result_of(bench.close())
+    bench.living = bench.open()
+    assert bench.living.ledger.tip.hash == block.header.hash
+    assert [entry.transfer.txid for entry in bench.living.transfers.mempool.entries()] == [waiting.txid]
+
+
+def test_the_mempool_follows_the_chain(bench: Bench, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    bench.living.transfers.submit(transfer)
+    bench.submit(chain.block(transfers=[transfer]))
+    assert len(bench.living.transfers.mempool) == 0
+
+
+# Closing
+
+
+def test_a_closed_chain_leaves_one_file(bench: Bench, chain: ChainBuilder, path: Path) -> None:
+    bench.submit(*chain.chain("genesis: b[1..3]").values())
+    result_of(bench.close())
+    assert [file.name for file in path.parent.iterdir()] == ["chain.sqlite"]
+    assert audit(path, TEST_PARAMS.rules).height == 3
+    bench.living = bench.open()
+
+
+def test_closing_waits_for_a_commit(bench: Bench, chain: ChainBuilder, path: Path) -> None:
+    bench.writer.held = True
+    outcomes = bench.submit(chain.block())
+    closed = bench.close()
+    assert not has_result(closed)
+    bench.finish()
+    assert has_result(closed)
+    assert result_of(outcomes) == ["connected"]
+    assert audit(path, TEST_PARAMS.rules).height == 1
+    bench.writer.held = False
+    bench.living = bench.open()
+
+
+def test_closing_waits_until_every_transfer_is_written(bench: Bench, chain: ChainBuilder) -> None:
+    bench.writer.held = True
+    receptions = [bench.living.transfers.submit(chain.transfer("alice", "bob", 5)) for _ in range(3)]
+    closed = bench.close()
+    bench.finish()
+    assert has_result(closed)
+    assert [result_of(reception) for reception in receptions] == [Reception.ACCEPTED] * 3
+    bench.writer.held = False
+    bench.living = bench.open()
+    assert len(bench.living.transfers.mempool) == 3
+
+
+def test_closing_waits_for_the_transfers_of_undone_blocks(bench: Bench, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer("alice", "bob", 5) for _ in range(8)]
+    old = chain.block(transfers=transfers)
+    new = chain.chain("genesis: n[1..2]")
+    bench.submit(old)
+    bench.submit(*new.values())
+    closed = bench.close()
+    bench.finish()
+    assert has_result(closed)
+    bench.living = bench.open()
+    entries = bench.living.transfers.mempool.entries()
+    assert [entry.transfer.txid for entry in entries] == [transfer.txid for transfer in transfers]
+
+
+def test_a_full_disk_does_not_keep_the_file_open(
+    bench: Bench, chain: ChainBuilder, expected_errors: ExpectedErrors
+) -> None:
+    bench.writer.held = True
+    reception = bench.living.transfers.submit(chain.transfer("alice", "bob", 5))
+    bench.living.chain.connector.store.write_pool = None  # type: ignore[method-assign,assignment]
+    closed = bench.close()
+    bench.finish()
+    with pytest.raises(TypeError):
+        result_of(reception)
+    with pytest.raises(TypeError):
+        result_of(closed)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        bench.living.ledger.reader.tip()
+    bench.writer.held = False
+    bench.living = bench.open()
+
+
+# Files that cannot be used
+
+
+def failure(path: Path) -> Exception:
+    with pytest.raises((DatabaseError, Corrupt)) as failed:
+        Bench(path)
+    return failed.value
+
+
+def test_a_damaged_page_is_told_in_one_sentence(path: Path, chain: ChainBuilder) -> None:
+    bench = Bench(path)
+    bench.submit(*chain.chain("genesis: b[1..3]").values())
+    result_of(bench.close())
+    with closing(sqlite3.connect(path)) as db:
+        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'account'").fetchone()
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+    told = failure(path)
+    assert isinstance(told, DatabaseError)
+    assert str(told) == (
+        f"{path} cannot be opened as a database: database disk image is malformed; "
+        "restore it from a backup, or move it away and the node fetches the chain again"
+    )
+
+
+def test_the_chain_of_another_network_is_told_in_one_sentence(path: Path) -> None:
+    result_of(Bench(path).close())
+    threads, pool = Threads(Inline(), Inline(), 2), PoolLimits(1000, 2**20)
+    opening = open_chain(DEVNET, path, threads=threads, pool=pool, clock=late_clock(DEVNET))
+    with pytest.raises(Corrupt, match="does not hold SVC-DEVNET: use another data directory"):
+        result_of(Deferred.fromCoroutine(opening))
