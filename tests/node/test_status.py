@@ -1,0 +1,148 @@
+"""What the node says about itself and its chain (docs/http.md, docs/protocol.md 7)."""
+
+import pytest
+from attrs import define
+
+from svcd.chain.block import Block
+from svcd.node.status import LONELY, Alone, Identity, Neighbourhood, Status
+from tests.chains import TEST_PARAMS, ChainBuilder
+from tests.node.bench import LATE, Node
+
+CAP = TEST_PARAMS.gap_cap_slots
+SPAN = CAP // TEST_PARAMS.slots_per_block * 6 // 5
+"""How many blocks it takes to pay back the longest gap."""
+
+
+NOBODY = Neighbourhood(0, 0, "")
+
+
+@define
+class Known:
+    """Peers that show what the test says."""
+
+    around: Neighbourhood
+
+    def neighbourhood(self) -> Neighbourhood:
+        return self.around
+
+
+def status_of(node: Node, peers: Known | Alone | None = None, endpoint: str = "") -> Status:
+    identity = Identity("svcnode_" + "0" * 32, endpoint)
+    return Status(node.ledger, identity=identity, peers=peers or Known(NOBODY), clock=node.clock)
+
+
+def test_every_field(node: Node, chain: ChainBuilder) -> None:
+    first, second = chain.chain("genesis: b[1..2]").values()
+    node.submit(first, second)
+    assert status_of(node).node_status() == {
+        "softwareVersion": "0.0.1",
+        "protocolVersion": "1.0",
+        "networkId": TEST_PARAMS.network_id,
+        "chainId": "SVC-TEST",
+        "genesisHash": TEST_PARAMS.genesis_hash.hex(),
+        "height": "2",
+        "slot": "4",
+        "hash": second.header.hash.hex(),
+        "stateRoot": second.header.state_root.hex(),
+        "consensusRoot": second.header.consensus_root.hex(),
+        "nodeId": "svcnode_" + "0" * 32,
+        "knownPeerCount": 0,
+        "bestKnownPeerHeight": "0",
+        "syncLagBlocks": "0",
+        "syncState": "synced",
+        "time": str(TEST_PARAMS.slot_time(LATE)),
+    }
+
+
+def test_at_the_genesis(node: Node) -> None:
+    said = status_of(node).node_status()
+    assert (said["height"], said["hash"]) == ("0", TEST_PARAMS.genesis_hash.hex())
+    assert said["stateRoot"] == node.root.hex()
+
+
+def test_it_follows_the_tip(node: Node, chain: ChainBuilder) -> None:
+    status = status_of(node)
+    for block in chain.chain("genesis: b[1..3]").values():
+        node.submit(block)
+        said = status.node_status()
+        assert (said["hash"], said["stateRoot"]) == (block.header.hash.hex(), block.header.state_root.hex())
+
+
+def test_the_endpoint_is_said_if_there_is_one(node: Node) -> None:
+    assert "endpoint" not in status_of(node).node_status()
+    assert status_of(node, endpoint="https://example.org").node_status()["endpoint"] == "https://example.org"
+
+
+def test_time_is_the_clock(node: Node) -> None:
+    status = status_of(node)
+    before = int(str(status.node_status()["time"]))
+    node.clock.advance(1.5)
+    assert int(str(status.node_status()["time"])) == before + 1500
+
+
+# Other nodes
+
+
+def test_a_node_that_lags_behind_its_peers(node: Node, chain: ChainBuilder) -> None:
+    node.submit(chain.block())
+    status = status_of(node, Known(Neighbourhood(7, 9, "a peer has more")))
+    said = status.node_status()
+    assert said["knownPeerCount"] == 7
+    assert (said["bestKnownPeerHeight"], said["syncLagBlocks"], said["syncState"]) == ("9", "8", "catching-up")
+    assert status.behind == "a peer has more"
+    assert not status.synced
+
+
+def test_a_node_that_is_ahead_of_its_peers(node: Node, chain: ChainBuilder) -> None:
+    node.submit(*chain.chain("genesis: b[1..3]").values())
+    said = status_of(node, Known(Neighbourhood(1, 2, ""))).node_status()
+    assert (said["bestKnownPeerHeight"], said["syncLagBlocks"], said["syncState"]) == ("2", "0", "synced")
+
+
+@pytest.mark.parametrize("accepted", [True, False])
+def test_a_node_that_is_alone(node: Node, accepted: bool) -> None:
+    status = status_of(node, Alone(accepted))
+    assert status.synced is accepted
+    assert status.behind == ("" if accepted else LONELY)
+    assert status.node_status()["syncState"] == ("synced" if accepted else "catching-up")
+
+
+# A standstill
+
+
+def grow(node: Node, chain: ChainBuilder, *gaps: int) -> Block | None:
+    """Blocks with these gaps, in slots, on the genesis; gives the last one."""
+    block = None
+    for gap in gaps:
+        block = chain.block(block, slot=chain.point_after(block).slot + gap)
+        node.submit(block)
+    return block
+
+
+@pytest.mark.parametrize("gaps", [[], [2], [2, 2], [2] * 30, [CAP - 1] * 5, [CAP + 1], [9 * CAP, 2, 2]])
+def test_no_standstill(node: Node, chain: ChainBuilder, gaps: list[int]) -> None:
+    """Nor is the time before the first block one."""
+    grow(node, chain, *gaps)
+    assert status_of(node).outage() == ""
+
+
+def test_a_standstill(node: Node, chain: ChainBuilder) -> None:
+    grow(node, chain, 2, 2, CAP)
+    expected = (
+        f"the chain stood still for {CAP} slots before block 3: "
+        f"ask for more confirmations than usual until block {2 + SPAN}"
+    )
+    assert status_of(node).outage() == expected
+
+
+def test_a_standstill_is_remembered_until_it_is_paid_back(node: Node, chain: ChainBuilder) -> None:
+    last = grow(node, chain, 2, 3 * CAP, *[2] * (SPAN - 1))
+    assert node.ledger.tip.height == SPAN + 1
+    assert f"before block 2: ask for more confirmations than usual until block {1 + SPAN}" in status_of(node).outage()
+    node.submit(chain.block(last))
+    assert status_of(node).outage() == ""
+
+
+def test_of_two_standstills_the_newer_is_told(node: Node, chain: ChainBuilder) -> None:
+    grow(node, chain, 2, CAP, 2, CAP + 5, 2)
+    assert f"for {CAP + 5} slots before block 4:" in status_of(node).outage()
