@@ -88,7 +88,7 @@ class PeerClient:
         """Endpoints that the peer says it has verified: hints."""
         path = f"/p2p/peers?limit={MAX_PEERS}"
         answer = await self._ask(endpoint, path, max_bytes=PEERS_BYTES, seconds=STATUS_SECONDS)
-        return _read(answer, lambda found: [str(peer["endpoint"]) for peer in found["peers"][:MAX_PEERS]])
+        return _read(answer, lambda found: [_text(peer["endpoint"]) for peer in _list(found["peers"])[:MAX_PEERS]])
 
     async def transactions(self, endpoint: str, after: int) -> tuple[list[object], int]:
         """Waiting transfers of the peer since its sequence number ``after``, and the number to ask from next."""
@@ -96,7 +96,7 @@ class PeerClient:
         answer = await self._ask(endpoint, path, max_bytes=TRANSACTIONS_BYTES, seconds=STATUS_SECONDS)
 
         def read(found: dict[str, Any]) -> tuple[list[object], int]:
-            return list(found["transactions"][:256]), decimal_u53(found["next"], "next")
+            return _list(found["transactions"])[:256], decimal_u53(found["next"], "next")
 
         return _read(answer, read)
 
@@ -116,7 +116,7 @@ class PeerClient:
             if failed.trouble is Trouble.REFUSED and failed.status == 400:
                 return Receipt(False, failed.detail)
             raise
-        return Receipt(True, str(_object(reply).get("state")))
+        return Receipt(True, _read(_object(reply), lambda receipt: _text(receipt["state"])))
 
     async def _ask(
         self, endpoint: str, path: str, *, body: bytes | None = None, max_bytes: int, seconds: float
@@ -133,24 +133,25 @@ class PeerClient:
 
 def split_blocks(reply: bytes, limit: int) -> list[bytes]:
     """The blocks in the reply of ``/p2p/blocks``, each one byte for byte as it was sent; raises CallFailed."""
-    start = reply.find(b'"blocks":[')
-    if start < 0:
-        raise CallFailed(Trouble.MALFORMED, "its reply has no blocks")
+    blocks: list[bytes] = []
     try:
         text = reply.decode("utf-8")
-        at = text.index('"blocks":[') + len('"blocks":[')
-        blocks: list[bytes] = []
-        while text[at] != "]":
+        at = text.index(_BLOCKS) + len(_BLOCKS)
+        complete = text[at] == "]"
+        while not complete:
             if len(blocks) == limit:
                 raise CallFailed(Trouble.MALFORMED, "it sent more blocks than were asked for")
-            _, end = _DECODER.raw_decode(text, at)
+            block, end = _DECODER.raw_decode(text, at)
+            if type(block) is not dict or text[end] not in ",]":
+                raise ValueError("not a list of objects")
             blocks.append(text[at:end].encode())
-            at = end + 1 if text[end] == "," else end
+            at, complete = end + 1, text[end] == "]"
     except (ValueError, IndexError, RecursionError) as error:
         raise CallFailed(Trouble.MALFORMED, "its reply is not the JSON of blocks") from error
     return blocks
 
 
+_BLOCKS: Final = '"blocks":['
 _DECODER: Final = json.JSONDecoder()
 
 
@@ -169,3 +170,15 @@ def _read(value: Any, read: Callable[[Any], T]) -> T:
         return read(value)
     except (KeyError, TypeError, ValueError, RuleViolation) as error:
         raise CallFailed(Trouble.MALFORMED, "its reply does not have the agreed form") from error
+
+
+def _list(value: object) -> list[Any]:
+    if type(value) is list:
+        return value
+    raise TypeError("not an array")
+
+
+def _text(value: object) -> str:
+    if type(value) is str:
+        return value
+    raise TypeError("not a string")

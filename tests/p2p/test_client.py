@@ -1,0 +1,341 @@
+"""What is asked of other nodes, within which limits, and that a reply of any other form is refused."""
+
+import json
+from collections.abc import Coroutine
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from attrs import define, field
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred, fail, succeed
+
+from svcd.chain.encoding import canonical
+from svcd.chain.transition import ChainPoint
+from svcd.p2p.caller import CallFailed, Reply, Request, Trouble
+from svcd.p2p.client import PeerClient, PeerStatus, Receipt, split_blocks
+from svcd.p2p.hello import NodeKey
+from tests.chains import TEST_PARAMS, ChainBuilder, key_of
+from tests.node.bench import Inline
+from tests.support import result_of
+
+NOW = 1_800_000_000_000
+TIP = ChainPoint(hash=bytes(range(32)), height=7, slot=14, clock=12, work=99, issued=1)
+THERE = "http://198.51.100.7:8645"
+KEY = NodeKey(key_of("somebody").seed, THERE)
+OURS = NodeKey(key_of("ourselves").seed, "")
+STATUS = {"height": "7", "hash": "ab" * 32, "cumulativeWork": "99"}
+RECEIPT = {"ok": True, "txid": "ab" * 32, "state": "accepted"}
+
+
+@define
+class Script:
+    """A caller that gets one reply to everything, and keeps what was asked."""
+
+    reply: Reply | CallFailed
+    asked: list[tuple[str, Request]] = field(factory=list)
+
+    def call(self, endpoint: str, request: Request) -> Deferred[Reply]:
+        self.asked.append((endpoint, request))
+        return fail(self.reply) if isinstance(self.reply, CallFailed) else succeed(self.reply)
+
+    def forget(self, endpoint: str) -> None:
+        raise AssertionError("the client closes nothing")
+
+
+def scripted(reply: object, status: int = 200) -> tuple[PeerClient, Script]:
+    """A client to which everybody answers with the same bytes or JSON."""
+    if not isinstance(reply, CallFailed):
+        reply = Reply(status, reply if isinstance(reply, bytes) else json.dumps(reply).encode())
+    script = Script(reply)
+    return PeerClient(TEST_PARAMS, script, Inline()), script
+
+
+def outcome(work: Coroutine[Any, Any, Any]) -> Any:
+    return result_of(Deferred.fromCoroutine(work))
+
+
+def trouble(work: Coroutine[Any, Any, Any]) -> Trouble:
+    with pytest.raises(CallFailed) as failed:
+        outcome(work)
+    assert str(failed.value) == failed.value.detail != ""
+    return failed.value.trouble
+
+
+# What is asked
+
+
+def the_request(script: Script) -> Request:
+    ((endpoint, request),) = script.asked
+    assert endpoint == THERE
+    return request
+
+
+def test_hello() -> None:
+    theirs, ours = KEY.hello(TEST_PARAMS, TIP, NOW), OURS.hello(TEST_PARAMS, TIP, NOW)
+    client, script = scripted({"ok": True, "hello": theirs.message()})
+    assert outcome(client.hello(THERE, ours)) == theirs
+    request = the_request(script)
+    assert (request.path, request.max_bytes, request.seconds) == ("/p2p/hello", 4_096, 5.0)
+    assert request.body == canonical({"hello": ours.message()})
+
+
+def test_status() -> None:
+    client, script = scripted({"ok": True, "status": {**STATUS, "peers": 3}})
+    assert outcome(client.status(THERE)) == PeerStatus(7, b"\xab" * 32, 99)
+    assert the_request(script) == Request(path="/p2p/status", max_bytes=4_096, seconds=5.0)
+
+
+def test_blocks() -> None:
+    client, script = scripted(b'{"ok":true,"blocks":[{"a":1},{"b":[2,3]}],"height":"9"}')
+    assert outcome(client.blocks(THERE, 5, 3)) == [b'{"a":1}', b'{"b":[2,3]}']
+    expected = Request(path="/p2p/blocks?from=5&limit=3", max_bytes=4 * 1024 * 1024, seconds=30.0)
+    assert the_request(script) == expected
+
+
+def test_peers() -> None:
+    client, script = scripted({"ok": True, "peers": [{"endpoint": "http://a.example", "nodeId": "x"}] * 120})
+    assert outcome(client.peers(THERE)) == ["http://a.example"] * 100
+    assert the_request(script) == Request(path="/p2p/peers?limit=100", max_bytes=65_536, seconds=5.0)
+
+
+def test_transactions() -> None:
+    client, script = scripted({"ok": True, "transactions": [{"n": number} for number in range(300)], "next": "12"})
+    found, cursor = outcome(client.transactions(THERE, 4))
+    assert (found, cursor) == ([{"n": number} for number in range(256)], 12)
+    expected = Request(path="/p2p/transactions?after=4&limit=256", max_bytes=1024 * 1024, seconds=5.0)
+    assert the_request(script) == expected
+
+
+def test_a_transfer_is_offered_byte_for_byte() -> None:
+    wire = ChainBuilder().transfer("alice", "bob", 5).wire
+    client, script = scripted(RECEIPT)
+    assert outcome(client.send_transaction(THERE, wire)) == Receipt(True, "accepted")
+    request = the_request(script)
+    assert request.body == b'{"transaction":' + wire + b"}"
+    assert (request.path, request.max_bytes, request.seconds) == ("/p2p/transaction", 4_096, 10.0)
+
+
+def test_a_block_is_offered_byte_for_byte() -> None:
+    wire = ChainBuilder().block().wire()
+    client, script = scripted({"ok": True, "hash": "ab" * 32, "state": "connected"})
+    assert outcome(client.send_block(THERE, wire)) == Receipt(True, "connected")
+    request = the_request(script)
+    assert request.body == b'{"block":' + wire + b"}"
+    assert (request.path, request.max_bytes, request.seconds) == ("/p2p/block", 4_096, 10.0)
+
+
+def test_a_refused_offer_is_a_receipt_too() -> None:
+    client, _ = scripted({"ok": False, "error": "nonce 3 is already used"}, 400)
+    receipt = outcome(client.send_transaction(THERE, b"{}"))
+    assert not receipt.accepted
+    assert "nonce 3 is already used" in receipt.state
+
+
+@pytest.mark.parametrize("status", [403, 404, 413, 429, 500, 503])
+def test_an_offer_that_is_not_looked_at_is_no_receipt(status: int) -> None:
+    client, _ = scripted({"ok": False, "error": "no"}, status)
+    assert trouble(client.send_block(THERE, b"{}")) is Trouble.REFUSED
+
+
+# What is refused
+
+EVERY_CALL = {
+    "hello": lambda client: client.hello(THERE, OURS.hello(TEST_PARAMS, TIP, NOW)),
+    "status": lambda client: client.status(THERE),
+    "blocks": lambda client: client.blocks(THERE, 1),
+    "peers": lambda client: client.peers(THERE),
+    "transactions": lambda client: client.transactions(THERE, 0),
+    "transaction": lambda client: client.send_transaction(THERE, b"{}"),
+    "block": lambda client: client.send_block(THERE, b"{}"),
+}
+each_call = pytest.mark.parametrize("call", EVERY_CALL.values(), ids=EVERY_CALL)
+
+NO_REPLIES = {
+    "nothing": b"",
+    "no JSON": b"<html>",
+    "half": b'{"ok":true,"status":{',
+    "no UTF-8": b'{"ok":true,"a":"\xff"}',
+    "an array": b"[]",
+    "a number": b"5",
+    "nine levels deep": b'{"a":' + b"[" * 9 + b"]" * 9 + b"}",
+    "very deep": b'{"a":' + b"[" * 100_000,
+    "a float": b'{"ok":true,"height":1.5}',
+    "a key twice": b'{"ok":true,"ok":true}',
+}
+
+
+@each_call
+@pytest.mark.parametrize("reply", NO_REPLIES.values(), ids=NO_REPLIES)
+def test_what_is_no_reply_at_all(call: Any, reply: bytes) -> None:
+    client, _ = scripted(reply)
+    assert trouble(call(client)) is Trouble.MALFORMED
+
+
+@each_call
+@pytest.mark.parametrize("status", [201, 204, 301, 403, 404, 500, 503])
+def test_an_answer_that_is_no_success(call: Any, status: int) -> None:
+    client, _ = scripted({"ok": True, "error": "x" * 1_000}, status)
+    with pytest.raises(CallFailed) as failed:
+        outcome(call(client))
+    assert (failed.value.trouble, failed.value.status) == (Trouble.REFUSED, status)
+    assert len(failed.value.detail) < 300
+
+
+@each_call
+@pytest.mark.parametrize("kind", [Trouble.UNREACHABLE, Trouble.TIMEOUT, Trouble.TOO_LARGE])
+def test_a_call_that_fails(call: Any, kind: Trouble) -> None:
+    client, _ = scripted(CallFailed(kind, "no"))
+    assert trouble(call(client)) is kind
+
+
+@pytest.mark.parametrize(
+    "status",
+    [
+        None,
+        5,
+        [],
+        "7",
+        {},
+        {**STATUS, "height": 7},
+        {**STATUS, "height": "-7"},
+        {**STATUS, "height": str(2**53)},
+        {**STATUS, "hash": "AB" * 32},
+        {**STATUS, "hash": "ab"},
+        {**STATUS, "cumulativeWork": 99},
+        {**STATUS, "cumulativeWork": ""},
+        {**STATUS, "cumulativeWork": "-1"},
+        {**STATUS, "cumulativeWork": "0x63"},
+        {**STATUS, "cumulativeWork": "٣"},
+        {**STATUS, "cumulativeWork": "²"},
+        {**STATUS, "cumulativeWork": "9" * 79},
+        {name: value for name, value in STATUS.items() if name != "cumulativeWork"},
+    ],
+)
+def test_a_status_of_another_form(status: object) -> None:
+    client, _ = scripted({"ok": True, "status": status})
+    assert trouble(client.status(THERE)) is Trouble.MALFORMED
+
+
+@pytest.mark.parametrize("hello", [None, 5, {}, {**KEY.hello(TEST_PARAMS, TIP, NOW).message(), "height": "x"}])
+def test_a_hello_of_another_form(hello: object) -> None:
+    client, _ = scripted({"ok": True, "hello": hello})
+    assert trouble(client.hello(THERE, OURS.hello(TEST_PARAMS, TIP, NOW))) is Trouble.MALFORMED
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"peers": None},
+        {"peers": 5},
+        {"peers": "http://a.example"},
+        {"peers": {"endpoint": "http://a.example"}},
+        {"peers": [5]},
+        {"peers": ["http://a.example"]},
+        {"peers": [{}]},
+        {"peers": [{"endpoint": None}]},
+        {"peers": [{"endpoint": ["http://a.example"]}]},
+    ],
+)
+def test_peers_of_another_form(answer: dict[str, object]) -> None:
+    client, _ = scripted({"ok": True, **answer})
+    assert trouble(client.peers(THERE)) is Trouble.MALFORMED
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {},
+        {"transactions": []},
+        {"transactions": None, "next": "1"},
+        {"transactions": {}, "next": "1"},
+        {"transactions": "abc", "next": "1"},
+        {"transactions": [], "next": 1},
+        {"transactions": [], "next": "-1"},
+    ],
+)
+def test_transactions_of_another_form(answer: dict[str, object]) -> None:
+    client, _ = scripted({"ok": True, **answer})
+    assert trouble(client.transactions(THERE, 0)) is Trouble.MALFORMED
+
+
+@pytest.mark.parametrize("answer", [{"ok": True}, {"ok": True, "state": None}, {"ok": True, "state": 5}])
+def test_a_receipt_of_another_form(answer: dict[str, object]) -> None:
+    client, _ = scripted(answer)
+    assert trouble(client.send_block(THERE, b"{}")) is Trouble.MALFORMED
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(), inner, max_size=3),
+    max_leaves=8,
+)
+
+
+@given(JSON)
+def test_whatever_comes_back_the_client_says_what_is_wrong(value: object) -> None:
+    for call in EVERY_CALL.values():
+        client, _ = scripted(dict.fromkeys("hello status peers transactions next state".split(), value))
+        with suppress(CallFailed):
+            outcome(call(client))
+
+
+# Blocks, byte for byte
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        b'{"ok":true}',
+        b'{"ok":true,"blocks":null}',
+        b'{"ok":true,"blocks":{}}',
+        b'{"ok":true,"blocks":[',
+        b'{"ok":true,"blocks":[{"a":1}',
+        b'{"ok":true,"blocks":[{"a":1},',
+        b'{"ok":true,"blocks":[{"a":1},]}',
+        b'{"ok":true,"blocks":[,{"a":1}]}',
+        b'{"ok":true,"blocks":[{"a":1}{"b":2}]}',
+        b'{"ok":true,"blocks":[{"a":1},{"b":}]}',
+        b'{"ok":true,"blocks":[ {"a":1}]}',
+        b'{"ok":true,"blocks":[{"a":1} ,{"b":2}]}',
+        b'{"ok":true,"blocks":[5]}',
+        b'{"ok":true,"blocks":["x"]}',
+        b'{"ok":true,"blocks":[[]]}',
+        b'{"ok":true,"blocks":[{"a":"\xff"}]}',
+        b'{"ok":true,"blocks":[' + b'{"a":' * 100_000,
+        b'{"ok":true,"blocks":[' + b'{"a":1},' * 4 + b'{"a":1}]}',
+    ],
+)
+def test_what_is_no_list_of_blocks(reply: bytes) -> None:
+    with pytest.raises(CallFailed) as failed:
+        split_blocks(reply, 4)
+    assert failed.value.trouble is Trouble.MALFORMED
+
+
+def test_as_many_blocks_as_asked_for() -> None:
+    assert split_blocks(b'{"blocks":[{"a":1},{"b":2}]}', 2) == [b'{"a":1}', b'{"b":2}']
+    assert split_blocks(b'{"blocks":[]}', 2) == []
+
+
+@given(st.lists(st.dictionaries(st.text(), JSON), max_size=16), st.dictionaries(st.text(max_size=3), JSON))
+def test_every_block_comes_out_as_it_was_sent(values: list[object], beside: dict[str, object]) -> None:
+    blocks = [canonical(value) for value in values]
+    rest = canonical(beside)[1:-1]
+    reply = b'{"ok":true,"blocks":[' + b",".join(blocks) + b"]" + (b"," + rest if rest else b"") + b"}"
+    assert split_blocks(reply, 16) == blocks
+
+
+def test_real_blocks_come_out_as_they_were_sent() -> None:
+    builder = ChainBuilder()
+    blocks = builder.chain("genesis: b[1..3]\nb2 pays 5 from alice to bob for order-1")
+    wires = [block.wire() for block in blocks.values()]
+    reply = b'{"ok":true,"blocks":[' + b",".join(wires) + b'],"height":"3"}'
+    assert split_blocks(reply, 16) == wires
+
+
+@given(st.binary(max_size=200).map(lambda rest: b'{"ok":true,"blocks":[' + rest))
+def test_any_bytes_are_blocks_or_malformed(reply: bytes) -> None:
+    with suppress(CallFailed):
+        assert b",".join(split_blocks(reply, 16)) in reply
