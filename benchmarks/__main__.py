@@ -20,6 +20,7 @@ BENCHMARKS: Final = {
     "state-root": "benchmarks.state_root",
     "memory": "benchmarks.memory",
     "latency": "benchmarks.latency",
+    "sync": "benchmarks.sync",
 }
 """The module of each; those that hammer the node over HTTP need wrk."""
 

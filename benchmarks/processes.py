@@ -45,12 +45,16 @@ class Served:
 
 
 @contextmanager
-def node(folder: Path) -> Iterator[Served]:
-    """``twistd svcd`` on devnet with ``folder`` as its data directory; clients on this machine are under no limit."""
+def node(folder: Path, *settings: str) -> Iterator[Served]:
+    """``twistd svcd`` on devnet with ``folder`` as its data directory; clients on this machine are under no limit.
+
+    ``settings`` are further ones in the form of ``--set``; peers find the node at the URL where it serves.
+    """
     port = _free_port()
     command = [_TWISTD, "-n", "--pidfile=", "svcd", "--network=devnet", f"--data-dir={folder}"]
     command += [f"--listen=tcp:{port}:interface=127.0.0.1", "--set=participation.onDemand=true"]
     command += ['--set=limits.exempt=["127.0.0.0/8"]']
+    command += [f"--set=http.publicUrl=http://127.0.0.1:{port}", *(f"--set={setting}" for setting in settings)]
     # Not in our own folder: conf/svcd.toml would be read there.
     with _running(command, port, log=folder / "node.log", cwd=folder) as served:
         yield served

@@ -11,7 +11,7 @@ from twisted.internet.endpoints import serverFromString
 
 from svcd.chain.errors import Corrupt
 from svcd.chain.params import NETWORKS
-from svcd.config.schema import Config
+from svcd.config.schema import OPERATOR_SOCKET, Config
 from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
 from svcd.node.producer import ProducerService, Workshop
 from svcd.node.seedfile import SeedFileError, load_or_make, load_or_make_token
@@ -63,9 +63,9 @@ def makeService(options: Options) -> Root:
         writer=ThreadsService(global_reactor, size=1, name="writer"),
         verifier=ThreadsService(global_reactor, size=os.cpu_count() or 1, name="verifier"),
         producer=ThreadsService(global_reactor, size=config.participation.workers, name="producer"),
-        resolver=ThreadsService(global_reactor, size=4, name="resolver"),
+        resolver=ThreadsService(global_reactor, size=16, name="resolver"),
     )
-    root.addService(DataDirectory(config.data_dir, sockets=("operator.sock",)))
+    root.addService(DataDirectory(config.data_dir, sockets=(OPERATOR_SOCKET,)))
     for pool in (pools.writer, pools.verifier, pools.producer, pools.resolver):
         root.addService(pool)
     threads = Threads(pools.writer.worker, pools.verifier.worker, pools.verifier.size)

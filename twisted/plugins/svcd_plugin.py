@@ -1,4 +1,4 @@
-"""Tells twistd that `svcd` exists; imported at every rebuild of Twisted's plugin cache, so it imports nothing of ours."""
+"""Tells twistd that `svcd` exists; Twisted imports it whenever it looks for plugins, so it imports nothing of ours."""
 
 from twisted.application.service import ServiceMaker
 

@@ -1,0 +1,192 @@
+"""Catching up from one peer and from two over loopback, against connecting the same blocks from memory."""
+
+import shutil
+from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from random import Random
+from statistics import quantiles
+from time import perf_counter
+from typing import Any, Final
+
+from attrs import frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.task import LoopingCall
+
+from benchmarks.figures import Goal, Rounds, Row
+from benchmarks.ground import forge, lay
+from benchmarks.living import feed, opened
+from benchmarks.paced import Paced
+from benchmarks.processes import DATABASE, node
+from benchmarks.program import main, on_reactor
+from benchmarks.transfers import Sizes, payments
+from svcd.chain.params import DEVNET
+from svcd.node.changes import Change
+from svcd.node.living import LivingChain
+from svcd.node.threads import ThreadsService
+from svcd.p2p.book import Book
+from svcd.p2p.client import PeerClient
+from svcd.p2p.dialling import reach
+from svcd.p2p.hello import NodeKey
+from svcd.p2p.peer import Home, PeerSettings
+from svcd.p2p.service import Network, join
+from svcd.ports import Clock
+
+_SETTINGS: Final = PeerSettings(outbound=8, max_inbound=8, diverse=False, alone=False, public=True)
+_WANTED: Final = Goal("ratio", ">=", 0.7)
+_PEERS: Final = 2
+_BATCH: Final = 64
+_PER_SECOND: Final = 200
+
+
+@frozen
+class Chain:
+    """Blocks to catch up with: what is counted in them, and the databases before and after."""
+
+    what: str
+    count: int
+    ground: Path
+    finished: Path
+    blocks: list[bytes]
+    batch: int
+
+
+def near_empty(folder: Path, count: int) -> Chain:
+    """``count`` blocks without transfers."""
+    ground, finished = folder / "empty-ground.sqlite", folder / "empty-finished.sqlite"
+    lay(ground, [])
+    shutil.copy(ground, finished)
+    blocks = forge(finished, ([] for _ in range(count)), gap=2 * DEVNET.slots_per_block)
+    return Chain("empty blocks", count, ground, finished, blocks, _BATCH)
+
+
+def full(folder: Path, sizes: Sizes) -> Chain:
+    """Blocks with as many transfers as fit."""
+    bodies = payments(sizes)
+    ground, finished = folder / "full-ground.sqlite", folder / "full-finished.sqlite"
+    lay(ground, [transfer.sender for body in bodies for transfer in body])
+    shutil.copy(ground, finished)
+    blocks = forge(finished, bodies)
+    return Chain("transfers", sum(map(len, bodies)), ground, finished, blocks, 1)
+
+
+class Reached:
+    """Fires ``done`` when the chain has a height."""
+
+    def __init__(self, height: int) -> None:
+        self.done: Deferred[None] = Deferred()
+        self._height = height
+
+    def chain_changed(self, change: Change) -> None:
+        """Look whether it has."""
+        if change.tip.height >= self._height and not self.done.called:
+            self.done.callback(None)
+
+
+def joined(living: LivingChain, reactor: Any, threads: ThreadsService, clock: Clock) -> Network:
+    """``living`` with a network that reaches peers over real connections."""
+    random = Random(1)
+    key = NodeKey(random.randbytes(32), "http://127.0.0.1:1")
+    dialling = reach(reactor, threads.worker, allow_private=True)
+    client = PeerClient(DEVNET, dialling, threads.worker)
+    home = Home(DEVNET, living.ledger, key, clock)
+    book = Book(random.randbytes(32), random.random)
+    return join(home, client, transfers=living.transfers, book=book, settings=_SETTINGS)
+
+
+async def catch_up(path: Path, urls: Sequence[str], height: int, reactor: Any) -> float:
+    """Seconds from the first greeting of the peers at ``urls`` until the chain at ``path`` has ``height``."""
+    threads = ThreadsService(reactor, size=1, name="peers")
+    threads.startService()
+    try:
+        async with opened(path, reactor) as living:
+            network, reached = joined(living, reactor, threads, reactor), Reached(height)
+            living.ledger.subscribe(reached)
+            began = perf_counter()
+            for url in urls:
+                network.peers.hint(url, source="benchmark", trusted=True)
+            beat = LoopingCall(network.beat)
+            beat.start(0.2)
+            await reached.done
+            seconds = perf_counter() - began
+            beat.stop()
+            await network.synchroniser.stop()
+            for peer in network.peers.all():
+                network.peers.drop(peer)
+            return seconds
+    finally:
+        threads.stopService()
+
+
+@frozen
+class Race:
+    """Catching up with ``chain`` from the peers at ``urls``, in turn with taking the same blocks from memory."""
+
+    chain: Chain
+    urls: list[str]
+    folder: Path
+
+    async def run(self, reactor: Any, rounds_wanted: int) -> Row:
+        """One row."""
+        chain, rounds = self.chain, Rounds()
+        batches = [chain.blocks[start : start + chain.batch] for start in range(0, len(chain.blocks), chain.batch)]
+        for number in range(rounds_wanted):
+            name = f"{chain.what}-{len(self.urls)}-{number}"
+            fresh, other = self.folder / f"{name}-memory.sqlite", self.folder / f"{name}-peers.sqlite"
+            shutil.copy(chain.ground, fresh)
+            shutil.copy(chain.ground, other)
+            async with opened(fresh, reactor) as living:
+                began = perf_counter()
+                await feed(living.ledger, batches)
+                baseline = chain.count / (perf_counter() - began)
+            rounds.add(chain.count / await catch_up(other, self.urls, len(chain.blocks), reactor), baseline)
+        name = f"{chain.what} from {len(self.urls)} peer{'s' * (len(self.urls) > 1)}"
+        return rounds.row(name, unit="/s", baseline_is="from memory", goal=_WANTED)
+
+
+def races(folder: Path, chains: Sequence[Chain], rounds_wanted: int) -> list[Row]:
+    """Every chain from one peer and from two."""
+    with ExitStack() as stack:
+        entries = []
+        for chain in chains:
+            urls = []
+            for number in range(_PEERS):
+                data = folder / f"{chain.what}-{number}"
+                data.mkdir()
+                shutil.copy(chain.finished, data / DATABASE)
+                urls.append(stack.enter_context(node(data)).url)
+            entries += [Race(chain, urls[:count], folder) for count in range(1, _PEERS + 1)]
+
+        async def run(reactor: Any) -> list[Row]:
+            return [await race.run(reactor, rounds_wanted) for race in entries]
+
+        return on_reactor(run)
+
+
+def latency(folder: Path, chain: Chain) -> Row:
+    """How long answers take of a node that is catching up."""
+    source, target = folder / "source", folder / "target"
+    for data, database in ((source, chain.finished), (target, chain.ground)):
+        data.mkdir()
+        shutil.copy(database, data / DATABASE)
+    with node(source) as served, node(target, f'p2p.seeds=["{served.url}"]') as syncing:
+        seconds = Paced(syncing.port, _PER_SECOND).ask_until(lambda status: int(status["height"]) == len(chain.blocks))
+    return Row(
+        name=f"/rpc/status, 99th percentile, catching up with {chain.what}",
+        figure=quantiles(seconds, n=100)[98] * 1000,
+        unit="ms",
+        goal=Goal("figure", "<=", 50),
+    )
+
+
+def measure(folder: Path, quick: bool) -> list[Row]:
+    """Catching up from one peer and from two over loopback, against connecting the same blocks from memory."""
+    rounds = 1 if quick else 3
+    empty = near_empty(folder, 256 if quick else 3_000)
+    sizes = Sizes(accounts=0, rounds=1, blocks=2, transfers=100) if quick else Sizes(0, 1, 5, 2_000)
+    transfers = full(folder, sizes)
+    return [*races(folder, [empty, transfers], rounds), latency(folder, transfers)]
+
+
+if __name__ == "__main__":
+    main(measure)
