@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from attrs import evolve
 from twisted.internet.task import Clock
 
 from svcd.chain.signature import public_key_of
@@ -197,6 +198,12 @@ def test_signature_of_somebody_else(client: Client, pay: Pay) -> None:
 @pytest.mark.parametrize("change", [{"nonce": "1"}, {"fee": "10001"}, {"timestamp": "1793491200001"}])
 def test_what_is_changed_after_signing(still: Client, pay: Pay, change: dict[str, str]) -> None:
     assert still.refusal(ROUTE, body(pay(nonce=0), **change)).endswith("is not its sender's")
+
+
+def test_what_was_signed_for_a_chain_that_began_otherwise(still: Client) -> None:
+    """It differs from ours in one rule only, and so in its genesis; every field of the transfer is as here."""
+    builder = ChainBuilder(evolve(PARAMS, halving_blocks=PARAMS.halving_blocks + 1))
+    assert still.refusal(ROUTE, body(builder.transfer("alice", "bob", 1))).endswith("is not its sender's")
 
 
 def test_key_that_is_not_the_address_s(still: Client, pay: Pay) -> None:
