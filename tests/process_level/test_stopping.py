@@ -109,7 +109,7 @@ def test_a_stopped_node_leaves_one_database_file(nodes: Nodes) -> None:
     node.mine(3)
     node.stop()
     names = {path.name for path in node.data_dir.iterdir()}
-    assert names == {"chain.sqlite", "lock", "node.key", "operator.key"}
+    assert names == {"chain.sqlite", "lock", "node.key", "operator.key", "peers.json"}
 
 
 def test_a_backup_by_copying_is_a_chain(nodes: Nodes, tmp_path: Path) -> None:
