@@ -5,6 +5,7 @@ from collections.abc import Callable
 from hashlib import sha256
 from itertools import count
 from pathlib import Path
+from random import Random
 from typing import Any, ParamSpec, TypeVar
 
 from attrs import evolve, frozen
@@ -20,12 +21,18 @@ from svcd.chain.signature import public_key_of
 from svcd.node.changes import Standing
 from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
 from svcd.node.status import Alone, Identity, Status
+from svcd.p2p.book import Book
+from svcd.p2p.client import PeerClient
+from svcd.p2p.hello import NodeKey
+from svcd.p2p.peer import Home, PeerSettings
+from svcd.p2p.resource import BODY_CAPS, PeerRoutes
+from svcd.p2p.service import join
 from svcd.rpc.operator import DevnetRoutes, OperatorRoutes
 from svcd.rpc.resource import ChainRoutes
 from svcd.rpc.sites import Public, Sites
 from svcd.web.buckets import Buckets, Rate
 from svcd.web.clients import Clients
-from svcd.web.limits import SiteLimits
+from svcd.web.limits import BodyCaps, SiteLimits
 from svcd.web.site import Site
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, address_of, key_of
 from tests.rpc.description import Asked, Description
@@ -40,9 +47,9 @@ NODE_ID = "svcnode_" + "0b" * 16
 OPERATOR = key_of("operator")
 TOKEN = "a token of 32 characters or more."
 OPERATOR_SOCKET = UNIXAddress(b"")
-UNLIMITED = {"read": Rate(0, 1), "broadcast": Rate(0, 1)}
+UNLIMITED = {"read": Rate(0, 1), "broadcast": Rate(0, 1), "p2p": Rate(0, 1)}
 ROOMY = PoolLimits(1_000, 1 << 20)
-COMMON = SiteLimits()
+COMMON = SiteLimits(body_caps=BodyCaps(BODY_CAPS))
 
 PARAMS = evolve(
     TEST_PARAMS,
@@ -61,6 +68,13 @@ class Inline:
         return maybeDeferred(function, *args, **kwargs)
 
 
+class NobodyThere:
+    """A network on which every call fails."""
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"the node calls another one: {name}")
+
+
 @frozen(kw_only=True)
 class Settings:
     """What tests vary about a node."""
@@ -72,6 +86,9 @@ class Settings:
     alone: bool = True
     endpoint: str = ""
     token: str | None = None
+    exempt: tuple[str, ...] = ()
+    peers: bool = False
+    """Whether it serves the routes between nodes; it calls nobody either way."""
 
 
 class Node:
@@ -95,8 +112,18 @@ class Node:
             DevnetRoutes(demand, seed=OPERATOR.seed, token=settings.token),
         ]
         sites = Sites(clock, lambda: f"e{next(errors)}")
-        self.public: Site = sites.public([chain], Public(settings.limits, Clients(), Buckets(settings.rates)))
+        public = Public(settings.limits, Clients(exempt=settings.exempt), Buckets(settings.rates))
+        peers = [self._peer_routes(settings)] if settings.peers else []
+        self.public: Site = sites.public([chain], public, peers=peers)
         self.operator: Site = sites.operator(self.operator_rooms, SiteLimits())
+
+    def _peer_routes(self, settings: Settings) -> PeerRoutes:
+        ledger, transfers = self.living.ledger, self.living.transfers
+        home = Home(self.params, ledger, NodeKey(key_of("node").seed, settings.endpoint), self.clock)
+        client = PeerClient(self.params, NobodyThere(), Inline())
+        counts = PeerSettings(outbound=0, max_inbound=8, diverse=False, alone=settings.alone, public=False)
+        network = join(home, client, transfers=transfers, book=Book(bytes(32), Random(1).random), settings=counts)
+        return PeerRoutes(network.peers, transfers=transfers, on_orphan=lambda: None)
 
     def address(self, name: str) -> str:
         """The address of somebody in a test, or of the faucet."""

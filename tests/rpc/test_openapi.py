@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -41,6 +42,13 @@ def test_description_is_valid_openapi(document: dict[str, Any]) -> None:
 def test_description_has_every_route(document: dict[str, Any]) -> None:
     found = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
     assert found == ROUTES
+
+
+def test_description_has_the_routes_between_nodes_where_they_are(open_node: Callable[..., Node]) -> None:
+    described = published(open_node(peers=True).public).document
+    OpenAPIV31SpecValidator(described).validate()
+    names = {"status", "hello", "blocks", "block", "transactions", "transaction", "peers"}
+    assert {path for _, path in ROUTES} | {f"/p2p/{name}" for name in names} == described["paths"].keys()
 
 
 def test_every_route_announces_the_errors_it_may_answer(document: dict[str, Any]) -> None:
