@@ -8,11 +8,12 @@ import sys
 import time
 from hashlib import sha256
 from pathlib import Path
+from select import select
 from typing import Any
 
 import pytest
 
-from tests.process_level.running import DEADLINE, RunningNode
+from tests.process_level.running import DEADLINE, LocalConnection, RunningNode
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
@@ -174,12 +175,13 @@ def test_chunks_without_end_are_refused_at_the_cap(devnet: RunningNode) -> None:
 
 def test_reads_go_on_while_blocks_are_made(devnet: RunningNode) -> None:
     before = int(devnet.status()["height"])
-    order = json.dumps({"blocks": 100})
-    curl = ["curl", "-s", "--unix-socket", str(devnet.socket), "-d", order, "http://localhost/operator/mine"]
-    with subprocess.Popen(curl, stdout=subprocess.PIPE) as mining:
-        heights = []
-        while mining.poll() is None:
-            heights.append(int(devnet.status()["height"]))
+    connection = LocalConnection(devnet.socket)
+    connection.request("POST", "/operator/mine", json.dumps({"blocks": 100}))
+    heights = []
+    while not select([connection.sock], [], [], 0)[0]:
+        heights.append(int(devnet.status()["height"]))
+    assert connection.getresponse().status == 200
+    connection.close()
     assert heights == sorted(heights)
     assert len(set(heights)) > 2
     assert int(devnet.status()["height"]) == before + 100
