@@ -18,6 +18,8 @@ from tests.node.trees import CHAINS, TREES, Sprout, grow
 from tests.torture.audit import audit
 
 FOLDERS = count()
+EXAMPLES = min(settings().max_examples, 2000)
+"""Each makes a database, which takes its time."""
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +63,7 @@ def hand_in(node: Node, blocks: list[Block], random: Random) -> None:
         blocks = waiting
 
 
+@settings(max_examples=EXAMPLES)
 @given(tree=TREES, seed=st.integers(0, 2**32))
 def test_any_order_of_arrival_ends_at_the_same_chain(folder: Path, tree: list[Sprout], seed: int) -> None:
     chain = ChainBuilder()
@@ -82,6 +85,7 @@ def test_any_order_of_arrival_ends_at_the_same_chain(folder: Path, tree: list[Sp
     assert books.tip == node.tip
 
 
+@settings(max_examples=EXAMPLES)
 @given(tree=CHAINS)
 def test_undoing_restores_every_byte_and_every_root(folder: Path, tree: list[Sprout]) -> None:
     chain = ChainBuilder()
@@ -102,7 +106,7 @@ def test_undoing_restores_every_byte_and_every_root(folder: Path, tree: list[Spr
         assert (node.state(), node.root) == moments[-1]
 
 
-@settings(max_examples=settings().max_examples // 3)
+@settings(max_examples=EXAMPLES // 3)
 @given(tree=CHAINS)
 def test_the_sum_of_all_balances_is_what_was_issued(folder: Path, tree: list[Sprout]) -> None:
     chain = ChainBuilder()

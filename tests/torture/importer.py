@@ -84,7 +84,7 @@ async def run(reactor: Any, batches: Path, database: Path, statement: int | None
     finally:
         for service in (verifier, writer):
             service.stopService()
-    say(statements.count)
+    say(f"statements={statements.count}")
 
 
 def main(reactor: Any, batches: str, database: str, statement: str = "") -> Deferred[None]:

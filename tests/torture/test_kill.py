@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
 from random import Random
 
@@ -65,7 +66,7 @@ class Importer:
 
     def committed(self) -> int:
         """How many batches it had said were committed when it ended."""
-        return len(self.heard.split()) - 1 - (self.process.returncode == 0)
+        return sum(word.isdigit() for word in self.heard.split())
 
 
 @contextmanager
@@ -92,10 +93,10 @@ def examine(folder: Path, race: Race) -> int:
 
 def torment(race: Race, tmp_path: Path, *, kills: int, attack: Callable[[Path, Random], Importer]) -> None:
     """Kill the importer again and again, on one database until it is complete, then on a new one."""
-    random = Random(kills)
-    folder, before, done = tmp_path / "0", 0, 0
-    folder.mkdir()
+    random, folders = Random(kills), map(str, count())
+    folder, before, done = tmp_path / next(folders), 0, 0
     while done < kills:
+        folder.mkdir(exist_ok=True)
         importer = attack(folder, random)
         committed = importer.committed()
         now = examine(folder, race)
@@ -103,8 +104,7 @@ def torment(race: Race, tmp_path: Path, *, kills: int, attack: Callable[[Path, R
         before = now
         if importer.process.returncode == 0:
             assert now == len(race.batches)
-            folder, before = tmp_path / str(done), 0
-            folder.mkdir(exist_ok=True)
+            folder, before = tmp_path / next(folders), 0
         else:
             assert importer.process.returncode == -signal.SIGKILL
             done += 1
