@@ -13,11 +13,13 @@ from svcd.node.living import LivingChain
 class Details:
     """The state of the node's rooms.
 
-    ``seed`` is that of the key that its blocks pay; ``peers`` tells of the other nodes, None for a node without them.
+    ``seed`` is that of the key that its blocks pay, ``participates`` whether it makes any; ``peers`` tells of the other
+    nodes, None for a node without them.
     """
 
     living: LivingChain
     seed: bytes
+    participates: bool
     peers: Callable[[], dict[str, object]] | None
 
     def record(self) -> dict[str, object]:
@@ -25,7 +27,7 @@ class Details:
         living, mempool = self.living, self.living.transfers.mempool
         address = encode_address(key_hash(public_key_of(self.seed)), living.ledger.params.address_prefix)
         return {
-            "participation": {"address": address},
+            "participation": {"enabled": self.participates, "address": address},
             "mempool": {"transactions": len(mempool), "bytes": mempool.size},
             "verifierQueue": living.verifier.waiting,
             "peers": None if self.peers is None else self.peers(),

@@ -22,6 +22,7 @@ ERRORS: Final[Mapping[int, str]] = {
     400: "The request is not valid.",
     404: "There is no such path, or no such thing.",
     405: "The path does not answer this method; `Allow` lists those it does.",
+    408: "The request did not arrive in time; the connection is closed.",
     413: "The body is larger than this path accepts; the connection is closed.",
     429: "The client asks too often; `Retry-After` says after how many seconds to ask again.",
     500: "The node failed; the sentence names the id under which its log has the details.",
