@@ -2,7 +2,7 @@
 
 import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 
@@ -329,6 +329,53 @@ def test_a_transfer_waits_once(store: ChainWriter, chain: ChainBuilder) -> None:
     store.write_pool([(1, transfer)], [])
     store.write_pool([(2, transfer)], [])
     assert store.pooled() == [(1, transfer.wire)]
+
+
+# Speed
+
+
+def plans(connection: sqlite3.Connection, ask: Callable[[], object]) -> list[str]:
+    """How SQLite goes about what ``ask`` asks."""
+    asked: list[str] = []
+    connection.set_trace_callback(asked.append)
+    ask()
+    connection.set_trace_callback(None)
+    assert asked
+    return [row[3] for statement in set(asked) for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}")]
+
+
+def test_no_question_walks_through_a_whole_table(
+    store: ChainWriter, connection: sqlite3.Connection, chain: ChainBuilder
+) -> None:
+    blocks = paying(chain)
+    *_, last = grow(store, chain, *blocks.values())
+    txid, alice = blocks["b2"].transfers[0].txid, key_of("alice").hash
+    for ask in (
+        lambda: store.point(last.point.hash),
+        lambda: store.stored(last.point.hash),
+        lambda: store.canonical(2),
+        lambda: store.is_canonical(last),
+        lambda: store.bodies(last),
+        lambda: store.account(alice),
+        lambda: store.accounts([alice]),
+        lambda: store.account_rows(bytes(20), b"\xff" * 20),
+        lambda: store.transaction(txid),
+        lambda: store.address_transactions(alice, before=NEWEST, limit=10),
+        lambda: store.heavier(5),
+        lambda: store.heaviest(above=5),
+        lambda: store.write_accounts({bytes(20): Account(1), alice: None}),
+        lambda: store.write_pool([(1, blocks["b2"].transfers[0])], [txid]),
+        lambda: store.retract(last, blocks["b3"].transfers),
+        lambda: store.delete_block(last),
+    ):
+        assert [plan for plan in plans(connection, ask) if plan.startswith("SCAN")] == []
+
+
+def test_the_tip_is_found_at_the_end_of_its_table(
+    store: ChainWriter, connection: sqlite3.Connection, chain: ChainBuilder
+) -> None:
+    grow(store, chain, chain.block())
+    assert not any("TEMP B-TREE" in plan for plan in plans(connection, store.tip)), "nothing is sorted"
 
 
 # Commits

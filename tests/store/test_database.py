@@ -65,6 +65,7 @@ def test_every_table_is_strict(path: Path) -> None:
 
 def test_a_reader_cannot_write(writer: sqlite3.Connection, path: Path) -> None:
     with closing(open_reader(path)) as reader:
+        assert setting(reader, "query_only") == 1
         with pytest.raises(sqlite3.OperationalError, match="readonly"):
             write(reader, "by a reader")
         reader.execute("PRAGMA query_only = 0")
