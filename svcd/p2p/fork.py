@@ -1,9 +1,17 @@
 """Where a peer's chain leaves ours: found with a handful of questions, however long the chains are."""
 
+from typing import Final
+
+from attrs import frozen
+
 from svcd.chain.block import parse_block
 from svcd.chain.errors import RuleViolation
+from svcd.p2p.caller import CallFailed, Trouble
 from svcd.p2p.client import PeerClient
 from svcd.p2p.peer import Home
+
+SEARCH_SECONDS: Final = 30.0
+"""How long a search may take before it asks nothing more: whoever answers slowly must not hold us up for long."""
 
 
 class MalformedBlock(Exception):
@@ -16,26 +24,39 @@ async def fork_height(home: Home, client: PeerClient, endpoint: str, height: int
     Steps back by 1, 2, 4 … until a block is shared, then halves what is left. The genesis always is. Raises CallFailed
     or MalformedBlock.
     """
+    search = _Search(home, client, endpoint, home.now())
     high = min(home.ledger.tip.height, height)
     step, low = 1, high
-    while low > 0 and not await _shares(home, client, endpoint, low):
+    while low > 0 and not await search.shares(low):
         high, low, step = low - 1, max(low - step, 0), step * 2
     while low < high:
         middle = (low + high + 1) // 2
-        if await _shares(home, client, endpoint, middle):
+        if await search.shares(middle):
             low = middle
         else:
             high = middle - 1
     return low
 
 
-async def _shares(home: Home, client: PeerClient, endpoint: str, height: int) -> bool:
-    ours = home.ledger.reader.canonical(height)
-    blocks = await client.blocks(endpoint, height, 1)
-    if not blocks:
-        return False
-    try:
-        block = await client.parser.run(parse_block, blocks[0], home.params)
-    except RuleViolation as violation:
-        raise MalformedBlock(f"its block {height} is malformed: {violation.detail}") from violation
-    return ours is not None and block.header.hash == ours.point.hash
+@frozen
+class _Search:
+    """One search, from a moment on in Unix seconds."""
+
+    home: Home
+    client: PeerClient
+    endpoint: str
+    began: float
+
+    async def shares(self, height: int) -> bool:
+        """Whether the peer has the same block at ``height`` as we."""
+        if self.home.now() - self.began > SEARCH_SECONDS:
+            raise CallFailed(Trouble.TIMEOUT, f"the last shared block was not found within {SEARCH_SECONDS:g} s")
+        ours = self.home.ledger.reader.canonical(height)
+        blocks = await self.client.blocks(self.endpoint, height, 1)
+        if not blocks:
+            return False
+        try:
+            block = await self.client.parser.run(parse_block, blocks[0], self.home.params)
+        except RuleViolation as violation:
+            raise MalformedBlock(f"its block {height} is malformed: {violation.detail}") from violation
+        return ours is not None and block.header.hash == ours.point.hash

@@ -1,0 +1,172 @@
+"""A node with peers on a workbench: everything is real but the clock, the threads and the other nodes."""
+
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from random import Random
+from typing import Any
+
+from attrs import evolve, field, frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from svcd.chain.block import Block
+from svcd.chain.params import NetworkParams
+from svcd.chain.transition import ChainPoint
+from svcd.node.changes import Standing
+from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
+from svcd.node.status import Identity, Status
+from svcd.node.threads import Worker
+from svcd.p2p.book import Book
+from svcd.p2p.client import PeerClient
+from svcd.p2p.hello import NodeKey
+from svcd.p2p.peer import Home, Peer, PeerSettings
+from svcd.p2p.resource import BODY_CAPS, PeerRoutes
+from svcd.p2p.service import Network, join
+from svcd.rpc.resource import ChainRoutes
+from svcd.rpc.sites import Public, Sites
+from svcd.web.buckets import Buckets
+from svcd.web.clients import Clients
+from svcd.web.limits import BodyCaps, SiteLimits
+from svcd.web.site import Site
+from tests.chains import TEST_PARAMS, ChainBuilder, key_of
+from tests.node.bench import LATE, Inline
+from tests.p2p.strangers import Stranger
+from tests.p2p.town import Town, run, run_until
+from tests.support import result_of
+
+OURS = "http://192.0.2.1:8645"
+LIMITS = SiteLimits(body_caps=BodyCaps(BODY_CAPS))
+RATES: dict[str, float] = {"read": 0, "broadcast": 0, "p2p": 0}
+
+
+def place(number: int) -> str:
+    """An endpoint in a /16 of its own."""
+    return f"http://{60 + number // 200}.{1 + number % 200}.7.1:8645"
+
+
+@frozen(kw_only=True)
+class Setting:
+    """What tests vary about a node with peers."""
+
+    params: NetworkParams = TEST_PARAMS
+    endpoint: str = OURS
+    name: str = "ourselves"
+    outbound: int = 8
+    max_inbound: int = 64
+    diverse: bool = True
+    alone: bool = False
+    checker: Worker = field(factory=Inline)
+    writer: Worker = field(factory=Inline)
+    rates: dict[str, float] = RATES
+    exempt: tuple[str, ...] = ()
+    limits: SiteLimits = LIMITS
+
+
+class Node:
+    """A node in a town; it keeps in touch once a second while time passes."""
+
+    def __init__(self, folder: Path, town: Town, setting: Setting, builder: ChainBuilder) -> None:
+        self.town = town
+        self.clock: Clock = town.clock
+        self.builder = builder
+        self.setting = setting
+        threads = Threads(setting.writer, setting.checker, 2)
+        pool = PoolLimits(50_000, 1 << 26)
+        opening = open_chain(setting.params, folder / "chain.sqlite", threads=threads, pool=pool, clock=self.clock)
+        self.living: LivingChain = result_of(Deferred.fromCoroutine(opening))
+        self.key = NodeKey(key_of(setting.name).seed, setting.endpoint)
+        self.home = Home(setting.params, self.living.ledger, self.key, self.clock)
+        client = PeerClient(setting.params, town, Inline())
+        settings = PeerSettings(
+            outbound=setting.outbound,
+            max_inbound=setting.max_inbound,
+            diverse=setting.diverse,
+            alone=setting.alone,
+            public=bool(setting.endpoint),
+        )
+        book = Book(b"s" * 32, Random(setting.name).random)
+        self.network: Network = join(self.home, client, transfers=self.living.transfers, book=book, settings=settings)
+        self.peers = self.network.peers
+        self.book = book
+        self.site = self._site()
+        self._beat = self.clock.callLater(1.0, self._keep_in_touch)
+
+    def _site(self) -> Site:
+        living, setting = self.living, self.setting
+        identity = Identity(self.key.node_id, self.key.endpoint)
+        self.status = Status(living.ledger, identity=identity, peers=self.peers, clock=self.clock)
+        self.routes = PeerRoutes(self.peers, transfers=living.transfers, on_orphan=self.network.orphan)
+        chain = ChainRoutes(living.ledger, transfers=living.transfers, status=self.status, clock=self.clock)
+        public = Public(setting.limits, Clients(exempt=setting.exempt), Buckets.per_second(setting.rates, 10))
+        errors = count(1)
+        return Sites(self.clock, lambda: f"e{next(errors)}").public([chain], public, peers=[self.routes])
+
+    def _keep_in_touch(self) -> None:
+        self._beat = self.clock.callLater(1.0, self._keep_in_touch)
+        self.network.beat()
+
+    @property
+    def tip(self) -> ChainPoint:
+        """The end of our chain."""
+        return self.living.ledger.tip
+
+    def run(self, seconds: float = 1.0) -> None:
+        """Let time pass."""
+        run(self.clock, seconds)
+
+    def until(self, condition: Callable[[], object], within: float = 10.0) -> bool:
+        """Let time pass until something is true; whether it came true."""
+        return run_until(self.clock, condition, within=within)
+
+    def take(self, *blocks: Block) -> None:
+        """Let blocks in, parents first."""
+        outcomes = result_of(self.living.ledger.submit_blocks([block.wire() for block in blocks]))
+        assert set(outcomes) <= {Standing.CONNECTED, Standing.SIDE}, outcomes
+
+    def hint(self, *strangers: Stranger) -> None:
+        """Tell the node of others, as its operator does."""
+        for stranger in strangers:
+            self.peers.hint(stranger.endpoint, source="operator", trusted=True)
+
+    def meet(self, *strangers: Stranger, outbound: bool = True) -> None:
+        """Greet others; each is a peer afterwards."""
+        for stranger in strangers:
+            self.begin(self.peers.greet(stranger.endpoint, outbound=outbound))
+        self.run(0.2)
+        for stranger in strangers:
+            assert self.peers.get(stranger.endpoint) is not None, stranger.endpoint
+
+    def peer(self, stranger: Stranger) -> Peer:
+        """What the node knows of a peer."""
+        peer = self.peers.get(stranger.endpoint)
+        assert peer is not None
+        return peer
+
+    def knows(self, stranger: Stranger) -> bool:
+        """Whether the node has a peer at the stranger's endpoint."""
+        return self.peers.get(stranger.endpoint) is not None
+
+    def begin(self, work: Any) -> "Deferred[Any]":
+        """Start a coroutine."""
+        return Deferred.fromCoroutine(work)
+
+    def close(self) -> None:
+        """Stop as the node does."""
+        self._beat.cancel()
+        stopped = Deferred.fromCoroutine(self.network.synchroniser.stop())
+        run(self.clock, 31.0)
+        result_of(stopped)
+        result_of(Deferred.fromCoroutine(self.living.close()))
+
+
+def late_town(params: NetworkParams = TEST_PARAMS) -> Town:
+    """A town at a time when no block of a test is early."""
+    clock = Clock()
+    clock.advance(params.slot_time(LATE) / 1000)
+    return Town(clock)
+
+
+def setting(**changes: Any) -> Setting:
+    """The usual setting with changes."""
+    return evolve(Setting(), **changes)

@@ -1,0 +1,118 @@
+"""Other nodes as a test wants them: honest unless it says otherwise, path by path."""
+
+import json
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from attrs import define, field
+
+from svcd.chain.block import Block
+from svcd.chain.encoding import canonical
+from svcd.chain.transaction import Transfer
+from svcd.chain.transition import ChainPoint
+from svcd.p2p.caller import Reply, Request
+from svcd.p2p.hello import NodeKey
+from svcd.ports import milliseconds
+from tests.chains import ChainBuilder, key_of
+from tests.p2p.town import Answer, Called, Town
+
+Script = Callable[[Called], Answer]
+
+
+def ok(**members: object) -> Reply:
+    """A success with these members."""
+    return Reply(200, canonical({"ok": True, **members}))
+
+
+def refused(status: int = 400, error: str = "no") -> Reply:
+    """An error."""
+    return Reply(status, canonical({"ok": False, "error": error}))
+
+
+def blocks_reply(blocks: Sequence[Block | bytes], height: int = 0) -> Reply:
+    """A reply of /p2p/blocks."""
+    wires = b",".join(block if isinstance(block, bytes) else block.wire() for block in blocks)
+    return Reply(200, b'{"ok":true,"blocks":[' + wires + b'],"height":"%d"}' % height)
+
+
+def silent(_called: Called) -> None:
+    """A script that never answers."""
+
+
+@define(eq=False, kw_only=True)
+class Stranger:
+    """A node that has a chain, a key and an endpoint, and answers as it should, but where ``scripts`` say otherwise."""
+
+    town: Town
+    endpoint: str
+    builder: ChainBuilder
+    blocks: list[Block] = field(factory=list)
+    """Its canonical chain from height 1 on."""
+    key: NodeKey = field()
+    names: str = field()
+    """The endpoint that its hello names."""
+    scripts: dict[str, Script] = field(factory=dict)
+    """By path, what is answered instead."""
+    work: int | None = None
+    """The work that it claims to have, if that is not true."""
+    height: int | None = None
+    """The height that it claims to have, if that is not true."""
+    acquaintances: list[str] = field(factory=list)
+    """Endpoints that it hands out."""
+    pool: list[Transfer] = field(factory=list)
+    got: list[tuple[str, Any]] = field(factory=list)
+    """What it was sent, by path."""
+
+    @key.default
+    def _key(self) -> NodeKey:
+        return NodeKey(key_of(self.endpoint).seed, self.endpoint)
+
+    @names.default
+    def _names(self) -> str:
+        return self.endpoint
+
+    @property
+    def tip(self) -> ChainPoint:
+        """The end of its chain."""
+        return self.builder.point_after(self.blocks[-1] if self.blocks else None)
+
+    def answer(self, request: Request) -> Answer:
+        called = Called(self.endpoint, request, self.town.clock.seconds())
+        script = self.scripts.get(called.path) or self.scripts.get("")
+        if request.body is not None:
+            (value,) = json.loads(request.body).values()
+            self.got.append((called.path, value))
+        return script(called) if script else self.honest(called)
+
+    def honest(self, called: Called) -> Answer:
+        """What an honest node answers."""
+        match called.path:
+            case "/p2p/hello":
+                return ok(hello=self.hello().message())
+            case "/p2p/status":
+                work = self.tip.work if self.work is None else self.work
+                height = self.tip.height if self.height is None else self.height
+                return ok(status={"height": str(height), "hash": self.tip.hash.hex(), "cumulativeWork": str(work)})
+            case "/p2p/blocks":
+                first, limit = called.query["from"], called.query["limit"]
+                return blocks_reply(self.blocks[first - 1 : first - 1 + limit], self.tip.height)
+            case "/p2p/peers":
+                return ok(peers=[{"endpoint": endpoint} for endpoint in self.acquaintances])
+            case "/p2p/transactions":
+                after = called.query["after"]
+                found = [json.loads(transfer.wire) for transfer in self.pool[after:]]
+                return ok(transactions=found, next=str(max(after, len(self.pool))))
+            case "/p2p/transaction":
+                return ok(txid="00" * 32, state="accepted")
+            case "/p2p/block":
+                return ok(hash="00" * 32, state="connected")
+        raise AssertionError(f"nobody answers {called.path}")
+
+    def hello(self) -> Any:
+        """Its hello at present."""
+        now = milliseconds(self.town.clock)
+        return NodeKey(self.key.seed, self.names).hello(self.builder.params, self.tip, now)
+
+    def got_at(self, path: str) -> list[Any]:
+        """What it was sent at one path."""
+        return [value for where, value in self.got if where == path]

@@ -1,0 +1,139 @@
+"""Where a node on a bench can reach other nodes: in memory, at a clock's time, under the caller's own limits."""
+
+from collections.abc import Callable
+from math import inf
+from typing import Any, Protocol
+from urllib.parse import parse_qsl
+
+from attrs import define, field, frozen
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from svcd.p2p.caller import CallFailed, Reply, Request, Trouble
+
+LATENCY = 0.01
+"""Seconds that a request takes to arrive, and its answer too."""
+
+Answer = Reply | Trouble | Deferred[Reply] | None
+"""What comes of a request: a reply now or later, trouble, or nothing at all."""
+
+
+@frozen
+class Called:
+    """One request as it reached the town."""
+
+    endpoint: str
+    request: Request
+    at: float
+
+    @property
+    def path(self) -> str:
+        """The path without its query."""
+        return self.request.path.partition("?")[0]
+
+    @property
+    def query(self) -> dict[str, int]:
+        """The numbers in the query."""
+        return {name: int(text) for name, text in parse_qsl(self.request.path.partition("?")[2])}
+
+
+class Inhabitant(Protocol):
+    """Whoever answers at an endpoint."""
+
+    def answer(self, request: Request) -> Answer:
+        """What comes of a request."""
+
+
+@define(eq=False)
+class Town:
+    """The Caller of a node: endpoints that somebody answers at, and a list of all requests."""
+
+    clock: Clock
+    inhabitants: dict[str, Inhabitant] = field(factory=dict)
+    calls: list[Called] = field(factory=list)
+    forgotten: list[str] = field(factory=list)
+    most_at_once: dict[str, int] = field(factory=dict)
+    """The greatest number of requests for blocks that waited for an answer at the same time, by endpoint."""
+    latency: dict[str, float] = field(factory=dict)
+    """By endpoint, where it is not LATENCY."""
+    _open: dict[str, int] = field(factory=dict)
+
+    def call(self, endpoint: str, request: Request) -> Deferred[Reply]:
+        called = Called(endpoint, request, self.clock.seconds())
+        self.calls.append(called)
+        answer: Deferred[Reply] = Deferred()
+        self._count(called, answer)
+        limit = self.clock.callLater(request.seconds, self._end, answer, Trouble.TIMEOUT)
+        answer.addBoth(self._over, limit)
+        self._later(endpoint, self._arrive, endpoint, request, answer)
+        return answer
+
+    def forget(self, endpoint: str) -> None:
+        self.forgotten.append(endpoint)
+
+    def calls_to(self, endpoint: str, path: str = "") -> list[Called]:
+        """The requests to an endpoint, of one path or of all."""
+        return [call for call in self.calls if call.endpoint == endpoint and path in ("", call.path)]
+
+    def paths(self, endpoint: str) -> list[str]:
+        """The paths asked for at an endpoint, in order."""
+        return [call.path for call in self.calls_to(endpoint)]
+
+    def _count(self, called: Called, answer: Deferred[Reply]) -> None:
+        if called.path != "/p2p/blocks":
+            return
+        endpoint = called.endpoint
+        self._open[endpoint] = self._open.get(endpoint, 0) + 1
+        self.most_at_once[endpoint] = max(self.most_at_once.get(endpoint, 0), self._open[endpoint])
+
+        def closed(result: Any) -> Any:
+            self._open[endpoint] -= 1
+            return result
+
+        answer.addBoth(closed)
+
+    def _later(self, endpoint: str, call: Callable[..., object], *args: object) -> None:
+        self.clock.callLater(self.latency.get(endpoint, LATENCY), call, *args)
+
+    def _arrive(self, endpoint: str, request: Request, answer: Deferred[Reply]) -> None:
+        inhabitant = self.inhabitants.get(endpoint)
+        given = Trouble.UNREACHABLE if inhabitant is None else inhabitant.answer(request)
+        if isinstance(given, Deferred):
+            given.addCallback(lambda reply: self._later(endpoint, self._return, request, answer, reply))
+        elif given is not None:
+            self._later(endpoint, self._return, request, answer, given)
+
+    def _return(self, request: Request, answer: Deferred[Reply], given: Reply | Trouble) -> None:
+        if isinstance(given, Reply) and len(given.body) > request.max_bytes:
+            given = Trouble.TOO_LARGE
+        if isinstance(given, Trouble):
+            self._end(answer, given)
+        elif not answer.called:
+            answer.callback(given)
+
+    def _end(self, answer: Deferred[Reply], trouble: Trouble) -> None:
+        if not answer.called:
+            answer.errback(CallFailed(trouble, f"in memory: {trouble.value}"))
+
+    def _over(self, result: Any, limit: Any) -> Any:
+        if limit.active():
+            limit.cancel()
+        return result
+
+
+def run(clock: Clock, seconds: float) -> None:
+    """Let time pass, from one thing that is due to the next."""
+    run_until(clock, lambda: False, within=seconds)
+
+
+def run_until(clock: Clock, condition: Callable[[], object], *, within: float) -> bool:
+    """Let time pass until something is true; whether it came true in so many seconds."""
+    end = clock.seconds() + within
+    while not condition():
+        due = min((call.getTime() for call in clock.getDelayedCalls()), default=inf)
+        # Set, for adding the difference may fall short of it by a rounding error, for ever.
+        clock.rightNow = max(clock.rightNow, min(due, end))
+        if due > end:
+            return bool(condition())
+        clock.advance(0)
+    return True
