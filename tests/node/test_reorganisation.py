@@ -78,6 +78,21 @@ def test_a_change_says_how_every_account_is_now(node: Node, chain: ChainBuilder)
     }
 
 
+def test_the_tree_does_not_grow_with_every_reorganisation(node: Node, chain: ChainBuilder) -> None:
+    """Its depth goes by the number of accounts, and undone blocks take theirs with them."""
+    trunk, old, new = fork(chain, 3)
+    connect_all(node, chain, *trunk, *old)
+    connect_all(node, chain, *new)
+    for number in range(8):
+        behind = (old, new)[number % 2]
+        behind += branch(chain, behind[-1], 2, f"r{number}")
+        assert len(connect_all(node, chain, *behind[-2:]).undone) > 3
+        assert node.connector._progress.accounts == node.store.count_accounts()
+    fresh = Connector(TEST_PARAMS, node.store)
+    fresh.load()
+    assert node.connector._commitment.depth == fresh._commitment.depth
+
+
 def test_there_and_back_in_one_batch(node: Node, chain: ChainBuilder) -> None:
     """Only what is different in the end is told."""
     trunk, old, new = fork(chain, 3)
