@@ -9,7 +9,7 @@ from svcd.chain.block import Block
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
 from svcd.node.changes import Standing
 from tests.chains import ChainBuilder
-from tests.node.bench import Node
+from tests.node.bench import Node, code_of
 from tests.node.connecting import CONNECTED, KNOWN, SIDE
 from tests.node.faults import FAULTS, REMEMBERED, Sketch, faulty
 from tests.support import result_of
@@ -219,3 +219,16 @@ def test_one_block_by_itself(node: Node, chain: ChainBuilder) -> None:
     assert refusal.value.code is Refusal.WORK
     assert submit(first) is CONNECTED
     assert submit(first) is KNOWN
+
+
+def test_one_block_with_its_hash(node: Node, chain: ChainBuilder) -> None:
+    def submit(data: bytes) -> tuple[str, bytes]:
+        outcome, block_hash = result_of(Deferred.fromCoroutine(node.ledger.submit(data)))
+        return code_of(outcome), block_hash
+
+    first, second = chain.chain("genesis: b[1..2]").values()
+    bad = chain.block(break_=Refusal.WORK)
+    assert submit(second.wire()) == (Wait.ORPHAN, second.header.hash)
+    assert submit(bad.wire()) == (Refusal.WORK, bad.header.hash)
+    assert submit(first.wire()) == (CONNECTED, first.header.hash)
+    assert submit(b"nonsense") == (Refusal.ENCODING, b"")
