@@ -45,7 +45,7 @@ lowest: ## run the unit tests with the oldest dependencies that setup.py allows
 	$(PYTHON) -m venv --clear $(LOWEST)
 	$(LOWEST)/bin/python .ci/lowest.py > $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -e '.[test]' -c $(LOWEST)/constraints.txt
-	$(LOWEST)/bin/pytest -m 'not slow' -p no:cacheprovider
+	HYPOTHESIS_PROFILE=few $(LOWEST)/bin/pytest -m 'not slow and not socket' -p no:cacheprovider
 
 clean: ## remove everything that was made here, except the data of nodes
 	rm -rf .venv build dist svcd.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

@@ -25,8 +25,9 @@ DEADLINE_SECONDS = 30.0
 GRACE_SECONDS = 1.0
 REQUIRE_ALL = os.environ.get("SVCD_REQUIRE_ALL") == "1"
 
+settings.register_profile("few", max_examples=5, deadline=None)
 settings.register_profile("default", max_examples=50, deadline=None)
-settings.register_profile("ci", max_examples=200, deadline=None, print_blob=True)
+settings.register_profile("ci", max_examples=100, deadline=None, print_blob=True)
 settings.register_profile("torture", max_examples=10_000, deadline=None, print_blob=True)
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "default")
 settings.load_profile(PROFILE)
