@@ -180,7 +180,7 @@ class Mempool:
             stale = [entry for nonce, entry in queue.entries.items() if nonce < account.nonce]
             cost = queue.cost() - sum(entry.transfer.amount + entry.transfer.fee for entry in stale)
             for nonce in sorted(queue.entries, reverse=True):
-                if cost <= account.balance or nonce < account.nonce:
+                if cost <= account.balance:
                     break
                 stale.append(queue.entries[nonce])
                 cost -= stale[-1].transfer.amount + stale[-1].transfer.fee
