@@ -1,8 +1,11 @@
 """Prices for what peers do wrong (docs/threats.md): a key or an address that nobody here listens to for a while."""
 
 from typing import Final
+from urllib.parse import urlsplit
 
 from attrs import define, field
+
+from svcd.web.clients import client_group, parse_address
 
 INVALID_SECONDS: Final = 24 * 3_600.0
 MALFORMED_SECONDS: Final = 600.0
@@ -20,6 +23,18 @@ def address_name(client: str) -> str:
     return f"address:{client}"
 
 
+def endpoint_name(endpoint: str) -> str:
+    """How an endpoint is called in the list."""
+    return f"endpoint:{endpoint}"
+
+
+def host_name(endpoint: str) -> str:
+    """How the host of an endpoint is called in the list: by the client group of its address if it shows one."""
+    host = urlsplit(endpoint).hostname or ""
+    address = parse_address(host)
+    return f"host:{host}" if address is None else address_name(client_group(address))
+
+
 @define
 class Bans:
     """Who is banned until when (Unix seconds); the operator's own bans have no end."""
@@ -35,6 +50,15 @@ class Bans:
             self._until = {other: until for other, until in self._until.items() if until > now}
         while len(self._until) > _CAPACITY:
             del self._until[min(self._until, key=self._until.__getitem__)]
+
+    def ban_node(self, node_key: bytes, endpoint: str, *, whole_host: bool, seconds: float, now: float) -> None:
+        """Ban a node at its endpoint, so that another key there is no way out; with ``whole_host`` on every port."""
+        for name in [key_name(node_key), endpoint_name(endpoint)] + [host_name(endpoint)] * whole_host:
+            self.ban(name, seconds=seconds, now=now)
+
+    def shut_out(self, endpoint: str, now: float) -> bool:
+        """Whether the endpoint, or its host, is banned."""
+        return any(self.is_banned(name, now) for name in (endpoint_name(endpoint), host_name(endpoint)))
 
     def may_ban_outbound(self, outbound: int, now: float) -> bool:
         """Whether one more of ``outbound`` peers may be banned over consensus: at most half of them in an hour.

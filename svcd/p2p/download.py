@@ -48,22 +48,24 @@ class Download:
         """Whether every block has been handed on."""
         return self.next_height > self.last
 
-    @property
-    def base(self) -> Range | None:
-        """The range that everything waits for, if it has been asked for and has not come."""
-        return Range(self.next_height, 0) if self.next_height in self._asked else None
-
-    def next_range(self) -> Range | None:
+    def peek(self) -> Range | None:
         """The next range to ask somebody for; None while the window is full or nothing is left."""
         if self._again:
-            wanted = self._again.popleft()
-        else:
-            room = self.next_height + WINDOW_BLOCKS - self._next_range
-            if room < RANGE or self._bytes >= WINDOW_BYTES or self._next_range > self.last:
-                return None
-            wanted = Range(self._next_range, min(RANGE, self.last - self._next_range + 1))
-            self._next_range += wanted.count
-        self._asked.add(wanted.first)
+            return self._again[0]
+        room = self.next_height + WINDOW_BLOCKS - self._next_range
+        if room < RANGE or self._bytes >= WINDOW_BYTES or self._next_range > self.last:
+            return None
+        return Range(self._next_range, min(RANGE, self.last - self._next_range + 1))
+
+    def next_range(self) -> Range | None:
+        """The same, and from now on it counts as asked for."""
+        wanted = self.peek()
+        if wanted is not None:
+            if self._again:
+                self._again.popleft()
+            else:
+                self._next_range += wanted.count
+            self._asked.add(wanted.first)
         return wanted
 
     def failed(self, wanted: Range) -> None:

@@ -18,11 +18,15 @@ class MalformedBlock(Exception):
     """A peer showed as a block what is none; the text says why."""
 
 
+class BlockMissing(Exception):
+    """A peer does not show a block that its chain must have: it has changed, or never was."""
+
+
 async def fork_height(home: Home, client: PeerClient, endpoint: str, height: int) -> int:
     """The height of the last block that we share with the peer at ``endpoint``, whose chain has ``height``.
 
-    Steps back by 1, 2, 4 … until a block is shared, then halves what is left. The genesis always is. Raises CallFailed
-    or MalformedBlock.
+    Steps back by 1, 2, 4 … until a block is shared, then halves what is left. The genesis always is.
+    Raises CallFailed, MalformedBlock or BlockMissing.
     """
     search = _Search(home, client, endpoint, home.now())
     high = min(home.ledger.tip.height, height)
@@ -54,7 +58,7 @@ class _Search:
         ours = self.home.ledger.reader.canonical(height)
         blocks = await self.client.blocks(self.endpoint, height, 1)
         if not blocks:
-            return False
+            raise BlockMissing(f"it does not show block {height}, which is below the tip that it claims")
         try:
             block = await self.client.parser.run(parse_block, blocks[0], self.home.params)
         except RuleViolation as violation:

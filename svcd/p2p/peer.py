@@ -11,7 +11,15 @@ from svcd.p2p.client import PeerStatus
 from svcd.p2p.hello import Hello, NodeKey
 from svcd.ports import Clock, milliseconds
 
+RENEW_SECONDS: Final = 300.0
+STATUS_FLOOR_SECONDS: Final = 5.0
+ACQUAINTANCE_SECONDS: Final = 60.0
+GOSSIP_SECONDS: Final = 600.0
 _REMEMBERED: Final = 4_096
+CLAIM_SECONDS: Final = 60.0
+"""How long a mere claim of more work holds the node back."""
+FIRST_DOUBT: Final = 60.0
+LONGEST_DOUBT: Final = 3_600.0
 
 
 @define(eq=False)
@@ -27,13 +35,55 @@ class Peer:
     asked: float = 0.0
     """When its status was last asked for."""
     claimed_since: float | None = None
-    """Since when it has shown more work than we have."""
+    """Since when it has shown more work than we have, or when it last delivered some of it."""
     doubted_until: float = 0.0
     """Until when its claims do not count: it could not deliver what it claimed."""
+    doubts: int = 0
+    """How often that has happened since it last delivered."""
     asked_peers: float = 0.0
     pool_cursor: int = 0
     failures: int = 0
     _has: OrderedDict[bytes, None] = field(factory=OrderedDict)
+
+    def status_is_due(self, now: float, slot_seconds: int) -> bool:
+        """Whether to ask for its chain: of those of our choice once a slot, of acquaintances now and then."""
+        often = max(float(slot_seconds), STATUS_FLOOR_SECONDS)
+        return self.asked + (often if self.outbound else ACQUAINTANCE_SECONDS) <= now
+
+    def hello_is_due(self, now: float) -> bool:
+        """Whether to greet it again."""
+        return self.greeted + RENEW_SECONDS <= now
+
+    def gossip_is_due(self, now: float) -> bool:
+        """Whether to ask whom it knows."""
+        return self.asked_peers + GOSSIP_SECONDS <= now
+
+    def said(self, status: PeerStatus, *, work: int, now: float) -> bool:
+        """Note what it claims; whether that is more than our ``work``."""
+        self.status, self.failures = status, 0
+        self.note(status.hash)
+        ahead = status.work > work
+        self.claimed_since = (self.claimed_since or now) if ahead else None
+        return ahead
+
+    def is_ahead(self, *, work: int, now: float) -> bool:
+        """Whether it shows more than our ``work`` and is not doubted."""
+        return self.status is not None and self.status.work > work and self.doubted_until <= now
+
+    def is_pressing(self, now: float) -> bool:
+        """Whether its claim is so new, or so well kept, that it must be followed before anything is built here."""
+        return self.claimed_since is None or now - self.claimed_since < CLAIM_SECONDS
+
+    def delivered(self, now: float) -> None:
+        """Its blocks brought us more work: its claim is more than words."""
+        self.doubts = 0
+        if self.claimed_since is not None:
+            self.claimed_since = now
+
+    def doubt(self, now: float) -> None:
+        """It could not deliver what it claimed: its claims do not count for a while, longer each time."""
+        self.doubted_until = now + min(FIRST_DOUBT * 2**self.doubts, LONGEST_DOUBT)
+        self.doubts = min(self.doubts + 1, 32)
 
     def has(self, item: bytes) -> bool:
         """Whether the peer is known to have a block or transfer."""

@@ -1,6 +1,6 @@
 """Who is talked to: greeting, verifying by our own call, keeping in touch (docs/protocol.md 11)."""
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from typing import Final
 
 from twisted.internet.defer import Deferred
@@ -9,23 +9,21 @@ from twisted.python.failure import Failure
 
 from svcd.node.status import LONELY, Neighbourhood
 from svcd.p2p.bans import Bans, key_name
-from svcd.p2p.book import Book, group_of_endpoint
-from svcd.p2p.caller import CallFailed
+from svcd.p2p.book import Book, group_of, group_of_endpoint
+from svcd.p2p.caller import CallFailed, Trouble
 from svcd.p2p.choosing import choose, is_welcome, pick_hint
 from svcd.p2p.client import PeerClient
 from svcd.p2p.hello import Fault, Hello, HelloRefused, LatestHellos, check_hello, is_endpoint
 from svcd.p2p.peer import Home, Peer, PeerSettings
 from svcd.ports import milliseconds
 
-RENEW_SECONDS: Final = 300.0
 FEELER_SECONDS: Final = 120.0
-STATUS_FLOOR_SECONDS: Final = 5.0
-ACQUAINTANCE_SECONDS: Final = 60.0
-GOSSIP_SECONDS: Final = 600.0
-CLAIM_SECONDS: Final = 60.0
-DOUBT_SECONDS: Final = 60.0
+CALL_BACK_SECONDS: Final = 60.0
+ASK_AGAIN_SECONDS: Final = 1.0
 MAX_FAILURES: Final = 3
 _GREETINGS_AT_ONCE: Final = 8
+_CALL_BACKS_AT_ONCE: Final = 4
+"""Fewer, so that strangers who keep us waiting leave room for peers of our own choice."""
 
 
 def _nothing(*_: object) -> None:
@@ -73,7 +71,7 @@ class Peers:
     def ahead(self) -> list[Peer]:
         """The peers that show more work than we have and are not doubted, the greatest first."""
         work, now = self.home.ledger.tip.work, self.home.now()
-        found = [p for p in self._peers.values() if p.status and p.status.work > work and p.doubted_until <= now]
+        found = [peer for peer in self._peers.values() if peer.is_ahead(work=work, now=now)]
         return sorted(found, key=lambda peer: -(peer.status.work if peer.status else 0))
 
     def is_banned(self, node_key: bytes) -> bool:
@@ -82,9 +80,8 @@ class Peers:
 
     def neighbourhood(self) -> Neighbourhood:
         """The present state, for the status."""
-        ahead = self.ahead()
         now = self.home.now()
-        pressing = [peer for peer in ahead if peer.claimed_since is None or now - peer.claimed_since < CLAIM_SECONDS]
+        pressing = [peer for peer in self.ahead() if peer.is_pressing(now)]
         trusted = [p.status.height for p in self._peers.values() if p.status and p.doubted_until <= now]
         behind = LONELY if not self.met and not self.settings.alone else ""
         if pressing:
@@ -96,18 +93,12 @@ class Peers:
         now = self.home.now()
         self._choose(now)
         for peer in self.all():
-            if peer.asked + self._status_seconds(peer) <= now:
+            if peer.status_is_due(now, self.home.params.slot_seconds):
                 self._begin(self.ask_status(peer))
-            if peer.greeted + RENEW_SECONDS <= now:
+            if peer.hello_is_due(now):
                 self._begin(self.greet(peer.endpoint, outbound=peer.outbound))
-            if peer.asked_peers + GOSSIP_SECONDS <= now:
+            if peer.gossip_is_due(now):
                 self._begin(self._ask_peers(peer))
-
-    def _status_seconds(self, peer: Peer) -> float:
-        """How often a peer is asked for its chain: those of our choice once a slot, acquaintances now and then."""
-        if not peer.outbound:
-            return ACQUAINTANCE_SECONDS
-        return max(float(self.home.params.slot_seconds), STATUS_FLOOR_SECONDS)
 
     def called_by(self, hello: Hello, client: str) -> None:
         """Somebody has greeted us: their endpoint is a hint, and counts once we have called it ourselves."""
@@ -117,21 +108,31 @@ class Peers:
         known = self._peers.get(endpoint)
         if known is not None and known.node_key == hello.node_key:
             return
-        fresh = self.book.hint(endpoint, source=client, now=now)
-        inbound = sum(not peer.outbound for peer in self._peers.values())
-        if (fresh or known is not None) and inbound < self.settings.max_inbound:
+        self.book.hint(endpoint, source=group_of(client), now=now)
+        entry = self.book.get(endpoint)
+        # Not one that was called a moment ago: others must not be able to make us call it as often as they like.
+        due = entry is not None and entry.next_try <= now and now - entry.last_seen >= CALL_BACK_SECONDS
+        if due and self._has_room() and len(self._greeting) < _CALL_BACKS_AT_ONCE:
             self._begin(self.greet(endpoint, outbound=False))
+
+    def _has_room(self) -> bool:
+        return sum(not peer.outbound for peer in self._peers.values()) < self.settings.max_inbound
 
     async def greet(self, endpoint: str, *, outbound: bool, keep: bool = True) -> Peer | None:
         """Call an endpoint and exchange hellos; gives the peer if its key answered and named this very endpoint."""
         if endpoint in self._greeting or len(self._greeting) >= _GREETINGS_AT_ONCE:
+            return None
+        if self.bans.shut_out(endpoint, self.home.now()):
+            self._failed(endpoint)
             return None
         self._greeting.add(endpoint)
         try:
             hello = await self.client.hello(endpoint, self.home.hello())
             now = self.home.clock
             check_hello(hello, self.home.params, own=self.home.key.node_id, now=milliseconds(now))
-            self._replies.take(hello)
+            if hello.endpoint == endpoint:
+                # Somebody who hands on the hello of another node must not make that node's own look old.
+                self._replies.take(hello)
         except HelloRefused as refused:
             self._not_greeted(endpoint, refused)
             return None
@@ -141,7 +142,10 @@ class Peers:
             return None
         finally:
             self._greeting.discard(endpoint)
-        return self._greeted(endpoint, hello, outbound=outbound, keep=keep)
+        peer = self._greeted(endpoint, hello, outbound=outbound, keep=keep)
+        if endpoint not in self._peers:
+            self.client.caller.forget(endpoint)
+        return peer
 
     def _not_greeted(self, endpoint: str, refused: HelloRefused) -> None:
         if refused.fault is Fault.SELF:
@@ -156,17 +160,16 @@ class Peers:
             self._failed(endpoint)
             return None
         if hello.endpoint != endpoint:
-            if hello.endpoint:
-                self.book.hint(hello.endpoint, source=group_of_endpoint(endpoint), now=now)
+            self.hint(hello.endpoint, source=group_of_endpoint(endpoint))
             self._failed(endpoint)
             return None
         self.book.succeeded(endpoint, node_id=hello.node_id, height=hello.height, now=now)
         for other in self.all():
             if other.node_key == hello.node_key and other.endpoint != endpoint:
                 self.drop(other)
-        if not keep:
-            return None
         peer = self._peers.get(endpoint)
+        if not keep or (peer is None and not outbound and not self._has_room()):
+            return None
         if peer is None or peer.node_key != hello.node_key:
             peer = Peer(endpoint, hello.node_key, hello.node_id, outbound, now)
             self._peers[endpoint] = peer
@@ -182,6 +185,7 @@ class Peers:
         peer = self._peers.get(endpoint)
         if peer is not None:
             self.drop(peer)
+        self.client.caller.forget(endpoint)
 
     def drop(self, peer: Peer) -> None:
         """Talk to a peer no more, for now."""
@@ -196,16 +200,11 @@ class Peers:
             self.log.info("{endpoint} does not answer; talking to others", endpoint=peer.endpoint)
             self._failed(peer.endpoint)
 
-    def doubt(self, peer: Peer) -> None:
-        """A peer could not deliver what it claimed: its claims do not count for a while."""
-        peer.doubted_until = self.home.now() + DOUBT_SECONDS
-        peer.claimed_since = None
-
-    def progressed(self) -> None:
-        """The chain that peers claim is being delivered: their claims are more than words."""
-        for peer in self._peers.values():
-            if peer.claimed_since is not None:
-                peer.claimed_since = self.home.now()
+    def progressed(self, senders: Iterable[str]) -> None:
+        """The blocks of ``senders`` brought more work."""
+        for endpoint in set(senders):
+            if endpoint in self._peers:
+                self._peers[endpoint].delivered(self.home.now())
 
     def punish(self, peer: Peer, *, seconds: float, why: str) -> None:
         """A peer broke a rule of the chain under its own key: ban it, unless too many would be banned."""
@@ -214,34 +213,39 @@ class Peers:
             self.alarm = f"most peers send blocks that break a rule, last {peer.endpoint}: {why}"
             self.log.error("{alarm}", alarm=self.alarm)
             return
-        self.bans.ban(key_name(peer.node_key), seconds=seconds, now=now)
+        # Where peers must be in different parts of the network, a host is one party; elsewhere it may have many nodes.
+        diverse = self.settings.diverse
+        self.bans.ban_node(peer.node_key, peer.endpoint, whole_host=diverse, seconds=seconds, now=now)
         self.log.warn("banned {endpoint} for {seconds} s: {why}", endpoint=peer.endpoint, seconds=seconds, why=why)
         self._failed(peer.endpoint)
 
     def ask_all(self) -> None:
-        """Ask every peer what chain it has, now."""
+        """Ask every peer what chain it has, now; but not again and again, however often this is called."""
         for peer in self.all():
-            self._begin(self.ask_status(peer))
+            if peer.asked + ASK_AGAIN_SECONDS <= self.home.now():
+                self._begin(self.ask_status(peer))
 
     async def ask_status(self, peer: Peer) -> None:
         """Ask what chain a peer has, and say so to whoever synchronises."""
         peer.asked = self.home.now()
         try:
             status = await self.client.status(peer.endpoint)
-            if not self.settings.public:
-                await self._ask_transactions(peer)
         except CallFailed:
             self.demote(peer)
             return
-        peer.status, peer.failures = status, 0
-        peer.note(status.hash)
-        ahead = status.work > self.home.ledger.tip.work
-        peer.claimed_since = (peer.claimed_since or self.home.now()) if ahead else None
-        if ahead:
+        if peer.said(status, work=self.home.ledger.tip.work, now=self.home.now()):
             self.on_claim()
+        if not self.settings.public:
+            await self._ask_transactions(peer)
 
     async def _ask_transactions(self, peer: Peer) -> None:
-        transactions, peer.pool_cursor = await self.client.transactions(peer.endpoint, peer.pool_cursor)
+        try:
+            transactions, peer.pool_cursor = await self.client.transactions(peer.endpoint, peer.pool_cursor)
+        except CallFailed as failed:
+            if failed.trouble is not Trouble.REFUSED:
+                self.demote(peer)
+            # Else it is a node that does not know the route, and may be a good peer all the same.
+            return
         for transaction in transactions:
             self.on_transaction(peer, transaction)
 

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred
 from svcd.chain.block import Block
 from svcd.p2p.caller import CallFailed, Trouble
 from svcd.p2p.client import PeerClient
-from svcd.p2p.fork import MalformedBlock, fork_height
+from svcd.p2p.fork import BlockMissing, MalformedBlock, fork_height
 from tests.node.bench import Inline
 from tests.p2p.bench import Node
 from tests.p2p.strangers import Stranger, blocks_reply
@@ -93,10 +93,15 @@ def test_few_questions_whatever_is_claimed(
     assert len(questions(node, stranger)) <= 14
 
 
-def test_somebody_who_shows_nothing_shares_the_genesis(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+def test_somebody_who_shows_nothing(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    """A claim without a block behind it costs one question."""
     node.take(*grow(20))
     stranger = make_stranger(blocks=grow(30), scripts={"/p2p/blocks": lambda _: blocks_reply([])})
-    assert found(node, stranger) == 0
+    searching = search(node, stranger)
+    node.run(1)
+    with pytest.raises(BlockMissing, match="does not show block 20"):
+        result_of(searching)
+    assert questions(node, stranger) == [20]
 
 
 def test_a_block_that_is_none(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
@@ -132,8 +137,11 @@ def test_somebody_who_answers_at_the_last_moment_is_not_asked_for_long(
     assert failed.value.trouble is Trouble.TIMEOUT
 
 
-def test_a_peer_with_another_chain_than_it_showed(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    """It claims 50 blocks and has 10 now: the blocks above are not there, and are not shared."""
+def test_a_peer_whose_chain_is_shorter_than_it_showed(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    """It claims 50 blocks and has 10 now."""
     node.take(*grow(40))
     stranger = make_stranger(blocks=grow(10))
-    assert found(node, stranger, 50) == 10
+    searching = search(node, stranger, 50)
+    node.run(1)
+    with pytest.raises(BlockMissing):
+        result_of(searching)
