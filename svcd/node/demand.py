@@ -65,7 +65,8 @@ class OnDemand:
     async def _mine(self, count: int, seed: bytes) -> list[bytes]:
         hashes: list[bytes] = []
         while len(hashes) < count:
-            waiting = tuple(by_fee(self._transfers.mempool.lines()))
+            # What is parked may be covered by what is mined before it, in these very blocks.
+            waiting = (*by_fee(self._transfers.mempool.lines()), *self._transfers.parked)
             order = _Order(0, min(count - len(hashes), _BATCH), seed, waiting, self._present_slot())
             hashes += await self._make(order)
         return hashes

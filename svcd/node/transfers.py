@@ -1,8 +1,8 @@
 """The ledger's door for transfers: checks, the mempool, and the mempool's copy on disk (docs/protocol.md 12)."""
 
 import json
-from collections import deque
-from collections.abc import Iterator, Sequence
+from collections import OrderedDict
+from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from enum import StrEnum
 from typing import Protocol
 
@@ -19,6 +19,7 @@ from svcd.chain.transaction import Transfer, parse_transfer
 from svcd.node.changes import Change
 from svcd.node.journal import PoolJournal
 from svcd.node.mempool import Entry, Mempool
+from svcd.node.parking import Parking, may_come_later
 from svcd.node.threads import kept_going
 from svcd.node.verifier import Verifier
 from svcd.ports import Clock, milliseconds
@@ -65,8 +66,9 @@ class Transfers:
         self._sequence = 0
         self._changes = 0
         """How often the chain has changed since the start."""
-        self._fallen_out: deque[Transfer] = deque()
-        """Of undone blocks, still to be taken back."""
+        self._fallen_out: OrderedDict[bytes, Transfer] = OrderedDict()
+        """By txid what a reorganisation put out of chain or mempool and may wait again: still to be tried."""
+        self._parking = Parking()
         self._returning: CooperativeTask[Iterator[None]] | None = None
         self._cooperator = Cooperator(scheduler=lambda call: clock.callLater(0, call))  # type: ignore[arg-type,return-value]
 
@@ -75,27 +77,43 @@ class Transfers:
         """The local number of the newest transfer that came in."""
         return self._sequence
 
+    @property
+    def parked(self) -> list[Transfer]:
+        """Transfers that a reorganisation left without cover: they do not wait, but a later block may cover them."""
+        return self._parking.transfers()
+
     def subscribe(self, listener: PoolListener) -> None:
         """Tell ``listener`` of every later change of the mempool."""
         self._listeners.append(listener)
 
     async def load(self) -> int:
         """Take up the transfers that waited when the node stopped; gives how many still may."""
-        stored = self._reader.pooled()
-        self._sequence = stored[-1][0] if stored else 0
+        # What fell out of the chain just before the node stopped has no number yet, and comes last.
+        stored = sorted(self._reader.pooled(), key=lambda row: not row[0])
+        newest = self._sequence = max([sequence for sequence, _ in stored], default=0)
         transfers = [parse_transfer(json.loads(body), self._params) for _, body in stored]
         verdicts = await self._verifier.check_transfers(transfers)
         for (sequence, _), transfer, verdict in zip(stored, transfers, verdicts, strict=True):
-            try:
-                if verdict is not None:
-                    raise verdict
-                account = self._reader.account(transfer.sender) or Account()
-                self.mempool.admit(transfer, account, now=milliseconds(self._clock), sequence=sequence)
-            except RuleViolation as refusal:
-                self.log.info("waiting transfer {txid} is let go: {why}", txid=transfer.txid.hex(), why=refusal.detail)
-        gone = [Entry(transfer, 0) for transfer in transfers if transfer.txid not in self.mempool]
-        await self._journal.record([], gone)
+            self._sequence += not sequence
+            self._take_up(Entry(transfer, sequence or self._sequence), verdict)
+        numbered = [entry for entry in self.mempool.entries() if entry.sequence > newest]
+        gone = [transfer for transfer in transfers if not self._is_kept(transfer.txid)]
+        await self._journal.record(numbered, _entries(gone))
         return len(self.mempool)
+
+    def _take_up(self, entry: Entry, verdict: RuleViolation | None) -> None:
+        """Let ``entry``, which was on disk, wait again, or park it, or let it go."""
+        transfer, account = entry.transfer, self._account(entry.transfer)
+        try:
+            if verdict is not None:
+                raise verdict
+            self.mempool.admit(transfer, account, now=milliseconds(self._clock), sequence=entry.sequence)
+        except RuleViolation as refusal:
+            if not may_come_later(refusal, transfer, account) or not self._parking.put(transfer):
+                self._say_let_go(transfer, refusal)
+
+    def _is_kept(self, txid: bytes) -> bool:
+        return txid in self.mempool or txid in self._parking
 
     def submit(self, transfer: Transfer) -> Deferred[Reception]:
         """Take in a transfer whose fields have been checked; committed when the Deferred fires.
@@ -134,6 +152,7 @@ class Transfers:
         self._sequence += 1
         now = milliseconds(self._clock)
         admission = self.mempool.admit(transfer, account, now=now, sequence=self._sequence)
+        self._give_up([transfer.txid])
         try:
             await self._journal.record([admission.entry], admission.removed)
         except Exception:
@@ -148,12 +167,22 @@ class Transfers:
         """Let go of what the new blocks hold or rule out, and take back what undone blocks held."""
         self._changes += 1
         txids = dict.fromkeys(txid for block in change.applied for txid in block.txids)
-        self._let_go(self.mempool.settle(txids, change.accounts))
+        self._forget(self._give_up(txids))
+        left = self.mempool.settle(txids, change.accounts)
+        uncovered = _uncovered(left, txids, change) if change.undone else []
         undone = [transfer for block in reversed(change.undone) for transfer in block.transfers]
-        self._fallen_out += [transfer for transfer in undone if transfer.txid not in txids]
+        for transfer in [*undone, *uncovered, *self._parking.transfers()]:
+            if transfer.txid not in txids:
+                self._fallen_out.setdefault(transfer.txid, transfer)
+        self._let_go(left, kept=uncovered)
         if self._fallen_out and self._returning is None:
             self._returning = self._cooperator.cooperate(self._take_back())
             self._returning.whenDone().addErrback(self._say_failed).addBoth(self._returned)
+
+    def _give_up(self, txids: Collection[bytes]) -> list[Transfer]:
+        """Those of ``txids`` that are on disk without waiting; nobody tries to take them back any more."""
+        fallen = [self._fallen_out.pop(txid) for txid in txids if txid in self._fallen_out]
+        return fallen + self._parking.take(txids)
 
     def _returned(self, _: object) -> None:
         self._returning = None
@@ -167,24 +196,49 @@ class Transfers:
     def _take_back(self) -> Iterator[None]:
         """One transfer a step, so that the reactor breathes during a deep reorganisation."""
         while self._fallen_out:
-            transfer = self._fallen_out.popleft()
-            account = self._account(transfer)
-            if not self._is_known(transfer, account):
-                Deferred.fromCoroutine(self._admit(transfer, account)).addErrback(self._say_let_go, transfer)
+            _, transfer = self._fallen_out.popitem(last=False)
+            if transfer.txid not in self.mempool:
+                Deferred.fromCoroutine(self._take_one_back(transfer)).addErrback(self._say_failed)
             yield
+
+    async def _take_one_back(self, transfer: Transfer) -> None:
+        account = self._account(transfer)
+        try:
+            await self._admit(transfer, account)
+        except RuleViolation as refusal:
+            if may_come_later(refusal, transfer, account) and self._parking.put(transfer):
+                return
+            self._parking.take([transfer.txid])
+            self._say_let_go(transfer, refusal)
+            self._forget([transfer])
+        except Exception:
+            # It is still on disk, from the commit that put it out of the chain.
+            self._parking.put(transfer)
+            raise
 
     def expire(self) -> None:
         """Let go of what no block may hold any more; to be called now and then."""
-        self._let_go(self.mempool.expire(milliseconds(self._clock)))
+        now = milliseconds(self._clock)
+        self._let_go(self.mempool.expire(now))
+        oldest = now - 1000 * self._params.transaction_past_seconds
+        old = [transfer.txid for transfer in self._parking.transfers() if transfer.timestamp < oldest]
+        self._forget(self._give_up(old))
 
     def drop(self, txids: Sequence[bytes]) -> None:
         """Let go of transfers on the operator's word."""
         self._let_go(self.mempool.drop(txids))
+        self._forget(self._give_up(txids))
 
-    def _let_go(self, entries: Sequence[Entry]) -> None:
+    def _let_go(self, entries: Sequence[Entry], *, kept: Sequence[Transfer] = ()) -> None:
+        """Tell that ``entries`` wait no longer, and remove all but those of ``kept`` from the disk."""
         if entries:
-            self._journal.record([], entries).addErrback(self._say_failed)
+            on_disk = {transfer.txid for transfer in kept}
+            self._forget([entry.transfer for entry in entries if entry.transfer.txid not in on_disk])
             self._publish([], entries)
+
+    def _forget(self, transfers: Sequence[Transfer]) -> None:
+        if transfers:
+            self._journal.record([], _entries(transfers)).addErrback(self._say_failed)
 
     def _publish(self, added: Sequence[Entry], removed: Sequence[Entry]) -> None:
         for listener in self._listeners:
@@ -194,12 +248,16 @@ class Transfers:
     def _say_failed(self, failure: Failure) -> None:
         self.log.failure("the mempool could not be written to disk", failure)
 
-    def _say_let_go(self, failure: Failure, transfer: Transfer) -> None:
-        if failure.check(RuleViolation) is None:  # type: ignore[no-untyped-call]
-            self._say_failed(failure)
-            return
-        self.log.info(
-            "transfer {txid} of an undone block is let go: {why}",
-            txid=transfer.txid.hex(),
-            why=failure.getErrorMessage(),
-        )
+    def _say_let_go(self, transfer: Transfer, why: BaseException) -> None:
+        self.log.info("waiting transfer {txid} is let go: {why}", txid=transfer.txid.hex(), why=str(why))
+
+
+def _entries(transfers: Iterable[Transfer]) -> list[Entry]:
+    return [Entry(transfer, 0) for transfer in transfers]
+
+
+def _uncovered(left: Sequence[Entry], txids: Container[bytes], change: Change) -> list[Transfer]:
+    """What left the mempool only because the balance does not cover it, by nonce."""
+    transfers = [entry.transfer for entry in left if entry.transfer.txid not in txids]
+    uncovered = [transfer for transfer in transfers if transfer.nonce >= change.accounts[transfer.sender].nonce]
+    return sorted(uncovered, key=lambda transfer: transfer.nonce)

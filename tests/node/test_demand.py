@@ -212,6 +212,19 @@ def test_transfers_wait_again(bench: Bench) -> None:
     assert len(bench.node.mempool) == 0
 
 
+def test_a_chain_of_payments_comes_back_whole(bench: Bench) -> None:
+    txids = [bench.pay(amount=COIN)]
+    bench.mine(1)
+    second = bench.chain.transfer("dave", "erin", 5)
+    assert bench.node.send(second) == "accepted"
+    bench.mine(1)
+    bench.reorganise(2)
+    txids.append(second.txid)
+    assert [bench.node.store.transaction(txid) for txid in txids] == [None] * 2
+    bench.mine(5)
+    assert all(bench.node.store.transaction(txid) for txid in txids)
+
+
 def test_transfers_may_be_dropped(bench: Bench) -> None:
     kept = bench.pay(amount=1)
     bench.mine(1)

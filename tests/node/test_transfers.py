@@ -35,9 +35,14 @@ def forged(transfer: Transfer) -> Transfer:
 
 
 def waiting(node: Node) -> list[bytes]:
-    """The txids in the mempool, in order of arrival; those on disk are the same."""
+    """The txids in the mempool, in order of arrival; those on disk are the same, and what is parked."""
     entries = node.mempool.entries()
-    assert node.store.pooled() == [(entry.sequence, entry.transfer.wire) for entry in entries]
+    parked = {transfer.wire for transfer in node.transfers.parked}
+    on_disk = node.store.pooled()
+    assert parked <= {wire for _, wire in on_disk}
+    assert [(sequence, wire) for sequence, wire in on_disk if wire not in parked] == [
+        (entry.sequence, entry.transfer.wire) for entry in entries
+    ]
     return [entry.transfer.txid for entry in entries]
 
 
@@ -429,6 +434,129 @@ def test_a_disk_that_is_full_when_transfers_come_back(
     assert len(expected_errors(sqlite3.OperationalError)) == 1
     disk.full = False
     assert waiting(node) == []
+    node.submit(chain.block(new[-1]))
+    node.settle()
+    assert waiting(node) == [old[0].transfers[0].txid], "the next block is another chance"
+
+
+# What a reorganisation leaves without cover
+
+
+def two_hops(chain: ChainBuilder) -> tuple[Transfer, Transfer, list[Block], list[Block]]:
+    """Alice pays dave and then dave pays erin, a block each; and an empty branch that is heavier."""
+    first, second = chain.transfer("alice", "dave", COIN), chain.transfer("dave", "erin", COIN // 2)
+    return (first, second, *two_branches(chain, [first, second], []))
+
+
+def parked(node: Node) -> list[bytes]:
+    return [transfer.txid for transfer in node.transfers.parked]
+
+
+def test_a_transfer_whose_cover_was_undone_comes_back_with_it(node: Node, chain: ChainBuilder) -> None:
+    first, second, old, new = two_hops(chain)
+    reorganise(node, old, new)
+    assert (waiting(node), parked(node)) == ([first.txid], [second.txid])
+    third = chain.block(new[-1], transfers=[first])
+    node.submit(third)
+    node.settle()
+    assert (waiting(node), parked(node)) == ([second.txid], [])
+    node.submit(chain.block(third, transfers=[second]))
+    assert (waiting(node), parked(node)) == ([], [])
+    assert all(node.store.transaction(transfer.txid) for transfer in (first, second))
+
+
+def test_what_is_parked_waits_for_nobody(node: Node, chain: ChainBuilder) -> None:
+    first, second, old, new = two_hops(chain)
+    reorganise(node, old, new)
+    assert node.witness.pool[-1] == ([first.txid], [])
+    assert node.mempool.get(second.txid) is None
+    assert node.send(second) is Refusal.BALANCE
+
+
+def test_what_waited_on_an_undone_payment_is_parked_too(node: Node, chain: ChainBuilder) -> None:
+    first, second, old, new = two_hops(chain)
+    later = [chain.transfer("dave", "erin", 5) for _ in range(2)]
+    node.submit(*old)
+    for transfer in later:
+        node.send(transfer)
+    reorganise(node, old, new)
+    assert (waiting(node), parked(node)) == ([first.txid], [transfer.txid for transfer in (second, *later)])
+    third = chain.block(new[-1], transfers=[first, second])
+    node.submit(third)
+    node.settle()
+    assert (waiting(node), parked(node)) == ([transfer.txid for transfer in later], [])
+
+
+def test_what_another_payment_of_the_sender_leaves_uncovered_is_not_parked(node: Node, chain: ChainBuilder) -> None:
+    node.send(chain.transfer("alice", "bob", 600 * COIN, nonce=1))
+    node.submit(chain.block(transfers=[chain.transfer("alice", "bob", 600 * COIN, nonce=0)]))
+    node.settle()
+    assert (waiting(node), parked(node)) == ([], [])
+
+
+def test_more_nonces_than_may_wait_are_parked(node: Node, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer("alice", "bob", 5) for _ in range(18)]
+    old, new = chain.block(producer="o", transfers=transfers), [chain.block(producer="n")]
+    new.append(chain.block(new[0], producer="n"))
+    reorganise(node, [old], new)
+    txids = [transfer.txid for transfer in transfers]
+    assert (waiting(node), parked(node)) == (txids[:16], txids[16:])
+    node.submit(chain.block(new[1], transfers=transfers[:2]))
+    node.settle()
+    assert (waiting(node), parked(node)) == (txids[2:], [])
+
+
+def test_what_is_parked_is_let_go_when_its_nonce_is_used(node: Node, chain: ChainBuilder) -> None:
+    first, _, old, new = two_hops(chain)
+    reorganise(node, old, new)
+    other = chain.transfer("dave", "alice", 7, nonce=0)
+    node.submit(chain.block(new[-1], transfers=[first, other]))
+    node.settle()
+    assert (waiting(node), parked(node)) == ([], [])
+
+
+def test_what_is_parked_is_let_go_when_it_expires(node: Node, chain: ChainBuilder) -> None:
+    _, _, old, new = two_hops(chain)
+    reorganise(node, old, new)
+    node.clock.advance(2 * DAY)
+    node.transfers.expire()
+    assert (waiting(node), parked(node)) == ([], [])
+
+
+def test_what_is_parked_can_be_dropped(node: Node, chain: ChainBuilder) -> None:
+    first, second, old, new = two_hops(chain)
+    reorganise(node, old, new)
+    node.transfers.drop([second.txid])
+    assert (waiting(node), parked(node)) == ([first.txid], [])
+
+
+def test_what_is_parked_is_kept_across_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
+    node = make_node()
+    first, second, old, new = two_hops(chain)
+    reorganise(node, old, new)
+    node.close()
+    again = make_node()
+    assert load(again) == 1
+    assert (waiting(again), parked(again)) == ([first.txid], [second.txid])
+    again.submit(chain.block(new[-1], transfers=[first]))
+    again.settle()
+    assert (waiting(again), parked(again)) == ([second.txid], [])
+
+
+def test_a_crash_after_the_commit_that_undid_them(make_node: MakeNode, chain: ChainBuilder) -> None:
+    """Nothing of what is taken back afterwards has happened: what is on disk has no place in the order yet."""
+    node = make_node()
+    first, second, old, new = two_hops(chain)
+    node.submit(*old)
+    earlier = chain.transfer("bob", "alice", 1)
+    node.send(earlier)
+    node.submit(*new)
+    assert [sequence for sequence, _ in node.store.pooled()] == [0, 0, 1]
+    node.close()
+    again = make_node()
+    assert load(again) == 2
+    assert (waiting(again), parked(again)) == ([earlier.txid, first.txid], [second.txid])
+    assert again.transfers.sequence >= 2
 
 
 # Time and the operator
