@@ -68,7 +68,7 @@ def makeService(options: Options) -> Root:
     root.addService(DataDirectory(config.data_dir, sockets=(OPERATOR_SOCKET,)))
     for pool in (pools.writer, pools.verifier, pools.producer, pools.resolver):
         root.addService(pool)
-    threads = Threads(pools.writer.worker, pools.verifier.worker, pools.verifier.size)
+    threads = Threads(pools.writer.worker, pools.verifier.worker, pools.verifier.size, damaged=lambda: leave(1))
     limits = PoolLimits(config.mempool.max_transactions, config.mempool.max_bytes)
     params, path = NETWORKS[config.network], config.data_dir / "chain.sqlite"
     node = Opened(
@@ -124,11 +124,8 @@ class Rooms:
                 Periodic(clock, p2p.BEAT_SECONDS, self._network.beat, what="keeping in touch with peers"),
                 Periodic(clock, p2p.SAVE_SECONDS, notes.save, what="noting who is known"),
             ]
-        services.append(SystemdNotices(Notifier.from_environment(os.environ), clock, self._writer_answers))
+        services.append(SystemdNotices(Notifier.from_environment(os.environ), clock, living.alive))
         return services
-
-    async def _writer_answers(self) -> None:
-        await self._pools.writer.worker.run(lambda: None)
 
     def _join(self) -> p2p.Network:
         config, living = self._config, self._living

@@ -1,8 +1,9 @@
 """What becomes of blocks that are handed in, and how the canonical chain changes: plain values."""
 
 from enum import StrEnum
+from typing import Final
 
-from attrs import frozen
+from attrs import define, evolve, field, frozen
 
 from svcd.chain.accounts import Account
 from svcd.chain.block import Block
@@ -69,3 +70,34 @@ class Connected:
 
 Outcome = Standing | RuleViolation | NotYet
 """What a block that was handed in came to."""
+
+_MAX_RETURNED: Final = 50_000
+"""Transfers of undone blocks that are kept for the mempool; in a deeper reorganisation the newest are let go."""
+
+
+@define
+class Progress:
+    """Where the chain stands and what has happened since the transaction began."""
+
+    tip: ChainPoint
+    accounts: int
+    """How many accounts exist."""
+    undone: list[Undone] = field(factory=list)
+    applied: list[Applied] = field(factory=list)
+    now: dict[bytes, Account] = field(factory=dict)
+    kept: int = 0
+    """Transfers in ``undone``."""
+    let_go: int = 0
+    """How many entries of ``undone`` have been emptied."""
+
+    def copy(self) -> "Progress":
+        """The same, to go back to."""
+        return evolve(self, undone=list(self.undone), applied=list(self.applied), now=dict(self.now))
+
+    def let_newest_go(self) -> None:
+        """Keep no more undone transfers than the mempool could take."""
+        while self.kept > _MAX_RETURNED:
+            block = self.undone[self.let_go]
+            self.undone[self.let_go] = Undone(block.point, ())
+            self.kept -= len(block.transfers)
+            self.let_go += 1

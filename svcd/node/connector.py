@@ -8,8 +8,6 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeVar
 
-from attrs import define, evolve, field
-
 from svcd.chain.accounts import Account
 from svcd.chain.block import Block, genesis_header
 from svcd.chain.commitment import Commitment
@@ -25,38 +23,10 @@ from svcd.chain.transition import (
     genesis_accounts,
     genesis_point,
 )
-from svcd.node.changes import Applied, Candidate, Change, Connected, Standing, Undone
+from svcd.node.changes import Applied, Candidate, Change, Connected, Progress, Standing, Undone
 from svcd.store.chain_store import ChainWriter, StoredBlock
 
 T = TypeVar("T")
-_MAX_RETURNED = 50_000
-"""Transfers of undone blocks that are kept for the mempool; in a deeper reorganisation the newest are let go."""
-
-
-@define
-class _Progress:
-    """Where the chain stands and what has happened since the transaction began."""
-
-    tip: ChainPoint
-    accounts: int
-    """How many accounts exist."""
-    undone: list[Undone] = field(factory=list)
-    applied: list[Applied] = field(factory=list)
-    now: dict[bytes, Account] = field(factory=dict)
-    kept: int = 0
-    """Transfers in ``undone``."""
-    let_go: int = 0
-    """How many entries of ``undone`` have been emptied."""
-
-    def copy(self) -> "_Progress":
-        return evolve(self, undone=list(self.undone), applied=list(self.applied), now=dict(self.now))
-
-    def let_newest_go(self) -> None:
-        while self.kept > _MAX_RETURNED:
-            block = self.undone[self.let_go]
-            self.undone[self.let_go] = Undone(block.point, ())
-            self.kept -= len(block.transfers)
-            self.let_go += 1
 
 
 class _TakeBackError(Exception):
@@ -70,9 +40,12 @@ class Connector:
         self.params = params
         self.store = store
         self._commitment = Commitment(store.account_rows)
-        self._progress = _Progress(genesis_point(params), 0)
+        self._progress = Progress(genesis_point(params), 0)
         self._touched: set[bytes] = set()
         self._torn = False
+        self._depth = 0
+        self.steps = 0
+        """Grows with every block that is applied or undone: a long piece of work is seen to move on."""
         self._parsed: dict[bytes, Candidate] = {}
         self._refused: dict[bytes, RuleViolation] = {}
 
@@ -83,13 +56,15 @@ class Connector:
 
     def load(self) -> ChainPoint:
         """Take up the chain on disk, or begin one; raises Corrupt if the accounts are not those the tip commits to."""
+        # Until the last line: what fails on the way must not leave half a tree that looks whole.
+        self._torn = True
         if self.store.tip() is None:
             self._begin()
         genesis, tip = self.store.canonical(0), self.store.tip()
         if genesis is None or tip is None or genesis.point.hash != self.params.genesis_hash:
             raise Corrupt(f"the database does not hold {self.params.chain_id}: use another data directory")
         count = self.store.count_accounts()
-        self._progress, self._torn = _Progress(tip, count), False
+        self._progress = Progress(tip, count)
         self._commitment.load(self.store.every_account(), count)
         header = self.store.block_header(self._canonical(tip.height), self.params)
         if header.state_root != self._commitment.root:
@@ -97,6 +72,7 @@ class Connector:
                 f"the accounts on disk do not give the state root of block {tip.height}: restore the database from a "
                 "backup, or move it away and the node fetches the chain again"
             )
+        self._torn = False
         return tip
 
     def _begin(self) -> None:
@@ -117,15 +93,23 @@ class Connector:
         self._mend()
         self._parsed = {candidate.point.hash: candidate for candidate in batch}
         self._refused = {}
-        self._progress = _Progress(self.tip, self._progress.accounts)
+        self._progress = Progress(self.tip, self._progress.accounts)
         self._touched = set()
         with self._restoring(), self.store.commit():
             outcomes = [self._submit(candidate) for candidate in batch]
+            self._keep_fallen_out()
         self._parsed = {}
         done = self._progress
         changed = done.undone or done.applied
         change = Change(done.tip, tuple(done.undone), tuple(done.applied), done.now) if changed else None
         return Connected(outcomes, self._refused, change)
+
+    def _keep_fallen_out(self) -> None:
+        """Let the transfers of undone blocks wait on disk from the same commit on: a crash must not lose them."""
+        held = {txid for block in self._progress.applied for txid in block.txids}
+        fallen = [t for block in reversed(self._progress.undone) for t in block.transfers if t.txid not in held]
+        if fallen:
+            self.store.write_pool([(0, transfer) for transfer in fallen], ())
 
     def rehearse(self, action: Callable[[], T]) -> T:
         """What ``action`` returns; everything that it did to the chain is taken back."""
@@ -154,6 +138,7 @@ class Connector:
 
     def retract_tip(self) -> None:
         """Undo the newest canonical block, within a transaction or a rehearsal."""
+        self.steps += 1
         stored = self._canonical(self.tip.height)
         block = self.store.block(stored, self.params)
         before = self.store.retract(stored, block.transfers)
@@ -177,6 +162,7 @@ class Connector:
         """If the database rolls back what is done inside, the tip and the tree go back with it."""
         saved, touched = self._progress, self._touched
         self._progress, self._touched = saved.copy(), set()
+        self._depth += 1
         try:
             yield
         except BaseException:
@@ -184,6 +170,7 @@ class Connector:
             self._take_back(self._touched)
             raise
         finally:
+            self._depth -= 1
             self._touched |= touched
 
     def _take_back(self, keys: Collection[bytes]) -> None:
@@ -195,8 +182,11 @@ class Connector:
             raise
 
     def _mend(self) -> None:
-        """If the disk could not even be read after a failure, begin anew from it; else good blocks would look bad."""
-        if self._torn:
+        """If the disk failed in the middle of a roll-back, begin anew from it; else good blocks would look bad."""
+        if not self._depth and self.store.in_transaction:
+            self._torn = True
+            self.store.abandon()
+        if self._torn and not self._depth:
             self.load()
 
     def _submit(self, candidate: Candidate) -> Standing | RuleViolation | NotYet:
@@ -208,15 +198,14 @@ class Connector:
             return self._refused[point.hash]
         if self.store.point(header.parent_hash) is None:
             return NotYet(Wait.ORPHAN, f"the parent {header.parent_hash.hex()} is not known")
-        target: StoredBlock | None = self.store.add_block(candidate.block, point)
+        stored = self.store.add_block(candidate.block, point)
         if not prefers(point, self.tip):
             return Standing.SIDE
-        while target is not None and not self._advance_to(target):
-            # The choice is made again among all stored blocks, those below the one that failed included.
-            target = self.store.heaviest(above=self.tip.work)
+        # If it fails there is no better one to turn to: every stored block was judged against the tip when it came.
+        self._advance_to(stored)
         return self._refused.get(point.hash, Standing.CONNECTED)
 
-    def _advance_to(self, target: StoredBlock) -> bool:
+    def _advance_to(self, target: StoredBlock) -> None:
         """Make ``target`` the tip; if a block on the way fails, nothing has changed but that it is forgotten."""
         branch = [target]
         if target.parent != self.tip.hash:
@@ -233,8 +222,6 @@ class Connector:
                         self._apply(at)
         except RuleViolation as violation:
             self._forget(at, violation)
-            return False
-        return True
 
     def _branch_to(self, target: StoredBlock) -> list[StoredBlock]:
         """The blocks from the first that is not canonical up to ``target``."""
@@ -259,6 +246,7 @@ class Connector:
         except BaseException:
             self._take_back(effect.after)
             raise
+        self.steps += 1
         self._touched |= effect.after.keys()
         progress = self._progress
         progress.accounts, progress.tip = accounts, stored.point
@@ -278,13 +266,8 @@ class Connector:
     def _forget(self, failed: StoredBlock, violation: RuleViolation) -> None:
         """Delete a stored block that broke a rule, and everything stored that builds on it."""
         self._refused[failed.point.hash] = violation
-        self.store.delete_block(failed)
-        gone = {failed.point.hash}
-        for block in self.store.heavier(failed.point.work):
-            if block.parent in gone:
-                gone.add(block.point.hash)
-                self._refused[block.point.hash] = _descendant(failed.point.hash)
-                self.store.delete_block(block)
+        for block_hash in self.store.delete_with_descendants(failed):
+            self._refused[block_hash] = _descendant(failed.point.hash)
 
     def _canonical(self, height: int) -> StoredBlock:
         stored = self.store.canonical(height)

@@ -23,7 +23,13 @@ class EarlyBlocks:
     def __len__(self) -> int:
         return len(self._held)
 
-    def check(self, block_hash: bytes, *, slot: int, data: bytes) -> None:
+    def refuse_far(self, slot: int) -> None:
+        """Raise NotYet(EARLY) for a slot so far ahead that its block would not be kept."""
+        params = self._params
+        if slot - params.drift_slots - params.slot_at(milliseconds(self._clock)) > MAX_SLOTS_AHEAD:
+            raise NotYet(Wait.EARLY, f"slot {slot} lies too far in the future; send the block again when it is due")
+
+    def hold_if_early(self, block_hash: bytes, *, slot: int, data: bytes) -> None:
         """Raise NotYet(EARLY) for a block beyond the present slot and the drift, which is kept if there is room."""
         params = self._params
         now = milliseconds(self._clock)

@@ -1,4 +1,4 @@
-"""The one door: every block and every transfer, wherever it comes from, enters the chain through the ledger.
+"""The one door for blocks: wherever one comes from, it enters the chain through the ledger.
 
 It validates in the order of docs/protocol.md 10, each stage where it belongs: parsing, signatures and participation
 work in the verifier's threads, the state in the writer's thread, as one commit. Only then is anybody told.
@@ -19,7 +19,8 @@ from svcd.chain.transition import ChainPoint, check_place, extend
 from svcd.node.changes import Candidate, Change, Outcome, Standing
 from svcd.node.connector import Connector
 from svcd.node.early import EarlyBlocks
-from svcd.node.threads import Worker, kept_going
+from svcd.node.threads import Worker
+from svcd.node.underway import Underway
 from svcd.node.verifier import Verdict, Verifier
 from svcd.ports import Clock
 from svcd.store.chain_store import ChainReader
@@ -52,6 +53,8 @@ class _Item:
     block: Block | None = None
     point: ChainPoint | None = None
     outcome: Outcome | None = None
+    twin: bool = False
+    """Whether the same block is on its way already: its outcome is that of the other."""
 
 
 @define(eq=False)
@@ -76,6 +79,8 @@ class Ledger:
         self._clock = clock
         self._listeners: list[ChainListener] = []
         self._entrance = DeferredLock()
+        self._underway = Underway()
+        self._stopping = False
         self._flights: dict[bytes, _Flight] = {}
         self._invalid: OrderedDict[bytes, None] = OrderedDict()
         self._early = EarlyBlocks(clock, chain.params, self._resubmit)
@@ -84,21 +89,23 @@ class Ledger:
         """Tell ``listener`` of every later change, after those who subscribed before."""
         self._listeners.append(listener)
 
-    def stop(self) -> None:
-        """Let go of the blocks that wait for their slot."""
+    def stop(self) -> Deferred[None]:
+        """Take in no more and let go of the blocks that wait for their slot; fires when what has begun is finished."""
+        self._stopping = True
         self._early.clear()
+        return self._underway.finished()
 
     def submit_blocks(self, batch: Sequence[bytes]) -> Deferred[list[Outcome]]:
         """What becomes of blocks in canonical JSON, parents before children; what it says is committed when it fires.
 
         Cancelling the Deferred does not stop the work: whoever sent the blocks may go away, the chain goes on.
         """
-        return kept_going(self._submit([_Item(data) for data in batch]))
+        return self._underway.keep(self._submit([_Item(data) for data in batch]))
 
     async def submit(self, data: bytes) -> tuple[Outcome, bytes]:
         """What becomes of one block, and its hash, or b"" where ``data`` is no block."""
         item = _Item(data)
-        (outcome,) = await kept_going(self._submit([item]))
+        (outcome,) = await self._underway.keep(self._submit([item]))
         return outcome, item.block.header.hash if item.block else b""
 
     async def submit_block(self, data: bytes) -> Standing:
@@ -112,12 +119,15 @@ class Ledger:
         self.submit_blocks([data]).addErrback(lambda failure: self.log.failure("a held block failed", failure))
 
     async def _submit(self, items: list[_Item]) -> list[Outcome]:
+        if self._stopping:
+            return [_stopping() for _ in items]
         try:
             # One batch after the other, in the order in which they came: children must not overtake their parents.
             await self._entrance.run(self._enter, items)
             await self._check_work(items)
             await self._parents_landed(items)
             await self._connect(items)
+            await self._twins_landed(items)
         finally:
             self._land(items)
         return [item.outcome for item in items if item.outcome is not None]
@@ -128,6 +138,7 @@ class Ledger:
             if isinstance(parsed, Block):
                 item.block = parsed
                 item.outcome = self._known(parsed)
+                item.twin = item.outcome is Standing.KNOWN and parsed.header.hash in self._flights
             else:
                 item.outcome = parsed
         blocks = _waiting(items)
@@ -139,6 +150,7 @@ class Ledger:
     def _known(self, block: Block) -> Outcome | None:
         block_hash = block.header.hash
         if block_hash in self._invalid:
+            self._invalid.move_to_end(block_hash)
             return RuleViolation(Refusal.KNOWN_INVALID, f"block {block_hash.hex()} was found invalid before")
         if block_hash in self._flights or self.reader.point(block_hash) is not None:
             return Standing.KNOWN
@@ -149,11 +161,11 @@ class Ledger:
         header = _block(item).header
         try:
             if header.hash in self._flights:
-                item.outcome = Standing.KNOWN
+                item.outcome, item.twin = Standing.KNOWN, True
                 return
             parent = self._parent(header.parent_hash)
             check_place(self.params, parent, header)
-            self._early.check(header.hash, slot=header.slot, data=item.data)
+            self._early.refuse_far(header.slot)
         except RuleViolation as violation:
             self._remember_invalid(header.hash)
             item.outcome = violation
@@ -181,9 +193,23 @@ class Ledger:
             return
         for item in _settle(items, verdicts):
             self._remember_invalid(_block(item).header.hash)
+        for item in items:
+            if item.outcome is None:
+                item.outcome = self._held(item)
+
+    def _held(self, item: _Item) -> NotYet | None:
+        """Keep a block that is not due yet, now that its work is known to be good: places for those are few."""
+        header = _block(item).header
+        if self._stopping:
+            return _stopping()
+        try:
+            self._early.hold_if_early(header.hash, slot=header.slot, data=item.data)
+        except NotYet as early:
+            return early
+        return None
 
     async def _parents_landed(self, items: list[_Item]) -> None:
-        ours = {item.block.header.hash for item in items if item.block}
+        ours = {item.point.hash for item in items if item.point}
         for item in items:
             if item.outcome is None:
                 parent = _block(item).header.parent_hash
@@ -196,6 +222,21 @@ class Ledger:
                     item.outcome = RuleViolation(
                         Refusal.ANCESTOR, f"the block builds on the invalid block {parent.hex()}"
                     )
+
+    async def _twins_landed(self, items: list[_Item]) -> None:
+        """What is known because it was on its way is known only once it has arrived."""
+        ours = {item.point.hash for item in items if item.point}
+        for item in items:
+            if not item.twin:
+                continue
+            block_hash = _block(item).header.hash
+            if block_hash in self._flights and block_hash not in ours:
+                landed: Deferred[None] = Deferred()
+                self._flights[block_hash].landed.append(landed)
+                await landed
+            busy = NotYet(Wait.BUSY, "the same block was on its way and has not arrived; send it again")
+            if self.reader.point(block_hash) is None:
+                item.outcome = self._known(_block(item)) or busy
 
     async def _connect(self, items: list[_Item]) -> None:
         flying = [item for item in items if item.outcome is None]
@@ -227,6 +268,10 @@ class Ledger:
         self._invalid.move_to_end(block_hash)
         if len(self._invalid) > _REMEMBERED_INVALID:
             self._invalid.popitem(last=False)
+
+
+def _stopping() -> NotYet:
+    return NotYet(Wait.BUSY, "the node is stopping; send this block again later")
 
 
 def _block(item: _Item) -> Block:

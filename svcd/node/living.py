@@ -4,12 +4,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 from attrs import frozen
+from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
 from svcd.chain.edge_cases import check_library
 from svcd.chain.params import NetworkParams
 from svcd.node.connector import Connector
 from svcd.node.demand import OnDemand
+from svcd.node.guard import GuardedWorker
 from svcd.node.journal import PoolJournal
 from svcd.node.ledger import Chain, Ledger
 from svcd.node.mempool import Mempool
@@ -35,6 +37,12 @@ class Threads:
     verifier: Worker
     lanes: int
     """How many threads the verifier has."""
+    damaged: Callable[[], object] = lambda: None
+    """Called when the open database turns out to be damaged; the log has said so."""
+
+
+def _nothing() -> None:
+    """What the writer's thread is asked to do as a sign of life."""
 
 
 @frozen
@@ -68,9 +76,21 @@ class LivingChain:
         """Blocks at the operator's word."""
         return OnDemand(self.ledger, self.chain, transfers=self.transfers, random=random, clock=self.clock)
 
+    async def alive(self) -> None:
+        """Return once the writer's thread has answered, or is seen to move on with a long piece of work.
+
+        A reorganisation may take minutes, and killing the node for it would only make it begin again.
+        """
+        answered = self.chain.writer.run(_nothing)
+        steps = self.chain.connector.steps
+        while not answered.called and self.chain.connector.steps == steps:
+            second: Deferred[None] = Deferred()
+            self.clock.callLater(1.0, second.callback, None)
+            await second
+
     async def close(self) -> None:
         """Let everything that has been taken in be committed, then close the file."""
-        self.ledger.stop()
+        await self.ledger.stop()
         try:
             await self.transfers.settled()
         finally:
@@ -98,11 +118,12 @@ async def _opened(
     connector = Connector(params, store)
     tip = await threads.writer.run(connector.load)
     reading = open_reader(path)
-    chain = Chain(params, ChainReader(reading), connector, threads.writer)
+    writer = GuardedWorker(threads.writer, threads.damaged)
+    chain = Chain(params, ChainReader(reading), connector, writer)
     verifier = Verifier(params, threads.verifier, lanes=threads.lanes, capacity=_VERIFIER_CAPACITY)
     ledger = Ledger(chain, verifier, clock)
     mempool = Mempool(params, max_transactions=pool.max_transactions, max_bytes=pool.max_bytes)
-    waiting = Waiting(mempool, PoolJournal(threads.writer, store))
+    waiting = Waiting(mempool, PoolJournal(writer, store))
     transfers = Transfers(params, reader=chain.reader, waiting=waiting, verifier=verifier, clock=clock)
     ledger.subscribe(transfers)
     count = await transfers.load()

@@ -115,9 +115,10 @@ class Producer:
             return
         block = await self._seal(proposal)
         if block is not None:
-            await self._ledger.submit_block(block.wire())
+            standing = await self._ledger.submit_block(block.wire())
             self.log.info(
-                "made block {height} {hash} with {count} transfers",
+                "made block {height} {hash} with {count} transfers: {standing}",
+                standing=standing.value,
                 height=block.header.height,
                 hash=block.header.hash.hex(),
                 count=len(block.transfers),

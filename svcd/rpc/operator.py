@@ -119,7 +119,8 @@ class OperatorRoutes:
     )
     def operator_status(self) -> Answer:
         """Answer GET /operator/status."""
-        return {"status": {**self._status.node_status(), **self._details()}}
+        answers = {"behind": self._status.behind or None, "outage": self._status.outage() or None}
+        return {"status": {**self._status.node_status(), **answers, **self._details()}}
 
 
 class DevnetRoutes:

@@ -158,7 +158,7 @@ class ChainReader:
 
     def pooled(self) -> list[tuple[int, bytes]]:
         """The waiting transfers in order of arrival: local sequence number and canonical JSON."""
-        return self._db.execute("SELECT sequence, body FROM pool ORDER BY sequence").fetchall()
+        return self._db.execute("SELECT sequence, body FROM pool ORDER BY sequence, rowid").fetchall()
 
     def block_header(self, block: StoredBlock, params: NetworkParams) -> Header:
         """The parsed header of a stored block; raises Corrupt if it is not what was stored."""
@@ -175,6 +175,15 @@ class ChainReader:
 
 class ChainWriter(ChainReader):
     """Changes to the chain; only the writer thread calls them, inside :meth:`commit`."""
+
+    @property
+    def in_transaction(self) -> bool:
+        """Whether a transaction is open."""
+        return self._db.in_transaction
+
+    def abandon(self) -> None:
+        """Roll back a transaction that a failing disk has left open."""
+        self._db.execute("ROLLBACK")
 
     def commit(self) -> AbstractContextManager[None]:
         """One database transaction: all inside is committed together or not at all."""
@@ -202,22 +211,18 @@ class ChainWriter(ChainReader):
             )
         return StoredBlock(number, parent, point, text)
 
-    def delete_block(self, block: StoredBlock) -> None:
-        """Forget a block that is not canonical."""
-        self._db.execute("DELETE FROM block_transaction WHERE block = ?", (block.id,))
-        self._db.execute("DELETE FROM block WHERE id = ?", (block.id,))
-
-    def heavier(self, work: int) -> list[StoredBlock]:
-        """The stored blocks with more cumulative work than ``work``, parents before children."""
-        rows = self._db.execute(f"{_STORED} FROM block b WHERE b.work > ? ORDER BY b.work", (work.to_bytes(32, "big"),))
-        return [_stored(row) for row in rows]
-
-    def heaviest(self, *, above: int) -> StoredBlock | None:
-        """The stored block with the greatest cumulative work, if that is more than ``above``."""
-        row = self._db.execute(
-            f"{_STORED} FROM block b WHERE b.work > ? ORDER BY b.work DESC, b.id LIMIT 1", (above.to_bytes(32, "big"),)
-        ).fetchone()
-        return None if row is None else _stored(row)
+    def delete_with_descendants(self, block: StoredBlock) -> list[bytes]:
+        """Forget a block that is not canonical, and all that build on it; gives the hashes of these others."""
+        gone: list[bytes] = []
+        parents = [(block.id, block.point.hash)]
+        while parents:
+            number, block_hash = parents.pop()
+            children = self._db.execute("SELECT id, hash FROM block WHERE parent = ?", (block_hash,)).fetchall()
+            gone += [child_hash for _, child_hash in children]
+            parents += children
+            self._db.execute("DELETE FROM block_transaction WHERE block = ?", (number,))
+            self._db.execute("DELETE FROM block WHERE id = ?", (number,))
+        return gone
 
     def write_accounts(self, accounts: Mapping[bytes, Account | None]) -> None:
         """Set accounts; None removes one that a block had created."""
@@ -268,8 +273,8 @@ class ChainWriter(ChainReader):
         """Bring the waiting transfers on disk up to date: (sequence, transfer) pairs added, txids removed."""
         self._db.executemany("DELETE FROM pool WHERE txid = ?", [(txid,) for txid in removed])
         self._db.executemany(
-            "INSERT INTO pool VALUES (?, ?, ?) ON CONFLICT (txid) DO NOTHING",
-            [(sequence, transfer.txid, transfer.wire) for sequence, transfer in added],
+            "INSERT INTO pool VALUES (?, ?, ?) ON CONFLICT (txid) DO UPDATE SET sequence = excluded.sequence",
+            [(transfer.txid, sequence, transfer.wire) for sequence, transfer in added],
         )
 
 

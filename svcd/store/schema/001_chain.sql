@@ -13,8 +13,8 @@ CREATE TABLE block (
     header BLOB NOT NULL
 ) STRICT;
 
--- Every stored block is a candidate tip; the best are found by their work.
-CREATE INDEX block_by_work ON block (work);
+-- What builds on a block is forgotten with it.
+CREATE INDEX block_by_parent ON block (parent);
 
 CREATE TABLE block_transaction (
     block    INTEGER NOT NULL,
@@ -63,8 +63,9 @@ CREATE TABLE payment_place (
     PRIMARY KEY (reference, recipient, amount, height, position)
 ) STRICT, WITHOUT ROWID;
 
+-- Sequence 0 stands for transfers that fell out of the chain and have not been taken in again yet.
 CREATE TABLE pool (
-    sequence INTEGER PRIMARY KEY,
-    txid     BLOB NOT NULL UNIQUE,
+    txid     BLOB PRIMARY KEY,
+    sequence INTEGER NOT NULL,
     body     BLOB NOT NULL
 ) STRICT;
