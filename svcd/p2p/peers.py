@@ -150,6 +150,7 @@ class Peers:
     def _not_greeted(self, endpoint: str, refused: HelloRefused) -> None:
         if refused.fault is Fault.SELF:
             self.book.is_mine(endpoint, self.home.now())
+            self.client.caller.forget(endpoint)
         else:
             self.log.info("{endpoint} is no peer of ours: {why}", endpoint=endpoint, why=refused.detail)
             self._failed(endpoint)
