@@ -242,6 +242,22 @@ def test_transfers_are_taken_up_at_most_every_five_seconds(bench: Bench) -> None
     assert bench.search().header.transaction_count == 10
 
 
+def test_a_transfer_that_comes_during_the_assembly_has_to_wait_as_well(make_bench: MakeBench) -> None:
+    writer = Stepped()
+    bench = make_bench(writer=writer)
+    bench.producer.start()
+    bench.producer.pool_changed([], [])
+    writer.step()
+    search = bench.search()
+    assert going_on(search)
+    bench.clock.advance(4.9)
+    assert going_on(search)
+    bench.clock.advance(0.1)
+    assert search.ended
+    bench.hands.step()
+    writer.step()
+
+
 def test_a_transfer_that_comes_late_is_taken_up_soon(bench: Bench) -> None:
     bench.producer.start()
     for _ in range(20):
