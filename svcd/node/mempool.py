@@ -3,36 +3,26 @@
 A pure structure: whoever holds it says what the accounts are and what time it is, and writes to disk what it answers.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
-from heapq import heapify, heappop, heappush
-from itertools import takewhile
+from bisect import bisect_left
+from collections.abc import Iterable, Mapping
+from contextlib import closing
 from typing import Final
 
-from attrs import define, field, frozen
+from attrs import frozen
 
 from svcd.chain.accounts import Account
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
+from svcd.node.leavers import Leaver, Leavers
+from svcd.node.queues import RATE_SCALE, Entry, Queue
+
+__all__ = ["AHEAD", "Admission", "Entry", "Mempool"]
 
 AHEAD: Final = 16
 """How many transfers of one sender may wait."""
-_RATE_SCALE: Final = 2**20
-
-
-@frozen(eq=False)
-class Entry:
-    """A waiting transfer."""
-
-    transfer: Transfer
-    sequence: int
-    """Local order of arrival."""
-    rate: int = field(init=False)
-    """The fee per byte in 2^-20 base units, which is what orders a block."""
-
-    @rate.default
-    def _fee_per_byte(self) -> int:
-        return self.transfer.fee * _RATE_SCALE // len(self.transfer.wire)
+_BEHIND_GAPS: Final = 10
+"""Transfers behind a gap in their sender's nonces may be one in so many: no block can hold them yet."""
 
 
 @frozen
@@ -43,31 +33,6 @@ class Admission:
     removed: tuple[Entry, ...]
 
 
-@define
-class _Queue:
-    """The waiting transfers of one sender by nonce, and the sender's account after the tip."""
-
-    account: Account
-    entries: dict[int, Entry] = field(factory=dict)
-    line: tuple[Entry, ...] = ()
-    """Those that could go into a block one after the other."""
-
-    def align(self) -> None:
-        """Bring the line up to date with account and entries."""
-        nonce, line = self.account.nonce, []
-        while nonce in self.entries:
-            line.append(self.entries[nonce])
-            nonce += 1
-        self.line = tuple(line)
-
-    @property
-    def last(self) -> Entry:
-        return self.entries[max(self.entries)]
-
-    def cost(self) -> int:
-        return sum(entry.transfer.amount + entry.transfer.fee for entry in self.entries.values())
-
-
 class Mempool:
     """Waiting transfers, at most ``max_transactions`` and ``max_bytes`` of canonical JSON."""
 
@@ -75,11 +40,18 @@ class Mempool:
         self._params = params
         self._max_transactions = max_transactions
         self._max_bytes = max_bytes
-        self._queues: dict[bytes, _Queue] = {}
+        self._queues: dict[bytes, Queue] = {}
         self._entries: dict[bytes, Entry] = {}
         self._bytes = 0
-        self._lasts: list[tuple[int, int, bytes]] = []
-        """A heap of (rate, −sequence, txid) of each sender's last transfer; stale items are skipped."""
+        self._lines: dict[bytes, tuple[Entry, ...]] = {}
+        """By sender what could go into a block."""
+        self._in_line = 0
+        """How many transfers that is."""
+        self._leavers = Leavers(self._is_last)
+        self._order: list[tuple[int, bytes]] = []
+        """Local number and txid of all that wait, and of some that did, in ascending order."""
+        self._in_order = True
+        """False if ``_order`` has to be made anew."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -98,12 +70,22 @@ class Mempool:
 
     def entries(self) -> list[Entry]:
         """All waiting transfers in order of arrival."""
-        return list(self._entries.values())
+        return sorted(self._entries.values(), key=lambda entry: entry.sequence)
 
     def since(self, sequence: int, limit: int) -> list[Entry]:
         """The first ``limit`` waiting transfers that came after local number ``sequence``, in order of arrival."""
-        later = list(takewhile(lambda entry: entry.sequence > sequence, reversed(self._entries.values())))
-        return later[::-1][:limit]
+        if not self._in_order or len(self._order) > 2 * len(self._entries) + 64:
+            self._order = [(entry.sequence, entry.transfer.txid) for entry in self.entries()]
+            self._in_order = True
+        found: list[Entry] = []
+        for index in range(bisect_left(self._order, (sequence + 1, b"")), len(self._order)):
+            number, txid = self._order[index]
+            entry = self._entries.get(txid)
+            if entry is not None and entry.sequence == number:
+                found.append(entry)
+                if len(found) == limit:
+                    break
+        return found
 
     def pending_nonce(self, sender: bytes, account: Account) -> int:
         """The next nonce that ``sender`` can use, counting what waits without a gap."""
@@ -115,7 +97,7 @@ class Mempool:
 
     def lines(self) -> list[tuple[Entry, ...]]:
         """For every sender the transfers that could go into a block one after the other; safe to hand to a thread."""
-        return [queue.line for queue in self._queues.values() if queue.line]
+        return list(self._lines.values())
 
     def check(self, transfer: Transfer, account: Account, now: int) -> list[Entry]:
         """What would have to leave for ``transfer``, given the sender's ``account`` and the time in milliseconds.
@@ -146,6 +128,8 @@ class Mempool:
                 Refusal.BALANCE,
                 f"the balance is {cost - account.balance} base units short of amount, fee and what waits already",
             )
+        if transfer.nonce > self.pending_nonce(transfer.sender, account):
+            return self._behind_gap(transfer, replaced, account)
         return self._victims(transfer, replaced)
 
     def _check_time(self, transfer: Transfer, now: int) -> None:
@@ -159,16 +143,15 @@ class Mempool:
     def admit(self, transfer: Transfer, account: Account, *, now: int, sequence: int) -> Admission:
         """Take ``transfer`` in, whose signature has been verified; raises what :meth:`check` raises."""
         removed = self.check(transfer, account, now)
-        for entry in removed:
-            self._remove(entry)
+        self._remove(removed)
         entry = Entry(transfer, sequence)
-        queue = self._queues.setdefault(transfer.sender, _Queue(account))
+        queue = self._queues.setdefault(transfer.sender, Queue(account))
         queue.account = account
         queue.entries[transfer.nonce] = entry
         self._entries[transfer.txid] = entry
         self._bytes += len(transfer.wire)
-        queue.align()
-        self._note_last(queue)
+        self._append((sequence, transfer.txid))
+        self._align(transfer.sender, queue)
         return Admission(entry, tuple(removed))
 
     def settle(self, txids: Iterable[bytes], accounts: Mapping[bytes, Account]) -> list[Entry]:
@@ -176,27 +159,21 @@ class Mempool:
         left = self._take(txids)
         for sender in [sender for sender in accounts if sender in self._queues]:
             queue = self._queues[sender]
-            queue.account = account = accounts[sender]
-            stale = [entry for nonce, entry in queue.entries.items() if nonce < account.nonce]
-            cost = queue.cost() - sum(entry.transfer.amount + entry.transfer.fee for entry in stale)
-            for nonce in sorted(queue.entries, reverse=True):
-                if cost <= account.balance:
-                    break
-                stale.append(queue.entries[nonce])
-                cost -= stale[-1].transfer.amount + stale[-1].transfer.fee
-            queue.align()
-            for entry in stale:
-                self._remove(entry)
+            queue.account = accounts[sender]
+            stale = queue.stale()
+            self._align(sender, queue)
+            self._remove(stale)
             left += stale
         return left
 
-    def expire(self, now: int) -> list[Entry]:
-        """Let go of what no block may hold any more at the time ``now`` in milliseconds; gives what left."""
+    def expire(self, now: int, among: Iterable[Entry] | None = None) -> list[Entry]:
+        """Let go of what no block may hold any more at the time ``now`` in milliseconds; gives what left.
+
+        Only ``among`` these, where there are so many transfers that it is better done in steps.
+        """
         oldest = now - 1000 * self._params.transaction_past_seconds
-        left = [entry for entry in self._entries.values() if entry.transfer.timestamp < oldest]
-        for entry in left:
-            self._remove(entry)
-        return left
+        looked_at = self._entries.values() if among is None else among
+        return self._take([entry.transfer.txid for entry in looked_at if entry.transfer.timestamp < oldest])
 
     def drop(self, txids: Iterable[bytes]) -> list[Entry]:
         """Let go of the transfers with ``txids`` that wait; gives what left."""
@@ -204,66 +181,85 @@ class Mempool:
 
     def _take(self, txids: Iterable[bytes]) -> list[Entry]:
         left = [self._entries[txid] for txid in dict.fromkeys(txids) if txid in self._entries]
-        for entry in left:
-            self._remove(entry)
+        self._remove(left)
         return left
 
-    def _remove(self, entry: Entry) -> None:
-        transfer = entry.transfer
-        queue = self._queues[transfer.sender]
-        del self._entries[transfer.txid], queue.entries[transfer.nonce]
-        self._bytes -= len(transfer.wire)
-        if queue.entries:
-            queue.align()
-            self._note_last(queue)
+    def _remove(self, entries: Iterable[Entry]) -> None:
+        senders: dict[bytes, Queue] = {}
+        for entry in entries:
+            transfer = entry.transfer
+            queue = senders.setdefault(transfer.sender, self._queues[transfer.sender])
+            del self._entries[transfer.txid], queue.entries[transfer.nonce]
+            self._bytes -= len(transfer.wire)
+        for sender, queue in senders.items():
+            self._align(sender, queue)
+
+    def _append(self, place: tuple[int, bytes]) -> None:
+        if self._order and place <= self._order[-1]:
+            self._in_order = False
         else:
-            del self._queues[transfer.sender]
+            self._order.append(place)
 
-    def _note_last(self, queue: _Queue) -> None:
-        entry = queue.last
-        heappush(self._lasts, (entry.rate, -entry.sequence, entry.transfer.txid))
-        if len(self._lasts) > 2 * len(self._entries) + 64:
-            # A set: a sender's last transfer is noted again whenever one before it is replaced.
-            self._lasts = list({item for item in self._lasts if self._is_last(item[2])})
-            heapify(self._lasts)
+    def _align(self, sender: bytes, queue: Queue) -> None:
+        """Bring all that is worked out from the queue up to date with it."""
+        self._in_line -= len(queue.line)
+        queue.align()
+        self._in_line += len(queue.line)
+        if queue.line:
+            self._lines[sender] = queue.line
+        else:
+            self._lines.pop(sender, None)
+        if not queue.entries:
+            del self._queues[sender]
+        elif queue.leaver != (last := queue.last()):
+            queue.leaver = last
+            self._leavers.note(last, waiting=len(self._entries))
 
-    def _is_last(self, txid: bytes) -> bool:
-        entry = self._entries.get(txid)
-        return entry is not None and self._queues[entry.transfer.sender].last is entry
+    def _is_last(self, item: Leaver) -> bool:
+        entry = self._entries.get(item[-1])
+        return entry is not None and self._queues[entry.transfer.sender].leaver == item
+
+    def _behind_gap(self, transfer: Transfer, replaced: Entry | None, account: Account) -> list[Entry]:
+        """What a transfer takes the place of that no block can hold yet: it makes nobody else leave."""
+        victims = [replaced] if replaced else []
+        count, size = self._with(transfer, victims)
+        behind = count - self._in_line
+        most = max(self._max_transactions // _BEHIND_GAPS, 1)
+        if behind > most or count > self._max_transactions or size > self._max_bytes:
+            missing = self.pending_nonce(transfer.sender, account)
+            raise RuleViolation(
+                Refusal.POOL, f"too many transfers wait for an earlier nonce; send the one with nonce {missing} first"
+            )
+        return victims
+
+    def _with(self, transfer: Transfer, victims: list[Entry]) -> tuple[int, int]:
+        """Count and size of the pool with ``transfer`` and without ``victims``."""
+        size = self._bytes + len(transfer.wire) - sum(len(entry.transfer.wire) for entry in victims)
+        return len(self._entries) + 1 - len(victims), size
 
     def _victims(self, transfer: Transfer, replaced: Entry | None) -> list[Entry]:
-        """What must leave so that ``transfer`` fits: cheaper than it, of other senders, with nothing built on it."""
+        """What must leave so that ``transfer`` fits: of other senders, with nothing built on it.
+
+        What no block can hold yet goes first, whatever it pays; then what pays less.
+        """
         victims = [replaced] if replaced else []
-        seen: list[tuple[int, int, bytes]] = []
-        count, size = len(self._entries) + 1 - len(victims), self._bytes + len(transfer.wire)
-        size -= sum(len(entry.transfer.wire) for entry in victims)
+        count, size = self._with(transfer, victims)
         rate = Entry(transfer, 0).rate
-        try:
+        with closing(self._leavers.in_order()) as leavers:
             while count > self._max_transactions or size > self._max_bytes:
-                item = self._cheapest_last(seen)
-                if item is None or item[0] >= rate:
-                    raise RuleViolation(Refusal.POOL, self._full(transfer, item))
-                seen.append(item)
-                entry = self._entries[item[2]]
+                item = next(leavers, None)
+                if item is None or (item[0] and item[1] >= rate):
+                    raise RuleViolation(Refusal.POOL, _full(transfer, item))
+                entry = self._entries[item[-1]]
                 if entry.transfer.sender != transfer.sender:
                     victims.append(entry)
                     count, size = count - 1, size - len(entry.transfer.wire)
-        finally:
-            for item in seen:
-                heappush(self._lasts, item)
         return victims
 
-    def _cheapest_last(self, seen: Sequence[tuple[int, int, bytes]]) -> tuple[int, int, bytes] | None:
-        while self._lasts:
-            item = heappop(self._lasts)
-            if self._is_last(item[2]) and item not in seen:
-                return item
-        return None
 
-    def _full(self, transfer: Transfer, item: tuple[int, int, bytes] | None) -> str:
-        if item is None:
-            return "the pool is full of transfers that others build on; send this one again later"
-        heappush(self._lasts, item)
-        # The least fee whose rate is the next one above; its rate rounds down, and so must not be taken for exact.
-        least = -(-(item[0] + 1) * len(transfer.wire) // _RATE_SCALE)
-        return f"the pool is full: for this transfer the fee must exceed {least - 1} base units"
+def _full(transfer: Transfer, item: Leaver | None) -> str:
+    if item is None:
+        return "the pool is full of transfers that others build on; send this one again later"
+    # The least fee whose rate is the next one above; its rate rounds down, and so must not be taken for exact.
+    least = -(-(item[1] + 1) * len(transfer.wire) // RATE_SCALE)
+    return f"the pool is full: for this transfer the fee must exceed {least - 1} base units"

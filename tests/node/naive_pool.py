@@ -40,6 +40,8 @@ class NaivePool:
     params: NetworkParams
     max_transactions: int
     max_bytes: int
+    accounts: Mapping[bytes, Account]
+    """Everybody's account after the tip."""
     waiting: list[Waiting] = field(factory=list)
     """In order of arrival."""
 
@@ -72,14 +74,28 @@ class NaivePool:
         entry = Waiting(transfer, sequence)
         if kept + entry.cost > account.balance:
             raise Refused(Refusal.BALANCE)
+        behind = 0 if self._in_line(entry) else 1 + sum(other not in replaced for other in self._behind_gaps())
+        if behind > max(self.max_transactions // 10, 1):
+            raise Refused(Refusal.POOL)
         leaving = replaced + self._victims(entry, replaced)
         self.waiting = [other for other in self.waiting if other not in leaving] + [entry]
         return [other.transfer.txid for other in leaving]
 
+    def _in_line(self, entry: Waiting) -> bool:
+        """Whether nothing is missing before it."""
+        own = {other.transfer.nonce for other in self.of(entry.transfer.sender)}
+        return own.issuperset(range(self.accounts[entry.transfer.sender].nonce, entry.transfer.nonce))
+
+    def _behind_gaps(self) -> list[Waiting]:
+        return [entry for entry in self.waiting if not self._in_line(entry)]
+
     def _victims(self, entry: Waiting, replaced: list[Waiting]) -> list[Waiting]:
         others = {other.transfer.sender for other in self.waiting} - {entry.transfer.sender}
-        lasts = sorted((self.of(sender)[-1] for sender in others), key=lambda last: (last.rate, -last.sequence))
-        cheaper = [last for last in lasts if last.rate < entry.rate]
+        lasts = [self.of(sender)[-1] for sender in others]
+        lasts.sort(key=lambda last: (self._in_line(last), last.rate, -last.sequence))
+        cheaper = [last for last in lasts if last.rate < entry.rate or not self._in_line(last)]
+        if not self._in_line(entry):
+            cheaper = []
         for number in range(len(cheaper) + 1):
             rest = [other for other in self.waiting if other not in replaced and other not in cheaper[:number]]
             size = sum(len(other.transfer.wire) for other in [*rest, entry])

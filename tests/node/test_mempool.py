@@ -2,8 +2,10 @@
 
 import re
 from collections.abc import Callable
+from typing import Any
 
 import pytest
+from attrs import evolve
 
 from svcd.chain.accounts import Account
 from svcd.chain.errors import Refusal, RuleViolation
@@ -207,7 +209,7 @@ def test_replacing_again_and_again_costs_no_memory(bench: Bench) -> None:
         bench.add("alice", 0, fee=fee)
         fee = -(-fee * 11 // 10)
     assert len(bench.pool) == 2
-    assert len(bench.pool._lasts) < 70
+    assert len(bench.pool._leavers) < 70
 
 
 # Balance
@@ -357,6 +359,131 @@ def test_room_for_a_long_transfer_takes_several_short_ones() -> None:
         key_of("bob").hash,
     ]
     assert bench.pool.size <= 3 * 470
+
+
+# Behind a gap
+
+
+def test_one_in_ten_may_wait_behind_a_gap() -> None:
+    bench = Bench(transactions=20)
+    bench.add("alice", 1)
+    bench.add("bob", 15)
+    refusal = bench.refusal("carol", 3, fee=9 * FEE)
+    assert refusal.code is Refusal.POOL
+    assert refusal.detail == "too many transfers wait for an earlier nonce; send the one with nonce 0 first"
+    bench.add("carol", 0)
+    bench.add("alice", 0)
+    bench.add("carol", 3)
+
+
+def test_a_replacement_behind_a_gap_needs_no_room() -> None:
+    bench = Bench(transactions=10)
+    bench.add("alice", 5)
+    assert len(bench.add("alice", 5, fee=2 * FEE)) == 1
+    assert bench.refusal("alice", 6, fee=2 * FEE).code is Refusal.POOL
+
+
+@pytest.mark.parametrize("bench", [Bench(transactions=3), Bench(size=1499)])
+def test_what_is_behind_a_gap_makes_nobody_leave(bench: Bench) -> None:
+    full(bench)
+    assert bench.refusal("dave", 1, fee=90 * FEE).code is Refusal.POOL
+
+
+def test_what_is_behind_a_gap_leaves_first_whatever_it_pays() -> None:
+    bench = Bench(transactions=3)
+    bench.add("alice")
+    bench.add("bob", 1, fee=90 * FEE)
+    bench.add("carol")
+    assert len(bench.add("dave")) == 1
+    assert bench.waiting() == of("alice", 0) + of("carol", 0) + of("dave", 0)
+
+
+def test_what_was_behind_a_gap_that_is_filled_leaves_by_its_fee() -> None:
+    bench = Bench(transactions=3)
+    bench.add("alice", 1, fee=3 * FEE)
+    bench.add("alice", 0)
+    bench.add("bob", fee=2 * FEE)
+    bench.add("carol", fee=4 * FEE)
+    assert bench.waiting() == of("alice", 1, 0) + of("carol", 0)
+
+
+def test_what_an_undone_block_puts_behind_a_gap_leaves_first() -> None:
+    bench = Bench(transactions=3)
+    bench.accounts["alice"] = Account(COIN, nonce=3)
+    bench.add("alice", 3, fee=9 * FEE)
+    bench.add("bob")
+    bench.add("carol")
+    bench.settle(alice=Account(COIN, nonce=2))
+    bench.add("dave")
+    assert bench.waiting() == of("bob", 0) + of("carol", 0) + of("dave", 0)
+
+
+# How long it takes
+
+
+def crowd(number: int, *, age: int = 0) -> Bench:
+    """As many senders, each with two transfers."""
+    bench = Bench(transactions=2 * number)
+    model = bench.transfer("alice", age=age)
+    for index in range(2 * number):
+        sender, nonce = (index // 2).to_bytes(20, "big"), index % 2
+        transfer = evolve(model, sender=sender, nonce=nonce, txid=index.to_bytes(32, "big"))
+        bench.pool.admit(transfer, RICH, now=NOW, sequence=index + 1)
+    return bench
+
+
+def test_expired_transfers_leave_in_steps(bench: Bench) -> None:
+    for nonce in range(4):
+        bench.add("alice", nonce, age=PAST)
+    entries = bench.pool.entries()
+    gone = bench.pool.drop([entries[1].transfer.txid])
+    assert bench.pool.expire(NOW + 1, among=entries[:2]) == entries[:1]
+    assert bench.pool.expire(NOW + 1, among=entries) == entries[2:]
+    assert gone == entries[1:2]
+
+
+def test_a_transfer_with_an_earlier_number_takes_its_place(bench: Bench) -> None:
+    transfers = [bench.transfer("alice", nonce) for nonce in range(3)]
+    for sequence in (2, 3, 1):
+        bench.pool.admit(transfers[sequence - 1], RICH, now=NOW, sequence=sequence)
+    assert [entry.sequence for entry in bench.pool.since(0, 9)] == [1, 2, 3]
+    (gone,) = bench.pool.drop([transfers[2].txid])
+    bench.pool.admit(gone.transfer, RICH, now=NOW, sequence=3)
+    assert [entry.sequence for entry in bench.pool.since(1, 9)] == [2, 3], "once"
+    assert [entry.sequence for entry in bench.pool.entries()] == [1, 2, 3]
+
+
+def test_asking_for_what_came_last_looks_at_no_more_than_that(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = crowd(500)
+    bench.pool.since(0, 1)
+    looked_at: list[bytes] = []
+
+    class Watched(dict[bytes, Entry]):
+        def get(self, key: bytes, default: Any = None) -> Any:
+            looked_at.append(key)
+            return super().get(key, default)
+
+    monkeypatch.setattr(bench.pool, "_entries", Watched(bench.pool._entries))
+    assert [entry.sequence for entry in bench.pool.since(400, 10)] == list(range(401, 411))
+    assert [entry.sequence for entry in bench.pool.since(995, 10)] == list(range(996, 1001))
+    assert len(looked_at) == 15
+
+
+def test_many_that_leave_a_sender_at_once_are_one_piece_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    bench = crowd(50, age=PAST)
+    aligned: list[bytes] = []
+    align = bench.pool._align
+
+    def watched(sender: bytes, queue: Any) -> None:
+        aligned.append(sender)
+        align(sender, queue)
+
+    monkeypatch.setattr(bench.pool, "_align", watched)
+    assert len(bench.pool.expire(NOW + 1)) == 100
+    assert len(aligned) == 50
+
+
+# What counts
 
 
 def test_fee_per_byte_and_not_the_fee_decides() -> None:

@@ -34,14 +34,14 @@ SIZE = len(transfer("alice", 1, 0, 10_000, START, None).wire)
 
 
 class Pool(RuleBasedStateMachine):
-    """The real pool and the naive one, side by side, with room for six transfers, or fewer long ones."""
+    """The real pool and the naive one: room for six transfers, or fewer long ones, and for one behind a gap."""
 
     def __init__(self) -> None:
         super().__init__()
         limits: dict[str, Any] = {"max_transactions": 6, "max_bytes": 5 * SIZE + SIZE // 2 + 100}
         self.pool = Mempool(TEST_PARAMS, **limits)
-        self.model = NaivePool(TEST_PARAMS, **limits)
         self.accounts = {key: Account(balance=500_000) for key in HASHES}
+        self.model = NaivePool(TEST_PARAMS, **limits, accounts=self.accounts)
         self.now = START
         self.sequence = 0
 
