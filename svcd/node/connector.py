@@ -167,6 +167,8 @@ class Connector:
             yield
         except BaseException:
             self._progress = saved
+            # A roll-back that the disk refused leaves rows that are read now and that somebody will yet take back.
+            self._torn |= self._depth == 1 and self.store.in_transaction
             self._take_back(self._touched)
             raise
         finally:
@@ -238,6 +240,7 @@ class Connector:
         candidate = self._parsed.get(stored.point.hash)
         block = candidate.block if candidate else self.store.block(stored, self.params)
         effect = apply_block(self.params, block, self.store)
+        self._touched |= effect.after.keys()
         try:
             with self.store.attempt():
                 root, accounts = self._write(effect.after, effect.before)
@@ -247,7 +250,6 @@ class Connector:
             self._take_back(effect.after)
             raise
         self.steps += 1
-        self._touched |= effect.after.keys()
         progress = self._progress
         progress.accounts, progress.tip = accounts, stored.point
         progress.now.update(effect.after)

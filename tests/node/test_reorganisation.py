@@ -1,21 +1,13 @@
 """One branch gives way to another, as one database transaction or not at all (docs/protocol.md 10)."""
 
-import sqlite3
-from itertools import count
-from typing import Any
-
 import pytest
-from attrs import define
 
 from svcd.chain.accounts import Account
 from svcd.chain.block import Block
 from svcd.chain.errors import Corrupt, Refusal
 from svcd.chain.forkchoice import tie_winner
-from svcd.chain.transition import Effect
 from svcd.node import changes
-from svcd.node.changes import Candidate
 from svcd.node.connector import Connector
-from svcd.store.chain_store import ChainWriter
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import Node
 from tests.node.conftest import MakeNode
@@ -265,78 +257,3 @@ def test_a_tie_is_not_asked_again(node: Node, chain: ChainBuilder) -> None:
     connect_all(node, chain, a)
     assert codes(connect(node, chain, b, b, a)) == [SIDE, KNOWN, KNOWN]
     connect_all(node, chain, chain.block(b))
-
-
-# A disk that fails
-
-
-def test_a_full_disk_in_a_reorganisation_changes_nothing(node: Node, chain: ChainBuilder) -> None:
-    trunk, old, new = fork(chain, 10)
-    connect_all(node, chain, *trunk, *old)
-    before = node.state()
-    writer = node.connections[0]
-    (pages,) = writer.execute("PRAGMA page_count").fetchone()
-    writer.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(sqlite3.OperationalError, match="full"):
-        connect(node, chain, *new)
-    assert node.state() == before
-    sound(node, chain, old[-1])
-    writer.execute("PRAGMA max_page_count = 1000000")
-    connect_all(node, chain, *new)
-
-
-@define
-class Unreliable:
-    """A connection that refuses one statement, some time from now, or ``more`` than one; it can always roll back."""
-
-    connection: sqlite3.Connection
-    left: int = 0
-    more: int = 0
-
-    @property
-    def in_transaction(self) -> bool:
-        return self.connection.in_transaction
-
-    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
-        if not statement.startswith("ROLLBACK"):
-            self._count()
-        return self.connection.execute(statement, *values)
-
-    def executemany(self, *args: Any) -> sqlite3.Cursor:
-        self._count()
-        return self.connection.executemany(*args)
-
-    def _count(self) -> None:
-        self.left -= 1
-        if -self.more <= self.left <= 0:
-            raise sqlite3.OperationalError("disk I/O error")
-
-    def mend(self) -> None:
-        self.left = self.more = 0
-
-
-@pytest.mark.parametrize("more", [0, 1, 2, 5, 1000])
-def test_whichever_statements_fail_nothing_has_changed(node: Node, chain: ChainBuilder, more: int) -> None:
-    """The tree in memory follows the disk, wherever the disk gives up in a reorganisation with new accounts."""
-    trunk, old, new = fork(chain, 2)
-    connect_all(node, chain, *trunk, *old)
-    before = node.state()
-    connection: Any = Unreliable(node.connections[0])
-    connector = Connector(TEST_PARAMS, ChainWriter(connection))
-    connector.load()
-    batch = [Candidate(block, chain.point_after(block)) for block in new]
-    for statement in count(1):
-        connection.left, connection.more = statement, more
-        try:
-            connector.connect(batch)
-        except sqlite3.OperationalError:
-            connection.mend()
-            assert connector.root_after(Effect({}, {}, 0)) == old[-1].header.state_root
-            assert connector.tip == chain.point_after(old[-1])
-            assert node.state() == before
-        else:
-            break
-    connection.mend()
-    assert statement > 50, "it is a long way"
-    assert connector.tip == chain.point_after(new[-1])
-    assert connector.root_after(Effect({}, {}, 0)) == new[-1].header.state_root
