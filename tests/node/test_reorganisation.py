@@ -1,6 +1,7 @@
 """One branch gives way to another, as one database transaction or not at all (docs/protocol.md 10)."""
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from svcd.chain.accounts import Account
 from svcd.chain.block import Block
@@ -24,6 +25,7 @@ from tests.node.connecting import (
     hashes,
     sound,
 )
+from tests.support import result_of
 
 # Reorganisations
 
@@ -257,3 +259,35 @@ def test_a_tie_is_not_asked_again(node: Node, chain: ChainBuilder) -> None:
     connect_all(node, chain, a)
     assert codes(connect(node, chain, b, b, a)) == [SIDE, KNOWN, KNOWN]
     connect_all(node, chain, chain.block(b))
+
+
+# Transfers that fell out
+
+
+def test_transfers_of_undone_blocks_wait_on_disk_with_the_commit(make_node: MakeNode, chain: ChainBuilder) -> None:
+    """Nothing else is given time to write them: neither the mempool nor a settled end."""
+    kept, fallen, later = (chain.transfer("alice", "bob", amount, nonce=amount - 1) for amount in (1, 2, 3))
+    old = chain.block(transfers=[kept, fallen])
+    oldest = chain.block(old, transfers=[later])
+    new = [chain.block(producer="n", transfers=[kept])]
+    for _ in range(2):
+        new.append(chain.block(new[-1]))
+    node = make_node()
+    connect_all(node, chain, old, oldest)
+    assert node.store.pooled() == []
+    with commits(node) as seen:
+        connect_all(node, chain, *new)
+    assert seen.count("COMMIT") == 1
+    node.close()
+    again = make_node()
+    assert [body for _, body in again.store.pooled()] == [fallen.wire, later.wire]
+    assert result_of(Deferred.fromCoroutine(again.transfers.load())) == 2
+    assert [entry.transfer.txid for entry in again.mempool.entries()] == [fallen.txid, later.txid]
+
+
+def test_no_transfer_waits_that_only_changed_its_block(node: Node, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 1)
+    connect_all(node, chain, chain.block(transfers=[transfer]))
+    first = chain.block(producer="n")
+    connect_all(node, chain, first, chain.block(first, transfers=[transfer]))
+    assert node.store.pooled() == []
