@@ -4,8 +4,10 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
+from attrs import define
 
 from svcd.store import database
 from svcd.store.database import (
@@ -263,6 +265,54 @@ def test_an_attempt_alone_is_a_transaction(writer: sqlite3.Connection) -> None:
         lose(writer)
     assert notes(writer) == ["kept"]
     assert not writer.in_transaction
+
+
+@define
+class Stuck:
+    """A connection on a disk that refuses one roll-back."""
+
+    connection: sqlite3.Connection
+    refused: list[str]
+    """What it has refused."""
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.connection.in_transaction
+
+    def execute(self, statement: str, *values: Any) -> sqlite3.Cursor:
+        if statement.startswith("ROLLBACK") and not self.refused:
+            self.refused.append(statement)
+            raise sqlite3.OperationalError("disk I/O error")
+        return self.connection.execute(statement, *values)
+
+
+def test_a_refused_roll_back_does_not_stop_later_transactions(writer: sqlite3.Connection) -> None:
+    stuck: Any = Stuck(writer, [])
+    with pytest.raises(sqlite3.OperationalError, match="disk I/O"), transaction(stuck):
+        lose(stuck)
+    assert writer.in_transaction, "the lost note still lies open"
+    with transaction(stuck):
+        write(stuck, "kept")
+    assert (notes(writer), stuck.refused) == (["kept"], ["ROLLBACK"])
+    assert not writer.in_transaction
+
+
+def test_a_refused_roll_back_of_an_attempt_takes_the_transaction_with_it(writer: sqlite3.Connection) -> None:
+    """What the attempt wrote cannot be told from the rest any more."""
+    stuck: Any = Stuck(writer, [])
+
+    def within() -> None:
+        write(stuck, "before")
+        with attempt(stuck):
+            lose(stuck)
+
+    with pytest.raises(sqlite3.OperationalError, match="disk I/O"), transaction(stuck):
+        within()
+    assert (notes(writer), stuck.refused) == ([], ["ROLLBACK TO attempt"])
+    assert not writer.in_transaction
+    with attempt(stuck):
+        write(stuck, "kept")
+    assert notes(writer) == ["kept"]
 
 
 def test_a_snapshot_sees_one_commit(writer: sqlite3.Connection, path: Path) -> None:
