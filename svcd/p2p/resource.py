@@ -1,7 +1,7 @@
 """What we answer other nodes (docs/http.md "Peers")."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
 from svcd.chain.encoding import MAX_INTEGER
@@ -213,19 +213,24 @@ class PeerRoutes:
     def blocks(self, from_: int, limit: int) -> Answer:
         """Answer GET /p2p/blocks."""
         reader, height = self._home.ledger.reader, self._home.ledger.tip.height
-        blocks: list[bytes] = []
+        with reader.snapshot():
+            wires = self._wires(range(from_, min(from_ + limit, height + 1)))
+        return Rendered(b'{"ok":true,"blocks":[' + b",".join(wires) + f'],"height":"{height}"}}'.encode())
+
+    def _wires(self, heights: Iterable[int]) -> list[bytes]:
+        reader = self._home.ledger.reader
+        wires: list[bytes] = []
         size = 0
-        for at in range(from_, min(from_ + limit, height + 1)):
-            stored = reader.canonical(at)
+        for height in heights:
+            stored = reader.canonical(height)
             if stored is None:
                 break
-            header = reader.block_header(stored, self._home.params)
-            wire = header.wire(b",".join(reader.bodies(stored)))
+            wire = reader.block_header(stored, self._home.params).wire(b",".join(reader.bodies(stored)))
             size += len(wire)
-            if blocks and size > MAX_REPLY_BYTES:
+            if wires and size > MAX_REPLY_BYTES:
                 break
-            blocks.append(wire)
-        return Rendered(b'{"ok":true,"blocks":[' + b",".join(blocks) + f'],"height":"{height}"}}'.encode())
+            wires.append(wire)
+        return wires
 
     @Route(
         "GET",
@@ -238,8 +243,11 @@ class PeerRoutes:
     )
     def transactions(self, after: int, limit: int) -> Answer:
         """Answer GET /p2p/transactions."""
+        if after > self._transfers.sequence:
+            # A number of an earlier run: numbers may begin anew with each.
+            after = 0
         found = self._transfers.mempool.since(after, limit)
-        last = found[-1].sequence if found else min(after, self._transfers.sequence)
+        last = found[-1].sequence if found else after
         wires = b",".join([entry.transfer.wire for entry in found])
         return Rendered(b'{"ok":true,"transactions":[' + wires + f'],"next":"{last}"}}'.encode())
 

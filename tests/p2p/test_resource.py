@@ -1,0 +1,612 @@
+"""What we answer other nodes, on the real HTTP stack in memory; each answer is held to the node's own description."""
+
+import json
+from collections.abc import Callable
+from itertools import count
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from svcd.chain.block import Block
+from svcd.chain.errors import Refusal
+from svcd.p2p import resource
+from svcd.p2p.bans import key_name
+from svcd.p2p.client import split_blocks
+from svcd.p2p.hello import check_hello, parse_hello
+from svcd.ports import milliseconds
+from svcd.rpc.sites import Public, Sites
+from svcd.web.buckets import Buckets
+from svcd.web.clients import Clients
+from tests.chains import ChainBuilder
+from tests.node.bench import LATE, Stepped
+from tests.p2p.bench import LIMITS, OURS, Node, place
+from tests.p2p.strangers import Stranger
+from tests.rpc.conftest import published
+from tests.rpc.description import Description
+from tests.rpc.node import Client
+from tests.web.wire import Response, Wire
+
+Grow = Callable[..., list[Block]]
+MakeNode = Callable[..., Node]
+MakeStranger = Callable[..., Stranger]
+
+SOMEBODY, OTHER = "198.51.100.7", "203.0.113.9"
+POSTS = ("/p2p/hello", "/p2p/transaction", "/p2p/block")
+MINUTES_10, DAY = 600, 86_400
+
+
+def client_of(node: Node, peer: str = SOMEBODY) -> Client:
+    """Somebody who asks a node, and holds it to what it says of itself; no answer may be for a browser's pages."""
+    return Client(node.site, Description(published(node.site).document, cors=False), node.clock, peer)
+
+
+@pytest.fixture
+def client(node: Node) -> Client:
+    return client_of(node)
+
+
+@pytest.fixture
+def transfers() -> ChainBuilder:
+    """A maker of transfers with nonces of its own."""
+    return ChainBuilder()
+
+
+def transfer(maker: ChainBuilder, **changes: Any) -> Any:
+    """The JSON of a transfer that the mempool takes."""
+    fields = {"sender": "alice", "recipient": "bob", "amount": 5, "timestamp": maker.params.slot_time(LATE)}
+    return json.loads(maker.transfer(**(fields | changes)).wire)
+
+
+def post_block(client: Client, block: Block | bytes) -> Response:
+    wire = block if isinstance(block, bytes) else block.wire()
+    return client.post("/p2p/block", b'{"block":' + wire + b"}")
+
+
+def banned_for(node: Node, peer: str = SOMEBODY) -> float:
+    """How long a client is banned from now on, in seconds; 0.0 if it is not."""
+    until = node.peers.bans.until().get(f"address:{peer}", 0.0)
+    return max(until - node.home.now(), 0.0)
+
+
+# Status
+
+
+def test_status(node: Node, client: Client, grow: Grow, make_stranger: MakeStranger) -> None:
+    node.take(*grow(3))
+    node.meet(make_stranger(blocks=grow(3)))
+    now = str(milliseconds(node.clock))
+    assert client.ok("/p2p/status") == {
+        "status": {
+            "softwareVersion": "0.0.1",
+            "protocolVersion": "1.0",
+            "networkId": 3,
+            "chainId": "SVC-TEST",
+            "genesisHash": node.home.params.genesis_hash.hex(),
+            "nodeId": node.key.node_id,
+            "nodePublicKey": node.key.public.hex(),
+            "height": "3",
+            "hash": grow(3)[-1].header.hash.hex(),
+            "timestamp": now,
+            "endpoint": OURS,
+            "cumulativeWork": str(node.tip.work),
+            "peers": 1,
+            "time": now,
+        }
+    }
+
+
+# Hello
+
+
+def test_hellos_are_exchanged(node: Node, client: Client, make_stranger: MakeStranger) -> None:
+    stranger = make_stranger()
+    answer = client.ok("/p2p/hello", {"hello": stranger.hello().message()})
+    ours = parse_hello(answer.pop("hello"))
+    assert answer == {}
+    check_hello(ours, node.home.params, own=stranger.key.node_id, now=milliseconds(node.clock))
+    assert (ours.node_key, ours.endpoint) == (node.key.public, OURS)
+    node.run(0.5)
+    assert node.knows(stranger), "whoever greets is called back"
+
+
+def test_somebody_without_an_endpoint_is_answered_too(node: Node, client: Client, make_stranger: MakeStranger) -> None:
+    client.ok("/p2p/hello", {"hello": make_stranger(names="").hello().message()})
+    assert len(node.book) == 0
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"network_id": 1}, "this node is of SVC-TEST with genesis"),
+        ({"protocol_version": "2.0"}, "this node speaks protocol 1.0"),
+        ({"node_id": "svcnode_" + "ab" * 16}, "nodeId is not that of nodePublicKey"),
+        ({"timestamp": 0}, "ms off this node's clock"),
+        ({"height": 9}, "not signed by nodePublicKey"),
+    ],
+)
+def test_a_hello_that_is_refused_costs_nothing(
+    node: Node, client: Client, make_stranger: MakeStranger, changes: dict[str, Any], sentence: str
+) -> None:
+    """It may be a node of another network, or one whose clock is wrong."""
+    hello = evolve(make_stranger().hello(), **changes)
+    assert sentence in client.refusal("/p2p/hello", {"hello": hello.message()})
+    assert banned_for(node) == 0
+    node.run(5)
+    assert node.town.calls == []
+
+
+def test_our_own_hello_is_refused(node: Node, client: Client) -> None:
+    assert client.refusal("/p2p/hello", {"hello": node.home.hello().message()}) == "this is our own hello"
+    assert banned_for(node) == 0
+
+
+def test_a_replayed_hello_is_refused(node: Node, client: Client, make_stranger: MakeStranger) -> None:
+    hello = make_stranger().hello().message()
+    client.ok("/p2p/hello", {"hello": hello})
+    assert "at least as new was seen" in client_of(node, OTHER).refusal("/p2p/hello", {"hello": hello})
+    node.clock.advance(1)
+    client.ok("/p2p/hello", {"hello": make_stranger().hello().message()})
+
+
+def test_a_malformed_hello_costs_ten_minutes(node: Node, client: Client, make_stranger: MakeStranger) -> None:
+    hello = make_stranger().hello().message() | {"height": 7}
+    assert client.refusal("/p2p/hello", {"hello": hello}).startswith("height must be a decimal string")
+    assert banned_for(node) == MINUTES_10
+
+
+def test_a_banned_key_is_refused(node: Node, client: Client, make_stranger: MakeStranger) -> None:
+    stranger = make_stranger()
+    node.peers.bans.ban(key_name(stranger.key.public), seconds=60, now=node.home.now())
+    refusal = client.refusal("/p2p/hello", {"hello": stranger.hello().message()}, status=403)
+    assert refusal == "this node key is banned here"
+    node.run(5)
+    assert node.town.calls == []
+
+
+# Transfers
+
+
+def test_a_transfer(node: Node, client: Client, transfers: ChainBuilder) -> None:
+    body = {"transaction": transfer(transfers)}
+    first = client.ok("/p2p/transaction", body)
+    (entry,) = node.living.transfers.mempool.entries()
+    assert first == {"txid": entry.transfer.txid.hex(), "state": "accepted"}
+    assert client.ok("/p2p/transaction", body) == {"txid": entry.transfer.txid.hex(), "state": "known"}
+
+
+def test_a_transfer_in_upper_case(node: Node, client: Client, transfers: ChainBuilder) -> None:
+    value = transfer(transfers)
+    value |= {"signature": value["signature"].upper(), "senderPublicKey": value["senderPublicKey"].upper()}
+    assert client.ok("/p2p/transaction", {"transaction": value})["state"] == "accepted"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"sender": "nobody"},
+        {"nonce": 17},
+        {"timestamp": 0},
+        {"amount": 2000 * 10**8},
+    ],
+)
+def test_what_only_this_mempool_refuses_costs_nothing(
+    node: Node, client: Client, transfers: ChainBuilder, changes: dict[str, Any]
+) -> None:
+    """The pool of an honest peer may well hold it."""
+    client.refusal("/p2p/transaction", {"transaction": transfer(transfers, **changes)})
+    assert banned_for(node) == 0
+    assert len(node.living.transfers.mempool) == 0
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda value: None,
+        lambda value: [],
+        lambda value: {},
+        lambda value: value | {"version": 1},
+        lambda value: value | {"colour": "red"},
+        lambda value: value | {"fee": "09"},
+        lambda value: value | {"senderAddress": "svct1q"},
+        lambda value: value | {"signature": "00" * 64},
+        lambda value: value | {"nonce": "1"},
+    ],
+)
+def test_what_no_honest_node_sends_costs_ten_minutes(
+    node: Node, client: Client, transfers: ChainBuilder, change: Callable[[Any], Any]
+) -> None:
+    client.refusal("/p2p/transaction", {"transaction": change(transfer(transfers))})
+    assert banned_for(node) == MINUTES_10
+    assert len(node.living.transfers.mempool) == 0
+
+
+# Blocks that come
+
+
+def test_a_block_is_connected(node: Node, client: Client, grow: Grow) -> None:
+    (block,) = grow(1)
+    assert post_block(client, block).json == {"ok": True, "hash": block.header.hash.hex(), "state": "connected"}
+    assert node.tip.hash == block.header.hash
+    assert post_block(client, block).json == {"ok": True, "hash": block.header.hash.hex(), "state": "known"}
+    assert banned_for(node) == 0
+
+
+def test_a_block_beside_the_chain(node: Node, client: Client, grow: Grow) -> None:
+    node.take(*grow(3))
+    assert post_block(client, grow(1, name="side")[0]).json["state"] == "side"
+    assert banned_for(node) == 0
+
+
+def test_an_orphan_makes_us_ask_and_costs_nothing(
+    node: Node, client: Client, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    stranger = make_stranger(blocks=grow(5))
+    node.meet(stranger)
+    node.run(3)
+    stranger.blocks = grow(9)
+    answer = post_block(client, grow(9)[-1]).json
+    assert answer["state"] == "orphan"
+    node.run(0.5)
+    assert node.tip.height == 9
+    assert banned_for(node) == 0
+
+
+def test_an_early_block_waits(node: Node, client: Client, builder: ChainBuilder) -> None:
+    params = node.home.params
+    early = builder.block(None, slot=LATE + params.drift_slots + 3)
+    assert post_block(client, early).json == {"ok": True, "hash": early.header.hash.hex(), "state": "early"}
+    assert node.tip.height == 0
+    node.run(3)
+    assert node.tip.hash == early.header.hash
+    assert banned_for(node) == 0
+
+
+@pytest.mark.parametrize(
+    "rule",
+    [Refusal.WORK, Refusal.STATE_ROOT, Refusal.BLOCK_SIGNATURE, Refusal.TRANSACTIONS_ROOT, Refusal.HEIGHT],
+)
+def test_an_invalid_block_costs_a_day(node: Node, client: Client, builder: ChainBuilder, rule: Refusal) -> None:
+    response = post_block(client, builder.block(None, break_=rule))
+    assert (response.status, node.tip.height) == (400, 0)
+    assert response.error
+    assert banned_for(node) == DAY
+
+
+def test_a_block_that_is_known_to_be_invalid_costs_a_day_too(node: Node, builder: ChainBuilder) -> None:
+    block = builder.block(None, break_=Refusal.WORK)
+    post_block(client_of(node), block)
+    assert "found invalid before" in post_block(client_of(node, OTHER), block).error
+    assert banned_for(node, OTHER) == DAY
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{}",
+        b"[]",
+        b"not JSON",
+        b'{"block":}',
+        b'{"block":{}}',
+        b'{"block":null}',
+        b'{"block":{"version":4}}',
+        b' {"block":{}}',
+        b'{"block":{}} ',
+        b'{"block" :{}}',
+        b'{"block":{},"block":{}}',
+        b'{"other":{}}',
+        b'{"block":{"a":"\xff"}}',
+        b'{"block":' + b'{"a":' * 1_000 + b"1" + b"}" * 1_001,
+    ],
+)
+def test_what_is_no_block_costs_ten_minutes(node: Node, client: Client, body: bytes) -> None:
+    response = client.post("/p2p/block", body)
+    assert response.status == 400
+    assert response.error
+    assert banned_for(node) == MINUTES_10
+
+
+def test_a_block_must_be_in_canonical_json(node: Node, client: Client, grow: Grow) -> None:
+    (block,) = grow(1)
+    assert "canonical JSON" in post_block(client, block.wire().replace(b",", b", ", 1)).error
+    assert banned_for(node) == MINUTES_10
+    assert node.tip.height == 0
+
+
+def test_a_full_queue_of_ours_is_nobody_s_fault(make_node: MakeNode, builder: ChainBuilder) -> None:
+    checker = Stepped()
+    node = make_node(checker=checker)
+    node.living.verifier._capacity = 0
+    wire = Wire(node.site, SOMEBODY)
+    body = b'{"block":' + builder.block(None).wire() + b"}"
+    wire.send(b"POST /p2p/block HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    checker.finish()
+    response = wire.response()
+    assert response.status == 503
+    assert "wait to be verified" in response.error
+    assert banned_for(node) == 0
+    wire.close()
+
+
+# Prices
+
+
+@pytest.mark.parametrize("name", ["hello", "transaction", "block"])
+def test_a_banned_address_is_not_listened_to_until_its_time_is_over(node: Node, name: str) -> None:
+    client, path, body = client_of(node), f"/p2p/{name}", {name: {}}
+    client.refusal(path, body, status=400)
+    refusal = client.refusal(path, body, status=403)
+    assert refusal == "this address is banned here for a while: it sent what breaks the rules"
+    node.run(MINUTES_10 - 1)
+    client.refusal(path, body, status=403)
+    node.run(1)
+    client.refusal(path, body, status=400)
+
+
+def test_others_are_listened_to(node: Node, client: Client, grow: Grow) -> None:
+    client.refusal("/p2p/block", b"{}")
+    assert post_block(client_of(node, OTHER), grow(1)[0]).json["state"] == "connected"
+
+
+def test_whoever_is_banned_may_still_read(node: Node, client: Client, grow: Grow) -> None:
+    client.refusal("/p2p/block", b"{}")
+    for path in ("/p2p/status", "/p2p/blocks", "/p2p/peers", "/p2p/transactions"):
+        client.ok(path)
+
+
+def test_of_ipv6_a_whole_subscriber_is_banned(node: Node) -> None:
+    client_of(node, "2001:db8:1:2::3").refusal("/p2p/block", b"{}")
+    client_of(node, "2001:db8:1:ff::9").refusal("/p2p/block", b"{}", status=403)
+    client_of(node, "2001:db8:2::1").refusal("/p2p/block", b"{}", status=400)
+
+
+def test_whoever_is_under_no_limit_is_never_banned(make_node: MakeNode) -> None:
+    node = make_node(exempt=("198.51.100.0/24",))
+    for _ in range(2):
+        client_of(node).refusal("/p2p/block", b"{}", status=400)
+    assert node.peers.bans.listed(node.home.now()) == {}
+
+
+# Blocks that are asked for
+
+
+def blocks_of(client: Client, query: str = "") -> tuple[list[bytes], str]:
+    response = client.get(f"/p2p/blocks{query}")
+    assert response.status == 200, response.body
+    assert response.json.keys() == {"ok", "blocks", "height"}
+    return split_blocks(response.body, 16), response.json["height"]
+
+
+def test_blocks_are_sent_byte_for_byte(node: Node, client: Client, grow: Grow) -> None:
+    chain = grow(20)
+    node.take(*chain)
+    blocks, height = blocks_of(client, "?from=3&limit=5")
+    assert blocks == [block.wire() for block in chain[2:7]]
+    assert height == "20"
+
+
+def test_without_a_word_the_first_sixteen(node: Node, client: Client, grow: Grow) -> None:
+    chain = grow(20)
+    node.take(*chain)
+    blocks, _ = blocks_of(client)
+    assert blocks[1:] == [block.wire() for block in chain[:15]]
+    genesis = json.loads(blocks[0])
+    assert (genesis["height"], genesis["signature"], genesis["transactions"]) == ("0", "00" * 64, [])
+
+
+@pytest.mark.parametrize(("query", "heights"), [("?from=19", [19, 20]), ("?from=20&limit=1", [20]), ("?limit=1", [0])])
+def test_at_the_ends(node: Node, client: Client, grow: Grow, query: str, heights: list[int]) -> None:
+    node.take(*grow(20))
+    assert [int(json.loads(block)["height"]) for block in blocks_of(client, query)[0]] == heights
+
+
+@pytest.mark.parametrize("first", [21, 2**53 - 1])
+def test_above_the_tip_there_is_nothing(node: Node, client: Client, grow: Grow, first: int) -> None:
+    node.take(*grow(20))
+    assert blocks_of(client, f"?from={first}") == ([], "20")
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [
+        ("limit=0", "limit"),
+        ("limit=17", "limit"),
+        ("limit=-1", "limit"),
+        ("limit=01", "limit"),
+        ("limit=1.0", "limit"),
+        ("limit=", "limit"),
+        ("limit=%D9%A1", "limit"),
+        ("from=-1", "from"),
+        ("from=x", "from"),
+        ("from=9007199254740992", "from"),
+    ],
+)
+def test_numbers_out_of_range(client: Client, query: str, name: str) -> None:
+    assert client.refusal(f"/p2p/blocks?{query}").startswith(f"{name}: must be a whole number from")
+
+
+def test_a_reply_stops_before_three_mib(
+    node: Node, client: Client, grow: Grow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert resource.MAX_REPLY_BYTES == 3 * 1024 * 1024
+    chain = grow(10)
+    node.take(*chain)
+    sizes = [len(block.wire()) for block in chain]
+    monkeypatch.setattr(resource, "MAX_REPLY_BYTES", sum(sizes[:4]))
+    assert len(blocks_of(client, "?from=1")[0]) == 4
+    monkeypatch.setattr(resource, "MAX_REPLY_BYTES", sum(sizes[:4]) - 1)
+    assert len(blocks_of(client, "?from=1")[0]) == 3
+    monkeypatch.setattr(resource, "MAX_REPLY_BYTES", 1)
+    assert blocks_of(client, "?from=5")[0] == [chain[4].wire()], "one at least, or nobody could go on"
+
+
+def test_a_reply_is_of_one_chain_even_if_that_changes_meanwhile(
+    node: Node, client: Client, grow: Grow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = grow(12, name="old"), grow(14, name="new")
+    node.take(*old)
+    reader = node.living.ledger.reader
+    canonical, calls = type(reader).canonical, count(1)
+
+    def disturbed(self: Any, height: int) -> Any:
+        if next(calls) == 5:
+            node.living.ledger.submit_blocks([block.wire() for block in new])
+        return canonical(self, height)
+
+    monkeypatch.setattr(type(reader), "canonical", disturbed)
+    blocks, _ = blocks_of(client, "?from=1&limit=12")
+    assert node.tip.hash == new[-1].header.hash
+    assert blocks == [block.wire() for block in old]
+
+
+# Waiting transfers
+
+
+def test_waiting_transfers_in_the_order_in_which_they_came(node: Node, client: Client, transfers: ChainBuilder) -> None:
+    assert client.ok("/p2p/transactions") == {"transactions": [], "next": "0"}
+    values = [transfer(transfers, amount=number) for number in range(1, 6)]
+    for value in values:
+        client.ok("/p2p/transaction", {"transaction": value})
+    assert client.ok("/p2p/transactions") == {"transactions": values, "next": "5"}
+    assert client.ok("/p2p/transactions?limit=2") == {"transactions": values[:2], "next": "2"}
+    assert client.ok("/p2p/transactions?after=2&limit=2") == {"transactions": values[2:4], "next": "4"}
+    assert client.ok("/p2p/transactions?after=5") == {"transactions": [], "next": "5"}
+
+
+def test_a_number_from_before_a_restart_begins_anew(node: Node, client: Client, transfers: ChainBuilder) -> None:
+    """The numbers are ours and of this run; somebody who remembers a greater one must not miss what comes now."""
+    values = [transfer(transfers, amount=number) for number in (1, 2)]
+    for value in values:
+        client.ok("/p2p/transaction", {"transaction": value})
+    assert client.ok("/p2p/transactions?after=900") == {"transactions": values, "next": "2"}
+
+
+@pytest.mark.parametrize("query", ["limit=0", "limit=257", "after=-1", "after=x"])
+def test_numbers_of_transfers_out_of_range(client: Client, query: str) -> None:
+    client.refusal(f"/p2p/transactions?{query}")
+
+
+def test_256_at_most(node: Node, client: Client, transfers: ChainBuilder) -> None:
+    for number in range(12):
+        client.ok("/p2p/transaction", {"transaction": transfer(transfers, amount=number + 1)})
+    assert len(client.ok("/p2p/transactions?limit=256")["transactions"]) == 12
+
+
+# Peers
+
+
+def learn(node: Node, count: int) -> list[str]:
+    for number in range(count):
+        node.book.succeeded(place(number), node_id=f"svcnode_{number:032x}", height=number, now=node.home.now())
+    return [place(number) for number in range(count)]
+
+
+def test_only_verified_nodes_are_handed_out(
+    node: Node, client: Client, make_stranger: MakeStranger, grow: Grow
+) -> None:
+    stranger = make_stranger(blocks=grow(3))
+    node.meet(stranger)
+    node.peers.hint(place(2), source="x")
+    seen = str(int(node.peer(stranger).greeted * 1000))
+    expected = {"nodeId": stranger.key.node_id, "endpoint": stranger.endpoint, "height": "3", "lastSeen": seen}
+    assert client.ok("/p2p/peers") == {"peers": [expected]}
+
+
+def test_fifty_unless_asked_for_more_and_a_hundred_at_most(node: Node, client: Client) -> None:
+    learn(node, 150)
+    assert len(node.book.verified()) > 100
+    for query, most in [("", 50), ("?limit=1", 1), ("?limit=100", 100), ("?limit=101", 100), ("?limit=99999999", 100)]:
+        assert len(client.ok(f"/p2p/peers{query}")["peers"]) == most
+
+
+def test_a_random_sample(node: Node, client: Client) -> None:
+    learn(node, 60)
+    one, other = ([peer["endpoint"] for peer in client.ok("/p2p/peers?limit=10")["peers"]] for _ in range(2))
+    assert len(set(one)) == 10
+    assert one != other
+
+
+@pytest.mark.parametrize("limit", ["0", "-1", "x", "01"])
+def test_a_limit_that_is_none(client: Client, limit: str) -> None:
+    assert client.refusal(f"/p2p/peers?limit={limit}").startswith("limit: must be a whole number from 1")
+
+
+# What holds for all routes
+
+GETS = ("/p2p/status", "/p2p/blocks", "/p2p/peers", "/p2p/transactions")
+
+
+def test_every_route_is_described(node: Node) -> None:
+    paths = published(node.site).document["paths"]
+    described = {(method, path) for path in paths if path.startswith("/p2p/") for method in paths[path]}
+    assert described == {("get", path) for path in GETS} | {("post", path) for path in POSTS}
+
+
+@pytest.mark.parametrize("path", GETS + POSTS)
+@pytest.mark.parametrize("method", ["GET", "POST", "PUT", "DELETE", "OPTIONS", "HEAD"])
+def test_no_answer_is_for_the_pages_of_a_browser(client: Client, method: str, path: str) -> None:
+    """Cross-origin headers would let every page that a visitor opens speak to nodes in the visitor's network."""
+    body = b"{}" if method in {"POST", "PUT"} else None
+    response = client.send(method, path, body, {"Origin": "https://shop.example"})
+    assert not [name for name in response.headers if name.startswith("access-control")]
+    taken = {"GET", "HEAD"} if path in GETS else {"POST"}
+    assert (response.status == 405) is (method not in taken)
+
+
+@pytest.mark.parametrize("path", ["/p2p", "/p2p/", "/p2p/nothing", "/p2p/status/", "/P2P/status"])
+def test_no_such_route(client: Client, path: str) -> None:
+    assert client.get(path).status == 404
+
+
+@pytest.mark.parametrize(
+    ("path", "most"),
+    [("/p2p/hello", 16 * 1024), ("/p2p/transaction", 32 * 1024), ("/p2p/block", 2 * 1024 * 1024)],
+)
+def test_bodies_have_a_greatest_size(node: Node, path: str, most: int) -> None:
+    at_most, more = b'{"a":"' + b"x" * (most - 8) + b'"}', b'{"a":"' + b"x" * (most - 7) + b'"}'
+    assert client_of(node, OTHER).post(path, at_most).status == 400
+    wire = Wire(node.site, SOMEBODY)
+    wire.send(f"POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(more)}\r\n\r\n".encode())
+    assert wire.response().status == 413
+    wire.close()
+
+
+def test_a_rate_for_each_client(make_node: MakeNode) -> None:
+    node = make_node(rates={"read": 0, "broadcast": 0, "p2p": 1})
+    client = client_of(node)
+    statuses = [client.get("/p2p/status").status for _ in range(12)]
+    assert statuses == [200] * 10 + [429] * 2
+    assert client_of(node, OTHER).get("/p2p/status").status == 200
+    node.clock.advance(1)
+    assert client.get("/p2p/status").status == 200
+
+
+def test_blocks_cost_more_than_a_status(make_node: MakeNode) -> None:
+    node = make_node(rates={"read": 0, "broadcast": 0, "p2p": 1})
+    client = client_of(node)
+    assert [client.get("/p2p/blocks").status for _ in range(3)] == [200, 200, 429]
+
+
+# An endpoint of their own
+
+
+@pytest.fixture
+def between_nodes(node: Node) -> Callable[[str], Response]:
+    """Asks the site that has nothing but the routes of peers."""
+    public = Public(LIMITS, Clients(), Buckets.per_second({"p2p": 0}, 10))
+    site = Sites(node.clock, lambda: "e1").between_nodes([node.routes], public)
+
+    def get(path: str) -> Response:
+        wire = Wire(site, SOMEBODY).send(f"GET {path} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+        response = wire.response()
+        wire.close()
+        return response
+
+    return get
+
+
+def test_peers_may_have_an_endpoint_of_their_own(between_nodes: Callable[[str], Response]) -> None:
+    assert between_nodes("/p2p/status").status == 200
+    assert between_nodes("/rpc/status").status == 404
+    assert between_nodes("/rpc/openapi.json").status == 404
