@@ -105,14 +105,41 @@ def test_a_child_whose_parent_turns_out_invalid(bench: Bench, chain: ChainBuilde
     assert [codes(outcome) for outcome in again] == [[Refusal.KNOWN_INVALID]] * 3
 
 
-def test_a_block_that_is_on_its_way_is_known(bench: Bench, chain: ChainBuilder, argon: list[bytes]) -> None:
+def test_a_block_that_is_on_its_way_is_known_once_it_has_arrived(
+    bench: Bench, chain: ChainBuilder, argon: list[bytes]
+) -> None:
     block = chain.block()
     argon.clear()
     one, two = bench.to_the_work(block), bench.to_the_work(block)
-    assert codes(two) == [KNOWN]
+    assert not has_result(two)
     bench.finish()
     assert codes(one) == [CONNECTED]
+    assert codes(two) == [KNOWN]
     assert len(argon) == 1
+
+
+def test_a_block_that_was_on_its_way_and_turned_out_invalid(bench: Bench, chain: ChainBuilder) -> None:
+    block = chain.block(break_=Refusal.WORK)
+    one, two = bench.to_the_work(block), bench.to_the_work(block)
+    bench.finish()
+    assert codes(one) == [Refusal.WORK]
+    assert codes(two) == [Refusal.KNOWN_INVALID]
+
+
+def test_a_block_that_was_on_its_way_and_could_not_be_written(make_node: MakeNode, chain: ChainBuilder) -> None:
+    disk, checker = FullDisk(), Stepped()
+    bench = Bench(make_node(writer=disk, checker=checker, lanes=1), checker, Stepped())
+    block = chain.block()
+    one, two = bench.to_the_work(block), bench.to_the_work(block)
+    disk.full = True
+    bench.finish()
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        result_of(one)
+    assert codes(two) == [Wait.BUSY]
+    disk.full = False
+    again = bench.submit(block)
+    bench.finish()
+    assert codes(again) == [CONNECTED]
 
 
 def test_batches_are_placed_in_the_order_in_which_they_came(bench: Bench, chain: ChainBuilder) -> None:
