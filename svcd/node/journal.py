@@ -19,15 +19,22 @@ class PoolJournal:
         self._store = store
         self._added: list[tuple[int, Transfer]] = []
         self._removed: list[bytes] = []
+        """What has left."""
+        self._displaced: list[bytes] = []
+        """What has left for something that came in: one is not to be committed without the other."""
         self._waiting: list[Deferred[None]] = []
         self._writing = False
 
     def record(self, added: Sequence[Entry], removed: Sequence[Entry]) -> Deferred[None]:
-        """A Deferred that fires when the changes are committed; it fails with what the disk says."""
+        """A Deferred that fires when the changes are committed; it fails with what the disk says.
+
+        Then nothing of ``added`` is on disk and nothing that it displaced has gone; what was only removed goes with the
+        next change.
+        """
         gone = {entry.transfer.txid for entry in removed}
         # What came and went before it was ever written need not be written.
         self._added = [(sequence, transfer) for sequence, transfer in self._added if transfer.txid not in gone]
-        self._removed += gone
+        (self._displaced if added else self._removed).extend(gone)
         self._added += [(entry.sequence, entry.transfer) for entry in added]
         committed: Deferred[None] = Deferred()
         self._waiting.append(committed)
@@ -38,6 +45,7 @@ class PoolJournal:
     def _write(self) -> None:
         added, self._added = self._added, []
         removed, self._removed = self._removed, []
+        displaced, self._displaced = self._displaced, []
         waiting, self._waiting = self._waiting, []
         self._writing = True
 
@@ -51,7 +59,7 @@ class PoolJournal:
             if self._waiting and not self._writing:
                 self._write()
 
-        self._writer.run(self._commit, added, removed).addBoth(done)
+        self._writer.run(self._commit, added, removed + displaced).addBoth(done)
 
     def _commit(self, added: list[tuple[int, Transfer]], removed: list[bytes]) -> None:
         with self._store.commit():

@@ -4,7 +4,7 @@ import json
 from collections import OrderedDict
 from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 from enum import StrEnum
-from typing import Protocol
+from typing import Final, Protocol
 
 from attrs import frozen
 from twisted.internet.defer import Deferred
@@ -16,6 +16,7 @@ from svcd.chain.accounts import Account
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_transfer
+from svcd.node.arrivals import Arrivals
 from svcd.node.changes import Change
 from svcd.node.journal import PoolJournal
 from svcd.node.mempool import Entry, Mempool
@@ -24,6 +25,9 @@ from svcd.node.threads import kept_going
 from svcd.node.verifier import Verifier
 from svcd.ports import Clock, milliseconds
 from svcd.store.chain_store import ChainReader
+
+_AT_ONCE: Final = 256
+"""Transfers that are looked at in one step: far less than 10 ms."""
 
 
 class Reception(StrEnum):
@@ -69,7 +73,9 @@ class Transfers:
         self._fallen_out: OrderedDict[bytes, Transfer] = OrderedDict()
         """By txid what a reorganisation put out of chain or mempool and may wait again: still to be tried."""
         self._parking = Parking()
-        self._returning: CooperativeTask[Iterator[None]] | None = None
+        self._arrivals = Arrivals(self.mempool, self._journal, readmit=self._readmit, let_go=self._let_go)
+        self._tasks: dict[str, CooperativeTask[Iterator[None]]] = {}
+        """Work that is done in steps, so that the reactor breathes, by what it is."""
         self._cooperator = Cooperator(scheduler=lambda call: clock.callLater(0, call))  # type: ignore[arg-type,return-value]
 
     @property
@@ -125,6 +131,7 @@ class Transfers:
     async def _submit(self, transfer: Transfer) -> Reception:
         account, changes = self._account(transfer), self._changes
         if self._is_known(transfer, account):
+            await self._arrivals.committed(transfer.txid)
             return Reception.KNOWN
         # The cheap checks come first, and again after the signature: the chain may have moved meanwhile.
         self.mempool.check(transfer, account, milliseconds(self._clock))
@@ -135,6 +142,7 @@ class Transfers:
             # A commit that we have not heard of yet does no harm: the mempool is settled when we do.
             account = self._account(transfer)
         if self._is_known(transfer, account):
+            await self._arrivals.committed(transfer.txid)
             return Reception.KNOWN
         await self._admit(transfer, account)
         return Reception.ACCEPTED
@@ -153,15 +161,20 @@ class Transfers:
         now = milliseconds(self._clock)
         admission = self.mempool.admit(transfer, account, now=now, sequence=self._sequence)
         self._give_up([transfer.txid])
+        removed = await self._arrivals.write(admission)
+        # A block may have taken it meanwhile: whoever has been told that it left must not hear after that that it came.
+        added = [admission.entry] if self.mempool.get(transfer.txid) is admission.entry else []
+        if added or removed:
+            self._publish(added, removed)
+
+    def _readmit(self, entry: Entry) -> bool:
+        transfer, now = entry.transfer, milliseconds(self._clock)
         try:
-            await self._journal.record([admission.entry], admission.removed)
-        except Exception:
-            # What is not on disk is not accepted; what it took the place of is gone all the same.
-            self.mempool.drop([transfer.txid])
-            if admission.removed:
-                self._publish([], admission.removed)
-            raise
-        self._publish([admission.entry], admission.removed)
+            admission = self.mempool.admit(transfer, self._account(transfer), now=now, sequence=entry.sequence)
+        except RuleViolation:
+            return False
+        self._let_go(admission.removed)
+        return True
 
     def chain_changed(self, change: Change) -> None:
         """Let go of what the new blocks hold or rule out, and take back what undone blocks held."""
@@ -175,26 +188,27 @@ class Transfers:
             if transfer.txid not in txids:
                 self._fallen_out.setdefault(transfer.txid, transfer)
         self._let_go(left, kept=uncovered)
-        if self._fallen_out and self._returning is None:
-            self._returning = self._cooperator.cooperate(self._take_back())
-            self._returning.whenDone().addErrback(self._say_failed).addBoth(self._returned)
+        if self._fallen_out:
+            self._begin("taking back", self._take_back())
 
     def _give_up(self, txids: Collection[bytes]) -> list[Transfer]:
         """Those of ``txids`` that are on disk without waiting; nobody tries to take them back any more."""
         fallen = [self._fallen_out.pop(txid) for txid in txids if txid in self._fallen_out]
         return fallen + self._parking.take(txids)
 
-    def _returned(self, _: object) -> None:
-        self._returning = None
+    def _begin(self, what: str, steps: Iterator[None]) -> None:
+        if what not in self._tasks:
+            task = self._tasks[what] = self._cooperator.cooperate(steps)
+            task.whenDone().addErrback(self._say_failed).addBoth(lambda _: self._tasks.pop(what))
 
     async def settled(self) -> None:
         """Wait until the transfers of undone blocks have been taken back, and the disk holds what waits."""
-        if self._returning is not None:
-            await self._returning.whenDone()
+        for task in list(self._tasks.values()):
+            await task.whenDone()
         await self._journal.record([], [])
 
     def _take_back(self) -> Iterator[None]:
-        """One transfer a step, so that the reactor breathes during a deep reorganisation."""
+        """One transfer a step."""
         while self._fallen_out:
             _, transfer = self._fallen_out.popitem(last=False)
             if transfer.txid not in self.mempool:
@@ -217,12 +231,17 @@ class Transfers:
             raise
 
     def expire(self) -> None:
-        """Let go of what no block may hold any more; to be called now and then."""
+        """Begin to let go of what no block may hold any more; to be called now and then."""
+        self._begin("expiring", self._expire())
+
+    def _expire(self) -> Iterator[None]:
         now = milliseconds(self._clock)
-        self._let_go(self.mempool.expire(now))
         oldest = now - 1000 * self._params.transaction_past_seconds
-        old = [transfer.txid for transfer in self._parking.transfers() if transfer.timestamp < oldest]
-        self._forget(self._give_up(old))
+        self._forget(self._give_up([parked.txid for parked in self.parked if parked.timestamp < oldest]))
+        entries = self.mempool.entries()
+        for start in range(0, len(entries), _AT_ONCE):
+            yield
+            self._let_go(self.mempool.expire(now, among=entries[start : start + _AT_ONCE]))
 
     def drop(self, txids: Sequence[bytes]) -> None:
         """Let go of transfers on the operator's word."""

@@ -128,24 +128,41 @@ def test_what_could_not_be_removed_goes_with_the_next_change(bench: Bench) -> No
     bench.add(1, 3)
     bench.writer.finish()
     fail_on(bench, 2)
-    failed = bench.journal.record([bench.entries[2]], [bench.entries[1]])
+    bench.add(5)
+    failed = [bench.remove(1), bench.add(2)]
     bench.writer.finish()
-    with pytest.raises(sqlite3.IntegrityError, match="full"):
-        result_of(failed)
-    assert bench.on_disk() == [1, 3]
+    for change in failed:
+        with pytest.raises(sqlite3.IntegrityError, match="full"):
+            result_of(change)
+    assert bench.on_disk() == [1, 3, 5]
     bench.add(4)
     bench.writer.finish()
-    assert bench.on_disk() == [3, 4]
+    assert bench.on_disk() == [3, 4, 5]
 
 
-def test_what_could_not_be_removed_and_came_again_stays(bench: Bench) -> None:
-    bench.add(1)
+def test_what_could_not_be_replaced_stays(bench: Bench) -> None:
+    bench.add(1, 3)
     bench.writer.finish()
     fail_on(bench, 2)
     failed = bench.journal.record([bench.entries[2]], [bench.entries[1]])
     bench.writer.finish()
     with pytest.raises(sqlite3.IntegrityError, match="full"):
         result_of(failed)
+    bench.add(4)
+    bench.writer.finish()
+    assert bench.on_disk() == [1, 3, 4]
+
+
+def test_what_could_not_be_removed_and_came_again_stays(bench: Bench) -> None:
     bench.add(1)
     bench.writer.finish()
-    assert bench.on_disk() == [1]
+    fail_on(bench, 2)
+    bench.add(3)
+    failed = [bench.remove(1), bench.add(2)]
+    bench.writer.finish()
+    for change in failed:
+        with pytest.raises(sqlite3.IntegrityError, match="full"):
+            result_of(change)
+    bench.add(1)
+    bench.writer.finish()
+    assert bench.on_disk() == [1, 3]

@@ -13,6 +13,7 @@ from svcd.chain.block import Block
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.signature import sign
 from svcd.chain.transaction import Transfer
+from svcd.node import transfers as transfers_module
 from svcd.node.mempool import Entry
 from svcd.node.transfers import Reception
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
@@ -210,6 +211,39 @@ def test_acceptance_means_that_it_is_on_disk(bench: Bench, chain: ChainBuilder) 
     assert len(waiting(bench.node)) == 1
 
 
+def test_known_means_that_it_is_on_disk(bench: Bench, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    bench.node.transfers.submit(transfer)
+    bench.checker.finish()
+    again = bench.node.transfers.submit(transfer)
+    assert not has_result(again)
+    bench.writer.step()
+    assert result_of(again) is KNOWN
+
+
+def test_a_known_transfer_that_cannot_be_written(make_node: MakeNode, chain: ChainBuilder) -> None:
+    disk = FailingDisk()
+    node = make_node(writer=disk)
+    receptions = [node.transfers.submit(transfer) for transfer in [chain.transfer("alice", "bob", 5)] * 2]
+    disk.fail()
+    assert all(map(failed, receptions))
+    assert waiting(node) == []
+
+
+def test_what_a_block_takes_while_it_is_being_written_is_not_said_to_come(bench: Bench, chain: ChainBuilder) -> None:
+    """The block's commit is before the transfer's in the one thread that writes."""
+    transfer = chain.transfer("alice", "bob", 5)
+    bench.node.ledger.submit_blocks([chain.block(transfers=[transfer]).wire()])
+    while not len(bench.writer):
+        bench.checker.step()
+    reception = bench.node.transfers.submit(transfer)
+    bench.checker.finish()
+    bench.finish()
+    assert result_of(reception) is ACCEPTED
+    assert bench.node.witness.pool == [([], [transfer.txid])]
+    assert waiting(bench.node) == []
+
+
 def test_many_transfers_share_few_commits(bench: Bench, chain: ChainBuilder) -> None:
     transfers = [chain.transfer("alice", "bob", 5) for _ in range(16)]
     receptions = [bench.node.transfers.submit(transfer) for transfer in transfers]
@@ -283,10 +317,92 @@ def test_a_replacement_that_cannot_be_written(make_node: MakeNode, chain: ChainB
     disk.full = True
     with pytest.raises(sqlite3.OperationalError, match="full"):
         node.send(second)
-    assert [entry.transfer.txid for entry in node.mempool.entries()] == []
-    assert node.witness.pool[-1] == ([], [first.txid]), "it has left, and is told to have"
     disk.full = False
+    assert waiting(node) == [first.txid], "what was acknowledged is there, in memory and on disk"
+    assert node.witness.pool == [([first.txid], [])], "nothing has happened"
+    node.send(chain.transfer("bob", "alice", 5))
+    assert waiting(node)[0] == first.txid, "nor does it go with the next change"
     assert node.send(second) is ACCEPTED
+    assert node.witness.pool[-1] == ([second.txid], [first.txid])
+
+
+def test_an_eviction_that_cannot_be_written(make_node: MakeNode, chain: ChainBuilder) -> None:
+    disk = FullDisk()
+    node = make_node(writer=disk, max_transactions=1)
+    cheap, dear = chain.transfer("alice", "bob", 5), chain.transfer("bob", "alice", 5, fee=20_000)
+    node.send(cheap)
+    disk.full = True
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        node.send(dear)
+    disk.full = False
+    assert waiting(node) == [cheap.txid]
+
+
+class FailingDisk(Stepped):
+    """A writer's thread of which the test says when it works, and with what success."""
+
+    def fail(self) -> None:
+        done, _ = self._jobs.pop(0)
+        done.errback(sqlite3.OperationalError("database or disk is full"))
+
+
+@define
+class Replacing:
+    """A transfer that waits, and two replacements under way, one after the other."""
+
+    node: Node
+    disk: FailingDisk
+    transfers: list[Transfer]
+    receptions: list[Deferred[Reception]]
+
+
+@pytest.fixture
+def replacing(make_node: MakeNode, chain: ChainBuilder) -> Replacing:
+    disk = FailingDisk()
+    node = make_node(writer=disk)
+    transfers = [chain.transfer("alice", "bob", 5, nonce=0, fee=fee) for fee in (10_000, 20_000, 30_000)]
+    node.transfers.submit(transfers[0])
+    disk.step()
+    return Replacing(node, disk, transfers, [node.transfers.submit(transfer) for transfer in transfers[1:]])
+
+
+def failed(reception: Deferred[Reception]) -> bool:
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        result_of(reception)
+    return True
+
+
+def test_two_replacements_that_cannot_be_written(replacing: Replacing) -> None:
+    replacing.disk.fail()
+    assert replacing.node.mempool.get(replacing.transfers[2].txid), "the second one is still under way"
+    replacing.disk.fail()
+    assert all(map(failed, replacing.receptions))
+    assert waiting(replacing.node) == [replacing.transfers[0].txid]
+
+
+def test_a_replacement_of_one_that_could_not_be_written(replacing: Replacing) -> None:
+    replacing.disk.fail()
+    replacing.disk.finish()
+    assert failed(replacing.receptions[0])
+    assert result_of(replacing.receptions[1]) is ACCEPTED
+    txids = [transfer.txid for transfer in replacing.transfers]
+    assert waiting(replacing.node) == [txids[2]]
+    assert replacing.node.witness.pool == [([txids[0]], []), ([], [txids[0]]), ([txids[2]], [])]
+
+
+def test_two_replacements_in_a_commit_that_fails(make_node: MakeNode, chain: ChainBuilder) -> None:
+    disk = FailingDisk()
+    node = make_node(writer=disk)
+    transfers = [chain.transfer("alice", "bob", 5, nonce=0, fee=fee) for fee in (10_000, 20_000, 30_000)]
+    node.transfers.submit(transfers[0])
+    disk.step()
+    node.transfers.submit(chain.transfer("bob", "alice", 5))
+    receptions = [node.transfers.submit(transfer) for transfer in transfers[1:]]
+    disk.step()
+    disk.fail()
+    assert all(map(failed, receptions))
+    assert transfers[0].txid in waiting(node)
+    assert len(waiting(node)) == 2
 
 
 # In step with the chain
@@ -520,6 +636,7 @@ def test_what_is_parked_is_let_go_when_it_expires(node: Node, chain: ChainBuilde
     reorganise(node, old, new)
     node.clock.advance(2 * DAY)
     node.transfers.expire()
+    node.settle()
     assert (waiting(node), parked(node)) == ([], [])
 
 
@@ -568,11 +685,28 @@ def test_expired_transfers_leave_memory_and_disk(node: Node, chain: ChainBuilder
     for transfer in (old, new):
         node.send(transfer)
     node.transfers.expire()
+    node.settle()
     assert waiting(node) == [old.txid, new.txid]
     node.clock.advance(DAY - LATE + 0.001)
     node.transfers.expire()
+    node.settle()
     assert waiting(node) == [new.txid]
     assert node.witness.pool[-1] == ([], [old.txid])
+
+
+def test_expired_transfers_leave_in_steps(node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(transfers_module, "_AT_ONCE", 2)
+    transfers = [chain.transfer("alice", "bob", 5) for _ in range(5)]
+    for transfer in transfers:
+        node.send(transfer)
+    node.clock.advance(2 * DAY)
+    told = len(node.witness.pool)
+    node.transfers.expire()
+    node.transfers.expire()
+    assert len(node.mempool) == 5, "the reactor goes first"
+    node.settle()
+    assert waiting(node) == []
+    assert [len(removed) for _, removed in node.witness.pool[told:]] == [2, 2, 1]
 
 
 def test_the_operator_drops_transfers(node: Node, chain: ChainBuilder) -> None:
