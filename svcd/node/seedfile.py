@@ -17,13 +17,23 @@ class SeedFileError(Exception):
 def load_or_make(path: Path, random: Callable[[int], bytes]) -> bytes:
     """The 32-byte seed in ``path``, 64 hex characters; made from ``random`` with mode 0600 if there is no file.
 
-    Raises SeedFileError for a file that others may read, or that holds anything else.
+    Raises SeedFileError for a file that others may read, that holds anything else, or that cannot be read or made.
     """
     try:
-        return _load(path)
-    except FileNotFoundError:
-        pass
-    seed = random(32)
+        return _load(path) if path.exists() else _make(path, random(32))
+    except OSError as error:
+        raise SeedFileError(
+            f"{path} cannot be read or made: {error.strerror}; it must be in a folder that exists and be open to the "
+            "user that runs the node"
+        ) from error
+
+
+def load_or_make_token(path: Path, random: Callable[[int], bytes]) -> str:
+    """The operator's bearer token: the 64 hex characters of such a file."""
+    return load_or_make(path, random).hex()
+
+
+def _make(path: Path, seed: bytes) -> bytes:
     partial = path.with_name(path.name + ".new")
     partial.unlink(missing_ok=True)
     descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -36,13 +46,10 @@ def load_or_make(path: Path, random: Callable[[int], bytes]) -> bytes:
     return seed
 
 
-def load_or_make_token(path: Path, random: Callable[[int], bytes]) -> str:
-    """The operator's bearer token: the 64 hex characters of such a file."""
-    return load_or_make(path, random).hex()
-
-
 def _load(path: Path) -> bytes:
     mode = path.stat().st_mode
+    if not stat.S_ISREG(mode):
+        raise SeedFileError(f"{path} is not a file: name one, or a place where one can be made")
     if stat.S_IMODE(mode) & 0o077:
         raise SeedFileError(f"{path} can be read by others than its owner: run chmod 600 {path}")
     text = path.read_text("utf-8", errors="replace")

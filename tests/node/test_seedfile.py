@@ -114,6 +114,30 @@ def test_a_file_that_holds_no_seed_is_refused_and_kept(path: Path, text: bytes) 
     assert path.read_bytes() == text
 
 
+def test_a_seed_in_a_folder_that_is_missing_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "none" / "operator.key"
+    with pytest.raises(SeedFileError) as refusal:
+        load_or_make(path, lambda size: SEED)
+    assert str(refusal.value) == (
+        f"{path} cannot be read or made: No such file or directory; it must be in a folder that exists and be open to "
+        "the user that runs the node"
+    )
+
+
+def test_a_seed_below_a_file_is_refused(path: Path) -> None:
+    path.write_text("a file")
+    with pytest.raises(SeedFileError, match=r"operator\.key/key cannot be read or made: Not a directory; "):
+        load_or_make(path / "key", lambda size: SEED)
+
+
+def test_a_folder_and_a_pipe_are_no_seeds(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path in (tmp_path, tmp_path / "pipe", Path("/")):
+        with pytest.raises(SeedFileError) as refusal:
+            load_or_make(path, no_random)
+        assert str(refusal.value) == f"{path} is not a file: name one, or a place where one can be made"
+
+
 def test_a_token_is_the_seed_in_hex(path: Path) -> None:
     assert load_or_make_token(path, lambda size: SEED) == SEED.hex()
     assert load_or_make_token(path, no_random) == SEED.hex()

@@ -156,6 +156,19 @@ def test_a_secret_that_is_damaged(copied: Path) -> None:
     assert done.status == 1
 
 
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("none/my.key", ["--set=participation.keyFile=none/my.key"]),
+        ("none/token", ["--set=operator.tokenFile=none/token", "--operator-listen=tcp:0:interface=127.0.0.1"]),
+    ],
+)
+def test_a_secret_in_a_folder_that_is_missing(tmp_path: Path, name: str, options: list[str]) -> None:
+    done = start(tmp_path / "data", *options)
+    assert done.sentence.startswith(f"svcd: {tmp_path}/data/{name} cannot be read or made: No such file or directory; ")
+    assert done.status == 1
+
+
 def test_secrets_are_made_for_their_owner_only(nodes: Nodes) -> None:
     node = nodes.start(*DEVNET, f"--operator-listen=tcp:{free_port()}:interface=127.0.0.1")
     modes = {path.name: path.stat().st_mode & 0o777 for path in node.data_dir.iterdir()}
