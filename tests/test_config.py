@@ -164,6 +164,9 @@ def test_a_relative_data_dir_counts_from_the_working_directory(monkeypatch: pyte
         ("http = 3", "http = 3: must be a section with keys of its own"),
         ("network = 'main'", 'network = "main": must be "mainnet" or "devnet"'),
         ("dataDir = ''", 'dataDir = "": must name a folder'),
+        ("[participation]\nkeyFile = ''", '[participation] keyFile = "": must name a file'),
+        ("[operator]\ntokenFile = ''", '[operator] tokenFile = "": must name a file'),
+        ('[participation]\nkeyFile = "a\\u0000"', '[participation] keyFile = "a\\u0000": must name a file'),
         ("dataDir = 3", "dataDir = 3: must be a string in quotes"),
         ("[p2p]\nenabled = 1", "[p2p] enabled = 1: must be true or false, without quotes"),
         ("[p2p]\noutbound = true", "[p2p] outbound = true: must be an integer from 0 to 64, without quotes"),
@@ -338,6 +341,37 @@ def test_a_socket_path_longer_than_the_system_allows_is_refused_with_the_setting
         set_to(f"dataDir={longest}d")
     with pytest.raises(ConfigError, match=r"\[operator\] listen = .*: the socket's path has 108 bytes"):
         set_to(f"operator.listen=unix:/{'d' * 107}")
+
+
+# Files in the data directory
+
+
+OWN_FILES = ["node.key", "chain.sqlite", "chain.sqlite-wal", "chain.sqlite-shm", "peers.json", "operator.sock", "lock"]
+
+
+@pytest.mark.parametrize("setting", ["participation.keyFile", "operator.tokenFile"])
+@pytest.mark.parametrize("name", [*OWN_FILES, "./lock", "keys/../node.key", "/d/peers.json", "../d/lock"])
+def test_a_secret_in_another_file_of_the_node_is_refused(setting: str, name: str) -> None:
+    with pytest.raises(ConfigError, match=r"File = .*: must name another file, for the node has something else in /d/"):
+        set_to("dataDir=/d", f"{setting}={name}")
+
+
+@pytest.mark.parametrize(
+    ("assignments", "blamed"),
+    [
+        (("participation.keyFile=operator.token",), "participation.keyFile"),
+        (("operator.tokenFile=operator.key",), "operator.tokenFile"),
+        (("operator.tokenFile=secret", "participation.keyFile=./secret"), "participation.keyFile"),
+    ],
+)
+def test_the_key_and_the_token_in_one_file_are_refused(assignments: tuple[str, ...], blamed: str) -> None:
+    with pytest.raises(ConfigError, match=rf"^--set {blamed}: .*: must name another file"):
+        set_to(*assignments)
+
+
+@pytest.mark.parametrize("name", ["my.key", "keys/operator.key", "/etc/svcd/node.key", "operator.key"])
+def test_a_key_in_a_file_of_its_own_is_taken(name: str) -> None:
+    assert set_to("dataDir=/d", f"participation.keyFile={name}").participation.key_file == name
 
 
 # Secrets

@@ -60,6 +60,18 @@ class Text:
 
 
 @frozen
+class FileName:
+    """The name of a file, relative or absolute; whether it can be used is found out at start."""
+
+    def read(self, value: object) -> str:
+        """Return the name."""
+        text = Text().read(value)
+        if not text or "\0" in text:
+            raise BadValue("must name a file")
+        return text
+
+
+@frozen
 class Between:
     """An integer within bounds, both included."""
 

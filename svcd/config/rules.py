@@ -1,14 +1,17 @@
 """Rules that bind several settings together."""
 
 import ipaddress
+import os
 import re
 from collections.abc import Mapping
 
 from svcd.config.layers import Settings
-from svcd.config.schema import Config
+from svcd.config.schema import OPERATOR_SOCKET, Config
 
 # sockaddr_un.sun_path has 108 bytes on Linux, the last one a zero (unix(7)).
 _SOCKET_PATH_BYTES = 107
+_FILES = ("chain.sqlite", "chain.sqlite-shm", "chain.sqlite-wal", "lock", "node.key", "peers.json", OPERATOR_SOCKET)
+"""What a node has in its data directory under names that nobody chooses."""
 _FIRST_ARGUMENTS = {"tcp": ("port", "interface"), "tcp6": ("port", "backlog", "interface"), "unix": ("address",)}
 
 
@@ -16,11 +19,13 @@ def check(config: Config, settings: Settings) -> None:
     """Check what no single setting can show.
 
     Raises:
-        ConfigError: two settings contradict each other, or the operator's interface would be public.
+        ConfigError: two settings contradict each other, two files would be one, or the operator's interface would be
+            public.
     """
     if config.participation.on_demand and config.network != "devnet":
         raise settings.problem(("participation", "onDemand"), 'works with network = "devnet" only')
     _check_lifetimes(config, settings)
+    _check_files(config, settings)
     _check_operator(config, settings)
 
 
@@ -32,6 +37,21 @@ def _check_lifetimes(config: Config, settings: Settings) -> None:
     if settings.has((*section, "maxTtlSeconds")):
         raise settings.problem((*section, "maxTtlSeconds"), f"must not be less than defaultTtlSeconds, {default}")
     raise settings.problem((*section, "defaultTtlSeconds"), f"must not be greater than maxTtlSeconds, {longest}")
+
+
+def _check_files(config: Config, settings: Settings) -> None:
+    folder = config.data_dir
+    taken = {os.path.normpath(folder / name) for name in _FILES}
+    secrets = {
+        ("operator", "tokenFile"): config.operator.token_file,
+        ("participation", "keyFile"): config.participation.key_file,
+    }
+    # The one that was set comes last, for the sentence is about a setting that somebody can change.
+    for setting in sorted(secrets, key=settings.has):
+        place = os.path.normpath(folder / secrets[setting])
+        if place in taken:
+            raise settings.problem(setting, f"must name another file, for the node has something else in {place}")
+        taken.add(place)
 
 
 def _check_operator(config: Config, settings: Settings) -> None:

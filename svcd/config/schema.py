@@ -66,7 +66,7 @@ class Participation:
     enabled: Annotated[bool, kinds.Flag()] = False
     alone: Annotated[bool, kinds.Flag()] = False
     workers: Annotated[int, Between(1, 256)] = 1
-    key_file: Annotated[str, kinds.Text()] = "operator.key"
+    key_file: Annotated[str, kinds.FileName()] = "operator.key"
     on_demand: Annotated[bool, kinds.Flag()] = False
 
 
@@ -152,7 +152,7 @@ class Operator:
     """The operator's own interface, never public."""
 
     listen: Annotated[str, kinds.Endpoint(may_be_empty=True)] = ""
-    token_file: Annotated[str, kinds.Text()] = "operator.token"  # noqa: S105
+    token_file: Annotated[str, kinds.FileName()] = "operator.token"  # noqa: S105
 
 
 @frozen
