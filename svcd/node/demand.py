@@ -1,6 +1,7 @@
 """Devnet at the operator's word: blocks at once, reorganisations, coins from the faucet (docs/operations.md)."""
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final
 
 from attrs import frozen
@@ -8,13 +9,13 @@ from twisted.internet.defer import DeferredLock
 
 from svcd.chain.address import decode_address, encode_address, key_hash
 from svcd.chain.block import Block
-from svcd.chain.errors import Refusal, RuleViolation
+from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.params import FAUCET_SEED, NetworkParams
 from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from svcd.chain.transition import extend
 from svcd.node.assembly import assemble, by_fee
-from svcd.node.changes import Candidate
+from svcd.node.changes import Candidate, Standing
 from svcd.node.ledger import Chain, Ledger
 from svcd.node.search import Search
 from svcd.node.transfers import Transfers
@@ -22,6 +23,8 @@ from svcd.ports import Clock, milliseconds
 
 _BATCH: Final = 16
 """Blocks made and committed together: few enough that others get at the writer's thread in between."""
+_ATTEMPTS: Final = 3
+"""How often blocks are made before others' blocks have come first too often."""
 MAX_BLOCKS: Final = 10_000
 MAX_DEPTH: Final = 1_000
 
@@ -58,33 +61,42 @@ class OnDemand:
     async def mine(self, count: int, seed: bytes) -> list[bytes]:
         """The hashes of ``count`` new blocks on the tip that hold what waits, signed and paid by ``seed``'s key.
 
-        Raises RuleViolation(SLOT) where the chain has caught up with the clock.
+        Raises RuleViolation(SLOT) where the chain has caught up with the clock, NotYet(BUSY) where others' blocks come
+        so fast that these do not get into the chain.
         """
         return await self._turn.run(self._mine, count, seed)
 
     async def _mine(self, count: int, seed: bytes) -> list[bytes]:
         hashes: list[bytes] = []
         while len(hashes) < count:
-            # What is parked may be covered by what is mined before it, in these very blocks.
-            waiting = (*by_fee(self._transfers.mempool.lines()), *self._transfers.parked)
-            order = _Order(0, min(count - len(hashes), _BATCH), seed, waiting, self._present_slot())
-            hashes += await self._make(order)
+            hashes += await self._make(partial(self._extension, min(count - len(hashes), _BATCH), seed))
         return hashes
+
+    def _extension(self, count: int, seed: bytes) -> _Order:
+        # What is parked may be covered by what is mined before it, in these very blocks.
+        waiting = (*by_fee(self._transfers.mempool.lines()), *self._transfers.parked)
+        return _Order(0, count, seed, waiting, self._present_slot())
 
     async def reorganise(self, depth: int, seed: bytes, *, drop_transactions: bool) -> list[bytes]:
         """The hashes of ``depth`` + 1 empty blocks that take the place of the newest ``depth``.
 
         The transfers of the blocks that fall out wait again or, with ``drop_transactions``, are gone. Raises
-        RuleViolation(HEIGHT) for a depth beyond the genesis, RuleViolation(SLOT) as :meth:`mine` does.
+        RuleViolation(HEIGHT) for a depth beyond the genesis, and what :meth:`mine` raises.
         """
         return await self._turn.run(self._reorganise, depth, seed, drop_transactions)
 
     async def _reorganise(self, depth: int, seed: bytes, drop_transactions: bool) -> list[bytes]:
-        height = self._ledger.tip.height
-        if depth > height:
-            raise RuleViolation(Refusal.HEIGHT, f"depth must be at most {height}, the height of the chain")
-        dropped = self._txids(range(height - depth + 1, height + 1)) if drop_transactions else []
-        hashes = await self._make(_Order(depth, depth + 1, seed, (), self._present_slot()))
+        dropped: list[bytes] = []
+
+        def order() -> _Order:
+            height = self._ledger.tip.height
+            if depth > height:
+                raise RuleViolation(Refusal.HEIGHT, f"depth must be at most {height}, the height of the chain")
+            if drop_transactions:
+                dropped.extend(self._txids(range(height - depth + 1, height + 1)))
+            return _Order(depth, depth + 1, seed, (), self._present_slot())
+
+        hashes = await self._make(order)
         # Whoever mines next expects to find in the block what has fallen out.
         await self._transfers.settled()
         self._transfers.drop(dropped)
@@ -117,13 +129,18 @@ class OnDemand:
         found = [self._ledger.reader.block(block, self.params) for block in blocks if block]
         return [transfer.txid for block in found for transfer in block.transfers]
 
-    async def _make(self, order: _Order) -> list[bytes]:
-        blocks = await self._chain.writer.run(self._forge, order)
-        outcomes = await self._ledger.submit_blocks([block.wire() for block in blocks])
-        for outcome in outcomes:
-            if isinstance(outcome, Exception):
-                raise outcome
-        return [block.header.hash for block in blocks]
+    async def _make(self, order: Callable[[], _Order]) -> list[bytes]:
+        """The hashes of the blocks of an order, all of them in the chain; made anew if others' blocks came first."""
+        for _ in range(_ATTEMPTS):
+            blocks = await self._chain.writer.run(self._forge, order())
+            outcomes = await self._ledger.submit_blocks([block.wire() for block in blocks])
+            for outcome in outcomes:
+                if isinstance(outcome, Exception):
+                    raise outcome
+            # The first blocks of a branch may lie beside the chain until the last one turns the scales.
+            if outcomes[-1] is Standing.CONNECTED:
+                return [block.header.hash for block in blocks]
+        raise NotYet(Wait.BUSY, f"blocks of others came first {_ATTEMPTS} times; try again")
 
     def _forge(self, order: _Order) -> list[Block]:
         """Blocks that fit, made on a state that is taken back at the end: they go through the front door like any."""

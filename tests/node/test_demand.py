@@ -10,12 +10,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from svcd.chain.address import encode_address, key_hash
-from svcd.chain.errors import Refusal, RuleViolation
+from svcd.chain.block import Block
+from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.params import DEVNET, FAUCET_SEED
 from svcd.chain.signature import public_key_of
 from svcd.node.demand import OnDemand
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, address_of, key_of
-from tests.node.bench import Node, late_clock
+from tests.node.bench import Node, Stepped, late_clock
 from tests.node.conftest import MakeNode
 from tests.support import has_result, result_of
 
@@ -160,6 +161,62 @@ def test_more_blocks_than_there_are_slots(make_node: MakeNode) -> None:
     assert refusal(bench.demand.mine(6, SEED)).code is Refusal.SLOT
     bench.node.check()
     bench.mine(1)
+
+
+# Blocks of others
+
+
+@pytest.fixture
+def stepped(make_node: MakeNode) -> tuple[Bench, Stepped]:
+    """A node whose writer's thread works when the test says so."""
+    writer = Stepped()
+    return Bench(make_node(params=PARAMS, writer=writer)), writer
+
+
+def overtake(bench: Bench, writer: Stepped, blocks: list[Block]) -> None:
+    """Let ``blocks`` be connected between the making of blocks and their turn."""
+    writer.step()
+    bench.node.ledger.submit_blocks([block.wire() for block in blocks])
+    writer.step(1)
+    assert bench.node.tip == blocks[-1].header.hash
+    writer.step()
+
+
+def test_blocks_that_others_overtook_are_made_again(stepped: tuple[Bench, Stepped]) -> None:
+    bench, writer = stepped
+    others = list(bench.chain.chain("genesis: f[1..3]").values())
+    work = Deferred.fromCoroutine(bench.demand.mine(2, SEED))
+    overtake(bench, writer, others)
+    writer.finish()
+    assert bench.hashes() == [block.header.hash for block in others] + result_of(work)
+
+
+def test_what_is_dropped_is_what_has_been_replaced(stepped: tuple[Bench, Stepped]) -> None:
+    """Others' blocks took the tip meanwhile: the newest of them is replaced, and its transfers are let go."""
+    bench, writer = stepped
+    others = list(bench.chain.chain("genesis: f[1..5]\nf5 pays 5 from alice to bob").values())
+    bench.node.ledger.submit_blocks([block.wire() for block in others[:3]])
+    writer.finish()
+    work = Deferred.fromCoroutine(bench.demand.reorganise(1, SEED, drop_transactions=True))
+    overtake(bench, writer, others[3:])
+    while not has_result(work):
+        writer.finish()
+        bench.node.clock.advance(0)
+    writer.finish()
+    assert bench.hashes() == [block.header.hash for block in others[:4]] + result_of(work)
+    assert len(bench.node.mempool) == len(bench.node.store.pooled()) == 0
+
+
+def test_others_that_are_always_faster(stepped: tuple[Bench, Stepped]) -> None:
+    bench, writer = stepped
+    others = list(bench.chain.chain("genesis: f[1..9]").values())
+    work = Deferred.fromCoroutine(bench.demand.mine(1, SEED))
+    for first in (0, 3, 6):
+        overtake(bench, writer, others[first : first + 3])
+    with pytest.raises(NotYet) as busy:
+        result_of(work)
+    assert (busy.value.code, busy.value.detail) == (Wait.BUSY, "blocks of others came first 3 times; try again")
+    assert bench.hashes() == [block.header.hash for block in others]
 
 
 # Reorganisations
