@@ -184,6 +184,12 @@ class Book:
             bucket.append(entry)
             self._index[entry.endpoint] = entry
 
+    def try_again(self, endpoint: str) -> None:
+        """Let an endpoint be called now, however often it failed."""
+        entry = self._index.get(endpoint)
+        if entry is not None:
+            entry.failures, entry.next_try = 0, 0.0
+
     def forget(self, endpoint: str) -> None:
         """Drop an endpoint."""
         entry = self._index.pop(endpoint, None)

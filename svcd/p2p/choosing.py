@@ -1,8 +1,9 @@
 """Whom to call next: anchors and seeds first, familiar nodes before hints, no two in the same part of the network."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from svcd.p2p.book import Book, group_of_endpoint
+from svcd.p2p.peer import Peer
 
 
 def choose(
@@ -37,3 +38,14 @@ def pick_hint(book: Book, *, now: float, busy: Collection[str]) -> str | None:
     """One endpoint that nobody here has tried yet, by chance; None if there is none."""
     hints = book.candidates(now, exclude=busy, tried=False)
     return hints[int(book.random() * len(hints)) % len(hints)].endpoint if hints else None
+
+
+def promote(peers: Iterable[Peer], count: int, groups: set[str] | None) -> None:
+    """Make at most ``count`` acquaintances peers of our choice: for when nobody else is left to choose from.
+
+    While others are known, who called us must not fill the places of those whom we would call (docs/threats.md).
+    """
+    for peer in peers:
+        if count > 0 and not peer.outbound and is_welcome(peer.endpoint, groups):
+            peer.outbound = True
+            count -= 1

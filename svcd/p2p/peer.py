@@ -7,6 +7,7 @@ from attrs import define, field, frozen
 
 from svcd.chain.params import NetworkParams
 from svcd.node.ledger import Ledger
+from svcd.node.status import Neighbourhood
 from svcd.p2p.client import PeerStatus
 from svcd.p2p.hello import Hello, NodeKey
 from svcd.ports import Clock, milliseconds
@@ -96,6 +97,24 @@ class Peer:
             self._has.popitem(last=False)
 
 
+class Doubts:
+    """What was held against peers that are gone: they must not come back as if nothing had been."""
+
+    def __init__(self) -> None:
+        self._of: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def keep(self, peer: Peer) -> None:
+        """Remember it of a peer that is being dropped."""
+        if peer.doubts:
+            self._of[peer.endpoint] = (peer.doubted_until, peer.doubts)
+        if len(self._of) > _REMEMBERED:
+            self._of.popitem(last=False)
+
+    def bring_back(self, peer: Peer) -> None:
+        """Hold it against a peer that has come back."""
+        peer.doubted_until, peer.doubts = self._of.pop(peer.endpoint, (0.0, 0))
+
+
 @frozen(kw_only=True)
 class PeerSettings:
     """How many peers, and how diverse."""
@@ -126,3 +145,14 @@ class Home:
     def hello(self) -> Hello:
         """A fresh signed hello."""
         return self.key.hello(self.params, self.ledger.tip, milliseconds(self.clock))
+
+
+def neighbourhood(peers: list[Peer], *, work: int, now: float, trouble: str) -> Neighbourhood:
+    """What ``peers`` show, against our own cumulative ``work``; ``trouble`` is what is wrong anyway, or ""."""
+    ahead = [peer for peer in peers if peer.is_ahead(work=work, now=now)]
+    pressing = [peer for peer in ahead if peer.is_pressing(now)]
+    # A claim that nobody has made good counts for nothing once it has had its time.
+    believed = [peer for peer in peers if peer in pressing or (peer not in ahead and peer.doubted_until <= now)]
+    best = max((peer.status.height for peer in believed if peer.status), default=0)
+    behind = f"a verified peer shows more work than the chain here: {pressing[0].endpoint}" if pressing else ""
+    return Neighbourhood(len(peers), best, trouble or behind)

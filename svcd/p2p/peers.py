@@ -11,12 +11,13 @@ from svcd.node.status import LONELY, Neighbourhood
 from svcd.p2p.bans import Bans, key_name
 from svcd.p2p.book import Book, group_of, group_of_endpoint
 from svcd.p2p.caller import CallFailed, Trouble
-from svcd.p2p.choosing import choose, is_welcome, pick_hint
+from svcd.p2p.choosing import choose, pick_hint, promote
 from svcd.p2p.client import PeerClient
 from svcd.p2p.hello import Fault, Hello, HelloRefused, LatestHellos, check_hello, is_endpoint
-from svcd.p2p.peer import Home, Peer, PeerSettings
+from svcd.p2p.peer import Doubts, Home, Peer, PeerSettings, neighbourhood
 from svcd.ports import milliseconds
 
+ALARM_SECONDS: Final = 3_600.0
 FEELER_SECONDS: Final = 120.0
 CALL_BACK_SECONDS: Final = 60.0
 ASK_AGAIN_SECONDS: Final = 1.0
@@ -43,8 +44,9 @@ class Peers:
         self.settings = settings
         self.met = False
         """Whether any peer has been verified since the start."""
-        self.alarm = ""
-        """Why blocks must not be made until an operator has looked; "" if nothing is wrong."""
+        self._alarm = (0.0, "")
+        """Until when (Unix seconds) something is wrong, and what."""
+        self._doubts = Doubts()
         self.on_claim: Callable[[], None] = _nothing
         """Called when a peer shows more work than we have."""
         self.on_transaction: Callable[[Peer, object], None] = _nothing
@@ -55,6 +57,12 @@ class Peers:
         self._greeting: set[str] = set()
         self._replies = LatestHellos()
         self._last_feeler = home.now()
+
+    @property
+    def alarm(self) -> str:
+        """Why blocks must not be made at present; "" if nothing is wrong. It ends an hour after its last cause."""
+        until, why = self._alarm
+        return why if self.home.now() < until else ""
 
     def all(self) -> list[Peer]:
         """Every verified peer."""
@@ -72,7 +80,8 @@ class Peers:
         """The peers that show more work than we have and are not doubted, the greatest first."""
         work, now = self.home.ledger.tip.work, self.home.now()
         found = [peer for peer in self._peers.values() if peer.is_ahead(work=work, now=now)]
-        return sorted(found, key=lambda peer: -(peer.status.work if peer.status else 0))
+        # Who has never failed to deliver comes before who has, whatever that one claims.
+        return sorted(found, key=lambda peer: (peer.doubts, -(peer.status.work if peer.status else 0)))
 
     def is_banned(self, node_key: bytes) -> bool:
         """Whether the node with this key is banned."""
@@ -80,13 +89,9 @@ class Peers:
 
     def neighbourhood(self) -> Neighbourhood:
         """The present state, for the status."""
-        now = self.home.now()
-        pressing = [peer for peer in self.ahead() if peer.is_pressing(now)]
-        trusted = [p.status.height for p in self._peers.values() if p.status and p.doubted_until <= now]
-        behind = LONELY if not self.met and not self.settings.alone else ""
-        if pressing:
-            behind = f"a verified peer shows more work than the chain here: {pressing[0].endpoint}"
-        return Neighbourhood(len(self._peers), max(trusted, default=0), self.alarm or behind)
+        lonely = not self.met and not self.settings.alone
+        work, now = self.home.ledger.tip.work, self.home.now()
+        return neighbourhood(self.all(), work=work, now=now, trouble=self.alarm or (LONELY if lonely else ""))
 
     def beat(self) -> None:
         """Do what is due by now; to be called once a second."""
@@ -161,6 +166,8 @@ class Peers:
             self._failed(endpoint)
             return None
         if hello.endpoint != endpoint:
+            said = hello.endpoint or "nothing: it has no publicUrl"
+            self.log.info("{endpoint} answers and names as its endpoint {said}", endpoint=endpoint, said=said)
             self.hint(hello.endpoint, source=group_of_endpoint(endpoint))
             self._failed(endpoint)
             return None
@@ -174,6 +181,7 @@ class Peers:
         if peer is None or peer.node_key != hello.node_key:
             peer = Peer(endpoint, hello.node_key, hello.node_id, outbound, now)
             self._peers[endpoint] = peer
+            self._doubts.bring_back(peer)
             self.log.info("met {node_id} at {endpoint}", node_id=hello.node_id, endpoint=endpoint)
             self._begin(self.ask_status(peer))
             self._begin(self._ask_peers(peer))
@@ -192,6 +200,7 @@ class Peers:
         """Talk to a peer no more, for now."""
         if self._peers.get(peer.endpoint) is peer:
             del self._peers[peer.endpoint]
+            self._doubts.keep(peer)
             self.client.caller.forget(peer.endpoint)
 
     def demote(self, peer: Peer) -> None:
@@ -211,12 +220,11 @@ class Peers:
         """A peer broke a rule of the chain under its own key: ban it, unless too many would be banned."""
         now = self.home.now()
         if peer.outbound and not self.bans.may_ban_outbound(len(self.outbound()), now):
-            self.alarm = f"most peers send blocks that break a rule, last {peer.endpoint}: {why}"
+            what = f"most peers send blocks that break a rule, last {peer.endpoint}: {why}"
+            self._alarm = (now + ALARM_SECONDS, what)
             self.log.error("{alarm}", alarm=self.alarm)
             return
-        # Where peers must be in different parts of the network, a host is one party; elsewhere it may have many nodes.
-        diverse = self.settings.diverse
-        self.bans.ban_node(peer.node_key, peer.endpoint, whole_host=diverse, seconds=seconds, now=now)
+        self.bans.ban_node(peer.node_key, peer.endpoint, whole_host=self.settings.diverse, seconds=seconds, now=now)
         self.log.warn("banned {endpoint} for {seconds} s: {why}", endpoint=peer.endpoint, seconds=seconds, why=why)
         self._failed(peer.endpoint)
 
@@ -277,19 +285,13 @@ class Peers:
         chosen = choose(self.book, missing, now=now, busy=busy, groups=groups, first=self.first)
         for endpoint in chosen:
             self._begin(self.greet(endpoint, outbound=True))
-        self._promote(missing - len(chosen), groups)
+        if all(entry.endpoint in busy for entry in self.book.entries()):
+            promote(self.all(), missing, groups)
         if feel:
             self._last_feeler = now
             hint = pick_hint(self.book, now=now, busy=busy.union(chosen))
             if hint is not None:
                 self._begin(self.greet(hint, outbound=False, keep=False))
-
-    def _promote(self, missing: int, groups: set[str] | None) -> None:
-        """Acquaintances that we have called ourselves become peers of our choice while there are too few others."""
-        for peer in self.all():
-            if missing > 0 and not peer.outbound and is_welcome(peer.endpoint, groups):
-                peer.outbound = True
-                missing -= 1
 
     def _begin(self, work: Coroutine[Deferred[object], object, object]) -> None:
         Deferred.fromCoroutine(work).addErrback(self._say_failed)

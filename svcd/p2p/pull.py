@@ -14,7 +14,7 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.chain.errors import NotYet, RuleViolation, Wait
-from svcd.node.changes import Outcome
+from svcd.node.changes import Outcome, Standing
 from svcd.p2p.bans import INVALID_SECONDS
 from svcd.p2p.caller import CallFailed
 from svcd.p2p.download import Arrived, Download, Range
@@ -32,7 +32,7 @@ BATCH_BYTES: Final = 4 * 1024 * 1024
 FIRST_STALL: Final = 2.0
 LONGEST_STALL: Final = 64.0
 PATIENCE_SECONDS: Final = 60.0
-"""How long a chain is followed that brings no more work than we have."""
+"""How long a chain is followed that brings no new blocks."""
 _LOOK_SECONDS: Final = 10.0
 
 
@@ -76,7 +76,7 @@ class Pull:
         self._crowd = crowd
         self._download = Download(blocks.first, blocks.first + blocks.count - 1)
         self._bell = Bell(peers.home.clock)
-        self._began_with = self._work = self._home.ledger.tip.work
+        self._began_with = self._home.ledger.tip.work
         self._progressed = self._home.now()
         self._asked: dict[int, _Asked] = {}
         self._load: Counter[str] = Counter()
@@ -188,7 +188,7 @@ class Pull:
         """Ask somebody else for the range that everything waits for, if it is late and there is anybody else."""
         now, asked = self._home.now(), self._asked.get(self._download.next_height)
         if not self._batches and now - self._progressed >= PATIENCE_SECONDS:
-            self._fail(SyncFailed(f"it brought no more work for {PATIENCE_SECONDS:g} s"))
+            self._fail(SyncFailed(f"it brought nothing new for {PATIENCE_SECONDS:g} s"))
         if asked is None or now - asked.since < self._stall:
             return
         self._stall = min(self._stall * 2, LONGEST_STALL)
@@ -226,10 +226,10 @@ class Pull:
                 self._not_yet(outcome, sender, before)
                 return
             before = sender
-        tip = self._home.ledger.tip
-        self._progress.connected(len(outcomes), tip.height)
-        if tip.work > self._work:
-            self._work, self._progressed = tip.work, self._home.now()
+        self._progress.connected(len(outcomes), self._home.ledger.tip.height)
+        if any(outcome is not Standing.KNOWN for outcome in outcomes):
+            # New work, ours or not yet: a heavier branch brings us nothing until it has overtaken our chain.
+            self._progressed = self._home.now()
             self._peers.progressed(senders)
 
     def _broke_a_rule(self, sender: str, violation: RuleViolation) -> None:

@@ -21,7 +21,7 @@ from svcd.p2p.peers import Peers
 OTHERS: Final = 8
 """Acquaintances, beside the peers of our choice, that are told of what is new."""
 QUEUE: Final = 2_048
-"""Transfers that may wait for one peer; the oldest are let go: the peer can ask for them."""
+"""Transfers that may wait for one peer; beyond that the oldest are let go, and reach it by others."""
 
 
 @define(eq=False)
@@ -89,13 +89,14 @@ class Relay:
         outbox.sending = True
         try:
             while outbox.waiting and self._peers.get(peer.endpoint) is peer:
-                entry = outbox.waiting.popleft()
+                entry = outbox.waiting[0]
                 if not peer.has(entry.transfer.txid):
-                    peer.note(entry.transfer.txid)
                     await self._client.send_transaction(peer.endpoint, entry.transfer.wire)
+                    peer.note(entry.transfer.txid)
+                # Not before: what could not be sent is tried again with the next transfer that comes.
+                outbox.waiting.remove(entry)
         except CallFailed as failed:
             self.log.debug("{endpoint} did not take a transfer: {why}", endpoint=peer.endpoint, why=failed.detail)
-            outbox.waiting.clear()
         finally:
             outbox.sending = False
 

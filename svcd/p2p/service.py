@@ -79,6 +79,7 @@ class PeersService(Service):
         self._network = network
         self._path = path
         self._seeds = seeds
+        self._anchors: list[str] = []
 
     def startService(self) -> None:
         """Take up the book and the bans, and note the seeds."""
@@ -90,9 +91,13 @@ class PeersService(Service):
             for entry in notes.entries:
                 peers.book.restore(entry)
             peers.bans.restore(notes.banned_until, notes.banned_for_good)
-        peers.first = [*(notes.anchors if notes else []), *self._seeds]
+        self._anchors = notes.anchors if notes else []
+        peers.first = [*self._anchors, *self._seeds]
         for seed in self._seeds:
             peers.hint(seed, source=_OPERATOR, trusted=True)
+        for endpoint in peers.first:
+            # Whoever restarts the node wants them tried now, however often they failed before.
+            peers.book.try_again(endpoint)
 
     def stopService(self) -> Deferred[None]:
         """Stop catching up and write the notes."""
@@ -109,12 +114,13 @@ class PeersService(Service):
         """Write the notes."""
         peers = self._network.peers
         bans = peers.bans
-        anchors = [peer.endpoint for peer in peers.outbound()][:ANCHORS]
+        # Those of before are kept until there are new ones: an outage is when they are needed.
+        self._anchors = list(dict.fromkeys([*(peer.endpoint for peer in peers.outbound()), *self._anchors]))[:ANCHORS]
         notes = Notes(
             format=FORMAT,
             secret=peers.book.secret.hex(),
             entries=list(peers.book.entries()),
-            anchors=anchors,
+            anchors=self._anchors,
             banned_until=bans.until(),
             banned_for_good=bans.for_good(),
         )
