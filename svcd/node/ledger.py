@@ -8,7 +8,7 @@ from collections import OrderedDict
 from collections.abc import Sequence
 from typing import Final, Protocol
 
-from attrs import define, field, frozen
+from attrs import define, frozen
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
@@ -19,6 +19,7 @@ from svcd.chain.transition import ChainPoint, check_place, extend
 from svcd.node.changes import Candidate, Change, Outcome, Standing
 from svcd.node.connector import Connector
 from svcd.node.early import EarlyBlocks
+from svcd.node.flight import Flight
 from svcd.node.threads import Worker
 from svcd.node.underway import Underway
 from svcd.node.verifier import Verdict, Verifier
@@ -47,22 +48,19 @@ class Chain:
 
 @define(eq=False)
 class _Item:
-    """A block on its way through the stages; it leaves at the first door it fails."""
+    """A block on its way through the stages; it leaves at the first door it fails.
+
+    It waits for flights that had begun when it came, never for later ones: so no two can wait for each other.
+    """
 
     data: bytes
     block: Block | None = None
-    point: ChainPoint | None = None
+    flight: Flight | None = None
     outcome: Outcome | None = None
-    twin: bool = False
-    """Whether the same block is on its way already: its outcome is that of the other."""
-
-
-@define(eq=False)
-class _Flight:
-    """A block between its place in the chain and its commit: its children may be checked, and wait for it to land."""
-
-    point: ChainPoint
-    landed: list[Deferred[None]] = field(factory=list)
+    parent: Flight | None = None
+    """Its parent, if that is on its way."""
+    twin: Flight | None = None
+    """The same block, if it is on its way already: its outcome is that of the other."""
 
 
 class Ledger:
@@ -81,7 +79,7 @@ class Ledger:
         self._entrance = DeferredLock()
         self._underway = Underway()
         self._stopping = False
-        self._flights: dict[bytes, _Flight] = {}
+        self._flights: dict[bytes, Flight] = {}
         self._invalid: OrderedDict[bytes, None] = OrderedDict()
         self._early = EarlyBlocks(clock, chain.params, self._resubmit)
 
@@ -127,9 +125,9 @@ class Ledger:
             await self._check_work(items)
             await self._parents_landed(items)
             await self._connect(items)
-            await self._twins_landed(items)
         finally:
             self._land(items)
+        await self._twins_landed(items)
         return [item.outcome for item in items if item.outcome is not None]
 
     async def _enter(self, items: list[_Item]) -> None:
@@ -138,7 +136,7 @@ class Ledger:
             if isinstance(parsed, Block):
                 item.block = parsed
                 item.outcome = self._known(parsed)
-                item.twin = item.outcome is Standing.KNOWN and parsed.header.hash in self._flights
+                item.twin = self._flights.get(parsed.header.hash) if item.outcome is Standing.KNOWN else None
             else:
                 item.outcome = parsed
         blocks = _waiting(items)
@@ -149,19 +147,23 @@ class Ledger:
 
     def _known(self, block: Block) -> Outcome | None:
         block_hash = block.header.hash
-        if block_hash in self._invalid:
-            self._invalid.move_to_end(block_hash)
-            return RuleViolation(Refusal.KNOWN_INVALID, f"block {block_hash.hex()} was found invalid before")
-        if block_hash in self._flights or self.reader.point(block_hash) is not None:
+        invalid = self._known_invalid(block_hash)
+        if invalid is None and (block_hash in self._flights or self.reader.point(block_hash) is not None):
             return Standing.KNOWN
-        return None
+        return invalid
+
+    def _known_invalid(self, block_hash: bytes) -> RuleViolation | None:
+        if block_hash not in self._invalid:
+            return None
+        self._invalid.move_to_end(block_hash)
+        return RuleViolation(Refusal.KNOWN_INVALID, f"block {block_hash.hex()} was found invalid before")
 
     def _place(self, item: _Item) -> None:
         """Find the block's place behind its parent, and let its children follow."""
         header = _block(item).header
         try:
             if header.hash in self._flights:
-                item.outcome, item.twin = Standing.KNOWN, True
+                item.outcome, item.twin = Standing.KNOWN, self._flights[header.hash]
                 return
             parent = self._parent(header.parent_hash)
             check_place(self.params, parent, header)
@@ -172,8 +174,8 @@ class Ledger:
         except NotYet as reason:
             item.outcome = reason
         else:
-            item.point = extend(self.params, parent, header)
-            self._flights[header.hash] = _Flight(item.point)
+            item.parent = self._flights.get(header.parent_hash)
+            item.flight = self._flights[header.hash] = Flight(extend(self.params, parent, header))
 
     def _parent(self, parent_hash: bytes) -> ChainPoint:
         if parent_hash in self._invalid:
@@ -209,14 +211,12 @@ class Ledger:
         return None
 
     async def _parents_landed(self, items: list[_Item]) -> None:
-        ours = {item.point.hash for item in items if item.point}
+        ours = {item.flight for item in items}
         for item in items:
             if item.outcome is None:
                 parent = _block(item).header.parent_hash
-                if parent in self._flights and parent not in ours:
-                    landed: Deferred[None] = Deferred()
-                    self._flights[parent].landed.append(landed)
-                    await landed
+                if item.parent is not None and item.parent not in ours:
+                    await item.parent.landed()
                 if parent in self._invalid:
                     self._remember_invalid(_block(item).header.hash)
                     item.outcome = RuleViolation(
@@ -225,22 +225,17 @@ class Ledger:
 
     async def _twins_landed(self, items: list[_Item]) -> None:
         """What is known because it was on its way is known only once it has arrived."""
-        ours = {item.point.hash for item in items if item.point}
         for item in items:
-            if not item.twin:
-                continue
-            block_hash = _block(item).header.hash
-            if block_hash in self._flights and block_hash not in ours:
-                landed: Deferred[None] = Deferred()
-                self._flights[block_hash].landed.append(landed)
-                await landed
-            busy = NotYet(Wait.BUSY, "the same block was on its way and has not arrived; send it again")
-            if self.reader.point(block_hash) is None:
-                item.outcome = self._known(_block(item)) or busy
+            if item.twin is not None:
+                await item.twin.landed()
+                block_hash = _block(item).header.hash
+                if self.reader.point(block_hash) is None:
+                    busy = NotYet(Wait.BUSY, "the same block was on its way and has not arrived; send it again")
+                    item.outcome = self._known_invalid(block_hash) or busy
 
     async def _connect(self, items: list[_Item]) -> None:
         flying = [item for item in items if item.outcome is None]
-        candidates = [Candidate(item.block, item.point) for item in flying if item.block and item.point]
+        candidates = [Candidate(item.block, item.flight.point) for item in flying if item.block and item.flight]
         if not candidates:
             return
         connected = await self._chain.writer.run(self._chain.connector.connect, candidates)
@@ -259,9 +254,8 @@ class Ledger:
 
     def _land(self, items: list[_Item]) -> None:
         for item in items:
-            if item.point is not None:
-                for landed in self._flights.pop(item.point.hash).landed:
-                    landed.callback(None)
+            if item.flight is not None:
+                self._flights.pop(item.flight.point.hash).land()
 
     def _remember_invalid(self, block_hash: bytes) -> None:
         self._invalid[block_hash] = None

@@ -62,6 +62,11 @@ class Stepped:
         done, job = self._jobs.pop(number)
         execute(job).chainDeferred(done)
 
+    def fail(self, error: Exception) -> None:
+        """Let the oldest piece of work end with an error instead."""
+        done, _ = self._jobs.pop(0)
+        done.errback(error)
+
     def finish(self) -> None:
         """Do all work, that which comes of it included."""
         while self._jobs:

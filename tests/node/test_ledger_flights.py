@@ -142,6 +142,58 @@ def test_a_block_that_was_on_its_way_and_could_not_be_written(make_node: MakeNod
     assert codes(again) == [CONNECTED]
 
 
+def test_a_child_whose_parent_is_on_its_way_in_another_batch_too(bench: Bench, chain: ChainBuilder) -> None:
+    first, second = chain.chain("genesis: b[1..2]").values()
+    one, two = bench.to_the_work(first), bench.to_the_work(first, second)
+    bench.checker.step(1)
+    assert len(bench.writer) == 0, "the child waits for its parent to land"
+    bench.finish()
+    assert (codes(one), codes(two)) == ([CONNECTED], [KNOWN, CONNECTED])
+
+
+def test_the_same_block_twice_in_a_batch(bench: Bench, chain: ChainBuilder) -> None:
+    block = chain.block()
+    outcomes = bench.submit(block, block)
+    bench.finish()
+    assert codes(outcomes) == [CONNECTED, KNOWN]
+
+
+@pytest.mark.parametrize("rule", [Refusal.WORK, Refusal.STATE_ROOT])
+def test_an_invalid_block_twice_in_a_batch(bench: Bench, chain: ChainBuilder, rule: Refusal) -> None:
+    block = chain.block(break_=rule)
+    outcomes = bench.submit(block, block)
+    bench.finish()
+    assert codes(outcomes) == [rule, Refusal.KNOWN_INVALID]
+
+
+def test_a_block_that_is_sent_away_is_not_known_to_its_twin(bench: Bench, chain: ChainBuilder) -> None:
+    others = [bench.to_the_work(chain.block(producer=f"p{number}")) for number in range(3)]
+    early = chain.block(slot=LATE + bench.node.chain.params.drift_slots + 1)
+    busy = chain.block(producer="late")
+    assert codes(bench.to_the_work(busy, busy)) == [Wait.BUSY] * 2
+    bench.finish()
+    assert all(has_result(outcome) for outcome in others)
+    outcomes = bench.submit(early, early)
+    bench.finish()
+    assert codes(outcomes) == [Wait.EARLY, Wait.BUSY]
+
+
+def test_batches_never_wait_for_each_other(bench: Bench, chain: ChainBuilder) -> None:
+    """A batch waits for what was on its way when it came, and not for who takes the same up later."""
+    first, second, third = chain.chain("genesis: b[1..3]").values()
+    one, two = bench.to_the_work(first), bench.to_the_work(second)
+    bench.checker.step(0)
+    bench.writer.fail(sqlite3.OperationalError("disk I/O error"))
+    with pytest.raises(sqlite3.OperationalError):
+        result_of(one)
+    three = bench.to_the_work(first, second, third)
+    bench.finish()
+    assert (codes(two), codes(three)) == ([Wait.ORPHAN], [CONNECTED, Wait.BUSY, Wait.ORPHAN])
+    again = bench.submit(first, second, third)
+    bench.finish()
+    assert codes(again) == [KNOWN, CONNECTED, CONNECTED]
+
+
 def test_batches_are_placed_in_the_order_in_which_they_came(bench: Bench, chain: ChainBuilder) -> None:
     first, second = chain.chain("genesis: b[1..2]").values()
     one, two = bench.submit(first), bench.submit(second)
