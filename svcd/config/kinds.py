@@ -8,10 +8,11 @@ import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Protocol
-from urllib.parse import urlsplit
 
 from attrs import field, frozen
 from twisted.internet.endpoints import serverFromString
+
+from svcd.config import urls
 
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -140,24 +141,16 @@ class Endpoint:
 
 @frozen
 class BaseUrl:
-    """`http(s)://host[:port]`, at most 256 characters; the host is a name, an IPv4 or a bracketed IPv6 address."""
+    """The base URL of a node, `http(s)://host[:port]`, which a hello may carry and other nodes can call."""
 
     may_be_empty: bool = field(default=False, kw_only=True)
-
-    SHAPE = '"http://host:port" or "https://host:port" without a user, path or slash at the end'
 
     def read(self, value: object) -> str:
         """Return the URL as written."""
         text = Text().read(value)
-        if text or not self.may_be_empty:
-            try:
-                parts = urlsplit(text)
-                host, port = parts.hostname or "", parts.port
-            except ValueError as error:
-                raise BadValue(f"{error}; must be {self.SHAPE}") from error
-            bare = f"{parts.scheme}://{parts.netloc}" == text and "@" not in parts.netloc
-            if not (bare and len(text) <= 256 and parts.scheme in ("http", "https") and _is_host(host) and port != 0):
-                raise BadValue(f"must be {self.SHAPE}")
+        fault = urls.fault_of(text) if text or not self.may_be_empty else None
+        if fault is not None:
+            raise BadValue(fault)
         return text
 
 
