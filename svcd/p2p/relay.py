@@ -20,6 +20,8 @@ from svcd.p2p.peers import Peers
 
 OTHERS: Final = 8
 """Acquaintances, beside the peers of our choice, that are told of what is new."""
+_LATER: Final = {0, 429, 503}
+"""Statuses after which to offer the same again: none at all, too many requests, not at present."""
 QUEUE: Final = 2_048
 """Transfers that may wait for one peer; beyond that the oldest are let go, and reach it by others."""
 
@@ -89,16 +91,23 @@ class Relay:
         outbox.sending = True
         try:
             while outbox.waiting and self._peers.get(peer.endpoint) is peer:
-                entry = outbox.waiting[0]
-                if not peer.has(entry.transfer.txid):
-                    await self._client.send_transaction(peer.endpoint, entry.transfer.wire)
-                    peer.note(entry.transfer.txid)
-                # Not before: what could not be sent is tried again with the next transfer that comes.
-                outbox.waiting.remove(entry)
-        except CallFailed as failed:
-            self.log.debug("{endpoint} did not take a transfer: {why}", endpoint=peer.endpoint, why=failed.detail)
+                entry = outbox.waiting.popleft()
+                if not peer.has(entry.transfer.txid) and not await self._sent(peer, entry):
+                    # It goes on with the next transfer that comes: the peer may have had enough for now.
+                    outbox.waiting.appendleft(entry)
+                    return
         finally:
             outbox.sending = False
+
+    async def _sent(self, peer: Peer, entry: Entry) -> bool:
+        """Whether the peer has been offered a transfer, so that it need not be offered again."""
+        try:
+            await self._client.send_transaction(peer.endpoint, entry.transfer.wire)
+        except CallFailed as failed:
+            self.log.debug("{endpoint} did not take a transfer: {why}", endpoint=peer.endpoint, why=failed.detail)
+            return failed.status not in _LATER
+        peer.note(entry.transfer.txid)
+        return True
 
     def _begin(self, work: Coroutine[Deferred[object], object, None]) -> None:
         Deferred.fromCoroutine(work).addErrback(self._say_failed)
