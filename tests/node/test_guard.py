@@ -1,0 +1,85 @@
+"""A writer that ends the node when its data contradict themselves, and only then."""
+
+import sqlite3
+from collections.abc import Callable
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.logger import LogEvent, LogLevel, formatEvent
+
+from svcd.chain.errors import Corrupt, Refusal, RuleViolation
+from svcd.node.guard import GuardedWorker
+from tests.node.bench import Inline
+from tests.support import result_of
+
+ExpectedErrors = Callable[..., list[LogEvent]]
+
+
+def sqlite_error(code: int) -> sqlite3.Error:
+    error = sqlite3.DatabaseError("what SQLite says")
+    error.sqlite_errorcode = code
+    return error
+
+
+def fail(error: Exception) -> int:
+    raise error
+
+
+@pytest.fixture
+def calls() -> list[str]:
+    """One entry for each call of what ends the node."""
+    return []
+
+
+@pytest.fixture
+def guard(calls: list[str]) -> GuardedWorker:
+    return GuardedWorker(Inline(), lambda: calls.append("damaged"))
+
+
+def test_work_gives_its_result(guard: GuardedWorker, calls: list[str]) -> None:
+    assert result_of(guard.run(divmod, 7, 2)) == (3, 1)
+    assert result_of(guard.run(sorted, [1, 2], reverse=True)) == [2, 1]
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Corrupt("the undo record is missing"),
+        sqlite_error(sqlite3.SQLITE_CORRUPT),
+        sqlite_error(sqlite3.SQLITE_CORRUPT_VTAB),
+        sqlite_error(sqlite3.SQLITE_NOTADB),
+    ],
+)
+def test_damage_is_told_once_and_ends_the_node(
+    guard: GuardedWorker, calls: list[str], expected_errors: ExpectedErrors, error: Exception
+) -> None:
+    with pytest.raises(type(error)) as raised:
+        result_of(guard.run(fail, error))
+    assert raised.value is error, "whoever asked for the work hears of it too"
+    assert calls == ["damaged"]
+    (event,) = expected_errors()
+    assert event["log_level"] is LogLevel.critical
+    assert formatEvent(event) == (
+        f"the database is damaged: {error}. The node stops; restore the database from a backup, or move it away and "
+        "the node fetches the chain again"
+    )
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        sqlite_error(sqlite3.SQLITE_FULL),
+        sqlite_error(sqlite3.SQLITE_IOERR_READ),
+        sqlite_error(sqlite3.SQLITE_BUSY),
+        sqlite3.ProgrammingError("Cannot operate on a closed database."),
+        RuleViolation(Refusal.NONCE, "nonce must be 3"),
+        ZeroDivisionError(),
+    ],
+)
+def test_another_error_is_no_damage(guard: GuardedWorker, calls: list[str], error: Exception) -> None:
+    """That nothing is logged is what the fixture for errors that nobody expected looks for."""
+    done: Deferred[int] = guard.run(fail, error)
+    with pytest.raises(type(error)):
+        result_of(done)
+    assert calls == []
