@@ -17,12 +17,20 @@ from svcd.chain.transaction import Transfer
 from svcd.node.leavers import Leaver, Leavers
 from svcd.node.queues import RATE_SCALE, Entry, Queue
 
-__all__ = ["AHEAD", "Admission", "Entry", "Mempool"]
+__all__ = ["AHEAD", "Admission", "Entry", "Mempool", "Window"]
 
 AHEAD: Final = 16
 """How many transfers of one sender may wait."""
 _BEHIND_GAPS: Final = 10
 """Transfers behind a gap in their sender's nonces may be one in so many: no block can hold them yet."""
+
+
+@frozen
+class Window:
+    """The timestamps in milliseconds of transfers that may wait now."""
+
+    oldest: int
+    newest: int
 
 
 @frozen
@@ -99,12 +107,25 @@ class Mempool:
         """For every sender the transfers that could go into a block one after the other; safe to hand to a thread."""
         return list(self._lines.values())
 
-    def check(self, transfer: Transfer, account: Account, now: int) -> list[Entry]:
-        """What would have to leave for ``transfer``, given the sender's ``account`` and the time in milliseconds.
+    def window(self, tip_slot: int, now: int) -> Window:
+        """Which timestamps may wait for a block on a tip at ``tip_slot`` at the time ``now`` in milliseconds."""
+        params = self._params
+        # Blocks on demand go on from the tip and not from the clock: far behind it they may hold what is older.
+        block_time = min(now, params.slot_time(tip_slot + params.slots_per_block))
+        oldest = block_time - 1000 * params.transaction_past_seconds
+        return Window(oldest, now + 1000 * params.transaction_future_seconds)
+
+    def check(self, transfer: Transfer, account: Account, window: Window) -> list[Entry]:
+        """What would have to leave for ``transfer``, given the sender's ``account`` and what timestamps may be.
 
         Raises RuleViolation: TIMESTAMP, NONCE, FEE, BALANCE or POOL.
         """
-        self._check_time(transfer, now)
+        if transfer.timestamp < window.oldest:
+            raise RuleViolation(Refusal.TIMESTAMP, f"expired: timestamp must be at least {window.oldest} by now")
+        if transfer.timestamp > window.newest:
+            raise RuleViolation(
+                Refusal.TIMESTAMP, f"timestamp lies in the future; it must be at most {window.newest} by now"
+            )
         if transfer.nonce < account.nonce:
             raise RuleViolation(
                 Refusal.NONCE, f"nonce {transfer.nonce} is already used; the next one is {account.nonce}"
@@ -132,17 +153,9 @@ class Mempool:
             return self._behind_gap(transfer, replaced, account)
         return self._victims(transfer, replaced)
 
-    def _check_time(self, transfer: Transfer, now: int) -> None:
-        oldest = now - 1000 * self._params.transaction_past_seconds
-        newest = now + 1000 * self._params.transaction_future_seconds
-        if transfer.timestamp < oldest:
-            raise RuleViolation(Refusal.TIMESTAMP, f"expired: timestamp must be at least {oldest} by now")
-        if transfer.timestamp > newest:
-            raise RuleViolation(Refusal.TIMESTAMP, f"timestamp lies in the future; it must be at most {newest} by now")
-
-    def admit(self, transfer: Transfer, account: Account, *, now: int, sequence: int) -> Admission:
+    def admit(self, transfer: Transfer, account: Account, *, window: Window, sequence: int) -> Admission:
         """Take ``transfer`` in, whose signature has been verified; raises what :meth:`check` raises."""
-        removed = self.check(transfer, account, now)
+        removed = self.check(transfer, account, window)
         self._remove(removed)
         entry = Entry(transfer, sequence)
         queue = self._queues.setdefault(transfer.sender, Queue(account))
@@ -166,12 +179,11 @@ class Mempool:
             left += stale
         return left
 
-    def expire(self, now: int, among: Iterable[Entry] | None = None) -> list[Entry]:
-        """Let go of what no block may hold any more at the time ``now`` in milliseconds; gives what left.
+    def expire(self, oldest: int, among: Iterable[Entry] | None = None) -> list[Entry]:
+        """Let go of transfers with timestamps before ``oldest``, which no block may hold; gives what left.
 
         Only ``among`` these, where there are so many transfers that it is better done in steps.
         """
-        oldest = now - 1000 * self._params.transaction_past_seconds
         looked_at = self._entries.values() if among is None else among
         return self._take([entry.transfer.txid for entry in looked_at if entry.transfer.timestamp < oldest])
 

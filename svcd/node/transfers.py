@@ -19,7 +19,7 @@ from svcd.chain.transaction import Transfer, parse_transfer
 from svcd.node.arrivals import Arrivals
 from svcd.node.changes import Change
 from svcd.node.journal import PoolJournal
-from svcd.node.mempool import Entry, Mempool
+from svcd.node.mempool import Entry, Mempool, Window
 from svcd.node.parking import Parking, may_come_later
 from svcd.node.threads import kept_going
 from svcd.node.verifier import Verifier
@@ -70,6 +70,8 @@ class Transfers:
         self._sequence = 0
         self._changes = 0
         """How often the chain has changed since the start."""
+        tip = reader.tip()
+        self._tip_slot = tip.slot if tip else 0
         self._fallen_out: OrderedDict[bytes, Transfer] = OrderedDict()
         """By txid what a reorganisation put out of chain or mempool and may wait again: still to be tried."""
         self._parking = Parking()
@@ -113,7 +115,7 @@ class Transfers:
         try:
             if verdict is not None:
                 raise verdict
-            self.mempool.admit(transfer, account, now=milliseconds(self._clock), sequence=entry.sequence)
+            self.mempool.admit(transfer, account, window=self._window(), sequence=entry.sequence)
         except RuleViolation as refusal:
             if not may_come_later(refusal, transfer, account) or not self._parking.put(transfer):
                 self._say_let_go(transfer, refusal)
@@ -134,7 +136,7 @@ class Transfers:
             await self._arrivals.committed(transfer.txid)
             return Reception.KNOWN
         # The cheap checks come first, and again after the signature: the chain may have moved meanwhile.
-        self.mempool.check(transfer, account, milliseconds(self._clock))
+        self.mempool.check(transfer, account, self._window())
         verdict = await self._verifier.check_transfer(transfer)
         if verdict is not None:
             raise verdict
@@ -153,13 +155,15 @@ class Transfers:
             return True
         return transfer.nonce < account.nonce and self._reader.transaction(transfer.txid) is not None
 
+    def _window(self) -> Window:
+        return self.mempool.window(self._tip_slot, milliseconds(self._clock))
+
     def _account(self, transfer: Transfer) -> Account:
         return self._reader.account(transfer.sender) or Account()
 
     async def _admit(self, transfer: Transfer, account: Account) -> None:
         self._sequence += 1
-        now = milliseconds(self._clock)
-        admission = self.mempool.admit(transfer, account, now=now, sequence=self._sequence)
+        admission = self.mempool.admit(transfer, account, window=self._window(), sequence=self._sequence)
         self._give_up([transfer.txid])
         removed = await self._arrivals.write(admission)
         # A block may have taken it meanwhile: whoever has been told that it left must not hear after that that it came.
@@ -168,9 +172,9 @@ class Transfers:
             self._publish(added, removed)
 
     def _readmit(self, entry: Entry) -> bool:
-        transfer, now = entry.transfer, milliseconds(self._clock)
+        account, window = self._account(entry.transfer), self._window()
         try:
-            admission = self.mempool.admit(transfer, self._account(transfer), now=now, sequence=entry.sequence)
+            admission = self.mempool.admit(entry.transfer, account, window=window, sequence=entry.sequence)
         except RuleViolation:
             return False
         self._let_go(admission.removed)
@@ -179,6 +183,7 @@ class Transfers:
     def chain_changed(self, change: Change) -> None:
         """Let go of what the new blocks hold or rule out, and take back what undone blocks held."""
         self._changes += 1
+        self._tip_slot = change.tip.slot
         txids = dict.fromkeys(txid for block in change.applied for txid in block.txids)
         self._forget(self._give_up(txids))
         left = self.mempool.settle(txids, change.accounts)
@@ -235,13 +240,12 @@ class Transfers:
         self._begin("expiring", self._expire())
 
     def _expire(self) -> Iterator[None]:
-        now = milliseconds(self._clock)
-        oldest = now - 1000 * self._params.transaction_past_seconds
+        oldest = self._window().oldest
         self._forget(self._give_up([parked.txid for parked in self.parked if parked.timestamp < oldest]))
         entries = self.mempool.entries()
         for start in range(0, len(entries), _AT_ONCE):
             yield
-            self._let_go(self.mempool.expire(now, among=entries[start : start + _AT_ONCE]))
+            self._let_go(self.mempool.expire(oldest, among=entries[start : start + _AT_ONCE]))
 
     def drop(self, txids: Sequence[bytes]) -> None:
         """Let go of transfers on the operator's word."""

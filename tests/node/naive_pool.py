@@ -9,8 +9,8 @@ from attrs import define, field, frozen
 
 from svcd.chain.accounts import Account
 from svcd.chain.errors import Refusal
-from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
+from svcd.node.mempool import Window
 
 
 @frozen(eq=False)
@@ -37,7 +37,6 @@ class Refused(Exception):
 
 @define
 class NaivePool:
-    params: NetworkParams
     max_transactions: int
     max_bytes: int
     accounts: Mapping[bytes, Account]
@@ -59,10 +58,9 @@ class NaivePool:
     def size(self) -> int:
         return sum(len(entry.transfer.wire) for entry in self.waiting)
 
-    def admit(self, transfer: Transfer, account: Account, *, now: int, sequence: int) -> list[bytes]:
+    def admit(self, transfer: Transfer, account: Account, *, window: Window, sequence: int) -> list[bytes]:
         """The txids that leave for ``transfer``; raises Refused."""
-        past, future = self.params.transaction_past_seconds, self.params.transaction_future_seconds
-        if not now - 1000 * past <= transfer.timestamp <= now + 1000 * future:
+        if not window.oldest <= transfer.timestamp <= window.newest:
             raise Refused(Refusal.TIMESTAMP)
         if not account.nonce <= transfer.nonce < account.nonce + 16:
             raise Refused(Refusal.NONCE)
@@ -116,9 +114,8 @@ class NaivePool:
             self.waiting = [entry for entry in self.waiting if entry.transfer.sender != sender or entry in own]
         return before - {entry.transfer.txid for entry in self.waiting}
 
-    def expire(self, now: int) -> set[bytes]:
+    def expire(self, oldest: int) -> set[bytes]:
         """The txids that leave because no block may hold them any more."""
-        oldest = now - 1000 * self.params.transaction_past_seconds
         return self.drop([entry.transfer.txid for entry in self.waiting if entry.transfer.timestamp < oldest])
 
     def drop(self, txids: Iterable[bytes]) -> set[bytes]:

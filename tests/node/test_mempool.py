@@ -10,12 +10,13 @@ from attrs import evolve
 from svcd.chain.accounts import Account
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.transaction import Transfer
-from svcd.node.mempool import AHEAD, Admission, Entry, Mempool
+from svcd.node.mempool import AHEAD, Admission, Entry, Mempool, Window
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
 
 NOW = TEST_PARAMS.genesis_time + 10**9
 PAST = 1000 * TEST_PARAMS.transaction_past_seconds
 FUTURE = 1000 * TEST_PARAMS.transaction_future_seconds
+WINDOW = Window(NOW - PAST, NOW + FUTURE)
 FEE = TEST_PARAMS.minimum_fee
 RICH = Account(1000 * COIN)
 
@@ -34,7 +35,7 @@ class Bench:
 
     def admit(self, transfer: Transfer, sender: str = "alice") -> Admission:
         self.sequence += 1
-        return self.pool.admit(transfer, self.accounts.get(sender, RICH), now=NOW, sequence=self.sequence)
+        return self.pool.admit(transfer, self.accounts.get(sender, RICH), window=WINDOW, sequence=self.sequence)
 
     def add(self, sender: str, nonce: int = 0, *, fee: int = FEE, amount: int = 1, age: int = 0) -> list[bytes]:
         """Take a transfer in; gives the txids that left for it."""
@@ -85,7 +86,7 @@ def test_what_came_in_waits(bench: Bench) -> None:
 
 
 def test_checking_takes_nothing_in(bench: Bench) -> None:
-    assert bench.pool.check(bench.transfer("alice"), RICH, NOW) == []
+    assert bench.pool.check(bench.transfer("alice"), RICH, WINDOW) == []
     assert len(bench.pool) == 0
 
 
@@ -118,11 +119,19 @@ def test_a_transfer_from_the_future(bench: Bench) -> None:
     assert refusal.detail == f"timestamp lies in the future; it must be at most {NOW + FUTURE} by now"
 
 
+@pytest.mark.parametrize(("behind", "oldest"), [(0, 0), (2000, 0), (2001, 1), (3000, 1000)])
+def test_the_next_block_decides_what_is_too_old(bench: Bench, behind: int, oldest: int) -> None:
+    """The next block comes two slots after the tip where blocks are made on demand, and never later than now."""
+    tip_slot = 10**6
+    now = TEST_PARAMS.slot_time(tip_slot) + behind
+    assert bench.pool.window(tip_slot, now) == Window(now - oldest - PAST, now + FUTURE)
+
+
 def test_expired_transfers_leave(bench: Bench) -> None:
     for sender, age in {"alice": PAST, "bob": PAST - 1, "carol": 0}.items():
         bench.add(sender, age=age)
-    assert bench.pool.expire(NOW) == []
-    assert [entry.transfer.sender for entry in bench.pool.expire(NOW + 1)] == [key_of("alice").hash]
+    assert bench.pool.expire(NOW - PAST) == []
+    assert [entry.transfer.sender for entry in bench.pool.expire(NOW - PAST + 1)] == [key_of("alice").hash]
     assert bench.waiting() == of("bob", 0) + of("carol", 0)
 
 
@@ -428,7 +437,7 @@ def crowd(number: int, *, age: int = 0) -> Bench:
     for index in range(2 * number):
         sender, nonce = (index // 2).to_bytes(20, "big"), index % 2
         transfer = evolve(model, sender=sender, nonce=nonce, txid=index.to_bytes(32, "big"))
-        bench.pool.admit(transfer, RICH, now=NOW, sequence=index + 1)
+        bench.pool.admit(transfer, RICH, window=WINDOW, sequence=index + 1)
     return bench
 
 
@@ -437,18 +446,18 @@ def test_expired_transfers_leave_in_steps(bench: Bench) -> None:
         bench.add("alice", nonce, age=PAST)
     entries = bench.pool.entries()
     gone = bench.pool.drop([entries[1].transfer.txid])
-    assert bench.pool.expire(NOW + 1, among=entries[:2]) == entries[:1]
-    assert bench.pool.expire(NOW + 1, among=entries) == entries[2:]
+    assert bench.pool.expire(NOW - PAST + 1, among=entries[:2]) == entries[:1]
+    assert bench.pool.expire(NOW - PAST + 1, among=entries) == entries[2:]
     assert gone == entries[1:2]
 
 
 def test_a_transfer_with_an_earlier_number_takes_its_place(bench: Bench) -> None:
     transfers = [bench.transfer("alice", nonce) for nonce in range(3)]
     for sequence in (2, 3, 1):
-        bench.pool.admit(transfers[sequence - 1], RICH, now=NOW, sequence=sequence)
+        bench.pool.admit(transfers[sequence - 1], RICH, window=WINDOW, sequence=sequence)
     assert [entry.sequence for entry in bench.pool.since(0, 9)] == [1, 2, 3]
     (gone,) = bench.pool.drop([transfers[2].txid])
-    bench.pool.admit(gone.transfer, RICH, now=NOW, sequence=3)
+    bench.pool.admit(gone.transfer, RICH, window=WINDOW, sequence=3)
     assert [entry.sequence for entry in bench.pool.since(1, 9)] == [2, 3], "once"
     assert [entry.sequence for entry in bench.pool.entries()] == [1, 2, 3]
 
@@ -479,7 +488,7 @@ def test_many_that_leave_a_sender_at_once_are_one_piece_of_work(monkeypatch: pyt
         align(sender, queue)
 
     monkeypatch.setattr(bench.pool, "_align", watched)
-    assert len(bench.pool.expire(NOW + 1)) == 100
+    assert len(bench.pool.expire(NOW - PAST + 1)) == 100
     assert len(aligned) == 50
 
 

@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from svcd.chain.accounts import Account
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.transaction import Transfer
-from svcd.node.mempool import Mempool
+from svcd.node.mempool import Mempool, Window
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.naive_pool import NaivePool, Refused
 
@@ -41,7 +41,7 @@ class Pool(RuleBasedStateMachine):
         limits: dict[str, Any] = {"max_transactions": 6, "max_bytes": 5 * SIZE + SIZE // 2 + 100}
         self.pool = Mempool(TEST_PARAMS, **limits)
         self.accounts = {key: Account(balance=500_000) for key in HASHES}
-        self.model = NaivePool(TEST_PARAMS, **limits, accounts=self.accounts)
+        self.model = NaivePool(**limits, accounts=self.accounts)
         self.now = START
         self.sequence = 0
 
@@ -60,7 +60,7 @@ class Pool(RuleBasedStateMachine):
         if incoming.txid in self.pool:
             return
         self.sequence += 1
-        arrival: dict[str, Any] = {"now": self.now, "sequence": self.sequence}
+        arrival: dict[str, Any] = {"window": Window(self.now - DAY, self.now + 600_000), "sequence": self.sequence}
         found: list[bytes] | Refusal
         expected: list[bytes] | Refusal
         try:
@@ -104,8 +104,8 @@ class Pool(RuleBasedStateMachine):
     @rule(hours=st.sampled_from([0, 1, 12, 24]))
     def expire(self, hours: int) -> None:
         self.now += hours * 3_600_000
-        left = self.pool.expire(self.now)
-        assert {entry.transfer.txid for entry in left} == self.model.expire(self.now)
+        left = self.pool.expire(self.now - DAY)
+        assert {entry.transfer.txid for entry in left} == self.model.expire(self.now - DAY)
 
     @rule(data=st.data())
     def drop(self, data: st.DataObject) -> None:

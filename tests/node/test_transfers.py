@@ -16,6 +16,7 @@ from svcd.chain.transaction import Transfer
 from svcd.node import transfers as transfers_module
 from svcd.node.mempool import Entry
 from svcd.node.transfers import Reception
+from svcd.ports import milliseconds
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import LATE, Inline, Node, Stepped
 from tests.node.conftest import MakeNode
@@ -45,6 +46,12 @@ def waiting(node: Node) -> list[bytes]:
         (entry.sequence, entry.transfer.wire) for entry in entries
     ]
     return [entry.transfer.txid for entry in entries]
+
+
+def at_present(node: Node, chain: ChainBuilder, parent: Block | None = None) -> None:
+    """Hand in a block in the present slot: then no later one can hold what is too old by the clock."""
+    slot = TEST_PARAMS.slot_at(milliseconds(node.clock))
+    assert node.submit(chain.block(parent, slot=slot)) == [CONNECTED]
 
 
 def load(node: Node) -> int:
@@ -117,9 +124,20 @@ def test_a_nonce_that_the_chain_has_used(node: Node, chain: ChainBuilder) -> Non
 def test_an_old_transfer(node: Node, chain: ChainBuilder) -> None:
     assert node.send(chain.transfer("alice", "bob", 5)) is ACCEPTED
     node.clock.advance(DAY - LATE)
+    at_present(node, chain)
     assert node.send(chain.transfer("alice", "bob", 5)) is ACCEPTED
     node.clock.advance(0.001)
     assert node.send(chain.transfer("alice", "bob", 5)) is Refusal.TIMESTAMP
+
+
+def test_an_old_transfer_that_the_next_block_may_hold(node: Node, chain: ChainBuilder) -> None:
+    """Blocks on demand follow the tip, however far the clock is ahead of it."""
+    node.send(chain.transfer("alice", "bob", 5))
+    node.clock.advance(9 * DAY)
+    assert node.send(chain.transfer("alice", "bob", 5)) is ACCEPTED
+    node.transfers.expire()
+    node.settle()
+    assert len(waiting(node)) == 2
 
 
 def test_a_replacement_takes_the_place_on_disk_too(node: Node, chain: ChainBuilder) -> None:
@@ -222,10 +240,10 @@ def test_known_means_that_it_is_on_disk(bench: Bench, chain: ChainBuilder) -> No
 
 
 def test_a_known_transfer_that_cannot_be_written(make_node: MakeNode, chain: ChainBuilder) -> None:
-    disk = FailingDisk()
+    disk = Stepped()
     node = make_node(writer=disk)
     receptions = [node.transfers.submit(transfer) for transfer in [chain.transfer("alice", "bob", 5)] * 2]
-    disk.fail()
+    disk.fail(DISK_FULL)
     assert all(map(failed, receptions))
     assert waiting(node) == []
 
@@ -338,12 +356,7 @@ def test_an_eviction_that_cannot_be_written(make_node: MakeNode, chain: ChainBui
     assert waiting(node) == [cheap.txid]
 
 
-class FailingDisk(Stepped):
-    """A writer's thread of which the test says when it works, and with what success."""
-
-    def fail(self) -> None:
-        done, _ = self._jobs.pop(0)
-        done.errback(sqlite3.OperationalError("database or disk is full"))
+DISK_FULL = sqlite3.OperationalError("database or disk is full")
 
 
 @define
@@ -351,14 +364,14 @@ class Replacing:
     """A transfer that waits, and two replacements under way, one after the other."""
 
     node: Node
-    disk: FailingDisk
+    disk: Stepped
     transfers: list[Transfer]
     receptions: list[Deferred[Reception]]
 
 
 @pytest.fixture
 def replacing(make_node: MakeNode, chain: ChainBuilder) -> Replacing:
-    disk = FailingDisk()
+    disk = Stepped()
     node = make_node(writer=disk)
     transfers = [chain.transfer("alice", "bob", 5, nonce=0, fee=fee) for fee in (10_000, 20_000, 30_000)]
     node.transfers.submit(transfers[0])
@@ -373,15 +386,15 @@ def failed(reception: Deferred[Reception]) -> bool:
 
 
 def test_two_replacements_that_cannot_be_written(replacing: Replacing) -> None:
-    replacing.disk.fail()
+    replacing.disk.fail(DISK_FULL)
     assert replacing.node.mempool.get(replacing.transfers[2].txid), "the second one is still under way"
-    replacing.disk.fail()
+    replacing.disk.fail(DISK_FULL)
     assert all(map(failed, replacing.receptions))
     assert waiting(replacing.node) == [replacing.transfers[0].txid]
 
 
 def test_a_replacement_of_one_that_could_not_be_written(replacing: Replacing) -> None:
-    replacing.disk.fail()
+    replacing.disk.fail(DISK_FULL)
     replacing.disk.finish()
     assert failed(replacing.receptions[0])
     assert result_of(replacing.receptions[1]) is ACCEPTED
@@ -391,7 +404,7 @@ def test_a_replacement_of_one_that_could_not_be_written(replacing: Replacing) ->
 
 
 def test_two_replacements_in_a_commit_that_fails(make_node: MakeNode, chain: ChainBuilder) -> None:
-    disk = FailingDisk()
+    disk = Stepped()
     node = make_node(writer=disk)
     transfers = [chain.transfer("alice", "bob", 5, nonce=0, fee=fee) for fee in (10_000, 20_000, 30_000)]
     node.transfers.submit(transfers[0])
@@ -399,7 +412,7 @@ def test_two_replacements_in_a_commit_that_fails(make_node: MakeNode, chain: Cha
     node.transfers.submit(chain.transfer("bob", "alice", 5))
     receptions = [node.transfers.submit(transfer) for transfer in transfers[1:]]
     disk.step()
-    disk.fail()
+    disk.fail(DISK_FULL)
     assert all(map(failed, receptions))
     assert transfers[0].txid in waiting(node)
     assert len(waiting(node)) == 2
@@ -477,7 +490,7 @@ def test_transfers_that_have_become_too_old_are_let_go(node: Node, chain: ChainB
     old, new = two_branches(chain, [chain.transfer("alice", "bob", 5), fresh], [])
     node.submit(*old)
     node.clock.advance(DAY - LATE + 1)
-    reorganise(node, old, new)
+    reorganise(node, old, [*new, chain.block(new[-1], slot=DAY + 1)])
     assert waiting(node) == [fresh.txid]
 
 
@@ -634,7 +647,11 @@ def test_what_is_parked_is_let_go_when_its_nonce_is_used(node: Node, chain: Chai
 def test_what_is_parked_is_let_go_when_it_expires(node: Node, chain: ChainBuilder) -> None:
     _, _, old, new = two_hops(chain)
     reorganise(node, old, new)
-    node.clock.advance(2 * DAY)
+    node.clock.advance(DAY - LATE - 1)
+    at_present(node, chain, new[-1])
+    node.settle()
+    assert len(parked(node)) == 1
+    node.clock.advance(2)
     node.transfers.expire()
     node.settle()
     assert (waiting(node), parked(node)) == ([], [])
@@ -687,7 +704,9 @@ def test_expired_transfers_leave_memory_and_disk(node: Node, chain: ChainBuilder
     node.transfers.expire()
     node.settle()
     assert waiting(node) == [old.txid, new.txid]
-    node.clock.advance(DAY - LATE + 0.001)
+    node.clock.advance(DAY - LATE)
+    at_present(node, chain)
+    node.clock.advance(0.001)
     node.transfers.expire()
     node.settle()
     assert waiting(node) == [new.txid]
@@ -700,6 +719,7 @@ def test_expired_transfers_leave_in_steps(node: Node, chain: ChainBuilder, monke
     for transfer in transfers:
         node.send(transfer)
     node.clock.advance(2 * DAY)
+    at_present(node, chain)
     told = len(node.witness.pool)
     node.transfers.expire()
     node.transfers.expire()
@@ -765,6 +785,7 @@ def test_what_has_expired_is_let_go_after_a_restart(make_node: MakeNode, chain: 
     node.close()
     again = make_node()
     again.clock.advance(DAY)
+    at_present(again, chain)
     assert load(again) == 0
     assert waiting(again) == []
 

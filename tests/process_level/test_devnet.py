@@ -135,7 +135,7 @@ def test_balances_add_up_to_what_was_issued(devnet: RunningNode, wallet: Wallet)
         ({"nonce": "0"}, "nonce 0 is already used"),
         ({"nonce": "999"}, "nonce 999 is too far ahead"),
         ({"amount": str(2_000_000 * COIN)}, "base units short of amount, fee and what waits already"),
-        ({"timestamp": "1793491200000"}, "expired: timestamp must be at least"),
+        ({"timestamp": "1793404800000"}, "expired: timestamp must be at least"),
     ],
 )
 def test_a_transfer_that_cannot_be(devnet: RunningNode, wallet: Wallet, change: dict[str, str], sentence: str) -> None:

@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 from attrs import evolve
-from twisted.internet.task import Clock
 
 from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Transfer
@@ -126,7 +125,8 @@ def test_sender_without_an_account(node: Node, client: Client) -> None:
     )
 
 
-def test_transfer_that_has_expired(client: Client, clock: Clock, pay: Pay) -> None:
+def test_transfer_that_has_expired(node: Node, client: Client, pay: Pay) -> None:
+    node.take(node.builder.block(slot=START_SLOT))
     assert client.refusal(ROUTE, body(pay(nonce=0, timestamp=NOW - DAY - 1))) == (
         f"expired: timestamp must be at least {NOW - DAY} by now"
     )
