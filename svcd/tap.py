@@ -100,7 +100,8 @@ class Rooms:
         self._living = living
         self._pools = pools
         self._reactor = reactor
-        self._key = NodeKey(load_or_make(config.data_dir / "node.key", secrets.token_bytes), config.http.public_url)
+        endpoint = config.p2p.public_url or config.http.public_url
+        self._key = NodeKey(load_or_make(config.data_dir / "node.key", secrets.token_bytes), endpoint)
         self._seed = load_or_make(config.data_dir / config.participation.key_file, secrets.token_bytes)
         self._network = self._join() if config.p2p.enabled else None
         peers: Peers = self._network.peers if self._network else Alone(config.participation.alone)

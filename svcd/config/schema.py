@@ -53,6 +53,7 @@ class P2p:
 
     enabled: Annotated[bool, kinds.Flag()] = True
     listen: Annotated[str, kinds.Endpoint(may_be_empty=True)] = ""
+    public_url: Annotated[str, kinds.BaseUrl(may_be_empty=True)] = ""
     seeds: Annotated[tuple[str, ...], ListOf(kinds.BaseUrl())] = ()
     outbound: Annotated[int, Between(0, 64)] = 8
     max_inbound: Annotated[int, Between(0, 10_000)] = 64
