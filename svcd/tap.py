@@ -187,4 +187,5 @@ class Rooms:
         rooms: list[object] = [OperatorRoutes(self._status, details=details.record, token=token)]
         if config.network == "devnet":
             rooms.append(DevnetRoutes(self._living.on_demand(secrets.token_bytes), seed=self._seed, token=token))
-        return self._sites.operator(rooms, SiteLimits(answer_seconds=OPERATOR_SECONDS))
+        limits = SiteLimits(answer_seconds=OPERATOR_SECONDS)
+        return self._sites.operator(rooms, limits, hosts=config.operator_hosts)

@@ -339,6 +339,17 @@ def test_a_public_operator_endpoint_is_refused(endpoint: str) -> None:
         set_to(f"operator.listen='{endpoint}'")
 
 
+def test_names_of_the_operator_s_port() -> None:
+    port = "operator.listen=tcp:8646:interface=127.0.0.1"
+    assert set_to(port).operator_hosts == {"localhost", "127.0.0.1", "[::1]"}
+    assert set_to(port, 'http.allowedHosts=["Node.lan", "fd00::1"]').operator_hosts == {"node.lan", "[fd00::1]"}
+
+
+def test_a_socket_of_the_operator_has_no_names() -> None:
+    assert set_to('http.allowedHosts=["node.lan"]').operator_hosts is None
+    assert set_to("operator.listen=unix:/run/svcd.sock").operator_hosts is None
+
+
 def test_a_socket_path_longer_than_the_system_allows_is_refused_with_the_setting_to_change() -> None:
     longest = "/" + "d" * (107 - len("//operator.sock"))
     assert set_to(f"dataDir={longest}").data_dir == Path(longest)

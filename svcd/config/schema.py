@@ -20,6 +20,8 @@ LEVELS = ("debug", "info", "warn", "error", "critical")
 SECRET_LENGTH = 32
 OPERATOR_SOCKET = "operator.sock"
 """Its name in the data directory."""
+LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
+"""Under which names the operator asks at a port, unless others are set."""
 
 DEFAULTS: dict[str, dict[str, object]] = {
     "mainnet": {"dataDir": "data"},
@@ -187,6 +189,17 @@ class Config:
         """
         socket = _quote(str(self.data_dir / OPERATOR_SOCKET))
         return self.operator.listen or f"unix:{socket}:mode=600:lockfile=0"
+
+    @property
+    def operator_hosts(self) -> frozenset[str] | None:
+        """The names that a Host header may have at the operator's port, IPv6 addresses in brackets.
+
+        None for a Unix socket, where no page of a browser can ask and every name will do.
+        """
+        if self.operator_endpoint.startswith("unix:"):
+            return None
+        hosts = self.http.allowed_hosts or LOOPBACK_HOSTS
+        return frozenset(f"[{host}]" if ":" in host else host for host in hosts)
 
     @property
     def webhooks_problem(self) -> str | None:

@@ -1,6 +1,6 @@
 """The two HTTP faces of the node: the public site, and the operator's (docs/http.md)."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from attrs import frozen
@@ -15,7 +15,7 @@ from svcd.web.buckets import Buckets
 from svcd.web.clients import Clients, ClientThrottle, Throttle, Unlimited
 from svcd.web.errors import ErrorTable, HttpError
 from svcd.web.limits import SiteLimits
-from svcd.web.resources import Branch
+from svcd.web.resources import AllowedHosts, Branch
 from svcd.web.site import Site
 
 ERRORS: Final[ErrorTable] = {
@@ -69,9 +69,11 @@ class Sites:
             headers_by_prefix={b"/rpc": cors.HEADERS},
         )
 
-    def operator(self, rooms: Iterable[object], limits: SiteLimits) -> Site:
-        """``rooms`` at the root for the operator, who is under no rate limit."""
+    def operator(self, rooms: Iterable[object], limits: SiteLimits, *, hosts: Collection[str] | None = None) -> Site:
+        """``rooms`` at the root for the operator, who is under no rate limit; None for ``hosts`` admits every name."""
         resource: Any = self._api("", rooms, Unlimited()).resource()
+        if hosts is not None:
+            resource = AllowedHosts(resource, hosts)
         return Site(resource, limits=limits, clients=Clients(), clock=self.clock, new_id=self.new_id)
 
     def _api(self, mount: str, rooms: Iterable[object], throttle: Throttle) -> Api:

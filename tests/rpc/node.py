@@ -111,11 +111,11 @@ class Node:
             OperatorRoutes(self.status, details=lambda: {"verifierQueue": 0}, token=settings.token),
             DevnetRoutes(demand, seed=OPERATOR.seed, token=settings.token),
         ]
-        sites = Sites(clock, lambda: f"e{next(errors)}")
+        self.sites = Sites(clock, lambda: f"e{next(errors)}")
         public = Public(settings.limits, Clients(exempt=settings.exempt), Buckets(settings.rates))
         peers = [self._peer_routes(settings)] if settings.peers else []
-        self.public: Site = sites.public([chain], public, peers=peers)
-        self.operator: Site = sites.operator(self.operator_rooms, SiteLimits())
+        self.public: Site = self.sites.public([chain], public, peers=peers)
+        self.operator: Site = self.sites.operator(self.operator_rooms, SiteLimits())
 
     def _peer_routes(self, settings: Settings) -> PeerRoutes:
         ledger, transfers = self.living.ledger, self.living.transfers

@@ -199,6 +199,34 @@ def test_limits_are_those_that_are_set(open_node: OpenNode) -> None:
     assert all(Wire(node.operator, OPERATOR_SOCKET).open for _ in range(100))
 
 
+# Names
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        ("localhost", 200),
+        ("LOCALHOST:8646", 200),
+        ("[::1]:8646", 200),
+        ("evil.example", 421),
+        ("localhost.evil.example", 421),
+        ("127.0.0.1", 421),
+        ("", 421),
+    ],
+)
+@pytest.mark.parametrize("target", ["/health", "/none"])
+def test_operator_at_a_port_answers_under_its_names_only(node: Node, target: str, host: str, status: int) -> None:
+    site = node.sites.operator(node.operator_rooms, SiteLimits(), hosts={"localhost", "[::1]"})
+    wire = Wire(site).send(f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+    assert wire.response().status == (404 if (target, status) == ("/none", 200) else status)
+
+
+def test_operator_at_a_socket_answers_under_every_name(node: Node) -> None:
+    for host in ("localhost", "evil.example"):
+        wire = Wire(node.operator, OPERATOR_SOCKET).send(f"GET /health HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
+        assert wire.response().status == 200
+
+
 # A failure of ours
 
 
