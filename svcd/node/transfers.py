@@ -225,15 +225,20 @@ class Transfers:
         try:
             await self._admit(transfer, account)
         except RuleViolation as refusal:
-            if may_come_later(refusal, transfer, account) and self._parking.put(transfer):
-                return
-            self._parking.take([transfer.txid])
-            self._say_let_go(transfer, refusal)
-            self._forget([transfer])
+            if not may_come_later(refusal, transfer, account) or not self._park(transfer):
+                self._parking.take([transfer.txid])
+                self._say_let_go(transfer, refusal)
+                self._forget([transfer])
         except Exception:
             # It is still on disk, from the commit that put it out of the chain.
             self._parking.put(transfer)
             raise
+
+    def _park(self, transfer: Transfer) -> bool:
+        if transfer.txid not in self._parking and self._parking.put(transfer):
+            # Where a block held it just before, its removal may be written after the commit that undid the block.
+            self._journal.record([Entry(transfer, 0)], []).addErrback(self._say_failed)
+        return transfer.txid in self._parking
 
     def expire(self) -> None:
         """Begin to let go of what no block may hold any more; to be called now and then."""

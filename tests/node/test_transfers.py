@@ -594,6 +594,18 @@ def test_a_transfer_whose_cover_was_undone_comes_back_with_it(node: Node, chain:
     assert all(node.store.transaction(transfer.txid) for transfer in (first, second))
 
 
+def test_what_is_parked_is_written_down(node: Node, chain: ChainBuilder) -> None:
+    """A removal of before, when a block held it, may be written after the commit that undid the block."""
+    _, second, old, new = two_hops(chain)
+    node.submit(*old)
+    node.submit(*new)
+    with node.store.commit():
+        node.store.write_pool([], [second.txid])
+    node.settle()
+    assert parked(node) == [second.txid]
+    assert second.wire in {wire for _, wire in node.store.pooled()}
+
+
 def test_what_is_parked_waits_for_nobody(node: Node, chain: ChainBuilder) -> None:
     first, second, old, new = two_hops(chain)
     reorganise(node, old, new)
