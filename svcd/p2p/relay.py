@@ -1,10 +1,11 @@
 """Passing on what is new: blocks to everybody at once, transfers one by one to each peer (docs/protocol.md 12).
 
-Nobody waits for a slow peer, what a peer is known to have is not sent to it, and nothing is ever sent back.
+Nobody waits for a slow peer, and what a peer is known to have is not sent to it, nor back to where it came from.
 """
 
 from collections import deque
 from collections.abc import Coroutine, Sequence
+from hashlib import sha256
 from typing import Final
 
 from attrs import define, field
@@ -12,8 +13,10 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svcd.chain.transition import ChainPoint
 from svcd.node.changes import Change
 from svcd.node.mempool import Entry
+from svcd.p2p.bans import address_name, host_name
 from svcd.p2p.caller import CallFailed
 from svcd.p2p.peer import Peer
 from svcd.p2p.peers import Peers
@@ -49,14 +52,16 @@ class Relay:
         """Offer the new tip; a peer that lacks its parents asks for them."""
         if not change.applied:
             return
-        tip = change.applied[-1].point.hash
-        targets = [peer for peer in self._targets() if not peer.has(tip)]
+        tip = change.tip
+        targets = [peer for peer in self._targets() if not peer.has(tip.hash) and not _is_further(peer, tip)]
         if not targets:
             return
-        wire = self._block(tip)
+        wire = self._block(tip.hash)
+        digest = sha256(wire).digest()
         for peer in targets:
-            peer.note(tip)
-            self._begin(self._send_block(peer, wire))
+            peer.note(tip.hash)
+            if not peer.has(digest):
+                self._begin(self._send_block(peer, wire))
 
     def pool_changed(self, added: Sequence[Entry], removed: Sequence[Entry]) -> None:
         """Queue new transfers for every peer that has not shown them."""
@@ -114,3 +119,20 @@ class Relay:
 
     def _say_failed(self, failure: Failure) -> None:
         self.log.failure("passing on failed", failure)
+
+
+def _is_further(peer: Peer, tip: ChainPoint) -> bool:
+    """Whether a peer has shown more work than ``tip``, so that we are the one who is catching up."""
+    return peer.status is not None and peer.status.work > tip.work
+
+
+def note_sender(peers: Peers, client: str | None, item: bytes) -> None:
+    """Whoever handed something in has it: the only peer at the address of ``client``, if there is one.
+
+    ``item`` is a txid, or the SHA-256 of a block's canonical JSON. What is posted is not signed by a node, so the
+    address is all there is to go by; where several peers share it, none is left out.
+    """
+    if client is not None:
+        there = [peer for peer in peers.all() if host_name(peer.endpoint) == address_name(client)]
+        if len(there) == 1:
+            there[0].note(item)

@@ -1,80 +1,47 @@
 """What we answer other nodes (docs/http.md "Peers")."""
 
-import re
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable
+from hashlib import sha256
+from typing import Final
 
-from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
-from svcd.chain.transaction import fold_case, parse_transfer
+from svcd.chain.transaction import parse_transfer
 from svcd.node.transfers import Transfers
 from svcd.p2p.bans import INVALID_SECONDS, MALFORMED_SECONDS, address_name
+from svcd.p2p.fields import (
+    CLAIMS,
+    DECIMAL,
+    FROM,
+    GREETING,
+    HASH,
+    HELLO,
+    LIMIT,
+    MAX_PEERS,
+    NODE_ID,
+    OBJECT,
+    OBJECTS,
+    PEERS,
+    SINCE,
+    TEXT,
+    TRANSACTION,
+    TRANSFERS,
+)
 from svcd.p2p.hello import Fault, HelloRefused, LatestHellos, check_hello, parse_hello
 from svcd.p2p.peer import Home
 from svcd.p2p.peers import Peers
+from svcd.p2p.relay import note_sender
 from svcd.ports import milliseconds
 from svcd.web.answers import Answer, Rendered
 from svcd.web.errors import HttpError
-from svcd.web.routing import Field, Route, Schema, object_schema
+from svcd.web.routing import Field, Route, object_schema
 
 BODY_CAPS: Final = {(b"POST", b"/p2p/transaction"): 32 * 1024, (b"POST", b"/p2p/block"): 2 * 1024 * 1024}
 """How many bytes the routes take that need more than others."""
-MAX_BLOCKS: Final = 16
 MAX_REPLY_BYTES: Final = 3 * 1024 * 1024
-MAX_PEERS: Final = 100
-DEFAULT_PEERS: Final = 50
-MAX_TRANSACTIONS: Final = 256
-_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,15}")
 _BEFORE, _AFTER = b'{"block":', b"}"
 _POLICY: Final = {Refusal.TIMESTAMP, Refusal.NONCE, Refusal.FEE, Refusal.BALANCE, Refusal.POOL}
 """Why an honest peer's transfer may be refused here: what waits differs from node to node."""
 _MALFORMED: Final = {Refusal.ENCODING, Refusal.SIZE, Refusal.FIELDS, Refusal.FORMAT, Refusal.CONSTANTS}
-
-_HASH: Final[Schema] = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
-_DECIMAL: Final[Schema] = {"type": "string", "pattern": "^(0|[1-9][0-9]*)$"}
-_NODE_ID: Final[Schema] = {"type": "string", "pattern": "^svcnode_[0-9a-f]{32}$"}
-_TEXT: Final[Schema] = {"type": "string"}
-_CLAIMS: Final[Mapping[str, Schema]] = {
-    "softwareVersion": _TEXT,
-    "protocolVersion": _TEXT,
-    "networkId": {"type": "integer"},
-    "chainId": _TEXT,
-    "genesisHash": _HASH,
-    "nodeId": _NODE_ID,
-    "nodePublicKey": _HASH,
-    "height": _DECIMAL,
-    "hash": _HASH,
-    "timestamp": _DECIMAL,
-    "endpoint": _TEXT,
-}
-_HELLO: Final = object_schema({**_CLAIMS, "signature": {"type": "string", "pattern": "^[0-9a-f]{128}$"}})
-_OBJECT: Final[Schema] = {"type": "object"}
-_OBJECTS: Final[Schema] = {"type": "array", "items": _OBJECT}
-
-
-def _number(least: int, most: int) -> Callable[[str], int]:
-    def parse(text: str) -> int:
-        if _NUMBER.fullmatch(text) and least <= int(text) <= most:
-            return int(text)
-        raise ValueError(f"must be a whole number from {least} to {most}")
-
-    return parse
-
-
-def _query(name: str, least: int, most: int, default: int, description: str) -> Field:
-    schema = {"type": "integer", "minimum": least, "maximum": most, "default": default}
-    return Field(name, _number(least, most), schema, description, required=False, default=default)
-
-
-_FROM: Final = _query("from", 0, MAX_INTEGER, 0, "The height of the first block.")
-_LIMIT: Final = _query("limit", 1, MAX_BLOCKS, MAX_BLOCKS, "How many blocks to return at most.")
-_PEERS: Final = _query(
-    "limit", 1, MAX_INTEGER, DEFAULT_PEERS, "How many peers to return at most; more than 100 is 100."
-)
-_SINCE: Final = _query("after", 0, MAX_INTEGER, 0, "The `next` of the answer before.")
-_TRANSFERS: Final = _query("limit", 1, MAX_TRANSACTIONS, MAX_TRANSACTIONS, "How many transfers to return at most.")
-_ANY: Final = Field("hello", lambda value: value, _HELLO, "The signed hello of the caller.")
-_TRANSACTION: Final = Field("transaction", fold_case, _OBJECT, "The signed transfer.")
 
 
 class PeerRoutes:
@@ -97,10 +64,10 @@ class PeerRoutes:
                 {
                     "status": object_schema(
                         {
-                            **_CLAIMS,
-                            "cumulativeWork": _DECIMAL,
+                            **CLAIMS,
+                            "cumulativeWork": DECIMAL,
                             "peers": {"type": "integer", "minimum": 0},
-                            "time": _DECIMAL,
+                            "time": DECIMAL,
                         }
                     )
                 }
@@ -119,9 +86,9 @@ class PeerRoutes:
         "/p2p/hello",
         "Exchange signed hellos",
         bucket="p2p",
-        body_fields=(_ANY,),
+        body_fields=(GREETING,),
         with_client=True,
-        answers={200: object_schema({"hello": _HELLO})},
+        answers={200: object_schema({"hello": HELLO})},
         errors={403: "The caller is banned."},
     )
     async def hello(self, hello: object, client: str | None) -> Answer:
@@ -129,8 +96,7 @@ class PeerRoutes:
         self._not_banned(client)
         try:
             theirs = parse_hello(hello)
-            now = milliseconds(self._home.clock)
-            check_hello(theirs, self._home.params, own=self._home.key.node_id, now=now)
+            check_hello(theirs, self._home.params, own=self._home.key.node_id, now=milliseconds(self._home.clock))
             self._hellos.take(theirs)
         except HelloRefused as refused:
             if refused.fault is Fault.FORMAT:
@@ -146,9 +112,9 @@ class PeerRoutes:
         "/p2p/transaction",
         "Hand in a transfer",
         bucket="p2p",
-        body_fields=(_TRANSACTION,),
+        body_fields=(TRANSACTION,),
         with_client=True,
-        answers={200: object_schema({"txid": _HASH, "state": {"enum": ["accepted", "known"]}})},
+        answers={200: object_schema({"txid": HASH, "state": {"enum": ["accepted", "known"]}})},
         errors={403: "The caller is banned."},
     )
     async def transaction(self, transaction: object, client: str | None) -> Answer:
@@ -156,6 +122,7 @@ class PeerRoutes:
         self._not_banned(client)
         try:
             transfer = parse_transfer(transaction, self._home.params)
+            note_sender(self._peers, client, transfer.txid)
             state = await self._transfers.submit(transfer)
         except RuleViolation as violation:
             if violation.code not in _POLICY:
@@ -168,13 +135,13 @@ class PeerRoutes:
         "/p2p/block",
         "Hand in a block in canonical JSON",
         bucket="p2p",
-        body_fields=(Field("block", lambda value: value, _OBJECT, "The block."),),
+        body_fields=(Field("block", lambda value: value, OBJECT, "The block."),),
         raw_body=True,
         with_client=True,
         answers={
             200: object_schema(
                 {
-                    "hash": _HASH,
+                    "hash": HASH,
                     "state": {"enum": ["connected", "side", "known", "orphan", "early"]},
                 }
             )
@@ -188,7 +155,9 @@ class PeerRoutes:
         if not (body.startswith(_BEFORE) and body.endswith(_AFTER)):
             self._price(client, MALFORMED_SECONDS)
             raise HttpError(400, 'the body must be exactly {"block":…} with the block in canonical JSON')
-        outcome, block_hash = await self._home.ledger.submit(body[len(_BEFORE) : -len(_AFTER)])
+        wire = body[len(_BEFORE) : -len(_AFTER)]
+        note_sender(self._peers, client, sha256(wire).digest())
+        outcome, block_hash = await self._home.ledger.submit(wire)
         if isinstance(outcome, RuleViolation):
             malformed = outcome.code in _MALFORMED
             self._price(client, MALFORMED_SECONDS if malformed else INVALID_SECONDS)
@@ -207,8 +176,8 @@ class PeerRoutes:
         "Canonical blocks in order of height; fewer than asked for where they would be more than 3 MiB",
         bucket="p2p",
         cost=4,
-        query_fields=(_FROM, _LIMIT),
-        answers={200: object_schema({"blocks": _OBJECTS, "height": _DECIMAL})},
+        query_fields=(FROM, LIMIT),
+        answers={200: object_schema({"blocks": OBJECTS, "height": DECIMAL})},
     )
     def blocks(self, from_: int, limit: int) -> Answer:
         """Answer GET /p2p/blocks."""
@@ -238,8 +207,8 @@ class PeerRoutes:
         "Waiting transfers in the order in which this node got them",
         bucket="p2p",
         cost=2,
-        query_fields=(_SINCE, _TRANSFERS),
-        answers={200: object_schema({"transactions": _OBJECTS, "next": _DECIMAL})},
+        query_fields=(SINCE, TRANSFERS),
+        answers={200: object_schema({"transactions": OBJECTS, "next": DECIMAL})},
     )
     def transactions(self, after: int, limit: int) -> Answer:
         """Answer GET /p2p/transactions."""
@@ -256,7 +225,7 @@ class PeerRoutes:
         "/p2p/peers",
         "Nodes that this one has called and verified, a random sample",
         bucket="p2p",
-        query_fields=(_PEERS,),
+        query_fields=(PEERS,),
         answers={
             200: object_schema(
                 {
@@ -264,10 +233,10 @@ class PeerRoutes:
                         "type": "array",
                         "items": object_schema(
                             {
-                                "nodeId": _NODE_ID,
-                                "endpoint": _TEXT,
-                                "height": _DECIMAL,
-                                "lastSeen": _DECIMAL,
+                                "nodeId": NODE_ID,
+                                "endpoint": TEXT,
+                                "height": DECIMAL,
+                                "lastSeen": DECIMAL,
                             }
                         ),
                     }
@@ -277,16 +246,17 @@ class PeerRoutes:
     )
     def peers(self, limit: int) -> Answer:
         """Answer GET /p2p/peers."""
-        found: list[dict[str, Any]] = [
-            {
-                "nodeId": entry.node_id,
-                "endpoint": entry.endpoint,
-                "height": str(entry.height),
-                "lastSeen": str(int(entry.last_seen * 1000)),
-            }
-            for entry in self._peers.book.sample(min(limit, MAX_PEERS))
-        ]
-        return {"peers": found}
+        return {
+            "peers": [
+                {
+                    "nodeId": entry.node_id,
+                    "endpoint": entry.endpoint,
+                    "height": str(entry.height),
+                    "lastSeen": str(int(entry.last_seen * 1000)),
+                }
+                for entry in self._peers.book.sample(min(limit, MAX_PEERS))
+            ]
+        }
 
     def _not_banned(self, client: str | None) -> None:
         if client is not None and self._peers.bans.is_banned(address_name(client), self._home.now()):

@@ -7,7 +7,8 @@ from collections.abc import Callable
 import pytest
 
 from svcd.config.schema import Limits
-from svcd.p2p.resource import BODY_CAPS, MAX_BLOCKS
+from svcd.p2p.fields import MAX_BLOCKS
+from svcd.p2p.resource import BODY_CAPS
 from svcd.web.inputs import MAX_QUERY_FIELDS
 from svcd.web.limits import DEFAULT_BODY_CAP
 from tests.process_level.pages import ROOT, blocks_of, check_head, check_json, run

@@ -1,0 +1,367 @@
+"""Passing on what is new: to whom, in what order, how often, and that nobody waits for a slow peer."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from svcd.chain.block import Block
+from svcd.chain.transaction import Transfer, parse_transfer
+from svcd.node.mempool import Entry
+from svcd.p2p import relay
+from tests.chains import ChainBuilder
+from tests.node.bench import LATE
+from tests.p2p.bench import Node
+from tests.p2p.strangers import Stranger, refused, silent
+from tests.p2p.town import Called
+from tests.support import result_of
+from tests.web.wire import Wire
+
+Grow = Callable[..., list[Block]]
+MakeNode = Callable[..., Node]
+MakeStranger = Callable[..., Stranger]
+
+BLOCK, TRANSACTION = "/p2p/block", "/p2p/transaction"
+
+
+@pytest.fixture
+def maker() -> ChainBuilder:
+    """A maker of transfers with nonces of its own."""
+    return ChainBuilder()
+
+
+def transfer(maker: ChainBuilder, sender: str = "alice", amount: int = 5) -> Transfer:
+    return maker.transfer(sender, "bob", amount, timestamp=maker.params.slot_time(LATE))
+
+
+def submit(node: Node, *transfers: Transfer) -> None:
+    for each in transfers:
+        result_of(node.living.transfers.submit(each))
+
+
+def txids(node: Node, stranger: Stranger) -> list[bytes]:
+    return [parse_transfer(value, node.home.params).txid for value in stranger.got_at(TRANSACTION)]
+
+
+def heights(stranger: Stranger) -> list[int]:
+    return [int(value["height"]) for value in stranger.got_at(BLOCK)]
+
+
+def friends(node: Node, make_stranger: MakeStranger, count: int = 3, **changes: Any) -> list[Stranger]:
+    """Peers of our choice that have settled in."""
+    strangers = [make_stranger(number, **changes) for number in range(count)]
+    node.meet(*strangers)
+    node.run(2)
+    return strangers
+
+
+# Blocks
+
+
+def test_a_new_block_goes_to_every_peer_at_once(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    strangers = friends(node, make_stranger, 5)
+    node.take(*grow(1))
+    now = node.home.now()
+    calls = [called for called in node.town.calls if called.path == BLOCK]
+    assert [(called.endpoint, called.at) for called in calls] == [(each.endpoint, now) for each in strangers]
+    node.run(0.5)
+    for stranger in strangers:
+        assert stranger.got_at(BLOCK) == [json.loads(grow(1)[0].wire())]
+
+
+def test_a_block_is_sent_byte_for_byte(node: Node, make_stranger: MakeStranger) -> None:
+    friends(node, make_stranger, 1)
+    builder = ChainBuilder()
+    block = builder.block(None, transfers=[builder.transfer("alice", "bob", 5, reference="order-1")])
+    node.take(block)
+    (called,) = [called for called in node.town.calls if called.path == BLOCK]
+    assert called.request.body == b'{"block":' + block.wire() + b"}"
+
+
+def test_of_several_blocks_the_newest_is_offered(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    """Whoever lacks what is between asks for it."""
+    (stranger,) = friends(node, make_stranger, 1)
+    node.take(*grow(5))
+    node.run(1)
+    assert heights(stranger) == [5]
+
+
+def test_a_side_block_is_not_passed_on(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    (stranger,) = friends(node, make_stranger, 1)
+    node.take(*grow(3))
+    node.take(*grow(1, name="side"))
+    node.run(1)
+    assert heights(stranger) == [3]
+
+
+def test_a_reorganisation_is_passed_on(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    (stranger,) = friends(node, make_stranger, 1)
+    node.take(*grow(2))
+    node.take(*grow(3, name="side"))
+    node.run(1)
+    assert [value["height"] for value in stranger.got_at(BLOCK)] == ["2", "3"]
+
+
+def test_a_block_is_not_sent_twice(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    (stranger,) = friends(node, make_stranger, 1)
+    first, other = grow(1), grow(2, name="other")
+    node.take(*first)
+    node.take(*other)
+    node.take(*grow(2, on=first, name="again")[1:])
+    node.run(1)
+    assert heights(stranger) == [1, 2, 3]
+    node.take(*grow(3, on=other, name="again")[2:])
+    assert node.tip.height == 5
+    node.run(1)
+    assert heights(stranger) == [1, 2, 3, 5]
+
+
+def test_a_block_is_not_sent_to_whom_has_shown_it(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    ahead, other = make_stranger(1, blocks=grow(3)), make_stranger(2)
+    node.meet(ahead, other)
+    node.run(1)
+    assert node.tip.height == 3
+    assert heights(ahead) == []
+    assert heights(other) == [3]
+
+
+def test_old_blocks_are_not_offered_to_those_who_are_further(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    """While we catch up, peers would be sent what they sent us long ago."""
+    strangers = [make_stranger(number, blocks=grow(120)) for number in range(3)]
+    node.meet(*strangers)
+    node.run(2)
+    assert node.tip.height == 120
+    assert [heights(stranger) for stranger in strangers] == [[]] * 3
+
+
+def test_a_block_goes_to_eight_acquaintances_too(make_node: MakeNode, grow: Grow, make_stranger: MakeStranger) -> None:
+    node = make_node(outbound=2)
+    chosen = [make_stranger(number) for number in range(2)]
+    callers = [make_stranger(number) for number in range(2, 14)]
+    node.meet(*chosen)
+    node.meet(*callers[:6], outbound=False)
+    node.meet(*callers[6:], outbound=False)
+    node.take(*grow(1))
+    node.run(1)
+    assert [heights(stranger) for stranger in chosen] == [[1]] * 2
+    assert sum(len(heights(stranger)) for stranger in callers) == relay.OTHERS == 8
+
+
+def test_a_peer_that_refuses_or_is_silent_is_not_held_against(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    """That it is slow is found out by asking for its status; a block that it does not want may be one it cannot see."""
+    scripts = [{BLOCK: silent}, {BLOCK: lambda _: refused(400)}, {BLOCK: lambda _: refused(503)}]
+    strangers = [make_stranger(number, scripts=script) for number, script in enumerate(scripts)]
+    node.meet(*strangers)
+    node.take(*grow(1))
+    node.run(15)
+    assert all(node.knows(stranger) for stranger in strangers)
+    assert node.peers.bans.listed(node.home.now()) == {}
+
+
+# Transfers
+
+
+def test_a_transfer_goes_to_every_peer(node: Node, maker: ChainBuilder, make_stranger: MakeStranger) -> None:
+    strangers = friends(node, make_stranger)
+    sent = transfer(maker)
+    submit(node, sent)
+    node.run(0.5)
+    for stranger in strangers:
+        assert stranger.got_at(TRANSACTION) == [json.loads(sent.wire)]
+
+
+def test_transfers_go_in_the_order_in_which_they_came(
+    node: Node, maker: ChainBuilder, make_stranger: MakeStranger
+) -> None:
+    strangers = friends(node, make_stranger)
+    sent = [transfer(maker, amount=number) for number in range(1, 11)]
+    submit(node, *sent)
+    node.run(2)
+    for stranger in strangers:
+        assert txids(node, stranger) == [each.txid for each in sent]
+
+
+def test_a_transfer_is_not_sent_twice(node: Node, maker: ChainBuilder, make_stranger: MakeStranger) -> None:
+    (stranger,) = friends(node, make_stranger, 1)
+    sent = transfer(maker)
+    submit(node, sent, sent)
+    node.run(1)
+    node.living.transfers.drop([sent.txid])
+    submit(node, sent)
+    node.run(1)
+    assert txids(node, stranger) == [sent.txid]
+
+
+def test_a_transfer_of_an_undone_block_is_not_sent_again(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    (stranger,) = friends(node, make_stranger, 1)
+    builder = ChainBuilder()
+    sent = builder.transfer("alice", "bob", 5, timestamp=builder.params.slot_time(LATE - 10))
+    submit(node, sent)
+    node.run(1)
+    node.take(builder.block(None, slot=LATE - 10, transfers=[sent]))
+    node.take(*grow(2, name="empty"))
+    node.run(1)
+    assert sent.txid in node.living.transfers.mempool
+    assert txids(node, stranger) == [sent.txid]
+
+
+def test_a_slow_peer_delays_nobody(node: Node, grow: Grow, maker: ChainBuilder, make_stranger: MakeStranger) -> None:
+    slow, quick = friends(node, make_stranger, 2)
+    slow.scripts = {TRANSACTION: silent, BLOCK: silent}
+    submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
+    node.take(*grow(1))
+    node.run(0.5)
+    assert len(txids(node, quick)) == 10
+    assert heights(quick) == [1]
+
+
+def test_a_block_does_not_wait_for_transfers(
+    node: Node, grow: Grow, maker: ChainBuilder, make_stranger: MakeStranger
+) -> None:
+    (stranger,) = friends(node, make_stranger, 1)
+    node.town.latency[stranger.endpoint] = 1.0
+    submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
+    node.run(0.5)
+    node.take(*grow(1))
+    node.run(1.1)
+    assert heights(stranger) == [1]
+    assert len(txids(node, stranger)) == 1
+
+
+def test_transfers_for_one_peer_go_one_by_one(node: Node, maker: ChainBuilder, make_stranger: MakeStranger) -> None:
+    (stranger,) = friends(node, make_stranger, 1)
+    waiting = most = 0
+
+    def script(called: Called) -> Any:
+        nonlocal waiting, most
+        waiting += 1
+        most = max(most, waiting)
+
+        def answered() -> None:
+            nonlocal waiting
+            waiting -= 1
+
+        node.clock.callLater(0.0, answered)
+        return stranger.honest(called)
+
+    stranger.scripts = {TRANSACTION: script}
+    for number in range(1, 13):
+        submit(node, transfer(maker, amount=number))
+        node.run(0.005)
+    node.run(2)
+    assert len(txids(node, stranger)) == 12
+    assert most == 1
+
+
+def test_what_waits_for_one_peer_is_bounded(node: Node, maker: ChainBuilder, make_stranger: MakeStranger) -> None:
+    """The oldest are let go: whoever is that slow gets them from others, or asks for what it missed."""
+    (stranger,) = friends(node, make_stranger, 1)
+    entries = [Entry(transfer(maker), number) for number in range(3_000)]
+    for entry in entries:
+        node.network.relay.pool_changed([entry], [])
+    node.run(60)
+    sent = [entries[0], *entries[-relay.QUEUE :]]
+    assert txids(node, stranger) == [entry.transfer.txid for entry in sent]
+    assert relay.QUEUE == 2_048
+
+
+# Not back to where it came from
+
+
+def host(stranger: Stranger) -> str:
+    return str(urlsplit(stranger.endpoint).hostname)
+
+
+def post(node: Node, path: str, body: bytes, client: str) -> None:
+    wire = Wire(node.site, client)
+    wire.send(f"POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+    assert wire.response().status == 200
+    wire.close()
+
+
+def test_what_a_peer_hands_in_is_not_sent_back_to_it(
+    node: Node, grow: Grow, maker: ChainBuilder, make_stranger: MakeStranger
+) -> None:
+    sender, other = friends(node, make_stranger, 2)
+    sent, (block,) = transfer(maker), grow(1)
+    post(node, TRANSACTION, b'{"transaction":' + sent.wire + b"}", host(sender))
+    post(node, BLOCK, b'{"block":' + block.wire() + b"}", host(sender))
+    node.run(1)
+    assert sender.got_at(TRANSACTION) == sender.got_at(BLOCK) == []
+    assert txids(node, other) == [sent.txid]
+    assert heights(other) == [1]
+
+
+def test_what_a_stranger_hands_in_goes_to_every_peer(
+    node: Node, grow: Grow, maker: ChainBuilder, make_stranger: MakeStranger
+) -> None:
+    strangers = friends(node, make_stranger, 2)
+    post(node, TRANSACTION, b'{"transaction":' + transfer(maker).wire + b"}", "198.51.100.7")
+    post(node, BLOCK, b'{"block":' + grow(1)[0].wire() + b"}", "198.51.100.7")
+    node.run(1)
+    assert [len(stranger.got) for stranger in strangers] == [3, 3], "a hello, a transfer and a block"
+
+
+def test_where_several_peers_share_an_address_nobody_is_left_out(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    node = make_node(diverse=False)
+    strangers = [make_stranger(endpoint=f"http://127.0.0.1:{port}") for port in (8001, 8002)]
+    node.meet(*strangers)
+    post(node, BLOCK, b'{"block":' + grow(1)[0].wire() + b"}", "127.0.0.1")
+    node.run(1)
+    assert [heights(stranger) for stranger in strangers] == [[1], [1]]
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_peer_that_has_had_enough_for_now_is_offered_the_rest_later(
+    node: Node, maker: ChainBuilder, make_stranger: MakeStranger, status: int
+) -> None:
+    (stranger,) = friends(node, make_stranger, 1)
+    stranger.scripts = {TRANSACTION: lambda _: refused(status)}
+    sent = [transfer(maker, amount=number) for number in range(1, 7)]
+    submit(node, *sent[:1])
+    node.run(1)
+    submit(node, *sent[1:5])
+    node.run(1)
+    assert set(txids(node, stranger)) == {sent[0].txid}
+    stranger.scripts = {}
+    stranger.got.clear()
+    submit(node, sent[5])
+    node.run(1)
+    assert txids(node, stranger) == [each.txid for each in sent]
+
+
+def test_a_refused_transfer_does_not_stop_the_others(
+    node: Node, maker: ChainBuilder, make_stranger: MakeStranger
+) -> None:
+    (stranger,) = friends(node, make_stranger, 1)
+    stranger.scripts = {TRANSACTION: lambda _: refused(400)}
+    submit(node, *[transfer(maker, amount=number) for number in range(1, 6)])
+    node.run(1)
+    assert len(stranger.got_at(TRANSACTION)) == 5
+    assert node.knows(stranger)
+
+
+def test_nothing_more_is_sent_to_a_peer_that_is_gone(
+    node: Node, maker: ChainBuilder, make_stranger: MakeStranger
+) -> None:
+    (stranger,) = friends(node, make_stranger, 1)
+    submit(node, *[transfer(maker, amount=number) for number in range(1, 6)])
+    node.run(0.015)
+    node.peers.drop(node.peer(stranger))
+    node.run(0.5)
+    assert len(stranger.got_at(TRANSACTION)) == 1
+
+
+def test_with_nobody_to_tell_nothing_happens(node: Node, grow: Grow, maker: ChainBuilder) -> None:
+    submit(node, transfer(maker))
+    node.take(*grow(3))
+    node.run(1)
+    assert node.town.calls == []
