@@ -22,8 +22,8 @@ def status(session: Session) -> None:
     session.show(answer.members, show.status_text(answer))
 
 
-@click.command()
-@click.argument("height", type=options.NUMBER)
+@click.command(cls=options.WithNumbers)
+@click.argument("height", callback=options.judged(options.integer(0)))
 @options.node_option
 @options.json_option
 @click.pass_obj

@@ -46,8 +46,8 @@ def status(session: Session) -> None:
     session.show(answer.members, show.report_text(answer))
 
 
-@node.command()
-@click.argument("blocks", type=click.IntRange(1))
+@node.command(cls=options.WithNumbers)
+@click.argument("blocks", callback=options.judged(options.integer(1)))
 @click.option(
     "--producer",
     metavar="SEED",
@@ -88,7 +88,7 @@ async def _mine(operator: Node, blocks: int, body: dict[str, object], *, hidden:
     return hashes
 
 
-@node.command()
+@node.command(cls=options.WithNumbers)
 @click.argument("recipient", callback=options.judged(options.address))
 @click.argument("amount", callback=options.judged(parse_amount))
 @options.operator_option
@@ -111,8 +111,8 @@ def faucet(session: Session, recipient: str, amount: int) -> None:
     )
 
 
-@node.command()
-@click.argument("depth", type=click.IntRange(1))
+@node.command(cls=options.WithNumbers)
+@click.argument("depth", callback=options.judged(options.integer(1)))
 @click.option("--drop-transactions", is_flag=True, help="Forget the transfers of the replaced blocks as well.")
 @options.operator_option
 @options.json_option

@@ -17,8 +17,17 @@ from svcd.wallet.session import Session
 T = TypeVar("T")
 F = TypeVar("F", bound=Callable[..., Any])
 
-NUMBER: Final = click.IntRange(0, MAX_INTEGER)
-"""A height or a nonce."""
+_NEGATIVE: Final = re.compile(r"-[0-9.]+")
+
+
+class WithNumbers(click.Command):
+    """A command with numbers among its arguments: ``-1`` is a wrong one of them, and no unknown option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take options and arguments apart; raises click.UsageError."""
+        # Only then, for otherwise a misspelled option would be an argument too, and the hint at the right one be lost.
+        ctx.ignore_unknown_options = any(map(_NEGATIVE.fullmatch, args))
+        return super().parse_args(ctx, args)
 
 
 def judged(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str | None], T | None]:
@@ -43,6 +52,17 @@ def address(text: str) -> str:
             return text
     starts = " or ".join(f"{params.address_prefix}1q on {params.name}" for params in NETWORKS.values())
     raise ValueError(f"an address begins with {starts}")
+
+
+def integer(low: int, high: int = MAX_INTEGER) -> Callable[[str], int]:
+    """What reads an integer within bounds, both included; it raises ValueError."""
+
+    def parse(text: str) -> int:
+        if re.fullmatch("[0-9]{1,16}", text) and low <= int(text) <= high:
+            return int(text)
+        raise ValueError(f"must be an integer from {low} to {high}")
+
+    return parse
 
 
 def txid(text: str) -> str:

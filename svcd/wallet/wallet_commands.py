@@ -66,7 +66,7 @@ def address(session: Session, keyfile: Path) -> None:
     session.show(_described(opened, keyfile), opened.address)
 
 
-@wallet.command()
+@wallet.command(cls=options.WithNumbers)
 @click.argument("recipient", callback=options.judged(options.address))
 @click.argument("amount", callback=options.judged(parse_amount))
 @click.option("--reference", metavar="TEXT", callback=options.judged(check_reference), help="The order's reference.")
@@ -76,7 +76,12 @@ def address(session: Session, keyfile: Path) -> None:
     callback=options.judged(parse_amount),
     help="What to pay the block's producer.  [default: the network's minimum]",
 )
-@click.option("--nonce", type=options.NUMBER, help="The transfer's number.  [default: the next one, from the node]")
+@click.option(
+    "--nonce",
+    metavar="N",
+    callback=options.judged(options.integer(0)),
+    help="The transfer's number.  [default: the next one, from the node]",
+)
 @click.option("--yes", is_flag=True, help="Do not ask before signing.")
 @options.keyfile_option
 @options.password_option

@@ -8,7 +8,7 @@ import pytest
 from twisted.internet.error import ConnectError
 
 from svcd.wallet.cli import svc
-from tests.wallet.terminal import Fixed, Terminal, site_of
+from tests.wallet.terminal import OTHER, Fixed, Terminal, site_of
 
 
 def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -59,6 +59,45 @@ def test_the_version(terminal: Terminal) -> None:
 @pytest.mark.parametrize("words", [("nonsense",), ("status", "too", "much"), ("tx",), ("--url",), ("wallet", "steal")])
 def test_a_wrong_call_has_status_2(terminal: Terminal, words: tuple[str, ...]) -> None:
     assert terminal.misuse(*words)
+
+
+FROM_0, FROM_1 = "must be an integer from 0 to 9007199254740991", "must be an integer from 1 to 9007199254740991"
+AMOUNT = 'amount must be a decimal such as "25" or "0.5", at most 8 decimal places'
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("block", "x"), f"Invalid value for 'HEIGHT': {FROM_0}"),
+        (("block", "-1"), f"Invalid value for 'HEIGHT': {FROM_0}"),
+        (("block", "-1", "--json"), f"Invalid value for 'HEIGHT': {FROM_0}"),
+        (("block", "1.0"), f"Invalid value for 'HEIGHT': {FROM_0}"),
+        (("block", "\uff11"), f"Invalid value for 'HEIGHT': {FROM_0}"),
+        (("block", "9007199254740992"), f"Invalid value for 'HEIGHT': {FROM_0}"),
+        (("block", "9" * 5000), f"Invalid value for 'HEIGHT': {FROM_0}"),
+        (("node", "mine", "0"), f"Invalid value for 'BLOCKS': {FROM_1}"),
+        (("node", "mine", "-12"), f"Invalid value for 'BLOCKS': {FROM_1}"),
+        (("node", "reorganise", "-1"), f"Invalid value for 'DEPTH': {FROM_1}"),
+        (("node", "faucet", OTHER, "-1"), f"Invalid value for 'AMOUNT': {AMOUNT}"),
+        (("wallet", "send", OTHER, "-0.5"), f"Invalid value for 'AMOUNT': {AMOUNT}"),
+        (("wallet", "send", OTHER, "1", "--nonce", "-1"), f"Invalid value for '--nonce': {FROM_0}"),
+        (("wallet", "send", OTHER, "1", "--fee", "-1"), f"Invalid value for '--fee': {AMOUNT}"),
+    ],
+)
+def test_a_wrong_number_is_told_what_would_be_right(terminal: Terminal, words: tuple[str, ...], sentence: str) -> None:
+    assert terminal.misuse(*words) == sentence
+
+
+@pytest.mark.parametrize(
+    "words", [("block", "1", "--jsn"), ("block", "--jsn"), ("node", "faucet", OTHER, "1", "--jsn")]
+)
+def test_a_misspelled_option_is_told_the_right_one(terminal: Terminal, words: tuple[str, ...]) -> None:
+    assert terminal.misuse(*words) == "No such option '--jsn'. Did you mean '--json'?"
+
+
+def test_a_misspelled_option_beside_a_negative_number_is_refused(terminal: Terminal) -> None:
+    told = terminal.misuse("wallet", "send", OTHER, "1", "--reference", "-1", "--yse")
+    assert told == "Got unexpected extra argument (--yse)"
 
 
 @pytest.fixture
