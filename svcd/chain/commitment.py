@@ -17,7 +17,6 @@ Row = tuple[bytes, int, int, int | None]
 Scan = Callable[[bytes, bytes], list[Row]]
 """The accounts with first ≤ key hash ≤ last, ascending."""
 
-_EMPTY: Final = 0
 _ONE: Final = 1
 _MANY: Final = 2
 _UNKNOWN: Final = 3
