@@ -628,6 +628,16 @@ def test_what_waited_on_an_undone_payment_is_parked_too(node: Node, chain: Chain
     assert (waiting(node), parked(node)) == ([transfer.txid for transfer in later], [])
 
 
+def test_what_has_lost_its_cover_never_leaves_the_disk(node: Node, chain: ChainBuilder) -> None:
+    _, second, old, new = two_hops(chain)
+    later = chain.transfer("dave", "erin", 5)
+    node.submit(*old)
+    node.send(later)
+    node.submit(*new)
+    assert later.txid not in node.mempool
+    assert {second.wire, later.wire} <= {wire for _, wire in node.store.pooled()}
+
+
 def test_what_another_payment_of_the_sender_leaves_uncovered_is_not_parked(node: Node, chain: ChainBuilder) -> None:
     node.send(chain.transfer("alice", "bob", 600 * COIN, nonce=1))
     node.submit(chain.block(transfers=[chain.transfer("alice", "bob", 600 * COIN, nonce=0)]))
