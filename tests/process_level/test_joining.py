@@ -1,13 +1,64 @@
 """Nodes that find each other by the URLs that they were told."""
 
+import re
+import shlex
 from http.client import HTTPConnection
 
 import pytest
 
 from tests.process_level.conftest import DEVNET, Nodes
-from tests.process_level.running import DEADLINE, exchange, free_port
+from tests.process_level.pages import ROOT
+from tests.process_level.running import DEADLINE, RunningNode, exchange, free_port, wait_until
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+
+PREFIX = "twistd -n --pidfile= svcd "
+
+
+def shown() -> list[list[str]]:
+    """The options of the nodes in the section "Joining a network" of docs/operations.md."""
+    page = (ROOT / "docs" / "operations.md").read_text(encoding="utf-8")
+    section = page.split("\n## Joining a network\n")[1].split("\n## ")[0]
+    text = "\n".join(line.removeprefix("    ") for line in section.splitlines() if line.startswith("    "))
+    commands = text.replace("\\\n", "").splitlines()
+    assert all(command.startswith(PREFIX) for command in commands)
+    return [shlex.split(command.removeprefix(PREFIX)) for command in commands]
+
+
+def started(nodes: Nodes, options: list[str], ports: dict[str, int]) -> RunningNode:
+    """A node with these options, each port in them replaced by one that is free."""
+    (name,) = (option.partition("=")[2] for option in options if option.startswith("--data-dir="))
+    (listen,) = (re.findall(r"\d+", option)[0] for option in options if option.startswith("--listen="))
+    others = [re.sub(r"(?<=:)\d{5}\b", lambda port: str(ports[port[0]]), option) for option in options]
+    others = [option for option in others if not option.startswith("--data-dir=")]
+    return nodes.start(*others, name=name, port=ports[listen])
+
+
+def peers(node: RunningNode) -> int:
+    return int(node.ok(node.operator("/operator/status"))["status"]["peers"]["verified"])
+
+
+def test_the_example_of_joining_a_network(nodes: Nodes) -> None:
+    first, second = shown()
+    ports = {port: free_port() for port in set(re.findall(r"(?<=:)\d{5}\b", " ".join(first + second)))}
+    assert len(ports) == 2
+    founder = started(nodes, first, ports)
+    assert founder.operator("/ready").status == 200
+    joined = started(nodes, second, ports)
+    wait_until(lambda: peers(joined) == peers(founder) == 1, "two nodes that have met")
+    (block,) = founder.mine(1)
+    wait_until(lambda: joined.status()["hash"] == block, "the block of the other node")
+    assert joined.operator("/ready").status == 200
+
+
+def test_a_node_under_another_url_than_it_names_is_not_kept(nodes: Nodes) -> None:
+    named, seed = free_port(), free_port()
+    nodes.start(*DEVNET, f"--set=http.publicUrl=http://127.0.0.1:{named}", name="first", port=seed)
+    options = (*DEVNET, f'--set=p2p.seeds=["http://127.0.0.1:{seed}"]')
+    joining = nodes.start(*options, name="second")
+    wait_until(lambda: "answers and names as its endpoint" in joining.output, "a word about the URL")
+    assert peers(joining) == 0
 
 
 @pytest.mark.parametrize("own", ["", "https://peers.example.org"])
