@@ -101,9 +101,13 @@ class Transfers:
         newest = self._sequence = max([sequence for sequence, _ in stored], default=0)
         transfers = [parse_transfer(json.loads(body), self._params) for _, body in stored]
         verdicts = await self._verifier.check_transfers(transfers)
-        for (sequence, _), transfer, verdict in zip(stored, transfers, verdicts, strict=True):
+        entries: list[Entry] = []
+        for (sequence, _), transfer in zip(stored, transfers, strict=True):
             self._sequence += not sequence
-            self._take_up(Entry(transfer, sequence or self._sequence), verdict)
+            entries.append(Entry(transfer, sequence or self._sequence))
+        # A replacement came later than what builds on it, which must not seem to be behind a gap.
+        for entry, verdict in sorted(zip(entries, verdicts, strict=True), key=lambda pair: pair[0].transfer.nonce):
+            self._take_up(entry, verdict)
         numbered = [entry for entry in self.mempool.entries() if entry.sequence > newest]
         gone = [transfer for transfer in transfers if not self._is_kept(transfer.txid)]
         await self._journal.record(numbered, _entries(gone))

@@ -812,6 +812,19 @@ def test_what_has_expired_is_let_go_after_a_restart(make_node: MakeNode, chain: 
     assert waiting(again) == []
 
 
+def test_what_builds_on_a_replacement_is_kept_across_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
+    """One in ten may wait behind a gap: none of these do."""
+    node = make_node(max_transactions=10)
+    transfers = [chain.transfer("alice", "bob", 5, nonce=nonce) for nonce in range(4)]
+    for transfer in [*transfers, chain.transfer("alice", "bob", 5, nonce=0, fee=20_000)]:
+        node.send(transfer)
+    before = waiting(node)
+    node.close()
+    again = make_node(max_transactions=10)
+    assert load(again) == 4
+    assert waiting(again) == before
+
+
 def test_a_smaller_pool_after_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
     node = make_node()
     transfers = [
