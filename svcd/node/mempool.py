@@ -82,7 +82,7 @@ class Mempool:
 
     def since(self, sequence: int, limit: int) -> list[Entry]:
         """The first ``limit`` waiting transfers that came after local number ``sequence``, in order of arrival."""
-        if not self._in_order or len(self._order) > 2 * len(self._entries) + 64:
+        if not self._is_orderly():
             self._order = [(entry.sequence, entry.transfer.txid) for entry in self.entries()]
             self._in_order = True
         found: list[Entry] = []
@@ -207,10 +207,15 @@ class Mempool:
             self._align(sender, queue)
 
     def _append(self, place: tuple[int, bytes]) -> None:
-        if self._order and place <= self._order[-1]:
-            self._in_order = False
-        else:
+        if self._is_orderly() and (not self._order or place > self._order[-1]):
             self._order.append(place)
+        else:
+            self._in_order = False
+            self._order.clear()
+
+    def _is_orderly(self) -> bool:
+        """Whether the order is complete, and not mostly of transfers that wait no longer."""
+        return self._in_order and len(self._order) <= 2 * len(self._entries) + 64
 
     def _align(self, sender: bytes, queue: Queue) -> None:
         """Bring all that is worked out from the queue up to date with it."""
