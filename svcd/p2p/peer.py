@@ -75,9 +75,10 @@ class Peer:
         """Whether its claim is so new, or so well kept, that it must be followed before anything is built here."""
         return self.claimed_since is None or now - self.claimed_since < CLAIM_SECONDS
 
-    def delivered(self, now: float) -> None:
-        """Its blocks brought us more work: its claim is more than words."""
-        self.doubts = 0
+    def delivered(self, now: float, *, gained: bool) -> None:
+        """It sent new blocks, so that its claim is more than words; ``gained``: they brought us more work."""
+        if gained:
+            self.doubts = 0
         if self.claimed_since is not None:
             self.claimed_since = now
 

@@ -210,11 +210,11 @@ class Peers:
             self.log.info("{endpoint} does not answer; talking to others", endpoint=peer.endpoint)
             self._failed(peer.endpoint)
 
-    def progressed(self, senders: Iterable[str]) -> None:
+    def progressed(self, senders: Iterable[str], *, gained: bool) -> None:
         """The blocks of ``senders`` brought more work."""
         for endpoint in set(senders):
             if endpoint in self._peers:
-                self._peers[endpoint].delivered(self.home.now())
+                self._peers[endpoint].delivered(self.home.now(), gained=gained)
 
     def punish(self, peer: Peer, *, seconds: float, why: str) -> None:
         """A peer broke a rule of the chain under its own key: ban it, unless too many would be banned."""

@@ -32,7 +32,12 @@ BATCH_BYTES: Final = 4 * 1024 * 1024
 FIRST_STALL: Final = 2.0
 LONGEST_STALL: Final = 64.0
 PATIENCE_SECONDS: Final = 60.0
-"""How long a chain is followed that brings no new blocks."""
+"""How long a chain is followed that brings too few new blocks."""
+PACE: Final = 4
+"""How many times as many blocks as come by themselves in that time are enough: whoever hands on what everybody has, or
+makes a branch while we watch, is not to hold us for ever."""
+BRANCH_SECONDS: Final = 300.0
+"""How long a branch is followed without overtaking our chain."""
 _LOOK_SECONDS: Final = 10.0
 
 
@@ -77,7 +82,8 @@ class Pull:
         self._download = Download(blocks.first, blocks.first + blocks.count - 1)
         self._bell = Bell(peers.home.clock)
         self._began_with = self._home.ledger.tip.work
-        self._progressed = self._home.now()
+        self._progressed = self._gained = self._home.now()
+        self._fresh: list[str] = []
         self._asked: dict[int, _Asked] = {}
         self._load: Counter[str] = Counter()
         self._missed_by: dict[int, set[str]] = {}
@@ -188,7 +194,9 @@ class Pull:
         """Ask somebody else for the range that everything waits for, if it is late and there is anybody else."""
         now, asked = self._home.now(), self._asked.get(self._download.next_height)
         if not self._batches and now - self._progressed >= PATIENCE_SECONDS:
-            self._fail(SyncFailed(f"it brought nothing new for {PATIENCE_SECONDS:g} s"))
+            self._fail(SyncFailed(f"it brought nothing new, or too little, for {PATIENCE_SECONDS:g} s"))
+        if not self._batches and now - self._gained >= BRANCH_SECONDS:
+            self._fail(SyncFailed(f"it did not overtake the chain here within {BRANCH_SECONDS:g} s"))
         if asked is None or now - asked.since < self._stall:
             return
         self._stall = min(self._stall * 2, LONGEST_STALL)
@@ -227,10 +235,19 @@ class Pull:
                 return
             before = sender
         self._progress.connected(len(outcomes), self._home.ledger.tip.height)
-        if any(outcome is not Standing.KNOWN for outcome in outcomes):
-            # New work, ours or not yet: a heavier branch brings us nothing until it has overtaken our chain.
-            self._progressed = self._home.now()
-            self._peers.progressed(senders)
+        # New work, ours or not yet: a heavier branch brings us nothing until it has overtaken our chain.
+        fresh = [sender for outcome, sender in zip(outcomes, senders, strict=True) if outcome is not Standing.KNOWN]
+        self._note_fresh(fresh, gained=Standing.CONNECTED in outcomes)
+
+    def _note_fresh(self, senders: list[str], *, gained: bool) -> None:
+        """New blocks came from ``senders``; ``gained``: our tip moved."""
+        self._fresh += senders
+        params, now = self._home.params, self._home.now()
+        if gained:
+            self._gained = now
+        if len(self._fresh) * params.slot_seconds * params.slots_per_block >= PACE * PATIENCE_SECONDS:
+            self._peers.progressed(self._fresh, gained=gained)
+            self._progressed, self._fresh = now, []
 
     def _broke_a_rule(self, sender: str, violation: RuleViolation) -> None:
         self._blame(sender, violation.detail)
