@@ -54,7 +54,7 @@ def test_description_has_the_routes_between_nodes_where_they_are(open_node: Call
 def test_every_route_announces_the_errors_it_may_answer(document: dict[str, Any]) -> None:
     for methods in document["paths"].values():
         for operation in methods.values():
-            assert operation["responses"].keys() == {"200", "400", "404", "405", "413", "429", "500", "503"}
+            assert operation["responses"].keys() == {"200", "400", "404", "405", "408", "413", "429", "500", "503"}
             assert operation["summary"]
 
 
