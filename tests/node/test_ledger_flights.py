@@ -264,6 +264,47 @@ def test_known_blocks_take_no_room_in_the_queue(bench: Bench, chain: ChainBuilde
     assert codes(outcomes) == [KNOWN] * 6
 
 
+# Stopping
+
+
+def test_a_stopped_ledger_finishes_what_has_begun_and_takes_in_no_more(bench: Bench, chain: ChainBuilder) -> None:
+    first, second = chain.chain("genesis: b[1..2]").values()
+    begun = bench.to_the_work(first)
+    bench.checker.finish()
+    stopped = bench.node.ledger.stop()
+    assert codes(bench.submit(second, first)) == [Wait.BUSY] * 2
+    assert (len(bench.checker), len(bench.writer)) == (0, 1)
+    assert not has_result(stopped)
+    bench.writer.step()
+    assert codes(begun) == [CONNECTED]
+    assert has_result(stopped)
+    assert bench.node.tip == first.header.hash
+
+
+def test_a_stopped_ledger_waits_for_a_sender_that_went_away(bench: Bench, chain: ChainBuilder) -> None:
+    block = chain.block()
+    begun = bench.to_the_work(block)
+    bench.checker.finish()
+    begun.cancel()
+    with pytest.raises(CancelledError):
+        result_of(begun)
+    stopped = bench.node.ledger.stop()
+    assert not has_result(stopped)
+    bench.finish()
+    assert has_result(stopped)
+    assert bench.node.tip == block.header.hash
+
+
+def test_a_stopped_ledger_keeps_no_block_that_turns_out_early(bench: Bench, chain: ChainBuilder) -> None:
+    early = chain.block(slot=LATE + bench.node.chain.params.drift_slots + 1)
+    begun = bench.to_the_work(early)
+    stopped = bench.node.ledger.stop()
+    bench.finish()
+    assert codes(begun) == [Wait.BUSY]
+    assert has_result(stopped)
+    assert bench.node.clock.getDelayedCalls() == []
+
+
 # One commit, told in order
 
 
