@@ -11,13 +11,13 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent
 
-from svcd.chain.errors import Corrupt
+from svcd.chain.errors import Corrupt, Wait
 from svcd.chain.params import DEVNET
 from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
 from svcd.node.transfers import Reception
 from svcd.store.database import DatabaseError
 from tests.chains import TEST_PARAMS, ChainBuilder
-from tests.node.bench import Inline, Stepped, late_clock
+from tests.node.bench import Inline, Stepped, code_of, late_clock, wire_of
 from tests.support import has_result, result_of
 from tests.torture.audit import audit
 
@@ -25,7 +25,7 @@ ExpectedErrors = Callable[..., list[LogEvent]]
 
 
 class Brake(Stepped):
-    """A writer's thread that works at once until it is held."""
+    """A thread that works at once until it is held."""
 
     held = False
 
@@ -39,22 +39,24 @@ class Bench:
     def __init__(self, path: Path) -> None:
         self.path = path
         self.writer = Brake()
+        self.checker = Brake()
         self.clock: Clock = late_clock()
         self.living = self.open()
 
     def open(self) -> LivingChain:
-        threads, pool = Threads(self.writer, Inline(), 2), PoolLimits(1000, 2**20)
+        threads, pool = Threads(self.writer, self.checker, 2), PoolLimits(1000, 2**20)
         opening = open_chain(TEST_PARAMS, self.path, threads=threads, pool=pool, clock=self.clock)
         return result_of(Deferred.fromCoroutine(opening))
 
     def submit(self, *blocks: Any) -> Deferred[Any]:
-        return self.living.ledger.submit_blocks([block.wire() for block in blocks])
+        return self.living.ledger.submit_blocks([wire_of(block) for block in blocks])
 
     def close(self) -> Deferred[None]:
         return Deferred.fromCoroutine(self.living.close())
 
     def finish(self) -> None:
-        while len(self.writer) or self.clock.getDelayedCalls():
+        while len(self.writer) or len(self.checker) or self.clock.getDelayedCalls():
+            self.checker.finish()
             self.writer.finish()
             self.clock.advance(0)
 
@@ -96,6 +98,11 @@ def test_the_mempool_follows_the_chain(bench: Bench, chain: ChainBuilder) -> Non
     assert len(bench.living.transfers.mempool) == 0
 
 
+def alive(bench: Bench) -> Deferred[None]:
+    """The sign of life that somebody waits for."""
+    return Deferred.fromCoroutine(bench.living.alive())
+
+
 # Closing
 
 
@@ -117,6 +124,35 @@ def test_closing_waits_for_a_commit(bench: Bench, chain: ChainBuilder, path: Pat
     assert result_of(outcomes) == ["connected"]
     assert audit(path, TEST_PARAMS.rules).height == 1
     bench.writer.held = False
+    bench.living = bench.open()
+
+
+def test_closing_waits_for_a_block_that_is_being_verified(bench: Bench, chain: ChainBuilder, path: Path) -> None:
+    """It is looked up on disk on its way, and sent away only then: its sender is told to bring it again."""
+    bench.checker.held = True
+    outcomes = bench.submit(chain.block())
+    bench.checker.step()
+    closed = bench.close()
+    assert len(bench.checker) == 1
+    assert not has_result(closed)
+    bench.finish()
+    assert has_result(closed)
+    assert [code_of(outcome) for outcome in result_of(outcomes)] == [Wait.BUSY]
+    assert audit(path, TEST_PARAMS.rules).height == 0
+    bench.checker.held = False
+    bench.living = bench.open()
+
+
+def test_a_closing_chain_takes_in_no_more(bench: Bench, chain: ChainBuilder) -> None:
+    bench.checker.held = True
+    begun, closed = bench.submit(chain.block()), bench.close()
+    late = bench.submit(chain.block(producer="late"), b"no block at all")
+    assert [code_of(outcome) for outcome in result_of(late)] == [Wait.BUSY] * 2
+    assert len(bench.checker) == 1, "no thread is bothered"
+    bench.finish()
+    assert has_result(begun)
+    assert has_result(closed)
+    bench.checker.held = False
     bench.living = bench.open()
 
 
@@ -162,6 +198,49 @@ def test_a_full_disk_does_not_keep_the_file_open(
         bench.living.ledger.reader.tip()
     bench.writer.held = False
     bench.living = bench.open()
+
+
+# Signs of life
+
+
+def test_a_node_whose_writer_answers_is_alive(bench: Bench) -> None:
+    assert has_result(alive(bench))
+
+
+def test_a_node_is_alive_as_soon_as_its_writer_answers(bench: Bench) -> None:
+    bench.writer.held = True
+    sign = alive(bench)
+    bench.clock.pump([1] * 60)
+    assert not has_result(sign), "nothing moves"
+    bench.writer.finish()
+    bench.clock.advance(1)
+    assert has_result(sign)
+    assert bench.clock.getDelayedCalls() == []
+
+
+def test_a_node_with_a_long_piece_of_work_is_alive_while_it_moves_on(bench: Bench, chain: ChainBuilder) -> None:
+    connector = bench.living.chain.connector
+    bench.writer.held = True
+    for _ in range(3):
+        sign = alive(bench)
+        bench.clock.pump([1] * 60)
+        assert not has_result(sign)
+        connector.steps += 1
+        bench.clock.advance(1)
+        assert has_result(sign)
+    bench.writer.finish()
+
+
+def test_every_block_applied_or_undone_is_a_step(bench: Bench, chain: ChainBuilder) -> None:
+    b = chain.chain("genesis: b[1..2]\ngenesis: c[1..3]")
+    steps = []
+    for names in (("b1", "b2"), ("c1", "c2", "c3")):
+        before = bench.living.chain.connector.steps
+        result_of(bench.submit(*(b[name] for name in names)))
+        steps.append(bench.living.chain.connector.steps - before)
+    assert bench.living.ledger.tip.hash == b["c3"].header.hash
+    assert steps[0] == 2
+    assert steps[1] >= 5, "two are undone and three applied, one of them twice where c2 wins the tie"
 
 
 # Files that cannot be used
