@@ -25,6 +25,13 @@ pytestmark = pytest.mark.socket
 NAME = "node.example.com"
 STATUS = Request(path="/p2p/status", max_bytes=4_096, seconds=5.0)
 QUICK = Request(path="/p2p/status", max_bytes=4_096, seconds=0.3)
+BAD_ANSWERS = [
+    ["127.0.0.1"],
+    ["198.51.100.1"],
+    ["169.254.169.254"],
+    ["8.8.8.8", "127.0.0.1"],
+    ["127.0.0.1", "8.8.8.8"],
+]
 METADATA = ("169.254.169.254", "100.100.100.200", "168.63.129.16")
 
 Serve = Callable[..., Server]
@@ -44,7 +51,8 @@ async def serve() -> AsyncIterator[Serve]:
 
     yield start
     for server in servers:
-        await server.stop()
+        if server.listening.connected:
+            await server.stop()
 
 
 @pytest_twisted.async_yield_fixture
@@ -169,10 +177,7 @@ async def test_where_clouds_keep_secrets(make_network: MakeNetwork, host: str, a
     assert await trouble(make_network(allow_private=allow_private), f"http://{host}") is Trouble.UNREACHABLE
 
 
-@pytest.mark.parametrize(
-    "addresses",
-    [["127.0.0.1"], ["198.51.100.1"], ["8.8.8.8", "127.0.0.1"], ["127.0.0.1", "8.8.8.8"], ["169.254.169.254"]],
-)
+@pytest.mark.parametrize("addresses", BAD_ANSWERS, ids=" and ".join)
 async def test_a_name_for_an_address_that_may_not_be_called(
     make_network: MakeNetwork, serve: Serve, addresses: Sequence[str]
 ) -> None:
@@ -244,7 +249,13 @@ async def test_silence_is_cut(make_network: MakeNetwork, serve: Serve) -> None:
 
 @pytest.mark.parametrize(
     "head",
-    [b"", b"HTTP/1.1 200 OK\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: 4000\r\n\r\n", b"HTTP/1.1 200 OK\r\n\r\n"],
+    [
+        b"",
+        b"HTTP/1.1 200 OK\r\n",
+        b"HTTP/1.1 200 OK\r\nContent-Length: 4000\r\n\r\n",
+        b"HTTP/1.1 200 OK\r\n\r\n",
+    ],
+    ids=["line", "head", "body", "body until the end"],
 )
 async def test_a_drip_is_cut(make_network: MakeNetwork, serve: Serve, head: bytes) -> None:
     """The time is for the whole answer, however alive it looks."""
@@ -305,7 +316,9 @@ async def test_a_reply_may_be_as_large_as_was_said(make_network: MakeNetwork, se
 
 
 @pytest.mark.parametrize(
-    "said", [b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", b"SSH-2.0-x\r\n"]
+    "said",
+    [b"nonsense\r\n\r\n", b"HTTP/1.1 200 OK\r\nContent-Length: x\r\n\r\n", b"SSH-2.0-x\r\n"],
+    ids=["nonsense", "length", "another protocol"],
 )
 async def test_what_is_no_http(make_network: MakeNetwork, serve: Serve, said: bytes) -> None:
     def script(conversation: Conversation) -> None:
