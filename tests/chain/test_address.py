@@ -112,6 +112,17 @@ def test_address_is_decoded_to_what_was_encoded(key: bytes, prefix: str) -> None
     assert decode_address(encode_address(key, prefix), prefix) == key
 
 
+@given(st.binary(min_size=20, max_size=20), st.sampled_from(["svc", "svcd"]))
+def test_the_address_of_any_key_is_what_the_standard_makes_of_it(key: bytes, prefix: str) -> None:
+    """Addresses are made and read by two symbols at a time; the plain way by one symbol says what is right."""
+    number = int.from_bytes(key, "big")
+    symbols = [0, *(number >> 5 * (31 - at) & 31 for at in range(32))]
+    address = bech32m_encode(prefix, symbols)
+    assert encode_address(key, prefix) == address
+    assert decode_address(address, prefix) == key
+    assert bech32m_decode(encode_address(key, prefix)) == (prefix, symbols)
+
+
 def test_any_other_character_anywhere_is_refused() -> None:
     accepted = {
         text
