@@ -1,0 +1,58 @@
+"""A database that is damaged under a running node: it ends with one clear sentence and exit status 1."""
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.process_level.conftest import Nodes
+from tests.process_level.running import RunningNode
+
+pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+DAMAGED = "the database is damaged: "
+ADVICE = ". The node stops; restore the database from a backup, or move it away and the node fetches the chain again"
+
+
+def damage_told(node: RunningNode) -> str:
+    """What the node says as its last word about its database, without the advice; it must end by itself."""
+    assert node.wait_ended() == 1, node.output
+    # That the request failed is logged as well, with the same error.
+    critical = [event["message"] for event in node.events if event["level"] == "critical"]
+    (told,) = [message for message in critical if message.startswith(DAMAGED)]
+    assert told.endswith(ADVICE)
+    return str(told).removeprefix(DAMAGED).removesuffix(ADVICE)
+
+
+def spoil(database: Path, table: str) -> None:
+    """Overwrite every page of a table, in the file itself and behind SQLite's back."""
+    with closing(sqlite3.connect(database)) as connection:
+        # Another's commit makes the node forget the pages that it has in memory.
+        connection.execute("CREATE TABLE other (number INTEGER)")
+        connection.execute("DROP TABLE other")
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        pages = [page for (page,) in connection.execute("SELECT pageno FROM dbstat WHERE name = ?", (table,))]
+        (size,) = connection.execute("PRAGMA page_size").fetchone()
+    with database.open("r+b") as file:
+        for page in pages:
+            file.seek((page - 1) * size)
+            file.write(b"\xff" * size)
+
+
+def test_an_undo_record_that_is_gone(nodes: Nodes) -> None:
+    node = nodes.start()
+    node.mine(3)
+    with closing(sqlite3.connect(node.data_dir / "chain.sqlite")) as connection:
+        connection.execute("DELETE FROM undo")
+        connection.commit()
+    assert node.operator("/operator/reorganise", {"depth": 1}).status in (500, 503)
+    assert damage_told(node) == "the undo record of the canonical block at height 3 is missing"
+
+
+def test_a_page_that_is_overwritten(nodes: Nodes) -> None:
+    node = nodes.start()
+    node.mine(3)
+    spoil(node.data_dir / "chain.sqlite", "undo")
+    assert node.operator("/operator/reorganise", {"depth": 1}).status in (500, 503)
+    assert damage_told(node) == "database disk image is malformed"
