@@ -5,7 +5,7 @@ from typing import Any, Final
 
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.transaction import fold_case
-from svcd.rpc.schemas import SIGNED_TRANSACTION
+from svcd.rpc import schemas
 from svcd.web.routing import Field
 
 _NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,15}")
@@ -49,10 +49,10 @@ def parse_transaction(value: Any) -> object:
     return fold_case(value)
 
 
-HEIGHT: Final = Field("height", parse_height, {"type": "integer", "minimum": 0}, "The height; the genesis is 0.")
-ADDRESS: Final = Field(
-    "address", str, {"type": "string", "pattern": "^svcd?1[02-9ac-hj-np-z]+$"}, "An address of this node's network."
+HEIGHT: Final = Field(
+    "height", parse_height, {"type": "integer", "minimum": 0, "maximum": MAX_INTEGER}, "The height; the genesis is 0."
 )
+ADDRESS: Final = Field("address", str, schemas.ADDRESS, "An address of this node's network.")
 TXID: Final = Field("txid", parse_txid, {"type": "string", "pattern": "^[0-9a-fA-F]{64}$"}, "The transaction id.")
 LIMIT: Final = Field(
     "limit",
@@ -70,4 +70,6 @@ BEFORE: Final = Field(
     required=False,
     default=NEWEST,
 )
-TRANSACTION: Final = Field("transaction", parse_transaction, SIGNED_TRANSACTION, "The signed transfer to broadcast.")
+TRANSACTION: Final = Field(
+    "transaction", parse_transaction, schemas.SIGNED_TRANSACTION, "The signed transfer to broadcast."
+)

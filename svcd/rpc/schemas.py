@@ -2,14 +2,19 @@
 
 from typing import Final
 
+from svcd.chain.encoding import MAX_INTEGER
 from svcd.web.routing import Schema, object_schema
 
-DECIMAL: Final[Schema] = {"type": "string", "pattern": "^(0|[1-9][0-9]{0,15})$"}
+DECIMAL: Final[Schema] = {
+    "type": "string",
+    "pattern": "^(0|[1-9][0-9]{0,15})$",
+    "description": f"A whole number from 0 to {MAX_INTEGER}.",
+}
 COINS: Final[Schema] = {"type": "string", "pattern": "^(0|[1-9][0-9]*)(\\.[0-9]{0,7}[1-9])?$"}
 HASH: Final[Schema] = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
 SIGNATURE: Final[Schema] = {"type": "string", "pattern": "^[0-9a-f]{128}$"}
 COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
-ADDRESS: Final[Schema] = {"type": "string", "pattern": "^svcd?1[02-9ac-hj-np-z]+$"}
+ADDRESS: Final[Schema] = {"type": "string", "pattern": "^svcd?1q[02-9ac-hj-np-z]{38}$"}
 REFERENCE: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[A-Za-z0-9._:-]+$"}
 
 
