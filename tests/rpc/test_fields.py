@@ -4,7 +4,7 @@ import re
 from typing import Any
 
 import pytest
-from jsonschema import Draft202012Validator
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from svcd.chain.address import decode_address, encode_address
 from svcd.chain.encoding import MAX_INTEGER
