@@ -42,7 +42,7 @@ VALUES = st.one_of(
     st.sampled_from([b"0", b"2", b"chunked", b"close", b"100-continue", b"-1", b"9" * 5000, b"h"]),
     st.binary(max_size=12),
 )
-HEAD = re.compile(rb"HTTP/1\.[01] (?!100)([0-9]{3}) [A-Za-z ]+(\r\n.+?)\r\n\r\n", re.DOTALL)
+HEAD = re.compile(rb"HTTP/1\.[01] (?!100)([0-9]{3}) [A-Za-z ]+((?:\r\n[^\r\n]+)*)\r\n\r\n")
 JUNK = st.binary(max_size=20)
 
 
