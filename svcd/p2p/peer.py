@@ -33,6 +33,8 @@ class Peer:
     outbound: bool
     greeted: float
     status: PeerStatus | None = None
+    rival: bool = False
+    """Whether its tip has as much work as ours and is not known here: the rule for ties has to choose."""
     asked: float = 0.0
     """When its status was last asked for."""
     claimed_since: float | None = None
@@ -59,21 +61,24 @@ class Peer:
         """Whether to ask whom it knows."""
         return self.asked_peers + GOSSIP_SECONDS <= now
 
-    def said(self, status: PeerStatus, *, work: int, now: float) -> bool:
-        """Note what it claims; whether that is more than our ``work``."""
+    def said(self, status: PeerStatus, home: "Home") -> bool:
+        """Note what it claims; whether that is to be followed."""
         self.status, self.failures = status, 0
         self.note(status.hash)
-        ahead = status.work > work
-        self.claimed_since = (self.claimed_since or now) if ahead else None
-        return ahead
+        work = home.ledger.tip.work
+        self.rival = status.work == work and home.ledger.reader.point(status.hash) is None
+        self.claimed_since = (self.claimed_since or home.now()) if status.work > work else None
+        return self.rival or status.work > work
 
     def is_ahead(self, *, work: int, now: float) -> bool:
-        """Whether it shows more than our ``work`` and is not doubted."""
-        return self.status is not None and self.status.work > work and self.doubted_until <= now
+        """Whether its chain is to be followed: it shows more than our ``work``, or a rival, and is not doubted."""
+        if self.status is None or self.doubted_until > now:
+            return False
+        return self.status.work > work or (self.rival and self.status.work == work)
 
     def is_pressing(self, now: float) -> bool:
         """Whether its claim is so new, or so well kept, that it must be followed before anything is built here."""
-        return self.claimed_since is None or now - self.claimed_since < CLAIM_SECONDS
+        return self.claimed_since is not None and now - self.claimed_since < CLAIM_SECONDS
 
     def delivered(self, now: float, *, gained: bool) -> None:
         """It sent new blocks, so that its claim is more than words; ``gained``: they brought us more work."""
@@ -150,7 +155,7 @@ class Home:
 
 def neighbourhood(peers: list[Peer], *, work: int, now: float, trouble: str) -> Neighbourhood:
     """What ``peers`` show, against our own cumulative ``work``; ``trouble`` is what is wrong anyway, or ""."""
-    ahead = [peer for peer in peers if peer.is_ahead(work=work, now=now)]
+    ahead = [peer for peer in peers if peer.is_ahead(work=work, now=now) and not peer.rival]
     pressing = [peer for peer in ahead if peer.is_pressing(now)]
     # A claim that nobody has made good counts for nothing once it has had its time.
     believed = [peer for peer in peers if peer in pressing or (peer not in ahead and peer.doubted_until <= now)]

@@ -242,7 +242,7 @@ class Peers:
         except CallFailed:
             self.demote(peer)
             return
-        if peer.said(status, work=self.home.ledger.tip.work, now=self.home.now()):
+        if peer.said(status, self.home):
             self.on_claim()
         if not self.settings.public:
             await self._ask_transactions(peer)

@@ -147,7 +147,7 @@ class Pull:
             for peer in (self._peers.all() if self._crowd else [self._best])
             if peer.status is not None
             and peer.status.height >= height
-            and peer.status.work > self._began_with
+            and (peer.status.work > self._began_with or peer is self._best)
             and peer.doubted_until <= now
             and self._load[peer.endpoint] < MAX_REQUESTS
             and peer.endpoint not in self._strangers

@@ -111,6 +111,7 @@ class Synchroniser:
         finally:
             self._pull = None
             self._progress.end()
+        best.rival = False
         if self._home.ledger.tip.work < claimed:
             # Everything came and fitted, and it is still less than was claimed.
             raise SyncFailed("its chain has less work than it showed")

@@ -10,6 +10,7 @@ from twisted.internet.defer import Deferred
 
 from svcd.chain.block import Block
 from svcd.chain.errors import Refusal
+from svcd.chain.forkchoice import tie_winner
 from svcd.p2p import pull, sync
 from svcd.p2p.pull import BATCH_BLOCKS, MAX_REQUESTS
 from tests.chains import ChainBuilder
@@ -101,15 +102,42 @@ def test_a_heavier_fork_is_followed(node: Node, grow: Grow, make_stranger: MakeS
     assert followed(node, theirs)
 
 
-@pytest.mark.parametrize("theirs", [30, 29])
-def test_a_chain_that_is_not_heavier_is_not_asked_for(
-    node: Node, grow: Grow, make_stranger: MakeStranger, theirs: int
-) -> None:
+def test_a_chain_of_less_work_is_not_asked_for(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
     node.take(*grow(30))
-    stranger = make_stranger(blocks=grow(theirs, name="t"))
+    stranger = make_stranger(blocks=grow(29, name="t"))
     meet(node, stranger)
     node.run(30)
     assert node.town.calls_to(stranger.endpoint, BLOCKS) == []
+
+
+@pytest.mark.parametrize("name", ["t", "u", "v", "w"])
+def test_a_chain_of_the_same_work_is_fetched_once_and_the_rule_for_ties_chooses(
+    node: Node, grow: Grow, make_stranger: MakeStranger, name: str
+) -> None:
+    """Two halves of a network must agree, without waiting for a block that breaks the tie."""
+    ours, theirs = grow(20, on=grow(10), name="o"), grow(20, on=grow(10), name=name)
+    node.take(*ours)
+    stranger = make_stranger(blocks=theirs)
+    meet(node, stranger)
+    winner = tie_winner(ours[-1].header.hash, theirs[-1].header.hash)
+    assert node.until(lambda: node.tip.hash == winner and not node.network.synchroniser.running, within=3)
+    node.run(60)
+    assert [height for first, limit in ranges(node, stranger) for height in range(first, first + limit)] == list(
+        range(11, 31)
+    )
+    assert is_clean(node, stranger)
+
+
+def test_whoever_only_claims_to_have_a_rival_chain_is_doubted(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    node.take(*grow(30))
+    liar = make_stranger(blocks=grow(30, name="t"), scripts={BLOCKS: lambda _: blocks_reply([])})
+    meet(node, liar)
+    assert node.peers.neighbourhood().behind == "", "that much nobody has to wait for"
+    node.run(10)
+    assert node.peer(liar).doubts == 1
+    assert not node.network.synchroniser.running
 
 
 def test_several_blocks_share_a_commit(
