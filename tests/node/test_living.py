@@ -58,7 +58,7 @@ class Bench:
         while len(self.writer) or len(self.checker) or self.clock.getDelayedCalls():
             self.checker.finish()
             self.writer.finish()
-            self.clock.advance(0)
+            self.clock.advance(1)
 
 
 @pytest.fixture
