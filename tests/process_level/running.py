@@ -25,11 +25,11 @@ ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.sta
 }
 
 
-def wait_until(condition: Callable[[], bool], what: str) -> None:
+def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = DEADLINE) -> None:
     """Ask again and again, up to the deadline."""
-    give_up_at = time.monotonic() + DEADLINE
+    give_up_at = time.monotonic() + seconds
     while not condition():
-        assert time.monotonic() < give_up_at, f"{what}: not within {DEADLINE} s"
+        assert time.monotonic() < give_up_at, f"{what}: not within {seconds} s"
         time.sleep(0.02)
 
 

@@ -14,6 +14,7 @@ pytestmark = [pytest.mark.socket, pytest.mark.slow]
 GENESIS = "e1e08a2c9d781368620b02c7fafa07de42623acce46e1b40e1a54f2afb95b111"
 HEX = re.compile("[0-9a-f]{64}")
 NUMBER = re.compile("[0-9]+")
+FIRST_BLOCK_SECONDS = 600.0
 
 
 def check_status(status: dict[str, Any]) -> None:
@@ -51,7 +52,8 @@ def test_a_node_without_peers_is_catching_up(nodes: Nodes) -> None:
     assert node.operator("/operator/mine", {"blocks": 1}).status == 404
 
 
-def test_a_node_that_may_be_alone_takes_part(nodes: Nodes) -> None:
+def test_a_node_that_may_be_alone_takes_part(nodes: Nodes, torture: bool) -> None:
+    """And given time, where long counts are wanted, makes a block."""
     node = nodes.start("--set=participation.enabled=true", "--set=participation.alone=true")
     status = node.status()
     check_status(status)
@@ -61,3 +63,5 @@ def test_a_node_that_may_be_alone_takes_part(nodes: Nodes) -> None:
     assert report["participation"]["address"].startswith("svc1q")
     assert report["participation"]["address"] not in str(status)
     wait_until(lambda: 19 in niceness(node.process.pid), "a thread that searches for work")
+    if torture:
+        wait_until(lambda: int(node.status()["height"]) >= 1, "a block", seconds=FIRST_BLOCK_SECONDS)
