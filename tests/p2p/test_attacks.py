@@ -1,0 +1,746 @@
+"""Every attack that the node is held to resist, once as it is and once with the defence taken out.
+
+Each docstring names the defence. An attack that fails without its defence as well would prove nothing.
+"""
+
+import json
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from argon2.low_level import hash_secret_raw
+from attrs import evolve, frozen
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred
+from twisted.internet.testing import MemoryReactorClock
+from twisted.protocols.policies import ProtocolWrapper
+
+from svcd.chain.block import Block, Header
+from svcd.chain.errors import Corrupt, RuleViolation
+from svcd.chain.signature import sign
+from svcd.chain.work import effective_target, work_value
+from svcd.net import pinned
+from svcd.net.addresses import AddressPolicy
+from svcd.net.connections import CheckedEndpoint, Meter
+from svcd.net.pinned import PinnedCaller
+from svcd.net.targets import Rules
+from svcd.net.trust import load_trust
+from svcd.node import connector, living
+from svcd.node.early import EarlyBlocks
+from svcd.node.ledger import Ledger
+from svcd.p2p import book, hello, peer, peers, pull, sync
+from svcd.p2p.bans import Bans
+from svcd.p2p.caller import CallFailed, Reply, Request
+from svcd.p2p.choosing import promote
+from svcd.p2p.dialling import PinnedNetwork
+from svcd.p2p.hello import LatestHellos, check_hello
+from svcd.store import database
+from svcd.store.database import DatabaseError
+from svcd.web.limits import SiteLimits
+from tests.chains import TEST_PARAMS, ChainBuilder, key_of
+from tests.net.conftest import Answers
+from tests.net.servers import Server, dripping, until
+from tests.node.bench import LATE, Stepped, running
+from tests.node.bench import Setting as BareSetting
+from tests.p2p.bench import LIMITS, Node, place
+from tests.p2p.strangers import Stranger, blocks_reply, silent
+from tests.p2p.test_dialling import Flood
+from tests.p2p.town import Answer, Called
+from tests.support import has_result, result_of
+from tests.torture.audit import Discrepancy, audit
+from tests.web.wire import Response, Wire
+
+Grow = Callable[..., list[Block]]
+MakeNode = Callable[..., Node]
+MakeStranger = Callable[..., Stranger]
+TakeOut = Callable[..., None]
+
+BLOCKS = "/p2p/blocks"
+ATTACKER, HONEST = "203.0.113.9", "198.51.100.7"
+
+each_way = pytest.mark.parametrize("defended", [True, False], ids=["defended", "undefended"])
+
+
+@pytest.fixture
+def take_out(monkeypatch: pytest.MonkeyPatch, defended: bool) -> TakeOut:
+    """``take_out(owner, name, instead)``: takes a defence out, unless the node is to be defended."""
+
+    def take(owner: object, name: str, instead: object) -> None:
+        assert hasattr(owner, name)
+        if not defended:
+            monkeypatch.setattr(owner, name, instead)
+
+    return take
+
+
+def nothing(*_: object, **__: object) -> None:
+    """Instead of a check."""
+
+
+def post(node: Node, path: str, body: bytes, client: str) -> Response:
+    wire = Wire(node.site, client)
+    wire.send(f"POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+    response = wire.response()
+    wire.close()
+    return response
+
+
+def post_block(node: Node, block: Block | bytes, client: str) -> Response:
+    wire = block if isinstance(block, bytes) else block.wire()
+    return post(node, "/p2p/block", b'{"block":' + wire + b"}", client)
+
+
+# Eclipse
+
+
+@each_way
+def test_eclipse_by_a_flood_of_hints(
+    make_node: MakeNode, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+) -> None:
+    """Defence: one part of the network is heard 32 times an hour, and its hints fill an eighth of the buckets at most.
+
+    An attacker with a thousand endpoints floods the book of a new node from four places before honest hints come.
+    """
+    take_out(book, "HINTS_PER_HOUR", 10**9)
+    take_out(book, "SOURCE_BUCKETS", book.NEW_BUCKETS)
+    node = make_node()
+    for number in range(3_000):
+        node.peers.hint(place(2_000 + number), source=f"203.{number % 4}.0.0/16")
+    for number in range(500):
+        node.peers.hint(place(number), source=f"60.{number}.0.0/16")
+    known = [entry.endpoint for entry in node.book.entries()]
+    for endpoint in known:
+        make_stranger(endpoint=endpoint)
+    node.run(5)
+    honest = {place(number) for number in range(500)}
+    chosen = {peer.endpoint for peer in node.peers.outbound()}
+    assert len(chosen) == 8
+    assert (not chosen & honest) is not defended
+
+
+@each_way
+def test_eclipse_by_callers(
+    make_node: MakeNode, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+) -> None:
+    """Defence: who calls us fills no place of those that we would call, even while those do not answer."""
+    choose = peers.Peers._choose
+
+    def take_whoever_is_there(self: peers.Peers, now: float) -> None:
+        choose(self, now)
+        promote(self.all(), self.settings.outbound - len(self.outbound()), None)
+
+    take_out(peers.Peers, "_choose", take_whoever_is_there)
+    node = make_node(outbound=4)
+    honest = {place(number) for number in range(4)}
+    for endpoint in honest:
+        node.peers.hint(endpoint, source="operator", trusted=True)
+    node.run(2)
+    for number in range(20):
+        node.peers.called_by(make_stranger(100 + number).hello(), f"{number + 1}.1.1.1")
+        node.run(0.2)
+    for endpoint in honest:
+        make_stranger(endpoint=endpoint)
+    node.run(60)
+    assert len(node.peers.all()) >= 20
+    assert (not {peer.endpoint for peer in node.peers.outbound()} & honest) is not defended
+
+
+# Endpoints that are not what they seem
+
+
+def dialled(defended: bool, endpoint: str, *answers: list[str]) -> list[str]:
+    """Where a node that calls only public addresses connects to."""
+    reactor: Any = MemoryReactorClock()
+    resolver = Answers(*answers) if answers else Answers(OSError("nobody is to be looked up"))
+    caller = PinnedCaller(reactor, resolver=resolver, policy=AddressPolicy(), trust=load_trust())
+    # What is a name and what an address are two checks; undefended both are lenient.
+    network = PinnedNetwork(caller, Rules.for_peers(allow_private=not defended))
+    call = network.call(endpoint, Request(path="/p2p/status", max_bytes=4_096, seconds=5.0))
+    reactor.advance(6)
+    with pytest.raises(CallFailed):
+        result_of(call)
+    return [host for host, *_ in reactor.tcpClients]
+
+
+@each_way
+@pytest.mark.parametrize(
+    ("endpoint", "answers"),
+    [
+        ("http://127.0.0.1:8645", []),
+        ("http://[::1]:8645", []),
+        ("http://10.0.0.1", []),
+        ("http://169.254.169.254", []),
+        ("http://node.example.com", ["127.0.0.1"]),
+        ("http://node.example.com", ["169.254.169.254"]),
+        ("http://node.example.com", ["8.8.8.8", "127.0.0.1"]),
+    ],
+)
+def test_an_endpoint_at_loopback_or_metadata(
+    take_out: TakeOut, defended: bool, endpoint: str, answers: list[str]
+) -> None:
+    """Defence: every address that a name or literal stands for is checked before anything is dialled."""
+    take_out(AddressPolicy, "check", nothing)
+    assert bool(dialled(defended, endpoint, *([answers] if answers else []))) is not defended
+
+
+@each_way
+def test_an_endpoint_whose_name_rebinds(take_out: TakeOut, defended: bool) -> None:
+    """Defence: the address that was checked is the one that is dialled; the name is not looked up once more."""
+    find = PinnedCaller._find
+
+    async def look_up_again(self: PinnedCaller, target: Any, seconds: float) -> CheckedEndpoint:
+        await find(self, target, seconds)
+        addresses = await self._resolve(target.host)
+        return CheckedEndpoint(self._reactor, target, addresses, trust=self._trust, seconds=seconds)
+
+    take_out(PinnedCaller, "_find", look_up_again)
+    hosts = dialled(defended, "http://node.example.com", ["8.8.8.8"], ["127.0.0.1"])
+    assert hosts == (["8.8.8.8"] if defended else ["127.0.0.1"])
+
+
+# Hellos
+
+
+def greet(node: Node, message: dict[str, object]) -> int:
+    return post(node, "/p2p/hello", json.dumps({"hello": message}).encode(), ATTACKER).status
+
+
+@each_way
+def test_a_replayed_hello(make_node: MakeNode, make_stranger: MakeStranger, take_out: TakeOut, defended: bool) -> None:
+    """Defence: each hello of a key must be newer than the last."""
+    take_out(LatestHellos, "take", nothing)
+    node = make_node()
+    overheard = make_stranger().hello().message()
+    assert greet(node, overheard) == 200
+    assert (greet(node, overheard) == 200) is not defended
+
+
+@each_way
+def test_a_hello_from_the_future(
+    make_node: MakeNode, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+) -> None:
+    """Defence: a hello is at most a minute ahead; else one that was signed for later could be used when it suits."""
+    take_out(hello, "CLOCK_TOLERANCE_MS", 10**12)
+    node, stranger = make_node(), make_stranger()
+    early = evolve(stranger.hello(), timestamp=stranger.hello().timestamp + 3_600_000)
+    early = evolve(early, signature=sign(stranger.key.seed, early.signed_hash()))
+    assert (greet(node, early.message()) == 200) is not defended
+
+
+@each_way
+def test_a_node_that_is_led_to_itself(
+    make_node: MakeNode, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+) -> None:
+    """Defence: our own node id is no peer's; the endpoint is remembered as ours for a day and not called again."""
+
+    def blind(*args: Any, own: str, now: int) -> None:
+        check_hello(*args, own="", now=now)
+
+    take_out(peers, "check_hello", blind)
+    node = make_node()
+    mirror = make_stranger(key=node.key)
+    for _ in range(12):
+        node.peers.hint(mirror.endpoint, source="203.0.0.0/16")
+        node.run(600)
+    assert node.knows(mirror) is not defended
+    assert (len(node.town.calls_to(mirror.endpoint)) > 1) is not defended
+
+
+# Claims
+
+
+def boaster(make_stranger: MakeStranger, script: Any = silent, **changes: Any) -> Stranger:
+    """Claims the greatest chain there can be."""
+    return make_stranger(9, work=2**255, height=2**53 - 1, scripts={BLOCKS: script}, **changes)
+
+
+@each_way
+def test_a_claim_of_the_greatest_height(
+    make_node: MakeNode, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+) -> None:
+    """Defence: a bare claim counts for a minute; a node that believed it would make no blocks ever."""
+    take_out(peer, "CLAIM_SECONDS", 1e12)
+    take_out(peer.Peer, "doubt", nothing)
+    node = make_node()
+    node.meet(boaster(make_stranger))
+    assert not node.status.synced
+    node.run(70)
+    assert node.status.synced is defended
+    node.run(600)
+    assert node.status.synced is defended
+
+
+@each_way
+def test_a_long_fork_of_little_work(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+) -> None:
+    """Defence: the chain with most work is followed, not the longest; a branch is not executed before it has more."""
+    take_out(connector, "prefers", lambda candidate, tip: candidate.height > tip.height)
+    node = make_node()
+    ours = grow(40, name="hard", step=1)
+    node.take(*ours)
+    cheap = grow(60, name="cheap", step=8)
+    liar = boaster(make_stranger, blocks=cheap)
+    liar.scripts = {}
+    node.meet(liar)
+    node.run(30)
+    stored = node.living.ledger.reader.point(cheap[-1].header.hash)
+    assert stored is not None
+    assert stored.work < node.builder.point_after(ours[-1]).work
+    assert (node.tip.hash == cheap[-1].header.hash) is not defended
+
+
+# Blocks that cost nothing to make
+
+
+@pytest.fixture
+def argon(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
+    """One entry for every Argon2 that is done from now on."""
+    done: list[bytes] = []
+
+    def counted(secret: bytes, *args: Any, **kwargs: Any) -> bytes:
+        done.append(secret)
+        return hash_secret_raw(secret, *args, **kwargs)
+
+    monkeypatch.setattr("svcd.chain.work.hash_secret_raw", counted)
+    return done
+
+
+def workless(template: Block, how_many: int) -> Iterator[Block]:
+    """Blocks with a good signature and no work, each with an id of its own."""
+    header = template.header
+    target = effective_target(header.base_target, header.multiplier)
+    nonces = (number.to_bytes(8, "big") for number in count())
+    for _ in range(how_many):
+        nonce = next(n for n in nonces if work_value(header.core_hash, n, TEST_PARAMS.memory_kib) >= target)
+        unsigned = header.sealed(work_nonce=nonce, signature=bytes(64))
+        yield Block(unsigned.sealed(work_nonce=nonce, signature=sign(key_of("w").seed, unsigned.hash)), ())
+
+
+@pytest.fixture(scope="module")
+def thousand(builder: ChainBuilder) -> list[Block]:
+    """A thousand blocks without work."""
+    return list(workless(builder.block(None, producer="w"), 1_000))
+
+
+@each_way
+def test_a_thousand_headers_without_work_in_a_second(
+    make_node: MakeNode, grow: Grow, thousand: list[Block], argon: list[bytes], take_out: TakeOut, defended: bool
+) -> None:
+    """Defence: the first costs its sender a day; else each would cost us an Argon2. Honest blocks connect meanwhile."""
+    take_out(Bans, "ban", nothing)
+    node, honest = make_node(), grow(10)
+    argon.clear()
+    for number, block in enumerate(thousand):
+        assert post_block(node, block, ATTACKER).status >= 400
+        if number % 100 == 50:
+            assert post_block(node, honest[number // 100], HONEST).status == 200
+            argon.pop()
+    assert node.tip.hash == honest[-1].header.hash
+    assert (len(argon) > 1) is not defended
+    assert len(argon) == (1 if defended else 1_000)
+
+
+@each_way
+def test_headers_without_work_from_everywhere(
+    make_node: MakeNode,
+    grow: Grow,
+    thousand: list[Block],
+    take_out: TakeOut,
+    monkeypatch: pytest.MonkeyPatch,
+    defended: bool,
+) -> None:
+    """Defence: so many blocks may wait for an Argon2; the rest is told to come again, and is no worse for it."""
+    monkeypatch.setattr(living, "_VERIFIER_CAPACITY", 64)
+    take_out(living, "_VERIFIER_CAPACITY", 10**9)
+    checker = Stepped()
+    node = make_node(checker=checker)
+    honest = grow(1)[0]
+    wires = []
+    for number, block in enumerate([*thousand[:150], honest]):
+        wire = Wire(node.site, f"203.0.{number // 250}.{number % 250}")
+        body = b'{"block":' + block.wire() + b"}"
+        wires.append(wire.send(b"POST /p2p/block HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(body) + body))
+        checker.step(-1)
+        checker.step(-1)
+    assert (node.living.verifier.waiting > 64) is not defended
+    checker.finish()
+    last = wires[-1].response()
+    assert last.status == (503 if defended else 200)
+    for wire in wires:
+        wire.close()
+    again = node.living.ledger.submit_blocks([honest.wire()])
+    checker.finish()
+    result_of(again)
+    assert node.tip.hash == honest.header.hash
+
+
+def orphans(template: Block, how_many: int) -> Iterator[Block]:
+    """Blocks with good signatures and parents that nobody has."""
+    for number in range(how_many):
+        header = evolve(template.header, parent_hash=number.to_bytes(32, "big"))
+        yield Block(header.sealed(work_nonce=bytes(8), signature=sign(key_of("o").seed, _id(header))), ())
+
+
+def _id(header: Header) -> bytes:
+    return header.sealed(work_nonce=bytes(8), signature=bytes(64)).hash
+
+
+@each_way
+def test_a_flood_of_orphans(
+    make_node: MakeNode,
+    builder: ChainBuilder,
+    make_stranger: MakeStranger,
+    argon: list[bytes],
+    take_out: TakeOut,
+    defended: bool,
+) -> None:
+    """Defence: an orphan costs no Argon2 and no place; it makes us ask our peers, each at most once a second."""
+    take_out(peers, "ASK_AGAIN_SECONDS", -1.0)
+    node = make_node()
+    node.meet(*[make_stranger(number) for number in range(4)])
+    node.run(2)
+    before = len(node.town.calls)
+    flood = list(orphans(builder.block(None, producer="o"), 200))
+    argon.clear()
+    for block in flood:
+        assert post_block(node, block, ATTACKER).json["state"] == "orphan"
+        assert node.living.ledger.reader.stored(block.header.hash) is None
+    node.run(1)
+    assert (len(node.town.calls) - before > 20) is not defended
+    assert argon == []
+    assert node.living.ledger._flights == {}
+
+
+# Copies of honest blocks
+
+
+def _with(block: Block, old: bytes, new: bytes) -> bytes:
+    wire = block.wire()
+    assert wire.count(old) == 1
+    return wire.replace(old, new)
+
+
+def bad_signature(block: Block) -> bytes:
+    """The same block and id, with a signature that is none."""
+    return _with(block, block.header.signature.hex().encode(), b"00" * 64)
+
+
+def bad_body(block: Block) -> bytes:
+    """The same block and id, with other transfers."""
+    return Block(block.header, block.transfers[:1]).wire()
+
+
+def bad_transfer(block: Block) -> bytes:
+    """The same block and id, with a transfer whose signature is none: the transfer's id does not cover it."""
+    return _with(block, block.transfers[0].signature.hex().encode(), b"00" * 64)
+
+
+@each_way
+@pytest.mark.parametrize("mutate", [bad_signature, bad_body, bad_transfer])
+def test_a_spoiled_copy_of_a_block_comes_first(
+    make_node: MakeNode, take_out: TakeOut, mutate: Callable[[Block], bytes], defended: bool
+) -> None:
+    """Defence: an id is remembered as invalid only for what it commits to; the honest block is accepted afterwards."""
+    enter = Ledger._enter
+
+    async def remember_everything(self: Ledger, items: Any) -> None:
+        await enter(self, items)
+        for item in items:
+            if item.block is not None and isinstance(item.outcome, RuleViolation):
+                self._remember_invalid(item.block.header.hash)
+
+    take_out(Ledger, "_enter", remember_everything)
+    node = make_node()
+    builder = ChainBuilder()
+    block = builder.block(None, transfers=[builder.transfer("alice", "bob", 5), builder.transfer("bob", "carol", 6)])
+    assert post_block(node, mutate(block), ATTACKER).status == 400
+    honest = post_block(node, block, HONEST)
+    assert (honest.status == 400) is not defended
+    assert (node.tip.hash == block.header.hash) is defended
+
+
+# Time
+
+
+@each_way
+def test_a_block_one_slot_early(make_node: MakeNode, builder: ChainBuilder, take_out: TakeOut, defended: bool) -> None:
+    """Defence: a block counts when its slot has come, less the drift; until then it waits, and is never invalid."""
+    take_out(EarlyBlocks, "hold_if_early", nothing)
+    node = make_node()
+    early = builder.block(None, slot=LATE + TEST_PARAMS.drift_slots + 1, producer="early")
+    response = post_block(node, early, HONEST)
+    assert (node.tip.hash == early.header.hash) is not defended
+    assert response.json["state"] == ("early" if defended else "connected")
+    node.run(TEST_PARAMS.slot_seconds)
+    assert node.tip.hash == early.header.hash
+
+
+# Slowness and size
+
+
+@each_way
+def test_a_client_that_drips(make_node: MakeNode, defended: bool) -> None:
+    """Defence: a whole request has 30 seconds, however alive it looks."""
+    patient = SiteLimits(body_caps=LIMITS.body_caps, request_seconds=1e9, header_seconds=1e9, idle_seconds=1e9)
+    node = make_node(limits=LIMITS if defended else patient)
+    wire = Wire(node.site, ATTACKER)
+    wire.send(b"POST /p2p/block HTTP/1.1\r\nHost: h\r\nContent-Length: 2000000\r\n\r\n")
+    for _ in range(120):
+        node.run(1)
+        wire.send(b"x")
+    assert wire.open is not defended
+    wire.close()
+
+
+@pytest.mark.socket
+@each_way
+async def test_a_server_that_drips(take_out: TakeOut, defended: bool) -> None:
+    """Defence: one deadline for the whole call."""
+    take_out(pinned, "within", lambda seconds, clock, work, late: Deferred.fromCoroutine(work))
+    server, network, reactor = real_network(dripping(b"HTTP/1.1 200 OK\r\n\r\n"))
+    call = network.call(f"http://127.0.0.1:{server.port}", Request(path="/p2p/status", max_bytes=4_096, seconds=0.2))
+    give_up_at = reactor.seconds() + 1.0
+    await until(lambda: has_result(call) or reactor.seconds() > give_up_at)
+    assert (not has_result(call)) is not defended
+    network.forget_all()
+    with pytest.raises(CallFailed):
+        await call
+    await server.stop()
+
+
+def real_network(script: Any) -> tuple[Server, PinnedNetwork, Any]:
+    """A server on loopback, and a network that may call it."""
+    from twisted.internet import reactor
+
+    server = Server(script)
+    server.listen("127.0.0.1", None)
+    caller = PinnedCaller(
+        reactor, resolver=Answers(["127.0.0.1"]), policy=AddressPolicy(allow_private=True), trust=load_trust()
+    )
+    return server, PinnedNetwork(caller, Rules.for_peers(allow_private=True)), reactor
+
+
+@pytest.mark.socket
+@each_way
+async def test_a_reply_of_a_gib(take_out: TakeOut, defended: bool) -> None:
+    """Defence: what arrives is counted on the connection, and it is closed when it is more than was allowed."""
+    take_out(Meter, "dataReceived", ProtocolWrapper.dataReceived)
+    floods: list[Flood] = []
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: 1073741824\r\n\r\n"
+    server, network, _ = real_network(lambda conversation: floods.append(Flood(conversation, head)))
+    call = network.call(f"http://127.0.0.1:{server.port}", Request(path=BLOCKS, max_bytes=4 << 20, seconds=10.0))
+    await until(lambda: has_result(call) or any(flood.sent > 64 << 20 for flood in floods))
+    assert (floods[0].sent > 64 << 20) is not defended
+    network.forget_all()
+    with pytest.raises(CallFailed):
+        await call
+    await server.stop()
+
+
+# Catching up
+
+
+@each_way
+def test_a_peer_that_stalls(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+) -> None:
+    """Defence: a range that is late after two seconds is asked for elsewhere."""
+    take_out(pull.Pull, "_look_for_stall", nothing)
+    node = make_node()
+    stalling = [make_stranger(number, blocks=grow(60), scripts={BLOCKS: silent}) for number in range(3)]
+    node.meet(*stalling, make_stranger(3, blocks=grow(60)))
+    assert (not node.until(lambda: node.tip.height == 60, within=20)) is not defended
+
+
+@each_way
+def test_a_peer_that_reorganises_between_two_requests(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+) -> None:
+    """Defence: blocks that do not fit make us look for the last shared block again, and nobody is blamed."""
+    take_out(sync, "MAX_RESTARTS", 1)
+    node = make_node()
+    new = grow(90, on=grow(20), name="new")
+    stranger = make_stranger(blocks=grow(100))
+    asked = count(1)
+
+    def script(called: Called) -> Answer:
+        if next(asked) == 4:
+            stranger.blocks = new
+        return stranger.honest(called)
+
+    stranger.scripts = {BLOCKS: script}
+    node.meet(stranger)
+    assert node.until(lambda: node.tip.hash == new[-1].header.hash, within=5) is defended
+    assert bool(node.peer(stranger).doubts) is not defended
+
+
+@each_way
+def test_wrong_ranges_among_those_of_others(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+) -> None:
+    """Defence: where two ranges do not fit, both senders are left out but for the one that is followed.
+
+    The liar sends known blocks in place of new ones; whoever sent what comes behind looks like the stranger.
+    """
+
+    def blame_the_second(self: pull.Pull, reason: Any, sender: str, before: str) -> None:
+        self._strangers.add(sender)
+        self._fail(pull.ChainMoved(reason.detail))
+
+    take_out(pull.Pull, "_not_yet", blame_the_second)
+    take_out(sync, "CROWDED_STARTS", 10**9)
+    node = make_node()
+    node.take(*grow(20))
+    honest = make_stranger(1, blocks=grow(120))
+    liar = make_stranger(2, blocks=grow(120))
+    liar.scripts = {BLOCKS: lambda called: blocks_reply(grow(20)[-called.query["limit"] :])}
+    for stranger in (honest, liar):
+        node.town.latency[stranger.endpoint] = 0.05
+    node.meet(honest, liar)
+    assert node.until(lambda: node.tip.height == 120, within=8) is defended
+
+
+# Networks that were cut in two
+
+
+@frozen
+class Neighbour:
+    """A real node that another one can call, over the real HTTP stack in memory."""
+
+    node: Node
+    caller: str
+    """The address that its requests seem to come from."""
+
+    def answer(self, request: Request) -> Answer:
+        body = request.body or b""
+        method = "GET" if request.body is None else "POST"
+        wire = Wire(self.node.site, IPv4Address("TCP", self.caller, 50_000))
+        wire.send(f"{method} {request.path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        response = wire.response()
+        wire.close()
+        return Reply(response.status, response.body)
+
+
+def halves(make_node: MakeNode, builder: ChainBuilder) -> tuple[Node, Node, dict[str, list[Any]]]:
+    """Two nodes after 50 blocks each, in which the same people spent the same money in two ways."""
+    nodes = [make_node(name, name=name, endpoint=place(number)) for number, name in enumerate("ab")]
+    made: dict[str, list[Any]] = {}
+    for node, recipient in zip(nodes, ("dave", "erin"), strict=True):
+        blocks: list[Block] = []
+        paid = []
+        for number in range(50):
+            sender = ("alice", "bob", "carol")[number % 3]
+            moment = TEST_PARAMS.slot_time(LATE - 200)
+            payment = builder.transfer(
+                sender, recipient, 1000, nonce=number // 3, timestamp=moment, reference=recipient
+            )
+            parent = blocks[-1] if blocks else None
+            slot = LATE - 200 + 2 * number
+            blocks.append(builder.block(parent, slot=slot, producer=recipient, transfers=[payment]))
+            paid.append(payment)
+        node.take(*blocks)
+        made[recipient] = paid
+    return nodes[0], nodes[1], made
+
+
+@each_way
+def test_two_halves_that_are_joined_again(
+    make_node: MakeNode, tmp_path: Path, builder: ChainBuilder, take_out: TakeOut, defended: bool
+) -> None:
+    """Defence: the last shared block is looked for however far back it is; there is no limit on depth."""
+
+    async def at_the_tip(home: Any, *_: object) -> int:
+        return int(home.ledger.tip.height)
+
+    take_out(sync, "fork_height", at_the_tip)
+    first, second, paid = halves(make_node, builder)
+    assert first.tip.hash != second.tip.hash
+    for node, other in ((first, second), (second, first)):
+        node.town.inhabitants[other.key.endpoint] = Neighbour(other, "60.9.9.9")
+        node.peers.hint(other.key.endpoint, source="operator", trusted=True)
+    agreed = first.until(lambda: first.tip.hash == second.tip.hash, within=30)
+    assert agreed is defended
+    if not defended:
+        return
+    first.run(5)
+    (lost,) = [payments for payments in paid.values() if not _holds(first, payments)]
+    for payment in lost:
+        for node in (first, second):
+            # Its nonce has been used by the transfer that won, so that no block can ever hold it.
+            assert node.living.ledger.reader.transaction(payment.txid) is None
+            assert payment.txid not in node.living.transfers.mempool
+    for name in "ab":
+        books = audit(tmp_path / name / "chain.sqlite", TEST_PARAMS.rules)
+        assert books.height == 50
+        assert len(books.payments) == 50
+
+
+def _holds(node: Node, payments: list[Any]) -> bool:
+    return node.living.ledger.reader.transaction(payments[0].txid) is not None
+
+
+# kill -9
+
+
+@contextmanager
+def no_transaction(connection: sqlite3.Connection) -> Iterator[None]:
+    """Each statement for itself."""
+    yield
+
+
+@each_way
+def test_the_process_is_killed(tmp_path: Path, take_out: TakeOut, defended: bool) -> None:
+    """Defence: everything that a batch changes, a reorganisation included, is one database transaction.
+
+    What is on disk at any instant is copied, as a killed process would leave it, and must be a whole chain.
+    """
+    take_out(database, "transaction", no_transaction)
+    builder = ChainBuilder()
+    blocks = builder.chain(
+        """
+        genesis: b[1..6]
+        b2: c[3..8]
+        b1 pays 5000 from alice to dave for order-1
+        b4 pays 5000 from alice to bob
+        c4 pays 99999900000 from alice to erin for order-2
+        """
+    )
+    batches = [[block for name, block in blocks.items() if name[0] == letter] for letter in "bc"]
+    (tmp_path / "node").mkdir()
+    copies = []
+    with running(tmp_path / "node", BareSetting()) as node:
+        statements = count()
+
+        def copy(_: str) -> None:
+            number = next(statements)
+            if number % 7 == 3:
+                copies.append(tmp_path / f"copy {number}")
+                copies[-1].mkdir()
+                for file in (tmp_path / "node").glob("chain.sqlite*"):
+                    shutil.copy(file, copies[-1])
+
+        node.connections[0].set_trace_callback(copy)
+        for batch in batches:
+            node.submit(*batch)
+        node.connections[0].set_trace_callback(None)
+        assert node.tip == blocks["c8"].header.hash
+    sound = [is_sound(folder) for folder in copies]
+    assert len(sound) > 20
+    assert (not all(sound)) is not defended
+
+
+def is_sound(folder: Path) -> bool:
+    """Whether a node starts on what is in a folder, and finds every book in order."""
+    try:
+        with running(folder, BareSetting()) as node:
+            node.check()
+        audit(folder / "chain.sqlite", TEST_PARAMS.rules)
+    except (Corrupt, Discrepancy, DatabaseError, AssertionError, sqlite3.Error):
+        return False
+    return True
