@@ -9,6 +9,7 @@ import functools
 import gc
 import inspect
 import os
+import signal
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ settings.load_profile(PROFILE)
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    # Where a shell runs the tests in the background it ignores Ctrl-C for them, and for the processes they start.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line(
         "markers", f"deadline(seconds): fail a coroutine test after so long, not {DEADLINE_SECONDS}"
     )
