@@ -92,6 +92,7 @@ class LivingChain:
         """Let everything that has been taken in be committed, then close the file."""
         await self.ledger.stop()
         try:
+            await self.transfers.underway.finished()
             await self.transfers.settled()
         finally:
             await self.chain.writer.run(self._close)

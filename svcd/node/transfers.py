@@ -21,7 +21,7 @@ from svcd.node.changes import Change
 from svcd.node.journal import PoolJournal
 from svcd.node.mempool import Entry, Mempool, Window
 from svcd.node.parking import Parking, may_come_later
-from svcd.node.threads import kept_going
+from svcd.node.underway import Underway
 from svcd.node.verifier import Verifier
 from svcd.ports import Clock, milliseconds
 from svcd.store.chain_store import ChainReader
@@ -61,6 +61,8 @@ class Transfers:
         self, params: NetworkParams, *, reader: ChainReader, waiting: Waiting, verifier: Verifier, clock: Clock
     ) -> None:
         self.mempool = waiting.mempool
+        self.underway = Underway()
+        """The submissions that have begun; to be waited for before the file is closed."""
         self._params = params
         self._reader = reader
         self._journal = waiting.journal
@@ -132,7 +134,7 @@ class Transfers:
 
         It fails with RuleViolation. Cancelling it does not stop the work.
         """
-        return kept_going(self._submit(transfer))
+        return self.underway.keep(self._submit(transfer))
 
     async def _submit(self, transfer: Transfer) -> Reception:
         account, changes = self._account(transfer), self._changes

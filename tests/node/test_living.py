@@ -276,3 +276,18 @@ def test_the_chain_of_another_network_is_told_in_one_sentence(path: Path) -> Non
     opening = open_chain(DEVNET, path, threads=threads, pool=pool, clock=late_clock(DEVNET))
     with pytest.raises(Corrupt, match="does not hold SVC-DEVNET: use another data directory"):
         result_of(Deferred.fromCoroutine(opening))
+
+
+def test_closing_waits_for_a_transfer_that_is_being_verified(bench: Bench, chain: ChainBuilder) -> None:
+    bench.checker.held = True
+    transfer = chain.transfer("alice", "bob", 5)
+    reception = bench.living.transfers.submit(transfer)
+    closed = bench.close()
+    assert len(bench.checker) == 1
+    assert not has_result(closed)
+    bench.finish()
+    assert has_result(closed)
+    assert result_of(reception) is Reception.ACCEPTED
+    bench.checker.held = False
+    bench.living = bench.open()
+    assert [entry.transfer.txid for entry in bench.living.transfers.mempool.entries()] == [transfer.txid]
