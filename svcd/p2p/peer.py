@@ -49,7 +49,10 @@ class Peer:
     _has: OrderedDict[bytes, None] = field(factory=OrderedDict)
 
     def status_is_due(self, now: float, slot_seconds: int) -> bool:
-        """Whether to ask for its chain: of those of our choice once a slot, of acquaintances now and then."""
+        """Whether to ask for its chain: of those of our choice once a slot, of acquaintances now and then.
+
+        A slot counts as none where nobody can call us, so that asking is the only way to hear of anything.
+        """
         often = max(float(slot_seconds), STATUS_FLOOR_SECONDS)
         return self.asked + (often if self.outbound else ACQUAINTANCE_SECONDS) <= now
 

@@ -98,7 +98,7 @@ class Peers:
         now = self.home.now()
         self._choose(now)
         for peer in self.all():
-            if peer.status_is_due(now, self.home.params.slot_seconds):
+            if peer.status_is_due(now, self.home.params.slot_seconds if self.settings.public else 0):
                 self._begin(self.ask_status(peer))
             if peer.hello_is_due(now):
                 self._begin(self.greet(peer.endpoint, outbound=peer.outbound))

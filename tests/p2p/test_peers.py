@@ -19,7 +19,8 @@ from svcd.p2p.hello import Hello, NodeKey, check_hello, parse_hello
 from svcd.p2p.notebook import FORMAT, Notes, load, save
 from svcd.p2p.service import PeersService
 from svcd.ports import milliseconds
-from tests.chains import ChainBuilder, key_of
+from tests.chains import TEST_PARAMS, ChainBuilder, key_of
+from tests.node.bench import LATE
 from tests.p2p.bench import OURS, Node, place
 from tests.p2p.strangers import Stranger, blocks_reply, ok, refused, silent
 from tests.p2p.town import Called
@@ -620,6 +621,25 @@ def test_a_node_that_nobody_can_call_asks_for_waiting_transfers(
     assert cursors[-1] == 1
     node.run(10)
     assert node.town.calls_to(stranger.endpoint, "/p2p/transactions")[-1].query["after"] == 2
+
+
+def test_it_does_not_wait_for_the_next_slot(make_node: MakeNode) -> None:
+    """Mainnet's rhythm: nobody can tell it of a block or a transfer, so it has to ask more often than once a slot."""
+    params = evolve(TEST_PARAMS, slot_seconds=10, slots_per_block=6)
+    node, builder = make_node(endpoint="", params=params), ChainBuilder(params)
+    stranger = Stranger(town=node.town, endpoint=place(1), builder=builder)
+    node.town.inhabitants[stranger.endpoint] = stranger
+    node.meet(stranger)
+    for number in range(1, 8):
+        asked = len(node.town.calls_to(stranger.endpoint, STATUS))
+        # Just missed.
+        assert node.until(lambda count=asked: len(node.town.calls_to(stranger.endpoint, STATUS)) > count, within=15)
+        node.run(0.1)
+        stranger.blocks.append(builder.block(stranger.blocks[-1] if stranger.blocks else None))
+        moment = params.slot_time(LATE // 10)
+        stranger.pool.append(builder.transfer("alice", "bob", number, timestamp=moment))
+        assert node.until(lambda: node.tip.hash == stranger.tip.hash, within=6)
+        assert stranger.pool[-1].txid in node.living.transfers.mempool
 
 
 def test_a_node_that_others_can_call_does_not(node: Node, make_stranger: MakeStranger) -> None:

@@ -1,0 +1,243 @@
+"""Nodes as their operators run them, in processes of their own, that meet over real sockets."""
+
+import shutil
+import time
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from benchmarks.ground import forge
+from svcd.chain.address import encode_address, key_hash
+from svcd.chain.params import DEVNET, FAUCET_SEED
+from svcd.chain.signature import public_key_of
+from svcd.chain.transaction import Draft, Transfer, sign_transfer
+from tests.process_level.conftest import DEVNET as ON_DEMAND
+from tests.process_level.conftest import Nodes
+from tests.process_level.running import RunningNode, free_port, wait_until
+from tests.torture.audit import Books, audit
+
+pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+BLOCKS, TRANSFERS = 2_000, 5
+"""How many blocks a node has to fetch, and how many transfers there are in each."""
+GAP = 4
+"""Slots between them: more than usual, so that the target eases and they are soon made."""
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    """Starts nodes in the test's folder."""
+    nodes = Nodes(tmp_path)
+    yield nodes
+    nodes.stop()
+
+
+def address_of(seed: bytes) -> str:
+    return encode_address(key_hash(public_key_of(seed)), DEVNET.address_prefix)
+
+
+def somebody(number: int) -> bytes:
+    """The seed of somebody's key."""
+    return sha256(b"somebody %d" % number).digest()
+
+
+def payment(sender: bytes, nonce: int, recipient: bytes, **fields: Any) -> Transfer:
+    """A signed transfer of 1,000 base units, unless ``fields`` say otherwise."""
+    draft = Draft(
+        recipient=address_of(recipient),
+        fee=DEVNET.minimum_fee,
+        nonce=nonce,
+        timestamp=DEVNET.genesis_time,
+        **{"amount": 1_000, **fields},
+    )
+    return sign_transfer(draft, seed=sender, params=DEVNET)
+
+
+def bodies(blocks: int, each: int) -> Iterator[list[Transfer]]:
+    """The transfers of so many blocks: coins for a hundred people, half of them for an order."""
+    nonce = 0
+    for _ in range(blocks):
+        body = []
+        for _ in range(each):
+            reference = f"order-{nonce}" if nonce % 2 else None
+            body.append(payment(FAUCET_SEED, nonce, somebody(nonce % 100), amount=10**7, reference=reference))
+            nonce += 1
+        yield body
+
+
+@pytest.fixture(scope="module")
+def long_chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with 2,000 blocks and 10,000 transfers."""
+    path = tmp_path_factory.mktemp("long") / "chain.sqlite"
+    forge(path, bodies(BLOCKS, TRANSFERS), gap=GAP)
+    return path
+
+
+@pytest.fixture(scope="module")
+def trunk(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with a few blocks, after which a hundred people have coins."""
+    path = tmp_path_factory.mktemp("trunk") / "chain.sqlite"
+    forge(path, bodies(20, 20), gap=GAP)
+    return path
+
+
+def lay(database: Path, data_dir: Path) -> None:
+    """Give a node a chain before it starts."""
+    data_dir.mkdir(mode=0o700)
+    shutil.copy(database, data_dir / "chain.sqlite")
+
+
+def start(nodes: Nodes, name: str, port: int, *seeds: int) -> RunningNode:
+    """A node that can be called at its port and knows of those at others."""
+    known = ",".join(f'"http://127.0.0.1:{seed}"' for seed in seeds)
+    options = (f"--set=http.publicUrl=http://127.0.0.1:{port}", f"--set=p2p.seeds=[{known}]")
+    return nodes.start(*ON_DEMAND, *options, name=name, port=port)
+
+
+def verified(node: RunningNode) -> int:
+    return int(node.ok(node.operator("/operator/status"))["status"]["peers"]["verified"])
+
+
+def height(node: RunningNode) -> int:
+    return int(node.status()["height"])
+
+
+def agree(nodes: list[RunningNode]) -> bool:
+    """Whether all have the same tip and the same roots."""
+    tips = [node.status() for node in nodes]
+    return len({(tip["hash"], tip["stateRoot"], tip["consensusRoot"]) for tip in tips}) == 1
+
+
+def waits_at(node: RunningNode, txid: str) -> bool:
+    """Whether a transfer is in a node's mempool."""
+    return "it waits in the mempool" in node.get(f"/rpc/transaction/{txid}").json.get("error", "")
+
+
+def audited(node: RunningNode) -> Books:
+    """The books of a node that has been stopped."""
+    return audit(node.data_dir / "chain.sqlite", DEVNET.rules)
+
+
+def seconds(work: Callable[[], Any]) -> float:
+    began = time.monotonic()
+    work()
+    return time.monotonic() - began
+
+
+@pytest.mark.deadline(120)
+def test_three_nodes(nodes: Nodes, long_chain: Path) -> None:
+    """They find each other from one seed, fetch the whole chain, and share transfers and blocks."""
+    ports = [free_port() for _ in range(3)]
+    lay(long_chain, nodes.folder / "first")
+    first = start(nodes, "first", ports[0])
+    second = start(nodes, "second", ports[1], ports[0])
+    wait_until(lambda: verified(first) == 1, "a call back")
+    third = start(nodes, "third", ports[2], ports[0])
+    network = [first, second, third]
+    wait_until(lambda: [verified(node) for node in network] == [2, 2, 2], "everybody knows everybody")
+    wait_until(lambda: height(second) == height(third) == BLOCKS, "the whole chain")
+    assert agree(network)
+    last = payment(FAUCET_SEED, BLOCKS * TRANSFERS, somebody(0), reference="the-last")
+    took = seconds(lambda: broadcast(second, last, network))
+    assert took < 2, f"a transfer took {took:.1f} s to be everywhere"
+    (block,) = third.mine(1)
+    wait_until(lambda: all(node.status()["hash"] == block for node in network), "the next block")
+    assert agree(network)
+    for node in network:
+        found = node.ok(node.get(f"/rpc/transaction/{last.txid.hex()}"))["transaction"]
+        assert (found["blockHash"], found["confirmations"]) == (block, 1)
+        assert node.status()["syncState"] == "synced"
+        assert node.status()["syncLagBlocks"] == "0"
+    nodes.stop()
+    books = [audited(node) for node in network]
+    assert {(len(each.transactions), len(each.payments)) for each in books} == {(10_001, 5_001)}
+
+
+def broadcast(node: RunningNode, transfer: Transfer, network: list[RunningNode]) -> None:
+    """Hand a transfer to one node and wait until all have it."""
+    body = b'{"transaction":' + transfer.wire + b"}"
+    assert node.ok(node.post("/rpc/broadcast", body))["state"] == "accepted"
+    wait_until(lambda: all(waits_at(each, transfer.txid.hex()) for each in network), "a transfer in every mempool")
+
+
+@pytest.mark.deadline(120)
+def test_two_nodes_that_were_cut_off(nodes: Nodes, trunk: Path) -> None:
+    """50 blocks each, the same money spent in two ways; joined again, there is one chain, and the books are right."""
+    ports = [free_port(), free_port()]
+    spent: list[list[Transfer]] = []
+    for side, port in enumerate(ports):
+        lay(trunk, nodes.folder / f"{side}")
+        node = start(nodes, f"{side}", port)
+        spent.append(spend(node, side))
+        node.stop()
+    joined = [start(nodes, f"{side}", port, ports[1 - side]) for side, port in enumerate(ports)]
+    took = seconds(lambda: wait_until(lambda: agree(joined), "one chain"))
+    assert took < 30
+    winner = joined[0].ok(joined[0].get("/rpc/block/30"))["block"]["transactions"]
+    lost = spent[0] if any(value["payload"]["paymentReference"] == "side-1" for value in winner) else spent[1]
+    wait_until(lambda: all(what_became_of(node, lost) == ["gone", "waiting"] * 25 for node in joined), "what was lost")
+    joined[0].mine(2)
+    wait_until(lambda: agree(joined), "the next blocks")
+    for node in joined:
+        assert what_became_of(node, lost) == ["gone", "in the chain"] * 25
+        answer = node.post("/rpc/broadcast", b'{"transaction":' + lost[0].wire + b"}")
+        assert answer.error.startswith("nonce 0 is already used"), "whoever sends it again is told why"
+    nodes.stop()
+    for node in joined:
+        assert audited(node).height == 72
+        references = [str(payment[0]) for payment in audited(node).payments]
+        assert references.count("side-0") + references.count("side-1") == 50 + 25
+
+
+def spend(node: RunningNode, side: int) -> list[Transfer]:
+    """50 blocks with a transfer in each: by turns one of money that the other side spends too, and one of its own."""
+    made: list[Transfer] = []
+    for number in range(50):
+        shared = number % 2 == 0
+        sender = somebody(number // 2 if shared else 50 + 25 * side + number // 2)
+        made.append(payment(sender, 0, somebody(200 + side), reference=f"side-{side}"))
+        node.ok(node.post("/rpc/broadcast", b'{"transaction":' + made[-1].wire + b"}"))
+        node.mine(1)
+    return made
+
+
+def what_became_of(node: RunningNode, transfers: list[Transfer]) -> list[str]:
+    """For each transfer whether it is in the chain, waiting or gone."""
+    found = []
+    for transfer in transfers:
+        answer = node.get(f"/rpc/transaction/{transfer.txid.hex()}")
+        waiting = waits_at(node, transfer.txid.hex())
+        found.append("in the chain" if answer.status == 200 else "waiting" if waiting else "gone")
+    return found
+
+
+@pytest.mark.deadline(1_800)
+def test_a_node_that_is_killed_while_it_catches_up(nodes: Nodes, long_chain: Path, torture: bool) -> None:
+    """It goes on from where it was: nothing that it had shown is lost, and nothing has to be repaired."""
+    ports = [free_port(), free_port()]
+    lay(long_chain, nodes.folder / "source")
+    source = start(nodes, "source", ports[0])
+    chance, kills, shown = Random(5), 0, 0
+    while kills < (100 if torture else 5):
+        syncing = start(nodes, "syncing", ports[1], ports[0])
+        assert height(syncing) >= shown
+        until = shown + chance.randrange(BLOCKS // 4)
+        wait_until(lambda least=until, node=syncing: height(node) >= least, "progress")  # type: ignore[misc]
+        # Not to wait for anything, but to hit any instant.
+        time.sleep(chance.random() / 20)
+        shown = height(syncing)
+        syncing.kill()
+        kills += 1
+        if shown >= BLOCKS * 3 // 4:
+            assert audited(syncing).height >= shown
+            shutil.rmtree(syncing.data_dir)
+            shown = 0
+    syncing = start(nodes, "syncing", ports[1], ports[0])
+    wait_until(lambda: height(syncing) == BLOCKS, "the whole chain")
+    assert agree([source, syncing])
+    nodes.stop()
+    assert len(audited(syncing).transactions) == BLOCKS * TRANSFERS
