@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import median
+from statistics import median, quantiles
 from typing import Literal
 
 from attrs import asdict, field, frozen
@@ -68,6 +68,11 @@ class Rounds:
             spread=(min(ratios), max(ratios)),
             goal=goal,
         )
+
+
+def percentile_99(values: Sequence[float]) -> float:
+    """The 99th percentile; of a single value, which a quick run may have no more of, that value."""
+    return quantiles(values, n=100)[98] if len(values) > 1 else values[0]
 
 
 _HEADINGS = ("benchmark", "figure", "", "baseline", "", "ratio", "least..most", "wanted", "")

@@ -2,10 +2,9 @@
 
 import time
 from pathlib import Path
-from statistics import quantiles
 from typing import Any, Final
 
-from benchmarks.figures import Goal, Row
+from benchmarks.figures import Goal, Row, percentile_99
 from benchmarks.paced import Paced
 from benchmarks.processes import DATABASE, fed_node
 from benchmarks.program import main
@@ -46,7 +45,7 @@ def _height(status: dict[str, Any]) -> int:
 
 
 def _percentile(seconds: list[float]) -> float:
-    return quantiles(seconds, n=100)[98] * 1000
+    return percentile_99(seconds) * 1000
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from random import Random
-from statistics import quantiles
 from time import perf_counter
 from typing import Any, Final
 
@@ -13,7 +12,7 @@ from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 
-from benchmarks.figures import Goal, Rounds, Row
+from benchmarks.figures import Goal, Rounds, Row, percentile_99
 from benchmarks.ground import forge, lay
 from benchmarks.living import feed, opened
 from benchmarks.paced import Paced
@@ -173,7 +172,7 @@ def latency(folder: Path, chain: Chain) -> Row:
         seconds = Paced(syncing.port, _PER_SECOND).ask_until(lambda status: int(status["height"]) == len(chain.blocks))
     return Row(
         name=f"/rpc/status, 99th percentile, catching up with {chain.what}",
-        figure=quantiles(seconds, n=100)[98] * 1000,
+        figure=percentile_99(seconds) * 1000,
         unit="ms",
         goal=Goal("figure", "<=", 50),
     )

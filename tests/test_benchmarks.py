@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.figures import Goal, Rounds, Row, load, save, table
+from benchmarks.figures import Goal, Rounds, Row, load, percentile_99, save, table
 
 ROOT = Path(__file__).parent.parent
 WITHOUT_WRK = ("transfers", "empty-blocks", "state-root", "memory", "latency", "sync")
@@ -46,6 +46,11 @@ def test_the_table_has_a_line_for_each_row_under_its_headings() -> None:
     assert headings.split() == ["benchmark", "figure", "baseline", "ratio", "least..most", "wanted"]
     assert lines[0].split() == ["a", "1", "ms", "1", "ms", "1.00", ">=", "0.5", "ok"]
     assert lines[1].split() == ["a", "1,234", "ms", "1", "ms", "1.00"]
+
+
+def test_the_percentile_of_a_single_answer_is_that_answer() -> None:
+    assert percentile_99([3.0]) == 3.0
+    assert percentile_99([1.0] * 50 + [9.0] * 50) == 9.0
 
 
 def test_rows_come_back_from_json(tmp_path: Path) -> None:
