@@ -1,0 +1,81 @@
+"""docs/peers.md: its limits are those of the code, its tests exist, and its two nodes do what it says."""
+
+import json
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.docs.test_threats_page import names_in
+from tests.process_level.conftest import Nodes
+from tests.process_level.pages import ROOT, agrees, blocks_of, run
+from tests.process_level.running import RunningNode, free_port, wait_until
+
+PAGE = "docs/peers.md"
+TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
+LIMITS = re.findall(r"^\| `(svcd\.[\w.]+)\.(\w+)` \| (\d+) \|", TEXT, re.MULTILINE)
+TESTS = re.findall(r"`(tests/p2p/\w+\.py)::(test_\w+)`", TEXT)
+PREFIX = "twistd -n --pidfile= svcd "
+
+
+def test_there_are_limits_and_attacks() -> None:
+    assert len(LIMITS) > 15
+    assert len(set(TESTS)) == len(TESTS) > 20
+
+
+@pytest.mark.parametrize(("module", "name", "value"), LIMITS, ids=[name for _, name, _ in LIMITS])
+def test_every_limit_is_that_of_the_code(module: str, name: str, value: str) -> None:
+    assert getattr(import_module(module), name) == int(value)
+
+
+@pytest.mark.parametrize(("file", "test"), TESTS, ids=[test for _, test in TESTS])
+def test_every_test_exists(file: str, test: str) -> None:
+    assert test in names_in(ROOT / file)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    nodes = Nodes(tmp_path)
+    yield nodes
+    nodes.stop()
+
+
+def start(nodes: Nodes, command: str) -> RunningNode:
+    """A node as a command of the page starts it."""
+    words = shlex.split(command.replace("\\\n", ""))
+    assert shlex.join(words).startswith(PREFIX.strip())
+    options = words[len(PREFIX.split()) :]
+    (name,) = (option.partition("=")[2] for option in options if option.startswith("--data-dir="))
+    (listen,) = (option for option in options if option.startswith("--listen="))
+    rest = [option for option in options if not option.startswith(("--data-dir=", "--listen="))]
+    return nodes.start(*rest, name=name, port=int(re.findall(r"\d+", listen)[0]))
+
+
+@pytest.mark.socket
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+def test_two_nodes_on_one_computer(nodes: Nodes) -> None:
+    ports = {port: str(free_port()) for port in ("18661", "18662")}
+    commands = [re.sub("1866[12]", lambda port: ports[port[0]], block.text) for block in blocks_of(PAGE, "sh")]
+    first, second, peers, mine, blocks, status = commands
+    (shown,) = (json.loads(block.text) for block in blocks_of(PAGE, "json"))
+
+    def ask(command: str) -> Any:
+        return json.loads(run(command, nodes.folder))
+
+    start(nodes, first)
+    beta = start(nodes, second)
+    wait_until(lambda: len(ask(peers)["peers"]) == 1, "a peer that has been verified")
+    assert agrees(shown, ask(peers))
+    assert ask(mine)
+    wait_until(lambda: len(ask(blocks)["blocks"]) == 1, "the block on the other node")
+    beta.stop()
+    for _ in range(3):
+        ask(mine)
+    start(nodes, second)
+    wait_until(lambda: ask(status)["status"]["height"] == "4", "the blocks that it lacked")
