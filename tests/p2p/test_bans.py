@@ -104,3 +104,37 @@ def test_with_every_ban_there_is_one_peer_less_and_half_of_them_stay(outbound: i
     while bans.may_ban_outbound(left, NOW):
         left -= 1
     assert outbound > left >= outbound / 2
+
+
+# A node at its endpoint
+
+
+def test_a_node_is_banned_with_its_endpoint() -> None:
+    bans = Bans()
+    bans.ban_node(b"k" * 32, "http://192.0.2.1:8645", whole_host=False, seconds=60, now=NOW)
+    assert bans.is_banned(key_name(b"k" * 32), NOW)
+    assert bans.shut_out("http://192.0.2.1:8645", NOW + 59)
+    assert not bans.shut_out("http://192.0.2.1:8646", NOW)
+    assert not bans.shut_out("http://192.0.2.1:8645", NOW + 60)
+
+
+@pytest.mark.parametrize(
+    ("banned", "others"),
+    [
+        ("http://192.0.2.1:8645", ["http://192.0.2.1:1", "https://192.0.2.1"]),
+        ("http://[2001:db8:1::1]:8645", ["http://[2001:db8:1::1]", "http://[2001:db8:1:ff::9]:7"]),
+        ("http://node.example:8645", ["https://node.example"]),
+    ],
+)
+def test_or_with_its_whole_host(banned: str, others: list[str]) -> None:
+    bans = Bans()
+    bans.ban_node(b"k" * 32, banned, whole_host=True, seconds=60, now=NOW)
+    assert all(bans.shut_out(other, NOW) for other in others)
+    for other in ("http://192.0.2.2:8645", "http://[2001:db8:2::1]", "http://other.example"):
+        assert not bans.shut_out(other, NOW)
+
+
+def test_an_address_that_posted_nonsense_is_not_called_either() -> None:
+    bans = Bans()
+    bans.ban(address_name("192.0.2.1"), seconds=60, now=NOW)
+    assert bans.shut_out("http://192.0.2.1:8645", NOW)
