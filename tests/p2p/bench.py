@@ -6,7 +6,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from attrs import evolve, field, frozen
+from attrs import field, frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
@@ -165,8 +165,3 @@ def late_town(params: NetworkParams = TEST_PARAMS) -> Town:
     clock = Clock()
     clock.advance(params.slot_time(LATE) / 1000)
     return Town(clock)
-
-
-def setting(**changes: Any) -> Setting:
-    """The usual setting with changes."""
-    return evolve(Setting(), **changes)
