@@ -15,9 +15,8 @@ from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.signature import is_valid, public_key_of, sign
 from svcd.chain.transition import ChainPoint
+from svcd.node.status import PROTOCOL_VERSION, SOFTWARE_VERSION
 
-SOFTWARE_VERSION: Final = "0.0.1"
-PROTOCOL_VERSION: Final = "1.0"
 CLOCK_TOLERANCE_MS: Final = 60_000
 _FIELDS: Final = frozenset(
     "softwareVersion protocolVersion networkId chainId genesisHash nodeId nodePublicKey height hash timestamp "
