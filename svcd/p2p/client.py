@@ -11,6 +11,7 @@ from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.node.threads import Worker
 from svcd.p2p.caller import Caller, CallFailed, Request, Trouble
+from svcd.p2p.fields import MAX_BLOCKS, MAX_PEERS, MAX_TRANSACTIONS
 from svcd.p2p.hello import Hello, HelloRefused, parse_hello
 
 T = TypeVar("T")
@@ -24,8 +25,6 @@ HELLO_SECONDS: Final = 5.0
 STATUS_SECONDS: Final = 5.0
 BATCH_SECONDS: Final = 30.0
 POST_SECONDS: Final = 10.0
-MAX_BLOCKS: Final = 16
-MAX_PEERS: Final = 100
 _ERROR_SHOWN: Final = 200
 
 
@@ -92,11 +91,11 @@ class PeerClient:
 
     async def transactions(self, endpoint: str, after: int) -> tuple[list[object], int]:
         """Waiting transfers of the peer since its sequence number ``after``, and the number to ask from next."""
-        path = f"/p2p/transactions?after={after}&limit=256"
+        path = f"/p2p/transactions?after={after}&limit={MAX_TRANSACTIONS}"
         answer = await self._ask(endpoint, path, max_bytes=TRANSACTIONS_BYTES, seconds=STATUS_SECONDS)
 
         def read(found: dict[str, Any]) -> tuple[list[object], int]:
-            return _list(found["transactions"])[:256], decimal_u53(found["next"], "next")
+            return _list(found["transactions"])[:MAX_TRANSACTIONS], decimal_u53(found["next"], "next")
 
         return _read(answer, read)
 

@@ -5,7 +5,8 @@ from typing import Final
 
 from attrs import define, field, frozen
 
-RANGE: Final = 16
+from svcd.p2p.fields import MAX_BLOCKS
+
 WINDOW_BLOCKS: Final = 1_024
 WINDOW_BYTES: Final = 64 * 1024 * 1024
 
@@ -53,9 +54,9 @@ class Download:
         if self._again:
             return self._again[0]
         room = self.next_height + WINDOW_BLOCKS - self._next_range
-        if room < RANGE or self._bytes >= WINDOW_BYTES or self._next_range > self.last:
+        if room < MAX_BLOCKS or self._bytes >= WINDOW_BYTES or self._next_range > self.last:
             return None
-        return Range(self._next_range, min(RANGE, self.last - self._next_range + 1))
+        return Range(self._next_range, min(MAX_BLOCKS, self.last - self._next_range + 1))
 
     def next_range(self) -> Range | None:
         """The same, and from now on it counts as asked for."""

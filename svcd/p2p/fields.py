@@ -9,6 +9,7 @@ from svcd.chain.transaction import fold_case
 from svcd.web.routing import Field, Schema, object_schema
 
 MAX_BLOCKS: Final = 16
+"""Blocks in one answer, so in one question too."""
 MAX_PEERS: Final = 100
 DEFAULT_PEERS: Final = 50
 MAX_TRANSACTIONS: Final = 256

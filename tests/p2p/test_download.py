@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svcd.p2p.download import RANGE, WINDOW_BLOCKS, WINDOW_BYTES, Arrived, Download, Range
+from svcd.p2p.download import WINDOW_BLOCKS, WINDOW_BYTES, Arrived, Download, Range
+from svcd.p2p.fields import MAX_BLOCKS
 
 PEER = "http://peer.example"
 MOST = {"max_blocks": 64, "max_bytes": 4 << 20}
@@ -48,7 +49,7 @@ def test_nothing_to_fetch() -> None:
 def test_a_window_of_1024_blocks() -> None:
     download = Download(1, 10**15)
     ranges = all_ranges(download)
-    assert len(ranges) == WINDOW_BLOCKS // RANGE == 64
+    assert len(ranges) == WINDOW_BLOCKS // MAX_BLOCKS == 64
     download.arrived(ranges[1], blocks(ranges[1]), PEER)
     assert download.take(**MOST) == []
     assert download.next_range() is None
@@ -186,7 +187,7 @@ class Weather:
     def ask(self) -> None:
         wanted = self.download.next_range()
         if wanted is not None:
-            assert 1 <= wanted.count <= RANGE
+            assert 1 <= wanted.count <= MAX_BLOCKS
             assert self.download.next_height <= wanted.first
             assert wanted.first + wanted.count <= min(self.last + 1, self.download.next_height + WINDOW_BLOCKS)
             assert wanted.first not in [other.first for other in self.open]
