@@ -22,6 +22,7 @@ setup(
     packages=[
         "svcd",
         "svcd.chain",
+        "svcd.commerce",
         "svcd.config",
         "svcd.net",
         "svcd.node",

@@ -22,7 +22,7 @@ MAY_IMPORT = {
     "web": set(),
     "p2p": {"chain", "store", "node", "net", "web"},
     "commerce": {"chain", "store", "node", "net", "web"},
-    "rpc": {"chain", "store", "node", "net", "web"},
+    "rpc": {"chain", "store", "node", "net", "web", "commerce"},
     "pages": {"chain", "store", "node", "web"},
     "wallet": {"chain"},
     "config": {"chain.params"},
@@ -37,7 +37,7 @@ IMPURE = {"nacl.utils", "argon2.PasswordHasher"}
 SQL = re.compile(
     r"\s*((SELECT|INSERT|REPLACE|UPDATE|DELETE|CREATE|ALTER|DROP|PRAGMA) +\w|(BEGIN( IMMEDIATE)?|COMMIT|ROLLBACK)$)"
 )
-SQL_MODULES = {"store.chain_store", "store.database"}
+SQL_MODULES = {"store.chain_store", "store.payment_reader", "store.database"}
 LOG_METHODS = {"debug", "info", "warn", "error", "critical", "failure", "failuresHandled"}
 NAMES_THAT_SAY_NOTHING = {"manager", "handler", "helper", "helpers", "util", "utils", "processor", "engine"}
 
