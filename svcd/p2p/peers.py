@@ -13,16 +13,15 @@ from svcd.p2p.book import Book, group_of, group_of_endpoint
 from svcd.p2p.caller import CallFailed, Trouble
 from svcd.p2p.choosing import choose, pick_hint, promote
 from svcd.p2p.client import PeerClient
-from svcd.p2p.hello import Fault, Hello, HelloRefused, LatestHellos, check_hello, is_endpoint
+from svcd.p2p.greeting import Greetings, NotGreeted
+from svcd.p2p.hello import Hello, is_endpoint
 from svcd.p2p.peer import Doubts, Home, Peer, PeerSettings, neighbourhood
-from svcd.ports import milliseconds
 
 ALARM_SECONDS: Final = 3_600.0
 FEELER_SECONDS: Final = 120.0
 CALL_BACK_SECONDS: Final = 60.0
 ASK_AGAIN_SECONDS: Final = 1.0
 MAX_FAILURES: Final = 3
-_GREETINGS_AT_ONCE: Final = 8
 _CALL_BACKS_AT_ONCE: Final = 4
 """Fewer, so that strangers who keep us waiting leave room for peers of our own choice."""
 
@@ -54,8 +53,7 @@ class Peers:
         self.first: list[str] = []
         """Endpoints to be called before any other: the anchors of the last run, and the operator's seeds."""
         self._peers: dict[str, Peer] = {}
-        self._greeting: set[str] = set()
-        self._replies = LatestHellos()
+        self._greetings = Greetings(home, client, bans)
         self._last_feeler = home.now()
 
     @property
@@ -117,7 +115,7 @@ class Peers:
         entry = self.book.get(endpoint)
         # Not one that was called a moment ago: others must not be able to make us call it as often as they like.
         due = entry is not None and entry.next_try <= now and now - entry.last_seen >= CALL_BACK_SECONDS
-        if due and self._has_room() and len(self._greeting) < _CALL_BACKS_AT_ONCE:
+        if due and self._has_room() and len(self._greetings) < _CALL_BACKS_AT_ONCE:
             self._begin(self.greet(endpoint, outbound=False))
 
     def _has_room(self) -> bool:
@@ -125,52 +123,29 @@ class Peers:
 
     async def greet(self, endpoint: str, *, outbound: bool, keep: bool = True) -> Peer | None:
         """Call an endpoint and exchange hellos; gives the peer if its key answered and named this very endpoint."""
-        if endpoint in self._greeting or len(self._greeting) >= _GREETINGS_AT_ONCE:
+        if not self._greetings.may_begin(endpoint):
             return None
-        if self.bans.shut_out(endpoint, self.home.now()):
-            self._failed(endpoint)
-            return None
-        self._greeting.add(endpoint)
         try:
-            hello = await self.client.hello(endpoint, self.home.hello())
-            now = self.home.clock
-            check_hello(hello, self.home.params, own=self.home.key.node_id, now=milliseconds(now))
-            if hello.endpoint == endpoint:
-                # Somebody who hands on the hello of another node must not make that node's own look old.
-                self._replies.take(hello)
-        except HelloRefused as refused:
-            self._not_greeted(endpoint, refused)
+            hello = await self._greetings.exchange(endpoint)
+        except NotGreeted as why:
+            self._not_greeted(endpoint, why)
             return None
-        except CallFailed as failed:
-            self.log.debug("{endpoint} cannot be greeted: {why}", endpoint=endpoint, why=failed.detail)
-            self._failed(endpoint)
-            return None
-        finally:
-            self._greeting.discard(endpoint)
         peer = self._greeted(endpoint, hello, outbound=outbound, keep=keep)
         if endpoint not in self._peers:
             self.client.caller.forget(endpoint)
         return peer
 
-    def _not_greeted(self, endpoint: str, refused: HelloRefused) -> None:
-        if refused.fault is Fault.SELF:
+    def _not_greeted(self, endpoint: str, why: NotGreeted) -> None:
+        if why.is_ours:
             self.book.is_mine(endpoint, self.home.now())
             self.client.caller.forget(endpoint)
-        else:
-            self.log.info("{endpoint} is no peer of ours: {why}", endpoint=endpoint, why=refused.detail)
-            self._failed(endpoint)
+            return
+        if why.elsewhere:
+            self.hint(why.elsewhere, source=group_of_endpoint(endpoint))
+        self._failed(endpoint)
 
     def _greeted(self, endpoint: str, hello: Hello, *, outbound: bool, keep: bool) -> Peer | None:
         now = self.home.now()
-        if self.is_banned(hello.node_key):
-            self._failed(endpoint)
-            return None
-        if hello.endpoint != endpoint:
-            said = hello.endpoint or "nothing: it has no publicUrl"
-            self.log.info("{endpoint} answers and names as its endpoint {said}", endpoint=endpoint, said=said)
-            self.hint(hello.endpoint, source=group_of_endpoint(endpoint))
-            self._failed(endpoint)
-            return None
         self.book.succeeded(endpoint, node_id=hello.node_id, height=hello.height, now=now)
         for other in self.all():
             if other.node_key == hello.node_key and other.endpoint != endpoint:
@@ -276,11 +251,11 @@ class Peers:
     def _choose(self, now: float) -> None:
         """Greet new outbound peers while there are too few, and now and then a hint that nobody has tried."""
         outbound = self.outbound()
-        missing = self.settings.outbound - len(outbound) - len(self._greeting)
+        missing = self.settings.outbound - len(outbound) - len(self._greetings)
         feel = now - self._last_feeler >= FEELER_SECONDS
         if missing <= 0 and not feel:
             return
-        busy = set(self._peers) | self._greeting
+        busy = self._greetings.endpoints.union(self._peers)
         groups = {group_of_endpoint(peer.endpoint) for peer in outbound} if self.settings.diverse else None
         chosen = choose(self.book, missing, now=now, busy=busy, groups=groups, first=self.first)
         for endpoint in chosen:

@@ -33,7 +33,7 @@ from svcd.net.trust import load_trust
 from svcd.node import connector, living
 from svcd.node.early import EarlyBlocks
 from svcd.node.ledger import Ledger
-from svcd.p2p import book, hello, peer, peers, pull, sync
+from svcd.p2p import book, greeting, hello, peer, peers, pull, sync
 from svcd.p2p.bans import Bans
 from svcd.p2p.caller import CallFailed, Reply, Request
 from svcd.p2p.choosing import promote
@@ -241,7 +241,7 @@ def test_a_node_that_is_led_to_itself(
     def blind(*args: Any, own: str, now: int) -> None:
         check_hello(*args, own="", now=now)
 
-    take_out(peers, "check_hello", blind)
+    take_out(greeting, "check_hello", blind)
     node = make_node()
     mirror = make_stranger(key=node.key)
     for _ in range(12):

@@ -1,0 +1,80 @@
+"""Greeting an endpoint: hellos are exchanged, and what comes back must hold (docs/protocol.md 11)."""
+
+from typing import Final
+
+from twisted.logger import Logger
+
+from svcd.p2p.bans import Bans, key_name
+from svcd.p2p.caller import CallFailed
+from svcd.p2p.client import PeerClient
+from svcd.p2p.hello import Fault, Hello, HelloRefused, LatestHellos, check_hello
+from svcd.p2p.peer import Home
+from svcd.ports import milliseconds
+
+_AT_ONCE: Final = 8
+
+
+class NotGreeted(Exception):
+    """Nobody at an endpoint whom we would talk to; ``is_ours``: we are there ourselves.
+
+    ``elsewhere`` is the endpoint that whoever answered names instead, or "".
+    """
+
+    def __init__(self, *, is_ours: bool = False, elsewhere: str = "") -> None:
+        super().__init__(is_ours, elsewhere)
+        self.is_ours = is_ours
+        self.elsewhere = elsewhere
+
+
+class Greetings:
+    """Those that are under way, at most eight, and the newest hello that each key has answered with."""
+
+    log = Logger()
+
+    def __init__(self, home: Home, client: PeerClient, bans: Bans) -> None:
+        self.endpoints: set[str] = set()
+        """Where we are waiting for an answer."""
+        self._home = home
+        self._client = client
+        self._bans = bans
+        self._replies = LatestHellos()
+
+    def __len__(self) -> int:
+        return len(self.endpoints)
+
+    def may_begin(self, endpoint: str) -> bool:
+        """Whether an endpoint may be greeted now: it is not being greeted yet, and there is room."""
+        return endpoint not in self.endpoints and len(self.endpoints) < _AT_ONCE
+
+    async def exchange(self, endpoint: str) -> Hello:
+        """The hello of the node that listens at an endpoint; raises NotGreeted."""
+        if self._bans.shut_out(endpoint, self._home.now()):
+            raise NotGreeted()
+        self.endpoints.add(endpoint)
+        try:
+            hello = await self._client.hello(endpoint, self._home.hello())
+            self._check(endpoint, hello)
+        except HelloRefused as refused:
+            if refused.fault is Fault.SELF:
+                raise NotGreeted(is_ours=True) from refused
+            self.log.info("{endpoint} is no peer of ours: {why}", endpoint=endpoint, why=refused.detail)
+            raise NotGreeted() from refused
+        except CallFailed as failed:
+            self.log.debug("{endpoint} cannot be greeted: {why}", endpoint=endpoint, why=failed.detail)
+            raise NotGreeted() from failed
+        finally:
+            self.endpoints.discard(endpoint)
+        return hello
+
+    def _check(self, endpoint: str, hello: Hello) -> None:
+        home = self._home
+        check_hello(hello, home.params, own=home.key.node_id, now=milliseconds(home.clock))
+        if hello.endpoint == endpoint:
+            # Somebody who hands on the hello of another node must not make that node's own look old.
+            self._replies.take(hello)
+        if self._bans.is_banned(key_name(hello.node_key), home.now()):
+            raise NotGreeted()
+        if hello.endpoint != endpoint:
+            said = hello.endpoint or "nothing: it has no publicUrl"
+            self.log.info("{endpoint} answers and names as its endpoint {said}", endpoint=endpoint, said=said)
+            raise NotGreeted(elsewhere=hello.endpoint)
