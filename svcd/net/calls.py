@@ -4,6 +4,7 @@
 
 import os
 from collections.abc import Coroutine, Iterator, Mapping
+from enum import Enum
 from typing import Any, Final, Literal, TypeVar, cast
 
 from attrs import frozen
@@ -30,6 +31,15 @@ FAILURES: Final = (
     ResponseFailed,
 )
 """What Twisted raises when a request or its answer is lost on the way."""
+
+
+class Lane(Enum):
+    """What a call to a peer is for: none waits for a connection that a call of another lane has."""
+
+    ASK = "ask"
+    FETCH = "fetch"
+    TELL = "tell"
+    URGENT = "urgent"
 
 
 @frozen(kw_only=True)

@@ -15,14 +15,15 @@ from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.web.client import HTTPConnectionPool
 
 from svcd.net.addresses import Address, AddressPolicy, BadAddress
-from svcd.net.calls import CallFailed, CallLimits, Reply, within
+from svcd.net.calls import CallFailed, CallLimits, Lane, Reply, within
 from svcd.net.connections import CheckedEndpoint, Dialler
 from svcd.net.exchange import Exchange, Request
 from svcd.net.resolving import Resolver
 from svcd.net.targets import Target
 from svcd.net.trust import Trust
 
-MAX_PEER_CONNECTIONS: Final = 2
+PLACES: Final[Mapping[Lane, int]] = MappingProxyType({Lane.ASK: 2, Lane.FETCH: 2, Lane.TELL: 4, Lane.URGENT: 2})
+"""How many calls to one peer may be under way at a time, by lane: each has a connection to itself."""
 IDLE_SECONDS: Final = 45
 """Less than the 60 s after which a node closes an idle connection, so that it is we who close it."""
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
@@ -91,7 +92,7 @@ class PinnedCaller:
 
 
 class PinnedPeer:
-    """Calls to one place over at most ``MAX_PEER_CONNECTIONS`` connections that are kept, all to one address.
+    """Calls to one place over at most as many connections as there are ``PLACES``, all kept and to one address.
 
     A connection that was lost is made anew to the same address. Close it when it is no longer needed.
     """
@@ -101,12 +102,12 @@ class PinnedPeer:
         self._reactor = reactor
         self._endpoint = endpoint
         self._pool = HTTPConnectionPool(reactor, persistent=True)
-        self._pool.maxPersistentPerHost = MAX_PEER_CONNECTIONS
+        self._pool.maxPersistentPerHost = sum(PLACES.values())
         self._pool.cachedConnectionTimeout = IDLE_SECONDS
         # It would wrap connections to send again what was lost; whether to do so is for the caller to say.
         self._pool.retryAutomatically = False
         self._exchange = Exchange(reactor, endpoint, self._pool)
-        self._places = DeferredSemaphore(MAX_PEER_CONNECTIONS)
+        self._places = {lane: DeferredSemaphore(places) for lane, places in PLACES.items()}
         self._running: set[Deferred[Reply]] = set()
         self._closed = False
 
@@ -123,8 +124,9 @@ class PinnedPeer:
         headers: Mapping[str, str] = _NO_HEADERS,
         body: bytes | None = None,
         limits: CallLimits,
+        lane: Lane = Lane.ASK,
     ) -> Reply:
-        """Ask for ``path``; the wait for a free connection counts.
+        """Ask for ``path``; the wait for a free connection of ``lane`` counts.
 
         Raises:
             CallFailed: there is no answer.
@@ -134,7 +136,7 @@ class PinnedPeer:
         late = f"{self.target.origin} did not answer within {limits.seconds:g} s"
         if self._closed:
             raise self._gone()
-        running = within(limits.seconds, self._reactor, self._call(request, limits), late)
+        running = within(limits.seconds, self._reactor, self._call(request, limits, lane), late)
         self._running.add(running)
         try:
             return await running
@@ -152,12 +154,12 @@ class PinnedPeer:
             running.cancel()
         await self._pool.closeCachedConnections()
 
-    async def _call(self, request: Request, limits: CallLimits) -> Reply:
-        await self._places.acquire()
+    async def _call(self, request: Request, limits: CallLimits, lane: Lane) -> Reply:
+        await self._places[lane].acquire()
         try:
             return await self._exchange.send(request, limits.max_bytes)
         finally:
-            self._places.release()
+            self._places[lane].release()
 
     def _gone(self) -> CallFailed:
         return CallFailed("connect", f"the connections to {self.target.origin} have been closed")

@@ -6,6 +6,8 @@ from typing import Protocol
 from attrs import frozen
 from twisted.internet.defer import Deferred
 
+from svcd.net.calls import Lane
+
 
 class Trouble(StrEnum):
     """Why a call came to nothing."""
@@ -46,6 +48,7 @@ class Request:
     body: bytes | None = None
     max_bytes: int
     seconds: float
+    lane: Lane = Lane.ASK
 
 
 class Caller(Protocol):

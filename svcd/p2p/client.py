@@ -9,6 +9,7 @@ from attrs import frozen
 from svcd.chain.encoding import canonical, decimal_u53, hex_bytes, parse_json
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
+from svcd.net.calls import Lane
 from svcd.node.threads import Worker
 from svcd.p2p.caller import Caller, CallFailed, Request, Trouble
 from svcd.p2p.fields import MAX_BLOCKS, MAX_PEERS, MAX_TRANSACTIONS
@@ -79,7 +80,7 @@ class PeerClient:
     async def blocks(self, endpoint: str, first: int, limit: int = MAX_BLOCKS) -> list[bytes]:
         """The canonical JSON of the peer's blocks from height ``first`` on, at most ``limit``; fewer at its tip."""
         path = f"/p2p/blocks?from={first}&limit={limit}"
-        request = Request(path=path, max_bytes=BLOCKS_BYTES, seconds=BATCH_SECONDS)
+        request = Request(path=path, max_bytes=BLOCKS_BYTES, seconds=BATCH_SECONDS, lane=Lane.FETCH)
         reply = await self._call(endpoint, request)
         return await self.parser.run(split_blocks, reply, limit)
 
@@ -101,14 +102,14 @@ class PeerClient:
 
     async def send_transaction(self, endpoint: str, wire: bytes) -> Receipt:
         """Offer a transfer."""
-        return await self._offer(endpoint, "/p2p/transaction", b'{"transaction":' + wire + b"}")
+        return await self._offer(endpoint, "/p2p/transaction", b'{"transaction":' + wire + b"}", Lane.TELL)
 
     async def send_block(self, endpoint: str, wire: bytes) -> Receipt:
         """Offer a block."""
-        return await self._offer(endpoint, "/p2p/block", b'{"block":' + wire + b"}")
+        return await self._offer(endpoint, "/p2p/block", b'{"block":' + wire + b"}", Lane.URGENT)
 
-    async def _offer(self, endpoint: str, path: str, body: bytes) -> Receipt:
-        request = Request(path=path, body=body, max_bytes=RECEIPT_BYTES, seconds=POST_SECONDS)
+    async def _offer(self, endpoint: str, path: str, body: bytes, lane: Lane) -> Receipt:
+        request = Request(path=path, body=body, max_bytes=RECEIPT_BYTES, seconds=POST_SECONDS, lane=lane)
         try:
             reply = await self._call(endpoint, request)
         except CallFailed as failed:

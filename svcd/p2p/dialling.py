@@ -54,7 +54,7 @@ class PinnedNetwork:
         method = "GET" if request.body is None else "POST"
         try:
             peer = self._pins.get(endpoint) or await self._pin(endpoint, request.seconds)
-            reply = await peer.call(method, request.path, body=request.body, limits=limits)
+            reply = await peer.call(method, request.path, body=request.body, limits=limits, lane=request.lane)
         except BadTarget as error:
             raise CallFailed(Trouble.UNREACHABLE, str(error)) from error
         except NetFailed as error:

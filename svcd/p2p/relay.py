@@ -1,6 +1,7 @@
-"""Passing on what is new: blocks to everybody at once, transfers one by one to each peer (docs/protocol.md 12).
+"""Passing on what is new: blocks to everybody at once, transfers a few at a time (docs/peers.md "Passing on").
 
-Nobody waits for a slow peer, and what a peer is known to have is not sent to it, nor back to where it came from.
+Nobody waits for a slow peer, and a block waits for no transfer. What a peer is known to have is not sent to it, nor
+back to where it came from.
 """
 
 from collections import deque
@@ -27,14 +28,34 @@ _LATER: Final = {0, 429, 503}
 """Statuses after which to offer the same again: none at all, too many requests, not at present."""
 QUEUE: Final = 2_048
 """Transfers that may wait for one peer; beyond that the oldest are let go, and reach it by others."""
+IN_FLIGHT: Final = 4
+"""Transfers that may be on their way to one peer; as many as it has places for (svcd.net.pinned.PLACES)."""
 
 
 @define(eq=False)
 class _Outbox:
-    """What waits to be sent to one peer."""
+    """What waits to be sent to one peer, in order of arrival here, and the txids of what is on its way."""
 
     waiting: deque[Entry] = field(factory=lambda: deque(maxlen=QUEUE))
-    sending: bool = False
+    flying: set[bytes] = field(factory=set)
+    width: int = IN_FLIGHT
+    """How many may be on their way; one only to a peer that has just had enough."""
+
+    def next_for(self, peer: Peer) -> Entry | None:
+        """The first transfer that ``peer`` lacks, which is on its way from now on."""
+        while self.waiting:
+            entry = self.waiting.popleft()
+            txid = entry.transfer.txid
+            if not peer.has(txid) and txid not in self.flying:
+                self.flying.add(txid)
+                return entry
+        return None
+
+    def put_back(self, entry: Entry) -> None:
+        """Let a transfer wait again, before those that came later; where the queue is full it is the oldest."""
+        later = (index for index, other in enumerate(self.waiting) if other.sequence > entry.sequence)
+        if len(self.waiting) < QUEUE:
+            self.waiting.insert(next(later, len(self.waiting)), entry)
 
 
 class Relay:
@@ -72,8 +93,7 @@ class Relay:
         for peer in targets:
             outbox = self._outboxes[peer.endpoint]
             outbox.waiting.extend(entry for entry in added if not peer.has(entry.transfer.txid))
-            if outbox.waiting and not outbox.sending:
-                self._begin(self._send_transfers(peer, outbox))
+            self._send_waiting(peer, outbox)
 
     def _targets(self) -> list[Peer]:
         others = [peer for peer in self._peers.all() if not peer.outbound]
@@ -92,17 +112,26 @@ class Relay:
         except CallFailed as failed:
             self.log.debug("{endpoint} did not take a block: {why}", endpoint=peer.endpoint, why=failed.detail)
 
-    async def _send_transfers(self, peer: Peer, outbox: _Outbox) -> None:
-        outbox.sending = True
+    def _send_waiting(self, peer: Peer, outbox: _Outbox) -> None:
+        if self._peers.get(peer.endpoint) is not peer:
+            return
+        for _ in range(outbox.width - len(outbox.flying)):
+            entry = outbox.next_for(peer)
+            if entry is not None:
+                self._begin(self._send_transfer(peer, outbox, entry))
+
+    async def _send_transfer(self, peer: Peer, outbox: _Outbox, entry: Entry) -> None:
         try:
-            while outbox.waiting and self._peers.get(peer.endpoint) is peer:
-                entry = outbox.waiting.popleft()
-                if not peer.has(entry.transfer.txid) and not await self._sent(peer, entry):
-                    # It goes on with the next transfer that comes: the peer may have had enough for now.
-                    outbox.waiting.appendleft(entry)
-                    return
+            sent = await self._sent(peer, entry)
         finally:
-            outbox.sending = False
+            outbox.flying.discard(entry.transfer.txid)
+        if sent:
+            outbox.width = min(outbox.width + 1, IN_FLIGHT)
+            self._send_waiting(peer, outbox)
+        else:
+            # It goes on with the next transfer that comes: the peer may have had enough for now.
+            outbox.width = 1
+            outbox.put_back(entry)
 
     async def _sent(self, peer: Peer, entry: Entry) -> bool:
         """Whether the peer has been offered a transfer, so that it need not be offered again."""

@@ -8,8 +8,8 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
 from svcd.net.addresses import AddressPolicy
-from svcd.net.calls import CallFailed, CallLimits
-from svcd.net.pinned import MAX_PEER_CONNECTIONS, PinnedCaller, PinnedPeer
+from svcd.net.calls import CallFailed, CallLimits, Lane
+from svcd.net.pinned import PLACES, PinnedCaller, PinnedPeer
 from svcd.net.targets import Rules
 from tests.net.certificates import Signed
 from tests.net.conftest import HOST, LIMITS, Answers
@@ -17,6 +17,7 @@ from tests.net.servers import Conversation, Server, answer, saying, silent, unti
 
 pytestmark = pytest.mark.socket
 
+PLACES_TO_ASK = PLACES[Lane.ASK]
 SHORT = CallLimits(seconds=0.5, max_bytes=1024)
 Serve = Callable[..., Server]
 MakeCaller = Callable[..., PinnedCaller]
@@ -27,8 +28,8 @@ async def pin(caller: PinnedCaller, server: Server, scheme: str = "http") -> Pin
     return await caller.pin(endpoint, seconds=5)
 
 
-def start(peer: PinnedPeer, limits: CallLimits = LIMITS) -> "Deferred[Any]":
-    return Deferred.fromCoroutine(peer.call("GET", "/p2p/status", limits=limits))
+def start(peer: PinnedPeer, limits: CallLimits = LIMITS, lane: Lane = Lane.ASK) -> "Deferred[Any]":
+    return Deferred.fromCoroutine(peer.call("GET", "/p2p/status", limits=limits, lane=lane))
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
@@ -89,27 +90,58 @@ async def test_more_calls_than_connections_wait_their_turn(serve: Serve, caller:
     answered = 0
     while answered < len(calls):
         await until(lambda: waiting)
-        assert server.most_open <= MAX_PEER_CONNECTIONS
+        assert server.most_open <= PLACES_TO_ASK
         waiting.pop().say(answer())
         answered += 1
     assert [(await call).body for call in calls] == [b"ok"] * 5
-    assert server.connections == MAX_PEER_CONNECTIONS
+    assert server.connections == PLACES_TO_ASK
     await peer.close()
 
 
 async def test_the_wait_for_a_connection_counts(serve: Serve, caller: PinnedCaller) -> None:
     server = serve(silent)
     peer = await pin(caller, server)
-    stalled = [start(peer) for _ in range(MAX_PEER_CONNECTIONS)]
-    await until(lambda: len(server.requests) == MAX_PEER_CONNECTIONS)
+    stalled = [start(peer) for _ in range(PLACES_TO_ASK)]
+    await until(lambda: len(server.requests) == PLACES_TO_ASK)
     with pytest.raises(CallFailed) as failed:
         await start(peer, SHORT)
     assert failed.value.category == "timeout"
-    assert len(server.requests) == MAX_PEER_CONNECTIONS
+    assert len(server.requests) == PLACES_TO_ASK
     await peer.close()
     for call in stalled:
         with pytest.raises(CallFailed, match="closed"):
             await call
+
+
+@pytest.mark.parametrize("lane", Lane)
+async def test_a_call_waits_for_none_of_another_lane(serve: Serve, caller: PinnedCaller, lane: Lane) -> None:
+    """However many of the other lanes are waiting for an answer or for a place."""
+    server = serve(silent)
+    peer = await pin(caller, server)
+    others = [other for other in Lane if other is not lane]
+    stalled = [start(peer, lane=other) for other in others for _ in range(PLACES[other] + 3)]
+    await until(lambda: len(server.requests) == sum(PLACES[other] for other in others))
+    server.script = saying(answer())
+    assert [(await start(peer, SHORT, lane)).body for _ in range(3)] == [b"ok"] * 3
+    assert server.most_open == sum(PLACES[other] for other in others) + 1
+    await peer.close()
+    for call in stalled:
+        with pytest.raises(CallFailed, match="closed"):
+            await call
+
+
+async def test_the_connections_of_all_lanes_are_kept(serve: Serve, caller: PinnedCaller) -> None:
+    waiting: list[Conversation] = []
+    server = serve(waiting.append)
+    peer = await pin(caller, server)
+    for _ in range(2):
+        calls = [start(peer, lane=lane) for lane in Lane for _ in range(PLACES[lane])]
+        await until(lambda: len(waiting) == sum(PLACES.values()))
+        while waiting:
+            waiting.pop().say(answer())
+        assert [(await call).body for call in calls] == [b"ok"] * len(calls)
+    assert server.connections == sum(PLACES.values()) == 10
+    await peer.close()
 
 
 async def test_a_connection_with_a_late_answer_is_not_used_again(serve: Serve, caller: PinnedCaller) -> None:

@@ -13,6 +13,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 
 from svcd.chain.encoding import canonical
 from svcd.chain.transition import ChainPoint
+from svcd.net.calls import Lane
 from svcd.p2p.caller import CallFailed, Reply, Request, Trouble
 from svcd.p2p.client import PeerClient, PeerStatus, Receipt, split_blocks
 from svcd.p2p.hello import NodeKey
@@ -90,7 +91,7 @@ def test_status() -> None:
 def test_blocks() -> None:
     client, script = scripted(b'{"ok":true,"blocks":[{"a":1},{"b":[2,3]}],"height":"9"}')
     assert outcome(client.blocks(THERE, 5, 3)) == [b'{"a":1}', b'{"b":[2,3]}']
-    expected = Request(path="/p2p/blocks?from=5&limit=3", max_bytes=4 * 1024 * 1024, seconds=30.0)
+    expected = Request(path="/p2p/blocks?from=5&limit=3", max_bytes=4 * 1024 * 1024, seconds=30.0, lane=Lane.FETCH)
     assert the_request(script) == expected
 
 

@@ -6,16 +6,19 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from svcd.chain.block import Block
 from svcd.chain.transaction import Transfer, parse_transfer
+from svcd.net.calls import Lane
+from svcd.net.pinned import PLACES
 from svcd.node.mempool import Entry
 from svcd.p2p import relay
 from tests.chains import ChainBuilder
 from tests.node.bench import LATE
 from tests.p2p.bench import Node
 from tests.p2p.strangers import Stranger, refused, silent
-from tests.p2p.town import Called
+from tests.p2p.town import LATENCY, Called
 from tests.support import result_of
 from tests.web.wire import Wire
 
@@ -23,7 +26,7 @@ Grow = Callable[..., list[Block]]
 MakeNode = Callable[..., Node]
 MakeStranger = Callable[..., Stranger]
 
-BLOCK, TRANSACTION = "/p2p/block", "/p2p/transaction"
+BLOCK, BLOCKS, TRANSACTION = "/p2p/block", "/p2p/blocks", "/p2p/transaction"
 
 
 @pytest.fixture
@@ -231,10 +234,40 @@ def test_a_block_does_not_wait_for_transfers(
     node.take(*grow(1))
     node.run(1.1)
     assert heights(stranger) == [1]
-    assert len(txids(node, stranger)) == 1
+    assert len(txids(node, stranger)) == relay.IN_FLIGHT
 
 
-def test_transfers_for_one_peer_go_one_by_one(node: Node, maker: ChainBuilder, make_stranger: MakeStranger) -> None:
+def test_a_block_waits_for_nothing_that_its_peer_is_slow_to_take_or_to_send(
+    node: Node, grow: Grow, maker: ChainBuilder, make_stranger: MakeStranger
+) -> None:
+    """Transfers that it does not answer, and ranges of a chain that it claims to have, hold all their places."""
+    (stranger,) = friends(node, make_stranger, 1)
+    stranger.scripts = {TRANSACTION: silent, BLOCKS: silent}
+    submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
+    for number in range(5):
+        node.begin(node.peers.client.blocks(stranger.endpoint, number)).addErrback(lambda _: None)
+    node.run(0.5)
+    node.take(*grow(1))
+    node.run(2 * LATENCY)
+    assert heights(stranger) == [1]
+
+
+def test_questions_wait_for_neither(node: Node, maker: ChainBuilder, make_stranger: MakeStranger) -> None:
+    """Else a peer that is slow would seem to be dead."""
+    (stranger,) = friends(node, make_stranger, 1)
+    stranger.scripts = {TRANSACTION: silent, BLOCKS: silent}
+    submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
+    for number in range(5):
+        node.begin(node.peers.client.blocks(stranger.endpoint, number)).addErrback(lambda _: None)
+    node.run(0.5)
+    answered = node.begin(node.peers.client.status(stranger.endpoint))
+    node.run(3 * LATENCY)
+    assert result_of(answered).height == 0
+
+
+def test_a_few_transfers_are_on_their_way_to_one_peer(
+    node: Node, maker: ChainBuilder, make_stranger: MakeStranger
+) -> None:
     (stranger,) = friends(node, make_stranger, 1)
     waiting = most = 0
 
@@ -247,16 +280,18 @@ def test_transfers_for_one_peer_go_one_by_one(node: Node, maker: ChainBuilder, m
             nonlocal waiting
             waiting -= 1
 
-        node.clock.callLater(0.0, answered)
-        return stranger.honest(called)
+        reply: Deferred[Any] = Deferred()
+        reply.addCallback(lambda answer: (answered(), answer)[1])
+        node.clock.callLater(0.1, reply.callback, stranger.honest(called))
+        return reply
 
     stranger.scripts = {TRANSACTION: script}
     for number in range(1, 13):
         submit(node, transfer(maker, amount=number))
-        node.run(0.005)
+        node.run(0.001)
     node.run(2)
     assert len(txids(node, stranger)) == 12
-    assert most == 1
+    assert most == relay.IN_FLIGHT == PLACES[Lane.TELL] == 4
 
 
 def test_what_waits_for_one_peer_is_bounded(node: Node, maker: ChainBuilder, make_stranger: MakeStranger) -> None:
@@ -266,7 +301,7 @@ def test_what_waits_for_one_peer_is_bounded(node: Node, maker: ChainBuilder, mak
     for entry in entries:
         node.network.relay.pool_changed([entry], [])
     node.run(60)
-    sent = [entries[0], *entries[-relay.QUEUE :]]
+    sent = [*entries[: relay.IN_FLIGHT], *entries[-relay.QUEUE :]]
     assert txids(node, stranger) == [entry.transfer.txid for entry in sent]
     assert relay.QUEUE == 2_048
 
@@ -338,6 +373,49 @@ def test_a_peer_that_has_had_enough_for_now_is_offered_the_rest_later(
     assert txids(node, stranger) == [each.txid for each in sent]
 
 
+def test_a_peer_that_has_had_enough_is_tried_with_one(
+    node: Node, maker: ChainBuilder, make_stranger: MakeStranger
+) -> None:
+    (stranger,) = friends(node, make_stranger, 1)
+    stranger.scripts = {TRANSACTION: lambda _: refused(429)}
+    sent = [transfer(maker, amount=number) for number in range(1, 11)]
+    submit(node, *sent[:9])
+    node.run(1)
+    before = len(stranger.got_at(TRANSACTION))
+    assert before <= relay.IN_FLIGHT
+    submit(node, sent[9])
+    node.run(1)
+    assert len(stranger.got_at(TRANSACTION)) == before + 1
+    assert txids(node, stranger)[-1] == sent[0].txid, "in the order in which they came"
+
+
+def test_a_transfer_that_is_on_its_way_is_not_sent_beside(
+    node: Node, maker: ChainBuilder, make_stranger: MakeStranger
+) -> None:
+    (stranger,) = friends(node, make_stranger, 1)
+    entry = Entry(transfer(maker), 1)
+    for _ in range(3):
+        node.network.relay.pool_changed([entry], [])
+    node.run(1)
+    assert txids(node, stranger) == [entry.transfer.txid]
+
+
+def test_what_was_not_taken_gives_way_where_the_queue_is_full(
+    node: Node, maker: ChainBuilder, make_stranger: MakeStranger
+) -> None:
+    """It is the oldest."""
+    (stranger,) = friends(node, make_stranger, 1)
+    stranger.scripts = {TRANSACTION: lambda _: refused(429)}
+    entries = [Entry(transfer(maker), number) for number in range(relay.QUEUE + relay.IN_FLIGHT + 1)]
+    node.network.relay.pool_changed(entries[:-1], [])
+    node.run(1)
+    stranger.scripts = {}
+    stranger.got.clear()
+    node.network.relay.pool_changed(entries[-1:], [])
+    node.run(60)
+    assert txids(node, stranger) == [entry.transfer.txid for entry in entries[-relay.QUEUE :]]
+
+
 def test_a_refused_transfer_does_not_stop_the_others(
     node: Node, maker: ChainBuilder, make_stranger: MakeStranger
 ) -> None:
@@ -353,11 +431,11 @@ def test_nothing_more_is_sent_to_a_peer_that_is_gone(
     node: Node, maker: ChainBuilder, make_stranger: MakeStranger
 ) -> None:
     (stranger,) = friends(node, make_stranger, 1)
-    submit(node, *[transfer(maker, amount=number) for number in range(1, 6)])
+    submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
     node.run(0.015)
     node.peers.drop(node.peer(stranger))
     node.run(0.5)
-    assert len(stranger.got_at(TRANSACTION)) == 1
+    assert len(stranger.got_at(TRANSACTION)) == relay.IN_FLIGHT
 
 
 def test_with_nobody_to_tell_nothing_happens(node: Node, grow: Grow, maker: ChainBuilder) -> None:

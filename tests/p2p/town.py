@@ -6,9 +6,11 @@ from typing import Any, Protocol
 from urllib.parse import parse_qsl
 
 from attrs import define, field, frozen
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.internet.task import Clock
 
+from svcd.net.calls import Lane
+from svcd.net.pinned import PLACES
 from svcd.p2p.caller import CallFailed, Reply, Request, Trouble
 
 LATENCY = 0.01
@@ -57,6 +59,7 @@ class Town:
     latency: dict[str, float] = field(factory=dict)
     """By endpoint, where it is not LATENCY."""
     _open: dict[str, int] = field(factory=dict)
+    _places: dict[tuple[str, Lane], DeferredSemaphore] = field(factory=dict)
 
     def call(self, endpoint: str, request: Request) -> Deferred[Reply]:
         called = Called(endpoint, request, self.clock.seconds())
@@ -65,8 +68,25 @@ class Town:
         self._count(called, answer)
         limit = self.clock.callLater(request.seconds, self._end, answer, Trouble.TIMEOUT)
         answer.addBoth(self._over, limit)
-        self._later(endpoint, self._arrive, endpoint, request, answer)
+        self._in_turn(endpoint, request, answer)
         return answer
+
+    def _in_turn(self, endpoint: str, request: Request, answer: Deferred[Reply]) -> None:
+        """Send it as soon as there is a connection for it, of which a real network has so many."""
+        lane = endpoint, request.lane
+        places = self._places.setdefault(lane, DeferredSemaphore(PLACES[request.lane]))
+        turn = places.acquire()
+
+        def leave(result: Any) -> Any:
+            if turn.called:
+                places.release()
+            else:
+                turn.cancel()
+            return result
+
+        answer.addBoth(leave)
+        turn.addCallback(lambda _: self._later(endpoint, self._arrive, endpoint, request, answer))
+        turn.addErrback(lambda failure: failure.trap(CancelledError))
 
     def forget(self, endpoint: str) -> None:
         self.forgotten.append(endpoint)
