@@ -11,7 +11,7 @@ from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.merkle import merkle_root
 from svcd.chain.params import BASIS_POINTS, NetworkParams
 from svcd.chain.signature import is_valid
-from svcd.chain.transaction import Transfer, parse_transfer
+from svcd.chain.transaction import Transfer, block_entry, parse_transfer
 
 VERSION: Final = 4
 _HEADER_FIELDS: Final = frozenset(
@@ -110,7 +110,7 @@ class Block:
 
 def transactions_root(transfers: tuple[Transfer, ...]) -> bytes:
     """The 32-byte Merkle root over ``txid ‖ signature`` of each transfer, in block order."""
-    return merkle_root([transfer.txid + transfer.signature for transfer in transfers])
+    return merkle_root([block_entry(transfer) for transfer in transfers])
 
 
 def parse_header(value: object, params: NetworkParams) -> Header:

@@ -57,15 +57,20 @@ class NetworkParams:
         """The base units that the block at ``height`` ≥ 1 creates."""
         return self.initial_reward >> ((height - 1) // self.halving_blocks)
 
+    def issued_after(self, height: int) -> int:
+        """The base units that exist after the block at ``height``: the allocations and the rewards so far."""
+        total = sum(units for _, units in self.allocations)
+        reward, left = self.initial_reward, height
+        while left > 0 and reward:
+            total += reward * min(left, self.halving_blocks)
+            reward >>= 1
+            left -= self.halving_blocks
+        return total
+
     @cached_property
     def supply_limit(self) -> int:
         """The base units that will exist in the end."""
-        total = sum(units for _, units in self.allocations)
-        reward = self.initial_reward
-        while reward:
-            total += reward * self.halving_blocks
-            reward >>= 1
-        return total
+        return self.issued_after(self.halving_blocks * self.initial_reward.bit_length())
 
     @cached_property
     def rules(self) -> dict[str, object]:

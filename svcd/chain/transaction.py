@@ -19,6 +19,7 @@ _FIELDS: Final = frozenset(
 _PLAIN_PAYLOAD: Final = frozenset(("recipient", "amount"))
 _REFERENCED_PAYLOAD: Final = _PLAIN_PAYLOAD | {"paymentReference"}
 _REFERENCE: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
+_SIGNATURE_DIGITS: Final = 128
 
 
 @frozen(eq=False)
@@ -120,6 +121,18 @@ def parse_transfer(value: object, params: NetworkParams) -> Transfer:
         signature=signature,
         wire=f'{before},"signature":"{fields["signature"]}"{after}'.encode(),
     )
+
+
+def block_entry(transfer: Transfer) -> bytes:
+    """What the root of a block's transactions commits to for ``transfer``: ``txid ‖ signature``, 96 bytes."""
+    return transfer.txid + transfer.signature
+
+
+def block_entry_of(wire: bytes, params: NetworkParams) -> bytes:
+    """The same from a transfer's canonical JSON, where that is known to be good: in a tenth of the time of parsing."""
+    before, _, rest = wire.partition(b',"signature":"')
+    txid = tagged_hash("svc/tx/v2", params.genesis_hash + before + rest[_SIGNATURE_DIGITS + 1 :])
+    return txid + bytes.fromhex(rest[:_SIGNATURE_DIGITS].decode("ascii"))
 
 
 def fold_case(value: object) -> object:

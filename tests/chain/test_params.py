@@ -141,3 +141,13 @@ def test_supply_is_limited() -> None:
     small = evolve(DEVNET, halving_blocks=3)
     issued = small.allocations[0][1] + sum(small.reward(height) for height in range(1, 3 * 32))
     assert small.supply_limit == issued
+
+
+def test_what_exists_after_a_block_is_the_allocations_and_the_rewards_so_far() -> None:
+    small = evolve(DEVNET, halving_blocks=3, initial_reward=9)
+    issued = small.allocations[0][1]
+    assert small.issued_after(0) == issued
+    for height in range(1, 20):
+        issued += small.reward(height)
+        assert small.issued_after(height) == issued
+    assert small.issued_after(MAX_INTEGER) == issued == small.supply_limit

@@ -19,6 +19,8 @@ from svcd.chain.transaction import (
     VERSION,
     Draft,
     Transfer,
+    block_entry,
+    block_entry_of,
     check_reference,
     fold_case,
     parse_transfer,
@@ -80,6 +82,12 @@ def test_id_and_wire_are_of_the_canonical_text(draft: Draft) -> None:
     signature = value.pop("signature")
     assert transfer.txid == sha256(b"svc/tx/v2\0" + TEST_PARAMS.genesis_hash + canonical(value)).digest()
     assert transfer.signature.hex() == signature == sign(key_of("alice").seed, transfer.txid).hex()
+
+
+@given(DRAFTS)
+def test_entry_in_a_block_is_cut_from_the_canonical_text(draft: Draft) -> None:
+    transfer = sign_transfer(draft, seed=key_of("alice").seed, params=TEST_PARAMS)
+    assert block_entry_of(transfer.wire, TEST_PARAMS) == block_entry(transfer) == transfer.txid + transfer.signature
 
 
 def test_order_of_fields_does_not_matter() -> None:
