@@ -14,6 +14,8 @@ from svcd.chain.transaction import Transfer
 from svcd.chain.units import format_amount
 
 DEFAULT_CONFIRMATIONS: Final = 12
+HIGH_VALUE_CONFIRMATIONS: Final = 30
+"""What is advised for large amounts."""
 MAX_CONFIRMATIONS: Final = 1_000
 SETTLEMENT_MODEL: Final = "canonical-chain-depth"
 MAX_MISMATCHES: Final = 10
@@ -75,7 +77,7 @@ class Tip:
 
 @frozen
 class Mismatch:
-    """A transfer to the recipient under the reference, but of another amount."""
+    """A transfer to the recipient under the reference, but of another amount: a mistake of whoever pays, perhaps."""
 
     txid: bytes
     amount: int
@@ -123,11 +125,12 @@ def sighting_of(
     *,
     places: Iterable[Place] = (),
     pending: Sequence[bytes] = (),
-    mismatches: Sequence[Mismatch] = (),
+    mismatches: Iterable[Mismatch] = (),
 ) -> Sighting:
     """What is seen of a payment, from its matching transfers on the chain and, in order of arrival, in the mempool.
 
-    The lowest (height, position) on the chain is the payment, whatever came later; else the first that arrived.
+    The lowest (height, position) on the chain is the payment, whatever came later; else the first that arrived. Of the
+    ``mismatches`` those with the nearest amounts are kept.
     """
     valid = sorted((each for each in places if not is_old(terms, each.height)), key=lambda p: (p.height, p.position))
     # Between a commit and the moment in which the mempool hears of it, a transfer can be in both.
@@ -138,8 +141,18 @@ def sighting_of(
         place=valid[0] if valid else None,
         pending=waiting[0] if waiting and not valid else None,
         match_count=min(len(valid) + len(waiting), MAX_COUNTED),
-        mismatches=tuple(mismatches[:MAX_MISMATCHES]),
+        mismatches=_nearest(terms, mismatches),
     )
+
+
+def _nearest(terms: Terms, mismatches: Iterable[Mismatch]) -> tuple[Mismatch, ...]:
+    """Somebody may send a thousand other amounts; an honest mistake is near the right one."""
+    seen: dict[bytes, Mismatch] = {}
+    for mismatch in mismatches:
+        if mismatch.height is not None or mismatch.txid not in seen:
+            seen[mismatch.txid] = mismatch
+    nearest = sorted(seen.values(), key=lambda mismatch: (abs(mismatch.amount - terms.amount), mismatch.txid))
+    return tuple(nearest[:MAX_MISMATCHES])
 
 
 def state_of(terms: Terms, sighting: Sighting) -> State:
