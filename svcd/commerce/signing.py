@@ -1,7 +1,7 @@
 """How a receiver knows that an event comes from its node (docs/webhooks.md "Signatures").
 
-Every attempt is signed anew, for its timestamp is signed with the body. There are two forms: the node's own, and that of
-Standard Webhooks (https://www.standardwebhooks.com), for which there are verifiers in many languages.
+Every attempt is signed anew, for its timestamp is signed with the body. There are two forms: the node's own, and that
+of Standard Webhooks (https://www.standardwebhooks.com), for which there are verifiers in many languages.
 """
 
 import re
