@@ -1,0 +1,82 @@
+"""Proofs for tests: of a chain in the language of `tests.chains`, and what a forger makes of them."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from attrs import evolve
+
+from svcd.chain.block import Block, Header
+from svcd.chain.signature import sign
+from svcd.chain.transition import ChainPoint, consensus_root, extend
+from svcd.chain.work import effective_target, work_value
+from svcd.commerce.proof import Excerpt, Proof, parse_proof, proof_answer
+from tests.chains import TEST_PARAMS, ChainBuilder, key_of
+
+PAID = """
+genesis: b[1..6]
+b2 pays 7 from alice to bob for order-7
+b3 pays 1 from alice to carol
+b3 pays 2 from alice to bob for order-0
+b3 pays 5000 from carol to bob for order-1
+b3 pays 3 from bob to carol
+b3 pays 4 from bob to carol
+"""
+"""Block 3 holds the payment of order-1 as the third of its five transfers; it has four confirmations."""
+PLACE = 2
+
+
+def excerpt_of(
+    chain: ChainBuilder, blocks: Sequence[Block], height: int, position: int, *, on_top: int | None = None
+) -> Excerpt:
+    """What a node whose chain is ``blocks`` reads for a proof; ``on_top`` is how many later headers at most."""
+    block, later = blocks[height - 1], blocks[height:]
+    shown = later if on_top is None else later[:on_top]
+    return Excerpt(
+        body=block.transfers[position].wire,
+        position=position,
+        bodies=[transfer.wire for transfer in block.transfers],
+        parent=chain.point_after(blocks[height - 2] if height > 1 else None),
+        header=block.header.wire(),
+        headers=[each.header.wire() for each in shown],
+        next_height=None if len(shown) == len(later) else height + len(shown) + 1,
+    )
+
+
+def answer_of(text: str = PAID, height: int = 3, position: int = PLACE) -> dict[str, Any]:
+    """The answer with the proof of one transfer of the chain in ``text``, as an object to be changed."""
+    chain = ChainBuilder()
+    blocks = list(chain.chain(text).values())
+    answer: dict[str, Any] = json.loads(proof_answer(TEST_PARAMS, excerpt_of(chain, blocks, height, position)))
+    return answer
+
+
+def parsed(*answers: dict[str, Any]) -> Proof:
+    """The proof in these answers."""
+    return parse_proof([json.dumps(answer).encode() for answer in answers], [TEST_PARAMS])
+
+
+def sealed(header: Header, signer: str = "p") -> Header:
+    """``header`` with work and signature that are good."""
+    target = effective_target(header.base_target, header.multiplier)
+    nonce = next(
+        nonce
+        for nonce in (number.to_bytes(8, "big") for number in range(1 << 16))
+        if work_value(header.core_hash, nonce, TEST_PARAMS.memory_kib) < target
+    )
+    unsigned = header.sealed(work_nonce=nonce, signature=bytes(64))
+    return unsigned.sealed(work_nonce=nonce, signature=sign(key_of(signer).seed, unsigned.hash))
+
+
+def rebuilt(parent: ChainPoint, headers: Sequence[Header], **changes: object) -> list[Header]:
+    """The headers with ``changes`` in the first one, worked and linked anew: what a forger with hashing power makes."""
+    made: list[Header] = []
+    point = parent
+    for number, header in enumerate(headers):
+        changed = evolve(header, parent_hash=point.hash, producer_key=key_of("p").public, multiplier=10_000)
+        if number == 0:
+            changed = evolve(changed, **changes)  # type: ignore[arg-type]
+        root = consensus_root(TEST_PARAMS, extend(TEST_PARAMS, point, changed))
+        made.append(sealed(evolve(changed, consensus_root=root)))
+        point = extend(TEST_PARAMS, point, made[-1])
+    return made
