@@ -68,6 +68,17 @@ class Connected:
     change: Change | None
 
 
+class Stage(StrEnum):
+    """Where a batch of blocks is on its way into the chain."""
+
+    PARSE = "parse"
+    """It waits for those before it to be looked at, or is taken apart; signatures of producers are checked here."""
+    VERIFY = "verify"
+    """Participation work and the signatures of transfers."""
+    CONNECT = "connect"
+    """It waits for its parents and for the writer, or is being written."""
+
+
 Outcome = Standing | RuleViolation | NotYet
 """What a block that was handed in came to."""
 

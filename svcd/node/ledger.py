@@ -5,7 +5,7 @@ work in the verifier's threads, the state in the writer's thread, as one commit.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from attrs import define, frozen
@@ -16,7 +16,7 @@ from svcd.chain.block import Block
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import ChainPoint, check_place, extend
-from svcd.node.changes import Candidate, Change, Outcome, Standing
+from svcd.node.changes import Candidate, Change, Outcome, Stage, Standing
 from svcd.node.connector import Connector
 from svcd.node.early import EarlyBlocks
 from svcd.node.flight import Flight
@@ -27,6 +27,8 @@ from svcd.ports import Clock
 from svcd.store.chain_store import ChainReader
 
 _REMEMBERED_INVALID: Final = 4_096
+Entering = Callable[[Stage], object]
+"""Called when a batch enters a stage."""
 
 
 class ChainListener(Protocol):
@@ -93,17 +95,17 @@ class Ledger:
         self._early.clear()
         return self._underway.finished()
 
-    def submit_blocks(self, batch: Sequence[bytes]) -> Deferred[list[Outcome]]:
+    def submit_blocks(self, batch: Sequence[bytes], entering: Entering | None = None) -> Deferred[list[Outcome]]:
         """What becomes of blocks in canonical JSON, parents before children; what it says is committed when it fires.
 
         Cancelling the Deferred does not stop the work: whoever sent the blocks may go away, the chain goes on.
         """
-        return self._underway.keep(self._submit([_Item(data) for data in batch]))
+        return self._underway.keep(self._submit([_Item(data) for data in batch], entering or _nobody))
 
     async def submit(self, data: bytes) -> tuple[Outcome, bytes]:
         """What becomes of one block, and its hash, or b"" where ``data`` is no block."""
         item = _Item(data)
-        (outcome,) = await self._underway.keep(self._submit([item]))
+        (outcome,) = await self._underway.keep(self._submit([item], _nobody))
         return outcome, item.block.header.hash if item.block else b""
 
     async def submit_block(self, data: bytes) -> Standing:
@@ -116,13 +118,16 @@ class Ledger:
     def _resubmit(self, data: bytes) -> None:
         self.submit_blocks([data]).addErrback(lambda failure: self.log.failure("a held block failed", failure))
 
-    async def _submit(self, items: list[_Item]) -> list[Outcome]:
+    async def _submit(self, items: list[_Item], entering: Entering) -> list[Outcome]:
         if self._stopping:
             return [_stopping() for _ in items]
         try:
+            entering(Stage.PARSE)
             # One batch after the other, in the order in which they came: children must not overtake their parents.
             await self._entrance.run(self._enter, items)
+            entering(Stage.VERIFY)
             await self._check_work(items)
+            entering(Stage.CONNECT)
             await self._parents_landed(items)
             await self._connect(items)
         finally:
@@ -262,6 +267,10 @@ class Ledger:
         self._invalid.move_to_end(block_hash)
         if len(self._invalid) > _REMEMBERED_INVALID:
             self._invalid.popitem(last=False)
+
+
+def _nobody(_: Stage) -> None:
+    """Nobody wants to know how far a batch is."""
 
 
 def _stopping() -> NotYet:

@@ -6,6 +6,7 @@ earlier ones are parsed, verified and connected, at most two batches at a time.
 
 from collections import Counter
 from collections.abc import Sequence
+from functools import partial
 from typing import Final
 
 from attrs import frozen
@@ -173,6 +174,7 @@ class Pull:
     def _came(self, blocks: list[bytes], wanted: Range, peer: Peer) -> None:
         if blocks:
             peer.failures = 0
+            self._progress.sent_by(peer.endpoint)
             self._stall = FIRST_STALL
             self._download.arrived(wanted, blocks, peer.endpoint)
         elif peer is self._best:
@@ -213,13 +215,15 @@ class Pull:
                 return
             self._batches += 1
             blocks = [block for part in arrived for block in part.blocks]
-            work = self._home.ledger.submit_blocks(blocks)
+            batch = arrived[0].first
+            work = self._home.ledger.submit_blocks(blocks, partial(self._progress.enters, batch))
             work.addCallback(self._connected, arrived, self._last_sender)
             work.addErrback(self._not_connected)
-            work.addBoth(self._over)
+            work.addBoth(self._over, batch)
             self._last_sender = arrived[-1].sender
 
-    def _over(self, _: object) -> None:
+    def _over(self, _: object, batch: int) -> None:
+        self._progress.leaves(batch)
         self._batches -= 1
         self._bell.ring()
 

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
-from attrs import asdict, frozen
+from attrs import frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 
@@ -47,7 +47,7 @@ class Network:
             "outbound": len(peers.outbound()),
             "known": len(peers.book),
             "alarm": peers.alarm or None,
-            "catchingUp": None if state is None else asdict(state),
+            "catchingUp": None if state is None else state.record(),
         }
 
     def beat(self) -> None:
@@ -65,6 +65,7 @@ def join(home: Home, client: PeerClient, *, transfers: Transfers, book: Book, se
     polled = PolledTransfers(home.params, transfers)
     peers.on_claim = synchroniser.consider
     peers.on_transaction = polled.take
+    home.ledger.subscribe(progress)
     home.ledger.subscribe(relay)
     transfers.subscribe(relay)
     return Network(peers, relay, synchroniser, progress)

@@ -10,7 +10,7 @@ from twisted.logger import LogEvent
 
 from svcd.chain.block import Block
 from svcd.chain.errors import Refusal, Wait
-from svcd.node.changes import Change, Outcome, Standing
+from svcd.node.changes import Change, Outcome, Stage, Standing
 from tests.chains import ChainBuilder
 from tests.node.bench import LATE, Inline, Node, Stepped, code_of
 from tests.node.conftest import MakeNode
@@ -53,6 +53,26 @@ def codes(outcomes: Deferred[list[Outcome]]) -> list[Standing | Refusal | Wait]:
 def bench(make_node: MakeNode) -> Bench:
     checker, writer = Stepped(), Stepped()
     return Bench(make_node(checker=checker, writer=writer, lanes=1, capacity=3), checker, writer)
+
+
+# How far a batch is
+
+
+def test_whoever_hands_a_batch_in_is_told_its_stages(bench: Bench, chain: ChainBuilder) -> None:
+    first, second = chain.chain("genesis: b[1..2]").values()
+    stages: list[tuple[str, Stage]] = []
+    ledger = bench.node.ledger
+    ledger.submit_blocks([first.wire()], lambda stage: stages.append(("first", stage)))
+    ledger.submit_blocks([second.wire()], lambda stage: stages.append(("second", stage)))
+    assert stages == [("first", Stage.PARSE), ("second", Stage.PARSE)]
+    bench.checker.step()
+    bench.checker.step()
+    assert stages[2:] == [("first", Stage.VERIFY)]
+    bench.checker.finish()
+    assert stages[3:] == [("first", Stage.CONNECT), ("second", Stage.VERIFY), ("second", Stage.CONNECT)]
+    bench.finish()
+    assert bench.node.tip == second.header.hash
+    assert len(stages) == 6
 
 
 # Parents on their way

@@ -4,9 +4,12 @@ from collections.abc import Iterator
 
 import pytest
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent, globalLogPublisher
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
-from svcd.p2p.progress import Progress, Snapshot
+from svcd.chain.params import DEVNET
+from svcd.chain.transition import genesis_point
+from svcd.node.changes import Applied, Change, Stage
+from svcd.p2p.progress import WINDOW_SECONDS, Progress, Snapshot, Wait
 
 
 @pytest.fixture
@@ -23,8 +26,33 @@ def said() -> Iterator[list[LogEvent]]:
     globalLogPublisher.removeObserver(observe)
 
 
-def test_nothing_is_known_before_and_after() -> None:
-    progress = Progress(Clock())
+@pytest.fixture
+def clock() -> Clock:
+    """A clock that has run for a while."""
+    clock = Clock()
+    clock.advance(100.0)
+    return clock
+
+
+@pytest.fixture
+def progress(clock: Clock) -> Progress:
+    return Progress(clock)
+
+
+def present(progress: Progress) -> Snapshot:
+    """The snapshot of a node that is catching up."""
+    snapshot = progress.snapshot()
+    assert snapshot is not None
+    return snapshot
+
+
+def change(*transfers: int) -> Change:
+    """Blocks with so many transfers each."""
+    point = genesis_point(DEVNET)
+    return Change(point, (), tuple(Applied(point, (b"",) * count) for count in transfers), {})
+
+
+def test_nothing_is_known_before_and_after(progress: Progress) -> None:
     assert progress.snapshot() is None
     progress.begin(10, 110)
     assert progress.snapshot() is not None
@@ -32,24 +60,32 @@ def test_nothing_is_known_before_and_after() -> None:
     assert progress.snapshot() is None
 
 
-def test_rate_and_time_left() -> None:
-    clock = Clock()
-    progress = Progress(clock)
-    clock.advance(100)
+def test_rate_and_time_left(progress: Progress, clock: Clock) -> None:
     progress.begin(10, 110)
-    assert progress.snapshot() == Snapshot(10, 110, 0.0, 0.0)
+    before = present(progress)
+    assert (before.height, before.target, before.blocks_per_second, before.seconds_left) == (10, 110, 0.0, None)
     clock.advance(4)
     progress.connected(20, 30)
-    assert progress.snapshot() == Snapshot(30, 110, 5.0, 16.0)
+    soon = present(progress)
+    assert (soon.height, soon.blocks_per_second, soon.seconds_left) == (30, 5.0, 16.0)
     clock.advance(4)
     progress.connected(60, 90)
-    assert progress.snapshot() == Snapshot(90, 110, 10.0, 2.0)
+    later = present(progress)
+    assert (later.height, later.blocks_per_second, later.seconds_left) == (90, 10.0, 2.0)
 
 
-def test_every_time_it_begins_anew() -> None:
-    clock = Clock()
-    progress = Progress(clock)
+def test_rates_are_those_of_the_last_minute(progress: Progress, clock: Clock) -> None:
+    progress.begin(0, 10_000)
+    progress.connected(6_000, 6_000)
+    for height in range(6_001, 6_001 + 2 * WINDOW_SECONDS):
+        clock.advance(1)
+        progress.connected(1, height)
+    assert present(progress).blocks_per_second == 1.0
+
+
+def test_every_time_it_begins_anew(progress: Progress, clock: Clock) -> None:
     progress.begin(0, 100)
+    progress.sent_by("http://a")
     clock.advance(10)
     progress.connected(100, 100)
     progress.end()
@@ -57,22 +93,121 @@ def test_every_time_it_begins_anew() -> None:
     progress.begin(100, 200)
     clock.advance(10)
     progress.connected(10, 110)
-    assert progress.snapshot() == Snapshot(110, 200, 1.0, 90.0)
+    now = present(progress)
+    assert (now.blocks_per_second, now.seconds_left, now.peers_used) == (1.0, 90.0, 0)
+    assert progress.blocks == 110
 
 
-def test_it_says_so_once_a_second_at_most(said: list[LogEvent]) -> None:
-    clock = Clock()
-    progress = Progress(clock)
-    clock.advance(100)
+def test_a_tip_beyond_the_target_leaves_no_time(progress: Progress, clock: Clock) -> None:
+    progress.begin(0, 10)
+    clock.advance(1)
+    progress.connected(12, 12)
+    assert present(progress).seconds_left == 0.0
+
+
+def test_transfers_are_counted_while_it_catches_up(progress: Progress, clock: Clock) -> None:
+    progress.chain_changed(change(7))
+    progress.begin(0, 10)
+    clock.advance(2)
+    progress.chain_changed(change(3, 5))
+    assert present(progress).transactions_per_second == 4.0
+    progress.end()
+    progress.chain_changed(change(9))
+    assert progress.transactions == 8
+
+
+def test_peers_are_counted_once(progress: Progress) -> None:
+    progress.begin(0, 10)
+    for endpoint in ("http://a", "http://b", "http://a"):
+        progress.sent_by(endpoint)
+    assert present(progress).peers_used == 2
+
+
+def test_the_oldest_batch_is_waited_for(progress: Progress, clock: Clock) -> None:
+    progress.begin(0, 100)
+    clock.advance(1)  # nothing is here yet
+    progress.enters(1, Stage.PARSE)
+    clock.advance(2)
+    progress.enters(1, Stage.VERIFY)
+    progress.enters(2, Stage.PARSE)
+    clock.advance(4)
+    progress.enters(2, Stage.VERIFY)
+    progress.enters(1, Stage.CONNECT)
+    clock.advance(8)
+    progress.leaves(1)
+    clock.advance(16)  # the second one is verified
+    progress.leaves(2)
+    clock.advance(32)
+    assert progress.waited() == {Wait.FETCH: 33, Wait.PARSE: 2, Wait.VERIFY: 20, Wait.CONNECT: 8}
+    assert present(progress).slowest_stage is Wait.FETCH
+
+
+def test_the_slowest_stage_is_that_of_the_last_minute(progress: Progress, clock: Clock) -> None:
+    progress.begin(0, 100)
+    for _ in range(5):
+        clock.advance(20)
+        progress.waited()
+    progress.enters(1, Stage.CONNECT)
+    assert present(progress).slowest_stage is Wait.FETCH
+    for _ in range(40):
+        clock.advance(1)
+        progress.waited()
+    assert present(progress).slowest_stage is Wait.CONNECT
+    assert progress.waited()[Wait.FETCH] == 100
+
+
+def test_nobody_waits_while_nothing_is_to_be_caught_up_with(progress: Progress, clock: Clock) -> None:
+    clock.advance(10)
+    progress.begin(0, 1)
+    progress.end()
+    clock.advance(10)
+    progress.begin(0, 1)
+    clock.advance(1)
+    progress.end()
+    clock.advance(10)
+    assert progress.waited() == {Wait.FETCH: 1, Wait.PARSE: 0, Wait.VERIFY: 0, Wait.CONNECT: 0}
+
+
+def test_a_clock_that_is_set_back_counts_nothing(progress: Progress, clock: Clock) -> None:
+    progress.begin(0, 1)
+    clock.rightNow -= 50
+    assert progress.waited()[Wait.FETCH] == 0
+    clock.advance(1)
+    assert progress.waited()[Wait.FETCH] == 1
+
+
+def test_the_record_for_the_operator(progress: Progress, clock: Clock) -> None:
+    progress.begin(10, 110)
+    assert present(progress).record()["secondsLeft"] is None
+    progress.sent_by("http://a")
+    clock.advance(3)
+    progress.chain_changed(change(1))
+    progress.connected(20, 30)
+    assert present(progress).record() == {
+        "height": "30",
+        "target": "110",
+        "blocksPerSecond": 6.7,
+        "transactionsPerSecond": 0.3,
+        "slowestStage": "fetch",
+        "secondsLeft": 12,
+        "peersUsed": 1,
+    }
+
+
+def test_it_says_so_once_a_second_at_most(progress: Progress, clock: Clock, said: list[LogEvent]) -> None:
     progress.begin(0, 1_000)
     for height in range(1, 31):
         clock.advance(0.1)
+        progress.chain_changed(change(2))
         progress.connected(1, height)
     assert 3 <= len(said) <= 4
-    assert said[-1]["target"] == 1_000
-    assert said[-1]["rate"] == 10.0
+    assert formatEvent(said[-1]) == (
+        f"catching up: block {said[-1]['height']} of 1000, 10.0 blocks/s, 20.0 transactions/s, "
+        "mostly waiting for fetch, 98 s left"
+    )
 
 
-def test_it_says_nothing_of_blocks_that_come_by_themselves(said: list[LogEvent]) -> None:
-    Progress(Clock()).connected(1, 1)
+def test_it_says_nothing_of_blocks_that_come_by_themselves(progress: Progress, said: list[LogEvent]) -> None:
+    progress.connected(1, 1)
     assert said == []
+    assert progress.blocks == 0

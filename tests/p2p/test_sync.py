@@ -145,7 +145,9 @@ def test_several_blocks_share_a_commit(
 ) -> None:
     sizes: list[int] = []
     submit = node.living.ledger.submit_blocks
-    monkeypatch.setattr(node.living.ledger, "submit_blocks", lambda batch: (sizes.append(len(batch)), submit(batch))[1])
+    monkeypatch.setattr(
+        node.living.ledger, "submit_blocks", lambda batch, *rest: (sizes.append(len(batch)), submit(batch, *rest))[1]
+    )
     slow = make_stranger(1, blocks=grow(160))
     node.town.latency[slow.endpoint] = 0.5
     meet(node, slow, make_stranger(2, blocks=grow(160)))
@@ -160,10 +162,12 @@ def test_how_far_it_has_come_is_known(node: Node, grow: Grow, make_stranger: Mak
     meet(node, stranger)
     assert node.until(lambda: 64 <= node.tip.height < 160, within=20)
     progress: Any = node.network.record()["catchingUp"]
-    assert progress["target"] == 160
-    assert progress["height"] == node.tip.height
-    assert progress["blocks_per_second"] > 0
-    assert progress["seconds_left"] > 0
+    assert progress["target"] == "160"
+    assert progress["height"] == str(node.tip.height)
+    assert progress["blocksPerSecond"] > 0
+    assert progress["slowestStage"] == "fetch"
+    assert progress["secondsLeft"] > 0
+    assert progress["peersUsed"] == 1
     assert followed(node, grow(160))
     node.run(0.1)
     assert node.network.record()["catchingUp"] is None
