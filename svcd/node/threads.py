@@ -3,9 +3,10 @@
 import gc
 import sys
 from collections.abc import Callable, Coroutine
-from typing import ParamSpec, Protocol, TypeVar
+from threading import Lock
+from typing import ParamSpec, Protocol, TypeVar, cast
 
-from attrs import frozen
+from attrs import field, frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorFromThreads
@@ -15,6 +16,7 @@ from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
 from svcd.chain.errors import NotYet, RuleViolation
+from svcd.ports import Clock
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -29,16 +31,60 @@ class Worker(Protocol):
         """A Deferred of what ``function`` returns; cancelling it does not stop the work."""
 
 
+class Load:
+    """What a pool of threads has to do, and how long that takes."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = Lock()
+        self._waiting = 0
+        self.on_done: Callable[[float, float], object] = _nothing
+        """Called in a thread of the pool for each job: the seconds that it waited, and those that it took."""
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs no thread has begun."""
+        return self._waiting
+
+    def job(self, function: Callable[P, T]) -> Callable[P, T]:
+        """``function`` as a job that waits from now on; to be called once."""
+        self._count(1)
+        came = self._clock.seconds()
+
+        def work(*args: P.args, **kwargs: P.kwargs) -> T:
+            self._count(-1)
+            began = self._clock.seconds()
+            try:
+                return function(*args, **kwargs)
+            finally:
+                self.on_done(began - came, self._clock.seconds() - began)
+
+        return work
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            self._waiting += change
+
+
+def _nothing(_: float, __: float) -> None:
+    """Nobody has asked to be told."""
+
+
 @frozen
 class PoolWorker:
     """A worker on a pool of threads; a pool of one thread does its work in order."""
 
     reactor: IReactorFromThreads
     pool: ThreadPool
+    load: Load = field(init=False)
+
+    @load.default
+    def _no_load(self) -> Load:
+        return Load(cast(Clock, self.reactor))
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
         """See :class:`Worker`."""
-        return deferToThreadPool(self.reactor, self.pool, function, *args, **kwargs)
+        return deferToThreadPool(self.reactor, self.pool, self.load.job(function), *args, **kwargs)
 
 
 class ThreadsService(Service):

@@ -41,6 +41,11 @@ class Verifier:
         """How many blocks wait for their work to be checked."""
         return self._waiting
 
+    @property
+    def capacity(self) -> int:
+        """How many may."""
+        return self._capacity
+
     def parse(self, batch: Sequence[bytes]) -> Deferred[list[Block | RuleViolation]]:
         """The blocks in ``batch``, or why one is none."""
         params = self._params

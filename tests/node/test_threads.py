@@ -9,10 +9,11 @@ from collections.abc import Callable, Iterator
 import pytest
 from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.task import Clock
 from twisted.logger import LogEvent
 
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
-from svcd.node.threads import ThreadsService, kept_going, share_the_interpreter
+from svcd.node.threads import Load, ThreadsService, kept_going, share_the_interpreter
 from tests.support import has_result, result_of
 
 ExpectedErrors = Callable[..., list[LogEvent]]
@@ -116,6 +117,54 @@ async def test_an_exception_in_a_thread_comes_back() -> None:
             await service.worker.run(lambda: 1 // 0)
     finally:
         service.stopService()
+
+
+def test_a_job_waits_until_a_thread_begins_it() -> None:
+    clock = Clock()
+    load = Load(clock)
+    times: list[tuple[float, float]] = []
+    load.on_done = lambda waited, worked: times.append((waited, worked))
+
+    def work(seconds: float, *, more: float) -> int:
+        assert load.waiting == 1
+        clock.advance(seconds + more)
+        return 7
+
+    first, second = load.job(work), load.job(lambda: 1 // 0)
+    assert load.waiting == 2
+    clock.advance(3)
+    assert first(1, more=1) == 7
+    with pytest.raises(ZeroDivisionError):
+        second()
+    assert load.waiting == 0
+    assert times == [(3, 2), (5, 0)]
+
+
+@pytest.mark.socket
+async def test_the_load_of_a_pool_is_known() -> None:
+    service = ThreadsService(reactor, size=1, name="test")
+    load, begun, go_on = service.worker.load, threading.Event(), threading.Event()
+    times: list[tuple[float, float]] = []
+    load.on_done = lambda waited, worked: times.append((waited, worked))
+
+    def blocked() -> None:
+        begun.set()
+        go_on.wait(10)
+
+    results = [service.worker.run(blocked), *[service.worker.run(int) for _ in range(3)]]
+    assert load.waiting == 4, "no thread has been started"
+    service.startService()
+    try:
+        assert begun.wait(10)
+        assert load.waiting == 3
+        go_on.set()
+        await gatherResults(results)
+    finally:
+        go_on.set()
+        service.stopService()
+    assert load.waiting == 0
+    assert len(times) == 4
+    assert all(waited >= 0 and worked >= 0 for waited, worked in times)
 
 
 @pytest.fixture
