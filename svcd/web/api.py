@@ -13,7 +13,6 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.resource import Resource
-from twisted.web.server import Request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from svcd.ports import Clock
@@ -21,6 +20,7 @@ from svcd.web.answers import Answer, fill, fill_error
 from svcd.web.clients import Throttle
 from svcd.web.errors import NO_ROUTE, ErrorTable, HttpError, internal, method_not_allowed, too_many, translate
 from svcd.web.inputs import read_values
+from svcd.web.request import Request
 from svcd.web.resources import PlainPaths
 from svcd.web.routing import Route, routes_of
 
@@ -94,9 +94,11 @@ class Api:
 
     def _answer(self, call: Call, path_values: Mapping[str, str]) -> bytes | Deferred[bytes]:
         ports, route, request = self._ports, call.route, call.request
+        request.route = route.path
         try:
             wait = ports.throttle.wait(request, route.bucket, route.cost)
             if wait > 0:
+                request.site.recorder.throttled(route.bucket)
                 raise too_many(wait)
             for guard in route.guards:
                 guard.check(call.room, request)

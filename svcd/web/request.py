@@ -32,6 +32,10 @@ class Request(server.Request):
     site: "Site"
     content: BytesIO
     defaultContentType = None
+    began = 0.0
+    """When its last byte had come, in the clock's seconds."""
+    route = ""
+    """The declared path, with placeholders, of the route that answers; "" where there is none."""
     _log = Logger()
 
     def gotLength(self, length: int | None) -> None:
@@ -50,6 +54,7 @@ class Request(server.Request):
     def process(self) -> None:
         """Find the resource and render it; what goes wrong is answered in JSON."""
         self.site = self.channel.site
+        self.began = self.site.clock.seconds()
         self.setHeader(b"Server", SERVER_NAME)
         self.setHeader(b"Date", self.site.date())
         try:

@@ -20,6 +20,7 @@ from svcd.web.clients import Clients
 from svcd.web.connections import Connections
 from svcd.web.errors import Headers
 from svcd.web.limits import SiteLimits
+from svcd.web.recorder import Recorder, Unrecorded
 from svcd.web.request import SERVER_NAME, Request
 
 
@@ -63,6 +64,8 @@ class Site(server.Site):
         self.draining = False
         self.bodies_bytes = 0
         self.answers: Counter[int] = Counter()
+        self.recorder: Recorder = Unrecorded()
+        """Hears of every answer, once somebody has put a recorder of their own here."""
         self._headers_by_prefix = dict(headers_by_prefix or {})
         self._date = (-1, b"")
 
@@ -88,11 +91,14 @@ class Site(server.Site):
 
     def log(self, request: http.Request) -> None:
         """Count an answer that has been given."""
-        self.count(request.code)
+        asked = cast(Request, request)
+        self.answers[asked.code] += 1
+        self.recorder.answered(asked.route, asked.method, asked.code, self.clock.seconds() - asked.began)
 
     def count(self, status: int) -> None:
-        """Count an answer by its status."""
+        """Count an answer, by its status, to what never became a request."""
         self.answers[status] += 1
+        self.recorder.answered("", b"", status, None)
 
     def date(self) -> bytes:
         """The time as a ``Date`` header says it, made once a second."""
