@@ -21,6 +21,7 @@ from svcd.node.changes import Change
 from svcd.node.journal import PoolJournal
 from svcd.node.mempool import Entry, Mempool, Window
 from svcd.node.parking import Parking, may_come_later
+from svcd.node.refusals import Refusals
 from svcd.node.underway import Underway
 from svcd.node.verifier import Verifier
 from svcd.ports import Clock, milliseconds
@@ -63,6 +64,8 @@ class Transfers:
         self.mempool = waiting.mempool
         self.underway = Underway()
         """The submissions that have begun; to be waited for before the file is closed."""
+        self.refusals = Refusals()
+        """How many submissions broke which rule."""
         self._params = params
         self._reader = reader
         self._journal = waiting.journal
@@ -134,7 +137,7 @@ class Transfers:
 
         It fails with RuleViolation. Cancelling it does not stop the work.
         """
-        return self.underway.keep(self._submit(transfer))
+        return self.underway.keep(self._submit(transfer)).addErrback(self.refusals.note)
 
     async def _submit(self, transfer: Transfer) -> Reception:
         account, changes = self._account(transfer), self._changes
