@@ -1,12 +1,9 @@
-"""Every SQL statement of the chain, behind methods named by intention (docs/operations.md "Storage")."""
+"""The SQL statements of the chain, behind methods named by intention (docs/operations.md "Storage")."""
 
 import json
-import sqlite3
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
-
-from attrs import frozen
 
 from svcd.chain.accounts import Account
 from svcd.chain.block import Block, Header, parse_header
@@ -16,54 +13,18 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_transfer
 from svcd.chain.transition import ChainPoint
 from svcd.store import database
+from svcd.store.payment_reader import PaymentReader
+from svcd.store.rows import POINT, Place, StoredBlock, place_of, point_of, stored_of
 from svcd.store.undo import pack, unpack
 
-_POINT: Final = "b.hash, b.height, b.slot, b.clock, b.work, b.issued"
-_STORED: Final = f"SELECT b.id, b.parent, b.header, {_POINT}"
+__all__ = ["ChainReader", "ChainWriter", "Place", "StoredBlock"]
+
+_STORED: Final = f"SELECT b.id, b.parent, b.header, {POINT}"
 _ACCOUNT: Final = "SELECT balance, nonce, held FROM account WHERE key = ?"
 
 
-@frozen
-class StoredBlock:
-    """A block as it lies on disk: where it stands, and its canonical JSON in two pieces."""
-
-    id: int
-    parent: bytes
-    point: ChainPoint
-    header: bytes
-
-
-@frozen
-class Place:
-    """Where a transfer stands on the canonical chain, with the transfer."""
-
-    point: ChainPoint
-    position: int
-    body: bytes
-
-
-def _stored(row: Sequence[object]) -> StoredBlock:
-    number, parent, header, *point = row
-    return StoredBlock(number, parent, _point(point), header)  # type: ignore[arg-type]
-
-
-def _point(row: Sequence[object]) -> ChainPoint:
-    block_hash, height, slot, clock, work, issued = row
-    return ChainPoint(
-        hash=block_hash,  # type: ignore[arg-type]
-        height=height,  # type: ignore[arg-type]
-        slot=slot,  # type: ignore[arg-type]
-        clock=clock,  # type: ignore[arg-type]
-        work=int.from_bytes(work, "big"),  # type: ignore[arg-type]
-        issued=issued,  # type: ignore[arg-type]
-    )
-
-
-class ChainReader:
+class ChainReader(PaymentReader):
     """Questions about the committed chain; each answer is one statement, so it is consistent in itself."""
-
-    def __init__(self, connection: sqlite3.Connection) -> None:
-        self._db = connection
 
     def snapshot(self) -> AbstractContextManager[None]:
         """Questions asked inside see one and the same commit."""
@@ -72,19 +33,19 @@ class ChainReader:
     def tip(self) -> ChainPoint | None:
         """The chain variables after the newest canonical block, or None in an empty database."""
         row = self._db.execute(
-            f"SELECT {_POINT} FROM canonical c JOIN block b ON b.id = c.block ORDER BY c.height DESC LIMIT 1"
+            f"SELECT {POINT} FROM canonical c JOIN block b ON b.id = c.block ORDER BY c.height DESC LIMIT 1"
         ).fetchone()
-        return None if row is None else _point(row)
+        return None if row is None else point_of(row)
 
     def point(self, block_hash: bytes) -> ChainPoint | None:
         """The chain variables after any stored block, canonical or not."""
-        row = self._db.execute(f"SELECT {_POINT} FROM block b WHERE b.hash = ?", (block_hash,)).fetchone()
-        return None if row is None else _point(row)
+        row = self._db.execute(f"SELECT {POINT} FROM block b WHERE b.hash = ?", (block_hash,)).fetchone()
+        return None if row is None else point_of(row)
 
     def stored(self, block_hash: bytes) -> StoredBlock | None:
         """Any stored block, canonical or not."""
         row = self._db.execute(f"{_STORED} FROM block b WHERE b.hash = ?", (block_hash,)).fetchone()
-        return None if row is None else _stored(row)
+        return None if row is None else stored_of(row)
 
     def canonical(self, height: int) -> StoredBlock | None:
         """The canonical block at ``height``."""
@@ -92,7 +53,7 @@ class ChainReader:
             f"{_STORED} FROM canonical c JOIN block b ON b.id = c.block WHERE c.height = ?",
             (height,),
         ).fetchone()
-        return None if row is None else _stored(row)
+        return None if row is None else stored_of(row)
 
     def is_canonical(self, block: StoredBlock) -> bool:
         """Whether ``block`` is part of the canonical chain."""
@@ -139,22 +100,22 @@ class ChainReader:
     def transaction(self, txid: bytes) -> Place | None:
         """A canonical transfer by its id."""
         row = self._db.execute(
-            f"SELECT t.position, x.body, {_POINT} FROM transaction_place t JOIN canonical c ON c.height = t.height "
+            f"SELECT t.position, x.body, {POINT} FROM transaction_place t JOIN canonical c ON c.height = t.height "
             "JOIN block b ON b.id = c.block JOIN block_transaction x ON x.block = b.id AND x.position = t.position "
             "WHERE t.txid = ?",
             (txid,),
         ).fetchone()
-        return None if row is None else Place(_point(row[2:]), row[0], row[1])
+        return None if row is None else place_of(row)
 
     def address_transactions(self, key: bytes, *, before: tuple[int, int], limit: int) -> list[Place]:
         """The newest canonical transfers from or to ``key`` that stand before (height, position), newest first."""
         rows = self._db.execute(
-            f"SELECT a.position, x.body, {_POINT} FROM address_place a JOIN canonical c ON c.height = a.height "
+            f"SELECT a.position, x.body, {POINT} FROM address_place a JOIN canonical c ON c.height = a.height "
             "JOIN block b ON b.id = c.block JOIN block_transaction x ON x.block = b.id AND x.position = a.position "
             "WHERE a.key = ? AND (a.height, a.position) < (?, ?) ORDER BY a.height DESC, a.position DESC LIMIT ?",
             (key, *before, limit),
         )
-        return [Place(_point(row[2:]), row[0], row[1]) for row in rows]
+        return [place_of(row) for row in rows]
 
     def pooled(self) -> list[tuple[int, bytes]]:
         """The waiting transfers in order of arrival: local sequence number and canonical JSON."""

@@ -1,0 +1,152 @@
+"""Payments are found by index: as quickly on a long chain as on a short one, however much somebody has sent."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from svcd.store import payment_reader
+from svcd.store.chain_store import ChainReader, ChainWriter
+from svcd.store.database import open_writer
+from svcd.store.payment_reader import LESS, LOOKED_AT, MORE, PAYMENTS
+from svcd.store.rows import Place
+from tests.chains import ChainBuilder, key_of
+
+PAYEE = ("order-1", key_of("bob").hash)
+
+CHAIN = """
+genesis: b[1..4]
+b1 pays 5000 from alice to bob for order-1
+b1 pays 5000 from carol to bob for order-1
+b1 pays 5000 from alice to carol for order-1
+b1 pays 5000 from alice to bob for order-2
+b1 pays 5000 from alice to bob for Order-1
+b1 pays 5000 from alice to bob
+b2 pays 4999 from alice to bob for order-1
+b2 pays 5001 from alice to bob for order-1
+b2 pays 9000 from alice to bob for order-1
+b3 pays 5000 from alice to bob for order-1
+b3 pays 1 from alice to bob for order-1
+b3 pays 4999 from carol to bob for order-1
+"""
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(open_writer(tmp_path / "chain.sqlite")) as writer:
+        yield writer
+
+
+@pytest.fixture
+def store(connection: sqlite3.Connection) -> ChainReader:
+    """The chain of this page."""
+    store, chain = ChainWriter(connection), ChainBuilder()
+    for block in chain.chain(CHAIN).values():
+        store.extend(store.add_block(block, chain.point_after(block)), block.transfers, {})
+    return store
+
+
+def at(places: list[Place]) -> list[tuple[int, int]]:
+    return [(place.point.height, place.position) for place in places]
+
+
+def payments(store: ChainReader, amount: int = 5000, *, since: int = 0, limit: int = 9) -> list[tuple[int, int]]:
+    return at(store.payments(PAYEE, amount, since=since, limit=limit))
+
+
+def misses(store: ChainReader, amount: int = 5000, *, since: int = 0, limit: int = 9) -> set[tuple[int, int]]:
+    return set(at(store.near_misses(PAYEE, amount, since=since, limit=limit)))
+
+
+def test_payments_come_in_the_order_of_the_chain(store: ChainReader) -> None:
+    assert payments(store) == [(1, 0), (1, 1), (3, 0)]
+    assert payments(store, limit=2) == [(1, 0), (1, 1)]
+    assert payments(store, 5001) == [(2, 1)]
+    assert payments(store, 5002) == []
+
+
+def test_payments_begin_at_a_height(store: ChainReader) -> None:
+    assert payments(store, since=1) == payments(store)
+    assert payments(store, since=2) == payments(store, since=3) == [(3, 0)]
+    assert payments(store, since=4) == []
+
+
+def test_a_payment_comes_with_its_block_and_transfer(store: ChainReader) -> None:
+    (place,) = store.payments(PAYEE, 5001, since=0, limit=9)
+    block = store.canonical(2)
+    assert block is not None
+    assert place.point == block.point
+    assert place.body == store.bodies(block)[1]
+
+
+def test_near_misses_are_the_nearest_on_either_side(store: ChainReader) -> None:
+    assert misses(store) == {(2, 0), (3, 2), (3, 1), (2, 1), (2, 2)}
+    assert misses(store, limit=1) < {(2, 0), (3, 2), (2, 1)}
+    assert misses(store, 4999, limit=1) in [{(3, 1), place} for place in payments(store)]
+
+
+def test_near_misses_begin_at_a_height(store: ChainReader) -> None:
+    assert misses(store, since=3) == {(3, 1), (3, 2)}
+    assert misses(store, since=3, limit=1) == {(3, 2)}
+
+
+def plan(connection: sqlite3.Connection, statement: str, values: tuple[object, ...]) -> list[str]:
+    return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "values", "index"),
+    [
+        (PAYMENTS, (*PAYEE, 1, 0, 9), "(reference=? AND recipient=? AND amount=? AND height>?)"),
+        (LESS, (*PAYEE, 1, 9, 0, 9), "(reference=? AND recipient=? AND amount<?)"),
+        (MORE, (*PAYEE, 1, 9, 0, 9), "(reference=? AND recipient=? AND amount>?)"),
+    ],
+)
+def test_every_table_is_searched_by_its_key(
+    connection: sqlite3.Connection, statement: str, values: tuple[object, ...], index: str
+) -> None:
+    steps = plan(connection, statement, values)
+    searches = [step for step in steps if step.startswith("SEARCH")]
+    assert searches[0] == f"SEARCH {'p' if statement is PAYMENTS else 'payment_place'} USING PRIMARY KEY {index}"
+    assert len(searches) == 4
+    # What is scanned are the few rows that the search has found.
+    assert {step for step in steps if step.startswith("SCAN")} <= {"SCAN p", "SCAN (subquery-1)", "SCAN (subquery-2)"}
+
+
+def steps_of(connection: sqlite3.Connection, store: ChainReader, since: int = 0) -> int:
+    """How many of its steps SQLite takes for one question of each kind, in hundreds."""
+    ticks = count()
+    connection.set_progress_handler(lambda: next(ticks) and 0, 100)
+    store.payments(PAYEE, 5000, since=since, limit=9)
+    store.near_misses(PAYEE, 5000, since=since, limit=9)
+    connection.set_progress_handler(None, 0)
+    return next(ticks)
+
+
+def pay_often(connection: sqlite3.Connection, first: int, amounts: range, payee: tuple[str, bytes] = PAYEE) -> None:
+    """Enter payments into the index as if blocks held them."""
+    rows = [(*payee, amount, 1, first + position) for position, amount in enumerate(amounts)]
+    connection.executemany("INSERT INTO payment_place VALUES (?, ?, ?, ?, ?)", rows)
+
+
+def test_other_payments_cost_nothing(connection: sqlite3.Connection, store: ChainReader) -> None:
+    before = steps_of(connection, store)
+    pay_often(connection, 1000, range(1, 5_000), ("order-0", PAYEE[1]))
+    pay_often(connection, 1000, range(1, 5_000), (PAYEE[0], key_of("carol").hash))
+    assert steps_of(connection, store) <= before + 1
+
+
+@pytest.mark.parametrize("since", [0, 2])
+def test_wrong_amounts_in_any_number_cost_only_so_much(
+    connection: sqlite3.Connection, store: ChainReader, monkeypatch: pytest.MonkeyPatch, since: int
+) -> None:
+    pay_often(connection, 1000, range(6000, 6000 + LOOKED_AT))
+    pay_often(connection, 1000, range(3000, 4000))
+    some = steps_of(connection, store, since)
+    pay_often(connection, 5000, range(10_000, 30_000))
+    assert steps_of(connection, store, since) <= some * 1.1
+    monkeypatch.setattr(payment_reader, "LOOKED_AT", 100_000)
+    assert since == 0 or steps_of(connection, store, since) > 5 * some
