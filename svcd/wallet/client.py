@@ -21,20 +21,21 @@ from svcd.wallet.places import Place
 MAX_ANSWER_BYTES: Final = 4 * 1024 * 1024
 """More than three full blocks."""
 
-_NO_HEADERS: Final[dict[bytes | str, bytes | str]] = {}
+_SUCCESSES: Final = (200, 201)
 _JSON_HEADERS: Final[dict[bytes | str, bytes | str]] = {"Content-Type": "application/json"}
 
 
 class Node:
     """One HTTP interface of one node. Every method raises Failed, or its kinds Refused and Unanswered."""
 
-    def __init__(self, agent: Any, place: Place, *, clock: Clock) -> None:
-        """``agent`` is an IAgent that finds its way to ``place``."""
+    def __init__(self, agent: Any, place: Place, *, clock: Clock, token: str | None = None) -> None:
+        """``agent`` is an IAgent that finds its way to ``place``; a bearer ``token`` goes with every request."""
         self._place = place
         # Any: mypy does not see that a class provides a zope interface.
         producer: Any = WholeBody
         self._client = HTTPClient(agent, data_to_body_producer=producer)
         self._clock: Any = clock
+        self._headers: Mapping[bytes | str, bytes | str] = {} if token is None else {"Authorization": f"Bearer {token}"}
 
     async def get(self, path: str) -> Answer:
         """What the node answers to GET ``path``."""
@@ -59,7 +60,7 @@ class Node:
                 method,
                 self._place.base + path,
                 data=body,
-                headers=_NO_HEADERS if body is None else _JSON_HEADERS,
+                headers={**self._headers, **({} if body is None else _JSON_HEADERS)},
                 allow_redirects=False,
                 unbuffered=True,
                 reactor=self._clock,
@@ -73,7 +74,7 @@ class Node:
 
     def _read(self, status: int, body: bytes) -> Answer:
         answer = parse_object(body, "the answer")
-        if answer is not None and status == 200 and answer.members.get("ok") is True:
+        if answer is not None and status in _SUCCESSES and answer.members.get("ok") is True:
             return answer
         if answer is not None and isinstance(answer.members.get("error"), str):
             raise Refused(status, answer.text("error"))

@@ -44,7 +44,22 @@ def read_bounded(path: Path, limit: int) -> bytes:
         raise _failed(path, "read", error) from None
 
 
-def read_secret(path: Path) -> bytes:
+def read_secret_line(path: Path, what: str) -> str:
+    """The only line of a small file that nobody but its owner may read; ``what`` it is, "the password". Raises Failed.
+
+    The end of the line is no part of it.
+    """
+    try:
+        text = read_secret(path, what).decode("utf-8")
+    except UnicodeDecodeError:
+        raise Failed(f"{path} must hold UTF-8 text, {what} alone") from None
+    line = text.removesuffix("\n").removesuffix("\r")
+    if not line or "\n" in line:
+        raise Failed(f"{path} must hold one line, {what} alone")
+    return line
+
+
+def read_secret(path: Path, what: str) -> bytes:
     """The bytes of a small file that nobody but its owner may read; raises Failed."""
     try:
         mode = stat.S_IMODE(path.stat().st_mode)
@@ -54,7 +69,7 @@ def read_secret(path: Path) -> bytes:
         raise Failed(f"{path} is open to others (mode {mode:04o}); run: chmod 600 {path}")
     data = read_bounded(path, _MAX_SECRET_BYTES)
     if len(data) > _MAX_SECRET_BYTES:
-        raise Failed(f"{path} holds more than {_MAX_SECRET_BYTES} bytes; it must hold the password alone")
+        raise Failed(f"{path} holds more than {_MAX_SECRET_BYTES} bytes; it must hold {what} alone")
     return data
 
 

@@ -6,7 +6,7 @@ from typing import Final
 
 from attrs import frozen
 
-from svcd.wallet.disk import read_secret
+from svcd.wallet.disk import read_secret_line
 from svcd.wallet.failed import Failed
 from svcd.wallet.keyfile import password_problem
 from svcd.wallet.terminal import ask_password
@@ -24,7 +24,7 @@ class PasswordSource:
     def given(self) -> str | None:
         """The password from the file or the environment, or None; raises Failed."""
         if self.file is not None:
-            return _from_file(self.file)
+            return read_secret_line(self.file, "the password")
         return self.environment.get(VARIABLE) or None
 
     def existing(self) -> str:
@@ -40,14 +40,3 @@ class PasswordSource:
         if problem is not None:
             raise Failed(problem)
         return password
-
-
-def _from_file(path: Path) -> str:
-    try:
-        text = read_secret(path).decode("utf-8")
-    except UnicodeDecodeError:
-        raise Failed(f"{path} must hold UTF-8 text, the password alone") from None
-    password = text.removesuffix("\n").removesuffix("\r")
-    if not password or "\n" in password:
-        raise Failed(f"{path} must hold one line, the password alone")
-    return password

@@ -67,11 +67,11 @@ class Session:
 
         return self.with_node(work)
 
-    def with_node(self, work: Callable[[Reach], Coroutine[Any, Any, T]]) -> T:
-        """What ``work`` comes to with the node's public interface; raises Failed."""
+    def with_node(self, work: Callable[[Reach], Coroutine[Any, Any, T]], *, token: str | None = None) -> T:
+        """What ``work`` comes to with the node's public interface, and a bearer ``token`` to show; raises Failed."""
         place = public_place(self.url)
         return self.outside.run(
-            lambda reactor: work(Reach(Node(self.outside.agent(reactor), place, clock=reactor), reactor))
+            lambda reactor: work(Reach(Node(self.outside.agent(reactor), place, clock=reactor, token=token), reactor))
         )
 
     def with_operator(self, work: Callable[[Node], Coroutine[Any, Any, T]]) -> T:

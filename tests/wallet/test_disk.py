@@ -63,17 +63,17 @@ def test_a_secret_is_its_owner_s_alone(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     path.write_bytes(b"secret")
     path.chmod(0o600)
-    assert read_secret(path) == b"secret"
+    assert read_secret(path, "the token") == b"secret"
     path.chmod(0o640)
     with pytest.raises(Failed, match=rf"is open to others \(mode 0640\); run: chmod 600 {path}"):
-        read_secret(path)
+        read_secret(path, "the token")
 
 
 def test_a_secret_is_short_and_there(tmp_path: Path) -> None:
     path = tmp_path / "secret"
     with pytest.raises(Failed, match="cannot be read: no such file or directory"):
-        read_secret(path)
+        read_secret(path, "the token")
     path.write_bytes(b"x" * 4097)
     path.chmod(0o600)
-    with pytest.raises(Failed, match="holds more than 4096 bytes"):
-        read_secret(path)
+    with pytest.raises(Failed, match="holds more than 4096 bytes; it must hold the token alone"):
+        read_secret(path, "the token")
