@@ -13,6 +13,7 @@ from svcd.wallet.running import outside
 from svcd.wallet.session import DEFAULT_DATA_DIR, DEFAULT_URL, Outside, Session
 from svcd.wallet.show import plain
 from svcd.wallet.wallet_commands import wallet
+from svcd.wallet.webhook_commands import webhook
 
 
 class Sentences(click.Group):
@@ -49,7 +50,7 @@ class Sentences(click.Group):
 @click.version_option(package_name="svcd")
 @click.pass_context
 def svc(context: click.Context, url: str, data_dir: str) -> None:
-    """Read the chain from a node, keep a wallet, and look after a node.
+    """Read the chain from a node, keep a wallet, watch for payments, and look after a node.
 
     Every command has --help with an example, and --json for programs. The exit status is 0 when the command did what
     it was asked, 1 when it failed and 2 when it was called wrongly.
@@ -64,7 +65,7 @@ def svc(context: click.Context, url: str, data_dir: str) -> None:
     context.obj = Session(given or outside(), url, data_dir)
 
 
-for command in (status, block, balance, tx, wallet, node):
+for command in (status, block, balance, tx, wallet, webhook, node):
     svc.add_command(command)
 
 
