@@ -55,6 +55,15 @@ class ChainReader(PaymentReader):
         ).fetchone()
         return None if row is None else stored_of(row)
 
+    def headers(self, first: int, *, limit: int) -> list[bytes]:
+        """The canonical JSON of the headers of canonical blocks from height ``first`` on."""
+        rows = self._db.execute(
+            "SELECT b.header FROM canonical c JOIN block b ON b.id = c.block WHERE c.height >= ? "
+            "ORDER BY c.height LIMIT ?",
+            (first, limit),
+        )
+        return [header for (header,) in rows]
+
     def is_canonical(self, block: StoredBlock) -> bool:
         """Whether ``block`` is part of the canonical chain."""
         row = self._db.execute(

@@ -170,6 +170,16 @@ def test_the_tip_is_the_newest_canonical_block(store: ChainWriter, chain: ChainB
     assert [store.is_canonical(block) for block in (first, second, *sides)] == [True, True, False, False, False]
 
 
+def test_headers_are_those_of_the_canonical_chain_in_order(store: ChainWriter, chain: ChainBuilder) -> None:
+    blocks = chain.chain("genesis: b[1..4]\nb1: c[2..4]")
+    put(store, chain, blocks["c2"], blocks["c3"], blocks["c4"])
+    grow(store, chain, *[blocks[f"b{height}"] for height in range(1, 5)])
+    headers = [blocks[f"b{height}"].header.wire() for height in range(1, 5)]
+    assert store.headers(1, limit=9) == headers
+    assert store.headers(2, limit=2) == headers[1:3]
+    assert store.headers(5, limit=9) == []
+
+
 def test_a_height_has_one_canonical_block(store: ChainWriter, chain: ChainBuilder) -> None:
     blocks = chain.chain("genesis: b1\ngenesis: c1")
     grow(store, chain, blocks["b1"])
@@ -341,6 +351,7 @@ def test_no_question_walks_through_a_whole_table(
         lambda: store.point(last.point.hash),
         lambda: store.stored(last.point.hash),
         lambda: store.canonical(2),
+        lambda: store.headers(2, limit=9),
         lambda: store.is_canonical(last),
         lambda: store.bodies(last),
         lambda: store.account(alice),
