@@ -1,4 +1,4 @@
-"""One pull towards the chain of one peer: ranges from several peers at once, connected in order (docs/threats.md).
+"""One pull towards the chain of one peer: ranges from several peers at once, connected in order (docs/peers.md).
 
 The stages are joined by bounded queues, so that no one waits for another it does not need: ranges are asked for while
 earlier ones are parsed, verified and connected, at most two batches at a time.
