@@ -10,6 +10,7 @@ from typing import Final
 from attrs import evolve, frozen
 
 from svcd.chain.accounts import Account
+from svcd.chain.address import encode_address
 from svcd.chain.block import Header, parse_header
 from svcd.chain.encoding import canonical, decimal_u53, exact_fields, hex_bytes, integer, parse_json
 from svcd.chain.errors import Refusal, RuleViolation
@@ -18,7 +19,7 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, block_entry, block_entry_of, parse_transfer
 from svcd.chain.transition import ChainPoint, Workspace, check_place, consensus_root, extend, genesis_point
 from svcd.chain.work import block_work, effective_target
-from svcd.commerce.payment import Terms, is_old, matches
+from svcd.commerce.payment import Terms, is_old
 
 MAX_HEADERS: Final = 1_000
 """Headers on top of the payment's block in one answer."""
@@ -192,12 +193,14 @@ def _in_place(name: str, value: object, params: NetworkParams) -> Header:
 def check_terms(terms: Terms, proof: Proof) -> None:
     """Raise Unproved unless the transfer is what ``terms`` ask for, in a block that counts and deep enough."""
     transfer = proof.transfer
-    if not matches(terms, transfer):
-        if transfer.reference != terms.reference:
-            reference = "no reference" if transfer.reference is None else f"the reference {transfer.reference}"
-            raise Unproved(f"the transfer in the proof carries {reference}, not {terms.reference}")
-        if transfer.recipient != terms.key:
-            raise Unproved(f"the transfer in the proof does not pay {terms.recipient}")
+    if transfer.reference != terms.reference:
+        reference = "no reference" if transfer.reference is None else f"the reference {transfer.reference}"
+        raise Unproved(f"the transfer in the proof carries {reference}, not {terms.reference}")
+    # The address and not the key alone: a key has an address on every network, and coins of one are none of another.
+    recipient = encode_address(transfer.recipient, proof.params.address_prefix)
+    if recipient != terms.recipient:
+        raise Unproved(f"the transfer in the proof pays {recipient}, not {terms.recipient}")
+    if transfer.amount != terms.amount:
         raise Unproved(f"the transfer in the proof pays {transfer.amount} base units, not {terms.amount}")
     if is_old(terms, proof.block.height):
         raise Unproved(

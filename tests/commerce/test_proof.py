@@ -146,7 +146,12 @@ def test_a_transfer_without_a_reference_pays_no_order() -> None:
 
 def test_another_recipient_is_not_what_was_asked() -> None:
     carol = address_of("carol", "svct")
-    assert verdict(good(), evolve_terms(recipient=carol)) == f"the transfer in the proof does not pay {carol}"
+    assert verdict(good(), evolve_terms(recipient=carol)) == f"the transfer in the proof pays {BOB}, not {carol}"
+
+
+def test_the_same_key_on_another_network_is_another_recipient() -> None:
+    mainnet = address_of("bob", "svc")
+    assert verdict(good(), evolve_terms(recipient=mainnet)) == f"the transfer in the proof pays {BOB}, not {mainnet}"
 
 
 def evolve_terms(**changes: Any) -> Terms:
