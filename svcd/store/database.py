@@ -27,21 +27,36 @@ class Migration:
     script: str
 
 
-def migrations() -> list[Migration]:
+@frozen
+class Kind:
+    """What one file is for: where its schema files are, how it is written, and how to do without it."""
+
+    folder: str
+    synchronous: str
+    remedy: str
+    """What the operator can do if it is damaged."""
+
+
+CHAIN: Final = Kind(
+    "schema", "NORMAL", "restore it from a backup, or move it away and the node fetches the chain again"
+)
+"""A power loss may cost the last blocks, which peers have, and never the consistency."""
+WEBHOOKS: Final = Kind("webhooks", "FULL", "restore it from a backup, or move it away and register the webhooks anew")
+"""What merchants have been promised nobody else has: it is on the disk before anything says that it is."""
+
+
+def migrations(kind: Kind = CHAIN) -> list[Migration]:
     """The schema files that come with this program, ascending, without a gap."""
-    files = sorted(resources.files("svcd.store").joinpath("schema").iterdir(), key=lambda file: file.name)
+    files = sorted(resources.files("svcd.store").joinpath(kind.folder).iterdir(), key=lambda file: file.name)
     return [Migration(int(file.name[:3]), file.read_text("utf-8")) for file in files if file.name.endswith(".sql")]
 
 
-def open_writer(path: Path) -> sqlite3.Connection:
-    """A connection that may write, its schema brought up to date; raises DatabaseError.
-
-    NORMAL synchronisation: a power loss may cost the last blocks, which peers have, and never the consistency.
-    """
-    with telling_damage(path):
+def open_writer(path: Path, kind: Kind = CHAIN) -> sqlite3.Connection:
+    """A connection that may write, its schema brought up to date; raises DatabaseError."""
+    with telling_damage(path, kind):
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
         try:
-            _prepare(connection, path)
+            _prepare(connection, path, kind)
         except BaseException:
             # The exception keeps this frame, and with it the connection and its lock on the file.
             connection.close()
@@ -50,15 +65,12 @@ def open_writer(path: Path) -> sqlite3.Connection:
 
 
 @contextmanager
-def telling_damage(path: Path) -> Iterator[None]:
+def telling_damage(path: Path, kind: Kind = CHAIN) -> Iterator[None]:
     """What SQLite cannot make of the file at ``path`` inside is told to the operator: raises DatabaseError."""
     try:
         yield
     except sqlite3.Error as error:
-        raise DatabaseError(
-            f"{path} cannot be opened as a database: {error}; "
-            "restore it from a backup, or move it away and the node fetches the chain again"
-        ) from error
+        raise DatabaseError(f"{path} cannot be opened as a database: {error}; {kind.remedy}") from error
 
 
 def is_damage(error: BaseException | None) -> bool:
@@ -68,13 +80,13 @@ def is_damage(error: BaseException | None) -> bool:
     return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
-def _prepare(connection: sqlite3.Connection, path: Path) -> None:
+def _prepare(connection: sqlite3.Connection, path: Path, kind: Kind) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
-    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute(f"PRAGMA synchronous = {kind.synchronous}")
     _tune(connection)
     connection.execute(f"PRAGMA wal_autocheckpoint = {_CHECKPOINT_PAGES}")
     connection.execute(f"PRAGMA journal_size_limit = {_WAL_LIMIT}")
-    _migrate(connection, path)
+    _migrate(connection, path, kind)
 
 
 def open_reader(path: Path) -> sqlite3.Connection:
@@ -93,9 +105,9 @@ def _tune(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA temp_store = MEMORY")
 
 
-def _migrate(connection: sqlite3.Connection, path: Path) -> None:
+def _migrate(connection: sqlite3.Connection, path: Path, kind: Kind) -> None:
     (present,) = connection.execute("PRAGMA user_version").fetchone()
-    known = migrations()
+    known = migrations(kind)
     newest = known[-1].version
     if present > newest:
         raise DatabaseError(

@@ -1,0 +1,174 @@
+"""Every SQL statement about the events that webhooks have to send (docs/operations.md "Storage").
+
+Times are Unix milliseconds.
+"""
+
+import sqlite3
+from collections.abc import Sequence
+from typing import Final
+
+from attrs import fields, frozen
+
+_KEPT_EVENTS: Final = 32
+"""Events of a watch that are kept once nothing more is to be done about them."""
+
+
+@frozen(kw_only=True)
+class EventRow:
+    """An event as it lies on disk."""
+
+    sequence: int
+    epoch: int
+    id: str
+    name: str
+    body: bytes
+    created_at: int
+    fate: str = "waiting"
+    attempts: int = 0
+    delivered_at: int | None = None
+    last_error: str | None = None
+
+
+@frozen
+class Queued:
+    """A watch that has something to send."""
+
+    watch: str
+    host: str
+    due: int
+
+
+@frozen
+class Head:
+    """The next event that a watch has to send, and where to."""
+
+    host: str
+    callback_url: str
+    due: int
+    event: EventRow
+
+
+_NAMES: Final = [field.name for field in fields(EventRow)]
+_EVENT_OF_E: Final = ", ".join(f"e.{name}" for name in _NAMES)
+_NEXT: Final = "SELECT min(sequence) FROM event WHERE watch = w.number AND fate = 'waiting'"
+
+
+def _event(row: Sequence[object]) -> EventRow:
+    return EventRow(**dict(zip(_NAMES, row, strict=True)))  # type: ignore[arg-type]
+
+
+class EventStore:
+    """The events of all watches; for one thread, inside the transactions of WebhookStore."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
+
+    def tell(self, watch: str, event: EventRow, *, supersedes: bool, now: int) -> Queued:
+        """A new event of a watch; one that ``supersedes`` takes the place of those of its name, epoch and back-off.
+
+        Gives the lane, due at ``now`` if nothing waited in it.
+        """
+        number, host, due = self._db.execute("SELECT number, host, due FROM watch WHERE id = ?", (watch,)).fetchone()
+        attempts = 0
+        if supersedes:
+            replaced = self._db.execute(
+                "UPDATE event SET fate = 'superseded' WHERE watch = ? AND fate = 'waiting' AND epoch = ? AND name = ? "
+                "RETURNING attempts",
+                (number, event.epoch, event.name),
+            ).fetchall()
+            attempts = max([tried for (tried,) in replaced], default=0)
+        self._db.execute(
+            "INSERT INTO event (watch, sequence, epoch, id, name, body, created_at, fate, attempts) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', ?)",
+            (number, event.sequence, event.epoch, event.id, event.name, event.body, event.created_at, attempts),
+        )
+        self._db.execute(
+            "DELETE FROM event WHERE watch = ? AND sequence <= ? AND fate <> 'waiting'",
+            (number, event.sequence - _KEPT_EVENTS),
+        )
+        if due is None:
+            due = now
+            self._db.execute("UPDATE watch SET due = ? WHERE number = ?", (due, number))
+        return Queued(watch, host, due)
+
+    def events(self, watch: str) -> list[EventRow]:
+        """The newest events of a watch, newest first."""
+        rows = self._db.execute(
+            f"SELECT {_EVENT_OF_E} FROM watch w JOIN event e ON e.watch = w.number WHERE w.id = ? "
+            "ORDER BY e.sequence DESC LIMIT ?",
+            (watch, _KEPT_EVENTS),
+        )
+        return list(map(_event, rows))
+
+    def queued(self) -> list[Queued]:
+        """Every watch that has something to send."""
+        rows = self._db.execute("SELECT id, host, due FROM watch WHERE due IS NOT NULL ORDER BY due")
+        return [Queued(*row) for row in rows]
+
+    def head(self, watch: str) -> Head | None:
+        """What a watch has to send next."""
+        row = self._db.execute(
+            f"SELECT w.host, w.callback_url, w.due, {_EVENT_OF_E} FROM watch w JOIN event e ON e.watch = w.number "
+            "AND e.fate = 'waiting' WHERE w.id = ? ORDER BY e.sequence LIMIT 1",
+            (watch,),
+        ).fetchone()
+        return None if row is None or row[2] is None else Head(row[0], row[1], row[2], _event(row[3:]))
+
+    def delivered(self, watch: str, sequence: int, now: int) -> Queued | None:
+        """The receiver has taken an event; gives the lane if more waits."""
+        self._judge(watch, sequence, "fate = 'delivered', delivered_at = ?, attempts = attempts + 1", (now,))
+        return self._next(watch, now)
+
+    def failed(self, watch: str, sequence: int, *, error: str, due: int | None, now: int) -> Queued | None:
+        """An attempt failed, and the next is ``due``, or the event is given up; gives the lane if something waits."""
+        self._judge(watch, sequence, "last_error = ?, attempts = attempts + 1", (error,))
+        if due is None:
+            self._judge(watch, sequence, "fate = 'abandoned'", (), only_waiting=True)
+        return self._next(watch, now if due is None else due)
+
+    def drop_waiting(self, watch: str) -> None:
+        """What a watch has not sent is not sent."""
+        self._db.execute(
+            "UPDATE event SET fate = 'dropped' WHERE fate = 'waiting' "
+            "AND watch = (SELECT number FROM watch WHERE id = ?)",
+            (watch,),
+        )
+        self._db.execute("UPDATE watch SET due = NULL WHERE id = ?", (watch,))
+
+    def abandon_older(self, before: int) -> int:
+        """Give up what has waited since before ``before``, however seldom it was tried; gives how many events."""
+        late = self._db.execute(
+            "SELECT w.id, e.sequence FROM watch w JOIN event e ON e.watch = w.number AND e.fate = 'waiting' "
+            "WHERE w.due IS NOT NULL AND e.created_at < ?",
+            (before,),
+        ).fetchall()
+        for watch, sequence in late:
+            self._judge(watch, sequence, "fate = 'abandoned'", ())
+        for watch in dict.fromkeys(watch for watch, _ in late):
+            self._db.execute(
+                f"UPDATE watch AS w SET due = NULL WHERE id = ? AND ({_NEXT}) IS NULL",
+                (watch,),
+            )
+        return len(late)
+
+    def counts(self) -> dict[str, int]:
+        """How many events have met which fate, of those that are kept; a walk, for the operator."""
+        return dict(self._db.execute("SELECT fate, count(*) FROM event GROUP BY fate").fetchall())
+
+    def _judge(
+        self, watch: str, sequence: int, verdict: str, values: tuple[object, ...], *, only_waiting: bool = False
+    ) -> None:
+        condition = " AND fate = 'waiting'" if only_waiting else ""
+        self._db.execute(
+            f"UPDATE event SET {verdict} WHERE watch = (SELECT number FROM watch WHERE id = ?) "
+            f"AND sequence = ?{condition}",
+            (*values, watch, sequence),
+        )
+
+    def _next(self, watch: str, due: int) -> Queued | None:
+        self._db.execute(
+            f"UPDATE watch AS w SET due = iif(({_NEXT}) IS NULL, NULL, ?) WHERE id = ?",
+            (due, watch),
+        )
+        row = self._db.execute("SELECT id, host, due FROM watch WHERE id = ? AND due IS NOT NULL", (watch,)).fetchone()
+        return None if row is None else Queued(*row)

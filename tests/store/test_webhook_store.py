@@ -1,0 +1,251 @@
+"""Watches and events on disk: what is found by which question, and which event comes next."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from attrs import evolve
+
+from svcd.store.database import WEBHOOKS, open_writer
+from svcd.store.webhook_events import EventRow, EventStore, Queued
+from svcd.store.webhook_store import WatchRow, WebhookStore
+
+NOW = 1_000_000
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(open_writer(tmp_path / "webhooks.sqlite", WEBHOOKS)) as connection:
+        yield connection
+
+
+@pytest.fixture
+def watches(connection: sqlite3.Connection) -> WebhookStore:
+    return WebhookStore(connection)
+
+
+@pytest.fixture
+def events(connection: sqlite3.Connection) -> EventStore:
+    return EventStore(connection)
+
+
+def row(identifier: str = "w1", **differing: object) -> WatchRow:
+    common = WatchRow(
+        id=identifier,
+        reference="order-1",
+        recipient="svc1shop",
+        amount=25,
+        required=3,
+        since_height=None,
+        callback_url=f"https://shop.example.com/{identifier}",
+        host="shop.example.com",
+        created_at=NOW,
+        expires_at=NOW + 60_000,
+        state="unpaid",
+        epoch=0,
+        sequence=0,
+        close_height=None,
+        ending=None,
+        txid=None,
+        block_hash=None,
+        height=None,
+        position=None,
+        block_time=None,
+        wake_height=None,
+        wake_at=NOW + 60_000,
+        ended_at=None,
+    )
+    return evolve(common, **differing)
+
+
+def event(sequence: int, name: str = "payment.confirming", *, epoch: int = 0) -> EventRow:
+    return EventRow(
+        sequence=sequence, epoch=epoch, id=f"svcevt_{sequence}", name=name, body=b"{}", created_at=NOW + sequence
+    )
+
+
+def ids(rows: list[WatchRow]) -> list[str]:
+    return [row.id for row in rows]
+
+
+def test_every_commit_is_on_the_disk_before_it_is_told(connection: sqlite3.Connection) -> None:
+    assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+
+
+def test_a_watch_comes_back_as_it_was_written(watches: WebhookStore) -> None:
+    written = row(since_height=5, txid=b"t" * 32, block_hash=b"b" * 32, height=7, position=2, block_time=NOW)
+    watches.add(written)
+
+    assert watches.watch("w1") == written
+    changed = evolve(written, state="confirmed", epoch=2, sequence=9, close_height=99, wake_height=40, wake_at=None)
+    watches.save(changed)
+    assert watches.watch("w1") == changed
+    assert watches.watch("w2") is None
+
+
+def test_which_watches_are_found_by_what(watches: WebhookStore) -> None:
+    assert watches.is_idle()
+    watches.add(row("low", height=5, wake_height=8))
+    watches.add(row("high", height=9, amount=26, wake_at=NOW + 5))
+    watches.add(row("elsewhere", recipient="svc1other", host="other.example.com"))
+    watches.add(row("over", height=9, wake_height=1, wake_at=1, ending="cancelled", ended_at=NOW))
+
+    assert not watches.is_idle()
+    assert ids(watches.of_payment("order-1", "svc1shop", 25)) == ["low"]
+    assert ids(watches.of_payment("ORDER-1", "svc1shop", 25)) == []
+    assert ids(watches.above(5)) == ["high"]
+    assert ids(watches.above(-1)) == ["low", "high"]
+    assert ids(watches.waking_at_height(7)) == []
+    assert ids(watches.waking_at_height(8)) == ["low"]
+    assert ids(watches.waking_at(NOW + 4)) == []
+    assert ids(watches.waking_at(NOW + 5)) == ["high"]
+    assert ids(watches.all_active()) == ["low", "high", "elsewhere"]
+    assert (watches.count_active(), watches.count_at_host("shop.example.com")) == (3, 2)
+
+
+@pytest.mark.parametrize(
+    ("question", "index"),
+    [
+        ("reference = 'r' AND recipient = 's' AND amount = 1", "watch_by_payment"),
+        ("host = 'h'", "watch_by_host"),
+        ("height > 5", "watch_by_height"),
+        ("wake_height <= 5", "watch_by_wake_height"),
+        ("wake_at <= 5", "watch_by_wake_at"),
+    ],
+)
+def test_no_question_walks_over_all_watches(connection: sqlite3.Connection, question: str, index: str) -> None:
+    asked = " AND ".join(["EXPLAIN QUERY PLAN SELECT * FROM watch WHERE ending IS NULL", question])
+    (*_, plan) = connection.execute(asked).fetchone()
+
+    assert f"USING INDEX {index}" in plan
+
+
+def test_the_trail_is_replaced_above_a_fork_and_shortened_below(watches: WebhookStore) -> None:
+    assert watches.newest_step() is None
+    watches.follow(0, [(height, b"a%d" % height) for height in range(1, 8)], keep=5)
+    assert [height for height, _ in watches.steps_down()] == [7, 6, 5, 4, 3]
+
+    watches.follow(5, [(6, b"b6")], keep=5)
+
+    assert list(watches.steps_down()) == [(6, b"b6"), (5, b"a5"), (4, b"a4"), (3, b"a3")]
+    assert watches.newest_step() == (6, b"b6")
+
+
+def test_events_are_sent_one_after_the_other(watches: WebhookStore, events: EventStore) -> None:
+    watches.add(row())
+
+    assert events.tell("w1", event(1, "payment.pending"), supersedes=False, now=NOW) == Queued(
+        "w1", "shop.example.com", NOW
+    )
+    assert events.tell("w1", event(2), supersedes=True, now=NOW + 5) == Queued("w1", "shop.example.com", NOW)
+    assert events.queued() == [Queued("w1", "shop.example.com", NOW)]
+    head = events.head("w1")
+    assert head is not None
+    assert (head.event.sequence, head.callback_url) == (1, "https://shop.example.com/w1")
+    assert events.delivered("w1", 1, NOW + 9) == Queued("w1", "shop.example.com", NOW + 9)
+    assert events.delivered("w1", 2, NOW + 10) is None
+    assert events.queued() == []
+    assert [(each.sequence, each.fate, each.delivered_at, each.attempts) for each in events.events("w1")] == [
+        (2, "delivered", NOW + 10, 1),
+        (1, "delivered", NOW + 9, 1),
+    ]
+
+
+def test_a_newer_depth_takes_the_place_and_the_pause_of_an_older_one(watches: WebhookStore, events: EventStore) -> None:
+    watches.add(row())
+    events.tell("w1", event(1), supersedes=True, now=NOW)
+    assert events.failed("w1", 1, error="timeout", due=NOW + 5_000, now=NOW) == Queued(
+        "w1", "shop.example.com", NOW + 5_000
+    )
+
+    assert events.tell("w1", event(2), supersedes=True, now=NOW + 1) == Queued("w1", "shop.example.com", NOW + 5_000)
+    assert events.tell("w1", event(3, epoch=1), supersedes=True, now=NOW + 2).due == NOW + 5_000
+
+    fates = [(each.sequence, each.fate, each.attempts) for each in events.events("w1")]
+    assert fates == [(3, "waiting", 0), (2, "waiting", 1), (1, "superseded", 1)]
+
+
+def test_one_that_was_being_sent_while_it_was_superseded_counts_as_delivered(
+    watches: WebhookStore, events: EventStore
+) -> None:
+    watches.add(row())
+    events.tell("w1", event(1), supersedes=True, now=NOW)
+    events.tell("w1", event(2), supersedes=True, now=NOW)
+
+    assert events.delivered("w1", 1, NOW) is not None
+    assert [each.fate for each in events.events("w1")] == ["waiting", "delivered"]
+
+
+def test_one_that_failed_while_it_was_superseded_stays_so(watches: WebhookStore, events: EventStore) -> None:
+    watches.add(row())
+    events.tell("w1", event(1), supersedes=True, now=NOW)
+    events.tell("w1", event(2), supersedes=True, now=NOW)
+
+    assert events.failed("w1", 1, error="timeout", due=None, now=NOW) is not None
+    assert [each.fate for each in events.events("w1")] == ["waiting", "superseded"]
+
+
+def test_an_abandoned_event_lets_the_next_one_through(watches: WebhookStore, events: EventStore) -> None:
+    watches.add(row())
+    events.tell("w1", event(1, "payment.pending"), supersedes=False, now=NOW)
+    events.tell("w1", event(2), supersedes=True, now=NOW)
+
+    assert events.failed("w1", 1, error="status 500", due=None, now=NOW + 7) == Queued(
+        "w1", "shop.example.com", NOW + 7
+    )
+    newest, oldest = events.events("w1")
+    assert (oldest.fate, oldest.last_error, newest.fate) == ("abandoned", "status 500", "waiting")
+
+
+def test_what_is_dropped_is_sent_no_more(watches: WebhookStore, events: EventStore) -> None:
+    watches.add(row())
+    events.tell("w1", event(1), supersedes=True, now=NOW)
+
+    events.drop_waiting("w1")
+
+    assert (events.queued(), events.head("w1")) == ([], None)
+    assert events.counts() == {"dropped": 1}
+
+
+def test_what_has_waited_for_too_long_is_given_up(watches: WebhookStore, events: EventStore) -> None:
+    watches.add(row("w1"))
+    watches.add(row("w2"))
+    events.tell("w1", event(1, "payment.pending"), supersedes=False, now=NOW)
+    events.tell("w1", event(5), supersedes=True, now=NOW)
+    events.tell("w2", event(2), supersedes=True, now=NOW)
+
+    assert events.abandon_older(NOW + 3) == 2
+    assert events.queued() == [Queued("w1", "shop.example.com", NOW)]
+    assert events.counts() == {"abandoned": 2, "waiting": 1}
+
+
+def test_the_newest_events_are_kept_and_all_that_wait(watches: WebhookStore, events: EventStore) -> None:
+    watches.add(row())
+    events.tell("w1", event(1, "payment.pending"), supersedes=False, now=NOW)
+    for sequence in range(2, 101):
+        events.tell("w1", event(sequence), supersedes=True, now=NOW)
+
+    assert len(events.events("w1")) == 32
+    assert sum(events.counts().values()) == 33
+    head = events.head("w1")
+    assert head is not None
+    assert head.event.sequence == 1
+
+
+def test_what_is_over_is_forgotten_once_nothing_waits(watches: WebhookStore, events: EventStore) -> None:
+    for name in ("quiet", "telling", "later", "active"):
+        watches.add(row(name))
+    watches.save(row("quiet", ending="closed", ended_at=NOW))
+    watches.save(row("telling", ending="expired", ended_at=NOW))
+    watches.save(row("later", ending="closed", ended_at=NOW + 100))
+    events.tell("quiet", event(1), supersedes=True, now=NOW)
+    events.delivered("quiet", 1, NOW)
+    events.tell("telling", event(1, "payment.expired"), supersedes=False, now=NOW)
+
+    assert watches.forget_ended(NOW + 100, 10) == 1
+    assert watches.watch("quiet") is None
+    assert events.counts() == {"waiting": 1}
+    assert [watches.watch(name) is None for name in ("telling", "later", "active")] == [False, False, False]
