@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "commerce": {"chain", "store", "node", "net", "web"},
     "rpc": {"chain", "store", "node", "net", "web", "commerce"},
     "pages": {"chain", "store", "node", "web"},
-    "wallet": {"chain", "commerce.signing", "web"},
+    "wallet": {"chain", "commerce.payment", "commerce.proof", "commerce.signing", "web"},
     "config": {"chain.params"},
     "process": {"config"},
     "tap": {"chain", "store", "node", "net", "web", "p2p", "commerce", "rpc", "pages", "config", "process"},
