@@ -11,6 +11,7 @@ from twisted.internet.endpoints import serverFromString
 
 from svcd.chain.errors import Corrupt
 from svcd.chain.params import NETWORKS
+from svcd.commerce.looking import Payments
 from svcd.config.schema import OPERATOR_SOCKET, Config
 from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
 from svcd.node.producer import ProducerService, Workshop
@@ -34,6 +35,7 @@ from svcd.process.options import Options
 from svcd.process.root import Root, log_writer
 from svcd.process.sequential import Sequential
 from svcd.process.timers import Periodic
+from svcd.rpc.commerce import CommerceRoutes
 from svcd.rpc.details import Details
 from svcd.rpc.operator import DevnetRoutes, OperatorRoutes
 from svcd.rpc.resource import ChainRoutes
@@ -163,6 +165,10 @@ class Rooms:
     def _public_sites(self) -> list[tuple[str, Site]]:
         living, config, limits = self._living, self._config, self._config.limits
         chain = ChainRoutes(living.ledger, transfers=living.transfers, status=self._status, clock=self._reactor)
+        payments = Payments.followed(living.ledger, living.transfers)
+        hooks = config.commerce.webhooks
+        ready = hooks.enabled and hooks.problem is None
+        commerce = CommerceRoutes(living.ledger, payments, random=secrets.token_bytes, webhooks_enabled=ready)
         public = Public(
             SiteLimits.picked_from(limits, BodyCaps(BODY_CAPS)),
             Clients(map(str, config.http.trusted_proxies), map(str, limits.exempt)),
@@ -173,9 +179,9 @@ class Rooms:
             on_orphan = self._network.orphan
             peers = [PeerRoutes(self._network.peers, transfers=living.transfers, on_orphan=on_orphan)]
         if not config.p2p.listen:
-            return [(config.http.listen, self._sites.public([chain], public, peers=peers))]
+            return [(config.http.listen, self._sites.public([chain, commerce], public, peers=peers))]
         own = (config.p2p.listen, self._sites.between_nodes(peers, public))
-        return [own, (config.http.listen, self._sites.public([chain], public))]
+        return [own, (config.http.listen, self._sites.public([chain, commerce], public))]
 
     def _operator_site(self) -> Site:
         config = self._config

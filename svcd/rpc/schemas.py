@@ -16,6 +16,7 @@ SIGNATURE: Final[Schema] = {"type": "string", "pattern": "^[0-9a-f]{128}$"}
 COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 ADDRESS: Final[Schema] = {"type": "string", "pattern": "^svcd?1q[02-9ac-hj-np-z]{38}$"}
 REFERENCE: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[A-Za-z0-9._:-]+$"}
+ORDER_REFERENCE: Final[Schema] = {**REFERENCE, "not": {"enum": [".", ".."]}}
 
 
 def _constant(value: object) -> Schema:
@@ -160,3 +161,70 @@ HISTORY: Final = object_schema(
     }
 )
 RECEIPT: Final = object_schema({"txid": HASH, "state": {"enum": ["accepted", "known"]}})
+_PAYMENT: Final[dict[str, Schema]] = {
+    "recipient": ADDRESS,
+    "amount": DECIMAL,
+    "amountSvc": COINS,
+    "reference": ORDER_REFERENCE,
+    "requiredConfirmations": COUNT,
+    "sinceHeight": DECIMAL,
+}
+PAYMENT_REQUEST: Final = object_schema(
+    {
+        "protocol": _constant("SVC-PAY"),
+        "version": _constant(1),
+        "networkId": {"type": "integer"},
+        **_PAYMENT,
+        "label": {"type": "string"},
+        "paymentUri": {"type": "string"},
+        "walletPath": {"type": "string"},
+        "statusPath": {"type": "string"},
+    },
+    optional=["label"],
+)
+PAYMENT: Final = object_schema(
+    {
+        "state": {"enum": ["unpaid", "pending", "confirming", "confirmed"]},
+        "canonical": {"type": "boolean"},
+        "txid": HASH,
+        **_PAYMENT,
+        "confirmations": COUNT,
+        "hardFinality": _constant(False),
+        "settlementModel": _constant("canonical-chain-depth"),
+        "blockHash": HASH,
+        "blockHeight": DECIMAL,
+        "blockTime": DECIMAL,
+        "matchCount": COUNT,
+        "mismatches": {
+            "type": "array",
+            "maxItems": 10,
+            "items": object_schema({"txid": HASH, "amount": DECIMAL, "amountSvc": COINS, "confirmations": COUNT}),
+        },
+        "tip": object_schema({"height": DECIMAL, "hash": HASH}),
+    },
+    optional=["txid", "blockHash", "blockHeight", "blockTime", "sinceHeight"],
+)
+COMMERCE: Final = object_schema(
+    {
+        "protocol": _constant("SVC-PAY"),
+        "version": _constant(1),
+        "networkId": {"type": "integer"},
+        "chainId": {"type": "string"},
+        "defaultConfirmations": COUNT,
+        "highValueConfirmations": COUNT,
+        "hardFinality": _constant(False),
+        "settlementModel": _constant("canonical-chain-depth"),
+        "webhooksEnabled": {"type": "boolean"},
+    }
+)
+CATALOG: Final[Schema] = {
+    "type": "array",
+    "items": object_schema(
+        {
+            "method": {"type": "string"},
+            "path": {"type": "string"},
+            "description": {"type": "string"},
+            "authentication": {"enum": ["none", "bearer"]},
+        }
+    ),
+}

@@ -8,6 +8,7 @@ from attrs import frozen
 from svcd.chain.encoding import parse_json
 from svcd.chain.errors import NotYet, RuleViolation
 from svcd.ports import Clock
+from svcd.rpc.catalog import CatalogRoute
 from svcd.rpc.openapi import OpenApiRoute
 from svcd.web import cors
 from svcd.web.api import Api, Ports
@@ -46,6 +47,7 @@ class Sites:
         throttle = ClientThrottle(public.clients, public.buckets, self.clock)
         api = self._api("/rpc", rooms, throttle)
         between_nodes = self._api("/p2p", peers, throttle)
+        api.add(CatalogRoute(lambda: api.routes))
         api.add(OpenApiRoute(lambda: api.routes + between_nodes.routes))
         root: Any = Branch()  # type: ignore[no-untyped-call]
         root.putChild(b"p2p", between_nodes.resource())

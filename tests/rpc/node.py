@@ -18,6 +18,7 @@ from svcd.chain.address import encode_address, key_hash
 from svcd.chain.block import Block
 from svcd.chain.params import FAUCET_SEED, NetworkParams
 from svcd.chain.signature import public_key_of
+from svcd.commerce.looking import Payments
 from svcd.node.changes import Standing
 from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
 from svcd.node.status import Alone, Identity, Status
@@ -27,6 +28,7 @@ from svcd.p2p.hello import NodeKey
 from svcd.p2p.peer import Home, PeerSettings
 from svcd.p2p.resource import BODY_CAPS, PeerRoutes
 from svcd.p2p.service import join
+from svcd.rpc.commerce import CommerceRoutes
 from svcd.rpc.operator import DevnetRoutes, OperatorRoutes
 from svcd.rpc.resource import ChainRoutes
 from svcd.rpc.sites import Public, Sites
@@ -114,7 +116,9 @@ class Node:
         self.sites = Sites(clock, lambda: f"e{next(errors)}")
         public = Public(settings.limits, Clients(exempt=settings.exempt), Buckets(settings.rates))
         peers = [self._peer_routes(settings)] if settings.peers else []
-        self.public: Site = self.sites.public([chain], public, peers=peers)
+        payments = Payments.followed(ledger, transfers)
+        commerce = CommerceRoutes(ledger, payments, random=bytes, webhooks_enabled=False)
+        self.public: Site = self.sites.public([chain, commerce], public, peers=peers)
         self.operator: Site = self.sites.operator(self.operator_rooms, SiteLimits())
 
     def _peer_routes(self, settings: Settings) -> PeerRoutes:

@@ -10,13 +10,16 @@ from svcd.chain.address import decode_address, encode_address
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import RuleViolation
 from svcd.node.demand import MAX_BLOCKS, MAX_DEPTH
-from svcd.rpc import fields, operator, schemas
+from svcd.rpc import fields, operator, payment_fields, schemas
 from svcd.web.routing import Field
 
 NUMBERS = ["", "-1", "0", "00", "01", "1", "+1", "1.0", "25", "100", "101", str(MAX_INTEGER), str(MAX_INTEGER + 1), "x"]
 HEX = ["", "0" * 63, "0" * 64, "0" * 65, "f" * 64, "F" * 64, "g" * 64, " " + "0" * 63]
-IN_PATHS_AND_QUERIES = (fields.HEIGHT, fields.LIMIT, fields.BEFORE, fields.TXID)
+IN_PATHS_AND_QUERIES = (fields.HEIGHT, fields.LIMIT, fields.BEFORE, fields.TXID, payment_fields.CONFIRMATIONS_TEXT)
 JSON: list[Any] = [None, True, False, "1", "", [], {}, 1.5, 0, 1, -1]
+REFERENCES = ["", "a", "Az09._:-", ".", "..", "...", "x" * 64, "x" * 65, "a b", "a/b", "\u00e9", "%41"]
+LABELS = ["a", "x" * 80, "x" * 81, "\u00e9", "\U0001f4b0" * 80, "\U0001f4b0" * 81, "a\x00", "\u202e", "\u2066", "\x85"]
+COINS = ["1", "1.0", "0.00000001", "1.000000001", "01", ".5", "5.", "1e3", "+1", "", "1" * 8 + "." + "1" * 8, "1,5"]
 
 
 def is_announced(field: Field, value: Any) -> bool:
@@ -31,7 +34,7 @@ def is_announced(field: Field, value: Any) -> bool:
 def is_taken(field: Field, value: Any) -> bool:
     try:
         field.parse(value)
-    except ValueError:
+    except (ValueError, RuleViolation):
         return False
     return True
 
@@ -43,6 +46,14 @@ def is_taken(field: Field, value: Any) -> bool:
         (fields.LIMIT, NUMBERS),
         (fields.BEFORE, ["0-0", "1-", "-1", "01-0", "0-01", "9" * 16 + "-0", "9" * 17 + "-0", "0-" + "9" * 17, ""]),
         (fields.TXID, HEX),
+        (payment_fields.REFERENCE, [*REFERENCES, *JSON]),
+        (payment_fields.NEW_REFERENCE, [*REFERENCES, *JSON]),
+        (payment_fields.AMOUNT, [*COINS, 25, None, True]),
+        (payment_fields.AMOUNT_BASE_UNITS, ["1", "007", str(MAX_INTEGER), "1.0", "-1", "", " 1", 1, None, "1" * 65]),
+        (payment_fields.CONFIRMATIONS, [*JSON, 12, 1000, 1001]),
+        (payment_fields.CONFIRMATIONS_TEXT, [*NUMBERS, "1000", "1001"]),
+        (payment_fields.LABEL, [*LABELS, None, 5, True]),
+        (payment_fields.SINCE_HEIGHT, ["0", "00", "01", "-1", "+1", "1.0", "x", str(MAX_INTEGER), "9" * 17, *JSON]),
         (operator._BLOCKS, [*JSON, MAX_BLOCKS, MAX_BLOCKS + 1]),
         (operator._DEPTH, [*JSON, MAX_DEPTH, MAX_DEPTH + 1]),
         (operator._DROP, JSON),

@@ -24,6 +24,10 @@ ROUTES = {
     ("GET", "/rpc/address/{address}/transactions"),
     ("GET", "/rpc/transaction/{txid}"),
     ("POST", "/rpc/broadcast"),
+    ("GET", "/rpc/commerce/catalog"),
+    ("GET", "/rpc/commerce/info"),
+    ("POST", "/rpc/commerce/payment-request"),
+    ("GET", "/rpc/commerce/payment/{reference}"),
     ("GET", "/rpc/openapi.json"),
 }
 
