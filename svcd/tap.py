@@ -38,6 +38,7 @@ from svcd.process.timers import Periodic
 from svcd.rpc.commerce import CommerceRoutes
 from svcd.rpc.details import Details
 from svcd.rpc.operator import DevnetRoutes, OperatorRoutes
+from svcd.rpc.proof import ProofRoutes
 from svcd.rpc.resource import ChainRoutes
 from svcd.rpc.sites import Public, Sites
 from svcd.store.database import DatabaseError
@@ -169,6 +170,7 @@ class Rooms:
         hooks = config.commerce.webhooks
         ready = hooks.enabled and hooks.problem is None
         commerce = CommerceRoutes(living.ledger, payments, random=secrets.token_bytes, webhooks_enabled=ready)
+        proofs = ProofRoutes(living.ledger, payments, self._pools.verifier.worker)
         public = Public(
             SiteLimits.picked_from(limits, BodyCaps(BODY_CAPS)),
             Clients(map(str, config.http.trusted_proxies), map(str, limits.exempt)),
@@ -179,9 +181,9 @@ class Rooms:
             on_orphan = self._network.orphan
             peers = [PeerRoutes(self._network.peers, transfers=living.transfers, on_orphan=on_orphan)]
         if not config.p2p.listen:
-            return [(config.http.listen, self._sites.public([chain, commerce], public, peers=peers))]
+            return [(config.http.listen, self._sites.public([chain, commerce, proofs], public, peers=peers))]
         own = (config.p2p.listen, self._sites.between_nodes(peers, public))
-        return [own, (config.http.listen, self._sites.public([chain, commerce], public))]
+        return [own, (config.http.listen, self._sites.public([chain, commerce, proofs], public))]
 
     def _operator_site(self) -> Site:
         config = self._config

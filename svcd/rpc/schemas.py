@@ -60,26 +60,25 @@ RECORD: Final = object_schema(
         "confirmations": COUNT,
     }
 )
+_HEADER: Final[dict[str, Schema]] = {
+    "version": _constant(4),
+    "networkId": {"type": "integer"},
+    "height": DECIMAL,
+    "slot": DECIMAL,
+    "parentHash": HASH,
+    "producerPublicKey": HASH,
+    "multiplier": COUNT,
+    "baseTarget": HASH,
+    "transactionsRoot": HASH,
+    "transactionCount": COUNT,
+    "stateRoot": HASH,
+    "consensusRoot": HASH,
+    "workNonce": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
+    "signature": SIGNATURE,
+}
+HEADER: Final = object_schema(_HEADER)
 BLOCK: Final = object_schema(
-    {
-        "version": _constant(4),
-        "networkId": {"type": "integer"},
-        "height": DECIMAL,
-        "slot": DECIMAL,
-        "parentHash": HASH,
-        "producerPublicKey": HASH,
-        "multiplier": COUNT,
-        "baseTarget": HASH,
-        "transactionsRoot": HASH,
-        "transactionCount": COUNT,
-        "stateRoot": HASH,
-        "consensusRoot": HASH,
-        "workNonce": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
-        "signature": SIGNATURE,
-        "transactions": {"type": "array", "items": TRANSFER},
-        "hash": HASH,
-        "confirmations": COUNT,
-    }
+    {**_HEADER, "transactions": {"type": "array", "items": TRANSFER}, "hash": HASH, "confirmations": COUNT}
 )
 STATUS: Final = object_schema(
     {

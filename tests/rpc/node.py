@@ -30,6 +30,7 @@ from svcd.p2p.resource import BODY_CAPS, PeerRoutes
 from svcd.p2p.service import join
 from svcd.rpc.commerce import CommerceRoutes
 from svcd.rpc.operator import DevnetRoutes, OperatorRoutes
+from svcd.rpc.proof import ProofRoutes
 from svcd.rpc.resource import ChainRoutes
 from svcd.rpc.sites import Public, Sites
 from svcd.web.buckets import Buckets, Rate
@@ -118,7 +119,8 @@ class Node:
         peers = [self._peer_routes(settings)] if settings.peers else []
         payments = Payments.followed(ledger, transfers)
         commerce = CommerceRoutes(ledger, payments, random=bytes, webhooks_enabled=False)
-        self.public: Site = self.sites.public([chain, commerce], public, peers=peers)
+        proofs = ProofRoutes(ledger, payments, Inline())
+        self.public: Site = self.sites.public([chain, commerce, proofs], public, peers=peers)
         self.operator: Site = self.sites.operator(self.operator_rooms, SiteLimits())
 
     def _peer_routes(self, settings: Settings) -> PeerRoutes:

@@ -28,6 +28,7 @@ ROUTES = {
     ("GET", "/rpc/commerce/info"),
     ("POST", "/rpc/commerce/payment-request"),
     ("GET", "/rpc/commerce/payment/{reference}"),
+    ("GET", "/rpc/commerce/payment/{reference}/proof"),
     ("GET", "/rpc/openapi.json"),
 }
 

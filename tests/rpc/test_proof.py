@@ -1,0 +1,209 @@
+"""Proofs as a node gives them: what it answers is what a checker accepts (docs/payment-proof.md)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from svcd.chain.block import Block
+from svcd.chain.work import check_work
+from svcd.commerce.looking import Payments
+from svcd.commerce.payment import Terms
+from svcd.commerce.proof import MAX_HEADERS, Proof, check, check_terms, check_tip, parse_proof
+from svcd.rpc import proof as proof_module
+from svcd.rpc.proof import ProofRoutes
+from svcd.web.answers import Rendered
+from svcd.web.buckets import Rate
+from tests.rpc.conftest import public_client
+from tests.rpc.node import PARAMS, UNLIMITED, Client, Node
+from tests.support import has_result, result_of
+
+PAYMENTS = """
+genesis: b[1..9]
+b3 pays 7 from alice to bob
+b3 pays 5000 from alice to bob for order-1
+b3 pays 5001 from carol to bob for order-1
+b5 pays 5000 from carol to bob for order-1
+"""
+
+
+@pytest.fixture
+def paid(node: Node) -> dict[str, Block]:
+    """Blocks with payments, taken in by the node."""
+    return node.grow(PAYMENTS)
+
+
+def path(node: Node, *, amount: int = 5000, more: str = "") -> str:
+    """Where the proof for order-1 is."""
+    recipient = node.address("bob")
+    return f"/rpc/commerce/payment/order-1/proof?recipient={recipient}&amountBaseUnits={amount}{more}"
+
+
+def proof_of(*bodies: bytes) -> Proof:
+    """The proof in these answers, checked by itself."""
+    proof = parse_proof(bodies, [PARAMS])
+    check(proof)
+    for header in proof.headers:
+        check_work(header, PARAMS)
+    return proof
+
+
+def test_an_answer_proves_the_payment_as_it_stands(node: Node, client: Client, paid: dict[str, Block]) -> None:
+    response = client.get(path(node))
+    proof = proof_of(response.body)
+    check_terms(Terms("order-1", node.address("bob"), 5000, 7), proof)
+    check_tip(node.living.ledger.tip.hash, proof)
+    assert response.json["next"] is None
+    assert proof.block.hash == paid["b3"].header.hash
+    assert proof.transfer.txid == paid["b3"].transfers[1].txid
+
+
+def test_the_amount_in_coins_asks_the_same(node: Node, client: Client, paid: dict[str, Block]) -> None:
+    coins = f"/rpc/commerce/payment/order-1/proof?recipient={node.address('bob')}&amount=0.00005"
+    assert client.get(coins).body == client.get(path(node)).body
+
+
+def test_another_amount_is_another_payment(node: Node, client: Client, paid: dict[str, Block]) -> None:
+    assert proof_of(client.get(path(node, amount=5001)).body).transfer.wire == paid["b3"].transfers[2].wire
+
+
+def test_the_first_payment_that_counts_is_proved(node: Node, client: Client, paid: dict[str, Block]) -> None:
+    assert proof_of(client.get(path(node, more="&sinceHeight=4")).body).block.height == 5
+
+
+def test_confirmations_that_are_missing_are_for_the_checker(node: Node, client: Client, paid: dict[str, Block]) -> None:
+    assert client.get(path(node, more="&confirmations=1000")).body == client.get(path(node)).body
+    assert "confirmations" in client.refusal(path(node, more="&confirmations=0"))
+
+
+def test_a_payment_in_the_newest_block_has_no_headers_above(node: Node, client: Client) -> None:
+    node.grow("genesis: b1\nb1 pays 5000 from alice to bob for order-1")
+    answer = client.ok(path(node))
+    assert (answer["proof"]["headers"], answer["next"]) == ([], None)
+
+
+# Continuing
+
+
+def test_an_answer_begins_where_it_is_asked_to(node: Node, client: Client, paid: dict[str, Block]) -> None:
+    whole = client.ok(path(node))["proof"]
+    rest = client.ok(path(node, more="&from=7"))
+    assert rest["proof"] == {**whole, "headers": whole["headers"][3:]}
+    assert rest["next"] is None
+
+
+def test_above_the_tip_there_are_no_headers_yet(node: Node, client: Client, paid: dict[str, Block]) -> None:
+    answer = client.ok(path(node, more="&from=10"))
+    assert (answer["proof"]["headers"], answer["next"]) == ([], None)
+
+
+def test_nothing_begins_below_the_payment(node: Node, client: Client, paid: dict[str, Block]) -> None:
+    assert client.refusal(path(node, more="&from=3")) == (
+        "from must be above 3, the height of the block that holds the payment"
+    )
+    assert client.refusal(path(node, more="&from=04")).startswith("from: a height is a whole number")
+
+
+def test_answers_that_are_too_long_for_one_continue_one_another(
+    node: Node, client: Client, paid: dict[str, Block], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proof_module, "MAX_HEADERS", 4)
+    first = client.get(path(node))
+    assert first.json["next"] == "8"
+    second = client.get(path(node, more="&from=8"))
+    assert second.json["next"] is None
+    proof = proof_of(first.body, second.body)
+    assert [header.height for header in proof.headers] == list(range(3, 10))
+    check_tip(paid["b9"].header.hash, proof)
+
+
+def test_one_answer_has_a_thousand_headers(node: Node, client: Client, paid: dict[str, Block]) -> None:
+    assert MAX_HEADERS == 1_000
+    asked: list[int] = []
+    reader = node.living.ledger.reader
+    real: Callable[..., Any] = reader.headers
+
+    def headers(first: int, *, limit: int) -> list[bytes]:
+        asked.append(limit)
+        read: list[bytes] = real(first, limit=limit)
+        return read
+
+    reader.headers = headers  # type: ignore[method-assign]
+    client.ok(path(node))
+    assert asked == [1_000]
+
+
+# Refusals
+
+
+def test_a_payment_that_is_on_no_chain(node: Node, client: Client, paid: dict[str, Block]) -> None:
+    refused = client.refusal(path(node, amount=4999), status=404)
+    assert refused == "no block of the chain holds this payment of order-1; none waits for one either"
+    assert client.refusal(path(node, more="&sinceHeight=6"), status=404) == refused
+
+
+def test_a_payment_that_waits(node: Node, client: Client) -> None:
+    transfer = node.builder.transfer("alice", "bob", 5000, reference="order-1", timestamp=PARAMS.slot_time(20_000))
+    client.ok("/rpc/broadcast", b'{"transaction":' + transfer.wire + b"}")
+    refused = client.refusal(path(node), status=404)
+    assert refused == "no block of the chain holds this payment of order-1; one waits in the mempool"
+
+
+def test_a_payment_that_fell_out_of_the_chain(node: Node, client: Client) -> None:
+    blocks = node.builder.chain("genesis: b[1..2]\nb2 pays 5000 from alice to bob for order-1\nb1: c[2..3]\n")
+    node.take(blocks["b1"], blocks["b2"])
+    assert client.ok(path(node))["proof"]["index"] == 0
+    node.take(blocks["c2"], blocks["c3"])
+    node.clock.advance(0)
+    assert client.refusal(path(node), status=404).endswith("; one waits in the mempool")
+
+
+@pytest.mark.parametrize(
+    ("query", "sentence"),
+    [
+        ("amount=1", "recipient"),
+        ("recipient={bob}", "the amount is missing"),
+        ("recipient={bob}&amount=1&amountBaseUnits=1", "amount and amountBaseUnits are both given"),
+        ("recipient=svcd1q&amount=1", "recipient"),
+    ],
+)
+def test_the_query_is_that_of_verification(still_node: Node, still: Client, query: str, sentence: str) -> None:
+    asked = query.format(bob=still_node.address("bob"))
+    plain = still.refusal(f"/rpc/commerce/payment/order-1?{asked}")
+    assert sentence in plain
+    assert still.refusal(f"/rpc/commerce/payment/order-1/proof?{asked}") == plain
+
+
+def test_a_proof_costs_four_times(open_node: Callable[..., Node]) -> None:
+    node = open_node(rates={**UNLIMITED, "read": Rate(8, 8)})
+    node.grow("genesis: b1\nb1 pays 5000 from alice to bob for order-1")
+    client = public_client(node)
+    assert [client.get(path(node)).status for _ in range(3)] == [200, 200, 429]
+
+
+class Patient:
+    """A worker that does its work when it is told to."""
+
+    def __init__(self) -> None:
+        self.work: list[Callable[[], object]] = []
+
+    def run(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> "Deferred[Any]":
+        done: Deferred[Any] = Deferred()
+        self.work.append(lambda: done.callback(function(*args, **kwargs)))
+        return done
+
+
+def test_what_was_read_is_hashed_elsewhere(node: Node, client: Client, paid: dict[str, Block]) -> None:
+    """The reactor only reads; and what happens meanwhile does not show in the answer."""
+    worker, ledger = Patient(), node.living.ledger
+    room = ProofRoutes(ledger, Payments.followed(ledger, node.living.transfers), worker)
+    asked: dict[str, Any] = {"amount": 5000, "amount_base_units": None, "confirmations": 1, "since_height": None}
+    answered = Deferred.fromCoroutine(room.proof("order-1", recipient=node.address("bob"), from_=None, **asked))
+    before = client.get(path(node)).body
+    assert not has_result(answered)
+    node.take(node.builder.block(paid["b9"]))
+    (work,) = worker.work
+    work()
+    assert result_of(answered) == Rendered(before)
+    assert client.get(path(node)).body != before
