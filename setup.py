@@ -34,7 +34,7 @@ setup(
         "svcd.web",
         "twisted.plugins",
     ],
-    package_data={"svcd": ["py.typed"], "svcd.store": ["schema/*.sql"]},
+    package_data={"svcd": ["py.typed"], "svcd.store": ["schema/*.sql", "webhooks/*.sql"]},
     install_requires=[
         "Twisted[tls]>=26.10",
         "argon2-cffi>=25.1",

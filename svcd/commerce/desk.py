@@ -1,0 +1,65 @@
+"""The webhooks' database brought to life, and put to rest again."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from attrs import frozen
+
+from svcd.chain.params import NetworkParams
+from svcd.commerce.event import Origin
+from svcd.commerce.follower import Eyes, Follower
+from svcd.commerce.register import Register
+from svcd.commerce.subscriptions import Subscriptions
+from svcd.node.guard import GuardedWorker
+from svcd.node.threads import Worker
+from svcd.store.chain_store import ChainReader
+from svcd.store.database import WEBHOOKS, open_reader, open_writer
+from svcd.store.webhook_events import EventStore
+from svcd.store.webhook_store import WebhookStore
+
+FILE: Final = "webhooks.sqlite"
+
+
+@frozen(kw_only=True)
+class Terms:
+    """How watches are kept on this node."""
+
+    every_depth: bool
+    """Whether each further block on top of an unconfirmed payment is told."""
+    new_id: Callable[[], str]
+    """The id of a new watch, at random."""
+
+
+@frozen
+class Desk:
+    """The open webhooks; :meth:`close` them before the chain."""
+
+    subscriptions: Subscriptions
+    worker: Worker
+    """Everything about them runs there, in order."""
+    _close: Callable[[], None]
+
+    async def close(self) -> None:
+        """Close the files, after all that has begun."""
+        await self.worker.run(self._close)
+
+
+async def open_desk(
+    params: NetworkParams, folder: Path, *, chain: Path, worker: Worker, damaged: Callable[[], object], terms: Terms
+) -> Desk:
+    """Open the database of webhooks in ``folder``, or make one, beside the open chain at ``chain``.
+
+    ``worker`` has one thread; ``damaged`` is called when a database turns out to be damaged. Raises DatabaseError.
+    """
+    connection = await worker.run(open_writer, folder / FILE, WEBHOOKS)
+    reading = open_reader(chain)
+    origin = Origin(network_id=params.network_id, chain_id=params.chain_id, genesis_hash=params.genesis_hash)
+    register = Register(WebhookStore(connection), EventStore(connection), origin)
+    follower = Follower(register, Eyes(params, ChainReader(reading)), terms.every_depth)
+
+    def close() -> None:
+        reading.close()
+        connection.close()
+
+    return Desk(Subscriptions(follower, terms.new_id), GuardedWorker(worker, damaged), close)

@@ -1,0 +1,172 @@
+"""Shows every watch what happens to its payment, and writes down what it has to say: each step is one transaction.
+
+It stands in a thread of its own with a reader of its own on the chain. A step compares where the watches stood with
+where the chain stands, so that it does not matter what happened in between, nor how often it was asked.
+"""
+
+import json
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Final
+
+from attrs import define, field, frozen
+
+from svcd.chain.address import encode_address
+from svcd.chain.params import NetworkParams
+from svcd.commerce.looking import Payments
+from svcd.commerce.outbox import Lane
+from svcd.commerce.payment import Sighting, Terms
+from svcd.commerce.register import Register, watch_of
+from svcd.commerce.trail import Span, go, span_between
+from svcd.commerce.waiting import WaitingPayments
+from svcd.commerce.watch import Moment, Watch, look, wake
+from svcd.node.mempool import Entry
+from svcd.store.chain_store import ChainReader
+from svcd.store.webhook_store import WatchRow
+
+_BLOCKS_LOOKED_INTO: Final = 256
+"""After more new blocks than these every watch is looked at, instead of every transfer of the blocks."""
+
+Payment = tuple[str, str, int]
+"""Reference, recipient's address and amount in base units."""
+
+
+class Behind(Exception):
+    """The chain has lost blocks that the watches have seen, and fetches them again; nothing can be said until then."""
+
+
+@frozen
+class PoolNews:
+    """What came into the mempool and left it, in one change."""
+
+    added: tuple[Entry, ...]
+    removed: tuple[Entry, ...]
+
+
+@frozen(kw_only=True)
+class Present:
+    """What the reactor's thread knows when a step begins."""
+
+    now: int
+    """Unix milliseconds."""
+    synced: bool
+    news: Sequence[PoolNews] = ()
+    """What has happened to the mempool since the step before."""
+
+
+@frozen
+class Eyes:
+    """How chain and mempool are looked at."""
+
+    params: NetworkParams
+    reader: ChainReader
+    waiting: WaitingPayments = field(factory=WaitingPayments)
+    """As this thread has heard of the mempool so far."""
+    payments: Payments = field(init=False)
+
+    @payments.default
+    def _through_these(self) -> Payments:
+        return Payments(self.params, self.reader, self.waiting)
+
+
+@define
+class Follower:
+    """Keeps the watches true to the chain; for one thread."""
+
+    register: Register
+    eyes: Eyes
+    every_depth: bool
+    _unsettled: dict[Payment, None] = field(factory=dict, init=False)
+    """Payments of which the mempool told something that no committed step has taken in yet."""
+
+    def step(self, present: Present) -> list[Lane]:
+        """Show the watches what has happened; gives the lanes that have something new to send.
+
+        While the chain is behind the watches, nothing is done.
+        """
+        self._hear(present.news)
+        with self.eyes.reader.snapshot(), self.register.watches.commit():
+            span = span_between(self.register.watches, self.eyes.reader)
+            lanes = [] if span is None else self._advance(span, present)
+        if span is not None:
+            self._unsettled.clear()
+        return lanes
+
+    def admit(self, watch: Watch, present: Present) -> tuple[list[Lane], Sighting]:
+        """Take in a new watch, and look at its payment as it stands; gives all lanes with something new to send.
+
+        Raises Behind.
+        """
+        self._hear(present.news)
+        with self.eyes.reader.snapshot(), self.register.watches.commit():
+            span = span_between(self.register.watches, self.eyes.reader)
+            if span is None:
+                raise Behind
+            lanes = self._advance(span, present)
+            moment = self._moment(span.tip.height, present)
+            sighting = self.eyes.payments.look_from(watch.terms, span.tip)
+            begun, drafts = look(watch, sighting, moment, initial=True)
+            lanes += self.register.add(begun, drafts, wake(begun, span.tip.height, moment), present.now)
+        self._unsettled.clear()
+        return lanes, sighting
+
+    def sighting(self, terms: Terms) -> Sighting:
+        """What there is to see of a payment now."""
+        return self.eyes.payments.look(terms)
+
+    def _hear(self, news: Iterable[PoolNews]) -> None:
+        for change in news:
+            self.eyes.waiting.pool_changed(change.added, change.removed)
+            for entry in (*change.added, *change.removed):
+                transfer = entry.transfer
+                if transfer.reference is not None:
+                    payment = transfer.reference, self._address(transfer.recipient), transfer.amount
+                    self._unsettled[payment] = None
+
+    def _address(self, key: bytes) -> str:
+        return encode_address(key, self.eyes.params.address_prefix)
+
+    def _moment(self, tip_before: int, present: Present) -> Moment:
+        return Moment(now=present.now, tip_before=tip_before, synced=present.synced, every_depth=self.every_depth)
+
+    def _advance(self, span: Span, present: Present) -> list[Lane]:
+        lanes: list[Lane] = []
+        moment = self._moment(span.before, present)
+        for row in self._touched(span, present).values():
+            watch = watch_of(row)
+            seen, drafts = look(watch, self.eyes.payments.look_from(watch.terms, span.tip), moment)
+            waking = wake(seen, span.tip.height, moment)
+            if seen != watch or (waking.height, waking.at) != (row.wake_height, row.wake_at):
+                lanes += self.register.save(seen, drafts, waking, present.now)
+        go(self.register.watches, self.eyes.reader, span)
+        return lanes
+
+    def _touched(self, span: Span, present: Present) -> dict[str, WatchRow]:
+        watches = self.register.watches
+        if watches.is_idle():
+            return {}
+        if len(span.heights) > _BLOCKS_LOOKED_INTO:
+            return _by_id(watches.all_active())
+        touched = _by_id(watches.waking_at_height(span.tip.height))
+        if span.tip.height < span.before:
+            # A heavier chain may be shorter: every payment on it lies less deep than it did.
+            touched |= _by_id(watches.above(-1))
+        elif span.fork < span.before:
+            touched |= _by_id(watches.above(span.fork))
+        if present.synced:
+            touched |= _by_id(watches.waking_at(present.now))
+        for payment in dict.fromkeys([*self._unsettled, *self._payments(span.heights)]):
+            touched |= _by_id(watches.of_payment(*payment))
+        return touched
+
+    def _payments(self, heights: Iterable[int]) -> Iterator[Payment]:
+        """What the transfers in canonical blocks pay."""
+        for height in heights:
+            stored = self.eyes.reader.canonical(height)
+            for body in [] if stored is None else self.eyes.reader.bodies(stored):
+                if b'"paymentReference"' in body:
+                    payload = json.loads(body)["payload"]
+                    yield payload["paymentReference"], payload["recipient"], int(payload["amount"])
+
+
+def _by_id(rows: Collection[WatchRow]) -> dict[str, WatchRow]:
+    return {row.id: row for row in rows}

@@ -1,0 +1,426 @@
+"""Watches on a living chain: what is told while blocks come, go and come back (docs/webhooks.md "Events")."""
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
+
+from svcd.chain.block import Block
+from svcd.commerce import subscriptions
+from svcd.commerce.follower import Behind
+from svcd.commerce.subscriptions import TooManyWatches
+from tests.commerce.watched import Watched
+from tests.rpc.conftest import present
+
+FORK = """
+genesis: b[1..6]
+b2: c[3..7]
+c7: c[8..12]
+b3 pays 5000 from alice to bob for order-1
+c8 pays 5000 from alice to bob for order-1
+"""
+"""The payment stands in b3; the heavier branch c lacks it until c8."""
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return present()
+
+
+@pytest.fixture
+def watched(tmp_path: Path, clock: Clock) -> Iterator[Watched]:
+    watched = Watched(tmp_path, clock)
+    yield watched
+    watched.close()
+
+
+def run(watched: Watched, *blocks: Block) -> list[str]:
+    """What is told when these blocks come one after the other."""
+    told: list[str] = []
+    for block in blocks:
+        watched.node.take(block)
+        told += settle(watched)
+    return told
+
+
+def settle(watched: Watched) -> list[str]:
+    for _ in range(20):
+        watched.clock.advance(0)
+    return watched.told()
+
+
+def chain(watched: Watched, text: str = FORK) -> dict[str, Block]:
+    return watched.node.builder.chain(text)
+
+
+def some(blocks: dict[str, Block], letter: str, first: int, last: int) -> list[Block]:
+    return [blocks[f"{letter}{number}"] for number in range(first, last + 1)]
+
+
+def test_a_payment_from_the_mempool_to_its_confirmation(watched: Watched) -> None:
+    identifier = watched.register()["id"]
+
+    watched.pay("5000 from alice to bob for order-1")
+    assert watched.told() == ["pending: pending 0"]
+    waiting = [entry.transfer for entry in watched.living.transfers.mempool.entries()]
+    first = watched.node.builder.block(transfers=waiting)
+    second = watched.node.builder.block(first)
+    third = watched.node.builder.block(second)
+    assert run(watched, first) == ["confirming: confirming 1"]
+    assert run(watched, second, third) == ["confirming: confirming 2", "confirmed: confirmed 3"]
+    shown = watched.show(identifier)
+    assert (shown["lastState"], shown["active"], shown["payment"]["state"]) == ("confirmed", True, "confirmed")
+    assert [event["event"] for event in shown["events"]] == [
+        "payment.confirmed",
+        "payment.confirming",
+        "payment.confirming",
+        "payment.pending",
+    ]
+
+
+def test_the_body_says_what_a_merchant_needs(watched: Watched) -> None:
+    identifier = watched.register()["id"]
+    blocks = chain(watched)
+    watched.node.take(*some(blocks, "b", 1, 3))
+
+    (body,) = watched.events()
+
+    assert body["event"] == "payment.confirming"
+    assert body["id"].startswith("svcevt_")
+    assert body["subscriptionId"] == identifier
+    assert (body["epoch"], body["sequence"], body["initial"], body["previousState"]) == (0, 1, False, "unpaid")
+    assert body["tip"] == {"height": "3", "hash": blocks["b3"].header.hash.hex()}
+    assert body["payment"]["blockHash"] == blocks["b3"].header.hash.hex()
+    assert body["payment"]["blockHeight"] == "3"
+    assert body["payment"]["amount"] == "5000"
+    assert body["genesisHash"] == watched.node.params.genesis_hash.hex()
+
+
+def test_a_reorganisation_takes_the_payment_back_and_another_brings_it(watched: Watched) -> None:
+    watched.register()
+    blocks = chain(watched)
+    assert run(watched, *some(blocks, "b", 1, 6)) == [
+        "confirming: confirming 1",
+        "confirming: confirming 2",
+        "confirmed: confirmed 3",
+    ]
+
+    # It waits in the mempool again before anything is said of it.
+    assert run(watched, *some(blocks, "c", 3, 7)) == ["reorged: pending 0"]
+    assert run(watched, *some(blocks, "c", 8, 12)) == [
+        "confirming: confirming 1",
+        "confirming: confirming 2",
+        "confirmed: confirmed 3",
+    ]
+
+
+def test_epochs_and_sequences_go_on(watched: Watched) -> None:
+    watched.register()
+    blocks = chain(watched)
+    watched.node.take(*some(blocks, "b", 1, 6))
+    first = watched.events()
+    run(watched, *some(blocks, "c", 3, 6))
+    watched.node.take(blocks["c7"])
+    watched.clock.advance(0)
+    watched.node.take(*some(blocks, "c", 8, 12))
+    second = watched.events()
+
+    assert [(body["event"], body["epoch"], body["sequence"]) for body in first + second] == [
+        ("payment.confirmed", 0, 1),
+        ("payment.reorged", 1, 2),
+        ("payment.confirmed", 1, 3),
+    ]
+
+
+@pytest.mark.parametrize("stop", range(1, 17))
+def test_a_stop_at_any_block_changes_nothing_of_what_is_told_in_the_end(
+    tmp_path: Path, clock: Clock, stop: int
+) -> None:
+    watched = Watched(tmp_path, clock)
+    try:
+        watched.register()
+        blocks = chain(watched)
+        told: list[str] = []
+        order = [*some(blocks, "b", 1, 6), *some(blocks, "c", 3, 12)]
+        told += run(watched, *order[:stop])
+        watched.again()
+        told += settle(watched) + run(watched, *order[stop:])
+    finally:
+        watched.close()
+
+    assert told == [
+        "confirming: confirming 1",
+        "confirming: confirming 2",
+        "confirmed: confirmed 3",
+        "reorged: pending 0",
+        "confirming: confirming 1",
+        "confirming: confirming 2",
+        "confirmed: confirmed 3",
+    ]
+
+
+def test_blocks_that_came_while_the_webhooks_were_off_are_caught_up_with(watched: Watched) -> None:
+    watched.register()
+    blocks = chain(watched)
+    watched.node.take(*some(blocks, "b", 1, 4))
+    assert watched.told() == ["confirming: confirming 2"]
+    watched.close_webhooks()
+    watched.node.take(*some(blocks, "c", 3, 12))
+    watched.clock.advance(0)
+
+    watched.open_webhooks()
+
+    assert watched.told() == ["reorged: confirmed 5", "confirmed: confirmed 5"]
+
+
+def test_a_chain_that_a_power_loss_set_back_takes_nothing_back(watched: Watched, tmp_path: Path) -> None:
+    watched.register()
+    blocks = chain(watched)
+    watched.node.take(*some(blocks, "b", 1, 2))
+    builder = watched.node.builder
+    watched.close()
+    shutil.copy(tmp_path / "chain.sqlite", tmp_path / "before.sqlite")
+    watched.open()
+    assert run(watched, *some(blocks, "b", 3, 5))[-1] == "confirmed: confirmed 3"
+    watched.close()
+    shutil.copy(tmp_path / "before.sqlite", tmp_path / "chain.sqlite")
+    watched.open()
+    watched.node.builder = builder
+
+    assert settle(watched) == []
+    with pytest.raises(Behind):
+        watched.register("order-2")
+    assert run(watched, *some(blocks, "b", 3, 6)) == []
+    # What happened afterwards is told as ever.
+    assert run(watched, *some(blocks, "c", 3, 7)) == ["reorged: pending 0"]
+
+
+def test_what_was_paid_while_the_chain_was_set_back_is_seen_afterwards(watched: Watched, tmp_path: Path) -> None:
+    watched.register()
+    builder = watched.node.builder
+    first = builder.block()
+    watched.close()
+    shutil.copy(tmp_path / "chain.sqlite", tmp_path / "before.sqlite")
+    watched.open()
+    run(watched, first)
+    watched.close()
+    shutil.copy(tmp_path / "before.sqlite", tmp_path / "chain.sqlite")
+    watched.open()
+    watched.node.builder = builder
+
+    watched.pay("5000 from alice to bob for order-1")
+    assert settle(watched) == []
+    assert run(watched, first) == ["pending: pending 0"]
+
+
+@pytest.mark.parametrize(
+    "payment",
+    [
+        "4999 from alice to bob for order-1",
+        "5001 from alice to bob for order-1",
+        "5000 from alice to bob for Order-1",
+        "5000 from alice to bob for order-10",
+        "5000 from alice to carol for order-1",
+        "5000 from alice to bob",
+    ],
+)
+def test_what_differs_in_anything_is_not_told(watched: Watched, payment: str) -> None:
+    watched.register()
+
+    watched.pay(payment)
+    watched.node.grow(f"genesis: b[1..2]\nb2 pays {payment}")
+
+    assert settle(watched) == []
+
+
+def test_a_payment_from_before_the_order_does_not_count(watched: Watched) -> None:
+    watched.node.grow("genesis: b[1..5]\nb2 pays 5000 from alice to bob for order-1")
+
+    assert watched.register(since=3)["payment"]["state"] == "unpaid"
+    assert watched.told() == []
+
+
+@pytest.mark.parametrize(("required", "told"), [(3, "confirmed: confirmed 4"), (9, "confirming: confirming 4")])
+def test_what_is_there_already_is_one_first_event(watched: Watched, required: int, told: str) -> None:
+    watched.node.grow("genesis: b[1..5]\nb2 pays 5000 from alice to bob for order-1")
+
+    subscription = watched.register(required=required)
+
+    assert subscription["lastState"] == "unpaid"
+    assert subscription["payment"]["confirmations"] == 4
+    (body,) = watched.events()
+    assert body["initial"]
+    assert f"{body['event'].removeprefix('payment.')}: {body['payment']['state']} 4" == told
+
+
+def test_what_waits_already_is_told_too(watched: Watched) -> None:
+    watched.pay("5000 from alice to bob for order-1")
+
+    watched.register()
+
+    assert watched.told() == ["pending: pending 0"]
+
+
+def test_what_waited_before_a_restart_waits_after_it(watched: Watched) -> None:
+    watched.register()
+    watched.pay("5000 from alice to bob for order-1")
+    watched.again()
+
+    assert settle(watched) == ["pending: pending 0"]
+    watched.again()
+    assert settle(watched) == []
+    assert watched.node.living.transfers.mempool.entries()
+
+
+def test_the_first_of_two_payments_counts_and_the_second_takes_its_place(watched: Watched) -> None:
+    watched.register()
+    blocks = chain(
+        watched,
+        """
+        genesis: b[1..6]
+        b2: c[3..8]
+        b3 pays 5000 from alice to bob for order-1
+        b4 pays 5000 from carol to bob for order-1
+        c4 pays 5000 from carol to bob for order-1
+        """,
+    )
+    run(watched, *some(blocks, "b", 1, 5))
+    watched.node.take(blocks["b6"])
+    assert watched.told() == []
+    shown = watched.show("svcwh_" + "1".rjust(32, "0"))
+    assert (shown["payment"]["matchCount"], shown["payment"]["blockHeight"]) == (2, "3")
+
+    assert run(watched, *some(blocks, "c", 3, 8)) == ["reorged: confirmed 4", "confirmed: confirmed 4"]
+
+
+def test_an_order_that_nobody_pays_expires(watched: Watched) -> None:
+    identifier = watched.register(ttl=60)["id"]
+
+    watched.clock.advance(59)
+    watched.look()
+    assert watched.told() == []
+    watched.clock.advance(1)
+    watched.look()
+    assert watched.told() == ["expired: unpaid 0"]
+    shown = watched.show(identifier)
+    assert (shown["active"], shown["lastState"], shown["ending"]) == (False, "expired", "expired")
+
+
+def test_nothing_expires_while_the_node_catches_up(watched: Watched) -> None:
+    watched.register(ttl=60)
+    watched.synced = False
+    watched.clock.advance(3600)
+    watched.look()
+    assert watched.told() == []
+
+    watched.synced = True
+    watched.look()
+    assert watched.told() == ["expired: unpaid 0"]
+
+
+def test_the_same_order_again_is_the_same_watch(watched: Watched) -> None:
+    first = watched.register()
+    watched.pay("5000 from alice to bob for order-1")
+
+    again = watched.register()
+
+    assert (again["id"], again["existing"], again["lastState"]) == (first["id"], True, "pending")
+    assert watched.told() == ["pending: pending 0"]
+    others = [watched.register(**other)["id"] for other in ({"required": 4}, {"ttl": 60}, {"host": "b.example.com"})]
+    assert len({first["id"], *others}) == 4
+
+
+def test_a_cancelled_watch_says_no_more(watched: Watched) -> None:
+    identifier = watched.register()["id"]
+    watched.pay("5000 from alice to bob for order-1")
+
+    cancelled = watched.cancel(identifier)
+
+    assert (cancelled["active"], cancelled["lastState"]) == (False, "pending")
+    assert cancelled["events"][0]["dropped"] is True
+    assert watched.cancel(identifier) == cancelled
+    watched.again()
+    watched.node.grow("genesis: b[1..1]\nb1 pays 5000 from alice to bob for order-1")
+    assert settle(watched) == []
+
+
+def test_there_is_room_for_so_many_watches(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "MAX_WATCHES", 3)
+    monkeypatch.setattr(subscriptions, "MAX_AT_HOST", 2)
+    first = watched.register("order-1")["id"]
+    watched.register("order-2")
+
+    with pytest.raises(TooManyWatches, match=r"shop.example.com has 2 watches"):
+        watched.register("order-3")
+    watched.register("order-3", host="other.example.com")
+    with pytest.raises(TooManyWatches, match="at most 3 watches"):
+        watched.register("order-4", host="third.example.com")
+    # Who asks again for what there is asks for no more room.
+    assert watched.register("order-1")["existing"]
+    watched.cancel(first)
+    watched.register("order-4")
+
+
+def test_a_full_disk_loses_nothing(watched: Watched) -> None:
+    watched.register()
+    connection: sqlite3.Connection = watched.desk.subscriptions.follower.register.watches._db
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    for number in range(40):
+        # Fills what room the pages still have.
+        try:
+            watched.register(f"filling-{number}")
+        except sqlite3.OperationalError:
+            break
+    blocks = chain(watched)
+
+    with capturedLogs() as logged:
+        assert run(watched, *some(blocks, "b", 1, 4)) == []
+    assert [event["log_level"].name for event in logged if "cannot be written" in event["log_format"]] == ["error"]
+    connection.execute("PRAGMA max_page_count = 100000")
+    watched.look()
+
+    assert settle(watched) == ["confirming: confirming 2"]
+
+
+@given(data=st.data())
+@settings(max_examples=settings().max_examples // 3 + 1)
+def test_whatever_happens_the_last_event_is_what_verification_says(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    watched = Watched(tmp_path_factory.mktemp("law"), present())
+    try:
+        identifier = watched.register()["id"]
+        blocks = chain(watched)
+        order = [*some(blocks, "b", 1, 6), *some(blocks, "c", 3, 12)]
+        told: list[dict[str, Any]] = []
+        while order:
+            count = data.draw(st.integers(1, len(order)), label="blocks in this step")
+            watched.node.take(*order[:count])
+            del order[:count]
+            if data.draw(st.booleans(), label="settled"):
+                watched.clock.advance(0)
+            if data.draw(st.booleans(), label="received"):
+                told += watched.events()
+            if data.draw(st.booleans(), label="restarted"):
+                watched.again()
+        watched.clock.advance(0)
+        told += watched.events()
+        payment = watched.show(identifier)["payment"]
+    finally:
+        watched.close()
+
+    sequences = [body["sequence"] for body in told]
+    assert sequences == sorted(set(sequences))
+    # Six blocks of depth are needed, and the chain gave them: the merchant knows.
+    assert payment["state"] == "confirmed"
+    assert told[-1]["event"] == "payment.confirmed"
+    assert told[-1]["payment"]["txid"] == payment["txid"]
+    assert told[-1]["payment"]["blockHash"] == payment["blockHash"]
