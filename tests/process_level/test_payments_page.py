@@ -1,0 +1,56 @@
+"""Every example of docs/payments.md, copied and pasted against a devnet, and its numbers."""
+
+import re
+import shutil
+from collections.abc import Callable
+
+import pytest
+
+from svcd.commerce.payment import MAX_COUNTED, MAX_MISMATCHES
+from svcd.commerce.request import HINDSIGHT
+from svcd.commerce.terms import MAX_LABEL
+from svcd.commerce.uri import MAX_URI
+from tests.process_level.pages import ROOT, blocks_of, check_json, run
+from tests.process_level.running import RunningNode
+from tests.process_level.test_devnet import Wallet
+
+PAGE = "docs/payments.md"
+TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
+
+
+@pytest.mark.socket
+@pytest.mark.slow
+@pytest.mark.skipif(
+    not all(map(shutil.which, ("bash", "curl", "sha256sum", "cut", "date"))),
+    reason="curl or coreutils is not installed",
+)
+def test_the_examples_answer_as_shown(make_devnet: Callable[[], RunningNode]) -> None:
+    node = make_devnet()
+    folder = node.data_dir.parent
+    Wallet(folder)
+    examples = blocks_of(PAGE, "sh", "json")
+    assert len(examples) >= 20
+    assert [block.language for block in examples] == ["sh", "json"] * (len(examples) // 2)
+    for asked, shown in zip(examples[::2], examples[1::2], strict=True):
+        check_json(shown.text, run(asked.text.replace("http://127.0.0.1:18645", node.url), folder))
+
+
+@pytest.mark.parametrize(
+    ("sentence", "number"),
+    [
+        (r"at most (\d+) characters; no control characters", MAX_LABEL),
+        (r"At most (\d+) characters, all of them printable", MAX_URI),
+        (r"counted up to (\d+)", MAX_COUNTED),
+        (r"at most (\d+), those with the nearest amounts", MAX_MISMATCHES),
+        (r"\| (\d+) blocks below the tip: a height", HINDSIGHT),
+        (r"It lies (\d+) blocks below the tip", HINDSIGHT),
+    ],
+)
+def test_numbers_are_those_of_the_program(sentence: str, number: int) -> None:
+    assert re.findall(sentence, TEXT.replace("\n", " ")) == [str(number)]
+
+
+def test_links_lead_to_sections() -> None:
+    headings = re.findall(r"^##+ (.+)$", TEXT, re.MULTILINE)
+    anchors = {re.sub(r"[^a-z0-9 -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+    assert set(re.findall(r"\]\(#([^)]+)\)", TEXT)) <= anchors
