@@ -191,7 +191,8 @@ class Rooms:
         if not config.operator_endpoint.startswith("unix:"):
             token = load_or_make_token(config.data_dir / config.operator.token_file, secrets.token_bytes)
         peers = self._network.record if self._network else None
-        details = Details(self._living, self._seed, config.participation.enabled, peers)
+        writer = self._pools.writer.worker.load
+        details = Details(self._living, writer, self._seed, config.participation.enabled, peers)
         rooms: list[object] = [OperatorRoutes(self._status, details=details.record, token=token)]
         if config.network == "devnet":
             rooms.append(DevnetRoutes(self._living.on_demand(secrets.token_bytes), seed=self._seed, token=token))

@@ -7,17 +7,19 @@ from attrs import frozen
 from svcd.chain.address import encode_address, key_hash
 from svcd.chain.signature import public_key_of
 from svcd.node.living import LivingChain
+from svcd.node.threads import Load
 
 
 @frozen
 class Details:
     """The state of the node's rooms.
 
-    ``seed`` is that of the key that its blocks pay, ``participates`` whether it makes any; ``peers`` tells of the other
-    nodes, None for a node without them.
+    ``writer`` is the load of the thread that writes; ``seed`` is that of the key that its blocks pay, ``participates``
+    whether it makes any; ``peers`` tells of the other nodes, None for a node without them.
     """
 
     living: LivingChain
+    writer: Load
     seed: bytes
     participates: bool
     peers: Callable[[], dict[str, object]] | None
@@ -30,5 +32,6 @@ class Details:
             "participation": {"enabled": self.participates, "address": address},
             "mempool": {"transactions": len(mempool), "bytes": mempool.size},
             "verifierQueue": living.verifier.waiting,
+            "writerQueue": self.writer.waiting,
             "peers": None if self.peers is None else self.peers(),
         }
