@@ -4,7 +4,8 @@ import os
 import secrets
 from typing import Any, Final
 
-from attrs import frozen
+from attrs import asdict, frozen
+from prometheus_client import CollectorRegistry
 from twisted.application.service import Service
 from twisted.internet import reactor as global_reactor
 from twisted.internet.endpoints import serverFromString
@@ -13,11 +14,17 @@ from svcd.chain.errors import Corrupt
 from svcd.chain.params import NETWORKS
 from svcd.commerce.looking import Payments
 from svcd.config.schema import OPERATOR_SOCKET, Config
+from svcd.metrics.build import BuildInfo
+from svcd.metrics.chain import ChainMetrics
+from svcd.metrics.exposition import Metrics, MetricsRoutes
+from svcd.metrics.mempool import MempoolMetrics
+from svcd.metrics.peers import PeersMetrics, SyncMetrics
+from svcd.metrics.threads import ThreadMetrics
 from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
 from svcd.node.producer import ProducerService, Workshop
 from svcd.node.seedfile import SeedFileError, load_or_make, load_or_make_token
 from svcd.node.status import Alone, Identity, Peers, Status
-from svcd.node.threads import ThreadsService, share_the_interpreter
+from svcd.node.threads import Load, ThreadsService, share_the_interpreter
 from svcd.p2p import service as p2p
 from svcd.p2p.book import Book
 from svcd.p2p.client import PeerClient
@@ -72,11 +79,10 @@ def makeService(options: Options) -> Root:
     for pool in (pools.writer, pools.verifier, pools.producer, pools.resolver):
         root.addService(pool)
     threads = Threads(pools.writer.worker, pools.verifier.worker, pools.verifier.size, damaged=lambda: leave(1))
-    limits = PoolLimits(config.mempool.max_transactions, config.mempool.max_bytes)
     params, path = NETWORKS[config.network], config.data_dir / "chain.sqlite"
     node = Opened(
         Sequential(leave, sentences=SENTENCES),
-        opening=lambda: open_chain(params, path, threads=threads, pool=limits, clock=global_reactor),
+        opening=lambda: open_chain(params, path, threads=threads, pool=_pool_limits(config), clock=global_reactor),
         services=lambda living: Rooms(config, living, pools, global_reactor).services(),
         closing=LivingChain.close,
     )
@@ -93,6 +99,14 @@ class Pools:
     verifier: ThreadsService
     producer: ThreadsService
     resolver: ThreadsService
+
+    def loads(self) -> dict[str, Load]:
+        """What each of them has to do, by name."""
+        return {name: pool.worker.load for name, pool in asdict(self, recurse=False).items()}
+
+
+def _pool_limits(config: Config) -> PoolLimits:
+    return PoolLimits(config.mempool.max_transactions, config.mempool.max_bytes)
 
 
 class Rooms:
@@ -111,16 +125,19 @@ class Rooms:
         identity = Identity(self._key.node_id, self._key.endpoint)
         self._status = Status(living.ledger, identity=identity, peers=peers, clock=reactor)
         self._sites = Sites(reactor, lambda: secrets.token_hex(8))
+        self._metrics = self._measured()
 
     def services(self) -> list[Service]:
         """The services in the order of their start: the ports open last, READY is said when all is."""
         config, living, clock = self._config, self._living, self._reactor
         expire = living.transfers.expire
         services: list[Service] = [Periodic(clock, EXPIRY_SECONDS, expire, what="letting go of expired transfers")]
+        services.append(self._metrics.lag)
         if config.participation.enabled and not config.participation.on_demand:
             services.append(self._producer())
-        services.append(self._listening(config.operator_endpoint, self._operator_site()))
-        services += [self._listening(endpoint, site) for endpoint, site in self._public_sites()]
+        services.append(self._listening(config.operator_endpoint, self._operator_site(), "operator"))
+        for endpoint, site in self._public_sites():
+            services.append(self._listening(endpoint, site, "public" if endpoint == config.http.listen else "p2p"))
         if self._network is not None:
             notes = p2p.PeersService(self._network, config.data_dir / "peers.json", config.p2p.seeds)
             services += [
@@ -147,6 +164,20 @@ class Rooms:
         book = Book(secrets.token_bytes(32), secrets.SystemRandom().random)
         return p2p.join(home, client, transfers=living.transfers, book=book, settings=settings)
 
+    def _measured(self) -> Metrics:
+        """What is measured, but for the sites, which are watched as they are built."""
+        living, pools, clock = self._living, self._pools, self._reactor
+        metrics = Metrics(CollectorRegistry(), clock)
+        metrics.add(
+            BuildInfo(living.ledger.params),
+            ChainMetrics(living.ledger, self._status, clock),
+            MempoolMetrics(living.transfers, _pool_limits(self._config)),
+            ThreadMetrics(pools.loads(), living.verifier),
+        )
+        if self._network is not None:
+            metrics.add(PeersMetrics(self._network), SyncMetrics(self._network))
+        return metrics
+
     def _producer(self) -> Service:
         workshop = Workshop(
             seed=self._seed,
@@ -157,7 +188,8 @@ class Rooms:
         )
         return ProducerService(self._living.producer(workshop))
 
-    def _listening(self, endpoint: str, site: Site) -> Service:
+    def _listening(self, endpoint: str, site: Site, name: str) -> Service:
+        self._metrics.watch(name, site)
         server: Any = serverFromString(self._reactor, endpoint)  # type: ignore[no-untyped-call]
         factory: Any = site
         drain = self._config.limits.drain_seconds
@@ -194,6 +226,7 @@ class Rooms:
         writer = self._pools.writer.worker.load
         details = Details(self._living, writer, self._seed, config.participation.enabled, peers)
         rooms: list[object] = [OperatorRoutes(self._status, details=details.record, token=token)]
+        rooms.append(MetricsRoutes(self._metrics.registry, token=token))
         if config.network == "devnet":
             rooms.append(DevnetRoutes(self._living.on_demand(secrets.token_bytes), seed=self._seed, token=token))
         limits = SiteLimits(answer_seconds=OPERATOR_SECONDS)

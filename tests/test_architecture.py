@@ -27,7 +27,8 @@ MAY_IMPORT = {
     "wallet": {"chain", "commerce.payment", "commerce.proof", "commerce.signing", "web"},
     "config": {"chain.params"},
     "process": {"config"},
-    "tap": {"chain", "store", "node", "net", "web", "p2p", "commerce", "rpc", "pages", "config", "process"},
+    "metrics": {"chain", "node", "p2p", "rpc", "web"},
+    "tap": {"chain", "store", "node", "net", "web", "p2p", "commerce", "rpc", "pages", "metrics", "config", "process"},
 }
 PURE = set(
     "__future__ abc argon2 attrs bisect collections enum functools hashlib heapq itertools json math nacl operator re "
