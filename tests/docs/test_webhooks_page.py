@@ -1,0 +1,523 @@
+"""The programs in docs/webhooks.md, run as a merchant would run them, and its examples against the real thing."""
+
+import hmac
+import http.client
+import importlib.util
+import itertools
+import json
+import re
+import shutil
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+from base64 import b64decode, b64encode
+from collections.abc import Callable, Iterator
+from hashlib import sha256
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from attrs import evolve, frozen
+from hypothesis import given
+from hypothesis import strategies as st
+
+from svcd.chain.params import DEVNET
+from svcd.commerce import callback_host, lanes, schedule, signing
+from svcd.commerce.event import Origin, event_body
+from svcd.commerce.payment import MAX_CONFIRMATIONS, Place, Sighting, Terms, Tip
+from svcd.commerce.watch import Event, Moment, Watch, look
+from svcd.config.schema import CommerceWebhooks, Limits
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs" / "webhooks.md").read_text(encoding="utf-8")
+CASES = json.loads((ROOT / "tests" / "vectors" / "webhook_signature.json").read_text(encoding="utf-8"))["cases"]
+DEADLINE = 20.0
+
+node_only = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+
+
+def blocks(language: str) -> list[str]:
+    """The code blocks of a language in the page."""
+    return re.findall(rf"^```{language}\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+
+
+def block(language: str, mark: str) -> str:
+    """The only code block of a language with this in it."""
+    (text,) = [text for text in blocks(language) if mark in text]
+    return text
+
+
+def row(name: str) -> str:
+    """What stands in backticks in the only table row with this first cell."""
+    (cell,) = re.findall(rf"^\| {re.escape(name)} \| `([^`]+)` \|$", PAGE, re.MULTILINE)
+    return cell
+
+
+PROGRAMS = {
+    "verify_callback.py": block("python", "def genuine"),
+    "verify_callback.mjs": block("js", "export function genuine"),
+    "shop.py": block("python", "def take"),
+    "receive.mjs": block("js", "createServer"),
+}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the programs of the page under their names."""
+    folder = tmp_path_factory.mktemp("programs")
+    for name, text in PROGRAMS.items():
+        assert f"`{name}`" in PAGE
+        (folder / name).write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_the_programs_need_nothing_else() -> None:
+    for text in blocks("js"):
+        assert all(name.startswith(("node:", "./")) for name in re.findall(r'from "([^"]+)"', text))
+        assert not re.search(r"require|import\(", text)
+    for text in blocks("python"):
+        imported = re.findall(r"^(?:from|import) ([\w, ]+)", text, re.MULTILINE)
+        names = {name.split(" ")[0] for names in imported for name in names.split(", ")}
+        assert names <= sys.stdlib_module_names | {"verify_callback"}
+    assert all(len(line) <= 120 for text in PROGRAMS.values() for line in text.splitlines())
+
+
+# Verification
+
+
+@frozen
+class Case:
+    """One question to a verifier, and the right answer."""
+
+    secret: str
+    timestamp: str
+    signature: str
+    body: str
+    """In base64."""
+    now: float
+    right: bool
+
+
+def encoded(body: bytes) -> str:
+    return b64encode(body).decode()
+
+
+def signed(secret: str, timestamp: str, body: bytes) -> str:
+    return "v1=" + hmac.new(secret.encode(), timestamp.encode() + b"." + body, sha256).hexdigest()
+
+
+def shown() -> Case:
+    """The vector on the page."""
+    body = block("text", '"payment.confirmed"').removesuffix("\n").encode()
+    timestamp = row("timestamp")
+    return Case(row("secret"), timestamp, row("`X-Svc-Signature`"), encoded(body), float(timestamp), True)
+
+
+def questions() -> Iterator[Case]:
+    """The vectors, and what the page says a verifier must refuse."""
+    given = shown()
+    yield from [evolve(given, now=given.now + away) for away in (0, -300, 300, 0.5)]
+    yield evolve(given, signature=given.signature.replace("v1=", "V1="))
+    for case in CASES:
+        timestamp = str(case["timestamp"])
+        body = encoded(case["body"].encode())
+        yield Case(case["secret"], timestamp, case["xSvcSignature"], body, float(timestamp), True)
+    wrong = evolve(given, right=False)
+    digest = given.signature[3:]
+    yield evolve(wrong, secret=given.secret + "x")
+    yield evolve(wrong, secret="")
+    yield from [evolve(wrong, now=given.now + away) for away in (-301, 301, 10**9)]
+    body = b64decode(given.body)
+    changed = [body + b"\n", body[:-1], b" " + body, body.replace(b"25", b"26", 1), b""]
+    yield from [evolve(wrong, body=encoded(each)) for each in changed]
+    later = str(int(given.timestamp) + 1)
+    times = [later, "", "now", f" {given.timestamp}", f"{given.timestamp}\n", f"0{given.timestamp}", "1e9", "9" * 16]
+    yield from [evolve(wrong, timestamp=each) for each in times]
+    forms = ["", "v1=", digest, f"v2={digest}", f"v1={digest.upper()}", f"v1={digest[:-1]}", f"v1={digest}0"]
+    forms += [f"v1={digest} ", f"v1=v1={digest}", f"v1={digest[:-1]}ü", f"{given.signature},{given.signature}"]
+    yield from [evolve(wrong, signature=each) for each in forms]
+
+
+QUESTIONS = list(questions())
+ASKING_PYTHON = """
+import base64, json, sys
+from verify_callback import genuine
+for line in sys.stdin:
+    c = json.loads(line)
+    print(json.dumps(genuine(c["secret"], c["timestamp"], c["signature"], base64.b64decode(c["body"]), c["now"])))
+"""
+ASKING_JAVASCRIPT = """
+import { readFileSync } from "node:fs";
+import { genuine } from "./verify_callback.mjs";
+for (const line of readFileSync(0, "utf8").trimEnd().split("\\n")) {
+  const c = JSON.parse(line);
+  console.log(genuine(c.secret, c.timestamp, c.signature, Buffer.from(c.body, "base64"), c.now));
+}
+"""
+
+
+@pytest.mark.parametrize("program", [["python"], pytest.param(["node"], marks=node_only)], ids=lambda words: words[0])
+def test_a_verifier_answers_every_question_right(program: list[str], folder: Path) -> None:
+    lines = "".join(json.dumps({name: getattr(case, name) for name in Case.__slots__[:5]}) + "\n" for case in QUESTIONS)
+    if program == ["python"]:
+        words = [sys.executable, "-c", ASKING_PYTHON]
+    else:
+        words = ["node", "--input-type=module", "-e", ASKING_JAVASCRIPT]
+    done = subprocess.run(words, input=lines, capture_output=True, text=True, cwd=folder, timeout=DEADLINE, check=False)
+    assert done.stderr == ""
+    answers = [json.loads(line) for line in done.stdout.splitlines()]
+    assert len(answers) == len(QUESTIONS) > 30
+    wrong = [case for case, answer in zip(QUESTIONS, answers, strict=True) if answer is not case.right]
+    assert wrong == []
+
+
+def test_the_vector_of_the_page_is_what_a_node_sends() -> None:
+    case = shown()
+    body = b64decode(case.body)
+    assert signed(case.secret, case.timestamp, body) == case.signature
+    sent = signing.signed_headers(
+        signing.SigningKeys(case.secret),
+        event_id=row("`webhook-id`"),
+        event="payment.confirmed",
+        body=body,
+        timestamp=int(case.timestamp),
+    )
+    assert sent["X-Svc-Signature"] == case.signature
+    assert sent["webhook-signature"] == row("`webhook-signature`")
+    assert json.loads(body)["id"] == row("`webhook-id`")
+
+
+def test_the_table_of_headers_is_what_a_node_sends() -> None:
+    sent = signing.signed_headers(signing.SigningKeys("s"), event_id="i", event="e", body=b"", timestamp=0)
+    for name in sent:
+        assert f"`{name}`" in PAGE, name
+
+
+@pytest.mark.skipif(not all(map(shutil.which, ("sh", "base64", "tr"))), reason="coreutils is not installed")
+def test_the_command_for_whsec_makes_what_the_page_says(tmp_path: Path) -> None:
+    (tmp_path / "devnet").mkdir()
+    (tmp_path / "devnet" / "signing-secret").write_text(row("secret") + "\n")
+    command = block("sh", "whsec_")
+    done = subprocess.run(["sh", "-euc", command], capture_output=True, text=True, cwd=tmp_path, check=True)
+    key = done.stdout.strip()
+    assert f"becomes `{key}`" in PAGE
+    case = shown()
+    message = f"{row('`webhook-id`')}.{case.timestamp}.".encode() + b64decode(case.body)
+    digest = hmac.new(b64decode(key.removeprefix("whsec_")), message, sha256).digest()
+    assert row("`webhook-signature`") == f"v1,{b64encode(digest).decode()}"
+
+
+# The bodies of events
+
+ORIGIN = Origin(network_id=DEVNET.network_id, chain_id=DEVNET.chain_id, genesis_hash=DEVNET.genesis_hash)
+EXAMPLES = [json.loads(text) for text in blocks("json") if '"event":' in text]
+
+
+def test_there_is_an_example_of_every_event() -> None:
+    assert [example["event"] for example in EXAMPLES] == [event.value for event in Event]
+
+
+def watch_of(example: dict[str, Any]) -> Watch:
+    payment = example["payment"]
+    terms = Terms(payment["reference"], payment["recipient"], int(payment["amount"]), payment["requiredConfirmations"])
+    created = int(EXAMPLES[0]["createdAt"])
+    expires = created + 10**9 if payment["reference"] == "order-17" else int(example["createdAt"])
+    return Watch(
+        id=example["subscriptionId"],
+        terms=terms,
+        callback_url="https://shop.example.org/paid",
+        host="shop.example.org",
+        created_at=created,
+        expires_at=expires,
+    )
+
+
+def sighting_of(example: dict[str, Any]) -> Sighting:
+    payment = example["payment"]
+    tip = Tip(int(example["tip"]["height"]), bytes.fromhex(example["tip"]["hash"]))
+    txid = bytes.fromhex(payment.get("txid", ""))
+    if payment["canonical"]:
+        block = bytes.fromhex(payment["blockHash"])
+        place = Place(txid, block, int(payment["blockHeight"]), 0, int(payment["blockTime"]))
+        return Sighting(tip, place=place, match_count=payment["matchCount"])
+    return Sighting(tip, pending=txid or None, match_count=payment["matchCount"])
+
+
+def test_the_examples_are_what_a_watch_says() -> None:
+    """A watch is shown what the examples say was there to see, and must say the examples, byte for byte."""
+    said: list[bytes] = []
+    for _, story in itertools.groupby(EXAMPLES, key=lambda example: example["subscriptionId"]):
+        examples = list(story)
+        watch, before = watch_of(examples[0]), int(examples[0]["tip"]["height"])
+        for example in examples:
+            sight, now = sighting_of(example), int(example["createdAt"])
+            # One event, of the second of three blocks, is left out on the page.
+            for height in range(min(before + 1, sight.tip.height), sight.tip.height + 1):
+                at = sight if height == sight.tip.height else evolve(sight, tip=Tip(height, bytes(32)))
+                moment = Moment(now=now, tip_before=before, synced=True)
+                watch, drafts = look(watch, at, moment)
+                said += [event_body(ORIGIN, watch, draft, now) for draft in drafts]
+                before = height
+    assert [body for body in said if json.loads(body)["sequence"] != 3] == [
+        json.dumps(example, sort_keys=True, separators=(",", ":")).encode() for example in EXAMPLES
+    ]
+    assert b64decode(shown().body) in said
+
+
+def test_the_table_of_members_is_complete() -> None:
+    (table,) = re.findall(r"^## The body\n(.*?)^Here with", PAGE, re.MULTILINE | re.DOTALL)
+    for example in EXAMPLES:
+        assert {name for name in example if f"`{name}`" not in table} == set()
+        assert len(json.dumps(example)) <= 4096
+
+
+# The receivers
+
+
+@pytest.fixture(scope="module")
+def shop(folder: Path) -> Iterator[ModuleType]:
+    """`shop.py` as a module."""
+    sys.path.insert(0, str(folder))
+    spec = importlib.util.spec_from_file_location("shop", folder / "shop.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    yield module
+    sys.path.remove(str(folder))
+    del sys.modules["verify_callback"]
+
+
+def database(shop: ModuleType, path: str = ":memory:") -> sqlite3.Connection:
+    """A shop's database with the order of the page."""
+    db = sqlite3.connect(path, isolation_level=None)
+    db.executescript(shop.TABLES)
+    db.executescript(blocks("sql")[0])
+    return db
+
+
+def made(name: str, epoch: int, sequence: int, state: str, depth: int, **changes: Any) -> dict[str, Any]:
+    """An event of the order of the page."""
+    payment = EXAMPLES[0]["payment"] | {"state": state, "canonical": depth > 0, "confirmations": depth} | changes
+    return EXAMPLES[0] | {
+        "id": f"svcevt_{epoch}_{sequence}",
+        "event": name,
+        "epoch": epoch,
+        "sequence": sequence,
+        "payment": payment,
+    }
+
+
+STORY = [
+    made("payment.pending", 0, 1, "pending", 0),
+    made("payment.confirming", 0, 2, "confirming", 1),
+    made("payment.confirmed", 0, 4, "confirmed", 3),
+    made("payment.reorged", 1, 5, "pending", 0),
+    made("payment.confirming", 1, 6, "confirming", 1),
+    made("payment.confirmed", 1, 8, "confirmed", 3),
+]
+
+
+def work(db: sqlite3.Connection) -> list[str]:
+    return [what for (what,) in db.execute("SELECT what FROM work ORDER BY number")]
+
+
+def test_a_shop_hands_out_once(shop: ModuleType) -> None:
+    db = database(shop)
+    said = [shop.take(db, event) for event in STORY]
+    assert said == ["noted", "noted", "hand out", "hold back", "noted", "carry on"]
+    assert [shop.take(db, event) for event in STORY] == ["seen before"] * 6
+    assert work(db) == ["hand out", "hold back", "carry on"]
+    assert db.execute("SELECT state, paid FROM orders").fetchall() == [("confirmed", 1)]
+    db.close()
+
+
+@given(st.lists(st.sampled_from(STORY), max_size=20))
+def test_in_any_order_and_however_often_a_shop_hands_out_at_most_once(
+    shop: ModuleType, arriving: list[dict[str, Any]]
+) -> None:
+    db = database(shop)
+    for event in arriving:
+        shop.take(db, event)
+    assert work(db).count("hand out") <= 1
+    # Whatever came, the newest decides.
+    newest = max(arriving, key=lambda event: (event["epoch"], event["sequence"]), default=None)
+    ((state, paid),) = db.execute("SELECT state, paid FROM orders")
+    assert state == ("unpaid" if newest is None else newest["payment"]["state"])
+    assert paid == work(db).count("hand out")
+    if newest is not None and newest["event"] == "payment.confirmed":
+        assert paid == 1
+    db.close()
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"reference": "order-18"},
+        {"amount": "2499999999"},
+        {"recipient": "svcd1qkkdc74lsmkrzphngq8gkl3pygr82umndcxleht"},
+        {"confirmations": 2},
+        {"canonical": False},
+    ],
+)
+def test_what_does_not_fit_the_order_pays_nothing(shop: ModuleType, changes: dict[str, Any]) -> None:
+    db = database(shop)
+    shop.take(db, made("payment.confirmed", 0, 4, "confirmed", 3, **changes))
+    assert work(db) == []
+    db.close()
+
+
+def test_coins_of_another_chain_pay_nothing(shop: ModuleType) -> None:
+    db = database(shop)
+    assert shop.take(db, STORY[2] | {"genesisHash": "00" * 32}) == "no such order"
+    db.close()
+
+
+def test_what_fails_in_the_middle_is_as_if_it_had_never_come(shop: ModuleType) -> None:
+    db = database(shop)
+    with pytest.raises(KeyError):
+        shop.take(db, STORY[2] | {"payment": {}})
+    assert shop.take(db, STORY[2]) == "hand out"
+    db.close()
+
+
+class Receiver:
+    """One of the page's receivers as a process."""
+
+    def __init__(self, words: list[str], folder: Path, port: int) -> None:
+        self.port = port
+        self.process = subprocess.Popen(words, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+
+    def send(self, body: bytes, *, secret: str, at: int | None = None, **sent: str) -> int:
+        """The status of the answer to a signed body."""
+        timestamp = str(int(time.time()) if at is None else at)
+        headers = {"X-Svc-Timestamp": timestamp, "X-Svc-Signature": signed(secret, timestamp, body)} | sent
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE)
+        try:
+            connection.request("POST", "/paid", body, headers)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    def wait(self) -> None:
+        """Return when it listens."""
+        give_up_at = time.monotonic() + DEADLINE
+        while True:
+            try:
+                socket.create_connection(("127.0.0.1", self.port), timeout=DEADLINE).close()
+                return
+            except OSError:
+                assert self.process.poll() is None, "the receiver has ended"
+                assert time.monotonic() < give_up_at, "the receiver does not listen"
+
+    def line(self) -> str:
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().strip()
+
+    def close(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+
+
+Start = Callable[[str], Receiver]
+
+
+@pytest.fixture
+def start(folder: Path, shop: ModuleType, tmp_path: Path) -> Iterator[Start]:
+    """Starts a receiver of the page with the secret of the page."""
+    (tmp_path / "secret").write_text(row("secret") + "\n")
+    database(shop, str(tmp_path / "shop.sqlite")).close()
+    started: list[Receiver] = []
+
+    def begin(name: str) -> Receiver:
+        with socket.create_server(("127.0.0.1", 0)) as server:
+            port = server.getsockname()[1]
+        words = {
+            "shop.py": [sys.executable, "shop.py", str(tmp_path / "shop.sqlite"), str(tmp_path / "secret"), str(port)],
+            "receive.mjs": ["node", "receive.mjs", str(tmp_path / "secret"), str(port)],
+        }
+        receiver = Receiver(words[name], folder, port)
+        started.append(receiver)
+        receiver.wait()
+        return receiver
+
+    yield begin
+    for receiver in started:
+        receiver.close()
+
+
+@pytest.mark.socket
+@pytest.mark.parametrize("name", ["shop.py", pytest.param("receive.mjs", marks=node_only)])
+def test_a_receiver_takes_what_is_genuine_and_nothing_else(start: Start, name: str) -> None:
+    receiver, secret = start(name), row("secret")
+    body = json.dumps(STORY[2]).encode()
+    assert receiver.send(body, secret="forged" * 6) == 401
+    assert receiver.send(body, secret=secret, at=int(time.time()) - 400) == 401
+    assert receiver.send(body, secret=secret, **{"X-Svc-Signature": ""}) == 401
+    assert receiver.send(b"x" * 20_000, secret=secret) == 413
+    with socket.create_connection(("127.0.0.1", receiver.port), timeout=DEADLINE) as broken:
+        broken.sendall(b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 100\r\n\r\nhalf")
+    assert receiver.send(body, secret=secret) == 200
+    assert (
+        receiver.line()
+        == {
+            "shop.py": "hand out",
+            "receive.mjs": f"{STORY[2]['id']} payment.confirmed order-17 confirmed",
+        }[name]
+    )
+    assert receiver.send(body, secret=secret) == 200
+
+
+@pytest.mark.socket
+def test_a_shop_that_is_started_again_remembers(start: Start) -> None:
+    first = start("shop.py")
+    body = json.dumps(STORY[2]).encode()
+    assert first.send(body, secret=row("secret")) == 200
+    first.close()
+    again = start("shop.py")
+    assert again.send(body, secret=row("secret")) == 200
+    assert again.line() == "seen before"
+
+
+# Numbers
+
+
+def in_words(milliseconds: int) -> str:
+    for unit, length in (("h", 3_600_000), ("min", 60_000), ("s", 1000)):
+        if milliseconds % length == 0:
+            return f"{milliseconds // length} {unit}"
+    raise AssertionError(milliseconds)
+
+
+def test_the_pauses_are_those_of_the_node() -> None:
+    text = " ".join(PAGE.split())
+    assert f"by chance: {', '.join(map(in_words, schedule.STEPS))}." in text
+    hours = round(sum(schedule.STEPS) / 3_600_000)
+    assert f"That is {schedule.MAX_ATTEMPTS} attempts in about {hours} hours" in text
+    assert f"Up to {lanes.PLACES} deliveries are under way at once, {callback_host.PLACES_PER_HOST} of them" in text
+    assert f"After {callback_host.BREAKS_AFTER} failures in a row" in text
+    assert f"more than {signing.TOLERANCE_SECONDS} seconds away" in text
+
+
+def test_the_keys_of_the_configuration_have_these_defaults() -> None:
+    defaults = CommerceWebhooks()
+    rows = re.findall(r"^\| `(\w+)` \| `([^`]+)` \| ", PAGE, re.MULTILINE)
+    assert len(rows) == 6
+    for name, value in rows:
+        snake = re.sub("[A-Z]", lambda capital: "_" + capital[0].lower(), name)
+        assert json.loads(value) == getattr(defaults, snake), name
+
+
+def test_the_limits_are_those_of_the_node() -> None:
+    limits = Limits()
+    rows = dict(re.findall(r"^\| ([a-z][A-Za-z `]+[a-z`]) \| ([^|]+) \|$", PAGE, re.MULTILINE))
+    rate = limits.webhooks_per_second
+    assert rows["requests to these routes"].startswith(
+        f"{rate} a second for each client, {rate * limits.burst_seconds} "
+    )
+    assert rows["tolerance of the timestamp in seconds"] == str(signing.TOLERANCE_SECONDS)
+    assert f"deep the payment must lie to be confirmed, 1 to {MAX_CONFIRMATIONS}" in PAGE
