@@ -1,9 +1,16 @@
 """A watch of a merchant as text for people, from what a node answers (docs/webhooks.md)."""
 
 from collections.abc import Iterator
+from typing import Final
 
 from svcd.wallet.answer import Answer
 from svcd.wallet.show import coins, counted, moment, plain, table
+
+_FATES: Final = {
+    "superseded": "not delivered, a newer one took its place",
+    "abandoned": "not delivered, given up",
+    "dropped": "not delivered, dropped when the watch ended",
+}
 
 
 def watch_text(watch: Answer) -> str:
@@ -12,7 +19,7 @@ def watch_text(watch: Answer) -> str:
     payment = watch.object("payment")
     rows = [
         ("watch", watch.text("id")),
-        ("active", "yes" if watch.value("active") is True else "no"),
+        ("active", _active(watch)),
         ("reference", watch.text("reference")),
         ("recipient", watch.text("recipient")),
         ("amount", coins(watch.number("amount"))),
@@ -34,6 +41,12 @@ def watch_text(watch: Answer) -> str:
     return "\n".join([table(rows), *(line for event in events for line in _event_lines(event))])
 
 
+def _active(watch: Answer) -> str:
+    if watch.value("active") is True:
+        return "yes"
+    return f"no, {watch.text('ending')}" if "ending" in watch else "no"
+
+
 def _payment(payment: Answer) -> str:
     depth, required = payment.count("confirmations"), payment.count("requiredConfirmations")
     return f"{payment.text('state')}, {depth} of {counted(required, 'confirmation')}"
@@ -51,9 +64,8 @@ def _delivery(event: Answer) -> str:
     tries = counted(attempts, "attempt")
     if "deliveredAt" in event:
         return f"delivered {moment(event.number('deliveredAt'))}, {tries}"
-    if event.members.get("superseded") is True:
-        return "never sent: a newer one took its place" if not attempts else f"a newer one took its place, {tries}"
     error = f", the last failed: {event.text('lastError')}" if "lastError" in event else ""
     if "nextAttemptAt" in event:
         return f"not delivered: {tries}{error}, the next {moment(event.number('nextAttemptAt'))}"
-    return f"not delivered, and given up: {tries}{error}"
+    fate = next((words for name, words in _FATES.items() if event.members.get(name) is True), "not delivered")
+    return f"{fate}: {tries}{error}"

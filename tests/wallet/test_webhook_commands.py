@@ -139,8 +139,8 @@ def test_as_json_it_is_the_subscription_object(terminal: Terminal, keeping: Keep
 
 def test_show_and_cancel_ask_for_one_watch(terminal: Terminal, keeping: Keeping) -> None:
     terminal.ok("webhook", "show", WATCH_ID, env=ENVIRONMENT)
-    keeping.answer = (200, {"ok": True, "subscription": watch(active=False)})
-    assert rows(terminal.ok("webhook", "cancel", WATCH_ID, env=ENVIRONMENT).out)["active"] == "no"
+    keeping.answer = (200, {"ok": True, "subscription": watch(active=False, ending="cancelled")})
+    assert rows(terminal.ok("webhook", "cancel", WATCH_ID, env=ENVIRONMENT).out)["active"] == "no, cancelled"
     path = f"/rpc/commerce/webhooks/{WATCH_ID}".encode()
     assert keeping.asked == [(b"GET", path, None), (b"POST", path + b"/cancel", {})]
 
@@ -152,22 +152,26 @@ def test_show_tells_payment_and_deliveries(terminal: Terminal, keeping: Keeping)
         delivery(attempts=1, deliveredAt="1795132802000"),
         delivery(superseded=True),
         delivery(superseded=True, attempts=2),
-        delivery(attempts=13, lastError="timeout"),
+        delivery(abandoned=True, attempts=13, lastError="timeout"),
+        delivery(dropped=True),
+        delivery(),
     ]
     keeping.answer[1]["subscription"] = watch(payment=payment, events=events, sinceHeight="40")
     text = terminal.ok("webhook", "show", WATCH_ID, env=ENVIRONMENT).out
     told = rows(text.partition("\n\n")[0])
     assert (told["payment"], told["txid"]) == ("confirming, 1 of 1 confirmation", TXID)
-    assert (told["since height"], told["events"]) == ("40", "5")
+    assert (told["since height"], told["events"]) == ("40", "7")
     heads, ids, ends = (text.partition("\n\n")[2].replace("\n\n", "\n").splitlines()[n::3] for n in range(3))
     assert set(heads) == {"  payment.confirming, 2026-11-20 00:00:01 UTC"}
     assert set(ids) == {"    svcevt_" + "0" * 32}
     assert ends == [
         "    not delivered: 3 attempts, the last failed: status 500, the next 2026-11-20 00:02:01 UTC",
         "    delivered 2026-11-20 00:00:02 UTC, 1 attempt",
-        "    never sent: a newer one took its place",
-        "    a newer one took its place, 2 attempts",
-        "    not delivered, and given up: 13 attempts, the last failed: timeout",
+        "    not delivered, a newer one took its place: 0 attempts",
+        "    not delivered, a newer one took its place: 2 attempts",
+        "    not delivered, given up: 13 attempts, the last failed: timeout",
+        "    not delivered, dropped when the watch ended: 0 attempts",
+        "    not delivered: 0 attempts",
     ]
 
 
