@@ -7,6 +7,7 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from svcd.chain.block import Block
+from svcd.p2p.sync import MAX_RESTARTS
 from tests.chains import TEST_PARAMS
 from tests.p2p.bench import Node
 from tests.p2p.strangers import Stranger, blocks_reply
@@ -58,3 +59,19 @@ def test_a_slow_peer_that_brings_eight_times_as_many_blocks_as_come_is_followed_
     stranger.blocks = grow(700)
     assert node.until(lambda: node.tip.height == 700, within=130)
     assert node.peer(stranger).doubts == 0
+
+
+def test_whoever_shows_another_chain_at_every_question_is_soon_left(node: Node, make_stranger: MakeStranger) -> None:
+    """It never delivers a block, and has always just moved to a greater chain: that could go on for ever."""
+    liar = make_stranger(height=100, work=10**6, scripts={BLOCKS: lambda _: blocks_reply([])})
+
+    def greater_each_time(called: Called) -> Any:
+        liar.work = (liar.work or 0) + 1
+        return liar.honest(called)
+
+    liar.scripts["/p2p/status"] = greater_each_time
+    node.meet(liar)
+    node.run(5)
+    assert node.peer(liar).doubts == 1
+    starts = [called.query["from"] for called in node.town.calls_to(liar.endpoint, BLOCKS)].count(1)
+    assert starts == MAX_RESTARTS == 5
