@@ -1,64 +1,124 @@
-"""Prices for what peers do wrong (docs/threats.md): a key or an address that nobody here listens to for a while."""
+"""Prices for what peers do wrong (docs/peers.md "Prices"), and the operator's own bans.
 
+What is banned has a name: ``node:`` a node by its id, ``endpoint:`` one place, ``address:`` everybody at an address,
+who is neither listened to nor called, and ``posts:`` what is posted from an address. Of IPv6 an address is its /64,
+from which one machine may choose. Posts are signed by nobody, so a node at the same address need not answer for them.
+"""
+
+from collections.abc import Iterable
+from ipaddress import IPv6Address, IPv6Network, ip_network
 from typing import Final
 from urllib.parse import urlsplit
 
-from attrs import define, field
+from attrs import define, field, frozen
 
-from svcd.web.clients import client_group, parse_address
+from svcd.chain.address import node_id
+from svcd.web.clients import Address, parse_address
 
 INVALID_SECONDS: Final = 24 * 3_600.0
 MALFORMED_SECONDS: Final = 600.0
+MAX_OWN: Final = 1_000
+KINDS: Final = ("node", "endpoint", "address", "posts")
 _HOUR: Final = 3_600.0
 _CAPACITY: Final = 10_000
+_WHY_SIZE: Final = 200
+
+
+@frozen
+class Ban:
+    """What is not listened to, not called, or neither."""
+
+    name: str
+    until: float | None
+    """Unix seconds; None: for good."""
+    why: str
+    """What it is the price of; "" where nobody said."""
+    own: bool
+    """Whether it is the operator's."""
 
 
 def key_name(node_key: bytes) -> str:
-    """How a node's key is called in the list."""
-    return f"key:{node_key.hex()}"
+    """What a node is called in the list."""
+    return node_name(node_id(node_key))
 
 
-def address_name(client: str) -> str:
-    """How a client group is called in the list: an IPv4 address, or an IPv6 network."""
-    return f"address:{client}"
+def node_name(node: str) -> str:
+    """What a node is called in the list, by its id."""
+    return f"node:{node}"
 
 
 def endpoint_name(endpoint: str) -> str:
-    """How an endpoint is called in the list."""
+    """What an endpoint is called in the list."""
     return f"endpoint:{endpoint}"
 
 
-def host_name(endpoint: str) -> str:
-    """How the host of an endpoint is called in the list: by the client group of its address if it shows one."""
-    host = urlsplit(endpoint).hostname or ""
-    address = parse_address(host)
-    return f"host:{host}" if address is None else address_name(client_group(address))
+def address_name(address: str) -> str:
+    """What everybody at an address is called in the list; raises ValueError for what is none."""
+    return f"address:{_group(address)}"
+
+
+def posts_name(address: str) -> str:
+    """What is posted from an address, as the list calls it; raises ValueError for what is none."""
+    return f"posts:{_group(address)}"
+
+
+def _group(text: str) -> str:
+    address = parse_address(text)
+    if address is not None:
+        return _group_of(address)
+    network = ip_network(text)
+    if isinstance(network, IPv6Network) and network.prefixlen == 64:
+        return str(network)
+    raise ValueError(f"{text!r} is neither an address nor a /64 of IPv6")
+
+
+def _group_of(address: Address) -> str:
+    return str(ip_network((int(address), 64), strict=False)) if isinstance(address, IPv6Address) else str(address)
+
+
+def address_in(endpoint: str) -> str:
+    """The address that an endpoint shows; "" for a name."""
+    address = parse_address(urlsplit(endpoint).hostname or "")
+    return str(address or "")
 
 
 @define
 class Bans:
-    """Who is banned until when (Unix seconds); the operator's own bans have no end."""
+    """Who is banned until when."""
 
-    _until: dict[str, float] = field(factory=dict)
-    _operators: set[str] = field(factory=set)
+    _prices: dict[str, Ban] = field(factory=dict)
+    _own: dict[str, Ban] = field(factory=dict)
     _recent: list[float] = field(factory=list)
 
-    def ban(self, name: str, *, seconds: float, now: float) -> None:
+    def ban(self, name: str, *, seconds: float, now: float, why: str = "") -> None:
         """Ban ``name``; the longer of two bans stands, and the list is bounded: the first to end goes first."""
-        self._until[name] = max(self._until.get(name, 0.0), now + seconds)
-        if len(self._until) > _CAPACITY:
-            self._until = {other: until for other, until in self._until.items() if until > now}
-        while len(self._until) > _CAPACITY:
-            del self._until[min(self._until, key=self._until.__getitem__)]
+        if now + seconds >= _end(self._prices.get(name)):
+            self._prices[name] = Ban(name, now + seconds, why[:_WHY_SIZE], own=False)
+        if len(self._prices) > _CAPACITY:
+            self._prices = {ban.name: ban for ban in self._prices.values() if _end(ban) > now}
+        while len(self._prices) > _CAPACITY:
+            del self._prices[min(self._prices, key=lambda other: _end(self._prices[other]))]
 
-    def ban_node(self, node_key: bytes, endpoint: str, *, whole_host: bool, seconds: float, now: float) -> None:
-        """Ban a node at its endpoint, so that another key there is no way out; with ``whole_host`` on every port."""
-        for name in [key_name(node_key), endpoint_name(endpoint)] + [host_name(endpoint)] * whole_host:
-            self.ban(name, seconds=seconds, now=now)
+    def ban_node(
+        self, node_key: bytes, endpoint: str, *, address: str = "", seconds: float, now: float, why: str = ""
+    ) -> None:
+        """Ban a node at its endpoint, so that another key there is no way out; with ``address`` everybody there."""
+        names = [key_name(node_key), endpoint_name(endpoint), *([address_name(address)] if address else [])]
+        for name in names:
+            self.ban(name, seconds=seconds, now=now, why=why)
 
-    def shut_out(self, endpoint: str, now: float) -> bool:
-        """Whether the endpoint, or its host, is banned."""
-        return any(self.is_banned(name, now) for name in (endpoint_name(endpoint), host_name(endpoint)))
+    def shut_out(self, endpoint: str, now: float, *, address: str = "") -> bool:
+        """Whether an endpoint must not be called: it is banned, or the address in it, or the one that it leads to."""
+        at = [address_name(text) for text in (address_in(endpoint), address) if text]
+        return any(self.is_banned(name, now) for name in [endpoint_name(endpoint), *at])
+
+    def forbids(self, node_key: bytes, endpoint: str, address: str, now: float) -> bool:
+        """Whether a node must not be talked to: it is banned itself, or where it is."""
+        return self.is_banned(key_name(node_key), now) or self.shut_out(endpoint, now, address=address)
+
+    def is_ignored(self, address: str, now: float) -> bool:
+        """Whether nothing that is posted from an address is listened to."""
+        return self.is_banned(posts_name(address), now) or self.is_banned(address_name(address), now)
 
     def may_ban_outbound(self, outbound: int, now: float) -> bool:
         """Whether one more of ``outbound`` peers may be banned over consensus: at most half of them in an hour.
@@ -73,33 +133,37 @@ class Bans:
 
     def is_banned(self, name: str, now: float) -> bool:
         """Whether ``name`` is banned at present."""
-        return name in self._operators or self._until.get(name, 0.0) > now
+        return max(_end(self._own.get(name)), _end(self._prices.get(name))) > now
 
-    def ban_for_good(self, name: str) -> None:
-        """The operator's ban."""
-        self._operators.add(name)
+    def ban_by_operator(self, name: str, *, seconds: int | None, now: float) -> Ban:
+        """The operator's ban, for good where ``seconds`` is None; takes the place of an earlier one of the operator's.
 
-    def unban(self, name: str) -> bool:
-        """Lift a ban; whether there was one."""
-        known = name in self._operators or name in self._until
-        self._operators.discard(name)
-        self._until.pop(name, None)
-        return known
+        Raises:
+            OverflowError: there are 1,000 already.
+        """
+        self._own = {ban.name: ban for ban in self._own.values() if _end(ban) > now and ban.name != name}
+        if len(self._own) >= MAX_OWN:
+            raise OverflowError(f"there are {MAX_OWN} bans of yours already; lift some first")
+        self._own[name] = Ban(name, None if seconds is None else now + seconds, "", own=True)
+        return self._own[name]
 
-    def listed(self, now: float) -> dict[str, float | None]:
-        """Every ban with its end, None for the operator's."""
-        timed: dict[str, float | None] = {name: until for name, until in self._until.items() if until > now}
-        return timed | dict.fromkeys(self._operators)
+    def unban(self, name: str, now: float) -> bool:
+        """Lift a ban, whoever made it; whether there was one."""
+        ends = [_end(bans.pop(name, None)) for bans in (self._own, self._prices)]
+        return max(ends) > now
 
-    def until(self) -> dict[str, float]:
-        """Every ban that ends, with its end."""
-        return dict(self._until)
+    def listed(self, now: float) -> list[Ban]:
+        """Every ban that has not ended: the operator's first, then those that last longest."""
+        bans = [*self._own.values(), *self._prices.values()]
+        return sorted((ban for ban in bans if _end(ban) > now), key=lambda ban: (not ban.own, -_end(ban), ban.name))
 
-    def for_good(self) -> list[str]:
-        """The operator's bans."""
-        return sorted(self._operators)
+    def restore(self, bans: Iterable[Ban]) -> None:
+        """Take up what was kept on disk; what was banned since stands."""
+        for ban in bans:
+            (self._own if ban.own else self._prices).setdefault(ban.name, ban)
 
-    def restore(self, until: dict[str, float], operators: list[str]) -> None:
-        """Take up what was kept on disk."""
-        self._until.update(until)
-        self._operators.update(operators)
+
+def _end(ban: Ban | None) -> float:
+    if ban is None:
+        return 0.0
+    return float("inf") if ban.until is None else ban.until

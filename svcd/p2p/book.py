@@ -60,6 +60,12 @@ class Entry:
     failures: int = 0
     next_try: float = 0.0
     verified: bool = False
+    group: str = ""
+    """The part of the network in which it answered: of a name, that of the address behind it; "" while unknown."""
+
+    def part(self) -> str:
+        """The part of the network that it is in, as far as that is known: for a name that nobody has called, itself."""
+        return self.group or group_of_endpoint(self.endpoint)
 
 
 @define
@@ -132,21 +138,24 @@ class Book:
         del self._index[worst.endpoint]
         return True
 
-    def succeeded(self, endpoint: str, *, node_id: str, height: int, now: float) -> Entry:
-        """We called ``endpoint`` and ``node_id`` answered, naming it as its own: the newest verification wins."""
+    def succeeded(self, endpoint: str, *, node_id: str, height: int, now: float, group: str = "") -> Entry:
+        """We called ``endpoint`` and ``node_id`` answered, naming it as its own: the newest verification wins.
+
+        ``group`` is that of the address which answered.
+        """
         for other in self._index.values():
             if other.node_id == node_id and other.endpoint != endpoint:
                 other.verified, other.node_id = False, ""
         entry = self._index.get(endpoint) or Entry(endpoint=endpoint, source="self")
         entry.node_id, entry.height, entry.last_seen = node_id, height, now
-        entry.failures, entry.next_try = 0, 0.0
+        entry.failures, entry.next_try, entry.group = 0, 0.0, group
         if not entry.verified:
             self._promote(entry)
         return entry
 
     def _promote(self, entry: Entry) -> None:
         self._remove_from(self._new, entry)
-        bucket = self._tried.setdefault(self._place("tried", group_of_endpoint(entry.endpoint), TRIED_BUCKETS), [])
+        bucket = self._tried.setdefault(self._place("tried", entry.part(), TRIED_BUCKETS), [])
         if entry not in bucket:
             if len(bucket) >= BUCKET_SIZE:
                 oldest = min(bucket, key=lambda other: (other.verified, other.last_seen))

@@ -57,5 +57,8 @@ class Caller(Protocol):
     def call(self, endpoint: str, request: Request) -> Deferred[Reply]:
         """The reply to ``request`` of whoever answers at ``endpoint``; fails with CallFailed."""
 
+    def address_of(self, endpoint: str) -> str:
+        """The IP address at which an endpoint is called at present; "" where no connection is kept to it."""
+
     def forget(self, endpoint: str) -> None:
         """Close the connections to an endpoint that is not needed for now."""

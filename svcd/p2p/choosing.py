@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Iterable, Sequence
 
-from svcd.p2p.book import Book, group_of_endpoint
+from svcd.p2p.book import Book
 from svcd.p2p.peer import Peer
 
 
@@ -18,16 +18,15 @@ def choose(
     for tried in (True, False):
         candidates = book.candidates(now, exclude=busy, tried=tried)
         for entry in sorted(candidates, key=lambda entry: (entry.endpoint not in first, book.random())):
-            if len(chosen) < count and is_welcome(entry.endpoint, groups):
+            if len(chosen) < count and is_welcome(entry.part(), groups):
                 chosen.append(entry.endpoint)
     return chosen
 
 
-def is_welcome(endpoint: str, groups: set[str] | None) -> bool:
-    """Whether no peer is in the endpoint's part of the network yet; if so, it is from now on."""
+def is_welcome(group: str, groups: set[str] | None) -> bool:
+    """Whether no peer is in this part of the network yet; if so, one is from now on."""
     if groups is None:
         return True
-    group = group_of_endpoint(endpoint)
     if group in groups:
         return False
     groups.add(group)
@@ -46,6 +45,6 @@ def promote(peers: Iterable[Peer], count: int, groups: set[str] | None) -> None:
     While others are known, who called us must not fill the places of those whom we would call (docs/threats.md).
     """
     for peer in peers:
-        if count > 0 and not peer.outbound and is_welcome(peer.endpoint, groups):
+        if count > 0 and not peer.outbound and is_welcome(peer.group(), groups):
             peer.outbound = True
             count -= 1

@@ -75,6 +75,11 @@ class PinnedNetwork:
         self._pins[endpoint] = peer
         return peer
 
+    def address_of(self, endpoint: str) -> str:
+        """See :class:`svcd.p2p.caller.Caller`."""
+        peer = self._pins.get(endpoint)
+        return str(peer.address) if peer else ""
+
     def forget(self, endpoint: str) -> None:
         """See :class:`svcd.p2p.caller.Caller`."""
         peer = self._pins.pop(endpoint, None)

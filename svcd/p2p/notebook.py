@@ -12,10 +12,11 @@ from attrs import frozen
 from cattrs import Converter, transform_error
 from twisted.logger import Logger
 
+from svcd.p2p.bans import KINDS, Ban
 from svcd.p2p.book import Entry
 from svcd.p2p.hello import is_endpoint
 
-FORMAT: Final = 1
+FORMAT: Final = 2
 _LOG: Final = Logger()
 _SECRET: Final = re.compile("[0-9a-f]{64}")
 
@@ -30,8 +31,7 @@ class Notes:
     entries: list[Entry]
     anchors: list[str]
     """Two outbound peers of the last run, to be called first: an eclipse must not begin with every restart."""
-    banned_until: dict[str, float]
-    banned_for_good: list[str]
+    bans: list[Ban]
 
 
 def load(path: Path) -> Notes | None:
@@ -60,6 +60,9 @@ def _read(text: str) -> Notes:
     for endpoint in (*notes.anchors, *(entry.endpoint for entry in notes.entries)):
         if not is_endpoint(endpoint):
             raise ValueError(f"{endpoint!r} must be the endpoint of a node")
+    for ban in notes.bans:
+        if ban.name.partition(":")[0] not in KINDS or (ban.until is None and not ban.own):
+            raise ValueError(f"{ban.name!r} must be the name of a ban, and only the operator's have no end")
     return notes
 
 

@@ -8,6 +8,8 @@ from attrs import define, field, frozen
 from svcd.chain.params import NetworkParams
 from svcd.node.ledger import Ledger
 from svcd.node.status import Neighbourhood
+from svcd.p2p.bans import address_name
+from svcd.p2p.book import group_of, group_of_endpoint
 from svcd.p2p.client import PeerStatus
 from svcd.p2p.hello import Hello, NodeKey
 from svcd.ports import Clock, milliseconds
@@ -46,7 +48,20 @@ class Peer:
     asked_peers: float = 0.0
     pool_cursor: int = 0
     failures: int = 0
+    """How many questions in a row it has not answered."""
+    seen: float = 0.0
+    """When it last answered."""
+    address: str = ""
+    """The IP address at which it was greeted; "" where nobody has told."""
     _has: OrderedDict[bytes, None] = field(factory=OrderedDict)
+
+    def group(self) -> str:
+        """The part of the network that it is in: that of its address, not of the name that leads there."""
+        return group_of(self.address) if self.address else group_of_endpoint(self.endpoint)
+
+    def is_at(self, address: str) -> bool:
+        """Whether it is at an address, or at one of the same /64."""
+        return bool(self.address) and address_name(self.address) == address_name(address)
 
     def status_is_due(self, now: float, slot_seconds: int) -> bool:
         """Whether to ask for its chain: of those of our choice once a slot, of acquaintances now and then.
@@ -66,7 +81,7 @@ class Peer:
 
     def said(self, status: PeerStatus, home: "Home") -> bool:
         """Note what it claims; whether that is to be followed."""
-        self.status, self.failures = status, 0
+        self.status, self.failures, self.seen = status, 0, home.now()
         self.note(status.hash)
         work = home.ledger.tip.work
         self.rival = status.work == work and home.ledger.reader.point(status.hash) is None

@@ -8,12 +8,12 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.node.status import LONELY, Neighbourhood
+from svcd.p2p.asking import ask_peers, ask_status
 from svcd.p2p.bans import Bans, key_name
 from svcd.p2p.book import Book, group_of, group_of_endpoint
-from svcd.p2p.caller import CallFailed, Trouble
 from svcd.p2p.choosing import choose, pick_hint, promote
 from svcd.p2p.client import PeerClient
-from svcd.p2p.greeting import Greetings, NotGreeted
+from svcd.p2p.greeting import Greeted, Greetings, NotGreeted
 from svcd.p2p.hello import Hello, is_endpoint
 from svcd.p2p.peer import Doubts, Home, Peer, PeerSettings, neighbourhood
 
@@ -101,7 +101,7 @@ class Peers:
             if peer.hello_is_due(now):
                 self._begin(self.greet(peer.endpoint, outbound=peer.outbound))
             if peer.gossip_is_due(now):
-                self._begin(self._ask_peers(peer))
+                self._begin(ask_peers(peer, self))
 
     def called_by(self, hello: Hello, client: str) -> None:
         """Somebody has greeted us: their endpoint is a hint, and counts once we have called it ourselves."""
@@ -123,14 +123,21 @@ class Peers:
 
     async def greet(self, endpoint: str, *, outbound: bool, keep: bool = True) -> Peer | None:
         """Call an endpoint and exchange hellos; gives the peer if its key answered and named this very endpoint."""
-        if not self._greetings.may_begin(endpoint):
-            return None
         try:
-            hello = await self._greetings.exchange(endpoint)
+            return await self.meet(endpoint, outbound=outbound, keep=keep)
+        except NotGreeted:
+            return None
+
+    async def meet(self, endpoint: str, *, outbound: bool, keep: bool = True) -> Peer | None:
+        """Greet an endpoint; None where whoever answered is not kept. Raises NotGreeted with the reason."""
+        if not self._greetings.may_begin(endpoint):
+            raise NotGreeted("it or eight others are being greeted at present")
+        try:
+            greeted = await self._greetings.exchange(endpoint)
         except NotGreeted as why:
             self._not_greeted(endpoint, why)
-            return None
-        peer = self._greeted(endpoint, hello, outbound=outbound, keep=keep)
+            raise
+        peer = self._greeted(endpoint, greeted, outbound=outbound, keep=keep)
         if endpoint not in self._peers:
             self.client.caller.forget(endpoint)
         return peer
@@ -144,25 +151,34 @@ class Peers:
             self.hint(why.elsewhere, source=group_of_endpoint(endpoint))
         self._failed(endpoint)
 
-    def _greeted(self, endpoint: str, hello: Hello, *, outbound: bool, keep: bool) -> Peer | None:
-        now = self.home.now()
-        self.book.succeeded(endpoint, node_id=hello.node_id, height=hello.height, now=now)
+    def _greeted(self, endpoint: str, greeted: Greeted, *, outbound: bool, keep: bool) -> Peer | None:
+        now, hello = self.home.now(), greeted.hello
+        group = group_of(greeted.address) if greeted.address else group_of_endpoint(endpoint)
+        self.book.succeeded(endpoint, node_id=hello.node_id, height=hello.height, now=now, group=group)
         for other in self.all():
             if other.node_key == hello.node_key and other.endpoint != endpoint:
                 self.drop(other)
         peer = self._peers.get(endpoint)
-        if not keep or (peer is None and not outbound and not self._has_room()):
+        # Only now is it known where a name leads: whoever has many names must not get many places.
+        chosen = outbound and not self._is_crowded(group, beside=endpoint)
+        if not keep or (peer is None and not chosen and not self._has_room()):
             return None
         if peer is None or peer.node_key != hello.node_key:
-            peer = Peer(endpoint, hello.node_key, hello.node_id, outbound, now)
+            peer = Peer(endpoint, hello.node_key, hello.node_id, chosen, now)
             self._peers[endpoint] = peer
             self._doubts.bring_back(peer)
             self.log.info("met {node_id} at {endpoint}", node_id=hello.node_id, endpoint=endpoint)
             self._begin(self.ask_status(peer))
-            self._begin(self._ask_peers(peer))
-        peer.greeted = now
+            self._begin(ask_peers(peer, self))
+        peer.outbound = peer.outbound and chosen
+        peer.address, peer.greeted, peer.seen = greeted.address, now, now
         self.met = True
         return peer
+
+    def _is_crowded(self, group: str, *, beside: str) -> bool:
+        """Whether there is a peer of our choice in a part of the network already, other than at one endpoint."""
+        others = [peer for peer in self.outbound() if peer.endpoint != beside]
+        return self.settings.diverse and any(peer.group() == group for peer in others)
 
     def _failed(self, endpoint: str) -> None:
         self.book.failed(endpoint, self.home.now())
@@ -199,9 +215,18 @@ class Peers:
             self._alarm = (now + ALARM_SECONDS, what)
             self.log.error("{alarm}", alarm=self.alarm)
             return
-        self.bans.ban_node(peer.node_key, peer.endpoint, whole_host=self.settings.diverse, seconds=seconds, now=now)
+        address = peer.address if self.settings.diverse else ""
+        self.bans.ban_node(peer.node_key, peer.endpoint, address=address, seconds=seconds, now=now, why=why)
         self.log.warn("banned {endpoint} for {seconds} s: {why}", endpoint=peer.endpoint, seconds=seconds, why=why)
         self._failed(peer.endpoint)
+
+    def leave_banned(self) -> list[Peer]:
+        """Talk no more to those who are banned by now; gives who they were."""
+        now = self.home.now()
+        banned = [peer for peer in self.all() if self.bans.forbids(peer.node_key, peer.endpoint, peer.address, now)]
+        for peer in banned:
+            self._failed(peer.endpoint)
+        return banned
 
     def ask_all(self) -> None:
         """Ask every peer what chain it has, now; but not again and again, however often this is called."""
@@ -211,37 +236,7 @@ class Peers:
 
     async def ask_status(self, peer: Peer) -> None:
         """Ask what chain a peer has, and say so to whoever synchronises."""
-        peer.asked = self.home.now()
-        try:
-            status = await self.client.status(peer.endpoint)
-        except CallFailed:
-            self.demote(peer)
-            return
-        if peer.said(status, self.home):
-            self.on_claim()
-        if not self.settings.public:
-            await self._ask_transactions(peer)
-
-    async def _ask_transactions(self, peer: Peer) -> None:
-        try:
-            transactions, peer.pool_cursor = await self.client.transactions(peer.endpoint, peer.pool_cursor)
-        except CallFailed as failed:
-            if failed.trouble is not Trouble.REFUSED:
-                self.demote(peer)
-            # Else it is a node that does not know the route, and may be a good peer all the same.
-            return
-        for transaction in transactions:
-            self.on_transaction(peer, transaction)
-
-    async def _ask_peers(self, peer: Peer) -> None:
-        peer.asked_peers = self.home.now()
-        try:
-            endpoints = await self.client.peers(peer.endpoint)
-        except CallFailed:
-            self.demote(peer)
-            return
-        for endpoint in endpoints:
-            self.hint(endpoint, source=group_of_endpoint(peer.endpoint))
+        await ask_status(peer, self)
 
     def hint(self, endpoint: str, *, source: str, trusted: bool = False) -> None:
         """Note an endpoint somebody told us of."""
@@ -256,7 +251,7 @@ class Peers:
         if missing <= 0 and not feel:
             return
         busy = self._greetings.endpoints.union(self._peers)
-        groups = {group_of_endpoint(peer.endpoint) for peer in outbound} if self.settings.diverse else None
+        groups = {peer.group() for peer in outbound} if self.settings.diverse else None
         chosen = choose(self.book, missing, now=now, busy=busy, groups=groups, first=self.first)
         for endpoint in chosen:
             self._begin(self.greet(endpoint, outbound=True))

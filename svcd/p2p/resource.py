@@ -7,7 +7,7 @@ from typing import Final
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.transaction import parse_transfer
 from svcd.node.transfers import Transfers
-from svcd.p2p.bans import INVALID_SECONDS, MALFORMED_SECONDS, address_name
+from svcd.p2p.bans import INVALID_SECONDS, MALFORMED_SECONDS, posts_name
 from svcd.p2p.fields import (
     CLAIMS,
     DECIMAL,
@@ -100,7 +100,7 @@ class PeerRoutes:
             self._hellos.take(theirs)
         except HelloRefused as refused:
             if refused.fault is Fault.FORMAT:
-                self._price(client, MALFORMED_SECONDS)
+                self._price(client, MALFORMED_SECONDS, refused.detail)
             raise HttpError(400, refused.detail) from refused
         if self._peers.is_banned(theirs.node_key):
             raise HttpError(403, "this node key is banned here")
@@ -126,7 +126,7 @@ class PeerRoutes:
             state = await self._transfers.submit(transfer)
         except RuleViolation as violation:
             if violation.code not in _POLICY:
-                self._price(client, MALFORMED_SECONDS)
+                self._price(client, MALFORMED_SECONDS, violation.detail)
             raise
         return {"txid": transfer.txid.hex(), "state": state.value}
 
@@ -153,14 +153,14 @@ class PeerRoutes:
         """Answer POST /p2p/block."""
         self._not_banned(client)
         if not (body.startswith(_BEFORE) and body.endswith(_AFTER)):
-            self._price(client, MALFORMED_SECONDS)
+            self._price(client, MALFORMED_SECONDS, "no block in canonical JSON")
             raise HttpError(400, 'the body must be exactly {"block":…} with the block in canonical JSON')
         wire = body[len(_BEFORE) : -len(_AFTER)]
         note_sender(self._peers, client, sha256(wire).digest())
         outcome, block_hash = await self._home.ledger.submit(wire)
         if isinstance(outcome, RuleViolation):
             malformed = outcome.code in _MALFORMED
-            self._price(client, MALFORMED_SECONDS if malformed else INVALID_SECONDS)
+            self._price(client, MALFORMED_SECONDS if malformed else INVALID_SECONDS, outcome.detail)
             raise outcome
         if isinstance(outcome, NotYet):
             if outcome.code is Wait.BUSY:
@@ -259,9 +259,9 @@ class PeerRoutes:
         }
 
     def _not_banned(self, client: str | None) -> None:
-        if client is not None and self._peers.bans.is_banned(address_name(client), self._home.now()):
+        if client is not None and self._peers.bans.is_ignored(client, self._home.now()):
             raise HttpError(403, "this address is banned here for a while: it sent what breaks the rules")
 
-    def _price(self, client: str | None, seconds: float) -> None:
+    def _price(self, client: str | None, seconds: float, why: str) -> None:
         if client is not None:
-            self._peers.bans.ban(address_name(client), seconds=seconds, now=self._home.now())
+            self._peers.bans.ban(posts_name(client), seconds=seconds, now=self._home.now(), why=f"it posted: {why}")

@@ -81,6 +81,7 @@ class PeersService(Service):
         self._path = path
         self._seeds = seeds
         self._anchors: list[str] = []
+        self._taken_up = False
 
     def startService(self) -> None:
         """Take up the book and the bans, and note the seeds."""
@@ -91,8 +92,9 @@ class PeersService(Service):
             peers.book.secret = bytes.fromhex(notes.secret)
             for entry in notes.entries:
                 peers.book.restore(entry)
-            peers.bans.restore(notes.banned_until, notes.banned_for_good)
+            peers.bans.restore(notes.bans)
         self._anchors = notes.anchors if notes else []
+        self._taken_up = True
         peers.first = [*self._anchors, *self._seeds]
         for seed in self._seeds:
             peers.hint(seed, source=_OPERATOR, trusted=True)
@@ -113,8 +115,10 @@ class PeersService(Service):
 
     def save(self) -> None:
         """Write the notes."""
+        if not self._taken_up:
+            # What is on disk has not been read yet; the next time is soon.
+            return
         peers = self._network.peers
-        bans = peers.bans
         # Those of before are kept until there are new ones: an outage is when they are needed.
         self._anchors = list(dict.fromkeys([*(peer.endpoint for peer in peers.outbound()), *self._anchors]))[:ANCHORS]
         notes = Notes(
@@ -122,7 +126,6 @@ class PeersService(Service):
             secret=peers.book.secret.hex(),
             entries=list(peers.book.entries()),
             anchors=self._anchors,
-            banned_until=bans.until(),
-            banned_for_good=bans.for_good(),
+            bans=peers.bans.listed(peers.home.now()),
         )
         save(self._path, notes)

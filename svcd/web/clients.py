@@ -26,7 +26,7 @@ class Throttle(Protocol):
         """Whether there is a rate of this name."""
 
     def client(self, request: Request) -> str | None:
-        """The client group of the request; None for one that is under no limit."""
+        """The address that asks; None for one that is under no limit."""
 
     def wait(self, request: Request, bucket: str, cost: float) -> float:
         """Draw ``cost`` from the request's client's bucket and return 0.0, or the seconds until it can be paid."""
@@ -73,12 +73,20 @@ class Clients:
 
     def of_request(self, request: Request) -> str | None:
         """The group whose buckets the request draws from; None for a Unix socket and for an exempt client."""
+        host = self._asking(request)
+        return None if host is None else self._group_of_host(host)
+
+    def address_of_request(self, request: Request) -> str | None:
+        """The address that asks; None for a Unix socket and for an exempt client."""
+        host = self._asking(request)
+        limited = host is not None and self._group_of_host(host) is not None
+        return str(parse_address(host)) if host is not None and limited else None
+
+    def _asking(self, request: Request) -> str | None:
         host = _host(request.client)
-        if host is None:
-            return None
-        if self._trusted and self._is_trusted(host):
-            host = self._forwarded(request) or host
-        return self._group_of_host(host)
+        if host is not None and self._trusted and self._is_trusted(host):
+            return self._forwarded(request) or host
+        return host
 
     def _forwarded(self, request: Request) -> str | None:
         """The last address in ``X-Forwarded-For`` that is not a trusted proxy: the last one that nobody can forge."""
@@ -119,8 +127,8 @@ class ClientThrottle:
         return bucket in self._buckets.rates
 
     def client(self, request: Request) -> str | None:
-        """The client group of the request; None for one that is under no limit."""
-        return self._clients.of_request(request)
+        """The address that asks; None for one that is under no limit."""
+        return self._clients.address_of_request(request)
 
     def wait(self, request: Request, bucket: str, cost: float) -> float:
         """Draw ``cost`` from the bucket of the request's client group."""

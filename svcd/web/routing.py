@@ -91,7 +91,7 @@ class Route:
     body_fields: tuple[Field, ...] = field(kw_only=True, default=())
     guards: tuple[Guard, ...] = field(kw_only=True, default=(), converter=in_order)
     with_client: bool = field(kw_only=True, default=False)
-    """Whether the method takes ``client``: the client group that the limits count, None for one without limits."""
+    """Whether the method takes ``client``: the address that asks, None for one without limits."""
     raw_body: bool = field(kw_only=True, default=False)
     """Whether the method takes ``body`` as bytes instead of the body's fields, which then only describe it."""
     cost: float = field(kw_only=True, default=1.0, validator=gt(0))

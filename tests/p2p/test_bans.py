@@ -4,15 +4,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svcd.p2p.bans import Bans, address_name, key_name
+from svcd.chain.address import node_id
+from svcd.p2p.bans import MAX_OWN, Ban, Bans, address_name, endpoint_name, key_name, posts_name
 
 NOW = 1_800_000_000.0
 
 
-def test_keys_and_addresses_have_names_of_their_own() -> None:
-    assert key_name(bytes.fromhex("ab" * 32)) == "key:" + "ab" * 32
+def test_everything_has_a_name_of_its_own() -> None:
+    assert key_name(b"k" * 32) == "node:" + node_id(b"k" * 32)
+    assert endpoint_name("http://192.0.2.1") == "endpoint:http://192.0.2.1"
     assert address_name("192.0.2.1") == "address:192.0.2.1"
-    assert address_name("2001:db8::/56") == "address:2001:db8::/56"
+    assert posts_name("192.0.2.1") == "posts:192.0.2.1"
+
+
+@pytest.mark.parametrize("text", ["2001:db8:1:2::", "2001:db8:1:2:ff::9", "2001:db8:1:2::/64"])
+def test_of_ipv6_an_address_is_its_64(text: str) -> None:
+    assert address_name(text) == "address:2001:db8:1:2::/64"
+
+
+def test_an_ipv4_address_in_ipv6_is_the_ipv4_address() -> None:
+    assert address_name("::ffff:192.0.2.1") == "address:192.0.2.1"
+
+
+@pytest.mark.parametrize("text", ["", "node.example", "192.0.2.0/24", "192.0.2.1/32", "2001:db8::/56", "2001:db8::/32"])
+def test_what_is_no_address(text: str) -> None:
+    with pytest.raises(ValueError, match=r"."):
+        address_name(text)
 
 
 def test_a_ban_ends() -> None:
@@ -35,34 +52,81 @@ def test_the_longer_of_two_bans_stands(order: tuple[int, int]) -> None:
 
 def test_the_operator_s_ban_has_no_end_until_it_is_lifted() -> None:
     bans = Bans()
-    bans.ban_for_good("address:192.0.2.1")
+    bans.ban_by_operator("address:192.0.2.1", seconds=None, now=NOW)
     assert bans.is_banned("address:192.0.2.1", NOW + 1e9)
-    assert bans.unban("address:192.0.2.1")
+    assert bans.unban("address:192.0.2.1", NOW)
     assert not bans.is_banned("address:192.0.2.1", NOW)
-    assert not bans.unban("address:192.0.2.1")
+    assert not bans.unban("address:192.0.2.1", NOW)
+
+
+def test_or_an_end_that_the_operator_gave_it() -> None:
+    bans = Bans()
+    bans.ban_by_operator("key:a", seconds=60, now=NOW)
+    assert bans.is_banned("key:a", NOW + 59)
+    assert not bans.is_banned("key:a", NOW + 60)
+    assert not bans.unban("key:a", NOW + 60)
+
+
+def test_the_operator_s_last_word_counts() -> None:
+    bans = Bans()
+    bans.ban_by_operator("key:a", seconds=None, now=NOW)
+    bans.ban_by_operator("key:a", seconds=60, now=NOW)
+    assert not bans.is_banned("key:a", NOW + 60)
+
+
+def test_a_price_is_not_lessened_by_a_ban_of_the_operator_s() -> None:
+    bans = Bans()
+    bans.ban("key:a", seconds=600, now=NOW, why="nonsense")
+    bans.ban_by_operator("key:a", seconds=60, now=NOW)
+    assert bans.is_banned("key:a", NOW + 599)
+    assert [(ban.own, ban.why) for ban in bans.listed(NOW)] == [(True, ""), (False, "nonsense")]
+    assert bans.unban("key:a", NOW)
+    assert not bans.is_banned("key:a", NOW)
+
+
+def test_the_operator_may_ban_so_many_and_replace_one_of_them() -> None:
+    bans = Bans()
+    for number in range(MAX_OWN):
+        bans.ban_by_operator(f"key:{number}", seconds=None, now=NOW)
+    bans.ban_by_operator("key:7", seconds=60, now=NOW)
+    with pytest.raises(OverflowError, match="1000 bans of yours already; lift some first"):
+        bans.ban_by_operator("key:a", seconds=None, now=NOW)
+    bans.ban_by_operator("key:a", seconds=None, now=NOW + 60)
 
 
 def test_a_ban_that_ends_can_be_lifted_too() -> None:
     bans = Bans()
     bans.ban("key:a", seconds=600, now=NOW)
-    assert bans.unban("key:a")
+    assert bans.unban("key:a", NOW)
     assert not bans.is_banned("key:a", NOW)
 
 
 def test_what_is_listed() -> None:
     bans = Bans()
     bans.ban("key:over", seconds=1, now=NOW - 2)
-    bans.ban("key:a", seconds=600, now=NOW)
-    bans.ban_for_good("key:b")
-    assert bans.listed(NOW) == {"key:a": NOW + 600, "key:b": None}
+    bans.ban("key:a", seconds=600, now=NOW, why="x" * 1_000)
+    bans.ban("key:c", seconds=900, now=NOW)
+    bans.ban_by_operator("key:b", seconds=None, now=NOW)
+    assert bans.listed(NOW) == [
+        Ban("key:b", None, "", own=True),
+        Ban("key:c", NOW + 900, "", own=False),
+        Ban("key:a", NOW + 600, "x" * 200, own=False),
+    ]
 
 
 def test_what_is_kept_is_taken_up_again() -> None:
     bans, restored = Bans(), Bans()
     bans.ban("key:a", seconds=600, now=NOW)
-    bans.ban_for_good("key:b")
-    restored.restore(bans.until(), bans.for_good())
+    bans.ban_by_operator("key:b", seconds=None, now=NOW)
+    restored.restore(bans.listed(NOW))
     assert restored.listed(NOW) == bans.listed(NOW)
+
+
+def test_what_was_banned_since_the_start_stands() -> None:
+    bans = Bans()
+    bans.ban_by_operator("key:a", seconds=None, now=NOW)
+    bans.restore([Ban("key:a", NOW + 60, "", own=True)])
+    assert bans.is_banned("key:a", NOW + 61)
 
 
 def test_a_flood_of_short_bans_pushes_no_long_one_out() -> None:
@@ -70,7 +134,7 @@ def test_a_flood_of_short_bans_pushes_no_long_one_out() -> None:
     bans.ban("key:a", seconds=86_400, now=NOW)
     for number in range(10_050):
         bans.ban(f"address:{number}", seconds=600, now=NOW)
-    assert len(bans.until()) == 10_000
+    assert len(bans.listed(NOW)) == 10_000
     assert bans.is_banned("key:a", NOW)
 
 
@@ -79,7 +143,7 @@ def test_bans_that_are_over_make_room_first() -> None:
     for number in range(10_000):
         bans.ban(f"address:{number}", seconds=600, now=NOW)
     bans.ban("key:a", seconds=600, now=NOW + 600)
-    assert bans.until() == {"key:a": NOW + 1200}
+    assert [(ban.name, ban.until) for ban in bans.listed(NOW + 600)] == [("key:a", NOW + 1200)]
 
 
 # Not more than half
@@ -111,30 +175,44 @@ def test_with_every_ban_there_is_one_peer_less_and_half_of_them_stay(outbound: i
 
 def test_a_node_is_banned_with_its_endpoint() -> None:
     bans = Bans()
-    bans.ban_node(b"k" * 32, "http://192.0.2.1:8645", whole_host=False, seconds=60, now=NOW)
+    bans.ban_node(b"k" * 32, "http://192.0.2.1:8645", seconds=60, now=NOW, why="its block broke a rule")
     assert bans.is_banned(key_name(b"k" * 32), NOW)
     assert bans.shut_out("http://192.0.2.1:8645", NOW + 59)
     assert not bans.shut_out("http://192.0.2.1:8646", NOW)
     assert not bans.shut_out("http://192.0.2.1:8645", NOW + 60)
+    assert not bans.is_ignored("192.0.2.1", NOW)
+    assert {ban.why for ban in bans.listed(NOW)} == {"its block broke a rule"}
 
 
 @pytest.mark.parametrize(
-    ("banned", "others"),
+    ("address", "others", "strangers"),
     [
-        ("http://192.0.2.1:8645", ["http://192.0.2.1:1", "https://192.0.2.1"]),
-        ("http://[2001:db8:1::1]:8645", ["http://[2001:db8:1::1]", "http://[2001:db8:1:ff::9]:7"]),
-        ("http://node.example:8645", ["https://node.example"]),
+        ("192.0.2.1", ["http://192.0.2.1:1", "https://192.0.2.1"], ["http://192.0.2.2:1"]),
+        ("2001:db8:1:2::1", ["http://[2001:db8:1:2::1]", "http://[2001:db8:1:2:9::9]:7"], ["http://[2001:db8:1:3::1]"]),
     ],
 )
-def test_or_with_its_whole_host(banned: str, others: list[str]) -> None:
+def test_or_with_everybody_at_its_address(address: str, others: list[str], strangers: list[str]) -> None:
     bans = Bans()
-    bans.ban_node(b"k" * 32, banned, whole_host=True, seconds=60, now=NOW)
+    bans.ban_node(b"k" * 32, "https://node.example", address=address, seconds=60, now=NOW)
     assert all(bans.shut_out(other, NOW) for other in others)
-    for other in ("http://192.0.2.2:8645", "http://[2001:db8:2::1]", "http://other.example"):
-        assert not bans.shut_out(other, NOW)
+    assert not any(bans.shut_out(stranger, NOW) for stranger in strangers)
+    assert bans.shut_out("https://other.example", NOW, address=address), "whatever name leads there"
+    assert not bans.shut_out("https://other.example", NOW, address="192.0.2.9")
+    assert bans.is_ignored(address, NOW)
 
 
-def test_an_address_that_posted_nonsense_is_not_called_either() -> None:
+def test_an_address_that_posted_nonsense_is_called_all_the_same() -> None:
+    """Posts are signed by nobody: whoever shares an address with an honest node must not cut it off from us."""
     bans = Bans()
-    bans.ban(address_name("192.0.2.1"), seconds=60, now=NOW)
-    assert bans.shut_out("http://192.0.2.1:8645", NOW)
+    bans.ban(posts_name("192.0.2.1"), seconds=60, now=NOW)
+    assert bans.is_ignored("192.0.2.1", NOW)
+    assert not bans.shut_out("http://192.0.2.1:8645", NOW)
+
+
+def test_whom_we_must_not_talk_to() -> None:
+    bans, node, endpoint = Bans(), b"k" * 32, "https://node.example"
+    assert not bans.forbids(node, endpoint, "192.0.2.1", NOW)
+    for name in (key_name(node), endpoint_name(endpoint), address_name("192.0.2.1")):
+        bans.ban_by_operator(name, seconds=None, now=NOW)
+        assert bans.forbids(node, endpoint, "192.0.2.1", NOW)
+        bans.unban(name, NOW)

@@ -516,3 +516,21 @@ class BookMachine(RuleBasedStateMachine):
 
 TestBook = BookMachine.TestCase
 TestBook.settings = settings(stateful_step_count=30)
+
+
+# Where a name leads
+
+
+def test_the_part_of_the_network_is_that_of_the_address_once_it_is_known() -> None:
+    entry = Entry(endpoint="https://seed.node.example", source="x")
+    assert entry.part() == "name:node.example"
+    entry.group = "198.51.0.0/16"
+    assert entry.part() == "198.51.0.0/16"
+
+
+def test_names_that_lead_to_one_part_of_the_network_share_a_bucket() -> None:
+    book = Book(b"s" * 32, Random(1).random)
+    for number in range(200):
+        endpoint = f"https://party{number}.example"
+        book.succeeded(endpoint, node_id=f"{number}", height=0, now=NOW, group="80.1.0.0/16")
+    assert len(book.verified()) == BUCKET_SIZE

@@ -41,6 +41,9 @@ class Script:
         self.asked.append((endpoint, request))
         return fail(self.reply) if isinstance(self.reply, CallFailed) else succeed(self.reply)
 
+    def address_of(self, endpoint: str) -> str:
+        raise AssertionError("the client does not ask where it calls")
+
     def forget(self, endpoint: str) -> None:
         raise AssertionError("the client closes nothing")
 

@@ -114,6 +114,16 @@ async def test_calls_share_connections(serve: Serve, make_network: MakeNetwork) 
     assert server.connections == 1
 
 
+async def test_where_a_name_leads_is_known_while_it_is_pinned(serve: Serve, make_network: MakeNetwork) -> None:
+    server, network = serve(saying(answer())), make_network()
+    endpoint = at(server, NAME)
+    assert network.address_of(endpoint) == ""
+    await network.call(endpoint, STATUS)
+    assert network.address_of(endpoint) == "127.0.0.1"
+    network.forget(endpoint)
+    assert network.address_of(endpoint) == ""
+
+
 async def test_first_calls_at_once_end_up_at_one_pin(serve: Serve, make_network: MakeNetwork) -> None:
     server, resolver = serve(saying(answer())), Answers(["127.0.0.1"])
     network = make_network(resolver=resolver)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.logger import LogEvent, LogLevel, globalLogPublisher
 
+from svcd.p2p.bans import Ban
 from svcd.p2p.book import Entry
 from svcd.p2p.notebook import FORMAT, Notes, load, save
 
@@ -48,6 +49,7 @@ def notes(**changes: Any) -> Notes:
             failures=2,
             next_try=1_800_000_020.5,
             verified=True,
+            group="2001:db8::/32",
         ),
     ]
     kept = {
@@ -55,8 +57,10 @@ def notes(**changes: Any) -> Notes:
         "secret": SECRET,
         "entries": entries,
         "anchors": ["https://[2001:db8::1]"],
-        "banned_until": {"key:" + "cd" * 32: 1_800_086_400.0},
-        "banned_for_good": ["address:203.0.113.9"],
+        "bans": [
+            Ban("node:svcnode_" + "cd" * 16, 1_800_086_400.0, "its block broke a rule", own=False),
+            Ban("address:203.0.113.9", None, "", own=True),
+        ],
     }
     return Notes(**(kept | changes))
 
@@ -130,7 +134,11 @@ DAMAGES: dict[str, Callable[[str], str]] = {
     "a time that is none": _edit_entry(next_try="soon"),
     "a time that is no number": _edit_entry(next_try=float("nan")),
     "an anchor that is no endpoint": _edit(anchors=["node.example"]),
-    "a ban without an end": _edit(banned_until={"key:a": None}),
+    "a price without an end": _edit(bans=[{"name": "node:a", "until": None, "why": "", "own": False}]),
+    "a ban of another kind": _edit(bans=[{"name": "colour:red", "until": 1.0, "why": "", "own": False}]),
+    "a ban with a field too few": _edit(bans=[{"name": "node:a"}]),
+    "a ban that is a name": _edit(bans=["node:a"]),
+    "a ban whose owner is a number": _edit(bans=[{"name": "node:a", "until": 1.0, "why": "", "own": 1}]),
 }
 
 
@@ -165,7 +173,7 @@ def test_bytes_that_are_no_text_are_told(path: Path, warnings: list[LogEvent]) -
         st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
         lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
     ),
-    st.sampled_from(["format", "secret", "entries", "anchors", "banned_until", "banned_for_good"]),
+    st.sampled_from(["format", "secret", "entries", "anchors", "bans"]),
 )
 def test_whatever_stands_there_the_node_can_start(
     tmp_path_factory: pytest.TempPathFactory, value: object, name: str

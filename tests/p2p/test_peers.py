@@ -133,7 +133,7 @@ def test_a_hello_that_is_refused(
     node.run(8)
     assert not node.knows(stranger)
     assert entry(node, stranger).failures >= 1
-    assert node.peers.bans.listed(node.home.now()) == {}
+    assert node.peers.bans.listed(node.home.now()) == []
 
 
 def test_a_forged_hello_is_refused(node: Node, make_stranger: MakeStranger) -> None:
@@ -399,6 +399,85 @@ def test_eight_outbound_peers_in_different_parts_of_the_network(node: Node, make
     assert len({group_of_endpoint(endpoint) for endpoint in outbound(node)}) == 8
 
 
+def named(make_stranger: MakeStranger, number: int, address: str, domain: str = "") -> Stranger:
+    """Somebody at a name of their own, which leads to an address."""
+    stranger = make_stranger(endpoint=f"http://node.{domain or f'party{number}'}.example:8645")
+    stranger.town.addresses[stranger.endpoint] = address
+    return stranger
+
+
+def test_many_names_in_one_part_of_the_network_get_one_place(node: Node, make_stranger: MakeStranger) -> None:
+    """A name costs nothing, and says nothing about where it leads."""
+    crowd = [named(make_stranger, number, f"80.1.{number}.1") for number in range(20)]
+    node.hint(*crowd)
+    node.run(60)
+    assert len(outbound(node)) == 1
+    honest = [make_stranger(number) for number in range(7)]
+    node.hint(*honest)
+    node.run(60)
+    assert {stranger.endpoint for stranger in honest} < outbound(node)
+    assert len(outbound(node)) == 8
+
+
+def test_once_it_is_known_where_a_name_leads_it_is_not_tried_in_vain(node: Node, make_stranger: MakeStranger) -> None:
+    crowd = [named(make_stranger, number, f"80.1.{number}.1") for number in range(4)]
+    node.peers.settings = evolve(node.peers.settings, max_inbound=0)
+    node.hint(*crowd)
+    node.run(290)
+    assert len(node.peers.all()) == 1
+    assert all(entry(node, stranger).group == "80.1.0.0/16" for stranger in crowd)
+    assert all(greetings(node, stranger.endpoint) == 1 for stranger in crowd)
+
+
+def test_a_name_and_an_address_in_one_part_of_the_network(node: Node, make_stranger: MakeStranger) -> None:
+    address = make_stranger(endpoint="http://80.1.7.7:8645")
+    node.meet(address)
+    name = named(make_stranger, 1, "80.1.1.1")
+    node.meet(name)
+    assert outbound(node) == {address.endpoint}
+    assert not node.peer(name).outbound
+
+
+def test_names_of_one_domain_in_different_parts_of_the_network(node: Node, make_stranger: MakeStranger) -> None:
+    """A hoster's domain, or ``co.uk``, is no party of its own."""
+    strangers = [named(make_stranger, n, f"80.{n}.1.1", domain="hoster") for n in range(1, 4)]
+    for number, stranger in enumerate(strangers):
+        stranger.endpoint = stranger.names = f"http://n{number}.hoster.example"
+        stranger.key = NodeKey(key_of(stranger.endpoint).seed, stranger.endpoint)
+        node.town.inhabitants[stranger.endpoint] = stranger
+        node.town.addresses[stranger.endpoint] = f"80.{number}.1.1"
+        node.hint(stranger)
+    node.run(10)
+    assert outbound(node) == {stranger.endpoint for stranger in strangers}
+
+
+def test_a_peer_that_moves_next_to_another_gives_up_its_place(node: Node, make_stranger: MakeStranger) -> None:
+    stay, move = named(make_stranger, 1, "80.1.1.1"), named(make_stranger, 2, "80.2.1.1")
+    node.meet(stay, move)
+    assert outbound(node) == {stay.endpoint, move.endpoint}
+    node.town.addresses[move.endpoint] = "80.1.1.2"
+    assert node.until(lambda: not node.peer(move).outbound, within=303)
+    assert node.peer(stay).outbound
+    assert node.peer(move).address == "80.1.1.2"
+
+
+def test_on_devnet_names_may_be_neighbours(make_node: MakeNode, make_stranger: MakeStranger) -> None:
+    node = make_node(diverse=False)
+    node.meet(*[named(make_stranger, number, "127.0.0.1") for number in range(4)])
+    assert len(outbound(node)) == 4
+
+
+def test_hints_of_a_peer_at_a_name_count_for_where_it_is(node: Node, make_stranger: MakeStranger) -> None:
+    gossip = named(make_stranger, 1, "80.1.1.1")
+    gossip.acquaintances = [place(3)]
+    make_stranger(3, scripts={HELLO: silent})
+    node.meet(gossip)
+    node.run(1)
+    found = node.book.get(place(3))
+    assert found is not None
+    assert found.source == "80.1.0.0/16"
+
+
 def test_on_devnet_they_may_be_neighbours(make_node: MakeNode, make_stranger: MakeStranger) -> None:
     node = make_node(diverse=False)
     for number in range(20):
@@ -477,7 +556,7 @@ def test_anchors_are_called_first(node: Node, make_stranger: MakeStranger, tmp_p
     ]
     anchors = [place(31), place(17)]
     path = tmp_path / "peers.json"
-    save(path, Notes(FORMAT, "5e" * 32, entries, anchors, {}, []))
+    save(path, Notes(FORMAT, "5e" * 32, entries, anchors, []))
     with served(node, path, []):
         node.run(1)
         first = [called.endpoint for called in node.town.calls][:2]
@@ -497,8 +576,8 @@ def test_what_is_known_is_kept(make_node: MakeNode, make_stranger: MakeStranger,
     strangers = [make_stranger(number) for number in range(3)]
     with served(node, path, [stranger.endpoint for stranger in strangers]):
         node.run(5)
-        node.peers.bans.ban("key:a", seconds=HOUR, now=node.home.now())
-        node.peers.bans.ban_for_good("address:192.0.2.9")
+        node.peers.bans.ban("node:a", seconds=HOUR, now=node.home.now(), why="its block broke a rule")
+        node.peers.bans.ban_by_operator("address:192.0.2.9", seconds=None, now=node.home.now())
     notes = load(path)
     assert notes is not None
     assert {kept.endpoint for kept in notes.entries if kept.verified} == {place(0), place(1), place(2)}
@@ -508,7 +587,8 @@ def test_what_is_known_is_kept(make_node: MakeNode, make_stranger: MakeStranger,
     again = make_node("again", name="again", endpoint="http://192.0.2.2:8645")
     with served(again, path, []):
         assert again.book.secret == node.book.secret
-        assert again.peers.bans.listed(node.home.now()).keys() == {"key:a", "address:192.0.2.9"}
+        bans = [(ban.name, ban.why, ban.own) for ban in again.peers.bans.listed(node.home.now())]
+        assert bans == [("address:192.0.2.9", "", True), ("node:a", "its block broke a rule", False)]
         assert len(again.book.verified()) == 3
         again.run(2)
         assert len(outbound(again)) == 3
@@ -570,7 +650,7 @@ def test_one_that_does_not_answer_three_times_is_left(node: Node, make_stranger:
     assert not node.until(lambda: not node.knows(stranger), within=12)
     assert node.until(lambda: not node.knows(stranger), within=12)
     assert stranger.endpoint in node.town.forgotten
-    assert node.peers.bans.listed(node.home.now()) == {}
+    assert node.peers.bans.listed(node.home.now()) == []
     stranger.scripts = {}
     node.run(30)
     assert node.knows(stranger), "it is tried again"
@@ -805,6 +885,17 @@ def test_where_a_host_is_one_party_it_is_banned_on_every_port(make_node: MakeNod
         node.hint(second)
         node.run(60)
         assert node.knows(second) is not diverse
+
+
+def test_another_name_for_the_same_address_is_no_way_out(node: Node, make_stranger: MakeStranger) -> None:
+    first, second = named(make_stranger, 1, "80.1.1.1"), named(make_stranger, 2, "80.1.1.1")
+    node.meet(first, outbound=False)
+    punish(node, first)
+    node.hint(second)
+    node.run(60)
+    assert not node.knows(second)
+    elsewhere = named(make_stranger, 3, "80.1.1.2")
+    node.meet(elsewhere)
 
 
 def test_more_than_half_of_the_outbound_peers_are_not_banned(node: Node, make_stranger: MakeStranger) -> None:

@@ -11,7 +11,7 @@ from attrs import evolve
 from svcd.chain.block import Block
 from svcd.chain.errors import Refusal
 from svcd.p2p import resource
-from svcd.p2p.bans import key_name
+from svcd.p2p.bans import address_name, key_name, posts_name
 from svcd.p2p.client import split_blocks
 from svcd.p2p.hello import check_hello, parse_hello
 from svcd.ports import milliseconds
@@ -65,8 +65,8 @@ def post_block(client: Client, block: Block | bytes) -> Response:
 
 def banned_for(node: Node, peer: str = SOMEBODY) -> float:
     """How long a client is banned from now on, in seconds; 0.0 if it is not."""
-    until = node.peers.bans.until().get(f"address:{peer}", 0.0)
-    return max(until - node.home.now(), 0.0)
+    bans = node.peers.bans.listed(node.home.now())
+    return sum((ban.until or 0.0) - node.home.now() for ban in bans if ban.name == posts_name(peer))
 
 
 # Status
@@ -355,17 +355,41 @@ def test_whoever_is_banned_may_still_read(node: Node, client: Client, grow: Grow
         client.ok(path)
 
 
-def test_of_ipv6_a_whole_subscriber_is_banned(node: Node) -> None:
+def test_of_ipv6_a_64_is_banned(node: Node) -> None:
+    """From that much one machine may choose; who has the rest of a /56 or a /48 need not be the same."""
     client_of(node, "2001:db8:1:2::3").refusal("/p2p/block", b"{}")
-    client_of(node, "2001:db8:1:ff::9").refusal("/p2p/block", b"{}", status=403)
-    client_of(node, "2001:db8:2::1").refusal("/p2p/block", b"{}", status=400)
+    client_of(node, "2001:db8:1:2:ffff::9").refusal("/p2p/block", b"{}", status=403)
+    client_of(node, "2001:db8:1:3::3").refusal("/p2p/block", b"{}", status=400)
+
+
+def test_the_operator_is_told_what_the_price_was_for(node: Node, client: Client) -> None:
+    client.refusal("/p2p/block", b"{}")
+    (ban,) = node.peers.bans.listed(node.home.now())
+    assert (ban.name, ban.why, ban.own) == (f"posts:{SOMEBODY}", "it posted: no block in canonical JSON", False)
+
+
+def test_a_node_at_an_address_that_posted_nonsense_is_called_all_the_same(
+    node: Node, make_stranger: MakeStranger
+) -> None:
+    """Nobody signs what is posted: a neighbour of an honest node could cut it off from us."""
+    neighbour = make_stranger(endpoint=f"http://{SOMEBODY}:8645")
+    client_of(node).refusal("/p2p/block", b"{}")
+    node.meet(neighbour)
+    node.run(600)
+    assert node.knows(neighbour)
+
+
+def test_an_address_that_is_banned_is_not_listened_to_either(node: Node) -> None:
+    node.peers.bans.ban_by_operator(address_name(SOMEBODY), seconds=None, now=node.home.now())
+    client_of(node).refusal("/p2p/block", b"{}", status=403)
+    client_of(node, OTHER).refusal("/p2p/block", b"{}", status=400)
 
 
 def test_whoever_is_under_no_limit_is_never_banned(make_node: MakeNode) -> None:
     node = make_node(exempt=("198.51.100.0/24",))
     for _ in range(2):
         client_of(node).refusal("/p2p/block", b"{}", status=400)
-    assert node.peers.bans.listed(node.home.now()) == {}
+    assert node.peers.bans.listed(node.home.now()) == []
 
 
 # Blocks that are asked for

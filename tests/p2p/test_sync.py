@@ -656,7 +656,7 @@ def test_an_early_block_is_nobody_s_crime(
     node.run(5)
     assert node.tip.height in (0, 20)
     assert node.knows(stranger)
-    assert node.peers.bans.listed(node.home.now()) == {}
+    assert node.peers.bans.listed(node.home.now()) == []
 
 
 # Our own troubles

@@ -54,6 +54,8 @@ class Town:
     inhabitants: dict[str, Inhabitant] = field(factory=dict)
     calls: list[Called] = field(factory=list)
     forgotten: list[str] = field(factory=list)
+    addresses: dict[str, str] = field(factory=dict)
+    """By endpoint, where the address that it leads to matters."""
     most_at_once: dict[str, int] = field(factory=dict)
     """The greatest number of requests for blocks that waited for an answer at the same time, by endpoint."""
     latency: dict[str, float] = field(factory=dict)
@@ -87,6 +89,9 @@ class Town:
         answer.addBoth(leave)
         turn.addCallback(lambda _: self._later(endpoint, self._arrive, endpoint, request, answer))
         turn.addErrback(lambda failure: failure.trap(CancelledError))
+
+    def address_of(self, endpoint: str) -> str:
+        return self.addresses.get(endpoint, "")
 
     def forget(self, endpoint: str) -> None:
         self.forgotten.append(endpoint)

@@ -178,5 +178,9 @@ class Link:
     def call(self, endpoint: str, request: Request) -> Deferred[Reply]:
         return self.network.send(self, endpoint, request)
 
+    def address_of(self, endpoint: str) -> str:
+        """Endpoints show their addresses."""
+        return ""
+
     def forget(self, endpoint: str) -> None:
         """There are no connections to close."""

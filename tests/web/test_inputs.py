@@ -198,7 +198,10 @@ def test_raw_body_is_handed_on_as_it_came(serve: Serve, body: bytes) -> None:
     assert post(serve(Intake()), b"/rpc/raw", body).json["body"] == body.decode("latin-1")
 
 
-@pytest.mark.parametrize(("peer", "client"), [("203.0.113.9", "203.0.113.9"), (UNIXAddress(b"/run/svcd.sock"), None)])
+@pytest.mark.parametrize(
+    ("peer", "client"),
+    [("203.0.113.9", "203.0.113.9"), ("2001:db8::f:1", "2001:db8::f:1"), (UNIXAddress(b"/run/svcd.sock"), None)],
+)
 def test_route_may_know_who_asks(serve: Serve, peer: Any, client: str | None) -> None:
     wire = Wire(serve(Intake()), peer).send(b"GET /rpc/who/me HTTP/1.1\r\nHost: h\r\n\r\n")
 
