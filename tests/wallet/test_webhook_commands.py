@@ -21,7 +21,17 @@ from typing import Any
 import pytest
 from twisted.web.resource import Resource
 
+from svcd.net.addresses import AddressPolicy
+from svcd.net.pinned import PinnedCaller
+from svcd.net.targets import Rules
+from svcd.net.trust import load_trust
+from svcd.rpc.webhooks import Offer, WebhookRoutes
+from svcd.web.buckets import Buckets, Rate
+from svcd.web.clients import Clients
+from tests.commerce.watched import Watched
 from tests.net.certificates import sign
+from tests.net.conftest import Answers
+from tests.rpc.node import COMMON, UNLIMITED, Public
 from tests.wallet.events import OLD_SECRET, SECRET, encoded, event, headers
 from tests.wallet.terminal import OTHER, Terminal, site_of
 from tests.wallet.test_bind import write_key
@@ -252,6 +262,65 @@ def test_a_short_secret_is_no_node_s(terminal: Terminal) -> None:
     assert terminal.failure("webhook", "listen", "--secret-file", file).endswith(
         "has 5 characters; that of a node has at least 32"
     )
+
+
+# Against the routes of a node
+
+
+@pytest.fixture
+def watched(terminal: Terminal, tmp_path: Path) -> Iterator[Watched]:
+    """A node in memory with webhooks, behind the terminal."""
+    watched = Watched(tmp_path, terminal.clock)
+    reactor: Any = terminal.clock
+    policy = AddressPolicy(allow_private=False)
+    caller = PinnedCaller(reactor, resolver=Answers(["93.184.215.14"]), policy=policy, trust=load_trust())
+    offer = Offer(problem="", token=TOKEN, default_ttl=86_400, max_ttl=604_800)
+    rules = Rules.for_callbacks()
+    routes = WebhookRoutes(watched.node.params, offer, webhooks=watched.webhooks, rules=rules, caller=caller)
+    public = Public(COMMON, Clients(), Buckets({**UNLIMITED, "webhooks": Rate(0, 1)}))
+    terminal.public.site = watched.node.sites.public([routes], public)
+    yield watched
+    watched.close()
+
+
+def test_a_watch_from_its_beginning_to_its_end(terminal: Terminal, watched: Watched) -> None:
+    bob = watched.node.address("bob")
+    words = (
+        "webhook",
+        "register",
+        "order-1",
+        bob,
+        "0.00005",
+        "--callback",
+        CALLBACK,
+        "--confirmations",
+        2,
+        "--ttl",
+        60,
+    )
+    begun = json.loads(terminal.ok(*words, "--since-height", 0, "--json", env=ENVIRONMENT).out)
+    assert (begun["amount"], begun["requiredConfirmations"], begun["sinceHeight"]) == ("5000", 2, "0")
+    assert int(begun["expiresAt"]) - int(begun["createdAt"]) == 60_000
+    again = json.loads(terminal.ok(*words, "--since-height", 0, "--json", env=ENVIRONMENT).out)
+    assert again == begun | {"existing": True}
+
+    watched.pay("5000 from alice to bob for order-1")
+    text = terminal.ok("webhook", "show", begun["id"], env=ENVIRONMENT).out
+    told = rows(text.partition("\n\n")[0])
+    assert (told["active"], told["payment"], told["events"]) == ("yes", "pending, 0 of 2 confirmations", "1")
+    assert "  payment.pending, " in text
+
+    text = terminal.ok("webhook", "cancel", begun["id"], env=ENVIRONMENT).out
+    assert rows(text)["active"] == "no, cancelled"
+    assert text.endswith("    not delivered, dropped when the watch ended: 0 attempts\n")
+
+
+def test_what_the_routes_refuse(terminal: Terminal, watched: Watched) -> None:
+    show = ("webhook", "show", WATCH_ID)
+    assert terminal.failure(*show, env=ENVIRONMENT) == "there is no webhook of that id here"
+    assert "with the right token" in terminal.failure(*show, env={"SVC_MANAGE_TOKEN": "wrong"})
+    words = ("webhook", "register", "order-1", watched.node.address("bob"), "1", "--callback", "http://localhost/")
+    assert terminal.failure(*words, env=ENVIRONMENT) == "callbackUrl must begin with https://"
 
 
 # As a process
