@@ -24,8 +24,8 @@ class PeersMetrics(Collector):
         yield GaugeMetricFamily("svcd_peers_outbound", "Those of this node's own choice.", value=outbound)
         yield GaugeMetricFamily("svcd_peers_inbound", "Those that called first.", value=verified - outbound)
         yield GaugeMetricFamily("svcd_peers_known", "Endpoints in the book.", value=len(peers.book))
-        bans = len(peers.bans.listed(peers.home.now()))
-        yield GaugeMetricFamily("svcd_peers_bans", "Keys, endpoints and hosts that are banned.", value=bans)
+        bans = peers.bans.count(peers.home.now())
+        yield GaugeMetricFamily("svcd_peers_bans", "Nodes, endpoints and addresses that are banned.", value=bans)
         alarm = float(bool(peers.alarm))
         yield GaugeMetricFamily("svcd_peers_alarm", "1 if most chosen peers break the rules.", value=alarm)
 

@@ -157,6 +157,10 @@ class Bans:
         bans = [*self._own.values(), *self._prices.values()]
         return sorted((ban for ban in bans if _end(ban) > now), key=lambda ban: (not ban.own, -_end(ban), ban.name))
 
+    def count(self, now: float) -> int:
+        """How many have not ended."""
+        return sum(_end(ban) > now for bans in (self._own, self._prices) for ban in bans.values())
+
     def restore(self, bans: Iterable[Ban]) -> None:
         """Take up what was kept on disk; what was banned since stands."""
         for ban in bans:

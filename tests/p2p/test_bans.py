@@ -101,6 +101,14 @@ def test_a_ban_that_ends_can_be_lifted_too() -> None:
     assert not bans.is_banned("key:a", NOW)
 
 
+def test_those_that_have_not_ended_are_counted() -> None:
+    bans = Bans()
+    for number in range(3):
+        bans.ban(f"node:{number}", seconds=number * 10.0, now=NOW)
+    assert bans.count(NOW) == 2
+    assert bans.count(NOW + 15) == len(bans.listed(NOW + 15)) == 1
+
+
 def test_what_is_listed() -> None:
     bans = Bans()
     bans.ban("key:over", seconds=1, now=NOW - 2)
