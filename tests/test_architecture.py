@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "commerce": {"chain", "store", "node", "net", "web"},
     "rpc": {"chain", "store", "node", "net", "web", "commerce"},
     "pages": {"chain", "store", "node", "web"},
-    "wallet": {"chain", "commerce.payment", "commerce.proof", "commerce.signing", "web"},
+    "wallet": {"chain", "web"} | {f"commerce.{pure}" for pure in ("payment", "proof", "signing", "terms", "uri")},
     "config": {"chain.params"},
     "process": {"config"},
     "metrics": {"chain", "node", "p2p", "rpc", "web"},

@@ -29,6 +29,8 @@ def test_the_tree() -> None:
         "block",
         "balance",
         "tx",
+        "pay-request",
+        "verify",
         "wallet new",
         "wallet address",
         "wallet send",
