@@ -5,7 +5,7 @@ back to where it came from.
 """
 
 from collections import deque
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -22,7 +22,7 @@ from svcd.p2p.peer import Peer
 from svcd.p2p.peers import Peers
 
 OTHERS: Final = 8
-"""Acquaintances, beside the peers of our choice, that are told of what is new."""
+"""Acquaintances, beside the peers of our choice, that are told of what they have not shown."""
 _LATER: Final = {0, 429, 503}
 """Statuses after which to offer the same again: none at all, too many requests, not at present."""
 QUEUE: Final = 2_048
@@ -73,30 +73,27 @@ class Relay:
         if not change.applied:
             return
         tip = change.tip
-        targets = [peer for peer in self._targets() if not peer.has(tip.hash) and not _is_further(peer, tip)]
-        if not targets:
+        peers = [peer for peer in self._peers.all() if not peer.has(tip.hash) and not _is_further(peer, tip)]
+        if not peers:
             return
         wire = self._block(tip.hash)
         digest = sha256(wire).digest()
-        for peer in targets:
+        for peer in _some(peer for peer in peers if not peer.has(digest)):
             peer.note(tip.hash)
-            if not peer.has(digest):
-                self._begin(self._send_block(peer, wire))
+            self._begin(self._send_block(peer, wire))
 
     def pool_changed(self, added: Sequence[Entry], removed: Sequence[Entry]) -> None:
-        """Queue new transfers for every peer that has not shown them."""
+        """Queue new transfers for peers that have not shown them."""
         if not added:
             return
-        targets = self._targets()
-        self._outboxes = {peer.endpoint: self._outboxes.get(peer.endpoint) or _Outbox() for peer in targets}
-        for peer in targets:
-            outbox = self._outboxes[peer.endpoint]
-            outbox.waiting.extend(entry for entry in added if not peer.has(entry.transfer.txid))
-            self._send_waiting(peer, outbox)
-
-    def _targets(self) -> list[Peer]:
-        others = [peer for peer in self._peers.all() if not peer.outbound]
-        return self._peers.outbound() + others[:OTHERS]
+        peers = self._peers.all()
+        self._outboxes = {peer.endpoint: self._outboxes.get(peer.endpoint) or _Outbox() for peer in peers}
+        for entry in added:
+            txid = entry.transfer.txid
+            for peer in _some(peer for peer in peers if not peer.has(txid)):
+                self._outboxes[peer.endpoint].waiting.append(entry)
+        for peer in peers:
+            self._send_waiting(peer, self._outboxes[peer.endpoint])
 
     def _block(self, block_hash: bytes) -> bytes:
         reader = self._home.ledger.reader
@@ -147,6 +144,17 @@ class Relay:
 
     def _say_failed(self, failure: Failure) -> None:
         self.log.failure("passing on failed", failure)
+
+
+def _some(peers: Iterable[Peer]) -> list[Peer]:
+    """Of ``peers`` all that we chose, and as many others as are told of what is new."""
+    chosen: list[Peer] = []
+    others = 0
+    for peer in peers:
+        if peer.outbound or others < OTHERS:
+            chosen.append(peer)
+            others += not peer.outbound
+    return chosen
 
 
 def _is_further(peer: Peer, tip: ChainPoint) -> bool:

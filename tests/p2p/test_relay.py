@@ -154,6 +154,25 @@ def test_a_block_goes_to_eight_acquaintances_too(make_node: MakeNode, grow: Grow
     assert sum(len(heights(stranger)) for stranger in callers) == relay.OTHERS == 8
 
 
+def test_who_has_shown_it_takes_no_place_of_others(
+    make_node: MakeNode, grow: Grow, maker: ChainBuilder, make_stranger: MakeStranger
+) -> None:
+    node = make_node(outbound=1)
+    node.meet(make_stranger(99))
+    callers = [make_stranger(number) for number in range(20)]
+    for start in range(0, 20, 5):
+        node.meet(*callers[start : start + 5], outbound=False)
+    sent, block = transfer(maker), grow(1)[0]
+    for caller in callers[:10]:
+        node.peer(caller).note(sent.txid)
+        node.peer(caller).note(block.header.hash)
+    submit(node, sent)
+    node.take(block)
+    node.run(1)
+    assert [len(txids(node, caller)) for caller in callers] == [0] * 10 + [1] * relay.OTHERS + [0] * 2
+    assert [len(heights(caller)) for caller in callers] == [0] * 10 + [1] * relay.OTHERS + [0] * 2
+
+
 def test_a_peer_that_refuses_or_is_silent_is_not_held_against(
     node: Node, grow: Grow, make_stranger: MakeStranger
 ) -> None:
