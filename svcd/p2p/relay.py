@@ -73,7 +73,7 @@ class Relay:
         if not change.applied:
             return
         tip = change.tip
-        peers = [peer for peer in self._peers.all() if not peer.has(tip.hash) and not _is_further(peer, tip)]
+        peers = [peer for peer in self._in_order() if not peer.has(tip.hash) and not _is_further(peer, tip)]
         if not peers:
             return
         wire = self._block(tip.hash)
@@ -86,7 +86,7 @@ class Relay:
         """Queue new transfers for peers that have not shown them."""
         if not added:
             return
-        peers = self._peers.all()
+        peers = self._in_order()
         self._outboxes = {peer.endpoint: self._outboxes.get(peer.endpoint) or _Outbox() for peer in peers}
         for entry in added:
             txid = entry.transfer.txid
@@ -94,6 +94,10 @@ class Relay:
                 self._outboxes[peer.endpoint].waiting.append(entry)
         for peer in peers:
             self._send_waiting(peer, self._outboxes[peer.endpoint])
+
+    def _in_order(self) -> list[Peer]:
+        """Every peer, those of our choice first."""
+        return sorted(self._peers.all(), key=lambda peer: not peer.outbound)
 
     def _block(self, block_hash: bytes) -> bytes:
         reader = self._home.ledger.reader
@@ -147,13 +151,14 @@ class Relay:
 
 
 def _some(peers: Iterable[Peer]) -> list[Peer]:
-    """Of ``peers`` all that we chose, and as many others as are told of what is new."""
+    """Of ``peers`` in order all that we chose, and as many others as are told of what is new."""
     chosen: list[Peer] = []
     others = 0
     for peer in peers:
-        if peer.outbound or others < OTHERS:
-            chosen.append(peer)
-            others += not peer.outbound
+        chosen.append(peer)
+        others += not peer.outbound
+        if others == OTHERS:
+            break
     return chosen
 
 
