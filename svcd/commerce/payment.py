@@ -20,7 +20,7 @@ MAX_CONFIRMATIONS: Final = 1_000
 SETTLEMENT_MODEL: Final = "canonical-chain-depth"
 MAX_MISMATCHES: Final = 10
 """Transfers of another amount that are shown."""
-MAX_COUNTED: Final = 100
+MAX_COUNTED: Final = 32
 """So far are matching transfers counted: nobody can make a question dear by paying often."""
 
 
