@@ -113,7 +113,7 @@ class Lanes:
         change = host.ended(turn, outcome, now)
         self._broken += (change is Change.OPENED) - (change is Change.CLOSED)
         if again is not None and not flight.cancelled:
-            in_vain = outcome is Outcome.REFUSED or (outcome is Outcome.FAILED and turn.early)
+            in_vain = outcome is Outcome.REFUSED or (turn.early and outcome is not Outcome.ACCEPTED)
             self._add(again, now, patient=in_vain)
         elif flight.woken is not None:
             self._add(flight.woken, now, patient=False)

@@ -112,7 +112,7 @@ class Naive:
 
     def go_on(self, watch: str, outcome: Outcome, again: Lane | None, *, early: bool) -> None:
         if again is not None and watch not in self.cancelled:
-            self.add(again, patient=outcome is Outcome.REFUSED or (outcome is Outcome.FAILED and early))
+            self.add(again, patient=outcome is Outcome.REFUSED or (early and outcome is not Outcome.ACCEPTED))
         elif watch in self.woken:
             self.add(self.woken[watch], patient=False)
         self.woken.pop(watch, None)
