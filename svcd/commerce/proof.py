@@ -270,11 +270,8 @@ def _check_parent(params: NetworkParams, parent: ChainPoint) -> None:
         return
     gaps = parent.height - 1
     least, most = (parent.height * block_work(target) for target in (params.max_target, params.min_target))
-    if not (
-        parent.slot >= parent.height
-        and gaps <= parent.clock <= min(gaps * params.gap_cap_slots, parent.slot - 1)
-        and least <= parent.work <= most
-    ):
+    clocks = range(gaps, min(gaps * params.gap_cap_slots, parent.slot - 1) + 1)
+    if parent.clock not in clocks or not least <= parent.work <= most:
         raise Unproved(f"no chain of {parent.height} blocks has the slot, the clock and the work that parent states")
 
 

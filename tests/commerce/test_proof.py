@@ -360,6 +360,7 @@ def test_work_before_the_block_that_the_block_does_not_commit_to() -> None:
         {"clock": "0"},
         {"clock": "41"},
         {"slot": "30", "clock": "30"},
+        {"slot": "60", "clock": "41"},
         {"cumulativeWork": "f" * 64},
         {"cumulativeWork": "0" * 64},
     ],
