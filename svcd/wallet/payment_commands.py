@@ -6,6 +6,7 @@ from typing import Final
 from urllib.parse import urlencode
 
 import click
+from click.core import ParameterSource
 
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NETWORKS
@@ -153,6 +154,8 @@ def verify(
     if proof:
         if terms is None and reference is not None:
             raise click.UsageError("give REFERENCE, RECIPIENT and AMOUNT, or none of them")
+        if terms is None and (since_height is not None or _is_given("confirmations")):
+            raise click.UsageError("--confirmations and --since-height need REFERENCE, RECIPIENT and AMOUNT")
         verify_proof(session, Claim(proof, terms, tip))
         return
     if terms is None:
@@ -162,6 +165,11 @@ def verify(
     payment = session.ask(_status_path(terms), "payment")
     _check_answer(payment, terms)
     session.show(payment.members, "\n".join(_payment_lines(payment)))
+
+
+def _is_given(name: str) -> bool:
+    """Whether the option was written, even with its default: what is left out unseen would be taken for checked."""
+    return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
 
 
 def _status_path(terms: Terms) -> str:

@@ -174,6 +174,14 @@ def test_an_address_of_another_network_is_for_the_node_to_refuse(node: Node, ter
         (("order-1", OTHER), "REFERENCE, RECIPIENT and AMOUNT are needed to ask a node"),
         ((*ORDER, "--tip", "ab" * 32), "--tip is for a proof; give it together with --proof"),
         (("order-1", "--proof", "proof.json"), "give REFERENCE, RECIPIENT and AMOUNT, or none of them"),
+        (
+            ("--proof", "proof.json", "--confirmations", "12"),
+            "--confirmations and --since-height need REFERENCE, RECIPIENT and AMOUNT",
+        ),
+        (
+            ("--proof", "proof.json", "--since-height", "0"),
+            "--confirmations and --since-height need REFERENCE, RECIPIENT and AMOUNT",
+        ),
         ((*ORDER, "--since-height", "-1"), "must be an integer from 0 to"),
         (("..", OTHER, "1"), "reference must not be . or .."),
     ],
