@@ -59,6 +59,8 @@ class Turn:
     task: Task
     early: bool
     """Whether it was woken before it was due."""
+    hopeless: bool
+    """Whether the host has been broken for as long as all attempts take."""
 
 
 @define(eq=False)
@@ -131,7 +133,8 @@ class CallbackHost:
         entry = heappop(heap)[2]
         self.lanes -= 1
         self.in_flight += 1
-        return entry, Turn(entry.lane, task, early=entry.lane.due > now)
+        hopeless = self.broken_since is not None and self.broken_since + LONGEST <= now
+        return entry, Turn(entry.lane, task, early=entry.lane.due > now, hopeless=hopeless)
 
     def ready_at(self) -> int | None:
         """From when on ``take`` gives something; None if not before something else happens."""

@@ -183,15 +183,16 @@ class Deliveries:
         if turn.task is Task.GIVE_UP:
             return Outcome.UNTRIED, await self._give_up(turn, parcel)
         verdict = await self._sender.send(parcel, self._now())
-        return verdict.outcome, await self._note(parcel, verdict)
+        is_last = turn.hopeless and _is_old(parcel, self._now())
+        return verdict.outcome, await self._note(parcel, verdict, is_last=is_last)
 
     async def _give_up(self, turn: Turn, parcel: Parcel) -> Lane | None:
-        if parcel.created_at + LONGEST > self._now():
+        if not _is_old(parcel, self._now()):
             # It has taken the place of the one that was due.
             return evolve(turn.lane, due=parcel.created_at)
         return await self._note_failure(parcel, HOST_BROKEN, due=None)
 
-    async def _note(self, parcel: Parcel, verdict: Verdict) -> Lane | None:
+    async def _note(self, parcel: Parcel, verdict: Verdict, *, is_last: bool) -> Lane | None:
         now = self._now()
         if verdict.gone:
             await self._until_it_works(lambda: self._outbox.gone(parcel, now))
@@ -202,7 +203,7 @@ class Deliveries:
             return again
         self._failed += 1
         due = next_attempt(parcel.attempts + 1, now, chance=self._chance(), retry_after=verdict.retry_after)
-        return await self._note_failure(parcel, verdict.error, due=due)
+        return await self._note_failure(parcel, verdict.error, due=None if is_last else due)
 
     async def _note_failure(self, parcel: Parcel, error: str, *, due: int | None) -> Lane | None:
         now = self._now()
@@ -249,6 +250,11 @@ class Deliveries:
         self._cut = True
         for running in tuple(self._running):
             running.cancel()
+
+
+def _is_old(parcel: Parcel, now: int) -> bool:
+    """Whether all attempts would have been made, had the host not been broken."""
+    return parcel.created_at + LONGEST <= now
 
 
 def _nothing() -> None:
