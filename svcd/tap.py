@@ -30,6 +30,7 @@ from svcd.p2p.book import Book
 from svcd.p2p.client import PeerClient
 from svcd.p2p.dialling import reach
 from svcd.p2p.hello import NodeKey
+from svcd.p2p.orders import Orders
 from svcd.p2p.peer import Home, PeerSettings
 from svcd.p2p.resource import BODY_CAPS, PeerRoutes
 from svcd.process.datadir import DataDirectory
@@ -45,6 +46,7 @@ from svcd.process.timers import Periodic
 from svcd.rpc.commerce import CommerceRoutes
 from svcd.rpc.details import Details
 from svcd.rpc.operator import DevnetRoutes, OperatorRoutes
+from svcd.rpc.peer_orders import PeerOrders
 from svcd.rpc.proof import ProofRoutes
 from svcd.rpc.resource import ChainRoutes
 from svcd.rpc.sites import Public, Sites
@@ -121,6 +123,8 @@ class Rooms:
         self._key = NodeKey(load_or_make(config.data_dir / "node.key", secrets.token_bytes), endpoint)
         self._seed = load_or_make(config.data_dir / config.participation.key_file, secrets.token_bytes)
         self._network = self._join() if config.p2p.enabled else None
+        path, seeds = config.data_dir / "peers.json", config.p2p.seeds
+        self._notes = p2p.PeersService(self._network, path, seeds) if self._network else None
         peers: Peers = self._network.peers if self._network else Alone(config.participation.alone)
         identity = Identity(self._key.node_id, self._key.endpoint)
         self._status = Status(living.ledger, identity=identity, peers=peers, clock=reactor)
@@ -138,8 +142,8 @@ class Rooms:
         services.append(self._listening(config.operator_endpoint, self._operator_site(), "operator"))
         for endpoint, site in self._public_sites():
             services.append(self._listening(endpoint, site, "public" if endpoint == config.http.listen else "p2p"))
-        if self._network is not None:
-            notes = p2p.PeersService(self._network, config.data_dir / "peers.json", config.p2p.seeds)
+        if self._network is not None and self._notes is not None:
+            notes = self._notes
             services += [
                 notes,
                 Periodic(clock, p2p.BEAT_SECONDS, self._network.beat, what="keeping in touch with peers"),
@@ -227,6 +231,8 @@ class Rooms:
         details = Details(self._living, writer, self._seed, config.participation.enabled, peers)
         rooms: list[object] = [OperatorRoutes(self._status, details=details.record, token=token)]
         rooms.append(MetricsRoutes(self._metrics.registry, token=token))
+        orders = Orders(self._network.peers, self._notes.save) if self._network and self._notes else None
+        rooms.append(PeerOrders(orders, token=token))
         if config.network == "devnet":
             rooms.append(DevnetRoutes(self._living.on_demand(secrets.token_bytes), seed=self._seed, token=token))
         limits = SiteLimits(answer_seconds=OPERATOR_SECONDS)

@@ -10,6 +10,7 @@ from svcd.wallet.chain_commands import balance, block, status, tx
 from svcd.wallet.failed import Failed
 from svcd.wallet.node_commands import node
 from svcd.wallet.payment_commands import pay_request, verify
+from svcd.wallet.peer_commands import peers
 from svcd.wallet.running import outside
 from svcd.wallet.session import DEFAULT_DATA_DIR, DEFAULT_URL, Outside, Session
 from svcd.wallet.show import plain
@@ -68,6 +69,7 @@ def svc(context: click.Context, url: str, data_dir: str) -> None:
 
 for command in (status, block, balance, tx, pay_request, verify, wallet, webhook, node):
     svc.add_command(command)
+node.add_command(peers)
 
 
 def main() -> None:

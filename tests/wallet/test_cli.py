@@ -42,6 +42,9 @@ def test_the_tree() -> None:
         "node mine",
         "node faucet",
         "node reorganise",
+        "node peers add",
+        "node peers ban",
+        "node peers unban",
     }
 
 

@@ -1,0 +1,128 @@
+"""What the operator asks about other nodes, and orders (docs/operations.md "Operator interface")."""
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+from svcd.p2p.bans import Ban, address_name, endpoint_name, node_name, posts_name
+from svcd.p2p.greeting import NotGreeted
+from svcd.p2p.hello import is_endpoint
+from svcd.p2p.peer import Peer
+from svcd.p2p.peers import Peers
+from svcd.web.errors import HttpError
+
+MAX_SHOWN: Final = 2_000
+SOURCE: Final = "operator"
+_NODE_ID: Final = re.compile("svcnode_[0-9a-f]{32}")
+
+
+class Orders:
+    """The peers and the bans as the operator sees them; ``keep`` writes the bans to disk.
+
+    Every method raises HttpError for an order that cannot be carried out.
+    """
+
+    def __init__(self, peers: Peers, keep: Callable[[], None]) -> None:
+        self._peers = peers
+        self._keep = keep
+
+    def peers(self) -> list[dict[str, object]]:
+        """Every peer that is talked to: those of our choice first, then by endpoint."""
+        peers = sorted(self._peers.all(), key=lambda peer: (not peer.outbound, peer.endpoint))
+        return [_record_of_peer(peer) for peer in peers]
+
+    def bans(self) -> list[dict[str, object]]:
+        """The bans that have not ended, at most 2,000: all of the operator's, and those that last longest."""
+        return [_record_of_ban(ban) for ban in self._peers.bans.listed(self._peers.home.now())[:MAX_SHOWN]]
+
+    async def add(self, endpoint: str) -> dict[str, object]:
+        """Note an endpoint on the operator's word, and greet it now; tells how that went."""
+        peers, now = self._peers, self._peers.home.now()
+        _check_endpoint(endpoint)
+        if endpoint == peers.home.key.endpoint or peers.book.is_ours(endpoint, now):
+            raise HttpError(400, f"{endpoint} is this node itself")
+        if peers.bans.shut_out(endpoint, now):
+            raise HttpError(400, f"{endpoint} is banned here; lift the ban first")
+        peers.hint(endpoint, source=SOURCE, trusted=True)
+        if peers.book.get(endpoint) is None:
+            raise HttpError(400, f"the book has no room for {endpoint}: its place is taken by nodes that answer")
+        peers.book.try_again(endpoint)
+        known = peers.get(endpoint)
+        missing = peers.settings.outbound > len(peers.outbound())
+        try:
+            peer = await peers.meet(endpoint, outbound=known.outbound if known else missing)
+        except NotGreeted as why:
+            return {"peer": None, "why": str(why)}
+        full = "it answers and is noted, but there is no place for one more peer"
+        return {"peer": _record_of_peer(peer), "why": None} if peer else {"peer": None, "why": full}
+
+    def ban(
+        self, *, endpoint: str | None, node_id: str | None, address: str | None, seconds: int | None
+    ) -> dict[str, object]:
+        """Ban one of the three for so many seconds, or for good, and talk no more to whoever it hits."""
+        (name, *_) = _names(endpoint, node_id, address)
+        if name in (node_name(self._peers.home.key.node_id), endpoint_name(self._peers.home.key.endpoint)):
+            raise HttpError(400, "that is this node itself")
+        try:
+            ban = self._peers.bans.ban_by_operator(name, seconds=seconds, now=self._peers.home.now())
+        except OverflowError as error:
+            raise HttpError(400, str(error)) from error
+        left = self._peers.leave_banned()
+        self._keep()
+        return {"ban": _record_of_ban(ban), "dropped": [peer.endpoint for peer in left]}
+
+    def unban(self, *, endpoint: str | None, node_id: str | None, address: str | None) -> dict[str, object]:
+        """Lift every ban of one of the three, whoever made it; those it hit may be called again at once."""
+        names = _names(endpoint, node_id, address)
+        peers, now = self._peers, self._peers.home.now()
+        lifted = [name for name in names if peers.bans.unban(name, now)]
+        if not lifted:
+            raise HttpError(404, f"{endpoint or node_id or address} is not banned")
+        for entry in list(peers.book.entries()):
+            own = {endpoint_name(entry.endpoint), node_name(entry.node_id)}
+            if address is not None or own.intersection(lifted):
+                peers.book.try_again(entry.endpoint)
+        self._keep()
+        return {}
+
+
+def _check_endpoint(endpoint: str) -> None:
+    if not is_endpoint(endpoint):
+        raise HttpError(400, "endpoint must be http(s)://host[:port] without a path, such as http://192.0.2.1:8645")
+
+
+def _names(endpoint: str | None, node_id: str | None, address: str | None) -> list[str]:
+    """What the one of the three that is given is called in the list of bans."""
+    if sum(given is not None for given in (endpoint, node_id, address)) != 1:
+        raise HttpError(400, "give exactly one of endpoint, nodeId and address")
+    if endpoint is not None:
+        _check_endpoint(endpoint)
+        return [endpoint_name(endpoint)]
+    if node_id is not None:
+        if not _NODE_ID.fullmatch(node_id):
+            raise HttpError(400, "nodeId must be svcnode_ and 32 hex characters")
+        return [node_name(node_id)]
+    try:
+        return [address_name(address or ""), posts_name(address or "")]
+    except ValueError as error:
+        raise HttpError(400, "address must be an IP address, such as 192.0.2.1, or a /64 of IPv6") from error
+
+
+def _record_of_peer(peer: Peer) -> dict[str, object]:
+    status = peer.status
+    return {
+        "nodeId": peer.node_id,
+        "endpoint": peer.endpoint,
+        "address": peer.address or None,
+        "direction": "outbound" if peer.outbound else "inbound",
+        "height": None if status is None else str(status.height),
+        "work": None if status is None else str(status.work),
+        "lastSeen": str(int(peer.seen * 1000)),
+        "failures": peer.failures,
+    }
+
+
+def _record_of_ban(ban: Ban) -> dict[str, object]:
+    kind, _, name = ban.name.partition(":")
+    until = None if ban.until is None else str(int(ban.until * 1000))
+    return {"kind": kind, "name": name, "until": until, "reason": ban.why or None, "own": ban.own}

@@ -1,0 +1,417 @@
+"""What the operator sees of other nodes and orders, over the real HTTP stack, and that it outlives a restart."""
+
+import json
+from collections.abc import Callable
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+
+from svcd.p2p.bans import MAX_OWN, Ban, posts_name
+from svcd.p2p.book import Book
+from svcd.p2p.hello import NodeKey
+from svcd.p2p.notebook import FORMAT, Notes, load, save
+from svcd.p2p.orders import MAX_SHOWN, Orders
+from svcd.p2p.service import PeersService
+from svcd.rpc.peer_orders import PeerOrders
+from svcd.rpc.sites import Sites
+from svcd.web.limits import SiteLimits
+from svcd.web.openapi import document
+from svcd.web.routing import routes_of
+from tests.chains import key_of
+from tests.p2p.bench import OURS, Node, place
+from tests.p2p.strangers import Stranger, silent
+from tests.rpc.description import Asked, Description
+from tests.rpc.node import OPERATOR_SOCKET, TOKEN
+from tests.web.wire import Response, Wire
+
+Grow = Callable[..., list[Any]]
+MakeNode = Callable[..., Node]
+MakeStranger = Callable[..., Stranger]
+
+HOUR = 3_600
+HELLO = "/p2p/hello"
+
+
+class Operator:
+    """Asks the operator's site of a node on a bench; each answer is held to its description."""
+
+    def __init__(self, node: Node, path: Path, token: str | None = None) -> None:
+        self.node = node
+        self.path = path
+        self.service = PeersService(self.node.network, self.path, [])
+        room = PeerOrders(Orders(self.node.peers, self.service.save), token=token)
+        errors = count(1)
+        self.site = Sites(self.node.clock, lambda: f"e{next(errors)}").operator([room], SiteLimits())
+        described: Any = document([route for route, _ in routes_of(room)], {"title": "operator", "version": "0"})
+        self.description = Description(described, cors=False)
+        self.service.startService()
+
+    def send(self, path: str, body: dict[str, object] | None, seconds: float = 0.5) -> Response:
+        data = b"" if body is None else json.dumps(body).encode()
+        method = "GET" if body is None else "POST"
+        head = f"{method} {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(data)}\r\n\r\n"
+        wire = Wire(self.site, OPERATOR_SOCKET).send(head.encode() + data)
+        self.node.run(seconds)
+        response = wire.response()
+        wire.close()
+        self.description.check(Asked(method, path, data), response)
+        return response
+
+    def ok(self, path: str, body: dict[str, object] | None = None, seconds: float = 0.5) -> Any:
+        response = self.send(f"/operator/peers{path}", body, seconds)
+        assert response.status == 200, response.body
+        answer = response.json
+        assert answer.pop("ok") is True
+        return answer
+
+    def refusal(self, path: str, body: dict[str, object], status: int = 400) -> str:
+        response = self.send(f"/operator/peers{path}", body)
+        assert response.status == status, response.body
+        return response.error
+
+    def bans(self) -> list[tuple[str, str, bool]]:
+        return [(ban["kind"], ban["name"], ban["own"]) for ban in self.ok("")["bans"]]
+
+
+@pytest.fixture
+def operator(node: Node, tmp_path: Path) -> Operator:
+    return Operator(node, tmp_path / "peers.json")
+
+
+# Who is talked to
+
+
+def test_at_first_there_is_nobody(operator: Operator) -> None:
+    assert operator.ok("") == {"peers": [], "bans": []}
+
+
+def test_peers_are_shown(operator: Operator, make_stranger: MakeStranger, grow: Grow) -> None:
+    node = operator.node
+    node.take(*grow(3))
+    chosen, caller = make_stranger(1, blocks=grow(3)), make_stranger(2)
+    node.peers.settings = evolve(node.peers.settings, outbound=1)
+    node.town.addresses[chosen.endpoint] = "198.51.100.7"
+    node.meet(chosen)
+    node.meet(caller, outbound=False)
+    seen = node.peer(chosen).seen
+    assert operator.ok("")["peers"] == [
+        {
+            "nodeId": chosen.key.node_id,
+            "endpoint": chosen.endpoint,
+            "address": "198.51.100.7",
+            "direction": "outbound",
+            "height": "3",
+            "work": str(chosen.tip.work),
+            "lastSeen": str(int(seen * 1000)),
+            "failures": 0,
+        },
+        {
+            "nodeId": caller.key.node_id,
+            "endpoint": caller.endpoint,
+            "address": "60.3.7.1",
+            "direction": "inbound",
+            "height": "0",
+            "work": str(caller.tip.work),
+            "lastSeen": str(int(node.peer(caller).seen * 1000)),
+            "failures": 0,
+        },
+    ]
+
+
+def test_one_that_does_not_answer_shows_since_when(operator: Operator, make_stranger: MakeStranger) -> None:
+    stranger = make_stranger(scripts={"/p2p/status": silent})
+    operator.node.meet(stranger)
+    met = operator.node.home.now()
+    operator.node.run(6)
+    (peer,) = operator.ok("")["peers"]
+    assert (peer["height"], peer["work"], peer["failures"]) == (None, None, 1)
+    assert int(peer["lastSeen"]) <= met * 1000
+
+
+@pytest.mark.parametrize("path", ["", "/add", "/ban", "/unban"])
+def test_where_there_is_a_token_it_is_asked_for(node: Node, tmp_path: Path, path: str) -> None:
+    guarded = Operator(node, tmp_path / "peers.json", token=TOKEN)
+    body: dict[str, object] | None = {"address": "192.0.2.7"} if path else None
+    assert guarded.send(f"/operator/peers{path}", body).status == 401
+    assert node.peers.bans.listed(node.home.now()) == []
+
+
+# Adding
+
+
+def test_an_endpoint_that_is_added_is_greeted_at_once(operator: Operator, make_stranger: MakeStranger) -> None:
+    stranger = make_stranger()
+    added = operator.ok("/add", {"endpoint": stranger.endpoint})
+    assert (added["peer"]["nodeId"], added["peer"]["direction"]) == (stranger.key.node_id, "outbound")
+    assert added["why"] is None
+    assert operator.node.knows(stranger)
+
+
+def test_however_often_it_failed_before(operator: Operator, make_stranger: MakeStranger) -> None:
+    node = operator.node
+    node.peers.hint(place(1), source="x")
+    node.run(HOUR)
+    stranger = make_stranger()
+    entry = node.book.get(place(1))
+    assert entry is not None
+    entry.next_try = node.home.now() + 1_000
+    operator.ok("/add", {"endpoint": stranger.endpoint})
+    assert node.knows(stranger)
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({"scripts": {HELLO: silent}}, "in memory: timeout"),
+        ({"names": "http://elsewhere.example"}, "it names as its endpoint http://elsewhere.example"),
+        ({"names": ""}, "it names as its endpoint nothing: it has no publicUrl"),
+        ({"key": NodeKey(key_of("ourselves").seed, place(1))}, "it is this node itself"),
+    ],
+)
+def test_the_operator_is_told_why_it_is_no_peer(
+    operator: Operator, make_stranger: MakeStranger, changes: dict[str, Any], why: str
+) -> None:
+    make_stranger(1, **changes)
+    assert operator.ok("/add", {"endpoint": place(1)}, seconds=6) == {"peer": None, "why": why}
+
+
+def test_what_cannot_be_reached_is_tried_again_later(operator: Operator, make_stranger: MakeStranger) -> None:
+    assert operator.ok("/add", {"endpoint": place(1)}) == {"peer": None, "why": "in memory: unreachable"}
+    stranger = make_stranger(1)
+    operator.node.run(10)
+    assert operator.node.knows(stranger)
+
+
+def test_one_too_many_is_noted(operator: Operator, make_stranger: MakeStranger) -> None:
+    operator.node.peers.settings = evolve(operator.node.peers.settings, outbound=0, max_inbound=0)
+    stranger = make_stranger()
+    assert operator.ok("/add", {"endpoint": stranger.endpoint}) == {
+        "peer": None,
+        "why": "it answers and is noted, but there is no place for one more peer",
+    }
+    entry = operator.node.book.get(stranger.endpoint)
+    assert entry is not None
+    assert entry.verified
+
+
+def test_where_all_places_are_taken_it_is_an_acquaintance(operator: Operator, make_stranger: MakeStranger) -> None:
+    operator.node.peers.settings = evolve(operator.node.peers.settings, outbound=0)
+    assert operator.ok("/add", {"endpoint": make_stranger().endpoint})["peer"]["direction"] == "inbound"
+
+
+def test_a_peer_that_is_added_again_stays_what_it_is(operator: Operator, make_stranger: MakeStranger) -> None:
+    operator.node.peers.settings = evolve(operator.node.peers.settings, outbound=1)
+    stranger = make_stranger()
+    operator.node.meet(stranger)
+    assert operator.ok("/add", {"endpoint": stranger.endpoint})["peer"]["direction"] == "outbound"
+
+
+ENDPOINT = "endpoint must be http(s)://host[:port] without a path, such as http://192.0.2.1:8645"
+
+
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        ({}, "endpoint is missing: The base address of a node, such as http://192.0.2.1:8645."),
+        ({"endpoint": 5}, "endpoint: must be a string"),
+        ({"endpoint": "node.example"}, ENDPOINT),
+        ({"endpoint": "http://node.example/"}, ENDPOINT),
+        ({"endpoint": ""}, ENDPOINT),
+        ({"endpoint": OURS}, f"{OURS} is this node itself"),
+    ],
+)
+def test_what_cannot_be_added(operator: Operator, body: dict[str, object], sentence: str) -> None:
+    assert operator.refusal("/add", body) == sentence
+
+
+def test_what_is_banned_cannot_be_added(operator: Operator) -> None:
+    operator.ok("/ban", {"endpoint": place(1)})
+    assert operator.refusal("/add", {"endpoint": place(1)}) == f"{place(1)} is banned here; lift the ban first"
+
+
+def test_a_full_book_has_no_room(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("svcd.p2p.book.BUCKET_SIZE", 0)
+    monkeypatch.setattr(Book, "_make_room", lambda *_, **__: False)
+    assert operator.refusal("/add", {"endpoint": place(1)}).startswith(f"the book has no room for {place(1)}")
+
+
+# Banning
+
+
+def by_endpoint(stranger: Stranger) -> dict[str, object]:
+    return {"endpoint": stranger.endpoint}
+
+
+def by_node(stranger: Stranger) -> dict[str, object]:
+    return {"nodeId": stranger.key.node_id}
+
+
+def by_address(_: Stranger) -> dict[str, object]:
+    return {"address": "60.2.7.1"}
+
+
+each_way = pytest.mark.parametrize("way", [by_endpoint, by_node, by_address])
+
+
+@each_way
+def test_whoever_is_banned_is_dropped_at_once(
+    operator: Operator, make_stranger: MakeStranger, way: Callable[[Stranger], dict[str, object]]
+) -> None:
+    node, stranger, other = operator.node, make_stranger(1), make_stranger(2)
+    node.meet(stranger, other)
+    answer = operator.ok("/ban", way(stranger), seconds=0)
+    assert answer["dropped"] == [stranger.endpoint]
+    assert answer["ban"] == {
+        "kind": {"endpoint": "endpoint", "nodeId": "node", "address": "address"}[next(iter(way(stranger)))],
+        "name": next(iter(way(stranger).values())),
+        "until": None,
+        "reason": None,
+        "own": True,
+    }
+    assert not node.knows(stranger)
+    node.run(HOUR)
+    assert not node.knows(stranger)
+    assert node.knows(other)
+
+
+@each_way
+def test_when_the_ban_is_lifted_it_is_met_again(
+    operator: Operator, make_stranger: MakeStranger, way: Callable[[Stranger], dict[str, object]]
+) -> None:
+    node, stranger = operator.node, make_stranger(1)
+    node.meet(stranger)
+    operator.ok("/ban", way(stranger))
+    node.run(10 * HOUR)
+    assert operator.ok("/unban", way(stranger)) == {}
+    assert operator.bans() == []
+    node.run(2)
+    assert node.knows(stranger)
+
+
+def test_a_ban_may_have_an_end(operator: Operator, make_stranger: MakeStranger) -> None:
+    node, stranger = operator.node, make_stranger()
+    node.meet(stranger)
+    now = node.home.now()
+    ban = operator.ok("/ban", {"nodeId": stranger.key.node_id, "seconds": 600}, seconds=0)["ban"]
+    assert ban["until"] == str(int((now + 600) * 1000))
+    node.run(500)
+    assert operator.bans() == [("node", stranger.key.node_id, True)]
+    node.run(200)
+    assert operator.bans() == []
+    assert node.knows(stranger)
+
+
+def test_a_name_that_leads_to_a_banned_address(operator: Operator, make_stranger: MakeStranger) -> None:
+    node, stranger = operator.node, make_stranger(endpoint="http://node.example:8645")
+    node.town.addresses[stranger.endpoint] = "2001:db8:1:2::9"
+    node.meet(stranger)
+    answer = operator.ok("/ban", {"address": "2001:db8:1:2::1"})
+    assert (answer["ban"]["name"], answer["dropped"]) == ("2001:db8:1:2::/64", [stranger.endpoint])
+    node.run(60)
+    assert not node.knows(stranger)
+    operator.ok("/unban", {"address": "2001:db8:1:2::/64"})
+    node.run(2)
+    assert node.knows(stranger)
+
+
+def test_the_price_of_a_post_is_shown_and_can_be_lifted(operator: Operator) -> None:
+    bans, now = operator.node.peers.bans, operator.node.home.now()
+    bans.ban(posts_name("192.0.2.7"), seconds=600, now=now, why="it posted: nonsense")
+    (ban,) = operator.ok("", seconds=0)["bans"]
+    assert ban == {
+        "kind": "posts",
+        "name": "192.0.2.7",
+        "until": str(int((now + 600) * 1000)),
+        "reason": "it posted: nonsense",
+        "own": False,
+    }
+    operator.ok("/unban", {"address": "192.0.2.7"})
+    assert not bans.is_ignored("192.0.2.7", operator.node.home.now())
+
+
+def test_so_many_bans_are_shown(operator: Operator) -> None:
+    bans, now = operator.node.peers.bans, operator.node.home.now()
+    for number in range(MAX_SHOWN):
+        bans.ban(f"node:{number}", seconds=HOUR, now=now)
+    operator.ok("/ban", {"address": "192.0.2.7"})
+    assert len(operator.bans()) == MAX_SHOWN
+    assert operator.bans()[0] == ("address", "192.0.2.7", True)
+
+
+ONE = "give exactly one of endpoint, nodeId and address"
+ADDRESS = "address must be an IP address, such as 192.0.2.1, or a /64 of IPv6"
+SECONDS = "seconds: must be a whole number from 1 to 315360000; leave it out to ban for good"
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "sentence"),
+    [
+        ("/ban", {}, ONE),
+        ("/ban", {"endpoint": place(1), "address": "192.0.2.7"}, ONE),
+        ("/ban", {"endpoint": "node.example"}, ENDPOINT),
+        ("/ban", {"nodeId": "svcnode_AB"}, "nodeId must be svcnode_ and 32 hex characters"),
+        ("/ban", {"address": "node.example"}, ADDRESS),
+        ("/ban", {"address": "192.0.2.0/24"}, ADDRESS),
+        ("/ban", {"address": ""}, ADDRESS),
+        ("/ban", {"address": 5}, "address: must be a string"),
+        ("/ban", {"address": "192.0.2.7", "seconds": 0}, SECONDS),
+        ("/ban", {"address": "192.0.2.7", "seconds": "60"}, SECONDS),
+        ("/ban", {"address": "192.0.2.7", "seconds": 315_360_001}, SECONDS),
+        ("/ban", {"endpoint": OURS}, "that is this node itself"),
+        ("/ban", {"nodeId": NodeKey(key_of("ourselves").seed, "").node_id}, "that is this node itself"),
+        ("/unban", {}, ONE),
+        ("/unban", {"address": "node.example"}, ADDRESS),
+        (
+            "/unban",
+            {"address": "192.0.2.7", "seconds": 5},
+            "unknown field 'seconds' in the body; the known ones are endpoint, nodeId, address",
+        ),
+    ],
+)
+def test_orders_that_are_wrong(operator: Operator, path: str, body: dict[str, object], sentence: str) -> None:
+    assert operator.refusal(path, body) == sentence
+    assert operator.bans() == []
+
+
+def test_what_is_not_banned_cannot_be_unbanned(operator: Operator) -> None:
+    assert operator.refusal("/unban", {"address": "192.0.2.7"}, status=404) == "192.0.2.7 is not banned"
+
+
+def test_too_many_bans_of_ones_own(operator: Operator) -> None:
+    for number in range(MAX_OWN):
+        operator.node.peers.bans.ban_by_operator(f"node:{number}", seconds=None, now=operator.node.home.now())
+    sentence = operator.refusal("/ban", {"address": "192.0.2.7"})
+    assert sentence == "there are 1000 bans of yours already; lift some first"
+
+
+# Restarts
+
+
+def test_the_operator_s_bans_are_on_disk_when_the_answer_comes(operator: Operator, make_node: MakeNode) -> None:
+    """A process that is killed a moment later has not forgotten them."""
+    operator.ok("/ban", {"address": "192.0.2.7"})
+    operator.ok("/ban", {"nodeId": "svcnode_" + "ab" * 16, "seconds": HOUR})
+    again = Operator(make_node("again", name="again", endpoint="http://192.0.2.2:8645"), operator.path)
+    assert again.bans() == [("address", "192.0.2.7", True), ("node", "svcnode_" + "ab" * 16, True)]
+    again.ok("/unban", {"address": "192.0.2.7"})
+    notes = load(operator.path)
+    assert notes is not None
+    assert [ban.name for ban in notes.bans] == ["node:svcnode_" + "ab" * 16]
+
+
+def test_an_order_before_the_notes_are_read_does_not_write_over_them(node: Node, tmp_path: Path) -> None:
+    """The operator's socket opens before the notes are taken up."""
+    path = tmp_path / "peers.json"
+    save(path, Notes(FORMAT, "5e" * 32, [], [], [Ban("address:192.0.2.7", None, "", own=True)]))
+    service = PeersService(node.network, path, [])
+    orders = Orders(node.peers, service.save)
+    orders.ban(endpoint=None, node_id=None, address="192.0.2.8", seconds=None)
+    service.startService()
+    service.save()
+    assert [ban["name"] for ban in orders.bans()] == ["192.0.2.7", "192.0.2.8"]
+    notes = load(path)
+    assert notes is not None
+    assert len(notes.bans) == 2
