@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator
 from hashlib import sha256
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from attrs import evolve, frozen
@@ -25,11 +25,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcd.chain.params import DEVNET
-from svcd.commerce import callback_host, lanes, schedule, signing
+from svcd.commerce import attempt, callback_host, delivery, lanes, schedule, signing
 from svcd.commerce.event import Origin, event_body
 from svcd.commerce.payment import MAX_CONFIRMATIONS, Place, Sighting, Terms, Tip
 from svcd.commerce.watch import Event, Moment, Watch, look
 from svcd.config.schema import CommerceWebhooks, Limits
+from svcd.net.calls import Category
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "webhooks.md").read_text(encoding="utf-8")
@@ -137,7 +138,13 @@ def questions() -> Iterator[Case]:
     times = [later, "", "now", f" {given.timestamp}", f"{given.timestamp}\n", f"0{given.timestamp}", "1e9", "9" * 16]
     yield from [evolve(wrong, timestamp=each) for each in times]
     forms = ["", "v1=", digest, f"v2={digest}", f"v1={digest.upper()}", f"v1={digest[:-1]}", f"v1={digest}0"]
-    forms += [f"v1={digest} ", f"v1=v1={digest}", f"v1={digest[:-1]}ü", f"{given.signature},{given.signature}"]
+    forms += [
+        f"v1={digest[:-1]}\ud800",
+        f"v1={digest} ",
+        f"v1=v1={digest}",
+        f"v1={digest[:-1]}ü",
+        f"{given.signature},{given.signature}",
+    ]
     yield from [evolve(wrong, signature=each) for each in forms]
 
 
@@ -501,6 +508,16 @@ def test_the_pauses_are_those_of_the_node() -> None:
     assert f"Up to {lanes.PLACES} deliveries are under way at once, {callback_host.PLACES_PER_HOST} of them" in text
     assert f"After {callback_host.BREAKS_AFTER} failures in a row" in text
     assert f"more than {signing.TOLERANCE_SECONDS} seconds away" in text
+
+
+def test_every_kind_of_failure_is_told() -> None:
+    (table,) = re.findall(r"^\| `lastError` \|.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
+    cells = [cell for line in table.splitlines()[2:] if (cell := line.split("|")[1:2])]
+    told = {name for (cell,) in cells for name in re.findall("`([^`]+)`", cell)}
+    own = {delivery.HOST_BROKEN, "refused-url", "internal"}
+    assert told == {*get_args(Category), *own, "status 500"}
+    assert f"longer than {attempt.LIMITS.max_bytes} bytes" in table
+    assert f"more than {attempt.LIMITS.seconds:g} seconds" in table
 
 
 def test_the_keys_of_the_configuration_have_these_defaults() -> None:
