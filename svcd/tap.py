@@ -2,24 +2,30 @@
 
 import os
 import secrets
+from collections.abc import Awaitable
 from typing import Any, Final
 
 from attrs import asdict, frozen
-from prometheus_client import CollectorRegistry
 from twisted.application.service import Service
 from twisted.internet import reactor as global_reactor
 from twisted.internet.endpoints import serverFromString
+from twisted.logger import Logger
 
 from svcd.chain.errors import Corrupt
 from svcd.chain.params import NETWORKS
-from svcd.commerce.looking import Payments
+from svcd.commerce import service as commerce
+from svcd.commerce.attempt import Sender
+from svcd.commerce.desk import Desk, Files, Terms, open_desk, open_files
+from svcd.commerce.signing import SigningKeys
+from svcd.commerce.webhooks import STEP_SECONDS, TIDY_SECONDS
 from svcd.config.schema import OPERATOR_SOCKET, Config
-from svcd.metrics.build import BuildInfo
-from svcd.metrics.chain import ChainMetrics
-from svcd.metrics.exposition import Metrics, MetricsRoutes
-from svcd.metrics.mempool import MempoolMetrics
-from svcd.metrics.peers import PeersMetrics, SyncMetrics
-from svcd.metrics.threads import ThreadMetrics
+from svcd.metrics.exposition import MetricsRoutes
+from svcd.metrics.node import measured
+from svcd.net.addresses import AddressPolicy
+from svcd.net.pinned import PinnedCaller
+from svcd.net.resolving import SystemResolver
+from svcd.net.targets import Rules
+from svcd.net.trust import TrustError, load_trust
 from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
 from svcd.node.producer import ProducerService, Workshop
 from svcd.node.seedfile import SeedFileError, load_or_make, load_or_make_token
@@ -43,13 +49,13 @@ from svcd.process.options import Options
 from svcd.process.root import Root, log_writer
 from svcd.process.sequential import Sequential
 from svcd.process.timers import Periodic
-from svcd.rpc.commerce import CommerceRoutes
 from svcd.rpc.details import Details
+from svcd.rpc.merchants import merchant_rooms
 from svcd.rpc.operator import DevnetRoutes, OperatorRoutes
 from svcd.rpc.peer_orders import PeerOrders
-from svcd.rpc.proof import ProofRoutes
 from svcd.rpc.resource import ChainRoutes
 from svcd.rpc.sites import Public, Sites
+from svcd.rpc.webhooks import Offer, WebhookRoutes
 from svcd.store.database import DatabaseError
 from svcd.web.buckets import Buckets
 from svcd.web.clients import Clients
@@ -58,7 +64,9 @@ from svcd.web.site import Site
 
 __all__ = ["Options", "makeService"]
 
-SENTENCES: Final = (DatabaseError, Corrupt, SeedFileError)
+_LOG: Final = Logger()
+
+SENTENCES: Final = (DatabaseError, Corrupt, SeedFileError, TrustError)
 """Errors whose text is for the operator: no traceback is needed."""
 OPERATOR_SECONDS: Final = 900.0
 EXPIRY_SECONDS: Final = 60.0
@@ -76,17 +84,29 @@ def makeService(options: Options) -> Root:
         verifier=ThreadsService(global_reactor, size=os.cpu_count() or 1, name="verifier"),
         producer=ThreadsService(global_reactor, size=config.participation.workers, name="producer"),
         resolver=ThreadsService(global_reactor, size=16, name="resolver"),
+        webhooks=ThreadsService(global_reactor, size=1, name="webhooks"),
+        callbacks=ThreadsService(global_reactor, size=16, name="callbacks"),
     )
     root.addService(DataDirectory(config.data_dir, sockets=(OPERATOR_SOCKET,)))
-    for pool in (pools.writer, pools.verifier, pools.producer, pools.resolver):
+    for pool in pools.all():
         root.addService(pool)
     threads = Threads(pools.writer.worker, pools.verifier.worker, pools.verifier.size, damaged=lambda: leave(1))
     params, path = NETWORKS[config.network], config.data_dir / "chain.sqlite"
+
+    def chain() -> Awaitable[LivingChain]:
+        return open_chain(params, path, threads=threads, pool=_pool_limits(config), clock=global_reactor)
+
+    def desk() -> Awaitable[Desk]:
+        every_depth = config.commerce.webhooks.confirming_events == "every-depth"
+        terms = Terms(every_depth=every_depth, new_id=lambda: f"svcwh_{secrets.token_hex(16)}")
+        worker, leaving = pools.webhooks.worker, threads.damaged
+        return open_desk(params, config.data_dir, chain=path, worker=worker, damaged=leaving, terms=terms)
+
     node = Opened(
         Sequential(leave, sentences=SENTENCES),
-        opening=lambda: open_chain(params, path, threads=threads, pool=_pool_limits(config), clock=global_reactor),
-        services=lambda living: Rooms(config, living, pools, global_reactor).services(),
-        closing=LivingChain.close,
+        opening=lambda: open_files(chain(), None if config.commerce.webhooks.refusal else desk),
+        services=lambda files: Rooms(config, files, pools, global_reactor).services(),
+        closing=Files.close,
     )
     root.addService(node)
     share_the_interpreter()
@@ -101,6 +121,13 @@ class Pools:
     verifier: ThreadsService
     producer: ThreadsService
     resolver: ThreadsService
+    webhooks: ThreadsService
+    callbacks: ThreadsService
+    """Looks up the names of callbacks, which a merchant's customers must not be able to hold up."""
+
+    def all(self) -> list[ThreadsService]:
+        """Every one of them."""
+        return list(asdict(self, recurse=False).values())
 
     def loads(self) -> dict[str, Load]:
         """What each of them has to do, by name."""
@@ -114,9 +141,9 @@ def _pool_limits(config: Config) -> PoolLimits:
 class Rooms:
     """Everything that stands on an open chain."""
 
-    def __init__(self, config: Config, living: LivingChain, pools: Pools, reactor: Any) -> None:
+    def __init__(self, config: Config, files: Files, pools: Pools, reactor: Any) -> None:
         self._config = config
-        self._living = living
+        self._living = living = files.living
         self._pools = pools
         self._reactor = reactor
         endpoint = config.p2p.public_url or config.http.public_url
@@ -129,7 +156,15 @@ class Rooms:
         identity = Identity(self._key.node_id, self._key.endpoint)
         self._status = Status(living.ledger, identity=identity, peers=peers, clock=reactor)
         self._sites = Sites(reactor, lambda: secrets.token_hex(8))
-        self._metrics = self._measured()
+        limits, loads = _pool_limits(config), pools.loads()
+        self._metrics = measured(living, self._status, limits, loads=loads, network=self._network)
+        self._callbacks = PinnedCaller(
+            reactor,
+            resolver=SystemResolver(pools.callbacks.worker),
+            policy=AddressPolicy(allow_private=config.commerce.webhooks.allow_private_callbacks),
+            trust=load_trust(config.extra_ca_file),
+        )
+        self._merchants = self._deliver(files.desk) if files.desk else None
 
     def services(self) -> list[Service]:
         """The services in the order of their start: the ports open last, READY is said when all is."""
@@ -139,6 +174,11 @@ class Rooms:
         services.append(self._metrics.lag)
         if config.participation.enabled and not config.participation.on_demand:
             services.append(self._producer())
+        if self._merchants is not None:
+            webhooks = self._merchants.webhooks
+            services.append(webhooks)
+            services.append(Periodic(clock, STEP_SECONDS, webhooks.look, what="looking after webhooks"))
+            services.append(Periodic(clock, TIDY_SECONDS, webhooks.tidy, what="tidying the webhooks up"))
         services.append(self._listening(config.operator_endpoint, self._operator_site(), "operator"))
         for endpoint, site in self._public_sites():
             services.append(self._listening(endpoint, site, "public" if endpoint == config.http.listen else "p2p"))
@@ -168,19 +208,30 @@ class Rooms:
         book = Book(secrets.token_bytes(32), secrets.SystemRandom().random)
         return p2p.join(home, client, transfers=living.transfers, book=book, settings=settings)
 
-    def _measured(self) -> Metrics:
-        """What is measured, but for the sites, which are watched as they are built."""
-        living, pools, clock = self._living, self._pools, self._reactor
-        metrics = Metrics(CollectorRegistry(), clock)
-        metrics.add(
-            BuildInfo(living.ledger.params),
-            ChainMetrics(living.ledger, self._status, clock),
-            MempoolMetrics(living.transfers, _pool_limits(self._config)),
-            ThreadMetrics(pools.loads(), living.verifier),
+    @property
+    def _callback_rules(self) -> Rules:
+        hooks = self._config.commerce.webhooks
+        return Rules.for_callbacks(allow_http=hooks.allow_http_callbacks, allow_private=hooks.allow_private_callbacks)
+
+    def _deliver(self, desk: Desk) -> commerce.Merchants:
+        hooks = self._config.commerce.webhooks
+        keys = SigningKeys(hooks.signing_secret, hooks.previous_signing_secret)
+        sender = Sender(self._callbacks, self._callback_rules, keys)
+        chance = secrets.SystemRandom().random
+        return commerce.join(desk, self._living, sender=sender, synced=lambda: self._status.synced, chance=chance)
+
+    def _webhook_routes(self) -> WebhookRoutes:
+        hooks, webhooks = self._config.commerce.webhooks, self._merchants.webhooks if self._merchants else None
+        if hooks.problem:
+            _LOG.warn("webhooks answer 503: {problem}", problem=hooks.problem)
+        offer = Offer(
+            problem=hooks.refusal,
+            token=hooks.manage_token,
+            default_ttl=hooks.default_ttl_seconds,
+            max_ttl=hooks.max_ttl_seconds,
         )
-        if self._network is not None:
-            metrics.add(PeersMetrics(self._network), SyncMetrics(self._network))
-        return metrics
+        params, rules = self._living.ledger.params, self._callback_rules
+        return WebhookRoutes(params, offer, webhooks=webhooks, rules=rules, caller=self._callbacks)
 
     def _producer(self) -> Service:
         workshop = Workshop(
@@ -202,11 +253,8 @@ class Rooms:
     def _public_sites(self) -> list[tuple[str, Site]]:
         living, config, limits = self._living, self._config, self._config.limits
         chain = ChainRoutes(living.ledger, transfers=living.transfers, status=self._status, clock=self._reactor)
-        payments = Payments.followed(living.ledger, living.transfers)
-        hooks = config.commerce.webhooks
-        ready = hooks.enabled and hooks.problem is None
-        commerce = CommerceRoutes(living.ledger, payments, random=secrets.token_bytes, webhooks_enabled=ready)
-        proofs = ProofRoutes(living.ledger, payments, self._pools.verifier.worker)
+        verifier, random = self._pools.verifier.worker, secrets.token_bytes
+        rooms = [chain, *merchant_rooms(living, self._webhook_routes(), verifier=verifier, random=random)]
         public = Public(
             SiteLimits.picked_from(limits, BodyCaps(BODY_CAPS)),
             Clients(map(str, config.http.trusted_proxies), map(str, limits.exempt)),
@@ -217,9 +265,9 @@ class Rooms:
             on_orphan = self._network.orphan
             peers = [PeerRoutes(self._network.peers, transfers=living.transfers, on_orphan=on_orphan)]
         if not config.p2p.listen:
-            return [(config.http.listen, self._sites.public([chain, commerce, proofs], public, peers=peers))]
+            return [(config.http.listen, self._sites.public(rooms, public, peers=peers))]
         own = (config.p2p.listen, self._sites.between_nodes(peers, public))
-        return [own, (config.http.listen, self._sites.public([chain, commerce, proofs], public))]
+        return [own, (config.http.listen, self._sites.public(rooms, public))]
 
     def _operator_site(self) -> Site:
         config = self._config

@@ -362,7 +362,8 @@ def test_a_socket_path_longer_than_the_system_allows_is_refused_with_the_setting
 # Files in the data directory
 
 
-OWN_FILES = ["node.key", "chain.sqlite", "chain.sqlite-wal", "chain.sqlite-shm", "peers.json", "operator.sock", "lock"]
+DATABASES = [f"{name}.sqlite{part}" for name in ("chain", "webhooks") for part in ("", "-wal", "-shm")]
+OWN_FILES = ["node.key", *DATABASES, "peers.json", "operator.sock", "lock"]
 
 
 @pytest.mark.parametrize("setting", ["participation.keyFile", "operator.tokenFile"])

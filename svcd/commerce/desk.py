@@ -1,6 +1,6 @@
 """The webhooks' database brought to life, and put to rest again."""
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Final
 
@@ -12,6 +12,7 @@ from svcd.commerce.follower import Eyes, Follower
 from svcd.commerce.register import Register
 from svcd.commerce.subscriptions import Subscriptions
 from svcd.node.guard import GuardedWorker
+from svcd.node.living import LivingChain
 from svcd.node.threads import Worker
 from svcd.store.chain_store import ChainReader
 from svcd.store.database import WEBHOOKS, open_reader, open_writer
@@ -63,3 +64,29 @@ async def open_desk(
         connection.close()
 
     return Desk(Subscriptions(follower, terms.new_id), GuardedWorker(worker, damaged), close)
+
+
+@frozen
+class Files:
+    """All that a node keeps open."""
+
+    living: LivingChain
+    desk: Desk | None
+
+    async def close(self) -> None:
+        """Close what was opened last first."""
+        try:
+            if self.desk is not None:
+                await self.desk.close()
+        finally:
+            await self.living.close()
+
+
+async def open_files(chain: Awaitable[LivingChain], desk: Callable[[], Awaitable[Desk]] | None) -> Files:
+    """Open the chain and then, where one is wanted, the desk; if that fails, nothing stays open."""
+    living = await chain
+    try:
+        return Files(living, None if desk is None else await desk())
+    except BaseException:
+        await living.close()
+        raise

@@ -33,7 +33,7 @@ _WAITED_MS: Final = 7 * 86_400_000
 """An event that has waited for so long is given up, even where a receiver that is down kept it from being tried."""
 
 
-class Sender(Protocol):
+class Courier(Protocol):
     """Whoever sends what waits (svcd.commerce.delivery)."""
 
     def wake(self, lanes: Iterable[Lane]) -> None:
@@ -66,7 +66,7 @@ class Webhooks(Service):
     log = Logger()
 
     def __init__(
-        self, subscriptions: Subscriptions, worker: Worker, *, sender: Sender, surroundings: Surroundings
+        self, subscriptions: Subscriptions, worker: Worker, *, sender: Courier, surroundings: Surroundings
     ) -> None:
         self._subscriptions = subscriptions
         self._worker = worker

@@ -10,7 +10,8 @@ from svcd.config.schema import OPERATOR_SOCKET, Config
 
 # sockaddr_un.sun_path has 108 bytes on Linux, the last one a zero (unix(7)).
 _SOCKET_PATH_BYTES = 107
-_FILES = ("chain.sqlite", "chain.sqlite-shm", "chain.sqlite-wal", "lock", "node.key", "peers.json", OPERATOR_SOCKET)
+_DATABASES = [f"{name}.sqlite{part}" for name in ("chain", "webhooks") for part in ("", "-shm", "-wal")]
+_FILES = (*_DATABASES, "lock", "node.key", "peers.json", OPERATOR_SOCKET)
 """What a node has in its data directory under names that nobody chooses."""
 _FIRST_ARGUMENTS = {"tcp": ("port", "interface"), "tcp6": ("port", "backlog", "interface"), "unix": ("address",)}
 

@@ -142,6 +142,13 @@ class CommerceWebhooks:
             return "[commerce.webhooks] manageToken and signingSecret must differ"
         return None
 
+    @property
+    def refusal(self) -> str:
+        """Why the routes of webhooks answer 503, in one sentence for strangers; "" where webhooks work."""
+        if not self.enabled:
+            return "webhooks are not enabled on this node"
+        return "webhooks are not configured rightly on this node; its log says what is wrong" if self.problem else ""
+
 
 @frozen
 class Commerce:
@@ -200,6 +207,12 @@ class Config:
             return None
         hosts = self.http.allowed_hosts or LOOPBACK_HOSTS
         return frozenset(f"[{host}]" if ":" in host else host for host in hosts)
+
+    @property
+    def extra_ca_file(self) -> Path | None:
+        """The file of one more certificate authority that callbacks trust; a relative name is in the data directory."""
+        name = self.commerce.webhooks.extra_ca_file
+        return self.data_dir / name if name else None
 
     @property
     def webhooks_problem(self) -> str | None:

@@ -48,13 +48,12 @@ class _SharedContext:
         return connection
 
 
-def load_trust(extra_ca_file: Path | None = None) -> Trust:
-    """Trust in the authorities of the system, and in those of a PEM file.
+class TrustError(ValueError):
+    """The certificates of a file cannot be had; the text is a sentence for the operator."""
 
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: there is no certificate in it.
-    """
+
+def load_trust(extra_ca_file: Path | None = None) -> Trust:
+    """Trust in the authorities of the system, and in those of a PEM file; raises TrustError."""
     context = CertificateOptions(trustRoot=platformTrust()).getContext()
     store = cast(crypto.X509Store, context.get_cert_store())
     if extra_ca_file is not None:
@@ -66,6 +65,8 @@ def load_trust(extra_ca_file: Path | None = None) -> Trust:
 def _read_certificates(path: Path) -> list[crypto.X509]:
     try:
         certificates = load_pem_x509_certificates(path.read_bytes())
+    except OSError as error:
+        raise TrustError(f"{path} must be a file that the node can read: {error.strerror}") from error
     except ValueError as error:
-        raise ValueError(f"{path} must hold certificates in PEM form ({error})") from error
+        raise TrustError(f"{path} must hold certificates in PEM form ({error})") from error
     return [crypto.X509.from_cryptography(certificate) for certificate in certificates]

@@ -89,6 +89,11 @@ class Ledger:
         """Tell ``listener`` of every later change, after those who subscribed before."""
         self._listeners.append(listener)
 
+    @property
+    def busy(self) -> bool:
+        """Whether blocks are on their way into the chain."""
+        return self._underway.busy
+
     def stop(self) -> Deferred[None]:
         """Take in no more and let go of the blocks that wait for their slot; fires when what has begun is finished."""
         self._stopping = True

@@ -17,6 +17,11 @@ class Underway:
         self._count = 0
         self._waiting: list[Deferred[None]] = []
 
+    @property
+    def busy(self) -> bool:
+        """Whether anything is under way."""
+        return bool(self._count)
+
     def keep(self, work: Coroutine[Deferred[object], object, T]) -> Deferred[T]:
         """A Deferred of what ``work`` returns, which goes on whatever becomes of the Deferred."""
         return kept_going(self._counted(work))

@@ -9,7 +9,7 @@ from twisted.internet import reactor
 from svcd.net.addresses import AddressPolicy
 from svcd.net.calls import CallFailed
 from svcd.net.pinned import PinnedCaller
-from svcd.net.trust import Trust, load_trust
+from svcd.net.trust import Trust, TrustError, load_trust
 from tests.net.certificates import Signed, make_authority, sign
 from tests.net.conftest import HOST, LIMITS, Answers, target_of
 from tests.net.servers import Server, answer, saying
@@ -57,12 +57,12 @@ async def test_without_a_file_only_the_systems_authorities_are_believed(
 def test_a_file_without_a_certificate_is_named(tmp_path: Path) -> None:
     path = tmp_path / "authority.pem"
     path.write_text("-----BEGIN NOTHING-----\n")
-    with pytest.raises(ValueError, match=r"authority\.pem must hold certificates in PEM form"):
+    with pytest.raises(TrustError, match=r"authority\.pem must hold certificates in PEM form"):
         load_trust(path)
 
 
 def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(FileNotFoundError, match=r"authority\.pem"):
+    with pytest.raises(TrustError, match=r"authority\.pem must be a file that the node can read: No such file"):
         load_trust(tmp_path / "authority.pem")
 
 
