@@ -13,7 +13,9 @@ from twisted.internet.error import AlreadyCalled, AlreadyCancelled
 class Call:
     """A call that is due later."""
 
-    def __init__(self, clock: "HeapClock", time: float, function: Callable[..., object], args: Any, kw: Any) -> None:
+    def __init__(
+        self, clock: "HeapClock | Lifetime", time: float, function: Callable[..., object], args: Any, kw: Any
+    ) -> None:
         self._clock = clock
         self._time = time
         self._function = function
@@ -42,6 +44,8 @@ class Call:
         self._clock.push(self)
 
     def _check(self) -> None:
+        if self._clock.over:
+            return
         if self._state == "cancelled":
             raise AlreadyCancelled
         if self._state == "called":
@@ -49,11 +53,14 @@ class Call:
 
     def run(self) -> None:
         self._state = "called"
-        self._function(*self._args, **self._kw)
+        if not self._clock.over:
+            self._function(*self._args, **self._kw)
 
 
 class HeapClock:
     """Time that stands still until it is told to go on; calls of the same moment run in the order they were made."""
+
+    over = False
 
     def __init__(self, start: float) -> None:
         self._now = start
@@ -82,3 +89,23 @@ class HeapClock:
                 self._now = max(self._now, time)
                 call.run()
         self._now = end
+
+
+class Lifetime:
+    """The clock as one life of a node sees it: when that life is over, nothing that it meant to do is done."""
+
+    def __init__(self, clock: HeapClock) -> None:
+        self._clock = clock
+        self.over = False
+
+    def seconds(self) -> float:
+        return self._clock.seconds()
+
+    def callLater(self, delay: float, function: Callable[..., object], *args: Any, **kw: Any) -> Call:
+        call = Call(self, self.seconds() + delay, function, args, kw)
+        self.push(call)
+        return call
+
+    def push(self, call: Call) -> None:
+        """See :class:`HeapClock`."""
+        self._clock.push(call)

@@ -1,17 +1,18 @@
 """A network in memory: every call passes the real HTTP stack of the node it reaches, after a delay, or is lost."""
 
+from collections import Counter
 from hashlib import sha256
 from random import Random
 from typing import Any, TypeVar
 
 from attrs import define, field
 from twisted.internet.address import IPv4Address
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, fail
 
 from svcd.p2p.caller import CallFailed, Reply, Request, Trouble
 from svcd.web.site import Site
-from tests.simulation.clock import HeapClock
-from tests.simulation.hostile import Hostile
+from tests.simulation.clock import HeapClock, Lifetime
+from tests.simulation.hostile import Answer, Hostile, Late
 from tests.web.wire import Wire
 
 T = TypeVar("T")
@@ -40,20 +41,32 @@ class Answering(Wire):
 
     def __init__(self, site: Site, peer: Any) -> None:
         self.answered: Deferred[Reply | None] = Deferred()
+        self._shape: tuple[int, int, int] | None = None
+        """The status of the answer, and where its body begins and ends."""
         super().__init__(site, peer)
+
+    def ask(self, request: Request) -> None:
+        """Send the one request."""
+        body = request.body or b""
+        method = "GET" if request.body is None else "POST"
+        head = f"{method} {request.path} HTTP/1.1\r\nHost: node\r\nContent-Length: {len(body)}\r\n\r\n"
+        self.send(head.encode() + body)
 
     def write(self, data: bytes) -> None:
         super().write(data)
         self._look()
 
     def _look(self) -> None:
-        head, blank, body = bytes(self.received).partition(b"\r\n\r\n")
-        if not blank or self.answered.called:
-            return
-        lines = head.split(b"\r\n")
-        length = next(int(line[15:]) for line in lines if line.lower().startswith(b"content-length:"))
-        if len(body) >= length:
-            self._finish(Reply(int(lines[0].split()[1]), body[:length]))
+        if self._shape is None:
+            head, blank, _ = bytes(self.received).partition(b"\r\n\r\n")
+            if not blank:
+                return
+            lines, start = head.split(b"\r\n"), len(head) + len(blank)
+            length = next(int(line[15:]) for line in lines if line.lower().startswith(b"content-length:"))
+            self._shape = int(lines[0].split()[1]), start, start + length
+        status, start, end = self._shape
+        if len(self.received) >= end:
+            self._finish(Reply(status, bytes(self.received[start:end])))
 
     def _finish(self, reply: Reply | None) -> None:
         if not self.answered.called:
@@ -71,6 +84,8 @@ class Conditions:
     latency: tuple[float, float] = (0.02, 0.2)
     loss: float = 0.0
     """The part of the requests that is never answered."""
+    slowness: float = 10.0
+    """How many times as long it takes to and from the slow."""
 
 
 @define(eq=False)
@@ -85,6 +100,10 @@ class Network:
     conditions: Conditions = field(factory=Conditions)
     messages: dict[str, int] = field(factory=dict)
     """How many requests there were for each path."""
+    harm: Counter[str] = field(factory=Counter)
+    """How often somebody hostile was asked, by kind."""
+    slow: set[str] = field(factory=set)
+    """Endpoints with a bad line."""
     _sites: dict[str, Site] = field(factory=dict)
     _hostile: dict[str, Hostile] = field(factory=dict)
     _island: dict[str, int] = field(factory=dict)
@@ -109,74 +128,104 @@ class Network:
         """Carry a request there and its answer back."""
         path = request.path.partition("?")[0]
         self.messages[path] = self.messages.get(path, 0) + 1
-        answer: Deferred[Reply] = Deferred()
-        limit: Any = self.clock.callLater(request.seconds, self._fail, answer, Trouble.TIMEOUT)
+        trip = _Trip(source, endpoint, request)
+        limit: Any = self.clock.callLater(request.seconds, self._fail, trip, Trouble.TIMEOUT)
 
         def over(result: T) -> T:
             if limit.active():
                 limit.cancel()
             return result
 
-        answer.addBoth(over)
+        trip.answer.addBoth(over)
         if self.random.random() >= self.conditions.loss:
-            self.clock.callLater(self._delay(), self._arrive, source, endpoint, request, answer)
-        return answer
+            self.clock.callLater(self._delay(trip), self._arrive, trip)
+        return trip.answer
 
-    def _delay(self) -> float:
-        return self.random.uniform(*self.conditions.latency)
+    def tell(self, source: "Link", endpoint: str, request: Request) -> None:
+        """Send a request whose answer nobody cares for."""
+        self.send(source, endpoint, request).addErrback(lambda failure: failure.trap(CallFailed))
 
-    def _arrive(self, source: "Link", endpoint: str, request: Request, answer: Deferred[Reply]) -> None:
-        cut_off = self._island.get(source.endpoint) != self._island.get(endpoint)
-        site = None if cut_off else self._sites.get(endpoint)
-        hostile = self._hostile.get(endpoint)
-        if hostile is not None and not cut_off:
-            self._reply(hostile.answer(request), request, answer)
-            return
-        if site is None:
-            self._fail(answer, Trouble.UNREACHABLE)
-            return
-        wire = Answering(site, IPv4Address("TCP", source.address, 40_000))
-        body = request.body or b""
-        method = "GET" if request.body is None else "POST"
-        head = f"{method} {request.path} HTTP/1.1\r\nHost: node\r\nContent-Length: {len(body)}\r\n\r\n"
-        self.trace.note(source.endpoint, endpoint, method, request.path, len(body))
-        wire.send(head.encode() + body)
-        wire.answered.addCallback(self._answered, wire, request, answer)
+    def _delay(self, trip: "_Trip") -> float:
+        delay = self.random.uniform(*self.conditions.latency)
+        return delay * self.conditions.slowness if self.slow & {trip.source.endpoint, trip.endpoint} else delay
 
-    def _answered(self, reply: Reply | None, wire: Wire, request: Request, answer: Deferred[Reply]) -> None:
+    def _arrive(self, trip: "_Trip") -> None:
+        endpoint, request = trip.endpoint, trip.request
+        if self._island.get(trip.source.endpoint) != self._island.get(endpoint):
+            self._fail(trip, Trouble.UNREACHABLE)
+        elif endpoint in self._hostile:
+            hostile = self._hostile[endpoint]
+            self.harm[type(hostile).__name__] += 1
+            self._give(trip, hostile.answer(request))
+        elif endpoint in self._sites:
+            self.trace.note(trip.source.endpoint, endpoint, request.path, len(request.body or b""))
+            wire = Answering(self._sites[endpoint], IPv4Address("TCP", trip.source.address, 40_000))
+            wire.answered.addCallback(self._answered, wire, trip)
+            wire.ask(request)
+        else:
+            self._fail(trip, Trouble.UNREACHABLE)
+
+    def _give(self, trip: "_Trip", answer: Answer) -> None:
+        """Send back what somebody hostile makes of a request; silence is ended by the caller's own deadline."""
+        if isinstance(answer, Late):
+            self.clock.callLater(answer.seconds, self._reply, trip, answer.reply)
+        elif isinstance(answer, Trouble):
+            self.clock.callLater(self._delay(trip), self._fail, trip, answer)
+        elif answer is not None:
+            self._reply(trip, answer)
+
+    def _answered(self, reply: Reply | None, wire: Wire, trip: "_Trip") -> None:
         wire.close()
-        self._reply(reply or Reply(0, b""), request, answer)
+        self._reply(trip, reply or Reply(0, b""))
 
-    def _reply(self, reply: Reply | None, request: Request, answer: Deferred[Reply]) -> None:
-        if reply is None:
-            return  # Silence: the caller's own deadline ends it.
-        if not reply.status or len(reply.body) > request.max_bytes:
-            self.clock.callLater(
-                self._delay(), self._fail, answer, Trouble.TOO_LARGE if reply.status else Trouble.MALFORMED
-            )
+    def _reply(self, trip: "_Trip", reply: Reply) -> None:
+        if not reply.status or len(reply.body) > trip.request.max_bytes:
+            trouble = Trouble.TOO_LARGE if reply.status else Trouble.MALFORMED
+            self.clock.callLater(self._delay(trip), self._fail, trip, trouble)
             return
         self.trace.note("answer", reply.status, sha256(reply.body).hexdigest()[:16])
-        self.clock.callLater(self._delay(), self._return, answer, reply)
+        self.clock.callLater(self._delay(trip), self._return, trip, reply)
 
-    def _return(self, answer: Deferred[Reply], reply: Reply) -> None:
-        if not answer.called:
-            answer.callback(reply)
+    def _return(self, trip: "_Trip", reply: Reply) -> None:
+        if trip.is_awaited():
+            trip.answer.callback(reply)
 
-    def _fail(self, answer: Deferred[Reply], trouble: Trouble) -> None:
-        if not answer.called:
-            answer.errback(CallFailed(trouble, f"simulated: {trouble.value}"))
+    def _fail(self, trip: "_Trip", trouble: Trouble) -> None:
+        if trip.is_awaited():
+            trip.answer.errback(CallFailed(trouble, f"simulated: {trouble.value}"))
+
+
+@define(eq=False)
+class _Trip:
+    """A request on its way there and back."""
+
+    source: "Link"
+    endpoint: str
+    request: Request
+    answer: Deferred[Reply] = field(factory=Deferred)
+
+    def is_awaited(self) -> bool:
+        """Whether there is anybody who still wants the answer."""
+        return not self.answer.called and not self.source.life.over
 
 
 @define(eq=False)
 class Link:
-    """One node's way into the network: its Caller."""
+    """One life's way into the network: its Caller."""
 
     network: Network
     endpoint: str
+    """Where it is in the network, though it may not be callable there."""
     address: str
+    life: Lifetime
+    hostile: Hostile | None = None
+    """Who it belongs to, if that is somebody hostile."""
 
     def call(self, endpoint: str, request: Request) -> Deferred[Reply]:
-        return self.network.send(self, endpoint, request)
+        kept = request if self.hostile is None else self.hostile.lets_out(request)
+        if kept is None:
+            return fail(CallFailed(Trouble.UNREACHABLE, "simulated: kept back"))
+        return self.network.send(self, endpoint, kept)
 
     def address_of(self, endpoint: str) -> str:
         """Endpoints show their addresses."""
@@ -184,3 +233,13 @@ class Link:
 
     def forget(self, endpoint: str) -> None:
         """There are no connections to close."""
+
+
+def ask_at_once(site: Site, request: Request) -> Reply | None:
+    """What a site answers to a request that needs no time; None where it needs some."""
+    wire = Answering(site, IPv4Address("TCP", "192.0.2.9", 40_000))
+    wire.ask(request)
+    found: list[Reply | None] = []
+    wire.answered.addCallback(found.append)
+    wire.close()
+    return found[0]

@@ -1,24 +1,30 @@
 """One simulated node: everything real but the clock, the threads and the wires."""
 
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
 
+from attrs import frozen
 from twisted.internet.defer import Deferred
 
 from svcd.chain.params import NetworkParams
+from svcd.chain.transaction import Transfer
 from svcd.chain.transition import ChainPoint
 from svcd.node.assembly import assemble, by_fee
 from svcd.node.changes import Standing
 from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
 from svcd.node.search import Search
+from svcd.node.status import Identity, Status
+from svcd.node.transfers import Reception
 from svcd.p2p.book import Book
+from svcd.p2p.caller import Reply, Request
 from svcd.p2p.client import PeerClient
 from svcd.p2p.hello import NodeKey
 from svcd.p2p.peer import Home, PeerSettings
 from svcd.p2p.resource import BODY_CAPS, PeerRoutes
+from svcd.p2p.service import SAVE_SECONDS, PeersService, join
 from svcd.p2p.service import Network as Neighbours
-from svcd.p2p.service import PeersService, join
 from svcd.ports import milliseconds
 from svcd.rpc.sites import Public, Sites
 from svcd.web.buckets import Buckets
@@ -26,8 +32,9 @@ from svcd.web.clients import Clients
 from svcd.web.limits import BodyCaps, SiteLimits
 from svcd.web.site import Site
 from tests.rpc.node import Inline
-from tests.simulation.hostile import Behaviour, Hostile
-from tests.simulation.network import Link, Network
+from tests.simulation.clock import Lifetime
+from tests.simulation.hostile import Hostile
+from tests.simulation.network import Link, Network, ask_at_once
 from tests.support import result_of
 
 BEAT_SECONDS = 1.0
@@ -39,53 +46,80 @@ def address_of(number: int) -> str:
     return f"{20 + number // 200}.{1 + number % 200}.0.1"
 
 
+@frozen
+class Town:
+    """What the nodes of a world have in common, and where one of them keeps its files."""
+
+    params: NetworkParams
+    network: Network
+    folder: Path
+    seeds: tuple[str, ...]
+
+
 class SimulatedNode:
     """A node that can be started, killed without a word, and started again on the same files."""
 
-    def __init__(self, number: int, *, params: NetworkParams, network: Network, folder: Path, seeds: list[str]) -> None:
+    def __init__(self, number: int, town: Town, *, public: bool) -> None:
         self.number = number
-        self.params = params
-        self.network = network
+        self.params = town.params
+        self.network = town.network
         self.endpoint = f"http://{address_of(number)}:8645"
-        self.random = Random(f"node {number} of {network.name}")
-        self.key = NodeKey(self.random.randbytes(32), self.endpoint)
-        self._folder = folder
-        self._seeds = seeds
+        """Where it is in the network; nobody can call it there unless it is public."""
+        self.random = Random(f"node {number} of {town.network.name}")
+        self.key = NodeKey(self.random.randbytes(32), self.endpoint if public else "")
+        self._folder = town.folder / str(number)
+        self._seeds = town.seeds
         self._living: LivingChain | None = None
+        self._hostile: Hostile | None = None
 
     def start(self) -> None:
         """Open the files, join the network and keep in touch."""
-        clock, folder = self.network.clock, self._folder
+        folder = self._folder
         folder.mkdir(exist_ok=True)
+        self._life = life = Lifetime(self.network.clock)
         opening = open_chain(
             self.params,
             folder / "chain.sqlite",
             threads=Threads(Inline(), Inline(), 1),
             pool=PoolLimits(1_000, 1 << 22),
-            clock=clock,
+            clock=life,
         )
         self._living = living = result_of(Deferred.fromCoroutine(opening))
-        link = Link(self.network, self.endpoint, address_of(self.number))
-        home = Home(self.params, living.ledger, self.key, clock)
-        settings = PeerSettings(outbound=8, max_inbound=64, diverse=True, alone=False, public=True)
-        book = Book(self.random.randbytes(32), self.random.random)
-        client = PeerClient(self.params, link, Inline())
-        self.neighbours: Neighbours = join(home, client, transfers=living.transfers, book=book, settings=settings)
+        self._link = Link(self.network, self.endpoint, address_of(self.number), life)
+        self.neighbours = self._join(living)
+        identity = Identity(self.key.node_id, self.key.endpoint)
+        self.status = Status(living.ledger, identity=identity, peers=self.neighbours.peers, clock=life)
         self._site = self._make_site(living)
-        self.service = PeersService(self.neighbours, folder / "peers.json", self._seeds)
-        self.service.startService()
-        self.network.attach(self.endpoint, self._site)
-        self._beat: Any = clock.callLater(self.random.random(), self._keep_in_touch)
+        self._service = PeersService(self.neighbours, folder / "peers.json", self._seeds)
+        self._service.startService()
+        if self.key.endpoint:
+            self.network.attach(self.endpoint, self._site)
+        life.callLater(self.random.random(), self._keep_in_touch)
+        life.callLater(SAVE_SECONDS, self._keep_notes)
+
+    def _join(self, living: LivingChain) -> Neighbours:
+        home = Home(self.params, living.ledger, self.key, self._life)
+        public = bool(self.key.endpoint)
+        settings = PeerSettings(outbound=8, max_inbound=64, diverse=True, alone=False, public=public)
+        book = Book(self.random.randbytes(32), self.random.random)
+        client = PeerClient(self.params, self._link, Inline())
+        return join(home, client, transfers=living.transfers, book=book, settings=settings)
 
     def _make_site(self, living: LivingChain) -> Site:
         peers = PeerRoutes(self.neighbours.peers, transfers=living.transfers, on_orphan=self.neighbours.orphan)
         limits = SiteLimits(body_caps=BodyCaps(BODY_CAPS))
         public = Public(limits, Clients(), Buckets.per_second(RATES, 10))
-        return Sites(self.network.clock, lambda: "simulated").between_nodes([peers], public)
+        return Sites(self._life, lambda: "simulated").between_nodes([peers], public)
 
     def _keep_in_touch(self) -> None:
-        self._beat = self.network.clock.callLater(BEAT_SECONDS, self._keep_in_touch)
+        self._life.callLater(BEAT_SECONDS, self._keep_in_touch)
         self.neighbours.beat()
+        if self._hostile is not None:
+            self._hostile.act()
+
+    def _keep_notes(self) -> None:
+        self._life.callLater(SAVE_SECONDS, self._keep_notes)
+        self._service.save()
 
     @property
     def living(self) -> LivingChain:
@@ -101,9 +135,9 @@ class SimulatedNode:
         return self.living.ledger.tip
 
     def mine(self) -> None:
-        """Find a block at the present slot and hand it in; nothing if that slot is already taken."""
+        """Find a block at the present slot and hand it in; nothing if the node is behind, or that slot is taken."""
         living, slot = self.living, self.params.slot_at(milliseconds(self.network.clock))
-        if slot <= self.tip.slot:
+        if not self.status.synced or slot <= self.tip.slot:
             return
         waiting = by_fee(living.transfers.mempool.lines())
         proposal = assemble(living.chain.connector, seed=self.key.seed, slot=slot, transfers=waiting)
@@ -114,14 +148,29 @@ class SimulatedNode:
         assert standing is Standing.CONNECTED
         self.network.trace.note(self.endpoint, "made", block.header.height, block.header.hash.hex())
 
-    def turn_hostile(self, behaviour: Behaviour) -> None:
+    def take(self, transfer: Transfer) -> Reception:
+        """Take in a transfer, as from somebody's wallet."""
+        return result_of(self.living.transfers.submit(transfer))
+
+    def has_waiting(self, transfer: Transfer) -> bool:
+        """Whether a transfer waits here."""
+        return transfer.txid in self.living.transfers.mempool
+
+    def has_in_chain(self, transfer: Transfer) -> bool:
+        """Whether a transfer is in the chain here."""
+        return self.living.chain.reader.transaction(transfer.txid) is not None
+
+    def turn_hostile(self, kind: type[Hostile]) -> None:
         """From now on misbehave towards all who call; it goes on greeting others, so as to be known."""
-        home = self.neighbours.peers.home
-        self.network.turn(self.endpoint, Hostile(home, self.key, behaviour, self.random))
+        site, link = self._site, self._link
+        honest: Callable[[Request], Reply | None] = lambda request: ask_at_once(site, request)  # noqa: E731
+        hostile = kind(self.neighbours.peers, self.key, honest, self.random, partial(self.network.tell, link))
+        self._hostile = link.hostile = hostile
+        self.network.turn(self.endpoint, hostile)
 
     def crash(self) -> None:
-        """Cease to exist, as after kill -9: nothing is said, nothing is saved."""
-        self._beat.cancel()
+        """Cease to exist, as after kill -9: nothing is said, nothing is saved, nothing that has begun is finished."""
+        self._life.over = True
         self.network.detach(self.endpoint)
-        result_of(Deferred.fromCoroutine(self.living.close()))
+        self.living._close()
         self._living = None

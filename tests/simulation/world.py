@@ -1,27 +1,38 @@
-"""A world of simulated nodes: time, mining, weather, and what must be true of it."""
+"""A world of simulated nodes: time, mining, payments, weather, and what must be true of it."""
 
+from collections.abc import Callable, Collection, Sequence
 from pathlib import Path
 from random import Random
 
 from attrs import define, evolve, field
 
-from svcd.chain.params import NetworkParams
-from tests.chains import TEST_PARAMS
+from svcd.chain.params import MAINNET, NetworkParams
+from svcd.chain.transaction import Draft, Transfer, sign_transfer
+from svcd.ports import milliseconds
+from tests.chains import COIN, address_of, key_of
 from tests.simulation.clock import HeapClock
+from tests.simulation.hostile import KINDS
 from tests.simulation.network import Conditions, Network, Trace
-from tests.simulation.node import SimulatedNode
+from tests.simulation.node import SimulatedNode, Town
 
+PEOPLE = 1_000
+"""Those who have coins from the beginning, and pay once."""
 PARAMS = evolve(
-    TEST_PARAMS,
-    slot_seconds=10,
-    slots_per_block=6,
-    half_life_slots=720,
-    gap_cap_slots=720,
-    drift_slots=2,
+    MAINNET,
+    memory_kib=64,
     initial_target=2**255,
+    max_target=2**255,
+    allocations=tuple((address_of(f"person {n}", MAINNET.address_prefix), COIN) for n in range(PEOPLE)),
 )
-"""Mainnet's rhythm, a block a minute, with work that costs nothing."""
+"""Mainnet, a block a minute, with work that costs nothing and coins to spend."""
 BLOCK_SECONDS = PARAMS.slot_seconds * PARAMS.slots_per_block
+PAYMENT_SECONDS = 20.0
+CRASH_SECONDS = 200.0
+"""From one crash to the next, on average."""
+REST_SECONDS = (1.0, 300.0)
+"""How long a node stays down."""
+TURN_SECONDS = 1_200.0
+"""How long somebody hostile does harm in the same way."""
 SEEDS = 2
 """The first nodes, which all others know from the start."""
 
@@ -35,9 +46,20 @@ class World:
     folder: Path
     params: NetworkParams = PARAMS
     conditions: Conditions = field(factory=Conditions)
+    behind_nat: Collection[int] = ()
+    """The numbers of nodes that nobody can call."""
+    mining: bool = True
+    """Whether blocks are found by chance."""
+    honest: list[SimulatedNode] = field(init=False)
     nodes: list[SimulatedNode] = field(init=False)
     network: Network = field(init=False)
     random: Random = field(init=False)
+    paid: list[Transfer] = field(factory=list)
+    """Transfers that an honest node took."""
+    crashes: int = 0
+    _payments: int = 0
+    _paying: bool = False
+    _crashing: bool = False
 
     def __attrs_post_init__(self) -> None:
         clock = HeapClock(self.params.genesis_time / 1000 + 1_000)
@@ -45,33 +67,103 @@ class World:
         name = f"world {self.seed} of {self.count}"
         self.network = Network(name, clock, Random(f"network {self.seed}"), Trace(clock), self.conditions)
         self.nodes = []
-        seeds: list[str] = []
+        seeds: tuple[str, ...] = ()
         for number in range(self.count):
-            folder = self.folder / str(number)
-            node = SimulatedNode(number, params=self.params, network=self.network, folder=folder, seeds=list(seeds))
+            town = Town(self.params, self.network, self.folder, seeds)
+            node = SimulatedNode(number, town, public=number not in self.behind_nat)
             self.nodes.append(node)
             if number < SEEDS:
-                seeds.append(node.endpoint)
+                seeds = (*seeds, node.endpoint)
             node.start()
-        self._schedule_block()
+        self.honest = list(self.nodes)
+        if self.mining:
+            self._now_and_then(BLOCK_SECONDS, self._find_block)
 
     @property
     def repeat(self) -> str:
         """The line that repeats this run."""
         return f"make simulate SEEDS={self.seed} NODES={self.count}"
 
-    def _schedule_block(self) -> None:
-        self.network.clock.callLater(self.random.expovariate(1 / BLOCK_SECONDS), self._find_block)
+    def _now_and_then(self, seconds: float, happen: Callable[[], None]) -> None:
+        """Let something happen again and again, at random moments so far apart on average."""
+
+        def happens() -> None:
+            happen()
+            self._now_and_then(seconds, happen)
+
+        self.network.clock.callLater(self.random.expovariate(1 / seconds), happens)
 
     def _find_block(self) -> None:
         node = self.random.choice(self.nodes)
-        if node.running:
+        if node.running and node in self.honest:
             node.mine()
-        self._schedule_block()
+
+    def turn_hostile(self, nodes: Sequence[SimulatedNode], turn: int = 0) -> None:
+        """From now on these mean harm, each in one way after the other."""
+        self.honest = [node for node in self.nodes if node not in nodes]
+        for place, node in enumerate(nodes):
+            node.turn_hostile(KINDS[(turn * len(nodes) + place) % len(KINDS)])
+        self.network.clock.callLater(TURN_SECONDS, self.turn_hostile, nodes, turn + 1)
+
+    def begin_payments(self) -> None:
+        """From now on somebody pays at some node now and then."""
+        self._paying = True
+        self._now_and_then(PAYMENT_SECONDS, self._pay)
+
+    def end_payments(self) -> None:
+        """Nobody pays any more."""
+        self._paying = False
+
+    def _pay(self) -> None:
+        node = self.random.choice(self.honest)
+        if self._paying and node.running and self._payments < PEOPLE:
+            transfer = self.payment()
+            self.paid.append(transfer)
+            self.network.trace.note("paid", node.endpoint, transfer.txid.hex(), node.take(transfer).value)
+
+    def payment(self) -> Transfer:
+        """A transfer by somebody who has not paid yet."""
+        now, number = milliseconds(self.network.clock), self._payments
+        recipient = address_of("merchant", self.params.address_prefix)
+        draft = Draft(recipient=recipient, amount=1_000, fee=self.params.minimum_fee, nonce=0, timestamp=now)
+        self._payments += 1
+        return sign_transfer(draft, seed=key_of(f"person {number}").seed, params=self.params)
+
+    def begin_crashes(self) -> None:
+        """From now on honest nodes are killed now and then, and started again a while later."""
+        self._crashing = True
+        self._now_and_then(CRASH_SECONDS, self._crash)
+
+    def _crash(self) -> None:
+        node = self.random.choice(self.honest)
+        if self._crashing and node.running:
+            self.crashes += 1
+            self.network.trace.note(node.endpoint, "crashes at", node.tip.height)
+            node.crash()
+            self.network.clock.callLater(self.random.uniform(*REST_SECONDS), self._start, node)
+
+    def end_crashes(self) -> None:
+        """Let all be up, and stay so."""
+        self._crashing = False
+        for node in self.nodes:
+            self._start(node)
+
+    @staticmethod
+    def _start(node: SimulatedNode) -> None:
+        if not node.running:
+            node.start()
 
     def run(self, seconds: float) -> None:
         """Let time pass, from one event to the next."""
         self.network.clock.run(seconds)
+
+    def run_until(self, condition: Callable[[], bool], *, within: float) -> float:
+        """The seconds, in tenths, until something is true; fails if it is not within so many."""
+        began = self.network.clock.seconds()
+        while not condition():
+            assert self.network.clock.seconds() - began < within, f"not within {within} s; to repeat: {self.repeat}"
+            self.run(0.1)
+        return self.network.clock.seconds() - began
 
     def stop(self) -> None:
         """Close every node's files."""

@@ -1,0 +1,58 @@
+"""A node that nobody can call, with mainnet's rhythm: it asks, and so it knows within ten seconds what others know."""
+
+import pytest
+
+from tests.simulation.conftest import MakeWorld
+from tests.simulation.world import World
+
+SECONDS = 10.0
+"""One slot of mainnet."""
+
+
+@pytest.fixture(params=range(3))
+def world(make_world: MakeWorld, request: pytest.FixtureRequest) -> World:
+    """Five nodes that have met, the last of them behind NAT; no block is made unless the test does."""
+    world = make_world(request.param, 5, behind_nat={4}, mining=False)
+    world.run(60)
+    hidden = world.nodes[4]
+    assert len(hidden.neighbours.peers.outbound()) >= 2
+    assert not any(node.neighbours.peers.get(hidden.endpoint) for node in world.nodes), "nobody can call it"
+    return world
+
+
+def test_it_sees_a_new_block_within_a_slot(world: World) -> None:
+    maker, hidden = world.nodes[0], world.nodes[4]
+    for _ in range(5):
+        height = maker.tip.height
+        maker.mine()
+        assert maker.tip.height == height + 1
+        world.run_until(lambda: hidden.tip.hash == maker.tip.hash, within=SECONDS)
+        world.run(world.random.uniform(SECONDS, 20))
+
+
+def test_it_sees_a_waiting_transfer_within_a_slot(world: World) -> None:
+    maker, hidden = world.nodes[0], world.nodes[4]
+    for _ in range(5):
+        transfer = world.payment()
+        maker.take(transfer)
+        world.run_until(lambda transfer=transfer: hidden.has_waiting(transfer), within=SECONDS)  # type: ignore[misc]
+        world.run(world.random.uniform(1, 20))
+
+
+def test_what_it_makes_and_takes_is_everywhere_at_once(world: World) -> None:
+    others, hidden = world.nodes[:4], world.nodes[4]
+    transfer = world.payment()
+    hidden.take(transfer)
+    world.run_until(lambda: all(node.has_waiting(transfer) for node in others), within=2)
+    hidden.mine()
+    world.run_until(lambda: all(node.has_in_chain(transfer) for node in others), within=2)
+
+
+def test_it_catches_up_when_it_comes_back(world: World) -> None:
+    maker, hidden = world.nodes[0], world.nodes[4]
+    hidden.crash()
+    for _ in range(40):
+        maker.mine()
+        world.run(60)
+    hidden.start()
+    world.run_until(lambda: hidden.tip == maker.tip and hidden.status.synced, within=SECONDS)
