@@ -140,6 +140,26 @@ async def test_a_private_address_is_refused_unless_the_operator_admits_it(
     assert server.connections == 0
 
 
+@pytest.mark.parametrize(
+    "host",
+    (
+        "169.254.169.254 100.100.100.200 168.63.129.16 [fd00:ec2::254] 0.0.0.1 255.255.255.255 [::] [::ffff:7f00:1] "
+        "[::7f00:1] [64:ff9b::7f00:1] [2002:7f00:1::] [2606:4700::5efe:7f00:1] [ff02::1]"
+    ).split(),
+)
+async def test_a_literal_is_checked_like_an_answer(make_caller: MakeCaller, host: str) -> None:
+    """Also with private addresses admitted: where clouds keep secrets, and what hides an IPv4 address."""
+    resolver = Answers(["127.0.0.1"])
+    failed = await failure_of(make_caller(resolver), LENIENT.parse(f"http://{host}/?key=secret"), limits=SHORT)
+    assert failed.category == "refused-address"
+    assert resolver.asked == []
+
+
+async def test_an_answer_with_a_scope_id_is_refused(make_caller: MakeCaller) -> None:
+    failed = await failure_of(make_caller(Answers(["fe80::1%lo"])), LENIENT.parse("http://shop.example.com/"))
+    assert failed.category == "refused-address"
+
+
 async def test_the_nodes_own_address_is_refused(serve: Serve, make_caller: MakeCaller) -> None:
     server = serve(saying(answer()))
     own = AddressPolicy(allow_private=True, own=frozenset({ip_address("127.0.0.1")}))
