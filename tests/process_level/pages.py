@@ -18,6 +18,7 @@ _FORMS = {
     "nonce": "[0-9a-f]{16}",
     "address": "svcd1q[02-9ac-hj-np-z]{38}",
     "node id": "svcnode_[0-9a-f]{32}",
+    "watch id": "svcwh_[0-9a-f]{32}",
     "number": "[0-9]+",
 }
 
