@@ -8,13 +8,14 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Final
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from svcd.chain.address import encode_address
+from svcd.chain.errors import Corrupt
 from svcd.chain.params import NetworkParams
 from svcd.commerce.looking import Payments
 from svcd.commerce.outbox import Lane
-from svcd.commerce.payment import Sighting, Terms
+from svcd.commerce.payment import Sighting, Terms, Tip
 from svcd.commerce.register import Register, watch_of
 from svcd.commerce.trail import Span, go, span_between
 from svcd.commerce.waiting import WaitingPayments
@@ -28,6 +29,9 @@ _BLOCKS_LOOKED_INTO: Final = 256
 
 Payment = tuple[str, str, int]
 """Reference, recipient's address and amount in base units."""
+
+Rows = dict[str, WatchRow]
+"""Watches by id."""
 
 
 class Behind(Exception):
@@ -125,25 +129,46 @@ class Follower:
     def _address(self, key: bytes) -> str:
         return encode_address(key, self.eyes.params.address_prefix)
 
-    def _moment(self, tip_before: int, present: Present) -> Moment:
-        return Moment(now=present.now, tip_before=tip_before, synced=present.synced, every_depth=self.every_depth)
+    def _moment(self, tip_before: int, present: Present, *, at_tip: bool = True) -> Moment:
+        # Whether time is up is for the newest block to say: a payment in it comes first.
+        synced = present.synced and at_tip
+        return Moment(now=present.now, tip_before=tip_before, synced=synced, every_depth=self.every_depth)
 
     def _advance(self, span: Span, present: Present) -> list[Lane]:
+        """Show the watches every block that has come, one after the other, or a reorganisation as a whole."""
         lanes: list[Lane] = []
-        moment = self._moment(span.before, present)
-        for row in self._touched(span, present).values():
-            watch = watch_of(row)
-            seen, drafts = look(watch, self.eyes.payments.look_from(watch.terms, span.tip), moment)
-            waking = wake(seen, span.tip.height, moment)
-            if seen != watch or (waking.height, waking.at) != (row.wake_height, row.wake_at):
-                lanes += self.register.save(seen, drafts, waking, present.now)
-        go(self.register.watches, self.eyes.reader, span)
+        watches = self.register.watches
+        if not watches.is_idle():
+            one_by_one = span.fork == span.before and len(span.heights) <= _BLOCKS_LOOKED_INTO
+            before = span.before
+            for height in span.heights[:-1] if one_by_one else ():
+                touched = self._paid([height]) | _by_id(watches.waking_at_height(height))
+                lanes += self._show(touched, self._tip_at(height), self._moment(before, present, at_tip=False))
+                before = height
+            touched = self._touched(evolve(span, before=before, fork=before) if one_by_one else span, present)
+            lanes += self._show(touched, span.tip, self._moment(before, present))
+        go(watches, self.eyes.reader, span)
         return lanes
 
-    def _touched(self, span: Span, present: Present) -> dict[str, WatchRow]:
+    def _show(self, rows: Rows, tip: Tip, moment: Moment) -> list[Lane]:
+        lanes: list[Lane] = []
+        for row in rows.values():
+            watch = watch_of(row)
+            seen, drafts = look(watch, self.eyes.payments.look_from(watch.terms, tip), moment)
+            waking = wake(seen, tip.height, moment)
+            if seen != watch or (waking.height, waking.at) != (row.wake_height, row.wake_at):
+                lanes += self.register.save(seen, drafts, waking, moment.now)
+        return lanes
+
+    def _tip_at(self, height: int) -> Tip:
+        stored = self.eyes.reader.canonical(height)
+        if stored is None:
+            raise Corrupt(f"there is no canonical block at height {height}")
+        return Tip(height, stored.point.hash)
+
+    def _touched(self, span: Span, present: Present) -> Rows:
+        """The watches that may have something to say at the tip."""
         watches = self.register.watches
-        if watches.is_idle():
-            return {}
         if len(span.heights) > _BLOCKS_LOOKED_INTO:
             return _by_id(watches.all_active())
         touched = _by_id(watches.waking_at_height(span.tip.height))
@@ -154,12 +179,18 @@ class Follower:
             touched |= _by_id(watches.above(span.fork))
         if present.synced:
             touched |= _by_id(watches.waking_at(present.now))
-        for payment in dict.fromkeys([*self._unsettled, *self._payments(span.heights)]):
+        for payment in self._unsettled:
             touched |= _by_id(watches.of_payment(*payment))
+        return touched | self._paid(span.heights)
+
+    def _paid(self, heights: Iterable[int]) -> Rows:
+        """The watches over what the transfers in canonical blocks pay."""
+        touched: Rows = {}
+        for payment in dict.fromkeys(self._payments(heights)):
+            touched |= _by_id(self.register.watches.of_payment(*payment))
         return touched
 
     def _payments(self, heights: Iterable[int]) -> Iterator[Payment]:
-        """What the transfers in canonical blocks pay."""
         for height in heights:
             stored = self.eyes.reader.canonical(height)
             for body in [] if stored is None else self.eyes.reader.bodies(stored):
@@ -168,5 +199,5 @@ class Follower:
                     yield payload["paymentReference"], payload["recipient"], int(payload["amount"])
 
 
-def _by_id(rows: Collection[WatchRow]) -> dict[str, WatchRow]:
+def _by_id(rows: Collection[WatchRow]) -> Rows:
     return {row.id: row for row in rows}

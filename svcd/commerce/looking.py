@@ -50,16 +50,19 @@ class Payments:
         return Tip(point.height, point.hash)
 
     def look_from(self, terms: Terms, tip: Tip) -> Sighting:
-        """The same, within a snapshot of the chain whose newest block is ``tip``."""
+        """The same from ``tip``, a canonical block, as if there were none above it; within a snapshot of the chain."""
         payee, since = (terms.reference, terms.key), terms.since_height or 0
         paid = self._reader.payments(payee, terms.amount, since=since, limit=MAX_COUNTED)
         missed = self._reader.near_misses(payee, terms.amount, since=since, limit=MAX_MISMATCHES)
         return sighting_of(
             terms,
             tip,
-            places=[self._place(place) for place in paid],
+            places=[self._place(place) for place in paid if place.point.height <= tip.height],
             pending=self._waiting.matching(terms),
-            mismatches=[*map(self._mismatch, missed), *self._waiting.mismatching(terms)],
+            mismatches=[
+                *(self._mismatch(place) for place in missed if place.point.height <= tip.height),
+                *self._waiting.mismatching(terms),
+            ],
         )
 
     def _place(self, place: rows.Place) -> Place:

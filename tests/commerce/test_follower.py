@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 
 from svcd.chain.block import Block
-from svcd.commerce import subscriptions
+from svcd.commerce import follower, subscriptions
 from svcd.commerce.follower import Behind
 from svcd.commerce.subscriptions import TooManyWatches
 from tests.commerce.watched import Watched
@@ -133,9 +133,12 @@ def test_epochs_and_sequences_go_on(watched: Watched) -> None:
     second = watched.events()
 
     assert [(body["event"], body["epoch"], body["sequence"]) for body in first + second] == [
-        ("payment.confirmed", 0, 1),
-        ("payment.reorged", 1, 2),
-        ("payment.confirmed", 1, 3),
+        # Of a depth that nobody has been told of yet only the newest is told.
+        ("payment.confirming", 0, 2),
+        ("payment.confirmed", 0, 3),
+        ("payment.reorged", 1, 4),
+        ("payment.confirming", 1, 6),
+        ("payment.confirmed", 1, 7),
     ]
 
 
@@ -178,6 +181,21 @@ def test_blocks_that_came_while_the_webhooks_were_off_are_caught_up_with(watched
     watched.open_webhooks()
 
     assert watched.told() == ["reorged: confirmed 5", "confirmed: confirmed 5"]
+
+
+def test_blocks_that_come_together_are_told_as_if_they_came_one_by_one(watched: Watched) -> None:
+    watched.register()
+    watched.node.take(*some(chain(watched), "b", 1, 6))
+
+    assert watched.told() == ["confirming: confirming 2", "confirmed: confirmed 3"]
+
+
+def test_after_hundreds_of_blocks_only_what_stands_is_told(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follower, "_BLOCKS_LOOKED_INTO", 5)
+    watched.register()
+    watched.node.take(*some(chain(watched), "b", 1, 6))
+
+    assert watched.told() == ["confirmed: confirmed 4"]
 
 
 def test_a_chain_that_a_power_loss_set_back_takes_nothing_back(watched: Watched, tmp_path: Path) -> None:

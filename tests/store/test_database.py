@@ -116,7 +116,7 @@ def test_a_new_file_gets_every_schema_file(path: Path) -> None:
 def test_an_old_file_gets_what_it_lacks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_writer(path).close()
     known = migrations()
-    monkeypatch.setattr(database, "migrations", lambda: [*known, Migration(len(known) + 1, "CREATE TABLE later (a)")])
+    monkeypatch.setattr(database, "migrations", lambda _kind: [*known, Migration(len(known) + 1, "CREATE TABLE later (a)")])
     with closing(open_writer(path)) as connection:
         assert setting(connection, "user_version") == len(known) + 1
         assert "later" in contents(connection)
@@ -127,7 +127,7 @@ def test_a_schema_file_is_applied_whole_or_not_at_all(path: Path, monkeypatch: p
     open_writer(path).close()
     known = migrations()
     broken = Migration(len(known) + 1, "CREATE TABLE half (a); CREATE TABLE half (a);")
-    monkeypatch.setattr(database, "migrations", lambda: [*known, broken])
+    monkeypatch.setattr(database, "migrations", lambda _kind: [*known, broken])
     with pytest.raises(DatabaseError, match="half already exists"):
         open_writer(path)
     monkeypatch.undo()
@@ -185,7 +185,7 @@ def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
 
 def test_a_refused_file_is_let_go(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_writer(path).close()
-    monkeypatch.setattr(database, "migrations", lambda: [Migration(2, "CREATE TABLE half (a); nonsense;")])
+    monkeypatch.setattr(database, "migrations", lambda _kind: [Migration(2, "CREATE TABLE half (a); nonsense;")])
     with pytest.raises(DatabaseError) as refusal:
         open_writer(path)
     # The exception still refers to the frame that opened the file; a lock in it would block the next program.

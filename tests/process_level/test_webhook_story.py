@@ -1,0 +1,314 @@
+"""A merchant's story through real processes: an order, its payment, and every event of it over real HTTPS."""
+
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from random import Random
+from threading import Event, Thread
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+
+from svcd.chain.params import DEVNET
+from svcd.chain.transaction import Draft, sign_transfer
+from tests.chains import address_of, key_of
+from tests.net.certificates import Signed, make_authority, sign
+from tests.process_level.conftest import DEVNET as DEVNET_OPTIONS
+from tests.process_level.conftest import Nodes
+from tests.process_level.receiver import Behaviour, Receiver
+from tests.process_level.running import Answer, HTTPConnection, RunningNode, free_port, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(300)]
+
+TOKEN = "the management token of this test, long"
+SECRET = "the signing secret of this test, longer"
+SHOP = address_of("shop", "svcd")
+REQUIRED = 3
+
+
+@pytest.fixture(scope="module")
+def authority() -> Signed:
+    return make_authority("The merchant's own authority")
+
+
+@pytest.fixture
+def certificate(authority: Signed) -> Signed:
+    return sign("localhost", by=authority)
+
+
+class Shop:
+    """A merchant with a node of their own, a customer, and a receiver."""
+
+    def __init__(self, nodes: Nodes, receiver: Receiver, authority: Signed) -> None:
+        self.nodes = nodes
+        self.receiver = receiver
+        (nodes.folder / "authority.pem").write_bytes(authority.pem)
+        self.options = (
+            *DEVNET_OPTIONS,
+            "--set=participation.alone=true",
+            "--set=commerce.webhooks.enabled=true",
+            f"--set=commerce.webhooks.manageToken={TOKEN}".replace(" ", "-"),
+            f"--set=commerce.webhooks.signingSecret={SECRET}",
+            "--set=commerce.webhooks.allowPrivateCallbacks=true",
+            f"--set=commerce.webhooks.extraCaFile={nodes.folder / 'authority.pem'}",
+        )
+        self.port = free_port()
+        self.node = self.start()
+
+    def start(self) -> RunningNode:
+        self.node = self.nodes.start(*self.options, name="shop", port=self.port)
+        return self.node
+
+    def ask(self, method: str, target: str, body: object = None) -> Answer:
+        """A request with the management token."""
+        import json
+
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        headers = {"Authorization": "Bearer " + TOKEN.replace(" ", "-")}
+        try:
+            connection.request(method, target, None if body is None else json.dumps(body), headers)
+            response = connection.getresponse()
+            return Answer(response.status, dict(response.getheaders()), json.loads(response.read()))
+        finally:
+            connection.close()
+
+    def order(self, reference: str, amount: str = "25") -> dict[str, Any]:
+        """A payment request, and a watch for it."""
+        asked = {"recipient": SHOP, "amount": amount, "reference": reference, "confirmations": REQUIRED}
+        request: dict[str, Any] = self.node.ok(self.node.post("/rpc/commerce/payment-request", asked))["payment"]
+        watch = self.ask(
+            "POST",
+            "/rpc/commerce/webhooks",
+            {**asked, "callbackUrl": f"https://localhost:{self.receiver.port}/paid?for={quote(reference)}"},
+        )
+        assert watch.status == 201, watch
+        return {"request": request, "watch": watch.json["subscription"]["id"]}
+
+    def watch(self, identifier: str) -> dict[str, Any]:
+        shown: dict[str, Any] = self.ask("GET", f"/rpc/commerce/webhooks/{identifier}").json["subscription"]
+        return shown
+
+    def first_failure(self, identifier: str) -> str:
+        """Why the first attempt to deliver anything failed."""
+        wait_until(lambda: any(event["attempts"] for event in self.watch(identifier)["events"]), "an attempt")
+        return str(self.watch(identifier)["events"][0]["lastError"])
+
+    def state(self, request: dict[str, Any]) -> str:
+        """What verification says at the path that the request names."""
+        payment = self.node.ok(self.node.get(request["statusPath"]))["payment"]
+        return f"{payment['state']} {payment['confirmations']} of {payment['requiredConfirmations']}"
+
+    def fund(self, name: str) -> None:
+        address = address_of(name, "svcd")
+        self.node.ok(self.node.operator("/operator/faucet", {"recipient": address, "amount": "1000"}))
+        self.node.mine(1)
+
+    def pay(self, name: str, request: dict[str, Any]) -> str:
+        """Sign what the request's URI asks for, and broadcast it."""
+        from svcd.commerce.uri import parse_uri
+
+        wanted = parse_uri(request["paymentUri"], DEVNET).terms
+        account = self.node.account(address_of(name, "svcd"))
+        draft = Draft(
+            recipient=wanted.recipient,
+            amount=wanted.amount,
+            fee=DEVNET.minimum_fee,
+            nonce=int(account["pendingNonce"]),
+            timestamp=int(self.node.status()["time"]),
+            reference=wanted.reference,
+        )
+        signed = sign_transfer(draft, seed=key_of(name).seed, params=DEVNET)
+        answer = self.node.post("/rpc/broadcast", b'{"transaction":' + signed.wire + b"}")
+        return str(self.node.ok(answer)["txid"])
+
+    def hears(self, *names: str) -> None:
+        """Wait until these events, and no others, have come."""
+        wait_until(lambda: len(self.receiver.names) >= len(names), f"{names}; there came {self.receiver.names}")
+        assert self.receiver.names == list(names)
+
+
+@pytest.fixture
+def receiver() -> Receiver:
+    return Receiver(SECRET)
+
+
+@pytest.fixture
+def shop(nodes: Nodes, receiver: Receiver, authority: Signed, certificate: Signed, tmp_path: Path) -> Iterator[Shop]:
+    with receiver.serving(certificate, tmp_path):
+        yield Shop(nodes, receiver, authority)
+        nodes.stop()
+
+
+def test_an_order_from_its_request_to_its_payment_and_back(shop: Shop) -> None:
+    shop.fund("customer")
+    order = shop.order("order-1042")
+    assert shop.state(order["request"]) == "unpaid 0 of 3"
+
+    txid = shop.pay("customer", order["request"])
+    shop.hears("pending: pending 0")
+    assert shop.state(order["request"]) == "pending 0 of 3"
+    told = ["pending: pending 0"]
+    for depth, name in (
+        (1, "confirming: confirming 1"),
+        (2, "confirming: confirming 2"),
+        (3, "confirmed: confirmed 3"),
+    ):
+        shop.node.mine(1)
+        told.append(name)
+        shop.hears(*told)
+        assert shop.state(order["request"]) == f"{name.split()[1]} {depth} of 3"
+    assert {event["payment"]["txid"] for event in shop.receiver.events} == {txid}
+
+    # A reorganisation that drops the payment for good, until the customer pays once more.
+    shop.node.ok(shop.node.operator("/operator/reorganise", {"depth": 3, "dropTransactions": True}))
+    told.append("reorged: unpaid 0")
+    shop.hears(*told)
+    assert shop.state(order["request"]) == "unpaid 0 of 3"
+    shop.pay("customer", order["request"])
+    told.append("pending: pending 0")
+    shop.hears(*told)
+    for name in ("confirming: confirming 1", "confirming: confirming 2", "confirmed: confirmed 3"):
+        shop.node.mine(1)
+        told.append(name)
+        shop.hears(*told)
+
+    shop.receiver.check()
+    assert [event["epoch"] for event in shop.receiver.events] == [0, 0, 0, 0, 1, 1, 1, 1, 1]
+    assert len({event["id"] for event in shop.receiver.events}) == len(shop.receiver.events)
+    shown = shop.watch(order["watch"])
+    assert (shown["lastState"], shown["payment"]["confirmations"]) == ("confirmed", 3)
+    assert all(event["deliveredAt"] is not None for event in shown["events"])
+
+
+def test_a_reorganisation_that_brings_the_payment_back_by_itself(shop: Shop) -> None:
+    shop.fund("customer")
+    order = shop.order("order-1")
+    shop.pay("customer", order["request"])
+    shop.node.mine(1)
+    wait_until(lambda: "confirming: confirming 1" in shop.receiver.names, "the block")
+    shop.node.ok(shop.node.operator("/operator/reorganise", {"depth": 1}))
+    wait_until(lambda: "reorged: pending 0" in shop.receiver.names, "the reorganisation")
+    shop.node.mine(1)
+    shop.node.mine(2)
+
+    wait_until(lambda: shop.receiver.names[-1] == "confirmed: confirmed 3", "the confirmation")
+    shop.receiver.check()
+    assert shop.receiver.events[-1]["epoch"] == 1
+
+
+@pytest.mark.parametrize(
+    "behaviours",
+    [
+        pytest.param(["fail", "take"], id="fails"),
+        pytest.param(["hang up", "take"], id="closes"),
+        pytest.param(["take and hang up", "take"], id="takes it and closes"),
+        pytest.param(["redirect", "take"], id="redirects"),
+        pytest.param(["lie", "take"], id="lies about the length"),
+        pytest.param(["flood", "take"], id="floods"),
+        pytest.param(["stall", "take"], id="stalls"),
+        pytest.param(["drip", "take"], id="drips"),
+    ],
+)
+def test_whatever_the_receiver_does_nothing_is_lost(shop: Shop, behaviours: list[str]) -> None:
+    shop.fund("customer")
+    order = shop.order("order-1")
+    shop.receiver.behaviour = Behaviour(*behaviours)
+    shop.pay("customer", order["request"])
+    wait_until(lambda: shop.receiver.requests > 0, "the first attempt")
+    for _ in range(REQUIRED):
+        shop.node.mine(1)
+
+    wait_until(lambda: "confirmed: confirmed 3" in shop.receiver.names, "the confirmation", seconds=60)
+    shop.receiver.check()
+    # The first event is a change of state; depths in between may give way to newer ones.
+    assert shop.receiver.names[0] == "pending: pending 0"
+    assert shop.receiver.names[-2].startswith("confirming: ")
+    shown = shop.watch(order["watch"])
+    errors = {event["lastError"] for event in shown["events"]} - {None}
+    assert len(errors) == 1, errors
+
+
+def test_events_wait_while_there_is_no_receiver(
+    nodes: Nodes, authority: Signed, certificate: Signed, tmp_path: Path
+) -> None:
+    receiver = Receiver(SECRET)
+    receiver.port = free_port()
+    shop = Shop(nodes, receiver, authority)
+    shop.fund("customer")
+    order = shop.order("order-1")
+    shop.pay("customer", order["request"])
+    assert shop.first_failure(order["watch"]) == "connect"
+    shop.node.stop()
+    with receiver.serving(certificate, tmp_path, receiver.port):
+        shop.start()
+        shop.node.mine(1)
+        wait_until(lambda: "confirming: confirming 1" in receiver.names, "what waited")
+        assert receiver.names == ["pending: pending 0", "confirming: confirming 1"]
+        receiver.check()
+        nodes.stop()
+
+
+def test_a_certificate_for_another_name_gets_nothing(
+    nodes: Nodes, receiver: Receiver, authority: Signed, tmp_path: Path
+) -> None:
+    with receiver.serving(sign("elsewhere.example.com", by=authority), tmp_path):
+        shop = Shop(nodes, receiver, authority)
+        shop.fund("customer")
+        order = shop.order("order-1")
+        shop.pay("customer", order["request"])
+
+        assert shop.first_failure(order["watch"]) == "tls"
+        assert receiver.requests == 0
+        nodes.stop()
+
+
+def test_a_killed_node_loses_no_event(shop: Shop, torture: bool) -> None:
+    """`kill -9` at any instant of the story: every event arrives, in order, and repeated only as it was."""
+    chance = Random(20261120)
+    rounds = 100 if torture else 5
+    shop.fund("customer")
+    for number in range(rounds):
+        order = shop.order(f"order-{number}", amount="0.1")
+        killed = Event()
+        killer = Thread(target=_kill_after, args=(shop.node, chance.uniform(0.0, 0.6), killed))
+        killer.start()
+        _attempt(lambda order=order: shop.pay("customer", order["request"]))  # type: ignore[misc]
+        for _ in range(REQUIRED):
+            _attempt(lambda: shop.node.mine(1))
+        killer.join()
+        assert killed.is_set()
+        shop.start()
+        state = shop.state(order["request"])
+        if state.startswith("unpaid"):
+            # The broadcast was never answered, so the customer sends it again.
+            shop.pay("customer", order["request"])
+        for _ in range(REQUIRED + 1):
+            shop.node.mine(1)
+        wait_until(
+            lambda order=order: _last(shop.receiver, order["watch"]) == "payment.confirmed",  # type: ignore[misc]
+            f"the confirmation of round {number}",
+        )
+        shop.receiver.check()
+    for event in shop.receiver.events:
+        assert event["epoch"] == 0, event
+
+
+def _last(receiver: Receiver, watch: str) -> str:
+    names = [event["event"] for event in list(receiver.events) if event["subscriptionId"] == watch]
+    return names[-1] if names else ""
+
+
+def _kill_after(node: RunningNode, seconds: float, killed: Event) -> None:
+    killed.wait(seconds)
+    node.process.send_signal(signal.SIGKILL)
+    node.process.wait()
+    killed.set()
+
+
+def _attempt(what: Callable[[], object]) -> None:
+    """Do something that the node's death may cut off."""
+    try:
+        what()
+    except (OSError, AssertionError, ValueError):
+        return
