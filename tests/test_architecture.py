@@ -38,7 +38,13 @@ IMPURE = {"nacl.utils", "argon2.PasswordHasher"}
 SQL = re.compile(
     r"\s*((SELECT|INSERT|REPLACE|UPDATE|DELETE|CREATE|ALTER|DROP|PRAGMA) +\w|(BEGIN( IMMEDIATE)?|COMMIT|ROLLBACK)$)"
 )
-SQL_MODULES = {"store.chain_store", "store.payment_reader", "store.database"}
+SQL_MODULES = {
+    "store.chain_store",
+    "store.payment_reader",
+    "store.webhook_store",
+    "store.webhook_events",
+    "store.database",
+}
 LOG_METHODS = {"debug", "info", "warn", "error", "critical", "failure", "failuresHandled"}
 NAMES_THAT_SAY_NOTHING = {"manager", "handler", "helper", "helpers", "util", "utils", "processor", "engine"}
 

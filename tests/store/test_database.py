@@ -116,7 +116,8 @@ def test_a_new_file_gets_every_schema_file(path: Path) -> None:
 def test_an_old_file_gets_what_it_lacks(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     open_writer(path).close()
     known = migrations()
-    monkeypatch.setattr(database, "migrations", lambda _kind: [*known, Migration(len(known) + 1, "CREATE TABLE later (a)")])
+    later = Migration(len(known) + 1, "CREATE TABLE later (a)")
+    monkeypatch.setattr(database, "migrations", lambda _kind: [*known, later])
     with closing(open_writer(path)) as connection:
         assert setting(connection, "user_version") == len(known) + 1
         assert "later" in contents(connection)
