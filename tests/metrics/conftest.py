@@ -5,15 +5,10 @@ from typing import Any
 
 import pytest
 from attrs import frozen
-from prometheus_client import CollectorRegistry
 from twisted.internet.task import Clock
 
-from svcd.metrics.build import BuildInfo
-from svcd.metrics.chain import ChainMetrics
 from svcd.metrics.exposition import Metrics, MetricsRoutes
-from svcd.metrics.mempool import MempoolMetrics
-from svcd.metrics.peers import PeersMetrics, SyncMetrics
-from svcd.metrics.threads import ThreadMetrics
+from svcd.metrics.node import measured as measured_of
 from svcd.node.living import PoolLimits
 from svcd.node.threads import Load
 from svcd.rpc.sites import Sites
@@ -52,17 +47,8 @@ def measure() -> Callable[..., Measured]:
     """``measure(node, token=…)``: the node, measured from now on."""
 
     def make(node: Node, token: str | None = None) -> Measured:
-        metrics = Metrics(CollectorRegistry(), node.clock)
-        living = node.living
         loads = {name: Load(node.clock) for name in ("writer", "verifier")}
-        metrics.add(
-            BuildInfo(living.ledger.params),
-            ChainMetrics(living.ledger, node.status, node.clock),
-            MempoolMetrics(living.transfers, POOL),
-            ThreadMetrics(loads, living.verifier),
-            PeersMetrics(node.network),
-            SyncMetrics(node.network),
-        )
+        metrics = measured_of(node.living, node.status, POOL, loads=loads, network=node.network)
         sites = Sites(node.clock, lambda: "e")
         operator = sites.operator([MetricsRoutes(metrics.registry, token=token)], SiteLimits())
         metrics.watch("public", node.site)
