@@ -87,7 +87,7 @@ class Transfers:
 
     @property
     def sequence(self) -> int:
-        """The local number of the newest transfer that came in."""
+        """The local number of the newest transfer. Each run begins at its Unix time in µs: no number comes twice."""
         return self._sequence
 
     @property
@@ -103,7 +103,7 @@ class Transfers:
         """Take up the transfers that waited when the node stopped; gives how many still may."""
         # What fell out of the chain just before the node stopped has no number yet, and comes last.
         stored = sorted(self._reader.pooled(), key=lambda row: not row[0])
-        newest = self._sequence = max([sequence for sequence, _ in stored], default=0)
+        newest = self._sequence = max([milliseconds(self._clock) * 1_000, *(sequence for sequence, _ in stored)])
         transfers = [parse_transfer(json.loads(body), self._params) for _, body in stored]
         verdicts = await self._verifier.check_transfers(transfers)
         entries: list[Entry] = []

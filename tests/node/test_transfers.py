@@ -775,16 +775,36 @@ def test_what_waits_is_kept_across_a_restart(make_node: MakeNode, chain: ChainBu
     again = make_node()
     assert load(again) == 2
     assert waiting(again) == [transfers[1].txid, transfers[2].txid]
-    assert again.transfers.sequence == 3
+    assert [entry.sequence for entry in again.mempool.entries()] == [2, 3]
+    first = again.transfers.sequence
     again.send(transfers[0])
     assert waiting(again) == [transfers[1].txid, transfers[2].txid, transfers[0].txid]
-    assert again.transfers.sequence == 4
+    assert again.transfers.sequence == first + 1
 
 
 def test_an_empty_pool_across_a_restart(make_node: MakeNode) -> None:
     node = make_node()
     assert load(node) == 0
-    assert node.transfers.sequence == 0
+    assert node.transfers.sequence == node.clock.seconds() * 1_000_000
+
+
+def test_a_number_of_an_earlier_run_never_comes_again(make_node: MakeNode, chain: ChainBuilder) -> None:
+    """Whoever asks for what came after one of before the restart misses nothing, however much has come meanwhile."""
+    node = make_node()
+    load(node)
+    sent = [chain.transfer("alice", "carol", 5) for _ in range(3)]
+    for transfer in sent:
+        node.send(transfer)
+    cursor = node.transfers.sequence
+    node.transfers.drop([transfer.txid for transfer in sent[1:]])
+    node.close()
+    node.clock.advance(0.001)
+    again = make_node(clock=node.clock)
+    load(again)
+    later = [chain.transfer("bob", "carol", 5) for _ in range(4)]
+    for transfer in later:
+        again.send(transfer)
+    assert [entry.transfer.txid for entry in again.mempool.since(cursor, 9)] == [new.txid for new in later]
 
 
 def test_what_may_no_longer_wait_is_let_go_after_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
