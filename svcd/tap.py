@@ -17,7 +17,7 @@ from svcd.commerce import service as commerce
 from svcd.commerce.attempt import Sender
 from svcd.commerce.desk import Desk, Files, Terms, open_desk, open_files
 from svcd.commerce.signing import SigningKeys
-from svcd.commerce.webhooks import STEP_SECONDS, TIDY_SECONDS
+from svcd.commerce.webhooks import COUNT_SECONDS, STEP_SECONDS, TIDY_SECONDS
 from svcd.config.schema import OPERATOR_SOCKET, Config
 from svcd.metrics.exposition import MetricsRoutes
 from svcd.metrics.node import measured
@@ -156,8 +156,6 @@ class Rooms:
         identity = Identity(self._key.node_id, self._key.endpoint)
         self._status = Status(living.ledger, identity=identity, peers=peers, clock=reactor)
         self._sites = Sites(reactor, lambda: secrets.token_hex(8))
-        limits, loads = _pool_limits(config), pools.loads()
-        self._metrics = measured(living, self._status, limits, loads=loads, network=self._network)
         self._callbacks = PinnedCaller(
             reactor,
             resolver=SystemResolver(pools.callbacks.worker),
@@ -165,6 +163,14 @@ class Rooms:
             trust=load_trust(config.extra_ca_file),
         )
         self._merchants = self._deliver(files.desk) if files.desk else None
+        self._metrics = measured(
+            living,
+            self._status,
+            _pool_limits(config),
+            loads=pools.loads(),
+            network=self._network,
+            merchants=self._merchants,
+        )
 
     def services(self) -> list[Service]:
         """The services in the order of their start: the ports open last, READY is said when all is."""
@@ -178,6 +184,7 @@ class Rooms:
             webhooks = self._merchants.webhooks
             services.append(webhooks)
             services.append(Periodic(clock, STEP_SECONDS, webhooks.look, what="looking after webhooks"))
+            services.append(Periodic(clock, COUNT_SECONDS, webhooks.count, what="counting webhooks", at_once=True))
             services.append(Periodic(clock, TIDY_SECONDS, webhooks.tidy, what="tidying the webhooks up"))
         services.append(self._listening(config.operator_endpoint, self._operator_site(), "operator"))
         for endpoint, site in self._public_sites():

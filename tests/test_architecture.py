@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "wallet": {"chain", "web"} | {f"commerce.{pure}" for pure in ("payment", "proof", "signing", "terms", "uri")},
     "config": {"chain.params"},
     "process": {"config"},
-    "metrics": {"chain", "node", "p2p", "rpc", "web"},
+    "metrics": {"chain", "node", "p2p", "commerce", "rpc", "web"},
     "tap": {"chain", "store", "node", "net", "web", "p2p", "commerce", "rpc", "pages", "metrics", "config", "process"},
 }
 PURE = set(

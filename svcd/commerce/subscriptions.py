@@ -47,6 +47,16 @@ class Registered:
 
 
 @frozen
+class Standing:
+    """How much the webhooks have to do."""
+
+    watches: int
+    """Active ones."""
+    waiting_since: int | None
+    """When the oldest event that has not been delivered was made, Unix milliseconds."""
+
+
+@frozen
 class Subscriptions:
     """Answers merchants; for the thread of the follower. ``new_id`` makes the id of a watch, at random."""
 
@@ -101,6 +111,10 @@ class Subscriptions:
     def lanes(self) -> list[Lane]:
         """Every watch that has something to send."""
         return [lane_of(queued) for queued in self.follower.register.events.queued()]
+
+    def standing(self) -> Standing:
+        """How much there is to do."""
+        return Standing(self._watches.count_active(), self.follower.register.events.waiting_since())
 
     def tidy(self, waited_since: int, ended_before: int) -> int:
         """Give up events from before ``waited_since`` and forget watches that ended before ``ended_before``.

@@ -15,7 +15,7 @@ from twisted.python.failure import Failure
 
 from svcd.commerce.follower import PoolNews, Present
 from svcd.commerce.outbox import Lane
-from svcd.commerce.subscriptions import Order, Registered, Subscriptions
+from svcd.commerce.subscriptions import Order, Registered, Standing, Subscriptions
 from svcd.node.changes import Change
 from svcd.node.mempool import Entry
 from svcd.node.threads import Worker
@@ -27,6 +27,7 @@ STEP_SECONDS: Final = 1.0
 _GIVE_WAY_SECONDS: Final = 10.0
 _LOOK_AGAIN_SECONDS: Final = 0.05
 TIDY_SECONDS: Final = 3600.0
+COUNT_SECONDS: Final = 10.0
 _REMEMBERED_MS: Final = 30 * 86_400_000
 """How long a watch that is over can be looked at."""
 _WAITED_MS: Final = 7 * 86_400_000
@@ -78,6 +79,8 @@ class Webhooks(Service):
         self._turning = False
         self._failing = False
         self._underway = Underway()
+        self.standing = Standing(0, None)
+        """As of some seconds ago; for the operator."""
 
     def begin(self, entries: Iterable[Entry]) -> None:
         """Take in what waits in the mempool already; to be called once, before anything is heard of it."""
@@ -110,6 +113,10 @@ class Webhooks(Service):
         if self.running and not self._turning:
             self._keep(self._take_turns())
 
+    def count(self) -> Deferred[None]:
+        """See how much there is to do; to be called now and then."""
+        return self._underway.keep(self._count())
+
     def tidy(self) -> Deferred[None]:
         """Give up what has waited for too long, and forget what has been over for long; to be called now and then."""
         return self._underway.keep(self._tidy())
@@ -140,6 +147,9 @@ class Webhooks(Service):
         registered = await self._worker.run(self._subscriptions.begin, order, self._present())
         self._sender.wake(registered.lanes)
         return registered
+
+    async def _count(self) -> None:
+        self.standing = await self._worker.run(self._subscriptions.standing)
 
     async def _tidy(self) -> None:
         now = milliseconds(self._around.clock)

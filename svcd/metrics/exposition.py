@@ -1,7 +1,7 @@
 """Everything that is measured, on one page for the operator (docs/operations.md "Metrics").
 
 A room with something to tell has a module of its own beside this one, with a collector that reads the room's living
-objects whenever it is asked, and is added where the others are: the queue of webhooks will be one of them.
+objects whenever it is asked, and is added in :mod:`svcd.metrics.node`.
 """
 
 from prometheus_client import CollectorRegistry, ProcessCollector

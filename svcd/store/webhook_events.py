@@ -151,6 +151,11 @@ class EventStore:
             )
         return len(late)
 
+    def waiting_since(self) -> int | None:
+        """When the oldest event that waits was made."""
+        (oldest,) = self._db.execute("SELECT min(created_at) FROM event WHERE fate = 'waiting'").fetchone()
+        return None if oldest is None else int(oldest)
+
     def counts(self) -> dict[str, int]:
         """How many events have met which fate, of those that are kept; a walk, for the operator."""
         return dict(self._db.execute("SELECT fate, count(*) FROM event GROUP BY fate").fetchall())

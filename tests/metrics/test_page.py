@@ -76,12 +76,14 @@ def asked(connection: HTTPConnection, token: str = "") -> tuple[int, str]:
 @pytest.mark.socket
 @pytest.mark.slow
 def test_a_running_node_measures_what_the_page_says(nodes: Nodes) -> None:
-    node = nodes.start(*DEVNET)
+    secrets = {"manageToken": "m" * 32, "signingSecret": "s" * 32}
+    webhooks = [f"--set=commerce.webhooks.{key}={value}" for key, value in {"enabled": "true", **secrets}.items()]
+    node = nodes.start(*DEVNET, *webhooks)
     status, page = asked(LocalConnection(node.socket))
     assert status == 200
     shown = {metric.name + SUFFIX.get(metric.type, ""): metric.type for metric in text_string_to_metric_families(page)}
     assert shown == {name: each.type for name, each in DOCUMENTED.items()}
     assert 'svcd_http_requests_total{method="GET",route="/rpc/status",status="200"}' in page
-    for threads in ("writer", "verifier", "producer", "resolver"):
+    for threads in ("writer", "verifier", "producer", "resolver", "webhooks", "callbacks"):
         assert f'svcd_threads_queue_jobs{{threads="{threads}"}}' in page
     assert asked(HTTPConnection("127.0.0.1", node.port, timeout=DEADLINE))[0] == 404

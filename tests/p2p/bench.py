@@ -71,9 +71,10 @@ class Node:
         self.clock: Clock = town.clock
         self.builder = builder
         self.setting = setting
+        self.path = folder / "chain.sqlite"
         threads = Threads(setting.writer, setting.checker, 2)
         pool = PoolLimits(50_000, 1 << 26)
-        opening = open_chain(setting.params, folder / "chain.sqlite", threads=threads, pool=pool, clock=self.clock)
+        opening = open_chain(setting.params, self.path, threads=threads, pool=pool, clock=self.clock)
         self.living: LivingChain = result_of(Deferred.fromCoroutine(opening))
         self.key = NodeKey(key_of(setting.name).seed, setting.endpoint)
         self.home = Home(setting.params, self.living.ledger, self.key, self.clock)

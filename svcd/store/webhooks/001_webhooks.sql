@@ -57,6 +57,7 @@ CREATE TABLE event (
 ) STRICT;
 
 CREATE INDEX event_waiting ON event (watch, sequence) WHERE fate = 'waiting';
+CREATE INDEX event_waiting_since ON event (created_at) WHERE fate = 'waiting';
 
 -- The canonical blocks that have been followed, the newest few thousand; the highest is where the watches stand.
 CREATE TABLE trail (
