@@ -77,10 +77,12 @@ class PeerClient:
 
         return _read(answer.get("status"), read)
 
-    async def blocks(self, endpoint: str, first: int, limit: int = MAX_BLOCKS) -> list[bytes]:
+    async def blocks(
+        self, endpoint: str, first: int, limit: int = MAX_BLOCKS, *, seconds: float = BATCH_SECONDS
+    ) -> list[bytes]:
         """The canonical JSON of the peer's blocks from height ``first`` on, at most ``limit``; fewer at its tip."""
         path = f"/p2p/blocks?from={first}&limit={limit}"
-        request = Request(path=path, max_bytes=BLOCKS_BYTES, seconds=BATCH_SECONDS, lane=Lane.FETCH)
+        request = Request(path=path, max_bytes=BLOCKS_BYTES, seconds=seconds, lane=Lane.FETCH)
         reply = await self._call(endpoint, request)
         return await self.parser.run(split_blocks, reply, limit)
 

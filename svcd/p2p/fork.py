@@ -12,6 +12,8 @@ from svcd.p2p.peer import Home
 
 SEARCH_SECONDS: Final = 30.0
 """How long a search may take before it asks nothing more: whoever answers slowly must not hold us up for long."""
+FIRST_WAIT: Final = 5.0
+"""Seconds after which a question is asked again; on a bad line one lost answer in seven must not be the end of it."""
 
 
 class MalformedBlock(Exception):
@@ -53,10 +55,8 @@ class _Search:
 
     async def shares(self, height: int) -> bool:
         """Whether the peer has the same block at ``height`` as we."""
-        if self.home.now() - self.began > SEARCH_SECONDS:
-            raise CallFailed(Trouble.TIMEOUT, f"the last shared block was not found within {SEARCH_SECONDS:g} s")
         ours = self.home.ledger.reader.canonical(height)
-        blocks = await self.client.blocks(self.endpoint, height, 1)
+        blocks = await self._ask(height)
         if not blocks:
             raise BlockMissing(f"it does not show block {height}, which is below the tip that it claims")
         try:
@@ -64,3 +64,15 @@ class _Search:
         except RuleViolation as violation:
             raise MalformedBlock(f"its block {height} is malformed: {violation.detail}") from violation
         return ours is not None and block.header.hash == ours.point.hash
+
+    async def _ask(self, height: int) -> list[bytes]:
+        """The peer's block, asked for again, with more patience, where no answer comes."""
+        wait = FIRST_WAIT
+        while (left := self.began + SEARCH_SECONDS - self.home.now()) > 0:
+            try:
+                return await self.client.blocks(self.endpoint, height, 1, seconds=min(wait, left))
+            except CallFailed as failed:
+                if failed.trouble is not Trouble.TIMEOUT:
+                    raise
+            wait *= 2
+        raise CallFailed(Trouble.TIMEOUT, f"the last shared block was not found within {SEARCH_SECONDS:g} s")

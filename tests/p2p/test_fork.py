@@ -1,6 +1,7 @@
 """Where a peer's chain leaves ours: found with few questions, and never with trust."""
 
 from collections.abc import Callable
+from itertools import count
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -121,6 +122,17 @@ def test_somebody_who_does_not_answer(node: Node, grow: Grow, make_stranger: Mak
     with pytest.raises(CallFailed) as failed:
         result_of(searching)
     assert failed.value.trouble is Trouble.TIMEOUT
+
+
+def test_a_lost_answer_is_not_the_end_of_the_search(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    """Every third answer is lost, and the search takes seven."""
+    node.take(*grow(40))
+    stranger = make_stranger(blocks=grow(40, on=grow(4), name="l"))
+    turns = count(1)
+    stranger.scripts["/p2p/blocks"] = lambda called: stranger.honest(called) if next(turns) % 3 else None
+    searching = search(node, stranger)
+    assert node.until(lambda: has_result(searching), within=30)
+    assert result_of(searching) == 4
 
 
 def test_somebody_who_answers_at_the_last_moment_is_not_asked_for_long(
