@@ -368,6 +368,21 @@ def test_what_has_taken_the_place_of_an_old_event_is_not_given_up(world: World) 
         world.deliveries.cancel(f"dead/{number}")
 
 
+def test_what_is_new_at_a_host_that_has_long_been_broken_is_tried_more_than_once(world: World) -> None:
+    world.network.answers["dead"] = CallFailed("connect", "dead.example.com cannot be reached")
+    for number in range(LONGEST // 1000 // HOUR // 6 + 2):
+        world.send(f"dead/{number}")
+        world.pass_time(6 * HOUR)
+    assert world.deliveries.counts().broken_hosts == 1
+    assert world.outbox.states("dead/0") == ["abandoned"]
+    world.send("dead/new")
+    world.pass_time(12 * HOUR)
+    assert world.outbox.states("dead/new") == ["waiting"]
+    assert len(world.outbox.row("dead/new").errors) > 1
+    for watch in world.outbox.rows:
+        world.deliveries.cancel(watch)
+
+
 # Ends
 
 
@@ -491,6 +506,15 @@ def test_one_event_that_cannot_be_written_down_does_not_hold_up_the_others(
     world.pass_time(5)
     assert has_result(result_of_stop)
     expected_errors(ValueError)
+
+
+def test_an_outbox_that_fails_anew_is_told_anew(world: World, expected_errors: Any) -> None:
+    for watch in ("shop/1", "shop/2"):
+        world.outbox.faults = 2
+        world.send(watch)
+        world.pass_time(60)
+        assert world.outbox.states(watch) == ["delivered"]
+    assert len(expected_errors(OSError)) == 2
 
 
 def test_a_stop_does_not_wait_for_an_outbox_that_fails(world: World, expected_errors: Any) -> None:
