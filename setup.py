@@ -23,6 +23,7 @@ setup(
         "svcd",
         "svcd.chain",
         "svcd.commerce",
+        "svcd.composition",
         "svcd.config",
         "svcd.metrics",
         "svcd.net",

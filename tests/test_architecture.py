@@ -13,6 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
+EVERY_ROOM = "chain store node net web p2p commerce rpc pages metrics config process".split()
 MAY_IMPORT = {
     "chain": set(),
     "ports": set(),
@@ -28,7 +29,8 @@ MAY_IMPORT = {
     "config": {"chain.params"},
     "process": {"config"},
     "metrics": {"chain", "node", "p2p", "commerce", "rpc", "web"},
-    "tap": {"chain", "store", "node", "net", "web", "p2p", "commerce", "rpc", "pages", "metrics", "config", "process"},
+    "composition": {*EVERY_ROOM},
+    "tap": {*EVERY_ROOM, "composition"},
 }
 PURE = set(
     "__future__ abc argon2 attrs bisect collections enum functools hashlib heapq itertools json math nacl operator re "

@@ -12,6 +12,8 @@ from typing import Annotated
 from attrs import field, frozen
 from twisted.internet.endpoints import quoteStringArgument
 
+from svcd.chain.params import NETWORKS as NETWORK_PARAMS
+from svcd.chain.params import NetworkParams
 from svcd.config import kinds
 from svcd.config.kinds import Between, ListOf, OneOf
 
@@ -187,6 +189,16 @@ class Config:
     commerce: Commerce = Commerce()
     operator: Operator = Operator()
     log: Log = Log()
+
+    @property
+    def params(self) -> NetworkParams:
+        """The rules of the network."""
+        return NETWORK_PARAMS[self.network]
+
+    @property
+    def chain_file(self) -> Path:
+        """The database of the chain."""
+        return self.data_dir / "chain.sqlite"
 
     @property
     def operator_endpoint(self) -> str:

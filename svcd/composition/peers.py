@@ -1,0 +1,38 @@
+"""The room of peers, put together."""
+
+import secrets
+
+from svcd.composition.node import Foundation
+from svcd.p2p import service as p2p
+from svcd.p2p.book import Book
+from svcd.p2p.client import PeerClient
+from svcd.p2p.dialling import reach
+from svcd.p2p.hello import NodeKey
+from svcd.p2p.peer import Home, PeerSettings
+
+
+def network_of(base: Foundation, key: NodeKey) -> p2p.Network | None:
+    """The other nodes; None where peers are switched off."""
+    config, living = base.config, base.living
+    if not config.p2p.enabled:
+        return None
+    params = living.ledger.params
+    dialling = reach(base.reactor, base.pools.resolver.worker, allow_private=config.p2p.allow_private)
+    settings = PeerSettings(
+        outbound=config.p2p.outbound,
+        max_inbound=config.p2p.max_inbound,
+        diverse=config.network == "mainnet",
+        alone=config.participation.alone,
+        public=bool(key.endpoint),
+    )
+    home = Home(params, living.ledger, key, base.reactor)
+    client = PeerClient(params, dialling, base.pools.verifier.worker)
+    book = Book(secrets.token_bytes(32), secrets.SystemRandom().random)
+    return p2p.join(home, client, transfers=living.transfers, book=book, settings=settings)
+
+
+def notes_of(base: Foundation, network: p2p.Network | None) -> p2p.PeersService | None:
+    """What is kept of them from one run to the next."""
+    if network is None:
+        return None
+    return p2p.PeersService(network, base.config.data_dir / "peers.json", base.config.p2p.seeds)

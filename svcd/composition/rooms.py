@@ -1,0 +1,137 @@
+"""Everything that stands on an open chain, put together."""
+
+import os
+import secrets
+from typing import Any, Final
+
+from twisted.application.service import Service
+from twisted.internet.endpoints import serverFromString
+
+from svcd.composition.merchants import MerchantsRoom
+from svcd.composition.node import Foundation, pool_limits
+from svcd.composition.peers import network_of, notes_of
+from svcd.metrics.exposition import MetricsRoutes
+from svcd.metrics.node import measured
+from svcd.node.producer import ProducerService, Workshop
+from svcd.node.seedfile import load_or_make, load_or_make_token
+from svcd.node.status import Alone, Identity, Peers, Status
+from svcd.p2p import service as p2p
+from svcd.p2p.hello import NodeKey
+from svcd.p2p.orders import Orders
+from svcd.p2p.resource import BODY_CAPS, PeerRoutes
+from svcd.process.listening import Listening
+from svcd.process.notify import Notifier, SystemdNotices
+from svcd.process.timers import Periodic
+from svcd.rpc.details import Details
+from svcd.rpc.operator import DevnetRoutes, OperatorRoutes
+from svcd.rpc.peer_orders import PeerOrders
+from svcd.rpc.resource import ChainRoutes
+from svcd.rpc.sites import Public, Sites
+from svcd.web.buckets import Buckets
+from svcd.web.clients import Clients
+from svcd.web.limits import BodyCaps, SiteLimits
+from svcd.web.site import Site
+
+OPERATOR_SECONDS: Final = 900.0
+EXPIRY_SECONDS: Final = 60.0
+
+
+class Rooms:
+    """A node's services and sites."""
+
+    def __init__(self, base: Foundation) -> None:
+        config, living = base.config, base.living
+        self._base = base
+        endpoint = config.p2p.public_url or config.http.public_url
+        key = NodeKey(load_or_make(config.data_dir / "node.key", secrets.token_bytes), endpoint)
+        self._seed = load_or_make(config.data_dir / config.participation.key_file, secrets.token_bytes)
+        self._network = network_of(base, key)
+        self._notes = notes_of(base, self._network)
+        peers: Peers = self._network.peers if self._network else Alone(config.participation.alone)
+        identity = Identity(key.node_id, key.endpoint)
+        self._status = Status(living.ledger, identity=identity, peers=peers, clock=base.reactor)
+        self._sites = Sites(base.reactor, lambda: secrets.token_hex(8))
+        self._merchants = MerchantsRoom(base, self._status)
+        self._metrics = measured(
+            living,
+            self._status,
+            pool_limits(config),
+            loads=base.pools.loads(),
+            network=self._network,
+            merchants=self._merchants.merchants,
+        )
+
+    def services(self) -> list[Service]:
+        """The services in the order of their start: the ports open last, READY is said when all is."""
+        config, living, clock = self._base.config, self._base.living, self._base.reactor
+        expire = living.transfers.expire
+        services: list[Service] = [Periodic(clock, EXPIRY_SECONDS, expire, what="letting go of expired transfers")]
+        services.append(self._metrics.lag)
+        if config.participation.enabled and not config.participation.on_demand:
+            services.append(self._producer())
+        services += self._merchants.services()
+        services.append(self._listening(config.operator_endpoint, self._operator_site(), "operator"))
+        for endpoint, site in self._public_sites():
+            services.append(self._listening(endpoint, site, "public" if endpoint == config.http.listen else "p2p"))
+        if self._network is not None and self._notes is not None:
+            notes = self._notes
+            services += [
+                notes,
+                Periodic(clock, p2p.BEAT_SECONDS, self._network.beat, what="keeping in touch with peers"),
+                Periodic(clock, p2p.SAVE_SECONDS, notes.save, what="noting who is known"),
+            ]
+        services.append(SystemdNotices(Notifier.from_environment(os.environ), clock, living.alive))
+        return services
+
+    def _producer(self) -> Service:
+        workshop = Workshop(
+            seed=self._seed,
+            threads=self._base.pools.producer.worker,
+            workers=self._base.config.participation.workers,
+            random=secrets.token_bytes,
+            may_produce=lambda: self._status.synced,
+        )
+        return ProducerService(self._base.living.producer(workshop))
+
+    def _listening(self, endpoint: str, site: Site, name: str) -> Service:
+        self._metrics.watch(name, site)
+        server: Any = serverFromString(self._base.reactor, endpoint)  # type: ignore[no-untyped-call]
+        factory: Any = site
+        drain = self._base.config.limits.drain_seconds
+        return Listening(server, factory, description=endpoint, drain=lambda: site.drain(drain))
+
+    def _public_sites(self) -> list[tuple[str, Site]]:
+        living, config, limits = self._base.living, self._base.config, self._base.config.limits
+        chain = ChainRoutes(living.ledger, transfers=living.transfers, status=self._status, clock=living.clock)
+        rooms = [chain, *self._merchants.routes()]
+        public = Public(
+            SiteLimits.picked_from(limits, BodyCaps(BODY_CAPS)),
+            Clients(map(str, config.http.trusted_proxies), map(str, limits.exempt)),
+            Buckets.per_second(limits.rates, limits.burst_seconds),
+        )
+        peers: list[object] = []
+        if self._network is not None:
+            on_orphan = self._network.orphan
+            peers = [PeerRoutes(self._network.peers, transfers=living.transfers, on_orphan=on_orphan)]
+        if not config.p2p.listen:
+            return [(config.http.listen, self._sites.public(rooms, public, peers=peers))]
+        own = (config.p2p.listen, self._sites.between_nodes(peers, public))
+        return [own, (config.http.listen, self._sites.public(rooms, public))]
+
+    def _operator_site(self) -> Site:
+        config, living = self._base.config, self._base.living
+        token = None
+        if not config.operator_endpoint.startswith("unix:"):
+            token = load_or_make_token(config.data_dir / config.operator.token_file, secrets.token_bytes)
+        peers = self._network.record if self._network else None
+        details = Details(living, self._base.pools.writer.worker.load, self._seed, config.participation.enabled, peers)
+        orders = Orders(self._network.peers, self._notes.save) if self._network and self._notes else None
+        rooms: list[object] = [
+            OperatorRoutes(self._status, details=details.record, token=token),
+            MetricsRoutes(self._metrics.registry, token=token),
+            PeerOrders(orders, token=token),
+        ]
+        if config.network == "devnet":
+            rooms.append(DevnetRoutes(living.on_demand(secrets.token_bytes), seed=self._seed, token=token))
+        limits = SiteLimits(answer_seconds=OPERATOR_SECONDS)
+        return self._sites.operator(rooms, limits, hosts=config.operator_hosts)
