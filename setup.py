@@ -44,6 +44,7 @@ setup(
         "cattrs>=25.1",
         "click>=8.4",
         "klein>=24.8",
+        "mnemonic>=0.21",
         "prometheus-client>=0.22",
         "PyNaCl>=1.6.2",
         "Werkzeug>=3.1",
