@@ -41,6 +41,8 @@ class Site(server.Site):
     ``/rpc``, for instance. ``new_id`` gives the ids under which unexpected errors are logged.
     """
 
+    noisy = False
+    """Whoever listens says so; Twisted would say it again with an address in memory."""
     protocol = Channel  # type: ignore[assignment]
     requestFactory = Request
 

@@ -7,25 +7,35 @@ from typing import Any
 
 import pytest
 import pytest_twisted
+from attrs import frozen
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 from twisted.internet import endpoints, error, reactor, ssl, task
-from twisted.internet.defer import Deferred
 from twisted.internet.protocol import Factory, Protocol
 from twisted.web.resource import Resource
 
+from svcd.process.listening import Listening
+from svcd.process.sequential import CannotStart
 from svcd.web.clients import Clients
 from svcd.web.limits import SiteLimits
-from svcd.web.listening import Listening, listen
 from svcd.web.site import Site
 from tests.web.echoing import Echo, Filled, Slow
 from tests.web.wire import split_responses
 
 pytestmark = pytest.mark.socket
 
-Open = Callable[..., Awaitable[Listening]]
+
+@frozen
+class OpenSite:
+    """A site on its open port, as the node opens and closes it."""
+
+    service: Listening
+    site: Site
+
+
+Open = Callable[..., Awaitable[OpenSite]]
 
 GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
 HUGE = b"POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 10737418240\r\n\r\n"
@@ -59,8 +69,8 @@ async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
         await task.deferLater(reactor, 0.005)
 
 
-def port_of(listening: Listening) -> int:
-    return int(listening.port.getHost().port)
+def port_of(listening: OpenSite) -> int:
+    return int(listening.service.address.port)
 
 
 async def connect(listening: Listening, tls: Any = None) -> Client:
@@ -77,17 +87,19 @@ async def connect_to(port: int, tls: Any = None) -> Client:
 @pytest_twisted.async_yield_fixture
 async def opened() -> AsyncIterator[Open]:
     """``await opened(resource, **limits)``: a site on a free port, closed after the test."""
-    all_opened: list[Listening] = []
+    all_opened: list[OpenSite] = []
 
-    async def open_site(root: Resource, endpoint: Any = None, **limits: Any) -> Listening:
+    async def open_site(root: Resource, endpoint: Any = None, drain: float = 0.2, **limits: Any) -> OpenSite:
         site = Site(root, limits=SiteLimits(**limits), clients=Clients(), clock=reactor, new_id=lambda: "id")
         endpoint = endpoint or endpoints.TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1")
-        all_opened.append(await listen(endpoint, site))
+        service = Listening(endpoint, site, description="the endpoint", drain=lambda: site.drain(drain))
+        await service.startService()
+        all_opened.append(OpenSite(service, site))
         return all_opened[-1]
 
     yield open_site
     for listening in all_opened:
-        await listening.stop(0.2)
+        await listening.service.stopService()
         await until(lambda site=listening.site: not len(site.connections))
 
 
@@ -189,13 +201,13 @@ async def test_oldest_incomplete_request_gives_way(opened: Open) -> None:
 
 async def test_stopping_waits_for_the_request_and_lets_nobody_in(opened: Open) -> None:
     slow = Slow()
-    listening = await opened(slow)
+    listening = await opened(slow, drain=10)
     port = port_of(listening)
     idle, busy = await connect(listening), await connect(listening)
     await busy.send(GET)
     await until(lambda: slow.waiting)
 
-    stopped = Deferred.fromCoroutine(listening.stop(10))
+    stopped = listening.service.stopService()
     await until(lambda: idle.closed)
     with pytest.raises(error.ConnectionRefusedError):
         await connect_to(port)
@@ -211,7 +223,7 @@ async def test_port_that_is_taken(opened: Open) -> None:
     taken = await opened(Echo())
     endpoint = endpoints.TCP4ServerEndpoint(reactor, port_of(taken), interface="127.0.0.1")
 
-    with pytest.raises(error.CannotListenError):
+    with pytest.raises(CannotStart, match=r"^cannot listen on the endpoint: address already in use$"):
         await opened(Echo(), endpoint)
 
 
