@@ -5,7 +5,7 @@ where the chain stands, so that it does not matter what happened in between, nor
 """
 
 import json
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Final
 
 from attrs import define, evolve, field, frozen
@@ -38,6 +38,10 @@ class Behind(Exception):
     """The chain has lost blocks that the watches have seen, and fetches them again; nothing can be said until then."""
 
 
+def _at_once() -> None:
+    """Nobody is given way to."""
+
+
 @frozen
 class PoolNews:
     """What came into the mempool and left it, in one change."""
@@ -55,6 +59,8 @@ class Present:
     synced: bool
     news: Sequence[PoolNews] = ()
     """What has happened to the mempool since the step before."""
+    give_way: Callable[[], None] = _at_once
+    """Called before each piece of a step; returns when that may be done."""
 
 
 @frozen
@@ -142,17 +148,19 @@ class Follower:
             one_by_one = span.fork == span.before and len(span.heights) <= _BLOCKS_LOOKED_INTO
             before = span.before
             for height in span.heights[:-1] if one_by_one else ():
-                touched = self._paid([height]) | _by_id(watches.waking_at_height(height))
-                lanes += self._show(touched, self._tip_at(height), self._moment(before, present, at_tip=False))
+                touched = self._paid([height], present) | _by_id(watches.waking_at_height(height))
+                moment = self._moment(before, present, at_tip=False)
+                lanes += self._show(touched, self._tip_at(height), moment, present)
                 before = height
             touched = self._touched(evolve(span, before=before, fork=before) if one_by_one else span, present)
-            lanes += self._show(touched, span.tip, self._moment(before, present))
+            lanes += self._show(touched, span.tip, self._moment(before, present), present)
         go(watches, self.eyes.reader, span)
         return lanes
 
-    def _show(self, rows: Rows, tip: Tip, moment: Moment) -> list[Lane]:
+    def _show(self, rows: Rows, tip: Tip, moment: Moment, present: Present) -> list[Lane]:
         lanes: list[Lane] = []
         for row in rows.values():
+            present.give_way()
             watch = watch_of(row)
             seen, drafts = look(watch, self.eyes.payments.look_from(watch.terms, tip), moment)
             waking = wake(seen, tip.height, moment)
@@ -181,12 +189,13 @@ class Follower:
             touched |= _by_id(watches.waking_at(present.now))
         for payment in self._unsettled:
             touched |= _by_id(watches.of_payment(*payment))
-        return touched | self._paid(span.heights)
+        return touched | self._paid(span.heights, present)
 
-    def _paid(self, heights: Iterable[int]) -> Rows:
+    def _paid(self, heights: Iterable[int], present: Present) -> Rows:
         """The watches over what the transfers in canonical blocks pay."""
         touched: Rows = {}
         for payment in dict.fromkeys(self._payments(heights)):
+            present.give_way()
             touched |= _by_id(self.register.watches.of_payment(*payment))
         return touched
 

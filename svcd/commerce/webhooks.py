@@ -4,15 +4,17 @@ All that lasts is on disk: chain and mempool only say that it is time to look, a
 """
 
 import sqlite3
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Final, Protocol
 
-from attrs import frozen
+from attrs import evolve, frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svcd.commerce.courtesy import Courtesy
 from svcd.commerce.follower import PoolNews, Present
 from svcd.commerce.outbox import Lane
 from svcd.commerce.subscriptions import Order, Registered, Standing, Subscriptions
@@ -55,9 +57,11 @@ class Surroundings:
     synced: Callable[[], bool]
     """Whether the tip may be taken for the network's."""
     busy: Callable[[], bool]
-    """Whether blocks are being connected."""
+    """Whether blocks are being connected; also asked in the thread of the watches."""
     settled: Callable[[], Awaitable[None]]
     """Returns when what a reorganisation put out of the chain is back in the mempool, as far as it may be."""
+    nap: Callable[[float], object] = time.sleep
+    """Lets the thread of the watches, and no other, rest for so many seconds."""
 
 
 class Webhooks(Service):
@@ -173,7 +177,9 @@ class Webhooks(Service):
             # A payment that only went back to the mempool is told as that, not as gone and come again.
             await self._around.settled()
         try:
-            lanes = await self._worker.run(self._subscriptions.follower.step, self._present())
+            courtesy = Courtesy(lambda: self._around.busy() and bool(self.running), self._around.nap)
+            present = evolve(self._present(), give_way=courtesy.give_way)
+            lanes = await self._worker.run(self._subscriptions.follower.step, present)
         except sqlite3.OperationalError as error:
             self._say_stuck(error)
             return

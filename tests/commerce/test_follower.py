@@ -14,6 +14,7 @@ from twisted.logger import capturedLogs
 
 from svcd.chain.block import Block
 from svcd.commerce import follower, subscriptions
+from svcd.commerce.courtesy import LONGEST_SECONDS
 from svcd.commerce.follower import Behind
 from svcd.commerce.subscriptions import TooManyWatches
 from tests.commerce.watched import Watched
@@ -442,3 +443,16 @@ def test_whatever_happens_the_last_event_is_what_verification_says(
     assert told[-1]["event"] == "payment.confirmed"
     assert told[-1]["payment"]["txid"] == payment["txid"]
     assert told[-1]["payment"]["blockHash"] == payment["blockHash"]
+
+
+def test_the_chain_goes_first_also_within_a_step_but_not_for_ever(watched: Watched) -> None:
+    watched.register()
+    blocks = some(chain(watched), "b", 1, 3)
+    run(watched, *blocks[:2])
+    assert not watched.naps
+    watched.busy = True
+    watched.node.take(blocks[2])
+    for _ in range(300):
+        watched.clock.advance(0.05)
+    assert sum(watched.naps) == pytest.approx(LONGEST_SECONDS)
+    assert watched.told() == ["confirming: confirming 1"]

@@ -46,6 +46,8 @@ class Watched:
         self.clock = clock
         self.synced = True
         self.every_depth = True
+        self.busy = False
+        self.naps: list[float] = []
         self.numbers = count(1)
         self._settings = Settings(**settings)
         self.open()
@@ -68,7 +70,11 @@ class Watched:
         living = self.node.living
         self.lanes = Lanes()
         around = Surroundings(
-            clock=self.clock, synced=lambda: self.synced, busy=lambda: False, settled=living.transfers.settled
+            clock=self.clock,
+            synced=lambda: self.synced,
+            busy=lambda: self.busy,
+            settled=living.transfers.settled,
+            nap=self.naps.append,
         )
         self.webhooks = Webhooks(self.desk.subscriptions, self.desk.worker, sender=self.lanes, surroundings=around)
         self.outbox = StoredOutbox(self.desk.subscriptions, self.desk.worker)
