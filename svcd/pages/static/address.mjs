@@ -1,0 +1,55 @@
+// Addresses: bech32m (BIP-350) over the first 20 bytes of a tagged hash of the public key (docs/protocol.md 3).
+
+import { taggedHash } from "./bytes.mjs";
+import { NETWORKS } from "./networks.mjs";
+import { must, quoted } from "./problem.mjs";
+
+const SYMBOLS = "qpzry9x8gf2tvdw0s3jn54khce6mua7l";
+const GENERATORS = [0x3b6a57b2, 0x26508e6d, 0x1ea119fa, 0x3d4233dd, 0x2a1462b3];
+const BECH32M = 0x2bc830a3;
+const KEY_SYMBOLS = 32;
+const CHECKSUM_SYMBOLS = 6;
+
+function checksum(prefix, symbols) {
+  const codes = Array.from(prefix, (character) => character.charCodeAt(0));
+  const values = [...codes.map((code) => code >> 5), 0, ...codes.map((code) => code & 31), ...symbols, 0, 0, 0, 0, 0, 0];
+  let state = 1;
+  for (const value of values) {
+    const top = state >>> 25;
+    state = ((state & 0x1ffffff) << 5) ^ value;
+    GENERATORS.forEach((generator, bit) => {
+      if ((top >> bit) & 1) state ^= generator;
+    });
+  }
+  return Array.from({ length: CHECKSUM_SYMBOLS }, (_, place) => ((state ^ BECH32M) >>> (5 * (5 - place))) & 31);
+}
+
+/** The address of a 20-byte key hash on a network of networks.mjs. */
+export function encodeAddress(keyHash, network) {
+  const number = keyHash.reduce((sum, byte) => (sum << 8n) | BigInt(byte), 0n);
+  const symbols = Array.from({ length: KEY_SYMBOLS + 1 }, (_, place) => Number((number >> BigInt(160 - 5 * place)) & 31n));
+  return `${network.prefix}1${[...symbols, ...checksum(network.prefix, symbols)].map((symbol) => SYMBOLS[symbol]).join("")}`;
+}
+
+/** The address of a 32-byte public key. */
+export async function addressOf(publicKey, network) {
+  return encodeAddress((await taggedHash("svc/address/v1", publicKey)).subarray(0, 20), network);
+}
+
+/** Throw `network` or `address` unless `text` is an address of `network`, in the one form that addresses have. */
+export function checkAddress(text, network) {
+  for (const other of Object.values(NETWORKS)) {
+    const sentence = `This address belongs to ${other.name}, and the node is on ${network.name}: nothing can be paid to it here.`;
+    must(other === network || !text.startsWith(`${other.prefix}1`), "network", sentence);
+  }
+  const start = `${network.prefix}1q`;
+  const length = start.length + KEY_SYMBOLS + CHECKSUM_SYMBOLS;
+  const form = `An address of ${network.name} has ${length} characters, all in lower case, and begins with ${start}.`;
+  must(text.startsWith(start) && text.length === length, "address", form);
+  const symbols = Array.from(text.slice(network.prefix.length + 1), (character) => SYMBOLS.indexOf(character));
+  const odd = [...text.slice(start.length)].find((character) => !SYMBOLS.includes(character));
+  must(odd === undefined, "address", `The address holds ${quoted(odd)}, which no address has; copy it again.`);
+  const body = symbols.slice(0, KEY_SYMBOLS + 1);
+  const right = checksum(network.prefix, body).every((symbol, place) => symbol === symbols[KEY_SYMBOLS + 1 + place]);
+  must(right, "address", "The address is mistyped: its checksum is wrong. Copy it again.");
+}

@@ -1,0 +1,29 @@
+// Amounts: BigInt base units inside, decimal coins for people (docs/payments.md "Values"). Never a Number.
+
+import { COIN, GREATEST } from "./networks.mjs";
+import { must } from "./problem.mjs";
+
+/** Base units of a decimal amount of coins such as "25" or "0.5": 1 to 2^53 − 1. Throws `amount`. */
+export function parseAmount(text) {
+  const match = text.length <= 32 ? /^(0|[1-9][0-9]*)(?:\.([0-9]{1,8}))?$/.exec(text) : null;
+  must(match, "amount", "The amount must be a decimal such as 25 or 0.5, with a point and at most 8 decimal places.");
+  const units = BigInt(match[1]) * COIN + BigInt((match[2] ?? "").padEnd(8, "0"));
+  must(units >= 1n, "amount", "The amount must be more than 0.");
+  must(units <= GREATEST, "amount", `The amount can be at most ${formatAmount(GREATEST)} coins.`);
+  return units;
+}
+
+/** The shortest decimal of base units in coins: "25", "0.5", "-1.25". */
+export function formatAmount(units) {
+  const sign = units < 0n ? "-" : "";
+  const size = units < 0n ? -units : units;
+  const rest = (size % COIN).toString().padStart(8, "0").replace(/0+$/, "");
+  return `${sign}${size / COIN}${rest && "."}${rest}`;
+}
+
+/** The number in a decimal string of the wire, 0 to 2^53 − 1, or null if it is none. */
+export function wireNumber(value) {
+  if (typeof value !== "string" || !/^(0|[1-9][0-9]{0,15})$/.test(value)) return null;
+  const number = BigInt(value);
+  return number <= GREATEST ? number : null;
+}

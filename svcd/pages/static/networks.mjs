@@ -1,0 +1,30 @@
+// The networks of docs/protocol.md 1. The values are frozen, so a node that says otherwise is on another network.
+
+/** One coin in base units. */
+export const COIN = 100_000_000n;
+
+/** The greatest number on the wire, 2^53 − 1. */
+export const GREATEST = 9_007_199_254_740_991n;
+
+/** The fee of every transfer made here, in base units: the minimum of both networks. */
+export const FEE = 10_000n;
+
+/** For how long after its timestamp a transfer can enter a block, in milliseconds. */
+export const LIFETIME = 86_400_000;
+
+export const NETWORKS = Object.freeze({
+  mainnet: Object.freeze({
+    name: "mainnet",
+    networkId: 1,
+    chainId: "SVC-MAINNET",
+    prefix: "svc",
+    genesisHash: "e1e08a2c9d781368620b02c7fafa07de42623acce46e1b40e1a54f2afb95b111",
+  }),
+  devnet: Object.freeze({
+    name: "devnet",
+    networkId: 2,
+    chainId: "SVC-DEVNET",
+    prefix: "svcd",
+    genesisHash: "63557dd86972b5fc8a46efb5e2acd90affcfc23ff9189ea9939fde06848b414a",
+  }),
+});

@@ -1,0 +1,21 @@
+// What went wrong, for programs and for people.
+
+/** A fault with a stable `code` (listed in docs/wallet-page.md) and one sentence that a person can act upon. */
+export class Problem extends Error {
+  constructor(code, sentence) {
+    super(sentence);
+    this.name = "Problem";
+    this.code = code;
+  }
+}
+
+/** Throw a Problem unless `truth` holds. */
+export function must(truth, code, sentence) {
+  if (!truth) throw new Problem(code, sentence);
+}
+
+/** Text of others for a sentence: in quotation marks, at most 32 characters, the odd ones escaped. */
+export function quoted(text) {
+  const shown = [...String(text)].slice(0, 32).join("");
+  return `“${shown.replace(/[^ -~\u00a1-\u05ff]/gu, (odd) => `\\u{${odd.codePointAt(0).toString(16)}}`)}”`;
+}

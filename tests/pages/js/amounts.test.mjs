@@ -1,0 +1,37 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { formatAmount, parseAmount, wireNumber } from "../../../svcd/pages/static/amounts.mjs";
+import { codeOf } from "./vectors.mjs";
+
+const READ = [
+  ["25", 2_500_000_000n],
+  ["0.5", 50_000_000n],
+  ["0.29", 29_000_000n],
+  ["0.00000001", 1n],
+  ["25.00", 2_500_000_000n],
+  ["90071992.54740991", 9_007_199_254_740_991n],
+];
+
+for (const [text, units] of READ) {
+  test(`${text} coins are ${units} base units`, () => assert.equal(parseAmount(text), units));
+}
+
+const REFUSED = ["", "0", "0.0", "-1", "+1", "1e2", "1,5", ".5", "5.", "01", "0x10", " 1", "1 ", "１", "0.000000001"];
+
+for (const text of [...REFUSED, "90071992.54740992", "9".repeat(33)]) {
+  test(`${JSON.stringify(text)} is no amount`, async () => assert.equal(await codeOf(() => parseAmount(text)), "amount"));
+}
+
+test("amounts are shown in the shortest form", () => {
+  const shown = [0n, 1n, 50_000_000n, 2_500_000_000n, 9_007_199_254_740_991n, 18_014_398_509_481_982n, -125_000_000n];
+  const texts = ["0", "0.00000001", "0.5", "25", "90071992.54740991", "180143985.09481982", "-1.25"];
+  assert.deepEqual(shown.map(formatAmount), texts);
+});
+
+test("numbers of the wire have one form", () => {
+  assert.equal(wireNumber("9007199254740991"), 9_007_199_254_740_991n);
+  for (const odd of ["9007199254740992", "01", "-1", "1.0", "", " 1", 1, null, undefined, ["1"]]) {
+    assert.equal(wireNumber(odd), null);
+  }
+});
