@@ -1,0 +1,35 @@
+// Ed25519 keys in WebCrypto, made from a seed of 32 bytes (RFC 8032; PKCS #8 as in RFC 8410).
+
+import { bytesOf, joined } from "./bytes.mjs";
+import { Problem } from "./problem.mjs";
+
+const PKCS8_START = bytesOf("302e020100300506032b657004220420");
+const NAME = "Ed25519";
+
+/** Throw `no-ed25519` unless this browser can sign with Ed25519. */
+export async function checkSupport() {
+  try {
+    await crypto.subtle.importKey("pkcs8", joined(PKCS8_START, new Uint8Array(32)), NAME, false, ["sign"]);
+  } catch {
+    throw new Problem(
+      "no-ed25519",
+      "This browser cannot sign with Ed25519. Use Chrome or Edge 137, Firefox 129, Safari 17, or a later one.",
+    );
+  }
+}
+
+/** The 32-byte public key and the private key of a seed; the private key cannot be read out of the browser again. */
+export async function keyOf(seed) {
+  const pkcs8 = joined(PKCS8_START, seed);
+  const readable = await crypto.subtle.importKey("pkcs8", pkcs8, NAME, true, ["sign"]);
+  const { x } = await crypto.subtle.exportKey("jwk", readable);
+  const privateKey = await crypto.subtle.importKey("pkcs8", pkcs8, NAME, false, ["sign"]);
+  pkcs8.fill(0);
+  const text = atob(x.replaceAll("-", "+").replaceAll("_", "/"));
+  return { privateKey, publicKey: Uint8Array.from(text, (character) => character.charCodeAt(0)) };
+}
+
+/** The 64-byte signature of a message. */
+export async function sign(privateKey, message) {
+  return new Uint8Array(await crypto.subtle.sign(NAME, privateKey, message));
+}

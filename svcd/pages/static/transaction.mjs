@@ -1,0 +1,43 @@
+// Transfers: canonical text, txid and signature (docs/protocol.md 4, docs/wallets.md "How a transfer is made").
+
+import { addressOf } from "./address.mjs";
+import { bytesOf, hexOf, taggedHash, utf8 } from "./bytes.mjs";
+import { sign } from "./ed25519.mjs";
+
+/** Canonical JSON (RFC 8785) of what transfers hold: objects with ASCII keys, ASCII strings and integers. */
+export function canonical(value) {
+  if (typeof value !== "object") return JSON.stringify(value);
+  const keys = Object.keys(value).sort();
+  return `{${keys.map((key) => `${JSON.stringify(key)}:${canonical(value[key])}`).join(",")}}`;
+}
+
+/** The 32 bytes of the txid of a transfer, signed or not: they are what the sender signs. */
+export function txidOf(transfer, network) {
+  const { signature: _, ...content } = transfer;
+  return taggedHash("svc/tx/v2", bytesOf(network.genesisHash), utf8(canonical(content)));
+}
+
+/** The nine fields of an unsigned transfer. `draft` has recipient, reference (or null), and amount, fee, nonce and
+ * timestamp (Unix milliseconds) as BigInt. */
+export async function transferOf(draft, publicKey, network) {
+  const reference = draft.reference === null ? {} : { paymentReference: draft.reference };
+  return {
+    version: 2,
+    networkId: network.networkId,
+    type: 1,
+    senderPublicKey: hexOf(publicKey),
+    senderAddress: await addressOf(publicKey, network),
+    nonce: draft.nonce.toString(),
+    fee: draft.fee.toString(),
+    timestamp: draft.timestamp.toString(),
+    payload: { recipient: draft.recipient, amount: draft.amount.toString(), ...reference },
+  };
+}
+
+/** The signed transfer and the hex of its txid. The txid does not cover the signature, which some browsers randomise. */
+export async function signTransfer(draft, { privateKey, publicKey }, network) {
+  const content = await transferOf(draft, publicKey, network);
+  const txid = await txidOf(content, network);
+  const signature = hexOf(await sign(privateKey, txid));
+  return { txid: hexOf(txid), transfer: { ...content, signature } };
+}
