@@ -1,0 +1,67 @@
+// Twenty-four words for a key: BIP-39 (English, no passphrase), then SLIP-0010 for Ed25519 at m/0'.
+
+import { joined, sha256, utf8 } from "./bytes.mjs";
+import { must, quoted } from "./problem.mjs";
+
+/** How many words stand for a wallet. */
+export const WORD_COUNT = 24;
+const ENTROPY_BYTES = 32;
+const LIST_LENGTH = 2048;
+const ROUNDS = 2048;
+
+/** The words of the list's text, one on each line; throws a RangeError if it is not a list of 2,048 words. */
+export function wordList(text) {
+  const words = text.trim().split(/\s+/);
+  const whole = words.length === LIST_LENGTH && new Set(words).size === LIST_LENGTH;
+  if (!whole || words.some((word) => !/^[a-z]{3,8}$/.test(word))) throw new RangeError("not the word list of BIP-39");
+  return words;
+}
+
+async function wordsOfEntropy(entropy, list) {
+  const bits = joined(entropy, (await sha256(entropy)).subarray(0, 1)).reduce((sum, byte) => (sum << 8n) | BigInt(byte), 0n);
+  return Array.from({ length: WORD_COUNT }, (_, place) => list[Number((bits >> BigInt(11 * (WORD_COUNT - 1 - place))) & 2047n)]);
+}
+
+/** The 24 words for 32 bytes of entropy. */
+export async function wordsOf(entropy, list) {
+  if (entropy.length !== ENTROPY_BYTES) throw new RangeError("24 words stand for 32 bytes");
+  return wordsOfEntropy(entropy, list);
+}
+
+/** The words that a person typed, in lower case; throws `words` if they are not 24 words that fit together. */
+export async function readWords(text, list) {
+  const words = text.normalize("NFKD").toLowerCase().split(/[\s,]+/).filter((word) => word !== "");
+  words.forEach((word, place) => {
+    must(list.includes(word), "words", `Word ${place + 1}, ${quoted(word)}, is not in the word list; look how it is spelt.`);
+  });
+  must(words.length === WORD_COUNT, "words", `These are ${words.length} words; a wallet has ${WORD_COUNT}.`);
+  const bits = words.reduce((sum, word) => (sum << 11n) | BigInt(list.indexOf(word)), 0n);
+  const entropy = Uint8Array.from({ length: ENTROPY_BYTES }, (_, place) => Number((bits >> BigInt(8 * (ENTROPY_BYTES - place))) & 255n));
+  const fitting = (await wordsOfEntropy(entropy, list)).at(-1) === words.at(-1);
+  must(fitting, "words", "These words do not fit together: one is wrong, or two have changed places.");
+  return words;
+}
+
+async function hmacSha512(key, message) {
+  const imported = await crypto.subtle.importKey("raw", key, { name: "HMAC", hash: "SHA-512" }, false, ["sign"]);
+  return new Uint8Array(await crypto.subtle.sign("HMAC", imported, message));
+}
+
+/** The 32-byte seed at m/0' under a seed of SLIP-0010. */
+export async function firstKey(bip39Seed) {
+  const master = await hmacSha512(utf8("ed25519 seed"), bip39Seed);
+  const hardenedZero = Uint8Array.of(0x80, 0, 0, 0);
+  const child = await hmacSha512(master.subarray(32), joined(new Uint8Array(1), master.subarray(0, 32), hardenedZero));
+  return child.subarray(0, 32);
+}
+
+/** The 64-byte seed of BIP-39 for words, without a passphrase or with one. */
+export async function bip39Seed(words, passphrase = "") {
+  const key = await crypto.subtle.importKey("raw", utf8(words.join(" ").normalize("NFKD")), "PBKDF2", false, ["deriveBits"]);
+  const salt = utf8(`mnemonic${passphrase}`.normalize("NFKD"));
+  const bits = await crypto.subtle.deriveBits({ name: "PBKDF2", hash: "SHA-512", salt, iterations: ROUNDS }, key, 512);
+  return new Uint8Array(bits);
+}
+
+/** The 32-byte seed of the Ed25519 key that 24 words stand for. */
+export const seedOfWords = async (words) => firstKey(await bip39Seed(words));
