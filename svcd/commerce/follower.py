@@ -93,7 +93,7 @@ class Follower:
 
         While the chain is behind the watches, nothing is done.
         """
-        self._hear(present.news)
+        self.hear(present.news)
         with self.eyes.reader.snapshot(), self.register.watches.commit():
             span = span_between(self.register.watches, self.eyes.reader)
             lanes = [] if span is None else self._advance(span, present)
@@ -104,9 +104,8 @@ class Follower:
     def admit(self, watch: Watch, present: Present) -> tuple[list[Lane], Sighting]:
         """Take in a new watch, and look at its payment as it stands; gives all lanes with something new to send.
 
-        Raises Behind.
+        The news of ``present`` has been heard before. Raises Behind.
         """
-        self._hear(present.news)
         with self.eyes.reader.snapshot(), self.register.watches.commit():
             span = span_between(self.register.watches, self.eyes.reader)
             if span is None:
@@ -123,7 +122,8 @@ class Follower:
         """What there is to see of a payment now."""
         return self.eyes.payments.look(terms)
 
-    def _hear(self, news: Iterable[PoolNews]) -> None:
+    def hear(self, news: Iterable[PoolNews]) -> None:
+        """Note what has happened to the mempool, for the next step; news must be heard once, whatever else fails."""
         for change in news:
             self.eyes.waiting.pool_changed(change.added, change.removed)
             for entry in (*change.added, *change.removed):

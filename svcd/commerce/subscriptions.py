@@ -68,6 +68,8 @@ class Subscriptions:
 
         Raises TooManyWatches, or svcd.commerce.follower.Behind.
         """
+        # Nobody else will be told of it, even if there is nothing to begin.
+        self.follower.hear(present.news)
         twin = self._twin(order)
         if twin is not None:
             record = _record(twin, self.follower.sighting(twin.terms))

@@ -387,6 +387,26 @@ def test_there_is_room_for_so_many_watches(watched: Watched, monkeypatch: pytest
     watched.register("order-4")
 
 
+@pytest.mark.parametrize("refused", [False, True], ids=["known already", "no room"])
+def test_what_the_mempool_told_meanwhile_outlasts_a_registration_that_begins_nothing(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    watched.register()
+    monkeypatch.setattr(subscriptions, "MAX_WATCHES", 1)
+    watched.busy = True
+    watched.pay("5000 from alice to bob for order-1")
+
+    if refused:
+        with pytest.raises(TooManyWatches):
+            watched.register("order-2")
+    else:
+        assert watched.register()["payment"]["state"] == "pending"
+
+    watched.busy = False
+    watched.clock.advance(0.1)
+    assert watched.told() == ["pending: pending 0"]
+
+
 def test_a_full_disk_loses_nothing(watched: Watched) -> None:
     watched.register()
     connection: sqlite3.Connection = watched.desk.subscriptions.follower.register.watches._db
