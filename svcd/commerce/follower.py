@@ -15,7 +15,7 @@ from svcd.chain.errors import Corrupt
 from svcd.chain.params import NetworkParams
 from svcd.commerce.looking import Payments
 from svcd.commerce.outbox import Lane
-from svcd.commerce.payment import Sighting, Terms, Tip
+from svcd.commerce.payment import Sighting, State, Terms, Tip
 from svcd.commerce.register import Register, watch_of
 from svcd.commerce.trail import Span, go, span_between
 from svcd.commerce.waiting import WaitingPayments
@@ -87,6 +87,8 @@ class Follower:
     every_depth: bool
     _unsettled: dict[Payment, None] = field(factory=dict, init=False)
     """Payments of which the mempool told something that no committed step has taken in yet."""
+    _begun: bool = field(default=False, init=False)
+    """Whether there has been a committed step in this run."""
 
     def step(self, present: Present) -> list[Lane]:
         """Show the watches what has happened; gives the lanes that have something new to send.
@@ -98,7 +100,7 @@ class Follower:
             span = span_between(self.register.watches, self.eyes.reader)
             lanes = [] if span is None else self._advance(span, present)
         if span is not None:
-            self._unsettled.clear()
+            self._settle()
         return lanes
 
     def admit(self, watch: Watch, present: Present) -> tuple[list[Lane], Sighting]:
@@ -115,7 +117,7 @@ class Follower:
             sighting = self.eyes.payments.look_from(watch.terms, span.tip)
             begun, drafts = look(watch, sighting, moment, initial=True)
             lanes += self.register.add(begun, drafts, wake(begun, span.tip.height, moment), present.now)
-        self._unsettled.clear()
+        self._settle()
         return lanes, sighting
 
     def sighting(self, terms: Terms) -> Sighting:
@@ -131,6 +133,10 @@ class Follower:
                 if transfer.reference is not None:
                     payment = transfer.reference, self._address(transfer.recipient), transfer.amount
                     self._unsettled[payment] = None
+
+    def _settle(self) -> None:
+        self._unsettled.clear()
+        self._begun = True
 
     def _address(self, key: bytes) -> str:
         return encode_address(key, self.eyes.params.address_prefix)
@@ -189,6 +195,9 @@ class Follower:
             touched |= _by_id(watches.waking_at(present.now))
         for payment in self._unsettled:
             touched |= _by_id(watches.of_payment(*payment))
+        if not self._begun:
+            # What left the mempool while the node was off is told by nobody.
+            touched |= _by_id(watches.in_state(State.PENDING))
         return touched | self._paid(span.heights, present)
 
     def _paid(self, heights: Iterable[int], present: Present) -> Rows:

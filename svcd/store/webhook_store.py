@@ -124,6 +124,10 @@ class WebhookStore:
         )
         return list(map(_watch, rows))
 
+    def in_state(self, state: str) -> list[WatchRow]:
+        """The active watches that have told ``state``; a walk, for the start only."""
+        return list(map(_watch, self._db.execute(f"{_ACTIVE} AND state = ?", (state,))))
+
     def above(self, height: int) -> list[WatchRow]:
         """The active watches whose payment stood on the chain above ``height``."""
         return list(map(_watch, self._db.execute(f"{_ACTIVE} AND height > ?", (height,))))

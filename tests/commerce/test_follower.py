@@ -298,6 +298,21 @@ def test_what_waited_before_a_restart_waits_after_it(watched: Watched) -> None:
     assert watched.node.living.transfers.mempool.entries()
 
 
+def test_what_left_the_mempool_while_the_webhooks_were_off_waits_no_more(watched: Watched) -> None:
+    identifier = watched.register()["id"]
+    txid = watched.pay("5000 from alice to bob for order-1")
+    assert watched.told() == ["pending: pending 0"]
+    watched.close_webhooks()
+    watched.living.transfers.drop([txid])
+    watched.open_webhooks()
+
+    assert settle(watched) == []
+    assert watched.show(identifier)["lastState"] == "unpaid"
+    watched.clock.advance(1)
+    watched.pay("5000 from alice to bob for order-1")
+    assert watched.told() == ["pending: pending 0"]
+
+
 def test_the_first_of_two_payments_counts_and_the_second_takes_its_place(watched: Watched) -> None:
     watched.register()
     blocks = chain(
