@@ -183,8 +183,7 @@ class Deliveries:
         if turn.task is Task.GIVE_UP:
             return Outcome.UNTRIED, await self._give_up(turn, parcel)
         verdict = await self._sender.send(parcel, self._now())
-        is_last = turn.hopeless and _is_old(parcel, self._now())
-        return verdict.outcome, await self._note(parcel, verdict, is_last=is_last)
+        return verdict.outcome, await self._note(turn, parcel, verdict)
 
     async def _give_up(self, turn: Turn, parcel: Parcel) -> Lane | None:
         if not _is_old(parcel, self._now()):
@@ -192,7 +191,7 @@ class Deliveries:
             return evolve(turn.lane, due=parcel.created_at)
         return await self._note_failure(parcel, HOST_BROKEN, due=None)
 
-    async def _note(self, parcel: Parcel, verdict: Verdict, *, is_last: bool) -> Lane | None:
+    async def _note(self, turn: Turn, parcel: Parcel, verdict: Verdict) -> Lane | None:
         now = self._now()
         if verdict.gone:
             await self._until_it_works(lambda: self._outbox.gone(parcel, now))
@@ -202,12 +201,19 @@ class Deliveries:
             self._delivered += 1
             return again
         self._failed += 1
+        if turn.hopeless and _is_old(parcel, now):
+            return await self._note_failure(parcel, verdict.error, due=None)
+        if turn.early:
+            # Others' successes must not use up its attempts, however often they wake it.
+            return await self._note_failure(parcel, verdict.error, due=turn.lane.due, counts=False)
         due = next_attempt(parcel.attempts + 1, now, chance=self._chance(), retry_after=verdict.retry_after)
-        return await self._note_failure(parcel, verdict.error, due=None if is_last else due)
+        return await self._note_failure(parcel, verdict.error, due=due)
 
-    async def _note_failure(self, parcel: Parcel, error: str, *, due: int | None) -> Lane | None:
+    async def _note_failure(self, parcel: Parcel, error: str, *, due: int | None, counts: bool = True) -> Lane | None:
         now = self._now()
-        again = await self._until_it_works(lambda: self._outbox.failed(parcel, error=error, due=due, now=now))
+        again = await self._until_it_works(
+            lambda: self._outbox.failed(parcel, error=error, due=due, now=now, counts=counts)
+        )
         if due is None:
             self._abandoned += 1
             self.log.warn(

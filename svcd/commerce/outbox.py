@@ -50,8 +50,12 @@ class Outbox(Protocol):
     def delivered(self, parcel: Parcel, now: int) -> Deferred[Lane | None]:
         """The receiver has it; gives the lane again if more waits."""
 
-    def failed(self, parcel: Parcel, *, error: str, due: int | None, now: int) -> Deferred[Lane | None]:
+    def failed(
+        self, parcel: Parcel, *, error: str, due: int | None, now: int, counts: bool = True
+    ) -> Deferred[Lane | None]:
         """An attempt failed; the next is due at ``due``, or the event is abandoned if that is None.
+
+        Unless it ``counts``, it is none of the attempts that an event has.
 
         ``error`` is a category such as "timeout" or "status 500", never a receiver's words. Gives the lane again if
         something waits.

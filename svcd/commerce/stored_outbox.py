@@ -25,9 +25,11 @@ class StoredOutbox:
         """See Outbox."""
         return self._worker.run(self._delivered, parcel, now)
 
-    def failed(self, parcel: Parcel, *, error: str, due: int | None, now: int) -> Deferred[Lane | None]:
+    def failed(
+        self, parcel: Parcel, *, error: str, due: int | None, now: int, counts: bool = True
+    ) -> Deferred[Lane | None]:
         """See Outbox."""
-        return self._worker.run(self._failed, parcel, error, due, now)
+        return self._worker.run(self._failed, parcel, error, due, now, counts)
 
     def gone(self, parcel: Parcel, now: int) -> Deferred[None]:
         """See Outbox."""
@@ -62,9 +64,10 @@ class StoredOutbox:
         with self._watches.commit():
             return _lane(self._events.delivered(parcel.watch, parcel.sequence, now))
 
-    def _failed(self, parcel: Parcel, error: str, due: int | None, now: int) -> Lane | None:
+    def _failed(self, parcel: Parcel, error: str, due: int | None, now: int, counts: bool) -> Lane | None:
         with self._watches.commit():
-            return _lane(self._events.failed(parcel.watch, parcel.sequence, error=error, due=due, now=now))
+            failed = self._events.failed
+            return _lane(failed(parcel.watch, parcel.sequence, error=error, due=due, now=now, counts=counts))
 
 
 def _lane(queued: Queued | None) -> Lane | None:

@@ -119,9 +119,11 @@ class EventStore:
         self._judge(watch, sequence, "fate = 'delivered', delivered_at = ?, attempts = attempts + 1", (now,))
         return self._next(watch, now)
 
-    def failed(self, watch: str, sequence: int, *, error: str, due: int | None, now: int) -> Queued | None:
+    def failed(
+        self, watch: str, sequence: int, *, error: str, due: int | None, now: int, counts: bool = True
+    ) -> Queued | None:
         """An attempt failed, and the next is ``due``, or the event is given up; gives the lane if something waits."""
-        self._judge(watch, sequence, "last_error = ?, attempts = attempts + 1", (error,))
+        self._judge(watch, sequence, "last_error = ?, attempts = attempts + ?", (error, int(counts)))
         if due is None:
             self._judge(watch, sequence, "fate = 'abandoned'", (), only_waiting=True)
         return self._next(watch, now if due is None else due)

@@ -69,8 +69,10 @@ class MemoryOutbox:
     def delivered(self, parcel: Parcel, now: int) -> "Deferred[Lane | None]":
         return self._do("delivered", parcel.watch, lambda: self._delivered(parcel))
 
-    def failed(self, parcel: Parcel, *, error: str, due: int | None, now: int) -> "Deferred[Lane | None]":
-        return self._do("failed", parcel.watch, lambda: self._failed(parcel, error, due))
+    def failed(
+        self, parcel: Parcel, *, error: str, due: int | None, now: int, counts: bool = True
+    ) -> "Deferred[Lane | None]":
+        return self._do("failed", parcel.watch, lambda: self._failed(parcel, error, due, counts))
 
     def gone(self, parcel: Parcel, now: int) -> "Deferred[None]":
         return self._do("gone", parcel.watch, lambda: self.cancel(parcel.watch))
@@ -92,11 +94,11 @@ class MemoryOutbox:
         self._row_of(parcel).state = "delivered"
         return self.lane(parcel.watch)
 
-    def _failed(self, parcel: Parcel, error: str, due: int | None) -> Lane | None:
+    def _failed(self, parcel: Parcel, error: str, due: int | None, counts: bool) -> Lane | None:
         row = self._row_of(parcel)
         if row.state == "waiting":
             row.errors.append(error)
-            row.parcel = evolve(row.parcel, attempts=row.parcel.attempts + 1)
+            row.parcel = evolve(row.parcel, attempts=row.parcel.attempts + counts)
             row.due, row.state = (row.due, "abandoned") if due is None else (due, "waiting")
         return self.lane(parcel.watch)
 

@@ -383,6 +383,23 @@ def test_what_is_new_at_a_host_that_has_long_been_broken_is_tried_more_than_once
         world.deliveries.cancel(watch)
 
 
+def test_successes_of_others_at_its_host_use_up_no_attempts(world: World) -> None:
+    """A shop fails over some orders and not over others: its breaker opens and closes all the time."""
+    bad = [f"shop/bad-{number}" for number in range(6)]
+    world.network.answers["shop"] = lambda: replying(500 if "bad" in world.network.sent[-1].url else 200)
+    for watch in bad:
+        world.send(watch, url="https://shop.example.com/bad")
+    for number in range(HOUR // 6):
+        world.send(f"shop/{number}")
+        world.pass_time(6)
+    assert {world.outbox.row(watch).state for watch in bad} == {"waiting"}
+    assert world.outbox.row(bad[0]).parcel.attempts == 6
+    assert len(world.outbox.row(bad[0]).errors) > 12
+    world.network.answers["shop"] = replying(200)
+    world.pass_time(HOUR)
+    assert {world.outbox.row(watch).state for watch in bad} == {"delivered"}
+
+
 # Ends
 
 

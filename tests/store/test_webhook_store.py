@@ -188,6 +188,16 @@ def test_one_that_failed_while_it_was_superseded_stays_so(watches: WebhookStore,
     assert [each.fate for each in events.events("w1")] == ["waiting", "superseded"]
 
 
+def test_an_attempt_that_does_not_count_leaves_only_why_it_failed(watches: WebhookStore, events: EventStore) -> None:
+    watches.add(row())
+    events.tell("w1", event(1), supersedes=True, now=NOW)
+
+    lane = events.failed("w1", 1, error="timeout", due=NOW + 5_000, now=NOW, counts=False)
+
+    assert lane == Queued("w1", "shop.example.com", NOW + 5_000)
+    assert [(each.fate, each.attempts, each.last_error) for each in events.events("w1")] == [("waiting", 0, "timeout")]
+
+
 def test_an_abandoned_event_lets_the_next_one_through(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
     events.tell("w1", event(1, "payment.pending"), supersedes=False, now=NOW)
