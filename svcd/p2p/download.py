@@ -1,10 +1,10 @@
 """Which ranges of blocks to ask for, and in what order they go on: the book-keeping of a download, without any call."""
 
-from collections import deque
 from typing import Final
 
 from attrs import define, field, frozen
 
+from svcd.p2p.client import BLOCKS_BYTES
 from svcd.p2p.fields import MAX_BLOCKS
 
 WINDOW_BLOCKS: Final = 1_024
@@ -36,7 +36,7 @@ class Download:
     """The first block that has not been handed on."""
     last: int
     _next_range: int = field(init=False)
-    _again: deque[Range] = field(factory=deque)
+    _again: list[Range] = field(factory=list)
     _arrived: dict[int, Arrived] = field(factory=dict)
     _asked: set[int] = field(factory=set)
     _bytes: int = 0
@@ -50,11 +50,17 @@ class Download:
         return self.next_height > self.last
 
     def peek(self) -> Range | None:
-        """The next range to ask somebody for; None while the window is full or nothing is left."""
+        """The next range to ask somebody for; None while the window is full or nothing is left.
+
+        The one that everything waits for is asked for again however full it is.
+        """
+        # What has been asked for has room of its own: answers that come together must not be more than fits.
+        full = self._bytes + BLOCKS_BYTES * (len(self._asked) + 1) > WINDOW_BYTES
         if self._again:
-            return self._again[0]
+            wanted = min(self._again, key=lambda other: other.first)
+            return None if full and wanted.first != self.next_height else wanted
         room = self.next_height + WINDOW_BLOCKS - self._next_range
-        if room < MAX_BLOCKS or self._bytes >= WINDOW_BYTES or self._next_range > self.last:
+        if full or room < MAX_BLOCKS or self._next_range > self.last:
             return None
         return Range(self._next_range, min(MAX_BLOCKS, self.last - self._next_range + 1))
 
@@ -62,8 +68,8 @@ class Download:
         """The same, and from now on it counts as asked for."""
         wanted = self.peek()
         if wanted is not None:
-            if self._again:
-                self._again.popleft()
+            if wanted in self._again:
+                self._again.remove(wanted)
             else:
                 self._next_range += wanted.count
             self._asked.add(wanted.first)
@@ -84,7 +90,7 @@ class Download:
         self._arrived[wanted.first] = Arrived(wanted.first, taken, sender)
         self._bytes += sum(len(block) for block in taken)
         if len(taken) < wanted.count:
-            self._again.appendleft(Range(wanted.first + len(taken), wanted.count - len(taken)))
+            self._again.append(Range(wanted.first + len(taken), wanted.count - len(taken)))
 
     def take(self, *, max_blocks: int, max_bytes: int) -> list[Arrived]:
         """The next blocks in order of height that can go on together; at least one range if any is there."""

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from svcd.p2p.client import BLOCKS_BYTES
 from svcd.p2p.download import WINDOW_BLOCKS, WINDOW_BYTES, Arrived, Download, Range
 from svcd.p2p.fields import MAX_BLOCKS
 
@@ -46,16 +47,28 @@ def test_nothing_to_fetch() -> None:
     assert download.next_range() is None
 
 
+def behind_a_gap(download: Download, size: int = 8) -> list[Range]:
+    """Everything that may be asked for while the first range does not come and all others do."""
+    ranges = all_ranges(download)
+    for wanted in ranges[1:]:
+        download.arrived(wanted, blocks(wanted, size), PEER)
+    more = all_ranges(download)
+    while more:
+        ranges += more
+        for wanted in more:
+            download.arrived(wanted, blocks(wanted, size), PEER)
+        more = all_ranges(download)
+    return ranges
+
+
 def test_a_window_of_1024_blocks() -> None:
     download = Download(1, 10**15)
-    ranges = all_ranges(download)
+    ranges = behind_a_gap(download)
     assert len(ranges) == WINDOW_BLOCKS // MAX_BLOCKS == 64
-    download.arrived(ranges[1], blocks(ranges[1]), PEER)
     assert download.take(**MOST) == []
-    assert download.next_range() is None
     download.arrived(ranges[0], blocks(ranges[0]), PEER)
-    assert len(heights(download.take(**MOST))) == 32
-    assert all_ranges(download) == [Range(1025, 16), Range(1041, 16)]
+    assert len(heights(download.take(**MOST))) == 64
+    assert all_ranges(download) == [Range(1025 + 16 * number, 16) for number in range(4)]
 
 
 def test_a_window_of_64_mib() -> None:
@@ -74,11 +87,32 @@ def test_a_window_of_64_mib() -> None:
     assert download.next_range() == Range(81, 16)
 
 
+@pytest.mark.parametrize("size", [8, 20_000, BLOCKS_BYTES // MAX_BLOCKS])
+def test_the_window_has_room_for_every_answer_that_is_under_way(size: int) -> None:
+    """Whatever those before were like: the next may all be the largest there can be."""
+    download = Download(1, 10**15)
+    assert len(all_ranges(download)) * BLOCKS_BYTES == WINDOW_BYTES
+    download = Download(1, 10**15)
+    behind = behind_a_gap(download, size)[1:]
+    assert (len(behind) * MAX_BLOCKS * size) + BLOCKS_BYTES <= WINDOW_BYTES
+
+
+def test_short_answers_do_not_fill_more_than_the_window() -> None:
+    """Of sixteen full blocks two fit into an answer; what is missing is no reason to hold more."""
+    download, size = Download(1, 10**15), BLOCKS_BYTES // 3
+    arrived, waiting = 0, all_ranges(download)[1:]
+    while waiting:
+        wanted = waiting.pop()
+        came = blocks(wanted, size)[:2]
+        download.arrived(wanted, came, PEER)
+        arrived += sum(map(len, came))
+        waiting += all_ranges(download)
+    assert arrived + BLOCKS_BYTES <= WINDOW_BYTES
+
+
 def test_what_waits_is_asked_for_again_even_if_the_window_is_full() -> None:
     download = Download(1, 10**15)
-    ranges = all_ranges(download)
-    for wanted in ranges[1:]:
-        download.arrived(wanted, blocks(wanted, WINDOW_BYTES // 1_008), PEER)
+    ranges = behind_a_gap(download, WINDOW_BYTES // 1_008)
     download.failed(ranges[0])
     assert all_ranges(download) == [ranges[0]]
 
@@ -159,11 +193,12 @@ def test_batches_are_whole_ranges_within_bounds(most: dict[str, int], expected: 
 def test_any_order_of_arrival(last: int, chance: Random) -> None:
     download = Download(1, last)
     ranges = all_ranges(download)
-    chance.shuffle(ranges)
     found: list[int] = []
-    for wanted in ranges:
+    while ranges:
+        wanted = ranges.pop(chance.randrange(len(ranges)))
         download.arrived(wanted, blocks(wanted), PEER)
         found += heights(download.take(**MOST))
+        ranges += all_ranges(download)
     while taken := download.take(**MOST):
         found += heights(taken)
     assert found == list(range(1, last + 1))
