@@ -1,0 +1,120 @@
+// The node that serves this page, over its public routes (docs/http.md). It is asked, and never simply believed.
+
+import { formatAmount, wireNumber } from "./amounts.mjs";
+import { FEE, NETWORKS } from "./networks.mjs";
+import { must, Problem, quoted } from "./problem.mjs";
+
+const TIMEOUT = 10_000;
+const STATES = ["unpaid", "pending", "confirming", "confirmed"];
+
+const unreachable = (sentence) => new Problem("node-unreachable", sentence);
+const odd = () => unreachable("The node answers in a way that this wallet does not understand; try again later.");
+
+function numberIn(record, name) {
+  const number = wireNumber(record?.[name]);
+  if (number === null) throw odd();
+  return number;
+}
+
+function countIn(record, name) {
+  const count = record?.[name];
+  if (!Number.isSafeInteger(count) || count < 0) throw odd();
+  return count;
+}
+
+/** The routes of a node, asked with `fetch`. Throws `node-unreachable` wherever no answer comes that makes sense. */
+export class Node {
+  #fetch;
+
+  constructor(fetch) {
+    this.#fetch = fetch;
+  }
+
+  async #ask(path, body) {
+    const options = { cache: "no-store", credentials: "omit", redirect: "error", signal: AbortSignal.timeout(TIMEOUT) };
+    const post = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+    let status, answer;
+    try {
+      const response = await this.#fetch(path, body === undefined ? options : { ...options, ...post });
+      status = response.status;
+      answer = await response.json();
+    } catch {
+      throw unreachable("The node does not answer. Nothing is lost; this page asks again by itself.");
+    }
+    if (status === 429 || status >= 500) {
+      throw unreachable(`The node cannot answer now (${status}). Nothing is lost; this page asks again by itself.`);
+    }
+    return { status, answer };
+  }
+
+  async #get(path, member) {
+    const { status, answer } = await this.#ask(path);
+    must(status === 200 || status === 404, "rejected", `The node refuses the question: ${quoted(answer?.error)}.`);
+    if (status === 404) return null;
+    const found = answer?.[member];
+    if (typeof found !== "object" || found === null) throw odd();
+    return found;
+  }
+
+  /** What the node is on now: network, height, whether it is syncing, and its clock in Unix milliseconds.
+   * Throws `wrong-network` for a network that is not exactly one of networks.mjs. */
+  async view() {
+    const status = await this.#get("/rpc/status", "status");
+    const network = Object.values(NETWORKS).find(({ chainId }) => chainId === status?.chainId);
+    must(network, "wrong-network", `The node is on ${quoted(status?.chainId)}, a network that this wallet does not know.`);
+    const same = status.genesisHash === network.genesisHash && status.networkId === network.networkId;
+    must(same, "wrong-network", `The node says that it is on ${network.name}, but its chain begins otherwise: do not trust it.`);
+    const height = numberIn(status, "height");
+    return { network, height, syncing: status.syncState !== "synced", time: Number(numberIn(status, "time")) };
+  }
+
+  /** The network of the node, whose rules are looked at too; throws `wrong-network`. */
+  async network() {
+    const { network } = await this.view();
+    const consensus = await this.#get("/rpc/consensus", "consensus");
+    const same = consensus?.genesisHash === network.genesisHash && consensus.minimumFee === FEE.toString();
+    const sentence = `The node's rules are not those of ${network.name}, where a transfer costs ${formatAmount(FEE)}: do not trust it.`;
+    must(same, "wrong-network", sentence);
+    return network;
+  }
+
+  /** Balance in base units, and the next nonce on the chain and after what waits. */
+  async account(address) {
+    const account = await this.#get(`/rpc/balance/${address}`, "account");
+    const [balance, nonce, pendingNonce] = ["balance", "nonce", "pendingNonce"].map((name) => numberIn(account, name));
+    return { balance, nonce, pendingNonce };
+  }
+
+  /** Where a transfer stands on the chain, or null if no block holds it. */
+  async transaction(txid) {
+    const found = await this.#get(`/rpc/transaction/${txid}`, "transaction");
+    if (found === null) return null;
+    return { confirmations: countIn(found, "confirmations"), blockHeight: numberIn(found, "blockHeight").toString() };
+  }
+
+  /** Confirmed transfers of an address, the newest first, and where the next page begins or null. */
+  async transfers(address, before = null) {
+    const query = before === null ? "" : `&before=${encodeURIComponent(before)}`;
+    const { status, answer } = await this.#ask(`/rpc/address/${address}/transactions?limit=25${query}`);
+    if (status !== 200 || !Array.isArray(answer?.transactions)) throw odd();
+    return { transfers: answer.transactions, next: typeof answer.next === "string" ? answer.next : null };
+  }
+
+  /** Whether somebody has paid: state, and the txid where there is one (docs/payments.md "States"). */
+  async payment({ recipient, amount, reference, confirmations }) {
+    const query = `recipient=${recipient}&amountBaseUnits=${amount}&confirmations=${confirmations}`;
+    const payment = await this.#get(`/rpc/commerce/payment/${encodeURIComponent(reference)}?${query}`, "payment");
+    if (!STATES.includes(payment?.state)) throw odd();
+    return { state: payment.state, txid: payment.txid ?? null };
+  }
+
+  /** Hand in a signed transfer: "accepted", or "known" if the node had it. Throws `rejected` with the node's reason. */
+  async broadcast(txid, transfer) {
+    const { status, answer } = await this.#ask("/rpc/broadcast", { transaction: transfer });
+    const reason = typeof answer?.error === "string" ? answer.error.slice(0, 300) : "it gives no reason";
+    must(status === 200, "rejected", `The node refused the transfer: ${reason}.`);
+    must(answer?.txid === txid, "rejected", "The node calls the transfer by another txid; do not trust this node.");
+    if (answer.state !== "accepted" && answer.state !== "known") throw odd();
+    return answer.state;
+  }
+}

@@ -1,0 +1,91 @@
+// A devnet of one node in memory, reached through `fetch`: enough of docs/http.md to pay on it.
+
+import { hexOf } from "../../../svcd/pages/static/bytes.mjs";
+import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
+import { txidOf } from "../../../svcd/pages/static/transaction.mjs";
+
+export const NOW = 1_795_170_187_000;
+const { networkId, chainId, genesisHash } = NETWORKS.devnet;
+const refusal = (error) => [400, { ok: false, error }];
+
+export class Devnet {
+  now = NOW;
+  height = 0;
+  status = { networkId, chainId, genesisHash, syncState: "synced" };
+  consensus = { networkId, chainId, genesisHash, minimumFee: "10000" };
+  balances = new Map();
+  nonces = new Map();
+  pool = new Map();
+  chain = new Map();
+  asked = [];
+  /** What stands between the page and the node: given the path, it may throw or give a Response. */
+  between = () => null;
+
+  fetch = async (path, { body } = {}) => {
+    this.asked.push(path);
+    const instead = await this.between(path);
+    if (instead) return instead;
+    const [status, answer] = await this.#answer(new URL(path, "http://node"), body && JSON.parse(body));
+    return new Response(JSON.stringify(answer), { status });
+  };
+
+  /** Put all that waits into a block, and `more` empty ones on top. */
+  mine(more = 0) {
+    this.height += 1;
+    for (const [txid, transfer] of this.pool) {
+      const { senderAddress: sender, payload } = transfer;
+      this.balances.set(sender, this.balances.get(sender) - BigInt(payload.amount) - BigInt(transfer.fee));
+      this.nonces.set(sender, BigInt(transfer.nonce) + 1n);
+      this.chain.set(txid, { ...transfer, txid, blockHeight: `${this.height}` });
+    }
+    this.pool.clear();
+    this.height += more;
+  }
+
+  #confirmations = ({ blockHeight }) => (blockHeight ? this.height - Number(blockHeight) + 1 : 0);
+
+  #answer({ pathname, searchParams }, body) {
+    const last = pathname.split("/").at(-1);
+    if (pathname === "/rpc/status") return [200, { status: { ...this.status, height: `${this.height}`, time: `${this.now}` } }];
+    if (pathname === "/rpc/consensus") return [200, { consensus: this.consensus }];
+    if (pathname === "/rpc/broadcast") return this.#take(body.transaction);
+    if (pathname.startsWith("/rpc/balance/")) return [200, { account: this.#account(last) }];
+    if (pathname.startsWith("/rpc/address/")) return [200, { transactions: [...this.chain.values()], next: null }];
+    if (pathname.startsWith("/rpc/transaction/")) return this.#transaction(last);
+    if (pathname.startsWith("/rpc/commerce/payment/")) return [200, { payment: this.#payment(last, searchParams) }];
+    return [404, { ok: false, error: "no such path" }];
+  }
+
+  #account(address) {
+    const nonce = this.nonces.get(address) ?? 0n;
+    const waiting = [...this.pool.values()].filter(({ senderAddress }) => senderAddress === address).length;
+    const balance = this.balances.get(address) ?? 0n;
+    return { balance: `${balance}`, nonce: `${nonce}`, pendingNonce: `${nonce + BigInt(waiting)}` };
+  }
+
+  #transaction(txid) {
+    const found = this.chain.get(txid);
+    if (!found) return [404, { ok: false, error: "no block holds it" }];
+    return [200, { transaction: { ...found, confirmations: this.#confirmations(found) } }];
+  }
+
+  #payment(reference, query) {
+    const all = [...this.chain.values(), ...[...this.pool].map(([txid, transfer]) => ({ ...transfer, txid }))];
+    const found = all.find(({ payload }) => payload.paymentReference === reference && payload.recipient === query.get("recipient") && payload.amount === query.get("amountBaseUnits"));
+    if (!found) return { state: "unpaid" };
+    const confirmations = this.#confirmations(found);
+    const state = confirmations >= Number(query.get("confirmations")) ? "confirmed" : confirmations ? "confirming" : "pending";
+    return { state, txid: found.txid };
+  }
+
+  async #take(transfer) {
+    const txid = hexOf(await txidOf(transfer, NETWORKS.devnet));
+    if (this.chain.has(txid) || this.pool.has(txid)) return [200, { txid, state: "known" }];
+    const { balance, nonce, pendingNonce } = this.#account(transfer.senderAddress);
+    if (BigInt(transfer.nonce) < BigInt(nonce)) return refusal(`nonce ${transfer.nonce} is already used; the next one is ${nonce}`);
+    if (BigInt(transfer.nonce) < BigInt(pendingNonce)) return refusal(`nonce ${transfer.nonce} is taken by a waiting transfer`);
+    if (BigInt(transfer.payload.amount) + BigInt(transfer.fee) > BigInt(balance)) return refusal("the balance is short");
+    this.pool.set(txid, transfer);
+    return [200, { txid, state: "accepted" }];
+  }
+}

@@ -1,0 +1,75 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Node } from "../../../svcd/pages/static/node.mjs";
+import { Devnet, NOW } from "./devnet.mjs";
+import { codeOf, problemOf } from "./vectors.mjs";
+
+const ADDRESS = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc";
+const TXID = "ab".repeat(32);
+
+function opened(edit = () => {}) {
+  const devnet = new Devnet();
+  edit(devnet);
+  return new Node(devnet.fetch);
+}
+const answering = (body, status = 200) =>
+  opened((devnet) => {
+    devnet.between = () => new Response(typeof body === "string" ? body : JSON.stringify(body), { status });
+  });
+
+test("the network and the view of the node", async () => {
+  const node = opened();
+  assert.equal((await node.network()).name, "devnet");
+  const { network, ...view } = await node.view();
+  assert.deepEqual(view, { height: 0n, syncing: false, time: NOW });
+  assert.equal(network.prefix, "svcd");
+});
+
+const STRANGE = {
+  "a chain that is unknown": ({ status }) => Object.assign(status, { chainId: "OTHER" }),
+  "another genesis": ({ status }) => Object.assign(status, { genesisHash: "00".repeat(32) }),
+  "another network id": ({ status }) => Object.assign(status, { networkId: 1 }),
+  "another genesis of the rules": ({ consensus }) => Object.assign(consensus, { genesisHash: "00".repeat(32) }),
+  "a fee of its own": ({ consensus }) => Object.assign(consensus, { minimumFee: "100000000" }),
+};
+
+for (const [name, edit] of Object.entries(STRANGE)) {
+  test(`wrong network: ${name}`, async () => assert.equal(await codeOf(opened(edit).network()), "wrong-network"));
+}
+
+const MUTE = {
+  "no connection": opened((devnet) => (devnet.between = () => Promise.reject(new TypeError("Failed to fetch")))),
+  "no JSON": answering("<html>"),
+  "no object": answering("[]"),
+  "too many requests": answering({ ok: false, error: "too many" }, 429),
+  "a fault of the node": answering({ ok: false, error: "failed" }, 500),
+  "a node that stops": answering({ ok: false, error: "stopping" }, 503),
+  "numbers that are none": answering({ account: { balance: 1, nonce: "0", pendingNonce: "0" } }),
+  "a number too large": answering({ account: { balance: "9007199254740992", nonce: "0", pendingNonce: "0" } }),
+};
+
+for (const [name, node] of Object.entries(MUTE)) {
+  test(`node unreachable: ${name}`, async () => assert.equal(await codeOf(node.account(ADDRESS)), "node-unreachable"));
+}
+
+test("a transfer that no block holds", async () => assert.equal(await opened().transaction(TXID), null));
+
+test("the reason of a refusal is passed on", async () => {
+  const { code, sentence } = await problemOf(answering({ ok: false, error: "nonce 3 is already used" }, 400).broadcast(TXID, {}));
+  assert.deepEqual([code, sentence], ["rejected", "The node refused the transfer: nonce 3 is already used."]);
+});
+
+test("a node that names another txid is not believed", async () => {
+  assert.equal(await codeOf(answering({ ok: true, txid: "cd".repeat(32), state: "accepted" }).broadcast(TXID, {})), "rejected");
+});
+
+test("every question goes to the node's own origin, unseen by caches and without cookies", async () => {
+  const seen = [];
+  const node = new Node(async (path, options) => {
+    seen.push([path, options.cache, options.credentials, options.redirect]);
+    return new Response("{}", { status: 500 });
+  });
+  await codeOf(node.account(ADDRESS));
+  assert.deepEqual(seen, [[`/rpc/balance/${ADDRESS}`, "no-store", "omit", "error"]]);
+});
