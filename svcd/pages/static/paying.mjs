@@ -1,0 +1,134 @@
+// From a wish to a transfer on the chain, and never to two of them.
+//
+// A wish has an id. What was signed for it is kept before it is sent, under that id; whoever asks again, be it by a
+// double click, a reload or in another tab, gets the same bytes. Sending the same bytes again is always safe.
+
+import { underWay, judge } from "./review.mjs";
+import { FEE, LIFETIME } from "./networks.mjs";
+import { Problem } from "./problem.mjs";
+import { signTransfer } from "./transaction.mjs";
+
+/** The id of the wish behind a payment link: one order of one shop, paid once from one address. */
+export const linkId = (sender, { recipient, amount, reference }) => `link ${sender} ${recipient} ${amount} ${reference}`;
+
+/** Signs and follows payments.
+ *
+ * `store` keeps them (payment, payments, keep, renew), `node` is a Node, `clock` gives Unix milliseconds, and `exclusive`
+ * runs a piece of work while no other tab does.
+ */
+export class Paying {
+  #store;
+  #node;
+  #clock;
+  #exclusive;
+
+  constructor({ store, node, clock, exclusive }) {
+    this.#store = store;
+    this.#node = node;
+    this.#clock = clock;
+    this.#exclusive = exclusive;
+  }
+
+  /** Payments signed by `sender` here, the newest first. */
+  async of(sender) {
+    const all = await this.#store.payments();
+    return all.filter(({ transfer }) => transfer.senderAddress === sender).sort((one, other) => other.signedAt - one.signedAt);
+  }
+
+  /** What there is to know before `wish` is signed, judged: see review.mjs. */
+  async review(wish, sender) {
+    const order = wish.reference !== null;
+    const [view, account, paid, own] = await Promise.all([
+      this.#node.view(),
+      this.#node.account(sender),
+      order ? this.#node.payment(wish) : null,
+      this.of(sender),
+    ]);
+    const waiting = underWay(own.filter(({ id }) => id !== wish.id));
+    const known = { sender, view, account, paid, waiting, now: this.#clock() };
+    return { ...judge(wish, known), account, view };
+  }
+
+  /** The signed payment of `wish`, made now unless there is one. It is kept, and not yet sent.
+   *
+   * `again` is the txid of a refused payment of the same wish that is to be signed anew. Throws what review.mjs
+   * blocks for.
+   */
+  sign(wish, { key, sender, network }, again = null) {
+    return this.#exclusive(async () => {
+      const earlier = await this.#store.payment(wish.id);
+      if (earlier !== null && (earlier.txid !== again || earlier.state !== "refused")) return earlier;
+      await this.settle(sender, wish.id);
+      if (earlier !== null && (await this.#node.transaction(earlier.txid)) !== null) return earlier;
+      const { account, blocked } = await this.review(wish, sender);
+      if (blocked !== null) throw blocked;
+      const nonce = nonceFor(earlier, account);
+      const signedAt = this.#clock();
+      const { recipient, amount, reference } = wish;
+      const draft = { recipient, amount, reference, fee: FEE, nonce, timestamp: BigInt(signedAt) };
+      const { txid, transfer } = await signTransfer(draft, key, network);
+      const { confirmations: wanted, label, id } = wish;
+      const payment = { id, txid, transfer, wanted, label, signedAt, state: "signed", confirmations: 0, problem: null };
+      await this.#store.keep(payment);
+      return payment;
+    });
+  }
+
+  /** Follow all payments of `sender` that are not settled, but for the one of the wish `except`.
+   *
+   * The node counts what waits there into the next nonce, so before anything is signed it must have all that was.
+   */
+  async settle(sender, except = null) {
+    for (const payment of await this.of(sender)) {
+      const open = payment.state !== "confirmed" && payment.state !== "refused";
+      if (open && payment.id !== except) await this.follow(payment);
+    }
+  }
+
+  /** The payment as it stands now; it is handed to the node (again) if no block holds it. */
+  async follow(payment) {
+    const found = await this.#node.transaction(payment.txid);
+    if (found !== null) return this.#found(payment, found);
+    try {
+      await this.#node.broadcast(payment.txid, payment.transfer);
+    } catch (problem) {
+      if (problem.code !== "rejected") throw problem;
+      return this.#refused(payment, problem);
+    }
+    return this.#store.renew({ ...payment, state: "pending", confirmations: 0, problem: null });
+  }
+
+
+  #found(payment, { confirmations, blockHeight }) {
+    const state = confirmations >= payment.wanted ? "confirmed" : "confirming";
+    return this.#store.renew({ ...payment, state, confirmations, blockHeight, problem: null });
+  }
+
+  async #refused(payment, rejected) {
+    const { senderAddress, nonce } = payment.transfer;
+    const account = await this.#node.account(senderAddress);
+    const found = await this.#node.transaction(payment.txid);
+    if (found !== null) return this.#found(payment, found);
+    const { code, message } = this.#why(payment, account, BigInt(nonce)) ?? rejected;
+    return this.#store.renew({ ...payment, state: "refused", confirmations: 0, problem: { code, sentence: message } });
+  }
+
+  #why(payment, { nonce, pendingNonce }, own) {
+    if (nonce > own) {
+      return new Problem("nonce-stale", "Another transfer of this wallet has taken the place of this one, so nothing was paid by it. You can sign it anew.");
+    }
+    if (pendingNonce > own) {
+      return new Problem("nonce-stale", "Another transfer of this wallet waits in the place of this one, perhaps from another device. Wait until it is in a block, then sign this one anew.");
+    }
+    if (this.#clock() - payment.signedAt > LIFETIME) {
+      return new Problem("expired", "The transfer has waited for more than a day and is void. You can sign it anew.");
+    }
+    return null;
+  }
+}
+
+// Of two transfers with one nonce only one can ever be paid, so a refused one is replaced under its own, while it is free.
+function nonceFor(earlier, account) {
+  const own = earlier === null ? null : BigInt(earlier.transfer.nonce);
+  return own !== null && own >= account.nonce ? own : account.pendingNonce;
+}

@@ -1,0 +1,51 @@
+// What a person must know before signing, from values alone.
+
+import { formatAmount } from "./amounts.mjs";
+import { FEE, GREATEST } from "./networks.mjs";
+import { Problem } from "./problem.mjs";
+
+const MAX_CLOCK_DIFFERENCE = 5 * 60 * 1000;
+
+/** What transfers that were signed here and are in no block yet will take from the balance, in base units. */
+export function underWay(payments) {
+  return payments
+    .filter(({ state }) => state === "signed" || state === "pending")
+    .map(({ transfer: { fee, payload, senderAddress } }) => BigInt(fee) + (payload.recipient === senderAddress ? 0n : BigInt(payload.amount)))
+    .reduce((sum, units) => sum + units, 0n);
+}
+
+/** Judge a wish (`recipient`, `amount`, `fromLink`) by what is known.
+ *
+ * `known` has sender, account and view of the node, `waiting` in base units, `paid` (a payment that somebody has made
+ * for the same order, or null) and `now` in Unix milliseconds. The answer has fee, total and balance after in base
+ * units, `warnings`, and `blocked`: the Problem for which nothing may be signed, or null.
+ */
+export function judge(wish, known) {
+  const toSelf = wish.recipient === known.sender;
+  const total = wish.amount + FEE;
+  const available = known.account.balance - known.waiting;
+  const paid = known.paid !== null && known.paid.state !== "unpaid";
+  const warnings = [];
+  if (toSelf) warnings.push(new Problem("self-payment", "The recipient is this wallet itself: only the fee will be spent."));
+  if (paid && !wish.fromLink) warnings.push(alreadyPaid(known.paid));
+  const faults = [
+    known.view.syncing &&
+      new Problem("node-syncing", "The node is still catching up, so what it says of the balance may be old. Wait until it is done."),
+    paid && wish.fromLink && alreadyPaid(known.paid),
+    Math.abs(known.now - known.view.time) > MAX_CLOCK_DIFFERENCE &&
+      new Problem("clock", "The clocks of this device and of the node are more than five minutes apart; set the wrong one."),
+    total > GREATEST && new Problem("amount", "Amount and fee together are more than there can be."),
+    total > available && insufficient(total, available),
+  ];
+  return { fee: FEE, total, after: available - (toSelf ? FEE : total), warnings, blocked: faults.find(Boolean) ?? null };
+}
+
+function insufficient(total, available) {
+  const short = formatAmount(total - available);
+  return new Problem("insufficient", `The balance is too small: ${short} SVC are missing for amount and fee.`);
+}
+
+function alreadyPaid({ state }) {
+  const how = state === "pending" ? "a payment of it waits for a block" : `its payment is ${state}`;
+  return new Problem("already-paid", `This order is paid already: ${how}. Whoever pays twice must ask the shop for the money back.`);
+}

@@ -1,0 +1,110 @@
+// What this browser keeps for the wallet, in IndexedDB: the keyfile (the seed is sealed in it) and signed payments.
+
+import { Problem } from "./problem.mjs";
+
+const NAME = "svc-wallet";
+const VERSION = 1;
+const KEYFILE = "keyfile";
+const PAYMENTS = "payments";
+
+const outcome = (request) =>
+  new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+
+function noStorage(cause) {
+  const sentence = `This browser keeps nothing for this page, so no wallet can be held here (${cause?.name ?? cause}). Allow storage for this site, leave private browsing, or free some space.`;
+  return new Problem("no-storage", sentence);
+}
+
+/** The opened store; throws `no-storage`, as all that is done with it may. */
+export async function openStore(factory = globalThis.indexedDB) {
+  try {
+    const opening = factory.open(NAME, VERSION);
+    opening.onupgradeneeded = () => {
+      opening.result.createObjectStore(KEYFILE);
+      opening.result.createObjectStore(PAYMENTS, { keyPath: "id" });
+    };
+    const database = await outcome(opening);
+    // Another tab that brings a newer version must not wait for this one.
+    database.onversionchange = () => database.close();
+    return new Store(database);
+  } catch (cause) {
+    throw noStorage(cause);
+  }
+}
+
+class Store {
+  #database;
+
+  constructor(database) {
+    this.#database = database;
+  }
+
+  /** The keyfile, or null. */
+  keyfile() {
+    return this.#read(KEYFILE, (keyfiles) => keyfiles.get(KEYFILE));
+  }
+
+  /** Keep the keyfile in place of the one before. */
+  keepKeyfile(keyfile) {
+    return this.#write(KEYFILE, (keyfiles) => keyfiles.put(keyfile, KEYFILE));
+  }
+
+  /** The payment of a wish, or null. */
+  payment(id) {
+    return this.#read(PAYMENTS, (payments) => payments.get(id));
+  }
+
+  /** All payments. */
+  payments() {
+    return this.#read(PAYMENTS, (payments) => payments.getAll());
+  }
+
+  /** Keep a payment in place of what was signed for its wish before; it is on the disk when this is done. */
+  keep(payment) {
+    return this.#write(PAYMENTS, (payments) => payments.put(payment));
+  }
+
+  /** Keep what is new of a payment, unless its wish has been signed anew meanwhile; gives the payment that is kept. */
+  async renew(payment) {
+    let kept = payment;
+    await this.#write(PAYMENTS, (payments) => {
+      const reading = payments.get(payment.id);
+      reading.onsuccess = () => {
+        if (reading.result?.txid === payment.txid) payments.put(payment);
+        else if (reading.result) kept = reading.result;
+      };
+    });
+    return kept;
+  }
+
+  /** Forget the wallet and all its payments. */
+  async clear() {
+    await this.#write(KEYFILE, (keyfiles) => keyfiles.clear());
+    await this.#write(PAYMENTS, (payments) => payments.clear());
+  }
+
+  async #read(name, question) {
+    try {
+      return (await outcome(question(this.#database.transaction(name).objectStore(name)))) ?? null;
+    } catch (cause) {
+      throw noStorage(cause);
+    }
+  }
+
+  async #write(name, order) {
+    try {
+      const transaction = this.#database.transaction(name, "readwrite", { durability: "strict" });
+      const done = new Promise((resolve, reject) => {
+        transaction.oncomplete = () => resolve();
+        transaction.onabort = () => reject(transaction.error);
+      });
+      order(transaction.objectStore(name));
+      await done;
+    } catch (cause) {
+      throw noStorage(cause);
+    }
+  }
+}

@@ -1,0 +1,235 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { addressOf } from "../../../svcd/pages/static/address.mjs";
+import { bytesOf } from "../../../svcd/pages/static/bytes.mjs";
+import { keyOf } from "../../../svcd/pages/static/ed25519.mjs";
+import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
+import { Node } from "../../../svcd/pages/static/node.mjs";
+import { linkId, Paying } from "../../../svcd/pages/static/paying.mjs";
+import { Devnet } from "./devnet.mjs";
+import { codeOf, vectors } from "./vectors.mjs";
+
+const COIN = 100_000_000n;
+const BOB = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc";
+const network = NETWORKS.devnet;
+const key = await keyOf(bytesOf(vectors("svc_protocol").networks.devnet.keys[0].seed));
+const sender = await addressOf(key.publicKey, network);
+const signer = { key, sender, network };
+
+class Memory {
+  kept = new Map();
+  payment = async (id) => structuredClone(this.kept.get(id) ?? null);
+  payments = async () => structuredClone([...this.kept.values()]);
+  keep = async (payment) => void this.kept.set(payment.id, structuredClone(payment));
+  renew = async (payment) => {
+    const now = this.kept.get(payment.id);
+    if (now && now.txid !== payment.txid) return now;
+    await this.keep(payment);
+    return payment;
+  };
+}
+
+/** One piece of work after the other, as the browser's locks do for all tabs together. */
+function turns() {
+  let last = Promise.resolve();
+  return (work) => (last = last.then(work, work));
+}
+
+function opened() {
+  const devnet = new Devnet();
+  devnet.balances.set(sender, 100n * COIN);
+  const store = new Memory();
+  const exclusive = turns();
+  const tab = () => new Paying({ store, node: new Node(devnet.fetch), clock: () => devnet.now, exclusive });
+  return { devnet, store, paying: tab(), tab };
+}
+
+const ORDER = { recipient: BOB, amount: 25n * COIN, reference: "order-1", confirmations: 3, label: "Tea", fromLink: true };
+const LINK = { ...ORDER, id: linkId(sender, ORDER) };
+const sent = (id, amount = COIN) => ({ id, recipient: BOB, amount, reference: null, confirmations: 12, label: null, fromLink: false });
+const broadcasts = ({ asked }) => asked.filter((path) => path === "/rpc/broadcast").length;
+
+test("from the link to the chain", async () => {
+  const { devnet, paying } = opened();
+  const signed = await paying.sign(LINK, signer);
+  assert.equal(signed.state, "signed");
+  assert.equal(broadcasts(devnet), 0);
+  assert.deepEqual(signed.transfer.payload, { recipient: BOB, amount: "2500000000", paymentReference: "order-1" });
+  assert.equal((await paying.follow(signed)).state, "pending");
+  devnet.mine();
+  const confirming = await paying.follow(signed);
+  assert.deepEqual([confirming.state, confirming.confirmations, confirming.blockHeight], ["confirming", 1, "1"]);
+  devnet.mine(1);
+  assert.equal((await paying.follow(signed)).state, "confirmed");
+});
+
+test("what is signed is kept before it is sent", async () => {
+  const { devnet, store, paying } = opened();
+  devnet.between = (path) => assert.ok(path !== "/rpc/broadcast" || store.kept.has(LINK.id));
+  await paying.follow(await paying.sign(LINK, signer));
+  assert.equal(broadcasts(devnet), 1);
+});
+
+test("nothing is sent that could not be kept", async () => {
+  const { devnet, store, paying } = opened();
+  store.keep = async () => Promise.reject(new Error("full"));
+  await assert.rejects(paying.sign(LINK, signer), /full/);
+  assert.equal(devnet.pool.size, 0);
+});
+
+test("a double click, a second tab and a reload give the same bytes", async () => {
+  const { devnet, paying, tab } = opened();
+  const all = await Promise.all([paying.sign(LINK, signer), paying.sign(LINK, signer), tab().sign(LINK, signer)]);
+  devnet.now += 60_000;
+  all.push(await tab().sign(LINK, signer));
+  for (const payment of all) assert.deepEqual(payment, all[0]);
+  await Promise.all(all.map((payment) => paying.follow(payment)));
+  assert.equal(devnet.pool.size, 1);
+});
+
+test("a confirmed order stays paid, also after the tab was closed", async () => {
+  const { devnet, paying, tab } = opened();
+  const first = await paying.sign(LINK, signer);
+  await paying.follow(first);
+  devnet.mine(5);
+  assert.equal((await tab().sign(LINK, signer)).txid, first.txid);
+  assert.equal((await tab().sign(LINK, signer, first.txid)).txid, first.txid);
+});
+
+test("an answer that is lost does not make a second payment", async () => {
+  const { devnet, paying } = opened();
+  const payment = await paying.sign(LINK, signer);
+  devnet.between = async (path) => {
+    if (path !== "/rpc/broadcast") return null;
+    devnet.between = () => null;
+    await devnet.fetch(path, { body: JSON.stringify({ transaction: payment.transfer }) });
+    throw new TypeError("Failed to fetch");
+  };
+  assert.equal(await codeOf(paying.follow(payment)), "node-unreachable");
+  assert.equal((await paying.follow(payment)).state, "pending");
+  assert.equal(devnet.pool.size, 1);
+});
+
+test("two wishes get two nonces, although the first was never sent", async () => {
+  const { devnet, paying } = opened();
+  const first = await paying.sign(sent("a"), signer);
+  const second = await paying.sign(sent("b"), signer);
+  assert.deepEqual([first.transfer.nonce, second.transfer.nonce], ["0", "1"]);
+  await paying.follow(second);
+  assert.equal(devnet.pool.size, 2);
+});
+
+test("while the first cannot be sent, nothing else is signed", async () => {
+  const { devnet, store, paying } = opened();
+  await paying.sign(sent("a"), signer);
+  devnet.between = (path) => (path === "/rpc/broadcast" ? Promise.reject(new TypeError("Failed to fetch")) : null);
+  assert.equal(await codeOf(paying.sign(sent("b"), signer)), "node-unreachable");
+  assert.deepEqual([...store.kept.keys()], ["a"]);
+});
+
+test("an order that somebody else has paid is not paid again", async () => {
+  const { devnet, paying } = opened();
+  await paying.follow(await paying.sign(LINK, signer));
+  const elsewhere = opened();
+  elsewhere.devnet.pool = devnet.pool;
+  assert.equal(await codeOf(elsewhere.paying.sign(LINK, signer)), "already-paid");
+  assert.equal(elsewhere.store.kept.size, 0);
+});
+
+test("a balance that is too small is not signed for", async () => {
+  const { paying, store } = opened();
+  assert.equal(await codeOf(paying.sign({ ...LINK, amount: 100n * COIN }, signer)), "insufficient");
+  assert.equal(store.kept.size, 0);
+});
+
+test("what waits is taken from the balance", async () => {
+  const { paying } = opened();
+  await paying.follow(await paying.sign(sent("a", 60n * COIN), signer));
+  assert.equal(await codeOf(paying.sign(sent("b", 60n * COIN), signer)), "insufficient");
+});
+
+test("what has come into a block is not taken twice", async () => {
+  const { devnet, paying } = opened();
+  await paying.follow(await paying.sign(sent("a", 60n * COIN), signer));
+  devnet.mine();
+  assert.equal((await paying.sign(sent("b", 30n * COIN), signer)).transfer.nonce, "1");
+});
+
+/** A payment whose nonce another device uses first. */
+async function overtaken() {
+  const all = opened();
+  const payment = await all.paying.sign(LINK, signer);
+  const other = opened();
+  const theirs = await other.paying.sign(sent("theirs"), signer);
+  await all.devnet.fetch("/rpc/broadcast", { body: JSON.stringify({ transaction: theirs.transfer }) });
+  return { ...all, payment };
+}
+
+test("a nonce that another device has taken: wait for its transfer, then sign anew", async () => {
+  const { devnet, paying, payment } = await overtaken();
+  const waiting = await paying.follow(payment);
+  assert.deepEqual([waiting.state, waiting.problem.code], ["refused", "nonce-stale"]);
+  const same = await paying.sign(LINK, signer, payment.txid);
+  assert.equal(same.transfer.nonce, "0");
+  assert.equal((await paying.follow(same)).problem.code, "nonce-stale");
+  devnet.mine();
+  const used = await paying.follow(same);
+  assert.deepEqual([used.state, used.problem.code], ["refused", "nonce-stale"]);
+  assert.equal((await paying.sign(LINK, signer)).txid, same.txid);
+  const anew = await paying.sign(LINK, signer, same.txid);
+  assert.equal(anew.transfer.nonce, "1");
+  assert.equal((await paying.follow(anew)).state, "pending");
+});
+
+test("following what was signed anew meanwhile follows the new one", async () => {
+  const { devnet, paying, payment, store } = await overtaken();
+  devnet.mine();
+  await paying.follow(payment);
+  const anew = await paying.sign(LINK, signer, payment.txid);
+  assert.equal((await paying.follow(payment)).txid, anew.txid);
+  assert.equal(store.kept.get(LINK.id).txid, anew.txid);
+});
+
+test("two clicks on signing anew sign once", async () => {
+  const { devnet, paying, payment, tab } = await overtaken();
+  devnet.mine();
+  await paying.follow(payment);
+  const [one, other] = await Promise.all([paying.sign(LINK, signer, payment.txid), tab().sign(LINK, signer, payment.txid)]);
+  assert.equal(one.txid, other.txid);
+});
+
+test("any other refusal is told with its reason, and can be tried again", async () => {
+  const { devnet, paying } = opened();
+  const payment = await paying.sign(LINK, signer);
+  devnet.balances.set(sender, 0n);
+  const refused = await paying.follow(payment);
+  assert.deepEqual([refused.state, refused.problem.code], ["refused", "rejected"]);
+  assert.match(refused.problem.sentence, /the balance is short/);
+  devnet.balances.set(sender, 100n * COIN);
+  assert.equal((await paying.follow(refused)).state, "pending");
+});
+
+test("a transfer that has waited for a day is void", async () => {
+  const { devnet, paying } = opened();
+  const payment = await paying.sign(LINK, signer);
+  devnet.now += 86_400_001;
+  devnet.between = (path) => (path === "/rpc/broadcast" ? new Response('{"error":"expired"}', { status: 400 }) : null);
+  assert.equal((await paying.follow(payment)).problem.code, "expired");
+  devnet.between = () => null;
+  const anew = await paying.sign(LINK, signer, payment.txid);
+  assert.deepEqual([anew.transfer.nonce, anew.transfer.timestamp], ["0", String(devnet.now)]);
+});
+
+test("a reorganisation takes a payment back, and it is handed in again", async () => {
+  const { devnet, paying } = opened();
+  const payment = await paying.sign(LINK, signer);
+  await paying.follow(payment);
+  devnet.mine();
+  assert.equal((await paying.follow(payment)).state, "confirming");
+  devnet.chain.clear();
+  devnet.nonces.clear();
+  devnet.balances.set(sender, 100n * COIN);
+  assert.equal((await paying.follow(payment)).state, "pending");
+  assert.equal(devnet.pool.size, 1);
+});
