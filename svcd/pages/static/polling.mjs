@@ -1,0 +1,68 @@
+// Asking again and again, but not while nobody looks.
+
+const EVERY = 2_000;
+const SLOWEST = 30_000;
+
+/** Runs `work` at once and then every 2 seconds, up to every 30 while it fails, and not while the page is hidden.
+ *
+ * `work` gives true when there is nothing left to ask; `failed` is told what it throws. `page` is the document.
+ */
+export class Poller {
+  #work;
+  #failed;
+  #page;
+  #timers;
+  #timer = null;
+  #wait = EVERY;
+  #running = false;
+  #ended = false;
+  #shown = () => this.#wake();
+
+  constructor(work, failed, page = document, timers = globalThis) {
+    this.#work = work;
+    this.#failed = failed;
+    this.#page = page;
+    this.#timers = timers;
+    page.addEventListener("visibilitychange", this.#shown);
+  }
+
+  /** Ask now. */
+  async ask() {
+    if (this.#running || this.#ended) return;
+    this.#timers.clearTimeout(this.#timer);
+    this.#timer = null;
+    this.#running = true;
+    try {
+      const done = await this.#work();
+      this.#wait = EVERY;
+      if (done) this.end();
+    } catch (problem) {
+      this.#wait = Math.min(this.#wait * 2, SLOWEST);
+      if (!this.#ended) this.#failed(problem);
+    } finally {
+      this.#running = false;
+    }
+    this.#later();
+  }
+
+  /** Ask no more. */
+  end() {
+    this.#ended = true;
+    this.#timers.clearTimeout(this.#timer);
+    this.#page.removeEventListener("visibilitychange", this.#shown);
+  }
+
+  #later() {
+    if (!this.#ended && !this.#page.hidden) this.#timer = this.#timers.setTimeout(() => this.ask(), this.#wait);
+  }
+
+  #wake() {
+    if (this.#page.hidden) {
+      this.#timers.clearTimeout(this.#timer);
+      this.#timer = null;
+    } else {
+      this.#wait = EVERY;
+      this.ask();
+    }
+  }
+}

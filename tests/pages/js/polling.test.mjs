@@ -1,0 +1,99 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { Poller } from "../../../svcd/pages/static/polling.mjs";
+
+class Page extends EventTarget {
+  hidden = false;
+  show(shown) {
+    this.hidden = !shown;
+    this.dispatchEvent(new Event("visibilitychange"));
+  }
+}
+
+/** Timers that only tell what they were set to. */
+class Timers {
+  waits = [];
+  set = null;
+  setTimeout(work, wait) {
+    this.waits.push(wait);
+    this.set = work;
+    return this.waits.length;
+  }
+  clearTimeout(timer) {
+    if (timer !== null) this.set = null;
+  }
+}
+
+function opened(work) {
+  const page = new Page();
+  const timers = new Timers();
+  const failures = [];
+  const poller = new Poller(work, (problem) => failures.push(problem.message), page, timers);
+  return { page, timers, failures, poller };
+}
+
+test("asks every two seconds", async () => {
+  let asked = 0;
+  const { timers, poller } = opened(async () => void (asked += 1));
+  await poller.ask();
+  await timers.set();
+  assert.deepEqual([asked, timers.waits], [2, [2000, 2000]]);
+});
+
+test("asks less and less often while it fails, and is told why", async () => {
+  let failing = true;
+  const { timers, failures, poller } = opened(async () => {
+    if (failing) throw new Error("no");
+  });
+  await poller.ask();
+  for (let again = 0; again < 5; again += 1) await timers.set();
+  assert.deepEqual(timers.waits, [4000, 8000, 16000, 30000, 30000, 30000]);
+  assert.deepEqual(failures, ["no", "no", "no", "no", "no", "no"]);
+  failing = false;
+  await timers.set();
+  assert.equal(timers.waits.at(-1), 2000);
+});
+
+test("is done when there is nothing left to ask", async () => {
+  let asked = 0;
+  const { timers, page, poller } = opened(async () => (asked += 1) === 1);
+  await poller.ask();
+  assert.equal(timers.set, null);
+  page.show(true);
+  await poller.ask();
+  assert.equal(asked, 1);
+});
+
+test("rests while the page is hidden, and asks at once when it is seen again", async () => {
+  let asked = 0;
+  const { timers, page, poller } = opened(async () => void (asked += 1));
+  await poller.ask();
+  page.show(false);
+  assert.equal(timers.set, null);
+  page.show(true);
+  await new Promise(setImmediate);
+  assert.equal(asked, 2);
+  assert.notEqual(timers.set, null);
+});
+
+test("never asks twice at once", async () => {
+  let running = 0;
+  let most = 0;
+  const { poller } = opened(async () => {
+    most = Math.max(most, (running += 1));
+    await new Promise(setImmediate);
+    running -= 1;
+  });
+  await Promise.all([poller.ask(), poller.ask()]);
+  assert.equal(most, 1);
+});
+
+test("what ends while a question is under way asks no more", async () => {
+  const { timers, failures, poller } = opened(async () => {
+    poller.end();
+    throw new Error("late");
+  });
+  await poller.ask();
+  assert.deepEqual([timers.set, failures], [null, []]);
+});
