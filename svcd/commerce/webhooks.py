@@ -78,7 +78,9 @@ class Webhooks(Service):
         self._sender = sender
         self._around = surroundings
         self._news: list[PoolNews] = []
-        self._undone = False
+        self._reorganisations = 0
+        self._settled = 0
+        """Of these, so many are known to have put back into the mempool what they may."""
         self._wanted = False
         self._turning = False
         self._failing = False
@@ -103,7 +105,7 @@ class Webhooks(Service):
 
     def chain_changed(self, change: Change) -> None:
         """See svcd.node.ledger.ChainListener."""
-        self._undone = self._undone or bool(change.undone)
+        self._reorganisations += bool(change.undone)
         self.look()
 
     def pool_changed(self, added: Sequence[Entry], removed: Sequence[Entry]) -> None:
@@ -148,6 +150,7 @@ class Webhooks(Service):
         self.look()
 
     async def _register(self, order: Order) -> Registered:
+        await self._settle()
         registered = await self._worker.run(self._subscriptions.begin, order, self._present())
         self._sender.wake(registered.lanes)
         return registered
@@ -172,10 +175,7 @@ class Webhooks(Service):
 
     async def _take_turn(self) -> None:
         await self._give_way()
-        if self._undone:
-            self._undone = False
-            # A payment that only went back to the mempool is told as that, not as gone and come again.
-            await self._around.settled()
+        await self._settle()
         try:
             courtesy = Courtesy(lambda: self._around.busy() and bool(self.running), self._around.nap)
             present = evolve(self._present(), give_way=courtesy.give_way)
@@ -187,6 +187,14 @@ class Webhooks(Service):
             self._failing = False
             self.log.info("the webhooks' database can be written again; nothing has been lost")
         self._sender.wake(lanes)
+
+    async def _settle(self) -> None:
+        """A payment that only went back to the mempool is told as that, not as gone and come again."""
+        while self._settled < (number := self._reorganisations):
+            try:
+                await self._around.settled()
+            finally:
+                self._settled = max(self._settled, number)
 
     async def _give_way(self) -> None:
         """The chain goes first: merchants can wait until a run of blocks is connected, for some seconds at least."""

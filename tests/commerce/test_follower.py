@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 
@@ -17,8 +18,10 @@ from svcd.commerce import follower, subscriptions
 from svcd.commerce.courtesy import LONGEST_SECONDS
 from svcd.commerce.follower import Behind
 from svcd.commerce.subscriptions import TooManyWatches
+from svcd.node.changes import Change
 from tests.commerce.watched import Watched
 from tests.rpc.conftest import present
+from tests.support import has_result
 
 FORK = """
 genesis: b[1..6]
@@ -120,6 +123,25 @@ def test_a_reorganisation_takes_the_payment_back_and_another_brings_it(watched: 
         "confirming: confirming 2",
         "confirmed: confirmed 3",
     ]
+
+
+def test_a_registration_does_not_look_before_the_mempool_has_taken_the_payment_back(watched: Watched) -> None:
+    blocks = chain(watched)
+    watched.register()
+    run(watched, *some(blocks, "b", 1, 6))
+    registering: list[Deferred[dict[str, object]]] = []
+
+    class Hasty:
+        def chain_changed(self, change: Change) -> None:
+            if change.undone:
+                registering.append(Deferred.fromCoroutine(watched.webhooks.register(watched.order("order-2"))))
+
+    watched.living.ledger.subscribe(Hasty())
+    told = run(watched, *some(blocks, "c", 3, 7))
+
+    assert len(registering) == 1
+    assert has_result(registering[0])
+    assert told == ["reorged: pending 0"]
 
 
 def test_epochs_and_sequences_go_on(watched: Watched) -> None:
