@@ -56,6 +56,12 @@ class ChainMetrics(Collector):
         yield CounterMetricFamily(
             "svcd_chain_reorganisations", "Changes to another branch.", value=self._reorganisations
         )
+        deep = self._status.history.deep_reorganisations
+        yield CounterMetricFamily("svcd_chain_deep_reorganisations", "Those that undid 12 blocks or more.", value=deep)
+        alarms = GaugeMetricFamily("svcd_chain_alarm", "1 while the chain has this alarm.", labels=("alarm",))
+        for kind, alarm in self._status.alarms().items():
+            alarms.add_metric((kind,), float(bool(alarm)))
+        yield alarms
         depths = HistogramMetricFamily(
             "svcd_chain_reorganisation_depth_blocks", "Blocks that a change to another branch undid.", labels=()
         )

@@ -5,6 +5,8 @@ from typing import Final, Protocol
 from attrs import frozen
 
 from svcd.chain.block import Header
+from svcd.chain.transition import ChainPoint
+from svcd.node.alarms import STILL_SECONDS, ChainAlarms
 from svcd.node.ledger import Ledger
 from svcd.ports import Clock, milliseconds
 
@@ -25,6 +27,8 @@ class Neighbourhood:
     behind: str
     """Why the tip may not be the network's: a verified peer has shown more work than ours, or none has been met where
     one is needed; "" if nothing speaks against it."""
+    usual_height: int = 0
+    """The height that more than half of the peers of our choice show, or more; 0 if there is none."""
 
 
 class Peers(Protocol):
@@ -64,6 +68,8 @@ class Status:
         self._peers = peers
         self._clock = clock
         self._header: tuple[bytes, Header] | None = None
+        self._outage: tuple[bytes, str] | None = None
+        self.history = ChainAlarms(ledger, clock)
 
     @property
     def synced(self) -> bool:
@@ -75,12 +81,39 @@ class Status:
         """Why the tip may not be the network's; "" if nothing speaks against it."""
         return self._peers.neighbourhood().behind
 
+    def standstill(self) -> str:
+        """Why the node is left behind although it sees nothing that it could fetch; "" if it is not.
+
+        Two blocks: one may be on its way.
+        """
+        usual, tip, seconds = self._peers.neighbourhood().usual_height, self._ledger.tip, self.history.still_seconds
+        if seconds < STILL_SECONDS or usual < tip.height + 2:
+            return ""
+        return (
+            f"the chain here has stood still at height {tip.height} for {seconds // 60:.0f} minutes "
+            f"while most peers show height {usual} or more"
+        )
+
+    def alarms(self) -> dict[str, str]:
+        """What an operator must look at, by kind (docs/operations.md "Alarms"); an empty sentence is no alarm."""
+        return {
+            "deep-reorganisation": self.history.deep_reorganisation(),
+            "outage": self.outage(),
+            "standstill": self.standstill(),
+        }
+
     def outage(self) -> str:
         """What a merchant must know of a recent standstill of the chain, or "" (docs/protocol.md 7).
 
         While the difficulty pays back a gap that it counts only up to its cap, blocks come with less work each.
         """
-        params, reader, tip = self._ledger.params, self._ledger.reader, self._ledger.tip
+        tip = self._ledger.tip
+        if self._outage is None or self._outage[0] != tip.hash:
+            self._outage = (tip.hash, self._find_outage(tip))
+        return self._outage[1]
+
+    def _find_outage(self, tip: ChainPoint) -> str:
+        params, reader = self._ledger.params, self._ledger.reader
         span = params.gap_cap_slots // params.slots_per_block * 6 // 5
         slot = tip.slot
         for height in range(tip.height - 1, max(tip.height - span, 1) - 1, -1):

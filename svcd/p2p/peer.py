@@ -179,4 +179,6 @@ def neighbourhood(peers: list[Peer], *, work: int, now: float, trouble: str) -> 
     believed = [peer for peer in peers if peer in pressing or (peer not in ahead and peer.doubted_until <= now)]
     best = max((peer.status.height for peer in believed if peer.status), default=0)
     behind = f"a verified peer shows more work than the chain here: {pressing[0].endpoint}" if pressing else ""
-    return Neighbourhood(len(peers), best, trouble or behind)
+    heights = sorted((peer.status.height if peer.status else 0 for peer in peers if peer.outbound), reverse=True)
+    usual = heights[len(heights) // 2] if heights else 0
+    return Neighbourhood(len(peers), best, trouble or behind, usual)

@@ -104,10 +104,11 @@ class OperatorRoutes:
     )
     def ready(self) -> Answer:
         """Answer GET /ready."""
-        behind, outage = self._status.behind, self._status.outage()
-        if behind:
-            raise HttpError(503, f"not ready: {behind}")
-        return {"alarms": [outage] if outage else []}
+        alarms = self._status.alarms()
+        reason = self._status.behind or alarms.pop("standstill")
+        if reason:
+            raise HttpError(503, f"not ready: {reason}")
+        return {"alarms": [alarm for alarm in alarms.values() if alarm]}
 
     @Route(
         "GET",
@@ -119,7 +120,8 @@ class OperatorRoutes:
     )
     def operator_status(self) -> Answer:
         """Answer GET /operator/status."""
-        answers = {"behind": self._status.behind or None, "outage": self._status.outage() or None}
+        alarms = {kind: alarm for kind, alarm in self._status.alarms().items() if alarm}
+        answers = {"behind": self._status.behind or None, "alarms": alarms}
         return {"status": {**self._status.node_status(), **answers, **self._details()}}
 
 

@@ -146,3 +146,16 @@ def test_a_standstill_is_remembered_until_it_is_paid_back(node: Node, chain: Cha
 def test_of_two_standstills_the_newer_is_told(node: Node, chain: ChainBuilder) -> None:
     grow(node, chain, 2, CAP, 2, CAP + 5, 2)
     assert f"for {CAP + 5} slots before block 4:" in status_of(node).outage()
+
+
+# Peers that move on
+
+
+@pytest.mark.parametrize(("usual", "seconds", "alarm"), [(2, 599, False), (1, 6_000, False), (2, 600, True)])
+def test_a_tip_that_stands_still_while_most_peers_move_on(node: Node, usual: int, seconds: int, alarm: bool) -> None:
+    status = status_of(node, Known(Neighbourhood(3, 0, "", usual_height=usual)))
+    node.clock.advance(seconds)
+    said = "the chain here has stood still at height 0 for 10 minutes while most peers show height 2 or more"
+    assert status.standstill() == (said if alarm else "")
+    assert status.alarms() == {"deep-reorganisation": "", "outage": "", "standstill": status.standstill()}
+    assert status.synced

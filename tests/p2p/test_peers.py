@@ -786,6 +786,21 @@ def test_what_peers_show_is_known(node: Node, make_stranger: MakeStranger, grow:
     assert node.peers.ahead() == []
 
 
+@pytest.mark.parametrize(("shown", "usual"), [((), 0), ((5,), 5), ((9, 5), 5), ((9, 5, 3), 5), ((9, 9, 5, 3), 5)])
+def test_what_more_than_half_of_the_chosen_peers_show(
+    make_node: MakeNode, make_stranger: MakeStranger, grow: Grow, shown: tuple[int, ...], usual: int
+) -> None:
+    node = make_node()
+    node.take(*grow(9))
+    strangers = [make_stranger(number, blocks=grow(height)) for number, height in enumerate(shown, 1)]
+    if strangers:
+        node.meet(*strangers)
+    assert node.peers.neighbourhood().usual_height == usual
+    for peer in node.peers.all():
+        peer.outbound = False
+    assert node.peers.neighbourhood().usual_height == 0, "whoever called first has no voice"
+
+
 def boaster(make_stranger: MakeStranger, number: int = 1, **scripts: Any) -> Stranger:
     """Somebody who claims the greatest chain there can be, and delivers nothing of it."""
     return make_stranger(number, work=2**255, height=2**53 - 1, scripts={"/p2p/blocks": silent, **scripts})

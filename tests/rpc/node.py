@@ -8,7 +8,7 @@ from pathlib import Path
 from random import Random
 from typing import Any, ParamSpec, TypeVar
 
-from attrs import evolve, frozen
+from attrs import define, evolve, frozen
 from twisted.internet.address import UNIXAddress
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.interfaces import IAddress
@@ -21,7 +21,7 @@ from svcd.chain.signature import public_key_of
 from svcd.commerce.looking import Payments
 from svcd.node.changes import Standing
 from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
-from svcd.node.status import Alone, Identity, Status
+from svcd.node.status import Alone, Identity, Neighbourhood, Status
 from svcd.p2p.book import Book
 from svcd.p2p.client import PeerClient
 from svcd.p2p.hello import NodeKey
@@ -71,6 +71,16 @@ class Inline:
         return maybeDeferred(function, *args, **kwargs)
 
 
+@define
+class Shown:
+    """Peers that show what a test says; none until it says something."""
+
+    around: Neighbourhood
+
+    def neighbourhood(self) -> Neighbourhood:
+        return self.around
+
+
 class NobodyThere:
     """A network on which every call fails."""
 
@@ -106,7 +116,8 @@ class Node:
         self.living: LivingChain = result_of(Deferred.fromCoroutine(opening))
         identity = Identity(NODE_ID, settings.endpoint)
         ledger, transfers = self.living.ledger, self.living.transfers
-        self.status = Status(ledger, identity=identity, peers=Alone(settings.alone), clock=clock)
+        self.peers = Shown(Alone(settings.alone).neighbourhood())
+        self.status = Status(ledger, identity=identity, peers=self.peers, clock=clock)
         chain = ChainRoutes(ledger, transfers=transfers, status=self.status, clock=clock)
         errors, nonces = count(1), count(1)
         demand = self.living.on_demand(lambda size: sha256(b"%d" % next(nonces)).digest()[:size])

@@ -9,6 +9,7 @@ from twisted.internet.task import Clock
 
 from svcd.chain.address import encode_address
 from svcd.chain.encoding import MAX_INTEGER
+from svcd.node.status import Neighbourhood
 from tests.chains import COIN, key_of
 from tests.rpc.conftest import START_SLOT, local_client, public_client
 from tests.rpc.node import FAUCET, OPERATOR, PARAMS, TOKEN, Client, Node
@@ -60,6 +61,35 @@ def test_ready_without_one_after_a_shorter_gap(node: Node, operator: Client) -> 
     assert operator.ok("/ready") == {"alarms": []}
 
 
+def test_ready_with_an_alarm_after_a_deep_reorganisation(node: Node, operator: Client, client: Client) -> None:
+    node.grow("genesis: b[1..12]")
+    operator.ok("/operator/reorganise", {"depth": 12})
+    sentence = (
+        "a reorganisation undid 12 blocks, from height 1 to 12: look at payments that were settled in them"
+    )
+    assert operator.ok("/ready") == {"alarms": [sentence]}
+    assert operator.ok("/operator/status")["status"]["alarms"] == {"deep-reorganisation": sentence}
+    assert client.ok("/rpc/status")["status"]["syncState"] == "synced"
+
+
+def test_not_ready_while_peers_move_on(node: Node, operator: Client, client: Client, clock: Clock) -> None:
+    node.peers.around = Neighbourhood(3, 0, "", usual_height=2)
+    clock.advance(599)
+    assert operator.ok("/ready") == {"alarms": []}
+    clock.advance(1)
+    assert operator.refusal("/ready", status=503) == (
+        "not ready: the chain here has stood still at height 0 for 10 minutes while most peers show height 2 or more"
+    )
+    assert client.ok("/rpc/status")["status"]["syncState"] == "synced"
+
+
+def test_not_ready_while_most_peers_break_the_rules(node: Node, operator: Client) -> None:
+    node.peers.around = Neighbourhood(3, 0, "most peers send blocks that break a rule, last http://peer: why")
+    assert operator.refusal("/ready", status=503) == (
+        "not ready: most peers send blocks that break a rule, last http://peer: why"
+    )
+
+
 def test_not_ready_without_peers(open_node: OpenNode) -> None:
     operator = local_client(open_node(alone=False))
     assert operator.refusal("/ready", status=503) == (
@@ -71,7 +101,7 @@ def test_not_ready_without_peers(open_node: OpenNode) -> None:
 def test_operator_status_is_the_node_s_with_details(still: Client, still_operator: Client) -> None:
     status = still.ok("/rpc/status")["status"]
     assert still_operator.ok("/operator/status") == {
-        "status": {**status, "behind": None, "outage": None, "verifierQueue": 0}
+        "status": {**status, "behind": None, "alarms": {}, "verifierQueue": 0}
     }
 
 
