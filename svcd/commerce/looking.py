@@ -55,8 +55,7 @@ class Payments:
     def look_from(self, terms: Terms, tip: Tip) -> Sighting:
         """The same from ``tip``, a canonical block, as if there were none above it; within a snapshot of the chain."""
         payee, since = (terms.reference, terms.key), terms.since_height or 0
-        paid = self._reader.payments(payee, terms.amount, since=since, limit=MAX_COUNTED)
-        missed = self._reader.near_misses(payee, terms.amount, since=since, limit=MAX_MISMATCHES)
+        paid, missed = self._reader.around(payee, terms.amount, since=since, counted=MAX_COUNTED, missed=MAX_MISMATCHES)
         return sighting_of(
             terms,
             tip,

@@ -14,6 +14,10 @@ PAYMENTS: Final = (
     "WHERE p.reference = ? AND p.recipient = ? AND p.amount = ? AND p.height >= ? "
     "ORDER BY p.height, p.position LIMIT ?"
 )
+ALL: Final = (
+    f"SELECT p.amount, p.position, x.body, {POINT} FROM payment_place p {_JOINED} "
+    "WHERE p.reference = ? AND p.recipient = ? ORDER BY p.amount, p.height, p.position LIMIT ?"
+)
 _NEAR_MISSES: Final = (
     f"SELECT p.position, x.body, {POINT} FROM (SELECT amount, height, position FROM ("
     "SELECT amount, height, position FROM payment_place WHERE reference = ? AND recipient = ? AND amount {side} ? "
@@ -21,8 +25,15 @@ _NEAR_MISSES: Final = (
 )
 LESS: Final = _NEAR_MISSES.format(side="<", order="DESC")
 MORE: Final = _NEAR_MISSES.format(side=">", order="ASC")
+UNDER_REFERENCE: Final = (
+    f"SELECT p.position, x.body, {POINT} FROM payment_place p {_JOINED} "
+    "WHERE p.reference = ? ORDER BY p.recipient, p.amount, p.height, p.position LIMIT ?"
+)
 LOOKED_AT: Final = 1_000
 """So many transfers of a wrong amount are looked at on either side, however many somebody has sent."""
+
+FEW: Final = 10
+"""No more transfers than these under one reference are read with one statement, whatever their amounts."""
 
 
 class PaymentReader:
@@ -30,6 +41,24 @@ class PaymentReader:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
+
+    def around(
+        self, payee: tuple[str, bytes], amount: int, *, since: int, counted: int, missed: int
+    ) -> tuple[list[Place], list[Place]]:
+        """What :meth:`payments` gives with the limit ``counted``, and :meth:`near_misses` with the limit ``missed``.
+
+        Most orders are paid once: one statement finds that out, where the two would need three.
+        """
+        rows = self._db.execute(ALL, (*payee, FEW + 1)).fetchall()
+        if len(rows) > FEW:
+            return (
+                self.payments(payee, amount, since=since, limit=counted),
+                self.near_misses(payee, amount, since=since, limit=missed),
+            )
+        places = [(row[0], place) for row in rows if (place := place_of(row[1:])).point.height >= since]
+        less = [place for paid, place in places if paid < amount]
+        more = [place for paid, place in places if paid > amount]
+        return [place for paid, place in places if paid == amount][:counted], less[-missed:] + more[:missed]
 
     def payments(self, payee: tuple[str, bytes], amount: int, *, since: int, limit: int) -> list[Place]:
         """The transfers to ``payee`` (reference and key hash) of exactly ``amount``, the first ones first.
@@ -46,3 +75,7 @@ class PaymentReader:
             for statement in (LESS, MORE)
             for row in self._db.execute(statement, (*payee, amount, LOOKED_AT, since, limit))
         ]
+
+    def under_reference(self, reference: str, *, limit: int) -> list[Place]:
+        """Transfers to anybody under ``reference``, by recipient, amount and age."""
+        return [place_of(row) for row in self._db.execute(UNDER_REFERENCE, (reference, limit))]

@@ -11,7 +11,7 @@ import pytest
 from svcd.store import payment_reader
 from svcd.store.chain_store import ChainReader, ChainWriter
 from svcd.store.database import open_writer
-from svcd.store.payment_reader import LESS, LOOKED_AT, MORE, PAYMENTS
+from svcd.store.payment_reader import ALL, LESS, LOOKED_AT, MORE, PAYMENTS
 from svcd.store.rows import Place
 from tests.chains import ChainBuilder, key_of
 
@@ -88,6 +88,25 @@ def test_near_misses_are_the_nearest_on_either_side(store: ChainReader) -> None:
     assert misses(store, 4999, limit=1) in [{(3, 1), place} for place in payments(store)]
 
 
+@pytest.mark.parametrize("few", [9, 7])
+def test_both_are_found_at_once_where_there_are_few(
+    store: ChainReader, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(payment_reader, "FEW", few)
+    for amount in (1, 4999, 5000, 5001, 9000, 9001):
+        for since in range(5):
+            for limit in (1, 2, 9):
+                paid, missed = store.around(PAYEE, amount, since=since, counted=limit, missed=9)
+                assert at(paid) == payments(store, amount, since=since, limit=limit)
+                assert set(at(missed)) == misses(store, amount, since=since)
+
+
+def test_of_few_near_misses_the_nearest_are_kept(store: ChainReader) -> None:
+    _, missed = store.around(PAYEE, 5000, since=0, counted=9, missed=1)
+    assert at(missed) in ([(2, 0), (2, 1)], [(3, 2), (2, 1)])
+    assert store.around(("order-3", PAYEE[1]), 5000, since=0, counted=9, missed=9) == ([], [])
+
+
 def test_near_misses_begin_at_a_height(store: ChainReader) -> None:
     assert misses(store, since=3) == {(3, 1), (3, 2)}
     assert misses(store, since=3, limit=1) == {(3, 2)}
@@ -100,6 +119,7 @@ def plan(connection: sqlite3.Connection, statement: str, values: tuple[object, .
 @pytest.mark.parametrize(
     ("statement", "values", "index"),
     [
+        (ALL, (*PAYEE, 9), "(reference=? AND recipient=?)"),
         (PAYMENTS, (*PAYEE, 1, 0, 9), "(reference=? AND recipient=? AND amount=? AND height>?)"),
         (LESS, (*PAYEE, 1, 9, 0, 9), "(reference=? AND recipient=? AND amount<?)"),
         (MORE, (*PAYEE, 1, 9, 0, 9), "(reference=? AND recipient=? AND amount>?)"),
@@ -110,7 +130,7 @@ def test_every_table_is_searched_by_its_key(
 ) -> None:
     steps = plan(connection, statement, values)
     searches = [step for step in steps if step.startswith("SEARCH")]
-    assert searches[0] == f"SEARCH {'p' if statement is PAYMENTS else 'payment_place'} USING PRIMARY KEY {index}"
+    assert searches[0] == f"SEARCH {'p' if statement in (ALL, PAYMENTS) else 'payment_place'} USING PRIMARY KEY {index}"
     assert len(searches) == 4
     # What is scanned are the few rows that the search has found.
     assert {step for step in steps if step.startswith("SCAN")} <= {"SCAN p", "SCAN (subquery-1)", "SCAN (subquery-2)"}
@@ -122,6 +142,7 @@ def steps_of(connection: sqlite3.Connection, store: ChainReader, since: int = 0)
     connection.set_progress_handler(lambda: next(ticks) and 0, 100)
     store.payments(PAYEE, 5000, since=since, limit=9)
     store.near_misses(PAYEE, 5000, since=since, limit=9)
+    store.around(PAYEE, 5000, since=since, counted=9, missed=9)
     connection.set_progress_handler(None, 0)
     return next(ticks)
 
