@@ -46,8 +46,8 @@ class Terms:
     """The depth at which the payment counts as settled: 1 for the newest block."""
     since_height: int | None = None
     """Transfers in blocks below this height do not count."""
-    key: bytes = field(init=False, repr=False)
-    """The recipient's 20-byte key hash, which is what transfers have."""
+    key: bytes = field(repr=False)
+    """The recipient's 20-byte key hash, which is what transfers have; whoever knows it may save reading it anew."""
 
     @key.default
     def _key_of_recipient(self) -> bytes:

@@ -80,5 +80,5 @@ def terms_of(
     since_height: int | None = None,
 ) -> Terms:
     """The terms of an order whose recipient must be of this network; raises RuleViolation(ADDRESS)."""
-    decode_address(recipient, params.address_prefix, "recipient")
-    return Terms(reference, str(recipient), amount, required, since_height)
+    key = decode_address(recipient, params.address_prefix, "recipient")
+    return Terms(reference, str(recipient), amount, required, since_height, key)
