@@ -43,10 +43,11 @@ class Field:
     description: str
     required: bool = True
     default: object = None
+    argument: str = field(init=False)
+    """The keyword under which a route gets the value: ``ttlSeconds`` is ``ttl_seconds``, ``from`` is ``from_``."""
 
-    @property
-    def argument(self) -> str:
-        """The keyword under which a route gets the value: ``ttlSeconds`` is ``ttl_seconds``, ``from`` is ``from_``."""
+    @argument.default
+    def _snake_case(self) -> str:
         snake = re.sub("[A-Z]", lambda capital: "_" + capital[0].lower(), self.name)
         return snake + "_" if keyword.iskeyword(snake) else snake
 
