@@ -20,7 +20,7 @@ HELLO_BYTES: Final = 4_096
 STATUS_BYTES: Final = 4_096
 PEERS_BYTES: Final = 65_536
 BLOCKS_BYTES: Final = 4 * 1024 * 1024
-TRANSACTIONS_BYTES: Final = 1024 * 1024
+TRANSACTIONS_BYTES: Final = 256 * 1024
 RECEIPT_BYTES: Final = 4_096
 HELLO_SECONDS: Final = 5.0
 STATUS_SECONDS: Final = 5.0
@@ -54,7 +54,7 @@ class PeerClient:
     params: NetworkParams
     caller: Caller
     parser: Worker
-    """Where a reply of megabytes is taken apart."""
+    """Where a reply that takes more than a few milliseconds is taken apart."""
 
     async def hello(self, endpoint: str, ours: Hello) -> Hello:
         """The peer's hello in return for ours."""
@@ -95,7 +95,8 @@ class PeerClient:
     async def transactions(self, endpoint: str, after: int) -> tuple[list[object], int]:
         """Waiting transfers of the peer since its sequence number ``after``, and the number to ask from next."""
         path = f"/p2p/transactions?after={after}&limit={MAX_TRANSACTIONS}"
-        answer = await self._ask(endpoint, path, max_bytes=TRANSACTIONS_BYTES, seconds=STATUS_SECONDS)
+        request = Request(path=path, max_bytes=TRANSACTIONS_BYTES, seconds=STATUS_SECONDS)
+        answer = await self.parser.run(_object, await self._call(endpoint, request))
 
         def read(found: dict[str, Any]) -> tuple[list[object], int]:
             return _list(found["transactions"])[:MAX_TRANSACTIONS], decimal_u53(found["next"], "next")

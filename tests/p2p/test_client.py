@@ -15,10 +15,11 @@ from svcd.chain.encoding import canonical
 from svcd.chain.transition import ChainPoint
 from svcd.net.calls import Lane
 from svcd.p2p.caller import CallFailed, Reply, Request, Trouble
-from svcd.p2p.client import PeerClient, PeerStatus, Receipt, split_blocks
+from svcd.p2p.client import TRANSACTIONS_BYTES, PeerClient, PeerStatus, Receipt, split_blocks
+from svcd.p2p.fields import MAX_TRANSACTIONS
 from svcd.p2p.hello import NodeKey
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
-from tests.node.bench import Inline
+from tests.node.bench import Inline, Stepped
 from tests.support import result_of
 
 NOW = 1_800_000_000_000
@@ -108,8 +109,25 @@ def test_transactions() -> None:
     client, script = scripted({"ok": True, "transactions": [{"n": number} for number in range(300)], "next": "12"})
     found, cursor = outcome(client.transactions(THERE, 4))
     assert (found, cursor) == ([{"n": number} for number in range(256)], 12)
-    expected = Request(path="/p2p/transactions?after=4&limit=256", max_bytes=1024 * 1024, seconds=5.0)
+    expected = Request(path="/p2p/transactions?after=4&limit=256", max_bytes=256 * 1024, seconds=5.0)
     assert the_request(script) == expected
+
+
+def test_a_long_list_is_taken_apart_elsewhere() -> None:
+    """A quarter of a MiB of JSON that somebody has thought of takes a tenth of a second."""
+    threads = Stepped()
+    client = PeerClient(TEST_PARAMS, Script(Reply(200, b'{"ok":true,"transactions":[],"next":"7"}')), threads)
+    for work in (client.transactions(THERE, 4), client.blocks(THERE, 1)):
+        Deferred.fromCoroutine(work).addErrback(lambda _: None)
+    assert len(threads) == 2
+
+
+def test_as_many_transfers_as_are_asked_for_fit_into_an_answer() -> None:
+    maker = ChainBuilder()
+    reference = "r" * 64
+    longest = maker.transfer("alice", "bob", 10**15, timestamp=2**53 - 1, reference=reference, nonce=10**15, fee=10**15)
+    answer = {"ok": True, "transactions": [longest.wire.decode()] * MAX_TRANSACTIONS, "next": str(2**53 - 1)}
+    assert len(json.dumps(answer)) < TRANSACTIONS_BYTES
 
 
 def test_a_transfer_is_offered_byte_for_byte() -> None:
