@@ -57,6 +57,16 @@ class Standing:
 
 
 @frozen
+class Tidied:
+    """What one round of tidying up has done."""
+
+    lost: int
+    """Events that have been given up."""
+    done: bool
+    """Whether there is nothing left to tidy."""
+
+
+@frozen
 class Subscriptions:
     """Answers merchants; for the thread of the follower. ``new_id`` makes the id of a watch, at random."""
 
@@ -118,15 +128,15 @@ class Subscriptions:
         """How much there is to do."""
         return Standing(self._watches.count_active(), self.follower.register.events.waiting_since())
 
-    def tidy(self, waited_since: int, ended_before: int) -> int:
+    def tidy(self, waited_since: int, ended_before: int) -> Tidied:
         """Give up events from before ``waited_since`` and forget watches that ended before ``ended_before``.
 
-        Gives how many events have been given up.
+        No more than a thousand watches in one round: others want the thread, too.
         """
         with self._watches.commit():
             lost = self.follower.register.events.abandon_older(waited_since)
-            self._watches.forget_ended(ended_before, _AT_ONCE)
-        return lost
+            forgotten = self._watches.forget_ended(ended_before, _AT_ONCE)
+        return Tidied(lost, forgotten < _AT_ONCE)
 
     def _end(self, identifier: str, ending: Ending, now: int) -> None:
         row = self._watches.watch(identifier)

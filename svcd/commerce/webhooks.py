@@ -160,7 +160,10 @@ class Webhooks(Service):
 
     async def _tidy(self) -> None:
         now = milliseconds(self._around.clock)
-        lost = await self._worker.run(self._subscriptions.tidy, now - _WAITED_MS, now - _REMEMBERED_MS)
+        lost, done = 0, False
+        while self.running and not done:
+            tidied = await self._worker.run(self._subscriptions.tidy, now - _WAITED_MS, now - _REMEMBERED_MS)
+            lost, done = lost + tidied.lost, tidied.done
         if lost:
             self.log.warn("{lost} webhook events could not be delivered for a week and are given up", lost=lost)
 

@@ -23,6 +23,7 @@ from tests.commerce.watched import Watched
 from tests.rpc.conftest import present
 from tests.support import has_result
 
+DAY = 86_400
 FORK = """
 genesis: b[1..6]
 b2: c[3..7]
@@ -442,6 +443,38 @@ def test_what_the_mempool_told_meanwhile_outlasts_a_registration_that_begins_not
     watched.busy = False
     watched.clock.advance(0.1)
     assert watched.told() == ["pending: pending 0"]
+
+
+def test_all_watches_that_have_been_over_for_a_month_are_forgotten(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(subscriptions, "_AT_ONCE", 2)
+    over = [watched.register(f"order-{number}")["id"] for number in range(5)]
+    for identifier in over:
+        watched.cancel(identifier)
+    living = watched.register("order-5", ttl=604_800)["id"]
+
+    watched.clock.advance(30 * DAY)
+    watched.tidy()
+    assert all(watched.show(identifier) for identifier in over)
+    watched.clock.advance(0.001)
+    watched.tidy()
+    assert [watched.show(identifier) for identifier in over] == [None] * 5
+    assert watched.show(living)
+
+
+def test_what_has_waited_for_a_week_is_given_up_and_said(watched: Watched) -> None:
+    identifier = watched.register(ttl=604_800)["id"]
+    watched.pay("5000 from alice to bob for order-1")
+    watched.clock.advance(7 * DAY)
+    watched.tidy()
+    assert "abandoned" not in watched.show(identifier)["events"][0]
+
+    watched.clock.advance(0.001)
+    with capturedLogs() as logs:
+        watched.tidy()
+    assert watched.show(identifier)["events"][0]["abandoned"]
+    assert [event["lost"] for event in logs if "lost" in event] == [1]
 
 
 def test_a_full_disk_loses_nothing(watched: Watched) -> None:

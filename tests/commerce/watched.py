@@ -148,6 +148,9 @@ class Watched:
         result_of(living.transfers.submit(transfer))
         return transfer.txid
 
+    def tidy(self) -> None:
+        result_of(self.webhooks.tidy())
+
     def look(self) -> None:
         """What the timer does."""
         self.webhooks.look()
