@@ -15,8 +15,8 @@ PAYMENTS: Final = (
     "ORDER BY p.height, p.position LIMIT ?"
 )
 ALL: Final = (
-    f"SELECT p.amount, p.position, x.body, {POINT} FROM payment_place p {_JOINED} "
-    "WHERE p.reference = ? AND p.recipient = ? ORDER BY p.amount, p.height, p.position LIMIT ?"
+    f"SELECT p.amount, p.position, x.body, {POINT} FROM (SELECT amount, height, position FROM payment_place "
+    f"WHERE reference = ? AND recipient = ? ORDER BY amount, height, position LIMIT ?) p {_JOINED}"
 )
 _NEAR_MISSES: Final = (
     f"SELECT p.position, x.body, {POINT} FROM (SELECT amount, height, position FROM ("
@@ -56,6 +56,7 @@ class PaymentReader:
                 self.near_misses(payee, amount, since=since, limit=missed),
             )
         places = [(row[0], place) for row in rows if (place := place_of(row[1:])).point.height >= since]
+        places.sort(key=_amount_and_place)
         less = [place for paid, place in places if paid < amount]
         more = [place for paid, place in places if paid > amount]
         return [place for paid, place in places if paid == amount][:counted], less[-missed:] + more[:missed]
@@ -79,3 +80,8 @@ class PaymentReader:
     def under_reference(self, reference: str, *, limit: int) -> list[Place]:
         """Transfers to anybody under ``reference``, by recipient, amount and age."""
         return [place_of(row) for row in self._db.execute(UNDER_REFERENCE, (reference, limit))]
+
+
+def _amount_and_place(row: tuple[int, Place]) -> tuple[int, int, int]:
+    amount, place = row
+    return amount, place.point.height, place.position
