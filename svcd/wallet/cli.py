@@ -8,12 +8,14 @@ from svcd.chain.errors import RuleViolation
 from svcd.wallet import options
 from svcd.wallet.chain_commands import balance, block, status, tx
 from svcd.wallet.failed import Failed
+from svcd.wallet.history_commands import history
 from svcd.wallet.node_commands import node
 from svcd.wallet.payment_commands import pay_request, verify
 from svcd.wallet.peer_commands import peers
 from svcd.wallet.running import outside
 from svcd.wallet.session import DEFAULT_DATA_DIR, DEFAULT_URL, Outside, Session
 from svcd.wallet.show import plain
+from svcd.wallet.spending_commands import pay_uri, send
 from svcd.wallet.wallet_commands import wallet
 from svcd.wallet.webhook_commands import webhook
 
@@ -70,6 +72,8 @@ def svc(context: click.Context, url: str, data_dir: str) -> None:
 for command in (status, block, balance, tx, pay_request, verify, wallet, webhook, node):
     svc.add_command(command)
 node.add_command(peers)
+for command in (send, pay_uri, history):
+    wallet.add_command(command)
 
 
 def main() -> None:

@@ -10,18 +10,18 @@ from svcd.wallet.failed import Failed
 _MAX_SECRET_BYTES: Final = 4096
 
 
-def refuse_existing(path: Path) -> None:
-    """Raise Failed if there is anything at ``path``."""
+def refuse_existing(path: Path, option: str = "--keyfile") -> None:
+    """Raise Failed if there is anything at ``path``, which ``option`` of the command names."""
     if os.path.lexists(path):
-        raise _exists(path)
+        raise _exists(path, option)
 
 
-def write_new(path: Path, data: bytes) -> None:
+def write_new(path: Path, data: bytes, option: str = "--keyfile") -> None:
     """Write ``data`` to a new file of mode 0600 and wait until the disk has it; raises Failed."""
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     except FileExistsError:
-        raise _exists(path) from None
+        raise _exists(path, option) from None
     except OSError as error:
         raise _failed(path, "written", error) from None
     try:
@@ -32,6 +32,18 @@ def write_new(path: Path, data: bytes) -> None:
         _sync_directory(path.parent)
     except OSError as error:
         path.unlink(missing_ok=True)
+        raise _failed(path, "written", error) from None
+
+
+def replace(path: Path, data: bytes) -> None:
+    """Make ``data`` the whole content of a file of mode 0600, at once and for good; raises Failed."""
+    fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    write_new(fresh, data)
+    try:
+        fresh.replace(path)
+        _sync_directory(path.parent)
+    except OSError as error:
+        fresh.unlink(missing_ok=True)
         raise _failed(path, "written", error) from None
 
 
@@ -82,8 +94,8 @@ def _sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def _exists(path: Path) -> Failed:
-    return Failed(f"{path} exists already and is never written over; choose another file with --keyfile")
+def _exists(path: Path, option: str) -> Failed:
+    return Failed(f"{path} exists already and is never written over; choose another file with {option}")
 
 
 def _failed(path: Path, done: str, error: OSError) -> Failed:

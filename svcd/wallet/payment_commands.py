@@ -3,7 +3,6 @@
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
-from urllib.parse import urlencode
 
 import click
 from click.core import ParameterSource
@@ -19,9 +18,9 @@ from svcd.wallet.answer import Answer, wrong
 from svcd.wallet.proof_commands import Claim, proof_options, verify_proof
 from svcd.wallet.session import Reach, Session
 from svcd.wallet.show import coins, counted, moment, plain, table
+from svcd.wallet.verification import check_answer, status_path
 
 _REQUEST: Final = "/rpc/commerce/payment-request"
-_PAYMENT: Final = "/rpc/commerce/payment"
 
 _depth_option = click.option(
     "--confirmations",
@@ -162,37 +161,14 @@ def verify(
         raise click.UsageError("REFERENCE, RECIPIENT and AMOUNT are needed to ask a node")
     if tip is not None:
         raise click.UsageError("--tip is for a proof; give it together with --proof")
-    payment = session.ask(_status_path(terms), "payment")
-    _check_answer(payment, terms)
+    payment = session.ask(status_path(terms), "payment")
+    check_answer(payment, terms)
     session.show(payment.members, "\n".join(_payment_lines(payment)))
 
 
 def _is_given(name: str) -> bool:
     """Whether the option was written, even with its default: what is left out unseen would be taken for checked."""
     return click.get_current_context().get_parameter_source(name) is ParameterSource.COMMANDLINE
-
-
-def _status_path(terms: Terms) -> str:
-    query: dict[str, object] = {
-        "recipient": terms.recipient,
-        "amountBaseUnits": terms.amount,
-        "confirmations": terms.required,
-    }
-    if terms.since_height is not None:
-        query["sinceHeight"] = terms.since_height
-    return f"{_PAYMENT}/{terms.reference}?{urlencode(query)}"
-
-
-def _check_answer(payment: Answer, terms: Terms) -> None:
-    """Raise Unanswered unless the answer is to this question: nobody may take another payment for this one."""
-    asked = {"reference": terms.reference, "recipient": terms.recipient, "amount": str(terms.amount)}
-    if terms.since_height is not None:
-        asked["sinceHeight"] = str(terms.since_height)
-    for name, value in asked.items():
-        if payment.text(name) != value:
-            raise wrong(f"payment.{name} is {payment.text(name)!r} and not {value!r}, which was asked for")
-    if payment.count("requiredConfirmations") != terms.required:
-        raise wrong(f"payment.requiredConfirmations is not {terms.required}, which was asked for")
 
 
 def _payment_lines(payment: Answer) -> Iterator[str]:

@@ -1,6 +1,7 @@
 """The one place where a command meets the reactor and the operating system."""
 
 import os
+import shutil
 import sys
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
@@ -36,6 +37,14 @@ def run_in_reactor(work: Callable[[Any], Coroutine[Any, Any, T]], /) -> T:
     return results[0]
 
 
+def _attended() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _columns() -> int | None:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+
+
 def outside() -> Outside:
     """The real network, randomness and terminal."""
     return Outside(
@@ -45,4 +54,6 @@ def outside() -> Outside:
         random=os.urandom,
         environment=os.environ,
         watched=sys.stderr.isatty,
+        attended=_attended,
+        columns=_columns,
     )

@@ -38,6 +38,8 @@ class View:
     """The next one to use on the chain."""
     pending_nonce: int
     """The next one to use after the transfers that wait."""
+    tip_time: int
+    """When the slot of the newest block began, in Unix milliseconds."""
     catching_up: bool
 
 
@@ -56,12 +58,14 @@ def network_of(status: Answer, consensus: Answer) -> NetworkParams:
 
 def view_of(status: Answer, consensus: Answer, account: Answer) -> View:
     """What the three answers say; raises Failed."""
+    params = network_of(status, consensus)
     return View(
-        params=network_of(status, consensus),
+        params=params,
         minimum_fee=consensus.number("minimumFee"),
         balance=account.number("balance"),
         nonce=account.number("nonce"),
         pending_nonce=account.number("pendingNonce"),
+        tip_time=params.slot_time(status.number("slot")),
         catching_up=status.text("syncState") != "synced",
     )
 

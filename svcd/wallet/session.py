@@ -40,6 +40,10 @@ class Outside:
     environment: Mapping[str, str]
     watched: Callable[[], bool]
     """Whether somebody watches standard error, so that a progress bar is of use."""
+    attended: Callable[[], bool] = lambda: False
+    """Whether somebody sits at a terminal, sees what is asked and can answer."""
+    columns: Callable[[], int | None] = lambda: None
+    """How wide the terminal is that standard output goes to; None if it goes elsewhere."""
 
 
 @frozen

@@ -39,6 +39,24 @@ def ask_password(question: str, *, twice: bool) -> str:
         )
 
 
+def ask_hidden(question: str) -> str:
+    """The line that the person types, unseen. Raises click.Abort."""
+    with interruptible():
+        return str(click.prompt(question, hide_input=True, err=True))
+
+
+def ask_until(question: str, right: str, again: str) -> None:
+    """Ask until the person types what is ``right``; ``again`` is said of anything else. Raises click.Abort."""
+
+    def judge(text: str) -> str:
+        if text.strip().lower() != right:
+            raise click.UsageError(again)
+        return text
+
+    with interruptible():
+        click.prompt(question, value_proc=judge, err=True)
+
+
 def confirm(question: str) -> bool:
     """Whether the person says yes; no answer is no. Raises click.Abort."""
     with interruptible():

@@ -1,6 +1,8 @@
 """A terminal with `svc`, and a devnet node beside it."""
 
+import hashlib
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -8,7 +10,7 @@ from twisted.internet.task import Clock
 
 from svcd.chain.params import DEVNET
 from tests.rpc.node import Node, Settings
-from tests.wallet.terminal import KEYFILE, Terminal
+from tests.wallet.terminal import ADDRESS, KEYFILE, Terminal
 
 START_SLOT = 20_000
 
@@ -17,6 +19,15 @@ START_SLOT = 20_000
 def _nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("SVCD_URL", "SVCD_DATA_DIR", "SVC_WALLET", "SVC_WALLET_PASSWORD"):
         monkeypatch.delenv(name, raising=False)
+
+
+stretch = cache(hashlib.pbkdf2_hmac)
+
+
+@pytest.fixture
+def stretched_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same password is stretched once for all tests: it takes long, as it should."""
+    monkeypatch.setattr(hashlib, "pbkdf2_hmac", stretch)
 
 
 @pytest.fixture
@@ -52,3 +63,11 @@ def wallet(terminal: Terminal) -> Path:
     path = terminal.folder / "wallet.json"
     path.write_bytes(KEYFILE)
     return path
+
+
+@pytest.fixture
+def rich(node: Node, terminal: Terminal, wallet: Path) -> Node:
+    """A node on whose chain the wallet has 10 coins."""
+    terminal.ok("node", "faucet", ADDRESS, 10)
+    terminal.ok("node", "mine", 1)
+    return node

@@ -91,6 +91,8 @@ class Terminal:
     operator: Network = field(factory=Network)
     random: Callable[[int], bytes] = lambda size: bytes(range(size))
     watched: bool = False
+    attended: bool = False
+    columns: int | None = None
     sockets: list[str] = field(factory=list)
     """The paths of the operator's sockets that were asked for."""
 
@@ -118,6 +120,8 @@ class Terminal:
             random=self.random,
             environment=env or {},
             watched=lambda: self.watched,
+            attended=lambda: self.attended,
+            columns=lambda: self.columns,
         )
         arguments = [str(word) for word in words]
         runner = CliRunner(env=env)

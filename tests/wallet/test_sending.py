@@ -17,14 +17,17 @@ from tests.wallet.terminal import ADDRESS, KEYFILE, OTHER
 
 NOW = 1_793_500_000_000
 FEE = DEVNET.minimum_fee
+TIP_TIME = DEVNET.slot_time(400)
 WISH = Wish(recipient=OTHER, amount=2 * COIN, reference="order-17")
-VIEW = View(params=DEVNET, minimum_fee=FEE, balance=10 * COIN, nonce=3, pending_nonce=3, catching_up=False)
+VIEW = View(
+    params=DEVNET, minimum_fee=FEE, balance=10 * COIN, nonce=3, pending_nonce=3, tip_time=TIP_TIME, catching_up=False
+)
 DRAFT = Draft(recipient=OTHER, amount=2 * COIN, fee=FEE, nonce=3, timestamp=NOW, reference="order-17")
 
 
 def status(**changed: Any) -> Answer:
     named = {"chainId": "SVC-DEVNET", "networkId": 2, "genesisHash": DEVNET.genesis_hash.hex()}
-    return Answer("status", {**named, "syncState": "synced", **changed})
+    return Answer("status", {**named, "syncState": "synced", "slot": "400", **changed})
 
 
 def consensus(**changed: Any) -> Answer:

@@ -1,15 +1,14 @@
 """Making a wallet and paying with it, against a real node; a file that stands in the way; a person who says no."""
 
-import hashlib
 import json
 import stat
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from svcd.chain.params import DEVNET
 from svcd.chain.transaction import parse_transfer
+from svcd.wallet.derivation import new_words, seed_of_words
 from svcd.wallet.keyfile import parse, unseal
 from tests.chains import address_of
 from tests.rpc.node import Node, Settings
@@ -17,23 +16,11 @@ from tests.wallet.conftest import START_SLOT
 from tests.wallet.terminal import ADDRESS, KEYFILE, OTHER, PASSWORD, Fixed, Terminal, site_of
 
 KNOWN = {"SVC_WALLET_PASSWORD": PASSWORD}
+WORDS = new_words(lambda size: bytes(range(size)))
+"""Those that the terminal's randomness gives."""
 
 
-stretch = cache(hashlib.pbkdf2_hmac)
-
-
-@pytest.fixture(autouse=True)
-def _stretched_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The same password is stretched once for all tests: it takes long, as it should."""
-    monkeypatch.setattr(hashlib, "pbkdf2_hmac", stretch)
-
-
-@pytest.fixture
-def rich(node: Node, terminal: Terminal, wallet: Path) -> Node:
-    """A node on whose chain the wallet has 10 coins."""
-    terminal.ok("node", "faucet", ADDRESS, 10)
-    terminal.ok("node", "mine", 1)
-    return node
+pytestmark = pytest.mark.usefixtures("stretched_once")
 
 
 # new
@@ -44,9 +31,115 @@ def test_new_writes_a_keyfile_for_the_owner_alone(terminal: Terminal) -> None:
     path = terminal.folder / "wallet.json"
     keyfile = parse(path.read_bytes())
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    assert unseal(keyfile, "ten letters") == bytes(range(32))
+    assert unseal(keyfile, "ten letters") == seed_of_words(WORDS)
     assert keyfile.address in told.out
     assert "Keep a copy" in told.out
+
+
+def test_new_shows_no_words_where_nobody_sits(terminal: Terminal) -> None:
+    told = terminal.ok("wallet", "new", env=KNOWN)
+    assert "the 24 words were shown to nobody, since this is no terminal (--words-to writes them to a file)" in told.out
+    assert " ".join(WORDS[:2]) not in told.out + told.err
+    assert f"1 {WORDS[0]}" not in told.err
+
+
+def test_new_shows_the_words_once_and_asks_for_two_of_them(terminal: Terminal) -> None:
+    terminal.attended = True
+    told = terminal.ok("wallet", "new", env=KNOWN, typed=f"wrong\n{WORDS[0]}\n {WORDS[2].upper()} \n")
+    assert all(f"{place:>2} {word}" in told.err for place, word in enumerate(WORDS, 1))
+    assert "They are shown this once" in told.err
+    assert "That is not word 1; look at what you wrote down" in told.err
+    assert "Type word 3 from your paper" in told.err
+    assert not any(f"{place:>2} {word}" in told.out for place, word in enumerate(WORDS, 1))
+    assert "Keep the words, or a copy of the keyfile and the password" in told.out
+    keyfile = parse((terminal.folder / "wallet.json").read_bytes())
+    assert unseal(keyfile, PASSWORD) == seed_of_words(WORDS)
+
+
+def test_no_keyfile_is_written_before_the_words_are_on_paper(terminal: Terminal) -> None:
+    terminal.attended = True
+    result = terminal.invoke("wallet", "new", env=KNOWN, typed=f"{WORDS[0]}\nwrong\n")
+    assert result.exit_code == 1
+    assert result.stderr.endswith("Aborted!\n")
+    assert list(terminal.folder.iterdir()) == []
+
+
+def test_new_writes_the_words_to_a_file_of_the_owner_s_alone(terminal: Terminal) -> None:
+    terminal.attended = True
+    told = terminal.ok("wallet", "new", "--words-to", "words", env=KNOWN)
+    path = terminal.folder / "words"
+    assert path.read_text() == " ".join(WORDS) + "\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "The 24 words are in words: move it to a safe place" in told.out
+    (terminal.folder / "wallet.json").unlink()
+    sentence = "words exists already and is never written over; choose another file with --words-to"
+    assert terminal.failure("wallet", "new", "--words-to", "words", env=KNOWN) == sentence
+    assert not (terminal.folder / "wallet.json").exists()
+
+
+# import
+
+
+def test_import_by_words_that_are_typed(terminal: Terminal) -> None:
+    typed = f"{' '.join(WORDS)}\nten letters\nten letters\n"
+    told = json.loads(terminal.ok("wallet", "import", "--words", "--network", "devnet", "--json", typed=typed).out)
+    keyfile = parse((terminal.folder / "wallet.json").read_bytes())
+    assert told == {"address": keyfile.address, "network": "devnet", "keyfile": "wallet.json"}
+    assert unseal(keyfile, "ten letters") == seed_of_words(WORDS)
+
+
+def test_import_by_words_in_a_file_gives_the_wallet_that_new_made(terminal: Terminal) -> None:
+    made = terminal.ok("wallet", "new", "--words-to", "words", "--json", env=KNOWN).out
+    again = terminal.ok("wallet", "import", "--words-from", "words", "--keyfile", "again.json", "--json", env=KNOWN).out
+    assert json.loads(again)["address"] == json.loads(made)["address"]
+
+
+def test_import_refuses_words_that_are_wrong_or_open_to_others(terminal: Terminal) -> None:
+    path = terminal.folder / "words"
+    path.write_text(" ".join(WORDS[:23]))
+    assert terminal.failure("wallet", "import", "--words-from", "words", env=KNOWN).startswith(
+        "words is open to others"
+    )
+    path.chmod(0o600)
+    sentence = terminal.failure("wallet", "import", "--words-from", "words", env=KNOWN)
+    assert sentence == "a wallet has 24 words, and here are 23; write them with blanks between them"
+    path.write_bytes("ä".encode())
+    assert "in ASCII, alone" in terminal.failure("wallet", "import", "--words-from", "words", env=KNOWN)
+    assert [path.name for path in terminal.folder.iterdir()] == ["words"]
+
+
+def test_import_takes_a_keyfile_that_the_password_opens(terminal: Terminal, wallet: Path) -> None:
+    wallet.rename(terminal.folder / "browser.json")
+    words = ("wallet", "import", "--from", "browser.json")
+    assert terminal.failure(*words, typed="another password\n").startswith("the password does not open")
+    assert terminal.failure(*words, "--network", "mainnet", env=KNOWN) == (
+        "browser.json is a keyfile of devnet; for mainnet, import its words"
+    )
+    assert not wallet.exists()
+    terminal.ok(*words, env=KNOWN)
+    assert wallet.read_bytes() == KEYFILE
+
+
+def test_import_wants_one_source_and_a_free_place(terminal: Terminal, wallet: Path) -> None:
+    sentence = "give one of --words, --words-from FILE and --from FILE"
+    assert terminal.misuse("wallet", "import") == sentence
+    assert terminal.misuse("wallet", "import", "--words", "--from", "x") == sentence
+    assert "wallet.json exists already" in terminal.failure("wallet", "import", "--words")
+
+
+# export
+
+
+def test_export_prints_or_copies_the_keyfile(terminal: Terminal, wallet: Path) -> None:
+    told = terminal.ok("wallet", "export")
+    assert told.out.encode() == KEYFILE
+    assert "The 24 words cannot be shown again" in told.err
+    described = {"address": ADDRESS, "network": "devnet", "keyfile": "copy.json"}
+    assert json.loads(terminal.ok("wallet", "export", "--to", "copy.json", "--json").out) == described
+    copy = terminal.folder / "copy.json"
+    assert (copy.read_bytes(), stat.S_IMODE(copy.stat().st_mode)) == (KEYFILE, 0o600)
+    sentence = "copy.json exists already and is never written over; choose another file with --to"
+    assert terminal.failure("wallet", "export", "--to", "copy.json") == sentence
 
 
 def test_new_makes_mainnet_keys_unless_told(terminal: Terminal) -> None:
@@ -228,7 +321,7 @@ def canned(**changed: object) -> Fixed:
     account = {"address": ADDRESS, "balance": "1000000000", "nonce": "0", "pendingNonce": "0", "heldSince": None}
     named = {"chainId": DEVNET.chain_id, "networkId": 2, "genesisHash": DEVNET.genesis_hash.hex()}
     members: dict[str, object] = {
-        "status": {**named, "syncState": "synced", "time": present},
+        "status": {**named, "syncState": "synced", "time": present, "slot": str(START_SLOT)},
         "consensus": {**named, "minimumFee": "10000"},
         ADDRESS: account,
         **changed,
@@ -261,8 +354,8 @@ def test_a_transfer_that_may_have_arrived_is_named(
     sent = parse_transfer(json.loads(body)["transaction"], DEVNET)
     assert path == b"/rpc/broadcast"
     assert told == (
-        f"{sentence} The transfer {sent.txid.hex()} may have been sent all the same: look for it with svc tx,"
-        " or send it again with --nonce 0: only one transfer with that nonce can ever be paid"
+        f"{sentence} The transfer {sent.txid.hex()} may have been sent all the same: repeat the command, and the"
+        " same signed transfer is sent again, which can be paid once only"
     )
 
 
