@@ -19,6 +19,19 @@ class Merchants:
     webhooks: Webhooks
     deliveries: Deliveries
 
+    def record(self) -> dict[str, object]:
+        """How they stand, for the operator (docs/operations.md "Operator interface")."""
+        counts, standing = self.deliveries.counts(), self.webhooks.standing
+        since = standing.waiting_since
+        return {
+            "watches": standing.watches,
+            "waiting": counts.waiting,
+            "inFlight": counts.in_flight,
+            "oldestWaitingSince": None if since is None else str(since),
+            "brokenHosts": counts.broken_hosts,
+            "abandoned": counts.abandoned,
+        }
+
 
 def join(
     desk: Desk, living: LivingChain, *, sender: Sender, synced: Callable[[], bool], chance: Callable[[], float]

@@ -90,6 +90,11 @@ class MerchantsRoom:
         verifier = self._base.pools.verifier.worker
         return merchant_rooms(living, routes, verifier=verifier, random=secrets.token_bytes)
 
+    @property
+    def record(self) -> Callable[[], dict[str, object]] | None:
+        """Tells the operator how callbacks stand; None where there are none."""
+        return None if self.merchants is None else self.merchants.record
+
     def _deliver(self, desk: Desk, status: Status) -> commerce.Merchants:
         hooks = self._base.config.commerce.webhooks
         keys = SigningKeys(hooks.signing_secret, hooks.previous_signing_secret)

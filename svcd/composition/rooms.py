@@ -7,6 +7,7 @@ from typing import Any, Final
 from twisted.application.service import Service
 from twisted.internet.endpoints import serverFromString
 
+from svcd.composition.limits import limits_of
 from svcd.composition.merchants import MerchantsRoom
 from svcd.composition.node import Foundation, pool_limits
 from svcd.composition.peers import network_of, notes_of
@@ -23,7 +24,9 @@ from svcd.process.listening import Listening
 from svcd.process.notify import Notifier, SystemdNotices
 from svcd.process.timers import Periodic
 from svcd.rpc.details import Details
+from svcd.rpc.limits import LimitsRoutes
 from svcd.rpc.operator import DevnetRoutes, OperatorRoutes
+from svcd.rpc.participation import ParticipationRoutes
 from svcd.rpc.peer_orders import PeerOrders
 from svcd.rpc.resource import ChainRoutes
 from svcd.rpc.sites import Public, Sites
@@ -52,6 +55,7 @@ class Rooms:
         self._status = Status(living.ledger, identity=identity, peers=peers, clock=base.reactor)
         self._sites = Sites(base.reactor, lambda: secrets.token_hex(8))
         self._merchants = MerchantsRoom(base, self._status)
+        self._participation = None if config.participation.on_demand else self._producer()
         self._metrics = measured(
             living,
             self._status,
@@ -67,8 +71,8 @@ class Rooms:
         expire = living.transfers.expire
         services: list[Service] = [Periodic(clock, EXPIRY_SECONDS, expire, what="letting go of expired transfers")]
         services.append(self._metrics.lag)
-        if config.participation.enabled and not config.participation.on_demand:
-            services.append(self._producer())
+        if self._participation is not None:
+            services.append(self._participation)
         services += self._merchants.services()
         services.append(self._listening(config.operator_endpoint, self._operator_site(), "operator"))
         for endpoint, site in self._public_sites():
@@ -83,7 +87,7 @@ class Rooms:
         services.append(SystemdNotices(Notifier.from_environment(os.environ), clock, living.alive))
         return services
 
-    def _producer(self) -> Service:
+    def _producer(self) -> ProducerService:
         workshop = Workshop(
             seed=self._seed,
             threads=self._base.pools.producer.worker,
@@ -91,7 +95,13 @@ class Rooms:
             random=secrets.token_bytes,
             may_produce=lambda: self._status.synced,
         )
-        return ProducerService(self._base.living.producer(workshop))
+        enabled = self._base.config.participation.enabled
+        return ProducerService(self._base.living.producer(workshop), enabled=enabled)
+
+    def _participates(self) -> bool:
+        if self._participation is None:
+            return self._base.config.participation.enabled
+        return self._participation.enabled
 
     def _listening(self, endpoint: str, site: Site, name: str) -> Service:
         self._metrics.watch(name, site)
@@ -124,12 +134,15 @@ class Rooms:
         if not config.operator_endpoint.startswith("unix:"):
             token = load_or_make_token(config.data_dir / config.operator.token_file, secrets.token_bytes)
         peers = self._network.record if self._network else None
-        details = Details(living, self._base.pools.writer.worker.load, self._seed, config.participation.enabled, peers)
+        writer = self._base.pools.writer.worker.load
+        details = Details(living, writer, self._seed, self._participates, peers, self._merchants.record)
         orders = Orders(self._network.peers, self._notes.save) if self._network and self._notes else None
         rooms: list[object] = [
             OperatorRoutes(self._status, details=details.record, token=token),
             MetricsRoutes(self._metrics.registry, token=token),
             PeerOrders(orders, token=token),
+            ParticipationRoutes(self._status, self._participation, token=token),
+            LimitsRoutes(limits_of(config), token=token),
         ]
         if config.network == "devnet":
             rooms.append(DevnetRoutes(living.on_demand(secrets.token_bytes), seed=self._seed, token=token))

@@ -26,7 +26,7 @@ from svcd.node.verifier import Verdict, Verifier
 from svcd.ports import Clock
 from svcd.store.chain_store import ChainReader
 
-_REMEMBERED_INVALID: Final = 4_096
+REMEMBERED_INVALID: Final = 4_096
 Entering = Callable[[Stage], object]
 """Called when a batch enters a stage."""
 
@@ -270,7 +270,7 @@ class Ledger:
     def _remember_invalid(self, block_hash: bytes) -> None:
         self._invalid[block_hash] = None
         self._invalid.move_to_end(block_hash)
-        if len(self._invalid) > _REMEMBERED_INVALID:
+        if len(self._invalid) > REMEMBERED_INVALID:
             self._invalid.popitem(last=False)
 
 

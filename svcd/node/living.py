@@ -24,7 +24,7 @@ from svcd.store.chain_store import ChainReader, ChainWriter
 from svcd.store.database import open_reader, open_writer, telling_damage
 
 _LOG = Logger()
-_VERIFIER_CAPACITY = 1_024
+VERIFIER_CAPACITY = 1_024
 """Blocks that may wait for their work check; more are told to come again later."""
 
 
@@ -121,7 +121,7 @@ async def _opened(
     reading = open_reader(path)
     writer = GuardedWorker(threads.writer, threads.damaged)
     chain = Chain(params, ChainReader(reading), connector, writer)
-    verifier = Verifier(params, threads.verifier, lanes=threads.lanes, capacity=_VERIFIER_CAPACITY)
+    verifier = Verifier(params, threads.verifier, lanes=threads.lanes, capacity=VERIFIER_CAPACITY)
     ledger = Ledger(chain, verifier, clock)
     mempool = Mempool(params, max_transactions=pool.max_transactions, max_bytes=pool.max_bytes)
     waiting = Waiting(mempool, PoolJournal(writer, store))

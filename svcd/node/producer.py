@@ -5,7 +5,7 @@ from typing import Final
 
 from attrs import frozen
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.defer import CancelledError, Deferred, DeferredLock, gatherResults, succeed
 from twisted.logger import Logger
 
 from svcd.chain.block import Block
@@ -175,17 +175,37 @@ class Producer:
 
 
 class ProducerService(Service):
-    """Makes blocks from the end of its start to the beginning of its stop."""
+    """Makes blocks from the end of its start to the beginning of its stop, while that is wanted."""
 
-    def __init__(self, producer: Producer) -> None:
+    def __init__(self, producer: Producer, *, enabled: bool = True) -> None:
         self._producer = producer
+        self._turn = DeferredLock()
+        self.enabled = enabled
+        """Whether making blocks is wanted; of this run, since the next one begins as it is configured."""
 
-    def startService(self) -> None:
-        """Begin."""
+    def startService(self) -> Deferred[None]:
+        """Begin, if that is wanted."""
         super().startService()  # type: ignore[no-untyped-call]
-        self._producer.start()
+        return self._follow()
 
     def stopService(self) -> Deferred[None]:
         """Stop; the Deferred fires when the threads have put down their work."""
         super().stopService()  # type: ignore[no-untyped-call]
+        return self._follow()
+
+    def switch(self, enabled: bool) -> Deferred[None]:
+        """Begin or end making blocks; the Deferred fires when that is done."""
+        if enabled != self.enabled:
+            self.enabled = enabled
+            self._producer.log.info("participation is switched {state}", state="on" if enabled else "off")
+        return self._follow()
+
+    def _follow(self) -> Deferred[None]:
+        # One after the other, each looking at what is wanted by then: off and on at once ends with on.
+        return self._turn.run(self._do_what_is_wanted)
+
+    def _do_what_is_wanted(self) -> Deferred[None]:
+        if self.running and self.enabled:
+            self._producer.start()
+            return succeed(None)
         return Deferred.fromCoroutine(self._producer.stop())

@@ -127,7 +127,7 @@ def test_a_junk_copy_of_an_early_block_is_not_kept(node: Node, chain: ChainBuild
 def test_invalid_blocks_are_forgotten_when_there_are_too_many(
     node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("svcd.node.ledger._REMEMBERED_INVALID", 3)
+    monkeypatch.setattr("svcd.node.ledger.REMEMBERED_INVALID", 3)
     bad = [chain.block(producer=f"p{n}", break_=Refusal.BASE_TARGET) for n in range(4)]
     assert node.submit(*bad[:3]) == [Refusal.BASE_TARGET] * 3
     assert node.submit(*bad[:3]) == [Refusal.KNOWN_INVALID] * 3

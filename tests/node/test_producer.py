@@ -379,6 +379,46 @@ def test_as_a_service(bench: Bench) -> None:
     assert not bench.producer.active
 
 
+def test_switched_off_and_on_while_it_runs(bench: Bench) -> None:
+    service = ProducerService(bench.producer, enabled=False)
+    service.startService()
+    assert not bench.producer.active
+    assert has_result(service.switch(True))
+    assert (service.enabled, bench.producer.active, len(bench.hands)) == (True, True, 1)
+    off = service.switch(False)
+    assert (service.enabled, has_result(off)) == (False, False)
+    bench.hands.finish()
+    assert has_result(off)
+    assert not bench.producer.active
+    assert has_result(service.stopService())
+
+
+def test_switched_off_and_at_once_on_again_it_goes_on(bench: Bench) -> None:
+    service = ProducerService(bench.producer)
+    service.startService()
+    off, on = service.switch(False), service.switch(True)
+    assert not has_result(on)
+    bench.hands.finish()
+    assert has_result(off)
+    assert has_result(on)
+    assert bench.producer.active
+    stopped = service.stopService()
+    bench.hands.finish()
+    assert has_result(stopped)
+
+
+def test_switched_on_before_it_runs_or_after_it_makes_nothing(bench: Bench) -> None:
+    service = ProducerService(bench.producer, enabled=False)
+    assert has_result(service.switch(True))
+    assert not bench.producer.active
+    service.startService()
+    stopped = service.stopService()
+    bench.hands.finish()
+    assert has_result(stopped)
+    assert has_result(service.switch(True))
+    assert not bench.producer.active
+
+
 # What goes wrong
 
 

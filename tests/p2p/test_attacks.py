@@ -356,8 +356,8 @@ def test_headers_without_work_from_everywhere(
     defended: bool,
 ) -> None:
     """Defence: so many blocks may wait for an Argon2; the rest is told to come again, and is no worse for it."""
-    monkeypatch.setattr(living, "_VERIFIER_CAPACITY", 64)
-    take_out(living, "_VERIFIER_CAPACITY", 10**9)
+    monkeypatch.setattr(living, "VERIFIER_CAPACITY", 64)
+    take_out(living, "VERIFIER_CAPACITY", 10**9)
     checker = Stepped()
     node = make_node(checker=checker)
     honest = grow(1)[0]

@@ -64,9 +64,7 @@ def test_ready_without_one_after_a_shorter_gap(node: Node, operator: Client) -> 
 def test_ready_with_an_alarm_after_a_deep_reorganisation(node: Node, operator: Client, client: Client) -> None:
     node.grow("genesis: b[1..12]")
     operator.ok("/operator/reorganise", {"depth": 12})
-    sentence = (
-        "a reorganisation undid 12 blocks, from height 1 to 12: look at payments that were settled in them"
-    )
+    sentence = "a reorganisation undid 12 blocks, from height 1 to 12: look at payments that were settled in them"
     assert operator.ok("/ready") == {"alarms": [sentence]}
     assert operator.ok("/operator/status")["status"]["alarms"] == {"deep-reorganisation": sentence}
     assert client.ok("/rpc/status")["status"]["syncState"] == "synced"

@@ -1,0 +1,132 @@
+"""Every limit in force, in one table: what the configuration sets and what the code has."""
+
+from collections.abc import Iterator
+from typing import Final
+
+from svcd.chain.encoding import MAX_DEPTH as MAX_JSON_DEPTH
+from svcd.commerce import attempt, callback_host, lanes, schedule, subscriptions
+from svcd.config.schema import Config
+from svcd.net.connections import MAX_HEAD_BYTES
+from svcd.node import early, ledger, living, mempool, parking
+from svcd.p2p import bans, book, client, download, fork, hello, orders, peer, peers, pull, relay, resource, sync
+from svcd.process import logs
+from svcd.rpc.limits import Limit
+from svcd.web.buckets import MAX_CLIENTS
+from svcd.web.limits import DEFAULT_BODY_CAP, SiteLimits
+
+_TOO_OFTEN: Final = "More requests than the node can answer"
+_LARGE: Final = "A body larger than memory or disk"
+_POOL: Final = "Filling the mempool"
+_FUTURE: Final = "Blocks of the future, to fill memory or to get ahead"
+_NO_PARENTS: Final = (
+    "Blocks without parents, to make the node do memory-hard work, fill its memory or ask its peers without end"
+)
+_BOASTING: Final = "Claiming the greatest chain there can be, and delivering nothing"
+_ENDLESS: Final = "An endless answer, or one that never comes"
+_BOOK: Final = "Filling the book of a node with endpoints of the attacker"
+_DEAD_HOST: Final = "A receiver that never works, to be tried for ever"
+_STALLING_HOST: Final = "A receiver that stalls in the handshake, the headers or the body"
+_SLOW_HAND: Final = "Taking transfers or sending ranges slowly, so that blocks wait"
+_MANY_WATCHES: Final = "More watches than the node can follow"
+
+
+def limits_of(config: Config) -> list[Limit]:
+    """The table for a node with this configuration."""
+    return [*_connections(config), *_requests(config), *_chain(config), *_between_nodes(), *_callbacks(config)]
+
+
+def _connections(config: Config) -> Iterator[Limit]:
+    limits, site = config.limits, SiteLimits()
+    crowded = "Idle connections, to use up sockets"
+    yield Limit("connections", limits.connections, "connections", crowded, "limits.connections")
+    of_one, setting = "One client takes all connections", "limits.connectionsPerClient"
+    yield Limit("connections of one client", limits.connections_per_client, "connections", of_one, setting)
+    headers = "Headers sent byte by byte, to hold connections"
+    yield Limit("time for a request's headers", limits.header_seconds, "seconds", headers, "limits.headerSeconds")
+    body = "A body sent byte by byte"
+    yield Limit("time for a whole request", limits.request_seconds, "seconds", body, "limits.requestSeconds")
+    unread = "Asking and never reading, to fill our memory with answers"
+    yield Limit("time to take an answer", limits.answer_seconds, "seconds", unread, "limits.answerSeconds")
+    yield Limit("time between two requests", limits.idle_seconds, "seconds", crowded, "limits.idleSeconds")
+    yield Limit("a request's body", DEFAULT_BODY_CAP, "bytes", _LARGE)
+    for (method, path), cap in resource.BODY_CAPS.items():
+        yield Limit(f"body of {method.decode()} {path.decode()}", cap, "bytes", _LARGE)
+    together = "A body just below the cap on each of a thousand connections"
+    yield Limit("bodies of all requests at once", site.bodies_bytes, "bytes", together)
+
+
+def _requests(config: Config) -> Iterator[Limit]:
+    limits = config.limits
+    yield Limit("reading", limits.requests_per_second, "requests/s", _TOO_OFTEN, "limits.requestsPerSecond")
+    broadcasts, setting = limits.broadcasts_per_second, "limits.broadcastsPerSecond"
+    yield Limit("POST /rpc/broadcast", broadcasts, "requests/s", _TOO_OFTEN, setting)
+    yield Limit("webhook routes", limits.webhooks_per_second, "requests/s", _TOO_OFTEN, "limits.webhooksPerSecond")
+    yield Limit("/p2p", limits.peer_posts_per_second, "requests/s", _TOO_OFTEN, "limits.peerPostsPerSecond")
+    yield Limit("what may be asked for at once", limits.burst_seconds, "seconds", _TOO_OFTEN, "limits.burstSeconds")
+    forgetting = "Requests from ever new addresses, to fill the memory of the rates"
+    yield Limit("clients remembered for each rate", MAX_CLIENTS, "clients", forgetting)
+    nested = "JSON nested thousands deep, integers of thousands of digits"
+    yield Limit("levels of JSON", MAX_JSON_DEPTH, "things", nested)
+    repeats = "Causing the same log line without end, to fill the disk"
+    yield Limit(f"lines of one kind in {logs.REPEATS_SECONDS:g} s", logs.REPEATS, "things", repeats)
+
+
+def _chain(config: Config) -> Iterator[Limit]:
+    yield Limit("waiting transfers", config.mempool.max_transactions, "things", _POOL, "mempool.maxTransactions")
+    yield Limit("size of waiting transfers", config.mempool.max_bytes, "bytes", _POOL, "mempool.maxBytes")
+    yield Limit("nonces ahead of the account's", mempool.AHEAD, "things", _POOL)
+    yield Limit("transfers of undone blocks on their way back", parking.MAX_PARKED, "things", _POOL)
+    yield Limit("size of the transfers on their way back", parking.MAX_PARKED_BYTES, "bytes", _POOL)
+    many = "More blocks than can be verified"
+    yield Limit("blocks that wait for the check of their work", living.VERIFIER_CAPACITY, "blocks", many)
+    yield Limit("early blocks that are held", early.MAX_HELD, "blocks", _FUTURE)
+    yield Limit("how early a block may be", early.MAX_SLOTS_AHEAD, "slots", _FUTURE)
+    forgotten = "Filling the memory of invalid blocks"
+    yield Limit("invalid blocks that are remembered", ledger.REMEMBERED_INVALID, "blocks", forgotten)
+
+
+def _between_nodes() -> Iterator[Limit]:
+    future = "A hello from the future, to be used when it suits"
+    yield Limit("age of a hello", hello.CLOCK_TOLERANCE_MS / 1000, "seconds", future)
+    yield Limit("hints from one part of the network in an hour", book.HINTS_PER_HOUR, "things", _BOOK)
+    yield Limit("buckets for the hints of one part of the network", book.SOURCE_BUCKETS, "things", _BOOK)
+    again = "Having a node call somebody again and again in our name"
+    yield Limit("time between two calls back", peers.CALL_BACK_SECONDS, "seconds", again)
+    yield Limit("time between two questions for an orphan", peers.ASK_AGAIN_SECONDS, "seconds", _NO_PARENTS)
+    yield Limit("time that a mere claim counts", peer.CLAIM_SECONDS, "seconds", _BOASTING)
+    yield Limit("price of an invalid block", bans.INVALID_SECONDS, "seconds", _NO_PARENTS)
+    slow = "Answers that take their time while the last shared block is looked for"
+    yield Limit("time to find the last shared block", fork.SEARCH_SECONDS, "seconds", slow)
+    stale = "The same, sending blocks that are known"
+    yield Limit("time without enough new blocks", pull.PATIENCE_SECONDS, "seconds", stale)
+    first = "The same, being the first to hand on every new block of the honest chain"
+    yield Limit("new blocks, as times those that come by themselves", pull.PACE, "things", first)
+    cheap = "The same, with cheap blocks that are made while we watch"
+    yield Limit("time for a branch of little work", pull.BRANCH_SECONDS, "seconds", cheap)
+    yield Limit("questions under way to one peer", pull.MAX_REQUESTS, "things", "A peer that stalls")
+    moving = "A peer that reorganises between two requests"
+    yield Limit("new beginnings of catching up", sync.MAX_RESTARTS, "things", moving)
+    window = "Holding back one range, to have us fill our memory with those behind it"
+    yield Limit("blocks ahead of the one that is missing", download.WINDOW_BLOCKS, "blocks", window)
+    yield Limit("size of the blocks ahead", download.WINDOW_BYTES, "bytes", window)
+    yield Limit("blocks in an answer", client.BLOCKS_BYTES, "bytes", _ENDLESS)
+    yield Limit("time for such an answer", client.BATCH_SECONDS, "seconds", _ENDLESS)
+    yield Limit("headers of an answer", MAX_HEAD_BYTES, "bytes", _ENDLESS)
+    yield Limit("transfers to be handed on to one peer", relay.QUEUE, "things", _SLOW_HAND)
+    yield Limit("of them on their way", relay.IN_FLIGHT, "things", _SLOW_HAND)
+    yield Limit("peers' bans that are shown", orders.MAX_SHOWN, "things", _TOO_OFTEN)
+    yield Limit("blocks that we send at once", resource.MAX_REPLY_BYTES, "bytes", _TOO_OFTEN)
+
+
+def _callbacks(config: Config) -> Iterator[Limit]:
+    longest, setting = config.commerce.webhooks.max_ttl_seconds, "commerce.webhooks.maxTtlSeconds"
+    yield Limit("time a watch may last", longest, "seconds", _MANY_WATCHES, setting)
+    yield Limit("active watches", subscriptions.MAX_WATCHES, "things", _MANY_WATCHES)
+    yield Limit("active watches for one host", subscriptions.MAX_AT_HOST, "things", _MANY_WATCHES)
+    yield Limit("time for an attempt", attempt.LIMITS.seconds, "seconds", _STALLING_HOST)
+    endless = "A receiver that answers without end"
+    yield Limit("answer to a callback", attempt.LIMITS.max_bytes, "bytes", endless)
+    yield Limit("deliveries at once", lanes.PLACES, "things", _STALLING_HOST)
+    yield Limit("deliveries at once to one host", callback_host.PLACES_PER_HOST, "things", _STALLING_HOST)
+    yield Limit("attempts for an event", schedule.MAX_ATTEMPTS, "things", _DEAD_HOST)
+    yield Limit("failures in a row that break a host", callback_host.BREAKS_AFTER, "things", _DEAD_HOST)
