@@ -29,6 +29,7 @@ setup(
         "svcd.net",
         "svcd.node",
         "svcd.p2p",
+        "svcd.pages",
         "svcd.process",
         "svcd.rpc",
         "svcd.store",
@@ -36,7 +37,11 @@ setup(
         "svcd.web",
         "twisted.plugins",
     ],
-    package_data={"svcd": ["py.typed"], "svcd.store": ["schema/*.sql", "webhooks/*.sql"]},
+    package_data={
+        "svcd": ["py.typed"],
+        "svcd.store": ["schema/*.sql", "webhooks/*.sql"],
+        "svcd.pages": ["*.html", "static/*"],
+    },
     install_requires=[
         "Twisted[tls]>=26.10",
         "argon2-cffi>=25.1",
@@ -47,6 +52,7 @@ setup(
         "mnemonic>=0.21",
         "prometheus-client>=0.22",
         "PyNaCl>=1.6.2",
+        "segno>=1.6.6",
         "Werkzeug>=3.1",
         "cryptography>=46.0",
         "pyOpenSSL>=25.3",

@@ -24,7 +24,7 @@ MAY_IMPORT = {
     "p2p": {"chain", "store", "node", "net", "web"},
     "commerce": {"chain", "store", "node", "net", "web"},
     "rpc": {"chain", "store", "node", "net", "web", "commerce"},
-    "pages": {"chain", "store", "node", "web"},
+    "pages": {"chain", "store", "node", "web", "commerce", "rpc.fields", "rpc.payment_fields"},
     "wallet": {"chain", "web"} | {f"commerce.{pure}" for pure in ("payment", "proof", "signing", "terms", "uri")},
     "config": {"chain.params"},
     "process": {"config"},

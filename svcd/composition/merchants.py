@@ -9,6 +9,7 @@ from twisted.logger import Logger
 from svcd.commerce import service as commerce
 from svcd.commerce.attempt import Sender
 from svcd.commerce.desk import Desk, Terms, open_desk
+from svcd.commerce.looking import Payments
 from svcd.commerce.signing import SigningKeys
 from svcd.commerce.webhooks import COUNT_SECONDS, STEP_SECONDS, TIDY_SECONDS
 from svcd.composition.node import Foundation
@@ -76,7 +77,7 @@ class MerchantsRoom:
             Periodic(clock, TIDY_SECONDS, webhooks.tidy, what="tidying the webhooks up"),
         ]
 
-    def routes(self) -> list[object]:
+    def routes(self, payments: Payments) -> list[object]:
         """The rooms of the public site that are for merchants."""
         living, hooks = self._base.living, self._base.config.commerce.webhooks
         offer = Offer(
@@ -88,7 +89,7 @@ class MerchantsRoom:
         webhooks = None if self.merchants is None else self.merchants.webhooks
         routes = WebhookRoutes(living.ledger.params, offer, webhooks=webhooks, rules=self._rules, caller=self._caller)
         verifier = self._base.pools.verifier.worker
-        return merchant_rooms(living, routes, verifier=verifier, random=secrets.token_bytes)
+        return merchant_rooms(living, routes, payments=payments, verifier=verifier, random=secrets.token_bytes)
 
     @property
     def record(self) -> Callable[[], dict[str, object]] | None:

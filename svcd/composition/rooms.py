@@ -8,8 +8,10 @@ from twisted.application.service import Service
 from twisted.internet.endpoints import serverFromString
 
 from svcd.composition.limits import limits_of
+from svcd.commerce.looking import Payments
 from svcd.composition.merchants import MerchantsRoom
 from svcd.composition.node import Foundation, pool_limits
+from svcd.composition.pages import pages_of
 from svcd.composition.peers import network_of, notes_of
 from svcd.metrics.exposition import MetricsRoutes
 from svcd.metrics.node import measured
@@ -52,6 +54,7 @@ class Rooms:
         self._notes = notes_of(base, self._network)
         peers: Peers = self._network.peers if self._network else Alone(config.participation.alone)
         identity = Identity(key.node_id, key.endpoint)
+        self._peers = peers
         self._status = Status(living.ledger, identity=identity, peers=peers, clock=base.reactor)
         self._sites = Sites(base.reactor, lambda: secrets.token_hex(8))
         self._merchants = MerchantsRoom(base, self._status)
@@ -113,7 +116,9 @@ class Rooms:
     def _public_sites(self) -> list[tuple[str, Site]]:
         living, config, limits = self._base.living, self._base.config, self._base.config.limits
         chain = ChainRoutes(living.ledger, transfers=living.transfers, status=self._status, clock=living.clock)
-        rooms = [chain, *self._merchants.routes()]
+        payments = Payments.followed(living.ledger, living.transfers)
+        rooms = [chain, *self._merchants.routes(payments)]
+        pages = pages_of(self._base, payments, peers=self._peers, network=self._network)
         public = Public(
             SiteLimits.picked_from(limits, BodyCaps(BODY_CAPS)),
             Clients(map(str, config.http.trusted_proxies), map(str, limits.exempt)),
@@ -124,9 +129,9 @@ class Rooms:
             on_orphan = self._network.orphan
             peers = [PeerRoutes(self._network.peers, transfers=living.transfers, on_orphan=on_orphan)]
         if not config.p2p.listen:
-            return [(config.http.listen, self._sites.public(rooms, public, peers=peers))]
+            return [(config.http.listen, self._sites.public(rooms, public, peers=peers, pages=pages))]
         own = (config.p2p.listen, self._sites.between_nodes(peers, public))
-        return [own, (config.http.listen, self._sites.public(rooms, public))]
+        return [own, (config.http.listen, self._sites.public(rooms, public, pages=pages))]
 
     def _operator_site(self) -> Site:
         config, living = self._base.config, self._base.living

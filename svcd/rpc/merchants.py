@@ -11,10 +11,14 @@ from svcd.rpc.webhooks import WebhookRoutes
 
 
 def merchant_rooms(
-    living: LivingChain, webhooks: WebhookRoutes, *, verifier: Worker, random: Callable[[int], bytes]
+    living: LivingChain,
+    webhooks: WebhookRoutes,
+    *,
+    payments: Payments,
+    verifier: Worker,
+    random: Callable[[int], bytes],
 ) -> list[object]:
     """Requests, verification, proofs and webhooks on an open chain; ``random`` gives so many random bytes."""
-    payments = Payments.followed(living.ledger, living.transfers)
     enabled = not webhooks.offer.problem
     return [
         CommerceRoutes(living.ledger, payments, random=random, webhooks_enabled=enabled),

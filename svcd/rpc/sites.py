@@ -4,6 +4,7 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
 from attrs import frozen
+from twisted.web.resource import Resource
 
 from svcd.chain.encoding import parse_json
 from svcd.chain.errors import NotYet, RuleViolation
@@ -16,7 +17,7 @@ from svcd.web.buckets import Buckets
 from svcd.web.clients import Clients, ClientThrottle, Throttle, Unlimited
 from svcd.web.errors import ErrorTable, HttpError
 from svcd.web.limits import SiteLimits
-from svcd.web.resources import AllowedHosts, Branch
+from svcd.web.resources import NOT_FOUND, AllowedHosts, Branch
 from svcd.web.site import Site
 
 ERRORS: Final[ErrorTable] = {
@@ -42,21 +43,31 @@ class Sites:
     clock: Clock
     new_id: Callable[[], str]
 
-    def public(self, rooms: Iterable[object], public: Public, *, peers: Iterable[object] = ()) -> Site:
-        """``rooms`` under ``/rpc`` with a description of all routes, ``peers`` under ``/p2p``; clients have limits."""
+    def public(
+        self,
+        rooms: Iterable[object],
+        public: Public,
+        *,
+        peers: Iterable[object] = (),
+        pages: Callable[[Ports], Resource] | None = None,
+    ) -> Site:
+        """``rooms`` under ``/rpc`` with a description of all routes, ``peers`` under ``/p2p``, ``pages`` elsewhere.
+
+        Clients have limits, which are the same for all three.
+        """
         throttle = ClientThrottle(public.clients, public.buckets, self.clock)
         api = self._api("/rpc", rooms, throttle)
         between_nodes = self._api("/p2p", peers, throttle)
         api.add(CatalogRoute(lambda: api.routes))
         api.add(OpenApiRoute(lambda: api.routes + between_nodes.routes))
-        root: Any = Branch()  # type: ignore[no-untyped-call]
+        root: Any = Branch(pages(self._ports(throttle)) if pages else NOT_FOUND)
         root.putChild(b"p2p", between_nodes.resource())
         root.putChild(b"rpc", cors.Cors(api.resource()))
         return self._site(root, public)
 
     def between_nodes(self, peers: Iterable[object], public: Public) -> Site:
         """``peers`` under ``/p2p`` and nothing else, for an endpoint of their own."""
-        root: Any = Branch()  # type: ignore[no-untyped-call]
+        root: Any = Branch()
         throttle = ClientThrottle(public.clients, public.buckets, self.clock)
         root.putChild(b"p2p", self._api("/p2p", peers, throttle).resource())
         return self._site(root, public)
@@ -78,9 +89,11 @@ class Sites:
             resource = AllowedHosts(resource, hosts)
         return Site(resource, limits=limits, clients=Clients(), clock=self.clock, new_id=self.new_id)
 
+    def _ports(self, throttle: Throttle) -> Ports:
+        return Ports(parse_json=parse_json, errors=ERRORS, throttle=throttle, clock=self.clock, new_id=self.new_id)
+
     def _api(self, mount: str, rooms: Iterable[object], throttle: Throttle) -> Api:
-        ports = Ports(parse_json=parse_json, errors=ERRORS, throttle=throttle, clock=self.clock, new_id=self.new_id)
-        api = Api(mount, ports)
+        api = Api(mount, self._ports(throttle))
         for room in rooms:
             api.add(room)
         return api

@@ -76,6 +76,14 @@ class ChainReader(PaymentReader):
         rows = self._db.execute("SELECT body FROM block_transaction WHERE block = ? ORDER BY position", (block.id,))
         return [body for (body,) in rows]
 
+    def some_bodies(self, block: StoredBlock, *, first: int, limit: int) -> list[bytes]:
+        """The canonical JSON of those from position ``first`` on."""
+        rows = self._db.execute(
+            "SELECT body FROM block_transaction WHERE block = ? AND position >= ? ORDER BY position LIMIT ?",
+            (block.id, first, limit),
+        )
+        return [body for (body,) in rows]
+
     def account(self, key: bytes) -> Account | None:
         """One account after the tip."""
         row = self._db.execute(_ACCOUNT, (key,)).fetchone()

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from twisted.web.resource import Resource
 
+from svcd.web.clients import parse_address
 from svcd.web.errors import NO_ROUTE, HttpError
 from svcd.web.request import Request
 
@@ -35,11 +36,15 @@ NOT_FOUND: Final = ErrorLeaf(HttpError(404, NO_ROUTE))
 
 
 class Branch(Resource):
-    """A node of the tree that has children and is no page itself; what is not there is 404 in JSON."""
+    """A node of the tree that has children and is no page itself; ``otherwise`` answers what is not there."""
+
+    def __init__(self, otherwise: Resource = NOT_FOUND) -> None:
+        super().__init__()
+        self._otherwise = otherwise
 
     def getChild(self, path: bytes, request: Request) -> Resource:
         """Called for a child that does not exist."""
-        return NOT_FOUND
+        return self._otherwise
 
     def render(self, request: Request) -> bytes:
         """Raise 404: a branch is no page."""
@@ -52,12 +57,21 @@ def host_name(header: bytes) -> str | None:
     return match[1].decode("latin-1").lower() if match else None
 
 
-class AllowedHosts(Resource):
-    """Lets requests pass to a resource, and to what is below it, only if they name one of ``hosts``.
+def check_host(request: Request, hosts: Collection[str], *, addresses: bool = False) -> None:
+    """Raise HttpError 421 unless the request names one of ``hosts`` or, with ``addresses``, any IP address.
 
-    A page of somebody else whose name was pointed at our address (DNS rebinding) sends its own name: 421.
-    ``hosts`` are in lower case and without ports, IPv6 addresses in brackets.
+    A page of somebody else whose name was pointed at our address (DNS rebinding) sends its own name. ``hosts`` are in
+    lower case and without ports, IPv6 addresses in brackets.
     """
+    named = request.requestHeaders.getRawHeaders(b"Host") or []
+    host = host_name(named[0]) if len(named) == 1 else None
+    if host is None or not (host in hosts or (addresses and parse_address(host.strip("[]")))):
+        also = " or an IP address" if addresses else ""
+        raise HttpError(421, f"this site answers only as {', '.join(sorted(hosts))}{also}; check the Host header")
+
+
+class AllowedHosts(Resource):
+    """Lets requests pass to a resource, and to what is below it, only if :func:`check_host` does."""
 
     def __init__(self, resource: Any, hosts: Collection[str]) -> None:
         super().__init__()
@@ -67,18 +81,13 @@ class AllowedHosts(Resource):
 
     def getChildWithDefault(self, path: bytes, request: Request) -> Any:
         """The child of the resource behind, if the host is allowed."""
-        self._check(request)
+        check_host(request, self._hosts)
         return self._resource.getChildWithDefault(path, request)
 
     def render(self, request: Request) -> Any:
         """Render the resource behind, if the host is allowed."""
-        self._check(request)
+        check_host(request, self._hosts)
         return self._resource.render(request)
-
-    def _check(self, request: Request) -> None:
-        named = request.requestHeaders.getRawHeaders(b"Host") or []
-        if len(named) != 1 or host_name(named[0]) not in self._hosts:
-            raise HttpError(421, f"this site answers only as {', '.join(sorted(self._hosts))}; check the Host header")
 
 
 class PlainPaths(Resource):

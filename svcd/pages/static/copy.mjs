@@ -1,0 +1,36 @@
+// Copy buttons: shown by this script, because without it they could do nothing.
+
+const SAID_FOR = 1500;
+
+/** Put `text` on the clipboard; false where the browser does not let us (an insecure origin, no permission). */
+export async function copyText(text, clipboard = globalThis.navigator?.clipboard) {
+  try {
+    await clipboard.writeText(text);
+    return true;
+  } catch {
+    return false;
+  }
+}
+
+/** Say on the button itself whether it worked, then put its words back. */
+export async function press(button, clipboard, later = setTimeout) {
+  const words = button.firstChild;
+  const before = button.dataset.words ?? words.data;
+  button.dataset.words = before;
+  words.data = (await copyText(button.dataset.copy, clipboard)) ? "Copied" : "Not allowed";
+  later(() => {
+    words.data = before;
+  }, SAID_FOR);
+}
+
+function begin(page) {
+  for (const button of page.querySelectorAll("button[data-copy]")) {
+    button.hidden = false;
+    button.setAttribute("aria-live", "polite");
+    button.addEventListener("click", () => press(button));
+  }
+}
+
+if (globalThis.document) {
+  begin(document);
+}
