@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from typing import Final
 
-from attrs import evolve, frozen
+from attrs import evolve, field, frozen
 
 from svcd.commerce.follower import Follower, Present
 from svcd.commerce.outbox import Lane
@@ -29,8 +29,8 @@ class Order:
     """What is to be watched, and who is to be told."""
 
     terms: Terms
-    callback_url: str
-    """In its canonical spelling."""
+    callback_url: str = field(repr=False)
+    """In its canonical spelling; its path and query may hold a secret of the merchant's."""
     host: str
     ttl_ms: int
     """How long, in milliseconds."""

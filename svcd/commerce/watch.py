@@ -42,8 +42,8 @@ class Watch:
     id: str
     """``svcwh_`` and 32 hex characters."""
     terms: Terms
-    callback_url: str
-    """In its canonical spelling."""
+    callback_url: str = field(repr=False)
+    """In its canonical spelling; its path and query may hold a secret of the merchant's."""
     host: str
     """The name or address that is called; limits and pauses go by it."""
     created_at: int

@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from attrs import frozen
+from attrs import field, frozen
 from twisted.web.server import Request
 
 from svcd.chain.params import NetworkParams
@@ -30,7 +30,7 @@ class Offer:
     """On what terms this node takes in watches; ``problem`` is why it takes in none, or ""."""
 
     problem: str
-    token: str
+    token: str = field(repr=False)
     default_ttl: int
     """Seconds."""
     max_ttl: int

@@ -7,7 +7,7 @@ import sqlite3
 from collections.abc import Sequence
 from typing import Final
 
-from attrs import fields, frozen
+from attrs import field, fields, frozen
 
 _KEPT_EVENTS: Final = 32
 """Events of a watch that are kept once nothing more is to be done about them."""
@@ -43,12 +43,12 @@ class Head:
     """The next event that a watch has to send, and where to."""
 
     host: str
-    callback_url: str
+    callback_url: str = field(repr=False)
     due: int
     event: EventRow
 
 
-_NAMES: Final = [field.name for field in fields(EventRow)]
+_NAMES: Final = [each.name for each in fields(EventRow)]
 _EVENT_OF_E: Final = ", ".join(f"e.{name}" for name in _NAMES)
 _NEXT: Final = "SELECT min(sequence) FROM event WHERE watch = w.number AND fate = 'waiting'"
 

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager
 from operator import attrgetter
 from typing import Final
 
-from attrs import fields, frozen
+from attrs import field, fields, frozen
 
 from svcd.store import database
 
@@ -24,7 +24,7 @@ class WatchRow:
     amount: int
     required: int
     since_height: int | None
-    callback_url: str
+    callback_url: str = field(repr=False)
     host: str
     created_at: int
     expires_at: int
@@ -43,7 +43,7 @@ class WatchRow:
     ended_at: int | None
 
 
-_NAMES: Final = [field.name for field in fields(WatchRow)]
+_NAMES: Final = [each.name for each in fields(WatchRow)]
 _COLUMNS: Final = ", ".join(_NAMES)
 _CHANGING: Final = _NAMES[10:]
 _VALUES: Final = attrgetter(*_NAMES)

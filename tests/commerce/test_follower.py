@@ -17,6 +17,7 @@ from svcd.chain.block import Block
 from svcd.commerce import follower, subscriptions
 from svcd.commerce.courtesy import LONGEST_SECONDS
 from svcd.commerce.follower import Behind
+from svcd.commerce.register import watch_of
 from svcd.commerce.subscriptions import TooManyWatches
 from svcd.node.changes import Change
 from tests.commerce.watched import Watched
@@ -392,6 +393,20 @@ def test_the_same_order_again_is_the_same_watch(watched: Watched) -> None:
     assert watched.told() == ["pending: pending 0"]
     others = [watched.register(**other)["id"] for other in ({"required": 4}, {"ttl": 60}, {"host": "b.example.com"})]
     assert len({first["id"], *others}) == 4
+
+
+def test_no_repr_shows_a_callback(watched: Watched) -> None:
+    """Its path and query may hold a secret of the shop's, and a traceback may show anything."""
+    identifier = watched.register()["id"]
+    watched.pay("5000 from alice to bob for order-1")
+    register = watched.desk.subscriptions.follower.register
+    row = register.watches.watch(identifier)
+    assert row is not None
+
+    shown = repr([watched.order(), row, watch_of(row), register.events.head(identifier)])
+
+    assert row.callback_url.endswith("/paid")
+    assert "/paid" not in shown
 
 
 def test_a_cancelled_watch_says_no_more(watched: Watched) -> None:

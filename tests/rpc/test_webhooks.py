@@ -136,6 +136,10 @@ def test_no_token_is_refused_before_anything_is_read(client: Client) -> None:
     assert client.send("POST", PATH, b"this is not JSON").status == 401
 
 
+def test_the_token_is_in_no_repr() -> None:
+    assert TOKEN not in repr(OFFER)
+
+
 def test_webhooks_that_are_off_come_before_everything(watched: Watched) -> None:
     client = client_of(watched, offer=evolve(OFFER, problem="webhooks are not enabled on this node"))
 
