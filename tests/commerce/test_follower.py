@@ -383,6 +383,19 @@ def test_nothing_expires_while_the_node_catches_up(watched: Watched) -> None:
     assert watched.told() == ["expired: unpaid 0"]
 
 
+def test_what_was_confirmed_while_the_webhooks_were_off_has_not_expired(watched: Watched) -> None:
+    """Depths on the way to the newest block are told as of now, but whether time is up is for that block to say."""
+    watched.register(ttl=60)
+    watched.close_webhooks()
+    watched.clock.advance(3600)
+    watched.node.take(*some(chain(watched), "b", 1, 5))
+    watched.clock.advance(0)
+
+    watched.open_webhooks()
+
+    assert watched.told() == ["confirming: confirming 2", "confirmed: confirmed 3"]
+
+
 def test_the_same_order_again_is_the_same_watch(watched: Watched) -> None:
     first = watched.register()
     watched.pay("5000 from alice to bob for order-1")
