@@ -14,6 +14,7 @@ from twisted.internet.defer import Deferred, fail, succeed
 from svcd.chain.encoding import canonical
 from svcd.chain.transition import ChainPoint
 from svcd.net.calls import Lane
+from svcd.p2p import client as client_module
 from svcd.p2p.caller import CallFailed, Reply, Request, Trouble
 from svcd.p2p.client import TRANSACTIONS_BYTES, PeerClient, PeerStatus, Receipt, split_blocks
 from svcd.p2p.fields import MAX_TRANSACTIONS
@@ -120,6 +121,26 @@ def test_a_long_list_is_taken_apart_elsewhere() -> None:
     for work in (client.transactions(THERE, 4), client.blocks(THERE, 1)):
         Deferred.fromCoroutine(work).addErrback(lambda _: None)
     assert len(threads) == 2
+
+
+@pytest.mark.parametrize("part", [b"[]", b"{}", b"1"])
+def test_a_reply_that_would_hold_up_all_threads_is_not_decoded(part: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(client_module, "_DECODER", None)
+    reply = b'{"ok":true,"blocks":[{"a":[' + b",".join([part] * 1_000_000) + b']}],"height":"1"}'
+    with pytest.raises(CallFailed) as failed:
+        split_blocks(reply, 16)
+    assert failed.value.trouble is Trouble.MALFORMED
+
+
+def test_blocks_of_the_shortest_transfers_are_decoded() -> None:
+    """Nothing that is well formed is as crowded."""
+    maker = ChainBuilder()
+    shortest = maker.transfer("alice", "b", 1, timestamp=0, nonce=0).wire
+    full = maker.block(None).wire().replace(b'"transactions":[', b'"transactions":[' + b",".join([shortest] * 400))
+    assert full.count(shortest) == 400
+    assert split_blocks(b'{"blocks":[' + full + b"]}", 1) == [full]
+    empty = maker.block(None)
+    assert len(split_blocks(b'{"blocks":[' + b",".join([empty.wire()] * 16) + b"]}", 16)) == 16
 
 
 def test_as_many_transfers_as_are_asked_for_fit_into_an_answer() -> None:
