@@ -22,6 +22,7 @@ from svcd.process.opened import Opened
 from svcd.process.options import Options
 from svcd.process.root import Root, log_writer
 from svcd.process.sequential import Sequential
+from svcd.process.signals import FirstSignal
 from svcd.store.database import DatabaseError
 
 __all__ = ["Options", "makeService"]
@@ -35,6 +36,7 @@ def makeService(options: Options) -> Root:
     config, reactor = options.config, global_reactor
     write = log_writer(options.parent or {})
     observer = None if write is None else make_observer(config.log.format, config.log.level, write)
+    FirstSignal(reactor).install()
     leave = leaving_with(reactor)
     root = Root(leave, observer=observer, sentences=SENTENCES)
     pools = Pools(

@@ -121,6 +121,21 @@ def test_a_backup_by_copying_is_a_chain(nodes: Nodes, tmp_path: Path) -> None:
     assert nodes.start(name="copy").status()["hash"] == tip
 
 
+def test_asked_twice_it_stops_once(nodes: Nodes) -> None:
+    node = nodes.start()
+    with send_half(node) as client:
+        node.terminate()
+        wait_until(lambda: not accepts(node.port), "a closed port")
+        node.terminate()
+        node.process.send_signal(signal.SIGINT)
+        wait_until(lambda: "stopping already" in node.output, "a line that says so")
+        assert node.process.poll() is None
+        client.sendall(b"}")
+        assert client.recv(4096).startswith(b"HTTP/1.1 400 ")
+    assert node.wait_ended() == -signal.SIGTERM
+    node.check_log()
+
+
 def test_ctrl_c_stops_it_too(nodes: Nodes) -> None:
     node = nodes.start()
     node.process.send_signal(signal.SIGINT)
