@@ -146,6 +146,15 @@ def test_a_registration_does_not_look_before_the_mempool_has_taken_the_payment_b
     assert told == ["reorged: pending 0"]
 
 
+def test_a_heavier_chain_that_is_shorter_takes_depth_away_below_the_fork(watched: Watched) -> None:
+    slow = "\n".join(f"b{number} is at slot {6 + 40 * (number - 3)}" for number in range(4, 9))
+    blocks = chain(watched, f"genesis: b[1..8]\nb3 pays 5000 from alice to bob for order-1\n{slow}\nb3: c[4..7]")
+    watched.register(required=10)
+
+    assert run(watched, *some(blocks, "b", 1, 8))[-1] == "confirming: confirming 6"
+    assert run(watched, *some(blocks, "c", 4, 7)) == ["reorged: confirming 5"]
+
+
 def test_epochs_and_sequences_go_on(watched: Watched) -> None:
     watched.register()
     blocks = chain(watched)
@@ -434,6 +443,19 @@ def test_a_cancelled_watch_says_no_more(watched: Watched) -> None:
     watched.again()
     watched.node.grow("genesis: b[1..1]\nb1 pays 5000 from alice to bob for order-1")
     assert settle(watched) == []
+
+
+def test_a_watch_that_is_over_can_be_cancelled_for_what_it_has_not_sent(watched: Watched) -> None:
+    identifier = watched.register(ttl=60)["id"]
+    watched.clock.advance(60)
+    watched.look()
+
+    cancelled = watched.cancel(identifier)
+
+    assert (cancelled["ending"], cancelled["lastState"]) == ("expired", "expired")
+    assert cancelled["events"][0]["dropped"] is True
+    watched.again()
+    assert watched.told() == []
 
 
 def test_there_is_room_for_so_many_watches(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
