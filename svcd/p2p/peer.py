@@ -6,6 +6,7 @@ from typing import Final
 from attrs import define, field, frozen
 
 from svcd.chain.params import NetworkParams
+from svcd.chain.transition import ChainPoint
 from svcd.node.ledger import Ledger
 from svcd.node.status import Neighbourhood
 from svcd.p2p.bans import address_name
@@ -171,13 +172,16 @@ class Home:
         return self.key.hello(self.params, self.ledger.tip, milliseconds(self.clock))
 
 
-def neighbourhood(peers: list[Peer], *, work: int, now: float, trouble: str) -> Neighbourhood:
-    """What ``peers`` show, against our own cumulative ``work``; ``trouble`` is what is wrong anyway, or ""."""
-    ahead = [peer for peer in peers if peer.is_ahead(work=work, now=now) and not peer.rival]
+def neighbourhood(peers: list[Peer], *, tip: ChainPoint, now: float, trouble: str) -> Neighbourhood:
+    """What ``peers`` show, against our own ``tip``; ``trouble`` is what is wrong anyway, or ""."""
+    ahead = [peer for peer in peers if peer.is_ahead(work=tip.work, now=now) and not peer.rival]
     pressing = [peer for peer in ahead if peer.is_pressing(now)]
     # A claim that nobody has made good counts for nothing once it has had its time.
-    believed = [peer for peer in peers if peer in pressing or (peer not in ahead and peer.doubted_until <= now)]
-    best = max((peer.status.height for peer in believed if peer.status), default=0)
+    believed = [peer.status.height for peer in pressing if peer.status]
+    # Of a chain with no more work than ours the height above our tip says nothing, and costs nothing to make up.
+    beside = [peer for peer in peers if peer not in ahead and peer.doubted_until <= now]
+    believed += [min(peer.status.height, tip.height) for peer in beside if peer.status]
+    best = max(believed, default=0)
     behind = f"a verified peer shows more work than the chain here: {pressing[0].endpoint}" if pressing else ""
     heights = sorted((peer.status.height if peer.status else 0 for peer in peers if peer.outbound), reverse=True)
     usual = heights[len(heights) // 2] if heights else 0

@@ -88,8 +88,8 @@ class Peers:
     def neighbourhood(self) -> Neighbourhood:
         """The present state, for the status."""
         lonely = not self.met and not self.settings.alone
-        work, now = self.home.ledger.tip.work, self.home.now()
-        return neighbourhood(self.all(), work=work, now=now, trouble=self.alarm or (LONELY if lonely else ""))
+        trouble = self.alarm or (LONELY if lonely else "")
+        return neighbourhood(self.all(), tip=self.home.ledger.tip, now=self.home.now(), trouble=trouble)
 
     def beat(self) -> None:
         """Do what is due by now; to be called once a second."""

@@ -857,6 +857,15 @@ def test_doubted_claims_are_not_shown(node: Node, make_stranger: MakeStranger) -
     assert node.peers.ahead() == []
 
 
+def test_a_height_without_work_is_not_shown(node: Node, make_stranger: MakeStranger, grow: Grow) -> None:
+    node.take(*grow(3))
+    stranger = make_stranger(blocks=grow(2), height=2**53 - 1)
+    node.meet(stranger)
+    node.run(5)
+    status = node.status.node_status()
+    assert (status["bestKnownPeerHeight"], status["syncLagBlocks"], status["syncState"]) == ("3", "0", "synced")
+
+
 # Prices
 
 
