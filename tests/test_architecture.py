@@ -42,6 +42,8 @@ SQL = re.compile(
 )
 SQL_MODULES = {
     "store.chain_store",
+    "store.copying",
+    "store.inspection",
     "store.payment_reader",
     "store.webhook_store",
     "store.webhook_events",

@@ -7,14 +7,16 @@ from typing import Any, Final
 from twisted.application.service import Service
 from twisted.internet.endpoints import serverFromString
 
-from svcd.composition.limits import limits_of
+from svcd.commerce.desk import FILE as WEBHOOKS_FILE
 from svcd.commerce.looking import Payments
+from svcd.composition.limits import limits_of
 from svcd.composition.merchants import MerchantsRoom
 from svcd.composition.node import Foundation, pool_limits
 from svcd.composition.pages import pages_of
 from svcd.composition.peers import network_of, notes_of
 from svcd.metrics.exposition import MetricsRoutes
 from svcd.metrics.node import measured
+from svcd.node.backups import Backups
 from svcd.node.producer import ProducerService, Workshop
 from svcd.node.seedfile import load_or_make, load_or_make_token
 from svcd.node.status import Alone, Identity, Peers, Status
@@ -25,6 +27,7 @@ from svcd.p2p.resource import BODY_CAPS, PeerRoutes
 from svcd.process.listening import Listening
 from svcd.process.notify import Notifier, SystemdNotices
 from svcd.process.timers import Periodic
+from svcd.rpc.backup import BackupRoutes
 from svcd.rpc.details import Details
 from svcd.rpc.limits import LimitsRoutes
 from svcd.rpc.operator import DevnetRoutes, OperatorRoutes
@@ -59,6 +62,8 @@ class Rooms:
         self._sites = Sites(base.reactor, lambda: secrets.token_hex(8))
         self._merchants = MerchantsRoom(base, self._status)
         self._participation = None if config.participation.on_demand else self._producer()
+        others = [] if base.files.desk is None else [config.data_dir / WEBHOOKS_FILE]
+        self._backups = Backups(config.chain_file, others, base.pools.resolver.worker)
         self._metrics = measured(
             living,
             self._status,
@@ -87,6 +92,7 @@ class Rooms:
                 Periodic(clock, p2p.BEAT_SECONDS, self._network.beat, what="keeping in touch with peers"),
                 Periodic(clock, p2p.SAVE_SECONDS, notes.save, what="noting who is known"),
             ]
+        services.append(self._backups)
         services.append(SystemdNotices(Notifier.from_environment(os.environ), clock, living.alive))
         return services
 
@@ -146,6 +152,7 @@ class Rooms:
             OperatorRoutes(self._status, details=details.record, token=token),
             MetricsRoutes(self._metrics.registry, token=token),
             PeerOrders(orders, token=token),
+            BackupRoutes(self._backups, token=token),
             ParticipationRoutes(self._status, self._participation, token=token),
             LimitsRoutes(limits_of(config), token=token),
         ]

@@ -6,6 +6,7 @@ import click
 
 from svcd.chain.errors import RuleViolation
 from svcd.wallet import options
+from svcd.wallet.backup_commands import backup
 from svcd.wallet.chain_commands import balance, block, status, tx
 from svcd.wallet.failed import Failed
 from svcd.wallet.history_commands import history
@@ -72,6 +73,7 @@ def svc(context: click.Context, url: str, data_dir: str) -> None:
 for command in (status, block, balance, tx, pay_request, verify, wallet, webhook, node):
     svc.add_command(command)
 node.add_command(peers)
+node.add_command(backup)
 for command in (send, pay_uri, history):
     wallet.add_command(command)
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
 
 import click
-from attrs import define, frozen
+from attrs import define, evolve, frozen
 
 from svcd.ports import Clock
 from svcd.wallet.answer import Answer
 from svcd.wallet.client import Node
-from svcd.wallet.places import operator_place, public_place
+from svcd.wallet.places import OPERATOR_SECONDS, operator_place, public_place
 
 T = TypeVar("T")
 
@@ -78,10 +78,10 @@ class Session:
             lambda reactor: work(Reach(Node(self.outside.agent(reactor), place, clock=reactor, token=token), reactor))
         )
 
-    def with_operator(self, work: Callable[[Node], Coroutine[Any, Any, T]]) -> T:
-        """What ``work`` comes to with the operator's interface; raises Failed."""
+    def with_operator(self, work: Callable[[Node], Coroutine[Any, Any, T]], *, seconds: float = OPERATOR_SECONDS) -> T:
+        """What ``work`` comes to with the operator's interface, ``seconds`` for each request; raises Failed."""
         socket = str(Path(self.data_dir) / SOCKET)
-        place = operator_place(socket)
+        place = evolve(operator_place(socket), seconds=seconds)
         return self.outside.run(
             lambda reactor: work(Node(self.outside.operator_agent(reactor, socket), place, clock=reactor))
         )

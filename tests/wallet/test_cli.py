@@ -45,6 +45,7 @@ def test_the_tree() -> None:
         "node status",
         "node mine",
         "node faucet",
+        "node backup",
         "node reorganise",
         "node peers add",
         "node peers ban",

@@ -1,0 +1,101 @@
+"""Consistent copies of databases while others write to them (docs/operations.md "Backup").
+
+The copier has a connection of its own and stays in one read transaction: what is committed meanwhile goes into the
+write-ahead log, which only cannot shrink until the copy is done. SQLite's backup begins anew when it finds that another
+connection has written; within a read transaction it sees none of that.
+"""
+
+import os
+import sqlite3
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack, closing
+from pathlib import Path
+from typing import Final
+
+from svcd.store.database import open_reader
+
+PAGES: Final = 256
+"""How much is copied at once, 1 MiB; between two pieces other threads have the interpreter."""
+
+
+class CopyError(Exception):
+    """No copy was made; the text is one sentence that says why, fit to be shown to the operator."""
+
+
+def copy_databases(
+    sources: Sequence[Path], folder: Path, *, progress: Callable[[int, int], object] | None = None
+) -> dict[str, int]:
+    """Copy open databases into ``folder``, which is made for it with mode 0700; gives the bytes of each by file name.
+
+    Every copy shows a moment after the copying began, each of ``sources`` the same moment as the ones before it or a
+    later one. The copies have mode 0600. ``progress`` is called with the pages left and those in all.
+
+    Raises:
+        CopyError: ``folder`` exists or cannot be made, or the disk refuses; nothing is left behind.
+    """
+    if os.path.lexists(folder):
+        raise CopyError(f"{folder} exists already and is never written over; name a folder that is not there yet")
+    partial = folder.with_name(f"{folder.name}.partial")
+    try:
+        partial.mkdir(mode=0o700)
+    except FileExistsError:
+        raise CopyError(f"{partial} is there, left by a copy that did not end; remove it first") from None
+    except OSError as error:
+        raise CopyError(f"{folder} cannot be made: {_reason(error)}") from None
+    try:
+        sizes = _copy_all(sources, partial, progress)
+        partial.rename(folder)
+        _sync(folder.parent)
+    except BaseException as error:
+        for path in partial.iterdir():
+            path.unlink()
+        partial.rmdir()
+        if isinstance(error, OSError):
+            raise CopyError(f"{folder} cannot be written: {_reason(error)}") from None
+        if isinstance(error, sqlite3.Error):
+            raise CopyError(f"{folder} cannot be written: {error}") from None
+        raise
+    return sizes
+
+
+def _copy_all(sources: Sequence[Path], folder: Path, progress: Callable[[int, int], object] | None) -> dict[str, int]:
+    with ExitStack() as stack:
+        readers = [stack.enter_context(closing(open_reader(source))) for source in sources]
+        for reader in readers:
+            reader.execute("BEGIN")
+            # The transaction sees the moment of its first question.
+            reader.execute("SELECT count(*) FROM sqlite_schema").fetchone()
+        for source, reader in zip(sources, readers, strict=True):
+            _copy(reader, folder / source.name, progress)
+    _sync(folder)
+    return {source.name: (folder / source.name).stat().st_size for source in sources}
+
+
+def _copy(reader: sqlite3.Connection, target: Path, progress: Callable[[int, int], object] | None) -> None:
+    os.close(os.open(target, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+    with closing(sqlite3.connect(target, isolation_level=None)) as copy:
+        # Whatever is wrong with it when the power fails is thrown away, so nothing need be written twice.
+        copy.execute("PRAGMA journal_mode = OFF")
+        copy.execute("PRAGMA synchronous = OFF")
+        reader.backup(copy, pages=PAGES, progress=None if progress is None else _told(progress))
+    with target.open("rb") as file:
+        os.fsync(file.fileno())
+
+
+def _told(progress: Callable[[int, int], object]) -> Callable[[int, int, int], None]:
+    def tell(_status: int, left: int, total: int) -> None:
+        progress(left, total)
+
+    return tell
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _reason(error: OSError) -> str:
+    return os.strerror(error.errno).lower() if error.errno is not None else str(error)

@@ -1,0 +1,134 @@
+"""Copies of a database that is being written to."""
+
+import sqlite3
+import stat
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from svcd.store.copying import CopyError, copy_databases
+from svcd.store.database import open_reader, open_writer, transaction
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """A database of about 8 MiB with the numbers 0 to 1999 and their sum."""
+    with closing(open_writer(tmp_path / "chain.sqlite")) as connection:
+        connection.execute("CREATE TABLE number (n INTEGER PRIMARY KEY, ballast BLOB)")
+        connection.execute("CREATE TABLE total (n INTEGER)")
+        connection.execute("INSERT INTO total VALUES (0)")
+        with transaction(connection):
+            for n in range(2000):
+                add(connection, n)
+        yield connection
+
+
+def add(connection: sqlite3.Connection, n: int) -> None:
+    connection.execute("INSERT INTO number VALUES (?, randomblob(4000))", (n,))
+    connection.execute("UPDATE total SET n = n + ?", (n,))
+
+
+def sums(path: Path) -> tuple[int, int]:
+    """The sum of the numbers, and the one that was written down."""
+    with closing(open_reader(path)) as connection:
+        assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        (found,) = connection.execute("SELECT sum(n) FROM number").fetchone()
+        (noted,) = connection.execute("SELECT n FROM total").fetchone()
+        return found, noted
+
+
+def test_a_copy_is_whole_and_the_owner_s_alone(source: sqlite3.Connection, tmp_path: Path) -> None:
+    sizes = copy_databases([tmp_path / "chain.sqlite"], tmp_path / "copy")
+    copy = tmp_path / "copy" / "chain.sqlite"
+    assert sums(copy) == (sum(range(2000)), sum(range(2000)))
+    assert sizes == {"chain.sqlite": copy.stat().st_size}
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    assert stat.S_IMODE(copy.parent.stat().st_mode) == 0o700
+
+
+def test_what_is_written_meanwhile_neither_shows_nor_makes_it_begin_again(
+    source: sqlite3.Connection, tmp_path: Path
+) -> None:
+    left: list[int] = []
+
+    def write(pages_left: int, _total: int) -> None:
+        left.append(pages_left)
+        with transaction(source):
+            add(source, 10_000 + len(left))
+
+    copy_databases([tmp_path / "chain.sqlite"], tmp_path / "copy", progress=write)
+    assert len(left) > 5
+    assert left == sorted(left, reverse=True), "it began again"
+    assert sums(tmp_path / "copy" / "chain.sqlite") == (sum(range(2000)), sum(range(2000)))
+    assert sums(tmp_path / "chain.sqlite")[0] > sum(range(2000))
+
+
+def test_another_thread_writes_while_it_is_made(source: sqlite3.Connection, tmp_path: Path) -> None:
+    begun, done = threading.Event(), threading.Event()
+
+    def keep_writing() -> None:
+        n = 20_000
+        while not done.is_set():
+            with transaction(source):
+                add(source, n)
+            n += 1
+            begun.set()
+
+    thread = threading.Thread(target=keep_writing)
+    thread.start()
+    try:
+        begun.wait(10)
+        copy_databases([tmp_path / "chain.sqlite"], tmp_path / "copy")
+    finally:
+        done.set()
+        thread.join()
+    found, noted = sums(tmp_path / "copy" / "chain.sqlite")
+    assert found == noted > sum(range(2000))
+
+
+def test_the_first_of_two_is_never_newer_than_the_second(source: sqlite3.Connection, tmp_path: Path) -> None:
+    with closing(open_writer(tmp_path / "other.sqlite")) as other:
+        other.execute("CREATE TABLE seen (n INTEGER)")
+
+        def follow(_left: int, _total: int) -> None:
+            with transaction(source):
+                source.execute("UPDATE total SET n = n + 1")
+            other.execute("INSERT INTO seen SELECT ?", (1,))
+
+        copy_databases([tmp_path / "other.sqlite", tmp_path / "chain.sqlite"], tmp_path / "copy", progress=follow)
+    with closing(open_reader(tmp_path / "copy" / "other.sqlite")) as copy:
+        assert copy.execute("SELECT count(*) FROM seen").fetchone() == (0,)
+    assert sums(tmp_path / "copy" / "chain.sqlite") == (sum(range(2000)), sum(range(2000)))
+
+
+def test_nothing_is_written_over(source: sqlite3.Connection, tmp_path: Path) -> None:
+    for name in ("a-file", "a-folder", "a-link"):
+        path = tmp_path / name
+        if name == "a-link":
+            path.symlink_to(tmp_path / "nowhere")
+        elif name == "a-folder":
+            path.mkdir()
+        else:
+            path.write_text("x")
+        with pytest.raises(CopyError, match=f"{name} exists already and is never written over"):
+            copy_databases([tmp_path / "chain.sqlite"], path)
+    (tmp_path / "copy.partial").mkdir()
+    with pytest.raises(CopyError, match=r"copy.partial is there, left by a copy that did not end; remove it first"):
+        copy_databases([tmp_path / "chain.sqlite"], tmp_path / "copy")
+    with pytest.raises(CopyError, match="cannot be made: no such file or directory"):
+        copy_databases([tmp_path / "chain.sqlite"], tmp_path / "no" / "copy")
+
+
+@pytest.mark.parametrize("error", [OSError(28, "full"), sqlite3.OperationalError("disk is full"), CopyError("no")])
+def test_what_fails_leaves_nothing_behind(source: sqlite3.Connection, tmp_path: Path, error: Exception) -> None:
+    before = sorted(tmp_path.iterdir())
+
+    def fail(_left: int, _total: int) -> None:
+        raise error
+
+    with pytest.raises(CopyError):
+        copy_databases([tmp_path / "chain.sqlite"], tmp_path / "copy", progress=fail)
+    assert sorted(tmp_path.iterdir()) == before
