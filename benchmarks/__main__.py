@@ -21,6 +21,9 @@ BENCHMARKS: Final = {
     "memory": "benchmarks.memory",
     "latency": "benchmarks.latency",
     "sync": "benchmarks.sync",
+    "watches": "benchmarks.watches",
+    "callbacks": "benchmarks.callbacks",
+    "verification": "benchmarks.verification",
 }
 """The module of each; those that hammer the node over HTTP need wrk."""
 

@@ -70,6 +70,15 @@ def bare(folder: Path) -> Iterator[Served]:
 
 
 @contextmanager
+def receiver(folder: Path, *, silent: bool = False) -> Iterator[Served]:
+    """A merchant's receiver that takes every event, or, ``silent``, one that never answers."""
+    port = _free_port()
+    command = [sys.executable, "-m", "benchmarks.receiver", str(port), *(["silent"] if silent else [])]
+    with _running(command, port, log=folder / f"receiver-{port}.log", cwd=_ROOT) as served:
+        yield served
+
+
+@contextmanager
 def fed_node(folder: Path, blocks: Path) -> Iterator[Served]:
     """The node of :mod:`benchmarks.fed_node` on the chain in ``folder``; at a sign it takes in the file ``blocks``."""
     port = _free_port()
@@ -78,6 +87,11 @@ def fed_node(folder: Path, blocks: Path) -> Iterator[Served]:
         yield served
         # The end of its input ends it, so that its file is closed.
         served.process.communicate(timeout=_STOP_SECONDS)
+
+
+def closed_port() -> int:
+    """A port of this machine that refuses connections."""
+    return _free_port()
 
 
 def _free_port() -> int:

@@ -10,7 +10,7 @@ import pytest
 from benchmarks.figures import Goal, Rounds, Row, load, percentile_99, save, table
 
 ROOT = Path(__file__).parent.parent
-WITHOUT_WRK = ("transfers", "empty-blocks", "state-root", "memory", "latency", "sync")
+WITHOUT_WRK = ("transfers", "empty-blocks", "state-root", "memory", "latency", "sync", "watches", "callbacks")
 
 
 def row(*, ratio: float = 1.0, figure: float = 1.0, goal: Goal | None = None) -> Row:
@@ -82,6 +82,14 @@ def test_every_benchmark_that_needs_no_wrk_shows_its_rows(tmp_path: Path) -> Non
         "transfers from 1 peer",
         "transfers from 2 peers",
         "/rpc/status, 99th percentile, catching up with transfers",
+        "100 of 400 watches paid, one block after the other",
+        "100 of 400 watches paid, each block when all is told",
+        "100 of 400 watches paid, while the block before is told",
+        "telling of 100 payments",
+        "telling that 100 payments lie deeper",
+        "30 events to 10 hosts, median, one more never answers",
+        "30 events to 10 hosts, median, one more refuses",
+        "a block of 60 transfers while events go out",
     ]
     assert all(row["figure"] > 0 and row["baseline"] != 0 for row in found.values())
     assert [line.split("  ")[0] for line in done.stdout.splitlines()[1:]] == list(found)

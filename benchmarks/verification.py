@@ -1,0 +1,130 @@
+"""Verifications of payments per second on a chain of 10^6 payments, against a bare Klein route and a chain of 10^4."""
+
+import json
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+from random import Random
+from typing import Final
+from urllib.request import urlopen
+
+from benchmarks.figures import Goal, Rounds, Row
+from benchmarks.ground import forge, lay, nobody
+from benchmarks.merchants import order
+from benchmarks.processes import DATABASE, Served, bare, node
+from benchmarks.program import main
+from benchmarks.wrk import hammer
+from svcd.chain.address import encode_address, key_hash
+from svcd.chain.encoding import tagged_hash
+from svcd.chain.params import DEVNET
+from svcd.store.database import open_writer
+
+_PER_BLOCK: Final = 2_000
+_ASKED: Final = 20_000
+"""Payments that are asked for, at random, again and again."""
+_FULL: Final = (10_000, 1_000_000, 7, 3)
+_QUICK: Final = (2_000, 4_000, 1, 1)
+"""Payments on the small chain and on the large one, rounds, seconds of each."""
+_GAP: Final = 2 * DEVNET.slots_per_block
+
+
+def lay_payments(path: Path, count: int) -> None:
+    """Make a chain with ``count`` payments in the database at ``path``, 2,000 in each block.
+
+    The blocks are real ones without transfers, and the payments are laid beside them into the tables that are read
+    later: signing and connecting a million transfers would take a quarter of an hour and lead to the same rows.
+    """
+    lay(path, [])
+    forge(path, ([] for _ in range(0, count, _PER_BLOCK)), gap=_GAP)
+    connection = open_writer(path)
+    blocks = dict(connection.execute("SELECT height, block FROM canonical"))
+    for start in range(0, count, _PER_BLOCK):
+        height = start // _PER_BLOCK + 1
+        connection.execute("BEGIN")
+        _write(connection, blocks[height], height, range(start, min(start + _PER_BLOCK, count)))
+        connection.execute("COMMIT")
+    connection.close()
+
+
+def _write(connection: sqlite3.Connection, block: int, height: int, numbers: range) -> None:
+    bodies = list(map(body_of, numbers))
+    places = list(zip(numbers, range(len(numbers)), strict=True))
+    connection.executemany(
+        "INSERT INTO block_transaction VALUES (?, ?, ?)",
+        [(block, position, body) for position, (_, body) in enumerate(bodies)],
+    )
+    connection.executemany(
+        "INSERT INTO transaction_place VALUES (?, ?, ?)",
+        [(txid, height, position) for position, (txid, _) in enumerate(bodies)],
+    )
+    connection.executemany(
+        "INSERT INTO address_place VALUES (?, ?, ?)", [(nobody(number), height, at) for number, at in places]
+    )
+    connection.executemany(
+        "INSERT INTO payment_place VALUES (?, ?, ?, ?, ?)",
+        [(f"order-{number}", nobody(number), 5_000 + number, height, at) for number, at in places],
+    )
+
+
+def body_of(number: int) -> tuple[bytes, bytes]:
+    """Id and canonical JSON of the transfer that pays the order of a number; nobody has signed it."""
+    key = number.to_bytes(32, "big")
+    sender = encode_address(key_hash(key), DEVNET.address_prefix)
+    recipient = encode_address(nobody(number), DEVNET.address_prefix)
+    before = (
+        f'{{"fee":"{DEVNET.minimum_fee}","networkId":{DEVNET.network_id},"nonce":"0","payload":{{'
+        f'"amount":"{5_000 + number}","paymentReference":"order-{number}","recipient":"{recipient}"}},'
+        f'"senderAddress":"{sender}","senderPublicKey":"{key.hex()}"'
+    )
+    after = f',"timestamp":"{DEVNET.genesis_time}","type":1,"version":2}}'
+    txid = tagged_hash("svc/tx/v2", DEVNET.genesis_hash + f"{before}{after}".encode())
+    return txid, f'{before},"signature":"{"0" * 128}"{after}'.encode()
+
+
+def paths(count: int) -> Iterator[str]:
+    """Questions about payments of a chain that has ``count``."""
+    choice = Random(3)
+    for _ in range(_ASKED):
+        terms = order(choice.randrange(count), required=12)
+        yield (
+            f"/rpc/commerce/payment/{terms.reference}?recipient={terms.recipient}"
+            f"&amountBaseUnits={terms.amount}&confirmations={terms.required}"
+        )
+
+
+def _check_found(url: str) -> None:
+    """Raise RuntimeError unless the payment is on the chain; that none is found would be answered in less time."""
+    with urlopen(url) as answer:  # noqa: S310 -- it is the URL of a process that we have started
+        if not json.load(answer)["payment"]["canonical"]:
+            raise RuntimeError(f"{url} does not find the payment")
+
+
+def measure(folder: Path, quick: bool) -> list[Row]:
+    """Verifications of payments per second on a chain of 10^6 payments, against a bare Klein route and 10^4."""
+    small, large, rounds_wanted, seconds = _QUICK if quick else _FULL
+    for count in (small, large):
+        (folder / str(count)).mkdir()
+        lay_payments(folder / str(count) / DATABASE, count)
+        (folder / f"paths-{count}").write_text("".join(f"{path}\n" for path in paths(count)), "ascii")
+
+    def asked(served: Served, count: int) -> float:
+        arguments = (str(folder / f"paths-{count}"),)
+        _check_found(f"{served.url}{next(paths(count))}")
+        return hammer(served.url, seconds=seconds, script="paths.lua", arguments=arguments).answers_per_second
+
+    against_bare, against_small = Rounds(), Rounds()
+    with node(folder / str(small)) as few, node(folder / str(large)) as many, bare(folder) as compared:
+        for _ in range(rounds_wanted):
+            baseline = hammer(compared.url, seconds=seconds).answers_per_second
+            figure = asked(many, large)
+            against_bare.add(figure, baseline)
+            against_small.add(figure, asked(few, small))
+    name = f"/rpc/commerce/payment, {large:,} payments"
+    return [
+        against_bare.row(name, unit="/s", baseline_is="/s, bare Klein route", goal=Goal("ratio", ">=", 0.4)),
+        against_small.row(name, unit="/s", baseline_is=f"/s, {small:,} payments", goal=Goal("ratio", ">=", 0.8)),
+    ]
+
+
+if __name__ == "__main__":
+    main(measure)

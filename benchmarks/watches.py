@@ -1,0 +1,235 @@
+"""What watches cost the chain: blocks that pay 2,000 of 10,000 watches, on a node with webhooks and on one without."""
+
+import shutil
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from pathlib import Path
+from time import perf_counter
+from typing import Any, Final
+
+from attrs import define, frozen
+from twisted.internet.defer import Deferred, succeed
+
+from benchmarks.figures import Goal, Rounds, Row
+from benchmarks.ground import Person, forge, lay
+from benchmarks.living import feed, opened
+from benchmarks.merchants import Timed, desk_of, lay_watches, order, payment, until
+from benchmarks.processes import DATABASE
+from benchmarks.program import main, on_reactor
+from svcd.commerce.desk import FILE
+from svcd.commerce.outbox import Lane
+from svcd.commerce.webhooks import Surroundings, Webhooks
+from svcd.node.living import LivingChain
+
+_WANTED: Final = Goal("ratio", "<=", 1.1)
+_DEEPER: Final = 3
+"""How deep a payment must lie to be confirmed where depth is measured: its second block only shows the depth."""
+
+
+@frozen
+class Sizes:
+    """How much is measured."""
+
+    matches: int
+    """Watches that one block pays."""
+    blocks: int
+    """In each round; together they pay every watch."""
+    rounds: int
+
+
+FULL: Final = Sizes(matches=2_000, blocks=5, rounds=6)
+QUICK: Final = Sizes(matches=100, blocks=4, rounds=2)
+
+
+@define
+class Post:
+    """A courier that counts how many watches have had something to say, and sends nothing."""
+
+    told: int = 0
+
+    def wake(self, lanes: Iterable[Lane]) -> None:
+        """Count."""
+        self.told += len(list(lanes))
+
+    def cancel(self, watch: str) -> None:
+        """Nothing is sent."""
+
+    def stop(self) -> Deferred[None]:
+        """Nothing is being sent."""
+        return succeed(None)
+
+
+@frozen
+class Watched:
+    """A living chain that is watched."""
+
+    living: LivingChain
+    post: Post
+    steps: Timed
+    reactor: Any
+
+    async def told(self, count: int) -> None:
+        """Return when so many watches have had something to say since the last time, and the webhooks rest."""
+        await until(self.reactor, lambda: self.post.told >= count)
+        self.post.told -= count
+
+
+@frozen
+class Ground:
+    """What every round begins with: a chain without blocks, and the blocks to come."""
+
+    folder: Path
+    sizes: Sizes
+    blocks: Sequence[bytes]
+    and_empty: Sequence[bytes]
+    """The first of the blocks, and one without payments."""
+
+    @asynccontextmanager
+    async def alone(self, reactor: Any) -> AsyncIterator[LivingChain]:
+        """A fresh chain that nobody watches."""
+        path = self.folder / "alone.sqlite"
+        shutil.copy(self.folder / "ground.sqlite", path)
+        async with opened(path, reactor) as living:
+            yield living
+        path.unlink()
+
+    @asynccontextmanager
+    async def watched(self, reactor: Any, required: int = 1) -> AsyncIterator[Watched]:
+        """A fresh chain with a watch over each payment, which is confirmed after ``required`` blocks."""
+        folder = self.folder / "watched"
+        folder.mkdir()
+        shutil.copy(self.folder / "ground.sqlite", folder / DATABASE)
+        shutil.copy(self.folder / f"watches-{required}" / FILE, folder / FILE)
+        async with opened(folder / DATABASE, reactor) as living, desk_of(folder, folder / DATABASE, reactor) as desk:
+            post = Post()
+            around = Surroundings(
+                clock=reactor,
+                synced=lambda: True,
+                busy=lambda: living.ledger.busy,
+                settled=living.transfers.settled,
+            )
+            webhooks = Webhooks(desk[0].subscriptions, desk[0].worker, sender=post, surroundings=around)
+            living.ledger.subscribe(webhooks)
+            webhooks.startService()
+            await until(reactor, lambda: bool(desk[1].begun))
+            yield Watched(living, post, desk[1], reactor)
+            await webhooks.stopService()
+        shutil.rmtree(folder)
+
+
+def prepare(folder: Path, sizes: Sizes) -> Ground:
+    """The chain, the blocks, and the watches as they are before the first of them."""
+    count = sizes.matches * sizes.blocks
+    ground = folder / "ground.sqlite"
+    lay(ground, [Person(number).key for number in range(count)])
+    made = [payment(number) for number in range(count)]
+    bodies = [made[start : start + sizes.matches] for start in range(0, count, sizes.matches)]
+    blocks, and_empty = (
+        forge(shutil.copy(ground, folder / "draft.sqlite"), each) for each in (bodies, [bodies[0], []])
+    )
+
+    def callback(number: int) -> tuple[str, str]:
+        host = f"shop-{number % 10}.example"
+        return host, f"https://{host}/paid"
+
+    for required in (1, _DEEPER):
+        place = folder / f"watches-{required}"
+        place.mkdir()
+        orders = [order(number, required=required) for number in range(count)]
+        lay_watches(
+            place, orders, lambda number: (f"shop-{number % 10}.example", f"https://shop-{number % 10}.example/")
+        )
+    return Ground(folder, sizes, blocks, and_empty)
+
+
+async def seconds_of(work: Awaitable[object]) -> float:
+    """How long it takes."""
+    began = perf_counter()
+    await work
+    return perf_counter() - began
+
+
+Measured = Callable[[Ground, Watched, LivingChain, Rounds], Awaitable[None]]
+"""Hands the same blocks to a chain that is watched and to one that is not."""
+
+
+async def run_of_blocks(ground: Ground, watched: Watched, alone: LivingChain, rounds: Rounds) -> None:
+    """All blocks as a synchronisation hands them in, the next while the last is being connected."""
+    batches = [[block] for block in ground.blocks]
+    figure = await seconds_of(feed(watched.living.ledger, batches))
+    await watched.told(ground.sizes.matches * len(batches))
+    rounds.add(figure * 1000 / len(batches), await seconds_of(feed(alone.ledger, batches)) * 1000 / len(batches))
+
+
+async def block_by_block(ground: Ground, watched: Watched, alone: LivingChain, rounds: Rounds) -> None:
+    """Each block when the webhooks have told all of the one before."""
+    for block in ground.blocks:
+        figure = await seconds_of(feed(watched.living.ledger, [[block]]))
+        await watched.told(ground.sizes.matches)
+        rounds.add(figure * 1000, await seconds_of(feed(alone.ledger, [[block]])) * 1000)
+
+
+async def in_between(ground: Ground, watched: Watched, alone: LivingChain, rounds: Rounds) -> None:
+    """Every second block in the moment in which the webhooks begin with the one before."""
+    for first, second in zip(ground.blocks[::2], ground.blocks[1::2], strict=False):
+        begun = len(watched.steps.begun)
+        await feed(watched.living.ledger, [[first]])
+        await until(watched.reactor, lambda begun=begun: len(watched.steps.begun) > begun)  # type: ignore[misc]
+        figure = await seconds_of(feed(watched.living.ledger, [[second]]))
+        await watched.told(2 * ground.sizes.matches)
+        await feed(alone.ledger, [[first]])
+        rounds.add(figure * 1000, await seconds_of(feed(alone.ledger, [[second]])) * 1000)
+
+
+async def compare(ground: Ground, reactor: Any, measured: Measured, seconds: list[float]) -> Rounds:
+    """Rounds of one way of handing in; the seconds that the follower took for each block are added to ``seconds``."""
+    rounds = Rounds()
+    for _ in range(ground.sizes.rounds):
+        async with AsyncExitStack() as stack:
+            watched = await stack.enter_async_context(ground.watched(reactor))
+            alone = await stack.enter_async_context(ground.alone(reactor))
+            await measured(ground, watched, alone, rounds)
+            seconds += watched.steps.took
+    return rounds
+
+
+async def deeper(ground: Ground, reactor: Any) -> tuple[float, float]:
+    """Milliseconds to tell of payments that have just been made, and of the same when they lie one block deeper."""
+    async with ground.watched(reactor, _DEEPER) as watched:
+        for block in ground.and_empty:
+            await feed(watched.living.ledger, [[block]])
+            await watched.told(ground.sizes.matches)
+        first, second = watched.steps.took
+    return second * 1000, first * 1000
+
+
+def measure(folder: Path, quick: bool) -> list[Row]:
+    """What watches cost the chain: blocks that pay 2,000 of 10,000 watches, with webhooks and without."""
+    sizes = QUICK if quick else FULL
+    ground = prepare(folder, sizes)
+
+    async def run(reactor: Any) -> list[Row]:
+        what, rows = f"{sizes.matches:,} of {sizes.matches * sizes.blocks:,} watches paid", []
+        took: list[float] = []
+        for name, measured in (
+            ("one block after the other", run_of_blocks),
+            ("each block when all is told", block_by_block),
+            ("while the block before is told", in_between),
+        ):
+            took.clear()
+            rounds = await compare(ground, reactor, measured, took)
+            rows.append(rounds.row(f"{what}, {name}", unit="ms", baseline_is="ms, no webhooks", goal=_WANTED))
+            if measured is block_by_block:
+                told = Rounds([seconds * 1000 for seconds in took], rounds.baselines)
+                telling = told.row(f"telling of {sizes.matches:,} payments", unit="ms", baseline_is="ms, their block")
+        depths = Rounds()
+        for _ in range(sizes.rounds):
+            depths.add(*await deeper(ground, reactor))
+        name = f"telling that {sizes.matches:,} payments lie deeper"
+        return [*rows, telling, depths.row(name, unit="ms", baseline_is="ms, when they were made")]
+
+    return on_reactor(run)
+
+
+if __name__ == "__main__":
+    main(measure)
