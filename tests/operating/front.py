@@ -1,0 +1,148 @@
+"""Debian's nginx with `conf/nginx.conf`, in front of a running node."""
+
+import json
+import re
+import shutil
+import socket
+import ssl
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from http.client import HTTPConnection, HTTPSConnection, RemoteDisconnected
+from pathlib import Path
+from typing import Any
+
+from attrs import frozen
+from cryptography.hazmat.primitives import serialization
+
+from tests.net.certificates import make_authority, sign
+from tests.process_level.pages import ROOT
+from tests.process_level.running import DEADLINE, Answer, free_port, wait_until
+
+CONF = ROOT / "conf" / "nginx.conf"
+NAME = "node.example.org"
+PROGRAM = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
+
+_MAIN = """\
+{user}
+daemon off;
+worker_processes 1;
+pid {folder}/nginx.pid;
+error_log stderr warn;
+events {{ worker_connections 2048; }}
+http {{
+    client_body_temp_path {folder}/body;
+    proxy_temp_path {folder}/proxy;
+    fastcgi_temp_path {folder}/fastcgi;
+    uwsgi_temp_path {folder}/uwsgi;
+    scgi_temp_path {folder}/scgi;
+    access_log off;
+    include {folder}/svcd.conf;
+}}
+"""
+
+
+def replaced(text: str, *pairs: tuple[str, str]) -> str:
+    """The text with each replaced that must be in it."""
+    for old, new in pairs:
+        assert old in text, old
+        text = text.replace(old, new)
+    return text
+
+
+@frozen
+class Front:
+    """nginx as it runs."""
+
+    port: int
+    plain_port: int
+    context: ssl.SSLContext
+
+    def tls(self, source: str) -> ssl.SSLSocket:
+        """A connection from an address in 127/8."""
+        plain = socket.create_connection(("127.0.0.1", self.port), timeout=DEADLINE, source_address=(source, 0))
+        return self.context.wrap_socket(plain, server_hostname=NAME)
+
+    def ask(self, source: str, target: str, body: bytes | None = None, **headers: str) -> Answer:
+        """The answer to GET, or to POST with a body, for a client at an address in 127/8."""
+        connection = HTTPSConnection(NAME, self.port, timeout=DEADLINE, context=self.context)
+        connection.sock = self.tls(source)
+        return answer_on(connection, target, body, headers)
+
+    def plainly(self, target: str) -> tuple[int, str | None]:
+        """Status and Location without TLS."""
+        connection = HTTPConnection("127.0.0.1", self.plain_port, timeout=DEADLINE)
+        connection.request("GET", target, headers={"Host": NAME})
+        response = connection.getresponse()
+        connection.close()
+        return response.status, response.headers["Location"]
+
+
+def answer_on(connection: HTTPConnection, target: str, body: bytes | None, headers: dict[str, str]) -> Answer:
+    """The answer to one request; a server may answer before it has read a body that is too large."""
+    named = {name.replace("_", "-"): value for name, value in headers.items()}
+    try:
+        with suppress(BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
+            connection.request("GET" if body is None else "POST", target, body, {"Host": NAME, **named})
+        response = connection.getresponse()
+        found: Any = json.loads(response.read())
+        return Answer(response.status, {name.lower(): value for name, value in response.getheaders()}, found)
+    finally:
+        connection.close()
+
+
+def _certificate(folder: Path) -> ssl.SSLContext:
+    """Write key and certificate, and give a context that trusts their authority and nobody else."""
+    authority = make_authority("The authority of the tests")
+    signed = sign(NAME, by=authority)
+    (folder / "fullchain.pem").write_bytes(signed.pem + authority.pem)
+    key = signed.key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    (folder / "privkey.pem").write_bytes(key)
+    return ssl.create_default_context(cadata=authority.pem.decode())
+
+
+def configuration(folder: Path, node_port: int, ports: tuple[int, int]) -> str:
+    """The project's configuration with this machine's places, and patience for tests."""
+    tls, plain = ports
+    text = replaced(
+        CONF.read_text(encoding="utf-8"),
+        ("server 127.0.0.1:8645;", f"server 127.0.0.1:{node_port};"),
+        ("listen 80;", f"listen 127.0.0.1:{plain};"),
+        ("listen 443 ssl http2;", f"listen 127.0.0.1:{tls} ssl http2;"),
+        ("/etc/letsencrypt/live/node.example.org/", f"{folder}/"),
+        ("client_header_timeout 10s;", "client_header_timeout 1s;"),
+        ("limit_conn svcd_client 64;", "limit_conn svcd_client 8;"),
+    )
+    return re.sub(r"\n *listen \[::\][^\n]*", "", text)
+
+
+@contextmanager
+def front_of(folder: Path, node_port: int) -> Iterator[Front]:
+    """Run nginx in front of a node; it must say nothing that a warning would be."""
+    assert PROGRAM is not None
+    context = _certificate(folder)
+    ports = free_port(), free_port()
+    (folder / "svcd.conf").write_text(configuration(folder, node_port, ports))
+    user = "user root;" if subprocess.run(["id", "-u"], capture_output=True, check=True).stdout == b"0\n" else ""
+    (folder / "nginx.conf").write_text(_MAIN.format(folder=folder, user=user))
+    command = [PROGRAM, "-e", "stderr", "-p", str(folder), "-c", str(folder / "nginx.conf")]
+    tested = subprocess.run([*command, "-t"], capture_output=True, text=True, check=False, timeout=DEADLINE)
+    assert (tested.returncode, "warn" in tested.stderr) == (0, False), tested.stderr
+    with (folder / "nginx.log").open("wb") as log:
+        process = subprocess.Popen(command, stderr=log)
+    try:
+        front = Front(*ports, context)
+        wait_until(lambda: _listens(front), "nginx")
+        yield front
+    finally:
+        process.terminate()
+        process.wait(DEADLINE)
+
+
+def _listens(front: Front) -> bool:
+    try:
+        return front.plainly("/")[0] == 308
+    except (ConnectionRefusedError, RemoteDisconnected):
+        return False

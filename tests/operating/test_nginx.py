@@ -1,0 +1,155 @@
+"""`conf/nginx.conf` with Debian's nginx: TLS in front, and every limit still counts clients and not the proxy."""
+
+import json
+import socket
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, suppress
+from http.client import HTTPConnection
+from ssl import SSLError
+
+import pytest
+
+from tests.operating.front import NAME, PROGRAM, Front, answer_on, front_of
+from tests.process_level.conftest import Nodes
+from tests.process_level.running import DEADLINE, Answer, RunningNode
+
+pytestmark = [
+    pytest.mark.socket,
+    pytest.mark.slow,
+    pytest.mark.skipif(PROGRAM is None, reason="nginx is not installed (Debian package nginx-light)"),
+]
+
+LIMITS = {"requestsPerSecond": 1, "burstSeconds": 4, "requestSeconds": 2, "peerPostsPerSecond": 10}
+MEBIBYTE = 1024 * 1024
+
+
+@pytest.fixture(scope="module")
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+    """A devnet that believes nginx, with limits that a test can reach."""
+    nodes = Nodes(tmp_path_factory.mktemp("behind"))
+    settings = [f"--set=limits.{name}={value}" for name, value in LIMITS.items()]
+    url, proxies = f"--set=http.publicUrl=https://{NAME}", '--set=http.trustedProxies=["127.0.0.1/32"]'
+    yield nodes.start("--network=devnet", "--set=participation.onDemand=true", url, proxies, *settings)
+    nodes.stop()
+
+
+@pytest.fixture(scope="module")
+def front(node: RunningNode, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Front]:
+    """nginx in front of it."""
+    with front_of(tmp_path_factory.mktemp("nginx"), node.port) as front:
+        yield front
+
+
+def directly(node: RunningNode, source: str, target: str, **headers: str) -> Answer:
+    """What the node answers a client that goes around nginx."""
+    connection = HTTPConnection("127.0.0.1", node.port, timeout=DEADLINE, source_address=(source, 0))
+    return answer_on(connection, target, None, headers)
+
+
+def statuses(front: Front, source: str, count: int, **headers: str) -> list[int]:
+    """What so many questions in a row are answered."""
+    return [front.ask(source, "/rpc/status", **headers).status for _ in range(count)]
+
+
+def test_it_answers_over_tls(front: Front) -> None:
+    answer = front.ask("127.0.1.1", "/rpc/status")
+    assert (answer.status, answer.json["status"]["endpoint"]) == (200, f"https://{NAME}")
+    assert answer.headers["access-control-allow-origin"] == "*"
+    assert "max-age" in answer.headers["strict-transport-security"]
+
+
+def test_without_tls_it_leads_there(front: Front) -> None:
+    assert front.plainly("/rpc/status?a=b") == (308, f"https://{NAME}/rpc/status?a=b")
+
+
+def test_each_client_has_its_own_rate(front: Front) -> None:
+    answers = statuses(front, "127.0.2.1", 7)
+    assert answers[:4] == [200] * 4
+    assert 429 in answers[4:]
+    assert statuses(front, "127.0.2.2", 4) == [200] * 4
+
+
+def test_who_throttles_says_when_to_come_again(front: Front) -> None:
+    statuses(front, "127.0.3.1", 5)
+    answer = front.ask("127.0.3.1", "/rpc/status")
+    assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+    assert answer.error.startswith("too many requests")
+
+
+def test_a_client_cannot_claim_to_be_another(front: Front, node: RunningNode) -> None:
+    # Neither through nginx …
+    answers = [front.ask("127.0.4.1", "/rpc/status", X_Forwarded_For=f"127.0.5.{n}").status for n in range(7)]
+    assert 429 in answers
+    # … nor around it, whatever others have been told.
+    around = [directly(node, "127.0.4.2", "/rpc/status", X_Forwarded_For=f"127.0.5.{n}").status for n in range(7)]
+    assert 429 in around
+    assert statuses(front, "127.0.5.1", 4) == [200] * 4, "in whose name they asked pays nothing"
+
+
+def test_the_largest_block_passes_and_no_larger_one(front: Front) -> None:
+    block = b'{"block":"' + b"a" * (2 * MEBIBYTE - 12) + b'"}'
+    assert len(block) == 2 * MEBIBYTE
+    passed = front.ask("127.0.6.1", "/p2p/block", block)
+    assert passed.status == 400
+    assert "block" in passed.error, "the node has read it to its end"
+    cut = front.ask("127.0.6.2", "/p2p/block", block + b" ")
+    assert (cut.status, cut.error) == (413, "the body is larger than 2 MiB")
+
+
+def test_the_node_s_smaller_caps_hold_too(front: Front) -> None:
+    answer = front.ask("127.0.7.1", "/rpc/broadcast", b"{" + b" " * 17 * 1024)
+    assert answer.status == 413
+    assert answer.error.startswith("the body")
+
+
+def drip(client: socket.socket, piece: bytes) -> float:
+    """Send a piece ten times a second until the other side answers or ends it; seconds that took."""
+    began = time.monotonic()
+    client.settimeout(0.1)
+    with suppress(BrokenPipeError, ConnectionResetError, SSLError):
+        while time.monotonic() - began < DEADLINE:
+            client.sendall(piece)
+            with suppress(TimeoutError):
+                client.recv(65536)
+                break
+    return time.monotonic() - began
+
+
+def test_headers_that_drip_are_cut(front: Front) -> None:
+    with front.tls("127.0.8.1") as client:
+        client.sendall(f"GET /rpc/status HTTP/1.1\r\nHost: {NAME}\r\nX-Long: ".encode())
+        assert 0.5 < drip(client, b"a") < 4
+
+
+def test_a_body_that_drips_is_cut_by_the_node(front: Front) -> None:
+    with front.tls("127.0.9.1") as client:
+        head = f"POST /rpc/broadcast HTTP/1.1\r\nHost: {NAME}\r\nContent-Length: 9999\r\n\r\n"
+        client.sendall(head.encode())
+        assert 1.5 < drip(client, b" ") < 6
+
+
+def test_one_client_has_so_many_connections_and_another_its_own(front: Front) -> None:
+    head = f"POST /rpc/broadcast HTTP/1.1\r\nHost: {NAME}\r\nContent-Length: 99\r\n\r\n{{"
+    with ExitStack() as stack:
+        for _ in range(8):
+            stack.enter_context(front.tls("127.0.10.1")).sendall(head.encode())
+        answer = front.ask("127.0.10.1", "/rpc/status")
+        while answer.status == 200:  # The last one may not have been looked at yet.
+            answer = front.ask("127.0.10.1", "/rpc/status")
+        assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+        assert answer.error == "too many connections; close some, and try again in 1 s"
+        assert front.ask("127.0.10.2", "/rpc/status").status == 200
+
+
+def test_a_node_that_is_away_is_told_in_json(tmp_path_factory: pytest.TempPathFactory) -> None:
+    with front_of(tmp_path_factory.mktemp("alone"), 9) as front:
+        answer = front.ask("127.0.0.1", "/rpc/status")
+    assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+    assert answer.error == "the node does not answer at present; try again in 5 s"
+
+
+def test_the_operator_s_routes_are_not_behind_it(front: Front) -> None:
+    for target in ("/metrics", "/ready", "/operator/status"):
+        answer = front.ask("127.0.11.1", target)
+        assert answer.status == 404, json.dumps(answer.json)
