@@ -83,6 +83,8 @@ class Webhooks(Service):
         """Of these, so many are known to have put back into the mempool what they may."""
         self._wanted = False
         self._turning = False
+        self._resumed = False
+        """Whether what waited from the run before is being sent."""
         self._failing = False
         self._underway = Underway()
         self.standing = Standing(0, None)
@@ -95,7 +97,7 @@ class Webhooks(Service):
     def startService(self) -> None:
         """Send what waits from the run before, and look what has happened since."""
         super().startService()  # type: ignore[no-untyped-call]
-        self._keep(self._resume())
+        self.look()
 
     async def stopService(self) -> None:
         """Let the turn under way end; what has not been sent waits for the next start."""
@@ -145,10 +147,6 @@ class Webhooks(Service):
     def _keep(self, work: Coroutine[Deferred[object], object, None]) -> None:
         self._underway.keep(work).addErrback(self._say_failed)
 
-    async def _resume(self) -> None:
-        self._sender.wake(await self._worker.run(self._subscriptions.lanes))
-        self.look()
-
     async def _register(self, order: Order) -> Registered:
         await self._settle()
         registered = await self._worker.run(self._subscriptions.begin, order, self._present())
@@ -180,6 +178,9 @@ class Webhooks(Service):
         await self._give_way()
         await self._settle()
         try:
+            if not self._resumed:
+                self._sender.wake(await self._worker.run(self._subscriptions.lanes))
+                self._resumed = True
             courtesy = Courtesy(lambda: self._around.busy() and bool(self.running), self._around.nap)
             present = evolve(self._present(), give_way=courtesy.give_way)
             lanes = await self._worker.run(self._subscriptions.follower.step, present)

@@ -4,7 +4,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +18,7 @@ from svcd.commerce import follower, subscriptions
 from svcd.commerce.courtesy import LONGEST_SECONDS
 from svcd.commerce.follower import Behind
 from svcd.commerce.register import watch_of
-from svcd.commerce.subscriptions import TooManyWatches
+from svcd.commerce.subscriptions import Subscriptions, TooManyWatches
 from svcd.node.changes import Change
 from tests.commerce.watched import Watched
 from tests.rpc.conftest import present
@@ -525,6 +525,25 @@ def test_what_has_waited_for_a_week_is_given_up_and_said(watched: Watched) -> No
         watched.tidy()
     assert watched.show(identifier)["events"][0]["abandoned"]
     assert [event["lost"] for event in logs if "lost" in event] == [1]
+
+
+def test_what_waits_at_the_start_is_sent_even_if_it_cannot_be_read_at_first(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched.register()
+    watched.pay("5000 from alice to bob for order-1")
+    with monkeypatch.context() as broken, capturedLogs() as logs:
+        broken.setattr(Subscriptions, "lanes", _no_reading)
+        watched.again()
+    assert watched.told() == []
+    assert [event["why"] for event in logs if "why" in event] == ["disk I/O error"]
+
+    watched.look()
+    assert watched.told() == ["pending: pending 0"]
+
+
+def _no_reading(_: Subscriptions) -> NoReturn:
+    raise sqlite3.OperationalError("disk I/O error")
 
 
 def test_a_full_disk_loses_nothing(watched: Watched) -> None:
