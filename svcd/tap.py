@@ -12,6 +12,7 @@ from svcd.composition.node import Foundation, Pools, pool_limits
 from svcd.composition.rooms import Rooms
 from svcd.config.schema import OPERATOR_SOCKET
 from svcd.net.trust import TrustError
+from svcd.node.guard import Guard
 from svcd.node.living import Threads, open_chain
 from svcd.node.seedfile import SeedFileError
 from svcd.node.threads import ThreadsService, share_the_interpreter
@@ -50,7 +51,7 @@ def makeService(options: Options) -> Root:
     root.addService(DataDirectory(config.data_dir, sockets=(OPERATOR_SOCKET,)))
     for pool in pools.all():
         root.addService(pool)
-    threads = Threads(pools.writer.worker, pools.verifier.worker, pools.verifier.size, damaged=lambda: leave(1))
+    threads = Threads(pools.writer.worker, pools.verifier.worker, pools.verifier.size, guard=Guard(lambda: leave(1)))
 
     async def opening() -> Files:
         limits = pool_limits(config)
@@ -60,7 +61,7 @@ def makeService(options: Options) -> Root:
     node = Opened(
         Sequential(leave, sentences=SENTENCES),
         opening=opening,
-        services=lambda files: Rooms(Foundation(config, files, pools, reactor)).services(),
+        services=lambda files: Rooms(Foundation(config, files, pools, reactor, threads.guard)).services(),
         closing=Files.close,
     )
     root.addService(node)

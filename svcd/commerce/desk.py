@@ -11,7 +11,7 @@ from svcd.commerce.event import Origin
 from svcd.commerce.follower import Eyes, Follower
 from svcd.commerce.register import Register
 from svcd.commerce.subscriptions import Subscriptions
-from svcd.node.guard import GuardedWorker
+from svcd.node.guard import Guard, GuardedWorker
 from svcd.node.living import LivingChain
 from svcd.node.threads import Worker
 from svcd.store.chain_store import ChainReader
@@ -47,14 +47,14 @@ class Desk:
 
 
 async def open_desk(
-    params: NetworkParams, folder: Path, *, chain: Path, worker: Worker, damaged: Callable[[], object], terms: Terms
+    params: NetworkParams, folder: Path, *, chain: Path, worker: Worker, guard: Guard, terms: Terms
 ) -> Desk:
     """Open the database of webhooks in ``folder``, or make one, beside the open chain at ``chain``.
 
-    ``worker`` has one thread; ``damaged`` is called when a database turns out to be damaged. Raises DatabaseError.
+    ``worker`` has one thread; ``guard`` is that of the chain. Raises DatabaseError.
     """
     connection = await worker.run(open_writer, folder / FILE, WEBHOOKS)
-    reading = open_reader(chain)
+    reading = open_reader(chain, guard.is_damage)
     origin = Origin(network_id=params.network_id, chain_id=params.chain_id, genesis_hash=params.genesis_hash)
     register = Register(WebhookStore(connection), EventStore(connection), origin)
     follower = Follower(register, Eyes(params, ChainReader(reading)), terms.every_depth)
@@ -63,7 +63,9 @@ async def open_desk(
         reading.close()
         connection.close()
 
-    return Desk(Subscriptions(follower, terms.new_id), GuardedWorker(worker, damaged), close)
+    return Desk(
+        Subscriptions(follower, terms.new_id), GuardedWorker(worker, guard.of(WEBHOOKS), tells_trouble=False), close
+    )
 
 
 @frozen

@@ -42,7 +42,7 @@ def desk_of(config: Config, worker: Worker, threads: Threads) -> Callable[[], Aw
         config.data_dir,
         chain=config.chain_file,
         worker=worker,
-        damaged=threads.damaged,
+        guard=threads.guard,
         terms=terms,
     )
 

@@ -6,6 +6,7 @@ from attrs import asdict, frozen
 
 from svcd.commerce.desk import Files
 from svcd.config.schema import Config
+from svcd.node.guard import Guard
 from svcd.node.living import LivingChain, PoolLimits
 from svcd.node.threads import Load, ThreadsService
 
@@ -39,6 +40,7 @@ class Foundation:
     files: Files
     pools: Pools
     reactor: Any
+    guard: Guard
 
     @property
     def living(self) -> LivingChain:

@@ -59,7 +59,7 @@ class Rooms:
         identity = Identity(key.node_id, key.endpoint)
         self._peers = peers
         self._status = Status(living.ledger, identity=identity, peers=peers, clock=base.reactor)
-        self._sites = Sites(base.reactor, lambda: secrets.token_hex(8))
+        self._sites = Sites(base.reactor, lambda: secrets.token_hex(8), base.guard.is_damage)
         self._merchants = MerchantsRoom(base, self._status)
         self._participation = None if config.participation.on_demand else self._producer()
         others = [] if base.files.desk is None else [config.data_dir / WEBHOOKS_FILE]

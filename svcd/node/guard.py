@@ -1,41 +1,71 @@
-"""A writer that ends the node when its data turn out to be damaged: better no answer than a wrong one."""
+"""Ends the node when its data turn out to be damaged: better no answer than a wrong one."""
 
 from collections.abc import Callable
-from typing import ParamSpec, TypeVar
+from typing import Final, ParamSpec, TypeVar
 
-from attrs import frozen
+from attrs import define, field, frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.chain.errors import Corrupt
 from svcd.node.threads import Worker
-from svcd.store.database import is_damage
+from svcd.store.database import CHAIN, Kind, is_damage, is_disk_trouble
 
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_LOG: Final = Logger()
+
+
+@define(eq=False)
+class Guard:
+    """Sees from errors that a database is damaged, says so once, and calls ``stop``; for any thread."""
+
+    stop: Callable[[], object]
+    kind: Kind = CHAIN
+    _told: list[str] = field(factory=list)
+
+    def of(self, kind: Kind) -> "Guard":
+        """The guard of another file of the same node, which ends once."""
+        return Guard(self.stop, kind, self._told)
+
+    def is_damage(self, error: BaseException | None) -> bool:
+        """Whether the disk or our own data contradict themselves; then the node ends."""
+        if not (isinstance(error, Corrupt) or is_damage(error)):
+            return False
+        if not self._told:
+            self._told.append(str(error))
+            _LOG.critical(
+                "{what} is damaged: {why}. The node stops; {remedy}",
+                what=self.kind.name,
+                why=str(error),
+                remedy=self.kind.remedy,
+            )
+            self.stop()
+        return True
+
 
 @frozen
 class GuardedWorker:
-    """Passes work on to ``worker``, and calls ``damaged`` once the disk or our own data contradict themselves."""
+    """Passes work on to ``worker``, and shows every error to ``guard``."""
 
     worker: Worker
-    damaged: Callable[[], object]
-
-    _log = Logger()
+    guard: Guard
+    tells_trouble: bool = True
+    """Whether it says that the disk fails; False where whoever gives it work does."""
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
         """See :class:`svcd.node.threads.Worker`."""
         return self.worker.run(function, *args, **kwargs).addErrback(self._look)
 
     def _look(self, failure: Failure) -> Failure:
-        error = failure.value
-        if isinstance(error, Corrupt) or is_damage(error):
-            self._log.critical(
-                "the database is damaged: {why}. The node stops; restore the database from a backup, or move it away "
-                "and the node fetches the chain again",
-                why=str(error),
+        damaged = self.guard.is_damage(failure.value)
+        if self.tells_trouble and not damaged and is_disk_trouble(failure.value):
+            _LOG.error(
+                "{what} cannot be written: {why}. What was to be written has not happened; free the disk or mend it, "
+                "and the node goes on by itself",
+                what=self.guard.kind.name,
+                why=str(failure.value),
             )
-            self.damaged()
         return failure

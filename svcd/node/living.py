@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
-from attrs import frozen
+from attrs import field, frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
@@ -11,7 +11,7 @@ from svcd.chain.edge_cases import check_library
 from svcd.chain.params import NetworkParams
 from svcd.node.connector import Connector
 from svcd.node.demand import OnDemand
-from svcd.node.guard import GuardedWorker
+from svcd.node.guard import Guard, GuardedWorker
 from svcd.node.journal import PoolJournal
 from svcd.node.ledger import Chain, Ledger
 from svcd.node.mempool import Mempool
@@ -37,12 +37,12 @@ class Threads:
     verifier: Worker
     lanes: int
     """How many threads the verifier has."""
-    damaged: Callable[[], object] = lambda: None
-    """Called when the open database turns out to be damaged; the log has said so."""
+    guard: Guard = field(factory=lambda: Guard(_nothing))
+    """Ends the node when the open database turns out to be damaged."""
 
 
 def _nothing() -> None:
-    """What the writer's thread is asked to do as a sign of life."""
+    """What the writer's thread is asked to do as a sign of life, and what ends nothing."""
 
 
 @frozen
@@ -118,8 +118,8 @@ async def _opened(
     store = ChainWriter(connection)
     connector = Connector(params, store)
     tip = await threads.writer.run(connector.load)
-    reading = open_reader(path)
-    writer = GuardedWorker(threads.writer, threads.damaged)
+    reading = open_reader(path, threads.guard.is_damage)
+    writer = GuardedWorker(threads.writer, threads.guard)
     chain = Chain(params, ChainReader(reading), connector, writer)
     verifier = Verifier(params, threads.verifier, lanes=threads.lanes, capacity=VERIFIER_CAPACITY)
     ledger = Ledger(chain, verifier, clock)

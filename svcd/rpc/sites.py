@@ -1,5 +1,6 @@
 """The two HTTP faces of the node: the public site, and the operator's (docs/http.md)."""
 
+import sqlite3
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
 
@@ -7,10 +8,11 @@ from attrs import frozen
 from twisted.web.resource import Resource
 
 from svcd.chain.encoding import parse_json
-from svcd.chain.errors import NotYet, RuleViolation
+from svcd.chain.errors import Corrupt, NotYet, RuleViolation
 from svcd.ports import Clock
 from svcd.rpc.catalog import CatalogRoute
 from svcd.rpc.openapi import OpenApiRoute
+from svcd.store.database import is_disk_trouble
 from svcd.web import cors
 from svcd.web.api import Api, Ports
 from svcd.web.buckets import Buckets
@@ -20,11 +22,18 @@ from svcd.web.limits import SiteLimits
 from svcd.web.resources import NOT_FOUND, AllowedHosts, Branch
 from svcd.web.site import Site
 
+DAMAGED: Final = "the node's database is damaged, and the node stops"
+DISK_TROUBLE: Final = "the node cannot write to its disk at present; nothing has changed, so try again later"
 ERRORS: Final[ErrorTable] = {
     RuleViolation: lambda violation: HttpError(400, violation.detail),
     NotYet: lambda reason: HttpError(503, reason.detail),
+    sqlite3.OperationalError: lambda error: HttpError(503, DISK_TROUBLE) if is_disk_trouble(error) else None,
 }
 """How the rooms' exceptions are told to clients."""
+
+
+def _undamaged(_: BaseException) -> bool:
+    return False
 
 
 @frozen
@@ -38,10 +47,14 @@ class Public:
 
 @frozen
 class Sites:
-    """Builds both sites; ``new_id`` gives the ids of unexpected errors in the log."""
+    """Builds both sites; ``new_id`` gives the ids of unexpected errors in the log.
+
+    ``is_damage`` tells whether an error means that the node's data are damaged, and ends the node if so.
+    """
 
     clock: Clock
     new_id: Callable[[], str]
+    is_damage: Callable[[BaseException], bool] = _undamaged
 
     def public(
         self,
@@ -90,10 +103,14 @@ class Sites:
         return Site(resource, limits=limits, clients=Clients(), clock=self.clock, new_id=self.new_id)
 
     def _ports(self, throttle: Throttle) -> Ports:
-        return Ports(parse_json=parse_json, errors=ERRORS, throttle=throttle, clock=self.clock, new_id=self.new_id)
+        errors = {**ERRORS, Corrupt: self._damaged, sqlite3.DatabaseError: self._damaged}
+        return Ports(parse_json=parse_json, errors=errors, throttle=throttle, clock=self.clock, new_id=self.new_id)
 
     def _api(self, mount: str, rooms: Iterable[object], throttle: Throttle) -> Api:
         api = Api(mount, self._ports(throttle))
         for room in rooms:
             api.add(room)
         return api
+
+    def _damaged(self, error: BaseException) -> HttpError | None:
+        return HttpError(503, DAMAGED) if self.is_damage(error) else None

@@ -1,7 +1,7 @@
 """Opening the SQLite file: settings, numbered schema files, one writer and read-only readers (docs/operations.md)."""
 
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -9,10 +9,18 @@ from typing import Final
 
 from attrs import frozen
 
+from svcd.store.watched import watched_by
+
 _CACHE_KIB: Final = 65_536
 _WAL_LIMIT: Final = 64 * 1024 * 1024
 _CHECKPOINT_PAGES: Final = 4_000
 _BUSY_MS: Final = 10_000
+_DISK_TROUBLE: Final = (
+    sqlite3.SQLITE_FULL,
+    sqlite3.SQLITE_READONLY,
+    sqlite3.SQLITE_IOERR,
+    sqlite3.SQLITE_CANTOPEN,
+)
 
 
 class DatabaseError(Exception):
@@ -29,8 +37,9 @@ class Migration:
 
 @frozen
 class Kind:
-    """What one file is for: where its schema files are, how it is written, and how to do without it."""
+    """What one file is for: what it is called, where its schema files are, how it is written, how to do without it."""
 
+    name: str
     folder: str
     synchronous: str
     remedy: str
@@ -38,10 +47,15 @@ class Kind:
 
 
 CHAIN: Final = Kind(
-    "schema", "NORMAL", "restore it from a backup, or move it away and the node fetches the chain again"
+    "the database", "schema", "NORMAL", "restore it from a backup, or move it away and the node fetches the chain again"
 )
 """A power loss may cost the last blocks, which peers have, and never the consistency."""
-WEBHOOKS: Final = Kind("webhooks", "FULL", "restore it from a backup, or move it away and register the webhooks anew")
+WEBHOOKS: Final = Kind(
+    "the webhooks' database",
+    "webhooks",
+    "FULL",
+    "restore it from a backup, or move it away and register the webhooks anew",
+)
 """What merchants have been promised nobody else has: it is on the disk before anything says that it is."""
 
 
@@ -80,6 +94,11 @@ def is_damage(error: BaseException | None) -> bool:
     return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
 
 
+def is_disk_trouble(error: BaseException | None) -> bool:
+    """Whether SQLite says that the disk does not do what it should: it is full, read-only, or fails."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DISK_TROUBLE
+
+
 def _prepare(connection: sqlite3.Connection, path: Path, kind: Kind) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {kind.synchronous}")
@@ -89,10 +108,17 @@ def _prepare(connection: sqlite3.Connection, path: Path, kind: Kind) -> None:
     _migrate(connection, path, kind)
 
 
-def open_reader(path: Path) -> sqlite3.Connection:
-    """A connection that cannot write, for a file that :func:`open_writer` has opened before."""
+def open_reader(path: Path, look: Callable[[BaseException], object] | None = None) -> sqlite3.Connection:
+    """A connection that cannot write, for a file that :func:`open_writer` has opened before.
+
+    ``look`` is shown every error that SQLite reports, before whoever asked hears of it.
+    """
     connection = sqlite3.connect(
-        f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None, check_same_thread=False
+        f"{path.absolute().as_uri()}?mode=ro",
+        uri=True,
+        isolation_level=None,
+        check_same_thread=False,
+        factory=sqlite3.Connection if look is None else watched_by(look),
     )
     connection.execute("PRAGMA query_only = 1")
     _tune(connection)

@@ -9,8 +9,11 @@ from typing import Any
 Headers = tuple[tuple[bytes, bytes], ...]
 """Names and values of HTTP headers, in the order in which they are sent."""
 
-ErrorTable = Mapping[type[Exception], Callable[[Any], "HttpError"]]
-"""How exceptions of the rooms behind the routes are told: the nearest listed base class of an exception wins."""
+ErrorTable = Mapping[type[Exception], Callable[[Any], "HttpError | None"]]
+"""How exceptions of the rooms behind the routes are told: the nearest listed base class of an exception wins.
+
+None says that this very exception was not expected after all.
+"""
 
 NO_ROUTE = "there is no such path here; paths are case-sensitive and have no slash at the end"
 

@@ -16,6 +16,7 @@ from svcd.commerce.payment import Terms
 from svcd.commerce.stored_outbox import StoredOutbox
 from svcd.commerce.subscriptions import Order
 from svcd.commerce.webhooks import Surroundings, Webhooks
+from svcd.node.guard import Guard
 from svcd.node.living import LivingChain
 from tests.chains import key_of
 from tests.rpc.node import Inline, Node, Settings
@@ -63,7 +64,7 @@ class Watched:
             self.folder,
             chain=self.folder / "chain.sqlite",
             worker=Inline(),
-            damaged=lambda: None,
+            guard=Guard(lambda: None),
             terms=terms,
         )
         self.desk = result_of(Deferred.fromCoroutine(opening))

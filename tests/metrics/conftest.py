@@ -16,6 +16,7 @@ from svcd.metrics.exposition import Metrics, MetricsRoutes
 from svcd.metrics.node import measured as measured_of
 from svcd.net.calls import CallFailed, Reply
 from svcd.net.targets import Rules
+from svcd.node.guard import Guard
 from svcd.node.living import PoolLimits
 from svcd.node.threads import Load
 from svcd.rpc.sites import Sites
@@ -78,7 +79,7 @@ def _merchants(node: Node, desks: list[Desk]) -> Merchants:
         node.path.parent,
         chain=node.path,
         worker=Inline(),
-        damaged=lambda: None,
+        guard=Guard(lambda: None),
         terms=terms,
     )
     desks.append(result_of(Deferred.fromCoroutine(opening)))

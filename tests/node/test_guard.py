@@ -5,10 +5,11 @@ from collections.abc import Callable
 
 import pytest
 from twisted.internet.defer import Deferred
-from twisted.logger import LogEvent, LogLevel, formatEvent
+from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 
 from svcd.chain.errors import Corrupt, Refusal, RuleViolation
-from svcd.node.guard import GuardedWorker
+from svcd.node.guard import Guard, GuardedWorker
+from svcd.store.database import WEBHOOKS
 from tests.node.bench import Inline
 from tests.support import result_of
 
@@ -33,7 +34,7 @@ def calls() -> list[str]:
 
 @pytest.fixture
 def guard(calls: list[str]) -> GuardedWorker:
-    return GuardedWorker(Inline(), lambda: calls.append("damaged"))
+    return GuardedWorker(Inline(), Guard(lambda: calls.append("damaged")))
 
 
 def test_work_gives_its_result(guard: GuardedWorker, calls: list[str]) -> None:
@@ -61,16 +62,47 @@ def test_damage_is_told_once_and_ends_the_node(
     (event,) = expected_errors()
     assert event["log_level"] is LogLevel.critical
     assert formatEvent(event) == (
-        f"the database is damaged: {error}. The node stops; restore the database from a backup, or move it away and "
-        "the node fetches the chain again"
+        f"the database is damaged: {error}. The node stops; restore it from a backup, or move it away and the "
+        "node fetches the chain again"
     )
+
+
+@pytest.mark.parametrize(
+    ("code", "tells"),
+    [(sqlite3.SQLITE_FULL, True), (sqlite3.SQLITE_READONLY, True), (sqlite3.SQLITE_IOERR_WRITE, False)],
+)
+def test_a_failing_disk_is_told_and_waited_for(calls: list[str], code: int, tells: bool) -> None:
+    lines: list[str] = []
+
+    def note(event: LogEvent) -> None:
+        lines.append(f"{event['log_level'].name}: {formatEvent(event)}")
+
+    guard = GuardedWorker(Inline(), Guard(lambda: calls.append("damaged")), tells)
+    globalLogPublisher.addObserver(note)
+    try:
+        with pytest.raises(sqlite3.Error):
+            result_of(guard.run(fail, sqlite_error(code)))
+    finally:
+        globalLogPublisher.removeObserver(note)
+    sentence = (
+        "error: the database cannot be written: what SQLite says. What was to be written has not happened; free the "
+        "disk or mend it, and the node goes on by itself"
+    )
+    assert (lines, calls) == ([sentence] if tells else [], [])
+
+
+def test_two_files_of_one_node_end_it_once(calls: list[str], expected_errors: ExpectedErrors) -> None:
+    chain = Guard(lambda: calls.append("damaged"))
+    assert chain.of(WEBHOOKS).is_damage(Corrupt("first"))
+    assert chain.is_damage(Corrupt("second"))
+    assert calls == ["damaged"]
+    (event,) = expected_errors()
+    assert formatEvent(event).startswith("the webhooks' database is damaged: first. The node stops; restore it")
 
 
 @pytest.mark.parametrize(
     "error",
     [
-        sqlite_error(sqlite3.SQLITE_FULL),
-        sqlite_error(sqlite3.SQLITE_IOERR_READ),
         sqlite_error(sqlite3.SQLITE_BUSY),
         sqlite3.ProgrammingError("Cannot operate on a closed database."),
         RuleViolation(Refusal.NONCE, "nonce must be 3"),
