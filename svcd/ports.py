@@ -18,15 +18,25 @@ class Timer(Protocol):
 
 
 class Clock(Protocol):
-    """Unix time and calls that are due later: a reactor, or twisted.internet.task.Clock."""
+    """Time, and calls that are due later: a reactor, or twisted.internet.task.Clock."""
 
     def seconds(self) -> float:
-        """The Unix time in seconds."""
+        """Seconds that run evenly, for measuring how long something takes; they began as the Unix time."""
 
     def callLater(self, delay: float, call: Callable[..., object], /, *args: object) -> Timer:  # noqa: N802
         """Call ``call(*args)`` in ``delay`` seconds."""
 
 
+def unix_seconds(clock: Clock) -> float:
+    """The Unix time in seconds.
+
+    A clock that goes on evenly when somebody sets the computer's has a method of this name for the latter
+    (svcd.process.steady). For any other it is the clock's own time.
+    """
+    told: Callable[[], float] = getattr(clock, "unix_seconds", clock.seconds)
+    return told()
+
+
 def milliseconds(clock: Clock) -> int:
     """The Unix time in milliseconds, which is what the chain counts in."""
-    return int(clock.seconds() * 1000)
+    return int(unix_seconds(clock) * 1000)

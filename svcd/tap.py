@@ -24,6 +24,7 @@ from svcd.process.options import Options
 from svcd.process.root import Root, log_writer
 from svcd.process.sequential import Sequential
 from svcd.process.signals import FirstSignal
+from svcd.process.steady import run_steadily
 from svcd.store.database import DatabaseError
 
 __all__ = ["Options", "makeService"]
@@ -35,6 +36,7 @@ SENTENCES: Final = (DatabaseError, Corrupt, SeedFileError, TrustError)
 def makeService(options: Options) -> Root:
     """The service that twistd runs, from the options of its command line."""
     config, reactor = options.config, global_reactor
+    run_steadily(reactor)
     write = log_writer(options.parent or {})
     observer = None if write is None else make_observer(config.log.format, config.log.level, write)
     FirstSignal(reactor).install()

@@ -26,6 +26,7 @@ from svcd.p2p.orders import Orders
 from svcd.p2p.resource import BODY_CAPS, PeerRoutes
 from svcd.process.listening import Listening
 from svcd.process.notify import Notifier, SystemdNotices
+from svcd.process.steady import LOOK_SECONDS, ClockWatch
 from svcd.process.timers import Periodic
 from svcd.rpc.backup import BackupRoutes
 from svcd.rpc.details import Details
@@ -78,6 +79,8 @@ class Rooms:
         config, living, clock = self._base.config, self._base.living, self._base.reactor
         expire = living.transfers.expire
         services: list[Service] = [Periodic(clock, EXPIRY_SECONDS, expire, what="letting go of expired transfers")]
+        watch = ClockWatch(clock)
+        services.append(Periodic(clock, LOOK_SECONDS, watch.look, what="looking at the clock"))
         services.append(self._metrics.lag)
         if self._participation is not None:
             services.append(self._participation)

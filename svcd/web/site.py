@@ -14,7 +14,7 @@ from twisted.internet.protocol import Protocol
 from twisted.web import http, server
 from twisted.web.resource import IResource
 
-from svcd.ports import Clock
+from svcd.ports import Clock, milliseconds
 from svcd.web.channel import Channel
 from svcd.web.clients import Clients
 from svcd.web.connections import Connections
@@ -104,7 +104,7 @@ class Site(server.Site):
 
     def date(self) -> bytes:
         """The time as a ``Date`` header says it, made once a second."""
-        now = int(self.clock.seconds())
+        now = milliseconds(self.clock) // 1000
         if self._date[0] != now:
             self._date = (now, http.datetimeToString(now))
         return self._date[1]
