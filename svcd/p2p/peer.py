@@ -1,6 +1,7 @@
 """What is known of a node that we talk to, and of ourselves."""
 
 from collections import OrderedDict
+from collections.abc import Collection
 from typing import Final
 
 from attrs import define, field, frozen
@@ -46,6 +47,8 @@ class Peer:
     """Until when its claims do not count: it could not deliver what it claimed."""
     doubts: int = 0
     """How often that has happened since it last delivered."""
+    kept: bool = False
+    """Whether it has delivered new blocks since it was last doubted."""
     asked_peers: float = 0.0
     pool_cursor: int = 0
     failures: int = 0
@@ -101,6 +104,7 @@ class Peer:
 
     def delivered(self, now: float, *, gained: bool) -> None:
         """It sent new blocks, so that its claim is more than words; ``gained``: they brought us more work."""
+        self.kept = True
         if gained:
             self.doubts = 0
         if self.claimed_since is not None:
@@ -109,7 +113,7 @@ class Peer:
     def doubt(self, now: float) -> None:
         """It could not deliver what it claimed: its claims do not count for a while, longer each time."""
         self.doubted_until = now + min(FIRST_DOUBT * 2**self.doubts, LONGEST_DOUBT)
-        self.doubts = min(self.doubts + 1, 32)
+        self.doubts, self.kept = min(self.doubts + 1, 32), False
 
     def has(self, item: bytes) -> bool:
         """Whether the peer is known to have a block or transfer."""
@@ -123,10 +127,32 @@ class Peer:
 
 
 class Doubts:
-    """What was held against peers that are gone: they must not come back as if nothing had been."""
+    """What is held against peers that did not deliver, and against the parts of the network that they are in.
+
+    One that is gone must not come back as if nothing had been. And endpoints cost nothing: whoever has many in one
+    part of the network must not get a minute of our time for each of them (docs/peers.md "Catching up").
+    """
 
     def __init__(self) -> None:
         self._of: OrderedDict[str, tuple[float, int]] = OrderedDict()
+        self._parts: OrderedDict[str, tuple[float, int]] = OrderedDict()
+
+    def add(self, peer: Peer, now: float) -> None:
+        """It could not deliver what it claimed."""
+        peer.doubt(now)
+        _, doubts = self._parts.pop(peer.group(), (0.0, 0))
+        self._parts[peer.group()] = (now + min(FIRST_DOUBT * 2**doubts, LONGEST_DOUBT), min(doubts + 1, 32))
+        if len(self._parts) > _REMEMBERED:
+            self._parts.popitem(last=False)
+
+    def lift(self, peer: Peer) -> None:
+        """It has delivered: nothing is held against its part of the network any more."""
+        self._parts.pop(peer.group(), None)
+
+    def holds_against(self, peer: Peer, now: float) -> bool:
+        """Whether others in its part of the network have not delivered lately, and it has not delivered either."""
+        until, _ = self._parts.get(peer.group(), (0.0, 0))
+        return until > now and not peer.kept
 
     def keep(self, peer: Peer) -> None:
         """Remember it of a peer that is being dropped."""
@@ -172,10 +198,15 @@ class Home:
         return self.key.hello(self.params, self.ledger.tip, milliseconds(self.clock))
 
 
-def neighbourhood(peers: list[Peer], *, tip: ChainPoint, now: float, trouble: str) -> Neighbourhood:
-    """What ``peers`` show, against our own ``tip``; ``trouble`` is what is wrong anyway, or ""."""
+def neighbourhood(
+    peers: list[Peer], *, tip: ChainPoint, now: float, trouble: str, suspects: Collection[Peer]
+) -> Neighbourhood:
+    """What ``peers`` show, against our own ``tip``; ``trouble`` is what is wrong anyway, or "".
+
+    The claims of ``suspects`` are followed, but hold nothing up.
+    """
     ahead = [peer for peer in peers if peer.is_ahead(work=tip.work, now=now) and not peer.rival]
-    pressing = [peer for peer in ahead if peer.is_pressing(now)]
+    pressing = [peer for peer in ahead if peer.is_pressing(now) and peer not in suspects]
     # A claim that nobody has made good counts for nothing once it has had its time.
     believed = [peer.status.height for peer in pressing if peer.status]
     # Of a chain with no more work than ours the height above our tip says nothing, and costs nothing to make up.

@@ -78,8 +78,20 @@ class Peers:
         """The peers that show more work than we have and are not doubted, the greatest first."""
         work, now = self.home.ledger.tip.work, self.home.now()
         found = [peer for peer in self._peers.values() if peer.is_ahead(work=work, now=now)]
+        suspects = self._suspects()
         # Who has never failed to deliver comes before who has, whatever that one claims.
-        return sorted(found, key=lambda peer: (peer.doubts, -(peer.status.work if peer.status else 0)))
+        return sorted(
+            found, key=lambda peer: (peer in suspects, peer.doubts, -(peer.status.work if peer.status else 0))
+        )
+
+    def _suspects(self) -> list[Peer]:
+        """Those who are in one part of the network with somebody that did not deliver; not where all are neighbours."""
+        now = self.home.now()
+        return [peer for peer in self.all() if self.settings.diverse and self._doubts.holds_against(peer, now)]
+
+    def doubt(self, peer: Peer) -> None:
+        """A peer could not deliver what it claimed."""
+        self._doubts.add(peer, self.home.now())
 
     def is_banned(self, node_key: bytes) -> bool:
         """Whether the node with this key is banned."""
@@ -89,7 +101,8 @@ class Peers:
         """The present state, for the status."""
         lonely = not self.met and not self.settings.alone
         trouble = self.alarm or (LONELY if lonely else "")
-        return neighbourhood(self.all(), tip=self.home.ledger.tip, now=self.home.now(), trouble=trouble)
+        tip, now = self.home.ledger.tip, self.home.now()
+        return neighbourhood(self.all(), tip=tip, now=now, trouble=trouble, suspects=self._suspects())
 
     def beat(self) -> None:
         """Do what is due by now; to be called once a second."""
@@ -206,6 +219,8 @@ class Peers:
         for endpoint in set(senders):
             if endpoint in self._peers:
                 self._peers[endpoint].delivered(self.home.now(), gained=gained)
+                if gained:
+                    self._doubts.lift(self._peers[endpoint])
 
     def punish(self, peer: Peer, *, seconds: float, why: str) -> None:
         """A peer broke a rule of the chain under its own key: ban it, unless too many would be banned."""
@@ -250,6 +265,9 @@ class Peers:
         feel = now - self._last_feeler >= FEELER_SECONDS
         if missing <= 0 and not feel:
             return
+        for endpoint in self.first:
+            # A flood of hints may have pushed it out of the book while it did not answer.
+            self.hint(endpoint, source="operator", trusted=True)
         busy = self._greetings.endpoints.union(self._peers)
         groups = {peer.group() for peer in outbound} if self.settings.diverse else None
         chosen = choose(self.book, missing, now=now, busy=busy, groups=groups, first=self.first)

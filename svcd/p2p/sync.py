@@ -79,7 +79,7 @@ class Synchroniser:
             except (SyncFailed, MalformedBlock, CallFailed) as failed:
                 if not self._stopping:
                     self.log.info("not following {endpoint}: {why}", endpoint=ahead[0].endpoint, why=str(failed))
-                    ahead[0].doubt(self._home.now())
+                    self._peers.doubt(ahead[0])
 
     async def _follow(self, best: Peer) -> None:
         """Fetch and connect the chain of ``best``; raises SyncFailed, LedgerBusy, MalformedBlock or CallFailed."""

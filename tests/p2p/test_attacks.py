@@ -265,7 +265,7 @@ def test_a_claim_of_the_greatest_height(
 ) -> None:
     """Defence: a bare claim counts for a minute; a node that believed it would make no blocks ever."""
     take_out(peer, "CLAIM_SECONDS", 1e12)
-    take_out(peer.Peer, "doubt", nothing)
+    take_out(peer.Doubts, "add", nothing)
     node = make_node()
     node.meet(boaster(make_stranger))
     assert not node.status.synced

@@ -571,6 +571,20 @@ def test_seeds_are_called_before_other_hints(node: Node, make_stranger: MakeStra
         assert node.town.calls[0].endpoint == place(50)
 
 
+def test_a_seed_that_was_away_is_called_however_many_hints_came_meanwhile(
+    node: Node, make_stranger: MakeStranger, tmp_path: Path
+) -> None:
+    """An eclipse must not begin with the seed's being down for an hour."""
+    seed = place(1)
+    with served(node, tmp_path / "peers.json", [seed]):
+        node.run(60)
+        for number in range(1_280):
+            node.peers.hint(place(2_000 + number), source=f"203.{number % 40}.0.0/16")
+        make_stranger(1)
+        node.run(1_900)
+        assert seed in outbound(node)
+
+
 def test_what_is_known_is_kept(make_node: MakeNode, make_stranger: MakeStranger, tmp_path: Path) -> None:
     node, path = make_node(outbound=3), tmp_path / "peers.json"
     strangers = [make_stranger(number) for number in range(3)]
@@ -855,6 +869,59 @@ def test_doubted_claims_are_not_shown(node: Node, make_stranger: MakeStranger) -
     node.peer(stranger).doubt(node.home.now())
     assert node.peers.neighbourhood().best_height == 0
     assert node.peers.ahead() == []
+
+
+def neighbour(make_stranger: MakeStranger, number: int, **changes: Any) -> Stranger:
+    """Somebody in one and the same part of the network as all others of this kind."""
+    return make_stranger(endpoint=f"http://70.1.1.{number}:8645", **changes)
+
+
+def test_many_endpoints_in_one_part_of_the_network_hold_us_back_no_longer_than_one(
+    node: Node, make_stranger: MakeStranger, grow: Grow
+) -> None:
+    """A new one every minute, for endpoints cost nothing."""
+    node.take(*grow(3))
+    behind = 0
+    for number in range(30):
+        liar = neighbour(make_stranger, number, work=2**255, height=10**6, scripts={"/p2p/blocks": silent})
+        node.peers.called_by(liar.hello(), "70.1.1.1")
+        for _ in range(60):
+            node.run(1)
+            behind += bool(node.status.behind)
+        assert node.knows(liar)
+    assert behind <= 90
+    elsewhere = boaster(make_stranger, 3)
+    node.meet(elsewhere)
+    assert elsewhere.endpoint in node.status.behind, "others are not to pay for it"
+
+
+def test_a_neighbour_of_liars_is_followed_last_and_wins_trust_back(
+    node: Node, make_stranger: MakeStranger, grow: Grow
+) -> None:
+    liar = neighbour(make_stranger, 1, work=2**255, height=10**6, scripts={"/p2p/blocks": silent})
+    node.meet(liar, outbound=False)
+    node.run(70)
+    honest = neighbour(make_stranger, 2, blocks=grow(300))
+    consider, node.network.synchroniser.consider = node.network.synchroniser.consider, lambda: None  # type: ignore[method-assign]
+    node.peers.on_claim = lambda: None
+    node.meet(honest, make_stranger(4, blocks=grow(20)), outbound=False)
+    assert [peer.endpoint for peer in node.peers.ahead()] == [place(4), honest.endpoint]
+    assert honest.endpoint not in node.status.behind
+    consider()
+    node.run(5)
+    assert node.tip.height == 300
+    other = neighbour(make_stranger, 3, work=2**255, height=10**6, scripts={"/p2p/blocks": silent})
+    node.meet(other, outbound=False)
+    assert other.endpoint in node.status.behind
+
+
+def test_where_all_nodes_are_neighbours_none_pays_for_another(make_node: MakeNode, make_stranger: MakeStranger) -> None:
+    node = make_node(diverse=False)
+    for number in (1, 2):
+        liar = neighbour(make_stranger, number, work=2**255, height=10**6, scripts={"/p2p/blocks": silent})
+        node.meet(liar)
+        assert liar.endpoint in node.status.behind
+        node.run(100)
 
 
 def test_a_height_without_work_is_not_shown(node: Node, make_stranger: MakeStranger, grow: Grow) -> None:
