@@ -25,6 +25,7 @@ from svcd.commerce.payment import Terms
 from svcd.commerce.register import Register
 from svcd.commerce.trail import KEPT
 from svcd.commerce.watch import Moment, Watch, wake
+from svcd.node.guard import Guard
 from svcd.node.threads import ThreadsService, Worker
 from svcd.store.database import WEBHOOKS, open_writer
 from svcd.store.webhook_events import EventStore
@@ -109,7 +110,7 @@ async def desk_of(folder: Path, chain: Path, reactor: Any) -> AsyncIterator[tupl
     timed = Timed(pool.worker)
     try:
         terms = DeskTerms(every_depth=True, new_id=lambda: "svcwh_" + "f" * 32)
-        desk = await open_desk(DEVNET, folder, chain=chain, worker=timed, damaged=lambda: None, terms=terms)
+        desk = await open_desk(DEVNET, folder, chain=chain, worker=timed, guard=Guard(lambda: None), terms=terms)
         try:
             yield desk, timed
         finally:
