@@ -290,8 +290,22 @@ def test_a_killed_node_loses_no_event(shop: Shop, torture: bool) -> None:
             f"the confirmation of round {number}",
         )
         shop.receiver.check()
+        _agree(shop, order["watch"])
     for event in shop.receiver.events:
         assert event["epoch"] == 0, event
+
+
+def _agree(shop: Shop, watch: str) -> None:
+    """What the node has written down is what has come: none is missing, and none came under an id that it forgot."""
+    wait_until(lambda: all(map(_is_settled, shop.watch(watch)["events"])), "the last line in the node's book")
+    written = {event["id"]: event for event in shop.watch(watch)["events"]}
+    come = {event["id"] for event in shop.receiver.events if event["subscriptionId"] == watch}
+    assert come <= set(written)
+    assert {identifier for identifier, event in written.items() if not event.get("superseded")} <= come
+
+
+def _is_settled(event: dict[str, Any]) -> bool:
+    return event["deliveredAt"] is not None or "superseded" in event
 
 
 def _last(receiver: Receiver, watch: str) -> str:
