@@ -25,6 +25,7 @@ function countIn(record, name) {
 /** The routes of a node, asked with `fetch`. Throws `node-unreachable` wherever no answer comes that makes sense. */
 export class Node {
   #fetch;
+  #network = null;
 
   constructor(fetch) {
     this.#fetch = fetch;
@@ -64,17 +65,20 @@ export class Node {
     must(network, "wrong-network", `The node is on ${quoted(status?.chainId)}, a network that this wallet does not know.`);
     const same = status.genesisHash === network.genesisHash && status.networkId === network.networkId;
     must(same, "wrong-network", `The node says that it is on ${network.name}, but its chain begins otherwise: do not trust it.`);
+    const stayed = this.#network === null || this.#network === network;
+    must(stayed, "wrong-network", `The node has moved to ${network.name} since this page was opened; reload the page.`);
     const height = numberIn(status, "height");
     return { network, height, syncing: status.syncState !== "synced", time: Number(numberIn(status, "time")) };
   }
 
-  /** The network of the node, whose rules are looked at too; throws `wrong-network`. */
+  /** The network of the node, whose rules are looked at too, and on which it must stay; throws `wrong-network`. */
   async network() {
     const { network } = await this.view();
     const consensus = await this.#get("/rpc/consensus", "consensus");
     const same = consensus?.genesisHash === network.genesisHash && consensus.minimumFee === FEE.toString();
     const sentence = `The node's rules are not those of ${network.name}, where a transfer costs ${formatAmount(FEE)}: do not trust it.`;
     must(same, "wrong-network", sentence);
+    this.#network = network;
     return network;
   }
 

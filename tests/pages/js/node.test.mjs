@@ -1,6 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
+import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { Node } from "../../../svcd/pages/static/node.mjs";
 import { Devnet, NOW } from "./devnet.mjs";
 import { codeOf, problemOf } from "./vectors.mjs";
@@ -37,6 +38,15 @@ const STRANGE = {
 for (const [name, edit] of Object.entries(STRANGE)) {
   test(`wrong network: ${name}`, async () => assert.equal(await codeOf(opened(edit).network()), "wrong-network"));
 }
+
+test("a node that moves to another network is noticed", async () => {
+  const devnet = new Devnet();
+  const node = new Node(devnet.fetch);
+  await node.network();
+  const { networkId, chainId, genesisHash } = NETWORKS.mainnet;
+  Object.assign(devnet.status, { networkId, chainId, genesisHash });
+  assert.equal(await codeOf(node.view()), "wrong-network");
+});
 
 const MUTE = {
   "no connection": opened((devnet) => (devnet.between = () => Promise.reject(new TypeError("Failed to fetch")))),

@@ -1,0 +1,141 @@
+// What all views of the wallet do with the page. Text goes in as text: nothing here makes HTML out of strings.
+
+import { formatAmount } from "./amounts.mjs";
+import { Problem } from "./problem.mjs";
+
+export const byId = (id) => document.getElementById(id);
+
+/** A new element with properties and children. */
+export function element(name, properties = {}, ...children) {
+  const made = document.createElement(name);
+  Object.assign(made, properties);
+  made.append(...children);
+  return made;
+}
+
+/** Write a text, unless it stands there already: screen readers would say it again. */
+export function write(where, text) {
+  if (where.textContent !== text) where.textContent = text;
+}
+
+/** Write base units as coins with their unit. */
+export function writeAmount(where, units, sign = "") {
+  const text = `${sign}${formatAmount(units)}`;
+  if (where.dataset.shown === text) return;
+  where.dataset.shown = text;
+  where.classList.toggle("long", text.length > 12);
+  where.replaceChildren(text, " ", element("span", { className: "unit", textContent: "SVC" }));
+}
+
+/** Show a Problem in an element, or nothing for null. What is no Problem is a fault of this page, and said to be one. */
+export function tell(where, problem) {
+  const known = problem === null || problem instanceof Problem;
+  if (!known) console.error(problem);
+  const { code = "", message = "" } = known ? (problem ?? {}) : { code: "internal", message: `This page has failed: ${problem}. Reload it.` };
+  if (code) where.dataset.error = code;
+  else delete where.dataset.error;
+  write(where, message);
+  where.hidden = message === "";
+}
+
+/** Show one view and move the focus to its heading. */
+export function show(view) {
+  const { body } = document;
+  const before = body.dataset.view;
+  body.dataset.view = view;
+  for (const section of document.querySelectorAll("main > section")) section.hidden = section.dataset.view !== view;
+  const heading = document.querySelector(`main > section[data-view="${view}"] h1`);
+  document.title = `${heading.textContent} · SVC`;
+  if (before !== "loading" && before !== view) {
+    window.scrollTo(0, 0);
+    heading.focus({ preventScroll: true });
+  }
+}
+
+/** Do `work` on a click, and not again while it is under way; `failed` is told what it throws. */
+export function onClick(button, work, failed = console.error) {
+  let busy = false;
+  button.addEventListener("click", async () => {
+    if (busy || button.getAttribute("aria-disabled") === "true") return;
+    busy = true;
+    button.setAttribute("aria-busy", "true");
+    try {
+      await work();
+    } catch (problem) {
+      failed(problem);
+    } finally {
+      busy = false;
+      button.removeAttribute("aria-busy");
+    }
+  });
+}
+
+/** Do `work` when a form is sent, and not again while it is under way; what it throws stands in `error`.
+ *
+ * A Problem with a `field` stands there, beside the field that it is about. */
+export function onSubmit(form, error, work) {
+  const button = form.querySelector("[type=submit]");
+  let busy = false;
+  form.addEventListener("submit", async (event) => {
+    event.preventDefault();
+    if (busy) return;
+    busy = true;
+    button.setAttribute("aria-busy", "true");
+    for (const place of form.querySelectorAll("[data-error]")) tell(place, null);
+    for (const field of form.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
+    try {
+      await work();
+    } catch (problem) {
+      const field = problem.field ?? form.querySelector("input:not([readonly]):not([type=checkbox]), textarea");
+      const place = problem.field ? byId(`${problem.field.id}-error`) : error;
+      field?.setAttribute("aria-invalid", "true");
+      tell(place ?? error, problem);
+      field?.focus();
+    } finally {
+      busy = false;
+      button.removeAttribute("aria-busy");
+    }
+  });
+}
+
+/** Judge the text of a field; a Problem is marked as being about it. */
+export function judged(field, judge) {
+  try {
+    return judge(field.value.trim());
+  } catch (problem) {
+    throw Object.assign(problem, { field });
+  }
+}
+
+/** Copy a text on a click: the button says so, and where the browser does not let us, `live` says what to do. */
+export function onCopy(button, text, live) {
+  const words = button.textContent;
+  button.setAttribute("aria-live", "polite");
+  onClick(
+    button,
+    async () => {
+      await navigator.clipboard.writeText(text());
+      write(live, "");
+      write(button, "Copied");
+      setTimeout(() => write(button, words), 1_500);
+    },
+    () => write(live, "The browser does not let this page copy; mark the text and copy it by hand."),
+  );
+}
+
+/** Hand a text to the person as a file. */
+export function download(name, text) {
+  const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+  const link = element("a", { href: url, download: name });
+  document.body.append(link);
+  link.click();
+  link.remove();
+  setTimeout(() => URL.revokeObjectURL(url), 60_000);
+}
+
+/** A moment, in the words of this browser's language. */
+export function moment(milliseconds) {
+  const date = new Date(milliseconds);
+  const text = date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
+  return element("time", { dateTime: date.toISOString(), textContent: text });
+}

@@ -1,0 +1,156 @@
+// The views before a wallet is open: create, bring, unlock.
+
+import { byId, download, element, onClick, onSubmit, show, tell, write } from "./wallet-dom.mjs";
+import { checkPassword, parse, render, seal, unseal } from "./keyfile.mjs";
+import { readWords, seedOfWords, WORD_COUNT, wordList, wordsOf } from "./mnemonic.mjs";
+import { must, Problem } from "./problem.mjs";
+
+const QUESTIONS = 3;
+const MAX_FILE = 65_536;
+
+const random = (size) => crypto.getRandomValues(new Uint8Array(size));
+
+async function fetchWordList() {
+  try {
+    const response = await fetch("/static/bip39-english.txt", { signal: AbortSignal.timeout(10_000) });
+    if (!response.ok) throw new RangeError(`status ${response.status}`);
+    return wordList(await response.text());
+  } catch {
+    throw new Problem("node-unreachable", "The node does not give the list of words; try again later.");
+  }
+}
+
+/** Places of the words that are asked for: different ones, in their order, none of which can be foreseen. */
+function questions() {
+  const places = new Set();
+  // Of 256 values the last 16 would make some places more likely than others.
+  while (places.size < QUESTIONS) for (const byte of random(1)) if (byte < 240) places.add(byte % WORD_COUNT);
+  return [...places].sort((one, other) => one - other);
+}
+
+/** Offer the keyfile of the wallet for download. */
+export function downloadKeyfile({ keyfile }, live = null) {
+  download(`${keyfile.address.slice(0, 14)}-keyfile.json`, render(keyfile));
+  if (live) write(live, "The keyfile has been handed to the browser's downloads. Look whether it is there.");
+}
+
+/** The words of a wallet that is being made, from their first sight to the sealed keyfile. */
+export class Creating {
+  #app;
+  #words = null;
+  #places = [];
+
+  constructor(app) {
+    this.#app = app;
+    onClick(byId("words-done"), () => this.#quiz());
+    onClick(byId("quiz-back"), () => this.#showWords());
+    onSubmit(byId("quiz-form"), byId("quiz-error"), () => this.#check());
+    onSubmit(byId("password-form"), byId("password-error"), () => this.#seal());
+    onClick(byId("download-keyfile"), () => downloadKeyfile(app, byId("keyfile-live")));
+    onClick(byId("keyfile-done"), () => app.go("", { replace: true }));
+    onSubmit(byId("import-words-form"), byId("import-words-error"), () => this.#bring());
+  }
+
+  /** Make new words and show them. */
+  async begin() {
+    const list = await fetchWordList();
+    this.#words = await wordsOf(random(32), list);
+    this.#showWords();
+  }
+
+  /** Forget the words, also those that stand on the page. */
+  forget() {
+    this.#words = null;
+    byId("words").replaceChildren();
+    for (const id of ["quiz-1", "quiz-2", "quiz-3", "new-password", "new-password-again", "import-words"]) byId(id).value = "";
+    for (const id of ["quiz-error", "password-error", "import-words-error"]) tell(byId(id), null);
+  }
+
+  #showWords() {
+    byId("words").replaceChildren(...this.#words.map((word) => element("li", { textContent: word })));
+    show("words");
+  }
+
+  #quiz() {
+    byId("words").replaceChildren();
+    this.#places = questions();
+    this.#places.forEach((place, index) => {
+      const field = byId(`quiz-${index + 1}`);
+      field.value = "";
+      field.dataset.place = place + 1;
+      write(field.labels[0], `Word ${place + 1}`);
+    });
+    show("quiz");
+  }
+
+  #check() {
+    this.#places.forEach((place, index) => {
+      const field = byId(`quiz-${index + 1}`);
+      if (field.value.trim().toLowerCase() === this.#words[place]) return;
+      const problem = new Problem("quiz", `Word ${place + 1} is another one. Look at the paper, or let the words be shown again.`);
+      throw Object.assign(problem, { field });
+    });
+    show("password");
+  }
+
+  async #bring() {
+    this.#words = await readWords(byId("import-words").value, await fetchWordList());
+    byId("import-words").value = "";
+    show("password");
+  }
+
+  async #seal() {
+    const [password, again] = [byId("new-password").value, byId("new-password-again").value];
+    checkPassword(password);
+    must(password === again, "password-mismatch", "The two passwords differ; type the same one twice.");
+    const seed = await seedOfWords(this.#words);
+    const keyfile = await seal(seed, password, this.#app.network, random);
+    seed.fill(0);
+    const key = await unseal(keyfile, password);
+    await this.#app.adopt(keyfile, key);
+    this.forget();
+    show("keyfile");
+  }
+}
+
+/** Wire the form that takes a keyfile. */
+export function wireKeyfile(app) {
+  onSubmit(byId("import-file-form"), byId("import-file-error"), async () => {
+    const [file] = byId("import-file").files;
+    must(file, "damaged-keyfile", "Choose the keyfile first.");
+    must(file.size <= MAX_FILE, "damaged-keyfile", "This is no keyfile: it is far too large.");
+    const keyfile = parse(await file.text(), app.network);
+    try {
+      const key = await unseal(keyfile, byId("import-password").value);
+      await app.adopt(keyfile, key);
+    } catch (problem) {
+      throw problem.code === "wrong-password" ? Object.assign(problem, { field: byId("import-password") }) : problem;
+    }
+    byId("import-file-form").reset();
+    app.go("", { replace: true });
+  });
+}
+
+/** Wire the form that unlocks. */
+export function wireUnlock(app) {
+  onSubmit(byId("unlock-form"), byId("unlock-error"), async () => {
+    const field = byId("unlock-password");
+    const key = await unseal(app.keyfile, field.value);
+    field.value = "";
+    app.unlocked(key);
+  });
+  onClick(byId("forgot-remove"), async () => {
+    if (byId("forgot-confirm").checked) await app.remove();
+    else byId("forgot-confirm").focus();
+  });
+}
+
+/** Show the view that asks for the password. */
+export function showUnlock({ keyfile, link }) {
+  write(byId("unlock-address"), keyfile.address);
+  byId("unlock-user").value = keyfile.address;
+  byId("unlock-password").value = "";
+  byId("unlock-link").hidden = link === null;
+  show("unlock");
+  byId("unlock-password").focus();
+}

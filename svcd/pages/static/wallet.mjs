@@ -1,0 +1,223 @@
+// The wallet page: what it is made of, which view is shown, and when the key is forgotten.
+//
+// The part of the address behind # names the view, so that reload and back do what people expect; without it, `?pay=`
+// is the payment to review. The key is a CryptoKey that cannot be read out, in this tab's memory alone.
+
+import { Idle } from "./idle.mjs";
+import { checkSupport } from "./ed25519.mjs";
+import { parse, render } from "./keyfile.mjs";
+import { Node } from "./node.mjs";
+import { Paying } from "./paying.mjs";
+import { Poller } from "./polling.mjs";
+import { must, Problem } from "./problem.mjs";
+import { parseUri, uriInSearch } from "./uri.mjs";
+import { byId, onClick, show, tell, write } from "./wallet-dom.mjs";
+import { enterHistory, enterHome, enterReceive, wireHistory, wireReceive } from "./wallet-home.mjs";
+import { Creating, downloadKeyfile, showUnlock, wireKeyfile, wireUnlock } from "./wallet-open.mjs";
+import { Following, Spending } from "./wallet-pay.mjs";
+import { enterSettings, wireSettings } from "./wallet-settings.mjs";
+import { openStore } from "./wallet-store.mjs";
+
+const CHECK_IDLE_EVERY = 5_000;
+
+/** What is typed into another field must not stay on a locked page. */
+const clearFields = () => document.querySelectorAll("form").forEach((form) => form.reset());
+
+class Wallet {
+  node = new Node((path, options) => fetch(path, options));
+  link = null;
+  keyfile = null;
+  #key = null;
+  #leave = null;
+
+  /** Look whether everything is there, and show the first view. */
+  async open() {
+    must(isSecureContext && crypto.subtle, "insecure-origin", "This page came over an insecure connection, where browsers do not sign. Open it over https, or on the computer of the node itself over http://localhost.");
+    await checkSupport();
+    this.store = await openStore();
+    this.network = await this.node.network();
+    this.paying = new Paying({
+      store: this.store,
+      node: this.node,
+      clock: Date.now,
+      exclusive: (work) => navigator.locks.request("svc-wallet-signing", work),
+    });
+    this.#wire();
+    const badge = byId("network");
+    badge.hidden = false;
+    badge.classList.add(this.network.name === "mainnet" ? "accent" : "warn");
+    write(badge, this.network.name === "mainnet" ? "Mainnet" : "Devnet");
+    byId("review-network").className = badge.className;
+    write(byId("review-network"), badge.textContent);
+    const uri = uriInSearch(location.search, this.network);
+    this.link = uri === null ? null : parseUri(uri, this.network, { amountMayBeMissing: true });
+    const kept = await this.store.keyfile();
+    this.keyfile = kept && parse(render(kept), this.network);
+    this.route();
+  }
+
+  #wire() {
+    this.channel = new BroadcastChannel("svc-wallet");
+    this.channel.addEventListener("message", ({ data }) => data?.kind === "changed" && location.reload());
+    this.idle = new Idle(Date.now, this.channel, () => this.#forgetKey());
+    for (const kind of ["pointerdown", "pointermove", "keydown", "wheel"]) {
+      addEventListener(kind, () => this.#key && this.idle.active(), { capture: true, passive: true });
+    }
+    setInterval(() => this.idle.check(), CHECK_IDLE_EVERY);
+    document.addEventListener("visibilitychange", () => this.idle.check());
+    addEventListener("hashchange", () => this.route());
+    onClick(byId("lock"), () => this.idle.lockAll());
+    onClick(byId("create-start"), () => this.go("create"));
+    this.creating = new Creating(this);
+    this.spending = new Spending(this);
+    this.following = new Following(this);
+    wireKeyfile(this);
+    wireUnlock(this);
+    wireReceive(this);
+    wireHistory(this);
+    wireSettings(this);
+  }
+
+  /** Show the view that the address names, as far as the wallet is open for it. */
+  async route() {
+    this.#leave?.();
+    this.#leave = null;
+    const [name, argument] = location.hash.slice(1).split("=");
+    this.#showNavigation();
+    if (this.#key === null) {
+      this.creating.forget();
+      if (this.keyfile !== null) return showUnlock(this);
+      return this.#outside(name);
+    }
+    for (const link of byId("navigation").querySelectorAll("a")) {
+      const here = link.hash === `#${name}` || (link.hash === "#home" && name === "" && this.link === null);
+      if (here) link.setAttribute("aria-current", "page");
+      else link.removeAttribute("aria-current");
+    }
+    this.#leave = this.#inside(name, argument) ?? null;
+  }
+
+  #showNavigation() {
+    byId("navigation").hidden = this.#key === null;
+    byId("lock").hidden = this.#key === null;
+  }
+
+  async #outside(name) {
+    byId("welcome-link").hidden = this.link === null;
+    if (name === "import") return show("import");
+    if (name !== "create") return show("welcome");
+    try {
+      await this.creating.begin();
+    } catch (problem) {
+      this.stop(problem);
+    }
+  }
+
+  #inside(name, argument) {
+    const views = {
+      home: () => enterHome(this),
+      receive: () => enterReceive(this),
+      send: () => this.spending.enterSend(),
+      review: () => this.spending.enterReview(),
+      payment: () => this.following.enter(argument),
+      history: () => enterHistory(this),
+      settings: () => enterSettings(),
+    };
+    if (Object.hasOwn(views, name)) return views[name]();
+    return this.link === null ? views.home() : this.spending.enterLink(this.link);
+  }
+
+  /** Go to the view that a fragment names. */
+  go(fragment, { replace = false } = {}) {
+    const address = `${location.pathname}${location.search}${fragment && `#${fragment}`}`;
+    if (replace) history.replaceState(null, "", address);
+    else history.pushState(null, "", address);
+    this.route();
+  }
+
+  /** Keep a keyfile that has just been opened. */
+  async adopt(keyfile, key) {
+    await this.store.keepKeyfile(keyfile);
+    // Without it browsers may delete what they keep for this page when the disk is full.
+    navigator.storage?.persist?.();
+    this.keyfile = keyfile;
+    this.#key = key;
+    this.idle.begin();
+    this.#showNavigation();
+    this.channel.postMessage({ kind: "changed" });
+  }
+
+  /** The key is there: go where the address says. */
+  unlocked(key) {
+    this.#key = key;
+    this.idle.begin();
+    this.route();
+  }
+
+  /** What signs: the key, its address, the network; throws `locked`. */
+  signer() {
+    must(this.#key !== null, "locked", "The wallet has been locked; unlock it again.");
+    return { key: this.#key, sender: this.keyfile.address, network: this.network };
+  }
+
+  #forgetKey() {
+    if (this.#key === null) return;
+    this.#key = null;
+    this.spending.forget();
+    clearFields();
+    this.route();
+  }
+
+  /** Delete everything that this browser keeps. */
+  async remove() {
+    await this.store.clear();
+    this.channel?.postMessage({ kind: "changed" });
+    location.assign("/wallet/");
+  }
+
+  /** Show a fault that leaves nothing to be done here, with what the person can do instead. */
+  stop(problem) {
+    tell(byId("stopped-error"), problem);
+    const ofLink = LINK_FAULTS.has(problem.code);
+    write(byId("stopped-title"), ofLink ? "This payment link cannot be paid" : "The wallet cannot be opened");
+    byId("stopped-without-link").hidden = !ofLink;
+    const other = problem.code === "keyfile-of-other-network" || problem.code === "damaged-keyfile";
+    byId("stopped-download").hidden = !other;
+    byId("stopped-remove").hidden = !other;
+    write(byId("stopped-advice"), advice(problem.code, ofLink));
+    show("stopped");
+  }
+}
+
+const LINK_FAULTS = new Set(
+  "scheme encoding too-long duplicate unsupported address network amount reference confirmations label".split(" "),
+);
+
+function advice(code, ofLink) {
+  if (ofLink) return "Nothing was signed. Ask whoever gave you the link for another one.";
+  if (code === "node-unreachable") return "This page tries again by itself.";
+  if (code === "keyfile-of-other-network") return "The wallet in this browser was made while the node was on the other network.";
+  return "";
+}
+
+const wallet = new Wallet();
+for (const place of document.querySelectorAll(".origin")) write(place, location.origin);
+onClick(byId("stopped-remove"), () => wallet.remove());
+onClick(byId("stopped-download"), async () => downloadKeyfile({ keyfile: await wallet.store.keyfile() }));
+
+try {
+  await wallet.open();
+} catch (problem) {
+  wallet.stop(problem);
+  if (problem instanceof Problem && problem.code === "node-unreachable") {
+    const again = new Poller(
+      async () => {
+        await wallet.node.network();
+        location.reload();
+        return true;
+      },
+      () => {},
+    );
+    again.ask();
+  }
+}
