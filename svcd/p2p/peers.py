@@ -48,6 +48,8 @@ class Peers:
         self._doubts = Doubts()
         self.on_claim: Callable[[], None] = _nothing
         """Called when a peer shows more work than we have."""
+        self.on_met: Callable[[Peer], None] = _nothing
+        """Called with each new peer."""
         self.on_transaction: Callable[[Peer, object], None] = _nothing
         """Called with each waiting transfer that a peer told us of."""
         self.first: list[str] = []
@@ -183,6 +185,7 @@ class Peers:
             self.log.info("met {node_id} at {endpoint}", node_id=hello.node_id, endpoint=endpoint)
             self._begin(self.ask_status(peer))
             self._begin(ask_peers(peer, self))
+            self.on_met(peer)
         peer.outbound = peer.outbound and chosen
         peer.address, peer.greeted, peer.seen = greeted.address, now, now
         self.met = True

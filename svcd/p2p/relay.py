@@ -4,8 +4,8 @@ Nobody waits for a slow peer, and a block waits for no transfer. What a peer is 
 back to where it came from.
 """
 
-from collections import deque
-from collections.abc import Coroutine, Iterable, Sequence
+from collections import OrderedDict, deque
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -27,6 +27,7 @@ _LATER: Final = {0, 429, 503}
 """Statuses after which to offer the same again: none at all, too many requests, not at present."""
 QUEUE: Final = 2_048
 """Transfers that may wait for one peer; beyond that the oldest are let go, and reach it by others."""
+_REMEMBERED: Final = 16_384
 IN_FLIGHT: Final = 4
 """Transfers that may be on their way to one peer; as many as it has places for (svcd.net.pinned.PLACES)."""
 
@@ -62,8 +63,12 @@ class Relay:
 
     log = Logger()
 
-    def __init__(self, peers: Peers) -> None:
+    def __init__(self, peers: Peers, recent: Callable[[int], Iterable[Entry]]) -> None:
+        """Make it; ``recent(count)`` gives at most so many waiting transfers, the last that came, in their order."""
         self._peers = peers
+        self._recent = recent
+        self._told: OrderedDict[bytes, None] = OrderedDict()
+        """The txids that some peer has taken."""
         self._home = peers.home
         self._client = peers.client
         self._outboxes: dict[str, _Outbox] = {}
@@ -94,6 +99,12 @@ class Relay:
                 self._outboxes[peer.endpoint].waiting.append(entry)
         for peer in peers:
             self._send_waiting(peer, self._outboxes[peer.endpoint])
+
+    def met(self, peer: Peer) -> None:
+        """Queue for a new peer what nobody has been told of: it came while nobody could be reached."""
+        waiting = [entry for entry in self._recent(QUEUE) if entry.transfer.txid not in self._told]
+        self._outboxes[peer.endpoint] = _Outbox(deque(waiting, QUEUE))
+        self._send_waiting(peer, self._outboxes[peer.endpoint])
 
     def _in_order(self) -> list[Peer]:
         """Every peer, those of our choice first."""
@@ -141,6 +152,9 @@ class Relay:
             self.log.debug("{endpoint} did not take a transfer: {why}", endpoint=peer.endpoint, why=failed.detail)
             return failed.status not in _LATER
         peer.note(entry.transfer.txid)
+        self._told[entry.transfer.txid] = None
+        if len(self._told) > _REMEMBERED:
+            self._told.popitem(last=False)
         return True
 
     def _begin(self, work: Coroutine[Deferred[object], object, None]) -> None:

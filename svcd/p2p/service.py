@@ -8,6 +8,7 @@ from attrs import frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 
+from svcd.node.mempool import Entry
 from svcd.node.transfers import Transfers
 from svcd.p2p.bans import Bans
 from svcd.p2p.book import Book
@@ -61,10 +62,15 @@ def join(home: Home, client: PeerClient, *, transfers: Transfers, book: Book, se
     peers = Peers(home, client, book=book, bans=Bans(), settings=settings)
     progress = Progress(home.clock)
     synchroniser = Synchroniser(peers, progress)
-    relay = Relay(peers)
+
+    def recent(count: int) -> list[Entry]:
+        return transfers.mempool.since(max(transfers.sequence - count, 0), count)
+
+    relay = Relay(peers, recent)
     polled = PolledTransfers(home.params, transfers)
     peers.on_claim = synchroniser.consider
     peers.on_transaction = polled.take
+    peers.on_met = relay.met
     home.ledger.subscribe(progress)
     home.ledger.subscribe(relay)
     transfers.subscribe(relay)

@@ -14,6 +14,7 @@ from svcd.net.calls import Lane
 from svcd.net.pinned import PLACES
 from svcd.node.mempool import Entry
 from svcd.p2p import relay
+from svcd.p2p.caller import Trouble
 from tests.chains import ChainBuilder
 from tests.node.bench import LATE
 from tests.p2p.bench import Node
@@ -462,3 +463,22 @@ def test_with_nobody_to_tell_nothing_happens(node: Node, grow: Grow, maker: Chai
     node.take(*grow(3))
     node.run(1)
     assert node.town.calls == []
+
+
+def test_what_came_while_nobody_could_be_reached_is_told_to_whoever_is_met(
+    node: Node, maker: ChainBuilder, make_stranger: MakeStranger
+) -> None:
+    """A wallet's node may be the only one that has a transfer; nobody would ever put it into a block."""
+    alone = [transfer(maker, amount=amount) for amount in (5, 6)]
+    submit(node, *alone)
+    first = make_stranger(1, scripts={TRANSACTION: lambda _: Trouble.UNREACHABLE})
+    node.meet(first)
+    node.run(5)
+    second = make_stranger(2)
+    node.meet(second)
+    node.run(5)
+    assert txids(node, second) == [each.txid for each in alone], "the first has not taken them"
+    third = make_stranger(3)
+    node.meet(third)
+    node.run(5)
+    assert txids(node, third) == [], "now others know them, and tell them"
