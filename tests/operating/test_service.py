@@ -1,0 +1,97 @@
+"""The unit's command with what systemd gives it: a port, a notify socket with a watchdog, credentials, a directory."""
+
+import http.client
+import json
+import signal
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.operating.service import SECRET, TOKEN, WATCHDOG_SECONDS, Service, answered, service_in
+from tests.process_level.running import DEADLINE, LocalConnection
+
+pytestmark = [pytest.mark.socket, pytest.mark.slow]
+BOB = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc"
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    """What systemd holds, below the test's folder."""
+    with service_in(tmp_path) as service:
+        yield service
+
+
+def test_a_client_waits_while_it_starts_and_while_it_is_restarted(service: Service) -> None:
+    with service.client() as early:
+        first = service.start()
+        assert service.notice("READY=1"), service.log.read_text()
+        assert answered(early) == "HTTP/1.1 200 OK"
+    assert service.stop(first) == -signal.SIGTERM
+    assert service.notice("STOPPING=1")
+    with service.client() as between:
+        second = service.start()
+        assert answered(between) == "HTTP/1.1 200 OK"
+    assert service.stop(second) == -signal.SIGTERM
+
+
+def test_ready_is_said_when_everything_answers_and_not_before(service: Service) -> None:
+    process = service.start()
+    assert service.notice("READY=1"), service.log.read_text()
+    assert service.received == ["READY=1"]
+    assert service.operator("/ready") == 200
+    assert service.stop(process) == -signal.SIGTERM
+    assert service.notice("STOPPING=1")
+    assert set(service.received) <= {"READY=1", "WATCHDOG=1", "STOPPING=1"}
+
+
+def test_the_watchdog_hears_nothing_while_the_writer_hangs(service: Service) -> None:
+    process = service.start()
+    assert service.notice("READY=1"), service.log.read_text()
+    assert service.notice("WATCHDOG=1", seconds=4 * WATCHDOG_SECONDS)
+    # Another program that holds the database keeps the writer's thread waiting, and the reactor is as well as ever.
+    with closing(sqlite3.connect(service.state / "chain.sqlite", isolation_level=None)) as holder:
+        holder.execute("BEGIN IMMEDIATE")
+        asked = http.client.HTTPConnection(*service.port.getsockname(), timeout=DEADLINE)
+        writing = LocalConnection(service.state / "operator.sock")
+        writing.request("POST", "/operator/faucet", json.dumps({"recipient": BOB, "amount": "1"}))
+        service.notice("none", seconds=WATCHDOG_SECONDS)  # What came before the writer was held.
+        assert not service.notice("WATCHDOG=1", seconds=3 * WATCHDOG_SECONDS)
+        asked.request("GET", "/rpc/status")
+        assert asked.getresponse().status == 200
+        asked.close()
+        holder.execute("ROLLBACK")
+    assert writing.getresponse().status == 200
+    writing.close()
+    assert service.notice("WATCHDOG=1", seconds=4 * WATCHDOG_SECONDS)
+    assert service.stop(process) == -signal.SIGTERM
+
+
+def test_secrets_come_as_credentials_and_all_it_writes_is_in_its_directory(service: Service) -> None:
+    process = service.start()
+    assert service.notice("READY=1"), service.log.read_text()
+    connection = http.client.HTTPConnection(*service.port.getsockname(), timeout=DEADLINE)
+    order = {
+        "callbackUrl": "https://shop.example.com/paid",
+        "recipient": BOB,
+        "amount": "1",
+        "reference": "order-1",
+    }
+    statuses = []
+    for token in ("another", TOKEN):
+        connection.request("POST", "/rpc/commerce/webhooks", json.dumps(order), {"Authorization": f"Bearer {token}"})
+        response = connection.getresponse()
+        response.read()
+        statuses.append(response.status)
+    connection.close()
+    assert statuses[0] == 401
+    assert statuses[1] not in {401, 404, 503}
+    assert service.stop(process) == -signal.SIGTERM
+    written = {path.name for path in service.state.iterdir()}
+    assert written >= {"chain.sqlite", "webhooks.sqlite", "node.key", "operator.key", "peers.json"}
+    log = service.log.read_text()
+    assert "webhooks answer 503" not in log
+    assert TOKEN not in log
+    assert SECRET not in log
