@@ -180,9 +180,9 @@ def _ways_to_pay(request: PaymentRequest, state: State) -> Tag:
     wallet = tag(
         "a", "Pay with the browser wallet", href=f"/wallet/?pay={quote(uri, safe='')}", class_="button primary wide"
     )
-    other = tag("div", copy_button(uri, "the payment link for another wallet"), class_="row centre")
-    scan = tag("p", "Scan it with a wallet, or", class_="soft small centre")
-    card = tag("div", code, scan, wallet, other, class_="card stack")
+    copy = tag("button", "Copy the payment link", type="button", class_="wide copy", hidden="hidden", data_copy=uri)
+    scan = tag("p", "Scan it with a wallet, or go on here:", class_="soft small centre")
+    card = tag("div", code, scan, wallet, copy, class_="card stack")
     hidden = {} if state is State.UNPAID else {"hidden": "hidden"}
     return tag("div", card, data_when=State.UNPAID.value, **hidden)
 

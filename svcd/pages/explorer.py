@@ -37,7 +37,7 @@ from svcd.rpc.fields import ADDRESS, NEWEST
 from svcd.store.chain_store import StoredBlock
 from svcd.web.errors import HttpError
 
-PAGE: Final = 25
+PAGE: Final = 20
 """Transfers on one page of a list."""
 
 
@@ -86,11 +86,11 @@ class BlockPage:
         points = f"{header.multiplier // 10_000}.{header.multiplier % 10_000 // 100:02d}"
         return [
             *pairs,
-            ("Before it", whole(parent, "the hash of the block before", "block", parent)),
+            ("Parent", whole(parent, "the hash of the parent", "block", parent)),
             ("Made by", whole(producer, "the address", "address", producer)),
             ("Reward", tag("span", amount(params.reward(header.height)), " and the fees")),
             ("Slot", str(header.slot)),
-            ("Difficulty", f"{scaled(block_work(header.base_target))}, eased {points} times by holding"),
+            ("Difficulty", f"{scaled(block_work(header.base_target))}, eased × {points} by holding"),
             ("State root", whole(header.state_root.hex(), "the state root")),
         ]
 

@@ -47,7 +47,7 @@ class Page:
     def of_error(cls, error: HttpError) -> "Page":
         """What a reader sees of ``error``."""
         title = _WORDS.get(error.status, reason(error.status).decode("ascii"))
-        sentence = error.sentence[:1].upper() + error.sentence[1:] + "."
+        sentence = error.sentence[:1].upper() + error.sentence[1:].removesuffix(".") + "."
         back = tag("p", tag("a", "To the explorer", href="/"))
         words = tag("p", sentence, class_="lead", dir="auto")
         return cls(title=title, content=(tag("h1", title), words, back), status=error.status, scripts=())

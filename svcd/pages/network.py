@@ -2,15 +2,16 @@
 
 from typing import Final
 
+from svcd.chain.units import format_amount
 from svcd.pages.fields import AFTER
 from svcd.pages.layout import Page
-from svcd.pages.parts import Column, Content, amount, empty, figure, listing, paging, plural, tag, when
+from svcd.pages.parts import UNIT, Column, Content, empty, figure, figures, listing, paging, plural, tag, when
 from svcd.pages.reading import TransferLine
 from svcd.pages.routes import page
 from svcd.pages.sources import PeerLine, Sources
 from svcd.pages.tables import transfers_table
 
-PAGE: Final = 25
+PAGE: Final = 20
 
 
 class MempoolPage:
@@ -36,16 +37,16 @@ class MempoolPage:
             ways.append(tag("a", "← From the beginning", href="/mempool", class_="button"))
         if len(found) > PAGE:
             ways.append(tag("a", "More →", href=f"/mempool?after={shown[-1].sequence}", class_="button"))
-        figures = (
-            figure("Waiting", str(len(pool)), "Transfers, in order of arrival at this node"),
+        numbers = figures(
+            figure("Waiting", str(len(pool)), "In order of arrival here"),
             figure("Size", size(pool.size)),
-            figure("Least fee", amount(self._sources.params.minimum_fee)),
+            figure("Least fee", format_amount(self._sources.params.minimum_fee), UNIT),
         )
         return Page(
             title="Mempool",
             content=(
                 tag("h1", "Mempool"),
-                tag("div", *figures, class_="cards"),
+                numbers,
                 listed,
                 *([paging(*ways)] if ways else []),
             ),

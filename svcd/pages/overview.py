@@ -5,9 +5,10 @@ from typing import Final
 from twisted.web.template import Tag
 
 from svcd.chain.transition import ChainPoint
+from svcd.chain.units import BASE_UNITS_PER_COIN
 from svcd.chain.work import block_work
 from svcd.pages.layout import Page
-from svcd.pages.parts import Content, amount, figure, plural, section, tag, when
+from svcd.pages.parts import Content, figure, figures, grouped, plural, section, tag, when
 from svcd.pages.plots import bars, curve
 from svcd.pages.reading import BlockLine, gaps, newest_blocks
 from svcd.pages.routes import page
@@ -37,7 +38,7 @@ class OverviewPage:
             title="Explorer",
             content=(
                 tag("h1", "Explorer"),
-                tag("div", *self._figures(tip, blocks), class_="cards"),
+                figures(*self._figures(tip, blocks)),
                 tag("div", *self._plots(blocks), class_="cards"),
                 section(
                     "Newest blocks",
@@ -58,8 +59,11 @@ class OverviewPage:
             figure("Height", str(tip.height), when(blocks[0].time, sources.now) if tip.height else "The genesis"),
             figure("Difficulty", scaled(difficulty) if difficulty else "–", "Tries for a block, on average"),
             figure("Waiting", str(waiting), tag("a", "Transfers in the mempool", href="/mempool")),
-            figure("In existence", amount(tip.issued, class_="amount fit"), "All coins so far"),
+            figure("Coins in existence", grouped(tip.issued // BASE_UNITS_PER_COIN), "Of " + self._most()),
         ]
+
+    def _most(self) -> str:
+        return grouped(self._sources.params.supply_limit // BASE_UNITS_PER_COIN)
 
     def _plots(self, blocks: list[BlockLine]) -> list[Content]:
         params = self._sources.params
@@ -69,10 +73,11 @@ class OverviewPage:
         if not seconds:
             return [tag("p", "There are too few blocks for a plot yet.", class_="card empty")]
         mean = sum(seconds) // len(seconds)
+        top = min(max(*seconds, 2 * due), max(4 * due, 2 * mean))
         speed = f"{plural(len(seconds), 'block')}, {duration(mean)} apart on average; {duration(due)} is meant"
         span = f"{scaled(min(work))} to {scaled(max(work))}" if min(work) != max(work) else f"{scaled(work[0])}, steady"
         return [
-            _plot("Time between blocks", bars(seconds, mark=due, top=max(4 * due, 2 * mean), says=speed), speed),
+            _plot("Time between blocks", bars(seconds, mark=due, top=top, says=speed), speed),
             _plot("Difficulty", curve(work, says=span), f"{span}, over {plural(len(work), 'block')}"),
         ]
 

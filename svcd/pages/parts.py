@@ -59,6 +59,11 @@ def copy_button(text: str, what: str) -> Tag:
     return tag("button", "Copy", label, type="button", class_="small copy", hidden="hidden", data_copy=text)
 
 
+def grouped(number: int) -> str:
+    """A large number that nobody copies, in groups of three digits."""
+    return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
 def ago(time: int, now: int) -> str:
     """How long before ``now`` something was, both in Unix milliseconds: ``3 minutes ago``."""
     seconds = (now - time) // 1000
@@ -91,7 +96,12 @@ def facts(pairs: Iterable[tuple[str, Content]]) -> Tag:
 def figure(caption: str, value: Content, note: Content = "") -> Tag:
     """A number that is to be seen at once."""
     parts = [tag("div", caption, class_="caption"), tag("div", value, class_="value")]
-    return tag("div", *parts, tag("div", note, class_="caption"), class_="card figure")
+    return tag("div", *parts, tag("div", note, class_="caption"), class_="figure")
+
+
+def figures(*each: Tag) -> Tag:
+    """Several of them side by side."""
+    return tag("div", *each, class_="card figures")
 
 
 T = TypeVar("T")
@@ -104,21 +114,25 @@ class Column(Generic[T]):
     heading: str
     cell: Callable[[T], Content]
     number: bool = False
+    wide: bool = False
+    """Whether it is left out where there is little room."""
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """Those of its cells."""
+        classes = " ".join(["number"] * self.number + ["wide"] * self.wide)
+        return {"class": classes} if classes else {}
 
 
 def listing(columns: Sequence[Column[T]], things: Iterable[T], *, caption: str) -> Tag:
     """A table that becomes cards on a phone; ``caption`` is for those who hear it."""
-    heads = [_cell("th", column.number, column.heading)(scope="col") for column in columns]
+    heads = [tag("th", column.heading, scope="col", **column.attributes) for column in columns]
     rows = [
-        tag("tr", *[_cell("td", each.number, each.cell(thing), data_label=each.heading) for each in columns])
+        tag("tr", *[tag("td", each.cell(thing), data_label=each.heading, **each.attributes) for each in columns])
         for thing in things
     ]
     head, body = tag("thead", tag("tr", *heads)), tag("tbody", *rows)
     return tag("table", tag("caption", caption, class_="visually-hidden"), head, body, class_="rows")
-
-
-def _cell(name: str, number: bool, content: Content, **attributes: str) -> Tag:
-    return tag(name, content, class_="number", **attributes) if number else tag(name, content, **attributes)
 
 
 def badge(text: str, kind: str = "") -> Tag:

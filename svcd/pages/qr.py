@@ -17,7 +17,7 @@ from svcd.web.answers import Rendered
 from svcd.web.errors import HttpError
 from svcd.web.routing import Field
 
-MAX_CHARACTERS: Final = 400
+MAX_CHARACTERS: Final = 300
 """Beyond it a code is too dense for phones, and takes long to draw."""
 _QUIET: Final = 4
 _MASK: Final = 2

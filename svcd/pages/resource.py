@@ -61,7 +61,7 @@ class Declared:
             return None
         found = {}
         for expected, given in zip(self.pattern, segments, strict=True):
-            if expected.startswith("{"):
+            if expected.startswith("{") and given:
                 found[expected[1:-1]] = given
             elif expected != given:
                 return None

@@ -20,7 +20,7 @@ from svcd.pages.sources import Sources
 from svcd.rpc.payment_fields import REFERENCE
 from svcd.web.answers import Rendered
 
-PAYMENTS: Final = 25
+PAYMENTS: Final = 20
 
 
 @frozen

@@ -15,8 +15,8 @@ def blocks_table(sources: Sources, blocks: Iterable[BlockLine], *, caption: str)
     columns: list[Column[BlockLine]] = [
         Column("Height", lambda block: link(str(block.header.height), "block", str(block.header.height))),
         Column("Time", lambda block: when(block.time, now)),
-        Column("Hash", lambda block: short(block.hash.hex(), "block", block.hash.hex())),
-        Column("Made by", lambda block: _producer(sources, block)),
+        Column("Hash", lambda block: short(block.hash.hex(), "block", block.hash.hex()), wide=True),
+        Column("Made by", lambda block: _producer(sources, block), wide=True),
         Column("Transfers", lambda block: str(block.header.transaction_count), number=True),
     ]
     return listing(columns, blocks, caption=caption)
