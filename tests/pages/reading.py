@@ -1,0 +1,84 @@
+"""A page as a strict reader finds it: every element closed, every link and id noted, nothing inline."""
+
+from html.parser import HTMLParser
+from urllib.parse import urlsplit
+
+VOID = {"br", "hr", "img", "input", "link", "meta"}
+LOADS = {("script", "src"), ("link", "href"), ("img", "src")}
+
+
+class Document(HTMLParser):
+    """Refuses what is not well formed, inline scripts and inline styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.source = text
+        self.links: list[str] = []
+        self.loads: list[str] = []
+        self.ids: list[str] = []
+        self.elements: list[tuple[str, dict[str, str]]] = []
+        self.text = ""
+        self.visible = ""
+        self._open: list[tuple[str, bool]] = []
+        self._hidden = 0
+        self._title: list[str] = []
+        assert text.startswith("<!DOCTYPE html>\n<html")
+        self.feed(text)
+        self.close()
+        assert not self._open, f"not closed: {self._open}"
+        assert len(self.ids) == len(set(self.ids)), "an id stands twice"
+
+    @property
+    def title(self) -> str:
+        return "".join(self._title)
+
+    def all(self, name: str, **attributes: str) -> list[dict[str, str]]:
+        """The attributes of every element of this name that has these ones."""
+        wanted = {key.rstrip("_").replace("_", "-"): each for key, each in attributes.items()}
+        return [found for element, found in self.elements if element == name and wanted.items() <= found.items()]
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        names = [name for name, _ in attrs]
+        assert len(names) == len(set(names)), f"an attribute of {tag} stands twice"
+        assert not [name for name in names if name == "style" or name.startswith("on")], f"{tag} has {names}"
+        found = {name: value or "" for name, value in attrs}
+        self.elements.append((tag, found))
+        if tag == "a":
+            self.links.append(found["href"])
+        self.loads += [value for name, value in found.items() if (tag, name) in LOADS]
+        self.ids += [found["id"]] if "id" in found else []
+        if tag == "script":
+            assert found.keys() == {"type", "src"}
+        assert tag != "style"
+        if tag not in VOID:
+            hidden = "hidden" in found or tag in ("template", "noscript")
+            self._open.append((tag, hidden))
+            self._hidden += hidden
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in VOID:
+            self.handle_endtag(tag)
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self._open, f"</{tag}> closes nothing"
+        name, hidden = self._open.pop()
+        assert tag == name, f"</{tag}> stands where </{name}> must"
+        self._hidden -= hidden
+
+    def handle_data(self, data: str) -> None:
+        if self._open and self._open[-1][0] == "title":
+            self._title.append(data)
+            return
+        self.text += data
+        if not self._hidden:
+            self.visible += data
+
+    @property
+    def inner_links(self) -> list[str]:
+        """Where one can go from here; every link stays on the node."""
+        for link in self.links:
+            parts = urlsplit(link)
+            assert not parts.scheme, link
+            assert not parts.netloc, link
+        return [link for link in self.links if not link.startswith("#")]

@@ -1,0 +1,143 @@
+"""The checkout: what it says of every state, of mistakes, and with hostile links."""
+
+from urllib.parse import parse_qs, urlencode, urlsplit
+
+import pytest
+
+from svcd.commerce.uri import parse_uri
+from tests.chains import COIN
+from tests.pages.conftest import Shown
+from tests.pages.reading import Document
+from tests.rpc.node import PARAMS
+
+
+def target(shown: Shown, **query: object) -> str:
+    """The page of an order of 2.5 coins for bob, or what else the query says."""
+    values = {"reference": "order-1", "recipient": shown.node.address("bob"), "amount": "2.5", **query}
+    return "/pay/?" + urlencode({name: value for name, value in values.items() if value is not None})
+
+
+def state(page: Document) -> str:
+    """The state that the page is in; just that one's words are visible."""
+    ((_, root),) = [(name, found) for name, found in page.elements if found.get("id") == "payment"]
+    views = [found for _, found in page.elements if "data-when" in found]
+    assert {found["data-when"] for found in views if "hidden" not in found} == {root["data-state"]}
+    return root["data-state"]
+
+
+def refreshes(page: Document) -> bool:
+    return bool(page.all("meta", http_equiv="refresh"))
+
+
+def test_an_order_before_it_is_paid(still: Shown) -> None:
+    page = still.see(target(still, confirmations=3, label="Tea & cake"))
+    assert state(page) == "unpaid"
+    for text in ("2.5 SVC", "order-1", still.node.address("bob"), "3 confirmations", "Tea & cake", "signed by nobody"):
+        assert text in page.visible
+    assert "Waiting for the payment" in page.visible
+    assert page.all("p", dir="auto")
+    assert len(page.all("svg", class_="qr")) == 1
+    assert refreshes(page)
+    (wallet,) = [link for link in page.links if link.startswith("/wallet/?pay=")]
+    uri = parse_qs(urlsplit(wallet).query)["pay"][0]
+    assert parse_uri(uri, PARAMS).label == "Tea & cake"
+    assert uri in [each["data-copy"] for each in page.all("button")]
+    assert {"2.5", "order-1", still.node.address("bob")} <= {each["data-copy"] for each in page.all("button")}
+
+
+def test_the_wallet_page_is_where_payment_requests_lead(still: Shown) -> None:
+    link = next(link for link in still.see(target(still)).links if link.startswith("/wallet/"))
+    response = still.ask(link)
+    assert (response.status, response.headers["content-type"]) == (200, "text/html; charset=utf-8")
+
+
+def test_from_seen_to_settled(shown: Shown) -> None:
+    asked = target(shown, confirmations=2)
+    transfer = shown.node.builder.transfer("alice", "bob", 5 * COIN // 2, reference="order-1")
+    shown.wait(transfer)
+    page = shown.see(asked)
+    assert state(page) == "pending"
+    assert "Do not pay again" in page.visible
+    assert "Pay with the browser wallet" not in page.visible
+    assert f"/tx/{transfer.txid.hex()}" in page.links
+    first = shown.node.builder.block(transfers=[transfer])
+    shown.node.take(first)
+    page = shown.see(asked)
+    assert state(page) == "confirming"
+    assert "1 of 2 confirmations" in page.visible
+    assert refreshes(page)
+    shown.node.take(shown.node.builder.block(first))
+    page = shown.see(asked)
+    assert state(page) == "confirmed"
+    assert "Paid" in page.visible
+    assert not refreshes(page)
+
+
+def test_the_script_is_told_where_to_ask(shown: Shown) -> None:
+    page = shown.see(target(shown, amount=None, amountBaseUnits="0250000000", sinceHeight="0", confirmations="7"))
+    (root,) = [found for _, found in page.elements if found.get("id") == "payment"]
+    payment = shown.ask(root["data-status"]).json["payment"]
+    assert (payment["state"], payment["amount"], payment["requiredConfirmations"]) == ("unpaid", "250000000", 7)
+    assert payment["sinceHeight"] == "0"
+    assert page.all("a", rel="alternate")[0]["href"] == root["data-status"]
+
+
+def test_another_amount_is_said_plainly(shown: Shown) -> None:
+    shown.node.grow(f"genesis: b1\nb1 pays {3 * COIN} from alice to bob for order-1")
+    page = shown.see(target(shown))
+    assert state(page) == "unpaid"
+    assert "Another amount came under this reference" in page.visible
+    assert "3 SVC" in page.visible
+    assert "Another amount" not in shown.see(target(shown, amount="3")).visible
+
+
+def test_paying_twice_is_said_plainly(shown: Shown) -> None:
+    twice = [f"b1 pays {5 * COIN // 2} from {name} to bob for order-1" for name in ("alice", "carol")]
+    shown.node.grow("\n".join(["genesis: b1", *twice]))
+    assert "More than one transfer" in shown.see(target(shown)).visible
+    assert "More than one transfer" not in shown.see(target(shown, reference="order-2")).visible
+
+
+def test_an_old_payment_does_not_count(shown: Shown) -> None:
+    shown.node.grow(f"genesis: b1 b2 b3\nb1 pays {5 * COIN // 2} from alice to bob for order-1")
+    assert state(shown.see(target(shown))) == "confirming"
+    assert state(shown.see(target(shown, sinceHeight="2"))) == "unpaid"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "sentence"),
+    [
+        ({"reference": None}, "Reference is missing"),
+        ({"recipient": None}, "Recipient is missing"),
+        ({"amount": None}, "The amount is missing"),
+        ({"amount": "1", "amountBaseUnits": "1"}, "both given"),
+        ({"amount": "1e3"}, "decimal such as"),
+        ({"recipient": "svc1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc"}, "address of this network"),
+        ({"confirmations": "0"}, "from 1 to 1000"),
+        ({"label": "x" * 81}, "at most 80"),
+        ({"label": "\u202egnp.exe"}, "U+202E"),
+        ({"reference": "<b>"}, "1 to 64"),
+    ],
+)
+def test_a_link_that_cannot_be_right(still: Shown, wrong: dict[str, object], sentence: str) -> None:
+    assert sentence.lower() in still.see(target(still, **wrong), 400).visible.lower()
+
+
+def test_a_name_that_stands_twice(still: Shown) -> None:
+    assert "more than once" in still.see(target(still) + "&amount=3", 400).visible
+
+
+@pytest.mark.parametrize("label", ["<script>alert(1)</script>", '"><svg onload=x>', "</noscript><b>", "שלום <i>"])
+def test_a_hostile_label_stays_text(still: Shown, label: str) -> None:
+    page = still.see(target(still, label=label))
+    assert label in page.visible
+    assert not page.all("b")
+    assert not page.all("i")
+    assert len(page.all("script")) == 2
+
+
+def test_the_largest_amount_and_the_longest_texts(still: Shown) -> None:
+    page = still.see(target(still, amount="90071992.54740991", reference="r" * 64, label="😀" * 80, confirmations=1000))
+    assert "90071992.54740991 SVC" in page.visible
+    assert page.all("span", class_="amount big long")
+    assert page.all("svg", class_="qr")

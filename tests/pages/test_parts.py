@@ -1,0 +1,82 @@
+"""The pieces of pages: laws over any text and any number."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from svcd.pages.layout import flattened
+from svcd.pages.overview import duration, scaled
+from svcd.pages.parts import ago, amount, copy_button, grouped, link, shortened, tag, utc
+from svcd.pages.plots import HEIGHT, bars, curve
+from tests.pages.reading import Document
+
+TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=60)
+
+
+@given(TEXT)
+def test_any_text_comes_back_as_text(text: str) -> None:
+    inside = tag("p", text, link(text, "tx", text), copy_button(text, "it"), title=text)
+    page = Document("<!DOCTYPE html>\n" + flattened(tag("html", tag("body", inside))).decode())
+    assert page.visible.strip("\n") == (text * 2).strip("\n")
+    assert page.all("p")[0]["title"] == page.all("button")[0]["data-copy"] == text
+    assert [name for name, _ in page.elements] == ["html", "body", "p", "a", "button", "span"]
+    assert page.inner_links
+
+
+@pytest.mark.parametrize(
+    ("seconds", "says"),
+    [
+        (0, "just now"),
+        (1, "1 second ago"),
+        (59, "59 seconds ago"),
+        (60, "1 minute ago"),
+        (7_199, "1 hour ago"),
+        (86_400 * 3, "3 days ago"),
+        (-5, "in a moment"),
+        (-600, "later"),
+    ],
+)
+def test_times_are_told_as_people_do(seconds: int, says: str) -> None:
+    assert ago(1_000_000_000, 1_000_000_000 + seconds * 1000) == says
+
+
+def test_absolute_times_are_in_utc() -> None:
+    assert utc(1_793_491_200_000) == "2026-11-01 00:00:00 UTC"
+
+
+@given(TEXT)
+def test_what_is_shortened_has_both_ends(text: str) -> None:
+    short = shortened(text)
+    assert len(short) <= 19
+    assert short == text or (short[:8], short[-8:]) == (text[:8], text[-8:])
+
+
+@given(st.integers(0, 2**256))
+def test_a_large_number_has_few_digits(number: int) -> None:
+    text = scaled(number)
+    assert len(text) <= 9 or number >= 10**21
+    assert text.split(" ")[0].replace(".", "").isdigit()
+
+
+@pytest.mark.parametrize(
+    ("number", "text"), [(7, "7"), (999, "999"), (1_000, "1.00 k"), (1_253_999, "1.25 M"), (123_456_789, "123 M")]
+)
+def test_large_numbers(number: int, text: str) -> None:
+    assert scaled(number) == text
+
+
+def test_numbers_in_groups_and_spans() -> None:
+    assert grouped(1_399_999).split("\N{NARROW NO-BREAK SPACE}") == ["1", "399", "999"]
+    assert [duration(seconds) for seconds in (10, 119, 120, 7_200)] == ["10 s", "119 s", "2 min", "2 h"]
+    assert flattened(amount(1)) == b'<span class="amount">0.00000001 <span class="unit">SVC</span></span>'
+
+
+@given(st.lists(st.integers(0, 2**64), min_size=1, max_size=100))
+def test_plots_stay_within_their_frame(values: list[int]) -> None:
+    for plot in (bars(values, mark=5, top=20, says="x"), curve(values, says="x")):
+        text = flattened(plot).decode()
+        assert "nan" not in text
+        assert "inf" not in text
+        path = text.partition('class="bars"')[0]
+        heights = [float(part.split("h")[0]) for part in path.split("v-")[1:]]
+        assert all(0 < height <= HEIGHT for height in heights)

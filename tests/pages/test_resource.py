@@ -1,0 +1,202 @@
+"""What all pages have in common: headers, names, methods, limits, errors, files (docs/pages.md)."""
+
+from collections import Counter
+from collections.abc import Callable
+from hashlib import sha256
+
+import pytest
+from mnemonic import Mnemonic
+
+from svcd.pages.resource import Hosts
+from svcd.web.buckets import Rate
+from tests.pages.conftest import Shown, show
+from tests.rpc.node import FAUCET, Node
+from tests.web.wire import Wire
+
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; font-src 'self'; "
+    "manifest-src 'self'; base-uri 'none'; form-action {form}; frame-ancestors 'none'; "
+    "require-trusted-types-for 'script'; trusted-types 'none'"
+)
+PAY = f"/pay/?reference=order-1&recipient={FAUCET}&amount=1"
+SEARCHABLE = ["/", "/block/0", f"/address/{FAUCET}", "/mempool", "/peers", "/search", "/reference/order-1"]
+WITHOUT_FORM = [PAY, "/wallet/", "/pay", f"/qr.svg?data={FAUCET}", "/static/style.css", "/static/checkout.mjs"]
+REFUSED = ["/nothing", "/block/x", "/block/9", "/tx/00", "/pay/", "/static/nothing.css", "/qr.svg?data=hello"]
+
+
+@pytest.mark.parametrize("target", SEARCHABLE + WITHOUT_FORM + REFUSED)
+@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+def test_every_answer_has_the_security_headers(still: Shown, target: str, method: str) -> None:
+    headers = still.ask(target, method).headers
+    form = "'none'" if method != "POST" and target in WITHOUT_FORM else "'self'"
+    assert headers["content-security-policy"] == POLICY.format(form=form)
+    assert headers["x-frame-options"] == "DENY"
+    assert headers["x-content-type-options"] == "nosniff"
+    assert headers["referrer-policy"] == "no-referrer"
+    assert headers["cross-origin-opener-policy"] == headers["cross-origin-resource-policy"] == "same-origin"
+    assert headers["cross-origin-embedder-policy"] == "require-corp"
+    assert "geolocation=()" in headers["permissions-policy"]
+    assert "access-control-allow-origin" not in headers
+
+
+@pytest.mark.parametrize("target", [*SEARCHABLE, PAY, "/wallet/"])
+def test_pages_are_html_that_nobody_keeps(still: Shown, target: str) -> None:
+    response = still.ask(target)
+    assert (response.status, response.headers["content-type"]) == (200, "text/html; charset=utf-8")
+    assert response.headers["cache-control"] == "no-store"
+    head = still.ask(target, "HEAD")
+    assert (head.status, head.body) == (200, b"")
+    assert head.headers["content-length"] == str(len(response.body))
+
+
+@pytest.mark.parametrize("target", ["/", "/static/style.css", "/nothing"])
+def test_other_methods_are_405(still: Shown, target: str) -> None:
+    response = still.ask(target, "POST")
+    assert (response.status, response.headers["allow"]) == (405, "GET, HEAD")
+
+
+def test_json_routes_are_as_they_were(still: Shown) -> None:
+    response = still.ask("/rpc/status")
+    assert response.json["ok"] is True
+    assert "content-security-policy" not in response.headers
+    assert still.ask("/rpc/nothing").json["ok"] is False
+
+
+# Where they are
+
+
+@pytest.mark.parametrize(
+    ("target", "location"),
+    [
+        ("/pay?amount=1&label=a%20b", "/pay/?amount=1&label=a%20b"),
+        ("/wallet?pay=svc%3Ax", "/wallet/?pay=svc%3Ax"),
+        ("/wallet", "/wallet/"),
+        ("/wallet?a=\"<'>", "/wallet/?a=%22%3C'%3E"),
+    ],
+)
+def test_a_forgotten_slash_is_added(still: Shown, target: str, location: str) -> None:
+    response = still.ask(target)
+    assert (response.status, response.headers["location"]) == (301, location)
+
+
+@pytest.mark.parametrize(
+    "target", ["//example.org", "/block/", "/block/0/", "/static/", "/static/../x", "/%ff", "/Pay/"]
+)
+def test_where_nothing_is(still: Shown, target: str) -> None:
+    assert "Not found" in still.see(target, 404).text
+
+
+def test_a_program_gets_errors_in_json(still: Shown) -> None:
+    assert "no such path" in still.ask("/nothing", Accept="*/*").error
+    assert "height" in still.ask("/block/x", Accept="application/json").error
+
+
+def test_an_error_says_what_would_be_right(still: Shown) -> None:
+    page = still.see("/block/x", 400)
+    assert "A height is a whole number from 0" in page.text.replace("Block: a", "A")
+    assert ".." not in page.text
+
+
+# Who asks, and how often
+
+
+@pytest.mark.parametrize("host", ["localhost", "LOCALHOST:8645", "[::1]:1", "203.0.113.5", "[2001:db8::1]:8645"])
+def test_own_names_and_addresses_may_be_asked(open_node: Callable[..., Node], host: str) -> None:
+    site = show(open_node(), hosts=Hosts(frozenset({"localhost", "[::1]"}), addresses=True))
+    assert site.ask("/", host=host).status == 200
+
+
+@pytest.mark.parametrize("host", ["evil.example", "localhost.evil.example", "", "1.2.3.4.evil.example", "a b"])
+@pytest.mark.parametrize("target", ["/", "/wallet/", "/static/style.css", "/nothing"])
+def test_another_name_is_421(open_node: Callable[..., Node], host: str, target: str) -> None:
+    site = show(open_node(), hosts=Hosts(frozenset({"localhost"}), addresses=True))
+    response = site.ask(target, host=host)
+    assert response.status == 421
+    assert "content-security-policy" in response.headers
+    assert site.ask("/rpc/status", host=host or "x").status == 200
+
+
+def test_addresses_are_no_names_where_names_are_set(open_node: Callable[..., Node]) -> None:
+    site = show(open_node(), hosts=Hosts(frozenset({"node.example"}), addresses=False))
+    assert [site.ask("/", host=host).status for host in ("node.example", "192.0.2.1")] == [200, 421]
+
+
+def test_pages_and_files_draw_from_the_bucket_of_reads(open_node: Callable[..., Node]) -> None:
+    rates = {"read": Rate(0.01, 5), "broadcast": Rate(0, 1), "p2p": Rate(0, 1)}
+    shown = show(open_node(), rates=rates)
+    assert [shown.ask("/static/style.css").status for _ in range(6)] == [200] * 5 + [429]
+    refused = shown.ask("/")
+    assert refused.status == 429
+    assert int(refused.headers["retry-after"]) > 0
+    assert b"Too many requests" in refused.body
+    assert shown.ask("/wallet/").status == 429
+
+
+def test_a_body_over_the_cap_is_413(still: Shown) -> None:
+    wire = Wire(still.site).send(b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 16385\r\n\r\n")
+    assert wire.response().status == 413
+
+
+class Heard:
+    """A recorder that keeps the labels."""
+
+    def __init__(self) -> None:
+        self.routes: Counter[str] = Counter()
+
+    def answered(self, route: str, method: bytes, status: int, seconds: float | None) -> None:
+        self.routes[route] += 1
+
+    def throttled(self, bucket: str) -> None:
+        pass
+
+
+def test_metrics_have_one_label_for_each_kind_of_page(shown: Shown) -> None:
+    heard = Heard()
+    shown.site.recorder = heard
+    for number in range(5):
+        shown.ask(f"/block/{number}")
+        shown.ask(f"/static/{number}")
+        shown.ask(f"/{number}")
+    assert heard.routes == {"/block/{block}": 5, "/static/{name}": 5, "": 5}
+
+
+def test_a_failure_tells_an_id_and_nothing_else(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch, expected_errors: Callable[..., list[object]]
+) -> None:
+    def broken() -> None:
+        raise OSError("/secret/place")
+
+    monkeypatch.setattr(shown.node.living.ledger.reader, "tip", broken)
+    page = shown.see("/", 500)
+    assert "its log has the details under e1" in page.text
+    assert "secret" not in page.source
+    assert len(expected_errors(OSError)) == 1
+
+
+# Files
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("style.css", "text/css; charset=utf-8"),
+        ("checkout.mjs", "text/javascript; charset=utf-8"),
+        ("icon.svg", "image/svg+xml"),
+        ("bip39-english.txt", "text/plain; charset=utf-8"),
+    ],
+)
+def test_a_file_is_what_it_is_called_and_asked_for_again(still: Shown, name: str, kind: str) -> None:
+    first = still.ask(f"/static/{name}")
+    assert (first.status, first.headers["content-type"]) == (200, kind)
+    assert first.headers["cache-control"] == "no-cache"
+    tag = first.headers["etag"]
+    assert tag == f'"{sha256(first.body).hexdigest()[:32]}"'
+    again = still.ask(f"/static/{name}", If_None_Match=tag)
+    assert (again.status, again.body, again.headers["etag"]) == (304, b"", tag)
+    assert "content-security-policy" in again.headers
+    assert still.ask(f"/static/{name}", If_None_Match='"other"').status == 200
+
+
+def test_the_words_of_mnemonics_are_those_of_the_command_line(still: Shown) -> None:
+    words = still.ask("/static/bip39-english.txt").body.decode().split()
+    assert words == Mnemonic("english").wordlist
