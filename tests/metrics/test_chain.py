@@ -44,6 +44,16 @@ def test_blocks_and_transfers_are_counted_as_they_connect(measured: Measured) ->
     assert measured.value("svcd_chain_reorganisations_total") == 0
 
 
+def test_alarms_of_the_chain(measured: Measured, grow: Grow) -> None:
+    kinds = ("deep-reorganisation", "outage", "standstill")
+    assert [measured.value("svcd_chain_alarm", alarm=kind) for kind in kinds] == [0, 0, 0]
+    assert measured.value("svcd_chain_deep_reorganisations_total") == 0
+    measured.node.take(*grow(12))
+    measured.node.take(*grow(13, name="r"))
+    assert [measured.value("svcd_chain_alarm", alarm=kind) for kind in kinds] == [1, 0, 0]
+    assert measured.value("svcd_chain_deep_reorganisations_total") == 1
+
+
 def test_reorganisations_are_counted_with_their_depth(measured: Measured, grow: Grow) -> None:
     node = measured.node
     node.take(*grow(10))

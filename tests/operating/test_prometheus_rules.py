@@ -1,0 +1,201 @@
+"""`conf/prometheus-rules.yml` with Debian's promtool: every rule fires when it should and is quiet when all is well."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.operating.dashboard import DOCUMENTED, metrics_in
+from tests.process_level.pages import ROOT
+
+RULES = ROOT / "conf" / "prometheus-rules.yml"
+TEXT = RULES.read_text(encoding="utf-8")
+ALERTS = re.findall(r"^ +- alert: (\w+)$", TEXT, re.MULTILINE)
+
+pytestmark = pytest.mark.skipif(
+    shutil.which("promtool") is None, reason="promtool is not installed (Debian package prometheus)"
+)
+
+LEAD = '{job="svcd",instance="n"'
+"""What every series of a scrape begins its labels with."""
+# Of each alert: series that make it fire, series of a node that is well, and when to look. A value of "1+2x60" is 1,
+# then 2 more in each of 60 minutes.
+CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
+    "SvcdDown": ({"up": "0x10"}, {"up": "1x10"}, "5m"),
+    "SvcdNotSynced": ({"svcd_chain_synced": "0x20"}, {"svcd_chain_synced": "0x8 1x10"}, "15m"),
+    "SvcdNoNewBlock": ({"svcd_chain_tip_age_seconds": "1750+60x20"}, {"svcd_chain_tip_age_seconds": "59x20"}, "15m"),
+    "SvcdStandstill": (
+        {'svcd_chain_alarm,alarm="standstill"': "1x10"},
+        {'svcd_chain_alarm,alarm="standstill"': "0x10", 'svcd_chain_alarm,alarm="outage"': "1x10"},
+        "5m",
+    ),
+    "SvcdDeepReorganisation": (
+        {'svcd_chain_alarm,alarm="deep-reorganisation"': "0x3 1x10"},
+        {'svcd_chain_alarm,alarm="deep-reorganisation"': "0x10"},
+        "5m",
+    ),
+    "SvcdOutage": (
+        {'svcd_chain_alarm,alarm="outage"': "1x10"},
+        {'svcd_chain_alarm,alarm="outage"': "0x10", 'svcd_chain_alarm,alarm="standstill"': "1x10"},
+        "5m",
+    ),
+    "SvcdPeersBreakRules": ({"svcd_peers_alarm": "1x10"}, {"svcd_peers_alarm": "0x10"}, "5m"),
+    "SvcdFewPeers": ({"svcd_peers_outbound": "2x60"}, {"svcd_peers_outbound": "2x20 3x40"}, "45m"),
+    "SvcdMempoolFull": (
+        {
+            "svcd_mempool_transactions": "10x60",
+            "svcd_mempool_capacity_transactions": "50000x60",
+            "svcd_mempool_bytes": "950x60",
+            "svcd_mempool_capacity_bytes": "1000x60",
+        },
+        {
+            "svcd_mempool_transactions": "40000x60",
+            "svcd_mempool_capacity_transactions": "50000x60",
+            "svcd_mempool_bytes": "850x60",
+            "svcd_mempool_capacity_bytes": "1000x60",
+        },
+        "30m",
+    ),
+    "SvcdErrors": (
+        {'svcd_http_requests_total,status="500",route="/rpc/status",method="GET"': "0x5 1x20"},
+        {'svcd_http_requests_total,status="503",route="/rpc/status",method="GET"': "0+9x20"},
+        "10m",
+    ),
+    "SvcdSlowAnswers": (
+        {
+            'svcd_http_request_seconds_bucket,route="/rpc/status",le="0.5"': "0+90x40",
+            'svcd_http_request_seconds_bucket,route="/rpc/status",le="5.0"': "0+99x40",
+            'svcd_http_request_seconds_bucket,route="/rpc/status",le="+Inf"': "0+100x40",
+        },
+        {
+            'svcd_http_request_seconds_bucket,route="/rpc/status",le="0.1"': "0+100x40",
+            'svcd_http_request_seconds_bucket,route="/rpc/status",le="+Inf"': "0+100x40",
+            'svcd_http_request_seconds_bucket,route="/rpc/commerce/webhooks",le="0.1"': "0x40",
+            'svcd_http_request_seconds_bucket,route="/rpc/commerce/webhooks",le="+Inf"': "0+100x40",
+        },
+        "30m",
+    ),
+    "SvcdReactorLate": (
+        {
+            'svcd_reactor_lag_seconds_bucket,le="0.1"': "0+90x40",
+            'svcd_reactor_lag_seconds_bucket,le="0.5"': "0+100x40",
+            'svcd_reactor_lag_seconds_bucket,le="+Inf"': "0+100x40",
+        },
+        {
+            'svcd_reactor_lag_seconds_bucket,le="0.05"': "0+100x40",
+            'svcd_reactor_lag_seconds_bucket,le="+Inf"': "0+100x40",
+        },
+        "30m",
+    ),
+    "SvcdWriterQueue": (
+        {'svcd_threads_queue_jobs,threads="writer"': "90+20x20"},
+        {
+            'svcd_threads_queue_jobs,threads="writer"': "500x3 2x20",
+            'svcd_threads_queue_jobs,threads="resolver"': "200x20",
+        },
+        "15m",
+    ),
+    "SvcdVerifierFull": (
+        {"svcd_verifier_queue_blocks": "1000x20", "svcd_verifier_capacity_blocks": "1024x20"},
+        {"svcd_verifier_queue_blocks": "64x20", "svcd_verifier_capacity_blocks": "1024x20"},
+        "15m",
+    ),
+    "SvcdConnectionsRefused": (
+        {'svcd_http_connections_refused_total,site="public"': "0+120x40"},
+        {'svcd_http_connections_refused_total,site="public"': "0+30x40"},
+        "30m",
+    ),
+    "SvcdWebhooksLate": (
+        {"svcd_webhooks_oldest_seconds": "3500+60x20"},
+        {"svcd_webhooks_oldest_seconds": "600x20"},
+        "15m",
+    ),
+    "SvcdWebhooksAbandoned": (
+        {"svcd_webhooks_abandoned_total": "0x5 1x20"},
+        {"svcd_webhooks_abandoned_total": "3x20"},
+        "15m",
+    ),
+    "SvcdFewDescriptors": (
+        {"process_open_fds": "900x20", "process_max_fds": "1024x20"},
+        {"process_open_fds": "300x20", "process_max_fds": "1024x20"},
+        "15m",
+    ),
+    "SvcdMemory": (
+        {"process_resident_memory_bytes": "3000000000x40"},
+        {"process_resident_memory_bytes": "500000000x40"},
+        "30m",
+    ),
+    "SvcdRestarts": (
+        {"process_start_time_seconds": "1 1 2 2 3 3 4 4x20"},
+        {"process_start_time_seconds": "1x10 2x20"},
+        "20m",
+    ),
+}
+
+
+def series(values: dict[str, str]) -> list[dict[str, str]]:
+    """Series as promtool wants them."""
+    found = []
+    for name, shown in values.items():
+        metric, _, labels = name.partition(",")
+        found.append({"series": f"{metric}{LEAD}{',' + labels if labels else ''}}}", "values": shown})
+    return found
+
+
+def promtool(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    return subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False, timeout=60)
+
+
+def test_promtool_accepts_the_rules() -> None:
+    checked = promtool("check", "rules", str(RULES))
+    assert checked.returncode == 0, checked.stderr
+    assert f"{len(ALERTS)} rules found" in checked.stdout
+
+
+def test_every_alert_has_a_case() -> None:
+    assert list(CASES) == ALERTS
+    assert len(set(ALERTS)) == len(ALERTS)
+
+
+@pytest.mark.parametrize("alert", CASES)
+def test_an_alert_fires_and_is_quiet_otherwise(alert: str, tmp_path: Path) -> None:
+    ill, well, at = CASES[alert]
+    question = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})'
+    tests = [
+        {
+            "interval": "1m",
+            "input_series": series(values),
+            "promql_expr_test": [{"expr": question, "eval_time": at, "exp_samples": expected}],
+        }
+        for values, expected in ((ill, [{"labels": "{}", "value": 1}]), (well, []))
+    ]
+    file = tmp_path / "test.yml"
+    # What is JSON is YAML as well.
+    file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": tests}))
+    tested = promtool("test", "rules", str(file))
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+def test_what_an_alert_says_is_filled_in(tmp_path: Path) -> None:
+    expected = {
+        "exp_labels": {"severity": "page", "instance": "n", "job": "svcd"},
+        "exp_annotations": {"summary": "n has had no new block for 1h 0m 0s"},
+    }
+    test = {
+        "interval": "1m",
+        "input_series": series({"svcd_chain_tip_age_seconds": "3600x20"}),
+        "alert_rule_test": [{"eval_time": "10m", "alertname": "SvcdNoNewBlock", "exp_alerts": [expected]}],
+    }
+    file = tmp_path / "test.yml"
+    file.write_text(json.dumps({"rule_files": [str(RULES)], "evaluation_interval": "1m", "tests": [test]}))
+    tested = promtool("test", "rules", str(file))
+    assert tested.returncode == 0, tested.stdout + tested.stderr
+
+
+def test_every_metric_of_the_rules_is_on_the_page() -> None:
+    found = metrics_in("\n".join(re.findall(r"expr: (>-\n(?: {10,}.*\n)+|.*)", TEXT)))
+    assert len(found) > 15
+    assert found <= DOCUMENTED | {"up"}, found - DOCUMENTED
