@@ -152,10 +152,13 @@ class Bans:
         ends = [_end(bans.pop(name, None)) for bans in (self._own, self._prices)]
         return max(ends) > now
 
+    def standing(self, now: float) -> list[Ban]:
+        """Every ban that has not ended."""
+        return [ban for ban in (*self._own.values(), *self._prices.values()) if _end(ban) > now]
+
     def listed(self, now: float) -> list[Ban]:
-        """Every ban that has not ended: the operator's first, then those that last longest."""
-        bans = [*self._own.values(), *self._prices.values()]
-        return sorted((ban for ban in bans if _end(ban) > now), key=lambda ban: (not ban.own, -_end(ban), ban.name))
+        """The same: the operator's first, then those that last longest."""
+        return sorted(self.standing(now), key=lambda ban: (not ban.own, -_end(ban), ban.name))
 
     def count(self, now: float) -> int:
         """How many have not ended."""

@@ -4,6 +4,8 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from twisted.internet.defer import Deferred
+
 from svcd.p2p.bans import Ban, address_name, endpoint_name, node_name, posts_name
 from svcd.p2p.greeting import NotGreeted
 from svcd.p2p.hello import is_endpoint
@@ -17,12 +19,12 @@ _NODE_ID: Final = re.compile("svcnode_[0-9a-f]{32}")
 
 
 class Orders:
-    """The peers and the bans as the operator sees them; ``keep`` writes the bans to disk.
+    """The peers and the bans as the operator sees them; ``keep`` writes the bans to disk, done once they are.
 
     Every method raises HttpError for an order that cannot be carried out.
     """
 
-    def __init__(self, peers: Peers, keep: Callable[[], None]) -> None:
+    def __init__(self, peers: Peers, keep: Callable[[], Deferred[None]]) -> None:
         self._peers = peers
         self._keep = keep
 
@@ -56,7 +58,7 @@ class Orders:
         full = "it answers and is noted, but there is no place for one more peer"
         return {"peer": _record_of_peer(peer), "why": None} if peer else {"peer": None, "why": full}
 
-    def ban(
+    async def ban(
         self, *, endpoint: str | None, node_id: str | None, address: str | None, seconds: int | None
     ) -> dict[str, object]:
         """Ban one of the three for so many seconds, or for good, and talk no more to whoever it hits."""
@@ -68,10 +70,10 @@ class Orders:
         except OverflowError as error:
             raise HttpError(400, str(error)) from error
         left = self._peers.leave_banned()
-        self._keep()
+        await self._keep()
         return {"ban": _record_of_ban(ban), "dropped": [peer.endpoint for peer in left]}
 
-    def unban(self, *, endpoint: str | None, node_id: str | None, address: str | None) -> dict[str, object]:
+    async def unban(self, *, endpoint: str | None, node_id: str | None, address: str | None) -> dict[str, object]:
         """Lift every ban of one of the three, whoever made it; those it hit may be called again at once."""
         names = _names(endpoint, node_id, address)
         peers, now = self._peers, self._peers.home.now()
@@ -82,7 +84,7 @@ class Orders:
             own = {endpoint_name(entry.endpoint), node_name(entry.node_id)}
             if address is not None or own.intersection(lifted):
                 peers.book.try_again(entry.endpoint)
-        self._keep()
+        await self._keep()
         return {}
 
 

@@ -1,14 +1,16 @@
 """Peers as a service: begins with the anchors and the seeds, keeps its notes, and stops without losing any."""
 
 from collections.abc import Sequence
+from copy import copy
 from pathlib import Path
 from typing import Final
 
 from attrs import frozen
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, succeed
 
 from svcd.node.mempool import Entry
+from svcd.node.threads import Worker
 from svcd.node.transfers import Transfers
 from svcd.p2p.bans import Bans
 from svcd.p2p.book import Book
@@ -78,14 +80,18 @@ def join(home: Home, client: PeerClient, *, transfers: Transfers, book: Book, se
 
 
 class PeersService(Service):
-    """Takes up the notes of the last run when it starts, and writes them when it stops; the beat is its owner's."""
+    """Takes up the notes of the last run when it starts, and writes them when it stops; the beat is its owner's.
+
+    ``writer`` is one thread: of two notes that are written, the later must be what is on disk in the end.
+    """
 
     name = "peers"
 
-    def __init__(self, network: Network, path: Path, seeds: Sequence[str]) -> None:
+    def __init__(self, network: Network, path: Path, seeds: Sequence[str], writer: Worker) -> None:
         self._network = network
         self._path = path
         self._seeds = seeds
+        self._writer = writer
         self._anchors: list[str] = []
         self._taken_up = False
 
@@ -115,23 +121,23 @@ class PeersService(Service):
 
     async def _stop(self) -> None:
         await self._network.synchroniser.stop()
-        self.save()
+        await self.save()
         for peer in self._network.peers.all():
             self._network.peers.drop(peer)
 
-    def save(self) -> None:
-        """Write the notes."""
+    def save(self) -> Deferred[None]:
+        """Write the notes as they are now; done when they are on disk."""
         if not self._taken_up:
             # What is on disk has not been read yet; the next time is soon.
-            return
+            return succeed(None)
         peers = self._network.peers
         # Those of before are kept until there are new ones: an outage is when they are needed.
         self._anchors = list(dict.fromkeys([*(peer.endpoint for peer in peers.outbound()), *self._anchors]))[:ANCHORS]
         notes = Notes(
             format=FORMAT,
             secret=peers.book.secret.hex(),
-            entries=list(peers.book.entries()),
+            entries=[copy(entry) for entry in peers.book.entries()],
             anchors=self._anchors,
-            bans=peers.bans.listed(peers.home.now()),
+            bans=peers.bans.standing(peers.home.now()),
         )
-        save(self._path, notes)
+        return self._writer.run(save, self._path, notes)

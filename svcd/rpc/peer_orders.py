@@ -26,12 +26,12 @@ class Orders(Protocol):
     async def add(self, endpoint: str) -> dict[str, object]:
         """Note an endpoint and greet it."""
 
-    def ban(
+    async def ban(
         self, *, endpoint: str | None, node_id: str | None, address: str | None, seconds: int | None
     ) -> dict[str, object]:
         """Ban one of the three."""
 
-    def unban(self, *, endpoint: str | None, node_id: str | None, address: str | None) -> dict[str, object]:
+    async def unban(self, *, endpoint: str | None, node_id: str | None, address: str | None) -> dict[str, object]:
         """Lift the bans of one of the three."""
 
 
@@ -147,9 +147,9 @@ class PeerOrders:
         body_fields=(*_ONE_OF, _SECONDS),
         answers={200: object_schema({"ban": _BAN, "dropped": {"type": "array", "items": _STRING}})},
     )
-    def ban(self, endpoint: str | None, node_id: str | None, address: str | None, seconds: int | None) -> Answer:
+    async def ban(self, endpoint: str | None, node_id: str | None, address: str | None, seconds: int | None) -> Answer:
         """Answer POST /operator/peers/ban."""
-        return self._orders.ban(endpoint=endpoint, node_id=node_id, address=address, seconds=seconds)
+        return await self._orders.ban(endpoint=endpoint, node_id=node_id, address=address, seconds=seconds)
 
     @Route(
         "POST",
@@ -161,6 +161,6 @@ class PeerOrders:
         answers={200: object_schema({})},
         errors={404: "It is not banned."},
     )
-    def unban(self, endpoint: str | None, node_id: str | None, address: str | None) -> Answer:
+    async def unban(self, endpoint: str | None, node_id: str | None, address: str | None) -> Answer:
         """Answer POST /operator/peers/unban."""
-        return self._orders.unban(endpoint=endpoint, node_id=node_id, address=address)
+        return await self._orders.unban(endpoint=endpoint, node_id=node_id, address=address)

@@ -21,10 +21,12 @@ from svcd.web.limits import SiteLimits
 from svcd.web.openapi import document
 from svcd.web.routing import routes_of
 from tests.chains import key_of
+from tests.node.bench import Inline, Stepped
 from tests.p2p.bench import OURS, Node, place
 from tests.p2p.strangers import Stranger, silent
 from tests.rpc.description import Asked, Description
 from tests.rpc.node import OPERATOR_SOCKET, TOKEN
+from tests.support import result_of
 from tests.web.wire import Response, Wire
 
 Grow = Callable[..., list[Any]]
@@ -41,7 +43,7 @@ class Operator:
     def __init__(self, node: Node, path: Path, token: str | None = None) -> None:
         self.node = node
         self.path = path
-        self.service = PeersService(self.node.network, self.path, [])
+        self.service = PeersService(self.node.network, self.path, [], Inline())
         room = PeerOrders(Orders(self.node.peers, self.service.save), token=token)
         errors = count(1)
         self.site = Sites(self.node.clock, lambda: f"e{next(errors)}").operator([room], SiteLimits())
@@ -406,12 +408,31 @@ def test_an_order_before_the_notes_are_read_does_not_write_over_them(node: Node,
     """The operator's socket opens before the notes are taken up."""
     path = tmp_path / "peers.json"
     save(path, Notes(FORMAT, "5e" * 32, [], [], [Ban("address:192.0.2.7", None, "", own=True)]))
-    service = PeersService(node.network, path, [])
+    service = PeersService(node.network, path, [], Inline())
     orders = Orders(node.peers, service.save)
-    orders.ban(endpoint=None, node_id=None, address="192.0.2.8", seconds=None)
+    result_of(node.begin(orders.ban(endpoint=None, node_id=None, address="192.0.2.8", seconds=None)))
     service.startService()
     service.save()
     assert [ban["name"] for ban in orders.bans()] == ["192.0.2.7", "192.0.2.8"]
     notes = load(path)
     assert notes is not None
     assert len(notes.bans) == 2
+
+
+def test_an_order_is_carried_out_when_its_ban_is_on_disk(node: Node, tmp_path: Path) -> None:
+    """Writing takes tens of milliseconds, so a thread does it; what is written is the state when it was asked for."""
+    path, writer = tmp_path / "peers.json", Stepped()
+    service = PeersService(node.network, path, [], writer)
+    service.startService()
+    node.peers.hint(place(1), source="operator", trusted=True)
+    order = Orders(node.peers, service.save).ban(endpoint=None, node_id=None, address="192.0.2.8", seconds=None)
+    done = node.begin(order)
+    node.run(1)
+    assert not done.called
+    assert load(path) is None
+    writer.finish()
+    assert done.called
+    notes = load(path)
+    assert notes is not None
+    assert [ban.name for ban in notes.bans] == ["address:192.0.2.8"]
+    assert [(entry.endpoint, entry.failures) for entry in notes.entries] == [(place(1), 0)]

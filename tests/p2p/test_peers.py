@@ -20,7 +20,7 @@ from svcd.p2p.notebook import FORMAT, Notes, load, save
 from svcd.p2p.service import PeersService
 from svcd.ports import milliseconds
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
-from tests.node.bench import LATE
+from tests.node.bench import LATE, Inline
 from tests.p2p.bench import OURS, Node, place
 from tests.p2p.strangers import Stranger, blocks_reply, ok, refused, silent
 from tests.p2p.town import Called
@@ -540,7 +540,7 @@ def test_a_feeler_every_two_minutes(make_node: MakeNode, make_stranger: MakeStra
 
 @contextmanager
 def served(node: Node, path: Path, seeds: list[str]) -> Iterator[PeersService]:
-    service = PeersService(node.network, path, seeds)
+    service = PeersService(node.network, path, seeds, Inline())
     service.startService()
     yield service
     stopped = service.stopService()

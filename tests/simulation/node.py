@@ -90,7 +90,7 @@ class SimulatedNode:
         identity = Identity(self.key.node_id, self.key.endpoint)
         self.status = Status(living.ledger, identity=identity, peers=self.neighbours.peers, clock=life)
         self._site = self._make_site(living)
-        self._service = PeersService(self.neighbours, folder / "peers.json", self._seeds)
+        self._service = PeersService(self.neighbours, folder / "peers.json", self._seeds, Inline())
         self._service.startService()
         if self.key.endpoint:
             self.network.attach(self.endpoint, self._site)
