@@ -12,7 +12,18 @@ const CHECKSUM_SYMBOLS = 6;
 
 function checksum(prefix, symbols) {
   const codes = Array.from(prefix, (character) => character.charCodeAt(0));
-  const values = [...codes.map((code) => code >> 5), 0, ...codes.map((code) => code & 31), ...symbols, 0, 0, 0, 0, 0, 0];
+  const values = [
+    ...codes.map((code) => code >> 5),
+    0,
+    ...codes.map((code) => code & 31),
+    ...symbols,
+    0,
+    0,
+    0,
+    0,
+    0,
+    0,
+  ];
   let state = 1;
   for (const value of values) {
     const top = state >>> 25;
@@ -27,8 +38,11 @@ function checksum(prefix, symbols) {
 /** The address of a 20-byte key hash on a network of networks.mjs. */
 export function encodeAddress(keyHash, network) {
   const number = keyHash.reduce((sum, byte) => (sum << 8n) | BigInt(byte), 0n);
-  const symbols = Array.from({ length: KEY_SYMBOLS + 1 }, (_, place) => Number((number >> BigInt(160 - 5 * place)) & 31n));
-  return `${network.prefix}1${[...symbols, ...checksum(network.prefix, symbols)].map((symbol) => SYMBOLS[symbol]).join("")}`;
+  const symbols = Array.from({ length: KEY_SYMBOLS + 1 }, (_, place) =>
+    Number((number >> BigInt(160 - 5 * place)) & 31n),
+  );
+  const all = [...symbols, ...checksum(network.prefix, symbols)];
+  return `${network.prefix}1${all.map((symbol) => SYMBOLS[symbol]).join("")}`;
 }
 
 /** The address of a 32-byte public key. */
@@ -39,7 +53,7 @@ export async function addressOf(publicKey, network) {
 /** Throw `network` or `address` unless `text` is an address of `network`, in the one form that addresses have. */
 export function checkAddress(text, network) {
   for (const other of Object.values(NETWORKS)) {
-    const sentence = `This address belongs to ${other.name}, and the node is on ${network.name}: nothing can be paid to it here.`;
+    const sentence = `This address belongs to ${other.name}, and the node is on ${network.name}: do not pay it here.`;
     must(other === network || !text.startsWith(`${other.prefix}1`), "network", sentence);
   }
   const start = `${network.prefix}1q`;

@@ -59,7 +59,9 @@ export async function unseal(keyfile, password) {
   try {
     seed = new Uint8Array(await crypto.subtle.decrypt(gcm, key, bytesOf(keyfile.cipher.ciphertext)));
   } catch {
-    throw new Problem("wrong-password", "The password does not open this wallet. If you are sure of it, the keyfile was changed: take another copy.");
+    const sentence =
+      "The password does not open this wallet; if you are sure of it, the keyfile was changed: take a copy.";
+    throw new Problem("wrong-password", sentence);
   }
   const opened = await keyOf(seed);
   seed.fill(0);
@@ -105,7 +107,8 @@ export function parse(text, network) {
   if (kdf.name !== KDF) throw damaged(`kdf.name must be ${KDF}`);
   if (cipher.name !== CIPHER) throw damaged(`cipher.name must be ${CIPHER}`);
   // Fewer rounds make guessing cheap; more would let a file keep the browser busy for ever.
-  const bearable = Number.isInteger(kdf.iterations) && kdf.iterations >= MIN_ITERATIONS && kdf.iterations <= MAX_ITERATIONS;
+  const bearable =
+    Number.isInteger(kdf.iterations) && kdf.iterations >= MIN_ITERATIONS && kdf.iterations <= MAX_ITERATIONS;
   if (!bearable) throw damaged(`kdf.iterations must be a whole number from ${MIN_ITERATIONS} to ${MAX_ITERATIONS}`);
   hex(kdf.salt, 16, "kdf.salt");
   hex(cipher.nonce, 12, "cipher.nonce");
@@ -114,7 +117,7 @@ export function parse(text, network) {
   checkOwnAddress(keyfile);
   // No value holds a blank, so whatever is longer than the canonical text says something twice or in another notation.
   if (text.replace(/[ \t\r\n]/g, "").length !== canonical(keyfile).length) throw damaged("it says something twice");
-  const sentence = `This keyfile is of ${keyfile.network}, and the node is on ${network.name}; open it on a node of ${keyfile.network}.`;
+  const sentence = `This keyfile is of ${keyfile.network}, and the node is on ${network.name}; take another node.`;
   must(keyfile.network === network.name, "keyfile-of-other-network", sentence);
   return keyfile;
 }

@@ -18,8 +18,14 @@ export function wordList(text) {
 }
 
 async function wordsOfEntropy(entropy, list) {
-  const bits = joined(entropy, (await sha256(entropy)).subarray(0, 1)).reduce((sum, byte) => (sum << 8n) | BigInt(byte), 0n);
-  return Array.from({ length: WORD_COUNT }, (_, place) => list[Number((bits >> BigInt(11 * (WORD_COUNT - 1 - place))) & 2047n)]);
+  const bits = joined(entropy, (await sha256(entropy)).subarray(0, 1)).reduce(
+    (sum, byte) => (sum << 8n) | BigInt(byte),
+    0n,
+  );
+  return Array.from(
+    { length: WORD_COUNT },
+    (_, place) => list[Number((bits >> BigInt(11 * (WORD_COUNT - 1 - place))) & 2047n)],
+  );
 }
 
 /** The 24 words for 32 bytes of entropy. */
@@ -30,13 +36,19 @@ export async function wordsOf(entropy, list) {
 
 /** The words that a person typed, in lower case; throws `words` if they are not 24 words that fit together. */
 export async function readWords(text, list) {
-  const words = text.normalize("NFKD").toLowerCase().split(/[\s,]+/).filter((word) => word !== "");
+  const words = text
+    .normalize("NFKD")
+    .toLowerCase()
+    .split(/[\s,]+/)
+    .filter((word) => word !== "");
   words.forEach((word, place) => {
-    must(list.includes(word), "words", `Word ${place + 1}, ${quoted(word)}, is not in the word list; look how it is spelt.`);
+    must(list.includes(word), "words", `Word ${place + 1}, ${quoted(word)}, is in no word list; look how it is spelt.`);
   });
   must(words.length === WORD_COUNT, "words", `These are ${words.length} words; a wallet has ${WORD_COUNT}.`);
   const bits = words.reduce((sum, word) => (sum << 11n) | BigInt(list.indexOf(word)), 0n);
-  const entropy = Uint8Array.from({ length: ENTROPY_BYTES }, (_, place) => Number((bits >> BigInt(8 * (ENTROPY_BYTES - place))) & 255n));
+  const entropy = Uint8Array.from({ length: ENTROPY_BYTES }, (_, place) =>
+    Number((bits >> BigInt(8 * (ENTROPY_BYTES - place))) & 255n),
+  );
   const fitting = (await wordsOfEntropy(entropy, list)).at(-1) === words.at(-1);
   must(fitting, "words", "These words do not fit together: one is wrong, or two have changed places.");
   return words;
@@ -57,7 +69,9 @@ export async function firstKey(bip39Seed) {
 
 /** The 64-byte seed of BIP-39 for words, without a passphrase or with one. */
 export async function bip39Seed(words, passphrase = "") {
-  const key = await crypto.subtle.importKey("raw", utf8(words.join(" ").normalize("NFKD")), "PBKDF2", false, ["deriveBits"]);
+  const key = await crypto.subtle.importKey("raw", utf8(words.join(" ").normalize("NFKD")), "PBKDF2", false, [
+    "deriveBits",
+  ]);
   const salt = utf8(`mnemonic${passphrase}`.normalize("NFKD"));
   const bits = await crypto.subtle.deriveBits({ name: "PBKDF2", hash: "SHA-512", salt, iterations: ROUNDS }, key, 512);
   return new Uint8Array(bits);

@@ -62,9 +62,13 @@ export class Node {
   async view() {
     const status = await this.#get("/rpc/status", "status");
     const network = Object.values(NETWORKS).find(({ chainId }) => chainId === status?.chainId);
-    must(network, "wrong-network", `The node is on ${quoted(status?.chainId)}, a network that this wallet does not know.`);
+    must(network, "wrong-network", `The node is on ${quoted(status?.chainId)}, which this wallet does not know.`);
     const same = status.genesisHash === network.genesisHash && status.networkId === network.networkId;
-    must(same, "wrong-network", `The node says that it is on ${network.name}, but its chain begins otherwise: do not trust it.`);
+    must(
+      same,
+      "wrong-network",
+      `The node says that it is on ${network.name}, and its chain is another: do not trust it.`,
+    );
     const stayed = this.#network === null || this.#network === network;
     must(stayed, "wrong-network", `The node has moved to ${network.name} since this page was opened; reload the page.`);
     const height = numberIn(status, "height");
@@ -76,7 +80,8 @@ export class Node {
     const { network } = await this.view();
     const consensus = await this.#get("/rpc/consensus", "consensus");
     const same = consensus?.genesisHash === network.genesisHash && consensus.minimumFee === FEE.toString();
-    const sentence = `The node's rules are not those of ${network.name}, where a transfer costs ${formatAmount(FEE)}: do not trust it.`;
+    const cost = `where a transfer costs ${formatAmount(FEE)}`;
+    const sentence = `The node's rules are not those of ${network.name}, ${cost}: do not trust it.`;
     must(same, "wrong-network", sentence);
     this.#network = network;
     return network;

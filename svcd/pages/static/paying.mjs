@@ -9,12 +9,14 @@ import { Problem } from "./problem.mjs";
 import { signTransfer } from "./transaction.mjs";
 
 /** The id of the wish behind a payment link: one order of one shop, paid once from one address. */
-export const linkId = (sender, { recipient, amount, reference }) => `link ${sender} ${recipient} ${amount} ${reference}`;
+export function linkId(sender, { recipient, amount, reference }) {
+  return `link ${sender} ${recipient} ${amount} ${reference}`;
+}
 
 /** Signs and follows payments.
  *
- * `store` keeps them (payment, payments, keep, renew), `node` is a Node, `clock` gives Unix milliseconds, and `exclusive`
- * runs a piece of work while no other tab does.
+ * `store` keeps them (payment, payments, keep, renew), `node` is a Node, `clock` gives Unix milliseconds, and
+ * `exclusive` runs a piece of work while no other tab does.
  */
 export class Paying {
   #store;
@@ -32,7 +34,9 @@ export class Paying {
   /** Payments signed by `sender` here, the newest first. */
   async of(sender) {
     const all = await this.#store.payments();
-    return all.filter(({ transfer }) => transfer.senderAddress === sender).sort((one, other) => other.signedAt - one.signedAt);
+    return all
+      .filter(({ transfer }) => transfer.senderAddress === sender)
+      .sort((one, other) => other.signedAt - one.signedAt);
   }
 
   /** What there is to know before `wish` is signed, judged: see review.mjs. */
@@ -98,7 +102,6 @@ export class Paying {
     return this.#store.renew({ ...payment, state: "pending", confirmations: 0, problem: null });
   }
 
-
   #found(payment, { confirmations, blockHeight }) {
     const state = confirmations >= payment.wanted ? "confirmed" : "confirming";
     return this.#store.renew({ ...payment, state, confirmations, blockHeight, problem: null });
@@ -115,10 +118,12 @@ export class Paying {
 
   #why(payment, { nonce, pendingNonce }, own) {
     if (nonce > own) {
-      return new Problem("nonce-stale", "Another transfer of this wallet has taken the place of this one, so nothing was paid by it. You can sign it anew.");
+      const taken = "Another transfer of this wallet has taken the place of this one, so nothing was paid by it.";
+      return new Problem("nonce-stale", `${taken} You can sign it anew.`);
     }
     if (pendingNonce > own) {
-      return new Problem("nonce-stale", "Another transfer of this wallet waits in the place of this one, perhaps from another device. Wait until it is in a block, then sign this one anew.");
+      const taken = "Another transfer of this wallet waits in the place of this one, perhaps from another device.";
+      return new Problem("nonce-stale", `${taken} Wait until it is in a block, then sign this one anew.`);
     }
     if (this.#clock() - payment.signedAt > LIFETIME) {
       return new Problem("expired", "The transfer has waited for more than a day and is void. You can sign it anew.");
@@ -127,7 +132,7 @@ export class Paying {
   }
 }
 
-// Of two transfers with one nonce only one can ever be paid, so a refused one is replaced under its own, while it is free.
+// Of two transfers with one nonce only one can ever be paid, so a refused one is signed anew under its own if it can.
 function nonceFor(earlier, account) {
   const own = earlier === null ? null : BigInt(earlier.transfer.nonce);
   return own !== null && own >= account.nonce ? own : account.pendingNonce;

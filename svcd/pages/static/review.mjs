@@ -10,7 +10,9 @@ const MAX_CLOCK_DIFFERENCE = 5 * 60 * 1000;
 export function underWay(payments) {
   return payments
     .filter(({ state }) => state === "signed" || state === "pending")
-    .map(({ transfer: { fee, payload, senderAddress } }) => BigInt(fee) + (payload.recipient === senderAddress ? 0n : BigInt(payload.amount)))
+    .map(({ transfer: { fee, payload, senderAddress } }) => {
+      return BigInt(fee) + (payload.recipient === senderAddress ? 0n : BigInt(payload.amount));
+    })
     .reduce((sum, units) => sum + units, 0n);
 }
 
@@ -26,18 +28,24 @@ export function judge(wish, known) {
   const available = known.account.balance - known.waiting;
   const paid = known.paid !== null && known.paid.state !== "unpaid";
   const warnings = [];
-  if (toSelf) warnings.push(new Problem("self-payment", "The recipient is this wallet itself: only the fee will be spent."));
+  if (toSelf) warnings.push(new Problem("self-payment", "The recipient is this wallet: only the fee will be spent."));
   if (paid && !wish.fromLink) warnings.push(alreadyPaid(known.paid));
   const faults = [
     known.view.syncing &&
-      new Problem("node-syncing", "The node is still catching up, so what it says of the balance may be old. Wait until it is done."),
+      new Problem("node-syncing", "The node is still catching up, and nothing is signed until it is done."),
     paid && wish.fromLink && alreadyPaid(known.paid),
     Math.abs(known.now - known.view.time) > MAX_CLOCK_DIFFERENCE &&
-      new Problem("clock", "The clocks of this device and of the node are more than five minutes apart; set the wrong one."),
+      new Problem("clock", "The clocks of this device and the node are more than five minutes apart; set them."),
     total > GREATEST && new Problem("amount", "Amount and fee together are more than there can be."),
     total > available && insufficient(total, available),
   ];
-  return { fee: FEE, total, after: available - (toSelf ? FEE : total), warnings, blocked: faults.find(Boolean) ?? null };
+  return {
+    fee: FEE,
+    total,
+    after: available - (toSelf ? FEE : total),
+    warnings,
+    blocked: faults.find(Boolean) ?? null,
+  };
 }
 
 function insufficient(total, available) {
@@ -47,5 +55,6 @@ function insufficient(total, available) {
 
 function alreadyPaid({ state }) {
   const how = state === "pending" ? "a payment of it waits for a block" : `its payment is ${state}`;
-  return new Problem("already-paid", `This order is paid already: ${how}. Whoever pays twice must ask the shop for the money back.`);
+  const sentence = `This order is paid already: ${how}. Who pays twice must ask the shop for the money back.`;
+  return new Problem("already-paid", sentence);
 }

@@ -34,7 +34,7 @@ export async function transferOf(draft, publicKey, network) {
   };
 }
 
-/** The signed transfer and the hex of its txid. The txid does not cover the signature, which some browsers randomise. */
+/** The signed transfer and the hex of its txid, which does not cover the signature: some browsers randomise it. */
 export async function signTransfer(draft, { privateKey, publicKey }, network) {
   const content = await transferOf(draft, publicKey, network);
   const txid = await txidOf(content, network);

@@ -43,7 +43,11 @@ function valuesOf(query) {
     const [, name, value] = /^([a-z][a-z0-9-]*)=(.*)$/s.exec(pair) ?? [];
     must(name !== undefined, "encoding", `${quoted(pair)} in the link must be name=value with a name in lower case.`);
     must(VALUE.test(value), "encoding", `The value of ${name} in the link is not percent-encoded rightly.`);
-    must(!values.has(name), "duplicate", `${quoted(name)} stands in the link more than once, so it can be read in two ways.`);
+    must(
+      !values.has(name),
+      "duplicate",
+      `${quoted(name)} stands in the link more than once; it can be read in two ways.`,
+    );
     const unsupported = `The link asks for ${quoted(name)}, which this wallet does not know; do not pay it here.`;
     must(!name.startsWith("req-"), "unsupported", unsupported);
     values.set(name, value);
@@ -57,15 +61,19 @@ function valuesOf(query) {
  * Throws scheme, encoding, too-long, duplicate, unsupported, address, network, amount, reference, confirmations, label.
  */
 export function parseUri(text, network, { amountMayBeMissing = false } = {}) {
-  must(text.length <= MAX_URI, "too-long", `The link has ${text.length} characters; a payment link has at most ${MAX_URI}.`);
+  must(
+    text.length <= MAX_URI,
+    "too-long",
+    `The link has ${text.length} characters; a payment link has at most ${MAX_URI}.`,
+  );
   must(text.startsWith("svc:"), "scheme", "A payment link begins with svc: and the recipient's address.");
-  must(/^[!-~]*$/.test(text), "encoding", "The link holds blanks or characters outside ASCII, which must be percent-encoded.");
+  must(/^[!-~]*$/.test(text), "encoding", "Blanks and characters outside ASCII must be percent-encoded in the link.");
   must(!text.includes("#"), "encoding", "The link has a fragment (#), which no payment link has.");
   const [, recipient, query] = /^svc:([^?]*)\??(.*)$/s.exec(text);
   checkAddress(recipient, network);
   must(query !== "", "reference", "The link has neither amount nor reference; a payment link has both.");
   const values = valuesOf(query);
-  must(values.has("ref"), "reference", "The link has no reference, so the shop could not tell whom the payment is from.");
+  must(values.has("ref"), "reference", "The link has no reference, so the shop could not tell what is paid.");
   checkReference(values.get("ref"));
   const amount = values.get("amount");
   must(amount !== undefined || amountMayBeMissing, "amount", "The link has no amount.");
@@ -84,7 +92,10 @@ export function parseUri(text, network, { amountMayBeMissing = false } = {}) {
  * devnet; all are turned into svc:. Throws encoding or duplicate.
  */
 export function uriInSearch(search, network) {
-  const pairs = search.replace(/^\?/, "").split("&").filter((pair) => pair !== "");
+  const pairs = search
+    .replace(/^\?/, "")
+    .split("&")
+    .filter((pair) => pair !== "");
   const found = pairs.filter((pair) => pair.startsWith("pay="));
   if (found.length === 0) return null;
   must(found.length === 1, "duplicate", "The address of this page has two payment links; open only one.");

@@ -27,11 +27,12 @@ export function writeAmount(where, units, sign = "") {
   where.replaceChildren(text, " ", element("span", { className: "unit", textContent: "SVC" }));
 }
 
-/** Show a Problem in an element, or nothing for null. What is no Problem is a fault of this page, and said to be one. */
+/** Show a Problem in an element, or nothing for null. What is no Problem is said to be a fault of this page. */
 export function tell(where, problem) {
   const known = problem === null || problem instanceof Problem;
   if (!known) console.error(problem);
-  const { code = "", message = "" } = known ? (problem ?? {}) : { code: "internal", message: `This page has failed: ${problem}. Reload it.` };
+  const failed = { code: "internal", message: `This page has failed: ${problem}. Reload it.` };
+  const { code = "", message = "" } = known ? (problem ?? {}) : failed;
   if (code) where.dataset.error = code;
   else delete where.dataset.error;
   write(where, message);

@@ -15,7 +15,8 @@ function line(record, own) {
   writeAmount(amount, wireNumber(record.payload?.amount) ?? 0n, toSelf ? "" : out ? "−" : "+");
   const what = element("span", { className: "what", textContent: toSelf ? "To yourself" : out ? "Sent" : "Received" });
   const other = String(out ? record.payload?.recipient : record.senderAddress);
-  const how = element("span", { className: "how soft small cut" }, howOf(record), " · ", element("bdi", { textContent: other }));
+  const address = element("bdi", { textContent: other });
+  const how = element("span", { className: "how soft small cut" }, howOf(record), " · ", address);
   const href = record.state ? `#payment=${record.txid}` : `/tx/${record.txid}`;
   return element("li", { className: out ? "out" : "in" }, element("a", { href }, what, amount, how));
 }

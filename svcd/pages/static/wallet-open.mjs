@@ -62,7 +62,7 @@ export class Creating {
   forget() {
     this.#words = null;
     byId("words").replaceChildren();
-    for (const id of ["quiz-1", "quiz-2", "quiz-3", "new-password", "new-password-again", "import-words"]) byId(id).value = "";
+    for (const id of ["quiz-form", "password-form", "import-words-form"]) byId(id).reset();
     for (const id of ["quiz-error", "password-error", "import-words-error"]) tell(byId(id), null);
   }
 
@@ -87,7 +87,10 @@ export class Creating {
     this.#places.forEach((place, index) => {
       const field = byId(`quiz-${index + 1}`);
       if (field.value.trim().toLowerCase() === this.#words[place]) return;
-      const problem = new Problem("quiz", `Word ${place + 1} is another one. Look at the paper, or let the words be shown again.`);
+      const problem = new Problem(
+        "quiz",
+        `Word ${place + 1} is another one; look at the paper, or at the words again.`,
+      );
       throw Object.assign(problem, { field });
     });
     show("password");

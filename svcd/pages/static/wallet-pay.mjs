@@ -35,7 +35,11 @@ export class Spending {
       const amount = judged(byId("review-amount-input"), parseAmount);
       return this.#look({ ...this.#wish, amount });
     });
-    onClick(byId("sign"), () => this.#sign(), (problem) => this.#fault(problem));
+    onClick(
+      byId("sign"),
+      () => this.#sign(),
+      (problem) => this.#fault(problem),
+    );
   }
 
   /** Show the form. */
@@ -139,7 +143,7 @@ export class Spending {
     if ((list.dataset.codes ?? "") !== codes || list.children.length !== warnings.length) {
       list.dataset.codes = codes;
       const items = warnings.map((warning) => {
-        const item = element("li", { className: "notice warn", role: "alert", textContent: warning.message });
+        const item = element("p", { className: "notice warn", role: "alert", textContent: warning.message });
         item.dataset.error = warning.code;
         return item;
       });
@@ -162,7 +166,13 @@ export class Spending {
   }
 }
 
-const TITLES = { refused: "Not paid", confirmed: "Paid", confirming: "On the chain", pending: "On its way", signed: "Signed" };
+const TITLES = {
+  refused: "Not paid",
+  confirmed: "Paid",
+  confirming: "On the chain",
+  pending: "On its way",
+  signed: "Signed",
+};
 const BADGES = { refused: "bad", confirmed: "good", confirming: "accent", pending: "warn", signed: "warn" };
 
 function sentence({ state, confirmations, wanted, blockHeight }) {
@@ -254,7 +264,15 @@ export class Following {
   async #signAgain() {
     const { id, txid, transfer, wanted: confirmations, label } = this.#payment;
     const { recipient, amount, paymentReference: reference = null } = transfer.payload;
-    const wish = { id, recipient, amount: BigInt(amount), reference, confirmations, label, fromLink: id.startsWith("link ") };
+    const wish = {
+      id,
+      recipient,
+      amount: BigInt(amount),
+      reference,
+      confirmations,
+      label,
+      fromLink: id.startsWith("link "),
+    };
     const payment = await this.#app.paying.sign(wish, this.#app.signer(), txid);
     this.#app.go(`payment=${payment.txid}`, { replace: true });
   }

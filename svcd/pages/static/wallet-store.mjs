@@ -14,8 +14,8 @@ const outcome = (request) =>
   });
 
 function noStorage(cause) {
-  const sentence = `This browser keeps nothing for this page, so no wallet can be held here (${cause?.name ?? cause}). Allow storage for this site, leave private browsing, or free some space.`;
-  return new Problem("no-storage", sentence);
+  const what = `This browser keeps nothing for this page, so no wallet can be held here (${cause?.name ?? cause}).`;
+  return new Problem("no-storage", `${what} Allow storage for this site, leave private browsing, or free some space.`);
 }
 
 /** The opened store; throws `no-storage`, as all that is done with it may. */

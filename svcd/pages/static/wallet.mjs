@@ -19,6 +19,9 @@ import { enterSettings, wireSettings } from "./wallet-settings.mjs";
 import { openStore } from "./wallet-store.mjs";
 
 const CHECK_IDLE_EVERY = 5_000;
+const INSECURE =
+  "This page came over an insecure connection, where browsers do not sign. " +
+  "Open it over https, or on the computer of the node itself over http://localhost.";
 
 /** What is typed into another field must not stay on a locked page. */
 const clearFields = () => document.querySelectorAll("form").forEach((form) => form.reset());
@@ -32,7 +35,7 @@ class Wallet {
 
   /** Look whether everything is there, and show the first view. */
   async open() {
-    must(isSecureContext && crypto.subtle, "insecure-origin", "This page came over an insecure connection, where browsers do not sign. Open it over https, or on the computer of the node itself over http://localhost.");
+    must(isSecureContext && crypto.subtle, "insecure-origin", INSECURE);
     await checkSupport();
     this.store = await openStore();
     this.network = await this.node.network();
@@ -196,7 +199,8 @@ const LINK_FAULTS = new Set(
 function advice(code, ofLink) {
   if (ofLink) return "Nothing was signed. Ask whoever gave you the link for another one.";
   if (code === "node-unreachable") return "This page tries again by itself.";
-  if (code === "keyfile-of-other-network") return "The wallet in this browser was made while the node was on the other network.";
+  if (code === "keyfile-of-other-network")
+    return "This browser's wallet was made while the node was on the other network.";
   return "";
 }
 

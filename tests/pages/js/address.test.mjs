@@ -14,7 +14,10 @@ for (const [name, { keys, genesisHash, rules }] of Object.entries(vectors("svc_p
 
   test(`${name} is the network of the protocol`, () => {
     const { networkId, chainId, prefix } = network;
-    assert.deepEqual([networkId, chainId, prefix, network.genesisHash], [rules.networkId, rules.chainId, rules.addressPrefix, genesisHash]);
+    assert.deepEqual(
+      [networkId, chainId, prefix, network.genesisHash],
+      [rules.networkId, rules.chainId, rules.addressPrefix, genesisHash],
+    );
   });
 
   for (const key of keys) {

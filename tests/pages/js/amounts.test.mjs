@@ -20,7 +20,8 @@ for (const [text, units] of READ) {
 const REFUSED = ["", "0", "0.0", "-1", "+1", "1e2", "1,5", ".5", "5.", "01", "0x10", " 1", "1 ", "１", "0.000000001"];
 
 for (const text of [...REFUSED, "90071992.54740992", "9".repeat(33)]) {
-  test(`${JSON.stringify(text)} is no amount`, async () => assert.equal(await codeOf(() => parseAmount(text)), "amount"));
+  test(`${JSON.stringify(text)} is no amount`, async () =>
+    assert.equal(await codeOf(() => parseAmount(text)), "amount"));
 }
 
 test("amounts are shown in the shortest form", () => {

@@ -46,7 +46,8 @@ export class Devnet {
 
   #answer({ pathname, searchParams }, body) {
     const last = pathname.split("/").at(-1);
-    if (pathname === "/rpc/status") return [200, { status: { ...this.status, height: `${this.height}`, time: `${this.now}` } }];
+    if (pathname === "/rpc/status")
+      return [200, { status: { ...this.status, height: `${this.height}`, time: `${this.now}` } }];
     if (pathname === "/rpc/consensus") return [200, { consensus: this.consensus }];
     if (pathname === "/rpc/broadcast") return this.#take(body.transaction);
     if (pathname.startsWith("/rpc/balance/")) return [200, { account: this.#account(last) }];
@@ -71,10 +72,16 @@ export class Devnet {
 
   #payment(reference, query) {
     const all = [...this.chain.values(), ...[...this.pool].map(([txid, transfer]) => ({ ...transfer, txid }))];
-    const found = all.find(({ payload }) => payload.paymentReference === reference && payload.recipient === query.get("recipient") && payload.amount === query.get("amountBaseUnits"));
+    const found = all.find(
+      ({ payload }) =>
+        payload.paymentReference === reference &&
+        payload.recipient === query.get("recipient") &&
+        payload.amount === query.get("amountBaseUnits"),
+    );
     if (!found) return { state: "unpaid" };
     const confirmations = this.#confirmations(found);
-    const state = confirmations >= Number(query.get("confirmations")) ? "confirmed" : confirmations ? "confirming" : "pending";
+    const state =
+      confirmations >= Number(query.get("confirmations")) ? "confirmed" : confirmations ? "confirming" : "pending";
     return { state, txid: found.txid };
   }
 
@@ -82,9 +89,12 @@ export class Devnet {
     const txid = hexOf(await txidOf(transfer, NETWORKS.devnet));
     if (this.chain.has(txid) || this.pool.has(txid)) return [200, { txid, state: "known" }];
     const { balance, nonce, pendingNonce } = this.#account(transfer.senderAddress);
-    if (BigInt(transfer.nonce) < BigInt(nonce)) return refusal(`nonce ${transfer.nonce} is already used; the next one is ${nonce}`);
-    if (BigInt(transfer.nonce) < BigInt(pendingNonce)) return refusal(`nonce ${transfer.nonce} is taken by a waiting transfer`);
-    if (BigInt(transfer.payload.amount) + BigInt(transfer.fee) > BigInt(balance)) return refusal("the balance is short");
+    if (BigInt(transfer.nonce) < BigInt(nonce))
+      return refusal(`nonce ${transfer.nonce} is already used; the next one is ${nonce}`);
+    if (BigInt(transfer.nonce) < BigInt(pendingNonce))
+      return refusal(`nonce ${transfer.nonce} is taken by a waiting transfer`);
+    if (BigInt(transfer.payload.amount) + BigInt(transfer.fee) > BigInt(balance))
+      return refusal("the balance is short");
     this.pool.set(txid, transfer);
     return [200, { txid, state: "accepted" }];
   }

@@ -16,7 +16,11 @@ function tabs(count) {
     };
     channels.push(channel);
     const tab = { time, locked: 0, channel };
-    tab.idle = new Idle(() => time.now, channel, () => (tab.locked += 1));
+    tab.idle = new Idle(
+      () => time.now,
+      channel,
+      () => (tab.locked += 1),
+    );
     return tab;
   });
 }

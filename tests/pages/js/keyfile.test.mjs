@@ -89,7 +89,9 @@ for (const [name, text] of Object.entries(DAMAGED)) {
 }
 
 test("a changed ciphertext does not open", async () => {
-  const changed = edited((value) => Object.assign(value.cipher, { ciphertext: value.cipher.ciphertext.replace(/^./, "f") }));
+  const changed = edited((value) =>
+    Object.assign(value.cipher, { ciphertext: value.cipher.ciphertext.replace(/^./, "f") }),
+  );
   assert.equal(await codeOf(unseal(parse(changed, devnet), first.password)), "wrong-password");
 });
 

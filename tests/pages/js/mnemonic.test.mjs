@@ -4,7 +4,14 @@ import { test } from "node:test";
 import { addressOf } from "../../../svcd/pages/static/address.mjs";
 import { bytesOf, hexOf } from "../../../svcd/pages/static/bytes.mjs";
 import { keyOf } from "../../../svcd/pages/static/ed25519.mjs";
-import { bip39Seed, firstKey, readWords, seedOfWords, wordList, wordsOf } from "../../../svcd/pages/static/mnemonic.mjs";
+import {
+  bip39Seed,
+  firstKey,
+  readWords,
+  seedOfWords,
+  wordList,
+  wordsOf,
+} from "../../../svcd/pages/static/mnemonic.mjs";
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { codeOf, listText, problemOf, vectors } from "./vectors.mjs";
 

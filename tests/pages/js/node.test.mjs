@@ -66,12 +66,17 @@ for (const [name, node] of Object.entries(MUTE)) {
 test("a transfer that no block holds", async () => assert.equal(await opened().transaction(TXID), null));
 
 test("the reason of a refusal is passed on", async () => {
-  const { code, sentence } = await problemOf(answering({ ok: false, error: "nonce 3 is already used" }, 400).broadcast(TXID, {}));
+  const { code, sentence } = await problemOf(
+    answering({ ok: false, error: "nonce 3 is already used" }, 400).broadcast(TXID, {}),
+  );
   assert.deepEqual([code, sentence], ["rejected", "The node refused the transfer: nonce 3 is already used."]);
 });
 
 test("a node that names another txid is not believed", async () => {
-  assert.equal(await codeOf(answering({ ok: true, txid: "cd".repeat(32), state: "accepted" }).broadcast(TXID, {})), "rejected");
+  assert.equal(
+    await codeOf(answering({ ok: true, txid: "cd".repeat(32), state: "accepted" }).broadcast(TXID, {})),
+    "rejected",
+  );
 });
 
 test("every question goes to the node's own origin, unseen by caches and without cookies", async () => {

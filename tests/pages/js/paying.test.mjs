@@ -45,9 +45,24 @@ function opened() {
   return { devnet, store, paying: tab(), tab };
 }
 
-const ORDER = { recipient: BOB, amount: 25n * COIN, reference: "order-1", confirmations: 3, label: "Tea", fromLink: true };
+const ORDER = {
+  recipient: BOB,
+  amount: 25n * COIN,
+  reference: "order-1",
+  confirmations: 3,
+  label: "Tea",
+  fromLink: true,
+};
 const LINK = { ...ORDER, id: linkId(sender, ORDER) };
-const sent = (id, amount = COIN) => ({ id, recipient: BOB, amount, reference: null, confirmations: 12, label: null, fromLink: false });
+const sent = (id, amount = COIN) => ({
+  id,
+  recipient: BOB,
+  amount,
+  reference: null,
+  confirmations: 12,
+  label: null,
+  fromLink: false,
+});
 const broadcasts = ({ asked }) => asked.filter((path) => path === "/rpc/broadcast").length;
 
 test("from the link to the chain", async () => {
@@ -195,7 +210,10 @@ test("two clicks on signing anew sign once", async () => {
   const { devnet, paying, payment, tab } = await overtaken();
   devnet.mine();
   await paying.follow(payment);
-  const [one, other] = await Promise.all([paying.sign(LINK, signer, payment.txid), tab().sign(LINK, signer, payment.txid)]);
+  const [one, other] = await Promise.all([
+    paying.sign(LINK, signer, payment.txid),
+    tab().sign(LINK, signer, payment.txid),
+  ]);
   assert.equal(one.txid, other.txid);
 });
 

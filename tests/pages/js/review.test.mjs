@@ -42,7 +42,10 @@ test("a payment to oneself is warned of, and costs the fee alone", () => {
 for (const state of ["pending", "confirming", "confirmed"]) {
   test(`an order whose payment is ${state} is not paid again from its link`, () => {
     assert.deepEqual(codes(judge(WISH, { ...KNOWN, paid: { state } })), ["already-paid", []]);
-    assert.deepEqual(codes(judge({ ...WISH, fromLink: false }, { ...KNOWN, paid: { state } })), [null, ["already-paid"]]);
+    assert.deepEqual(codes(judge({ ...WISH, fromLink: false }, { ...KNOWN, paid: { state } })), [
+      null,
+      ["already-paid"],
+    ]);
   });
 }
 
@@ -59,7 +62,10 @@ test("amount and fee together must be a number of the wire", () => {
 });
 
 test("what is under way: signed and waiting transfers, those to oneself with their fee", () => {
-  const payment = (state, recipient) => ({ state, transfer: { senderAddress: "alice", fee: "10000", payload: { recipient, amount: "5" } } });
+  const payment = (state, recipient) => ({
+    state,
+    transfer: { senderAddress: "alice", fee: "10000", payload: { recipient, amount: "5" } },
+  });
   assert.equal(underWay([payment("signed", "bob"), payment("pending", "alice")]), 20_005n);
   assert.equal(underWay([payment("confirming", "bob"), payment("confirmed", "bob"), payment("refused", "bob")]), 0n);
 });

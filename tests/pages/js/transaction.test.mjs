@@ -24,7 +24,10 @@ for (const [name, { keys, transactions }] of Object.entries(vectors("svc_protoco
     const what = `${name} ${vector.txid.slice(0, 8)}`;
 
     test(`${what}: the canonical text`, async () => {
-      assert.equal(canonical(await transferOf(draftOf(vector.transaction), bytesOf(senderPublicKey), network)), vector.canonical);
+      assert.equal(
+        canonical(await transferOf(draftOf(vector.transaction), bytesOf(senderPublicKey), network)),
+        vector.canonical,
+      );
     });
 
     test(`${what}: txid and signature`, async () => {

@@ -3,7 +3,8 @@
 import assert from "node:assert/strict";
 import { readFileSync } from "node:fs";
 
-export const vectors = (name) => JSON.parse(readFileSync(new URL(`../../vectors/${name}.json`, import.meta.url), "utf8"));
+export const vectors = (name) =>
+  JSON.parse(readFileSync(new URL(`../../vectors/${name}.json`, import.meta.url), "utf8"));
 
 /** The word list that nodes serve; tests/pages/test_javascript.py says where it is. */
 export const listText = () => readFileSync(process.env.SVC_WORD_LIST, "utf8");
