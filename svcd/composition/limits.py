@@ -92,7 +92,7 @@ def _between_nodes() -> Iterator[Limit]:
     yield Limit("buckets for the hints of one part of the network", book.SOURCE_BUCKETS, "things", _BOOK)
     again = "Having a node call somebody again and again in our name"
     yield Limit("time between two calls back", peers.CALL_BACK_SECONDS, "seconds", again)
-    yield Limit("time between two questions for an orphan", peers.ASK_AGAIN_SECONDS, "seconds", _NO_PARENTS)
+    yield Limit("time between two questions for an orphan", peer.ASK_AGAIN_SECONDS, "seconds", _NO_PARENTS)
     yield Limit("time that a mere claim counts", peer.CLAIM_SECONDS, "seconds", _BOASTING)
     yield Limit("price of an invalid block", bans.INVALID_SECONDS, "seconds", _NO_PARENTS)
     slow = "Answers that take their time while the last shared block is looked for"

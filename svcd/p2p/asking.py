@@ -26,7 +26,7 @@ class Curious(Protocol):
 
 async def ask_status(peer: Peer, curious: Curious) -> None:
     """What chain a peer has, and where nobody can call us, which transfers wait there."""
-    peer.asked = curious.home.now()
+    peer.asked, peer.news = curious.home.now(), False
     try:
         status = await curious.client.status(peer.endpoint)
     except CallFailed:

@@ -19,6 +19,7 @@ from svcd.ports import Clock, milliseconds
 RENEW_SECONDS: Final = 300.0
 STATUS_FLOOR_SECONDS: Final = 5.0
 ACQUAINTANCE_SECONDS: Final = 60.0
+ASK_AGAIN_SECONDS: Final = 1.0
 GOSSIP_SECONDS: Final = 600.0
 _REMEMBERED: Final = 4_096
 CLAIM_SECONDS: Final = 60.0
@@ -41,6 +42,8 @@ class Peer:
     """Whether its tip has as much work as ours and is not known here: the rule for ties has to choose."""
     asked: float = 0.0
     """When its status was last asked for."""
+    news: bool = False
+    """Whether something has come since then that makes asking again worth while."""
     claimed_since: float | None = None
     """Since when it has shown more work than we have, or when it last delivered some of it."""
     doubted_until: float = 0.0
@@ -72,8 +75,8 @@ class Peer:
 
         A slot counts as none where nobody can call us, so that asking is the only way to hear of anything.
         """
-        often = max(float(slot_seconds), STATUS_FLOOR_SECONDS)
-        return self.asked + (often if self.outbound else ACQUAINTANCE_SECONDS) <= now
+        often = max(float(slot_seconds), STATUS_FLOOR_SECONDS) if self.outbound else ACQUAINTANCE_SECONDS
+        return self.asked + (ASK_AGAIN_SECONDS if self.news else often) <= now
 
     def hello_is_due(self, now: float) -> bool:
         """Whether to greet it again."""

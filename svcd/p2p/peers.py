@@ -15,12 +15,11 @@ from svcd.p2p.choosing import choose, pick_hint, promote
 from svcd.p2p.client import PeerClient
 from svcd.p2p.greeting import Greeted, Greetings, NotGreeted
 from svcd.p2p.hello import Hello, is_endpoint
-from svcd.p2p.peer import Doubts, Home, Peer, PeerSettings, neighbourhood
+from svcd.p2p.peer import ASK_AGAIN_SECONDS, Doubts, Home, Peer, PeerSettings, neighbourhood
 
 ALARM_SECONDS: Final = 3_600.0
 FEELER_SECONDS: Final = 120.0
 CALL_BACK_SECONDS: Final = 60.0
-ASK_AGAIN_SECONDS: Final = 1.0
 MAX_FAILURES: Final = 3
 _CALL_BACKS_AT_ONCE: Final = 4
 """Fewer, so that strangers who keep us waiting leave room for peers of our own choice."""
@@ -247,8 +246,9 @@ class Peers:
         return banned
 
     def ask_all(self) -> None:
-        """Ask every peer what chain it has, now; but not again and again, however often this is called."""
+        """Ask every peer what chain it has: now, or a second after it was asked last, however often this is called."""
         for peer in self.all():
+            peer.news = True
             if peer.asked + ASK_AGAIN_SECONDS <= self.home.now():
                 self._begin(self.ask_status(peer))
 

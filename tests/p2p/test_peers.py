@@ -696,6 +696,25 @@ def test_everybody_is_asked_at_once_but_not_again_and_again(node: Node, make_str
     assert [called.path for called in node.town.calls[before:]] == [STATUS] * 5
 
 
+def test_what_comes_within_a_second_of_a_question_is_asked_about_after_it(
+    node: Node, make_stranger: MakeStranger, grow: Grow
+) -> None:
+    """Of a burst of blocks the last would be missed until the next slot, or the next minute, and nobody would know."""
+    stranger = make_stranger(blocks=grow(3))
+    node.meet(stranger, outbound=False)
+    node.run(30)
+    node.peers.ask_all()
+    node.run(0.5)
+    assert node.tip.height == 3
+    stranger.blocks = grow(6)
+    node.peers.ask_all()
+    node.run(2)
+    assert node.tip.height == 6
+    asked = len(node.town.calls_to(stranger.endpoint, STATUS))
+    node.run(2)
+    assert len(node.town.calls_to(stranger.endpoint, STATUS)) == asked, "once is enough"
+
+
 # Where nobody can call us
 
 
