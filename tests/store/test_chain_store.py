@@ -354,6 +354,7 @@ def test_no_question_walks_through_a_whole_table(
         lambda: store.headers(2, limit=9),
         lambda: store.is_canonical(last),
         lambda: store.bodies(last),
+        lambda: store.some_bodies(last, first=1, limit=2),
         lambda: store.account(alice),
         lambda: store.accounts([alice]),
         lambda: store.account_rows(bytes(20), b"\xff" * 20),

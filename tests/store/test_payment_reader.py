@@ -11,7 +11,7 @@ import pytest
 from svcd.store import payment_reader
 from svcd.store.chain_store import ChainReader, ChainWriter
 from svcd.store.database import open_writer
-from svcd.store.payment_reader import ALL, LESS, LOOKED_AT, MORE, PAYMENTS
+from svcd.store.payment_reader import ALL, LESS, LOOKED_AT, MORE, PAYMENTS, UNDER_REFERENCE
 from svcd.store.rows import Place
 from tests.chains import ChainBuilder, key_of
 
@@ -112,6 +112,13 @@ def test_near_misses_begin_at_a_height(store: ChainReader) -> None:
     assert misses(store, since=3, limit=1) == {(3, 2)}
 
 
+def test_whoever_is_paid_under_a_reference_is_found(store: ChainReader) -> None:
+    found = store.under_reference(PAYEE[0], limit=99)
+    assert set(at(found)) >= {*payments(store), *misses(store)}
+    assert store.under_reference(PAYEE[0], limit=2) == found[:2]
+    assert store.under_reference("nobody", limit=9) == []
+
+
 def plan(connection: sqlite3.Connection, statement: str, values: tuple[object, ...]) -> list[str]:
     return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
 
@@ -123,6 +130,7 @@ def plan(connection: sqlite3.Connection, statement: str, values: tuple[object, .
         (PAYMENTS, (*PAYEE, 1, 0, 9), "(reference=? AND recipient=? AND amount=? AND height>?)"),
         (LESS, (*PAYEE, 1, 9, 0, 9), "(reference=? AND recipient=? AND amount<?)"),
         (MORE, (*PAYEE, 1, 9, 0, 9), "(reference=? AND recipient=? AND amount>?)"),
+        (UNDER_REFERENCE, (PAYEE[0], 9), "(reference=?)"),
     ],
 )
 def test_every_table_is_searched_by_its_key(
@@ -130,7 +138,10 @@ def test_every_table_is_searched_by_its_key(
 ) -> None:
     steps = plan(connection, statement, values)
     searches = [step for step in steps if step.startswith("SEARCH")]
-    assert searches[0] == f"SEARCH {'p' if statement is PAYMENTS else 'payment_place'} USING PRIMARY KEY {index}"
+    assert (
+        searches[0]
+        == f"SEARCH {'p' if statement in (PAYMENTS, UNDER_REFERENCE) else 'payment_place'} USING PRIMARY KEY {index}"
+    )
     assert len(searches) == 4
     # What is scanned are the few rows that the search has found.
     assert {step for step in steps if step.startswith("SCAN")} <= {"SCAN p", "SCAN (subquery-1)", "SCAN (subquery-2)"}
