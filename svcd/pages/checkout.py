@@ -119,7 +119,7 @@ def _standing(terms: Terms, sighting: Sighting, state: State) -> Tag:
             "confirmed",
             state,
             _words("Paid", "The payment is settled to the depth that was asked for."),
-            tag("p", f"{required} of {asked} or more", class_="soft"),
+            tag("p", f"{asked} or more", class_="soft"),
         ),
     ]
     live = tag("div", _steps(), *views, _transfer(sighting), role="status", class_="stack")

@@ -1,0 +1,40 @@
+"""docs/pages.md says what pages, headers and limits there are."""
+
+import re
+from pathlib import Path
+
+from svcd.pages import checkout, explorer, network, overview, qr, search
+from svcd.pages.headers import CLOSED
+from svcd.pages.resource import FILES
+from svcd.web.routing import routes_of
+from tests.pages.conftest import Shown
+
+PAGE = (Path(__file__).parents[2] / "docs" / "pages.md").read_text(encoding="utf-8")
+ROWS = re.findall(r"^\| `([^`]+)`(?:, `([^`]+)`)*", PAGE, re.MULTILINE)
+
+
+def test_the_table_names_every_page(still: Shown) -> None:
+    named = {re.sub(r"\?.*|\{.*", "", row[0]) for row in ROWS if row[0].startswith("/")}
+    declared = {
+        route.path
+        for module in (checkout, explorer, network, overview, qr, search)
+        for each in vars(module).values()
+        if isinstance(each, type) and each.__module__ == module.__name__
+        for route, _ in routes_of(object.__new__(each))
+    }
+    assert named == {re.sub(r"\{.*", "", path) for path in {*declared, FILES, "/wallet/"}}
+
+
+def test_the_table_names_every_header_and_its_value() -> None:
+    section = PAGE.partition("## Headers")[2].partition("## Search")[0]
+    for name, value in CLOSED:
+        assert f"`{name.decode()}`" in section
+        assert name == b"Permissions-Policy" or f"`{value.decode()}`" in section
+
+
+def test_the_numbers_are_those_of_the_code() -> None:
+    assert f"No list is longer than {explorer.PAGE}" in PAGE
+    assert explorer.PAGE == network.PAGE == search.PAYMENTS
+    assert f"more than {overview.PLOTTED} blocks" in PAGE
+    assert f"more than {qr.MAX_CHARACTERS}\ncharacters" in PAGE
+    assert f"every {checkout.REFRESH_SECONDS} seconds" in PAGE
