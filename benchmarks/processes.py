@@ -1,5 +1,6 @@
 """Servers in processes of their own: the node under twistd, and the bare Klein route that it is compared with."""
 
+import os
 import socket
 import subprocess
 import sys
@@ -42,6 +43,11 @@ class Served:
         status = Path(f"/proc/{self.process.pid}/status").read_text("ascii")
         (kib,) = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")]
         return int(kib) * 1024
+
+    def processor_seconds(self) -> float:
+        """The processor time that the process has taken so far."""
+        fields = Path(f"/proc/{self.process.pid}/stat").read_text("ascii").rpartition(") ")[2].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextmanager
