@@ -138,10 +138,8 @@ def test_every_table_is_searched_by_its_key(
 ) -> None:
     steps = plan(connection, statement, values)
     searches = [step for step in steps if step.startswith("SEARCH")]
-    assert (
-        searches[0]
-        == f"SEARCH {'p' if statement in (PAYMENTS, UNDER_REFERENCE) else 'payment_place'} USING PRIMARY KEY {index}"
-    )
+    table = "p" if statement in (PAYMENTS, UNDER_REFERENCE) else "payment_place"
+    assert searches[0] == f"SEARCH {table} USING PRIMARY KEY {index}"
     assert len(searches) == 4
     # What is scanned are the few rows that the search has found.
     assert {step for step in steps if step.startswith("SCAN")} <= {"SCAN p", "SCAN (subquery-1)", "SCAN (subquery-2)"}
