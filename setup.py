@@ -25,6 +25,7 @@ setup(
         "svcd.commerce",
         "svcd.composition",
         "svcd.config",
+        "svcd.console",
         "svcd.metrics",
         "svcd.net",
         "svcd.node",
@@ -73,5 +74,5 @@ setup(
             "setuptools>=77.0.3",
         ],
     },
-    entry_points={"console_scripts": ["svc=svcd.wallet.cli:main"]},
+    entry_points={"console_scripts": ["svc=svcd.console.main:main"]},
 )

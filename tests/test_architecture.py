@@ -26,6 +26,7 @@ MAY_IMPORT = {
     "rpc": {"chain", "store", "node", "net", "web", "commerce"},
     "pages": {"chain", "store", "node", "web", "commerce", "rpc.fields", "rpc.payment_fields"},
     "wallet": {"chain", "web"} | {f"commerce.{pure}" for pure in ("payment", "proof", "signing", "terms", "uri")},
+    "console": {"chain", "store", "node", "process", "wallet"},
     "config": {"chain.params"},
     "process": {"config"},
     "metrics": {"chain", "node", "p2p", "commerce", "rpc", "web"},

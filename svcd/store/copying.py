@@ -78,6 +78,8 @@ def _copy(reader: sqlite3.Connection, target: Path, progress: Callable[[int, int
         copy.execute("PRAGMA journal_mode = OFF")
         copy.execute("PRAGMA synchronous = OFF")
         reader.backup(copy, pages=PAGES, progress=None if progress is None else _told(progress))
+        # A file by itself: who only looks into it leaves no others beside it. The node changes that when it starts.
+        copy.execute("PRAGMA journal_mode = DELETE")
     with target.open("rb") as file:
         os.fsync(file.fileno())
 

@@ -76,8 +76,3 @@ node.add_command(peers)
 node.add_command(backup)
 for command in (send, pay_uri, history):
     wallet.add_command(command)
-
-
-def main() -> None:
-    """Run ``svc`` and end the process with its exit status."""
-    svc(prog_name="svc")

@@ -59,6 +59,7 @@ def test_a_backup_holds_the_chain(operator: Operator, tmp_path: Path) -> None:
         "hash": tip.hash.hex(),
         "files": {operator.chain.name: str(copied.stat().st_size)},
     }
+    assert [path.name for path in copied.parent.iterdir()] == [copied.name]
     again = Node(copied, operator.node.clock, Settings())
     assert again.living.ledger.tip == tip
     again.close()

@@ -19,7 +19,7 @@ from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET, Site
 from zope.interface import implementer
 
-from svcd.wallet.cli import svc
+from svcd.console.main import svc
 from svcd.wallet.session import Outside
 
 T = TypeVar("T")

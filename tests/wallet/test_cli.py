@@ -7,7 +7,7 @@ import click
 import pytest
 from twisted.internet.error import ConnectError
 
-from svcd.wallet.cli import svc
+from svcd.console.main import svc
 from tests.wallet.terminal import OTHER, Fixed, Terminal, site_of
 
 
@@ -42,6 +42,8 @@ def test_the_tree() -> None:
         "webhook show",
         "webhook cancel",
         "webhook listen",
+        "db check",
+        "db rebuild",
         "node status",
         "node mine",
         "node faucet",

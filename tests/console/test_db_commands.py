@@ -1,0 +1,238 @@
+"""`svc db check` and `svc db rebuild` on a devnet's data directory, sound and damaged in every table."""
+
+import json
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from twisted.internet.task import Clock
+
+from svcd.chain.params import DEVNET
+from svcd.process.datadir import DataDirectory
+from svcd.store.database import WEBHOOKS, open_writer
+from tests.rpc.node import FAUCET, Node, Settings
+from tests.torture.audit import audit
+from tests.wallet.conftest import START_SLOT
+from tests.wallet.terminal import OTHER, Terminal
+
+RULES = json.loads((Path(__file__).parents[1] / "vectors" / "svc_protocol.json").read_text())["networks"]["devnet"][
+    "rules"
+]
+KNOWN = {"SVC_WALLET_PASSWORD": "ten letters"}
+
+
+def present() -> Clock:
+    """A clock that shows enough slots after the genesis for the chain."""
+    clock = Clock()
+    clock.advance(DEVNET.slot_time(START_SLOT) // 1000)
+    return clock
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A database with 70 blocks and transfers, blocks that were replaced, and two transfers that wait."""
+    folder = tmp_path_factory.mktemp("made")
+    terminal = Terminal(folder, present())
+    node = Node(folder / "chain.sqlite", terminal.clock, Settings(params=DEVNET))
+    terminal.operator.site, terminal.public.site = node.operator, node.public
+    for amount in ("1", "2.5"):
+        terminal.ok("node", "faucet", OTHER, amount)
+        terminal.ok("node", "mine", 1)
+    terminal.ok("node", "mine", 60)
+    terminal.ok("node", "reorganise", 3)
+    terminal.ok("node", "mine", 5)
+    keyfile = ("--keyfile", folder / "wallet.json")
+    address = terminal.ok("wallet", "new", "--network", "devnet", *keyfile, env=KNOWN).out.split()[1]
+    terminal.ok("node", "faucet", address, "10")
+    terminal.ok("node", "mine", 1)
+    terminal.ok("wallet", "send", OTHER, 1, "--reference", "order-17", "--yes", *keyfile, env=KNOWN)
+    terminal.ok("node", "mine", 1)
+    terminal.ok("node", "faucet", OTHER, "4")
+    terminal.ok("node", "faucet", FAUCET, "5")
+    node.close()
+    return folder / "chain.sqlite"
+
+
+@pytest.fixture
+def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
+    """A terminal in an empty folder."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("SVCD_DATA_DIR", raising=False)
+    return Terminal(tmp_path, present())
+
+
+@pytest.fixture
+def chain(made: Path, terminal: Terminal) -> Path:
+    """A copy of the database, in `data/` of the terminal's folder."""
+    folder = terminal.folder / "data"
+    folder.mkdir()
+    return Path(shutil.copy(made, folder))
+
+
+def change(chain: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(chain)) as connection, connection:
+        for statement in statements:
+            assert connection.execute(statement).rowcount, statement
+
+
+def contents(chain: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Every row of every table; blocks by their hash, since their numbers may change."""
+    by_hash = "SELECT hash, parent, height, slot, clock, work, issued, header FROM block ORDER BY hash"
+    bodies = "SELECT b.hash, t.position, t.body FROM block_transaction t JOIN block b ON b.id = t.block ORDER BY 1, 2"
+    undo = "SELECT b.hash, u.data FROM undo u JOIN block b ON b.id = u.block ORDER BY 1"
+    canonical = "SELECT c.height, b.hash FROM canonical c JOIN block b ON b.id = c.block ORDER BY 1"
+    found = {"block": by_hash, "block_transaction": bodies, "undo": undo, "canonical": canonical}
+    for table in ("account", "transaction_place", "address_place", "payment_place", "pool"):
+        found[table] = f"SELECT * FROM {table} ORDER BY 1, 2, 3"  # noqa: S608
+    with closing(sqlite3.connect(chain)) as connection:
+        return {name: connection.execute(query).fetchall() for name, query in found.items()}
+
+
+# check
+
+
+def test_a_sound_chain_is_sound(chain: Path, terminal: Terminal) -> None:
+    before = contents(chain)
+    assert terminal.ok("db", "check", "data").out == "data is sound: 71 blocks and all that follows from them\n"
+    assert json.loads(terminal.ok("--data-dir", "data", "db", "check", "--json").out) == {
+        "sound": True,
+        "blocks": 71,
+        "problems": [],
+    }
+    assert contents(chain) == before
+    assert sorted(path.name for path in chain.parent.iterdir()) == ["chain.sqlite", "lock"]
+
+
+DAMAGES = {
+    "UPDATE account SET balance = balance + 1 WHERE key = (SELECT min(key) FROM account)": "1 of the accounts: not",
+    "DELETE FROM undo WHERE block = 9": "block 8: its undo record is missing or wrong",
+    "UPDATE undo SET data = x'00' WHERE block = 9": "block 8: an undo record has a wrong length",
+    "DELETE FROM transaction_place": "block 1: the index of transfers does not have",
+    "DELETE FROM address_place": "block 1: the index of addresses lacks",
+    "DELETE FROM payment_place": "block 70: the index of payments lacks",
+    "INSERT INTO payment_place VALUES ('x', x'00', 1, 1, 1)": "payment_place has 2 rows and not 1",
+    "INSERT INTO transaction_place VALUES (x'00', 1, 1)": "transaction_place has",
+    "DELETE FROM canonical WHERE height = 30": "block 30: it is missing",
+    "UPDATE block SET clock = clock + 1 WHERE height = 30": "block 30: its chain variables are not those that follow",
+    "UPDATE block SET parent = x'00' WHERE height = 30": "block 30: it does not build on the block before it",
+    "UPDATE block SET header = CAST(replace(header, 'slot', 'slut') AS BLOB) WHERE height = 9": "block 9: ",
+    "UPDATE block SET header = CAST(header || ' ' AS BLOB) WHERE height = 30": "block 30: it is not stored in its can",
+    "DELETE FROM block_transaction WHERE block = 3": "block 2: transactionCount is 1, not 0 as there are",
+    "UPDATE block_transaction SET body = x'7b7d' WHERE block = 3": "block 2: ",
+    "UPDATE block_transaction SET body = x'ff' WHERE block = 3": "block 2: ",
+    "INSERT INTO undo VALUES (9999, x'')": "undo has 72 rows and not 71",
+}
+
+
+@pytest.mark.parametrize("statement", DAMAGES)
+def test_damage_is_found_and_named(chain: Path, terminal: Terminal, statement: str) -> None:
+    change(chain, statement)
+    result = terminal.invoke("db", "check", "data")
+    assert result.exit_code == 1
+    assert f"wrong: {DAMAGES[statement]}" in result.stderr
+    assert result.stderr.endswith("Error: data is damaged; restore a backup, or try: svc db rebuild data\n")
+    record = json.loads(terminal.invoke("db", "check", "data", "--json").stdout)
+    assert (record["sound"], len(record["problems"]) > 0) == (False, True)
+
+
+def test_a_damaged_page_is_found(chain: Path, terminal: Terminal) -> None:
+    with chain.open("r+b") as file:
+        file.seek(chain.stat().st_size // 2)
+        file.write(b"\xa5" * 20_000)
+    result = terminal.invoke("db", "check", "data")
+    assert result.exit_code == 1
+    assert "chain.sqlite" in result.stderr
+
+
+def test_the_webhooks_file_is_read_too(chain: Path, terminal: Terminal) -> None:
+    open_writer(chain.with_name("webhooks.sqlite"), WEBHOOKS).close()
+    terminal.ok("db", "check", "data")
+    chain.with_name("webhooks.sqlite").write_bytes(b"no database at all" * 1000)
+    assert "webhooks.sqlite cannot be opened as a database" in terminal.failure("db", "check", "data")
+
+
+def test_what_cannot_be_checked(chain: Path, terminal: Terminal) -> None:
+    assert terminal.failure("db", "check", "nowhere") == (
+        "there is no nowhere/chain.sqlite; name the data directory of a node"
+    )
+    assert not Path("nowhere").exists()
+    change_version(chain, 99)
+    assert terminal.failure("db", "check", "data").endswith(
+        "has the schema 99 and this program knows 1: start a newer program"
+    )
+    lock = DataDirectory(chain.parent)
+    lock.startService()
+    for command in ("check", "rebuild"):
+        assert f"is in use by another node (process {os.getpid()})" in terminal.failure("db", command, "data")
+    lock.stopService()
+
+
+def change_version(chain: Path, version: int) -> None:
+    with closing(sqlite3.connect(chain)) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
+
+
+# rebuild
+
+
+def test_a_rebuilt_chain_is_the_same(chain: Path, terminal: Terminal) -> None:
+    before = contents(chain)
+    told = json.loads(terminal.ok("db", "rebuild", "data", "--json").out)
+    assert (told["height"], told["lost"], told["why"], told["waiting"]) == ("70", 0, None, 2)
+    assert told["sideBlocks"] == 3
+    assert contents(chain) == before
+    assert contents(Path(told["kept"])) == before
+    audit(chain, RULES)
+    names = sorted(path.name for path in chain.parent.iterdir())
+    assert names == ["chain.sqlite", "chain.sqlite.old-1", "lock"]
+
+
+MENDED = [
+    "UPDATE account SET balance = balance + 1",
+    "DELETE FROM account",
+    "DELETE FROM undo",
+    "DELETE FROM transaction_place",
+    "DELETE FROM address_place",
+    "DELETE FROM payment_place",
+]
+
+
+@pytest.mark.parametrize("statement", MENDED)
+def test_what_follows_from_the_blocks_is_mended(chain: Path, terminal: Terminal, statement: str) -> None:
+    before = contents(chain)
+    change(chain, statement)
+    told = terminal.ok("db", "rebuild", "data").out
+    assert "tip          70, " in told
+    assert contents(chain) == before
+    terminal.ok("db", "check", "data")
+    node = Node(chain, terminal.clock, Settings(params=DEVNET))
+    node.close()
+
+
+def test_a_damaged_block_ends_the_new_chain_before_it(chain: Path, terminal: Terminal) -> None:
+    change(chain, "UPDATE block SET clock = clock + 1 WHERE height = 30")
+    told = json.loads(terminal.ok("db", "rebuild", "data", "--json").out)
+    assert (told["height"], told["lost"]) == ("29", 41)
+    assert told["why"] == "block 30: its chain variables are not those that follow from the headers"
+    terminal.ok("db", "check", "data")
+    node = Node(chain, terminal.clock, Settings(params=DEVNET))
+    assert node.living.ledger.tip.height == 29
+    node.close()
+
+
+def test_what_cannot_be_rebuilt_stays_as_it_is(chain: Path, terminal: Terminal) -> None:
+    chain.write_bytes(b"no database at all" * 1000)
+    assert "cannot be opened as a database" in terminal.failure("db", "rebuild", "data")
+    assert chain.read_bytes() == b"no database at all" * 1000
+    assert sorted(path.name for path in chain.parent.iterdir()) == ["chain.sqlite", "lock"]
+
+
+def test_bars_are_shown_to_those_who_watch(chain: Path, terminal: Terminal) -> None:
+    assert terminal.ok("db", "check", "data").err == ""
+    terminal.watched = True
+    assert "Executing the blocks" in terminal.ok("db", "check", "data").err
+    assert "Executing the blocks" in terminal.ok("db", "rebuild", "data").err
+    assert terminal.ok("db", "check", "data", "--json").err == ""

@@ -1,0 +1,82 @@
+"""Backups, checks and repairs with processes: what an operator does, in the order of a bad day."""
+
+import json
+import sqlite3
+import stat
+import subprocess
+import threading
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.process_level.conftest import DEVNET, Nodes
+from tests.process_level.running import BIN, DEADLINE, ENVIRONMENT
+
+pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+
+def svc(folder: Path, *words: object, status: int = 0) -> str:
+    """Standard output of `svc`, or standard error if it is to fail."""
+    done = subprocess.run(
+        [BIN / "svc", *map(str, words)], capture_output=True, text=True, cwd=folder, env=ENVIRONMENT, timeout=DEADLINE,
+        check=False,
+    )  # fmt: skip
+    assert done.returncode == status, done
+    return done.stderr if status else done.stdout
+
+
+def test_a_backup_is_made_while_blocks_go_on_and_a_node_starts_on_it(nodes: Nodes, tmp_path: Path) -> None:
+    secrets = {"manage-token": "m" * 40, "signing-secret": "s" * 40}
+    for name, secret in secrets.items():
+        (tmp_path / name).write_text(secret)
+        (tmp_path / name).chmod(0o600)
+    hooks = [
+        "--set=commerce.webhooks.enabled=true",
+        f"--set=commerce.webhooks.manageTokenFile={tmp_path}/manage-token",
+        f"--set=commerce.webhooks.signingSecretFile={tmp_path}/signing-secret",
+    ]
+    node = nodes.start(*DEVNET, *hooks)
+    node.mine(200)
+    stop = threading.Event()
+    heights: list[int] = []
+
+    def keep_mining() -> None:
+        while not stop.is_set():
+            node.mine(5)
+            heights.append(int(node.status()["height"]))
+
+    miner = threading.Thread(target=keep_mining)
+    miner.start()
+    try:
+        told = [json.loads(svc(tmp_path, "node", "backup", f"copy-{number}", "--json")) for number in range(2)]
+    finally:
+        stop.set()
+        miner.join()
+    assert heights[-1] > int(told[-1]["height"]) >= 200
+    for answer in told:
+        folder = Path(answer["path"])
+        assert sorted(answer["files"]) == sorted(path.name for path in folder.iterdir())
+        assert sorted(answer["files"]) == ["chain.sqlite", "webhooks.sqlite"]
+        assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in folder.iterdir())
+        assert svc(tmp_path, "db", "check", folder).startswith(f"{folder} is sound: {int(answer['height']) + 1} blocks")
+    restored = nodes.start(*DEVNET, *hooks, name="copy-1")
+    assert (restored.status()["height"], restored.status()["hash"]) == (told[1]["height"], told[1]["hash"])
+    restored.mine(1)
+
+
+def test_a_damaged_chain_is_found_rebuilt_and_used_again(nodes: Nodes, tmp_path: Path) -> None:
+    node = nodes.start()
+    node.mine(50)
+    tip = node.status()["hash"]
+    sentence = svc(tmp_path, "db", "check", "data", status=1)
+    assert f"is in use by another node (process {node.process.pid})" in sentence
+    node.kill()
+    assert svc(tmp_path, "db", "check", "data") == "data is sound: 51 blocks and all that follows from them\n"
+    with closing(sqlite3.connect(tmp_path / "data" / "chain.sqlite")) as connection, connection:
+        connection.execute("UPDATE account SET balance = balance + 1")
+    assert "try: svc db rebuild data" in svc(tmp_path, "db", "check", "data", status=1)
+    svc(tmp_path, "db", "rebuild", "data")
+    svc(tmp_path, "db", "check", "data")
+    again = nodes.start(port=node.port)
+    assert again.status()["hash"] == tip
