@@ -7,7 +7,7 @@ from typing import Final
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.transaction import parse_transfer
 from svcd.node.transfers import Transfers
-from svcd.p2p.bans import INVALID_SECONDS, MALFORMED_SECONDS, posts_name
+from svcd.p2p.bans import INVALID_SECONDS, MALFORMED_SECONDS, address_name, posts_name
 from svcd.p2p.fields import (
     CLAIMS,
     DECIMAL,
@@ -38,6 +38,7 @@ from svcd.web.routing import Field, Route, object_schema
 BODY_CAPS: Final = {(b"POST", b"/p2p/transaction"): 32 * 1024, (b"POST", b"/p2p/block"): 2 * 1024 * 1024}
 """How many bytes the routes take that need more than others."""
 MAX_REPLY_BYTES: Final = 3 * 1024 * 1024
+_BANNED: Final = "this address is banned here for a while: it sent what breaks the rules"
 _BEFORE, _AFTER = b'{"block":', b"}"
 _POLICY: Final = {Refusal.TIMESTAMP, Refusal.NONCE, Refusal.FEE, Refusal.BALANCE, Refusal.POOL}
 """Why an honest peer's transfer may be refused here: what waits differs from node to node."""
@@ -92,13 +93,18 @@ class PeerRoutes:
         errors={403: "The caller is banned."},
     )
     async def hello(self, hello: object, client: str | None) -> Answer:
-        """Answer POST /p2p/hello."""
-        self._not_banned(client)
+        """Answer POST /p2p/hello.
+
+        A hello is signed, unlike all else that is posted: no neighbour's price keeps it from being heard.
+        """
+        if client is not None and self._peers.bans.is_banned(address_name(client), self._home.now()):
+            raise HttpError(403, _BANNED)
         try:
             theirs = parse_hello(hello)
             check_hello(theirs, self._home.params, own=self._home.key.node_id, now=milliseconds(self._home.clock))
             self._hellos.take(theirs)
         except HelloRefused as refused:
+            self._not_banned(client)
             if refused.fault is Fault.FORMAT:
                 self._price(client, MALFORMED_SECONDS, refused.detail)
             raise HttpError(400, refused.detail) from refused
@@ -260,7 +266,7 @@ class PeerRoutes:
 
     def _not_banned(self, client: str | None) -> None:
         if client is not None and self._peers.bans.is_ignored(client, self._home.now()):
-            raise HttpError(403, "this address is banned here for a while: it sent what breaks the rules")
+            raise HttpError(403, _BANNED)
 
     def _price(self, client: str | None, seconds: float, why: str) -> None:
         if client is not None:

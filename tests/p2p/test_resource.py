@@ -344,6 +344,17 @@ def test_a_banned_address_is_not_listened_to_until_its_time_is_over(node: Node, 
     client.refusal(path, body, status=400)
 
 
+def test_a_node_whose_neighbour_is_not_listened_to_still_says_hello(
+    node: Node, client: Client, make_stranger: MakeStranger
+) -> None:
+    """Many share an address behind NAT, and one of them must not be able to keep the others from joining."""
+    client.refusal("/p2p/block", b"{}")
+    assert client.ok("/p2p/hello", {"hello": make_stranger().hello().message()})
+    client.refusal("/p2p/block", b"{}", status=403)
+    node.peers.bans.ban_by_operator(address_name(SOMEBODY), seconds=None, now=node.home.now())
+    client.refusal("/p2p/hello", {"hello": make_stranger(2).hello().message()}, status=403)
+
+
 def test_others_are_listened_to(node: Node, client: Client, grow: Grow) -> None:
     client.refusal("/p2p/block", b"{}")
     assert post_block(client_of(node, OTHER), grow(1)[0]).json["state"] == "connected"
