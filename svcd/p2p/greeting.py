@@ -6,7 +6,7 @@ from attrs import frozen
 from twisted.logger import Logger
 
 from svcd.p2p.bans import Bans, address_in
-from svcd.p2p.caller import CallFailed
+from svcd.p2p.caller import CallFailed, Trouble
 from svcd.p2p.client import PeerClient
 from svcd.p2p.hello import Fault, Hello, HelloRefused, LatestHellos, check_hello
 from svcd.p2p.peer import Home
@@ -18,12 +18,14 @@ _AT_ONCE: Final = 8
 class NotGreeted(Exception):
     """Nobody at an endpoint whom we would talk to; the text is a sentence about it.
 
-    ``is_ours``: we are there ourselves; ``elsewhere`` is the endpoint that whoever answered names instead, or "".
+    ``is_ours``: we are there ourselves; ``is_lost``: no answer came in time; ``elsewhere`` is the endpoint that whoever
+    answered names instead, or "".
     """
 
-    def __init__(self, why: str, *, is_ours: bool = False, elsewhere: str = "") -> None:
+    def __init__(self, why: str, *, is_ours: bool = False, is_lost: bool = False, elsewhere: str = "") -> None:
         super().__init__(why)
         self.is_ours = is_ours
+        self.is_lost = is_lost
         self.elsewhere = elsewhere
 
 
@@ -71,7 +73,7 @@ class Greetings:
             raise NotGreeted(f"its hello is refused: {refused.detail}") from refused
         except CallFailed as failed:
             self.log.debug("{endpoint} cannot be greeted: {why}", endpoint=endpoint, why=failed.detail)
-            raise NotGreeted(failed.detail) from failed
+            raise NotGreeted(failed.detail, is_lost=failed.trouble is Trouble.TIMEOUT) from failed
         finally:
             self.endpoints.discard(endpoint)
         return Greeted(hello, address)

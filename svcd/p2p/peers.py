@@ -15,7 +15,7 @@ from svcd.p2p.choosing import choose, pick_hint, promote
 from svcd.p2p.client import PeerClient
 from svcd.p2p.greeting import Greeted, Greetings, NotGreeted
 from svcd.p2p.hello import Hello, is_endpoint
-from svcd.p2p.peer import ASK_AGAIN_SECONDS, Doubts, Home, Peer, PeerSettings, neighbourhood
+from svcd.p2p.peer import ASK_AGAIN_SECONDS, RENEW_SECONDS, Doubts, Home, Peer, PeerSettings, neighbourhood
 
 ALARM_SECONDS: Final = 3_600.0
 FEELER_SECONDS: Final = 120.0
@@ -163,6 +163,10 @@ class Peers:
             return
         if why.elsewhere:
             self.hint(why.elsewhere, source=group_of_endpoint(endpoint))
+        peer = self._peers.get(endpoint)
+        if peer is not None and why.is_lost and self.home.now() - peer.greeted < 2 * RENEW_SECONDS:
+            self.demote(peer)
+            return
         self._failed(endpoint)
 
     def _greeted(self, endpoint: str, greeted: Greeted, *, outbound: bool, keep: bool) -> Peer | None:

@@ -686,6 +686,28 @@ def test_one_that_moved_away_is_left_when_the_hello_is_renewed(node: Node, make_
     assert node.until(lambda: not node.knows(stranger), within=303)
 
 
+def test_a_peer_whose_hello_is_lost_once_stays(node: Node, make_stranger: MakeStranger) -> None:
+    """What is being asked of it meanwhile would be lost with it."""
+    stranger = make_stranger()
+    node.meet(stranger)
+    node.run(295)
+    stranger.scripts[HELLO] = silent
+    node.until(lambda: greetings(node, stranger.endpoint) == 2, within=10)
+    node.run(4.9)
+    del stranger.scripts[HELLO]
+    peer = node.peer(stranger)
+    node.run(5)
+    assert node.peer(stranger) is peer
+    assert node.home.now() - peer.greeted < 5
+
+
+def test_a_peer_that_says_no_hello_any_more_is_left(node: Node, make_stranger: MakeStranger) -> None:
+    stranger = make_stranger()
+    node.meet(stranger)
+    stranger.scripts[HELLO] = silent
+    assert node.until(lambda: not node.knows(stranger), within=620)
+
+
 def test_everybody_is_asked_at_once_but_not_again_and_again(node: Node, make_stranger: MakeStranger) -> None:
     strangers = [make_stranger(number) for number in range(5)]
     node.meet(*strangers)
