@@ -34,7 +34,7 @@ def is_welcome(group: str, groups: set[str] | None) -> bool:
 
 
 def pick_hint(book: Book, *, now: float, busy: Collection[str]) -> str | None:
-    """One endpoint that nobody here has tried yet, by chance; None if there is none."""
+    """One endpoint that is a hint only, by chance; None if none is due."""
     hints = book.candidates(now, exclude=busy, tried=False)
     return hints[int(book.random() * len(hints)) % len(hints)].endpoint if hints else None
 
