@@ -8,9 +8,11 @@ import { FEE, LIFETIME } from "./networks.mjs";
 import { Problem } from "./problem.mjs";
 import { signTransfer } from "./transaction.mjs";
 
-/** The id of the wish behind a payment link: one order of one shop, paid once from one address. */
+/** The id of the wish behind a payment link: one order of one shop, paid once from one address.
+ *
+ * A link that leaves the amount to the person (null) is one wish too, whatever they choose. */
 export function linkId(sender, { recipient, amount, reference }) {
-  return `link ${sender} ${recipient} ${amount} ${reference}`;
+  return `link ${sender} ${recipient} ${amount ?? "any"} ${reference}`;
 }
 
 /** Signs and follows payments.

@@ -118,7 +118,7 @@ export function enterHistory(app) {
     byId("history-own-card").hidden = mine.length === 0;
   };
   app.moreHistory = more;
-  underway();
+  underway().catch((problem) => app.stop(problem));
   more();
   return () => (ended = true);
 }

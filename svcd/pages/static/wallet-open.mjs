@@ -155,5 +155,4 @@ export function showUnlock({ keyfile, link }) {
   byId("unlock-password").value = "";
   byId("unlock-link").hidden = link === null;
   show("unlock");
-  byId("unlock-password").focus();
 }

@@ -27,13 +27,15 @@ export class Spending {
   #app;
   #wish = null;
   #poller = null;
+  #turn = 0;
 
   constructor(app) {
     this.#app = app;
     onSubmit(byId("send-form"), byId("send-recipient-error"), () => this.#send());
     onSubmit(byId("review-amount-form"), byId("review-amount-error"), () => {
-      const amount = judged(byId("review-amount-input"), parseAmount);
-      return this.#look({ ...this.#wish, amount });
+      this.#wish = { ...this.#wish, amount: judged(byId("review-amount-input"), parseAmount) };
+      this.#look();
+      byId("review-title").focus();
     });
     onClick(
       byId("sign"),
@@ -78,31 +80,40 @@ export class Spending {
   }
 
   #enter(wish) {
-    this.#wish = wish;
-    const asks = wish.amount === null;
-    byId("review-amount-form").hidden = !asks;
-    byId("review-body").hidden = asks;
-    show("review");
-    if (asks) byId("review-amount-input").value = "";
-    else this.#look(wish);
+    this.#turn += 1;
+    this.#wish = { ...wish, id: wish.id ?? linkId(this.#app.keyfile.address, wish) };
+    this.#begin(this.#turn).catch((problem) => this.#app.stop(problem));
     return () => this.#leave();
   }
 
   #leave() {
+    this.#turn += 1;
     this.#poller?.end();
     this.#poller = null;
   }
 
-  async #look(wish) {
-    this.#leave();
-    const { store, paying, keyfile } = this.#app;
-    const sender = keyfile.address;
-    this.#wish = { ...wish, id: wish.id ?? linkId(sender, wish) };
-    const earlier = await store.payment(this.#wish.id);
-    if (earlier !== null) return this.#app.go(`payment=${earlier.txid}`, { replace: true });
+  async #begin(turn) {
+    const earlier = await this.#app.store.payment(this.#wish.id);
+    if (turn !== this.#turn) return;
+    if (earlier !== null) {
+      this.#app.go(`payment=${earlier.txid}`, { replace: true });
+      return;
+    }
+    const asks = this.#wish.amount === null;
+    byId("review-amount-input").value = "";
+    byId("review-amount-form").hidden = !asks;
+    byId("review-body").hidden = asks;
+    show("review");
+    if (!asks) this.#look();
+  }
+
+  #look() {
+    this.#poller?.end();
     this.#fill();
     byId("review-amount-form").hidden = true;
     byId("review-body").hidden = false;
+    const { paying, keyfile } = this.#app;
+    const sender = keyfile.address;
     const poller = new Poller(
       async () => {
         await paying.settle(sender, this.#wish.id);
@@ -112,7 +123,7 @@ export class Spending {
       (problem) => this.#fault(problem),
     );
     this.#poller = poller;
-    return poller.ask();
+    poller.ask();
   }
 
   #fill() {
@@ -188,6 +199,7 @@ export class Following {
   #app;
   #payment = null;
   #poller = null;
+  #turn = 0;
 
   constructor(app) {
     this.#app = app;
@@ -199,26 +211,32 @@ export class Following {
 
   /** Show a payment of this wallet and follow it; gives what ends it. */
   enter(txid) {
-    this.#open(txid);
+    this.#turn += 1;
+    this.#open(txid, this.#turn).catch((problem) => this.#app.stop(problem));
     return () => this.#leave();
   }
 
-  async #open(txid) {
+  async #open(txid, turn) {
     const own = await this.#app.paying.of(this.#app.keyfile.address);
+    if (turn !== this.#turn) return;
     const payment = own.find((each) => each.txid === txid);
-    if (payment === undefined) return this.#app.go("history", { replace: true });
+    if (payment === undefined) {
+      this.#app.go("history", { replace: true });
+      return;
+    }
     this.#fill(payment);
     show("payment");
-    return this.#follow();
+    this.#follow();
   }
 
   #leave() {
+    this.#turn += 1;
     this.#poller?.end();
     this.#poller = null;
   }
 
   #follow() {
-    this.#leave();
+    this.#poller?.end();
     const poller = new Poller(
       async () => {
         const payment = await this.#app.paying.follow(this.#payment);

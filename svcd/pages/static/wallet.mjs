@@ -69,6 +69,8 @@ class Wallet {
     setInterval(() => this.idle.check(), CHECK_IDLE_EVERY);
     document.addEventListener("visibilitychange", () => this.idle.check());
     addEventListener("hashchange", () => this.route());
+    // A page that the browser has kept aside has not heard the other tabs.
+    addEventListener("pageshow", ({ persisted }) => persisted && location.reload());
     onClick(byId("lock"), () => this.idle.lockAll());
     onClick(byId("create-start"), () => this.go("create"));
     this.creating = new Creating(this);

@@ -112,6 +112,14 @@ test("a confirmed order stays paid, also after the tab was closed", async () => 
   assert.equal((await tab().sign(LINK, signer, first.txid)).txid, first.txid);
 });
 
+test("a link that leaves the amount open is one wish, whatever amount is chosen", async () => {
+  const { tab, paying } = opened();
+  const open = { ...ORDER, amount: null, id: linkId(sender, { ...ORDER, amount: null }) };
+  const first = await paying.sign({ ...open, amount: 2n * COIN }, signer);
+  assert.equal((await tab().sign({ ...open, amount: 3n * COIN }, signer)).txid, first.txid);
+  assert.notEqual(open.id, LINK.id);
+});
+
 test("an answer that is lost does not make a second payment", async () => {
   const { devnet, paying } = opened();
   const payment = await paying.sign(LINK, signer);
