@@ -16,6 +16,7 @@ from twisted.logger import Logger
 
 from svcd.commerce.attempt import Sender, Verdict
 from svcd.commerce.callback_host import Change, Outcome, Task, Turn
+from svcd.commerce.forward import ForwardTime
 from svcd.commerce.lanes import Lanes
 from svcd.commerce.outbox import Lane, Outbox, Parcel
 from svcd.commerce.schedule import LONGEST, next_attempt
@@ -59,6 +60,7 @@ class Deliveries:
         self._outbox = outbox
         self._sender = sender
         self._clock = clock
+        self._time = ForwardTime(clock)
         self._chance = chance
         self._lanes = Lanes()
         self._running: set[Deferred[None]] = set()
@@ -105,6 +107,9 @@ class Deliveries:
         )
 
     def _now(self) -> int:
+        return self._time.now()
+
+    def _unix(self) -> int:
         return milliseconds(self._clock)
 
     def _let_in(self) -> None:
@@ -182,7 +187,7 @@ class Deliveries:
             return Outcome.UNTRIED, None
         if turn.task is Task.GIVE_UP:
             return Outcome.UNTRIED, await self._give_up(turn, parcel)
-        verdict = await self._sender.send(parcel, self._now())
+        verdict = await self._sender.send(parcel, self._unix())
         return verdict.outcome, await self._note(turn, parcel, verdict)
 
     async def _give_up(self, turn: Turn, parcel: Parcel) -> Lane | None:
@@ -194,10 +199,10 @@ class Deliveries:
     async def _note(self, turn: Turn, parcel: Parcel, verdict: Verdict) -> Lane | None:
         now = self._now()
         if verdict.gone:
-            await self._until_it_works(lambda: self._outbox.gone(parcel, now))
+            await self._until_it_works(lambda: self._outbox.gone(parcel, self._unix()))
             return None
         if verdict.outcome is Outcome.ACCEPTED:
-            again = await self._until_it_works(lambda: self._outbox.delivered(parcel, now))
+            again = await self._until_it_works(lambda: self._outbox.delivered(parcel, self._unix()))
             self._delivered += 1
             return again
         self._failed += 1
@@ -210,7 +215,7 @@ class Deliveries:
         return await self._note_failure(parcel, verdict.error, due=due)
 
     async def _note_failure(self, parcel: Parcel, error: str, *, due: int | None, counts: bool = True) -> Lane | None:
-        now = self._now()
+        now = self._unix()
         again = await self._until_it_works(
             lambda: self._outbox.failed(parcel, error=error, due=due, now=now, counts=counts)
         )

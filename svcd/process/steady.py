@@ -12,7 +12,7 @@ from twisted.logger import Logger
 
 from svcd.ports import Clock, unix_seconds
 
-LOOK_SECONDS: Final = 5.0
+LOOK_SECONDS: Final = 1.0
 """How often it is seen whether the clock was set."""
 _NOTICED_SECONDS: Final = 2.0
 
