@@ -1,6 +1,7 @@
 """The webhooks' database brought to life, and put to rest again."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +16,8 @@ from svcd.node.guard import Guard, GuardedWorker
 from svcd.node.living import LivingChain
 from svcd.node.threads import Worker
 from svcd.store.chain_store import ChainReader
-from svcd.store.database import WEBHOOKS, open_reader, open_writer
+from svcd.store.database import WEBHOOKS, DatabaseError, open_reader, open_writer, telling_disk_trouble
+from svcd.store.mark import OpenMark
 from svcd.store.webhook_events import EventStore
 from svcd.store.webhook_store import WebhookStore
 
@@ -53,13 +55,23 @@ async def open_desk(
 
     ``worker`` has one thread; ``guard`` is that of the chain. Raises DatabaseError.
     """
-    connection = await worker.run(open_writer, folder / FILE, WEBHOOKS)
+    mark = OpenMark(folder / FILE)
+    if mark.misses_log:
+        raise DatabaseError(
+            f"{mark.log} is missing although the last run did not end by itself: what merchants were promised last is "
+            f"lost with it. Restore the data directory from a backup, or remove {mark.path} to go on with what is left"
+        )
+    connection = await worker.run(open_writer, mark.database, WEBHOOKS)
+    with telling_disk_trouble(mark.database):
+        mark.put()
     reading = open_reader(chain, guard.is_damage)
     origin = Origin(network_id=params.network_id, chain_id=params.chain_id, genesis_hash=params.genesis_hash)
     register = Register(WebhookStore(connection), EventStore(connection), origin)
     follower = Follower(register, Eyes(params, ChainReader(reading)), terms.every_depth)
 
     def close() -> None:
+        with suppress(OSError):
+            mark.take_away()
         reading.close()
         connection.close()
 

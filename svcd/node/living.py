@@ -1,6 +1,7 @@
 """A chain brought to life from its file, and put to rest again."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from attrs import field, frozen
@@ -21,7 +22,8 @@ from svcd.node.transfers import Transfers, Waiting
 from svcd.node.verifier import Verifier
 from svcd.ports import Clock
 from svcd.store.chain_store import ChainReader, ChainWriter
-from svcd.store.database import open_reader, open_writer, telling_damage
+from svcd.store.database import open_reader, open_writer, telling_damage, telling_disk_trouble
+from svcd.store.mark import OpenMark
 
 _LOG = Logger()
 VERIFIER_CAPACITY = 1_024
@@ -114,7 +116,16 @@ async def open_chain(
 async def _opened(
     params: NetworkParams, path: Path, *, threads: Threads, pool: PoolLimits, clock: Clock
 ) -> LivingChain:
+    mark = OpenMark(path)
+    if mark.misses_log:
+        _LOG.warn(
+            "{log} is missing although the last run did not end by itself: the newest blocks and waiting transfers are "
+            "lost with it, and are fetched again",
+            log=str(mark.log),
+        )
     connection = await threads.writer.run(open_writer, path)
+    with telling_disk_trouble(path):
+        mark.put()
     store = ChainWriter(connection)
     connector = Connector(params, store)
     tip = await threads.writer.run(connector.load)
@@ -137,6 +148,8 @@ async def _opened(
     )
 
     def close() -> None:
+        with suppress(OSError):
+            mark.take_away()
         reading.close()
         connection.close()
 

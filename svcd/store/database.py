@@ -87,6 +87,15 @@ def telling_damage(path: Path, kind: Kind = CHAIN) -> Iterator[None]:
         raise DatabaseError(f"{path} cannot be opened as a database: {error}; {kind.remedy}") from error
 
 
+@contextmanager
+def telling_disk_trouble(path: Path) -> Iterator[None]:
+    """What the system refuses beside the database at ``path`` inside is told to the operator: raises DatabaseError."""
+    try:
+        yield
+    except OSError as error:
+        raise DatabaseError(f"{path} cannot be opened for writing: {error.strerror}") from error
+
+
 def is_damage(error: BaseException | None) -> bool:
     """Whether SQLite says that the file is not what it was: damaged, or no database at all."""
     code = getattr(error, "sqlite_errorcode", 0)
