@@ -14,6 +14,7 @@ from svcd.composition.merchants import MerchantsRoom
 from svcd.composition.node import Foundation, pool_limits
 from svcd.composition.pages import pages_of
 from svcd.composition.peers import network_of, notes_of
+from svcd.composition.watches import watches_of
 from svcd.metrics.exposition import MetricsRoutes
 from svcd.metrics.node import measured
 from svcd.node.backups import Backups
@@ -26,7 +27,6 @@ from svcd.p2p.orders import Orders
 from svcd.p2p.resource import BODY_CAPS, PeerRoutes
 from svcd.process.listening import Listening
 from svcd.process.notify import Notifier, SystemdNotices
-from svcd.process.steady import LOOK_SECONDS, ClockWatch
 from svcd.process.timers import Periodic
 from svcd.rpc.backup import BackupRoutes
 from svcd.rpc.details import Details
@@ -79,8 +79,7 @@ class Rooms:
         config, living, clock = self._base.config, self._base.living, self._base.reactor
         expire = living.transfers.expire
         services: list[Service] = [Periodic(clock, EXPIRY_SECONDS, expire, what="letting go of expired transfers")]
-        watch = ClockWatch(clock)
-        services.append(Periodic(clock, LOOK_SECONDS, watch.look, what="looking at the clock"))
+        services += watches_of(self._base)
         services.append(self._metrics.lag)
         if self._participation is not None:
             services.append(self._participation)

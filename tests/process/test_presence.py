@@ -1,0 +1,58 @@
+"""A file that goes while it is in use stops the node, once."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from twisted.logger import LogEvent, formatEvent
+
+from svcd.process.presence import FilesWatch
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    path = tmp_path / "chain.sqlite"
+    path.write_text("whole")
+    return path
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+def replace(path: Path) -> None:
+    other = path.with_name("other")
+    other.write_text("whole")
+    other.replace(path)
+
+
+@pytest.mark.parametrize("fault", [remove, replace])
+def test_removed_or_replaced(
+    path: Path, fault: Callable[[Path], None], expected_errors: Callable[..., list[LogEvent]]
+) -> None:
+    calls: list[str] = []
+    watch = FilesWatch([path], lambda: calls.append("stop"))
+    watch.look()
+    path.write_text("other content in the same file")
+    watch.look()
+    assert calls == []
+    fault(path)
+    watch.look()
+    watch.look()
+    assert calls == ["stop"]
+    (event,) = expected_errors()
+    assert formatEvent(event).startswith(f"{path} was removed or replaced while the node uses it. ")
+
+
+def test_what_comes_later_is_watched_from_then_on(path: Path, expected_errors: Callable[..., list[LogEvent]]) -> None:
+    calls: list[str] = []
+    log = path.with_name("chain.sqlite-wal")
+    watch = FilesWatch([path, log], lambda: calls.append("stop"))
+    watch.look()
+    log.write_text("")
+    watch.look()
+    assert calls == []
+    log.unlink()
+    watch.look()
+    assert calls == ["stop"]
+    expected_errors()
