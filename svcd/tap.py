@@ -15,9 +15,9 @@ from svcd.net.trust import TrustError
 from svcd.node.guard import Guard
 from svcd.node.living import Threads, open_chain
 from svcd.node.seedfile import SeedFileError
-from svcd.node.threads import ThreadsService, share_the_interpreter
+from svcd.node.threads import ThreadsService, ThreadsWatch, share_the_interpreter
 from svcd.process.datadir import DataDirectory
-from svcd.process.leaving import leaving_with
+from svcd.process.leaving import end_at_once, leaving_with
 from svcd.process.logs import make_observer
 from svcd.process.opened import Opened
 from svcd.process.options import Options
@@ -25,6 +25,7 @@ from svcd.process.root import Root, log_writer
 from svcd.process.sequential import Sequential
 from svcd.process.signals import FirstSignal
 from svcd.process.steady import run_steadily
+from svcd.process.timers import Periodic
 from svcd.store.database import DatabaseError
 
 __all__ = ["Options", "makeService"]
@@ -53,6 +54,8 @@ def makeService(options: Options) -> Root:
     root.addService(DataDirectory(config.data_dir, sockets=(OPERATOR_SOCKET,)))
     for pool in pools.all():
         root.addService(pool)
+    ground = ThreadsWatch(pools.all(), lambda: end_at_once(1))
+    root.addService(Periodic(reactor, 1.0, ground.look, what="looking at the threads"))
     threads = Threads(pools.writer.worker, pools.verifier.worker, pools.verifier.size, guard=Guard(lambda: leave(1)))
 
     async def opening() -> Files:

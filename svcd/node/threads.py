@@ -2,11 +2,11 @@
 
 import gc
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Iterable
 from threading import Lock
 from typing import ParamSpec, Protocol, TypeVar, cast
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred
 from twisted.internet.interfaces import IReactorFromThreads
@@ -56,6 +56,11 @@ class Load:
             began = self._clock.seconds()
             try:
                 return function(*args, **kwargs)
+            except Exception:
+                raise
+            except BaseException as error:
+                # What is for ending a program or a thread must not get past those who wait for work that may fail.
+                raise RuntimeError(f"work in a thread raised {error!r}") from error
             finally:
                 self.on_done(began - came, self._clock.seconds() - began)
 
@@ -91,9 +96,15 @@ class ThreadsService(Service):
     """Starts a pool of ``size`` threads and, when it stops, waits for the work they have taken on."""
 
     def __init__(self, reactor: IReactorFromThreads, *, size: int, name: str) -> None:
+        self.name = name
         self._pool = ThreadPool(minthreads=size, maxthreads=size, name=name)
         self.size = size
         self.worker = PoolWorker(reactor, self._pool)
+
+    @property
+    def dead(self) -> int:
+        """How many of its threads have ended although nobody stopped them."""
+        return sum(not thread.is_alive() for thread in self._pool.threads) if self.running else 0
 
     def startService(self) -> None:
         """Start the threads."""
@@ -104,6 +115,30 @@ class ThreadsService(Service):
         """Let the threads finish what they were given, and end them."""
         super().stopService()  # type: ignore[no-untyped-call]
         self._pool.stop()
+
+
+@define
+class ThreadsWatch:
+    """Sees that a thread has died: the jobs given to it would wait for ever, the closing of the database with them.
+
+    What a job raises kills no thread, whatever it is; running out of memory between two jobs can.
+    """
+
+    pools: Iterable[ThreadsService]
+    end: Callable[[], object]
+    """Ends the process at once: there is nothing left that could be put to rest."""
+
+    def look(self) -> None:
+        """Look at the threads; to be called now and then."""
+        for pool in self.pools:
+            if pool.dead:
+                _LOG.critical(
+                    "a thread of the pool {pool} has died, and its work waits in vain. The node ends at once; what was "
+                    "committed is on disk, so start it again",
+                    pool=pool.name,
+                )
+                self.end()
+                return
 
 
 def kept_going(work: Coroutine[Deferred[object], object, T]) -> Deferred[T]:

@@ -32,13 +32,14 @@ def leaving_with(reactor: Reactor) -> Callable[[int], None]:
             reactor.stop()
 
     def leave(status: int) -> None:
-        atexit.register(_end, status)
+        atexit.register(end_at_once, status)
         reactor.callWhenRunning(stop)
 
     return leave
 
 
-def _end(status: int) -> None:
+def end_at_once(status: int) -> None:
+    """End the process now, with nothing put to rest but what has been written to the log."""
     for stream in (sys.__stdout__, sys.__stderr__):
         if stream is not None:
             stream.flush()

@@ -10,10 +10,10 @@ import pytest
 from twisted.internet import reactor
 from twisted.internet.defer import CancelledError, Deferred, gatherResults
 from twisted.internet.task import Clock
-from twisted.logger import LogEvent
+from twisted.logger import LogEvent, formatEvent
 
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
-from svcd.node.threads import Load, ThreadsService, kept_going, share_the_interpreter
+from svcd.node.threads import Load, ThreadsService, ThreadsWatch, kept_going, share_the_interpreter
 from tests.support import has_result, result_of
 
 ExpectedErrors = Callable[..., list[LogEvent]]
@@ -186,3 +186,37 @@ def test_the_collector_does_not_walk_over_what_was_there_at_the_start() -> None:
     assert any(each is there for each in gc.get_objects())
     share_the_interpreter()
     assert not any(each is there for each in gc.get_objects())
+
+
+class Ended:
+    """A thread that has ended."""
+
+    def is_alive(self) -> bool:
+        return False
+
+
+def test_a_thread_that_has_died_is_told_and_ends_the_node(expected_errors: Callable[..., list[LogEvent]]) -> None:
+    ended: list[str] = []
+    service = ThreadsService(reactor, size=2, name="writer")  # type: ignore[arg-type]
+    watch = ThreadsWatch([service], lambda: ended.append("at once"))
+    service.startService()
+    try:
+        watch.look()
+        assert (service.dead, ended) == (0, [])
+        service._pool.threads.append(Ended())  # type: ignore[arg-type]
+        watch.look()
+        service._pool.threads.pop()
+    finally:
+        service.stopService()
+    watch.look()
+    assert ended == ["at once"]
+    (event,) = expected_errors()
+    assert formatEvent(event).startswith("a thread of the pool writer has died, and its work waits in vain. ")
+
+
+def test_what_would_end_a_thread_is_an_error_like_others() -> None:
+    def work() -> None:
+        raise SystemExit(3)
+
+    with pytest.raises(RuntimeError, match=r"work in a thread raised SystemExit\(3\)"):
+        Load(Clock()).job(work)()
