@@ -23,6 +23,7 @@ from svcd.node.mempool import Entry
 from svcd.node.threads import Worker
 from svcd.node.underway import Underway
 from svcd.ports import Clock, milliseconds
+from svcd.store.database import is_damage
 
 STEP_SECONDS: Final = 1.0
 """How often it is seen whether the time of a watch has come."""
@@ -220,4 +221,7 @@ class Webhooks(Service):
             )
 
     def _say_failed(self, failure: Failure) -> None:
+        if is_damage(failure.value):
+            # It has been told, and the node stops.
+            return
         self.log.failure("the webhooks failed to take a turn", failure)
