@@ -1,0 +1,90 @@
+"""The computer's clock is set while the node runs: deadlines do not care, the chain and the merchants' times do."""
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from tests.faults.conftest import confirm
+from tests.process_level import running
+from tests.process_level.receiver import Behaviour
+from tests.process_level.running import RunningNode, wait_until
+from tests.process_level.test_webhook_story import Shop
+
+pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(300)]
+
+HOUR = 3600
+PAID = "pending: pending 0"
+LIBRARY = "libfaketime.so.1"
+
+
+@pytest.fixture
+def set_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
+    """`set_clock(3600)`: for processes started from now on it is an hour later than it is, from that moment."""
+    found = sorted(Path("/usr/lib").glob(f"*/faketime/{LIBRARY}"))
+    if not found:
+        pytest.skip("needs Debian's faketime")
+    offset = tmp_path / "offset"
+
+    def put(seconds: int) -> None:
+        # The receiver's clock goes with the node's: it does not believe what was signed more than five minutes off.
+        there = SimpleNamespace(time=lambda: time.time() + seconds, sleep=time.sleep)
+        monkeypatch.setattr("tests.process_level.receiver.time", there)
+        offset.with_name("new").write_text(f"{seconds:+d}\n")
+        offset.with_name("new").replace(offset)
+
+    put(0)
+    for name, value in {
+        "LD_PRELOAD": str(found[0]),
+        "FAKETIME_TIMESTAMP_FILE": str(offset),
+        "FAKETIME_NO_CACHE": "1",
+        # The kernel's even clock goes on evenly when somebody sets the other one.
+        "FAKETIME_DONT_FAKE_MONOTONIC": "1",
+        "DONT_FAKE_MONOTONIC": "1",
+    }.items():
+        monkeypatch.setitem(running.ENVIRONMENT, name, value)
+    return put
+
+
+def warnings(node: RunningNode) -> list[str]:
+    return [event["message"] for event in node.events if event["level"] == "warn"]
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR])
+def test_an_hour_while_a_payment_is_under_way(set_clock: Callable[[int], None], shop: Shop, jump: int) -> None:
+    shop.fund("customer")
+    order = shop.order("order-1")
+    shop.pay("customer", order["request"])
+    shop.hears(PAID)
+    before = int(shop.node.status()["time"])
+    set_clock(jump)
+    shift = int(shop.node.status()["time"]) - before - jump * 1000
+    assert 0 <= shift < 60_000, "the node tells the time of the computer"
+    way = "forward" if jump > 0 else "back"
+    wait_until(lambda: len(warnings(shop.node)) > 0, "a line")
+    (line,) = warnings(shop.node)
+    assert line.startswith(f"the computer's clock was set {way} by 3")
+    confirm(shop, PAID)
+    set_clock(0)
+    wait_until(lambda: len(warnings(shop.node)) > 1, "another line")
+    # Everything that is due later was done all the while, such as counting the webhooks every ten seconds.
+    shop.fund("another")
+    assert shop.node.status()["syncState"] == "synced"
+    assert len(warnings(shop.node)) == 2
+    shop.node.stop()
+
+
+@pytest.mark.parametrize("jump", [HOUR, -HOUR])
+def test_an_hour_while_an_event_waits_for_its_next_attempt(
+    set_clock: Callable[[int], None], shop: Shop, jump: int
+) -> None:
+    shop.fund("customer")
+    order = shop.order("order-1")
+    shop.receiver.behaviour = Behaviour("fail", "take")
+    shop.pay("customer", order["request"])
+    assert shop.first_failure(order["watch"])
+    set_clock(jump)
+    shop.hears(PAID)
+    confirm(shop, PAID)

@@ -1,0 +1,86 @@
+"""A disk that is full or read-only: nothing is half done, the node waits, and every event arrives in the end."""
+
+import pytest
+
+from tests.faults.conftest import Disk, confirm, loud
+from tests.process_level.running import RunningNode, wait_until
+from tests.process_level.test_webhook_story import Shop
+
+pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(300)]
+
+REFUSED = "the node cannot write to its disk at present; nothing has changed, so try again later"
+LINE = (
+    "the database cannot be written: {why}. What was to be written has not happened; free the disk or mend it, and "
+    "the node goes on by itself"
+)
+PAID = "pending: pending 0"
+
+
+def nothing_is_written(shop: Shop, order: dict[str, dict[str, str]]) -> None:
+    """Whoever wants to change something is told to wait, and whoever reads is told what is on the disk."""
+    before = shop.node.status()
+    for _ in range(3):
+        answer = shop.node.operator("/operator/mine", {"blocks": 1})
+        assert (answer.status, answer.error) == (503, REFUSED)
+    after = shop.node.status()
+    assert (after["height"], after["hash"]) == (before["height"], before["hash"])
+    assert shop.state(order["request"]) == "pending 0 of 3"
+
+
+def told(node: RunningNode) -> list[str]:
+    """The errors in the log that are about the chain."""
+    return [line for line in loud(node) if line.startswith("the database ")]
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["it-goes-on", "it-is-killed"])
+def test_a_disk_that_is_full(disk: Disk, shop: Shop, killed: bool) -> None:
+    shop.fund("customer")
+    order = shop.order("order-1")
+    shop.pay("customer", order["request"])
+    shop.hears(PAID)
+    disk.fill()
+    nothing_is_written(shop, order)
+    assert told(shop.node) == [LINE.format(why="database or disk is full")]
+    if killed:
+        shop.node.kill()
+    disk.free()
+    if killed:
+        shop.start()
+    confirm(shop, PAID)
+
+
+@pytest.mark.parametrize("killed", [False, True], ids=["it-is-stopped", "it-is-killed"])
+def test_a_disk_that_becomes_read_only(disk: Disk, shop: Shop, killed: bool) -> None:
+    shop.fund("customer")
+    order = shop.order("order-1")
+    shop.pay("customer", order["request"])
+    shop.hears(PAID)
+    disk.fail()
+    nothing_is_written(shop, order)
+    assert told(shop.node) == [LINE.format(why="disk I/O error")]
+    if killed:
+        shop.node.kill()
+    else:
+        shop.node.terminate()
+        assert shop.node.wait_ended() == -15
+    disk.unmount()
+    disk.mount()
+    shop.start()
+    confirm(shop, PAID)
+    shop.nodes.stop()
+
+
+def test_an_event_whose_delivery_cannot_be_noted(disk: Disk, shop: Shop) -> None:
+    """It was sent before the disk filled up; what came of it is kept in memory, and told again only if that is lost."""
+    shop.fund("customer")
+    order = shop.order("order-1")
+    disk.fill()
+    wait_until(lambda: shop.node.operator("/operator/mine", {"blocks": 1}).status == 503, "a full disk")
+    disk.free()
+    shop.pay("customer", order["request"])
+    shop.hears(PAID)
+    disk.fill()
+    shop.node.kill()
+    disk.free()
+    shop.start()
+    confirm(shop, PAID)

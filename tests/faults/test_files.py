@@ -1,0 +1,175 @@
+"""Files that are damaged or removed, while the node runs and while it does not: it stops with one line, or is right."""
+
+from collections.abc import Callable
+
+import pytest
+
+from tests.faults.conftest import confirm, loud
+from tests.process_level.conftest import DEVNET, Nodes
+from tests.process_level.running import RunningNode, refused
+from tests.process_level.test_damage import spoil
+from tests.process_level.test_devnet import FAUCET
+from tests.process_level.test_webhook_story import Shop
+
+pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(300)]
+
+REMEDY = "restore it from a backup, or move it away and the node fetches the chain again"
+DAMAGED = f"the database is damaged: database disk image is malformed. The node stops; {REMEDY}"
+REMOVED = (
+    "{path} was removed or replaced while the node uses it. The node stops, and brings what it can into the database "
+    "that it has open; see to the disk, then start it again"
+)
+PAID = "pending: pending 0"
+
+
+def ends_with(node: RunningNode, line: str) -> None:
+    """Fail unless the node ends by itself with exit status 1 and this as its only complaint."""
+    assert node.wait_ended() == 1, node.output
+    assert loud(node) == [line]
+    assert "Traceback" not in node.output
+
+
+# Pages that are overwritten
+
+
+@pytest.mark.parametrize(
+    ("table", "read"),
+    [
+        ("block", lambda node: node.get("/rpc/block/2")),
+        ("canonical", lambda node: node.get("/rpc/block/2")),
+        ("account", lambda node: node.get(f"/rpc/balance/{FAUCET}")),
+        ("block_transaction", lambda node: node.get("/rpc/block/2")),
+        ("address_place", lambda node: node.get(f"/rpc/address/{FAUCET}/transactions")),
+    ],
+)
+def test_a_page_that_is_overwritten_and_read(nodes: Nodes, table: str, read: Callable[[RunningNode], object]) -> None:
+    node = nodes.start()
+    node.ok(node.operator("/operator/faucet", {"recipient": FAUCET, "amount": "1"}))
+    node.mine(3)
+    spoil(node.data_dir / "chain.sqlite", table)
+    answer = read(node)
+    assert (answer.status, answer.error) == (503, "the node's database is damaged, and the node stops")
+    ends_with(node, DAMAGED)
+
+
+def test_a_page_that_is_overwritten_while_the_node_is_off(nodes: Nodes) -> None:
+    """It does not start where it sees that, and it looks at all accounts; elsewhere it stops when it meets the page."""
+    node = nodes.start()
+    node.ok(node.operator("/operator/faucet", {"recipient": FAUCET, "amount": "1"}))
+    node.mine(3)
+    node.stop()
+    database = node.data_dir / "chain.sqlite"
+    whole = database.read_bytes()
+    spoil(database, "account")
+    end = refused(nodes.folder, *DEVNET, "--data-dir=data", "--listen=tcp:0:interface=127.0.0.1")
+    assert end.status == 1
+    assert (
+        end.sentence == f"svcd: {database} cannot be opened as a database: database disk image is malformed; {REMEDY}"
+    )
+    database.write_bytes(whole)
+    spoil(database, "block_transaction")
+    node = nodes.start()
+    assert node.get("/rpc/block/1").status == 503
+    ends_with(node, DAMAGED)
+
+
+def test_a_page_of_the_webhooks_that_is_overwritten(shop: Shop) -> None:
+    """The watches are lost with it, and nobody is told anything of them; with a copy of the file they go on."""
+    shop.fund("customer")
+    order = shop.order("order-1")
+    shop.node.stop()
+    database = shop.node.data_dir / "webhooks.sqlite"
+    copy = database.read_bytes()
+    shop.start()
+    spoil(database, "watch")
+    shop.pay("customer", order["request"])
+    ends_with(
+        shop.node,
+        "the webhooks' database is damaged: database disk image is malformed. The node stops; restore it from a "
+        "backup, or move it away and register the webhooks anew",
+    )
+    for path in database.parent.glob("webhooks.sqlite*"):
+        path.unlink()
+    database.write_bytes(copy)
+    shop.start()
+    shop.hears(PAID)
+    confirm(shop, PAID)
+
+
+# Files that are removed
+
+
+@pytest.mark.parametrize("name", ["chain.sqlite-wal", "webhooks.sqlite-wal"])
+def test_a_log_that_is_removed_while_the_node_runs(shop: Shop, name: str) -> None:
+    """The node still has it open, and by stopping brings all of it into the database."""
+    shop.fund("customer")
+    order = shop.order("order-1")
+    path = shop.node.data_dir / name
+    path.unlink()
+    ends_with(shop.node, REMOVED.format(path=path))
+    shop.start()
+    assert shop.node.status()["height"] == "1"
+    shop.pay("customer", order["request"])
+    shop.hears(PAID)
+    confirm(shop, PAID)
+
+
+def test_a_database_that_is_replaced_while_the_node_runs(nodes: Nodes) -> None:
+    node = nodes.start()
+    node.mine(3)
+    path = node.data_dir / "chain.sqlite"
+    other = path.with_name("other")
+    other.write_bytes(path.read_bytes())
+    other.replace(path)
+    ends_with(node, REMOVED.format(path=path))
+
+
+def test_a_log_of_the_chain_that_is_removed_while_the_node_is_off(shop: Shop) -> None:
+    """After a kill the newest blocks are in it: the node begins where the database ends, and fetches them again."""
+    shop.fund("customer")
+    order = shop.order("order-1")
+    shop.node.stop()
+    shop.start()
+    shop.pay("customer", order["request"])
+    shop.hears(PAID)
+    shop.node.mine(1)
+    shop.hears(PAID, "confirming: confirming 1")
+    shop.node.kill()
+    log = shop.node.data_dir / "chain.sqlite-wal"
+    log.unlink()
+    shop.start()
+    assert shop.node.status()["height"] == "1"
+    (warning,) = [event["message"] for event in shop.node.events if event["level"] == "warn"]
+    assert warning == (
+        f"{log} is missing although the last run did not end by itself: the newest blocks and waiting transfers are "
+        "lost with it, and are fetched again"
+    )
+    # Alone, it can fetch them from nobody: other blocks take their place, and the merchant hears of that.
+    shop.node.mine(2)
+    told = ("pending: pending 0", "confirming: confirming 1", "reorged: unpaid 0")
+    shop.hears(*told)
+    shop.pay("customer", order["request"])
+    shop.hears(*told, PAID)
+    confirm(shop, *told, PAID)
+
+
+def test_a_log_of_the_webhooks_that_is_removed_while_the_node_is_off(shop: Shop) -> None:
+    """The watches in it are lost, so the node does not start as if nobody had been promised anything."""
+    shop.fund("customer")
+    order = shop.order("order-1")
+    shop.node.kill()
+    log = shop.node.data_dir / "webhooks.sqlite-wal"
+    kept = log.read_bytes()
+    log.unlink()
+    end = refused(shop.nodes.folder, *shop.options, "--data-dir=shop", "--listen=tcp:0:interface=127.0.0.1")
+    mark = log.with_name("webhooks.sqlite-open")
+    assert (end.status, end.sentence) == (
+        1,
+        f"svcd: {log} is missing although the last run did not end by itself: what merchants were promised last is "
+        f"lost with it. Restore the data directory from a backup, or remove {mark} to go on with what is left",
+    )
+    log.write_bytes(kept)
+    shop.start()
+    shop.pay("customer", order["request"])
+    shop.hears(PAID)
+    confirm(shop, PAID)
