@@ -2,6 +2,7 @@
 
 import secrets
 from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
 
 from twisted.application.service import Service
 from twisted.logger import Logger
@@ -14,7 +15,8 @@ from svcd.commerce.signing import SigningKeys
 from svcd.commerce.webhooks import COUNT_SECONDS, STEP_SECONDS, TIDY_SECONDS
 from svcd.composition.node import Foundation
 from svcd.config.schema import Config
-from svcd.net.addresses import AddressPolicy
+from svcd.net.addresses import AddressPolicy, parse_literal
+from svcd.net.own import OwnAddresses
 from svcd.net.pinned import PinnedCaller
 from svcd.net.resolving import SystemResolver
 from svcd.net.targets import Rules
@@ -59,7 +61,7 @@ class MerchantsRoom:
         self._caller = PinnedCaller(
             base.reactor,
             resolver=SystemResolver(base.pools.callbacks.worker),
-            policy=AddressPolicy(allow_private=hooks.allow_private_callbacks),
+            policy=AddressPolicy(allow_private=hooks.allow_private_callbacks, own=_own_addresses(base.config)),
             trust=load_trust(base.config.extra_ca_file),
         )
         desk = base.files.desk
@@ -101,3 +103,9 @@ class MerchantsRoom:
         keys = SigningKeys(hooks.signing_secret, hooks.previous_signing_secret)
         sender, chance = Sender(self._caller, self._rules, keys), secrets.SystemRandom().random
         return commerce.join(desk, self._base.living, sender=sender, synced=lambda: status.synced, chance=chance)
+
+
+def _own_addresses(config: Config) -> OwnAddresses:
+    """This machine's, and those that the operator has published."""
+    hosts = [urlsplit(url).hostname or "" for url in (config.http.public_url, config.p2p.public_url)]
+    return OwnAddresses(address for address in map(parse_literal, hosts) if address is not None)

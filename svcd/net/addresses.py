@@ -1,5 +1,6 @@
 """Which IP addresses may be called: public ones, by the registries of special-purpose addresses (RFC 6890)."""
 
+from collections.abc import Container
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
 from typing import Final
 
@@ -74,7 +75,7 @@ class AddressPolicy:
 
     allow_private: bool = False
     """Admits private, loopback and link-local addresses, yet never a metadata address."""
-    own: frozenset[Address] = frozenset()
+    own: Container[Address] = frozenset()
     """The node's public addresses, which it never calls itself."""
 
     def check(self, address: Address) -> None:
