@@ -23,7 +23,7 @@ export function writeAmount(where, units, sign = "") {
   const text = `${sign}${formatAmount(units)}`;
   if (where.dataset.shown === text) return;
   where.dataset.shown = text;
-  where.classList.toggle("long", text.length > 12);
+  where.classList.toggle("long", where.classList.contains("big") && text.length > 12);
   where.replaceChildren(text, " ", element("span", { className: "unit", textContent: "SVC" }));
 }
 
