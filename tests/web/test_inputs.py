@@ -3,10 +3,14 @@
 import json
 from collections.abc import Callable
 from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from twisted.internet.address import UNIXAddress
 
+from svcd.web import inputs
 from svcd.web.routing import Field, Route
 from svcd.web.site import Site
 from tests.web.conftest import Refused
@@ -212,3 +216,8 @@ def test_content_type_is_not_asked_for(serve: Serve) -> None:
     head = b"POST /rpc/cancel HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-www-form-urlencoded\r\n"
 
     assert Wire(serve(Room())).send(head + b"Content-Length: 2\r\n\r\n{}").response().status == 200
+
+
+@given(st.text("ab=&;?/:.-_~!", max_size=40))
+def test_a_query_without_anything_to_decode_is_read_as_by_the_standard_library(text: str) -> None:
+    assert inputs._pairs(text) == parse_qsl(text, keep_blank_values=True, errors="strict")
