@@ -1,4 +1,4 @@
-// The keyfile "svc-keyfile-v1": a seed of 32 bytes, sealed by a password (docs/command-line.md "Keyfile").
+// The keyfile "svc-keyfile-v1": a seed of 32 bytes, sealed by a password (docs/command-line.md "The keyfile").
 //
 // The same JSON is what the browser keeps, what people download, and what the command line reads and writes.
 
