@@ -3,6 +3,7 @@
 import importlib
 import inspect
 import json
+import os
 import pkgutil
 from collections.abc import Iterator
 from http.client import HTTPConnection
@@ -19,7 +20,7 @@ from svcd.chain.transaction import Draft, sign_transfer
 from svcd.web.routing import Route
 from tests.process_level.conftest import DEVNET as OPTIONS
 from tests.process_level.conftest import Nodes, nodes
-from tests.process_level.running import DEADLINE, RunningNode, free_port, wait_until
+from tests.process_level.running import DEADLINE, ENVIRONMENT, RunningNode, free_port, wait_until
 
 __all__ = ["nodes"]
 
@@ -137,7 +138,12 @@ def test_there_are_routes() -> None:
     assert {"/rpc/status", "/p2p/hello", "/metrics", "/operator/participation", "/rpc/commerce/webhooks"} <= paths
 
 
-def test_nothing_of_a_request_and_no_secret_is_in_the_log(nodes: Nodes) -> None:
+def test_nothing_of_a_request_and_no_secret_is_in_the_log(
+    nodes: Nodes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Of a kind of line the node writes 20 in ten seconds: here it must write all of them.
+    (tmp_path / "sitecustomize.py").write_text("import svcd.process.logs\nsvcd.process.logs.REPEATS = 1_000_000\n")
+    monkeypatch.setitem(ENVIRONMENT, "PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
     node, public, operator = start(nodes)
     owe_callbacks(node, public, operator)
     statuses = drive(public) | drive(operator)
