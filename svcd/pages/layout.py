@@ -1,5 +1,6 @@
 """What all pages have around them: head, navigation, search, warnings about the node (docs/pages.md "Every page")."""
 
+import re
 from typing import Any, Final
 
 from attrs import frozen
@@ -15,6 +16,7 @@ from svcd.web.errors import HttpError, reason
 MAINNET: Final = "mainnet"
 FINDS: Final = "Height, block hash, transaction, address or reference"
 _NAVIGATION: Final = (("/", "Explorer"), ("/mempool", "Mempool"), ("/peers", "Peers"), ("/wallet/", "Wallet"))
+_MAIN: Final = re.compile(rb"<main[^>]*>")
 _WORDS: Final = {
     400: "That cannot be right",
     404: "Not found",
@@ -68,6 +70,12 @@ class Layout:
         main = tag("main", *self._warnings(), *search, *page.content, id="main", **classes)
         body = tag("body", skip, self._header(page), main, self._footer(page))
         return b"<!DOCTYPE html>\n" + flattened(tag("html", self._head(page), body, lang="en"))
+
+    def warned(self, html: bytes) -> bytes:
+        """``html``, a page that is the same for everybody, with the warnings about this node in its main part."""
+        match = _MAIN.search(html)
+        warnings = b"".join(flattened(each) for each in self._warnings())
+        return html if match is None else html[: match.end()] + warnings + html[match.end() :]
 
     def _head(self, page: Page) -> Tag:
         parts = [

@@ -26,8 +26,7 @@ from svcd.web.routing import Route, routes_of
 
 FILES: Final = "/static/{name}"
 """The label of all files in metrics: clients choose no labels."""
-_WALLET: Final = "/wallet/"
-_WITH_SLASH: Final = {b"/pay": b"/pay/", b"/wallet": _WALLET.encode("ascii")}
+_WITH_SLASH: Final = {b"/pay": b"/pay/", b"/wallet": b"/wallet/"}
 """What people type, and where it is."""
 
 Draw = Callable[[Page], bytes]
@@ -105,9 +104,6 @@ class Pages(Resource):
         if path in _WITH_SLASH:
             return self._redirect(request, _WITH_SLASH[path])
         segments = _segments(path)
-        if path == _WALLET.encode("ascii"):
-            self._admit(request, _WALLET, 1)
-            return fill(request, Rendered(self._assets.page("wallet.html"), content_type=HTML))
         if len(segments) == 2 and segments[0] == "static":
             self._admit(request, FILES, 1)
             return fill(request, self._assets.get(segments[1]).answer(request))

@@ -15,6 +15,7 @@ from svcd.pages.qr import QrRoute
 from svcd.pages.resource import Hosts, Pages
 from svcd.pages.search import SearchPages
 from svcd.pages.sources import Sources
+from svcd.pages.wallet import WalletPage
 from svcd.web.api import Ports
 
 _ROOMS: Final = (
@@ -31,7 +32,7 @@ _ROOMS: Final = (
 
 def pages(sources: Sources, hosts: Hosts | None) -> Callable[[Ports], Resource]:
     """What makes the resource once the site has its throttle; None for ``hosts`` admits every name."""
-    rooms = [*[room(sources) for room in _ROOMS], QrRoute(sources.params)]
     layout, assets = Layout(sources.params, sources.peers), Assets()
+    rooms = [*[room(sources) for room in _ROOMS], QrRoute(sources.params), WalletPage(layout, assets)]
 
     return lambda ports: Pages(rooms, draw=layout.draw, assets=assets, ports=ports, hosts=hosts)

@@ -188,7 +188,7 @@ def test_programs_find_waiting_transfers_and_peers_where_their_routes_are(open_n
 # Warnings
 
 
-@pytest.mark.parametrize("target", ["/", "/mempool", "/search?q=x", "/nothing", "/block/0"])
+@pytest.mark.parametrize("target", ["/", "/mempool", "/search?q=x", "/nothing", "/block/0", "/wallet/", "/pay/"])
 def test_mainnet_without_verified_peers_says_so_on_every_page(mainnet: Shown, target: str) -> None:
     status = mainnet.ask(target).status
     assert "no verified peers" in mainnet.see(target, status).visible
@@ -210,6 +210,7 @@ HOSTILE = [
     "'; --",
     "javascript:alert(1)",
     "{{7*7}}",
+    "\0&lt;\x0bx",
     "\u202e",
 ]
 
