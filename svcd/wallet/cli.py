@@ -11,6 +11,7 @@ from svcd.wallet.chain_commands import balance, block, status, tx
 from svcd.wallet.failed import Failed
 from svcd.wallet.history_commands import history
 from svcd.wallet.node_commands import node
+from svcd.wallet.participation_commands import limits, participation
 from svcd.wallet.payment_commands import pay_request, verify
 from svcd.wallet.peer_commands import peers
 from svcd.wallet.running import outside
@@ -74,5 +75,7 @@ for command in (status, block, balance, tx, pay_request, verify, wallet, webhook
     svc.add_command(command)
 node.add_command(peers)
 node.add_command(backup)
+node.add_command(participation)
+node.add_command(limits)
 for command in (send, pay_uri, history):
     wallet.add_command(command)

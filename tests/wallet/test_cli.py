@@ -48,6 +48,8 @@ def test_the_tree() -> None:
         "node mine",
         "node faucet",
         "node backup",
+        "node limits",
+        "node participation",
         "node reorganise",
         "node peers add",
         "node peers ban",
