@@ -44,7 +44,7 @@ class Document(HTMLParser):
         found = {name: value or "" for name, value in attrs}
         self.elements.append((tag, found))
         if tag == "a":
-            self.links.append(found["href"])
+            self.links += [found["href"]] if "href" in found else []
         self.loads += [value for name, value in found.items() if (tag, name) in LOADS]
         self.ids += [found["id"]] if "id" in found else []
         if tag == "script":
