@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from tests.net.certificates import make_authority
 from tests.process_level.pages import ROOT
 from tests.process_level.running import BIN, DEADLINE, LocalConnection, exchange
 
@@ -66,10 +67,13 @@ class Service:
             file = self._credentials / name
             file.write_text(f"{text}\n")
             file.chmod(0o400)
+        authority = self._config.with_name("ca.pem")
+        authority.write_bytes(make_authority("A merchant's own authority").pem)
         # The lines that the unit's comment tells the operator to write.
         files = re.findall(r"^#   (\w+File = .*)$", UNIT, re.MULTILINE)
         lines = ['network = "devnet"', "[participation]", "onDemand = true", "[commerce.webhooks]", "enabled = true"]
-        text = "\n".join([*lines, *files]).replace("/run/credentials/svcd.service", str(self._credentials))
+        lines += [*files, f'extraCaFile = "{authority}"']
+        text = "\n".join(lines).replace("/run/credentials/svcd.service", str(self._credentials))
         self._config.write_text(text + "\n")
 
     def command(self) -> list[str]:
