@@ -4,11 +4,12 @@ A room with something to tell has a module of its own beside this one, with a co
 objects whenever it is asked, and is added in :mod:`svcd.metrics.node`.
 """
 
-from prometheus_client import CollectorRegistry, ProcessCollector
+from prometheus_client import CollectorRegistry
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from svcd.metrics.lag import ReactorLag
+from svcd.metrics.process import ProcessMetrics
 from svcd.metrics.web import WebMetrics
 from svcd.ports import Clock
 from svcd.rpc.operator import BEARER
@@ -25,8 +26,7 @@ class Metrics:
         self.lag = ReactorLag(clock)
         """A service, to be started with the others."""
         self._web = WebMetrics()
-        self.add(self._web, self.lag)
-        ProcessCollector(registry=registry)
+        self.add(self._web, self.lag, ProcessMetrics(clock))
 
     def add(self, *collectors: Collector) -> None:
         """Ask these too from now on."""

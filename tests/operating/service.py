@@ -28,8 +28,11 @@ os.dup2(int(sys.argv[1]), 3)
 os.environ["LISTEN_PID"] = str(os.getpid())
 os.execvp(sys.argv[2], sys.argv[2:])
 """
-# What ProtectSystem=strict leaves writable is the state directory.
-_CONFINE = 'mount --make-rprivate / && mount --bind "$0" "$0" && mount -o bind,remount,ro / && exec "$@"'
+# ProcSubset=pid, and what ProtectSystem=strict leaves writable: the state directory.
+_CONFINE = (
+    "mount --make-rprivate / && mount -t proc -o subset=pid proc /proc && "
+    'mount --bind "$0" "$0" && mount -o bind,remount,ro / && exec "$@"'
+)
 
 
 def setting(text: str, name: str) -> list[str]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.operating.service import SECRET, TOKEN, WATCHDOG_SECONDS, Service, answered, service_in
+from tests.operating.service import SECRET, TOKEN, UNIT, WATCHDOG_SECONDS, Service, answered, service_in
 from tests.process_level.running import DEADLINE, LocalConnection
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
@@ -66,6 +66,18 @@ def test_the_watchdog_hears_nothing_while_the_writer_hangs(service: Service) -> 
     assert writing.getresponse().status == 200
     writing.close()
     assert service.notice("WATCHDOG=1", seconds=4 * WATCHDOG_SECONDS)
+    assert service.stop(process) == -signal.SIGTERM
+
+
+def test_the_process_is_measured_where_it_sees_no_other(service: Service) -> None:
+    assert "ProcSubset=pid" in UNIT
+    process = service.start()
+    assert service.notice("READY=1"), service.log.read_text()
+    connection = LocalConnection(service.state / "operator.sock")
+    connection.request("GET", "/metrics")
+    page = connection.getresponse().read().decode()
+    connection.close()
+    assert "process_resident_memory_bytes" in page
     assert service.stop(process) == -signal.SIGTERM
 
 
