@@ -61,6 +61,7 @@ def test_it_answers_over_tls(front: Front) -> None:
 
 def test_without_tls_it_leads_there(front: Front) -> None:
     assert front.plainly("/rpc/status?a=b") == (308, f"https://{NAME}/rpc/status?a=b")
+    assert front.plainly("/.well-known/acme-challenge/none") == (404, None), "a certificate authority asks without it"
 
 
 def test_each_client_has_its_own_rate(front: Front) -> None:
