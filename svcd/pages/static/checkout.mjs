@@ -1,13 +1,9 @@
 // Keeps the checkout page up to date without reloading it. All words stand in the page; this shows the right ones.
 
-const FIRST_DELAY = 2000;
-const LONGEST_DELAY = 30000;
-const DEADLINE = 10000;
+import { Poller } from "./polling.mjs";
 
-/** Milliseconds until the next question: two seconds, and longer each time the node has not answered. */
-export function delayAfter(failures) {
-  return Math.min(FIRST_DELAY * 2 ** Math.min(failures, 10), LONGEST_DELAY);
-}
+const DEADLINE = 10000;
+const PATIENCE = 2;
 
 /** What the page shows of a verification result, as plain values. */
 export function viewOf(payment) {
@@ -81,57 +77,33 @@ async function ask(path) {
   return viewOf(body.payment);
 }
 
-/** Ask until the payment is final; rest while nobody looks, and ask at once when somebody looks again. */
-export class Watch {
-  #root;
-  #ask;
-  #timer = null;
-  #failures = 0;
-  #asking = false;
-  #final = false;
+/** Ask until the payment is final; the poller rests while nobody looks. Gives the poller, or null for a final one. */
+export function watch(root, { asked = ask, timers = globalThis } = {}) {
+  if (root.dataset.state === "confirmed") {
+    return null;
+  }
+  const trouble = root.querySelector("[data-trouble]");
+  let failures = 0;
 
-  constructor(root, { asked = ask } = {}) {
-    this.#root = root;
-    this.#ask = asked;
-    this.#final = root.dataset.state === "confirmed";
-    root.ownerDocument.addEventListener("visibilitychange", () => this.#look());
-    this.#plan();
+  async function once() {
+    const view = await asked(root.dataset.status);
+    failures = 0;
+    setHidden(trouble, true);
+    show(root, view);
+    return view.final;
   }
 
-  #look() {
-    clearTimeout(this.#timer);
-    if (!this.#root.ownerDocument.hidden) {
-      this.#once();
-    }
+  function failed() {
+    failures += 1;
+    setHidden(trouble, failures < PATIENCE);
   }
 
-  #plan() {
-    clearTimeout(this.#timer);
-    if (!this.#final && !this.#root.ownerDocument.hidden) {
-      this.#timer = setTimeout(() => this.#once(), delayAfter(this.#failures));
-    }
-  }
-
-  async #once() {
-    if (this.#asking || this.#final) {
-      return;
-    }
-    this.#asking = true;
-    try {
-      const view = await this.#ask(this.#root.dataset.status);
-      this.#failures = 0;
-      this.#final = view.final;
-      show(this.#root, view);
-    } catch {
-      this.#failures += 1;
-    }
-    this.#asking = false;
-    setHidden(this.#root.querySelector("[data-trouble]"), this.#failures < 2);
-    this.#plan();
-  }
+  const poller = new Poller(once, failed, root.ownerDocument, timers);
+  poller.ask();
+  return poller;
 }
 
 const root = globalThis.document?.getElementById("payment");
 if (root) {
-  new Watch(root);
+  watch(root);
 }

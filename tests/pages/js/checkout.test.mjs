@@ -1,0 +1,163 @@
+// The checkout and the explorer without a browser: what they show, when they ask, and when they stop.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { viewOf, watch } from "../../../svcd/pages/static/checkout.mjs";
+import { copyText, press } from "../../../svcd/pages/static/copy.mjs";
+import { newsOf } from "../../../svcd/pages/static/explorer.mjs";
+
+const PAYMENT = {
+  state: "confirming",
+  confirmations: 2,
+  requiredConfirmations: 12,
+  txid: "ab",
+  matchCount: 1,
+  mismatches: [{ txid: "cd", amount: "300000000", amountSvc: "3", confirmations: 0 }],
+};
+
+/** As much of a page as the checkout touches; `parts` are the elements by selector. */
+function page(state) {
+  const element = (dataset = {}) => ({
+    dataset,
+    hidden: false,
+    textContent: "",
+    value: 0,
+    attributes: {},
+    children: [],
+    setAttribute(name, value) {
+      this.attributes[name] = value;
+    },
+    replaceChildren(...children) {
+      this.children = children;
+    },
+  });
+  const views = ["unpaid", "pending", "confirming", "confirmed"].map((when) => element({ when }));
+  const transfer = { ...element(), parentElement: element() };
+  const parts = {
+    '[data-fill="confirmations"]': element(),
+    '[data-fill="progress"]': element(),
+    '[data-fill="transfer"]': transfer,
+    '[data-fill="mismatches"]': element(),
+    "[data-twice]": element(),
+    "[data-misses]": element(),
+    "[data-trouble]": element(),
+  };
+  const sample = {
+    content: {
+      firstElementChild: {
+        cloneNode() {
+          const inner = { '[data-fill="coins"]': element(), a: element() };
+          return { inner, querySelector: (selector) => inner[selector] };
+        },
+      },
+    },
+  };
+  const ownerDocument = {
+    hidden: false,
+    getElementById: () => sample,
+    addEventListener: () => {},
+    removeEventListener: () => {},
+  };
+  const root = {
+    ...element({ state, status: "/rpc/x" }),
+    ownerDocument,
+    querySelectorAll: () => views,
+    querySelector: (selector) => parts[selector],
+  };
+  return { root, parts, views };
+}
+
+/** Let promises that are due be settled. */
+async function settle() {
+  for (let round = 0; round < 10; round += 1) {
+    await Promise.resolve();
+  }
+}
+
+test("a verification result becomes what is shown", () => {
+  const view = viewOf(PAYMENT);
+  assert.deepEqual(view.mismatches, [{ coins: "3", txid: "cd" }]);
+  assert.deepEqual([view.state, view.confirmations, view.progress, view.final, view.twice], ["confirming", "2", 2, false, false]);
+  assert.equal(viewOf({ ...PAYMENT, confirmations: 99 }).progress, 12);
+  assert.equal(viewOf({ ...PAYMENT, state: "confirmed", matchCount: 2 }).final, true);
+  assert.equal(viewOf({ ...PAYMENT, txid: undefined }).txid, "");
+});
+
+/** A watch whose timers the test rings, and what it asks. */
+function watched(state, answers) {
+  const shown = page(state);
+  const timers = { due: null, setTimeout: (work) => (timers.due = work), clearTimeout: () => (timers.due = null) };
+  const asked = [];
+  const poller = watch(shown.root, {
+    asked: async (path) => {
+      asked.push(path);
+      const answer = answers[Math.min(asked.length, answers.length) - 1];
+      if (answer === null) throw new Error("away");
+      return viewOf(answer);
+    },
+    timers,
+  });
+  return { ...shown, asked, poller, timers };
+}
+
+test("the page shows each state and stops at the last", async () => {
+  const last = { ...PAYMENT, state: "confirmed", confirmations: 12, matchCount: 2, mismatches: [] };
+  const { root, parts, views, asked, timers } = watched("unpaid", [PAYMENT, last]);
+  await settle();
+  assert.deepEqual([root.dataset.state, asked], ["confirming", ["/rpc/x"]]);
+  assert.deepEqual(views.map((view) => view.hidden), [true, true, false, true]);
+  assert.equal(parts['[data-fill="transfer"]'].attributes.href, "/tx/ab");
+  const [miss] = parts['[data-fill="mismatches"]'].children;
+  assert.deepEqual([miss.inner['[data-fill="coins"]'].textContent, miss.inner.a.attributes.href], ["3", "/tx/cd"]);
+  assert.deepEqual([parts["[data-misses]"].hidden, parts["[data-twice]"].hidden], [false, true]);
+  timers.due();
+  await settle();
+  assert.deepEqual(views.map((view) => view.hidden), [true, true, true, false]);
+  assert.deepEqual([parts["[data-misses]"].hidden, parts["[data-twice]"].hidden], [true, false]);
+  assert.deepEqual([timers.due, asked.length], [null, 2]);
+});
+
+test("a payment goes back when the chain does", async () => {
+  const { views, timers } = watched("unpaid", [PAYMENT, { ...PAYMENT, state: "unpaid", txid: undefined }]);
+  await settle();
+  timers.due();
+  await settle();
+  assert.deepEqual(views.map((view) => view.hidden), [false, true, true, true]);
+});
+
+test("a node that does not answer is told of after the second time, and no longer when it does", async () => {
+  const { root, parts, timers } = watched("unpaid", [null, null, PAYMENT]);
+  await settle();
+  assert.equal(parts["[data-trouble]"].hidden, true);
+  timers.due();
+  await settle();
+  assert.deepEqual([parts["[data-trouble]"].hidden, root.dataset.state], [false, "unpaid"]);
+  timers.due();
+  await settle();
+  assert.deepEqual([parts["[data-trouble]"].hidden, root.dataset.state], [true, "confirming"]);
+});
+
+test("a payment that was final at once is never asked for", async () => {
+  const { asked, poller } = watched("confirmed", [PAYMENT]);
+  await settle();
+  assert.deepEqual([asked, poller], [[], null]);
+});
+
+test("copying says whether it worked", async () => {
+  const taken = [];
+  assert.equal(await copyText("x", { writeText: async (text) => taken.push(text) }), true);
+  assert.equal(await copyText("x", undefined), false);
+  const button = { dataset: { copy: "2.5" }, firstChild: { data: "Copy" } };
+  let later;
+  await press(button, { writeText: async (text) => taken.push(text) }, (put) => (later = put));
+  assert.deepEqual([button.firstChild.data, taken], ["Copied", ["x", "2.5"]]);
+  await press(button, { writeText: () => Promise.reject(new Error("no")) }, (put) => (later = put));
+  assert.equal(button.firstChild.data, "Not allowed");
+  later();
+  assert.equal(button.firstChild.data, "Copy");
+});
+
+test("new blocks are news, and nothing else is", () => {
+  assert.deepEqual([newsOf(5, 5), newsOf(5, 4), newsOf(5, NaN), newsOf(5, 6), newsOf(5, 8)], ["", "", "", "Show 1 new block", "Show 3 new blocks"]);
+});
