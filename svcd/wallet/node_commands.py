@@ -24,6 +24,12 @@ def node() -> None:
     """Look after a node on this computer, over the socket in its data directory.
 
     `mine`, `faucet` and `reorganise` work on devnet only.
+
+    \b
+    Example:
+      svc node status --data-dir /var/lib/svcd
+      svc node backup /var/lib/svcd/backup-1 --data-dir /var/lib/svcd
+      svc node mine 10 --data-dir devnet
     """
 
 

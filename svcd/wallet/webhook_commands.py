@@ -55,6 +55,11 @@ def webhook() -> None:
 
     A watch is for one order: the node calls a URL whenever the order's payment gets further. All but `listen` need
     the management token of the node.
+
+    \b
+    Example:
+      svc webhook listen --secret-file devnet/signing-secret
+      svc webhook show svcwh_5b1f7d26a1c94f4e8f3c0d9e7a6b5c4d --token-file devnet/manage-token
     """
 
 

@@ -70,6 +70,14 @@ def test_every_command_shows_an_example_and_speaks_json(terminal: Terminal, word
     assert "--json" in told
 
 
+GROUPS = [words for words, command in TREE.items() if words and isinstance(command, click.Group)]
+
+
+@pytest.mark.parametrize("words", GROUPS, ids=" ".join)
+def test_every_group_of_commands_shows_examples(terminal: Terminal, words: tuple[str, ...]) -> None:
+    assert f"Example:\n    svc {' '.join(words)}" in terminal.ok(*words, "--help").out
+
+
 def test_the_version(terminal: Terminal) -> None:
     assert terminal.ok("--version").out == "svc, version 0.0.1\n"
 
