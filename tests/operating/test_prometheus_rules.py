@@ -160,9 +160,19 @@ def test_every_alert_has_a_case() -> None:
     assert len(set(ALERTS)) == len(ALERTS)
 
 
-@pytest.mark.parametrize("alert", CASES)
-def test_an_alert_fires_and_is_quiet_otherwise(alert: str, tmp_path: Path) -> None:
-    ill, well, at = CASES[alert]
+FIRST_FAILURE = {'svcd_http_requests_total,status="500",route="/rpc/status",method="GET"': "_x15 1x40"}
+
+
+@pytest.mark.parametrize(
+    ("alert", "ill", "well", "at"),
+    [
+        *((alert, *case) for alert, case in CASES.items()),
+        ("SvcdErrors", FIRST_FAILURE, dict.fromkeys(FIRST_FAILURE, "3x40"), "20m"),
+    ],
+)
+def test_an_alert_fires_and_is_quiet_otherwise(
+    alert: str, ill: dict[str, str], well: dict[str, str], at: str, tmp_path: Path
+) -> None:
     question = f'count(ALERTS{{alertname="{alert}",alertstate="firing"}})'
     tests = [
         {
