@@ -501,3 +501,17 @@ def test_webhooks_that_cannot_work_say_why(token: str, secret: str, problem: str
 
 def test_webhooks_that_nobody_wants_are_no_problem() -> None:
     assert CommerceWebhooks().problem is None
+
+
+@pytest.mark.parametrize(
+    ("previous", "problem"),
+    [
+        ("", None),
+        (SECRET[:-1] + "!", None),
+        ("short", "[commerce.webhooks] previousSigningSecret must have at least 32 characters, or none"),
+        (TOKEN, "[commerce.webhooks] manageToken and previousSigningSecret must differ"),
+    ],
+)
+def test_a_previous_secret_is_as_good_as_the_present_one(previous: str, problem: str | None) -> None:
+    settings = with_webhooks(Path(), manageToken=TOKEN, signingSecret=SECRET, previousSigningSecret=previous)
+    assert load(overrides=[settings]).webhooks_problem == problem

@@ -142,6 +142,10 @@ class CommerceWebhooks:
             return "[commerce.webhooks] manageToken must be printable ASCII without blanks to stand in a header"
         if self.manage_token == self.signing_secret:
             return "[commerce.webhooks] manageToken and signingSecret must differ"
+        if self.previous_signing_secret and len(self.previous_signing_secret) < SECRET_LENGTH:
+            return f"[commerce.webhooks] previousSigningSecret must have at least {SECRET_LENGTH} characters, or none"
+        if self.previous_signing_secret == self.manage_token:
+            return "[commerce.webhooks] manageToken and previousSigningSecret must differ"
         return None
 
     @property

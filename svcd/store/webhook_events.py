@@ -50,6 +50,8 @@ class Head:
 
 _NAMES: Final = [each.name for each in fields(EventRow)]
 _EVENT_OF_E: Final = ", ".join(f"e.{name}" for name in _NAMES)
+_EMPTIED: Final = "body = x''"
+"""What is sent no more is not kept: the bodies of a busy shop's events would fill the disk."""
 _NEXT: Final = "SELECT min(sequence) FROM event WHERE watch = w.number AND fate = 'waiting'"
 
 
@@ -72,8 +74,8 @@ class EventStore:
         attempts = 0
         if supersedes:
             replaced = self._db.execute(
-                "UPDATE event SET fate = 'superseded' WHERE watch = ? AND fate = 'waiting' AND epoch = ? AND name = ? "
-                "RETURNING attempts",
+                f"UPDATE event SET fate = 'superseded', {_EMPTIED} "
+                "WHERE watch = ? AND fate = 'waiting' AND epoch = ? AND name = ? RETURNING attempts",
                 (number, event.epoch, event.name),
             ).fetchall()
             attempts = max([tried for (tried,) in replaced], default=0)
@@ -116,7 +118,8 @@ class EventStore:
 
     def delivered(self, watch: str, sequence: int, now: int) -> Queued | None:
         """The receiver has taken an event; gives the lane if more waits."""
-        self._judge(watch, sequence, "fate = 'delivered', delivered_at = ?, attempts = attempts + 1", (now,))
+        delivered = f"fate = 'delivered', delivered_at = ?, attempts = attempts + 1, {_EMPTIED}"
+        self._judge(watch, sequence, delivered, (now,))
         return self._next(watch, now)
 
     def failed(
@@ -125,13 +128,13 @@ class EventStore:
         """An attempt failed, and the next is ``due``, or the event is given up; gives the lane if something waits."""
         self._judge(watch, sequence, "last_error = ?, attempts = attempts + ?", (error, int(counts)))
         if due is None:
-            self._judge(watch, sequence, "fate = 'abandoned'", (), only_waiting=True)
+            self._judge(watch, sequence, f"fate = 'abandoned', {_EMPTIED}", (), only_waiting=True)
         return self._next(watch, now if due is None else due)
 
     def drop_waiting(self, watch: str) -> None:
         """What a watch has not sent is not sent."""
         self._db.execute(
-            "UPDATE event SET fate = 'dropped' WHERE fate = 'waiting' "
+            f"UPDATE event SET fate = 'dropped', {_EMPTIED} WHERE fate = 'waiting' "
             "AND watch = (SELECT number FROM watch WHERE id = ?)",
             (watch,),
         )
@@ -145,7 +148,7 @@ class EventStore:
             (before,),
         ).fetchall()
         for watch, sequence in late:
-            self._judge(watch, sequence, "fate = 'abandoned'", ())
+            self._judge(watch, sequence, f"fate = 'abandoned', {_EMPTIED}", ())
         for watch in dict.fromkeys(watch for watch, _ in late):
             self._db.execute(
                 f"UPDATE watch AS w SET due = NULL WHERE id = ? AND ({_NEXT}) IS NULL",

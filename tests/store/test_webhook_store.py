@@ -259,3 +259,23 @@ def test_what_is_over_is_forgotten_once_nothing_waits(watches: WebhookStore, eve
     assert watches.watch("quiet") is None
     assert events.counts() == {"waiting": 1}
     assert [watches.watch(name) is None for name in ("telling", "later", "active")] == [False, False, False]
+
+
+def test_what_is_sent_no_more_keeps_no_body(
+    connection: sqlite3.Connection, watches: WebhookStore, events: EventStore
+) -> None:
+    for name in ("a", "b", "c"):
+        watches.add(row(name))
+        events.tell(name, event(1), supersedes=True, now=NOW)
+        events.tell(name, event(2, "payment.confirmed"), supersedes=False, now=NOW)
+    events.delivered("a", 1, NOW)
+    events.failed("b", 1, error="timeout", due=None, now=NOW)
+    events.tell("c", event(3), supersedes=True, now=NOW)
+    events.drop_waiting("c")
+
+    bodies = connection.execute("SELECT fate, length(body) FROM event ORDER BY fate").fetchall()
+    assert (
+        bodies
+        == [("abandoned", 0), ("delivered", 0), ("dropped", 0), ("dropped", 0), ("superseded", 0)]
+        + [("waiting", 2)] * 2
+    )
