@@ -1,0 +1,80 @@
+"""What an operator changes and looks up while a real node runs."""
+
+import pytest
+
+from tests.process_level.conftest import DEVNET, Nodes, nodes
+from tests.process_level.running import RunningNode, wait_until
+
+__all__ = ["nodes"]
+
+pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+ALONE = ("--network=devnet", '--set=limits.exempt=["127.0.0.0/8"]')
+
+
+def report(node: RunningNode) -> dict[str, object]:
+    """What GET /operator/status says."""
+    found: dict[str, object] = node.ok(node.operator("/operator/status"))["status"]
+    return found
+
+
+def participates(node: RunningNode) -> object:
+    """Whether the node says that it makes blocks."""
+    said = report(node)["participation"]
+    assert isinstance(said, dict)
+    return said["enabled"]
+
+
+def height(node: RunningNode) -> int:
+    return int(node.status()["height"])
+
+
+def switch(node: RunningNode, on: bool) -> object:
+    return node.ok(node.operator("/operator/participation", {"enabled": on}))["enabled"]
+
+
+def test_blocks_are_made_while_that_is_switched_on_and_not_after_a_restart(nodes: Nodes) -> None:
+    node = nodes.start(*ALONE)
+    assert (participates(node), height(node)) == (False, 0)
+    assert switch(node, True) is True
+    assert participates(node) is True
+    wait_until(lambda: height(node) >= 2, "blocks")
+    assert switch(node, False) is False
+    before, slot = height(node), int(node.status()["slot"])
+    wait_until(lambda: _slot_now(node) >= slot + 4, "slots in which a block could be made")
+    assert height(node) == before
+    switch(node, True)
+    node.stop()
+    assert participates(nodes.start(*ALONE)) is False, "the configuration holds again"
+
+
+def _slot_now(node: RunningNode) -> int:
+    consensus = node.ok(node.get("/rpc/consensus"))["consensus"]
+    return int(consensus["currentSlot"])
+
+
+def test_limits_and_webhooks_are_those_of_the_configuration(nodes: Nodes) -> None:
+    secrets = {"enabled": "true", "manageToken": "m" * 32, "signingSecret": "s" * 32}
+    settings = [f"--set=commerce.webhooks.{key}={value}" for key, value in secrets.items()]
+    node = nodes.start(*DEVNET, *settings, "--set=limits.connections=123")
+    limits = node.ok(node.operator("/operator/limits"))["limits"]
+    assert {limit["setting"]: limit["value"] for limit in limits}["limits.connections"] == 123
+    assert report(node)["webhooks"] == {
+        "watches": 0,
+        "waiting": 0,
+        "inFlight": 0,
+        "oldestWaitingSince": None,
+        "brokenHosts": 0,
+        "abandoned": 0,
+    }
+
+
+def test_a_deep_reorganisation_raises_an_alarm_and_one_line(nodes: Nodes) -> None:
+    node = nodes.start()
+    node.mine(12)
+    node.ok(node.operator("/operator/reorganise", {"depth": 11}))
+    assert node.ok(node.operator("/ready"))["alarms"] == []
+    node.ok(node.operator("/operator/reorganise", {"depth": 12}))
+    (alarm,) = node.ok(node.operator("/ready"))["alarms"]
+    assert alarm.startswith("a reorganisation undid 12 blocks, from height 2 to 13: ")
+    assert [event["level"] for event in node.events if alarm in event["message"]] == ["warn"]
