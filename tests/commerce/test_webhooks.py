@@ -1,0 +1,82 @@
+"""The webhooks as a service: what they say of their disk, and what they wait for when they stop."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.logger import LogEvent, capturedLogs
+
+from svcd.commerce.webhooks import Surroundings, Webhooks
+from tests.commerce.watched import Lanes, Watched
+from tests.rpc.conftest import present
+from tests.support import has_result
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    watched = Watched(tmp_path, present())
+    yield watched
+    watched.close()
+
+
+class Disk:
+    """The disk under the webhooks' database, as SQLite shows it."""
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+        self._connection: sqlite3.Connection = watched.desk.subscriptions.follower.register.watches._db
+        self._blocks = iter(watched.node.builder.chain("genesis: b[1..10]").values())
+
+    def written(self, writable: bool) -> list[str]:
+        """The levels of what is said of it while a block comes, and then another, on a disk like this."""
+        self._connection.execute(f"PRAGMA query_only = {not writable}")
+        logged: list[LogEvent]
+        with capturedLogs() as logged:
+            for _ in range(2):
+                self._watched.node.take(next(self._blocks))
+                for _ in range(20):
+                    self._watched.clock.advance(0)
+        return [event["log_level"].name for event in logged if "database" in event["log_format"]]
+
+
+def test_a_disk_that_cannot_be_written_is_told_once_each_time_and_so_is_its_mending(watched: Watched) -> None:
+    watched.register()
+    disk = Disk(watched)
+    assert disk.written(True) == []
+    for _ in range(2):
+        assert disk.written(False) == ["error"]
+        assert disk.written(True) == ["info"]
+
+
+class Sending(Lanes):
+    """In the middle of a delivery."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: list[Deferred[None]] = []
+
+    def stop(self) -> "Deferred[None]":
+        """See svcd.commerce.webhooks.Courier."""
+        self.ended.append(Deferred())
+        return self.ended[-1]
+
+
+def test_a_stop_waits_for_the_deliveries_under_way(watched: Watched) -> None:
+    sender = Sending()
+    around = Surroundings(
+        clock=watched.clock,
+        synced=lambda: True,
+        busy=lambda: False,
+        settled=watched.living.transfers.settled,
+        nap=watched.naps.append,
+    )
+    webhooks = Webhooks(watched.desk.subscriptions, watched.desk.worker, sender=sender, surroundings=around)
+    webhooks.startService()
+
+    stopped = Deferred.fromCoroutine(webhooks.stopService())
+    (ended,) = sender.ended
+    assert not has_result(stopped)
+    ended.callback(None)
+    assert has_result(stopped)
