@@ -37,6 +37,9 @@ http {{
     uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
     access_log off;
+    # Lets a test come from any address.
+    set_real_ip_from 127.0.0.0/8;
+    real_ip_header X-Test-Address;
     include {folder}/svcd.conf;
 }}
 """
