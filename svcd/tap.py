@@ -47,9 +47,9 @@ def makeService(options: Options) -> Root:
         writer=ThreadsService(reactor, size=1, name="writer"),
         verifier=ThreadsService(reactor, size=os.cpu_count() or 1, name="verifier"),
         producer=ThreadsService(reactor, size=config.participation.workers, name="producer"),
-        resolver=ThreadsService(reactor, size=16, name="resolver"),
+        resolver=ThreadsService(reactor, size=16, name="resolver", waits=False),
         webhooks=ThreadsService(reactor, size=1, name="webhooks"),
-        callbacks=ThreadsService(reactor, size=16, name="callbacks"),
+        callbacks=ThreadsService(reactor, size=16, name="callbacks", waits=False),
     )
     root.addService(DataDirectory(config.data_dir, sockets=(OPERATOR_SOCKET,)))
     for pool in pools.all():

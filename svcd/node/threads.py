@@ -3,7 +3,8 @@
 import gc
 import sys
 from collections.abc import Callable, Coroutine, Iterable
-from threading import Lock
+from functools import partial
+from threading import Lock, Thread
 from typing import ParamSpec, Protocol, TypeVar, cast
 
 from attrs import define, field, frozen
@@ -93,11 +94,18 @@ class PoolWorker:
 
 
 class ThreadsService(Service):
-    """Starts a pool of ``size`` threads and, when it stops, waits for the work they have taken on."""
+    """Starts a pool of ``size`` threads and, when it stops, waits for the work they have taken on.
 
-    def __init__(self, reactor: IReactorFromThreads, *, size: int, name: str) -> None:
+    Unless it ``waits``: then what is under way is left to itself and ends with the process. That is for questions that
+    change nothing, and that somebody else may leave without an answer for minutes.
+    """
+
+    def __init__(self, reactor: IReactorFromThreads, *, size: int, name: str, waits: bool = True) -> None:
         self.name = name
         self._pool = ThreadPool(minthreads=size, maxthreads=size, name=name)
+        self._waits = waits
+        if not waits:
+            self._pool.threadFactory = partial(Thread, daemon=True)  # type: ignore[assignment]
         self.size = size
         self.worker = PoolWorker(reactor, self._pool)
 
@@ -114,6 +122,8 @@ class ThreadsService(Service):
     def stopService(self) -> None:
         """Let the threads finish what they were given, and end them."""
         super().stopService()  # type: ignore[no-untyped-call]
+        if not self._waits:
+            self._pool.threads.clear()
         self._pool.stop()
 
 

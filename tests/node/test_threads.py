@@ -220,3 +220,24 @@ def test_what_would_end_a_thread_is_an_error_like_others() -> None:
 
     with pytest.raises(RuntimeError, match=r"work in a thread raised SystemExit\(3\)"):
         Load(Clock()).job(work)()
+
+
+def test_a_pool_that_does_not_wait_leaves_its_work_to_itself() -> None:
+    asked, answered = threading.Event(), threading.Event()
+
+    def ask() -> None:
+        asked.set()
+        answered.wait(30)
+
+    service = ThreadsService(reactor, size=1, name="resolver", waits=False)  # type: ignore[arg-type]
+    service.startService()
+    service.worker.run(ask)
+    assert asked.wait(30)
+    (thread,) = [thread for thread in threading.enumerate() if "resolver" in thread.name]
+    service.stopService()
+    try:
+        assert thread.is_alive()
+        assert thread.daemon
+    finally:
+        answered.set()
+        thread.join(30)
