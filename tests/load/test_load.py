@@ -1,0 +1,183 @@
+"""A node beset from all sides at once still serves whoever keeps to the limits, and stays small."""
+
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from http.client import HTTPConnection
+from pathlib import Path
+from threading import Thread
+from typing import Any
+
+import pytest
+from attrs import define, field
+
+from svcd.chain.params import DEVNET, FAUCET_SEED
+from svcd.chain.transaction import Draft, sign_transfer
+from tests.chains import address_of
+from tests.load.crowd import CONNECTIONS, KINDS, SENDERS
+from tests.process_level.conftest import Nodes
+from tests.process_level.conftest import nodes as nodes
+from tests.process_level.running import RunningNode
+from tests.process_level.test_devnet import FAUCET
+
+pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(900)]
+
+ROOT = Path(__file__).parents[2]
+SLOWEST_MS = 100.0
+"""Of a hundred answers ninety-nine come within this."""
+MEMORY_MIB = 300
+"""See docs/operations.md "Load"."""
+POOL = 300
+# Everybody has limits here: nothing is exempt.
+OPTIONS = (
+    "--network=devnet",
+    "--set=participation.onDemand=true",
+    f"--set=mempool.maxTransactions={POOL}",
+)
+
+
+@define
+class Polite:
+    """Asks for the status 20 times a second, from an address of its own, and notes how long each answer took."""
+
+    node: RunningNode
+    millis: list[float] = field(factory=list)
+    statuses: list[int] = field(factory=list)
+    reconnects: int = 0
+    largest_mib: float = 0.0
+    done: bool = False
+
+    def run(self) -> None:
+        connection = self._connection()
+        while not self.done:
+            began = time.perf_counter()
+            try:
+                connection.request("GET", "/rpc/status")
+                response = connection.getresponse()
+                response.read()
+                self.statuses.append(response.status)
+            except OSError:
+                # Between two requests it is among those who wait, and may have to give way.
+                self.reconnects += 1
+                connection.close()
+                connection = self._connection()
+                continue
+            finally:
+                self.millis.append((time.perf_counter() - began) * 1000)
+            self.largest_mib = max(self.largest_mib, resident_mib(self.node))
+            time.sleep(max(0, 0.05 - (time.perf_counter() - began)))
+        connection.close()
+
+    def percentile(self, share: float) -> float:
+        return sorted(self.millis)[min(int(len(self.millis) * share), len(self.millis) - 1)]
+
+    def _connection(self) -> HTTPConnection:
+        return HTTPConnection("127.0.0.1", self.node.port, timeout=30, source_address=("127.9.0.1", 0))
+
+
+def resident_mib(node: RunningNode) -> float:
+    """VmRSS of the node."""
+    for line in Path(f"/proc/{node.process.pid}/status").read_text().splitlines():
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    return 0.0
+
+
+@contextmanager
+def beset(node: RunningNode, kind: str, said: dict[str, dict[str, int]]) -> Iterator[None]:
+    """Run a crowd of one kind until the end; what it last said is noted."""
+    command = [sys.executable, "-m", "tests.load.crowd", kind, str(node.port)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as process:
+        lines: list[str] = []
+        assert process.stdout is not None
+        reading = Thread(target=lines.extend, args=(iter(process.stdout),))
+        reading.start()
+        try:
+            yield
+            assert process.poll() is None, f"{kind} has ended by itself"
+        finally:
+            process.kill()
+            reading.join()
+            said[kind] = json.loads(lines[-1]) if lines else {}
+
+
+def give_coins(node: RunningNode) -> None:
+    """Let every sender of the flood have something: the faucet pays 16 of them with a block."""
+    nonce = int(node.account(FAUCET)["nonce"])
+    for first in range(0, SENDERS, 16):
+        for number in range(first, first + 16):
+            draft = Draft(
+                recipient=address_of(f"sender-{number}", DEVNET.address_prefix),
+                amount=10**11,
+                fee=DEVNET.minimum_fee,
+                nonce=nonce + number,
+                timestamp=int(time.time() * 1000),
+            )
+            transfer = sign_transfer(draft, seed=FAUCET_SEED, params=DEVNET)
+            answer = node.post("/rpc/broadcast", b'{"transaction":' + transfer.wire + b"}")
+            while answer.status == 429:
+                time.sleep(float(answer.headers["retry-after"]))
+                answer = node.post("/rpc/broadcast", b'{"transaction":' + transfer.wire + b"}")
+            node.ok(answer)
+        node.mine(1)
+
+
+def window(node: RunningNode, seconds: float) -> dict[str, Any]:
+    """What a polite client meets for so long, while honest blocks come once a second."""
+    polite, heights, waiting = Polite(node), [], 0
+    asking = Thread(target=polite.run)
+    asking.start()
+    try:
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            node.mine(1)
+            status = node.ok(node.operator("/operator/status"))["status"]
+            heights.append(int(status["height"]))
+            waiting = max(waiting, status["mempool"]["transactions"])
+            time.sleep(1)
+    finally:
+        polite.done = True
+        asking.join()
+    assert heights == list(range(heights[0], heights[0] + len(heights))), "honest blocks connect"
+    assert set(polite.statuses) == {200}
+    assert waiting <= POOL
+    return {
+        "answers": len(polite.millis),
+        "p50 ms": round(polite.percentile(0.5), 1),
+        "p99 ms": round(polite.percentile(0.99), 1),
+        "slowest ms": round(max(polite.millis), 1),
+        "MiB": round(polite.largest_mib),
+        "blocks": len(heights),
+        "waiting": waiting,
+        "reconnects": polite.reconnects,
+    }
+
+
+def test_everything_at_once(nodes: Nodes, torture: bool, capsys: pytest.CaptureFixture[str]) -> None:
+    """The long form allows one window; the short one has three tries, for the machine may be busy with other things."""
+    node = nodes.start(*OPTIONS)
+    give_coins(node)
+    said: dict[str, dict[str, int]] = {}
+    windows: list[dict[str, Any]] = []
+    with ExitStack() as crowds:
+        for kind in KINDS:
+            crowds.enter_context(beset(node, kind, said))
+        time.sleep(5)
+        for _ in range(1 if torture else 3):
+            windows.append(window(node, 300 if torture else 15))
+            if windows[-1]["p99 ms"] < SLOWEST_MS:
+                break
+    with capsys.disabled():
+        sys.stdout.write(f"\nload: {json.dumps([*windows, said])}\n")
+    assert windows[-1]["p99 ms"] < SLOWEST_MS, windows
+    assert max(figures["MiB"] for figures in windows) < MEMORY_MIB, windows
+    # All that besets it was there, and was refused where it went too far.
+    assert said["drip"]["connected"] > CONNECTIONS, "more came than there are places, so that some gave way"
+    assert said["drip"]["cut off"] > 0
+    assert said["hurry"]["200"] > 1000
+    assert min(said["lie"]["400 the work"], said["lie"]["400 stateRoot must"]) > 10
+    assert said["flood"]["400 the pool"] > 0, "more was valid than the pool takes"
+    assert said["flood"]["200"] > POOL
