@@ -32,6 +32,8 @@ __all__ = ["Options", "makeService"]
 
 SENTENCES: Final = (DatabaseError, Corrupt, SeedFileError, TrustError)
 """Errors whose text is for the operator: no traceback is needed."""
+LOOK_UP_PATIENCE: Final = 2.0
+"""How many seconds a stop waits for names that are being looked up, or a backup that is being given up."""
 
 
 def makeService(options: Options) -> Root:
@@ -47,9 +49,9 @@ def makeService(options: Options) -> Root:
         writer=ThreadsService(reactor, size=1, name="writer"),
         verifier=ThreadsService(reactor, size=os.cpu_count() or 1, name="verifier"),
         producer=ThreadsService(reactor, size=config.participation.workers, name="producer"),
-        resolver=ThreadsService(reactor, size=16, name="resolver", waits=False),
+        resolver=ThreadsService(reactor, size=16, name="resolver", patience=LOOK_UP_PATIENCE),
         webhooks=ThreadsService(reactor, size=1, name="webhooks"),
-        callbacks=ThreadsService(reactor, size=16, name="callbacks", waits=False),
+        callbacks=ThreadsService(reactor, size=16, name="callbacks", patience=LOOK_UP_PATIENCE),
     )
     root.addService(DataDirectory(config.data_dir, sockets=(OPERATOR_SOCKET,)))
     for pool in pools.all():

@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import time
 from collections.abc import Callable, Coroutine, Iterable
 from functools import partial
 from threading import Lock, Thread
@@ -96,15 +97,15 @@ class PoolWorker:
 class ThreadsService(Service):
     """Starts a pool of ``size`` threads and, when it stops, waits for the work they have taken on.
 
-    Unless it ``waits``: then what is under way is left to itself and ends with the process. That is for questions that
-    change nothing, and that somebody else may leave without an answer for minutes.
+    With ``patience`` it waits so many seconds at most, and what is still under way ends with the process. That is for
+    questions that change nothing, and that somebody else may leave without an answer for minutes.
     """
 
-    def __init__(self, reactor: IReactorFromThreads, *, size: int, name: str, waits: bool = True) -> None:
+    def __init__(self, reactor: IReactorFromThreads, *, size: int, name: str, patience: float | None = None) -> None:
         self.name = name
         self._pool = ThreadPool(minthreads=size, maxthreads=size, name=name)
-        self._waits = waits
-        if not waits:
+        self._patience = patience
+        if patience is not None:
             self._pool.threadFactory = partial(Thread, daemon=True)  # type: ignore[assignment]
         self.size = size
         self.worker = PoolWorker(reactor, self._pool)
@@ -122,9 +123,14 @@ class ThreadsService(Service):
     def stopService(self) -> None:
         """Let the threads finish what they were given, and end them."""
         super().stopService()  # type: ignore[no-untyped-call]
-        if not self._waits:
+        threads = list(self._pool.threads)
+        if self._patience is not None:
+            # Else the pool would wait for them.
             self._pool.threads.clear()
         self._pool.stop()
+        until = time.monotonic() + (self._patience or 0.0)
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
 
 
 @define

@@ -222,14 +222,14 @@ def test_what_would_end_a_thread_is_an_error_like_others() -> None:
         Load(Clock()).job(work)()
 
 
-def test_a_pool_that_does_not_wait_leaves_its_work_to_itself() -> None:
+def test_a_pool_waits_no_longer_than_its_patience() -> None:
     asked, answered = threading.Event(), threading.Event()
 
     def ask() -> None:
         asked.set()
         answered.wait(30)
 
-    service = ThreadsService(reactor, size=1, name="resolver", waits=False)  # type: ignore[arg-type]
+    service = ThreadsService(reactor, size=1, name="resolver", patience=0.01)  # type: ignore[arg-type]
     service.startService()
     service.worker.run(ask)
     assert asked.wait(30)
