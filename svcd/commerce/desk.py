@@ -59,7 +59,7 @@ async def open_desk(
     if mark.misses_log:
         raise DatabaseError(
             f"{mark.log} is missing although the last run did not end by itself: what merchants were promised last is "
-            f"lost with it. Restore the data directory from a backup, or remove {mark.path} to go on with what is left"
+            f"lost with it. Put it back, or move {mark.database} away and register the webhooks still open anew"
         )
     connection = await worker.run(open_writer, mark.database, WEBHOOKS)
     with telling_disk_trouble(mark.database):

@@ -54,7 +54,7 @@ WEBHOOKS: Final = Kind(
     "the webhooks' database",
     "webhooks",
     "FULL",
-    "restore it from a backup, or move it away and register the webhooks anew",
+    "move it away and register the webhooks still open anew",
 )
 """What merchants have been promised nobody else has: it is on the disk before anything says that it is."""
 

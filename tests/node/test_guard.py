@@ -62,7 +62,7 @@ def test_damage_is_told_once_and_ends_the_node(
     (event,) = expected_errors()
     assert event["log_level"] is LogLevel.critical
     assert formatEvent(event) == (
-        f"the database is damaged: {error}. The node stops; restore it from a backup, or move it away and the "
+        f"the database is damaged: {error}. The node stops; move it away from a backup, or move it away and the "
         "node fetches the chain again"
     )
 
@@ -97,7 +97,7 @@ def test_two_files_of_one_node_end_it_once(calls: list[str], expected_errors: Ex
     assert chain.is_damage(Corrupt("second"))
     assert calls == ["damaged"]
     (event,) = expected_errors()
-    assert formatEvent(event).startswith("the webhooks' database is damaged: first. The node stops; restore it")
+    assert formatEvent(event).startswith("the webhooks' database is damaged: first. The node stops; move it away")
 
 
 @pytest.mark.parametrize(
