@@ -62,7 +62,7 @@ def test_damage_is_told_once_and_ends_the_node(
     (event,) = expected_errors()
     assert event["log_level"] is LogLevel.critical
     assert formatEvent(event) == (
-        f"the database is damaged: {error}. The node stops; move it away from a backup, or move it away and the "
+        f"the database is damaged: {error}. The node stops; restore it from a backup, or move it away and the "
         "node fetches the chain again"
     )
 
