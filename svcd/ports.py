@@ -1,6 +1,6 @@
 """What every room asks of the reactor's time, in a form that mypy can check."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 
@@ -25,6 +25,9 @@ class Clock(Protocol):
 
     def callLater(self, delay: float, call: Callable[..., object], /, *args: object) -> Timer:  # noqa: N802
         """Call ``call(*args)`` in ``delay`` seconds."""
+
+    def getDelayedCalls(self) -> Sequence[object]:  # noqa: N802
+        """The calls that are due later, but for those that were cancelled."""
 
 
 def unix_seconds(clock: Clock) -> float:

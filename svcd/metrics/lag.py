@@ -1,9 +1,9 @@
-"""How late the reactor is: the time that everything waits which it has to do."""
+"""How late the reactor is, the time that everything waits which it has to do, and how many calls it is to make."""
 
 from collections.abc import Iterator
 from typing import Final
 
-from prometheus_client.core import HistogramMetricFamily, Metric
+from prometheus_client.core import GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 from twisted.application.service import Service
 
@@ -47,7 +47,9 @@ class ReactorLag(Service, Collector):
         self._ask()
 
     def collect(self) -> Iterator[Metric]:
-        """The metric of this moment."""
+        """The metrics of this moment."""
         late = HistogramMetricFamily("svcd_reactor_lag_seconds", "How late the reactor made a call.", labels=())
         self._late.add_to(late)
         yield late
+        waiting = len(self._clock.getDelayedCalls())
+        yield GaugeMetricFamily("svcd_reactor_delayed_calls", "Calls that are due later.", value=waiting)

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from svcd.ports import Clock, unix_seconds
 
-_USER, _KERNEL, _VIRTUAL, _RESIDENT = 11, 12, 20, 21
+_USER, _KERNEL, _THREADS, _VIRTUAL, _RESIDENT = 11, 12, 17, 20, 21
 """Places in `/proc/self/stat` (proc(5)), counted behind the name of the program, which may hold anything."""
 _SELF: Final = Path("/proc/self")
 
@@ -41,6 +41,7 @@ class ProcessMetrics(Collector):
         virtual, resident = int(stat[_VIRTUAL]), int(stat[_RESIDENT]) * resource.getpagesize()
         yield GaugeMetricFamily("process_virtual_memory_bytes", "Memory that is addressed.", value=virtual)
         yield GaugeMetricFamily("process_resident_memory_bytes", "Memory that is taken.", value=resident)
+        yield GaugeMetricFamily("process_threads", "Threads of the operating system.", value=int(stat[_THREADS]))
         most, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         yield GaugeMetricFamily("process_open_fds", "Open files and sockets.", value=open_fds)
         yield GaugeMetricFamily(

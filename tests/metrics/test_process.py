@@ -20,7 +20,7 @@ def values(metrics: ProcessMetrics) -> dict[str, float]:
 @pytest.fixture
 def proc(tmp_path: Path) -> Path:
     """What the kernel shows of a process that chose a name to mislead."""
-    fields = ["R", *["0"] * 10, "150", "50", *["0"] * 7, "4096000", "25", "0"]
+    fields = ["R", *["0"] * 10, "150", "50", *["0"] * 4, "7", "0", "0", "4096000", "25", "0"]
     (tmp_path / "stat").write_text(f"4711 (a ) R 9 9) {' '.join(fields)}\n")
     (tmp_path / "fd").mkdir()
     for name in ("0", "1", "2"):
@@ -38,6 +38,7 @@ def test_what_is_read(proc: Path) -> None:
         "process_cpu_seconds_total": 200 / os.sysconf("SC_CLK_TCK"),
         "process_virtual_memory_bytes": 4_096_000,
         "process_resident_memory_bytes": 25 * resource.getpagesize(),
+        "process_threads": 7,
         "process_open_fds": 3,
         "process_max_fds": resource.getrlimit(resource.RLIMIT_NOFILE)[0],
     }
@@ -56,4 +57,5 @@ def test_of_this_process() -> None:
     told = values(ProcessMetrics(Clock()))
     assert told["process_resident_memory_bytes"] > 10_000_000
     assert told["process_cpu_seconds_total"] > 0
+    assert told["process_threads"] >= 1
     assert 3 <= told["process_open_fds"] <= told["process_max_fds"]

@@ -83,3 +83,11 @@ def test_it_is_looked_at_no_more_after_the_stop(measured: Measured) -> None:
     assert len(clock.getDelayedCalls()) == before + 1
     lag.stopService()
     assert len(clock.getDelayedCalls()) == before
+
+
+def test_calls_that_are_due_later_are_counted_and_those_that_were_cancelled_are_not(measured: Measured) -> None:
+    before = measured.value("svcd_reactor_delayed_calls")
+    call, _ = [measured.clock.callLater(number, int) for number in (60, 3600)]
+    assert measured.value("svcd_reactor_delayed_calls") == before + 2
+    call.cancel()
+    assert measured.value("svcd_reactor_delayed_calls") == before + 1
