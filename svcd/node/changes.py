@@ -1,5 +1,6 @@
 """What becomes of blocks that are handed in, and how the canonical chain changes: plain values."""
 
+from collections.abc import Set
 from enum import StrEnum
 from typing import Final
 
@@ -55,6 +56,13 @@ class Change:
     """Oldest first."""
     accounts: dict[bytes, Account]
     """Every account that these blocks touched, as it is now."""
+    txids: Set[bytes] = field(init=False, eq=False, repr=False)
+    """Of all transfers that became canonical: of hundreds of full blocks it is made in the writer's thread."""
+
+    @txids.default
+    def _of_all_blocks(self) -> Set[bytes]:
+        # One by one, so that the reactor's thread has the interpreter in between.
+        return {txid for block in self.applied for txid in block.txids}
 
 
 @frozen

@@ -4,7 +4,7 @@ A pure structure: whoever holds it says what the accounts are and what time it i
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from contextlib import closing
 from typing import Final
 
@@ -14,6 +14,7 @@ from svcd.chain.accounts import Account
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
+from svcd.node.common import common
 from svcd.node.leavers import Leaver, Leavers
 from svcd.node.queues import RATE_SCALE, Entry, Queue
 
@@ -167,10 +168,10 @@ class Mempool:
         self._align(transfer.sender, queue)
         return Admission(entry, tuple(removed))
 
-    def settle(self, txids: Iterable[bytes], accounts: Mapping[bytes, Account]) -> list[Entry]:
+    def settle(self, txids: Collection[bytes], accounts: Mapping[bytes, Account]) -> list[Entry]:
         """Bring the pool up to a new tip: ``txids`` are in blocks now, and ``accounts`` changed; gives what left."""
         left = self._take(txids)
-        for sender in [sender for sender in accounts if sender in self._queues]:
+        for sender in common(self._queues, accounts):
             queue = self._queues[sender]
             queue.account = accounts[sender]
             stale = queue.stale()
@@ -187,12 +188,12 @@ class Mempool:
         looked_at = self._entries.values() if among is None else among
         return self._take([entry.transfer.txid for entry in looked_at if entry.transfer.timestamp < oldest])
 
-    def drop(self, txids: Iterable[bytes]) -> list[Entry]:
+    def drop(self, txids: Collection[bytes]) -> list[Entry]:
         """Let go of the transfers with ``txids`` that wait; gives what left."""
         return self._take(txids)
 
-    def _take(self, txids: Iterable[bytes]) -> list[Entry]:
-        left = [self._entries[txid] for txid in dict.fromkeys(txids) if txid in self._entries]
+    def _take(self, txids: Collection[bytes]) -> list[Entry]:
+        left = [self._entries[txid] for txid in common(self._entries, txids)]
         self._remove(left)
         return left
 

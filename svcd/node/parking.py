@@ -1,11 +1,12 @@
 """Transfers that a reorganisation left without cover, kept until they can wait again (docs/protocol.md 10, 12)."""
 
-from collections.abc import Iterable
+from collections.abc import Collection
 from typing import Final
 
 from svcd.chain.accounts import Account
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.transaction import Transfer
+from svcd.node.common import common
 
 MAX_PARKED: Final = 4_096
 MAX_PARKED_BYTES: Final = 8 * 1024 * 1024
@@ -49,8 +50,8 @@ class Parking:
         self._bytes = size
         return True
 
-    def take(self, txids: Iterable[bytes]) -> list[Transfer]:
+    def take(self, txids: Collection[bytes]) -> list[Transfer]:
         """Those of ``txids`` that are here; they are not any more."""
-        taken = [self._transfers.pop(txid) for txid in dict.fromkeys(txids) if txid in self._transfers]
+        taken = [self._transfers.pop(txid) for txid in common(self._transfers, txids)]
         self._bytes -= sum(len(transfer.wire) for transfer in taken)
         return taken

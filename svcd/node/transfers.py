@@ -18,6 +18,7 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_transfer
 from svcd.node.arrivals import Arrivals
 from svcd.node.changes import Change
+from svcd.node.common import common
 from svcd.node.journal import PoolJournal
 from svcd.node.mempool import Entry, Mempool, Window
 from svcd.node.parking import Parking, may_come_later
@@ -193,8 +194,7 @@ class Transfers:
         """Let go of what the new blocks hold or rule out, and take back what undone blocks held."""
         self._changes += 1
         self._tip_slot = change.tip.slot
-        txids = dict.fromkeys(txid for block in change.applied for txid in block.txids)
-        self._forget(self._give_up(txids))
+        self._forget(self._give_up(txids := change.txids))
         left = self.mempool.settle(txids, change.accounts)
         uncovered = _uncovered(left, txids, change) if change.undone else []
         undone = [transfer for block in reversed(change.undone) for transfer in block.transfers]
@@ -207,7 +207,7 @@ class Transfers:
 
     def _give_up(self, txids: Collection[bytes]) -> list[Transfer]:
         """Those of ``txids`` that are on disk without waiting; nobody tries to take them back any more."""
-        fallen = [self._fallen_out.pop(txid) for txid in txids if txid in self._fallen_out]
+        fallen = [self._fallen_out.pop(txid) for txid in common(self._fallen_out, txids)]
         return fallen + self._parking.take(txids)
 
     def _begin(self, what: str, steps: Iterator[None]) -> None:
