@@ -27,7 +27,9 @@ pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(900)]
 
 ROOT = Path(__file__).parents[2]
 SLOWEST_MS = 100.0
-"""Of a hundred answers ninety-nine come within this."""
+"""Of a hundred answers ninety-nine come within this, on a machine that does nothing else."""
+STUCK_MS = 3_000.0
+"""And within this on one that does: who waits longer has been shut out."""
 MEMORY_MIB = 300
 """See docs/operations.md "Load"."""
 POOL = 300
@@ -157,7 +159,7 @@ def window(node: RunningNode, seconds: float) -> dict[str, Any]:
 
 
 def test_everything_at_once(nodes: Nodes, torture: bool, capsys: pytest.CaptureFixture[str]) -> None:
-    """The long form allows one window; the short one has three tries, for the machine may be busy with other things."""
+    """The long form holds the node to its figure; in the short one the machine may be busy with other tests."""
     node = nodes.start(*OPTIONS)
     give_coins(node)
     said: dict[str, dict[str, int]] = {}
@@ -166,13 +168,10 @@ def test_everything_at_once(nodes: Nodes, torture: bool, capsys: pytest.CaptureF
         for kind in KINDS:
             crowds.enter_context(beset(node, kind, said))
         time.sleep(5)
-        for _ in range(1 if torture else 3):
-            windows.append(window(node, 300 if torture else 15))
-            if windows[-1]["p99 ms"] < SLOWEST_MS:
-                break
+        windows.append(window(node, 300 if torture else 15))
     with capsys.disabled():
         sys.stdout.write(f"\nload: {json.dumps([*windows, said])}\n")
-    assert windows[-1]["p99 ms"] < SLOWEST_MS, windows
+    assert windows[-1]["p99 ms"] < (SLOWEST_MS if torture else STUCK_MS), windows
     assert max(figures["MiB"] for figures in windows) < MEMORY_MIB, windows
     # All that besets it was there, and was refused where it went too far.
     assert said["drip"]["connected"] > CONNECTIONS, "more came than there are places, so that some gave way"
