@@ -49,6 +49,7 @@ def makeService(options: Options) -> Root:
         writer=ThreadsService(reactor, size=1, name="writer"),
         verifier=ThreadsService(reactor, size=os.cpu_count() or 1, name="verifier"),
         producer=ThreadsService(reactor, size=config.participation.workers, name="producer"),
+        reader=ThreadsService(reactor, size=1, name="reader"),
         resolver=ThreadsService(reactor, size=16, name="resolver", patience=LOOK_UP_PATIENCE),
         webhooks=ThreadsService(reactor, size=1, name="webhooks"),
         callbacks=ThreadsService(reactor, size=16, name="callbacks", patience=LOOK_UP_PATIENCE),
@@ -58,7 +59,13 @@ def makeService(options: Options) -> Root:
         root.addService(pool)
     ground = ThreadsWatch(pools.all(), lambda: end_at_once(1))
     root.addService(Periodic(reactor, 1.0, ground.look, what="looking at the threads"))
-    threads = Threads(pools.writer.worker, pools.verifier.worker, pools.verifier.size, guard=Guard(lambda: leave(1)))
+    threads = Threads(
+        pools.writer.worker,
+        pools.verifier.worker,
+        pools.verifier.size,
+        reader=pools.reader.worker,
+        guard=Guard(lambda: leave(1)),
+    )
 
     async def opening() -> Files:
         limits = pool_limits(config)

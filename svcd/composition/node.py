@@ -18,6 +18,8 @@ class Pools:
     writer: ThreadsService
     verifier: ThreadsService
     producer: ThreadsService
+    reader: ThreadsService
+    """Reads whole blocks, so that the reactor need not."""
     resolver: ThreadsService
     webhooks: ThreadsService
     callbacks: ThreadsService

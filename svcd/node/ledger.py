@@ -20,6 +20,7 @@ from svcd.node.changes import Candidate, Change, Outcome, Stage, Standing
 from svcd.node.connector import Connector
 from svcd.node.early import EarlyBlocks
 from svcd.node.flight import Flight
+from svcd.node.long_reads import LongReads
 from svcd.node.threads import Worker
 from svcd.node.underway import Underway
 from svcd.node.verifier import Verdict, Verifier
@@ -40,10 +41,11 @@ class ChainListener(Protocol):
 
 @frozen
 class Chain:
-    """A chain on disk: its rules, a reader for the reactor's thread, and the connector for the writer's."""
+    """A chain on disk: its rules, readers for the reactor and for what takes long, the connector for the writer."""
 
     params: NetworkParams
     reader: ChainReader
+    long_reads: LongReads
     connector: Connector
     writer: Worker
 
@@ -72,11 +74,9 @@ class Ledger:
 
     def __init__(self, chain: Chain, verifier: Verifier, clock: Clock) -> None:
         self.params = chain.params
-        self.reader = chain.reader
+        self.reader, self.long_reads = chain.reader, chain.long_reads
         self.tip = chain.connector.tip
-        self._chain = chain
-        self._verifier = verifier
-        self._clock = clock
+        self._chain, self._verifier, self._clock = chain, verifier, clock
         self._listeners: list[ChainListener] = []
         self._entrance = DeferredLock()
         self._underway = Underway()

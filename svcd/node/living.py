@@ -15,6 +15,7 @@ from svcd.node.demand import OnDemand
 from svcd.node.guard import Guard, GuardedWorker
 from svcd.node.journal import PoolJournal
 from svcd.node.ledger import Chain, Ledger
+from svcd.node.long_reads import LongReads
 from svcd.node.mempool import Mempool
 from svcd.node.producer import Producer, Workshop
 from svcd.node.threads import Worker
@@ -28,6 +29,8 @@ from svcd.store.mark import OpenMark
 _LOG = Logger()
 VERIFIER_CAPACITY = 1_024
 """Blocks that may wait for their work check; more are told to come again later."""
+_LONG_CACHE_KIB = 4_096
+"""Whole blocks are read once, from front to back: what they fill is hardly asked for again."""
 
 
 @frozen
@@ -39,8 +42,14 @@ class Threads:
     verifier: Worker
     lanes: int
     """How many threads the verifier has."""
+    reader: Worker = field()
+    """Where answers that take long are read; the verifier unless said otherwise."""
     guard: Guard = field(factory=lambda: Guard(_nothing))
     """Ends the node when the open database turns out to be damaged."""
+
+    @reader.default
+    def _no_reader(self) -> Worker:
+        return self.verifier
 
 
 def _nothing() -> None:
@@ -130,8 +139,9 @@ async def _opened(
     connector = Connector(params, store)
     tip = await threads.writer.run(connector.load)
     reading = open_reader(path, threads.guard.is_damage)
+    long_reads = LongReads(threads.reader, open_reader(path, threads.guard.is_damage, cache_kib=_LONG_CACHE_KIB))
     writer = GuardedWorker(threads.writer, threads.guard)
-    chain = Chain(params, ChainReader(reading), connector, writer)
+    chain = Chain(params, ChainReader(reading), long_reads, connector, writer)
     verifier = Verifier(params, threads.verifier, lanes=threads.lanes, capacity=VERIFIER_CAPACITY)
     ledger = Ledger(chain, verifier, clock)
     mempool = Mempool(params, max_transactions=pool.max_transactions, max_bytes=pool.max_bytes)
@@ -150,6 +160,7 @@ async def _opened(
     def close() -> None:
         with suppress(OSError):
             mark.take_away()
+        long_reads.close()
         reading.close()
         connection.close()
 

@@ -1,11 +1,14 @@
 """What we answer other nodes (docs/http.md "Peers")."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from hashlib import sha256
 from typing import Final
 
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
+from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import parse_transfer
+from svcd.chain.transition import ChainPoint
 from svcd.node.transfers import Transfers
 from svcd.p2p.bans import INVALID_SECONDS, MALFORMED_SECONDS, address_name, posts_name
 from svcd.p2p.fields import (
@@ -31,6 +34,7 @@ from svcd.p2p.peer import Home
 from svcd.p2p.peers import Peers
 from svcd.p2p.relay import note_sender
 from svcd.ports import milliseconds
+from svcd.store.chain_store import ChainReader
 from svcd.web.answers import Answer, Rendered
 from svcd.web.errors import HttpError
 from svcd.web.routing import Field, Route, object_schema
@@ -185,27 +189,11 @@ class PeerRoutes:
         query_fields=(FROM, LIMIT),
         answers={200: object_schema({"blocks": OBJECTS, "height": DECIMAL})},
     )
-    def blocks(self, from_: int, limit: int) -> Answer:
+    async def blocks(self, from_: int, limit: int) -> Answer:
         """Answer GET /p2p/blocks."""
-        reader, height = self._home.ledger.reader, self._home.ledger.tip.height
-        with reader.snapshot():
-            wires = self._wires(range(from_, min(from_ + limit, height + 1)))
-        return Rendered(b'{"ok":true,"blocks":[' + b",".join(wires) + f'],"height":"{height}"}}'.encode())
-
-    def _wires(self, heights: Iterable[int]) -> list[bytes]:
-        reader = self._home.ledger.reader
-        wires: list[bytes] = []
-        size = 0
-        for height in heights:
-            stored = reader.canonical(height)
-            if stored is None:
-                break
-            wire = reader.block_header(stored, self._home.params).wire(b",".join(reader.bodies(stored)))
-            size += len(wire)
-            if wires and size > MAX_REPLY_BYTES:
-                break
-            wires.append(wire)
-        return wires
+        ledger = self._home.ledger
+        wanted = range(from_, min(from_ + limit, ledger.tip.height + 1))
+        return Rendered(await ledger.long_reads.ask(partial(_blocks_answer, wanted, ledger.tip, ledger.params)))
 
     @Route(
         "GET",
@@ -271,3 +259,24 @@ class PeerRoutes:
     def _price(self, client: str | None, seconds: float, why: str) -> None:
         if client is not None:
             self._peers.bans.ban(posts_name(client), seconds=seconds, now=self._home.now(), why=f"it posted: {why}")
+
+
+def _blocks_answer(heights: Iterable[int], tip: ChainPoint, params: NetworkParams, reader: ChainReader) -> bytes:
+    """The whole answer of /p2p/blocks, at most 3 MiB but for its first block."""
+    wires: list[bytes] = []
+    size = 0
+    for wire in _wires(heights, params, reader):
+        size += len(wire)
+        if wires and size > MAX_REPLY_BYTES:
+            break
+        wires.append(wire)
+    return b"".join([b'{"ok":true,"blocks":[', b",".join(wires), f'],"height":"{tip.height}"}}'.encode()])
+
+
+def _wires(heights: Iterable[int], params: NetworkParams, reader: ChainReader) -> Iterator[bytes]:
+    """The canonical blocks at ``heights``, as far as there are any."""
+    for height in heights:
+        stored = reader.canonical(height)
+        if stored is None:
+            return
+        yield reader.block_header(stored, params).wire(b",".join(reader.bodies(stored)))

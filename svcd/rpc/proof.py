@@ -13,6 +13,7 @@ from svcd.node.threads import Worker
 from svcd.rpc import payment_fields as fields
 from svcd.rpc import schemas
 from svcd.rpc.fields import parse_height
+from svcd.store.chain_store import ChainReader
 from svcd.web.answers import Answer, Rendered
 from svcd.web.errors import HttpError
 from svcd.web.routing import Field, Route, Schema, object_schema
@@ -45,7 +46,6 @@ class ProofRoutes:
     def __init__(self, ledger: Ledger, payments: Payments, worker: Worker) -> None:
         self._ledger = ledger
         self._params = ledger.params
-        self._reader = ledger.reader
         self._payments = payments
         self._worker = worker
 
@@ -87,36 +87,34 @@ class ProofRoutes:
             required=confirmations,
             since_height=since_height,
         )
-        excerpt = self._excerpt(terms, from_)
+        excerpt = await self._ledger.long_reads.ask(lambda reader: _excerpt(reader, terms, from_))
         if excerpt is None:
             waits = "one waits in the mempool" if self._payments.look(terms).pending else "none waits for one either"
             raise HttpError(404, f"no block of the chain holds this payment of {terms.reference}; {waits}")
         return Rendered(await self._worker.run(proof_answer, self._params, excerpt))
 
-    def _excerpt(self, terms: Terms, first: int | None) -> Excerpt | None:
-        """What the proof is made of, or None without a payment on the chain; raises HttpError."""
-        reader = self._reader
-        with reader.snapshot():
-            paid = reader.payments((terms.reference, terms.key), terms.amount, since=terms.since_height or 0, limit=1)
-            if not paid:
-                return None
-            height = paid[0].point.height
-            begin = height + 1 if first is None else first
-            if begin <= height:
-                raise HttpError(400, f"from must be above {height}, the height of the block that holds the payment")
-            tip, block = reader.tip(), reader.canonical(height)
-            parent = None if block is None else reader.point(block.parent)
-            if tip is None or block is None or parent is None:
-                raise Corrupt(f"the canonical block at height {height} or its parent is missing")
-            bodies = reader.bodies(block)
-            headers = reader.headers(begin, limit=MAX_HEADERS)
-        following = begin + len(headers)
-        return Excerpt(
-            body=paid[0].body,
-            position=paid[0].position,
-            bodies=bodies,
-            parent=parent,
-            header=block.header,
-            headers=headers,
-            next_height=following if following <= tip.height else None,
-        )
+
+def _excerpt(reader: ChainReader, terms: Terms, first: int | None) -> Excerpt | None:
+    """What the proof is made of, all of one commit, or None without a payment on the chain; raises HttpError."""
+    paid = reader.payments((terms.reference, terms.key), terms.amount, since=terms.since_height or 0, limit=1)
+    if not paid:
+        return None
+    height = paid[0].point.height
+    begin = height + 1 if first is None else first
+    if begin <= height:
+        raise HttpError(400, f"from must be above {height}, the height of the block that holds the payment")
+    tip, block = reader.tip(), reader.canonical(height)
+    parent = None if block is None else reader.point(block.parent)
+    if tip is None or block is None or parent is None:
+        raise Corrupt(f"the canonical block at height {height} or its parent is missing")
+    headers = reader.headers(begin, limit=MAX_HEADERS)
+    following = begin + len(headers)
+    return Excerpt(
+        body=paid[0].body,
+        position=paid[0].position,
+        bodies=reader.bodies(block),
+        parent=parent,
+        header=block.header,
+        headers=headers,
+        next_height=following if following <= tip.height else None,
+    )

@@ -12,6 +12,7 @@ from svcd.ports import Clock, milliseconds
 from svcd.rpc import schemas
 from svcd.rpc.fields import ADDRESS, BEFORE, HEIGHT, LIMIT, TRANSACTION, TXID
 from svcd.rpc.records import block_answer, consensus_record, transaction_record
+from svcd.store.chain_store import ChainReader
 from svcd.web.answers import Answer, Rendered
 from svcd.web.errors import HttpError
 from svcd.web.routing import Route, object_schema
@@ -59,15 +60,17 @@ class ChainRoutes:
         answers={200: object_schema({"block": schemas.BLOCK})},
         errors={404: "The chain is not that high."},
     )
-    def block(self, height: int) -> Answer:
+    async def block(self, height: int) -> Answer:
         """Answer GET /rpc/block/{height}."""
-        with self._reader.snapshot():
-            tip = self._committed_tip()
-            stored = self._reader.canonical(height)
-            bodies = [] if stored is None else self._reader.bodies(stored)
-        if stored is None:
-            raise HttpError(404, f"there is no block {height} yet; the newest is {tip.height}")
-        return Rendered(block_answer(stored, bodies, tip))
+        latest = self._ledger.tip
+
+        def read(reader: ChainReader) -> bytes:
+            tip, stored = reader.tip() or latest, reader.canonical(height)
+            if stored is None:
+                raise HttpError(404, f"there is no block {height} yet; the newest is {tip.height}")
+            return block_answer(stored, reader.bodies(stored), tip)
+
+        return Rendered(await self._ledger.long_reads.ask(read))
 
     @Route(
         "GET",

@@ -117,7 +117,9 @@ def _prepare(connection: sqlite3.Connection, path: Path, kind: Kind) -> None:
     _migrate(connection, path, kind)
 
 
-def open_reader(path: Path, look: Callable[[BaseException], object] | None = None) -> sqlite3.Connection:
+def open_reader(
+    path: Path, look: Callable[[BaseException], object] | None = None, *, cache_kib: int = _CACHE_KIB
+) -> sqlite3.Connection:
     """A connection that cannot write, for a file that :func:`open_writer` has opened before.
 
     ``look`` is shown every error that SQLite reports, before whoever asked hears of it.
@@ -130,13 +132,13 @@ def open_reader(path: Path, look: Callable[[BaseException], object] | None = Non
         factory=sqlite3.Connection if look is None else watched_by(look),
     )
     connection.execute("PRAGMA query_only = 1")
-    _tune(connection)
+    _tune(connection, cache_kib)
     return connection
 
 
-def _tune(connection: sqlite3.Connection) -> None:
+def _tune(connection: sqlite3.Connection, cache_kib: int = _CACHE_KIB) -> None:
     connection.execute(f"PRAGMA busy_timeout = {_BUSY_MS}")
-    connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
+    connection.execute(f"PRAGMA cache_size = -{cache_kib}")
     connection.execute("PRAGMA temp_store = MEMORY")
 
 

@@ -19,6 +19,7 @@ from svcd.node.changes import Change, Outcome, Standing
 from svcd.node.connector import Connector
 from svcd.node.journal import PoolJournal
 from svcd.node.ledger import Chain, Ledger
+from svcd.node.long_reads import LongReads
 from svcd.node.mempool import Entry, Mempool
 from svcd.node.threads import Worker
 from svcd.node.transfers import Transfers, Waiting
@@ -206,7 +207,7 @@ def open_node(folder: Path, setting: Setting) -> Node:
     connector = Connector(params, store)
     connector.load()
     verifier = Verifier(params, setting.checker, lanes=setting.lanes, capacity=setting.capacity)
-    chain = Chain(params, reader, connector, setting.writer)
+    chain = Chain(params, reader, LongReads(setting.checker, connections[1]), connector, setting.writer)
     ledger = Ledger(chain, verifier, clock)
     pool = Mempool(params, max_transactions=setting.max_transactions, max_bytes=setting.max_bytes)
     waiting = Waiting(pool, PoolJournal(setting.writer, store))

@@ -25,6 +25,7 @@ from tests.p2p.strangers import Stranger
 from tests.rpc.conftest import published
 from tests.rpc.description import Description
 from tests.rpc.node import Client
+from tests.support import has_result, result_of
 from tests.web.wire import Response, Wire
 
 Grow = Callable[..., list[Block]]
@@ -493,6 +494,16 @@ def test_a_reply_is_of_one_chain_even_if_that_changes_meanwhile(
     blocks, _ = blocks_of(client, "?from=1&limit=12")
     assert node.tip.hash == new[-1].header.hash
     assert blocks == [block.wire() for block in old]
+
+
+def test_blocks_are_read_by_a_thread(make_node: MakeNode) -> None:
+    """Three full blocks take longer than the reactor has."""
+    checker = Stepped()
+    node = make_node(checker=checker)
+    asked = node.begin(node.routes.blocks(0, 16))
+    assert not has_result(asked)
+    checker.step()
+    assert len(split_blocks(result_of(asked).body, 16)) == 1
 
 
 # Waiting transfers
