@@ -26,6 +26,7 @@ _HOUR: Final = 3_600.0
 _FAMILIAR_SECONDS: Final = 86_400.0
 _STALE_SECONDS: Final = 30 * 86_400.0
 _HOPELESS_FAILURES: Final = 8
+_GONE_SECONDS: Final = 900.0
 
 
 def group_of(host: str) -> str:
@@ -66,6 +67,10 @@ class Entry:
     def part(self) -> str:
         """The part of the network that it is in, as far as that is known: for a name that nobody has called, itself."""
         return self.group or group_of_endpoint(self.endpoint)
+
+    def is_hopeless(self, now: float) -> bool:
+        """Whether it did not answer eight times, nor within the last quarter of an hour: nobody is there, it seems."""
+        return self.failures >= _HOPELESS_FAILURES and now - self.last_seen >= _GONE_SECONDS
 
 
 @define

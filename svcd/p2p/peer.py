@@ -21,6 +21,8 @@ STATUS_FLOOR_SECONDS: Final = 5.0
 ACQUAINTANCE_SECONDS: Final = 60.0
 ASK_AGAIN_SECONDS: Final = 1.0
 GOSSIP_SECONDS: Final = 600.0
+HUNGRY_SECONDS: Final = 60.0
+"""The same while places of our choice are empty."""
 _REMEMBERED: Final = 4_096
 CLAIM_SECONDS: Final = 60.0
 """How long a mere claim of more work holds the node back."""
@@ -82,9 +84,9 @@ class Peer:
         """Whether to greet it again."""
         return self.greeted + RENEW_SECONDS <= now
 
-    def gossip_is_due(self, now: float) -> bool:
-        """Whether to ask whom it knows."""
-        return self.asked_peers + GOSSIP_SECONDS <= now
+    def gossip_is_due(self, now: float, *, hungry: bool) -> bool:
+        """Whether to ask whom it knows; ``hungry``: we talk to fewer than we would choose."""
+        return self.asked_peers + (HUNGRY_SECONDS if hungry else GOSSIP_SECONDS) <= now
 
     def said(self, status: PeerStatus, home: "Home") -> bool:
         """Note what it claims; whether that is to be followed."""

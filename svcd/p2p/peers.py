@@ -109,12 +109,13 @@ class Peers:
         """Do what is due by now; to be called once a second."""
         now = self.home.now()
         self._choose(now)
+        hungry = len(self.outbound()) < self.settings.outbound
         for peer in self.all():
             if peer.status_is_due(now, self.home.params.slot_seconds if self.settings.public else 0):
                 self._begin(self.ask_status(peer))
             if peer.hello_is_due(now):
                 self._begin(self.greet(peer.endpoint, outbound=peer.outbound))
-            if peer.gossip_is_due(now):
+            if peer.gossip_is_due(now, hungry=hungry):
                 self._begin(ask_peers(peer, self))
 
     def called_by(self, hello: Hello, client: str) -> None:
@@ -280,7 +281,7 @@ class Peers:
         chosen = choose(self.book, missing, now=now, busy=busy, groups=groups, first=self.first)
         for endpoint in chosen:
             self._begin(self.greet(endpoint, outbound=True))
-        if all(entry.endpoint in busy for entry in self.book.entries()):
+        if all(entry.endpoint in busy or entry.is_hopeless(now) for entry in self.book.entries()):
             promote(self.all(), missing, groups)
         if feel:
             self._last_feeler = now

@@ -524,6 +524,42 @@ def test_acquaintances_do_not_take_the_place_of_those_we_know(node: Node, make_s
     assert outbound(node) == {stranger.endpoint for stranger in known}
 
 
+def test_one_dead_hint_does_not_keep_acquaintances_from_being_chosen(node: Node, make_stranger: MakeStranger) -> None:
+    """It is tried eight times first, for ten minutes: it might only be starting."""
+    callers = [make_stranger(number) for number in range(4)]
+    node.meet(*callers, outbound=False)
+    node.peers.hint(place(9), source="operator")
+    node.run(450)
+    assert outbound(node) == set()
+    node.run(450)
+    assert outbound(node) == {stranger.endpoint for stranger in callers}
+
+
+def test_one_that_answered_a_moment_ago_is_waited_for(node: Node, make_stranger: MakeStranger) -> None:
+    """It is tried every few seconds, so that eight failures in a row take it two minutes only."""
+    callers = [make_stranger(number) for number in range(4)]
+    friend = make_stranger(9)
+    node.meet(friend)
+    del node.town.inhabitants[friend.endpoint]
+    node.peers.drop(node.peer(friend))
+    node.meet(*callers, outbound=False)
+    assert node.until(lambda: entry(node, friend).failures >= 8, within=600)
+    node.run(5)
+    assert outbound(node) == set()
+    assert node.until(lambda: outbound(node), within=900)
+
+
+@pytest.mark.parametrize(("places", "times"), [(1, 2), (2, 11)])
+def test_while_places_are_empty_peers_are_asked_for_others_every_minute(
+    make_node: MakeNode, make_stranger: MakeStranger, places: int, times: int
+) -> None:
+    node = make_node(outbound=places)
+    stranger = make_stranger()
+    node.meet(stranger)
+    node.run(650)
+    assert len(node.town.calls_to(stranger.endpoint, PEERS)) == times
+
+
 def test_a_feeler_every_two_minutes(make_node: MakeNode, make_stranger: MakeStranger) -> None:
     node = make_node(outbound=1)
     chosen = make_stranger(0)
@@ -628,7 +664,8 @@ def times(node: Node, stranger: Stranger, path: str) -> list[float]:
     return [round(later - earlier, 1) for earlier, later in pairwise(asked)]
 
 
-def test_how_often_peers_of_our_choice_are_asked(node: Node, make_stranger: MakeStranger) -> None:
+def test_how_often_peers_of_our_choice_are_asked(make_node: MakeNode, make_stranger: MakeStranger) -> None:
+    node = make_node(outbound=1)
     stranger = make_stranger()
     node.meet(stranger)
     node.run(1_300)
