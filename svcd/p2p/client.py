@@ -130,7 +130,7 @@ class PeerClient:
         reply = await self.caller.call(endpoint, request)
         if reply.status != 200:
             text = reply.body[:_ERROR_SHOWN].decode("utf-8", "replace")
-            raise CallFailed(Trouble.REFUSED, f"it answered {reply.status}: {text}", reply.status)
+            raise CallFailed(Trouble.REFUSED, f"it answered {reply.status}: {text}", reply.status, reply.retry_after)
         return reply.body
 
 

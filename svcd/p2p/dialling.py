@@ -24,6 +24,7 @@ MAX_PINS: Final = 256
 """Endpoints that connections are kept to; the oldest is closed for a new one."""
 _FRAMING_BYTES: Final = 16 * 1024
 """What a status line and headers may take beside the body."""
+_DIGITS: Final = 6
 _UNPINNING: Final = {"connect", "tls"}
 _TROUBLES: Final = {"timeout": Trouble.TIMEOUT, "too-large": Trouble.TOO_LARGE, "protocol": Trouble.MALFORMED}
 
@@ -62,7 +63,7 @@ class PinnedNetwork:
                 # The address may have changed for good reasons; the next call looks again, and checks again.
                 self.forget(endpoint)
             raise CallFailed(_TROUBLES.get(error.category, Trouble.UNREACHABLE), str(error)) from error
-        return Reply(reply.status, reply.body)
+        return Reply(reply.status, reply.body, _seconds(reply.headers.get("retry-after", "")))
 
     async def _pin(self, endpoint: str, seconds: float) -> PinnedPeer:
         peer = await self._caller.pin(self._rules.parse(endpoint), seconds=seconds)
@@ -96,3 +97,8 @@ class PinnedNetwork:
 
     def _say_failed(self, failure: Failure) -> None:
         self.log.failure("closing connections to a peer failed", failure)
+
+
+def _seconds(text: str) -> float:
+    """The seconds of a ``Retry-After`` (RFC 9110 section 10.2.3); 0.0 for a date, which no node sends."""
+    return float(text) if text.isascii() and text.isdigit() and len(text) <= _DIGITS else 0.0

@@ -3,6 +3,7 @@
 from typing import Final
 
 from attrs import frozen
+from twisted.internet.defer import Deferred
 
 from svcd.chain.block import parse_block
 from svcd.chain.errors import RuleViolation
@@ -66,13 +67,21 @@ class _Search:
         return ours is not None and block.header.hash == ours.point.hash
 
     async def _ask(self, height: int) -> list[bytes]:
-        """The peer's block, asked for again, with more patience, where no answer comes."""
+        """The peer's block, asked for again, with more patience, where no answer comes, or where it has had enough."""
         wait = FIRST_WAIT
         while (left := self.began + SEARCH_SECONDS - self.home.now()) > 0:
             try:
                 return await self.client.blocks(self.endpoint, height, 1, seconds=min(wait, left))
             except CallFailed as failed:
+                if failed.rest:
+                    await self._pause(min(failed.rest, left))
+                    continue
                 if failed.trouble is not Trouble.TIMEOUT:
                     raise
             wait *= 2
         raise CallFailed(Trouble.TIMEOUT, f"the last shared block was not found within {SEARCH_SECONDS:g} s")
+
+    async def _pause(self, seconds: float) -> None:
+        over: Deferred[None] = Deferred(lambda _: call.cancel())
+        call = self.home.clock.callLater(seconds, over.callback, None)
+        await over

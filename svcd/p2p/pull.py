@@ -88,6 +88,8 @@ class Pull:
         self._asked: dict[int, _Asked] = {}
         self._load: Counter[str] = Counter()
         self._missed_by: dict[int, set[str]] = {}
+        self._resting: dict[str, float] = {}
+        """By endpoint until when (Unix seconds) to ask it nothing: it has had enough for now."""
         self._last_sender = best.endpoint
         self._batches = 0
         self._stall = FIRST_STALL
@@ -106,9 +108,9 @@ class Pull:
                 self._hand_on()
                 if self._download.finished and not self._batches:
                     return
-                if not self._asked and not self._batches:
+                if not (self._asked or self._batches or self._rest()):
                     raise SyncFailed("nobody delivers the blocks it claims")
-                await self._bell.wait(min(self._stall, _LOOK_SECONDS))
+                await self._bell.wait(min(self._stall, _LOOK_SECONDS, self._rest() or _LOOK_SECONDS))
                 self._look_for_stall()
             while self._batches:
                 await self._bell.wait(_LOOK_SECONDS)
@@ -128,6 +130,12 @@ class Pull:
             self._fail(ChainMoved(why))
 
     # Asking
+
+    def _rest(self) -> float:
+        """Seconds until the first of those who have had enough may be asked again; 0.0 if nobody has."""
+        now = self._home.now()
+        self._resting = {endpoint: until for endpoint, until in self._resting.items() if until > now}
+        return min(self._resting.values(), default=now) - now
 
     def _ask_for_more(self) -> None:
         while (wanted := self._download.peek()) is not None:
@@ -152,6 +160,7 @@ class Pull:
             and peer.doubted_until <= now
             and self._load[peer.endpoint] < MAX_REQUESTS
             and peer.endpoint not in self._strangers
+            and self._resting.get(peer.endpoint, 0.0) <= now
         ]
         return sorted(able, key=lambda peer: (peer.endpoint in missed, self._load[peer.endpoint], peer.failures))
 
@@ -184,8 +193,13 @@ class Pull:
             self._download.failed(wanted)
 
     def _missed(self, failure: Failure, wanted: Range, peer: Peer) -> None:
-        failure.trap(CallFailed)  # type: ignore[no-untyped-call]
-        self._give_up(wanted, peer)
+        if not isinstance(failure.value, CallFailed):
+            failure.raiseException()
+        elif failure.value.rest:
+            self._resting[peer.endpoint] = self._home.now() + failure.value.rest
+            self._download.failed(wanted)
+        else:
+            self._give_up(wanted, peer)
 
     def _give_up(self, wanted: Range, peer: Peer) -> None:
         self._peers.demote(peer)

@@ -107,6 +107,15 @@ async def test_a_post(serve: Serve, make_network: MakeNetwork) -> None:
     assert (server.requests[0].line, server.requests[0].body) == (b"POST /p2p/hello HTTP/1.1", b'{"hello":{}}')
 
 
+@pytest.mark.parametrize(
+    ("said", "seconds"),
+    [(b"7", 7.0), (b"0", 0.0), (b"-7", 0.0), (b"9" * 400, 0.0), (b"Fri, 20 Nov 2026 14:00:00 GMT", 0.0)],
+)
+async def test_when_to_ask_again(serve: Serve, make_network: MakeNetwork, said: bytes, seconds: float) -> None:
+    server = serve(saying(answer(b"{}", b"Retry-After: " + said, status=b"429 Too Many Requests")))
+    assert await make_network().call(at(server), STATUS) == Reply(429, b"{}", seconds)
+
+
 async def test_calls_share_connections(serve: Serve, make_network: MakeNetwork) -> None:
     server, network = serve(saying(answer())), make_network()
     for _ in range(5):
