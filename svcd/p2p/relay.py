@@ -9,7 +9,7 @@ from collections.abc import Callable, Coroutine, Iterable, Sequence
 from hashlib import sha256
 from typing import Final
 
-from attrs import define, field
+from attrs import define, field, frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
@@ -28,6 +28,10 @@ _LATER: Final = {0, 429, 503}
 QUEUE: Final = 2_048
 """Transfers that may wait for one peer; beyond that the oldest are let go, and reach it by others."""
 _REMEMBERED: Final = 16_384
+_READ_AT_ONCE: Final = 250
+"""Transfers of a block that are read without a pause."""
+BLOCKS_IN_FLIGHT: Final = 2
+"""Blocks that may be on their way to one peer; of later ones the newest waits."""
 IN_FLIGHT: Final = 4
 """Transfers that may be on their way to one peer; as many as it has places for (svcd.net.pinned.PLACES)."""
 
@@ -58,6 +62,23 @@ class _Outbox:
             self.waiting.insert(next(later, len(self.waiting)), entry)
 
 
+@frozen
+class _Parcel:
+    """A block as it is sent, with its hash, and the digest under which whoever handed it in is known to have it."""
+
+    hash: bytes
+    wire: bytes
+    digest: bytes
+
+
+@define(eq=False)
+class _BlockBox:
+    """How many blocks are on their way to one peer, and the newest that waits for one of these to be taken."""
+
+    flying: int = 0
+    waiting: _Parcel | None = None
+
+
 class Relay:
     """Tells peers of new blocks and transfers, after they have been committed here."""
 
@@ -72,6 +93,9 @@ class Relay:
         self._home = peers.home
         self._client = peers.client
         self._outboxes: dict[str, _Outbox] = {}
+        self._blocks: dict[str, _BlockBox] = {}
+        """By endpoint, those to whom a block is on its way."""
+        self._newest = b""
 
     def chain_changed(self, change: Change) -> None:
         """Offer the new tip; a peer that lacks its parents asks for them."""
@@ -81,11 +105,8 @@ class Relay:
         peers = [peer for peer in self._in_order() if not peer.has(tip.hash) and not _is_further(peer, tip)]
         if not peers:
             return
-        wire = self._block(tip.hash)
-        digest = sha256(wire).digest()
-        for peer in _some(peer for peer in peers if not peer.has(digest)):
-            peer.note(tip.hash)
-            self._begin(self._send_block(peer, wire))
+        self._newest = tip.hash
+        self._begin(self._offer(tip.hash, peers))
 
     def pool_changed(self, added: Sequence[Entry], removed: Sequence[Entry]) -> None:
         """Queue new transfers for peers that have not shown them."""
@@ -107,21 +128,63 @@ class Relay:
         self._send_waiting(peer, self._outboxes[peer.endpoint])
 
     def _in_order(self) -> list[Peer]:
-        """Every peer, those of our choice first."""
-        return sorted(self._peers.all(), key=lambda peer: not peer.outbound)
+        """Every peer, those of our choice first, the others by chance: the same eight might keep all to themselves."""
+        random = self._peers.book.random
+        return sorted(self._peers.all(), key=lambda peer: (not peer.outbound, 0.0 if peer.outbound else random()))
 
-    def _block(self, block_hash: bytes) -> bytes:
+    async def _offer(self, block_hash: bytes, peers: Sequence[Peer]) -> None:
+        wire = await self._block(block_hash)
+        if wire is None:
+            return
+        parcel = _Parcel(block_hash, wire, sha256(wire).digest())
+        for peer in _some(peer for peer in peers if not peer.has(parcel.digest)):
+            box = self._blocks.setdefault(peer.endpoint, _BlockBox())
+            box.waiting = parcel
+            self._send_block(peer, box)
+
+    async def _block(self, block_hash: bytes) -> bytes | None:
+        """A block in canonical JSON, of a full one a part at a time, for the reactor has other work too.
+
+        None if a newer one comes meanwhile, or nobody is left to be told.
+        """
         reader = self._home.ledger.reader
         stored = reader.stored(block_hash)
         if stored is None:
             raise LookupError(f"block {block_hash.hex()} has been committed and is not on disk")
-        return reader.block_header(stored, self._home.params).wire(b",".join(reader.bodies(stored)))
+        bodies: list[bytes] = []
+        while len(part := reader.some_bodies(stored, first=len(bodies), limit=_READ_AT_ONCE)) == _READ_AT_ONCE:
+            bodies += part
+            await self._turn()
+            if block_hash != self._newest or not self._peers.all():
+                return None
+        bodies += part
+        return reader.block_header(stored, self._home.params).wire(b",".join(bodies))
 
-    async def _send_block(self, peer: Peer, wire: bytes) -> None:
+    def _turn(self) -> Deferred[None]:
+        turn: Deferred[None] = Deferred()
+        self._home.clock.callLater(0, turn.callback, None)
+        return turn
+
+    def _send_block(self, peer: Peer, box: _BlockBox) -> None:
+        """Send what waits for a peer, as soon as fewer than two blocks are on their way to it."""
+        parcel = box.waiting
+        if parcel is not None and box.flying < BLOCKS_IN_FLIGHT:
+            box.waiting = None
+            if self._peers.get(peer.endpoint) is peer and not (peer.has(parcel.hash) or peer.has(parcel.digest)):
+                peer.note(parcel.hash)
+                box.flying += 1
+                self._begin(self._post_block(peer, box, parcel.wire))
+        if not box.flying:
+            self._blocks.pop(peer.endpoint, None)
+
+    async def _post_block(self, peer: Peer, box: _BlockBox, wire: bytes) -> None:
         try:
             await self._client.send_block(peer.endpoint, wire)
         except CallFailed as failed:
             self.log.debug("{endpoint} did not take a block: {why}", endpoint=peer.endpoint, why=failed.detail)
+        finally:
+            box.flying -= 1
+        self._send_block(peer, box)
 
     def _send_waiting(self, peer: Peer, outbox: _Outbox) -> None:
         if self._peers.get(peer.endpoint) is not peer:

@@ -155,6 +155,23 @@ def test_a_block_goes_to_eight_acquaintances_too(make_node: MakeNode, grow: Grow
     assert sum(len(heights(stranger)) for stranger in callers) == relay.OTHERS == 8
 
 
+def test_which_acquaintances_are_told_is_left_to_chance(
+    make_node: MakeNode, grow: Grow, maker: ChainBuilder, make_stranger: MakeStranger
+) -> None:
+    """Those that called first may be all one party, which tells nobody."""
+    node = make_node(outbound=1)
+    node.meet(make_stranger(99))
+    callers = [make_stranger(number) for number in range(16)]
+    for start in range(0, 16, 4):
+        node.meet(*callers[start : start + 4], outbound=False)
+    for number, block in enumerate(grow(16)):
+        node.take(block)
+        submit(node, transfer(maker, amount=number + 1))
+        node.run(0.5)
+    assert all(0 < len(heights(caller)) < 16 for caller in callers)
+    assert all(0 < len(txids(node, caller)) < 16 for caller in callers)
+
+
 def test_who_has_shown_it_takes_no_place_of_others(
     make_node: MakeNode, grow: Grow, maker: ChainBuilder, make_stranger: MakeStranger
 ) -> None:
@@ -170,8 +187,9 @@ def test_who_has_shown_it_takes_no_place_of_others(
     submit(node, sent)
     node.take(block)
     node.run(1)
-    assert [len(txids(node, caller)) for caller in callers] == [0] * 10 + [1] * relay.OTHERS + [0] * 2
-    assert [len(heights(caller)) for caller in callers] == [0] * 10 + [1] * relay.OTHERS + [0] * 2
+    for told in ([txids(node, caller) for caller in callers], [heights(caller) for caller in callers]):
+        assert [len(items) for items in told[:10]] == [0] * 10
+        assert sum(len(items) for items in told[10:]) == relay.OTHERS
 
 
 def test_a_peer_that_refuses_or_is_silent_is_not_held_against(
@@ -270,6 +288,66 @@ def test_a_block_waits_for_nothing_that_its_peer_is_slow_to_take_or_to_send(
     node.take(*grow(1))
     node.run(2 * LATENCY)
     assert heights(stranger) == [1]
+
+
+def test_of_blocks_that_wait_for_a_slow_peer_the_newest_is_kept(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    slow, other = friends(node, make_stranger, 2)
+    slow.scripts = {BLOCK: silent}
+    for block in grow(6):
+        node.take(block)
+        node.run(0.5)
+    assert heights(other) == [1, 2, 3, 4, 5, 6]
+    assert heights(slow) == [1, 2]
+    slow.scripts = {}
+    node.run(30)
+    assert heights(slow) == [1, 2, 6]
+    node.take(*grow(7)[6:])
+    node.run(0.5)
+    assert heights(slow) == [1, 2, 6, 7]
+
+
+def test_a_block_that_a_slow_peer_has_shown_meanwhile_is_not_sent(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    (slow,) = friends(node, make_stranger, 1)
+    slow.scripts = {BLOCK: silent}
+    for block in grow(3):
+        node.take(block)
+    node.peer(slow).note(grow(3)[-1].header.hash)
+    node.run(30)
+    assert heights(slow) == [1, 2]
+
+
+def test_a_full_block_is_read_in_parts_and_sent_whole(
+    node: Node, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two thousand transfers take longer than the reactor has."""
+    monkeypatch.setattr(relay, "_READ_AT_ONCE", 2)
+    friends(node, make_stranger, 1)
+    builder = ChainBuilder()
+    blocks: list[Block] = []
+    for count in (4, 5, 1):
+        transfers = [builder.transfer("alice", "bob", 5) for _ in range(count)]
+        blocks.append(builder.block(blocks[-1] if blocks else None, transfers=transfers))
+        node.take(blocks[-1])
+        node.run(0.5)
+    sent = [called.request.body for called in node.town.calls if called.path == BLOCK]
+    assert sent == [b'{"block":' + block.wire() + b"}" for block in blocks]
+
+
+def test_a_block_that_is_overtaken_while_it_is_read_is_not_sent(
+    node: Node, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(relay, "_READ_AT_ONCE", 2)
+    (stranger,) = friends(node, make_stranger, 1)
+    builder = ChainBuilder()
+    first = builder.block(None, transfers=[builder.transfer("alice", "bob", 5) for _ in range(4)])
+    node.take(first)
+    node.take(builder.block(first))
+    node.run(0.5)
+    assert heights(stranger) == [2]
 
 
 def test_questions_wait_for_neither(node: Node, maker: ChainBuilder, make_stranger: MakeStranger) -> None:
