@@ -21,7 +21,7 @@ from svcd.chain.encoding import (
     parse_wire_object,
     tagged_hash,
 )
-from svcd.chain.errors import Refusal
+from svcd.chain.errors import Refusal, RuleViolation
 from tests.chain.refusing import refuses
 
 
@@ -111,6 +111,30 @@ def test_a_refusal_does_not_repeat_all_that_was_sent() -> None:
         with pytest.raises(Exception, match=r"accepted|twice") as caught:
             parse_json(data)
         assert len(str(caught.value)) < 250
+
+
+LONG = "k" * 100
+SENTENCES: list[tuple[bytes, str]] = [
+    (b"[-0]", "-0 is not accepted; write 0"),
+    (b"[9007199254740993]", "an integer over 2^53 is not accepted; amounts and heights are decimal strings"),
+    (
+        b"1" * 100 + b".5",
+        f'{"1" * 32} is not accepted; numbers must be whole, and decimal amounts are strings such as "0.5"',
+    ),
+    (
+        f'{{"{LONG}":1,"{LONG}":2}}'.encode(),
+        f'the key "{LONG[:64]}" stands twice in one object; every key may stand once',
+    ),
+    (rb'"\ud800"', "a string holds half of a surrogate pair; strings must be valid Unicode"),
+    (b"[", "not JSON: expecting value at character 1"),
+]
+
+
+@pytest.mark.parametrize(("data", "sentence"), SENTENCES)
+def test_sentences_of_strict_json(data: bytes, sentence: str) -> None:
+    with pytest.raises(RuleViolation) as caught:
+        parse_json(data)
+    assert caught.value.detail == sentence
 
 
 def test_duplicate_key_behind_many_others_is_found_quickly() -> None:
@@ -203,6 +227,16 @@ def test_wire_object_is_parsed_safely(name: str) -> None:
         parse_wire_object(data)
 
 
+@pytest.mark.parametrize(
+    ("data", "sentence"),
+    [(b"[]", "a JSON object is expected"), (b"[", "not JSON: expecting value at character 1")],
+)
+def test_sentences_of_wire_objects(data: bytes, sentence: str) -> None:
+    with pytest.raises(RuleViolation) as caught:
+        parse_wire_object(data)
+    assert caught.value.detail == sentence
+
+
 # Fields
 
 
@@ -219,6 +253,7 @@ def test_exact_fields() -> None:
         ({"a": 1, "b": 2, "c": 3}, 'thing has an unknown field "c"'),
         ({"a": 1, "B": 2}, 'thing has an unknown field "B"'),
         ({"a": 1, "b": 2, "\ud800": 3}, r'thing has an unknown field "\ud800"'),
+        ({"a": 1, "b": 2, LONG: 3}, f'thing has an unknown field "{LONG[:64]}"'),
     ],
 )
 def test_other_fields_are_named(value: object, reason: str) -> None:

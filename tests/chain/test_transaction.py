@@ -233,6 +233,24 @@ BAD: list[tuple[str, object, Refusal, str]] = [
 ]
 
 
+@pytest.mark.parametrize(
+    ("name", "field", "sentence"),
+    [
+        ("senderAddress", None, "senderAddress must be the address of senderPublicKey on this network"),
+        ("amount", "0", "amount must be at least 1 base unit"),
+        (
+            "paymentReference",
+            "",
+            "paymentReference must be 1 to 64 of the characters A-Z a-z 0-9 . _ : - (or be absent)",
+        ),
+    ],
+)
+def test_sentence_about_a_bad_field(name: str, field: object, sentence: str) -> None:
+    with pytest.raises(RuleViolation) as caught:
+        parse_transfer(changed(**{name: field}), TEST_PARAMS)
+    assert caught.value.detail == sentence
+
+
 @pytest.mark.parametrize(("name", "field", "code", "reason"), BAD)
 def test_bad_field(name: str, field: object, code: Refusal, reason: str) -> None:
     with refuses(code, reason):

@@ -394,5 +394,7 @@ def test_roots_of_a_block() -> None:
     check_roots(TEST_PARAMS, b1.header, point=point, state_root=root)
     with refuses(Refusal.STATE_ROOT, f"stateRoot must be {bytes(32).hex()} after this block"):
         check_roots(TEST_PARAMS, b1.header, point=point, state_root=bytes(32))
-    with refuses(Refusal.CONSENSUS_ROOT, "consensusRoot is not that of the chain after this block"):
+    with pytest.raises(RuleViolation) as caught:
         check_roots(TEST_PARAMS, b1.header, point=evolve(point, issued=1), state_root=root)
+    assert caught.value.code is Refusal.CONSENSUS_ROOT
+    assert caught.value.detail == "consensusRoot is not that of the chain after this block"
