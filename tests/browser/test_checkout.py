@@ -1,0 +1,115 @@
+"""The checkout while somebody has it open."""
+
+import io
+from urllib.parse import quote
+
+import pytest
+import zxingcpp
+from PIL import Image
+from playwright.sync_api import Page
+
+from tests.browser.chain import COIN, FAUCET, SHOP, Account, Chain, checkout_path, fresh, payment_uri
+from tests.browser.wallet import WalletPage
+from tests.browser.watching import Watched
+
+pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+
+def seen(page: Page, state: str) -> str:
+    """Wait until the checkout shows a state; what it says."""
+    page.wait_for_selector(f"#payment[data-state={state}]")
+    visible = page.locator(f"[data-when={state}]:visible")
+    assert visible.count() >= 1
+    return visible.first.inner_text()
+
+
+def codes(page: Page, selector: str) -> list[str]:
+    """What a camera reads where an element is."""
+    picture = Image.open(io.BytesIO(page.locator(selector).screenshot()))
+    return [each.text for each in zxingcpp.read_barcodes(picture)]
+
+
+def test_it_turns_to_paid_while_it_is_open(watched: Watched, chain: Chain) -> None:
+    order = fresh("live")
+    page = watched.go(checkout_path(order))
+    assert "Waiting for the payment" in seen(page, "unpaid")
+    assert page.is_visible("text=Pay with the browser wallet")
+    chain.pay(FAUCET, SHOP, 5 * COIN // 2, order)
+    assert "Seen" in seen(page, "pending")
+    assert not page.is_visible("text=Pay with the browser wallet"), "it still offers to pay"
+    chain.node.mine(1)
+    assert "1 of 2 confirmations" in seen(page, "confirming")
+    chain.node.mine(1)
+    assert "Paid" in seen(page, "confirmed")
+    loads = [each for each in watched.asked if each == "GET /pay/"]
+    assert len(loads) == 1, "it was loaded anew"
+
+
+def test_it_says_what_a_wrong_amount_is(watched: Watched, chain: Chain) -> None:
+    order = fresh("wrong")
+    page = watched.go(checkout_path(order))
+    assert not page.is_visible("[data-misses]")
+    chain.pay(FAUCET, SHOP, 2 * COIN, order)
+    page.wait_for_selector("[data-misses]:not([hidden])")
+    said = page.inner_text("[data-misses]")
+    assert "exactly 2.5 SVC" in said
+    assert "2 SVC" in said.split("\n")[-1]
+    assert "does not pay" in said
+    seen(page, "unpaid")
+    chain.pay(FAUCET, SHOP, 5 * COIN // 2, order)
+    seen(page, "pending")
+    chain.pay(FAUCET, SHOP, 5 * COIN // 2, order)
+    page.wait_for_selector("[data-twice]:not([hidden])")
+    chain.node.mine(2)
+    seen(page, "confirmed")
+
+
+def test_it_says_that_the_node_is_away_and_goes_on(watched: Watched, chain: Chain) -> None:
+    order = fresh("away")
+    page = watched.go(checkout_path(order))
+    watched.context.route("**/rpc/**", lambda route: route.abort())
+    page.wait_for_selector("[data-trouble]:not([hidden])")
+    chain.pay(FAUCET, SHOP, 5 * COIN // 2, order)
+    watched.context.unroute("**/rpc/**")
+    seen(page, "pending")
+    page.wait_for_selector("[data-trouble]", state="hidden")
+    watched.forgive("net::ERR_FAILED")
+    chain.node.mine(1)
+
+
+def test_it_leads_to_the_wallet_which_shows_the_same(wallet: WalletPage, account: Account, chain: Chain) -> None:
+    order = fresh("shop")
+    wallet.go(checkout_path(order, rest="&label=Tea%20%26%20cake"))
+    shop = wallet.page
+    shop.click("text=Pay with the browser wallet")
+    wallet.unlock()
+    wallet.may_sign()
+    assert (wallet.tell("#review-recipient"), wallet.tell("#review-reference")) == (SHOP, order)
+    assert (wallet.shown("#review-amount"), wallet.tell("#review-label")) == ("2.5", "Tea & cake")
+    shop.click("#sign")
+    wallet.state("pending", wanted=2)
+    page = wallet.watched.go(checkout_path(order))
+    seen(page, "pending")
+    assert len(chain.paid(account.address, order)) == 1
+
+
+@pytest.mark.parametrize(("width", "scheme"), [(1280, "light"), (320, "dark")])
+def test_what_a_camera_reads_is_the_payment_uri(watched: Watched, width: int, scheme: str) -> None:
+    order = fresh("code")
+    page = watched.page()
+    page.set_viewport_size({"width": width, "height": 800})
+    page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
+    watched.go(checkout_path(order, rest=f"&label={quote('Café & cake', safe='')}"), page)
+    wanted = payment_uri(order, rest="&confirmations=2&label=Caf%C3%A9%20%26%20cake")
+    assert codes(page, "#payment") == [wanted]
+    assert page.get_attribute("text=Copy the payment link", "data-copy") == wanted
+
+
+def test_what_a_camera_reads_in_the_wallet_and_the_explorer_is_the_address(
+    wallet: WalletPage, account: Account
+) -> None:
+    wallet.navigate("Receive")
+    wallet.page.wait_for_function("document.getElementById('receive-qr').complete")
+    assert codes(wallet.page, "#receive-qr") == [account.address]
+    page = wallet.watched.go(f"/address/{account.address}")
+    assert codes(page, "main") == [account.address]

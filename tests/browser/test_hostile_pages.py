@@ -1,0 +1,201 @@
+"""Text of others stays text, other sites get nothing, and nothing of theirs runs on a page of the node."""
+
+import threading
+from collections.abc import Callable, Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import quote
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.chain import SHOP, Chain, checkout_path, fresh, payment_uri, wallet_path
+from tests.browser.wallet import WalletPage
+from tests.browser.watching import Watched
+
+pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+SCRIPTS = [
+    "<script>alert(1)</script>",
+    "<img src=x onerror=alert(1)>",
+    "\"><svg onload='alert(1)'>",
+    "'-alert(1)-'",
+    "{{constructor.constructor('alert(1)')()}}",
+    "</title><b id=bold>hm",
+]
+PARTS = "main script, main iframe, main [onerror], main [onload], main b, main svg[onload]"
+
+
+def quiet(page: Page) -> None:
+    """Fail if there is anything on the page that only the text of others could have made."""
+    assert page.locator(PARTS).count() == 0, page.content()
+
+
+@pytest.mark.parametrize("text", SCRIPTS)
+def test_a_label_is_text(wallet: WalletPage, text: str) -> None:
+    wallet.follow(payment_uri(fresh("label"), rest=f"&label={quote(text, safe='')}"))
+    wallet.may_sign()
+    assert wallet.tell("#review-label") == text
+    quiet(wallet.page)
+    page = wallet.watched.go(checkout_path(fresh("label"), rest=f"&label={quote(text, safe='')}"), wallet.page)
+    assert text in page.inner_text("main")
+    quiet(page)
+
+
+@pytest.mark.parametrize("text", SCRIPTS)
+def test_whatever_stands_in_an_address_is_text(watched: Watched, text: str) -> None:
+    encoded = quote(text, safe="")
+    page = watched.page()
+    for path in (
+        f"/search?q={encoded}",
+        f"/reference/{encoded}",
+        f"/tx/{encoded}",
+        f"/block/{encoded}",
+        f"/address/{encoded}",
+        f"/pay/?reference={encoded}&recipient={SHOP}&amount=1",
+        f"/pay/?reference=A&recipient={encoded}&amount=1",
+        f"/qr.svg?data={encoded}",
+        f"/{encoded}",
+    ):
+        watched.go(path, page)
+        quiet(page)
+    watched.forgive("status of 40[04]")
+    for path in (
+        f"/wallet/?pay={encoded}",
+        wallet_path(payment_uri(encoded)),
+        wallet_path(payment_uri("A", recipient=encoded)),
+        wallet_path(f"{payment_uri('A')}&{encoded}=1"),
+        f"/wallet/?pay=javascript:alert(1)//{encoded}",
+    ):
+        wallet = WalletPage.opened(watched, path)
+        wallet.view("stopped")
+        quiet(wallet.page)
+
+
+@pytest.mark.parametrize("fragment", ["payment=<img src=x onerror=alert(1)>", "constructor", "__proto__", "review"])
+def test_a_fragment_does_nothing(wallet: WalletPage, fragment: str) -> None:
+    wallet.page.evaluate("hash => { location.hash = hash; }", fragment)
+    wallet.page.wait_for_selector("body[data-view=history], body[data-view=home], body[data-view=send]")
+    quiet(wallet.page)
+
+
+@pytest.fixture
+def evil() -> Iterator[Callable[[str], str]]:
+    """``evil(html)``: where another site shows that."""
+    pages: dict[str, bytes] = {}
+
+    class Site(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html; charset=utf-8")
+            self.end_headers()
+            self.wfile.write(pages.get(self.path, b""))
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Site)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+
+    def show(html: str) -> str:
+        path = f"/{len(pages)}"
+        pages[path] = b'<!DOCTYPE html><link rel="icon" href="data:,">' + html.encode()
+        return f"http://evil.example:{server.server_port}{path}"
+
+    yield show
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def visit(watched: Watched, url: str) -> Page:
+    """Lead somebody to the other site."""
+    watched.others.add("http://" + url.split("/")[2])
+    page = watched.page()
+    page.goto(url)
+    return page
+
+
+@pytest.mark.parametrize("path", ["/wallet/", "/", checkout_path("A"), "/qr.svg?data=" + SHOP])
+def test_nobody_frames_a_page(watched: Watched, evil: Callable[[str], str], path: str) -> None:
+    html = f'<iframe src="{watched.origin}{path}"></iframe><object data="{watched.origin}{path}"></object>'
+    page = visit(watched, evil(html))
+    page.wait_for_load_state()
+    frames = [frame for frame in page.frames if frame is not page.main_frame]
+    assert frames
+    assert not [frame.url for frame in frames if frame.url.startswith(watched.origin)]
+    watched.forgive("frame-ancestors|X-Frame-Options|ERR_BLOCKED_BY_RESPONSE|Refused to display")
+
+
+RUN = "code => { try { (0, eval)(code); return ''; } catch (e) { return e.name; } }"
+FETCH = """
+async ([url, options]) => {
+  try {
+    const answer = await fetch(url, options);
+    return answer.type === "opaque" ? "opaque" : `${answer.status} ${await answer.text()}`;
+  } catch {
+    return "blocked";
+  }
+}
+"""
+
+
+def test_other_sites_neither_read_pages_nor_post_to_them(
+    watched: Watched, evil: Callable[[str], str], chain: Chain
+) -> None:
+    page = visit(watched, evil("<h1>Hello</h1>"))
+    height = chain.node.status()["height"]
+
+    def tried(path: str, **options: str) -> str:
+        return str(page.evaluate(FETCH, [watched.origin + path, options]))
+
+    for path in ("/wallet/", "/", "/static/wallet.mjs", checkout_path("A")):
+        assert tried(path) == "blocked"
+        assert tried(path, mode="no-cors") == "blocked", "CORP lets it through"
+        assert tried(path, method="POST", body="{}") == "blocked"
+    for path in ("/operator/mine", "/operator/faucet"):
+        # The operator's routes are not on this port at all.
+        assert tried(path, method="POST", body='{"blocks": 1}') == "blocked"
+    assert '"ok":false' in tried("/rpc/broadcast", method="POST", body="{}")
+    assert chain.node.status()["height"] == height
+    watched.forgive("CORS policy")
+    watched.forgive("400|405|404")
+    if watched.complaints:
+        watched.forgive("ERR_BLOCKED_BY_RESPONSE|NotSameOrigin|ERR_FAILED")
+
+
+def test_a_form_of_another_site_is_refused(watched: Watched, evil: Callable[[str], str], chain: Chain) -> None:
+    for path in ("/wallet/", "/", checkout_path("A"), "/operator/mine"):
+        form = f'<form method="post" action="{watched.origin}{path}"><input name="blocks" value="1"><button>Go</form>'
+        page = visit(watched, evil(form))
+        with page.expect_navigation() as arriving:
+            page.click("button")
+        answer = arriving.value
+        assert answer is not None
+        assert answer.status in (404, 405)
+    watched.forgive("status of 40[45]")
+
+
+def test_a_window_that_another_site_opens_is_out_of_its_reach(watched: Watched, evil: Callable[[str], str]) -> None:
+    html = f"<script>function go() {{ window.it = window.open('{watched.origin}/wallet/'); }}</script>"
+    page = visit(watched, evil(html + '<button onclick="go()">Go</button>'))
+    with page.expect_popup() as opening:
+        page.click("button")
+    popup = opening.value
+    popup.wait_for_selector("body[data-view=welcome]")
+    assert popup.evaluate("window.opener") is None
+    page.wait_for_function("window.it.closed")
+
+
+def test_no_page_lets_a_script_be_written_into_it(watched: Watched) -> None:
+    for path in ("/wallet/", "/", checkout_path("A")):
+        page = watched.go(path)
+        for attempt in (
+            "document.body.innerHTML = '<b>hm</b>'",
+            "document.body.insertAdjacentHTML('beforeend', '<b>hm</b>')",
+            "(() => { const s = document.createElement('script'); s.text = 'alert(1)'; document.body.append(s); })()",
+        ):
+            failed = page.evaluate(RUN, attempt)
+            assert failed in ("TypeError", "EvalError"), (path, attempt, failed)
+        quiet(page)
+    watched.forgive("Trusted|unsafe-eval|Content Security Policy")

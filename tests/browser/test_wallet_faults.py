@@ -1,0 +1,144 @@
+"""What a wallet says of its browser, of the node, and of payments that will not do."""
+
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.browser.chain import Account, Chain, fresh, payment_uri
+from tests.browser.conftest import OTHER_NAME
+from tests.browser.wallet import WalletPage
+from tests.browser.watching import Watched
+
+pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+STATUS = "**/rpc/status"
+BROADCAST = "**/rpc/broadcast"
+NO_STORAGE = """
+Object.defineProperty(window, "indexedDB", { value: { open() { throw new DOMException("no", "SecurityError"); } } });
+"""
+NO_ED25519 = """
+if (isSecureContext) {
+  SubtleCrypto.prototype.importKey = () => Promise.reject(new DOMException("no", "NotSupportedError"));
+  SubtleCrypto.prototype.generateKey = SubtleCrypto.prototype.importKey;
+}
+"""
+BROKEN = "window.BroadcastChannel = class { constructor() { throw new TypeError('broken for a test'); } };"
+
+
+@pytest.mark.parametrize(("code", "script"), [("no-storage", NO_STORAGE), ("no-ed25519", NO_ED25519)])
+def test_a_browser_that_lacks_something(watched: Watched, code: str, script: str) -> None:
+    watched.context.add_init_script(script)
+    wallet = WalletPage.opened(watched)
+    wallet.view("stopped")
+    wallet.error(code)
+
+
+def test_a_page_that_came_over_plain_http(watch: Callable[..., Watched], chain: Chain) -> None:
+    wallet = WalletPage.opened(watch(origin=f"http://{OTHER_NAME}:{chain.node.port}"))
+    wallet.view("stopped")
+    assert "https" in wallet.error("insecure-origin")
+    wallet.watched.forgive("Cross-Origin-Opener-Policy|origin was untrustworthy")
+
+
+def test_a_fault_of_the_page_itself(watched: Watched) -> None:
+    watched.context.add_init_script(BROKEN)
+    wallet = WalletPage.opened(watched)
+    wallet.view("stopped")
+    assert "broken for a test" in wallet.error("internal")
+    watched.forgive("broken for a test")
+
+
+def test_a_node_that_is_down_comes_back(watched: Watched) -> None:
+    watched.context.route(STATUS, lambda route: route.abort())
+    wallet = WalletPage.opened(watched)
+    wallet.view("stopped")
+    wallet.error("node-unreachable")
+    watched.context.unroute(STATUS)
+    wallet.view("welcome")
+    watched.forgive("net::ERR_FAILED")
+
+
+def test_a_node_that_goes_away_and_comes_back(wallet: WalletPage) -> None:
+    wallet.page.wait_for_selector("#home-transfers li")
+    wallet.watched.context.route("**/rpc/**", lambda route: route.abort())
+    wallet.error("node-unreachable")
+    wallet.watched.context.unroute("**/rpc/**")
+    wallet.page.wait_for_selector("#home-live:not([data-error])", state="attached")
+    wallet.watched.forgive("net::ERR_FAILED")
+
+
+def test_a_node_that_catches_up(wallet: WalletPage) -> None:
+    wallet.watched.answers(STATUS, lambda body: body["status"].update(syncState="catching-up"))
+    wallet.follow(payment_uri(fresh("syncing")))
+    wallet.error("node-syncing")
+    assert wallet.page.is_disabled("#sign")
+    wallet.watched.context.unroute(STATUS)
+    wallet.may_sign()
+
+
+def test_a_node_on_another_chain(wallet: WalletPage) -> None:
+    wallet.follow(payment_uri(fresh("chain")))
+    wallet.may_sign()
+    wallet.watched.answers(STATUS, lambda body: body["status"].update(genesisHash="00" * 32))
+    wallet.error("wrong-network")
+    assert wallet.page.is_disabled("#sign")
+    wallet.page.reload()
+    wallet.view("stopped")
+    wallet.error("wrong-network")
+
+
+def test_a_clock_that_is_wrong(wallet: WalletPage) -> None:
+    early = str(int((time.time() - 600) * 1000))
+    wallet.watched.answers(STATUS, lambda body: body["status"].update(time=early))
+    wallet.follow(payment_uri(fresh("clock")))
+    wallet.error("clock")
+    assert wallet.page.is_disabled("#sign")
+
+
+def test_too_little_and_to_oneself(wallet: WalletPage, account: Account) -> None:
+    wallet.follow(payment_uri(fresh("much"), amount="80071992.54740991"))
+    assert "80071892.54750991" in wallet.error("insufficient")
+    assert wallet.page.is_disabled("#sign")
+    wallet.follow(payment_uri(fresh("self"), recipient=account.address))
+    wallet.error("self-payment")
+    wallet.may_sign()
+    assert wallet.shown("#review-after") == "99.9999"
+
+
+def refusing(route: Any) -> None:
+    """The node refuses."""
+    sentence = "the pool is full: for this transfer the fee must exceed 23456 base units"
+    route.fulfill(status=400, content_type="application/json", body=json.dumps({"ok": False, "error": sentence}))
+
+
+def test_a_transfer_that_the_node_refuses(wallet: WalletPage, account: Account, chain: Chain) -> None:
+    order = fresh("refused")
+    wallet.follow(payment_uri(order))
+    wallet.may_sign()
+    wallet.watched.context.route(BROADCAST, refusing)
+    wallet.page.click("#sign")
+    assert "23456" in wallet.error("rejected")
+    assert wallet.tell("#payment-title") == "Not paid"
+    wallet.watched.context.unroute(BROADCAST)
+    wallet.page.click("#try-again")
+    wallet.state("pending")
+    wallet.watched.forgive("400")
+    assert len(chain.paid(account.address, order)) == 1
+
+
+def test_a_transfer_that_has_waited_for_a_day(wallet: WalletPage, account: Account, chain: Chain) -> None:
+    order = fresh("expired")
+    wallet.page.clock.install()
+    wallet.follow(payment_uri(order))
+    wallet.may_sign()
+    wallet.watched.context.route(BROADCAST, refusing)
+    wallet.page.click("#sign")
+    wallet.error("rejected")
+    wallet.page.clock.fast_forward(25 * 3600 * 1000)
+    wallet.unlock()
+    wallet.error("expired")
+    wallet.watched.forgive("400")
+    assert chain.paid(account.address, order) == []

@@ -1,0 +1,59 @@
+"""Links that cannot be paid: each fault has its code and its sentence, and nothing is signed."""
+
+import pytest
+
+from tests.browser.chain import MAINNET_SHOP, SHOP, wallet_path
+from tests.browser.wallet import WalletPage
+from tests.browser.watching import Watched
+
+pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+RIGHT = f"svc:{SHOP}?amount=1&ref=A"
+FAULTS = [
+    ("scheme", f"bitcoin:{SHOP}?amount=1&ref=A"),
+    ("scheme", "javascript:alert(1)"),
+    ("encoding", f"{RIGHT}&label=%zz"),
+    ("encoding", f"{RIGHT}#fragment"),
+    ("too-long", f"{RIGHT}&memo={'x' * 2048}"),
+    ("duplicate", f"{RIGHT}&amount=2"),
+    ("unsupported", f"{RIGHT}&req-tip=1"),
+    ("address", RIGHT.replace(SHOP, SHOP[:-1] + "q")),
+    ("network", RIGHT.replace(SHOP, MAINNET_SHOP)),
+    ("amount", RIGHT.replace("=1", "=1e1")),
+    ("amount", RIGHT.replace("=1", "=0")),
+    ("amount", RIGHT.replace("=1", "=0.000000001")),
+    ("reference", f"svc:{SHOP}?amount=1"),
+    ("reference", RIGHT.replace("ref=A", "ref=A%20B")),
+    ("confirmations", f"{RIGHT}&confirmations=0"),
+    ("label", f"{RIGHT}&label=%E2%80%AEevil"),
+]
+
+
+@pytest.mark.parametrize(("code", "uri"), FAULTS)
+def test_a_link_that_cannot_be_paid(watched: Watched, code: str, uri: str) -> None:
+    wallet = WalletPage.opened(watched, wallet_path(uri))
+    wallet.view("stopped")
+    assert wallet.page.locator("#stopped-error").get_attribute("data-error") == code
+    wallet.error(code)
+    assert wallet.tell("#stopped-title") == "This payment link cannot be paid"
+    wallet.page.click("#stopped-without-link")
+    wallet.view("welcome")
+
+
+def test_a_link_that_was_not_encoded_as_a_whole(watched: Watched) -> None:
+    wallet = WalletPage.opened(watched, f"/wallet/?pay={RIGHT}")
+    wallet.view("stopped")
+    wallet.error("encoding")
+
+
+def test_two_links_at_once(watched: Watched) -> None:
+    wallet = WalletPage.opened(watched, f"{wallet_path(RIGHT)}&pay={wallet_path(RIGHT).partition('pay=')[2]}")
+    wallet.view("stopped")
+    wallet.error("duplicate")
+
+
+@pytest.mark.parametrize("scheme", ["SVC:", "web+svc:", "svcd:"])
+def test_other_spellings_of_the_scheme(watched: Watched, scheme: str) -> None:
+    wallet = WalletPage.opened(watched, wallet_path(RIGHT.replace("svc:", scheme)))
+    wallet.view("welcome")
+    assert wallet.page.is_visible("#welcome-link")

@@ -1,0 +1,250 @@
+"""The pages for those who have no mouse, no scripts, other eyes or a small screen."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Page
+
+from tests.browser.chain import COIN, FAUCET, PASSWORD, SHOP, Account, Chain, checkout_path, fresh, payment_uri
+from tests.browser.looks import Eyes
+from tests.browser.wallet import WalletPage
+from tests.browser.watching import Watched
+
+pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+
+@pytest.fixture
+def eyes() -> Iterator[Callable[[Page], Eyes]]:
+    """``eyes(page)``; at the end nothing may have been found."""
+    made: list[Eyes] = []
+
+    def make(page: Page) -> Eyes:
+        made.append(Eyes(page))
+        return made[-1]
+
+    yield make
+    for each in made:
+        assert each.found == [], "\n".join(each.found)
+
+
+def test_the_wallet_before_it_is_open(watched: Watched, eyes: Callable[[Page], Eyes]) -> None:
+    wallet = WalletPage.opened(watched)
+    page = wallet.page
+    seen = eyes(page)
+    wallet.view("welcome")
+    seen.look("welcome")
+    page.click("#import-start")
+    wallet.view("import")
+    page.click("#import-words-done")
+    wallet.error("words")
+    seen.look("import")
+    wallet.go("/wallet/#create")
+    page.reload()
+    words = wallet.words()
+    seen.look("words")
+    page.click("#words-done")
+    wallet.answer_quiz(["x"] * 24)
+    wallet.error("quiz")
+    seen.look("quiz")
+    wallet.answer_quiz(words)
+    wallet.view("password")
+    page.click("#password-done")
+    wallet.error("password-short")
+    seen.look("password")
+    wallet.choose_password()
+    seen.look("keyfile")
+    page.click("#keyfile-done")
+    wallet.view("home")
+    seen.look("home, empty")
+    wallet.navigate("History")
+    page.wait_for_selector("#history-empty:not([hidden])")
+    seen.look("history, empty")
+    wallet.go("/wallet/?pay=x")
+    wallet.view("stopped")
+    seen.look("stopped")
+
+
+def test_the_wallet_when_it_is_open(wallet: WalletPage, chain: Chain, eyes: Callable[[Page], Eyes]) -> None:
+    page = wallet.page
+    seen = eyes(page)
+    page.wait_for_selector("#home-transfers li")
+    seen.look("home")
+    for name in ("Receive", "Settings", "Send"):
+        wallet.navigate(name)
+        seen.look(name)
+    page.click("#send-done")
+    wallet.error("address")
+    seen.look("send, wrong")
+    wallet.go(f"/wallet/?pay={payment_uri(fresh('axe')).replace('&', '%26')}")
+    wallet.unlock("wrong")
+    wallet.error("wrong-password")
+    seen.look("unlock")
+    wallet.unlock()
+    wallet.may_sign()
+    seen.look("review")
+    page.click("#sign")
+    wallet.state("pending")
+    seen.look("payment")
+    wallet.navigate("History")
+    page.wait_for_selector("#history-transfers li")
+    seen.look("history")
+    longest = "pay_abcdefghijklmnopqrstuvwxyz234567-and-some-more-characters.64"
+    wallet.follow(payment_uri(longest, amount="80071992.54740991", rest="&label=" + "W" * 80))
+    wallet.error("insufficient")
+    seen.look("review of what is too much")
+    chain.node.mine(1)
+
+
+def test_explorer_and_checkout(watched: Watched, chain: Chain, eyes: Callable[[Page], Eyes]) -> None:
+    order = fresh("seen")
+    txid = chain.pay(FAUCET, SHOP, 5 * COIN // 2, order)
+    chain.node.mine(1)
+    chain.pay(FAUCET, SHOP, COIN, order)
+    page = watched.page()
+    seen = eyes(page)
+    label = "&label=" + "W" * 80
+    for path in (
+        "/",
+        f"/block/{chain.node.status()['height']}",
+        f"/tx/{txid}",
+        f"/address/{SHOP}",
+        f"/reference/{order}",
+        "/mempool",
+        "/peers",
+        "/search?q=nothing",
+        checkout_path(fresh("new"), amount="90071992.54740991", rest=label),
+        checkout_path(order),
+        "/pay/?reference=A",
+    ):
+        watched.go(path, page)
+        seen.look(path)
+    watched.forgive("status of 40[04]")
+    chain.node.mine(1)
+
+
+def tab_to(page: Page, selector: str) -> None:
+    """Press Tab until an element has the focus, which must then be seen."""
+    for _ in range(40):
+        page.keyboard.press("Tab")
+        if page.evaluate("selector => document.activeElement.matches(selector)", selector):
+            outline = page.evaluate("getComputedStyle(document.activeElement).outlineStyle")
+            assert outline != "none", f"nobody sees that {selector} has the focus"
+            return
+    raise AssertionError(f"Tab does not lead to {selector}")
+
+
+def focused(page: Page) -> str:
+    """The text of what has the focus."""
+    return str(page.evaluate("document.activeElement.textContent"))
+
+
+def test_a_wallet_by_keyboard_alone(watched: Watched, chain: Chain) -> None:
+    wallet = WalletPage.opened(watched)
+    page, keys = wallet.page, wallet.page.keyboard
+    wallet.view("welcome")
+    tab_to(page, "#create-start")
+    keys.press("Enter")
+    words = wallet.words()
+    assert focused(page).startswith("Write down")
+    tab_to(page, "#words-done")
+    keys.press("Enter")
+    wallet.view("quiz")
+    for number in (1, 2, 3):
+        tab_to(page, f"#quiz-{number}")
+        keys.type(words[int(page.get_attribute(f"#quiz-{number}", "data-place") or 0) - 1])
+    keys.press("Enter")
+    wallet.view("password")
+    for name in ("#new-password", "#new-password-again"):
+        tab_to(page, name)
+        keys.type(PASSWORD)
+    keys.press("Enter")
+    wallet.view("keyfile")
+    tab_to(page, "#keyfile-done")
+    keys.press("Space")
+    wallet.view("home")
+    assert focused(page) == "Your wallet"
+    tab_to(page, "#navigation a[href='#receive']")
+    keys.press("Enter")
+    wallet.view("receive")
+    address = wallet.tell("#receive-address")
+    chain.fund(address)
+
+    order = fresh("keys")
+    wallet.go(f"/wallet/?pay={payment_uri(order).replace('&', '%26')}")
+    wallet.view("unlock")
+    tab_to(page, "#unlock-password")
+    keys.type(PASSWORD)
+    keys.press("Enter")
+    wallet.may_sign()
+    assert focused(page) == "Review the payment"
+    tab_to(page, "#sign")
+    keys.press("Enter")
+    wallet.state("pending")
+    assert len(chain.paid(address, order)) == 1
+
+
+def test_an_explorer_by_keyboard_alone(watched: Watched, chain: Chain) -> None:
+    page = watched.go("/")
+    page.keyboard.press("Tab")
+    assert focused(page) == "Skip to the content"
+    page.keyboard.press("Enter")
+    tab_to(page, "input[name=q]")
+    page.keyboard.type(SHOP)
+    page.keyboard.press("Enter")
+    page.wait_for_url(f"**/address/{SHOP}")
+    tab_to(page, "main a[href^='/']")
+    watched.go("/", page)
+    tab_to(page, "main a[href^='/block/']")
+    page.keyboard.press("Enter")
+    page.wait_for_url("**/block/*")
+
+
+def test_checkout_and_explorer_without_scripts(watch: Callable[..., Watched], chain: Chain) -> None:
+    watched = watch(java_script_enabled=False)
+    order = fresh("plain")
+    page = watched.go(checkout_path(order, rest="&label=Tea"))
+    said = page.inner_text("main")
+    for text in ("2.5", order, SHOP, "Tea", "Waiting for the payment", "asks again every 5 seconds"):
+        assert text in said
+    assert page.is_visible("svg, img")
+    assert page.locator("button:visible").count() == 0, "a button that needs a script"
+    txid = chain.pay(FAUCET, SHOP, 5 * COIN // 2, order)
+    chain.node.mine(2)
+    # It asks again by itself: nothing here leads it there.
+    page.wait_for_selector("#payment[data-state=confirmed]")
+    assert "Paid" in page.inner_text("main")
+    page.click("text=See the transfer")
+    assert page.url.endswith(f"/tx/{txid}")
+    assert order in page.inner_text("main")
+
+    height = chain.node.status()["height"]
+    watched.go("/", page)
+    assert height in page.inner_text("main")
+    page.fill("input[name=q]", order)
+    page.press("input[name=q]", "Enter")
+    assert page.url.endswith(f"/reference/{order}")
+    watched.go(f"/address/{SHOP}", page)
+    assert SHOP in page.inner_text("main")
+    for path in ("/mempool", "/peers", f"/block/{height}"):
+        watched.go(path, page)
+        assert page.locator("h1").is_visible()
+    watched.go("/wallet/", page)
+    assert "svc wallet" in page.inner_text("main")
+
+
+def test_a_page_that_nobody_sees_asks_nothing(wallet: WalletPage, account: Account) -> None:
+    hide: Any = """hidden => {
+      Object.defineProperty(document, "hidden", { value: hidden, configurable: true });
+      Object.defineProperty(document, "visibilityState", { value: hidden ? "hidden" : "visible", configurable: true });
+      document.dispatchEvent(new Event("visibilitychange"));
+    }"""
+    page = wallet.page
+    page.wait_for_selector("#home-transfers li")
+    page.evaluate(hide, True)
+    page.wait_for_load_state("networkidle")
+    before = len(wallet.watched.asked)
+    page.wait_for_timeout(3_000)
+    assert len(wallet.watched.asked) == before
+    with page.expect_response("**/rpc/**"):
+        page.evaluate(hide, False)

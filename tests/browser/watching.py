@@ -1,0 +1,104 @@
+"""A browser that is watched: where it asks, what it complains of, and whether something on a page comes alive."""
+
+import re
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+from attrs import define, field
+from playwright.sync_api import BrowserContext, ConsoleMessage, Dialog, Page, Request, WebError
+
+DEADLINE = 15_000.0
+"""Milliseconds after which something that a test waits for on a page will not come any more."""
+
+# A transfer that no block holds is 404 (docs/wallet-page.md), and Chromium notes every 404 in the console.
+_NOT_YET = re.compile(r"/rpc/transaction/[0-9a-f]{64}$")
+_MISSING = "Failed to load resource: the server responded with a status of 404 (Not Found)"
+
+
+# Playwright notes its own things in objects whose methods it calls.
+@define(slots=False)
+class Watched:
+    """One person's browser on one node."""
+
+    context: BrowserContext
+    origin: str
+    """Where the node is, and nothing else may be asked."""
+    others: set[str] = field(factory=set)
+    """Origins that a test itself leads the browser to."""
+    elsewhere: list[str] = field(factory=list)
+    complaints: list[str] = field(factory=list)
+    alive: list[str] = field(factory=list)
+    asked: list[str] = field(factory=list)
+    """Method and path of every request."""
+
+    def __attrs_post_init__(self) -> None:
+        self.context.set_default_timeout(DEADLINE)
+        self.context.on("request", self._request)
+        self.context.on("console", self._console)
+        self.context.on("weberror", self._error)
+        self.context.on("dialog", self._dialog)
+
+    def page(self) -> Page:
+        """A new tab."""
+        return self.context.new_page()
+
+    def go(self, path: str, page: Page | None = None) -> Page:
+        """Open a path of the node in a tab, a new one where none is given."""
+        page = page or self.page()
+        page.goto(self.origin + path)
+        return page
+
+    def forgive(self, pattern: str) -> None:
+        """Take complaints of the browser off the list, after the fact; there must be some."""
+        forgiven = [each for each in self.complaints if re.search(pattern, each)]
+        assert forgiven, f"nothing to forgive for {pattern!r} in {self.complaints}"
+        self.complaints = [each for each in self.complaints if each not in forgiven]
+
+    def answers(self, pattern: str, change: Callable[[Any], None]) -> None:
+        """From now on the node's answers to paths like this one arrive changed."""
+
+        def changed(route: Any) -> None:
+            response = route.fetch()
+            body = response.json()
+            change(body)
+            route.fulfill(response=response, json=body)
+
+        self.context.route(pattern, changed)
+
+    def close(self) -> None:
+        """End it, and fail for whatever it was seen to do that it must not."""
+        self.context.unroute_all(behavior="ignoreErrors")
+        self.context.close()
+        assert self.elsewhere == [], f"something was asked elsewhere: {self.elsewhere}"
+        assert self.alive == [], f"something on a page came alive: {self.alive}"
+        assert self.complaints == [], f"the browser complained: {self.complaints}"
+
+    def _request(self, request: Request) -> None:
+        url = urlsplit(request.url)
+        if url.scheme in ("data", "blob"):
+            return
+        origin = f"{url.scheme}://{url.netloc}"
+        self.asked.append(f"{request.method} {url.path}")
+        if origin != self.origin and origin not in self.others:
+            self.elsewhere.append(request.url)
+
+    def _console(self, message: ConsoleMessage) -> None:
+        where = urlsplit(message.location["url"]).path
+        if message.type not in ("error", "warning"):
+            return
+        if message.text == _MISSING and _NOT_YET.search(where):
+            return
+        self.complaints.append(f"{message.type}: {message.text} ({where})")
+
+    def _error(self, error: WebError) -> None:
+        self.complaints.append(f"error: {error.error}")
+
+    def _dialog(self, dialog: Dialog) -> None:
+        self.alive.append(f"{dialog.type}: {dialog.message}")
+        dialog.dismiss()
+
+
+def overflow(page: Page) -> int:
+    """By how many pixels the page is wider than its window."""
+    return int(page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
