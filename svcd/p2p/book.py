@@ -27,6 +27,8 @@ _FAMILIAR_SECONDS: Final = 86_400.0
 _STALE_SECONDS: Final = 30 * 86_400.0
 _HOPELESS_FAILURES: Final = 8
 _GONE_SECONDS: Final = 900.0
+_LOST_FAILURES: Final = 3
+"""Calls in a row after which a verified endpoint gives its place to one that answered."""
 
 
 def group_of(host: str) -> str:
@@ -85,6 +87,8 @@ class Book:
     _index: dict[str, Entry] = field(factory=dict)
     _allowance: dict[str, tuple[float, int]] = field(factory=dict)
     _ours: dict[str, float] = field(factory=dict)
+    _contests: dict[str, str] = field(factory=dict)
+    """By verified endpoint, that which is to have its place if it does not answer."""
 
     def __len__(self) -> int:
         return len(self._index)
@@ -154,21 +158,48 @@ class Book:
         entry = self._index.get(endpoint) or Entry(endpoint=endpoint, source="self")
         entry.node_id, entry.height, entry.last_seen = node_id, height, now
         entry.failures, entry.next_try, entry.group = 0, 0.0, group
+        self._contests.pop(endpoint, None)
         if not entry.verified:
             self._promote(entry)
         return entry
 
     def _promote(self, entry: Entry) -> None:
-        self._remove_from(self._new, entry)
+        """Give an entry that answered a place among the verified, or make it wait until one is seen to be free."""
         bucket = self._tried.setdefault(self._place("tried", entry.part(), TRIED_BUCKETS), [])
         if entry not in bucket:
             if len(bucket) >= BUCKET_SIZE:
                 oldest = min(bucket, key=lambda other: (other.verified, other.last_seen))
-                bucket.remove(oldest)
-                del self._index[oldest.endpoint]
+                if oldest.verified:
+                    # Whoever has many endpoints must not push out those that still answer.
+                    self._contests.setdefault(oldest.endpoint, entry.endpoint)
+                    self._put_among_hints(entry)
+                    return
+                self.forget(oldest.endpoint)
+            self._remove_from(self._tried, entry)
+            self._remove_from(self._new, entry)
             bucket.append(entry)
         entry.verified = True
         self._index[entry.endpoint] = entry
+
+    def _put_among_hints(self, entry: Entry) -> None:
+        entry.verified = False
+        if entry.endpoint not in self._index:
+            bucket = self._new_bucket(entry.endpoint, entry.source)
+            if len(bucket) < BUCKET_SIZE or self._make_room(bucket, entry.last_seen, trusted=False):
+                bucket.append(entry)
+                self._index[entry.endpoint] = entry
+
+    def contested(self, now: float, *, exclude: Collection[str]) -> str | None:
+        """A verified endpoint to call because another wants its place; None if none is due."""
+        due = [endpoint for endpoint in self._contests if self._index[endpoint].next_try <= now]
+        return next((endpoint for endpoint in due if endpoint not in exclude), None)
+
+    def _settle(self, entry: Entry) -> None:
+        """A verified one does not answer any more: whoever waits for its place, and is still known, gets it."""
+        successor = self._index.get(self._contests.pop(entry.endpoint, ""))
+        if successor is not None and not successor.verified and not successor.failures:
+            self.forget(entry.endpoint)
+            self._promote(successor)
 
     def failed(self, endpoint: str, now: float) -> None:
         """We called and nobody answered as we hoped: wait longer each time, from 5 s to 30 min, with jitter.
@@ -185,6 +216,8 @@ class Book:
         entry.next_try = now + wait * (0.75 + 0.5 * self.random())
         if entry.failures >= _HOPELESS_FAILURES:
             entry.verified = False
+        if entry.failures >= _LOST_FAILURES:
+            self._settle(entry)
 
     def restore(self, entry: Entry) -> None:
         """Take up an entry that was kept on disk, in the place that it had."""
@@ -207,6 +240,7 @@ class Book:
     def forget(self, endpoint: str) -> None:
         """Drop an endpoint."""
         entry = self._index.pop(endpoint, None)
+        self._contests.pop(endpoint, None)
         if entry is not None:
             self._remove_from(self._new, entry)
             self._remove_from(self._tried, entry)

@@ -33,10 +33,16 @@ def is_welcome(group: str, groups: set[str] | None) -> bool:
     return True
 
 
-def pick_hint(book: Book, *, now: float, busy: Collection[str]) -> str | None:
-    """One endpoint that is a hint only, by chance; None if none is due."""
+def pick_to_try(book: Book, *, now: float, busy: Collection[str]) -> str | None:
+    """One endpoint that is a hint only, by chance, or one whose place another wants; None if none is due.
+
+    Each gets half of the calls where there are both, for strangers can bring about either.
+    """
+    contested = book.contested(now, exclude=busy)
+    if contested is not None and book.random() < 0.5:
+        return contested
     hints = book.candidates(now, exclude=busy, tried=False)
-    return hints[int(book.random() * len(hints)) % len(hints)].endpoint if hints else None
+    return hints[int(book.random() * len(hints)) % len(hints)].endpoint if hints else contested
 
 
 def promote(peers: Iterable[Peer], count: int, groups: set[str] | None) -> None:

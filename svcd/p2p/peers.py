@@ -11,7 +11,7 @@ from svcd.node.status import LONELY, Neighbourhood
 from svcd.p2p.asking import ask_peers, ask_status
 from svcd.p2p.bans import Bans, key_name
 from svcd.p2p.book import Book, group_of, group_of_endpoint
-from svcd.p2p.choosing import choose, pick_hint, promote
+from svcd.p2p.choosing import choose, pick_to_try, promote
 from svcd.p2p.client import PeerClient
 from svcd.p2p.greeting import Greeted, Greetings, NotGreeted
 from svcd.p2p.hello import Hello, is_endpoint
@@ -285,9 +285,9 @@ class Peers:
             promote(self.all(), missing, groups)
         if feel:
             self._last_feeler = now
-            hint = pick_hint(self.book, now=now, busy=busy.union(chosen))
-            if hint is not None:
-                self._begin(self.greet(hint, outbound=False, keep=False))
+            tried = pick_to_try(self.book, now=now, busy=busy.union(chosen))
+            if tried is not None:
+                self._begin(self.greet(tried, outbound=False, keep=False))
 
     def _begin(self, work: Coroutine[Deferred[object], object, object]) -> None:
         Deferred.fromCoroutine(work).addErrback(self._say_failed)

@@ -13,7 +13,7 @@ from svcd.chain.block import Block
 from svcd.chain.signature import sign
 from svcd.node.status import LONELY
 from svcd.p2p.bans import endpoint_name, key_name
-from svcd.p2p.book import Entry, group_of_endpoint
+from svcd.p2p.book import BUCKET_SIZE, Entry, group_of_endpoint
 from svcd.p2p.caller import Trouble
 from svcd.p2p.hello import Hello, NodeKey, check_hello, parse_hello
 from svcd.p2p.notebook import FORMAT, Notes, load, save
@@ -572,6 +572,25 @@ def test_a_feeler_every_two_minutes(make_node: MakeNode, make_stranger: MakeStra
     assert set(felt) <= {found.endpoint for found in node.book.verified()}
     assert set(felt) <= set(node.town.forgotten)
     assert [peer.endpoint for peer in node.peers.all()] == [chosen.endpoint]
+
+
+@pytest.mark.parametrize("alive", [True, False])
+def test_one_whose_place_another_wants_is_called_first(
+    make_node: MakeNode, make_stranger: MakeStranger, alive: bool
+) -> None:
+    node = make_node(outbound=1)
+    chosen, oldest = make_stranger(0), make_stranger(endpoint="http://200.1.0.0:8645")
+    node.meet(chosen)
+    others = [make_stranger(endpoint=f"http://200.1.0.{number}:8645") for number in range(1, BUCKET_SIZE + 1)]
+    for stranger in (oldest, *others):
+        node.book.succeeded(stranger.endpoint, node_id=stranger.key.node_id, height=0, now=node.home.now())
+        node.run(1)
+    if not alive:
+        del node.town.inhabitants[oldest.endpoint]
+    node.run(HOUR)
+    assert greetings(node, oldest.endpoint) >= 1
+    assert (oldest.endpoint in {found.endpoint for found in node.book.verified()}) is alive
+    assert alive or entry(node, others[-1]).verified
 
 
 @contextmanager
