@@ -9,7 +9,8 @@ PROGRAM = setup.py svcd twisted tests benchmarks .ci
 .DEFAULT_GOAL := help
 SEEDS ?= 1,2,3,4,5
 NODES ?= 30
-.PHONY: help run devnet test check bench torture simulate lowest clean
+SOAK_MINUTES ?= 30
+.PHONY: help run devnet test check bench torture simulate soak lowest clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -40,6 +41,9 @@ torture: .venv/installed-test ## run all tests with the long counts: hundreds of
 
 simulate: .venv/installed-test ## run the network of simulated nodes for SEEDS=1,2,3 and NODES=30
 	SVCD_SIMULATION_SEEDS=$(SEEDS) SVCD_SIMULATION_NODES=$(NODES) $(BIN)/pytest tests/simulation
+
+soak: .venv/installed-test ## keep two nodes busy for SOAK_MINUTES=30, and see that nothing grows and no event is lost
+	SVCD_SOAK_MINUTES=$(SOAK_MINUTES) $(BIN)/pytest -s tests/soak
 
 lowest: ## run the unit tests with the oldest dependencies that setup.py allows
 	$(PYTHON) -m venv --clear $(LOWEST)
