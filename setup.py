@@ -65,7 +65,8 @@ setup(
         "test": [
             "axe-playwright-python>=0.1.4",
             "build>=1.2",
-            "hypothesis>=6.130",
+            "coverage>=7.10.6",
+            "hypothesis>=6.130.12",
             "jsonschema>=4.23",
             "mypy>=1.18.1",
             "openapi-spec-validator>=0.7.1",
@@ -74,8 +75,13 @@ setup(
             "pytest>=9.0",
             "pytest-twisted>=1.14.3",
             "ruff>=0.14",
+            "schemathesis>=4.32.5",
             "setuptools>=77.0.3",
             "zxing-cpp>=2.3",
+        ],
+        "fuzz": [
+            "atheris>=3.0.0",
+            "mutmut>=3.8.1",
         ],
     },
     entry_points={"console_scripts": ["svc=svcd.console.main:main"]},

@@ -1,0 +1,117 @@
+"""What schemathesis cannot guess: addresses, ids and signatures that the node under test takes for good.
+
+schemathesis imports this module in its own process (``SCHEMATHESIS_HOOKS``). Requests that are meant to be valid get
+known values in four of five places, so that more than the parsers of the routes is tried; the others are left alone.
+"""
+
+import time
+from random import Random
+from typing import Any
+
+import schemathesis
+
+from svcd.chain.encoding import canonical, parse_json
+from svcd.chain.params import DEVNET
+from svcd.chain.transaction import Draft, sign_transfer
+from svcd.chain.transition import genesis_point
+from svcd.p2p.hello import NodeKey
+from tests.chains import COIN, address_of, key_of
+from tests.schema.order import PAID, PAYER, PRICE, SHOP
+
+CALLBACK = "https://127.0.0.1:44443/paid"
+"""Where nobody listens: what is registered counts, not what is delivered."""
+
+
+class Known:
+    """Good values by the name of the field that takes them; some are learnt from answers."""
+
+    def __init__(self) -> None:
+        self._random = Random(1)
+        self._nonce = 1
+        self._learnt: dict[str, list[str]] = {"txid": [], "id": [], "reference": []}
+        self._block: bytes | None = None
+
+    def replace(self, values: dict[str, Any]) -> None:
+        """Put known values where there are some for the names in ``values``."""
+        for name in values:
+            if self._random.random() < 0.8 and (known := self._known(name)) is not None:
+                values[name] = known
+        if "amount" in values and self._random.random() < 0.8:
+            values.pop("amountBaseUnits", None)
+            values.pop("sinceHeight", None)
+
+    def block(self) -> bytes | None:
+        """A body with a block as nodes send it, whose every byte counts; None where there is no need."""
+        return self._block if self._random.random() < 0.5 else None
+
+    def learn(self, path: str, answer: Any) -> None:
+        """Remember what an answer names."""
+        if path == "/p2p/blocks" and answer.get("blocks"):
+            self._learn_block(answer["blocks"][-1])
+        for member in answer.values():
+            if isinstance(member, dict):
+                for name in self._learnt.keys() & member.keys():
+                    self._learnt[name] = [*self._learnt[name][-9:], str(member[name])]
+        if isinstance(answer.get("txid"), str) and answer.get("state") == "accepted":
+            self._nonce += 1
+
+    def _learn_block(self, block: object) -> None:
+        self._block = b'{"block":' + canonical(block) + b"}"
+
+    def _known(self, name: str) -> object:
+        if name in ("address", "recipient"):
+            return address_of(self._random.choice([PAYER, SHOP, SHOP, SHOP, "nobody"]), "svcd")
+        if name == "amount":
+            return PRICE
+        if name == "reference" and self._random.random() < 0.5:
+            return PAID
+        if name == "callbackUrl":
+            return CALLBACK
+        if name == "transaction":
+            return self._transfer()
+        if name == "hello":
+            return NodeKey(self._random.randbytes(32), "").hello(DEVNET, genesis_point(DEVNET), _now()).message()
+        if name == "confirmations":
+            return self._random.choice([1, 2, 6])
+        if name in ("height", "from"):
+            return str(self._random.randrange(4))
+        if self._learnt.get(name):
+            return self._random.choice(self._learnt[name])
+        return None
+
+    def _transfer(self) -> object:
+        draft = Draft(
+            recipient=address_of(SHOP, "svcd"),
+            amount=COIN // 100,
+            fee=DEVNET.minimum_fee,
+            nonce=self._nonce,
+            timestamp=_now(),
+            reference=self._random.choice([None, "order-1", "order-2"]),
+        )
+        return parse_json(sign_transfer(draft, seed=key_of(PAYER).seed, params=DEVNET).wire)
+
+
+def _now() -> int:
+    return time.time_ns() // 1_000_000
+
+
+KNOWN = Known()
+
+
+@schemathesis.hook
+def before_call(_context: Any, case: Any, arguments: dict[str, Any]) -> None:
+    """Make a request that is meant to be valid valid in more than form."""
+    if case.meta is None or case.meta.generation.mode.value != "positive":
+        return
+    for values in (case.path_parameters, case.query, case.body):
+        if isinstance(values, dict):
+            KNOWN.replace(values)
+    if case.operation.path == "/p2p/block" and (block := KNOWN.block()) is not None:
+        arguments["data"] = block
+
+
+@schemathesis.hook
+def after_call(_context: Any, case: Any, response: Any) -> None:
+    """Learn from what was answered."""
+    if response.status_code in (200, 201) and case.method != "HEAD":
+        KNOWN.learn(case.operation.path, response.json())

@@ -1,0 +1,10 @@
+"""The order that has been paid on the node under test before anything is asked."""
+
+SHOP = "shop"
+"""Who is paid; a name as in `tests.chains`."""
+PAYER = "payer"
+"""Who pays it with their first transfer."""
+PAID = "order-paid"
+"""Its reference."""
+PRICE = "25"
+"""Coins."""

@@ -1,0 +1,112 @@
+"""schemathesis against a live node: no failure, and no answer that the node's own description does not announce."""
+
+import json
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from svcd.chain.encoding import parse_json
+from svcd.chain.params import DEVNET
+from svcd.chain.transaction import Draft, sign_transfer
+from svcd.chain.units import parse_amount
+from tests.chains import address_of, key_of
+from tests.process_level.conftest import DEVNET as DEVNET_OPTIONS
+from tests.process_level.conftest import Nodes
+from tests.process_level.running import ENVIRONMENT, RunningNode
+from tests.schema.order import PAID, PAYER, PRICE, SHOP
+
+pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+ROOT = Path(__file__).parents[2]
+TOKEN = "the-management-token-of-this-test-long"
+OPTIONS = (
+    *DEVNET_OPTIONS,
+    "--set=participation.alone=true",
+    "--set=commerce.webhooks.enabled=true",
+    f"--set=commerce.webhooks.manageToken={TOKEN}",
+    "--set=commerce.webhooks.signingSecret=the-signing-secret-of-this-test-longer",
+    "--set=commerce.webhooks.allowPrivateCallbacks=true",
+)
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    """Starts nodes in the test's folder."""
+    nodes = Nodes(tmp_path)
+    yield nodes
+    nodes.stop()
+
+
+def furnish(node: RunningNode) -> None:
+    """Pay the order that the requests ask about."""
+    node.ok(node.operator("/operator/faucet", {"recipient": address_of(PAYER, "svcd"), "amount": "1000"}))
+    node.mine(1)
+    draft = Draft(
+        recipient=address_of(SHOP, "svcd"),
+        amount=parse_amount(PRICE),
+        fee=DEVNET.minimum_fee,
+        nonce=0,
+        timestamp=time.time_ns() // 1_000_000,
+        reference=PAID,
+    )
+    transfer = sign_transfer(draft, seed=key_of(PAYER).seed, params=DEVNET)
+    node.ok(node.post("/rpc/broadcast", {"transaction": parse_json(transfer.wire)}))
+    node.mine(10)
+
+
+def drive(node: RunningNode, report: Path, *, examples: int, seconds: float) -> str:
+    """Let schemathesis ask, with up to so many examples for each route and phase; what it found wrong, or ""."""
+    arguments = [
+        f"{node.url}/rpc/openapi.json",
+        f"--max-examples={examples}",
+        "--checks=all",
+        # What the form of a request cannot say (checksums, signatures, what is known) is refused with 400.
+        "--exclude-checks=positive_data_acceptance",
+        f"--header=Authorization: Bearer {TOKEN}",
+        "--continue-on-failure",
+        "--seed=1",
+        "--generation-database=none",
+        "--warnings=off",
+        "--no-color",
+        "--report=ndjson",
+        f"--report-ndjson-path={report}",
+    ]
+    done = subprocess.run(
+        [sys.executable, "-m", "schemathesis.cli", "run", *arguments],
+        capture_output=True,
+        text=True,
+        cwd=report.parent,
+        env=ENVIRONMENT | {"PYTHONPATH": str(ROOT), "SCHEMATHESIS_HOOKS": "tests.schema.known"},
+        timeout=seconds,
+        check=False,
+    )
+    return "" if done.returncode == 0 else done.stdout + done.stderr
+
+
+def statuses(report: Path) -> Counter[tuple[str, int]]:
+    """How often each route (such as ``GET /rpc/status``) was answered with each status."""
+    found: Counter[tuple[str, int]] = Counter()
+    for line in report.read_text(encoding="utf-8").splitlines():
+        recorder = json.loads(line).get("ScenarioFinished", {}).get("recorder", {})
+        for case, interaction in recorder.get("interactions", {}).items():
+            asked = recorder["cases"][case]["value"]
+            found[f"{asked['method']} {asked['path']}", interaction["response"]["status_code"]] += 1
+    return found
+
+
+@pytest.mark.deadline(900)
+def test_a_live_node_answers_as_it_says(nodes: Nodes, tmp_path: Path, torture: bool) -> None:
+    node = nodes.start(*OPTIONS)
+    furnish(node)
+    report = tmp_path / "report.ndjson"
+    assert drive(node, report, examples=250 if torture else 6, seconds=800) == ""
+    found = statuses(report)
+    assert sum(found.values()) >= (5_000 if torture else 600)
+    described = node.get("/rpc/openapi.json").json["paths"]
+    routes = {f"{method.upper()} {path}" for path, methods in described.items() for method in methods}
+    assert {route for route, status in found if status in {200, 201}} >= routes - {"GET /rpc/openapi.json"}
