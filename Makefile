@@ -10,7 +10,8 @@ PROGRAM = setup.py svcd twisted tests benchmarks .ci
 SEEDS ?= 1,2,3,4,5
 NODES ?= 30
 SOAK_MINUTES ?= 30
-.PHONY: help run devnet test check bench torture simulate soak lowest clean
+FUZZ_SECONDS ?= 60
+.PHONY: help run devnet test check bench torture simulate soak fuzz mutate coverage lowest clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -36,8 +37,21 @@ check: .venv/installed-test ## check style, types and the house rules
 bench: .venv/installed-test ## measure, each figure as a ratio against a baseline of the same run
 	$(BIN)/python -m benchmarks
 
-torture: .venv/installed-test ## run all tests with the long counts: hundreds of kills, thousands of examples
+torture: .venv/installed-mutate ## run all tests with the long counts, then mutate the rules: hundreds of kills, thousands of examples
 	HYPOTHESIS_PROFILE=torture $(BIN)/pytest
+	$(BIN)/python -m tests.mutation
+
+mutate: .venv/installed-mutate ## change the rules in a thousand places, one at a time, and see that their tests notice
+	$(BIN)/python -m tests.mutation
+
+fuzz: .venv/installed-fuzz ## fuzz the parsers of what strangers send, FUZZ_SECONDS=60 for each
+	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m tests.fuzz
+
+coverage: .venv/installed-test ## run the fast tests, and say which lines and branches none of them tries
+	mkdir -p build
+	$(BIN)/coverage run -m pytest -q -m 'not slow'
+	$(BIN)/coverage report --include='svcd/chain/*' --fail-under=100
+	$(BIN)/coverage report --omit='svcd/chain/*' --fail-under=95
 
 simulate: .venv/installed-test ## run the network of simulated nodes for SEEDS=1,2,3 and NODES=30
 	SVCD_SIMULATION_SEEDS=$(SEEDS) SVCD_SIMULATION_NODES=$(NODES) $(BIN)/pytest tests/simulation
@@ -73,3 +87,13 @@ $(BIN)/pip:
 	@echo "Installing svcd and its test tools into .venv (once, and again when setup.py changes)"
 	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[test]'
 	@touch .venv/installed $@
+
+.venv/installed-fuzz: .venv/installed-test
+	@echo "Installing the fuzzer and the mutation tester into .venv (atheris has wheels for Python 3.11 to 3.13 on Linux)"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[fuzz]'
+	@touch $@
+
+.venv/installed-mutate: .venv/installed-test
+	@echo "Installing the mutation tester into .venv"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -e '.[mutate]'
+	@touch $@

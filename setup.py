@@ -79,10 +79,8 @@ setup(
             "setuptools>=77.0.3",
             "zxing-cpp>=2.3",
         ],
-        "fuzz": [
-            "atheris>=3.0.0",
-            "mutmut>=3.8.1",
-        ],
+        "fuzz": ["atheris>=3.0.0"],
+        "mutate": ["mutmut>=3.8.1"],
     },
     entry_points={"console_scripts": ["svc=svcd.console.main:main"]},
 )
