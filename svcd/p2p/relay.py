@@ -102,10 +102,13 @@ class Relay:
         if not change.applied:
             return
         tip = change.tip
+        self._newest = tip.hash
+        for box in self._blocks.values():
+            # The new one is offered instead, to those who have not shown it.
+            box.waiting = None
         peers = [peer for peer in self._in_order() if not peer.has(tip.hash) and not _is_further(peer, tip)]
         if not peers:
             return
-        self._newest = tip.hash
         self._begin(self._offer(tip.hash, peers))
 
     def pool_changed(self, added: Sequence[Entry], removed: Sequence[Entry]) -> None:

@@ -320,6 +320,19 @@ def test_a_block_that_a_slow_peer_has_shown_meanwhile_is_not_sent(
     assert heights(slow) == [1, 2]
 
 
+def test_a_block_that_waits_is_let_go_when_its_peer_shows_a_later_one(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    (slow,) = friends(node, make_stranger, 1)
+    slow.scripts = {BLOCK: silent}
+    for block in grow(3):
+        node.take(block)
+    node.peer(slow).note(grow(4)[-1].header.hash)
+    node.take(*grow(4)[3:])
+    node.run(30)
+    assert heights(slow) == [1, 2]
+
+
 def test_a_full_block_is_read_in_parts_and_sent_whole(
     node: Node, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
