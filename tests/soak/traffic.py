@@ -4,6 +4,7 @@ import socket
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from itertools import count
 from typing import Any
 
@@ -169,17 +170,18 @@ class Traffic:
     def _hear(self, orders: list[Order], name: str) -> None:
         """Wait until this was told of each."""
         for order in orders:
-            await_that(
-                lambda order=order: name in self.shop.told(order.watch),  # type: ignore[misc]
-                lambda order=order: f"{name} of {order} is missing: {self.shop.told(order.watch)}",  # type: ignore[misc]
-            )
+            await_that(partial(self._was_told, order, name), partial(self._told, order, name))
+
+    def _was_told(self, order: Order, name: str) -> bool:
+        return name in self.shop.told(order.watch)
+
+    def _told(self, order: Order, missing: str) -> str:
+        return f"{order.watch} at the {order.member.name} told {self.shop.told(order.watch)}; missing: {missing}"
 
     def _check_stories(self, orders: list[Order], *, reorged: bool) -> None:
         """What came is what the nodes have written down that they would tell, and ends as the payment did."""
         for order in orders:
-            await_that(
-                lambda order=order: self._agrees(order), lambda order=order: f"{order}: {self.shop.told(order.watch)}"
-            )  # type: ignore[misc]
+            await_that(partial(self._agrees, order), partial(self._told, order, "what the node has written down"))
             told = self.shop.told(order.watch)
             assert told[-1] == "confirmed", told
             assert "reorged" in told or not reorged, told
