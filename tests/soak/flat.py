@@ -57,7 +57,7 @@ def courses(samples: Sequence[Sample]) -> list[Course]:
     steady = samples[int(len(samples) * WARM_UP) :]
     third = len(steady) // 3
     first, last = steady[:third], steady[-third:]
-    cached = CACHES * (last[-1]["databases"] - first[0]["databases"])
+    cached = CACHES * (last[0]["databases"] - first[0]["databases"])
     return [
         Course(
             figure,
