@@ -1,6 +1,7 @@
 """The reader of HTTP requests as a target: bytes on a connection to a site in memory."""
 
 import json
+from functools import cache
 
 from twisted.internet.task import Clock
 
@@ -36,31 +37,35 @@ class Room:
         return {"a": a}
 
 
-def _site(clock: Clock) -> Site:
+_CLOCK = Clock()
+
+
+@cache
+def _root() -> Branch:
+    """The routes, made once: that takes far longer than a request."""
     ports = Ports(
         parse_json=parse_json,
         errors={RuleViolation: lambda error: HttpError(400, str(error))},
-        throttle=ClientThrottle(Clients(), Buckets({"read": Rate(per_second=0, burst=1)}), clock),
-        clock=clock,
+        throttle=ClientThrottle(Clients(), Buckets({"read": Rate(per_second=0, burst=1)}), _CLOCK),
+        clock=_CLOCK,
         new_id=lambda: "e1",
     )
     api = Api("/rpc", ports)
     api.add(Room())
     root = Branch()
     root.putChild(b"rpc", api.resource())
-    return Site(root, limits=SiteLimits(), clients=Clients(), clock=clock, new_id=lambda: "e2")
+    return root
 
 
 def ask(data: bytes) -> None:
     """Send the bytes in two pieces, cut where the first byte says: announced answers only, and nothing is left over."""
-    clock = Clock()
-    site = _site(clock)
+    site = Site(_root(), limits=SiteLimits(), clients=Clients(), clock=_CLOCK, new_id=lambda: "e2")
     wire = Wire(site)
     cut, sent = (data[0], data[1:]) if data else (0, b"")
     wire.send(sent[:cut]).send(sent[cut:])
-    clock.pump([1] * 100)
+    _CLOCK.pump([1] * 100)
     assert not wire.open, "the connection outlives every deadline"
-    assert not clock.getDelayedCalls(), "a timer is left behind"
+    assert not _CLOCK.getDelayedCalls(), "a timer is left behind"
     assert len(site.connections) == site.bodies_bytes == 0
     assert set(site.answers) <= ANSWERS, site.answers
     # Bodies of answers to HEAD are left out, so that only the first is read here where there may be some.
