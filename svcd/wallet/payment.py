@@ -162,6 +162,9 @@ async def look(reach: Reach, keyfile: Keyfile) -> View:
 
 async def _broadcast(node: Node, transfer: Transfer, outbox: Outbox) -> str:
     """What the node makes of the transfer: ``accepted`` or ``known``; raises Failed."""
+    # What was sent before may be with a node, whatever this attempt meets: forgotten, it would be signed anew and paid
+    # twice.
+    first = all(kept.transfer.txid != transfer.txid for kept in outbox.load())
     outbox.keep(transfer, answered=False)
     try:
         answer = await node.post("/rpc/broadcast", {"transaction": parse_wire_object(transfer.wire)})
@@ -173,14 +176,19 @@ async def _broadcast(node: Node, transfer: Transfer, outbox: Outbox) -> str:
     except Refused as refused:
         if refused.status >= _SERVER_ERROR:
             raise _perhaps_sent(transfer, refused) from None
-        # Whoever tries again gets the same nonce, unless this transfer has been taken in after all.
-        outbox.forget([transfer.txid])
-        raise
-    except Failed:
-        outbox.forget([transfer.txid])
-        raise
+        raise _not_taken(transfer, refused, outbox, first=first) from None
+    except Failed as failed:
+        raise _not_taken(transfer, failed, outbox, first=first) from None
     outbox.keep(transfer, answered=True)
     return state
+
+
+def _not_taken(transfer: Transfer, failed: Failed, outbox: Outbox, *, first: bool) -> Failed:
+    """What to tell of a transfer that the node has not taken now; the first attempt at it leaves nothing behind."""
+    if not first:
+        return _perhaps_sent(transfer, failed)
+    outbox.forget([transfer.txid])
+    return failed
 
 
 def _perhaps_sent(transfer: Transfer, failed: Failed) -> Failed:

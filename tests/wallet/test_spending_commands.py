@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from attrs import define
+from twisted.internet.error import ConnectError
 
 from svcd.chain.params import DEVNET, MAINNET
 from svcd.commerce.payment import Terms
@@ -124,6 +125,34 @@ def test_a_transfer_that_got_no_answer_is_sent_again_as_it_is(
     assert waiting(rich) == [first]
     (kept,) = outbox(terminal).load()
     assert kept.answered
+    expected_errors(OSError)
+
+
+BUSY = b'{"ok":false,"error":"too many requests; try again in 3 s"}'
+
+
+@define
+class _Closed:
+    """Where nothing listens."""
+
+    def buildProtocol(self, _address: Any) -> Any:  # noqa: N802
+        raise ConnectError
+
+
+@pytest.mark.parametrize("status", [400, 429, None])
+def test_an_attempt_that_is_turned_away_does_not_make_the_lost_one_forgotten(
+    rich: Node, terminal: Terminal, lost: list[int], status: int | None, expected_errors: Any
+) -> None:
+    terminal.failure(*SEND, "--yes", env=KNOWN)
+    first = waiting(rich)
+    real = terminal.public.site
+    turned = _Closed() if status is None else site_of(Fixed((status, BUSY)), terminal.clock)
+    terminal.public.site = _Between(real, turned)
+    assert "may have been sent all the same: repeat the command" in terminal.failure(*SEND, "--yes", env=KNOWN)
+    terminal.public.site = real
+    lost.append(1)
+    assert json.loads(terminal.ok(*SEND, "--yes", "--json").out)["state"] == "known"
+    assert waiting(rich) == first
     expected_errors(OSError)
 
 
