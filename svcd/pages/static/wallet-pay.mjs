@@ -81,6 +81,8 @@ export class Spending {
 
   #enter(wish) {
     this.#turn += 1;
+    // Until the page shows this wish, it may still show another.
+    switched(byId("sign"), false);
     this.#wish = { ...wish, id: wish.id ?? linkId(this.#app.keyfile.address, wish) };
     this.#begin(this.#turn).catch((problem) => this.#app.stop(problem));
     return () => this.#leave();
