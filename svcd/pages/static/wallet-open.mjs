@@ -30,7 +30,7 @@ function questions() {
 
 /** Offer the keyfile of the wallet for download. */
 export function downloadKeyfile({ keyfile }, live = null) {
-  download(`${keyfile.address.slice(0, 14)}-keyfile.json`, render(keyfile));
+  download(`${String(keyfile.address).slice(0, 14)}-keyfile.json`, render(keyfile));
   if (live) write(live, "The keyfile has been handed to the browser's downloads. Look whether it is there.");
 }
 

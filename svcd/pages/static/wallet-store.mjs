@@ -47,9 +47,17 @@ class Store {
     return this.#read(KEYFILE, (keyfiles) => keyfiles.get(KEYFILE));
   }
 
-  /** Keep the keyfile in place of the one before. */
-  keepKeyfile(keyfile) {
-    return this.#write(KEYFILE, (keyfiles) => keyfiles.put(keyfile, KEYFILE));
+  /** Keep a keyfile, and never in place of another; says whether there was room for it. */
+  async keepKeyfile(keyfile) {
+    let kept = true;
+    await this.#write(KEYFILE, (keyfiles) => {
+      const counting = keyfiles.count();
+      counting.onsuccess = () => {
+        kept = counting.result === 0;
+        if (kept) keyfiles.put(keyfile, KEYFILE);
+      };
+    });
+    return kept;
   }
 
   /** The payment of a wish, or null. */

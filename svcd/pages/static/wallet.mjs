@@ -56,6 +56,8 @@ class Wallet {
     this.link = uri === null ? null : parseUri(uri, this.network, { amountMayBeMissing: true });
     const kept = await this.store.keyfile();
     this.keyfile = kept && parse(render(kept), this.network);
+    // Not before: a page that could not look into the store must not offer to make a wallet.
+    addEventListener("hashchange", () => this.route());
     this.route();
   }
 
@@ -68,7 +70,6 @@ class Wallet {
     }
     setInterval(() => this.idle.check(), CHECK_IDLE_EVERY);
     document.addEventListener("visibilitychange", () => this.idle.check());
-    addEventListener("hashchange", () => this.route());
     // A page that the browser has kept aside has not heard the other tabs.
     addEventListener("pageshow", ({ persisted }) => persisted && location.reload());
     onClick(byId("lock"), () => this.idle.lockAll());
@@ -140,9 +141,10 @@ class Wallet {
     this.route();
   }
 
-  /** Keep a keyfile that has just been opened. */
+  /** Keep a keyfile that has just been opened; throws `wallet-exists` rather than replace another. */
   async adopt(keyfile, key) {
-    await this.store.keepKeyfile(keyfile);
+    const sentence = "This browser holds another wallet already, made in another tab; reload the page to open that one.";
+    must(await this.store.keepKeyfile(keyfile), "wallet-exists", sentence);
     // Without it browsers may delete what they keep for this page when the disk is full.
     navigator.storage?.persist?.();
     this.keyfile = keyfile;
@@ -188,7 +190,7 @@ class Wallet {
     byId("stopped-without-link").hidden = !ofLink;
     const other = problem.code === "keyfile-of-other-network" || problem.code === "damaged-keyfile";
     byId("stopped-download").hidden = !other;
-    byId("stopped-remove").hidden = !other;
+    byId("stopped-remove").hidden = true;
     write(byId("stopped-advice"), advice(problem.code, ofLink));
     show("stopped");
   }
@@ -208,8 +210,17 @@ function advice(code, ofLink) {
 
 const wallet = new Wallet();
 for (const place of document.querySelectorAll(".origin")) write(place, location.origin);
+byId("skip").addEventListener("click", (event) => {
+  // Its fragment would name a view.
+  event.preventDefault();
+  byId("main").focus();
+});
 onClick(byId("stopped-remove"), () => wallet.remove());
-onClick(byId("stopped-download"), async () => downloadKeyfile({ keyfile: await wallet.store.keyfile() }));
+onClick(byId("stopped-download"), async () => {
+  // One click must not lose a key: only who has taken the copy can remove it.
+  byId("stopped-remove").hidden = false;
+  downloadKeyfile({ keyfile: await wallet.store.keyfile() });
+});
 
 try {
   await wallet.open();
