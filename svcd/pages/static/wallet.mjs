@@ -141,10 +141,10 @@ class Wallet {
     this.route();
   }
 
-  /** Keep a keyfile that has just been opened; throws `wallet-exists` rather than replace another. */
+  /** Keep a keyfile that has just been opened; throws `no-storage` rather than replace another. */
   async adopt(keyfile, key) {
-    const sentence = "This browser holds another wallet already, made in another tab; reload the page to open that one.";
-    must(await this.store.keepKeyfile(keyfile), "wallet-exists", sentence);
+    const sentence = "This browser holds another wallet by now, made in another tab. Reload the page to open that one.";
+    must(await this.store.keepKeyfile(keyfile), "no-storage", sentence);
     // Without it browsers may delete what they keep for this page when the disk is full.
     navigator.storage?.persist?.();
     this.keyfile = keyfile;
