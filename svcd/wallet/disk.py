@@ -38,6 +38,11 @@ def write_new(path: Path, data: bytes, option: str = "--keyfile") -> None:
 def replace(path: Path, data: bytes) -> None:
     """Make ``data`` the whole content of a file of mode 0600, at once and for good; raises Failed."""
     fresh = path.with_name(f"{path.name}.{os.getpid()}")
+    try:
+        # What a process of this number left when it was killed; in a container all have the same.
+        fresh.unlink(missing_ok=True)
+    except OSError as error:
+        raise _failed(fresh, "removed", error) from None
     write_new(fresh, data)
     try:
         fresh.replace(path)

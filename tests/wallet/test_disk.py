@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from svcd.wallet.disk import read_bounded, read_secret, refuse_existing, write_new
+from svcd.wallet.disk import read_bounded, read_secret, refuse_existing, replace, write_new
 from svcd.wallet.failed import Failed
 
 
@@ -48,6 +48,13 @@ def test_a_full_disk_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.M
     with pytest.raises(Failed, match="new cannot be written: no space left on device"):
         write_new(tmp_path / "new", b"data")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_killed_process_of_the_same_number_left_is_in_nobody_s_way(tmp_path: Path) -> None:
+    path = tmp_path / "outbox"
+    path.with_name(f"outbox.{os.getpid()}").write_bytes(b"hal")
+    replace(path, b"whole")
+    assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("outbox", b"whole")]
 
 
 def test_reading_stops_past_the_limit(tmp_path: Path) -> None:
