@@ -61,7 +61,8 @@ def main() -> int:
         print(f"survives, and nobody says why: {mutant.module}: {mutant.line}")
     for mutant in sorted(told - survivors):
         print(f"is explained, and does not survive: {mutant.module}: {mutant.line}")
-    return 0 if dead >= LEAST_KILLED * len(found) and survivors == told else 1
+    # On a busy machine one that is explained may run out of time: that fails nothing.
+    return 0 if dead >= LEAST_KILLED * len(found) and survivors <= told else 1
 
 
 if __name__ == "__main__":
