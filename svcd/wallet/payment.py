@@ -112,7 +112,7 @@ async def _anew(reach: Reach, payment: Payment, view: View, earlier: Earlier) ->
     earlier.check_open(payment.wish, view.params)
     draft = draft_of(payment.wish, view, milliseconds(reach.clock))
     _show(payment, draft, view)
-    await _warn_if_paid(reach.node, payment)
+    await _warn_if_paid(reach.node, payment, view)
     _ask(payment, "Sign and send this transfer?")
     seed = payment.unseal()
     # The person may have thought for an hour: the transfer carries the time of its signature.
@@ -134,10 +134,12 @@ def _ask(payment: Payment, question: str) -> None:
         raise Failed("nothing was signed and nothing was sent, as you wish")
 
 
-async def _warn_if_paid(node: Node, payment: Payment) -> None:
-    """Tell that the order is paid already; raises Failed where nobody would read that."""
+async def _warn_if_paid(node: Node, payment: Payment, view: View) -> None:
+    """Tell that the order is paid already; raises Failed where nobody would read that, or that it may be."""
     if payment.request is None:
         return
+    if view.catching_up and not payment.asked:
+        raise Failed("the node is still catching up and may not know that this order is paid; wait, or leave --yes out")
     terms = payment.request.terms
     found = (await node.get(status_path(terms))).object("payment")
     check_answer(found, terms)

@@ -300,8 +300,13 @@ def test_a_node_that_catches_up_makes_a_warning(tmp_path: Path, terminal: Termin
     terminal.ok("node", "faucet", ADDRESS, 10)
     terminal.ok("node", "mine", 1)
     told = terminal.ok("wallet", "send", OTHER, 1, "--yes", env=KNOWN)
+    order = ("wallet", "pay", f"svc:{OTHER}?amount=1&ref=order-17")
+    unread = terminal.failure(*order, "--yes", env=KNOWN)
+    read = terminal.ok(*order, typed="y\n", env=KNOWN)
     node.close()
     assert "Warning: the node is still catching up" in told.err
+    assert "Warning: the node is still catching up" in read.err
+    assert unread.endswith("may not know that this order is paid; wait, or leave --yes out")
 
 
 def test_arguments_are_judged_before_anything_is_asked(terminal: Terminal, wallet: Path) -> None:
