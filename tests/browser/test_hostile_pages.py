@@ -30,15 +30,16 @@ def quiet(page: Page) -> None:
     assert page.locator(PARTS).count() == 0, page.content()
 
 
-@pytest.mark.parametrize("text", SCRIPTS)
-def test_a_label_is_text(wallet: WalletPage, text: str) -> None:
-    wallet.follow(payment_uri(fresh("label"), rest=f"&label={quote(text, safe='')}"))
-    wallet.may_sign()
-    assert wallet.tell("#review-label") == text
-    quiet(wallet.page)
-    page = wallet.watched.go(checkout_path(fresh("label"), rest=f"&label={quote(text, safe='')}"), wallet.page)
-    assert text in page.inner_text("main")
-    quiet(page)
+def test_a_label_is_text(wallet: WalletPage) -> None:
+    for text in SCRIPTS:
+        label = f"&label={quote(text, safe='')}"
+        wallet.follow(payment_uri(fresh("label"), rest=label))
+        wallet.may_sign()
+        assert wallet.tell("#review-label") == text
+        quiet(wallet.page)
+        wallet.watched.go(checkout_path(fresh("label"), rest=label), wallet.page)
+        assert text in wallet.tell("main")
+        quiet(wallet.page)
 
 
 @pytest.mark.parametrize("text", SCRIPTS)
@@ -71,11 +72,17 @@ def test_whatever_stands_in_an_address_is_text(watched: Watched, text: str) -> N
         quiet(wallet.page)
 
 
-@pytest.mark.parametrize("fragment", ["payment=<img src=x onerror=alert(1)>", "constructor", "__proto__", "review"])
-def test_a_fragment_does_nothing(wallet: WalletPage, fragment: str) -> None:
-    wallet.page.evaluate("hash => { location.hash = hash; }", fragment)
-    wallet.page.wait_for_selector("body[data-view=history], body[data-view=home], body[data-view=send]")
-    quiet(wallet.page)
+def test_a_fragment_does_nothing(wallet: WalletPage) -> None:
+    fragments = {
+        "payment=<img src=x onerror=alert(1)>": "history",
+        "constructor": "home",
+        "review": "send",
+        "__proto__": "home",
+    }
+    for fragment, view in fragments.items():
+        wallet.page.evaluate("hash => { location.hash = hash; }", fragment)
+        wallet.view(view)
+        quiet(wallet.page)
 
 
 @pytest.fixture
