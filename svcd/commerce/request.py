@@ -3,10 +3,11 @@
 from base64 import b32encode
 from collections.abc import Callable
 from typing import Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from svcd.chain.params import NetworkParams
 from svcd.chain.units import format_amount
+from svcd.commerce.terms import status_path
 from svcd.commerce.uri import PaymentRequest, print_uri
 
 PROTOCOL: Final = "SVC-PAY"
@@ -26,7 +27,6 @@ def request_record(params: NetworkParams, request: PaymentRequest, *, tip_height
     """A payment request as clients read it, made while the tip is at ``tip_height``."""
     terms = request.terms
     uri = print_uri(request)
-    query = urlencode({"recipient": terms.recipient, "amountBaseUnits": terms.amount, "confirmations": terms.required})
     record: dict[str, object] = {
         "protocol": PROTOCOL,
         "version": VERSION,
@@ -38,7 +38,7 @@ def request_record(params: NetworkParams, request: PaymentRequest, *, tip_height
         "requiredConfirmations": terms.required,
         "paymentUri": uri,
         "walletPath": f"/wallet/?pay={quote(uri, safe='')}",
-        "statusPath": f"/rpc/commerce/payment/{terms.reference}?{query}",
+        "statusPath": status_path(terms),
         "sinceHeight": str(max(tip_height - HINDSIGHT, 0)),
     }
     if request.label is not None:

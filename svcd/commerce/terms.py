@@ -2,6 +2,7 @@
 
 import re
 from typing import Final
+from urllib.parse import urlencode
 
 from svcd.chain.address import decode_address
 from svcd.chain.errors import Refusal, RuleViolation
@@ -82,3 +83,11 @@ def terms_of(
     """The terms of an order whose recipient must be of this network; raises RuleViolation(ADDRESS)."""
     key = decode_address(recipient, params.address_prefix, "recipient")
     return Terms(reference, str(recipient), amount, required, since_height, key)
+
+
+def status_path(terms: Terms) -> str:
+    """Where a node says whether the order is paid (docs/payments.md); no reference has to be quoted in a path."""
+    query = {"recipient": terms.recipient, "amountBaseUnits": terms.amount, "confirmations": terms.required}
+    if terms.since_height is not None:
+        query["sinceHeight"] = terms.since_height
+    return f"/rpc/commerce/payment/{terms.reference}?{urlencode(query)}"

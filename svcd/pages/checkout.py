@@ -5,13 +5,13 @@ but one are hidden, so that the script only has to show another one.
 """
 
 from typing import Final
-from urllib.parse import quote, urlencode
+from urllib.parse import quote
 
 from twisted.web.template import Tag
 
 from svcd.chain.units import format_amount
 from svcd.commerce.payment import Sighting, State, Terms, state_of
-from svcd.commerce.terms import one_amount, terms_of
+from svcd.commerce.terms import one_amount, status_path, terms_of
 from svcd.commerce.uri import PaymentRequest, print_uri
 from svcd.pages.layout import Page
 from svcd.pages.parts import Content, amount, copy_button, facts, link, notice, plural, tag, whole
@@ -77,14 +77,6 @@ class CheckoutPage:
             refresh=0 if state is State.CONFIRMED else REFRESH_SECONDS,
             scripts=("copy.mjs", "checkout.mjs"),
         )
-
-
-def status_path(terms: Terms) -> str:
-    """Where programs ask whether the order is paid."""
-    query = {"recipient": terms.recipient, "amountBaseUnits": terms.amount, "confirmations": terms.required}
-    if terms.since_height is not None:
-        query["sinceHeight"] = terms.since_height
-    return f"/rpc/commerce/payment/{quote(terms.reference, safe='')}?{urlencode(query)}"
 
 
 def _live(terms: Terms, state: State) -> dict[str, str]:

@@ -13,6 +13,7 @@ from attrs import evolve, frozen
 from svcd.chain.address import decode_address, encode_address
 from svcd.chain.encoding import parse_wire_object
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
+from svcd.commerce.terms import status_path
 from svcd.commerce.uri import PaymentRequest
 from svcd.ports import milliseconds
 from svcd.wallet import show
@@ -24,7 +25,7 @@ from svcd.wallet.outbox import Outbox
 from svcd.wallet.sending import View, Wish, check_clock, check_wallet, draft_of, network_of, review, view_of, warnings
 from svcd.wallet.session import Reach
 from svcd.wallet.terminal import confirm
-from svcd.wallet.verification import check_answer, status_path
+from svcd.wallet.verification import check_answer
 
 _SERVER_ERROR: Final = 500
 

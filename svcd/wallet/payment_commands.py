@@ -11,14 +11,14 @@ from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NETWORKS
 from svcd.chain.units import parse_amount
 from svcd.commerce.payment import DEFAULT_CONFIRMATIONS, MAX_CONFIRMATIONS, Terms
-from svcd.commerce.terms import parse_label, parse_reference
+from svcd.commerce.terms import parse_label, parse_reference, status_path
 from svcd.commerce.uri import parse_uri
 from svcd.wallet import options
 from svcd.wallet.answer import Answer, wrong
 from svcd.wallet.proof_commands import Claim, proof_options, verify_proof
 from svcd.wallet.session import Reach, Session
 from svcd.wallet.show import coins, counted, moment, plain, table
-from svcd.wallet.verification import check_answer, status_path
+from svcd.wallet.verification import check_answer
 
 _REQUEST: Final = "/rpc/commerce/payment-request"
 

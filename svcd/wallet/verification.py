@@ -1,24 +1,7 @@
-"""Asking a node whether an order is paid, and making sure that it answers that question (docs/payments.md)."""
-
-from typing import Final
-from urllib.parse import urlencode
+"""Making sure that a node answers the question whether an order is paid (docs/payments.md)."""
 
 from svcd.commerce.payment import Terms
 from svcd.wallet.answer import Answer, wrong
-
-_PAYMENT: Final = "/rpc/commerce/payment"
-
-
-def status_path(terms: Terms) -> str:
-    """Where the state of the payment stands."""
-    query: dict[str, object] = {
-        "recipient": terms.recipient,
-        "amountBaseUnits": terms.amount,
-        "confirmations": terms.required,
-    }
-    if terms.since_height is not None:
-        query["sinceHeight"] = terms.since_height
-    return f"{_PAYMENT}/{terms.reference}?{urlencode(query)}"
 
 
 def check_answer(payment: Answer, terms: Terms) -> None:
