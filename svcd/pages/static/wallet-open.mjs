@@ -142,10 +142,14 @@ export function wireUnlock(app) {
     field.value = "";
     app.unlocked(key);
   });
-  onClick(byId("forgot-remove"), async () => {
-    if (byId("forgot-confirm").checked) await app.remove();
-    else byId("forgot-confirm").focus();
-  });
+  onClick(
+    byId("forgot-remove"),
+    async () => {
+      if (byId("forgot-confirm").checked) await app.remove();
+      else byId("forgot-confirm").focus();
+    },
+    (problem) => tell(byId("unlock-error"), problem),
+  );
 }
 
 /** Show the view that asks for the password. */

@@ -215,12 +215,17 @@ byId("skip").addEventListener("click", (event) => {
   event.preventDefault();
   byId("main").focus();
 });
-onClick(byId("stopped-remove"), () => wallet.remove());
-onClick(byId("stopped-download"), async () => {
-  // One click must not lose a key: only who has taken the copy can remove it.
-  byId("stopped-remove").hidden = false;
-  downloadKeyfile({ keyfile: await wallet.store.keyfile() });
-});
+const stillStopped = (problem) => tell(byId("stopped-error"), problem);
+onClick(byId("stopped-remove"), () => wallet.remove(), stillStopped);
+onClick(
+  byId("stopped-download"),
+  async () => {
+    // One click must not lose a key: only who has taken the copy can remove it.
+    byId("stopped-remove").hidden = false;
+    downloadKeyfile({ keyfile: await wallet.store.keyfile() });
+  },
+  stillStopped,
+);
 
 try {
   await wallet.open();
