@@ -8,7 +8,7 @@ from svcd.commerce import attempt, callback_host, lanes, schedule, subscriptions
 from svcd.config.schema import Config
 from svcd.net.connections import MAX_HEAD_BYTES
 from svcd.node import early, ledger, living, mempool, parking
-from svcd.p2p import bans, book, client, download, fork, hello, orders, peer, peers, pull, relay, resource, sync
+from svcd.p2p import bans, book, caller, client, download, fork, hello, orders, peer, peers, pull, relay, resource, sync
 from svcd.process import logs
 from svcd.rpc.limits import Limit
 from svcd.web.buckets import MAX_CLIENTS
@@ -109,11 +109,14 @@ def _between_nodes() -> Iterator[Limit]:
     window = "Holding back one range, to have us fill our memory with those behind it"
     yield Limit("blocks ahead of the one that is missing", download.WINDOW_BLOCKS, "blocks", window)
     yield Limit("size of the blocks ahead", download.WINDOW_BYTES, "bytes", window)
+    yield Limit("blocks that are verified together", pull.BATCH_BYTES, "bytes", window)
     yield Limit("blocks in an answer", client.BLOCKS_BYTES, "bytes", _ENDLESS)
     yield Limit("time for such an answer", client.BATCH_SECONDS, "seconds", _ENDLESS)
     yield Limit("headers of an answer", MAX_HEAD_BYTES, "bytes", _ENDLESS)
     yield Limit("transfers to be handed on to one peer", relay.QUEUE, "things", _SLOW_HAND)
     yield Limit("of them on their way", relay.IN_FLIGHT, "things", _SLOW_HAND)
+    yield Limit("blocks on their way to one peer", relay.BLOCKS_IN_FLIGHT, "blocks", _SLOW_HAND)
+    yield Limit("time that a peer may have us wait", caller.LONGEST_REST, "seconds", "A peer that stalls")
     yield Limit("peers' bans that are shown", orders.MAX_SHOWN, "things", _TOO_OFTEN)
     yield Limit("blocks that we send at once", resource.MAX_REPLY_BYTES, "bytes", _TOO_OFTEN)
 
