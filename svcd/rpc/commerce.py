@@ -96,13 +96,7 @@ class CommerceRoutes:
         "Whether an order is paid, by reference, recipient and exact amount",
         bucket="read",
         path_fields=(fields.REFERENCE,),
-        query_fields=(
-            fields.RECIPIENT,
-            fields.AMOUNT,
-            fields.AMOUNT_BASE_UNITS,
-            fields.CONFIRMATIONS_TEXT,
-            fields.SINCE_HEIGHT,
-        ),
+        query_fields=fields.ORDER_QUERY,
         answers={200: object_schema({"payment": schemas.PAYMENT})},
     )
     def payment(

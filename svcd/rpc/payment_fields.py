@@ -74,3 +74,6 @@ SINCE_HEIGHT: Final = Field(
     f"Transfers in blocks below this height, 0 to {MAX_INTEGER}, do not count.",
     required=False,
 )
+
+ORDER_QUERY: Final = (RECIPIENT, AMOUNT, AMOUNT_BASE_UNITS, CONFIRMATIONS_TEXT, SINCE_HEIGHT)
+"""What says, beside the reference in the path, which order is meant: the same for a verification and for a proof."""

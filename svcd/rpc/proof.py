@@ -56,14 +56,7 @@ class ProofRoutes:
         bucket="read",
         cost=4,
         path_fields=(fields.REFERENCE,),
-        query_fields=(
-            fields.RECIPIENT,
-            fields.AMOUNT,
-            fields.AMOUNT_BASE_UNITS,
-            fields.CONFIRMATIONS_TEXT,
-            fields.SINCE_HEIGHT,
-            FROM,
-        ),
+        query_fields=(*fields.ORDER_QUERY, FROM),
         answers={200: object_schema({"proof": _PROOF, "next": _NEXT})},
         errors={404: "No block of the chain holds the payment; the sentence says whether it waits for one."},
     )
