@@ -1,7 +1,10 @@
 """Files of the wallet: new ones are never written over others, secret ones are the owner's alone."""
 
+import fcntl
 import os
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
@@ -50,6 +53,26 @@ def replace(path: Path, data: bytes) -> None:
     except OSError as error:
         fresh.unlink(missing_ok=True)
         raise _failed(path, "written", error) from None
+
+
+@contextmanager
+def held(path: Path, otherwise: str) -> Iterator[None]:
+    """Hold the lock of a file; raises Failed, with the sentence ``otherwise`` if another process holds it.
+
+    Nothing is written, and a process that dies lets go.
+    """
+    try:
+        file = path.open("rb")
+    except OSError as error:
+        raise _failed(path, "read", error) from None
+    with file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise Failed(otherwise) from None
+        except OSError as error:
+            raise _failed(path, "locked", error) from None
+        yield
 
 
 def read_bounded(path: Path, limit: int) -> bytes:

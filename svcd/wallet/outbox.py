@@ -4,6 +4,7 @@ The file is the keyfile's name with ``.outbox`` behind it, mode 0600: canonical 
 """
 
 from collections.abc import Collection
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
@@ -13,7 +14,7 @@ from svcd.chain.encoding import canonical, exact_fields, parse_json, parse_wire_
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_transfer
-from svcd.wallet.disk import read_bounded, replace
+from svcd.wallet.disk import held, read_bounded, replace
 from svcd.wallet.failed import Failed
 
 FORMAT: Final = "svc-outbox-v1"
@@ -39,6 +40,10 @@ class Outbox:
     def path(self) -> Path:
         """Where they are."""
         return self.keyfile.with_name(f"{self.keyfile.name}.outbox")
+
+    def alone(self) -> AbstractContextManager[None]:
+        """Let nobody else pay from the keyfile meanwhile: two at once would sign two transfers with one nonce."""
+        return held(self.keyfile, f"another svc is paying from {self.keyfile}; wait until it has ended, and repeat")
 
     def load(self) -> list[Kept]:
         """All of them, oldest first."""

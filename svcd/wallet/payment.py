@@ -76,7 +76,15 @@ class Sent:
 
 
 async def pay(reach: Reach, payment: Payment) -> Sent:
-    """Make, sign and broadcast the transfer; raises Failed, RuleViolation or click.Abort."""
+    """Make, sign and broadcast the transfer; raises Failed, RuleViolation or click.Abort.
+
+    From the first look at the node on nobody else pays from this keyfile, or both would take the same nonce.
+    """
+    with payment.outbox.alone():
+        return await _pay(reach, payment)
+
+
+async def _pay(reach: Reach, payment: Payment) -> Sent:
     sender = payment.keyfile.address
     view = await look(reach, payment.keyfile)
     key = decode_address(sender, view.params.address_prefix)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from svcd.wallet.disk import read_bounded, read_secret, refuse_existing, replace, write_new
+from svcd.wallet.disk import held, read_bounded, read_secret, refuse_existing, replace, write_new
 from svcd.wallet.failed import Failed
 
 
@@ -84,3 +84,20 @@ def test_a_secret_is_short_and_there(tmp_path: Path) -> None:
     path.chmod(0o600)
     with pytest.raises(Failed, match="holds more than 4096 bytes; it must hold the token alone"):
         read_secret(path, "the token")
+
+
+def test_a_file_is_held_once_and_let_go(tmp_path: Path) -> None:
+    path = tmp_path / "keyfile"
+    with pytest.raises(Failed, match="keyfile cannot be read: no such file or directory"), held(path, "taken"):
+        pass
+    path.write_bytes(b"seed")
+    with held(path, "taken"):
+        with pytest.raises(Failed, match="taken"), held(path, "taken"):
+            pass
+        # Whoever was refused has not let go of it for the other.
+        with pytest.raises(Failed, match="taken"), held(path, "taken"):
+            pass
+    with pytest.raises(BlockingIOError, match="of the work"), held(path, "taken"):
+        raise BlockingIOError("of the work")
+    with held(path, "taken"):
+        assert path.read_bytes() == b"seed"

@@ -91,6 +91,17 @@ def test_a_link_for_another_network_is_refused(rich: Node, terminal: Terminal) -
     )
 
 
+@pytest.mark.parametrize("words", [SEND, PAY], ids=["send", "pay"])
+def test_two_do_not_pay_from_one_keyfile_at_once(rich: Node, terminal: Terminal, words: tuple[Any, ...]) -> None:
+    with outbox(terminal).alone():
+        assert terminal.failure(*words, "--yes", env=KNOWN) == (
+            "another svc is paying from wallet.json; wait until it has ended, and repeat"
+        )
+        assert not waiting(rich)
+    terminal.ok(*words, "--yes", env=KNOWN)
+    assert len(waiting(rich)) == 1
+
+
 # Lost answers
 
 
