@@ -13,6 +13,8 @@ from svcd.chain.block import Block
 from svcd.chain.difficulty import next_target
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.node.changes import Standing
+from svcd.node.long_reads import LongReads
+from svcd.store.chain_store import ChainReader
 from tests.chains import COIN, key_of
 from tests.rpc.conftest import START_SLOT, public_client
 from tests.rpc.node import FAUCET, NODE_ID, PARAMS, Client, Inline, Node
@@ -188,6 +190,24 @@ def test_block_is_what_peers_exchange_with_hash_and_confirmations(client: Client
         assert shown.pop("confirmations") == 5 - height
         assert shown == json.loads(block.wire())
     assert [client.ok(f"/rpc/block/{height}")["block"]["transactionCount"] for height in range(1, 5)] == [1, 3, 0, 1]
+
+
+def test_only_a_long_block_is_read_in_a_thread(node: Node, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    real = LongReads.ask
+
+    def ask(reads: LongReads, question: Callable[[ChainReader], Any]) -> Deferred[Any]:
+        asked.append(question)
+        return real(reads, question)
+
+    monkeypatch.setattr(LongReads, "ask", ask)
+    lines = [f"b{height} pays {amount} from alice to bob" for height in (1, 2) for amount in range(1, 64 + height)]
+    blocks = node.grow("\n".join(["genesis: b[1..2]", *lines]))
+    for height, in_thread in ((1, 0), (2, 1)):
+        shown = client.ok(f"/rpc/block/{height}")["block"]
+        assert (shown["transactionCount"], len(asked)) == (63 + height, in_thread)
+        assert (shown.pop("hash"), shown.pop("confirmations")) == (blocks[f"b{height}"].header.hash.hex(), 3 - height)
+        assert shown == json.loads(blocks[f"b{height}"].wire())
 
 
 def test_block_above_the_tip(client: Client, paid: dict[str, Block]) -> None:
