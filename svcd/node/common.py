@@ -8,6 +8,8 @@ def common(held: Mapping[bytes, object], keys: Collection[bytes]) -> list[bytes]
 
     In an order that is the same in every process: that of ``held`` or of ``keys``, or of the keys themselves.
     """
+    if not held:
+        return []
     if isinstance(keys, Set | Mapping) and len(keys) > len(held):
         return [key for key in held if key in keys]
     if isinstance(keys, Set):

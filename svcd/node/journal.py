@@ -17,7 +17,8 @@ class PoolJournal:
     def __init__(self, writer: Worker, store: ChainWriter) -> None:
         self._writer = writer
         self._store = store
-        self._added: list[tuple[int, Transfer]] = []
+        self._added: dict[bytes, tuple[int, Transfer]] = {}
+        """By txid: thousands gather during one commit, and each record must not look at them all."""
         self._removed: list[bytes] = []
         """What has left."""
         self._displaced: list[bytes] = []
@@ -31,11 +32,12 @@ class PoolJournal:
         Then nothing of ``added`` is on disk and nothing that it displaced has gone; what was only removed goes with the
         next change.
         """
-        gone = {entry.transfer.txid for entry in removed}
-        # What came and went before it was ever written need not be written.
-        self._added = [(sequence, transfer) for sequence, transfer in self._added if transfer.txid not in gone]
+        gone = [entry.transfer.txid for entry in removed]
+        for txid in gone:
+            # What came and went before it was ever written need not be written.
+            self._added.pop(txid, None)
         (self._displaced if added else self._removed).extend(gone)
-        self._added += [(entry.sequence, entry.transfer) for entry in added]
+        self._added |= {entry.transfer.txid: (entry.sequence, entry.transfer) for entry in added}
         committed: Deferred[None] = Deferred()
         self._waiting.append(committed)
         if not self._writing:
@@ -43,7 +45,7 @@ class PoolJournal:
         return committed
 
     def _write(self) -> None:
-        added, self._added = self._added, []
+        added, self._added = list(self._added.values()), {}
         removed, self._removed = self._removed, []
         displaced, self._displaced = self._displaced, []
         waiting, self._waiting = self._waiting, []
