@@ -169,9 +169,10 @@ async def test_the_load_of_a_pool_is_known() -> None:
 
 @pytest.fixture
 def switch_interval() -> Iterator[None]:
-    before = sys.getswitchinterval()
+    before, collections = sys.getswitchinterval(), gc.get_threshold()
     yield
     sys.setswitchinterval(before)
+    gc.set_threshold(*collections)
 
 
 @pytest.mark.usefixtures("switch_interval")
@@ -186,6 +187,18 @@ def test_the_collector_does_not_walk_over_what_was_there_at_the_start() -> None:
     assert any(each is there for each in gc.get_objects())
     share_the_interpreter()
     assert not any(each is there for each in gc.get_objects())
+
+
+@pytest.mark.usefixtures("switch_interval")
+def test_the_collector_leaves_requests_that_are_under_way_alone() -> None:
+    share_the_interpreter()
+    collections: list[str] = []
+    gc.callbacks.append(note := lambda phase, _: collections.append(phase))
+    try:
+        under_way: list[list[object]] = [[] for _ in range(4_000)]
+    finally:
+        gc.callbacks.remove(note)
+    assert (len(under_way), collections) == (4_000, [])
 
 
 class Ended:
