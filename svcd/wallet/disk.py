@@ -2,6 +2,7 @@
 
 import fcntl
 import os
+import re
 import stat
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,6 +12,7 @@ from typing import Final
 from svcd.wallet.failed import Failed
 
 _MAX_SECRET_BYTES: Final = 4096
+_SEED: Final = re.compile("[0-9a-f]{64}")
 
 
 def refuse_existing(path: Path, option: str = "--keyfile") -> None:
@@ -97,6 +99,14 @@ def read_secret_line(path: Path, what: str) -> str:
     if not line or "\n" in line:
         raise Failed(f"{path} must hold one line, {what} alone")
     return line
+
+
+def read_seed(path: Path) -> bytes:
+    """The 32-byte seed in the key file of a node, which nobody but its owner may read; raises Failed."""
+    line = read_secret_line(path, "a key of a node")
+    if not _SEED.fullmatch(line):
+        raise Failed(f"{path} must hold a key of a node, 64 lower-case hex characters, alone")
+    return bytes.fromhex(line)
 
 
 def read_secret(path: Path, what: str) -> bytes:

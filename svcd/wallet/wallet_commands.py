@@ -8,7 +8,7 @@ import click
 from svcd.chain.params import NETWORKS
 from svcd.wallet import options, show
 from svcd.wallet.derivation import new_words, seed_of_words
-from svcd.wallet.disk import read_bounded, refuse_existing, write_new
+from svcd.wallet.disk import read_bounded, read_seed, refuse_existing, write_new
 from svcd.wallet.failed import DamagedKeyfile, Failed
 from svcd.wallet.keyfile import MAX_FILE_BYTES, Keyfile, parse, render, seal, unseal
 from svcd.wallet.passwords import PasswordSource
@@ -83,7 +83,13 @@ def new(session: Session, network: str, words_to: Path | None, keyfile: Path, pa
     "--words-from", type=click.Path(path_type=Path), metavar="FILE", help="Read the 24 words from a file of mode 0600."
 )
 @click.option("--from", "source", type=click.Path(path_type=Path), metavar="FILE", help="Take another keyfile.")
-@click.option("--network", type=_network_choice, help="Where the words are used.  [default: mainnet]")
+@click.option(
+    "--operator-key",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Take the key that a node is paid with for blocks: operator.key in its data directory.",
+)
+@click.option("--network", type=_network_choice, help="Where words or key are used.  [default: mainnet]")
 @options.keyfile_option
 @options.password_option
 @options.json_option
@@ -93,23 +99,25 @@ def import_(
     words: bool,
     words_from: Path | None,
     source: Path | None,
+    operator_key: Path | None,
     network: str | None,
     keyfile: Path,
     password_file: Path | None,
 ) -> None:
-    """Make a keyfile from 24 words, or from a keyfile of the browser wallet or of another computer.
+    """Make a keyfile from 24 words, from the key of a node, or from a keyfile of the browser wallet or elsewhere.
 
-    Words get a new password. A keyfile keeps its own: it is copied once the password has opened it. An existing file
-    is never written over.
+    Words and the key of a node get a new password. A keyfile keeps its own: it is copied once the password has opened
+    it. An existing file is never written over.
 
     \b
     Example:
       svc wallet import --words
       svc wallet import --words-from words.txt --network devnet
       svc wallet import --from ~/Downloads/svc-wallet.json
+      svc wallet import --operator-key data/operator.key
     """
-    if words + (words_from is not None) + (source is not None) != 1:
-        raise click.UsageError("give one of --words, --words-from FILE and --from FILE")
+    if words + (words_from is not None) + (source is not None) + (operator_key is not None) != 1:
+        raise click.UsageError("give one of --words, --words-from FILE, --from FILE and --operator-key FILE")
     refuse_existing(keyfile)
     password = PasswordSource(password_file, session.outside.environment)
     if source is not None:
@@ -118,11 +126,15 @@ def import_(
             raise Failed(f"{source} is a keyfile of {sealed.params.name}; for {network}, import its words")
         unseal(sealed, password.existing())
     else:
-        seed = seed_of_words(ask_words() if words_from is None else read_words(words_from))
+        seed = read_seed(operator_key) if operator_key else _seed_of_words_in(words_from)
         params = NETWORKS[network or "mainnet"]
         sealed = seal(seed, password.new(), params=params, random=session.outside.random)
     write_new(keyfile, render(sealed))
     session.show(_described(sealed, keyfile), _table(sealed, keyfile))
+
+
+def _seed_of_words_in(path: Path | None) -> bytes:
+    return seed_of_words(ask_words() if path is None else read_words(path))
 
 
 @wallet.command()

@@ -17,7 +17,7 @@ from tests.wallet.terminal import Fixed, Terminal, site_of
 @pytest.fixture
 def copying(node: Node, terminal: Terminal, tmp_path: Path) -> Node:
     """The node of the terminal, which makes backups too."""
-    routes = BackupRoutes(Backups(tmp_path / "chain.sqlite", [], Inline()), token=None)
+    routes = BackupRoutes(Backups(tmp_path / "chain.sqlite", None, Inline()), token=None)
     terminal.operator.site = node.sites.operator([*node.operator_rooms, routes], SiteLimits())
     return node
 

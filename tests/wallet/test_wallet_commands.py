@@ -8,6 +8,7 @@ import pytest
 
 from svcd.chain.params import DEVNET
 from svcd.chain.transaction import parse_transfer
+from svcd.node.seedfile import load_or_make
 from svcd.wallet.derivation import new_words, seed_of_words
 from svcd.wallet.keyfile import parse, unseal
 from tests.chains import address_of
@@ -120,8 +121,28 @@ def test_import_takes_a_keyfile_that_the_password_opens(terminal: Terminal, wall
     assert wallet.read_bytes() == KEYFILE
 
 
+def test_import_takes_the_key_that_a_node_is_paid_with(terminal: Terminal) -> None:
+    seed = bytes(range(32))
+    load_or_make(terminal.folder / "operator.key", lambda _: seed)
+    words = ("wallet", "import", "--operator-key", "operator.key", "--network", "devnet")
+    terminal.ok(*words, typed="ten letters\nten letters\n")
+    keyfile = parse((terminal.folder / "wallet.json").read_bytes())
+    assert (unseal(keyfile, "ten letters"), keyfile.params) == (seed, DEVNET)
+
+
+@pytest.mark.parametrize("content", ["", "ab" * 31, "AB" * 32, "ab" * 32 + "\nab", " " + "ab" * 32])
+def test_import_refuses_what_is_no_key_of_a_node(terminal: Terminal, content: str) -> None:
+    path = terminal.folder / "operator.key"
+    path.write_text(content)
+    words = ("wallet", "import", "--operator-key", "operator.key")
+    assert terminal.failure(*words, env=KNOWN).startswith("operator.key is open to others")
+    path.chmod(0o600)
+    assert "a key of a node" in terminal.failure(*words, env=KNOWN)
+    assert [each.name for each in terminal.folder.iterdir()] == ["operator.key"]
+
+
 def test_import_wants_one_source_and_a_free_place(terminal: Terminal, wallet: Path) -> None:
-    sentence = "give one of --words, --words-from FILE and --from FILE"
+    sentence = "give one of --words, --words-from FILE, --from FILE and --operator-key FILE"
     assert terminal.misuse("wallet", "import") == sentence
     assert terminal.misuse("wallet", "import", "--words", "--from", "x") == sentence
     assert "wallet.json exists already" in terminal.failure("wallet", "import", "--words")
