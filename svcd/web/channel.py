@@ -60,6 +60,7 @@ class Channel(HTTPChannel):
         self._discarded = 0
         self._client_is_slow = False
         self._answered: Request | None = None
+        self._pause: Timer | None = None
 
     # What the transport tells
 
@@ -93,6 +94,9 @@ class Channel(HTTPChannel):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._pause is not None:
+            self._pause.cancel()
+            self._pause = None
         self.site.connections.remove(self)
         super().connectionLost(reason)
 
@@ -186,7 +190,14 @@ class Channel(HTTPChannel):
         if self._client_is_slow:
             # The next pipelined request would be answered into the same full buffer, and so on without end.
             self._answered = request
-            return
+        elif (self._buffer or any(self._dataBuffer)) and self.persistent and not self.site.draining:
+            # Thousands of pipelined requests may have come at once; others have their turn in between.
+            self._pause = self.site.clock.callLater(0, self._go_on, request)
+        else:
+            self._go_on(request)
+
+    def _go_on(self, request: "Request") -> None:
+        self._pause = None
         if self.site.draining:
             self.persistent = 0
         self._enter(Phase.IDLE, self.site.limits.idle_seconds)

@@ -37,15 +37,16 @@ def test_keep_alive_answers_one_after_the_other(make_site: MakeSite) -> None:
     assert wire.open
 
 
-def test_pipelined_requests_are_answered_in_order(make_site: MakeSite) -> None:
+def test_pipelined_requests_are_answered_in_order(make_site: MakeSite, clock: Clock) -> None:
     wire = Wire(make_site(Echo()))
 
     wire.send(post(3) + b"one" + GET + post(3, b"/b") + b"two")
+    clock.advance(0)
 
     assert [response.body for response in wire.responses()] == [b"POST /a one", b"GET /a ", b"POST /b two"]
 
 
-def test_pipelined_request_waits_for_the_answer_before_it(make_site: MakeSite) -> None:
+def test_pipelined_request_waits_for_the_answer_before_it(make_site: MakeSite, clock: Clock) -> None:
     slow = Slow()
     wire = Wire(make_site(slow))
 
@@ -53,9 +54,35 @@ def test_pipelined_request_waits_for_the_answer_before_it(make_site: MakeSite) -
 
     assert len(slow.waiting) == 1
     slow.answer()
+    clock.advance(0)
     assert len(slow.waiting) == 1
     slow.answer()
     assert [response.body for response in wire.responses()] == [b"ok", b"ok"]
+
+
+def test_between_pipelined_requests_others_have_their_turn(make_site: MakeSite, clock: Clock) -> None:
+    echo = Echo()
+    site = make_site(echo)
+    greedy, other = Wire(site), Wire(site, "203.0.113.10")
+
+    greedy.send(GET * 2_000)
+    other.send(post(3, b"/other") + b"one")
+    assert [path for _, path, _ in echo.seen] == [b"/a", b"/other"]
+    clock.advance(0)
+    greedy.send(b"")
+    clock.advance(0)
+
+    assert len(greedy.responses()) == 2_000
+
+
+def test_pipelining_client_that_goes_away_leaves_nothing_behind(make_site: MakeSite, clock: Clock) -> None:
+    echo = Echo()
+    wire = Wire(make_site(echo)).send(GET * 3)
+
+    wire.close()
+
+    assert clock.getDelayedCalls() == []
+    assert len(echo.seen) == 1
 
 
 @pytest.mark.parametrize(
@@ -439,13 +466,16 @@ def test_client_that_asks_to_close_and_never_reads_is_cut_off(make_site: MakeSit
     assert not wire.open
 
 
-def test_client_that_pipelines_and_never_reads_fills_no_memory(make_site: MakeSite) -> None:
+def test_client_that_pipelines_and_never_reads_fills_no_memory(make_site: MakeSite, clock: Clock) -> None:
     filled = Filled(2 * SEND_BUFFER)
     wire = Wire(make_site(filled), reads=False).send(GET * 300)
 
+    clock.advance(0)
     assert filled.asked == 1
     assert wire.unsent < 3 * SEND_BUFFER
-    wire.read()
+    while wire.unsent:
+        wire.read()
+        clock.advance(0)
     assert filled.asked == 300
     assert len(wire.responses()) == 300
 
