@@ -5,13 +5,14 @@
 # ruff: noqa: N802, N815
 
 from io import BytesIO
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import server
 from twisted.web.error import UnsupportedMethod
+from twisted.web.http import _MalformedChunkedDataError
 
 from svcd.web.answers import fill_error
 from svcd.web.errors import HttpError, internal, method_not_allowed
@@ -20,6 +21,9 @@ if TYPE_CHECKING:
     from svcd.web.site import Site
 
 SERVER_NAME = b"svcd"
+FREE_PIECES: Final = 256
+"""In so many pieces a chunked body may come whatever their size, and in one more for each LEAST_PIECE bytes of it."""
+LEAST_PIECE: Final = 256
 
 _ABSOLUTE = (b"http://", b"https://")
 
@@ -36,14 +40,22 @@ class Request(server.Request):
     """When its last byte had come, in the clock's seconds."""
     route = ""
     """The declared path, with placeholders, of the route that answers; "" where there is none."""
+    _is_chunked = False
+    _pieces = 0
     _log = Logger()
 
     def gotLength(self, length: int | None) -> None:
         """Hold the body in memory, never on disk: the channel lets none grow over its cap."""
         self.content = BytesIO()
+        self._is_chunked = length is None
 
     def handleContentChunk(self, data: bytes) -> None:
         """Hold more of the body, if the channel lets it."""
+        self._pieces += 1
+        if self._is_chunked and self._pieces > FREE_PIECES + self.content.tell() // LEAST_PIECE:
+            self.channel.refuse(HttpError(400, f"the body comes in too many chunks of less than {LEAST_PIECE} bytes"))
+            # Returning would have the rest of what was read decoded all the same.
+            raise _MalformedChunkedDataError
         if self.channel.body_arrives(len(data)):
             self.content.write(data)
 

@@ -150,6 +150,28 @@ def test_chunked_body_over_the_cap_is_refused_while_it_arrives(make_site: MakeSi
     assert echo.seen == []
 
 
+def test_body_in_thousands_of_tiny_chunks_is_refused_before_all_are_looked_at(make_site: MakeSite) -> None:
+    site = make_site(Echo(), body_caps=BodyCaps(default=100_000))
+    wire = Wire(site).send(chunked(*[b"x"] * 256) + b"1\r\nx\r\n" * 10_000)
+
+    refusal = wire.response()
+
+    assert refusal.status == 400
+    assert refusal.error == "the body comes in too many chunks of less than 256 bytes"
+    assert site.bodies_bytes == 257
+    wire.close()
+    assert site.bodies_bytes == 0
+
+
+def test_large_body_may_come_in_many_chunks(make_site: MakeSite) -> None:
+    echo = Echo()
+    chunks = [b"x" * 256] * 1_000
+    wire = Wire(make_site(echo, body_caps=BodyCaps(default=256_000))).send(chunked(*chunks, b""))
+
+    assert wire.response().status == 200
+    assert len(echo.seen[0][2]) == 256_000
+
+
 def test_rest_of_a_refused_body_changes_nothing(make_site: MakeSite) -> None:
     echo = Echo()
 
