@@ -11,6 +11,7 @@ from svcd.node import early, ledger, living, mempool, parking
 from svcd.p2p import bans, book, caller, client, download, fork, hello, orders, peer, peers, pull, relay, resource, sync
 from svcd.process import logs
 from svcd.rpc.limits import Limit
+from svcd.web import request
 from svcd.web.buckets import MAX_CLIENTS
 from svcd.web.limits import DEFAULT_BODY_CAP, SiteLimits
 
@@ -53,6 +54,11 @@ def _connections(config: Config) -> Iterator[Limit]:
         yield Limit(f"body of {method.decode()} {path.decode()}", cap, "bytes", _LARGE)
     together = "A body just below the cap on each of a thousand connections"
     yield Limit("bodies of all requests at once", site.bodies_bytes, "bytes", together)
+    untaken = "Asking for megabytes on many connections and not taking them, to fill our memory or to hold every place"
+    yield Limit("answers that clients have not taken", site.untaken_bytes, "bytes", untaken)
+    chunks = "A body in chunks of a byte each, to hold up the reactor"
+    yield Limit("chunks of a body, whatever their size", request.FREE_PIECES, "things", chunks)
+    yield Limit("bytes in each further chunk, on average", request.LEAST_PIECE, "bytes", chunks)
 
 
 def _requests(config: Config) -> Iterator[Limit]:

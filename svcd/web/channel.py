@@ -190,6 +190,7 @@ class Channel(HTTPChannel):
         if self._client_is_slow:
             # The next pipelined request would be answered into the same full buffer, and so on without end.
             self._answered = request
+            self.site.connections.takes(self, request.sentLength)
         elif (self._buffer or any(self._dataBuffer)) and self.persistent and not self.site.draining:
             # Thousands of pipelined requests may have come at once; others have their turn in between.
             self._pause = self.site.clock.callLater(0, self._go_on, request)

@@ -1,6 +1,8 @@
 """Which connections are open, whose they are, and which one gives way when there are too many."""
 
+from collections import Counter
 from collections.abc import Iterator
+from itertools import chain
 from typing import Protocol
 
 from twisted.internet.defer import Deferred
@@ -22,22 +24,27 @@ class Connection(Protocol):
 class Connections:
     """The open connections of one site; ``total`` and ``per_client`` bound them, 0 sets no bound.
 
-    A connection *waits* while it is the client's turn (nothing asked, or half a request sent, or we are closing) and is
-    *served* from a request's last byte until its answer is given.
+    A connection *waits* while it is the client's turn (nothing asked, or half a request sent, or we are closing), is
+    *served* from a request's last byte until its answer is given, and *takes* the answer until the client has it; all
+    that is being taken comes to ``untaken`` bytes at most.
     """
 
-    def __init__(self, total: int, per_client: int) -> None:
+    def __init__(self, total: int, per_client: int, untaken: int) -> None:
         self._total = total
         self._per_client = per_client
+        self._untaken = untaken
         self._open: set[Connection] = set()
         self._of_group: dict[str, int] = {}
         # A dict for its order: the one that has waited longest stands first.
         self._waiting: dict[Connection, None] = {}
+        self._taking: dict[Connection, int] = {}
         self._empty: list[Deferred[None]] = []
         self.refused = 0
         """How many were not let in."""
         self.gave_way = 0
-        """How many were closed to let another one in."""
+        """How many were closed to let another one in, or another answer."""
+        self.untaken_bytes = 0
+        """How much clients have asked for and not taken."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -51,19 +58,20 @@ class Connections:
         return iter(tuple(self._open))
 
     def admit(self, group: str | None) -> bool:
-        """Whether one more connection of ``group`` may be opened; the one that waits longest is closed to make room."""
+        """Whether one more connection of ``group`` may be opened.
+
+        To make room the one that waits longest is closed; where none waits, the one that takes longest.
+        """
         if group is not None and self._per_client and self._of_group.get(group, 0) >= self._per_client:
             self.refused += 1
             return False
         if not self._total or len(self._open) < self._total:
             return True
-        oldest = next(iter(self._waiting), None)
+        oldest = next(chain(self._waiting, self._taking), None)
         if oldest is None:
             self.refused += 1
             return False
-        self.gave_way += 1
-        self.remove(oldest)
-        oldest.abort()
+        self._give_way(oldest)
         return True
 
     def add(self, connection: Connection) -> None:
@@ -78,7 +86,7 @@ class Connections:
         if connection not in self._open:
             return
         self._open.remove(connection)
-        self._waiting.pop(connection, None)
+        self._forget(connection)
         group = connection.group
         if group is not None:
             self._of_group[group] -= 1
@@ -92,12 +100,39 @@ class Connections:
     def waits(self, connection: Connection) -> None:
         """It is the client's turn from now on."""
         if connection in self._open:
-            self._waiting.pop(connection, None)
+            self._forget(connection)
             self._waiting[connection] = None
 
     def is_served(self, connection: Connection) -> None:
         """It is our turn: the connection does not give way."""
+        self._forget(connection)
+
+    def takes(self, connection: Connection, size: int) -> None:
+        """The client takes an answer of ``size`` bytes; if it is too much with all others, one gives way."""
+        if connection not in self._open:
+            return
+        self._forget(connection)
+        self._taking[connection] = size
+        self.untaken_bytes += size
+        while self._taking and self.untaken_bytes > self._untaken:
+            self._give_way(self._greediest())
+
+    def _greediest(self) -> Connection:
+        """The oldest that takes something of the client that leaves most untaken."""
+        of_client: Counter[Connection | str] = Counter()
+        for connection, size in self._taking.items():
+            of_client[connection.group or connection] += size
+        ((client, _),) = of_client.most_common(1)
+        return next(each for each in self._taking if client in (each.group, each))
+
+    def _give_way(self, connection: Connection) -> None:
+        self.gave_way += 1
+        self.remove(connection)
+        connection.abort()
+
+    def _forget(self, connection: Connection) -> None:
         self._waiting.pop(connection, None)
+        self.untaken_bytes -= self._taking.pop(connection, 0)
 
     def emptied(self) -> "Deferred[None]":
         """Fires when no connection is open."""

@@ -42,6 +42,8 @@ class SiteLimits:
     """Bytes in the body of one request: nothing bigger is ever held in memory, and nothing at all on disk."""
     bodies_bytes: int = field(default=64 * 1024 * 1024, validator=ge(1))
     """Bytes in the bodies of all requests at once: a thousand connections cannot hold a thousand full bodies."""
+    untaken_bytes: int = field(default=64 * 1024 * 1024, validator=ge(1))
+    """Bytes in the answers that clients have not taken yet: whoever asks and does not read holds no more than this."""
 
     @classmethod
     def picked_from(cls, settings: object, body_caps: BodyCaps) -> "SiteLimits":

@@ -62,7 +62,7 @@ class Site(server.Site):
         self.clients = clients
         self.clock = clock
         self.new_id = new_id
-        self.connections = Connections(limits.connections, limits.connections_per_client)
+        self.connections = Connections(limits.connections, limits.connections_per_client, limits.untaken_bytes)
         self.draining = False
         self.bodies_bytes = 0
         self.answers: Counter[int] = Counter()

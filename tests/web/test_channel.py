@@ -502,6 +502,27 @@ def test_client_that_pipelines_and_never_reads_fills_no_memory(make_site: MakeSi
     assert len(wire.responses()) == 300
 
 
+def test_answers_that_nobody_takes_have_a_bound(make_site: MakeSite) -> None:
+    site = make_site(Filled(2 * SEND_BUFFER), untaken_bytes=7 * SEND_BUFFER)
+    wires = [Wire(site, f"203.0.113.{number}", reads=False).send(GET) for number in (1, 2, 2, 3, 4, 5, 6)]
+
+    assert [wire.open for wire in wires] == [False, False, False, False, True, True, True]
+    assert site.connections.untaken_bytes == 6 * SEND_BUFFER
+    wires[-1].read()
+    assert wires[-1].response().status == 200
+    assert site.connections.untaken_bytes == 4 * SEND_BUFFER
+
+
+def test_client_that_never_reads_gives_way_when_all_places_are_taken(make_site: MakeSite) -> None:
+    site = make_site(Filled(2 * SEND_BUFFER), connections=2, connections_per_client=0)
+    wires = [Wire(site, reads=False).send(GET) for _ in range(2)]
+
+    newcomer = Wire(site).send(GET)
+
+    assert [wire.open for wire in wires] == [False, True]
+    assert newcomer.response().status == 200
+
+
 def test_client_that_reads_slowly_gets_all_of_it(make_site: MakeSite, clock: Clock) -> None:
     wire = Wire(make_site(Filled(10 * SEND_BUFFER)), reads=False).send(GET)
     clock.advance(50)
