@@ -320,15 +320,18 @@ def test_hosts_are_lower_case_and_networks_are_values() -> None:
 
 
 def test_the_operator_listens_on_a_socket_in_the_data_directory() -> None:
-    assert set_to("dataDir=/d/a:b").operator_endpoint == "unix:/d/a\\:b/operator.sock:mode=600:lockfile=0"
+    socket = "unix:/d/a\\:b/operator.sock:mode=600:lockfile=0"
+    config = set_to("dataDir=/d/a:b")
+    assert (config.operator_socket, config.operator_port) == (socket, "")
 
 
 @pytest.mark.parametrize(
-    "endpoint",
-    ["tcp:8646:interface=127.0.0.1", "tcp:8646:127.0.0.1", "tcp6:8646:interface=\\:\\:1", "unix:/run/svcd.sock"],
+    "endpoint", ["tcp:8646:interface=127.0.0.1", "tcp:8646:127.0.0.1", "tcp6:8646:interface=\\:\\:1"]
 )
-def test_operator_endpoints_nobody_else_can_reach(endpoint: str) -> None:
-    assert set_to(f"operator.listen='{endpoint}'").operator_endpoint == endpoint
+def test_operator_s_ports_nobody_else_can_reach(endpoint: str) -> None:
+    """The socket is there all the same: what asks it goes on to work."""
+    config = set_to("dataDir=/d", f"operator.listen='{endpoint}'")
+    assert (config.operator_socket, config.operator_port) == ("unix:/d/operator.sock:mode=600:lockfile=0", endpoint)
 
 
 @pytest.mark.parametrize(
@@ -339,15 +342,22 @@ def test_a_public_operator_endpoint_is_refused(endpoint: str) -> None:
         set_to(f"operator.listen='{endpoint}'")
 
 
+def test_a_socket_of_the_operator_is_open_to_its_owner_only() -> None:
+    """It asks for no token; Twisted's own default lets everybody on the computer in."""
+    config = set_to("operator.listen=unix:/run/svcd.sock")
+    assert (config.operator_socket, config.operator_port) == ("unix:/run/svcd.sock:mode=600", "")
+    assert set_to("operator.listen=unix:a\\:mode").operator_socket == "unix:a\\:mode:mode=600"
+    for endpoint in ("unix:/run/svcd.sock:mode=660", "unix:/run/svcd.sock:640:lockfile=0"):
+        assert set_to(f"operator.listen='{endpoint}'").operator_socket == endpoint
+    for mode in ("mode=666", "mode=602", "777"):
+        with pytest.raises(ConfigError, match="must not be open to everybody: mode=600 is for its owner"):
+            set_to(f"operator.listen=unix:/run/svcd.sock:{mode}")
+
+
 def test_names_of_the_operator_s_port() -> None:
     port = "operator.listen=tcp:8646:interface=127.0.0.1"
     assert set_to(port).operator_hosts == {"localhost", "127.0.0.1", "[::1]"}
     assert set_to(port, 'http.allowedHosts=["Node.lan", "fd00::1"]').operator_hosts == {"node.lan", "[fd00::1]"}
-
-
-def test_a_socket_of_the_operator_has_no_names() -> None:
-    assert set_to('http.allowedHosts=["node.lan"]').operator_hosts is None
-    assert set_to("operator.listen=unix:/run/svcd.sock").operator_hosts is None
 
 
 def test_a_socket_path_longer_than_the_system_allows_is_refused_with_the_setting_to_change() -> None:

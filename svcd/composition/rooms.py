@@ -2,6 +2,7 @@
 
 import os
 import secrets
+from collections.abc import Collection
 from typing import Any, Final
 
 from twisted.application.service import Service
@@ -63,8 +64,9 @@ class Rooms:
         self._sites = Sites(base.reactor, lambda: secrets.token_hex(8), base.guard.is_damage)
         self._merchants = MerchantsRoom(base, self._status)
         self._participation = None if config.participation.on_demand else self._producer()
-        others = [] if base.files.desk is None else [config.data_dir / WEBHOOKS_FILE]
-        self._backups = Backups(config.chain_file, others, base.pools.resolver.worker)
+        webhooks = None if base.files.desk is None else config.data_dir / WEBHOOKS_FILE
+        self._backups = Backups(config.chain_file, webhooks, base.pools.resolver.worker)
+        self._demand = living.on_demand(secrets.token_bytes) if config.network == "devnet" else None
         self._metrics = measured(
             living,
             self._status,
@@ -84,7 +86,8 @@ class Rooms:
         if self._participation is not None:
             services.append(self._participation)
         services += self._merchants.services()
-        services.append(self._listening(config.operator_endpoint, self._operator_site(), "operator"))
+        for endpoint, site, name in self._operator_sites():
+            services.append(self._listening(endpoint, site, name))
         for endpoint, site in self._public_sites():
             services.append(self._listening(endpoint, site, "public" if endpoint == config.http.listen else "p2p"))
         if self._network is not None and self._notes is not None:
@@ -141,14 +144,21 @@ class Rooms:
         own = (config.p2p.listen, self._sites.between_nodes(peers, public))
         return [own, (config.http.listen, self._sites.public(rooms, public, pages=pages))]
 
-    def _operator_site(self) -> Site:
-        config, living = self._base.config, self._base.living
-        token = None
-        if not config.operator_endpoint.startswith("unix:"):
+    def _operator_sites(self) -> list[tuple[str, Site, str]]:
+        """The socket, which its mode guards, and the port, where there is one, which a token does."""
+        config = self._base.config
+        sites = [(config.operator_socket, self._operator_site(token=None, hosts=None), "operator")]
+        if config.operator_port:
             token = load_or_make_token(config.data_dir / config.operator.token_file, secrets.token_bytes)
         peers = self._network.record if self._network else None
         writer = self._base.pools.writer.worker.load
         details = Details(living, writer, self._seed, self._participates, peers, self._merchants.record)
+            site = self._operator_site(token=token, hosts=config.operator_hosts)
+            sites.append((config.operator_port, site, "operator-port"))
+        return sites
+
+    def _operator_site(self, *, token: str | None, hosts: Collection[str] | None) -> Site:
+        config, living = self._base.config, self._base.living
         orders = Orders(self._network.peers, self._notes.save) if self._network and self._notes else None
         rooms: list[object] = [
             OperatorRoutes(self._status, details=details.record, token=token),
@@ -158,7 +168,7 @@ class Rooms:
             ParticipationRoutes(self._status, self._participation, token=token),
             LimitsRoutes(limits_of(config), token=token),
         ]
-        if config.network == "devnet":
-            rooms.append(DevnetRoutes(living.on_demand(secrets.token_bytes), seed=self._seed, token=token))
+        if self._demand is not None:
+            rooms.append(DevnetRoutes(self._demand, seed=self._seed, token=token))
         limits = SiteLimits(answer_seconds=OPERATOR_SECONDS)
-        return self._sites.operator(rooms, limits, hosts=config.operator_hosts)
+        return self._sites.operator(rooms, limits, hosts=hosts)

@@ -2,18 +2,16 @@
 
 import ipaddress
 import os
-import re
-from collections.abc import Mapping
 
+from svcd.config.endpoints import parts
 from svcd.config.layers import Settings
 from svcd.config.schema import OPERATOR_SOCKET, Config
 
 # sockaddr_un.sun_path has 108 bytes on Linux, the last one a zero (unix(7)).
 _SOCKET_PATH_BYTES = 107
-_DATABASES = [f"{name}.sqlite{part}" for name in ("chain", "webhooks") for part in ("", "-shm", "-wal")]
+_DATABASES = [f"{name}.sqlite{part}" for name in ("chain", "webhooks") for part in ("", "-open", "-shm", "-wal")]
 _FILES = (*_DATABASES, "lock", "node.key", "peers.json", OPERATOR_SOCKET)
 """What a node has in its data directory under names that nobody chooses."""
-_FIRST_ARGUMENTS = {"tcp": ("port", "interface"), "tcp6": ("port", "backlog", "interface"), "unix": ("address",)}
 
 
 def check(config: Config, settings: Settings) -> None:
@@ -56,28 +54,21 @@ def _check_files(config: Config, settings: Settings) -> None:
 
 
 def _check_operator(config: Config, settings: Settings) -> None:
-    kind, arguments = _parts(config.operator_endpoint)
-    length = len(arguments.get("address", "").encode())
+    _, socket = parts(config.operator_socket)
+    length = len(socket["address"].encode())
     if length > _SOCKET_PATH_BYTES:
-        at = ("operator", "listen") if config.operator.listen else ("dataDir",)
+        at = ("dataDir",) if config.operator_port or not config.operator.listen else ("operator", "listen")
         raise settings.problem(at, f"the socket's path has {length} bytes and may have {_SOCKET_PATH_BYTES}")
-    if kind not in ("unix", "systemd") and not _is_loopback(arguments.get("interface", "")):
+    if int(socket["mode"], 8) & 0o007:
+        raise settings.problem(
+            ("operator", "listen"), "must not be open to everybody: mode=600 is for its owner, mode=660 for a group too"
+        )
+    kind, arguments = parts(config.operator_port)
+    if kind not in ("", "systemd") and not _is_loopback(arguments.get("interface", "")):
         raise settings.problem(
             ("operator", "listen"),
             'must be a Unix socket or on loopback, such as "tcp:8646:interface=127.0.0.1", for it is never public',
         )
-
-
-def _parts(endpoint: str) -> tuple[str, Mapping[str, str]]:
-    """An endpoint string's type and arguments by name; a backslash takes the next character out of the syntax."""
-    kind, *written = re.split(r"(?<!\\):", endpoint)
-    arguments = {}
-    for position, argument in enumerate(written):
-        left, equals, right = argument.partition("=")
-        names = _FIRST_ARGUMENTS.get(kind, ())
-        name = left if equals else names[position] if position < len(names) else str(position)
-        arguments[name] = re.sub(r"\\(.)", r"\1", right if equals else left)
-    return kind, arguments
 
 
 def _is_loopback(interface: str) -> bool:

@@ -15,6 +15,7 @@ from twisted.internet.endpoints import quoteStringArgument
 from svcd.chain.params import NETWORKS as NETWORK_PARAMS
 from svcd.chain.params import NetworkParams
 from svcd.config import kinds
+from svcd.config.endpoints import for_its_owner
 from svcd.config.kinds import Between, ListOf, OneOf
 
 NETWORKS = ("mainnet", "devnet")
@@ -205,22 +206,23 @@ class Config:
         return self.data_dir / "chain.sqlite"
 
     @property
-    def operator_endpoint(self) -> str:
-        """Where the operator's interface listens: as set, or a socket in the data directory for its owner only.
+    def operator_socket(self) -> str:
+        """Where the operator's interface asks for no token: a Unix socket, open to its owner only unless set otherwise.
 
         Without a lock file, for that holds a process id, and in a container the next node may well have the same one.
         """
-        socket = _quote(str(self.data_dir / OPERATOR_SOCKET))
-        return self.operator.listen or f"unix:{socket}:mode=600:lockfile=0"
+        own = for_its_owner(self.operator.listen)
+        in_data_dir = _quote(str(self.data_dir / OPERATOR_SOCKET))
+        return own if own.startswith("unix:") else f"unix:{in_data_dir}:mode=600:lockfile=0"
 
     @property
-    def operator_hosts(self) -> frozenset[str] | None:
-        """The names that a Host header may have at the operator's port, IPv6 addresses in brackets.
+    def operator_port(self) -> str:
+        """Where it listens besides, and asks for the token; "" = nowhere."""
+        return "" if self.operator.listen.startswith("unix:") else self.operator.listen
 
-        None for a Unix socket, where no page of a browser can ask and every name will do.
-        """
-        if self.operator_endpoint.startswith("unix:"):
-            return None
+    @property
+    def operator_hosts(self) -> frozenset[str]:
+        """The names that a Host header may have at the operator's port, IPv6 addresses in brackets."""
         hosts = self.http.allowed_hosts or LOOPBACK_HOSTS
         return frozenset(f"[{host}]" if ":" in host else host for host in hosts)
 

@@ -34,7 +34,7 @@ def test_options_are_settings(tmp_path: Path) -> None:
     assert config.network == "devnet"
     assert config.data_dir == tmp_path / "d"
     assert config.http.listen == "tcp:1"
-    assert config.operator_endpoint == "unix:/run/o"
+    assert config.operator_socket == "unix:/run/o:mode=600"
     assert config.p2p.outbound == 2
 
 

@@ -30,3 +30,4 @@ def test_a_port_answers_its_token_under_its_names(nodes: Nodes, options: tuple[s
     assert asked(port, f"{name}:{port}", token) == 200
     assert asked(port, name, "another") == 401
     assert asked(port, "evil.example", token) == 421
+    assert node.operator("/operator/status").status == 200, "the socket is there too, for `svc node`"
