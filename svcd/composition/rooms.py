@@ -18,6 +18,7 @@ from svcd.composition.peers import network_of, notes_of
 from svcd.composition.watches import watches_of
 from svcd.metrics.exposition import MetricsRoutes
 from svcd.metrics.node import measured
+from svcd.node.alarms import LOOK_SECONDS, AlarmLog
 from svcd.node.backups import Backups
 from svcd.node.producer import ProducerService, Workshop
 from svcd.node.seedfile import load_or_make, load_or_make_token
@@ -82,6 +83,8 @@ class Rooms:
         expire = living.transfers.expire
         services: list[Service] = [Periodic(clock, EXPIRY_SECONDS, expire, what="letting go of expired transfers")]
         services += watches_of(self._base)
+        said = AlarmLog(lambda: self._status.behind, self._status.alarms)
+        services.append(Periodic(clock, LOOK_SECONDS, said.look, what="looking at the alarms", at_once=True))
         services.append(self._metrics.lag)
         if self._participation is not None:
             services.append(self._participation)
@@ -150,15 +153,15 @@ class Rooms:
         sites = [(config.operator_socket, self._operator_site(token=None, hosts=None), "operator")]
         if config.operator_port:
             token = load_or_make_token(config.data_dir / config.operator.token_file, secrets.token_bytes)
-        peers = self._network.record if self._network else None
-        writer = self._base.pools.writer.worker.load
-        details = Details(living, writer, self._seed, self._participates, peers, self._merchants.record)
             site = self._operator_site(token=token, hosts=config.operator_hosts)
             sites.append((config.operator_port, site, "operator-port"))
         return sites
 
     def _operator_site(self, *, token: str | None, hosts: Collection[str] | None) -> Site:
         config, living = self._base.config, self._base.living
+        peers = self._network.record if self._network else None
+        writer = self._base.pools.writer.worker.load
+        details = Details(living, writer, self._seed, self._participates, peers, self._merchants.record)
         orders = Orders(self._network.peers, self._notes.save) if self._network and self._notes else None
         rooms: list[object] = [
             OperatorRoutes(self._status, details=details.record, token=token),

@@ -4,11 +4,12 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
-from twisted.logger import LogEvent, globalLogPublisher
+from attrs import define
+from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from svcd.chain.block import Block
 from svcd.commerce.payment import DEFAULT_CONFIRMATIONS
-from svcd.node.alarms import DEEP_BLOCKS, ChainAlarms
+from svcd.node.alarms import DEEP, DEEP_BLOCKS, AlarmLog, ChainAlarms
 from tests.chains import ChainBuilder
 from tests.node.bench import Node
 
@@ -86,3 +87,59 @@ def test_how_long_the_tip_has_been_the_same(node: Node, alarms: ChainAlarms, for
     assert alarms.still_seconds == 0
     node.clock.advance(5)
     assert alarms.still_seconds == 5
+
+
+@define
+class Shown:
+    """What a node shows of itself."""
+
+    behind: str = ""
+    standstill: str = ""
+    deep: str = ""
+
+    def alarms(self) -> dict[str, str]:
+        return {"standstill": self.standstill, DEEP: self.deep}
+
+
+@pytest.fixture
+def lines() -> Iterator[list[str]]:
+    """What is logged in the test: level and text."""
+    said: list[str] = []
+
+    def observe(event: LogEvent) -> None:
+        said.append(f"{event['log_level'].name}: {formatEvent(event)}")
+
+    globalLogPublisher.addObserver(observe)
+    yield said
+    globalLogPublisher.removeObserver(observe)
+
+
+def test_an_alarm_is_said_when_it_begins_and_when_it_is_over(lines: list[str]) -> None:
+    shown = Shown()
+    log = AlarmLog(lambda: shown.behind, shown.alarms)
+    log.look()
+    shown.standstill, shown.deep = "the chain here has stood still for 10 minutes", "undone"
+    log.look()
+    shown.standstill = "the chain here has stood still for 11 minutes"
+    log.look()
+    shown.standstill = shown.deep = ""
+    log.look()
+    assert lines == [
+        "info: in step with the network",
+        "warn: alarm standstill: the chain here has stood still for 10 minutes",
+        "info: the alarm standstill is over",
+        "info: the alarm deep-reorganisation is over",
+    ]
+
+
+def test_why_a_node_is_not_ready_is_said_once_unless_it_was_for_a_moment(lines: list[str]) -> None:
+    shown = Shown("no peer")
+    log = AlarmLog(lambda: shown.behind, shown.alarms)
+    for shown.behind in ("no peer", "no peer yet", "", "a block is on its way", "", "far behind", "far", "still", ""):
+        log.look()
+    assert lines == [
+        "info: not in step with the network: no peer",
+        "info: in step with the network",
+        "info: not in step with the network: far",
+        "info: in step with the network",
+    ]
