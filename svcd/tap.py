@@ -70,7 +70,7 @@ def makeService(options: Options) -> Root:
     async def opening() -> Files:
         limits = pool_limits(config)
         chain = open_chain(config.params, config.chain_file, threads=threads, pool=limits, clock=reactor)
-        return await open_files(chain, desk_of(config, pools.webhooks.worker, threads))
+        return await open_files(chain, desk_of(config, pools.webhooks.worker, threads, reactor))
 
     node = Opened(
         Sequential(leave, sentences=SENTENCES),

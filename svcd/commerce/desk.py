@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from attrs import frozen
+from twisted.logger import Logger
 
 from svcd.chain.params import NetworkParams
 from svcd.commerce.event import Origin
@@ -16,12 +17,13 @@ from svcd.node.guard import Guard, GuardedWorker
 from svcd.node.living import LivingChain
 from svcd.node.threads import Worker
 from svcd.store.chain_store import ChainReader
-from svcd.store.database import WEBHOOKS, DatabaseError, open_reader, open_writer, telling_disk_trouble
+from svcd.store.database import WEBHOOKS, DatabaseError, open_reader, open_writer, telling_damage, telling_disk_trouble
 from svcd.store.mark import OpenMark
 from svcd.store.webhook_events import EventStore
 from svcd.store.webhook_store import WebhookStore
 
 FILE: Final = "webhooks.sqlite"
+_LOG: Final = Logger()
 
 
 @frozen(kw_only=True)
@@ -32,6 +34,8 @@ class Terms:
     """Whether each further block on top of an unconfirmed payment is told."""
     new_id: Callable[[], str]
     """The id of a new watch, at random."""
+    now: Callable[[], int]
+    """The time, in Unix milliseconds."""
 
 
 @frozen
@@ -64,9 +68,12 @@ async def open_desk(
     connection = await worker.run(open_writer, mark.database, WEBHOOKS)
     with telling_disk_trouble(mark.database):
         mark.put()
+    store = WebhookStore(connection)
+    with telling_damage(mark.database, WEBHOOKS):
+        await worker.run(_set_apart, store, terms.now())
     reading = open_reader(chain, guard.is_damage)
     origin = Origin(network_id=params.network_id, chain_id=params.chain_id, genesis_hash=params.genesis_hash)
-    register = Register(WebhookStore(connection), EventStore(connection), origin)
+    register = Register(store, EventStore(connection), origin)
     follower = Follower(register, Eyes(params, ChainReader(reading)), terms.every_depth)
 
     def close() -> None:
@@ -78,6 +85,19 @@ async def open_desk(
     return Desk(
         Subscriptions(follower, terms.new_id), GuardedWorker(worker, guard.of(WEBHOOKS), tells_trouble=False), close
     )
+
+
+def _set_apart(store: WebhookStore, now: int) -> None:
+    """Let the watches of a backup tell nothing under an id under which receivers may have heard something else.
+
+    The node of which it was made went on telling for a while, and nobody knows how much. No watch is reorganised once
+    a second for as long as there is Unix time, so that an epoch which is the time comes after all of them.
+    """
+    if not store.is_copy():
+        return
+    with store.commit():
+        store.begin_epochs(now // 1000)
+    _LOG.info("the webhooks are those of a backup: their watches go on, and tell again what receivers may know")
 
 
 @frozen

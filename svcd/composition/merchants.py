@@ -24,6 +24,7 @@ from svcd.net.trust import load_trust
 from svcd.node.living import Threads
 from svcd.node.status import Status
 from svcd.node.threads import Worker
+from svcd.ports import Clock, milliseconds
 from svcd.process.timers import Periodic
 from svcd.rpc.merchants import merchant_rooms
 from svcd.rpc.webhooks import Offer, WebhookRoutes
@@ -31,14 +32,18 @@ from svcd.rpc.webhooks import Offer, WebhookRoutes
 _LOG = Logger()
 
 
-def desk_of(config: Config, worker: Worker, threads: Threads) -> Callable[[], Awaitable[Desk]] | None:
+def desk_of(config: Config, worker: Worker, threads: Threads, clock: Clock) -> Callable[[], Awaitable[Desk]] | None:
     """What opens the webhooks beside the open chain; None where they are switched off or cannot work."""
     hooks = config.commerce.webhooks
     if hooks.problem:
         _LOG.warn("webhooks answer 503: {problem}", problem=hooks.problem)
     if hooks.refusal:
         return None
-    terms = Terms(every_depth=hooks.confirming_events == "every-depth", new_id=lambda: f"svcwh_{secrets.token_hex(16)}")
+    terms = Terms(
+        every_depth=hooks.confirming_events == "every-depth",
+        new_id=lambda: f"svcwh_{secrets.token_hex(16)}",
+        now=lambda: milliseconds(clock),
+    )
     return lambda: open_desk(
         config.params,
         config.data_dir,

@@ -1,6 +1,5 @@
 """Backups of a running node: one at a time, in a thread of their own."""
 
-from collections.abc import Sequence
 from contextlib import closing
 from pathlib import Path
 
@@ -11,8 +10,9 @@ from svcd.chain.errors import Corrupt, NotYet, Wait
 from svcd.chain.transition import ChainPoint
 from svcd.node.threads import Worker
 from svcd.store.chain_store import ChainReader
-from svcd.store.copying import CopyError, copy_databases
+from svcd.store.copying import copy_databases
 from svcd.store.database import open_reader
+from svcd.store.webhook_store import mark_as_copy
 
 
 @frozen
@@ -30,10 +30,10 @@ class Backups(Service):
 
     name = "backups"
 
-    def __init__(self, chain: Path, others: Sequence[Path], worker: Worker) -> None:
-        """``chain`` is the chain's database; ``others`` follow it, and are copied as they were a moment before."""
+    def __init__(self, chain: Path, webhooks: Path | None, worker: Worker) -> None:
+        """``chain`` is the chain's database; ``webhooks``, where there are any, is the one that follows it."""
         self._chain = chain
-        self._others = others
+        self._webhooks = webhooks
         self._worker = worker
         self._busy = False
         self._ending = False
@@ -44,7 +44,10 @@ class Backups(Service):
         self._ending = True
 
     async def make(self, folder: Path) -> Backup:
-        """Copy everything into a new ``folder``; raises CopyError, or NotYet while another copy is being made."""
+        """Copy everything into a new ``folder``; raises CopyError.
+
+        Raises NotYet while another copy is being made, and where the node is being stopped.
+        """
         if self._busy:
             raise NotYet(Wait.BUSY, "another backup is being made; wait until it is done")
         self._busy = True
@@ -55,13 +58,23 @@ class Backups(Service):
 
     def _copy(self, folder: Path) -> Backup:
         # The chain last: what follows it may have seen less of it than the copy holds, and never more.
-        sizes = copy_databases([*self._others, self._chain], folder, progress=self._go_on)
-        with closing(open_reader(folder / self._chain.name)) as connection:
+        sources = [self._chain] if self._webhooks is None else [self._webhooks, self._chain]
+        tips: list[ChainPoint] = []
+        sizes = copy_databases(
+            sources, folder, progress=self._go_on, look=lambda copies: tips.append(self._finish(copies))
+        )
+        return Backup(tips[0], sizes)
+
+    def _finish(self, copies: Path) -> ChainPoint:
+        """The newest block in the copies, of which those of webhooks are marked as such."""
+        if self._webhooks is not None:
+            mark_as_copy(copies / self._webhooks.name)
+        with closing(open_reader(copies / self._chain.name)) as connection:
             tip = ChainReader(connection).tip()
         if tip is None:
-            raise Corrupt(f"{folder / self._chain.name} holds no block")
-        return Backup(tip, sizes)
+            raise Corrupt(f"{self._chain} holds no block")
+        return tip
 
     def _go_on(self, _left: int, _total: int) -> None:
         if self._ending:
-            raise CopyError("the node is being stopped, and no backup was made; make it when it runs again")
+            raise NotYet(Wait.BUSY, "the node is being stopped, and no backup was made; make it when it runs again")

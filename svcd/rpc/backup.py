@@ -6,7 +6,7 @@ from typing import Any, Final, Protocol
 from svcd.node.backups import Backup
 from svcd.rpc import schemas
 from svcd.rpc.operator import BEARER
-from svcd.store.copying import CopyError
+from svcd.store.copying import CopyError, NoRoom
 from svcd.web.answers import Answer
 from svcd.web.errors import HttpError
 from svcd.web.routing import Field, Route, object_schema
@@ -59,13 +59,15 @@ class BackupRoutes:
                 }
             )
         },
-        errors={503: "Another backup is being made."},
+        errors={503: "Another backup is being made, the disk does not take it, or the node stops."},
         seconds=SECONDS,
     )
     async def backup(self, path: Path) -> Answer:
         """Answer POST /operator/backup."""
         try:
             made = await self._copier.make(path)
+        except NoRoom as error:
+            raise HttpError(503, str(error)) from None
         except CopyError as error:
             raise HttpError(400, str(error)) from None
         sizes = {name: str(size) for name, size in made.sizes.items()}

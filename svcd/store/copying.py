@@ -6,13 +6,14 @@ connection has written; within a read transaction it sees none of that.
 """
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, suppress
 from pathlib import Path
 from typing import Final
 
-from svcd.store.database import open_reader
+from svcd.store.database import is_damage, open_reader
 
 PAGES: Final = 256
 """How much is copied at once, 1 MiB; between two pieces other threads have the interpreter."""
@@ -22,16 +23,27 @@ class CopyError(Exception):
     """No copy was made; the text is one sentence that says why, fit to be shown to the operator."""
 
 
+class NoRoom(CopyError):
+    """The disk does not take the copy: nothing is wrong with what was asked for."""
+
+
 def copy_databases(
-    sources: Sequence[Path], folder: Path, *, progress: Callable[[int, int], object] | None = None
+    sources: Sequence[Path],
+    folder: Path,
+    *,
+    progress: Callable[[int, int], object] | None = None,
+    look: Callable[[Path], object] | None = None,
 ) -> dict[str, int]:
     """Copy open databases into ``folder``, which is made for it with mode 0700; gives the bytes of each by file name.
 
     Every copy shows a moment after the copying began, each of ``sources`` the same moment as the ones before it or a
-    later one. The copies have mode 0600. ``progress`` is called with the pages left and those in all.
+    later one. The copies have mode 0600. ``progress`` is called with the pages left and those in all, and ``look``
+    with the folder that holds the finished copies, before it gets its name. What they raise gives the copy up.
 
     Raises:
-        CopyError: ``folder`` exists or cannot be made, or the disk refuses; nothing is left behind.
+        CopyError: ``folder`` exists or cannot be made; nothing is left behind, as after everything that is raised.
+        NoRoom: the disk refuses.
+        sqlite3.DatabaseError: a source is damaged.
     """
     if os.path.lexists(folder):
         raise CopyError(f"{folder} exists already and is never written over; name a folder that is not there yet")
@@ -43,22 +55,26 @@ def copy_databases(
     except OSError as error:
         raise CopyError(f"{folder} cannot be made: {_reason(error)}") from None
     try:
-        sizes = _copy_all(sources, partial, progress)
+        _copy_all(sources, partial, progress)
+        if look is not None:
+            look(partial)
+        _sync(partial)
+        sizes = {source.name: (partial / source.name).stat().st_size for source in sources}
         partial.rename(folder)
-        _sync(folder.parent)
     except BaseException as error:
-        for path in partial.iterdir():
-            path.unlink()
-        partial.rmdir()
+        shutil.rmtree(partial, ignore_errors=True)
         if isinstance(error, OSError):
-            raise CopyError(f"{folder} cannot be written: {_reason(error)}") from None
-        if isinstance(error, sqlite3.Error):
-            raise CopyError(f"{folder} cannot be written: {error}") from None
+            raise NoRoom(f"{folder} cannot be written: {_reason(error)}") from None
+        if isinstance(error, sqlite3.Error) and not is_damage(error):
+            raise NoRoom(f"{folder} cannot be written: {error}") from None
         raise
+    with suppress(OSError):
+        # Whoever may write into a folder need not be allowed to read it; the copies themselves are on the disk.
+        _sync(folder.parent)
     return sizes
 
 
-def _copy_all(sources: Sequence[Path], folder: Path, progress: Callable[[int, int], object] | None) -> dict[str, int]:
+def _copy_all(sources: Sequence[Path], folder: Path, progress: Callable[[int, int], object] | None) -> None:
     with ExitStack() as stack:
         readers = [stack.enter_context(closing(open_reader(source))) for source in sources]
         for reader in readers:
@@ -67,8 +83,6 @@ def _copy_all(sources: Sequence[Path], folder: Path, progress: Callable[[int, in
             reader.execute("SELECT count(*) FROM sqlite_schema").fetchone()
         for source, reader in zip(sources, readers, strict=True):
             _copy(reader, folder / source.name, progress)
-    _sync(folder)
-    return {source.name: (folder / source.name).stat().st_size for source in sources}
 
 
 def _copy(reader: sqlite3.Connection, target: Path, progress: Callable[[int, int], object] | None) -> None:

@@ -5,8 +5,9 @@ Times are Unix milliseconds. What a watch means is for svcd.commerce to say; her
 
 import sqlite3
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, closing
 from operator import attrgetter
+from pathlib import Path
 from typing import Final
 
 from attrs import field, fields, frozen
@@ -43,6 +44,8 @@ class WatchRow:
     ended_at: int | None
 
 
+_COPY: Final = 0x73766362
+"""In the place that SQLite has for a number of the application's: what stands here is as it was at another time."""
 _NAMES: Final = [each.name for each in fields(WatchRow)]
 _COLUMNS: Final = ", ".join(_NAMES)
 _CHANGING: Final = _NAMES[10:]
@@ -55,6 +58,12 @@ def _watch(row: Sequence[object]) -> WatchRow:
     return WatchRow(**dict(zip(_NAMES, row, strict=True)))  # type: ignore[arg-type]
 
 
+def mark_as_copy(path: Path) -> None:
+    """Note in a copy at ``path`` that the node it was made of goes on; see :meth:`WebhookStore.is_copy`."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as copy:
+        copy.execute(f"PRAGMA application_id = {_COPY}")
+
+
 class WebhookStore:
     """Watches, their events, and the trail of blocks that has been followed; for one thread."""
 
@@ -64,6 +73,16 @@ class WebhookStore:
     def commit(self) -> AbstractContextManager[None]:
         """One database transaction: all inside is committed together or not at all."""
         return database.transaction(self._db)
+
+    def is_copy(self) -> bool:
+        """Whether these are the watches of a backup, and no node has begun with them yet."""
+        (number,) = self._db.execute("PRAGMA application_id").fetchone()
+        return bool(number == _COPY)
+
+    def begin_epochs(self, least: int) -> None:
+        """Let what active watches tell from now on be of an epoch from ``least`` on, and of none that has been."""
+        self._db.execute("UPDATE watch SET epoch = max(epoch + 1, ?) WHERE ending IS NULL", (least,))
+        self._db.execute("PRAGMA application_id = 0")
 
     # The trail
 

@@ -18,6 +18,7 @@ from svcd.commerce.subscriptions import Order
 from svcd.commerce.webhooks import Surroundings, Webhooks
 from svcd.node.guard import Guard
 from svcd.node.living import LivingChain
+from svcd.ports import milliseconds
 from tests.chains import key_of
 from tests.rpc.node import Inline, Node, Settings
 from tests.support import result_of
@@ -58,7 +59,11 @@ class Watched:
         self.open_webhooks()
 
     def open_webhooks(self) -> None:
-        terms = DeskTerms(every_depth=self.every_depth, new_id=lambda: f"svcwh_{next(self.numbers):032x}")
+        terms = DeskTerms(
+            every_depth=self.every_depth,
+            new_id=lambda: f"svcwh_{next(self.numbers):032x}",
+            now=lambda: milliseconds(self.clock),
+        )
         opening = open_desk(
             self.node.params,
             self.folder,

@@ -73,7 +73,7 @@ def measure() -> Iterator[Callable[..., Measured]]:
 
 
 def _merchants(node: Node, desks: list[Desk]) -> Merchants:
-    terms = Terms(every_depth=True, new_id=lambda: "svcwh_" + 32 * "1")
+    terms = Terms(every_depth=True, new_id=lambda: "svcwh_" + 32 * "1", now=lambda: 0)
     opening = open_desk(
         node.setting.params,
         node.path.parent,

@@ -1,6 +1,7 @@
 """Backups, checks and repairs with processes: what an operator does, in the order of a bad day."""
 
 import json
+import shutil
 import sqlite3
 import stat
 import subprocess
@@ -10,10 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from tests.faults.conftest import confirm
 from tests.process_level.conftest import DEVNET, Nodes
 from tests.process_level.running import BIN, DEADLINE, ENVIRONMENT
+from tests.process_level.test_webhook_story import Shop, authority, certificate, receiver, shop
 
-pytestmark = [pytest.mark.socket, pytest.mark.slow]
+__all__ = ["authority", "certificate", "receiver", "shop"]
+
+pytestmark = [pytest.mark.socket, pytest.mark.slow, pytest.mark.deadline(300)]
+
+PAID = "pending: pending 0"
 
 
 def svc(folder: Path, *words: object, status: int = 0) -> str:
@@ -73,6 +80,10 @@ def test_a_damaged_chain_is_found_rebuilt_and_used_again(nodes: Nodes, tmp_path:
     assert f"is in use by another node (process {node.process.pid})" in sentence
     node.kill()
     assert svc(tmp_path, "db", "check", "data") == "data is sound: 51 blocks and all that follows from them\n"
+    again = nodes.start(port=node.port)
+    assert again.status()["hash"] == tip
+    assert {event["level"] for event in again.events} == {"info"}, "nothing is missed that the check has taken up"
+    again.stop()
     with closing(sqlite3.connect(tmp_path / "data" / "chain.sqlite")) as connection, connection:
         connection.execute("UPDATE account SET balance = balance + 1")
     assert "try: svc db rebuild data" in svc(tmp_path, "db", "check", "data", status=1)
@@ -80,3 +91,26 @@ def test_a_damaged_chain_is_found_rebuilt_and_used_again(nodes: Nodes, tmp_path:
     svc(tmp_path, "db", "check", "data")
     again = nodes.start(port=node.port)
     assert again.status()["hash"] == tip
+
+
+def test_a_merchant_hears_of_payments_after_a_backup_was_put_back(shop: Shop, tmp_path: Path) -> None:
+    """What the lost node told after the backup must not stand in the way: receivers refuse an id that they know."""
+    shop.fund("customer")
+    order = shop.order("order-1")
+    shop.pay("customer", order["request"])
+    shop.hears(PAID)
+    svc(tmp_path, "--data-dir", "shop", "node", "backup", "copy")
+    shop.node.mine(1)
+    shop.hears(PAID, "confirming: confirming 1")
+    shop.node.kill()
+    for name in ("chain.sqlite", "webhooks.sqlite"):
+        for part in ("", "-wal", "-shm", "-open"):
+            (tmp_path / "shop" / f"{name}{part}").unlink(missing_ok=True)
+        shutil.copy(tmp_path / "copy" / name, tmp_path / "shop" / name)
+    shop.start()
+    assert shop.node.status()["height"] == "1"
+    confirm(shop, PAID, "confirming: confirming 1")
+    assert [event["epoch"] > 1_700_000_000 for event in shop.receiver.events] == [False, False, True, True, True]
+    shop.node.stop()
+    shop.start()
+    assert "those of a backup" not in shop.node.output, "they have become the node's own"

@@ -1,12 +1,16 @@
 """The operator's backup: what is copied, who may ask, and every sentence of refusal."""
 
+import os
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
 
+from svcd.chain.errors import Corrupt
 from svcd.node.backups import Backups
 from svcd.rpc.backup import BackupRoutes
 from svcd.web.limits import SiteLimits
@@ -37,7 +41,7 @@ class Operator:
         self.node.grow("genesis a[1..5]")
         (chain,) = folder.glob("*.sqlite")
         self.chain = chain
-        self.backups = Backups(chain, [], worker)
+        self.backups = Backups(chain, None, worker)
         room = BackupRoutes(self.backups, token=token)
         described: Any = document([route for route, _ in routes_of(room)], {"title": "operator", "version": "0"})
         site = self.node.sites.operator([room], SiteLimits())
@@ -90,9 +94,30 @@ def test_one_at_a_time(open_node: Callable[..., Node], tmp_path: Path) -> None:
 
 def test_a_stop_gives_up_what_is_being_made(operator: Operator, tmp_path: Path) -> None:
     operator.backups.stopService()
-    sentence = operator.client.refusal("/operator/backup", {"path": str(tmp_path / "copy")})
+    sentence = operator.client.refusal("/operator/backup", {"path": str(tmp_path / "copy")}, status=503)
     assert sentence == "the node is being stopped, and no backup was made; make it when it runs again"
-    assert not (tmp_path / "copy").exists()
+    assert not list(tmp_path.glob("copy*"))
+
+
+def test_a_disk_that_does_not_take_it_is_no_bad_request(
+    operator: Operator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    copy = tmp_path / "copy"
+    sentence = operator.client.refusal("/operator/backup", {"path": str(copy)}, status=503)
+    assert sentence == f"{copy} cannot be written: no space left on device"
+    assert not list(tmp_path.glob("copy*"))
+
+
+def test_a_copy_in_which_no_block_can_be_found_gets_no_name(operator: Operator, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(operator.chain)) as connection, connection:
+        connection.execute("DELETE FROM canonical")
+    with pytest.raises(Corrupt, match="holds no block"):
+        result_of(Deferred.fromCoroutine(operator.backups.make(tmp_path / "copy")))
+    assert not list(tmp_path.glob("copy*"))
 
 
 def test_over_tcp_it_needs_the_token(open_node: Callable[..., Node], tmp_path: Path) -> None:

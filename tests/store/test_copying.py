@@ -1,5 +1,6 @@
 """Copies of a database that is being written to."""
 
+import os
 import sqlite3
 import stat
 import threading
@@ -9,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from svcd.store.copying import CopyError, copy_databases
+from svcd.store.copying import CopyError, NoRoom, copy_databases
 from svcd.store.database import open_reader, open_writer, transaction
+from tests.process_level.test_damage import spoil
 
 
 @pytest.fixture
@@ -124,6 +126,40 @@ def test_nothing_is_written_over(source: sqlite3.Connection, tmp_path: Path) -> 
         copy_databases([tmp_path / "chain.sqlite"], tmp_path / "no" / "copy")
 
 
+def test_a_folder_that_cannot_be_read_takes_a_copy(
+    source: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a letter box: whoever may write there need not see what there is. Root may read everything, so it is told."""
+    box, real = tmp_path / "box", os.open
+    box.mkdir()
+
+    def refuse(path: Path, flags: int, mode: int = 0o777) -> int:
+        if Path(path) == box:
+            raise PermissionError(13, "Permission denied", str(path))
+        return real(path, flags, mode)
+
+    monkeypatch.setattr(os, "open", refuse)
+    copy_databases([tmp_path / "chain.sqlite"], box / "copy")
+    assert [path.name for path in box.iterdir()] == ["copy"]
+
+
+def test_a_damaged_source_is_not_the_fault_of_the_folder(source: sqlite3.Connection, tmp_path: Path) -> None:
+    """Nor is it copied: who looks at the finished copy before it has its name finds what is wrong."""
+    source.close()
+    spoil(tmp_path / "chain.sqlite", "total")
+
+    def look(folder: Path) -> None:
+        with closing(open_reader(folder / "chain.sqlite")) as copy:
+            copy.execute("SELECT n FROM total").fetchone()
+
+    with pytest.raises(sqlite3.DatabaseError, match="malformed"):
+        copy_databases([tmp_path / "chain.sqlite"], tmp_path / "copy", look=look)
+    (tmp_path / "other.sqlite").write_bytes(b"no database at all" * 1000)
+    with pytest.raises(sqlite3.DatabaseError, match="not a database"):
+        copy_databases([tmp_path / "other.sqlite"], tmp_path / "copy")
+    assert not list(tmp_path.glob("copy*"))
+
+
 @pytest.mark.parametrize("error", [OSError(28, "full"), sqlite3.OperationalError("disk is full"), CopyError("no")])
 def test_what_fails_leaves_nothing_behind(source: sqlite3.Connection, tmp_path: Path, error: Exception) -> None:
     before = sorted(tmp_path.iterdir())
@@ -131,6 +167,7 @@ def test_what_fails_leaves_nothing_behind(source: sqlite3.Connection, tmp_path: 
     def fail(_left: int, _total: int) -> None:
         raise error
 
-    with pytest.raises(CopyError):
+    with pytest.raises(CopyError) as told:
         copy_databases([tmp_path / "chain.sqlite"], tmp_path / "copy", progress=fail)
+    assert isinstance(told.value, NoRoom) == (type(error) is not CopyError)
     assert sorted(tmp_path.iterdir()) == before
