@@ -69,8 +69,8 @@ class Connector:
         header = self.store.block_header(self._canonical(tip.height), self.params)
         if header.state_root != self._commitment.root:
             raise Corrupt(
-                f"the accounts on disk do not give the state root of block {tip.height}: restore the database from a "
-                "backup, or move it away and the node fetches the chain again"
+                f"the accounts on disk do not give the state root of block {tip.height}: try `svc db rebuild`, restore "
+                "the database from a backup, or move it away and the node fetches the chain again"
             )
         self._torn = False
         return tip

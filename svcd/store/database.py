@@ -1,8 +1,9 @@
 """Opening the SQLite file: settings, numbered schema files, one writer and read-only readers (docs/operations.md)."""
 
+import os
 import sqlite3
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from importlib import resources
 from pathlib import Path
 from typing import Final
@@ -42,12 +43,23 @@ class Kind:
     name: str
     folder: str
     synchronous: str
-    remedy: str
+    last_resort: str
     """What the operator can do if it is damaged."""
+    tool: str = ""
+    """And before that: a command which may mend it."""
+
+    @property
+    def remedy(self) -> str:
+        """Both, in the order in which they are to be tried."""
+        return f"try `{self.tool}`, {self.last_resort}" if self.tool else self.last_resort
 
 
 CHAIN: Final = Kind(
-    "the database", "schema", "NORMAL", "restore it from a backup, or move it away and the node fetches the chain again"
+    "the database",
+    "schema",
+    "NORMAL",
+    "restore it from a backup, or move it away and the node fetches the chain again",
+    tool="svc db rebuild",
 )
 """A power loss may cost the last blocks, which peers have, and never the consistency."""
 WEBHOOKS: Final = Kind(
@@ -66,7 +78,10 @@ def migrations(kind: Kind = CHAIN) -> list[Migration]:
 
 
 def open_writer(path: Path, kind: Kind = CHAIN) -> sqlite3.Connection:
-    """A connection that may write, its schema brought up to date; raises DatabaseError."""
+    """A connection that may write, its schema brought up to date; a new file has mode 0600. Raises DatabaseError."""
+    with suppress(OSError):
+        # SQLite would let everybody read a new file, where orders and callbacks stand in it; it tells what is wrong.
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
     with telling_damage(path, kind):
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
         try:
@@ -84,6 +99,12 @@ def telling_damage(path: Path, kind: Kind = CHAIN) -> Iterator[None]:
     try:
         yield
     except sqlite3.Error as error:
+        if is_disk_trouble(error):
+            # Not the remedy of damage: whoever moves a sound file away has lost it.
+            raise DatabaseError(
+                f"{path} cannot be used: {error}; the disk must work and have room, and the file and its folder must "
+                "belong to the user that runs the node"
+            ) from error
         raise DatabaseError(f"{path} cannot be opened as a database: {error}; {kind.remedy}") from error
 
 

@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
 
+from attrs import evolve
+
 from svcd.chain.accounts import Account
 from svcd.chain.errors import Corrupt
 from svcd.chain.transaction import Transfer
@@ -29,7 +31,12 @@ def opened_for_inspection(path: Path, kind: Kind = CHAIN) -> Iterator[sqlite3.Co
         raise DatabaseError(f"there is no {path}; name the data directory of a node")
     # Not as read-only: what a killed node left in the write-ahead log has to be taken up.
     uri = f"{path.absolute().as_uri()}?mode=rw"
-    with telling_damage(path, kind), closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as db:
+    with (
+        # Who is here has the tool in hand.
+        telling_damage(path, evolve(kind, tool="")),
+        _log_taken_up(OpenMark(path)),
+        closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as db,
+    ):
         db.execute("PRAGMA query_only = 1")
         (present,) = db.execute("PRAGMA user_version").fetchone()
         newest = migrations(kind)[-1].version

@@ -13,7 +13,7 @@ from tests.process_level.test_webhook_story import Shop
 
 pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(300)]
 
-REMEDY = "restore it from a backup, or move it away and the node fetches the chain again"
+REMEDY = "try `svc db rebuild`, restore it from a backup, or move it away and the node fetches the chain again"
 DAMAGED = f"the database is damaged: database disk image is malformed. The node stops; {REMEDY}"
 REMOVED = (
     "{path} was removed or replaced while the node uses it. The node stops, and brings what it can into the database "

@@ -70,7 +70,7 @@ def test_a_database_of_another_network_is_refused(tmp_path: Path) -> None:
 def test_accounts_that_do_not_give_the_state_root_are_refused(node: Node, chain: ChainBuilder) -> None:
     connect_all(node, chain, chain.block())
     node.store.write_accounts({key_of("alice").hash: Account(1)})
-    with pytest.raises(Corrupt, match="the accounts on disk do not give the state root of block 1: restore"):
+    with pytest.raises(Corrupt, match="do not give the state root of block 1: try `svc db rebuild`"):
         Connector(TEST_PARAMS, node.store).load()
 
 

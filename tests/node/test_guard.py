@@ -62,8 +62,8 @@ def test_damage_is_told_once_and_ends_the_node(
     (event,) = expected_errors()
     assert event["log_level"] is LogLevel.critical
     assert formatEvent(event) == (
-        f"the database is damaged: {error}. The node stops; restore it from a backup, or move it away and the "
-        "node fetches the chain again"
+        f"the database is damaged: {error}. The node stops; try `svc db rebuild`, restore it from a backup, or move it "
+        "away and the node fetches the chain again"
     )
 
 

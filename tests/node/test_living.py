@@ -266,7 +266,7 @@ def test_a_damaged_page_is_told_in_one_sentence(path: Path, chain: ChainBuilder)
     assert isinstance(told, DatabaseError)
     assert str(told) == (
         f"{path} cannot be opened as a database: database disk image is malformed; "
-        "restore it from a backup, or move it away and the node fetches the chain again"
+        "try `svc db rebuild`, restore it from a backup, or move it away and the node fetches the chain again"
     )
 
 

@@ -12,7 +12,10 @@ from tests.process_level.running import RunningNode
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
 DAMAGED = "the database is damaged: "
-ADVICE = ". The node stops; restore it from a backup, or move it away and the node fetches the chain again"
+ADVICE = (
+    ". The node stops; try `svc db rebuild`, restore it from a backup, or move it away and the "
+    "node fetches the chain again"
+)
 
 
 def damage_told(node: RunningNode) -> str:

@@ -113,13 +113,26 @@ def make_a_folder(path: Path) -> None:
     path.mkdir()
 
 
-@pytest.mark.parametrize("damage", [spoil_the_header, spoil_the_pages, cut, make_a_folder])
+@pytest.mark.parametrize("damage", [spoil_the_header, spoil_the_pages, cut])
 def test_a_damaged_database(copied: Path, damage: Callable[[Path], None]) -> None:
     damage(copied / "chain.sqlite")
     done = start(copied)
     assert done.sentence.startswith(f"svcd: {copied}/chain.sqlite cannot be opened as a database: ")
-    assert done.sentence.endswith("; restore it from a backup, or move it away and the node fetches the chain again")
+    assert done.sentence.endswith(
+        "; try `svc db rebuild`, restore it from a backup, or move it away and the node fetches the chain again"
+    )
     assert done.status == 1
+
+
+def test_a_database_that_cannot_be_opened_is_not_called_damaged(copied: Path) -> None:
+    """Its remedy would lose a sound one."""
+    make_a_folder(copied / "chain.sqlite")
+    done = start(copied)
+    assert (done.status, done.sentence) == (
+        1,
+        f"svcd: {copied}/chain.sqlite cannot be used: unable to open database file; the disk must work and have room, "
+        "and the file and its folder must belong to the user that runs the node",
+    )
 
 
 def test_a_database_of_a_newer_program(copied: Path) -> None:

@@ -1,5 +1,6 @@
 """The SQLite file: settings, schema files, readers, roll-backs, a full disk (docs/operations.md "Storage")."""
 
+import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -165,7 +166,7 @@ def test_a_file_that_is_no_database_is_refused_in_one_sentence(path: Path, damag
         open_writer(path)
     assert str(refusal.value) == (
         f"{path} cannot be opened as a database: file is not a database; "
-        "restore it from a backup, or move it away and the node fetches the chain again"
+        "try `svc db rebuild`, restore it from a backup, or move it away and the node fetches the chain again"
     )
     assert path.read_bytes() == damage
 
@@ -175,8 +176,19 @@ def test_a_damaged_schema_is_refused(path: Path) -> None:
     with path.open("r+b") as file:
         file.seek(100)
         file.write(b"\xff" * 400)
-    with pytest.raises(DatabaseError, match=r"malformed; restore it from a backup"):
+    with pytest.raises(DatabaseError, match=r"malformed; try `svc db rebuild`, restore"):
         open_writer(path)
+
+
+def test_a_new_file_is_its_owner_s_alone(path: Path) -> None:
+    """In whatever folder, with whatever mask: orders and callbacks stand in it."""
+    before = os.umask(0)
+    try:
+        with closing(open_writer(path)):
+            modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
+    finally:
+        os.umask(before)
+    assert modes == {f"{path.name}{part}": 0o600 for part in ("", "-shm", "-wal")}
 
 
 def test_a_folder_that_is_not_there_is_refused(tmp_path: Path) -> None:
