@@ -1,5 +1,6 @@
 """`svc db check` and `svc db rebuild`: the databases of a stopped node (docs/operations.md "Repairing")."""
 
+import sqlite3
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -14,7 +15,7 @@ from svcd.node.rebuilding import Rebuilt, rebuild
 from svcd.process.datadir import DataDirectory
 from svcd.process.sequential import CannotStart
 from svcd.store.chain_store import ChainWriter
-from svcd.store.database import CHAIN, WEBHOOKS, DatabaseError, Kind, open_writer
+from svcd.store.database import CHAIN, WEBHOOKS, DatabaseError, Kind, is_disk_trouble, open_writer
 from svcd.store.inspection import Inspector, integrity, opened_for_inspection
 from svcd.store.replacing import discard, replace_database
 from svcd.wallet import options, show
@@ -100,6 +101,7 @@ def rebuild_(session: Session, folder: Path | None) -> None:
         "waiting": done.waiting,
         "lost": done.lost,
         "why": done.why or None,
+        "unread": list(done.unread),
         "kept": str(kept),
     }
     rows = [
@@ -110,6 +112,7 @@ def rebuild_(session: Session, folder: Path | None) -> None:
     ]
     if done.why:
         rows.append(("left out", f"{show.counted(done.lost, 'block')}, which the node fetches again: {done.why}"))
+    rows += [("not taken", show.plain(sentence)) for sentence in done.unread]
     session.show(record, show.table(rows))
 
 
@@ -165,7 +168,7 @@ def _rebuilt(session: Session, path: Path) -> tuple[Rebuilt, Path]:
     fresh = path.with_name(f"{path.name}.new")
     discard(fresh)
     try:
-        with opened_for_inspection(path) as connection, closing(open_writer(fresh)) as writing:
+        with opened_for_inspection(path) as connection, _telling_no_room(fresh), closing(open_writer(fresh)) as writing:
             old = Inspector(connection)
             params, tip = network_of(old), old.tip()
             with _progress(session, 0 if tip is None else tip.height, "Executing the blocks") as step:
@@ -173,6 +176,19 @@ def _rebuilt(session: Session, path: Path) -> tuple[Rebuilt, Path]:
         return done, replace_database(path, fresh)
     finally:
         discard(fresh)
+
+
+@contextmanager
+def _telling_no_room(fresh: Path) -> Iterator[None]:
+    """Raise Failed where the disk does not take what is written to ``fresh`` inside: the old file is not to blame."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if not is_disk_trouble(error):
+            raise
+        raise Failed(
+            f"{fresh} cannot be written: {error}. Nothing has been changed; it needs as much room as is in use"
+        ) from error
 
 
 @contextmanager

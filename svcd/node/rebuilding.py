@@ -1,7 +1,7 @@
 """A chain's database made anew from its stored blocks: accounts, undo records, indexes and roots."""
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
 
 from attrs import frozen
 
@@ -16,6 +16,7 @@ from svcd.node.connector import Connector
 from svcd.store.chain_store import ChainWriter, StoredBlock
 from svcd.store.inspection import Inspector, unreadable_is_corrupt
 
+T = TypeVar("T")
 BATCH: Final = 64
 """Blocks in one commit."""
 
@@ -27,9 +28,11 @@ class Rebuilt:
     height: int
     tip: bytes
     side: int
-    """Blocks that are not canonical."""
+    """Blocks taken along that were not canonical."""
     waiting: int
-    """Transfers."""
+    """Transfers taken along."""
+    unread: tuple[str, ...]
+    """What else of the old file could not be taken along, a sentence each."""
     lost: int
     """Blocks of the old chain from the first that is not what it was."""
     why: str
@@ -39,8 +42,8 @@ class Rebuilt:
 def rebuild(old: Inspector, new: ChainWriter, params: NetworkParams, step: Callable[[int], object]) -> Rebuilt:
     """Execute the canonical blocks of ``old`` again, into the empty database ``new``, and take the rest along.
 
-    It ends before the first block that is not what it was. ``step`` is called with the number of blocks done since.
-    Raises Corrupt if ``old`` holds no block.
+    It ends before the first block that is not what it was; where another branch is the greater one then, with that.
+    ``step`` is called with the number of blocks done since. Raises Corrupt if ``old`` holds no block.
     """
     connector = Connector(params, new)
     connector.load()
@@ -52,12 +55,25 @@ def rebuild(old: Inspector, new: ChainWriter, params: NetworkParams, step: Calla
         batch, why = _next_blocks(replay, min(BATCH, tip.height - connector.tip.height))
         why = _connect(connector, batch) or why
         step(len(batch))
+    lost = tip.height - connector.tip.height
+    unread: list[str] = []
+    side_blocks = _readable(old.side_blocks, "blocks beside the chain", unread)
+    side = sum(_is_taken(old, connector, stored) for stored in side_blocks)
+    waiting = _take_waiting(_readable(old.waiting, "waiting transfers", unread), new, params)
     top = connector.tip
-    side = sum(_is_taken(old, connector, stored) for stored in old.side_blocks())
-    waiting = _take_waiting(old, new, params)
     return Rebuilt(
-        height=top.height, tip=top.hash, side=side, waiting=waiting, lost=max(tip.height - top.height, 0), why=why
+        height=top.height, tip=top.hash, side=side, waiting=waiting, unread=tuple(unread), lost=lost, why=why
     )
+
+
+def _readable(rows: Callable[[], Iterable[T]], what: str, unread: list[str]) -> list[T]:
+    """``rows``, or none and a sentence about ``what`` in ``unread``: no block of the chain depends on them."""
+    try:
+        with unreadable_is_corrupt():
+            return list(rows())
+    except Corrupt as error:
+        unread.append(f"{what}: {error}")
+        return []
 
 
 def _next_blocks(replay: Replay, count: int) -> tuple[list[Candidate], str]:
@@ -102,10 +118,10 @@ def _is_taken(old: Inspector, connector: Connector, stored: StoredBlock) -> bool
     return connector.connect([Candidate(block, point)]).outcomes[0] in (Standing.SIDE, Standing.CONNECTED)
 
 
-def _take_waiting(old: Inspector, new: ChainWriter, params: NetworkParams) -> int:
+def _take_waiting(rows: Iterable[tuple[int, bytes]], new: ChainWriter, params: NetworkParams) -> int:
     """Put the waiting transfers that are what they were into ``new``; gives how many."""
     found: list[tuple[int, Transfer]] = []
-    for sequence, body in old.waiting():
+    for sequence, body in rows:
         try:
             transfer = parse_transfer(parse_wire_object(body), params)
             transfer.check_signature()

@@ -47,9 +47,8 @@ class DataDirectory(Service):
                 f"the data directory {self._path} is in use by another node (process {holder}): "
                 "stop that one, or choose another directory with --data-dir"
             ) from error
-        os.ftruncate(descriptor, 0)
-        os.write(descriptor, f"{os.getpid()}\n".encode())
         self._lock = descriptor
+        self._sign(descriptor)
         self._remove_dead_sockets()
 
     def stopService(self) -> None:
@@ -58,6 +57,16 @@ class DataDirectory(Service):
         descriptor, self._lock = self._lock, None
         if descriptor is not None:
             os.close(descriptor)
+
+    def _sign(self, descriptor: int) -> None:
+        """Say who has it; on a full disk nobody can, and the lock holds all the same."""
+        with suppress(OSError):
+            os.ftruncate(descriptor, 0)
+            os.write(descriptor, f"{os.getpid()}\n".encode())
+        owner = self._path.stat()
+        if os.geteuid() == 0 and os.fstat(descriptor).st_uid != owner.st_uid:
+            # Root looks into the directory of a node that another user runs, who must be able to open it again.
+            os.fchown(descriptor, owner.st_uid, owner.st_gid)
 
     def _remove_dead_sockets(self) -> None:
         for name in self._sockets:

@@ -14,7 +14,8 @@ from svcd.chain.accounts import Account
 from svcd.chain.errors import Corrupt
 from svcd.chain.transaction import Transfer
 from svcd.store.chain_store import ChainReader, StoredBlock
-from svcd.store.database import CHAIN, DatabaseError, Kind, migrations, telling_damage
+from svcd.store.database import CHAIN, DatabaseError, Kind, is_damage, migrations, telling_damage
+from svcd.store.mark import OpenMark
 from svcd.store.rows import POINT, stored_of
 from svcd.store.undo import unpack
 
@@ -47,6 +48,20 @@ def opened_for_inspection(path: Path, kind: Kind = CHAIN) -> Iterator[sqlite3.Co
 
 
 @contextmanager
+def _log_taken_up(mark: OpenMark) -> Iterator[None]:
+    """Take away a killed node's mark with its log, which the closing of the connection inside brings into the file.
+
+    Where the log was missing before, the mark stays, and the node says what is lost.
+    """
+    cut_off = mark.path.exists() and mark.log.exists()
+    try:
+        yield
+    finally:
+        if cut_off and not mark.log.exists():
+            mark.take_away()
+
+
+@contextmanager
 def unreadable_is_corrupt() -> Iterator[None]:
     """What SQLite cannot read inside is damage of one place only: raises Corrupt."""
     try:
@@ -57,7 +72,12 @@ def unreadable_is_corrupt() -> Iterator[None]:
 
 def integrity(connection: sqlite3.Connection) -> list[str]:
     """What SQLite finds wrong with the file itself; it reads all of it."""
-    found = [str(text) for (text,) in connection.execute("PRAGMA integrity_check")]
+    try:
+        found = [str(text) for (text,) in connection.execute("PRAGMA integrity_check")]
+    except sqlite3.Error as error:
+        if not is_damage(error):
+            raise
+        return [str(error)]  # Of some pages it does not even get so far as to say which.
     return [] if found == ["ok"] else found
 
 

@@ -11,8 +11,11 @@ import pytest
 from twisted.internet.task import Clock
 
 from svcd.chain.params import DEVNET
+from svcd.console import db_commands
 from svcd.process.datadir import DataDirectory
 from svcd.store.database import WEBHOOKS, open_writer
+from svcd.store.mark import OpenMark
+from tests.process_level.test_damage import spoil
 from tests.rpc.node import FAUCET, Node, Settings
 from tests.torture.audit import audit
 from tests.wallet.conftest import START_SLOT
@@ -154,6 +157,47 @@ def test_the_webhooks_file_is_read_too(chain: Path, terminal: Terminal) -> None:
     assert "webhooks.sqlite cannot be opened as a database" in terminal.failure("db", "check", "data")
 
 
+def killed(chain: Path, terminal: Terminal) -> None:
+    """Leave the files of a node with webhooks that was killed: what it did last is in the logs beside its databases."""
+    node = Node(chain, terminal.clock, Settings(params=DEVNET))
+    terminal.operator.site = node.operator
+    terminal.ok("node", "mine", 1)
+    webhooks = chain.with_name("webhooks.sqlite")
+    with closing(open_writer(webhooks, WEBHOOKS)) as connection:
+        OpenMark(webhooks).put()
+        connection.execute("CREATE TABLE promised (n INTEGER)")
+        left = {path: path.read_bytes() for path in chain.parent.iterdir() if path.name != "lock"}
+    node.close()
+    for path, content in left.items():
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("command", ["check", "rebuild"])
+def test_a_killed_node_is_not_told_afterwards_that_its_log_is_missing(
+    chain: Path, terminal: Terminal, command: str
+) -> None:
+    """The command has brought the logs into the files; for lost ones a node with webhooks would not start."""
+    killed(chain, terminal)
+    marks = [OpenMark(chain), OpenMark(chain.with_name("webhooks.sqlite"))]
+    assert all(mark.path.exists() and mark.log.stat().st_size for mark in marks)
+    terminal.ok("db", "check", "data")
+    terminal.ok("db", command, "data")
+    assert not any(mark.misses_log or mark.log.exists() for mark in marks)
+    with closing(sqlite3.connect(marks[1].database)) as connection:
+        assert connection.execute("SELECT count(*) FROM promised").fetchone() == (0,)
+    node = Node(chain, terminal.clock, Settings(params=DEVNET))
+    assert node.living.ledger.tip.height == 71
+    node.close()
+
+
+def test_a_log_that_is_missing_stays_missing(chain: Path, terminal: Terminal) -> None:
+    """What is lost the node must still hear of."""
+    mark = OpenMark(chain)
+    mark.put()
+    terminal.ok("db", "check", "data")
+    assert mark.misses_log
+
+
 def test_what_cannot_be_checked(chain: Path, terminal: Terminal) -> None:
     assert terminal.failure("db", "check", "nowhere") == (
         "there is no nowhere/chain.sqlite; name the data directory of a node"
@@ -227,6 +271,69 @@ def test_what_cannot_be_rebuilt_stays_as_it_is(chain: Path, terminal: Terminal) 
     chain.write_bytes(b"no database at all" * 1000)
     assert "cannot be opened as a database" in terminal.failure("db", "rebuild", "data")
     assert chain.read_bytes() == b"no database at all" * 1000
+    assert sorted(path.name for path in chain.parent.iterdir()) == ["chain.sqlite", "lock"]
+
+
+def test_a_damaged_tip_gives_way_to_its_neighbour(chain: Path, terminal: Terminal) -> None:
+    """What is told of the new chain is what it is in the end."""
+    node = Node(chain, terminal.clock, Settings(params=DEVNET))
+    terminal.operator.site = node.operator
+    terminal.ok("node", "reorganise", 1)
+    node.close()
+    change(chain, "UPDATE block SET clock = clock + 1 WHERE id IN (SELECT block FROM canonical WHERE height > 69)")
+    told = json.loads(terminal.ok("db", "rebuild", "data", "--json").out)
+    node = Node(chain, terminal.clock, Settings(params=DEVNET))
+    assert (told["height"], told["hash"]) == ("70", node.living.ledger.tip.hash.hex())
+    assert (told["lost"], told["sideBlocks"]) == (2, 4)
+    node.close()
+
+
+def test_transfers_that_cannot_be_read_do_not_stop_it(chain: Path, terminal: Terminal) -> None:
+    spoil(chain, "pool")
+    assert "wrong: chain.sqlite: database disk image is malformed" in terminal.invoke("db", "check", "data").stderr
+    told = json.loads(terminal.ok("db", "rebuild", "data", "--json").out)
+    assert (told["height"], told["waiting"], told["sideBlocks"]) == ("70", 0, 3)
+    assert told["unread"] == ["waiting transfers: it cannot be read: database disk image is malformed"]
+    terminal.ok("db", "check", "data")
+    chain.with_name("chain.sqlite.old-1").replace(chain)
+    assert "not taken    waiting transfers: it cannot be read" in terminal.ok("db", "rebuild", "data").out
+
+
+def test_the_file_belongs_to_whom_it_did(chain: Path, terminal: Terminal) -> None:
+    """Root mends what the user of a service must be able to open, the lock too."""
+    owner = (12_345, 12_346) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
+    os.chown(chain.parent, *owner)
+    os.chown(chain, *owner)
+    chain.chmod(0o640)
+    terminal.ok("db", "rebuild", "data")
+    terminal.ok("db", "check", "data")
+    found = {path.name: path.stat() for path in chain.parent.iterdir()}
+    assert {(seen.st_uid, seen.st_gid) for seen in found.values()} == {owner}
+    assert {name: seen.st_mode & 0o777 for name, seen in found.items()} == {
+        "chain.sqlite": 0o640,
+        "chain.sqlite.old-1": 0o640,
+        "lock": 0o600,
+    }
+
+
+def test_a_full_disk_is_not_taken_for_a_damaged_file(
+    chain: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whoever were told to move the old file away would lose it."""
+    before = chain.read_bytes()
+    real = db_commands.open_writer
+
+    def small(path: Path) -> sqlite3.Connection:
+        connection = real(path)
+        connection.execute("PRAGMA max_page_count = 24")
+        return connection
+
+    monkeypatch.setattr(db_commands, "open_writer", small)
+    assert terminal.failure("db", "rebuild", "data") == (
+        "data/chain.sqlite.new cannot be written: database or disk is full. Nothing has been changed; it needs as much "
+        "room as is in use"
+    )
+    assert chain.read_bytes() == before
     assert sorted(path.name for path in chain.parent.iterdir()) == ["chain.sqlite", "lock"]
 
 

@@ -52,6 +52,20 @@ def test_a_socket_that_a_killed_node_left_is_removed_and_no_other_file(tmp_path:
     service.stopService()
 
 
+def test_a_lock_on_which_nothing_can_be_written_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a full disk there is no room for the number of the process."""
+
+    def full(_descriptor: int, _data: bytes) -> int:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "write", full)
+    first, second = DataDirectory(tmp_path), DataDirectory(tmp_path)
+    first.startService()
+    with pytest.raises(CannotStart, match="in use by another node"):
+        second.startService()
+    first.stopService()
+
+
 def test_a_directory_that_cannot_be_made_is_told_in_one_sentence(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(CannotStart, match="cannot be used: Not a directory"):
