@@ -70,7 +70,7 @@ class Orders:
         except OverflowError as error:
             raise HttpError(400, str(error)) from error
         left = self._peers.leave_banned()
-        await self._keep()
+        await self._note()
         return {"ban": _record_of_ban(ban), "dropped": [peer.endpoint for peer in left]}
 
     async def unban(self, *, endpoint: str | None, node_id: str | None, address: str | None) -> dict[str, object]:
@@ -84,8 +84,14 @@ class Orders:
             own = {endpoint_name(entry.endpoint), node_name(entry.node_id)}
             if address is not None or own.intersection(lifted):
                 peers.book.try_again(entry.endpoint)
-        await self._keep()
+        await self._note()
         return {}
+
+    async def _note(self) -> None:
+        try:
+            await self._keep()
+        except OSError as error:
+            raise HttpError(503, f"done, but it cannot be noted on the disk ({error.strerror}): see to that") from error
 
 
 def _check_endpoint(endpoint: str) -> None:

@@ -89,6 +89,7 @@ _ONE_OF: Final = (
     Field("nodeId", _text, _STRING, "A node, wherever it is.", required=False),
     Field("address", _text, _STRING, "An IP address, or a /64 of IPv6, with everybody there.", required=False),
 )
+_UNNOTED: Final = "The node talks to no others, or it has done this and cannot note it on the disk."
 _SECONDS: Final = Field(
     "seconds",
     _seconds,
@@ -146,6 +147,7 @@ class PeerOrders:
         guards=(BEARER, _WITH_PEERS),
         body_fields=(*_ONE_OF, _SECONDS),
         answers={200: object_schema({"ban": _BAN, "dropped": {"type": "array", "items": _STRING}})},
+        errors={503: _UNNOTED},
     )
     async def ban(self, endpoint: str | None, node_id: str | None, address: str | None, seconds: int | None) -> Answer:
         """Answer POST /operator/peers/ban."""
@@ -159,7 +161,7 @@ class PeerOrders:
         guards=(BEARER, _WITH_PEERS),
         body_fields=_ONE_OF,
         answers={200: object_schema({})},
-        errors={404: "It is not banned."},
+        errors={404: "It is not banned.", 503: _UNNOTED},
     )
     async def unban(self, endpoint: str | None, node_id: str | None, address: str | None) -> Answer:
         """Answer POST /operator/peers/unban."""

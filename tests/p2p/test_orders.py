@@ -404,6 +404,15 @@ def test_the_operator_s_bans_are_on_disk_when_the_answer_comes(operator: Operato
     assert [ban.name for ban in notes.bans] == ["node:svcnode_" + "ab" * 16]
 
 
+def test_a_ban_that_the_disk_does_not_take_holds_and_is_said_to(operator: Operator) -> None:
+    operator.path.with_name(f"{operator.path.name}.new").mkdir()
+    sentence = "done, but it cannot be noted on the disk (Is a directory): see to that"
+    assert operator.refusal("/ban", {"address": "192.0.2.7"}, 503) == sentence
+    assert operator.bans() == [("address", "192.0.2.7", True)]
+    assert operator.refusal("/unban", {"address": "192.0.2.7"}, 503) == sentence
+    assert operator.bans() == []
+
+
 def test_an_order_before_the_notes_are_read_does_not_write_over_them(node: Node, tmp_path: Path) -> None:
     """The operator's socket opens before the notes are taken up."""
     path = tmp_path / "peers.json"
