@@ -36,7 +36,8 @@ http {{
     fastcgi_temp_path {folder}/fastcgi;
     uwsgi_temp_path {folder}/uwsgi;
     scgi_temp_path {folder}/scgi;
-    access_log off;
+    # As Debian's nginx.conf: what a server does not switch off is written, the requests whole.
+    access_log {folder}/access.log;
     # Lets a test come from any address.
     set_real_ip_from 127.0.0.0/8;
     real_ip_header X-Test-Address;
@@ -57,9 +58,15 @@ def replaced(text: str, *pairs: tuple[str, str]) -> str:
 class Front:
     """nginx as it runs."""
 
+    folder: Path
     port: int
     plain_port: int
     context: ssl.SSLContext
+
+    @property
+    def logs(self) -> str:
+        """All that it has written."""
+        return "".join((self.folder / name).read_text() for name in ("access.log", "error.log", "nginx.log"))
 
     def tls(self, source: str) -> ssl.SSLSocket:
         """A connection from an address in 127/8."""
@@ -115,6 +122,7 @@ def configuration(folder: Path, node_port: int, ports: tuple[int, int]) -> str:
         ("listen 80;", f"listen 127.0.0.1:{plain};"),
         ("listen 443 ssl http2;", f"listen 127.0.0.1:{tls} ssl http2;"),
         ("/etc/letsencrypt/live/node.example.org/", f"{folder}/"),
+        ("error_log /var/log/nginx/error.log", f"error_log {folder}/error.log"),
         ("client_header_timeout 10s;", "client_header_timeout 1s;"),
         ("limit_conn svcd_client 64;", "limit_conn svcd_client 8;"),
     )
@@ -136,7 +144,7 @@ def front_of(folder: Path, node_port: int) -> Iterator[Front]:
     with (folder / "nginx.log").open("wb") as log:
         process = subprocess.Popen(command, stderr=log)
     try:
-        front = Front(*ports, context)
+        front = Front(folder, *ports, context)
         wait_until(lambda: _listens(front), "nginx")
         yield front
     finally:

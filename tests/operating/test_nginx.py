@@ -1,16 +1,20 @@
 """`conf/nginx.conf` with Debian's nginx: TLS in front, and every limit still counts clients and not the proxy."""
 
 import json
+import re
 import socket
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 from http.client import HTTPConnection
+from pathlib import Path
 from ssl import SSLError
 
 import pytest
 
-from tests.operating.front import NAME, PROGRAM, Front, answer_on, front_of
+from svcd.config.loading import load
+from tests.operating.front import CONF, NAME, PROGRAM, Front, answer_on, front_of
+from tests.operating.test_log_secrecy import ROUTES
 from tests.process_level.conftest import Nodes
 from tests.process_level.running import DEADLINE, Answer, RunningNode
 
@@ -22,6 +26,7 @@ pytestmark = [
 
 LIMITS = {"requestsPerSecond": 1, "burstSeconds": 4, "requestSeconds": 5, "peerPostsPerSecond": 10}
 MEBIBYTE = 1024 * 1024
+MARK = "order-of-a-customer"
 
 
 @pytest.fixture(scope="module")
@@ -171,7 +176,24 @@ def test_a_node_that_is_away_is_told_in_json(tmp_path_factory: pytest.TempPathFa
     with front_of(tmp_path_factory.mktemp("alone"), 9) as front:
         answer = front.ask("127.0.0.1", "/rpc/status")
     assert (answer.status, answer.headers["retry-after"]) == (503, "5")
+    assert {"strict-transport-security", "access-control-allow-origin"} <= set(answer.headers)
     assert answer.error == "the node does not answer at present; try again in 5 s"
+
+
+def test_it_waits_longer_than_the_node_takes_for_any_answer() -> None:
+    (patience,) = re.findall(r"proxy_read_timeout (\d+)s;", CONF.read_text(encoding="utf-8"))
+    longest = max(route.seconds for route in ROUTES if route.bucket != "operator")
+    assert int(patience) > max(longest, load().limits.answer_seconds)
+
+
+def test_no_query_string_is_in_a_log(tmp_path: Path) -> None:
+    """Neither of a request that is answered, with TLS or without, nor of one that fails."""
+    with front_of(tmp_path, 9) as front:
+        assert front.plainly(f"/?reference={MARK}")[0] == 308
+        assert front.ask("127.0.13.1", f"/rpc/commerce/payment?reference={MARK}").status == 503
+        large = b" " * (2 * MEBIBYTE + 1)
+        assert front.ask("127.0.13.1", f"/rpc/broadcast?reference={MARK}", large).status == 413
+    assert MARK not in front.logs
 
 
 def test_the_operator_s_routes_are_not_behind_it(front: Front) -> None:
