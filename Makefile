@@ -11,7 +11,7 @@ SEEDS ?= 1,2,3,4,5
 NODES ?= 30
 SOAK_MINUTES ?= 30
 FUZZ_SECONDS ?= 60
-.PHONY: help run devnet test check bench torture simulate soak fuzz mutate coverage lowest clean
+.PHONY: help run devnet test check bench torture simulate soak fuzz mutate coverage debian lowest clean
 
 help: ## say what there is
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -61,6 +61,9 @@ simulate: .venv/installed-test ## run the network of simulated nodes for SEEDS=1
 
 soak: .venv/installed-test ## keep two nodes busy for SOAK_MINUTES=30, and see that nothing grows and no event is lost
 	SVCD_SOAK_MINUTES=$(SOAK_MINUTES) $(BIN)/pytest -s tests/soak
+
+debian: .venv/installed-test ## follow docs/operations.md on a fresh Debian under systemd, as root (debootstrap, systemd-container)
+	$(BIN)/pytest -s tests/debian/story.py
 
 lowest: ## run the unit tests with the oldest dependencies that setup.py allows
 	$(PYTHON) -m venv --clear $(LOWEST)

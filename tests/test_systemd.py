@@ -52,7 +52,7 @@ def test_systemd_refuses_a_unit_with_a_misspelt_key(units: list[Path]) -> None:
 
 @pytest.mark.slow
 def test_the_service_is_well_confined(units: list[Path]) -> None:
-    """1.4 of 10 with systemd 252; what is left is the network, which a node needs."""
+    """1.4 of 10 with systemd 252, 1.2 where it runs; what is left is the network, which a node needs."""
     service = next(unit for unit in units if unit.name == "svcd.service")
     assert analyze("security", "--offline=true", "--threshold=20", service).returncode == 0
 

@@ -37,6 +37,12 @@ def blocks_of(page: str, *languages: str) -> list[Block]:
     return [Block(*found) for found in _FENCED.findall(text) if found[0] in languages]
 
 
+def section(page: str, heading: str) -> str:
+    """The text of a page under a heading, up to the next one."""
+    text = (ROOT / page).read_text(encoding="utf-8")
+    return re.split(r"^##", text.split(f"\n{heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
+
+
 def run(commands: str, folder: Path, **environment: str) -> str:
     """What a shell prints that is given these commands; none of them may fail or complain."""
     done = subprocess.run(

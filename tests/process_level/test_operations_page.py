@@ -14,16 +14,11 @@ import pytest
 from svcd.config.loading import camel
 from svcd.config.schema import DEFAULTS, Config
 from svcd.process.options import Options
-from tests.process_level.pages import ROOT, blocks_of, check_json, run
+from tests.process_level.pages import ROOT, blocks_of, check_json, run, section
 from tests.process_level.running import RunningNode
 
 PAGE = "docs/operations.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
-
-
-def section(heading: str) -> str:
-    """The text under a heading, up to the next one."""
-    return re.split(r"^##", TEXT.split(f"\n{heading}\n", 1)[1], maxsplit=1, flags=re.MULTILINE)[0]
 
 
 def rows(text: str) -> dict[str, str]:
@@ -66,7 +61,7 @@ def sections_of(cls: Any, name: str) -> dict[str, dict[str, Any]]:
 
 def test_every_key_stands_in_its_table_with_its_default() -> None:
     for name, keys in sections_of(Config, "top").items():
-        shown = rows(section("### top" if name == "top" else f"### [{name}]"))
+        shown = rows(section(PAGE, "### top" if name == "top" else f"### [{name}]"))
         read = {key: tomllib.loads(f"v = {default}")["v"] for key, default in shown.items()}
         expected = keys | ({"dataDir": DEFAULTS["mainnet"]["dataDir"]} if name == "top" else {})
         assert read == {key: list(value) if isinstance(value, tuple) else value for key, value in expected.items()}
@@ -80,12 +75,12 @@ def test_the_defaults_of_devnet_are_named() -> None:
 
 
 def test_every_option_is_named() -> None:
-    shown = {option.split()[0].removeprefix("--") for option in rows(section("## twistd svcd"))}
+    shown = {option.split()[0].removeprefix("--") for option in rows(section(PAGE, "## twistd svcd"))}
     assert shown == {option[0] for option in Options.optParameters} | {"set"}
 
 
 def test_every_file_of_the_data_directory_is_named() -> None:
-    named = set(rows(section("## Data directory")))
+    named = set(rows(section(PAGE, "## Data directory")))
     source = "".join(path.read_text() for path in (ROOT / "svcd").rglob("*.py"))
     written = set(re.findall(r'"((?:node|operator)\.\w+|chain\.sqlite|peers\.json|lock)"', source))
     assert named == written
@@ -104,7 +99,7 @@ def test_every_line_of_trouble_is_one_that_the_program_says(line: str) -> None:
 def test_the_units_are_where_the_page_says() -> None:
     unit = (ROOT / "systemd" / "svcd.service").read_text()
     for path in ("/opt/svcd", "/etc/svcd/svcd.toml"):
-        assert path in section("## systemd")
+        assert path in section(PAGE, "## systemd")
         assert path in unit
     assert "StateDirectory=svcd\n" in unit
     (watchdog,) = re.findall(r"^WatchdogSec=(\d+)$", unit, re.MULTILINE)
@@ -113,9 +108,10 @@ def test_the_units_are_where_the_page_says() -> None:
 
 def test_the_commands_to_install_the_units_are_those_of_the_unit() -> None:
     unit = (ROOT / "systemd" / "svcd.service").read_text()
-    commands = re.findall(r"^#   (.*)$", unit, re.MULTILINE)[:4]
+    commands = re.findall(r"^#   (.*)$", unit.partition("[Unit]")[0], re.MULTILINE)
+    assert len(commands) == 5
     for command in commands:
-        assert f"    {command}\n" in section("## systemd")
+        assert f"       {command}\n" in section(PAGE, "## A public node, step by step")
 
 
 def test_what_a_refused_file_leaves_behind(tmp_path: Path) -> None:
