@@ -11,7 +11,7 @@ from svcd.node import early, ledger, living, mempool, parking
 from svcd.p2p import bans, book, caller, client, download, fork, hello, orders, peer, peers, pull, relay, resource, sync
 from svcd.process import logs
 from svcd.rpc.limits import Limit
-from svcd.web import request
+from svcd.web import request, turns
 from svcd.web.buckets import MAX_CLIENTS
 from svcd.web.limits import DEFAULT_BODY_CAP, SiteLimits
 
@@ -59,6 +59,8 @@ def _connections(config: Config) -> Iterator[Limit]:
     chunks = "A body in chunks of a byte each, to hold up the reactor"
     yield Limit("chunks of a body, whatever their size", request.FREE_PIECES, "things", chunks)
     yield Limit("bytes in each further chunk, on average", request.LEAST_PIECE, "bytes", chunks)
+    pipelined = "Thousands of requests in one piece, to hold up the reactor"
+    yield Limit("pipelined requests answered in a turn of the reactor", turns.AT_ONCE, "things", pipelined)
 
 
 def _requests(config: Config) -> Iterator[Limit]:

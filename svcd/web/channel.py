@@ -60,7 +60,6 @@ class Channel(HTTPChannel):
         self._discarded = 0
         self._client_is_slow = False
         self._answered: Request | None = None
-        self._pause: Timer | None = None
 
     # What the transport tells
 
@@ -94,9 +93,7 @@ class Channel(HTTPChannel):
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        if self._pause is not None:
-            self._pause.cancel()
-            self._pause = None
+        self.site.turns.forget(self)
         self.site.connections.remove(self)
         super().connectionLost(reason)
 
@@ -193,17 +190,17 @@ class Channel(HTTPChannel):
             self.site.connections.takes(self, request.sentLength)
         elif (self._buffer or any(self._dataBuffer)) and self.persistent and not self.site.draining:
             # Thousands of pipelined requests may have come at once; others have their turn in between.
-            self._pause = self.site.clock.callLater(0, self._go_on, request)
+            self.site.turns.wait(self, request)
         else:
-            self._go_on(request)
+            self.go_on(request)
 
-    def _go_on(self, request: "Request") -> None:
-        self._pause = None
+    def go_on(self, answered: "Request") -> None:
+        """Begin the next request, or wait for it."""
         if self.site.draining:
             self.persistent = 0
         self._enter(Phase.IDLE, self.site.limits.idle_seconds)
         self.site.connections.waits(self)
-        super().requestDone(request)
+        super().requestDone(answered)
 
     # Closing
 

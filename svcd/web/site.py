@@ -22,6 +22,7 @@ from svcd.web.errors import Headers
 from svcd.web.limits import SiteLimits
 from svcd.web.recorder import Recorder, Unrecorded
 from svcd.web.request import SERVER_NAME, Request
+from svcd.web.turns import Turns
 
 
 class Refused(Protocol):
@@ -63,6 +64,7 @@ class Site(server.Site):
         self.clock = clock
         self.new_id = new_id
         self.connections = Connections(limits.connections, limits.connections_per_client, limits.untaken_bytes)
+        self.turns = Turns(clock)
         self.draining = False
         self.bodies_bytes = 0
         self.answers: Counter[int] = Counter()

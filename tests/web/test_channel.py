@@ -75,14 +75,34 @@ def test_between_pipelined_requests_others_have_their_turn(make_site: MakeSite, 
     assert len(greedy.responses()) == 2_000
 
 
-def test_pipelining_client_that_goes_away_leaves_nothing_behind(make_site: MakeSite, clock: Clock) -> None:
+def test_pipelining_client_that_goes_away_gets_no_further_turn(make_site: MakeSite, clock: Clock) -> None:
     echo = Echo()
     wire = Wire(make_site(echo)).send(GET * 3)
 
     wire.close()
+    clock.advance(0)
 
     assert clock.getDelayedCalls() == []
     assert len(echo.seen) == 1
+
+
+def test_few_pipelined_requests_are_answered_in_a_turn_of_the_reactor(make_site: MakeSite, clock: Clock) -> None:
+    echo = Echo()
+    site = make_site(echo, connections_per_client=0)
+    wires = [Wire(site).send(GET.replace(b"/a", b"/%d" % number) * 3) for number in range(20)]
+    del echo.seen[:]
+
+    counts = []
+    while due := [call for call in clock.getDelayedCalls() if call.getTime() == clock.seconds()]:
+        for call in due:
+            now_due = call.func
+            call.cancel()
+            now_due()
+        counts.append(len(echo.seen))
+
+    assert counts == [8, 16, 24, 32, 40]
+    assert sorted(path for _, path, _ in echo.seen[:20]) == sorted(path for _, path, _ in echo.seen[20:])
+    assert all(len(wire.responses()) == 3 for wire in wires)
 
 
 @pytest.mark.parametrize(
