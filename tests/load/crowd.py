@@ -7,6 +7,7 @@ that on a small machine the node and whoever measures it do not wait for them. N
 import asyncio
 import json
 import os
+import re
 import sys
 import time
 from collections import Counter
@@ -23,6 +24,7 @@ from svcd.chain.params import DEVNET
 from svcd.chain.signature import sign
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from svcd.node.search import Search
+from svcd.web.limits import SiteLimits
 from tests.chains import key_of
 
 CONNECTIONS = 1_000
@@ -30,6 +32,9 @@ CLIENTS = 64
 SENDERS = 256
 FLOODERS = 16
 AHEAD = 16
+AT_ONCE = 300
+"""Requests that hurry in one piece."""
+HEADER_SECONDS = SiteLimits().header_seconds
 RANDOM = Random(20261120)
 SEEN: Counter[str] = Counter()
 
@@ -89,6 +94,7 @@ async def drip(port: int) -> None:
 
     async def one(address: str) -> None:
         while True:
+            began = time.monotonic()
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
                 SEEN["connected"] += 1
@@ -97,7 +103,8 @@ async def drip(port: int) -> None:
                     await writer.drain()
                     await asyncio.sleep(1)
             except OSError:
-                SEEN["cut off"] += 1
+                in_time = time.monotonic() - began < HEADER_SECONDS - 1
+                SEEN["gave way" if in_time else "cut off"] += 1
                 await asyncio.sleep(0.5)
 
     source = addresses(1)
@@ -105,20 +112,34 @@ async def drip(port: int) -> None:
 
 
 async def hurry(port: int) -> None:
-    """64 clients who ask again as soon as they have their answer."""
+    """64 clients who ask for many things in one piece, and again as soon as they have all answers."""
+    targets = ("/rpc/status", "/rpc/block/1", "/rpc/consensus")
+    asked = b"".join(b"GET %b HTTP/1.1\r\nHost: h\r\n\r\n" % target.encode() for target in targets) * (AT_ONCE // 3)
 
     async def one(address: str) -> None:
-        client, targets = Client(port, address), ("/rpc/status", "/rpc/block/1", "/rpc/consensus")
-        for number in count():
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
+        while True:
+            writer.write(asked)
+            received = b""
+            statuses: list[bytes] = []
+            while len(statuses) < AT_ONCE:
+                piece = await reader.read(65536)
+                if not piece:
+                    raise ConnectionResetError
+                received += piece
+                statuses = re.findall(rb"HTTP/1\.1 (\d{3}) ", received)
+            SEEN.update(status.decode() for status in statuses)
+
+    async def again(address: str) -> None:
+        while True:
             try:
-                status, _ = await client.ask("GET", targets[number % 3])
-                SEEN[str(status)] += 1
+                await one(address)
             except OSError:
                 SEEN["cut off"] += 1
                 await asyncio.sleep(0.05)
 
     source = addresses(2)
-    await asyncio.gather(*(one(next(source)) for _ in range(CLIENTS)))
+    await asyncio.gather(*(again(next(source)) for _ in range(CLIENTS)))
 
 
 async def lie(port: int) -> None:
