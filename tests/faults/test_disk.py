@@ -3,7 +3,7 @@
 import pytest
 
 from tests.faults.conftest import Disk, confirm, loud
-from tests.process_level.running import RunningNode, wait_until
+from tests.process_level.running import RunningNode
 from tests.process_level.test_webhook_story import Shop
 
 pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(300)]
@@ -68,19 +68,3 @@ def test_a_disk_that_becomes_read_only(disk: Disk, shop: Shop, killed: bool) -> 
     shop.start()
     confirm(shop, PAID)
     shop.nodes.stop()
-
-
-def test_an_event_whose_delivery_cannot_be_noted(disk: Disk, shop: Shop) -> None:
-    """It was sent before the disk filled up; what came of it is kept in memory, and told again only if that is lost."""
-    shop.fund("customer")
-    order = shop.order("order-1")
-    disk.fill()
-    wait_until(lambda: shop.node.operator("/operator/mine", {"blocks": 1}).status == 503, "a full disk")
-    disk.free()
-    shop.pay("customer", order["request"])
-    shop.hears(PAID)
-    disk.fill()
-    shop.node.kill()
-    disk.free()
-    shop.start()
-    confirm(shop, PAID)
