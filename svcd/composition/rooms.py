@@ -98,7 +98,7 @@ class Rooms:
             services += [
                 notes,
                 Periodic(clock, p2p.BEAT_SECONDS, self._network.beat, what="keeping in touch with peers"),
-                Periodic(clock, p2p.SAVE_SECONDS, notes.save, what="noting who is known"),
+                Periodic(clock, p2p.SAVE_SECONDS, notes.keep, what="noting who is known"),
             ]
         services.append(self._backups)
         services.append(SystemdNotices(Notifier.from_environment(os.environ), clock, living.alive))

@@ -8,6 +8,7 @@ from typing import Final
 from attrs import frozen
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
 
 from svcd.node.mempool import Entry
 from svcd.node.threads import Worker
@@ -86,6 +87,7 @@ class PeersService(Service):
     """
 
     name = "peers"
+    _log = Logger()
 
     def __init__(self, network: Network, path: Path, seeds: Sequence[str], writer: Worker) -> None:
         self._network = network
@@ -121,12 +123,23 @@ class PeersService(Service):
 
     async def _stop(self) -> None:
         await self._network.synchroniser.stop()
-        await self.save()
+        await self.keep()
         for peer in self._network.peers.all():
             self._network.peers.drop(peer)
 
+    async def keep(self) -> None:
+        """Write the notes, and say so where the disk does not take them; the next time is soon."""
+        try:
+            await self.save()
+        except OSError as error:
+            self._log.error(
+                "{path} cannot be written: {why}. Until it can, a restart forgets whom the node has met and banned",
+                path=str(self._path),
+                why=error.strerror,
+            )
+
     def save(self) -> Deferred[None]:
-        """Write the notes as they are now; done when they are on disk."""
+        """Write the notes as they are now; done when they are on disk. Fails with OSError."""
         if not self._taken_up:
             # What is on disk has not been read yet; the next time is soon.
             return succeed(None)

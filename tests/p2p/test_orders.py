@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from twisted.logger import LogLevel, formatEvent, globalLogPublisher
 
 from svcd.p2p.bans import MAX_OWN, Ban, posts_name
 from svcd.p2p.book import Book
@@ -445,3 +446,22 @@ def test_an_order_is_carried_out_when_its_ban_is_on_disk(node: Node, tmp_path: P
     assert notes is not None
     assert [ban.name for ban in notes.bans] == ["address:192.0.2.8"]
     assert [(entry.endpoint, entry.failures) for entry in notes.entries] == [(place(1), 0)]
+
+
+def test_notes_that_the_disk_does_not_take_are_one_line(operator: Operator) -> None:
+    """When the node stops as well, which it does to the end."""
+    operator.path.with_name(f"{operator.path.name}.new").mkdir()
+    events: list[Any] = []
+    globalLogPublisher.addObserver(events.append)
+    try:
+        result_of(operator.service.stopService())
+    finally:
+        globalLogPublisher.removeObserver(events.append)
+    assert [(event["log_level"], formatEvent(event), "log_failure" in event) for event in events] == [
+        (
+            LogLevel.error,
+            f"{operator.path} cannot be written: Is a directory. Until it can, a restart forgets whom the node has met "
+            "and banned",
+            False,
+        )
+    ]
