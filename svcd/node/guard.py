@@ -25,6 +25,8 @@ class Guard:
     stop: Callable[[], object]
     kind: Kind = CHAIN
     _told: list[str] = field(factory=list)
+    trouble: str = field(default="", init=False)
+    """What SQLite said when the disk last refused to take something; "" once it has taken something again."""
 
     def of(self, kind: Kind) -> "Guard":
         """The guard of another file of the same node, which ends once."""
@@ -60,8 +62,10 @@ class GuardedWorker:
         return self.worker.run(function, *args, **kwargs).addErrback(self._look)
 
     def _look(self, failure: Failure) -> Failure:
-        damaged = self.guard.is_damage(failure.value)
-        if self.tells_trouble and not damaged and is_disk_trouble(failure.value):
+        if self.guard.is_damage(failure.value) or not is_disk_trouble(failure.value):
+            return failure
+        self.guard.trouble = str(failure.value)
+        if self.tells_trouble:
             _LOG.error(
                 "{what} cannot be written: {why}. What was to be written has not happened; free the disk or mend it, "
                 "and the node goes on by itself",

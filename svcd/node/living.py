@@ -1,5 +1,6 @@
 """A chain brought to life from its file, and put to rest again."""
 
+import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -73,6 +74,7 @@ class LivingChain:
     transfers: Transfers
     verifier: Verifier
     clock: Clock
+    threads: Threads
     _close: Callable[[], None]
 
     def producer(self, workshop: Workshop) -> Producer:
@@ -98,6 +100,19 @@ class LivingChain:
             second: Deferred[None] = Deferred()
             self.clock.callLater(1.0, second.callback, None)
             await second
+
+    @property
+    def trouble(self) -> str:
+        """Why the node cannot write to its disk, as far as it has tried; "" if it can."""
+        why = self.threads.guard.trouble
+        return f"the disk takes nothing: {why}" if why else ""
+
+    async def try_disk(self) -> None:
+        """See whether a disk that has refused something takes anything by now; to be called now and then."""
+        if self.threads.guard.trouble:
+            with suppress(sqlite3.Error):
+                await self.threads.writer.run(self.chain.connector.store.probe)
+                self.threads.guard.trouble = ""
 
     async def close(self) -> None:
         """Let everything that has been taken in be committed, then close the file."""
@@ -164,4 +179,4 @@ async def _opened(
         reading.close()
         connection.close()
 
-    return LivingChain(chain, ledger, transfers, verifier, clock, close)
+    return LivingChain(chain, ledger, transfers, verifier, clock, threads, close)

@@ -1,5 +1,6 @@
 """What the node says about itself and its chain (the NodeStatus of docs/http.md)."""
 
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from attrs import frozen
@@ -62,11 +63,15 @@ class Identity:
 class Status:
     """The node's status, made anew for every question."""
 
-    def __init__(self, ledger: Ledger, *, identity: Identity, peers: Peers, clock: Clock) -> None:
+    def __init__(
+        self, ledger: Ledger, *, identity: Identity, peers: Peers, clock: Clock, trouble: Callable[[], str] = str
+    ) -> None:
+        """Make it; ``trouble`` tells why the node cannot write, "" if it can."""
         self._ledger = ledger
         self._identity = identity
         self._peers = peers
         self._clock = clock
+        self._trouble = trouble
         self._header: tuple[bytes, Header] | None = None
         self._outage: tuple[bytes, str] | None = None
         self.history = ChainAlarms(ledger, clock)
@@ -100,6 +105,7 @@ class Status:
             "deep-reorganisation": self.history.deep_reorganisation(),
             "outage": self.outage(),
             "standstill": self.standstill(),
+            "disk": self._trouble(),
         }
 
     def outage(self) -> str:

@@ -105,7 +105,7 @@ class OperatorRoutes:
     def ready(self) -> Answer:
         """Answer GET /ready."""
         alarms = self._status.alarms()
-        reason = self._status.behind or alarms.pop("standstill")
+        reason = self._status.behind or alarms.pop("standstill") or alarms.pop("disk")
         if reason:
             raise HttpError(503, f"not ready: {reason}")
         return {"alarms": [alarm for alarm in alarms.values() if alarm]}

@@ -167,6 +167,12 @@ class ChainWriter(ChainReader):
         """One database transaction: all inside is committed together or not at all."""
         return database.transaction(self._db)
 
+    def probe(self) -> None:
+        """Write what is there already, to see whether the disk takes anything; raises sqlite3.Error."""
+        with self.commit():
+            (version,) = self._db.execute("PRAGMA user_version").fetchone()
+            self._db.execute(f"PRAGMA user_version = {version}")
+
     def attempt(self) -> AbstractContextManager[None]:
         """A part of a transaction that is undone on an exception while the rest stands."""
         return database.attempt(self._db)

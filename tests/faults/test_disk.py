@@ -3,7 +3,7 @@
 import pytest
 
 from tests.faults.conftest import Disk, confirm, loud
-from tests.process_level.running import RunningNode
+from tests.process_level.running import RunningNode, wait_until
 from tests.process_level.test_webhook_story import Shop
 
 pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(300)]
@@ -41,11 +41,14 @@ def test_a_disk_that_is_full(disk: Disk, shop: Shop, killed: bool) -> None:
     disk.fill()
     nothing_is_written(shop, order)
     assert told(shop.node) == [LINE.format(why="database or disk is full")]
+    ready = shop.node.operator("/ready")
+    assert (ready.status, ready.error) == (503, "not ready: the disk takes nothing: database or disk is full")
     if killed:
         shop.node.kill()
     disk.free()
     if killed:
         shop.start()
+    wait_until(lambda: shop.node.operator("/ready").status == 200, "a disk that takes something")
     confirm(shop, PAID)
 
 

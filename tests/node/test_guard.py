@@ -89,6 +89,7 @@ def test_a_failing_disk_is_told_and_waited_for(calls: list[str], code: int, tell
         "disk or mend it, and the node goes on by itself"
     )
     assert (lines, calls) == ([sentence] if tells else [], [])
+    assert guard.guard.trouble == "what SQLite says"
 
 
 def test_two_files_of_one_node_end_it_once(calls: list[str], expected_errors: ExpectedErrors) -> None:

@@ -32,6 +32,11 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
         {'svcd_chain_alarm,alarm="standstill"': "0x10", 'svcd_chain_alarm,alarm="outage"': "1x10"},
         "5m",
     ),
+    "SvcdDisk": (
+        {'svcd_chain_alarm,alarm="disk"': "0x3 1x10"},
+        {'svcd_chain_alarm,alarm="disk"': "0x10", 'svcd_chain_alarm,alarm="standstill"': "1x10"},
+        "5m",
+    ),
     "SvcdDeepReorganisation": (
         {'svcd_chain_alarm,alarm="deep-reorganisation"': "0x3 1x10"},
         {'svcd_chain_alarm,alarm="deep-reorganisation"': "0x10"},

@@ -117,7 +117,9 @@ class Node:
         identity = Identity(NODE_ID, settings.endpoint)
         ledger, transfers = self.living.ledger, self.living.transfers
         self.peers = Shown(Alone(settings.alone).neighbourhood())
-        self.status = Status(ledger, identity=identity, peers=self.peers, clock=clock)
+        self.status = Status(
+            ledger, identity=identity, peers=self.peers, clock=clock, trouble=lambda: self.living.trouble
+        )
         chain = ChainRoutes(ledger, transfers=transfers, status=self.status, clock=clock)
         errors, nonces = count(1), count(1)
         demand = self.living.on_demand(lambda size: sha256(b"%d" % next(nonces)).digest()[:size])

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from svcd.chain.address import encode_address
@@ -13,6 +14,7 @@ from svcd.node.status import Neighbourhood
 from tests.chains import COIN, key_of
 from tests.rpc.conftest import START_SLOT, local_client, public_client
 from tests.rpc.node import FAUCET, OPERATOR, PARAMS, TOKEN, Client, Node
+from tests.support import result_of
 from tests.web.wire import Wire
 
 OpenNode = Callable[..., Node]
@@ -79,6 +81,19 @@ def test_not_ready_while_peers_move_on(node: Node, operator: Client, client: Cli
         "not ready: the chain here has stood still at height 0 for 10 minutes while most peers show height 2 or more"
     )
     assert client.ok("/rpc/status")["status"]["syncState"] == "synced"
+
+
+def test_not_ready_while_the_disk_takes_nothing(node: Node, operator: Client) -> None:
+    connection = node.living.chain.connector.store._db
+    connection.execute("PRAGMA query_only = 1")
+    assert operator.refusal("/operator/mine", {"blocks": 1}, status=503).startswith("the node cannot write to its disk")
+    sentence = "not ready: the disk takes nothing: attempt to write a readonly database"
+    for _ in range(2):
+        assert operator.refusal("/ready", status=503) == sentence
+        result_of(Deferred.fromCoroutine(node.living.try_disk()))
+    connection.execute("PRAGMA query_only = 0")
+    result_of(Deferred.fromCoroutine(node.living.try_disk()))
+    assert operator.ok("/ready") == {"alarms": []}
 
 
 def test_not_ready_while_most_peers_break_the_rules(node: Node, operator: Client) -> None:
