@@ -9,7 +9,8 @@ from pathlib import Path
 import attrs
 import pytest
 
-from svcd.config.layers import ConfigError, Layer, from_assignment, from_option
+from svcd.config import rules
+from svcd.config.layers import ConfigError, Layer, from_assignment, from_option, merged
 from svcd.config.loading import camel, load
 from svcd.config.schema import CommerceWebhooks, Config
 
@@ -250,7 +251,7 @@ def test_a_file_that_is_not_text_or_not_there_is_named(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     "endpoint",
-    ["tcp:8645", "tcp:0", "tcp:port=80:interface=127.0.0.1", "tcp6:8645:interface=\\:\\:1", "unix:/run/s:mode=600"],
+    ["tcp:8645", "tcp:0", "tcp:port=80:interface=127.0.0.1", "tcp6:8645:interface=\\:\\:1"],
 )
 def test_endpoints_that_twisted_knows(endpoint: str) -> None:
     assert load(overrides=[from_option("--listen", ("http", "listen"), endpoint)]).http.listen == endpoint
@@ -262,6 +263,19 @@ def test_endpoints_that_twisted_knows(endpoint: str) -> None:
 def test_endpoints_that_twisted_does_not_know(endpoint: str) -> None:
     with pytest.raises(ConfigError):
         load(overrides=[from_option("--listen", ("http", "listen"), endpoint)])
+
+
+@pytest.mark.parametrize("section", ["http", "p2p"])
+def test_a_public_unix_socket_is_refused(section: str) -> None:
+    """Its clients have no addresses, and rates, connections and bans are by address."""
+    with pytest.raises(ConfigError, match="must not be a Unix socket: all who come by it look alike"):
+        set_to(f"{section}.listen=unix:/run/s:mode=600")
+    # Which sockets systemd hands over is known to a service of it only, so these are judged without being read.
+    for endpoint in ("systemd:domain=UNIX:name=svcd", "systemd:UNIX:0"):
+        config, settings = load(), merged([from_option("--set", (section, "listen"), endpoint)])
+        changed = attrs.evolve(config, **{section: attrs.evolve(getattr(config, section), listen=endpoint)})
+        with pytest.raises(ConfigError, match="must not be a Unix socket"):
+            rules.check(changed, settings)
 
 
 def test_checking_an_endpoint_leaves_the_reactor_uninstalled() -> None:

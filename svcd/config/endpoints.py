@@ -8,6 +8,7 @@ _FIRST_ARGUMENTS: Final = {
     "tcp": ("port", "interface"),
     "tcp6": ("port", "backlog", "interface"),
     "unix": ("address", "mode"),
+    "systemd": ("domain", "index"),
 }
 
 

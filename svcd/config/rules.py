@@ -18,13 +18,14 @@ def check(config: Config, settings: Settings) -> None:
     """Check what no single setting can show.
 
     Raises:
-        ConfigError: two settings contradict each other, two files would be one, or the operator's interface would be
-            public.
+        ConfigError: two settings contradict each other, two files would be one, the operator's interface would be
+            public, or the public one under no limits.
     """
     if config.participation.on_demand and config.network != "devnet":
         raise settings.problem(("participation", "onDemand"), 'works with network = "devnet" only')
     _check_lifetimes(config, settings)
     _check_files(config, settings)
+    _check_public(config, settings)
     _check_operator(config, settings)
 
 
@@ -51,6 +52,17 @@ def _check_files(config: Config, settings: Settings) -> None:
         if place in taken:
             raise settings.problem(setting, f"must name another file, for the node has something else in {place}")
         taken.add(place)
+
+
+def _check_public(config: Config, settings: Settings) -> None:
+    for section, endpoint in (("http", config.http.listen), ("p2p", config.p2p.listen)):
+        kind, arguments = parts(endpoint)
+        if kind == "unix" or (kind == "systemd" and arguments.get("domain") == "UNIX"):
+            raise settings.problem(
+                (section, "listen"),
+                "must not be a Unix socket: all who come by it look alike, so that nobody would be under a limit; "
+                'let the proxy come to a port, such as "tcp:8645:interface=127.0.0.1"',
+            )
 
 
 def _check_operator(config: Config, settings: Settings) -> None:
