@@ -17,8 +17,9 @@ from svcd.node.living import Threads, open_chain
 from svcd.node.seedfile import SeedFileError
 from svcd.node.threads import ThreadsService, ThreadsWatch, share_the_interpreter
 from svcd.process.datadir import DataDirectory
+from svcd.process.descriptors import open_many
 from svcd.process.leaving import end_at_once, leaving_with
-from svcd.process.logs import make_observer
+from svcd.process.logs import Observer, make_observer
 from svcd.process.opened import Opened
 from svcd.process.options import Options
 from svcd.process.root import Root, log_writer
@@ -39,9 +40,9 @@ LOOK_UP_PATIENCE: Final = 2.0
 def makeService(options: Options) -> Root:
     """The service that twistd runs, from the options of its command line."""
     config, reactor = options.config, global_reactor
+    open_many()
     run_steadily(reactor)
-    write = log_writer(options.parent or {})
-    observer = None if write is None else make_observer(config.log.format, config.log.level, write)
+    observer = _observer(options)
     FirstSignal(reactor).install()
     leave = leaving_with(reactor)
     root = Root(leave, observer=observer, sentences=SENTENCES)
@@ -81,3 +82,9 @@ def makeService(options: Options) -> Root:
     root.addService(node)
     share_the_interpreter()
     return root
+
+
+def _observer(options: Options) -> Observer | None:
+    """The form of the log that is configured; None where twistd must decide for itself."""
+    write, log = log_writer(options.parent or {}), options.config.log
+    return None if write is None else make_observer(log.format, log.level, write)
