@@ -15,6 +15,10 @@ from typing import Any
 
 from attrs import frozen
 
+from tests.process_level.described import check
+from tests.rpc.description import Asked
+from tests.web.wire import Response
+
 BIN = Path(sys.executable).parent
 DEADLINE = 30.0
 """Seconds after which something that a test waits for will not come any more."""
@@ -67,14 +71,19 @@ class LocalConnection(HTTPConnection):
         self.sock.connect(str(self._path))
 
 
-def exchange(connection: HTTPConnection, method: str, target: str, body: object = None) -> Answer:
-    """One request on a connection that is closed afterwards; a body that is not bytes is sent as JSON."""
-    data = body if body is None or isinstance(body, bytes) else json.dumps(body)
+def exchange(connection: HTTPConnection, method: str, target: str, body: object = None, **given: str) -> Answer:
+    """One request with the headers ``given``, on a connection that is closed afterwards; what is no bytes becomes JSON.
+
+    Fails unless the answer of a public route is as the node says that it will be.
+    """
+    data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
     try:
-        connection.request(method, target, data)
+        connection.request(method, target, data or None, given)
         response = connection.getresponse()
         headers = {name.lower(): value for name, value in response.getheaders()}
-        return Answer(response.status, headers, json.loads(response.read() or b"null"))
+        text = response.read()
+        check(Asked(method, target, data), Response(response.status, headers, text))
+        return Answer(response.status, headers, json.loads(text or b"null"))
     finally:
         connection.close()
 

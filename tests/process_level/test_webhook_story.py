@@ -17,7 +17,7 @@ from tests.net.certificates import Signed, make_authority, sign
 from tests.process_level.conftest import DEVNET as DEVNET_OPTIONS
 from tests.process_level.conftest import Nodes
 from tests.process_level.receiver import Behaviour, Receiver
-from tests.process_level.running import Answer, HTTPConnection, RunningNode, free_port, wait_until
+from tests.process_level.running import Answer, HTTPConnection, RunningNode, exchange, free_port, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(300)]
 
@@ -62,16 +62,8 @@ class Shop:
 
     def ask(self, method: str, target: str, body: object = None) -> Answer:
         """A request with the management token."""
-        import json
-
         connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
-        headers = {"Authorization": "Bearer " + TOKEN.replace(" ", "-")}
-        try:
-            connection.request(method, target, None if body is None else json.dumps(body), headers)
-            response = connection.getresponse()
-            return Answer(response.status, dict(response.getheaders()), json.loads(response.read()))
-        finally:
-            connection.close()
+        return exchange(connection, method, target, body, Authorization="Bearer " + TOKEN.replace(" ", "-"))
 
     def order(self, reference: str, amount: str = "25") -> dict[str, Any]:
         """A payment request, and a watch for it."""

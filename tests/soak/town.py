@@ -17,9 +17,12 @@ from attrs import define, field
 from prometheus_client.parser import text_string_to_metric_families
 
 from tests.process_level.conftest import DEVNET, Nodes
+from tests.process_level.described import check
 from tests.process_level.receiver import Receiver
 from tests.process_level.running import DEADLINE, Answer, LocalConnection, RunningNode, free_port
+from tests.rpc.description import Asked
 from tests.soak.flat import Sample
+from tests.web.wire import Response
 
 T = TypeVar("T")
 
@@ -140,13 +143,15 @@ class Member:
             connection.close()
 
     def _asked(self, connection: HTTPConnection, method: str, target: str, body: object) -> Answer:
-        data = body if body is None or isinstance(body, bytes) else json.dumps(body)
+        data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
         try:
-            connection.request(method, target, data, {"Authorization": f"Bearer {TOKEN}"})
+            connection.request(method, target, data or None, {"Authorization": f"Bearer {TOKEN}"})
             response = connection.getresponse()
             read = response.read()
         finally:
             connection.close()
+        headers = {name.lower(): value for name, value in response.getheaders()}
+        check(Asked(method, target, data), Response(response.status, headers, read))
         if response.status == 503:
             raise Unanswered(read.decode())
         html = response.headers.get_content_type() != "application/json"

@@ -1,0 +1,34 @@
+"""What every node says of its public routes, without asking one: the same for all, whatever is switched on."""
+
+from functools import cache
+from typing import Any
+
+from svcd.p2p.resource import PeerRoutes
+from svcd.rpc.catalog import CatalogRoute
+from svcd.rpc.commerce import CommerceRoutes
+from svcd.rpc.openapi import OpenApiRoute
+from svcd.rpc.proof import ProofRoutes
+from svcd.rpc.resource import ChainRoutes
+from svcd.rpc.webhooks import WebhookRoutes
+from svcd.web.openapi import document
+from svcd.web.routing import routes_of
+from tests.rpc.description import Asked, Description
+from tests.web.wire import Response
+
+RPC = (ChainRoutes, CommerceRoutes, ProofRoutes, WebhookRoutes, CatalogRoute, OpenApiRoute)
+
+
+@cache
+def description(mount: str) -> Description:
+    """Of what is below ``/rpc``, which pages of others may read, or below ``/p2p``."""
+    rooms = RPC if mount == "/rpc" else (PeerRoutes,)
+    routes = [route for room in rooms for route, _ in routes_of(room.__new__(room))]
+    described: Any = document(routes, {"title": "svcd", "version": "0"})
+    return Description(described, cors=mount == "/rpc")
+
+
+def check(asked: Asked, response: Response) -> None:
+    """Fail unless an answer of a public route is one that the node announces."""
+    mount = "/" + asked.path.split("/")[1]
+    if mount in ("/rpc", "/p2p"):
+        description(mount).check(asked, response)
