@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from twisted.logger import ILogObserver
 from twisted.python.components import Componentized
@@ -10,6 +10,11 @@ from twisted.python.logfile import LogFile
 
 from svcd.process.logs import Observer
 from svcd.process.sequential import Sequential
+
+
+_FILE_BYTES: Final = 10_000_000
+_OLD_FILES: Final = 9
+"""So many files of that size are kept beside the one that is written: a node is left alone for years."""
 
 
 class Root(Sequential):
@@ -49,7 +54,9 @@ def log_writer(twistd: Mapping[str, Any]) -> Callable[[str], None] | None:
         return None
     if file == "-" or (foreground and not file):
         return _to_standard_output()
-    return LogFile.fromFullPath(file or "twistd.log").write  # type: ignore[no-untyped-call, no-any-return]
+    path = file or "twistd.log"
+    log = LogFile.fromFullPath(path, rotateLength=_FILE_BYTES, maxRotatedFiles=_OLD_FILES)  # type: ignore[no-untyped-call]
+    return log.write  # type: ignore[no-any-return]
 
 
 def _to_standard_output() -> Callable[[str], None] | None:
