@@ -11,7 +11,6 @@ from twisted.python.logfile import LogFile
 from svcd.process.logs import Observer
 from svcd.process.sequential import Sequential
 
-
 _FILE_BYTES: Final = 10_000_000
 _OLD_FILES: Final = 9
 """So many files of that size are kept beside the one that is written: a node is left alone for years."""
