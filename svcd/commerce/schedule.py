@@ -17,6 +17,8 @@ MAX_ATTEMPTS: Final = len(STEPS) + 1
 _SPREAD_PERCENT: Final = 20
 LONGEST: Final = sum(STEPS) * (100 + _SPREAD_PERCENT) // 100
 """From the first attempt to the last, if every pause is as long as chance can make it."""
+LONGEST_PAUSE: Final = 2 * max(STEPS)
+"""The longest that a receiver may ask for; no attempt is due later than that."""
 _LONGEST_PROBE_PAUSE: Final = 30 * _MINUTE
 _LONGEST_DATE: Final = 64
 """Characters; the longest form of RFC 9110, section 5.6.7, has 33."""

@@ -9,6 +9,7 @@ from svcd.commerce.follower import Follower, Present
 from svcd.commerce.outbox import Lane
 from svcd.commerce.payment import Sighting, Terms, payment_record
 from svcd.commerce.register import lane_of, watch_of
+from svcd.commerce.schedule import LONGEST_PAUSE
 from svcd.commerce.watch import Ending, Watch
 from svcd.store.webhook_events import EventRow
 from svcd.store.webhook_store import WebhookStore
@@ -120,9 +121,13 @@ class Subscriptions:
             self.follower.register.events.failed(identifier, sequence, error="status 410", due=None, now=now)
             self._end(identifier, Ending.GONE, now)
 
-    def lanes(self) -> list[Lane]:
-        """Every watch that has something to send."""
-        return [lane_of(queued) for queued in self.follower.register.events.queued()]
+    def lanes(self, now: int) -> list[Lane]:
+        """Every watch that has something to send, at the latest after the longest pause there is from ``now`` on.
+
+        What is due later was put off while the computer's clock was far ahead.
+        """
+        lanes = map(lane_of, self.follower.register.events.queued())
+        return [evolve(lane, due=min(lane.due, now + LONGEST_PAUSE)) for lane in lanes]
 
     def standing(self) -> Standing:
         """How much there is to do."""

@@ -180,7 +180,8 @@ class Webhooks(Service):
         await self._settle()
         try:
             if not self._resumed:
-                self._sender.wake(await self._worker.run(self._subscriptions.lanes))
+                now = milliseconds(self._around.clock)
+                self._sender.wake(await self._worker.run(self._subscriptions.lanes, now))
                 self._resumed = True
             courtesy = Courtesy(lambda: self._around.busy() and bool(self.running), self._around.nap)
             present = evolve(self._present(), give_way=courtesy.give_way)

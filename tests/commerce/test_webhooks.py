@@ -9,9 +9,10 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, capturedLogs
 
 from svcd.commerce.webhooks import Surroundings, Webhooks
+from svcd.ports import milliseconds
 from tests.commerce.watched import Lanes, Watched
 from tests.rpc.conftest import present
-from tests.support import has_result
+from tests.support import has_result, result_of
 
 
 @pytest.fixture
@@ -48,6 +49,20 @@ def test_a_disk_that_cannot_be_written_is_told_once_each_time_and_so_is_its_mend
     for _ in range(2):
         assert disk.written(False) == ["error"]
         assert disk.written(True) == ["info"]
+
+
+def test_what_was_put_off_while_the_clock_was_years_ahead_is_sent_within_days_of_the_next_start(
+    watched: Watched,
+) -> None:
+    identifier = watched.register()["id"]
+    watched.pay("5000 from alice to bob for order-1")
+    parcel = result_of(watched.outbox.head(identifier))
+    assert parcel is not None
+    now = milliseconds(watched.clock)
+    for put_off, due in ((3_600_000, 3_600_000), (10 * 365 * 86_400_000, 2 * 86_400_000)):
+        result_of(watched.outbox.failed(parcel, error="timeout", due=now + put_off, now=now))
+        watched.again()
+        assert watched.lanes.awake[identifier].due == now + due
 
 
 class Sending(Lanes):
