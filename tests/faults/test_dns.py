@@ -88,17 +88,14 @@ def test_a_nameserver_that_never_answers(
         shop = Shop(nodes, near, authority)
         shop.fund("customer")
         order = shop.order("order-1")
-        watch = shop.ask(
-            "POST",
-            "/rpc/commerce/webhooks",
-            {
-                "recipient": order["request"]["recipient"],
-                "amount": "25",
-                "reference": "order-1",
-                "confirmations": 3,
-                "callbackUrl": f"https://{NAME}:{far.port}/paid",
-            },
-        )
+        wanted = {
+            "recipient": order["request"]["recipient"],
+            "amount": "25",
+            "reference": "order-1",
+            "confirmations": 3,
+            "callbackUrl": f"https://{NAME}:{far.port}/paid",
+        }
+        watch = shop.ask("POST", "/rpc/commerce/webhooks", wanted)
         assert watch.status == 201, watch
         identifier = watch.json["subscription"]["id"]
         asked = silent_dns.asked
@@ -114,6 +111,8 @@ def test_a_nameserver_that_never_answers(
         wait_until(lambda: failures(shop, identifier) != set(), "a failed attempt")
         assert failures(shop, identifier) <= {"timeout", "dns"}
         assert far.requests == 0
+        refused = shop.ask("POST", "/rpc/commerce/webhooks", {**wanted, "reference": "order-2"})
+        assert (refused.status, refused.error) == (400, f"callbackUrl: {NAME} was not found within 5 s")
         # A look-up that hangs does not hold up the stop, and what waits is sent when names are told again.
         began = time.monotonic()
         shop.node.stop()
