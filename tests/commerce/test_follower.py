@@ -542,7 +542,7 @@ def test_what_waits_at_the_start_is_sent_even_if_it_cannot_be_read_at_first(
     assert watched.told() == ["pending: pending 0"]
 
 
-def _no_reading(_: Subscriptions) -> NoReturn:
+def _no_reading(_: Subscriptions, __: int) -> NoReturn:
     raise sqlite3.OperationalError("disk I/O error")
 
 
