@@ -22,6 +22,8 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, LogLevel, globalLogPublisher
 from twisted.python.failure import Failure
 
+from tests.measured import tell_greenlets_apart
+
 DEADLINE_SECONDS = 30.0
 GRACE_SECONDS = 1.0
 REQUIRE_ALL = os.environ.get("SVCD_REQUIRE_ALL") == "1"
@@ -37,6 +39,7 @@ settings.load_profile(PROFILE)
 def pytest_configure(config: pytest.Config) -> None:
     # Where a shell runs the tests in the background it ignores Ctrl-C for them, and for the processes they start.
     signal.signal(signal.SIGINT, signal.default_int_handler)
+    tell_greenlets_apart()
     config.addinivalue_line(
         "markers", f"deadline(seconds): fail a coroutine test after so long, not {DEADLINE_SECONDS}"
     )

@@ -85,6 +85,7 @@ def test_each_node_has_a_registry_of_its_own(make_node: Callable[..., Node], mea
     assert not [metric.name for metric in REGISTRY.collect() if metric.name.startswith("svcd")]
 
 
+@pytest.mark.timed
 def test_reading_it_takes_less_than_the_reactor_may_be_held_up(measured: Measured) -> None:
     """5 ms of this thread's own time, with more routes and statuses than a node has."""
     busy(measured)
