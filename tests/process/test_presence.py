@@ -56,3 +56,18 @@ def test_what_comes_later_is_watched_from_then_on(path: Path, expected_errors: C
     watch.look()
     assert calls == ["stop"]
     expected_errors()
+
+
+def test_a_disk_that_does_not_answer_is_for_others_to_tell(path: Path) -> None:
+    calls: list[str] = []
+    folder = path.with_name("folder")
+    folder.mkdir()
+    below = folder / path.name
+    path.rename(below)
+    watch = FilesWatch([below], lambda: calls.append("stop"))
+    watch.look()
+    folder.rename(folder.with_name("mounted elsewhere"))
+    # The same answer, ENOTDIR, that is neither "it is there" nor "it is not".
+    folder.write_text("")
+    watch.look()
+    assert calls == []

@@ -1,9 +1,14 @@
 """Where twistd's options say that the log goes."""
 
+import sys
 from pathlib import Path
 from typing import Any
 
-from svcd.process.root import log_writer
+import pytest
+from twisted.application.service import Application, IServiceCollection
+from twisted.logger import ILogObserver
+
+from svcd.process.root import Root, log_writer
 
 
 def test_a_log_file_does_not_grow_for_ever(tmp_path: Path) -> None:
@@ -23,3 +28,19 @@ def test_a_log_file_does_not_grow_for_ever(tmp_path: Path) -> None:
 def test_what_is_twistd_s_to_decide_is_left_to_it() -> None:
     for options in ({"syslog": True}, {"logger": "a.module"}, {"logfile": "-", "nodaemon": False}):
         assert log_writer(options) is None
+
+
+def test_nothing_is_written_where_there_is_no_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "__stdout__", None)
+    assert log_writer({"nodaemon": True}) is None
+
+
+def test_a_group_without_an_observer_leaves_the_log_to_twistd() -> None:
+    application: Any = Application("a node")
+    observer: Any = object()
+    with_none, with_one = Root(lambda _: None, observer=None), Root(lambda _: None, observer=observer)
+    with_none.setServiceParent(application)
+    assert application.getComponent(ILogObserver, None) is None
+    with_one.setServiceParent(application)
+    assert application.getComponent(ILogObserver) is observer
+    assert list(IServiceCollection(application)) == [with_none, with_one]

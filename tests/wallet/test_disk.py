@@ -1,6 +1,7 @@
 """Files of the wallet on a real disk."""
 
 import errno
+import fcntl
 import os
 import stat
 from pathlib import Path
@@ -57,6 +58,23 @@ def test_what_a_killed_process_of_the_same_number_left_is_in_nobody_s_way(tmp_pa
     assert [(each.name, each.read_bytes()) for each in tmp_path.iterdir()] == [("outbox", b"whole")]
 
 
+def test_what_is_in_the_way_of_a_new_file_is_named_and_the_old_one_stays(tmp_path: Path) -> None:
+    path = tmp_path / "outbox"
+    path.write_bytes(b"old")
+    path.with_name(f"outbox.{os.getpid()}").mkdir()
+    with pytest.raises(Failed, match=rf"outbox\.{os.getpid()} cannot be removed: is a directory"):
+        replace(path, b"new")
+    assert path.read_bytes() == b"old"
+
+
+def test_a_file_that_cannot_take_its_place_is_left_nowhere(tmp_path: Path) -> None:
+    path = tmp_path / "outbox"
+    path.mkdir()
+    with pytest.raises(Failed, match="outbox cannot be written: is a directory"):
+        replace(path, b"new")
+    assert list(tmp_path.iterdir()) == [path]
+
+
 def test_reading_stops_past_the_limit(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"12345")
@@ -101,3 +119,14 @@ def test_a_file_is_held_once_and_let_go(tmp_path: Path) -> None:
         raise BlockingIOError("of the work")
     with held(path, "taken"):
         assert path.read_bytes() == b"seed"
+
+
+def test_a_disk_that_knows_no_locks_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def none(_file: object, _operation: int) -> None:
+        raise OSError(errno.ENOLCK, "none")
+
+    path = tmp_path / "keyfile"
+    path.write_bytes(b"seed")
+    monkeypatch.setattr(fcntl, "flock", none)
+    with pytest.raises(Failed, match="keyfile cannot be locked: no locks available"), held(path, "taken"):
+        pytest.fail("held")

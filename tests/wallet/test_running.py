@@ -1,11 +1,15 @@
 """The installed `svc` as a process of its own: real sockets, real signals."""
 
+import fcntl
 import json
 import os
+import pty
 import signal
 import socketserver
+import struct
 import subprocess
 import sys
+import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -209,3 +213,24 @@ except click.Abort:
 def test_ctrl_c_ends_a_command_that_waits_for_nothing_on_the_network() -> None:
     done = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=DEADLINE, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (0, "aborted\n", "")
+
+
+SEEN = "from svcd.wallet.running import outside; o = outside(); print(o.attended(), o.watched(), o.columns())"
+
+
+def test_somebody_at_a_terminal_is_seen_and_its_width_is_known() -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 57, 0, 0))
+    unsized = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    command = [sys.executable, "-c", SEEN]
+    done = subprocess.run(command, stdin=theirs, stdout=theirs, stderr=theirs, env=unsized, timeout=DEADLINE)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as terminal:
+        assert (done.returncode, terminal.readline()) == (0, b"True True 57\r\n")
+
+
+def test_nobody_is_seen_where_output_goes_to_a_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SEEN], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE
+    )
+    assert (done.stdout, done.stderr) == ("False False None\n", "")
