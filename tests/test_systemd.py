@@ -57,6 +57,12 @@ def test_the_service_is_well_confined(units: list[Path]) -> None:
     assert analyze("security", "--offline=true", "--threshold=20", service).returncode == 0
 
 
+def test_no_core_with_the_keys_in_it_is_left_behind() -> None:
+    """SIGABRT, by which the watchdog ends a node, asks for one."""
+    assert setting("svcd.service", "WatchdogSec")
+    assert setting("svcd.service", "LimitCORE") == ["0"]
+
+
 def test_the_command_line_has_only_options_that_exist() -> None:
     [command] = setting("svcd.service", "ExecStart")
     ours = command.partition(" svcd ")[2].split()
