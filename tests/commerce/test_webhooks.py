@@ -65,6 +65,21 @@ def test_what_was_put_off_while_the_clock_was_years_ahead_is_sent_within_days_of
         assert watched.lanes.awake[identifier].due == now + due
 
 
+def test_a_receiver_that_wants_no_more_ends_its_watch(watched: Watched) -> None:
+    identifier = watched.register()["id"]
+    watched.pay("5000 from alice to bob for order-1")
+    parcel = result_of(watched.outbox.head(identifier))
+    assert parcel is not None
+    now = milliseconds(watched.clock)
+    result_of(watched.outbox.gone(parcel, now))
+    shown = watched.show(identifier)
+    assert (shown["active"], shown["ending"]) == (False, "gone")
+    (event,) = shown["events"]
+    assert (event["deliveredAt"], event["lastError"], event["abandoned"]) == (None, "status 410", True)
+    assert result_of(watched.outbox.head(identifier)) is None
+    assert result_of(watched.outbox.failed(parcel, error="late", due=now, now=now)) is None
+
+
 class Sending(Lanes):
     """In the middle of a delivery."""
 

@@ -1,5 +1,6 @@
 """The merchant's routes over the real HTTP stack: who may, what is refused, and what is answered (docs/webhooks.md)."""
 
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -227,3 +228,30 @@ def test_too_many_watches_at_one_host(watched: Watched, client: Client, monkeypa
 
     assert response.status == 429
     assert "shop.example.com has 1 watches" in response.error
+
+
+def test_nothing_is_promised_while_the_chain_lacks_blocks_that_the_watches_have_seen(
+    watched: Watched, tmp_path: Path
+) -> None:
+    """As after a power loss: what was paid in those blocks would look unpaid."""
+    blocks = watched.node.builder.chain("genesis: b[1..3]")
+    watched.node.take(blocks["b1"])
+    watched.register("another")
+    watched.close()
+    shutil.copy(tmp_path / "chain.sqlite", tmp_path / "before.sqlite")
+    watched.open()
+    watched.node.take(blocks["b2"], blocks["b3"])
+    for _ in range(20):
+        watched.clock.advance(0)
+    watched.close()
+    shutil.copy(tmp_path / "before.sqlite", tmp_path / "chain.sqlite")
+    watched.open()
+
+    refused = register(client_of(watched), body_of(watched))
+    assert (refused.status, refused.error) == (
+        503,
+        "the node has lost its newest blocks and fetches them again; try again in some minutes",
+    )
+
+    watched.node.take(blocks["b2"], blocks["b3"])
+    assert register(client_of(watched), body_of(watched)).status == 201

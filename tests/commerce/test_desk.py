@@ -1,0 +1,107 @@
+"""Opening and closing the files of a node: what is open is closed again, whatever fails."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from svcd.commerce.desk import FILE, Desk, Files, open_desk, open_files
+from svcd.commerce.desk import Terms as DeskTerms
+from svcd.node.guard import Guard
+from svcd.store.database import DatabaseError
+from tests.rpc.conftest import present
+from tests.rpc.node import Inline, Node, Settings
+from tests.support import result_of
+
+
+class Living:
+    """An open chain, as far as closing it goes."""
+
+    def __init__(self, said: list[str]) -> None:
+        self._said = said
+
+    async def close(self) -> None:
+        self._said.append("chain closed")
+
+
+def files_of(said: list[str], desk: Any) -> Files:
+    """What `open_files` gives."""
+    living: Any = Living(said)
+
+    async def chain() -> Any:
+        return living
+
+    return result_of(Deferred.fromCoroutine(open_files(chain(), desk)))
+
+
+def desk_that(said: list[str], *, closes: bool = True) -> Desk:
+    """An open desk."""
+
+    def close() -> None:
+        said.append("desk closed")
+        if not closes:
+            raise OSError("no")
+
+    nothing: Any = None
+    return Desk(nothing, Inline(), close)
+
+
+def close(files: Files) -> None:
+    result_of(Deferred.fromCoroutine(files.close()))
+
+
+def test_the_desk_is_closed_before_the_chain() -> None:
+    said: list[str] = []
+
+    async def opening() -> Desk:
+        return desk_that(said)
+
+    close(files_of(said, opening))
+    assert said == ["desk closed", "chain closed"]
+
+
+def test_without_webhooks_there_is_the_chain_alone() -> None:
+    said: list[str] = []
+    files = files_of(said, None)
+    assert files.desk is None
+    close(files)
+    assert said == ["chain closed"]
+
+
+def test_a_desk_that_cannot_be_closed_leaves_no_chain_open() -> None:
+    said: list[str] = []
+
+    async def opening() -> Desk:
+        return desk_that(said, closes=False)
+
+    with pytest.raises(OSError, match="no"):
+        close(files_of(said, opening))
+    assert said == ["desk closed", "chain closed"]
+
+
+def test_a_desk_that_cannot_be_opened_leaves_no_chain_open() -> None:
+    said: list[str] = []
+
+    async def opening() -> Desk:
+        raise DatabaseError("damaged")
+
+    with pytest.raises(DatabaseError, match="damaged"):
+        files_of(said, opening)
+    assert said == ["chain closed"]
+
+
+def test_a_log_that_is_missing_after_a_kill_is_told_and_nothing_is_opened(tmp_path: Path) -> None:
+    """Opened all the same, the database would quietly lack the newest events."""
+    node = Node(tmp_path / "chain.sqlite", present(), Settings())
+    database = tmp_path / FILE
+    database.write_bytes(b"")
+    (tmp_path / f"{FILE}-open").touch()
+    terms = DeskTerms(every_depth=True, new_id=lambda: "svcwh_" + 32 * "0", now=lambda: 0)
+    opening = open_desk(
+        node.params, tmp_path, chain=tmp_path / "chain.sqlite", worker=Inline(), guard=Guard(lambda: None), terms=terms
+    )
+    with pytest.raises(DatabaseError, match=rf"{database}-wal is missing although the last run did not end by itself"):
+        result_of(Deferred.fromCoroutine(opening))
+    assert database.read_bytes() == b""
+    node.close()
