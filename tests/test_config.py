@@ -275,7 +275,18 @@ def test_a_public_unix_socket_is_refused(section: str) -> None:
         config, settings = load(), merged([from_option("--set", (section, "listen"), endpoint)])
         changed = attrs.evolve(config, **{section: attrs.evolve(getattr(config, section), listen=endpoint)})
         with pytest.raises(ConfigError, match="must not be a Unix socket"):
-            rules.check(changed, settings)
+            rules.check(changed, settings, {})
+
+
+@pytest.mark.parametrize("section", ["http", "p2p", "operator"])
+def test_two_sockets_of_systemd_with_one_name_are_refused(section: str) -> None:
+    """Nobody would answer what comes to the first of them, and nobody would refuse it either."""
+    endpoint = "systemd:domain=INET:name=svcd"
+    config, settings = load(), merged([from_option("--set", (section, "listen"), endpoint)])
+    changed = attrs.evolve(config, **{section: attrs.evolve(getattr(config, section), listen=endpoint)})
+    rules.check(changed, settings, {"LISTEN_FDNAMES": "svcd:other:other"})
+    with pytest.raises(ConfigError, match="systemd hands over 2 sockets of that name, and one would be served"):
+        rules.check(changed, settings, {"LISTEN_FDNAMES": "svcd:other:svcd"})
 
 
 def test_checking_an_endpoint_leaves_the_reactor_uninstalled() -> None:

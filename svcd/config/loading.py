@@ -34,7 +34,7 @@ def load(
     defaults = DEFAULTS["devnet" if network == "devnet" else "mainnet"]
     settings = merged([Layer("built-in default", defaults), *layers])
     config = _structured(settings)
-    rules.check(config, settings)
+    rules.check(config, settings, environment)
     return secrets.with_secrets(config, settings, environment)
 
 

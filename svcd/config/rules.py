@@ -2,6 +2,7 @@
 
 import ipaddress
 import os
+from collections.abc import Mapping, Sequence
 
 from svcd.config.endpoints import parts
 from svcd.config.layers import Settings
@@ -14,8 +15,8 @@ _FILES = (*_DATABASES, "lock", "node.key", "peers.json", OPERATOR_SOCKET)
 """What a node has in its data directory under names that nobody chooses."""
 
 
-def check(config: Config, settings: Settings) -> None:
-    """Check what no single setting can show.
+def check(config: Config, settings: Settings, environment: Mapping[str, str]) -> None:
+    """Check what no single setting can show; systemd says in the ``environment`` which sockets it hands over.
 
     Raises:
         ConfigError: two settings contradict each other, two files would be one, the operator's interface would be
@@ -26,6 +27,7 @@ def check(config: Config, settings: Settings) -> None:
     _check_lifetimes(config, settings)
     _check_files(config, settings)
     _check_public(config, settings)
+    _check_handed(config, settings, environment.get("LISTEN_FDNAMES", "").split(":"))
     _check_operator(config, settings)
 
 
@@ -62,6 +64,20 @@ def _check_public(config: Config, settings: Settings) -> None:
                 (section, "listen"),
                 "must not be a Unix socket: all who come by it look alike, so that nobody would be under a limit; "
                 'let the proxy come to a port, such as "tcp:8645:interface=127.0.0.1"',
+            )
+
+
+def _check_handed(config: Config, settings: Settings, names: Sequence[str]) -> None:
+    """Of sockets with the same name one is served, and the others would take connections that nobody answers."""
+    listening = {"http": config.http.listen, "p2p": config.p2p.listen, "operator": config.operator_port}
+    for section, endpoint in listening.items():
+        kind, arguments = parts(endpoint)
+        many = names.count(arguments.get("name", ""))
+        if kind == "systemd" and many > 1:
+            raise settings.problem(
+                (section, "listen"),
+                f"systemd hands over {many} sockets of that name, and one would be served: leave one ListenStream= in "
+                'the .socket unit, such as "[::]:8645" for all addresses of IPv4 and IPv6',
             )
 
 
