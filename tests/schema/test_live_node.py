@@ -23,6 +23,7 @@ from tests.schema.order import PAID, PAYER, PRICE, SHOP
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
 ROOT = Path(__file__).parents[2]
+CONFIG = Path(__file__).with_name("schemathesis.toml")
 TOKEN = "the-management-token-of-this-test-long"
 OPTIONS = (
     *DEVNET_OPTIONS,
@@ -77,7 +78,7 @@ def drive(node: RunningNode, report: Path, *, examples: int, seconds: float) -> 
         f"--report-ndjson-path={report}",
     ]
     done = subprocess.run(
-        [sys.executable, "-m", "schemathesis.cli", "run", *arguments],
+        [sys.executable, "-m", "schemathesis.cli", f"--config-file={CONFIG}", "run", *arguments],
         capture_output=True,
         text=True,
         cwd=report.parent,
