@@ -1,9 +1,11 @@
 """What an operator changes and looks up while a real node runs."""
 
+from http.client import HTTPConnection
+
 import pytest
 
 from tests.process_level.conftest import DEVNET, Nodes, nodes
-from tests.process_level.running import RunningNode, wait_until
+from tests.process_level.running import DEADLINE, RunningNode, wait_until
 
 __all__ = ["nodes"]
 
@@ -78,3 +80,23 @@ def test_a_deep_reorganisation_raises_an_alarm_and_one_line(nodes: Nodes) -> Non
     (alarm,) = node.ok(node.operator("/ready"))["alarms"]
     assert alarm.startswith("a reorganisation undid 12 blocks, from height 2 to 13: ")
     assert [event["level"] for event in node.events if alarm in event["message"]] == ["warn"]
+
+
+def test_a_node_that_talks_to_no_others(nodes: Nodes) -> None:
+    node = nodes.start(*DEVNET, "--set=p2p.enabled=false")
+    node.mine(1)
+    assert node.get("/p2p/status").status == 404
+    for target, body in (("/operator/peers", None), ("/operator/peers/ban", {"address": "192.0.2.1"})):
+        refused = node.operator(target, body)
+        assert (refused.status, refused.error) == (503, "this node talks to no others: [p2p] enabled is false")
+    status = node.status()
+    assert (status["syncState"], status["knownPeerCount"]) == ("synced", 0)
+    assert report(node)["peers"] == report(node)["webhooks"] is None
+    assert not (node.data_dir / "peers.json").exists()
+    connection = HTTPConnection("127.0.0.1", node.port, timeout=DEADLINE)
+    connection.request("GET", "/peers")
+    page = connection.getresponse()
+    assert (page.status, b"svcnode_" in page.read()) == (200, False)
+    connection.close()
+    node.stop()
+    assert not (node.data_dir / "peers.json").exists()

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import pytest_twisted
 from twisted.internet import reactor
+from twisted.internet.defer import Deferred
 
-from svcd.net.addresses import AddressPolicy
+from svcd.net.addresses import Address, AddressPolicy
 from svcd.net.pinned import PinnedCaller
 from svcd.net.targets import Rules
 from svcd.net.trust import load_trust
@@ -141,6 +142,30 @@ async def test_first_calls_at_once_end_up_at_one_pin(serve: Serve, make_network:
     assert server.most_open <= 2
     await network.call(at(server, NAME), STATUS)
     assert len(resolver.asked) <= 6
+
+
+class Slow(Answers):
+    """A resolver that finds nothing before it is told to."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.waiting: list[Deferred[Sequence[Address]]] = []
+
+    def resolve(self, name: str) -> "Deferred[Sequence[Address]]":
+        self.waiting.append(super().resolve(name))
+        return self.waiting[-1]
+
+
+async def test_what_is_found_twice_is_pinned_once(serve: Serve, make_network: MakeNetwork) -> None:
+    server, resolver = serve(saying(answer())), Slow()
+    network, endpoint = make_network(resolver=resolver), at(server, NAME)
+    calls = [network.call(endpoint, STATUS) for _ in range(3)]
+    for found in resolver.waiting:
+        found.callback([ip_address("127.0.0.1")])
+    assert ([(await call).body for call in calls], len(resolver.waiting)) == ([b"ok"] * 3, 3)
+    network.forget(endpoint)
+    assert network.address_of(endpoint) == ""
+    await until(lambda: not server.open)
 
 
 async def test_forgetting_closes(serve: Serve, make_network: MakeNetwork) -> None:
