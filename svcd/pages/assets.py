@@ -52,11 +52,6 @@ class Assets:
         self._files[WORDS] = _asset(WORDS, (resources.files("mnemonic") / "wordlist" / "english.txt").read_bytes())
         self._pages = {page.name: page.read_bytes() for page in folder.iterdir() if page.name.endswith(".html")}
 
-    @property
-    def names(self) -> list[str]:
-        """The names of all files."""
-        return sorted(self._files)
-
     def get(self, name: str) -> Asset:
         """The file of this name; raises HttpError 404."""
         if name not in self._files:
@@ -64,9 +59,7 @@ class Assets:
         return self._files[name]
 
     def page(self, name: str) -> bytes:
-        """A page that is the same for everybody; raises HttpError 404."""
-        if name not in self._pages:
-            raise HttpError(404, NO_ROUTE)
+        """The page of this name beside this module, which is the same for everybody."""
         return self._pages[name]
 
 
