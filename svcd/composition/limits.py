@@ -13,6 +13,8 @@ from svcd.process import logs
 from svcd.rpc.limits import Limit
 from svcd.web import request, turns
 from svcd.web.buckets import MAX_CLIENTS
+from svcd.web.channel import Channel
+from svcd.web.inputs import MAX_QUERY_FIELDS
 from svcd.web.limits import DEFAULT_BODY_CAP, SiteLimits
 
 _TOO_OFTEN: Final = "More requests than the node can answer"
@@ -49,6 +51,9 @@ def _connections(config: Config) -> Iterator[Limit]:
     unread = "Asking and never reading, to fill our memory with answers"
     yield Limit("time to take an answer", limits.answer_seconds, "seconds", unread, "limits.answerSeconds")
     yield Limit("time between two requests", limits.idle_seconds, "seconds", crowded, "limits.idleSeconds")
+    long_heads = "Headers without end, to fill memory"
+    yield Limit("a request's headers", Channel.totalHeadersSize, "bytes", long_heads)
+    yield Limit("lines of a request's headers", Channel.maxHeaders, "things", long_heads)
     yield Limit("a request's body", DEFAULT_BODY_CAP, "bytes", _LARGE)
     for (method, path), cap in resource.BODY_CAPS.items():
         yield Limit(f"body of {method.decode()} {path.decode()}", cap, "bytes", _LARGE)
@@ -73,6 +78,8 @@ def _requests(config: Config) -> Iterator[Limit]:
     yield Limit("what may be asked for at once", limits.burst_seconds, "seconds", _TOO_OFTEN, "limits.burstSeconds")
     forgetting = "Requests from ever new addresses, to fill the memory of the rates"
     yield Limit("clients remembered for each rate", MAX_CLIENTS, "clients", forgetting)
+    names = "A query of thousands of names, to make reading it slow"
+    yield Limit("names in a query", MAX_QUERY_FIELDS, "things", names)
     nested = "JSON nested thousands deep, integers of thousands of digits"
     yield Limit("levels of JSON", MAX_JSON_DEPTH, "things", nested)
     repeats = "Causing the same log line without end, to fill the disk"
