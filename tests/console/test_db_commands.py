@@ -127,6 +127,7 @@ DAMAGES = {
     "UPDATE block_transaction SET body = x'7b7d' WHERE block = 3": "block 2: ",
     "UPDATE block_transaction SET body = x'ff' WHERE block = 3": "block 2: ",
     "INSERT INTO undo VALUES (9999, x'')": "undo has 72 rows and not 71",
+    "UPDATE block SET clock = clock + 1 WHERE height = 0": "block 0: it is not the genesis",
 }
 
 
@@ -203,6 +204,13 @@ def test_what_cannot_be_checked(chain: Path, terminal: Terminal) -> None:
         "there is no nowhere/chain.sqlite; name the data directory of a node"
     )
     assert not Path("nowhere").exists()
+    (chain.parent / "other").mkdir()
+    other = shutil.copy(chain, chain.parent / "other")
+    change(other, "DELETE FROM canonical WHERE height = 0")
+    for command in ("check", "rebuild"):
+        assert terminal.failure("db", command, "data/other") == (
+            "the database does not begin with the genesis of a network that is known"
+        )
     change_version(chain, 99)
     assert terminal.failure("db", "check", "data").endswith(
         "has the schema 99 and this program knows 1: start a newer program"
@@ -297,6 +305,18 @@ def test_transfers_that_cannot_be_read_do_not_stop_it(chain: Path, terminal: Ter
     terminal.ok("db", "check", "data")
     chain.with_name("chain.sqlite.old-1").replace(chain)
     assert "not taken    waiting transfers: it cannot be read" in terminal.ok("db", "rebuild", "data").out
+
+
+def test_a_waiting_transfer_that_is_not_what_it_was_is_left_out(chain: Path, terminal: Terminal) -> None:
+    change(chain, "UPDATE pool SET body = x'7b7d' WHERE sequence = (SELECT min(sequence) FROM pool)")
+    told = json.loads(terminal.ok("db", "rebuild", "data", "--json").out)
+    assert (told["height"], told["waiting"], told["unread"]) == ("70", 1, [])
+
+
+def test_every_old_file_is_kept(chain: Path, terminal: Terminal) -> None:
+    kept = [json.loads(terminal.ok("db", "rebuild", "data", "--json").out)["kept"] for _ in range(3)]
+    assert kept == [f"data/chain.sqlite.old-{number}" for number in (1, 2, 3)]
+    assert all(Path(path).stat().st_size for path in kept)
 
 
 def test_the_file_belongs_to_whom_it_did(chain: Path, terminal: Terminal) -> None:
