@@ -27,6 +27,7 @@ pytestmark = [
 LIMITS = {"requestsPerSecond": 1, "burstSeconds": 4, "requestSeconds": 5, "peerPostsPerSecond": 10}
 MEBIBYTE = 1024 * 1024
 MARK = "order-of-a-customer"
+TEXT = CONF.read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
@@ -181,9 +182,14 @@ def test_a_node_that_is_away_is_told_in_json(tmp_path_factory: pytest.TempPathFa
 
 
 def test_it_waits_longer_than_the_node_takes_for_any_answer() -> None:
-    (patience,) = re.findall(r"proxy_read_timeout (\d+)s;", CONF.read_text(encoding="utf-8"))
+    (patience,) = re.findall(r"proxy_read_timeout (\d+)s;", TEXT)
     longest = max(route.seconds for route in ROUTES if route.bucket != "operator")
     assert int(patience) > max(longest, load().limits.answer_seconds)
+
+
+def test_it_lets_go_of_an_idle_connection_before_the_node_does() -> None:
+    (idle,) = re.findall(r"^    keepalive 32;.*?^    keepalive_timeout (\d+)s;", TEXT, re.MULTILINE | re.DOTALL)
+    assert int(idle) < load().limits.idle_seconds
 
 
 def test_no_query_string_is_in_a_log(tmp_path: Path) -> None:
