@@ -240,6 +240,21 @@ def test_what_is_too_old_for_any_block_is_let_go(terminal: Terminal, rich: Node,
     assert len(terminal.run(look).waiting) == len(outbox(terminal).load()) == left
 
 
+def test_a_node_that_cannot_say_what_became_of_a_transfer_decides_nothing(terminal: Terminal, rich: Node) -> None:
+    real = terminal.public.site
+    terminal.public.site = _Between(real, site_of(Fixed((200, b"<html>")), terminal.clock))
+    terminal.failure(*SEND, "--yes", env=KNOWN)
+    (kept,) = outbox(terminal).load()
+    terminal.public.site = real
+    rival = terminal.ok("wallet", "send", OTHER, 3, "--nonce", 0, "--yes", "--json", env=KNOWN)
+    assert json.loads(rival.out)["state"] == "accepted"
+    terminal.ok("node", "mine", 1)
+    busy = site_of(Fixed((503, BUSY)), terminal.clock)
+    terminal.public.site = _Between(real, busy)
+    assert terminal.failure(*SEND, "--yes", env=KNOWN) == "too many requests; try again in 3 s"
+    assert kept.transfer.txid in [each.transfer.txid for each in outbox(terminal).load()]
+
+
 def test_the_outbox_is_the_owner_s_alone_and_damage_is_named(rich: Node, terminal: Terminal) -> None:
     terminal.ok(*SEND, "--yes", env=KNOWN)
     path = outbox(terminal).path
