@@ -11,7 +11,8 @@ SEEDS ?= 1,2,3,4,5
 NODES ?= 30
 SOAK_MINUTES ?= 30
 # The slow tests that coverage needs: what puts the node together runs in processes of its own only.
-WHOLE = tests/process tests/console tests/process_level/test_starting.py tests/process_level/test_webhook_story.py
+WHOLE = tests/process tests/console tests/operating/test_operator_interface.py $(addprefix tests/process_level/test_, \
+	starting.py mainnet.py operator_port.py joining.py)
 FUZZ_SECONDS ?= 60
 .PHONY: help run devnet test check bench torture simulate soak fuzz mutate coverage debian lowest clean
 
