@@ -289,6 +289,30 @@ async def test_refusals_over_tls(opened: Open, tls: Any, trusting: Any) -> None:
 
 
 @over_tls
+@pytest.mark.parametrize("secured", [False, True], ids=["plain", "over-tls"])
+async def test_answers_that_nobody_takes_have_a_bound(opened: Open, tls: Any, trusting: Any, secured: bool) -> None:
+    listening = await opened(
+        Filled(20_000_000), tls if secured else None, connections_per_client=0, untaken_bytes=50_000_000
+    )
+    idlers = [await connect(listening, trusting if secured else None) for _ in range(4)]
+    for client in idlers:
+        await client.send(GET)
+        # Not before the handshake of TLS.
+        await until(lambda client=client: client.received)
+        client.transport.pauseProducing()
+    await until(lambda: listening.site.connections.gave_way == 2)
+
+    reader = await connect(listening, trusting if secured else None)
+    await reader.send(GET.replace(b"Host", b"Connection: close\r\nHost"))
+    await until(lambda: reader.closed, seconds=30)
+
+    assert len(split_responses(bytes(reader.received))[0].body) == 20_000_000
+    assert listening.site.connections.untaken_bytes <= 40_000_000
+    for client in idlers:
+        client.transport.abortConnection()
+
+
+@over_tls
 async def test_connection_over_the_cap_over_tls(opened: Open, tls: Any, trusting: Any) -> None:
     listening = await opened(Echo(), tls, connections_per_client=1)
     first, second = await connect(listening, trusting), await connect(listening, trusting)
