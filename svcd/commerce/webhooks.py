@@ -158,7 +158,8 @@ class Webhooks(Service):
         self.standing = await self._worker.run(self._subscriptions.standing)
 
     async def _tidy(self) -> None:
-        now = milliseconds(self._around.clock)
+        # Where the computer's clock is set, a week passes in a moment.
+        now = min(milliseconds(self._around.clock), int(self._around.clock.seconds() * 1000))
         lost, done = 0, False
         while self.running and not done:
             tidied = await self._worker.run(self._subscriptions.tidy, now - _WAITED_MS, now - _REMEMBERED_MS)

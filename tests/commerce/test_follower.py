@@ -527,6 +527,15 @@ def test_what_has_waited_for_a_week_is_given_up_and_said(watched: Watched) -> No
     assert [event["lost"] for event in logs if "lost" in event] == [1]
 
 
+@pytest.mark.parametrize("ahead", [10 * DAY, -10 * DAY])
+def test_a_week_that_passes_only_on_a_clock_that_is_set_makes_nobody_give_up(watched: Watched, ahead: int) -> None:
+    identifier = watched.register(ttl=604_800)["id"]
+    watched.pay("5000 from alice to bob for order-1")
+    watched.clock.unix_seconds = lambda: watched.clock.seconds() + ahead  # type: ignore[attr-defined]
+    watched.tidy()
+    assert "abandoned" not in watched.show(identifier)["events"][0]
+
+
 def test_what_waits_at_the_start_is_sent_even_if_it_cannot_be_read_at_first(
     watched: Watched, monkeypatch: pytest.MonkeyPatch
 ) -> None:
