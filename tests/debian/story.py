@@ -6,9 +6,11 @@ authority besides, and allows private addresses.
 """
 
 import json
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
+from datetime import date
 from pathlib import Path
 
 import pytest
@@ -207,9 +209,10 @@ def upgrade(operator: Operator) -> None:
 
 def restore(operator: Operator) -> None:
     """The copy of before the upgrade is sound; a copy of the stopped node is made; the chain is put back from it."""
-    operator.types("svc db check /var/lib/svcd/before-upgrade")
+    copy = f"before-{date.today()}"
+    operator.types(f"svc db check /var/lib/svcd/{copy}")
     for commands in page.commands("## Backup"):
-        operator.types(commands)
+        operator.types(re.sub("before-[-0-9]+", copy, commands))
     operator.waits("ready", operator.is_ready)
 
 
