@@ -1,6 +1,7 @@
 """The one resource behind every path that is neither ``/rpc`` nor ``/p2p``: finds the page and answers in HTML."""
 
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Final
 from urllib.parse import quote, unquote_to_bytes
 
@@ -91,50 +92,46 @@ class Pages(Resource):
         """The answer; nothing is raised."""
         _set(request, CLOSED)
         try:
+            request.route, cost, answer = self._find(request.path.partition(b"?")[0])
+            # Also where there is no such page, for the page that says so takes as long as others.
+            self._draw_from_rate(request, cost)
             if self._hosts is not None:
                 check_host(request, self._hosts.names, addresses=self._hosts.addresses)
             if request.method not in (b"GET", b"HEAD"):
                 raise method_not_allowed(["GET", "HEAD"])
-            return self._answer(request)
+            return answer(request)
         except Exception as error:
             return self._tell(request, error)
 
-    def _answer(self, request: Request) -> bytes:
-        path = request.path.partition(b"?")[0]
+    def _find(self, path: bytes) -> tuple[str, float, Callable[[Request], bytes]]:
+        """What is at ``path``: its label, what it costs, and what answers."""
         if path in _WITH_SLASH:
-            return self._redirect(request, _WITH_SLASH[path])
+            target = _WITH_SLASH[path]
+            return target.decode("ascii"), 1, partial(_redirect, target)
         segments = _segments(path)
         if len(segments) == 2 and segments[0] == "static":
-            self._admit(request, FILES, 1)
-            return fill(request, self._assets.get(segments[1]).answer(request))
+            return FILES, 1, partial(self._file, segments[1])
         for declared in self._declared:
             values = declared.match(segments)
             if values is not None:
-                return self._page(request, declared, values)
-        raise HttpError(404, NO_ROUTE)
+                return declared.route.path, declared.route.cost, partial(self._page, declared, values)
+        return "", 1, _no_page
 
-    def _page(self, request: Request, declared: Declared, values: dict[str, str]) -> bytes:
-        route = declared.route
-        self._admit(request, route.path, route.cost)
-        answer = declared.method(**read_values(route, request, values, self._ports.parse_json))
+    def _file(self, name: str, request: Request) -> bytes:
+        return fill(request, self._assets.get(name).answer(request))
+
+    def _page(self, declared: Declared, values: dict[str, str], request: Request) -> bytes:
+        answer = declared.method(**read_values(declared.route, request, values, self._ports.parse_json))
         if isinstance(answer, Page):
             _set(request, WITH_FORM if answer.searchable else CLOSED)
             answer = Rendered(self._draw(answer), answer.status, content_type=HTML)
         return fill(request, answer)
 
-    def _admit(self, request: Request, route: str, cost: float) -> None:
-        """Count the request as one to ``route`` and draw from its client's bucket."""
-        request.route = route
+    def _draw_from_rate(self, request: Request, cost: float) -> None:
         wait = self._ports.throttle.wait(request, "read", cost)
         if wait > 0:
             request.site.recorder.throttled("read")
             raise too_many(wait)
-
-    def _redirect(self, request: Request, path: bytes) -> bytes:
-        self._admit(request, path.decode("ascii"), 1)
-        query = quote(request.uri.partition(b"?")[2], safe="=&%:/?+,;@!$'()*~-._")
-        location = path + (b"?" + query.encode("ascii") if query else b"")
-        return fill(request, Rendered(b"", 301, content_type=HTML, headers=((b"Location", location),)))
 
     def _tell(self, request: Request, error: Exception) -> bytes:
         told = translate(error, self._ports.errors)
@@ -157,11 +154,21 @@ def _set(request: Request, headers: Headers) -> None:
 
 
 def _segments(path: bytes) -> tuple[str, ...]:
-    """The segments of a path, decoded once; raises HttpError 404 for what no page can be called."""
+    """The segments of a path, decoded once; none of what no page can be called."""
     try:
         return tuple(unquote_to_bytes(segment).decode("utf-8") for segment in path.split(b"/")[1:])
-    except ValueError as error:
-        raise HttpError(404, NO_ROUTE) from error
+    except ValueError:
+        return ()
+
+
+def _redirect(target: bytes, request: Request) -> bytes:
+    query = quote(request.uri.partition(b"?")[2], safe="=&%:/?+,;@!$'()*~-._")
+    location = target + (b"?" + query.encode("ascii") if query else b"")
+    return fill(request, Rendered(b"", 301, content_type=HTML, headers=((b"Location", location),)))
+
+
+def _no_page(_request: Request) -> bytes:
+    raise HttpError(404, NO_ROUTE)
 
 
 def _wants_html(request: Request) -> bool:

@@ -132,6 +132,26 @@ def test_pages_and_files_draw_from_the_bucket_of_reads(open_node: Callable[..., 
     assert shown.ask("/wallet/").status == 429
 
 
+@pytest.mark.parametrize(
+    ("method", "path", "host", "status"),
+    [
+        ("GET", "/nowhere", "node.example", 404),
+        ("GET", "/%ff", "node.example", 404),
+        ("POST", "/wallet/", "node.example", 405),
+        ("GET", "/wallet/", "other.example", 421),
+        ("GET", "/pay", "node.example", 301),
+    ],
+)
+def test_pages_that_are_refused_draw_from_it_too(
+    open_node: Callable[..., Node], method: str, path: str, host: str, status: int
+) -> None:
+    """A page that says there is none is drawn like others: 0.3 ms, as often as anybody likes."""
+    rates = {"read": Rate(0.01, 5), "broadcast": Rate(0, 1), "p2p": Rate(0, 1)}
+    site = show(open_node(), rates=rates, hosts=Hosts(frozenset({"node.example"}), addresses=False))
+    answers = [site.ask(path, method=method, host=host).status for _ in range(6)]
+    assert answers == [status] * 5 + [429]
+
+
 def test_a_body_over_the_cap_is_413(still: Shown) -> None:
     wire = Wire(still.site).send(b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 16385\r\n\r\n")
     assert wire.response().status == 413
