@@ -8,8 +8,12 @@ from pathlib import Path
 
 import attrs
 import pytest
+from twisted.internet.endpoints import serverFromString
+from twisted.internet.protocol import Factory
+from twisted.internet.testing import MemoryReactor
 
 from svcd.config import rules
+from svcd.config.endpoints import parts
 from svcd.config.layers import ConfigError, Layer, from_assignment, from_option, merged
 from svcd.config.loading import camel, load
 from svcd.config.schema import CommerceWebhooks, Config
@@ -258,7 +262,8 @@ def test_endpoints_that_twisted_knows(endpoint: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "endpoint", ["", "tcp", "tcp:x", "tcp:-1", "tcp:65536", "tcp:port=65536", "tcp:80:interfce=::1", "unix:/a:mode=9"]
+    "endpoint",
+    ["", "tcp", "tcp:x", "tcp:-1", "tcp:65536", "tcp:port=65536", "tcp:80:interfce=::1", "unix:/a:mode=9", "unix:/a\\"],
 )
 def test_endpoints_that_twisted_does_not_know(endpoint: str) -> None:
     with pytest.raises(ConfigError):
@@ -343,9 +348,11 @@ def test_hosts_are_lower_case_and_networks_are_values() -> None:
 
 # The operator's interface
 
+OWN_SOCKET = "unix:address=/d/operator.sock:mode=600:lockfile=0"
+
 
 def test_the_operator_listens_on_a_socket_in_the_data_directory() -> None:
-    socket = "unix:/d/a\\:b/operator.sock:mode=600:lockfile=0"
+    socket = "unix:address=/d/a\\:b/operator.sock:mode=600:lockfile=0"
     config = set_to("dataDir=/d/a:b")
     assert (config.operator_socket, config.operator_port) == (socket, "")
 
@@ -356,7 +363,7 @@ def test_the_operator_listens_on_a_socket_in_the_data_directory() -> None:
 def test_operator_s_ports_nobody_else_can_reach(endpoint: str) -> None:
     """The socket is there all the same: what asks it goes on to work."""
     config = set_to("dataDir=/d", f"operator.listen='{endpoint}'")
-    assert (config.operator_socket, config.operator_port) == ("unix:/d/operator.sock:mode=600:lockfile=0", endpoint)
+    assert (config.operator_socket, config.operator_port) == (OWN_SOCKET, endpoint)
 
 
 @pytest.mark.parametrize(
@@ -377,6 +384,33 @@ def test_a_socket_of_the_operator_is_open_to_its_owner_only() -> None:
     for mode in ("mode=666", "mode=602", "777"):
         with pytest.raises(ConfigError, match="must not be open to everybody: mode=600 is for its owner"):
             set_to(f"operator.listen=unix:/run/svcd.sock:{mode}")
+
+
+@pytest.mark.parametrize("folder", ["/d/a=b", "/d/a:b", "/d/a\\", "/d/\\:=", "/d/mode=777:x"])
+def test_a_data_directory_of_any_name_has_its_socket(folder: str) -> None:
+    reactor = MemoryReactor()  # type: ignore[no-untyped-call]
+    listening = serverFromString(reactor, set_to(f"dataDir='{folder}'").operator_socket)
+    listening.listen(Factory())
+    ((address, _, _, mode, _),) = reactor.unixServers
+    assert (address, mode) == (f"{folder}/operator.sock", 0o600)
+
+
+@pytest.mark.parametrize(
+    "endpoint", ["unix:/s\\\\:mode=600", "unix:/a\\=b:640", "unix:mode=600:/s", "unix:address=/a=b"]
+)
+def test_the_parts_of_an_endpoint_are_those_that_twisted_reads(endpoint: str) -> None:
+    reactor = MemoryReactor()  # type: ignore[no-untyped-call]
+    serverFromString(reactor, endpoint).listen(Factory())
+    ((address, _, _, mode, _),) = reactor.unixServers
+    kind, arguments = parts(endpoint)
+    assert (kind, arguments["address"], int(arguments.get("mode", "666"), 8)) == ("unix", address, mode)
+
+
+@pytest.mark.parametrize("endpoint", ["unix:", "unix:address=", r"unix:\u0000svcd", r"unix:\u0000svcd:mode=600"])
+def test_a_socket_of_the_operator_without_a_file_is_refused(endpoint: str) -> None:
+    """Linux lets everybody on the computer connect to it, whatever its mode."""
+    with pytest.raises(ConfigError, match="must name a file: everybody on this computer can open"):
+        set_to(f'operator.listen="{endpoint}"')
 
 
 def test_names_of_the_operator_s_port() -> None:

@@ -132,7 +132,7 @@ class Endpoint:
             raise BadValue(f"systemd handed over no such socket ({error}); is svcd.socket running?") from error
         except OSError as error:
             raise BadValue(f"{error.filename}: {error.strerror}") from error
-        except (TypeError, ValueError) as error:
+        except (TypeError, ValueError, RuntimeError) as error:  # The last of a backslash with nothing behind it.
             raise BadValue(
                 'must be a Twisted endpoint such as "tcp:8645:interface=127.0.0.1" or "unix:/run/svcd.sock"'
             ) from error

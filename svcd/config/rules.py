@@ -81,6 +81,10 @@ def _check_handed(config: Config, settings: Settings, names: Sequence[str]) -> N
 
 def _check_operator(config: Config, settings: Settings) -> None:
     _, socket = parts(config.operator_socket)
+    if socket["address"].startswith("\0") or not socket["address"]:
+        raise settings.problem(
+            ("operator", "listen"), "must name a file: everybody on this computer can open a socket without one"
+        )
     length = len(socket["address"].encode())
     if length > _SOCKET_PATH_BYTES:
         at = ("dataDir",) if config.operator_port or not config.operator.listen else ("operator", "listen")

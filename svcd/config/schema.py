@@ -213,7 +213,8 @@ class Config:
         """
         own = for_its_owner(self.operator.listen)
         in_data_dir = _quote(str(self.data_dir / OPERATOR_SOCKET))
-        return own if own.startswith("unix:") else f"unix:{in_data_dir}:mode=600:lockfile=0"
+        # By its name: a path may have a "=" in it, and that would name an argument.
+        return own if own.startswith("unix:") else f"unix:address={in_data_dir}:mode=600:lockfile=0"
 
     @property
     def operator_port(self) -> str:
