@@ -95,6 +95,12 @@ def global_reactor(module: str, tree: ast.AST) -> Problems:
             yield f"{line}: deferToThread uses the global reactor; use deferToThreadPool"
 
 
+def private_imports(module: str, tree: ast.AST) -> Problems:
+    for line, name in imports(tree):
+        if any(re.match("_(?!_)", part) for part in name.split(".")):
+            yield f"{line}: {name} is private, and may be gone tomorrow"
+
+
 def sql(module: str, tree: ast.AST) -> Problems:
     for node in ast.walk(tree):
         text = node.value if isinstance(node, ast.Constant) else None
@@ -187,6 +193,7 @@ CHECKS: list[Callable[[str, ast.AST], Problems]] = [
     directions,
     purity,
     global_reactor,
+    private_imports,
     sql,
     sizes,
     no_assert,
@@ -255,6 +262,9 @@ LONG_FUNCTION = "def f():\n" + "    pass\n" * 45
         (global_reactor, "node.producer", "def f():\n    from twisted.internet import reactor"),
         (global_reactor, "node.producer", "import twisted.internet.reactor"),
         (global_reactor, "node.producer", "from twisted.internet.threads import deferToThread"),
+        (private_imports, "web.request", "from twisted.web.http import _IDENTITY"),
+        (private_imports, "rpc.resource", "from svcd.web.errors import _sentence as sentence"),
+        (private_imports, "wallet.client", "def f():\n    import twisted._version"),
         (sql, "rpc.resource", "rows = db.execute('SELECT 1')"),
         (sql, "node.ledger", "db.execute('BEGIN IMMEDIATE')"),
         (sql, "node.mempool", "query = f'''\n  DELETE FROM {table}'''"),
@@ -295,6 +305,7 @@ def test_a_check_bites(check: Callable[[str, ast.AST], Problems], module: str, s
         (purity, "node.mempool", "import time"),
         (global_reactor, "tap", "from twisted.internet import reactor"),
         (global_reactor, "node.producer", "from twisted.internet.threads import deferToThreadPool"),
+        (private_imports, "metrics.build", "from twisted import __version__ as twisted_version"),
         (sql, "store.chain_store", "rows = db.execute('SELECT 1')"),
         (sql, "rpc.resource", "'''Select the block.'''\nx = 'DELETE', 'UPDATED'"),
         (sizes, "rpc.resource", "\n" * 299 + "pass"),

@@ -159,9 +159,12 @@ class Channel(HTTPChannel):
         return True
 
     def rawDataReceived(self, data: bytes) -> None:
-        """Throw away what comes after the end, up to a bound."""
+        """Refuse a body that its request does not take; throw away what comes after the end, up to a bound."""
         if self._phase is not Phase.CLOSING:
-            super().rawDataReceived(data)
+            try:
+                super().rawDataReceived(data)
+            except HttpError as error:
+                self.refuse(error)
             return
         self._discarded += len(data)
         if self._discarded > DISCARDED_BYTES:

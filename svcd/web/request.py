@@ -12,7 +12,6 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web import server
 from twisted.web.error import UnsupportedMethod
-from twisted.web.http import _MalformedChunkedDataError
 
 from svcd.web.answers import fill_error
 from svcd.web.errors import HttpError, internal, method_not_allowed
@@ -50,12 +49,11 @@ class Request(server.Request):
         self._is_chunked = length is None
 
     def handleContentChunk(self, data: bytes) -> None:
-        """Hold more of the body, if the channel lets it."""
+        """Hold more of the body, if the channel lets it; raises HttpError for too many pieces."""
         self._pieces += 1
         if self._is_chunked and self._pieces > FREE_PIECES + self.content.tell() // LEAST_PIECE:
-            self.channel.refuse(HttpError(400, f"the body comes in too many chunks of less than {LEAST_PIECE} bytes"))
-            # Returning would have the rest of what was read decoded all the same.
-            raise _MalformedChunkedDataError
+            # Refusing here and returning would have the rest of what was read decoded all the same.
+            raise HttpError(400, f"the body comes in too many chunks of less than {LEAST_PIECE} bytes")
         if self.channel.body_arrives(len(data)):
             self.content.write(data)
 
