@@ -1,5 +1,6 @@
 """Files of the wallet: new ones are never written over others, secret ones are the owner's alone."""
 
+import errno
 import fcntl
 import os
 import re
@@ -64,17 +65,27 @@ def held(path: Path, otherwise: str) -> Iterator[None]:
     Nothing is written, and a process that dies lets go.
     """
     try:
-        file = path.open("rb")
+        descriptor = _open_to_lock(path)
     except OSError as error:
         raise _failed(path, "read", error) from None
-    with file:
+    with os.fdopen(descriptor, "rb"):
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise Failed(otherwise) from None
         except OSError as error:
             raise _failed(path, "locked", error) from None
         yield
+
+
+def _open_to_lock(path: Path) -> int:
+    """A descriptor that may write where that is allowed: NFS locks no other (flock(2)), local disks do."""
+    try:
+        return os.open(path, os.O_RDWR | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
+            raise
+    return os.open(path, os.O_RDONLY | os.O_CLOEXEC)
 
 
 def read_bounded(path: Path, limit: int) -> bytes:

@@ -130,3 +130,37 @@ def test_a_disk_that_knows_no_locks_is_told(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(fcntl, "flock", none)
     with pytest.raises(Failed, match="keyfile cannot be locked: no locks available"), held(path, "taken"):
         pytest.fail("held")
+
+
+def test_a_keyfile_on_nfs_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There a lock that keeps all others out needs a descriptor that may write."""
+    real = fcntl.flock
+
+    def over_nfs(descriptor: int, operation: int) -> None:
+        if fcntl.fcntl(descriptor, fcntl.F_GETFL) & os.O_ACCMODE == os.O_RDONLY:
+            raise OSError(errno.EBADF, "Bad file descriptor")
+        real(descriptor, operation)
+
+    path = tmp_path / "keyfile"
+    path.write_bytes(b"seed")
+    monkeypatch.setattr(fcntl, "flock", over_nfs)
+    with held(path, "taken"), pytest.raises(Failed, match="taken"), held(path, "taken"):
+        pytest.fail("held twice")
+    assert path.read_bytes() == b"seed"
+
+
+@pytest.mark.parametrize("why", [errno.EACCES, errno.EROFS])
+def test_a_keyfile_that_nobody_may_change_is_held(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, why: int) -> None:
+    """Of mode 0400, or on a read-only disk; root may write all the same, so the system's answer is given here."""
+    real = os.open
+
+    def refuse(path: Path, flags: int) -> int:
+        if flags & os.O_ACCMODE != os.O_RDONLY:
+            raise OSError(why, os.strerror(why))
+        return real(path, flags)
+
+    path = tmp_path / "keyfile"
+    path.write_bytes(b"seed")
+    monkeypatch.setattr(os, "open", refuse)
+    with held(path, "taken"), pytest.raises(Failed, match="taken"), held(path, "taken"):
+        pytest.fail("held twice")
