@@ -192,7 +192,8 @@ class Channel(HTTPChannel):
             self._answered = request
             self.site.connections.takes(self, request.sentLength)
         elif (self._buffer or any(self._dataBuffer)) and self.persistent and not self.site.draining:
-            # Thousands of pipelined requests may have come at once; others have their turn in between.
+            # Thousands of pipelined requests may have come at once; others have their turn in between, or its place.
+            self.site.connections.waits(self)
             self.site.turns.wait(self, request)
         else:
             self.go_on(request)

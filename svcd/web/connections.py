@@ -24,9 +24,9 @@ class Connection(Protocol):
 class Connections:
     """The open connections of one site; ``total`` and ``per_client`` bound them, 0 sets no bound.
 
-    A connection *waits* while it is the client's turn (nothing asked, or half a request sent, or we are closing), is
-    *served* from a request's last byte until its answer is given, and *takes* the answer until the client has it; all
-    that is being taken comes to ``untaken`` bytes at most.
+    A connection *waits* while it is the client's turn (nothing asked, or half a request sent, or we are closing) or
+    has another request to be looked at, is *served* from a request's last byte until its answer is given, and *takes*
+    the answer until the client has it; all that is being taken comes to ``untaken`` bytes at most.
     """
 
     def __init__(self, total: int, per_client: int, untaken: int) -> None:
@@ -98,7 +98,7 @@ class Connections:
                 waiter.callback(None)
 
     def waits(self, connection: Connection) -> None:
-        """It is the client's turn from now on."""
+        """It is the client's turn from now on, or its next request has come already."""
         if connection in self._open:
             self._forget(connection)
             self._waiting[connection] = None

@@ -86,6 +86,20 @@ def test_pipelining_client_that_goes_away_gets_no_further_turn(make_site: MakeSi
     assert len(echo.seen) == 1
 
 
+def test_pipelining_clients_give_way_when_all_places_are_taken(make_site: MakeSite, clock: Clock) -> None:
+    """Otherwise those who always have a next request ready could hold every place for ever."""
+    site = make_site(Echo(), connections=2, connections_per_client=0)
+    wires = [Wire(site).send(GET * 100) for _ in range(2)]
+
+    newcomer = Wire(site).send(GET)
+
+    assert newcomer.response().status == 200
+    assert [wire.open for wire in wires] == [False, True]
+    clock.advance(0)
+    clock.pump([0] * 100)
+    assert [len(wire.responses()) for wire in wires] == [1, 100]
+
+
 def test_few_pipelined_requests_are_answered_in_a_turn_of_the_reactor(make_site: MakeSite, clock: Clock) -> None:
     echo = Echo()
     site = make_site(echo, connections_per_client=0)
