@@ -12,7 +12,7 @@ from greenlet import getcurrent
 def coverage_init(_registry: object, _options: object) -> None:
     """Have what a process did written down before it ends itself by a signal, as twistd does when asked to stop.
 
-    Coverage, which calls this when it starts, writes when Python ends: it would know nothing of nodes that were stopped.
+    Coverage calls this when it starts, and writes when Python ends: it would know nothing of nodes that were stopped.
     """
     kill = os.kill
 
