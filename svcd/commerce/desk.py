@@ -66,12 +66,11 @@ async def open_desk(
             f"lost with it. Put it back, or move {mark.database} away and register the webhooks still open anew"
         )
     connection = await worker.run(open_writer, mark.database, WEBHOOKS)
-    with telling_disk_trouble(mark.database):
-        mark.put()
     store = WebhookStore(connection)
-    with telling_damage(mark.database, WEBHOOKS):
-        await worker.run(_set_apart, store, terms.now())
-    reading = open_reader(chain, guard.is_damage)
+    with telling_disk_trouble(mark.database), mark.opening(connection):
+        with telling_damage(mark.database, WEBHOOKS):
+            await worker.run(_set_apart, store, terms.now())
+        reading = open_reader(chain, guard.is_damage)
     origin = Origin(network_id=params.network_id, chain_id=params.chain_id, genesis_hash=params.genesis_hash)
     register = Register(store, EventStore(connection), origin)
     follower = Follower(register, Eyes(params, ChainReader(reading)), terms.every_depth)

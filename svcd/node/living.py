@@ -148,11 +148,10 @@ async def _opened(
             log=str(mark.log),
         )
     connection = await threads.writer.run(open_writer, path)
-    with telling_disk_trouble(path):
-        mark.put()
     store = ChainWriter(connection)
     connector = Connector(params, store)
-    tip = await threads.writer.run(connector.load)
+    with telling_disk_trouble(path), mark.opening(connection):
+        tip = await threads.writer.run(connector.load)
     reading = open_reader(path, threads.guard.is_damage)
     long_reads = LongReads(threads.reader, open_reader(path, threads.guard.is_damage, cache_kib=_LONG_CACHE_KIB))
     writer = GuardedWorker(threads.writer, threads.guard)

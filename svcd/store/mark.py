@@ -1,5 +1,8 @@
 """A mark beside a database that is open: after a kill the newest commits are in its log, which must then be there."""
 
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from attrs import field, frozen
@@ -34,3 +37,20 @@ class OpenMark:
     def take_away(self) -> None:
         """Say that it is about to be closed; raises OSError."""
         self.path.unlink(missing_ok=True)
+
+    @contextmanager
+    def opening(self, connection: sqlite3.Connection) -> Iterator[None]:
+        """Put the mark, and where what is done inside fails, close ``connection`` and take the mark away again.
+
+        Or the next start would miss a log that SQLite itself had brought into the database. Where the log stays, so
+        does the mark.
+        """
+        try:
+            self.put()
+            yield
+        except BaseException:
+            connection.close()
+            if not self.log.exists():
+                with suppress(OSError):
+                    self.take_away()
+            raise

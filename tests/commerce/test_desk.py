@@ -1,5 +1,8 @@
 """Opening and closing the files of a node: what is open is closed again, whatever fails."""
 
+import gc
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +12,8 @@ from twisted.internet.defer import Deferred
 from svcd.commerce.desk import FILE, Desk, Files, open_desk, open_files
 from svcd.commerce.desk import Terms as DeskTerms
 from svcd.node.guard import Guard
-from svcd.store.database import DatabaseError
+from svcd.store.database import WEBHOOKS, DatabaseError, open_writer
+from svcd.store.webhook_store import mark_as_copy
 from tests.rpc.conftest import present
 from tests.rpc.node import Inline, Node, Settings
 from tests.support import result_of
@@ -104,4 +108,37 @@ def test_a_log_that_is_missing_after_a_kill_is_told_and_nothing_is_opened(tmp_pa
     with pytest.raises(DatabaseError, match=rf"{database}-wal is missing although the last run did not end by itself"):
         result_of(Deferred.fromCoroutine(opening))
     assert database.read_bytes() == b""
+    node.close()
+
+
+def test_watches_of_a_backup_that_a_full_disk_does_not_take_are_opened_when_it_has_room(tmp_path: Path) -> None:
+    """Nothing of them is lost, so the next start must not say that something is."""
+    node = Node(tmp_path / "chain.sqlite", present(), Settings())
+    database = tmp_path / FILE
+    with closing(open_writer(database, WEBHOOKS)) as connection:
+        connection.execute("CREATE TRIGGER full BEFORE UPDATE ON watch BEGIN SELECT RAISE(ABORT, 'disk is full'); END")
+        connection.execute(
+            "INSERT INTO watch (id, reference, recipient, amount, required, callback_url, host, created_at, "
+            "expires_at, state, epoch, sequence) VALUES ('w', 'r', 'a', 1, 1, 'u', 'h', 0, 1, 'unpaid', 0, 0)"
+        )
+    mark_as_copy(database)
+
+    async def opening() -> Desk:
+        terms = DeskTerms(every_depth=True, new_id=lambda: "svcwh_" + 32 * "0", now=lambda: 1_800_000_000_000)
+        return await open_desk(
+            node.params,
+            tmp_path,
+            chain=tmp_path / "chain.sqlite",
+            worker=Inline(),
+            guard=Guard(lambda: None),
+            terms=terms,
+        )
+
+    with pytest.raises(DatabaseError, match="disk is full"):
+        result_of(Deferred.fromCoroutine(opening()))
+    gc.collect()
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("DROP TRIGGER full")
+    desk = result_of(Deferred.fromCoroutine(opening()))
+    result_of(Deferred.fromCoroutine(desk.close()))
     node.close()

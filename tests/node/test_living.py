@@ -1,5 +1,6 @@
 """A chain brought to life from its file, and put to rest again (docs/operations.md "Storage")."""
 
+import gc
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -16,6 +17,7 @@ from svcd.chain.params import DEVNET
 from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
 from svcd.node.transfers import Reception
 from svcd.store.database import DatabaseError
+from svcd.store.mark import OpenMark
 from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.node.bench import Inline, Stepped, code_of, late_clock, wire_of
 from tests.support import has_result, result_of
@@ -276,6 +278,8 @@ def test_the_chain_of_another_network_is_told_in_one_sentence(path: Path) -> Non
     opening = open_chain(DEVNET, path, threads=threads, pool=pool, clock=late_clock(DEVNET))
     with pytest.raises(Corrupt, match="does not hold SVC-DEVNET: use another data directory"):
         result_of(Deferred.fromCoroutine(opening))
+    gc.collect()
+    assert not OpenMark(path).misses_log, "and with the right one nothing is said to be lost"
 
 
 def test_closing_waits_for_a_transfer_that_is_being_verified(bench: Bench, chain: ChainBuilder) -> None:
