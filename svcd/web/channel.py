@@ -1,8 +1,7 @@
 """One HTTP connection with absolute deadlines, a cap on bodies while they arrive, and JSON for what is malformed.
 
 Twisted's own channel has an idle time-out only, which a client that drips a byte now and then never meets, and stores a
-body before anybody is asked about it. Deadlines here cost one timer per connection, not several per request: the timer
-never rings later than the deadline of the moment, and if it rings early it is set again.
+body before anybody is asked about it. Deadlines here cost one timer per connection, not several per request.
 """
 
 # Twisted's web server is not annotated, and its methods have names of their own.
@@ -18,7 +17,7 @@ from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
 from twisted.web.http_headers import Headers
 
-from svcd.ports import Timer
+from svcd.web.deadline import Deadline
 from svcd.web.errors import HttpError, reason
 
 if TYPE_CHECKING:
@@ -51,8 +50,6 @@ class Channel(HTTPChannel):
     def __init__(self) -> None:
         super().__init__()
         self._phase = Phase.IDLE
-        self._timer: Timer | None = None
-        self._deadline = 0.0
         self._started = 0.0
         self._line = b""
         self._cap = 0
@@ -69,6 +66,7 @@ class Channel(HTTPChannel):
         # Klein asks for both on every request, and the answers are a system call and an adapter away.
         self._host = self.transport.getHost()
         self._is_secure = bool(ISSLTransport.providedBy(self.transport))
+        self._deadline = Deadline(self.site.clock, self._is_over)
         self.site.connections.add(self)
         self._enter(Phase.IDLE, self.site.limits.header_seconds)
 
@@ -90,9 +88,7 @@ class Channel(HTTPChannel):
         """Give back what the connection held."""
         self._phase = Phase.CLOSING
         self._forget_body()
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
+        self._deadline.cancel()
         self.site.turns.forget(self)
         self.site.connections.remove(self)
         super().connectionLost(reason)
@@ -272,19 +268,10 @@ class Channel(HTTPChannel):
 
     def _enter(self, phase: Phase, seconds: float) -> None:
         self._phase = phase
-        clock = self.site.clock
-        self._deadline = clock.seconds() + seconds
-        if self._timer is None:
-            self._timer = clock.callLater(max(seconds, 0.0), self._ring)
-        elif self._timer.getTime() > self._deadline:
-            self._timer.reset(max(seconds, 0.0))
+        self._deadline.set(seconds)
 
-    def _ring(self) -> None:
-        self._timer = None
-        left = self._deadline - self.site.clock.seconds()
-        if left > 0:
-            self._timer = self.site.clock.callLater(left, self._ring)
-        elif self._phase is Phase.IDLE:
+    def _is_over(self) -> None:
+        if self._phase is Phase.IDLE:
             self.loseConnection()
         elif self._phase in (Phase.HEADERS, Phase.BODY):
             limits = self.site.limits
