@@ -20,6 +20,7 @@ from svcd.store.undo import pack, unpack
 __all__ = ["ChainReader", "ChainWriter", "Place", "StoredBlock"]
 
 _STORED: Final = f"SELECT b.id, b.parent, b.header, {POINT}"
+_PAGES_OF_A_BLOCK: Final = 64
 _ACCOUNT: Final = "SELECT balance, nonce, held FROM account WHERE key = ?"
 
 
@@ -168,10 +169,14 @@ class ChainWriter(ChainReader):
         return database.transaction(self._db)
 
     def probe(self) -> None:
-        """Write what is there already, to see whether the disk takes anything; raises sqlite3.Error."""
-        with self.commit():
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            self._db.execute(f"PRAGMA user_version = {version}")
+        """Write what is there already, to see whether the disk takes as much as a small block; raises sqlite3.Error.
+
+        Page by page: where a larger commit has failed, its place in the log is left over, and takes some more pages.
+        """
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        for _ in range(_PAGES_OF_A_BLOCK):
+            with self.commit():
+                self._db.execute(f"PRAGMA user_version = {version}")
 
     def attempt(self) -> AbstractContextManager[None]:
         """A part of a transaction that is undone on an exception while the rest stands."""

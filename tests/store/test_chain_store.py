@@ -1,6 +1,7 @@
 """Each question that the store answers, and each change that it makes (docs/operations.md "Storage")."""
 
 import json
+import resource
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -417,3 +418,21 @@ def test_a_snapshot_of_a_reader_sees_one_commit(store: ChainWriter, path: Path, 
 
 def test_every_table_is_known_to_these_tests(connection: sqlite3.Connection) -> None:
     assert contents(connection).keys() == {*STATE, "block", "block_transaction", "pool"}
+
+
+# A disk that refuses
+
+
+def test_a_disk_that_takes_a_few_pages_and_no_block_takes_nothing(path: Path, store: ChainWriter) -> None:
+    """Else a node on a full disk would be ready for a moment, again and again."""
+    store.probe()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    log = path.with_name(f"{path.name}-wal")
+    resource.setrlimit(resource.RLIMIT_FSIZE, (log.stat().st_size + 5 * 4096, before[1]))
+    try:
+        for _ in range(10):
+            with pytest.raises(sqlite3.OperationalError):
+                store.probe()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    store.probe()
