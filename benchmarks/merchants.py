@@ -27,6 +27,7 @@ from svcd.commerce.trail import KEPT
 from svcd.commerce.watch import Moment, Watch, wake
 from svcd.node.guard import Guard
 from svcd.node.threads import ThreadsService, Worker
+from svcd.ports import milliseconds
 from svcd.store.database import WEBHOOKS, open_writer
 from svcd.store.webhook_events import EventStore
 from svcd.store.webhook_store import WebhookStore
@@ -109,7 +110,7 @@ async def desk_of(folder: Path, chain: Path, reactor: Any) -> AsyncIterator[tupl
     pool.startService()
     timed = Timed(pool.worker)
     try:
-        terms = DeskTerms(every_depth=True, new_id=lambda: "svcwh_" + "f" * 32)
+        terms = DeskTerms(every_depth=True, new_id=lambda: "svcwh_" + "f" * 32, now=lambda: milliseconds(reactor))
         desk = await open_desk(DEVNET, folder, chain=chain, worker=timed, guard=Guard(lambda: None), terms=terms)
         try:
             yield desk, timed

@@ -125,7 +125,7 @@ def prepare(folder: Path, sizes: Sizes) -> Ground:
     made = [payment(number) for number in range(count)]
     bodies = [made[start : start + sizes.matches] for start in range(0, count, sizes.matches)]
     blocks, and_empty = (
-        forge(shutil.copy(ground, folder / "draft.sqlite"), each) for each in (bodies, [bodies[0], []])
+        forge(Path(shutil.copy(ground, folder / "draft.sqlite")), each) for each in (bodies, [bodies[0], []])
     )
 
     def callback(number: int) -> tuple[str, str]:
