@@ -229,7 +229,7 @@ def move(operator: Operator, network: RunningNode, debian: Path) -> None:
         there.types(installed)
         for secret in (operator.machine.root / "etc/credstore").iterdir():
             shutil.copy(secret, other.root / "etc/credstore")
-        shutil.move(operator.machine.root / "root/svcd/moving.tar", other.root / "root/svcd/moving.tar")
+        shutil.move(operator.machine.root / "root/moving.tar", other.root / "root/moving.tar")
         there.types(taken_in)
         there.waits("ready", there.is_ready)
         assert there.status()["nodeId"] == old["nodeId"]
