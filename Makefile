@@ -32,8 +32,8 @@ devnet: .venv/installed ## run a devnet of one node: data in ./devnet, on 127.0.
 
 test: .venv/installed-test ## run all tests: the quick ones beside the slow ones, which mostly wait
 	@mkdir -p build; echo "The quick tests run beside these; their report comes at the end."; \
-	$(BIN)/pytest -m 'not slow' > build/quick.log 2>&1 & quick=$$!; \
-	$(BIN)/pytest -m slow; slow=$$?; wait $$quick; quick=$$?; cat build/quick.log; exit $$((slow || quick))
+	$(BIN)/pytest -m 'not slow or long' > build/quick.log 2>&1 & quick=$$!; \
+	$(BIN)/pytest -m 'slow and not long'; slow=$$?; wait $$quick; quick=$$?; cat build/quick.log; exit $$((slow || quick))
 
 check: .venv/installed-test ## check style, types and the house rules
 	$(BIN)/ruff check

@@ -24,7 +24,7 @@ from tests.process_level.conftest import nodes as nodes
 from tests.process_level.running import RunningNode
 from tests.process_level.test_devnet import FAUCET
 
-pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.socket, pytest.mark.deadline(900)]
 
 ROOT = Path(__file__).parents[2]
 SLOWEST_MS = 100.0

@@ -16,7 +16,7 @@ from tests.soak.flat import FEWEST, Sample, courses
 from tests.soak.town import Member, Shop, members
 from tests.soak.traffic import Traffic
 
-pytestmark = [pytest.mark.socket, pytest.mark.slow]
+pytestmark = [pytest.mark.socket, pytest.mark.slow, pytest.mark.long]
 
 MINUTES = float(os.environ.get("SVCD_SOAK_MINUTES") or 2)
 RESTART_SECONDS = 10.0
