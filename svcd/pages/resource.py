@@ -15,7 +15,7 @@ from svcd.pages.headers import CLOSED, HTML, WITH_FORM
 from svcd.pages.layout import Page
 from svcd.web.answers import Rendered, fill, fill_error
 from svcd.web.api import Ports
-from svcd.web.errors import NO_ROUTE, Headers, HttpError, internal, method_not_allowed, too_many, translate
+from svcd.web.errors import NO_ROUTE, Headers, HttpError, internal, method_not_allowed, translate
 from svcd.web.inputs import read_values
 from svcd.web.request import Request
 from svcd.web.resources import check_host
@@ -94,7 +94,7 @@ class Pages(Resource):
         try:
             request.route, cost, answer = self._find(request.path.partition(b"?")[0])
             # Also where there is no such page, for the page that says so takes as long as others.
-            self._draw_from_rate(request, cost)
+            self._ports.admit(request, "read", cost)
             if self._hosts is not None:
                 check_host(request, self._hosts.names, addresses=self._hosts.addresses)
             if request.method not in (b"GET", b"HEAD"):
@@ -126,12 +126,6 @@ class Pages(Resource):
             _set(request, WITH_FORM if answer.searchable else CLOSED)
             answer = Rendered(self._draw(answer), answer.status, content_type=HTML)
         return fill(request, answer)
-
-    def _draw_from_rate(self, request: Request, cost: float) -> None:
-        wait = self._ports.throttle.wait(request, "read", cost)
-        if wait > 0:
-            request.site.recorder.throttled("read")
-            raise too_many(wait)
 
     def _tell(self, request: Request, error: Exception) -> bytes:
         told = translate(error, self._ports.errors)

@@ -47,6 +47,13 @@ class Ports:
     clock: Clock
     new_id: Callable[[], str]
 
+    def admit(self, request: Request, bucket: str, cost: float) -> None:
+        """Draw ``cost`` from the bucket of the request's client; raises HttpError(429) where that is not to be had."""
+        wait = self.throttle.wait(request, bucket, cost)
+        if wait > 0:
+            request.site.recorder.throttled(bucket)
+            raise too_many(wait)
+
 
 @frozen
 class Call:
@@ -96,10 +103,7 @@ class Api:
         ports, route, request = self._ports, call.route, call.request
         request.route = route.path
         try:
-            wait = ports.throttle.wait(request, route.bucket, route.cost)
-            if wait > 0:
-                request.site.recorder.throttled(route.bucket)
-                raise too_many(wait)
+            ports.admit(request, route.bucket, route.cost)
             for guard in route.guards:
                 guard.check(call.room, request)
             values = read_values(route, request, path_values, ports.parse_json)
