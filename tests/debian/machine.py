@@ -84,6 +84,8 @@ class Machine:
             if self._leader and self._state() in ("running", "degraded"):
                 return
             time.sleep(0.5)
+        # Nobody shuts down what has never been up.
+        self._nspawn.kill()
         raise CommandFailed(f"the machine in {self.root} does not boot; see {log.name}")
 
     def _state(self) -> str:

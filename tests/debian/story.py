@@ -8,7 +8,6 @@ authority besides, and allows private addresses.
 import json
 import re
 import shutil
-import time
 from collections.abc import Callable, Iterator
 from datetime import date
 from pathlib import Path
@@ -16,14 +15,11 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
-from svcd.chain.params import MAINNET
-from svcd.node.seedfile import load_or_make
-from svcd.wallet.keyfile import render, seal
 from tests.debian import page
 from tests.debian.machine import Machine, install
 from tests.process_level.conftest import Nodes
 from tests.process_level.pages import ROOT
-from tests.process_level.running import RunningNode, free_port
+from tests.process_level.running import RunningNode, free_port, wait_until
 
 FOLDER = ROOT / "build" / "debian"
 URL = "https://node.example.org"
@@ -47,13 +43,13 @@ class Operator:
         print("\n".join(printed.splitlines()[-30:]), flush=True)
         return printed
 
-    def waits(self, what: str, come: Callable[[], object], *, seconds: float = 60) -> None:
-        """Try ``come`` until it gives something true."""
-        deadline = time.monotonic() + seconds
-        while not come():
-            if time.monotonic() > deadline:
-                raise AssertionError(f"{what}: not within {seconds:g} s\n{self.types('journalctl -u svcd -n 20')}")
-            time.sleep(0.5)
+    def waits(self, what: str, come: Callable[[], bool], *, seconds: float = 60) -> None:
+        """Try ``come`` until it is true; shows what the node has logged where it does not become so."""
+        try:
+            wait_until(come, what, seconds=seconds)
+        except AssertionError:
+            self.types("journalctl --unit=svcd --lines=20")
+            raise
 
     def status(self) -> dict[str, str]:
         """What the node says of itself through the proxy."""
@@ -91,10 +87,7 @@ def network(debian: Path) -> Iterator[RunningNode]:
         name="founder",
         port=port,
     )
-    deadline = time.monotonic() + 1200
-    while founder.get("/rpc/status").json["status"]["height"] == "0":
-        assert time.monotonic() < deadline, "no block"
-        time.sleep(0.5)
+    wait_until(lambda: founder.get("/rpc/status").json["status"]["height"] != "0", "a block", seconds=1200)
     yield founder
     nodes.stop()
 
@@ -144,22 +137,21 @@ def install_node(operator: Operator, network: RunningNode) -> None:
 
 def pay(operator: Operator, network: RunningNode) -> None:
     """A merchant's order is paid from another computer, and the shop hears of it."""
-    machine, address = operator.machine, json.loads(operator.machine.run(f"{SVC} status --json"))["participation"]
+    machine = operator.machine
+    address = json.loads(machine.run(f"{SVC} status --json"))["participation"]["address"]
     machine.run(
         "systemd-run --quiet --unit=shop svc webhook listen --json --listen 127.0.0.1:9443"
         " --secret-file /etc/credstore/svcd.signing-secret"
         " --tls-cert /root/authority/fullchain.pem --tls-key /root/authority/privkey.pem"
     )
     operator.types(
-        f"svc webhook register order-17 {address['address']} 2 --callback https://shop.example.org:9443/paid"
+        f"svc webhook register order-17 {address} 2 --callback https://shop.example.org:9443/paid"
         f" --token-file /etc/credstore/svcd.manage-token --url {URL}"
     )
-    sealed = seal(load_or_make(network.data_dir / "operator.key", bytes), PASSWORD, params=MAINNET, random=bytes)
-    (machine.root / "root/wallet.json").write_bytes(render(sealed))
-    operator.types(
-        f"SVC_WALLET_PASSWORD='{PASSWORD}' svc wallet send {address['address']} 2 --reference order-17 --yes"
-        f" --keyfile /root/wallet.json --url {URL}"
-    )
+    shutil.copy(network.data_dir / "operator.key", machine.root / "root/founder.key")
+    wallet = f"export SVC_WALLET_PASSWORD='{PASSWORD}' SVC_WALLET=/root/wallet.json"
+    operator.types(f"{wallet}\nsvc wallet import --operator-key /root/founder.key")
+    operator.types(f"{wallet}\nsvc wallet send {address} 2 --reference order-17 --yes --url {URL}")
     operator.waits("payment.pending at the shop", lambda: "payment.pending" in machine.run("journalctl -u shop"))
 
 
