@@ -65,8 +65,13 @@ class WebMetrics(Collector):
     def _connections(self) -> Iterator[Metric]:
         present = GaugeMetricFamily("svcd_http_connections", "Open connections.", labels=("site",))
         refused = CounterMetricFamily("svcd_http_connections_refused", "Connections not let in.", labels=("site",))
+        gave_way = CounterMetricFamily(
+            "svcd_http_connections_gave_way", "Connections closed to make room for others.", labels=("site",)
+        )
         for name, site in self._sites.items():
             present.add_metric((name,), len(site.connections))
             refused.add_metric((name,), site.connections.refused)
+            gave_way.add_metric((name,), site.connections.gave_way)
         yield present
         yield refused
+        yield gave_way

@@ -72,6 +72,15 @@ def test_open_and_refused_connections(make_node: MakeNode, measure: Measure) -> 
     assert measured.value("svcd_http_connections", site="public") == 1
 
 
+def test_connections_that_gave_way(make_node: MakeNode, measure: Measure) -> None:
+    measured = measure(make_node(limits=SiteLimits(connections=2)))
+    for _ in range(5):
+        Wire(measured.node.site)
+    assert measured.value("svcd_http_connections", site="public") == 2
+    assert measured.value("svcd_http_connections_gave_way_total", site="public") == 3
+    assert measured.value("svcd_http_connections_gave_way_total", site="operator") == 0
+
+
 def test_requests_over_a_rate_are_counted(make_node: MakeNode, measure: Measure) -> None:
     measured = measure(make_node(rates={"read": 0.1, "broadcast": 0, "p2p": 0}))
     for _ in range(3):

@@ -113,6 +113,11 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
         {'svcd_http_connections_refused_total,site="public"': "0+30x40"},
         "30m",
     ),
+    "SvcdConnectionsFull": (
+        {'svcd_http_connections_gave_way_total,site="public"': "0+120x40"},
+        {'svcd_http_connections_gave_way_total,site="public"': "0+30x40"},
+        "30m",
+    ),
     "SvcdWebhooksLate": (
         {"svcd_webhooks_oldest_seconds": "3500+60x20"},
         {"svcd_webhooks_oldest_seconds": "600x20"},
