@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from attrs import frozen
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.samples import Sample
 
 from tests.process_level.described import check
 from tests.rpc.description import Asked
@@ -145,6 +147,16 @@ class RunningNode:
     def operator(self, target: str, body: object = None) -> Answer:
         """The operator's answer: to POST where there is a body, else to GET."""
         return exchange(LocalConnection(self.socket), "GET" if body is None else "POST", target, body)
+
+    def metrics(self) -> list[Sample]:
+        """What the node measures, as Prometheus reads it."""
+        connection = LocalConnection(self.socket)
+        try:
+            connection.request("GET", "/metrics")
+            text = connection.getresponse().read().decode()
+        finally:
+            connection.close()
+        return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
 
     def ok(self, answer: Answer) -> Any:
         """The object of a success."""

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from attrs import define, field
-from prometheus_client.parser import text_string_to_metric_families
 
 from tests.process_level.conftest import DEVNET, Nodes
 from tests.process_level.described import check
@@ -113,8 +112,7 @@ class Member:
 
     def sample(self) -> Sample:
         """What the process holds, as the kernel and its own metrics say."""
-        text = insist(self._metrics, "/metrics")
-        values = {s.name: s.value for family in text_string_to_metric_families(text) for s in family.samples}
+        values = {sample.name: sample.value for sample in insist(self.node.metrics, "/metrics")}
         status = Path(f"/proc/{self.node.process.pid}/status").read_text(encoding="ascii", errors="replace")
         (anonymous,) = [line.split()[1] for line in status.splitlines() if line.startswith("RssAnon:")]
         return {
@@ -133,14 +131,6 @@ class Member:
                 connection.execute(f"PRAGMA {of}").fetchone() for of in ("page_count", "page_size")
             )
             return int(pages) * int(page_size)
-
-    def _metrics(self) -> str:
-        connection = LocalConnection(self.nodes.folder / self.name / "operator.sock")
-        try:
-            connection.request("GET", "/metrics")
-            return connection.getresponse().read().decode()
-        finally:
-            connection.close()
 
     def _asked(self, connection: HTTPConnection, method: str, target: str, body: object) -> Answer:
         data = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
