@@ -1,7 +1,7 @@
-"""What besets a node, in processes of their own: `python -m tests.load.crowd KIND PORT`, until it is ended.
+"""What besets a node, in processes of their own: `python -m tests.load.crowd KIND PORT NICENESS`, until it is ended.
 
-Each kind comes from its own part of 127/8, each client of it from an address of its own. They are run at nice 19, so
-that on a small machine the node and whoever measures it do not wait for them. Now and then a line says what came back.
+Each kind comes from its own part of 127/8, each client of it from an address of its own. They can be run at nice 19,
+so that on a small machine the node and whoever measures it do not wait for them. A line a second says what came back.
 """
 
 import asyncio
@@ -24,7 +24,6 @@ from svcd.chain.params import DEVNET
 from svcd.chain.signature import sign
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from svcd.node.search import Search
-from svcd.web.limits import SiteLimits
 from tests.chains import key_of
 
 CONNECTIONS = 1_000
@@ -34,7 +33,6 @@ FLOODERS = 16
 AHEAD = 16
 AT_ONCE = 300
 """Requests that hurry in one piece."""
-HEADER_SECONDS = SiteLimits().header_seconds
 RANDOM = Random(20261120)
 SEEN: Counter[str] = Counter()
 
@@ -94,7 +92,6 @@ async def drip(port: int) -> None:
 
     async def one(address: str) -> None:
         while True:
-            began = time.monotonic()
             try:
                 _, writer = await asyncio.open_connection("127.0.0.1", port, local_addr=(address, 0))
                 SEEN["connected"] += 1
@@ -103,8 +100,8 @@ async def drip(port: int) -> None:
                     await writer.drain()
                     await asyncio.sleep(1)
             except OSError:
-                in_time = time.monotonic() - began < HEADER_SECONDS - 1
-                SEEN["gave way" if in_time else "cut off"] += 1
+                # By the node's patience or for somebody else: that the node knows.
+                SEEN["cut off"] += 1
                 await asyncio.sleep(0.5)
 
     source = addresses(1)
@@ -229,5 +226,5 @@ async def main(kind: str, port: int) -> None:
 
 
 if __name__ == "__main__":
-    os.nice(19)
+    os.nice(int(sys.argv[3]))
     asyncio.run(main(sys.argv[1], int(sys.argv[2])))
