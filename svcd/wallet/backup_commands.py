@@ -1,7 +1,8 @@
 """`svc node backup`: a copy of a node's databases while it runs (docs/operations.md "Backup")."""
 
+from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -9,6 +10,7 @@ from svcd.wallet import options, show
 from svcd.wallet.answer import Answer
 from svcd.wallet.client import Node
 from svcd.wallet.failed import Failed, Unanswered
+from svcd.wallet.growth import watched_copy
 from svcd.wallet.session import Session
 
 SECONDS: Final = 900.0
@@ -42,13 +44,21 @@ def backup(session: Session, folder: Path) -> None:
         except Unanswered as failed:
             raise Failed(f"{failed}. The node may be copying all the same: look at {path}") from None
 
-    answer = session.with_operator(order, seconds=SECONDS)
+    answer = _watched(session, order, path)
     files = answer.object("files")
     sizes = [(name, files.number(name)) for name in files.members]
     rows = [("folder", answer.text("path")), ("tip", f"{answer.number('height')}, {answer.text('hash')}")]
     rows += [(name, f"{size / _MIB:,.1f} MiB") for name, size in sizes]
     record = {name: answer.value(name) for name in ("path", "height", "hash", "files")}
     session.show(record, f"{show.table(rows)}\n\n{_KEYS}")
+
+
+def _watched(session: Session, order: Callable[[Node], Coroutine[Any, Any, Answer]], folder: Path) -> Answer:
+    """The node's answer, with a line that shows how far the copy to ``folder`` is to whoever is at a terminal."""
+    if session.as_json or not session.outside.watched():
+        return session.with_operator(order, seconds=SECONDS)
+    with watched_copy(Path(session.data_dir), folder) as look:
+        return session.with_operator(order, seconds=SECONDS, meanwhile=look)
 
 
 _KEYS: Final = "The keys (operator.key, node.key) are not in it: keep copies of them in a safe place."

@@ -7,6 +7,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import click
 from attrs import define, evolve, frozen
+from twisted.internet.task import LoopingCall
 
 from svcd.ports import Clock
 from svcd.wallet.answer import Answer
@@ -18,6 +19,8 @@ T = TypeVar("T")
 DEFAULT_URL: Final = "http://127.0.0.1:8645"
 DEFAULT_DATA_DIR: Final = "data"
 SOCKET: Final = "operator.sock"
+LOOK_SECONDS: Final = 0.5
+"""Between two looks at work that goes on."""
 
 
 class Runner(Protocol):
@@ -78,14 +81,40 @@ class Session:
             lambda reactor: work(Reach(Node(self.outside.agent(reactor), place, clock=reactor, token=token), reactor))
         )
 
-    def with_operator(self, work: Callable[[Node], Coroutine[Any, Any, T]], *, seconds: float = OPERATOR_SECONDS) -> T:
-        """What ``work`` comes to with the operator's interface, ``seconds`` for each request; raises Failed."""
+    def with_operator(
+        self,
+        work: Callable[[Node], Coroutine[Any, Any, T]],
+        *,
+        seconds: float = OPERATOR_SECONDS,
+        meanwhile: Callable[[float], object] | None = None,
+    ) -> T:
+        """What ``work`` comes to with the operator's interface, ``seconds`` for each request; raises Failed.
+
+        ``meanwhile`` is called twice a second while the work goes on, with the seconds that it has taken.
+        """
         socket = str(Path(self.data_dir) / SOCKET)
         place = evolve(operator_place(socket), seconds=seconds)
-        return self.outside.run(
-            lambda reactor: work(Node(self.outside.operator_agent(reactor, socket), place, clock=reactor))
-        )
+
+        def working(reactor: Any) -> Coroutine[Any, Any, T]:
+            under_way = work(Node(self.outside.operator_agent(reactor, socket), place, clock=reactor))
+            return under_way if meanwhile is None else _beside(under_way, meanwhile, reactor)
+
+        return self.outside.run(working)
 
     def show(self, value: Mapping[str, object], text: str) -> None:
         """Print the result of the command: ``text``, or ``value`` where JSON is asked for."""
         click.echo(json.dumps(value, indent=2) if self.as_json else text)
+
+
+async def _beside(work: Coroutine[Any, Any, T], look: Callable[[float], object], clock: Any) -> T:
+    began = clock.seconds()
+    looking = LoopingCall(lambda: look(clock.seconds() - began))
+    looking.clock = clock
+    ended = looking.start(LOOK_SECONDS, now=False)
+    try:
+        return await work
+    finally:
+        if looking.running:
+            looking.stop()
+        # Raises what a look has raised.
+        await ended

@@ -113,7 +113,14 @@ class Terminal:
 
     def invoke(self, *words: object, typed: str = "", env: dict[str, str] | None = None) -> Result:
         """Run `svc` with these words, and `typed` on standard input; a bug in a command is raised."""
-        outside = Outside(
+        arguments = [str(word) for word in words]
+        runner = CliRunner(env=env)
+        outside = self.outside(env)
+        return runner.invoke(svc, arguments, input=typed, obj=outside, prog_name="svc", catch_exceptions=False)
+
+    def outside(self, env: dict[str, str] | None = None) -> Outside:
+        """What a command at this terminal has from outside."""
+        return Outside(
             run=self.run,
             agent=self.public.agent,
             operator_agent=self._operator_agent,
@@ -123,9 +130,6 @@ class Terminal:
             attended=lambda: self.attended,
             columns=lambda: self.columns,
         )
-        arguments = [str(word) for word in words]
-        runner = CliRunner(env=env)
-        return runner.invoke(svc, arguments, input=typed, obj=outside, prog_name="svc", catch_exceptions=False)
 
     def _operator_agent(self, clock: Clock, socket: str) -> Any:
         self.sockets.append(socket)
