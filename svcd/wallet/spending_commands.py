@@ -10,10 +10,11 @@ from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NETWORKS, NetworkParams
 from svcd.chain.transaction import check_reference
 from svcd.chain.units import parse_amount
-from svcd.commerce.uri import PaymentRequest, parse_uri
+from svcd.commerce.uri import PaymentRequest
 from svcd.wallet import options
 from svcd.wallet.failed import Failed
 from svcd.wallet.keyfile import Keyfile, unseal
+from svcd.wallet.links import parse_link
 from svcd.wallet.outbox import Outbox
 from svcd.wallet.passwords import PasswordSource
 from svcd.wallet.payment import Payment, pay
@@ -95,11 +96,13 @@ def pay_uri(
     keyfile: Path,
     password_file: Path | None,
 ) -> None:
-    """Pay what a payment URI asks for.
+    """Pay what a payment URI or the link to a checkout asks for.
 
-    URI is what a shop shows, svc:…?amount=…&ref=…; put it in single quotes, for & means something to the shell. The
-    recipient, the amount and the reference are signed exactly as they stand there. The label is whatever the author of
-    the link wrote. You are warned if the order is paid already; with --yes it is then not paid.
+    URI is what a shop shows, svc:…?amount=…&ref=…, or the address of its checkout or wallet page,
+    https://…/pay/?reference=… or https://…/wallet/?pay=…; put it in single quotes, for & means something to the shell.
+    The recipient, the amount and the reference are signed exactly as they stand there, and nobody but your node is
+    asked. The label is whatever the author of the link wrote. You are warned if the order is paid already; with --yes
+    it is then not paid.
 
     \b
     Example:
@@ -115,7 +118,7 @@ def pay_uri(
 def _request(uri: str, params: NetworkParams) -> PaymentRequest:
     """What the URI asks a wallet of ``params`` for; raises RuleViolation, or Failed if it is for another network."""
     try:
-        return parse_uri(uri, params)
+        return parse_link(uri, params)
     except RuleViolation as violation:
         for other in NETWORKS.values():
             if other is not params and _is_for(uri, other):
@@ -128,7 +131,7 @@ def _request(uri: str, params: NetworkParams) -> PaymentRequest:
 
 def _is_for(uri: str, params: NetworkParams) -> bool:
     try:
-        parse_uri(uri, params)
+        parse_link(uri, params)
     except RuleViolation:
         return False
     return True

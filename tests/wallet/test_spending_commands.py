@@ -56,6 +56,15 @@ def test_pay_shows_what_the_link_says_and_signs_exactly_that(rich: Node, termina
     assert (transfer.amount, transfer.reference, transfer.txid.hex()) == (2 * COIN, "order-17", told.out.split()[1])
 
 
+def test_pay_takes_the_link_to_a_checkout_and_asks_nobody_but_the_node(rich: Node, terminal: Terminal) -> None:
+    link = f"https://shop.example/pay/?reference=order-17&recipient={OTHER}&amount=2&label=Tea"
+    told = terminal.ok("wallet", "pay", link, typed="y\n", env=KNOWN)
+    assert "label          Tea (unverified, from the link)" in told.err
+    (entry,) = rich.living.transfers.mempool.entries()
+    assert (entry.transfer.amount, entry.transfer.reference) == (2 * COIN, "order-17")
+    assert "this order is paid already" in terminal.failure(*PAY, "--yes", env=KNOWN), "both are one order"
+
+
 def test_an_order_that_is_paid_is_warned_of(rich: Node, terminal: Terminal) -> None:
     terminal.ok(*PAY, "--yes", env=KNOWN)
     for state in ("pending", "confirming"):
