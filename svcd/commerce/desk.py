@@ -13,7 +13,7 @@ from svcd.commerce.event import Origin
 from svcd.commerce.follower import Eyes, Follower
 from svcd.commerce.register import Register
 from svcd.commerce.subscriptions import Subscriptions
-from svcd.node.guard import Guard, GuardedWorker
+from svcd.node.guard import Disk, Guard, GuardedWorker
 from svcd.node.living import LivingChain
 from svcd.node.threads import Worker
 from svcd.store.chain_store import ChainReader
@@ -45,6 +45,8 @@ class Desk:
     subscriptions: Subscriptions
     worker: Worker
     """Everything about them runs there, in order."""
+    disk: Disk
+    """The disk that they are on."""
     _close: Callable[[], None]
 
     async def close(self) -> None:
@@ -81,9 +83,9 @@ async def open_desk(
         reading.close()
         connection.close()
 
-    return Desk(
-        Subscriptions(follower, terms.new_id), GuardedWorker(worker, guard.of(WEBHOOKS), tells_trouble=False), close
-    )
+    own = guard.of(WEBHOOKS)
+    guarded = GuardedWorker(worker, own, tells_trouble=False)
+    return Desk(Subscriptions(follower, terms.new_id), guarded, Disk(own, worker, store.probe), close)
 
 
 def _set_apart(store: WebhookStore, now: int) -> None:
@@ -105,6 +107,18 @@ class Files:
 
     living: LivingChain
     desk: Desk | None
+
+    @property
+    def trouble(self) -> str:
+        """Why something cannot be written, as far as it has been tried; "" if all can."""
+        # Mostly both are on one disk, of which the chain's sentence says it all.
+        return self.living.disk.trouble or ("" if self.desk is None else self.desk.disk.trouble)
+
+    async def try_disks(self) -> None:
+        """See whether a disk that has refused something takes anything by now; to be called now and then."""
+        await self.living.disk.try_again()
+        if self.desk is not None:
+            await self.desk.disk.try_again()
 
     async def close(self) -> None:
         """Close what was opened last first."""

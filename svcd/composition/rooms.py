@@ -62,7 +62,7 @@ class Rooms:
         identity = Identity(key.node_id, key.endpoint)
         self._peers = peers
         self._status = Status(
-            living.ledger, identity=identity, peers=peers, clock=base.reactor, trouble=lambda: living.trouble
+            living.ledger, identity=identity, peers=peers, clock=base.reactor, trouble=lambda: base.files.trouble
         )
         self._sites = Sites(base.reactor, lambda: secrets.token_hex(8), base.guard.is_damage)
         self._merchants = MerchantsRoom(base, self._status)
@@ -85,7 +85,7 @@ class Rooms:
         expire = living.transfers.expire
         services: list[Service] = [Periodic(clock, EXPIRY_SECONDS, expire, what="letting go of expired transfers")]
         services += watches_of(self._base)
-        services.append(Periodic(clock, LOOK_SECONDS, living.try_disk, what="trying the disk"))
+        services.append(Periodic(clock, LOOK_SECONDS, self._base.files.try_disks, what="trying the disk"))
         said = AlarmLog(lambda: self._status.behind, self._status.alarms)
         services.append(Periodic(clock, LOOK_SECONDS, said.look, what="looking at the alarms", at_once=True))
         services.append(self._metrics.lag)

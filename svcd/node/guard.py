@@ -1,6 +1,8 @@
 """Ends the node when its data turn out to be damaged: better no answer than a wrong one."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Final, ParamSpec, TypeVar
 
 from attrs import define, field, frozen
@@ -73,3 +75,28 @@ class GuardedWorker:
                 why=str(failure.value),
             )
         return failure
+
+
+@frozen
+class Disk:
+    """What is known of the disk under one file of the node."""
+
+    guard: Guard
+    """That of the file."""
+    worker: Worker
+    """The thread that writes the file."""
+    probe: Callable[[], None]
+    """Writes what is there already; raises sqlite3.Error."""
+
+    @property
+    def trouble(self) -> str:
+        """Why the file cannot be written, as far as it has been tried; "" if it can."""
+        why = self.guard.trouble
+        return f"{self.guard.kind.refused}: {why}" if why else ""
+
+    async def try_again(self) -> None:
+        """See whether a disk that has refused something takes anything by now; to be called now and then."""
+        if self.guard.trouble:
+            with suppress(sqlite3.Error):
+                await self.worker.run(self.probe)
+                self.guard.trouble = ""

@@ -1,6 +1,5 @@
 """A chain brought to life from its file, and put to rest again."""
 
-import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -13,7 +12,7 @@ from svcd.chain.edge_cases import check_library
 from svcd.chain.params import NetworkParams
 from svcd.node.connector import Connector
 from svcd.node.demand import OnDemand
-from svcd.node.guard import Guard, GuardedWorker
+from svcd.node.guard import Disk, Guard, GuardedWorker
 from svcd.node.journal import PoolJournal
 from svcd.node.ledger import Chain, Ledger
 from svcd.node.long_reads import LongReads
@@ -102,17 +101,9 @@ class LivingChain:
             await second
 
     @property
-    def trouble(self) -> str:
-        """Why the node cannot write to its disk, as far as it has tried; "" if it can."""
-        why = self.threads.guard.trouble
-        return f"the disk takes nothing: {why}" if why else ""
-
-    async def try_disk(self) -> None:
-        """See whether a disk that has refused something takes anything by now; to be called now and then."""
-        if self.threads.guard.trouble:
-            with suppress(sqlite3.Error):
-                await self.threads.writer.run(self.chain.connector.store.probe)
-                self.threads.guard.trouble = ""
+    def disk(self) -> Disk:
+        """The disk that the chain is on."""
+        return Disk(self.threads.guard, self.threads.writer, self.chain.connector.store.probe)
 
     async def close(self) -> None:
         """Let everything that has been taken in be committed, then close the file."""

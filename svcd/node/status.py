@@ -99,6 +99,10 @@ class Status:
             f"while most peers show height {usual} or more"
         )
 
+    def unready(self) -> str:
+        """Why the node cannot be relied on at present; "" if it can."""
+        return self.behind or self.standstill() or self._trouble()
+
     def alarms(self) -> dict[str, str]:
         """What an operator must look at, by kind (docs/operations.md "Alarms"); an empty sentence is no alarm."""
         return {

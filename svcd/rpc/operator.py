@@ -104,11 +104,9 @@ class OperatorRoutes:
     )
     def ready(self) -> Answer:
         """Answer GET /ready."""
-        alarms = self._status.alarms()
-        reason = self._status.behind or alarms.pop("standstill") or alarms.pop("disk")
-        if reason:
+        if reason := self._status.unready():
             raise HttpError(503, f"not ready: {reason}")
-        return {"alarms": [alarm for alarm in alarms.values() if alarm]}
+        return {"alarms": [alarm for alarm in self._status.alarms().values() if alarm]}
 
     @Route(
         "GET",

@@ -169,14 +169,8 @@ class ChainWriter(ChainReader):
         return database.transaction(self._db)
 
     def probe(self) -> None:
-        """Write what is there already, to see whether the disk takes as much as a small block; raises sqlite3.Error.
-
-        Page by page: where a larger commit has failed, its place in the log is left over, and takes some more pages.
-        """
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        for _ in range(_PAGES_OF_A_BLOCK):
-            with self.commit():
-                self._db.execute(f"PRAGMA user_version = {version}")
+        """See whether the disk takes as much as a small block; raises sqlite3.Error."""
+        database.probe(self._db, _PAGES_OF_A_BLOCK)
 
     def attempt(self) -> AbstractContextManager[None]:
         """A part of a transaction that is undone on an exception while the rest stands."""

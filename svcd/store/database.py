@@ -47,6 +47,8 @@ class Kind:
     """What the operator can do if it is damaged."""
     tool: str = ""
     """And before that: a command which may mend it."""
+    refused: str = ""
+    """What is said while the disk does not take what is to be written to it."""
 
     @property
     def remedy(self) -> str:
@@ -60,6 +62,7 @@ CHAIN: Final = Kind(
     "NORMAL",
     "restore it from a backup, or move it away and the node fetches the chain again",
     tool="svc db rebuild",
+    refused="the disk takes nothing",
 )
 """A power loss may cost the last blocks, which peers have, and never the consistency."""
 WEBHOOKS: Final = Kind(
@@ -67,6 +70,7 @@ WEBHOOKS: Final = Kind(
     "webhooks",
     "FULL",
     "move it away and register the webhooks still open anew",
+    refused="the disk takes nothing for the webhooks",
 )
 """What merchants have been promised nobody else has: it is on the disk before anything says that it is."""
 
@@ -195,6 +199,17 @@ def transaction(connection: sqlite3.Connection) -> Iterator[None]:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def probe(connection: sqlite3.Connection, pages: int) -> None:
+    """Write what is there already, to see whether the disk takes so many pages; raises sqlite3.Error.
+
+    One by one: where a larger commit has failed, its place in the log is left over, and takes some more pages.
+    """
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    for _ in range(pages):
+        with transaction(connection):
+            connection.execute(f"PRAGMA user_version = {version}")
 
 
 @contextmanager

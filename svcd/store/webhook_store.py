@@ -44,6 +44,7 @@ class WatchRow:
     ended_at: int | None
 
 
+_PAGES_OF_AN_ORDER: Final = 16
 _COPY: Final = 0x73766362
 """In the place that SQLite has for a number of the application's: what stands here is as it was at another time."""
 _NAMES: Final = [each.name for each in fields(WatchRow)]
@@ -73,6 +74,10 @@ class WebhookStore:
     def commit(self) -> AbstractContextManager[None]:
         """One database transaction: all inside is committed together or not at all."""
         return database.transaction(self._db)
+
+    def probe(self) -> None:
+        """See whether the disk takes as much as an order and its events; raises sqlite3.Error."""
+        database.probe(self._db, _PAGES_OF_AN_ORDER)
 
     def is_copy(self) -> bool:
         """Whether these are the watches of a backup, and no node has begun with them yet."""

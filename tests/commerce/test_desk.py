@@ -48,7 +48,7 @@ def desk_that(said: list[str], *, closes: bool = True) -> Desk:
             raise OSError("no")
 
     nothing: Any = None
-    return Desk(nothing, Inline(), close)
+    return Desk(nothing, Inline(), nothing, close)
 
 
 def close(files: Files) -> None:

@@ -11,7 +11,7 @@ from twisted.logger import LogEvent, capturedLogs
 from svcd.commerce.webhooks import Surroundings, Webhooks
 from svcd.ports import milliseconds
 from tests.commerce.watched import Lanes, Watched
-from tests.rpc.conftest import present
+from tests.rpc.conftest import local_client, present
 from tests.support import has_result, result_of
 
 
@@ -28,15 +28,19 @@ class Disk:
     def __init__(self, watched: Watched) -> None:
         self._watched = watched
         self._connection: sqlite3.Connection = watched.desk.subscriptions.follower.register.watches._db
-        self._blocks = iter(watched.node.builder.chain("genesis: b[1..10]").values())
+        self.blocks = iter(watched.node.builder.chain("genesis: b[1..10]").values())
+
+    def let(self, writable: bool) -> None:
+        """Take what is written from now on, or refuse it."""
+        self._connection.execute(f"PRAGMA query_only = {not writable}")
 
     def written(self, writable: bool) -> list[str]:
         """The levels of what is said of it while a block comes, and then another, on a disk like this."""
-        self._connection.execute(f"PRAGMA query_only = {not writable}")
+        self.let(writable)
         logged: list[LogEvent]
         with capturedLogs() as logged:
             for _ in range(2):
-                self._watched.node.take(next(self._blocks))
+                self._watched.node.take(next(self.blocks))
                 for _ in range(20):
                     self._watched.clock.advance(0)
         return [event["log_level"].name for event in logged if "database" in event["log_format"]]
@@ -49,6 +53,51 @@ def test_a_disk_that_cannot_be_written_is_told_once_each_time_and_so_is_its_mend
     for _ in range(2):
         assert disk.written(False) == ["error"]
         assert disk.written(True) == ["info"]
+
+
+def try_disks(watched: Watched) -> None:
+    result_of(Deferred.fromCoroutine(watched.node.files.try_disks()))
+
+
+def test_the_operator_is_told_until_it_can_be_written_again(watched: Watched) -> None:
+    """Also of an order that is refused: the merchant sees a 503, and whoever runs the node must know why."""
+    operator, disk = local_client(watched.node), Disk(watched)
+    assert disk.written(True) == []
+    assert operator.ok("/ready") == {"alarms": []}
+    disk.let(False)
+    with pytest.raises(sqlite3.OperationalError):
+        watched.register()
+    sentence = "the disk takes nothing for the webhooks: attempt to write a readonly database"
+    for _ in range(2):
+        assert operator.refusal("/ready", status=503) == f"not ready: {sentence}"
+        assert operator.ok("/operator/status")["status"]["alarms"] == {"disk": sentence}
+        try_disks(watched)
+    watched.node.take(next(disk.blocks))
+    assert watched.living.ledger.tip.height == 3, "the chain goes on"
+    disk.let(True)
+    try_disks(watched)
+    assert operator.ok("/ready") == {"alarms": []}
+    watched.register()
+
+
+def test_of_two_files_that_cannot_be_written_the_chain_s_is_told(watched: Watched) -> None:
+    """One disk is full, mostly; that the webhooks are left is told when the chain has been written again."""
+    disk, chain = Disk(watched), watched.living.chain.connector.store._db
+    disk.let(False)
+    with pytest.raises(sqlite3.OperationalError):
+        watched.register()
+    chain.execute("PRAGMA query_only = 1")
+    mining = Deferred.fromCoroutine(watched.living.on_demand(bytes).mine(1, bytes(32)))
+    with pytest.raises(sqlite3.OperationalError):
+        result_of(mining)
+    readonly = "attempt to write a readonly database"
+    assert watched.node.files.trouble == f"the disk takes nothing: {readonly}"
+    chain.execute("PRAGMA query_only = 0")
+    try_disks(watched)
+    assert watched.node.files.trouble == f"the disk takes nothing for the webhooks: {readonly}"
+    disk.let(True)
+    try_disks(watched)
+    assert watched.node.files.trouble == ""
 
 
 def test_what_was_put_off_while_the_clock_was_years_ahead_is_sent_within_days_of_the_next_start(

@@ -9,8 +9,8 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
+from svcd.commerce.desk import Files, open_desk
 from svcd.commerce.desk import Terms as DeskTerms
-from svcd.commerce.desk import open_desk
 from svcd.commerce.outbox import Lane
 from svcd.commerce.payment import Terms
 from svcd.commerce.stored_outbox import StoredOutbox
@@ -74,6 +74,7 @@ class Watched:
         )
         self.desk = result_of(Deferred.fromCoroutine(opening))
         living = self.node.living
+        self.node.files = Files(living, self.desk)
         self.lanes = Lanes()
         around = Surroundings(
             clock=self.clock,

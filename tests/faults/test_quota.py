@@ -1,11 +1,12 @@
-"""A quota that is used up: like a full disk, but anybody may try it, and only the chain's file stands at it."""
+"""A quota that is used up: like a full disk, but anybody may try it, and only one file stands at it."""
 
 import resource
 
 import pytest
 
-from tests.faults.conftest import confirm
-from tests.faults.test_disk import LINE, nothing_is_written, told
+from tests.faults.conftest import confirm, loud
+from tests.faults.test_disk import LINE, REFUSED, nothing_is_written, told
+from tests.process_level.running import wait_until
 from tests.process_level.test_webhook_story import Shop
 
 pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(120)]
@@ -28,3 +29,36 @@ def test_a_quota_that_is_used_up(shop: Shop) -> None:
     assert told(shop.node) == [LINE.format(why="disk I/O error")]
     let_files_grow_to(shop, resource.RLIM_INFINITY)
     confirm(shop, PAID)
+
+
+def log_of(shop: Shop, database: str) -> int:
+    """How large a database's write-ahead log is."""
+    return (shop.node.data_dir / f"{database}.sqlite-wal").stat().st_size
+
+
+def test_a_quota_that_stops_the_webhooks_only(shop: Shop) -> None:
+    shop.fund("customer")
+    order = shop.order("order-1")
+    for number in range(100):
+        if log_of(shop, "webhooks") > log_of(shop, "chain") + 2**19:
+            break
+        shop.order(f"another-{number}")
+    let_files_grow_to(shop, log_of(shop, "webhooks"))
+    shop.pay("customer", order["request"])
+    wait_until(lambda: shop.node.operator("/ready").status == 503, "a node that is not ready")
+    sentence = "the disk takes nothing for the webhooks: disk I/O error"
+    assert shop.node.operator("/ready").error == f"not ready: {sentence}"
+    assert shop.node.ok(shop.node.operator("/operator/status"))["status"]["alarms"] == {"disk": sentence}
+    wait_until(lambda: f"alarm disk: {sentence}" in shop.node.output, "an alarm in the log")
+    assert loud(shop.node) == [
+        "the webhooks' database cannot be written: disk I/O error. Events wait in the chain until it can"
+    ]
+    shop.node.mine(1)
+    assert shop.state(order["request"]) == "confirming 1 of 3", "the chain goes on"
+    assert shop.ask("POST", f"/rpc/commerce/webhooks/{order['watch']}/cancel", {}).error == REFUSED
+    assert shop.receiver.names == []
+    let_files_grow_to(shop, resource.RLIM_INFINITY)
+    wait_until(lambda: shop.node.operator("/ready").status == 200, "a disk that takes something")
+    shop.hears("confirming: confirming 1")
+    shop.node.mine(1)
+    shop.hears("confirming: confirming 1", "confirming: confirming 2")

@@ -8,8 +8,8 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 
 from svcd.chain.errors import Corrupt, Refusal, RuleViolation
-from svcd.node.guard import Guard, GuardedWorker
-from svcd.store.database import WEBHOOKS
+from svcd.node.guard import Disk, Guard, GuardedWorker
+from svcd.store.database import CHAIN, WEBHOOKS, Kind
 from tests.node.bench import Inline
 from tests.support import result_of
 
@@ -116,3 +116,44 @@ def test_another_error_is_no_damage(guard: GuardedWorker, calls: list[str], erro
     with pytest.raises(type(error)):
         result_of(done)
     assert calls == []
+
+
+class Failing:
+    """What the disk does when something is written, as SQLite says it."""
+
+    def __init__(self) -> None:
+        self.code = sqlite3.SQLITE_FULL
+        self.tried = 0
+
+    def write(self) -> None:
+        self.tried += 1
+        if self.code:
+            raise sqlite_error(self.code)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"), [(CHAIN, "the disk takes nothing"), (WEBHOOKS, "the disk takes nothing for the webhooks")]
+)
+def test_a_disk_is_tried_again_until_it_takes_something(calls: list[str], kind: Kind, sentence: str) -> None:
+    failing = Failing()
+    guard = Guard(lambda: calls.append("damaged"), kind)
+    disk = Disk(guard, Inline(), failing.write)
+
+    def try_again() -> str:
+        result_of(Deferred.fromCoroutine(disk.try_again()))
+        return disk.trouble
+
+    assert (disk.trouble, try_again(), failing.tried) == ("", "", 0), "what is well is left in peace"
+    with pytest.raises(sqlite3.Error):
+        result_of(GuardedWorker(Inline(), guard).run(failing.write))
+    assert disk.trouble == f"{sentence}: what SQLite says"
+    assert [try_again(), try_again()] == [disk.trouble] * 2
+    failing.code = 0
+    assert (try_again(), failing.tried, calls) == ("", 4, [])
+
+
+def test_trouble_with_one_file_is_not_that_of_another(calls: list[str]) -> None:
+    chain = Guard(lambda: calls.append("damaged"))
+    with pytest.raises(sqlite3.Error):
+        result_of(GuardedWorker(Inline(), chain.of(WEBHOOKS)).run(fail, sqlite_error(sqlite3.SQLITE_FULL)))
+    assert chain.trouble == ""

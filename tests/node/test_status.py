@@ -26,9 +26,11 @@ class Known:
         return self.around
 
 
-def status_of(node: Node, peers: Known | Alone | None = None, endpoint: str = "") -> Status:
+def status_of(node: Node, peers: Known | Alone | None = None, endpoint: str = "", trouble: str = "") -> Status:
     identity = Identity("svcnode_" + "0" * 32, endpoint)
-    return Status(node.ledger, identity=identity, peers=peers or Known(NOBODY), clock=node.clock)
+    return Status(
+        node.ledger, identity=identity, peers=peers or Known(NOBODY), clock=node.clock, trouble=lambda: trouble
+    )
 
 
 def test_every_field(node: Node, chain: ChainBuilder) -> None:
@@ -146,6 +148,21 @@ def test_a_standstill_is_remembered_until_it_is_paid_back(node: Node, chain: Cha
 def test_of_two_standstills_the_newer_is_told(node: Node, chain: ChainBuilder) -> None:
     grow(node, chain, 2, CAP, 2, CAP + 5, 2)
     assert f"for {CAP + 5} slots before block 4:" in status_of(node).outage()
+
+
+# What keeps it from being ready
+
+
+def test_the_first_reason_not_to_be_ready_is_the_one_that_is_told(node: Node) -> None:
+    assert status_of(node).unready() == ""
+    peers = Known(NOBODY)
+    status = status_of(node, peers, trouble="the disk takes nothing: full")
+    node.clock.advance(600)
+    assert status.unready() == status.alarms()["disk"] == "the disk takes nothing: full"
+    peers.around = Neighbourhood(3, 0, "", usual_height=2)
+    assert status.unready() == status.standstill() != ""
+    peers.around = Neighbourhood(3, 9, "a peer has more", usual_height=2)
+    assert status.unready() == "a peer has more"
 
 
 # Peers that move on

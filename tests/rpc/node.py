@@ -18,6 +18,7 @@ from svcd.chain.address import encode_address, key_hash
 from svcd.chain.block import Block
 from svcd.chain.params import FAUCET_SEED, NetworkParams
 from svcd.chain.signature import public_key_of
+from svcd.commerce.desk import Files
 from svcd.commerce.looking import Payments
 from svcd.node.changes import Standing
 from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
@@ -114,11 +115,12 @@ class Node:
         threads = Threads(worker or Inline(), Inline(), 2)
         opening = open_chain(self.params, path, threads=threads, pool=settings.pool, clock=clock)
         self.living: LivingChain = result_of(Deferred.fromCoroutine(opening))
+        self.files = Files(self.living, None)
         identity = Identity(NODE_ID, settings.endpoint)
         ledger, transfers = self.living.ledger, self.living.transfers
         self.peers = Shown(Alone(settings.alone).neighbourhood())
         self.status = Status(
-            ledger, identity=identity, peers=self.peers, clock=clock, trouble=lambda: self.living.trouble
+            ledger, identity=identity, peers=self.peers, clock=clock, trouble=lambda: self.files.trouble
         )
         chain = ChainRoutes(ledger, transfers=transfers, status=self.status, clock=clock)
         errors, nonces = count(1), count(1)

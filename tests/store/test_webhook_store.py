@@ -1,5 +1,6 @@
 """Watches and events on disk: what is found by which question, and which event comes next."""
 
+import resource
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -279,3 +280,17 @@ def test_what_is_sent_no_more_keeps_no_body(
         == [("abandoned", 0), ("delivered", 0), ("dropped", 0), ("dropped", 0), ("superseded", 0)]
         + [("waiting", 2)] * 2
     )
+
+
+def test_a_disk_that_takes_a_few_pages_and_no_order_takes_nothing(tmp_path: Path, watches: WebhookStore) -> None:
+    watches.probe()
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    size = (tmp_path / "webhooks.sqlite-wal").stat().st_size
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5 * 4096, before[1]))
+    try:
+        for _ in range(5):
+            with pytest.raises(sqlite3.OperationalError):
+                watches.probe()
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    watches.probe()
