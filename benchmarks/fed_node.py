@@ -28,7 +28,13 @@ from svcd.web.site import Site
 
 def site_of(living: LivingChain, reactor: Any) -> Site:
     """The chain routes on a site as the node builds it, without the limits on rates."""
-    status = Status(living.ledger, identity=Identity("svcnode_" + "00" * 16, ""), peers=Alone(True), clock=reactor)
+    status = Status(
+        living.ledger,
+        identity=Identity("svcnode_" + "00" * 16, ""),
+        peers=Alone(True),
+        clock=reactor,
+        trouble=lambda: living.disk.trouble,
+    )
     routes = ChainRoutes(living.ledger, transfers=living.transfers, status=status, clock=reactor)
     return Sites(reactor, lambda: "").operator([routes], SiteLimits())
 

@@ -64,7 +64,7 @@ class Status:
     """The node's status, made anew for every question."""
 
     def __init__(
-        self, ledger: Ledger, *, identity: Identity, peers: Peers, clock: Clock, trouble: Callable[[], str] = str
+        self, ledger: Ledger, *, identity: Identity, peers: Peers, clock: Clock, trouble: Callable[[], str]
     ) -> None:
         """Make it; ``trouble`` tells why the node cannot write, "" if it can."""
         self._ledger = ledger

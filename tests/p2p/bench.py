@@ -96,7 +96,9 @@ class Node:
     def _site(self) -> Site:
         living, setting = self.living, self.setting
         identity = Identity(self.key.node_id, self.key.endpoint)
-        self.status = Status(living.ledger, identity=identity, peers=self.peers, clock=self.clock)
+        self.status = Status(
+            living.ledger, identity=identity, peers=self.peers, clock=self.clock, trouble=lambda: living.disk.trouble
+        )
         self.routes = PeerRoutes(self.peers, transfers=living.transfers, on_orphan=self.network.orphan)
         chain = ChainRoutes(living.ledger, transfers=living.transfers, status=self.status, clock=self.clock)
         public = Public(setting.limits, Clients(exempt=setting.exempt), Buckets.per_second(setting.rates, 10))

@@ -88,7 +88,13 @@ class SimulatedNode:
         self._link = Link(self.network, self.endpoint, address_of(self.number), life)
         self.neighbours = self._join(living)
         identity = Identity(self.key.node_id, self.key.endpoint)
-        self.status = Status(living.ledger, identity=identity, peers=self.neighbours.peers, clock=life)
+        self.status = Status(
+            living.ledger,
+            identity=identity,
+            peers=self.neighbours.peers,
+            clock=life,
+            trouble=lambda: living.disk.trouble,
+        )
         self._site = self._make_site(living)
         self._service = PeersService(self.neighbours, folder / "peers.json", self._seeds, Inline())
         self._service.startService()
