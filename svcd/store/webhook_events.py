@@ -161,10 +161,6 @@ class EventStore:
         (oldest,) = self._db.execute("SELECT min(created_at) FROM event WHERE fate = 'waiting'").fetchone()
         return None if oldest is None else int(oldest)
 
-    def counts(self) -> dict[str, int]:
-        """How many events have met which fate, of those that are kept; a walk, for the operator."""
-        return dict(self._db.execute("SELECT fate, count(*) FROM event GROUP BY fate").fetchall())
-
     def _judge(
         self, watch: str, sequence: int, verdict: str, values: tuple[object, ...], *, only_waiting: bool = False
     ) -> None:
