@@ -104,7 +104,7 @@ class Rooms:
                 Periodic(clock, p2p.SAVE_SECONDS, notes.keep, what="noting who is known"),
             ]
         services.append(self._backups)
-        services.append(SystemdNotices(Notifier.from_environment(os.environ), clock, living.alive))
+        services.append(SystemdNotices(Notifier.from_environment(os.environ), clock, living.alive, self._status.line))
         return services
 
     def _producer(self) -> ProducerService:

@@ -112,6 +112,17 @@ class Status:
             "disk": self._trouble(),
         }
 
+    def line(self) -> str:
+        """How the node fares in one line, for the service manager (docs/operations.md "systemd")."""
+        around, height = self._peers.neighbourhood(), self._ledger.tip.height
+        target = f" of {around.best_height}" if around.behind and around.best_height > height else ""
+        peers = "1 peer" if around.known_peers == 1 else f"{around.known_peers} peers"
+        reason = self.unready()
+        # What keeps the node from being ready is said already.
+        alarms = [] if reason else [alarm for alarm in self.alarms().values() if alarm]
+        fares = f"not ready: {reason}" if reason else "; alarm: ".join(["ready", *alarms])
+        return f"height {height}{target}, {peers}, {fares}"
+
     def outage(self) -> str:
         """What a merchant must know of a recent standstill of the chain, or "" (docs/protocol.md 7).
 

@@ -1,4 +1,4 @@
-"""Telling systemd how the service fares (sd_notify(3)): ready, alive, stopping.
+"""Telling systemd how the service fares (sd_notify(3)): ready, alive, how it is, stopping.
 
 The protocol is one datagram of `NAME=value` lines to the socket that NOTIFY_SOCKET names; an `@` stands for the zero
 byte that begins an abstract address. Outside systemd the variable is not set and nothing is sent.
@@ -7,6 +7,7 @@ byte that begins an abstract address. Outside systemd the variable is not set an
 import os
 import socket
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Final
 
 from attrs import frozen
 from twisted.application.service import Service
@@ -14,6 +15,9 @@ from twisted.logger import Logger
 
 from svcd.ports import Clock
 from svcd.process.timers import Periodic
+
+STATUS_SECONDS: Final = 5.0
+"""How often it is seen whether there is something new to show."""
 
 
 @frozen
@@ -52,38 +56,51 @@ class SystemdNotices(Service):
     """The last service to start and the first to stop: READY, a sign of life twice per watchdog period, STOPPING.
 
     A sign of life is sent only when `alive` answers, so that systemd restarts a node whose reactor or writer thread
-    hangs.
+    hangs. STATUS is the line that `systemctl status` shows, sent when it has changed.
     """
 
-    def __init__(self, notifier: Notifier, clock: Clock, alive: Callable[[], Awaitable[object]]) -> None:
+    def __init__(
+        self, notifier: Notifier, clock: Clock, alive: Callable[[], Awaitable[object]], status: Callable[[], str]
+    ) -> None:
         """Make the service.
 
         Args:
             notifier: where notices go.
             clock: tells the time and wakes us up.
             alive: returns when everything that must not hang has answered.
+            status: how the service fares, in one line.
         """
         self._notifier = notifier
         self._alive = alive
-        self._watchdog: Periodic | None = None
+        self._status = status
+        self._shown = ""
+        self._beats: list[Periodic] = []
         if notifier.watchdog_seconds > 0:
-            self._watchdog = Periodic(clock, notifier.watchdog_seconds / 2, self._sign, what="the sign of life")
+            self._beats.append(Periodic(clock, notifier.watchdog_seconds / 2, self._sign, what="the sign of life"))
+        if notifier.address:
+            self._beats.append(Periodic(clock, STATUS_SECONDS, self._show, what="telling systemd", at_once=True))
 
     def startService(self) -> None:
         """Say that the node is ready."""
         super().startService()  # type: ignore[no-untyped-call]
         self._notifier.send(READY="1")
-        if self._watchdog is not None:
-            self._watchdog.startService()
+        for beat in self._beats:
+            beat.startService()
 
     def stopService(self) -> None:
         """Say that the node stops."""
         super().stopService()  # type: ignore[no-untyped-call]
-        self._notifier.send(STOPPING="1")
-        if self._watchdog is not None:
-            self._watchdog.stopService()
+        self._notifier.send(STOPPING="1", STATUS="stopping")
+        for beat in self._beats:
+            beat.stopService()
 
     async def _sign(self) -> None:
         await self._alive()
         if self.running:
             self._notifier.send(WATCHDOG="1")
+
+    def _show(self) -> None:
+        status = self._status()
+        if status != self._shown:
+            self._shown = status
+            self._notifier.send(STATUS=status)

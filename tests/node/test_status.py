@@ -165,6 +165,33 @@ def test_the_first_reason_not_to_be_ready_is_the_one_that_is_told(node: Node) ->
     assert status.unready() == "a peer has more"
 
 
+# One line of it all
+
+
+@pytest.mark.parametrize(
+    ("around", "trouble", "line"),
+    [
+        (NOBODY, "", "height 2, 0 peers, ready"),
+        (Neighbourhood(1, 2, ""), "", "height 2, 1 peer, ready"),
+        (Neighbourhood(8, 3, ""), "", "height 2, 8 peers, ready"),
+        (Neighbourhood(8, 250_000, "a peer has more"), "", "height 2 of 250000, 8 peers, not ready: a peer has more"),
+        (Neighbourhood(0, 0, LONELY), "", f"height 2, 0 peers, not ready: {LONELY}"),
+        (Neighbourhood(8, 2, ""), "the disk is full", "height 2, 8 peers, not ready: the disk is full"),
+    ],
+)
+def test_the_line_for_the_service_manager(
+    node: Node, chain: ChainBuilder, around: Neighbourhood, trouble: str, line: str
+) -> None:
+    node.submit(*chain.chain("genesis: b[1..2]").values())
+    assert status_of(node, Known(around), trouble=trouble).line() == line
+
+
+def test_the_line_has_the_alarms_of_a_node_that_is_ready(node: Node, chain: ChainBuilder) -> None:
+    grow(node, chain, 2, 2, CAP)
+    status = status_of(node)
+    assert status.line() == f"height 3, 0 peers, ready; alarm: {status.outage()}"
+
+
 # Peers that move on
 
 

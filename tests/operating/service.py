@@ -112,15 +112,16 @@ class Service:
         return process
 
     def notice(self, wanted: str, *, seconds: float = DEADLINE) -> bool:
-        """Whether this notice comes within a time; those before it are noted."""
+        """Whether a notice with this line comes within a time; the lines before it are noted."""
         give_up_at = time.monotonic() + seconds
         while (left := give_up_at - time.monotonic()) > 0:
             self._notices.settimeout(left)
             try:
-                self.received.append(self._notices.recv(4096).decode())
+                lines = self._notices.recv(4096).decode().split("\n")
             except TimeoutError:
                 return False
-            if self.received[-1] == wanted:
+            self.received += lines
+            if wanted in lines:
                 return True
         return False
 

@@ -44,28 +44,39 @@ def test_ready_is_said_when_everything_answers_and_not_before(service: Service) 
     assert service.operator("/ready") == 200
     assert service.stop(process) == -signal.SIGTERM
     assert service.notice("STOPPING=1")
-    assert set(service.received) <= {"READY=1", "WATCHDOG=1", "STOPPING=1"}
+    assert {line.partition("=")[0] for line in service.received} <= {"READY", "WATCHDOG", "STATUS", "STOPPING"}
+
+
+def test_systemctl_status_shows_how_it_fares(service: Service) -> None:
+    process = service.start()
+    assert service.notice("STATUS=height 0, 0 peers, ready"), service.log.read_text()
+    assert service.received[0] == "READY=1"
+    assert service.operator("/operator/mine", {"blocks": 2}) == 200
+    assert service.notice("STATUS=height 2, 0 peers, ready")
+    assert service.stop(process) == -signal.SIGTERM
+    assert service.notice("STOPPING=1")
+    assert service.received[-1] == "STATUS=stopping"
 
 
 def test_the_watchdog_hears_nothing_while_the_writer_hangs(service: Service) -> None:
     process = service.start()
     assert service.notice("READY=1"), service.log.read_text()
-    assert service.notice("WATCHDOG=1", seconds=4 * WATCHDOG_SECONDS)
+    assert service.notice("WATCHDOG=1")
     # Another program that holds the database keeps the writer's thread waiting, and the reactor is as well as ever.
     with closing(sqlite3.connect(service.state / "chain.sqlite", isolation_level=None)) as holder:
         holder.execute("BEGIN IMMEDIATE")
         asked = http.client.HTTPConnection(*service.port.getsockname(), timeout=DEADLINE)
         writing = LocalConnection(service.state / "operator.sock")
         writing.request("POST", "/operator/faucet", json.dumps({"recipient": BOB, "amount": "1"}))
-        service.notice("none", seconds=WATCHDOG_SECONDS)  # What came before the writer was held.
-        assert not service.notice("WATCHDOG=1", seconds=3 * WATCHDOG_SECONDS)
+        # What came before the writer was held may have to be read first, and no more than that.
+        assert any(not service.notice("WATCHDOG=1", seconds=3 * WATCHDOG_SECONDS) for _ in range(8))
         asked.request("GET", "/rpc/status")
         assert asked.getresponse().status == 200
         asked.close()
         holder.execute("ROLLBACK")
     assert writing.getresponse().status == 200
     writing.close()
-    assert service.notice("WATCHDOG=1", seconds=4 * WATCHDOG_SECONDS)
+    assert service.notice("WATCHDOG=1")
     assert service.stop(process) == -signal.SIGTERM
 
 

@@ -15,6 +15,9 @@ from svcd.process.notify import Notifier, SystemdNotices
 
 pytestmark = pytest.mark.socket
 
+WELL = "STATUS=well"
+STOPPING = "STOPPING=1\nSTATUS=stopping"
+
 
 class Manager:
     """The service manager's end of the socket."""
@@ -101,21 +104,21 @@ def test_the_environment_says_where_and_how_often(environment: dict[str, str], n
 
 def test_ready_then_signs_of_life_then_stopping(manager: Manager, address: str) -> None:
     clock = Clock()
-    service = SystemdNotices(Notifier(address, 30), clock, lives)
+    service = SystemdNotices(Notifier(address, 30), clock, lives, lambda: "well")
     service.startService()
     clock.pump([14, 1, 15])
     service.stopService()
     clock.advance(60)
-    assert manager.received() == ["READY=1", "WATCHDOG=1", "WATCHDOG=1", "STOPPING=1"]
+    assert manager.received() == ["READY=1", WELL, "WATCHDOG=1", "WATCHDOG=1", STOPPING]
     assert not clock.getDelayedCalls()
 
 
 def test_without_a_watchdog_there_are_no_signs_of_life(manager: Manager, address: str) -> None:
     clock = Clock()
-    service = SystemdNotices(Notifier(address, 0), clock, lives)
+    service = SystemdNotices(Notifier(address, 0), clock, lives, lambda: "well")
     service.startService()
-    clock.advance(100)
-    assert manager.received() == ["READY=1"]
+    clock.pump([5] * 20)
+    assert manager.received() == ["READY=1", WELL]
 
 
 def test_no_sign_of_life_while_something_hangs(manager: Manager, address: str) -> None:
@@ -125,10 +128,10 @@ def test_no_sign_of_life_while_something_hangs(manager: Manager, address: str) -
     async def alive() -> None:
         await answer
 
-    service = SystemdNotices(Notifier(address, 30), clock, alive)
+    service = SystemdNotices(Notifier(address, 30), clock, alive, lambda: "well")
     service.startService()
     clock.pump([15, 15, 15])
-    assert manager.received() == ["READY=1"]
+    assert manager.received() == ["READY=1", WELL]
     answer.callback(None)
     assert manager.received() == ["WATCHDOG=1"]
     service.stopService()
@@ -141,12 +144,12 @@ def test_no_sign_of_life_after_the_stop(manager: Manager, address: str) -> None:
     async def alive() -> None:
         await answer
 
-    service = SystemdNotices(Notifier(address, 30), clock, alive)
+    service = SystemdNotices(Notifier(address, 30), clock, alive, lambda: "well")
     service.startService()
     clock.advance(15)
     service.stopService()
     answer.callback(None)
-    assert manager.received() == ["READY=1", "STOPPING=1"]
+    assert manager.received() == ["READY=1", WELL, STOPPING]
 
 
 def test_no_sign_of_life_when_the_question_fails(
@@ -157,7 +160,54 @@ def test_no_sign_of_life_when_the_question_fails(
     async def alive() -> None:
         raise OSError
 
-    SystemdNotices(Notifier(address, 30), clock, alive).startService()
+    SystemdNotices(Notifier(address, 30), clock, alive, lambda: "well").startService()
     clock.pump([15, 15])
-    assert manager.received() == ["READY=1"]
+    assert manager.received() == ["READY=1", WELL]
     expected_errors(OSError)
+
+
+def test_how_it_fares_is_sent_when_it_has_changed_and_some_seconds_have_passed(manager: Manager, address: str) -> None:
+    clock, line = Clock(), "height 1"
+    service = SystemdNotices(Notifier(address, 0), clock, lives, lambda: line)
+    service.startService()
+    assert manager.received() == ["READY=1", "STATUS=height 1"]
+    line = "height 2"
+    clock.advance(4)
+    line = "height 3"
+    assert manager.received() == []
+    clock.advance(1)
+    assert manager.received() == ["STATUS=height 3"]
+    clock.pump([5] * 10)
+    assert manager.received() == []
+    line = "height 1"
+    clock.advance(5)
+    assert manager.received() == ["STATUS=height 1"]
+    service.stopService()
+    line = "height 4"
+    clock.advance(60)
+    assert manager.received() == [STOPPING]
+    assert not clock.getDelayedCalls()
+
+
+def test_outside_systemd_nobody_asks_how_it_fares() -> None:
+    clock = Clock()
+    service = SystemdNotices(Notifier(), clock, lives, lambda: pytest.fail("nobody listens"))
+    service.startService()
+    assert not clock.getDelayedCalls()
+    service.stopService()
+
+
+def test_a_line_that_cannot_be_told_keeps_nothing_from_running(
+    manager: Manager, address: str, expected_errors: Callable[..., Any]
+) -> None:
+    clock = Clock()
+
+    def line() -> str:
+        raise LookupError("the tip is not on disk")
+
+    service = SystemdNotices(Notifier(address, 30), clock, lives, line)
+    service.startService()
+    clock.advance(15)
+    assert manager.received() == ["READY=1", "WATCHDOG=1"]
+    service.stopService()
+    expected_errors(LookupError)

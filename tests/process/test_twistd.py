@@ -76,7 +76,7 @@ def makeService(options):
     root = Root(leaving_with(reactor), observer=observer)
     endpoint = serverFromString(reactor, config.http.listen)
     listening = Listening(endpoint, Factory.forProtocol(Protocol), description=config.http.listen)
-    notices = SystemdNotices(Notifier.from_environment(os.environ), reactor, Slow.alive)
+    notices = SystemdNotices(Notifier.from_environment(os.environ), reactor, Slow.alive, lambda: "well")
     for service in (DataDirectory(config.data_dir), Slow(), listening, Quick(), notices):
         service.setServiceParent(root)
     return root
@@ -295,12 +295,12 @@ def test_under_systemd_it_takes_the_socket_and_tells_how_it_fares(node: Node, tm
             NOTIFY_SOCKET=str(tmp_path / "notify"),
             WATCHDOG_USEC="200000",
         )
-        assert manager.recv(100) == b"READY=1"
+        assert [manager.recv(100), manager.recv(100)] == [b"READY=1", b"STATUS=well"]
         with socket.create_connection(public.getsockname(), timeout=DEADLINE):
             assert manager.recv(100) == b"WATCHDOG=1"
         process.terminate()
         notices = []
-        while b"STOPPING=1" not in notices:
+        while b"STOPPING=1\nSTATUS=stopping" not in notices:
             notices.append(manager.recv(100))
-        assert set(notices) <= {b"WATCHDOG=1", b"STOPPING=1"}
+        assert set(notices[:-1]) <= {b"WATCHDOG=1"}
         assert process.wait(DEADLINE) == -signal.SIGTERM
