@@ -53,6 +53,20 @@ export function show(view) {
   }
 }
 
+/** Remember what stands below `roots`; gives what brings it back. The elements stay, and with them who listens. */
+export function remembered(roots) {
+  const below = roots.flatMap((root) => [...root.querySelectorAll("*")]);
+  const attributesOf = (place) => [...place.attributes].map(({ name, value }) => [name, value]);
+  const before = below.map((place) => [place, attributesOf(place), [...place.childNodes]]);
+  return () => {
+    for (const [place, attributes, children] of before) {
+      for (const name of place.getAttributeNames()) place.removeAttribute(name);
+      for (const [name, value] of attributes) place.setAttribute(name, value);
+      place.replaceChildren(...children);
+    }
+  };
+}
+
 /** Do `work` on a click, and not again while it is under way; `failed` is told what it throws. */
 export function onClick(button, work, failed = console.error) {
   let busy = false;

@@ -44,6 +44,7 @@ export function enterHome(app) {
   show("home");
   const own = app.keyfile.address;
   const live = byId("home-live");
+  let left = false;
   const poller = new Poller(
     async () => {
       const view = await app.node.view();
@@ -53,6 +54,7 @@ export function enterHome(app) {
         app.node.transfers(own),
         app.paying.of(own),
       ]);
+      if (left) return;
       writeAmount(byId("balance"), balance);
       const waiting = underWay(payments);
       byId("home-waiting").hidden = waiting === 0n;
@@ -70,7 +72,10 @@ export function enterHome(app) {
     },
   );
   poller.ask();
-  return () => poller.end();
+  return () => {
+    left = true;
+    poller.end();
+  };
 }
 
 /** Wire and show the own address. */
@@ -105,7 +110,7 @@ export function enterHistory(app) {
       [all, next] = [[...all, ...page.transfers], page.next];
       tell(error, null);
     } catch (problem) {
-      tell(error, problem);
+      if (!ended) tell(error, problem);
       return;
     }
     fill(byId("history-transfers"), all, own);
@@ -114,15 +119,19 @@ export function enterHistory(app) {
   };
   const underway = async () => {
     const mine = unsettled(await app.paying.of(own));
+    if (ended) return;
     fill(byId("history-own"), mine, own);
     byId("history-own-card").hidden = mine.length === 0;
   };
   app.moreHistory = more;
   underway().catch((problem) => app.stop(problem));
   more();
-  return () => (ended = true);
+  return () => {
+    ended = true;
+    app.moreHistory = null;
+  };
 }
 
 export function wireHistory(app) {
-  onClick(byId("history-more"), () => app.moreHistory());
+  onClick(byId("history-more"), () => app.moreHistory?.());
 }

@@ -218,6 +218,11 @@ export class Following {
     return () => this.#leave();
   }
 
+  /** Forget which payment it was. */
+  forget() {
+    this.#payment = null;
+  }
+
   async #open(txid, turn) {
     const own = await this.#app.paying.of(this.#app.keyfile.address);
     if (turn !== this.#turn) return;

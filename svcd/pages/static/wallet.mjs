@@ -11,7 +11,7 @@ import { Paying } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { must, Problem } from "./problem.mjs";
 import { parseUri, uriInSearch } from "./uri.mjs";
-import { byId, onClick, show, tell, write } from "./wallet-dom.mjs";
+import { byId, onClick, remembered, show, tell, write } from "./wallet-dom.mjs";
 import { enterHistory, enterHome, enterReceive, wireHistory, wireReceive } from "./wallet-home.mjs";
 import { Creating, downloadKeyfile, showUnlock, wireKeyfile, wireUnlock } from "./wallet-open.mjs";
 import { Following, Spending } from "./wallet-pay.mjs";
@@ -19,6 +19,8 @@ import { enterSettings, wireSettings } from "./wallet-settings.mjs";
 import { openStore } from "./wallet-store.mjs";
 
 const CHECK_IDLE_EVERY = 5_000;
+/** The views of an open wallet: what stands in them is nobody's business once it is locked. */
+const PRIVATE = ["home", "receive", "send", "review", "payment", "history", "settings"];
 const INSECURE =
   "This page came over an insecure connection, where browsers do not sign. " +
   "Open it over https, or on the computer of the node itself over http://localhost.";
@@ -32,6 +34,7 @@ class Wallet {
   keyfile = null;
   #key = null;
   #leave = null;
+  #blank = null;
 
   /** Look whether everything is there, and show the first view. */
   async open() {
@@ -56,6 +59,7 @@ class Wallet {
     this.link = uri === null ? null : parseUri(uri, this.network, { amountMayBeMissing: true });
     const kept = await this.store.keyfile();
     this.keyfile = kept && parse(render(kept), this.network);
+    this.#blank = remembered(PRIVATE.map((name) => document.querySelector(`main > section[data-view="${name}"]`)));
     // Not before: a page that could not look into the store must not offer to make a wallet.
     addEventListener("hashchange", () => this.route());
     this.route();
@@ -172,7 +176,10 @@ class Wallet {
     this.#key = null;
     this.spending.forget();
     clearFields();
+    // Leaves the view, so that nothing that is under way writes into it any more.
     this.route();
+    this.following.forget();
+    this.#blank();
   }
 
   /** Delete everything that this browser keeps. */
