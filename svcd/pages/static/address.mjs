@@ -36,7 +36,7 @@ function checksum(prefix, symbols) {
 }
 
 /** The address of a 20-byte key hash on a network of networks.mjs. */
-export function encodeAddress(keyHash, network) {
+function encodeAddress(keyHash, network) {
   const number = keyHash.reduce((sum, byte) => (sum << 8n) | BigInt(byte), 0n);
   const symbols = Array.from({ length: KEY_SYMBOLS + 1 }, (_, place) =>
     Number((number >> BigInt(160 - 5 * place)) & 31n),

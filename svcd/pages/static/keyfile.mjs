@@ -17,7 +17,7 @@ const MAX_ITERATIONS = 10_000_000;
 const MAX_BYTES = 4096;
 
 /** The least characters of a new password. */
-export const MIN_PASSWORD = 10;
+const MIN_PASSWORD = 10;
 
 /** Throw `password-short` if a new password has too few characters. */
 export function checkPassword(password) {
