@@ -115,7 +115,7 @@ class Transfers:
         for entry, verdict in sorted(zip(entries, verdicts, strict=True), key=lambda pair: pair[0].transfer.nonce):
             self._take_up(entry, verdict)
         numbered = [entry for entry in self.mempool.entries() if entry.sequence > newest]
-        gone = [transfer for transfer in transfers if not self._is_kept(transfer.txid)]
+        gone = [each for each in transfers if each.txid not in self.mempool and each.txid not in self._parking]
         await self._journal.record(numbered, _entries(gone))
         return len(self.mempool)
 
@@ -130,9 +130,6 @@ class Transfers:
             if not may_come_later(refusal, transfer, account) or not self._parking.put(transfer):
                 self._say_let_go(transfer, refusal)
 
-    def _is_kept(self, txid: bytes) -> bool:
-        return txid in self.mempool or txid in self._parking
-
     def submit(self, transfer: Transfer) -> Deferred[Reception]:
         """Take in a transfer whose fields have been checked; committed when the Deferred fires.
 
@@ -142,28 +139,31 @@ class Transfers:
 
     async def _submit(self, transfer: Transfer) -> Reception:
         account, changes = self._account(transfer), self._changes
-        if self._is_known(transfer, account):
-            await self._arrivals.committed(transfer.txid)
-            return Reception.KNOWN
-        # The cheap checks come first, and again after the signature: the chain may have moved meanwhile.
-        self.mempool.check(transfer, account, self._window())
-        verdict = await self._verifier.check_transfer(transfer)
-        if verdict is not None:
-            raise verdict
-        if self._changes != changes:
-            # A commit that we have not heard of yet does no harm: the mempool is settled when we do.
-            account = self._account(transfer)
-        if self._is_known(transfer, account):
-            await self._arrivals.committed(transfer.txid)
-            return Reception.KNOWN
-        await self._admit(transfer, account)
-        return Reception.ACCEPTED
+        known = self._known(transfer, account)
+        if known != transfer.wire:
+            if known is None:
+                # The cheap checks come first, and again after the signature: the chain may have moved meanwhile.
+                self.mempool.check(transfer, account, self._window())
+            verdict = await self._verifier.check_transfer(transfer)
+            if verdict is not None:
+                raise verdict
+            if self._changes != changes:
+                # A commit that we have not heard of yet does no harm: the mempool is settled when we do.
+                account = self._account(transfer)
+            known = self._known(transfer, account)
+        if known is None:
+            await self._admit(transfer, account)
+            return Reception.ACCEPTED
+        await self._arrivals.committed(transfer.txid)
+        return Reception.KNOWN
 
-    def _is_known(self, transfer: Transfer, account: Account) -> bool:
-        """Whether it waits or is in the chain, given its sender's ``account``: one in the chain has used its nonce."""
-        if transfer.txid in self.mempool:
-            return True
-        return transfer.nonce < account.nonce and self._reader.transaction(transfer.txid) is not None
+    def _known(self, transfer: Transfer, account: Account) -> bytes | None:
+        """Its canonical JSON where it waits or is in the chain, maybe under another signature: the txid covers none."""
+        if entry := self.mempool.get(transfer.txid):
+            return entry.transfer.wire
+        # One in the chain has used its nonce.
+        place = self._reader.transaction(transfer.txid) if transfer.nonce < account.nonce else None
+        return None if place is None else place.body
 
     def _window(self) -> Window:
         return self.mempool.window(self._tip_slot, milliseconds(self._clock))

@@ -2,10 +2,12 @@
 
 import sqlite3
 from collections.abc import Callable, Sequence
+from hashlib import sha512
 from typing import Any
 
 import pytest
 from attrs import define, evolve
+from nacl.bindings import crypto_scalarmult_ed25519_base_noclamp
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import LogEvent
 
@@ -27,13 +29,28 @@ ExpectedErrors = Callable[..., list[LogEvent]]
 
 ACCEPTED, KNOWN = Reception.ACCEPTED, Reception.KNOWN
 DAY = TEST_PARAMS.transaction_past_seconds
+_ORDER = 2**252 + 27742317777372353535851937790883648493
+"""Of Ed25519's group (RFC 8032 5.1)."""
 
 
 def forged(transfer: Transfer) -> Transfer:
     """The same transfer with a signature by somebody else."""
-    forgery = sign(key_of("forger").seed, transfer.txid)
-    wire = transfer.wire.replace(transfer.signature.hex().encode(), forgery.hex().encode())
-    return evolve(transfer, signature=forgery, wire=wire)
+    return under(sign(key_of("forger").seed, transfer.txid), transfer)
+
+
+def signed_otherwise(transfer: Transfer, *, seed: bytes) -> Transfer:
+    """The same transfer with another signature of its sender: one whose R is not that of RFC 8032."""
+    secret = int.from_bytes(sha512(seed).digest()[:32], "little") & ((1 << 254) - 8) | 1 << 254
+    nonce = 7
+    r32 = crypto_scalarmult_ed25519_base_noclamp(nonce.to_bytes(32, "little"))
+    challenge = int.from_bytes(sha512(r32 + transfer.sender_key + transfer.txid).digest(), "little")
+    return under(r32 + ((nonce + challenge * secret) % _ORDER).to_bytes(32, "little"), transfer)
+
+
+def under(signature: bytes, transfer: Transfer) -> Transfer:
+    """The same transfer under ``signature``."""
+    wire = transfer.wire.replace(transfer.signature.hex().encode(), signature.hex().encode())
+    return evolve(transfer, signature=signature, wire=wire)
 
 
 def waiting(node: Node) -> list[bytes]:
@@ -73,7 +90,8 @@ def test_a_transfer_that_waits_is_known(node: Node, chain: ChainBuilder) -> None
     transfer = chain.transfer("alice", "bob", 5)
     node.send(transfer)
     assert node.send(transfer) is KNOWN
-    assert node.send(forged(transfer)) is KNOWN, "it is the same transfer"
+    assert node.send(forged(transfer)) is Refusal.TRANSACTION_SIGNATURE
+    assert waiting(node) == [transfer.txid]
     assert len(node.witness.pool) == 1
 
 
@@ -81,7 +99,20 @@ def test_a_transfer_in_the_chain_is_known(node: Node, chain: ChainBuilder) -> No
     transfer = chain.transfer("alice", "bob", 5)
     node.submit(chain.block(transfers=[transfer]))
     assert node.send(transfer) is KNOWN
+    assert node.send(forged(transfer)) is Refusal.TRANSACTION_SIGNATURE
     assert waiting(node) == []
+
+
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_another_valid_signature_of_a_known_transfer(node: Node, chain: ChainBuilder, confirmed: bool) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    if confirmed:
+        node.submit(chain.block(transfers=[transfer]))
+    else:
+        node.send(transfer)
+    again = signed_otherwise(transfer, seed=key_of("alice").seed)
+    assert again.wire != transfer.wire
+    assert node.send(again) is KNOWN, "the id does not cover the signature"
 
 
 def test_a_transfer_on_a_side_branch_is_not_known(node: Node, chain: ChainBuilder) -> None:

@@ -195,6 +195,20 @@ def test_signature_of_somebody_else(client: Client, pay: Pay) -> None:
     assert client.ok(ROUTE, body(transfer))["state"] == "accepted"
 
 
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_signature_of_somebody_else_under_a_known_transfer(
+    node: Node, client: Client, pay: Pay, confirmed: bool
+) -> None:
+    transfer, other = pay(nonce=0), pay(2, nonce=1)
+    client.ok(ROUTE, body(transfer))
+    if confirmed:
+        node.take(node.builder.block(transfers=[transfer]))
+    assert client.refusal(ROUTE, body(transfer, signature=other.signature.hex())) == (
+        f"the signature of transaction {transfer.txid.hex()} is not its sender's"
+    )
+    assert client.ok(ROUTE, body(transfer))["state"] == "known"
+
+
 @pytest.mark.parametrize("change", [{"nonce": "1"}, {"fee": "10001"}, {"timestamp": "1793491200001"}])
 def test_what_is_changed_after_signing(still: Client, pay: Pay, change: dict[str, str]) -> None:
     assert still.refusal(ROUTE, body(pay(nonce=0), **change)).endswith("is not its sender's")
