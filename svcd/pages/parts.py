@@ -13,8 +13,6 @@ from svcd.chain.units import format_amount
 Content = Tag | str
 UNIT: Final = "SVC"
 _SHOWN_ENDS: Final = 8
-_MANY: Final = 5
-"""Columns for which a tablet has room."""
 _STEPS: Final = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 
 
@@ -128,14 +126,13 @@ class Column(Generic[T]):
 
 def listing(columns: Sequence[Column[T]], things: Iterable[T], *, caption: str) -> Tag:
     """A table that becomes cards on a phone; ``caption`` is for those who hear it."""
-    kind = "rows many" if len(columns) > _MANY else "rows"
     heads = [tag("th", column.heading, scope="col", **column.attributes) for column in columns]
     rows = [
         tag("tr", *[tag("td", each.cell(thing), data_label=each.heading, **each.attributes) for each in columns])
         for thing in things
     ]
     head, body = tag("thead", tag("tr", *heads)), tag("tbody", *rows)
-    return tag("table", tag("caption", caption, class_="visually-hidden"), head, body, class_=kind)
+    return tag("table", tag("caption", caption, class_="visually-hidden"), head, body, class_="rows")
 
 
 def badge(text: str, kind: str = "") -> Tag:

@@ -1,0 +1,52 @@
+"""The styles and scripts of the pages: nothing lies about in them that no page uses."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from svcd import pages
+
+PAGES = Path(pages.__file__).parent
+STATIC = PAGES / "static"
+STYLES = sorted(STATIC.glob("*.css"))
+MODULES = sorted(STATIC.glob("*.mjs"))
+WRITERS = [*PAGES.glob("*.py"), *PAGES.glob("*.html"), *MODULES]
+JS_TESTS = sorted((Path(__file__).parent / "js").glob("*.mjs"))
+
+_IMPORT = re.compile(r"import\s*\{([^}]*)\}")
+_EXPORT = re.compile(r"^export (?:async )?(?:function|const|class) (\w+)", re.MULTILINE)
+
+
+def classes(style: str) -> set[str]:
+    """The classes in the selectors of a style sheet."""
+    rules = re.sub(r"/\*.*?\*/", "", style, flags=re.DOTALL)
+    return {name for selector in re.findall(r"([^{}]*)\{", rules) for name in re.findall(r"\.([a-z][\w-]*)", selector)}
+
+
+def imported(modules: list[Path]) -> set[str]:
+    """The names that modules import from each other."""
+    lists = [names for module in modules for names in _IMPORT.findall(module.read_text())]
+    return {name.strip() for names in lists for name in names.split(",")}
+
+
+@pytest.mark.parametrize("style", STYLES, ids=lambda path: path.name)
+def test_every_class_is_on_some_page(style: Path) -> None:
+    words = set(re.findall(r"[\w-]+", " ".join(path.read_text() for path in WRITERS)))
+    found = classes(style.read_text())
+    assert len(found) > 10
+    assert found - words == set()
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.name)
+def test_what_a_module_exports_is_imported(module: Path) -> None:
+    exported = set(_EXPORT.findall(module.read_text()))
+    assert exported - imported([*MODULES, *JS_TESTS]) == set()
+
+
+def test_no_rule_is_written_twice() -> None:
+    """A long run of the same declarations under another selector is one rule that two places must keep in step."""
+    for style in STYLES:
+        bodies = re.findall(r"\{([^{}]{120,})\}", style.read_text())
+        plain = [re.sub(r"\s+", " ", body) for body in bodies]
+        assert [body for body in plain if plain.count(body) > 1] == [], style.name
