@@ -168,10 +168,15 @@ def _rebuilt(session: Session, path: Path) -> tuple[Rebuilt, Path]:
     fresh = path.with_name(f"{path.name}.new")
     discard(fresh)
     try:
-        with opened_for_inspection(path) as connection, _telling_no_room(fresh), closing(open_writer(fresh)) as writing:
+        with opened_for_inspection(path) as connection:
             old = Inspector(connection)
             params, tip = network_of(old), old.tip()
-            with _progress(session, 0 if tip is None else tip.height, "Executing the blocks") as step:
+            # From here on the old file's errors come as Corrupt: the others are those of the new one.
+            with (
+                _telling_no_room(fresh),
+                closing(open_writer(fresh)) as writing,
+                _progress(session, 0 if tip is None else tip.height, "Executing the blocks") as step,
+            ):
                 done = rebuild(old, ChainWriter(writing), params, step)
         return done, replace_database(path, fresh)
     finally:

@@ -47,7 +47,8 @@ def rebuild(old: Inspector, new: ChainWriter, params: NetworkParams, step: Calla
     """
     connector = Connector(params, new)
     connector.load()
-    tip = old.tip()
+    with unreadable_is_corrupt():
+        tip = old.tip()
     if tip is None:
         raise Corrupt("the database holds no block")
     replay, why = Replay(params, old), ""

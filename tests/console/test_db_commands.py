@@ -6,6 +6,7 @@ import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from twisted.internet.task import Clock
@@ -14,6 +15,7 @@ from svcd.chain.params import DEVNET
 from svcd.console import db_commands
 from svcd.process.datadir import DataDirectory
 from svcd.store.database import WEBHOOKS, open_writer
+from svcd.store.inspection import Inspector
 from svcd.store.mark import OpenMark
 from tests.process_level.test_damage import spoil
 from tests.rpc.node import FAUCET, Node, Settings
@@ -353,6 +355,33 @@ def test_a_full_disk_is_not_taken_for_a_damaged_file(
         "data/chain.sqlite.new cannot be written: database or disk is full. Nothing has been changed; it needs as much "
         "room as is in use"
     )
+    assert chain.read_bytes() == before
+    assert sorted(path.name for path in chain.parent.iterdir()) == ["chain.sqlite", "lock"]
+
+
+@pytest.mark.parametrize(
+    ("question", "answered", "told"),
+    [
+        ("canonical", 0, "data/chain.sqlite cannot be used: disk I/O error; "),
+        ("tip", 0, "data/chain.sqlite cannot be used: disk I/O error; "),
+        ("tip", 1, "it cannot be read: disk I/O error"),
+    ],
+)
+def test_an_old_file_that_cannot_be_read_is_not_taken_for_a_lack_of_room(
+    chain: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, question: str, answered: int, told: str
+) -> None:
+    real, answers = getattr(Inspector, question), iter([True] * answered)
+
+    def failing(inspector: Inspector, *given: Any) -> Any:
+        if not next(answers, False):
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR_READ
+            raise error
+        return real(inspector, *given)
+
+    before = chain.read_bytes()
+    monkeypatch.setattr(Inspector, question, failing)
+    assert terminal.failure("db", "rebuild", "data").startswith(told)
     assert chain.read_bytes() == before
     assert sorted(path.name for path in chain.parent.iterdir()) == ["chain.sqlite", "lock"]
 
