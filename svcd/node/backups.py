@@ -5,6 +5,7 @@ from pathlib import Path
 
 from attrs import frozen
 from twisted.application.service import Service
+from twisted.logger import Logger
 
 from svcd.chain.errors import Corrupt, NotYet, Wait
 from svcd.chain.transition import ChainPoint
@@ -12,6 +13,7 @@ from svcd.node.threads import Worker
 from svcd.store.chain_store import ChainReader
 from svcd.store.copying import copy_databases
 from svcd.store.database import open_reader
+from svcd.store.unfinished import remove_left
 from svcd.store.webhook_store import mark_as_copy
 
 
@@ -29,6 +31,7 @@ class Backups(Service):
     """Makes copies of the node's databases; what is not done when the service stops is given up."""
 
     name = "backups"
+    log = Logger()
 
     def __init__(self, chain: Path, webhooks: Path | None, worker: Worker) -> None:
         """``chain`` is the chain's database; ``webhooks``, where there are any, is the one that follows it."""
@@ -57,6 +60,8 @@ class Backups(Service):
             self._busy = False
 
     def _copy(self, folder: Path) -> Backup:
+        for left in remove_left(folder):
+            self.log.info("{path}, left by a backup that did not end, has been removed", path=str(left))
         # The chain last: what follows it may have seen less of it than the copy holds, and never more.
         sources = [self._chain] if self._webhooks is None else [self._webhooks, self._chain]
         tips: list[ChainPoint] = []

@@ -5,6 +5,8 @@ import stat
 from pathlib import Path
 from typing import Final
 
+from svcd.store.syncing import sync
+
 _COMPANIONS: Final = ("-wal", "-shm")
 """What SQLite keeps beside a file; with another file it would be taken for that one's."""
 
@@ -29,7 +31,7 @@ def replace_database(path: Path, fresh: Path) -> Path:
     At every moment there is a database at ``path``, so that no node that starts meanwhile begins a new chain.
     """
     _give_as(path, fresh)
-    _sync(fresh)
+    sync(fresh)
     kept = kept_name(path)
     os.link(path, kept)
     for suffix in _COMPANIONS:
@@ -37,7 +39,7 @@ def replace_database(path: Path, fresh: Path) -> Path:
         if companion.exists():
             companion.rename(kept.with_name(kept.name + suffix))
     fresh.replace(path)
-    _sync(path.parent)
+    sync(path.parent)
     return kept
 
 
@@ -47,11 +49,3 @@ def _give_as(path: Path, fresh: Path) -> None:
     if fresh.stat().st_uid != old.st_uid:
         os.chown(fresh, old.st_uid, old.st_gid, follow_symlinks=False)
     fresh.chmod(stat.S_IMODE(old.st_mode))
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

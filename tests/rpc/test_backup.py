@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
+from twisted.logger import capturedLogs, formatEvent
 
 from svcd.chain.errors import Corrupt
 from svcd.node.backups import Backups
@@ -97,6 +98,28 @@ def test_a_stop_gives_up_what_is_being_made(operator: Operator, tmp_path: Path) 
     sentence = operator.client.refusal("/operator/backup", {"path": str(tmp_path / "copy")}, status=503)
     assert sentence == "the node is being stopped, and no backup was made; make it when it runs again"
     assert not list(tmp_path.glob("copy*"))
+
+
+@pytest.mark.parametrize("name", ["copy", "monday"])
+def test_what_a_backup_that_did_not_end_has_left_is_removed_by_the_next_one(
+    operator: Operator, tmp_path: Path, name: str
+) -> None:
+    partial = tmp_path / f"{name}.partial"
+    partial.mkdir(mode=0o700)
+    (partial / "chain.sqlite").write_text("half")
+    with capturedLogs() as logged:
+        operator.client.ok("/operator/backup", {"path": str(tmp_path / "copy")})
+    lines = [formatEvent(event) for event in logged if event["log_namespace"] == "svcd.node.backups.Backups"]
+    assert lines == [f"{partial}, left by a backup that did not end, has been removed"]
+    assert not partial.exists()
+
+
+def test_what_is_in_the_way_is_not_removed_where_it_may_be_somebody_s(operator: Operator, tmp_path: Path) -> None:
+    (tmp_path / "copy.partial").mkdir()
+    (tmp_path / "copy.partial" / "notes").touch()
+    assert operator.client.refusal("/operator/backup", {"path": str(tmp_path / "copy")}) == (
+        f"{tmp_path}/copy.partial is there: another copy is being made, or one did not end; remove it then"
+    )
 
 
 def test_a_disk_that_does_not_take_it_is_no_bad_request(

@@ -6,11 +6,13 @@ import stat
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
-from svcd.store.copying import CopyError, NoRoom, copy_databases
+from svcd.store import copying
+from svcd.store.copying import PAGES, CopyError, NoRoom, copy_databases
 from svcd.store.database import open_reader, open_writer, transaction
 from tests.process_level.test_damage import spoil
 
@@ -49,6 +51,30 @@ def test_a_copy_is_whole_and_the_owner_s_alone(source: sqlite3.Connection, tmp_p
     assert sizes == {"chain.sqlite": copy.stat().st_size}
     assert stat.S_IMODE(copy.stat().st_mode) == 0o600
     assert stat.S_IMODE(copy.parent.stat().st_mode) == 0o700
+
+
+def test_little_of_a_copy_waits_for_the_disk_at_any_time(
+    source: sqlite3.Connection, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who stops the node waits for the disk no longer than for so much, and so do those who write beside it."""
+    copy, real, steps, synced = tmp_path / "copy.partial" / "chain.sqlite", os.fsync, [0], [0]
+
+    def sync(descriptor: int) -> None:
+        real(descriptor)
+        if os.path.samestat(os.fstat(descriptor), copy.stat()):
+            synced.append(copy.stat().st_size)
+            steps.append(0)
+
+    def progress(_left: int, _total: int) -> None:
+        steps[-1] += 1
+
+    monkeypatch.setattr(copying, "UNSYNCED_PAGES", 2 * PAGES)
+    monkeypatch.setattr(os, "fsync", sync)
+    copy_databases([tmp_path / "chain.sqlite"], tmp_path / "copy", progress=progress)
+    grown = [after - before for before, after in pairwise(synced)]
+    assert synced[-1] == (tmp_path / "copy" / "chain.sqlite").stat().st_size > 6 * 4096 * PAGES
+    assert max(grown) <= 4 * 4096 * PAGES, "that, and the 2 MiB that SQLite itself holds back"
+    assert max(steps) <= 2
 
 
 def test_what_is_written_meanwhile_neither_shows_nor_makes_it_begin_again(
@@ -120,8 +146,10 @@ def test_nothing_is_written_over(source: sqlite3.Connection, tmp_path: Path) -> 
         with pytest.raises(CopyError, match=f"{name} exists already and is never written over"):
             copy_databases([tmp_path / "chain.sqlite"], path)
     (tmp_path / "copy.partial").mkdir()
-    with pytest.raises(CopyError, match=r"copy.partial is there, left by a copy that did not end; remove it first"):
+    with pytest.raises(CopyError, match=r"copy.partial is there: another copy is being made, or one did not end; rem"):
         copy_databases([tmp_path / "chain.sqlite"], tmp_path / "copy")
+    with pytest.raises(CopyError, match=r"ends like a copy that did not end, .* name it without \.partial"):
+        copy_databases([tmp_path / "chain.sqlite"], tmp_path / "other.partial")
     with pytest.raises(CopyError, match="cannot be made: no such file or directory"):
         copy_databases([tmp_path / "chain.sqlite"], tmp_path / "no" / "copy")
 
@@ -160,8 +188,17 @@ def test_a_damaged_source_is_not_the_fault_of_the_folder(source: sqlite3.Connect
     assert not list(tmp_path.glob("copy*"))
 
 
-@pytest.mark.parametrize("error", [OSError(28, "full"), sqlite3.OperationalError("disk is full"), CopyError("no")])
-def test_what_fails_leaves_nothing_behind(source: sqlite3.Connection, tmp_path: Path, error: Exception) -> None:
+@pytest.mark.parametrize(
+    ("error", "sentence"),
+    [
+        (OSError(28, "full"), "{} cannot be written: no space left on device"),
+        (sqlite3.OperationalError("disk I/O error"), "the databases cannot be copied to {}: disk I/O error"),
+        (CopyError("no"), "no"),
+    ],
+)
+def test_what_fails_leaves_nothing_behind(
+    source: sqlite3.Connection, tmp_path: Path, error: Exception, sentence: str
+) -> None:
     before = sorted(tmp_path.iterdir())
 
     def fail(_left: int, _total: int) -> None:
@@ -169,5 +206,6 @@ def test_what_fails_leaves_nothing_behind(source: sqlite3.Connection, tmp_path: 
 
     with pytest.raises(CopyError) as told:
         copy_databases([tmp_path / "chain.sqlite"], tmp_path / "copy", progress=fail)
+    assert str(told.value) == sentence.format(tmp_path / "copy")
     assert isinstance(told.value, NoRoom) == (type(error) is not CopyError)
     assert sorted(tmp_path.iterdir()) == before
