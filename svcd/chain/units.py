@@ -8,7 +8,7 @@ from svcd.chain.errors import Refusal, RuleViolation
 
 BASE_UNITS_PER_COIN: Final = 10**8
 _DECIMAL_AMOUNT: Final = re.compile(r"(0|[1-9][0-9]*)(?:\.([0-9]{1,8}))?")
-_BASE_UNITS: Final = re.compile(r"[0-9]{1,64}")
+_BASE_UNITS: Final = re.compile("[0-9]+")
 _LONGEST: Final = 32
 
 
@@ -30,7 +30,8 @@ def parse_base_units(value: object) -> int:
     """Base units in a string of digits, leading zeros allowed: 1 … 2^53−1; raises RuleViolation(AMOUNT)."""
     if type(value) is not str or not _BASE_UNITS.fullmatch(value):
         raise RuleViolation(Refusal.AMOUNT, 'amountBaseUnits must be a string of digits such as "2500000000"')
-    return _in_range(int(value), "amountBaseUnits")
+    # int() refuses thousands of digits; the first ones already tell a number that is too large.
+    return _in_range(int(value.lstrip("0")[:_LONGEST] or "0"), "amountBaseUnits")
 
 
 def _in_range(units: int, what: str) -> int:

@@ -29,7 +29,7 @@ def parse_since_height(value: object) -> int:
 
 
 _DECIMAL: Final[Schema] = {"type": "string", "pattern": r"^(0|[1-9][0-9]*)(\.[0-9]{1,8})?$", "maxLength": 32}
-_DIGITS: Final[Schema] = {"type": "string", "pattern": "^[0-9]{1,64}$"}
+_DIGITS: Final[Schema] = {"type": "string", "pattern": "^0*[1-9][0-9]{0,15}$"}
 _DEPTH: Final[Schema] = {
     "type": "integer",
     "minimum": 1,

@@ -56,19 +56,19 @@ def test_amount_as_a_number_may_have_been_rounded(value: object) -> None:
 
 @pytest.mark.parametrize(
     ("text", "units"),
-    [("1", 1), ("007", 7), ("9007199254740991", MAX_INTEGER), ("0" * 63 + "1", 1)],
+    [("1", 1), ("007", 7), ("9007199254740991", MAX_INTEGER), ("0" * 10_000 + "1", 1)],
 )
 def test_base_units(text: str, units: int) -> None:
     assert parse_base_units(text) == units
 
 
-@pytest.mark.parametrize("value", ["0", "000", "9007199254740992", "9" * 64])
+@pytest.mark.parametrize("value", ["0", "000", "9007199254740992", "9" * 10_000, "1" + "0" * 64])
 def test_base_units_out_of_range(value: str) -> None:
     with refuses(Refusal.AMOUNT, "amountBaseUnits must be more than 0 and at most 9007199254740991 base units"):
         parse_base_units(value)
 
 
-@pytest.mark.parametrize("value", ["", "1.0", "+1", "-1", " 1", "1\n", "1e3", "１", "١", "0" * 65, 1, True, None, 1.0])
+@pytest.mark.parametrize("value", ["", "1.0", "+1", "-1", " 1", "1\n", "1e3", "１", "١", 1, True, None, 1.0])
 def test_no_base_units(value: object) -> None:
     with refuses(Refusal.AMOUNT, "amountBaseUnits must be a string of digits"):
         parse_base_units(value)
