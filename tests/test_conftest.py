@@ -96,7 +96,7 @@ def outcomes(folder: Path, *options: str, **environment: str) -> dict[str, str]:
         env=clean | environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         cwd=folder,
     )
     found = re.findall(

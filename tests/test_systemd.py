@@ -32,7 +32,7 @@ def analyze(*arguments: object) -> "subprocess.CompletedProcess[str]":
     program = shutil.which("systemd-analyze")
     if program is None:
         pytest.skip("systemd-analyze is not installed (Debian package systemd)")
-    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300)
 
 
 @pytest.mark.slow

@@ -72,7 +72,7 @@ def signer(request: pytest.FixtureRequest, tmp_path: Path) -> Signer:
 
     def run(values: object) -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command, input=json.dumps(values), capture_output=True, text=True, cwd=tmp_path, timeout=30, check=False
+            command, input=json.dumps(values), capture_output=True, text=True, cwd=tmp_path, timeout=120, check=False
         )
 
     return run
@@ -248,7 +248,7 @@ def test_the_shell_commands_pay_out_of_the_faucet(devnet_node: DevnetNode, tmp_p
         capture_output=True,
         text=True,
         cwd=tmp_path,
-        timeout=30,
+        timeout=120,
         check=False,
         env={"PATH": path, "no_proxy": "*"},
     )

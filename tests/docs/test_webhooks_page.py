@@ -31,11 +31,11 @@ from svcd.commerce.payment import MAX_CONFIRMATIONS, Place, Sighting, Terms, Tip
 from svcd.commerce.watch import Event, Moment, Watch, look
 from svcd.config.schema import CommerceWebhooks, Limits
 from svcd.net.calls import Category
+from tests.process_level.running import DEADLINE, free_port
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "webhooks.md").read_text(encoding="utf-8")
 CASES = json.loads((ROOT / "tests" / "vectors" / "webhook_signature.json").read_text(encoding="utf-8"))["cases"]
-DEADLINE = 20.0
 
 node_only = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
 
@@ -442,8 +442,7 @@ def start(folder: Path, shop: ModuleType, tmp_path: Path) -> Iterator[Start]:
     started: list[Receiver] = []
 
     def begin(name: str) -> Receiver:
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            port = server.getsockname()[1]
+        port = free_port()
         words = {
             "shop.py": [sys.executable, "shop.py", str(tmp_path / "shop.sqlite"), str(tmp_path / "secret"), str(port)],
             "receive.mjs": ["node", "receive.mjs", str(tmp_path / "secret"), str(port)],

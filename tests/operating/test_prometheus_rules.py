@@ -156,7 +156,7 @@ def series(values: dict[str, str]) -> list[dict[str, str]]:
 
 
 def promtool(*arguments: str) -> "subprocess.CompletedProcess[str]":
-    return subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(["promtool", *arguments], capture_output=True, text=True, check=False, timeout=300)
 
 
 def test_promtool_accepts_the_rules() -> None:

@@ -25,7 +25,7 @@ def word_list() -> Path:
 def test_module(file: Path) -> None:
     environment = {**os.environ, "SVC_WORD_LIST": str(word_list())}
     command = ["node", "--test", "--test-reporter=tap", str(file)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     told = re.search(r"^# pass ([0-9]+)$", done.stdout, re.MULTILINE)
     assert done.returncode == 0, done.stdout + done.stderr
     assert told, done.stdout

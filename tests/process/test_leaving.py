@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-DEADLINE = 20.0
+DEADLINE = 120.0
 
 
 def ended(program: str) -> tuple[int, str, str]:

@@ -17,7 +17,7 @@ import pytest
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
 TWISTD = str(Path(sys.executable).parent / "twistd")
-DEADLINE = 20.0
+DEADLINE = 120.0
 
 PLUGIN = """
 from twisted.application.service import ServiceMaker

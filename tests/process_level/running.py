@@ -8,8 +8,10 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from functools import cache
 from http.client import HTTPConnection
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +24,10 @@ from tests.rpc.description import Asked
 from tests.web.wire import Response
 
 BIN = Path(sys.executable).parent
-DEADLINE = 30.0
-"""Seconds after which something that a test waits for will not come any more."""
+DEADLINE = 120.0
+"""Seconds after which something that a test waits for will not come any more, on a machine that is busy, too."""
+FIRST_PORT, PORTS = 20_000, 100
+"""Where the ports for tests begin, and how many each process of tests has for itself."""
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("SVC_", "SVCD_"))} | {
     "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
@@ -39,10 +43,34 @@ def wait_until(condition: Callable[[], bool], what: str, *, seconds: float = DEA
         time.sleep(0.02)
 
 
+@cache
+def _own_ports() -> tuple[Iterator[int], socket.socket]:
+    """Ports for this process of tests alone, again and again, and what keeps other such processes off them.
+
+    They lie below those that the system gives to outgoing connections and to whoever listens on port 0 (ip(7)): between
+    the time that one is given out and the time that a node listens on it nobody comes by it.
+    """
+    end = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    for first in range(FIRST_PORT, end - PORTS + 1, PORTS):
+        claim = socket.socket(socket.AF_UNIX)
+        try:
+            claim.bind(f"\0ports-of-svcd-tests-{first}")
+        except OSError:
+            claim.close()
+            continue
+        return cycle(range(first, first + PORTS)), claim
+    raise AssertionError(f"no ports are left from {FIRST_PORT} to {end}")
+
+
 def free_port() -> int:
-    """A port that nobody listens on now."""
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        return int(server.getsockname()[1])
+    """A port that nobody listens on, nor will before it is used."""
+    for port in islice(_own_ports()[0], PORTS):
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return port
+    raise AssertionError(f"all {PORTS} ports of this process are in use")
 
 
 @frozen

@@ -12,7 +12,7 @@ import pytest
 
 from tests.process_level.conftest import DEVNET, Nodes
 from tests.process_level.pages import ROOT, agrees, blocks_of, run
-from tests.process_level.running import BIN, ENVIRONMENT, RunningNode, free_port, wait_until
+from tests.process_level.running import BIN, DEADLINE, ENVIRONMENT, RunningNode, free_port, wait_until
 
 PAGE = "docs/webhooks.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
@@ -61,7 +61,7 @@ class Shop:
     def stop(self) -> None:
         """End the receiver as the page says; it ends well."""
         self.receiver.send_signal(signal.SIGINT)
-        _, said = self.receiver.communicate(timeout=20)
+        _, said = self.receiver.communicate(timeout=DEADLINE)
         assert (self.receiver.returncode, said) == (0, "")
 
 

@@ -27,7 +27,7 @@ T = TypeVar("T")
 
 TOKEN = "the-management-token-of-this-test-long"
 SECRET = "the signing secret of this test, longer"
-PATIENCE = 90.0
+PATIENCE = 240.0
 """Seconds after which something that should come is missing, whatever else the machine has to do."""
 
 

@@ -215,7 +215,7 @@ class Traffic:
 def _hang_up(member: Member) -> None:
     """A client that goes away in the middle of its request."""
     try:
-        with socket.create_connection(("127.0.0.1", member.port), timeout=5) as client:
+        with socket.create_connection(("127.0.0.1", member.port), timeout=60) as client:
             client.sendall(b"POST /rpc/broadcast HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{")
     except OSError:
         return

@@ -24,7 +24,7 @@ from tests.torture.race import Moment, Race, run_race
 
 ROOT = Path(__file__).parent.parent.parent
 HEIGHT = 100
-DEADLINE = 60.0
+DEADLINE = 180.0
 
 
 @pytest.fixture(scope="module")

@@ -25,7 +25,7 @@ from tests.wallet.terminal import ADDRESS, KEYFILE, OTHER
 pytestmark = pytest.mark.socket
 
 SVC = str(Path(sys.executable).parent / "svc")
-DEADLINE = 20.0
+DEADLINE = 120.0
 NAMED = {"chainId": DEVNET.chain_id, "networkId": 2, "genesisHash": DEVNET.genesis_hash.hex()}
 
 

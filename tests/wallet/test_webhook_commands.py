@@ -38,7 +38,7 @@ from tests.wallet.test_bind import write_key
 from tests.wallet.test_chain_commands import rows
 
 SVC = str(Path(sys.executable).parent / "svc")
-DEADLINE = 20.0
+DEADLINE = 120.0
 
 TOKEN = "management-token-of-these-tests-0123"
 WATCH_ID = "svcwh_" + "5b1f7d26" * 4
