@@ -20,7 +20,7 @@ from tests.net.servers import Script, Server
 
 HOST = "shop.example.com"
 LENIENT = Rules.for_callbacks(allow_http=True, allow_private=True)
-LIMITS = CallLimits(seconds=5, max_bytes=64 * 1024)
+LIMITS = CallLimits(seconds=60, max_bytes=64 * 1024)
 
 
 class Answers:

@@ -12,7 +12,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.ssl import CertificateOptions
 
 POLL_SECONDS = 0.01
-GIVE_UP_SECONDS = 5.0
+GIVE_UP_SECONDS = 60.0
 
 
 @frozen

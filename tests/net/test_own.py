@@ -33,7 +33,7 @@ needs_root = pytest.mark.skipif(
 @pytest.mark.socket
 def test_an_address_of_an_interface_is_our_own() -> None:
     command = ["unshare", "--net", "sh", "-c", WITH_THE_ADDRESS, sys.executable, ASKING]
-    asked = subprocess.run(command, capture_output=True, text=True, check=True, timeout=30)
+    asked = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
     assert asked.stdout == f"{PUBLIC} is an address of this node\n"
 
 

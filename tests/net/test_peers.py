@@ -18,14 +18,16 @@ from tests.net.servers import Conversation, Server, answer, saying, silent, unti
 pytestmark = pytest.mark.socket
 
 PLACES_TO_ASK = PLACES[Lane.ASK]
-SHORT = CallLimits(seconds=0.5, max_bytes=1024)
+SHORT = CallLimits(seconds=1, max_bytes=1024)
+SHORTER = CallLimits(seconds=LIMITS.seconds / 3, max_bytes=1024)
+"""Than a call has that is not answered."""
 Serve = Callable[..., Server]
 MakeCaller = Callable[..., PinnedCaller]
 
 
 async def pin(caller: PinnedCaller, server: Server, scheme: str = "http") -> PinnedPeer:
     endpoint = Rules.for_peers().parse(f"{scheme}://{HOST}:{server.port}")
-    return await caller.pin(endpoint, seconds=5)
+    return await caller.pin(endpoint, seconds=60)
 
 
 def start(peer: PinnedPeer, limits: CallLimits = LIMITS, lane: Lane = Lane.ASK) -> "Deferred[Any]":
@@ -122,7 +124,7 @@ async def test_a_call_waits_for_none_of_another_lane(serve: Serve, caller: Pinne
     stalled = [start(peer, lane=other) for other in others for _ in range(PLACES[other] + 3)]
     await until(lambda: len(server.requests) == sum(PLACES[other] for other in others))
     server.script = saying(answer())
-    assert [(await start(peer, SHORT, lane)).body for _ in range(3)] == [b"ok"] * 3
+    assert [(await start(peer, SHORTER, lane)).body for _ in range(3)] == [b"ok"] * 3
     assert server.most_open == sum(PLACES[other] for other in others) + 1
     await peer.close()
     for call in stalled:
@@ -174,7 +176,7 @@ async def test_every_call_has_its_own_cap(serve: Serve, caller: PinnedCaller) ->
     whole = answer(b"x" * 50_000)
     server = serve(saying(whole))
     peer = await pin(caller, server)
-    exact = CallLimits(seconds=5, max_bytes=len(whole))
+    exact = CallLimits(seconds=60, max_bytes=len(whole))
     for _ in range(3):
         assert len((await start(peer, exact)).body) == 50_000
     assert server.connections == 1

@@ -2,6 +2,7 @@
 
 import os
 import threading
+import time
 from collections.abc import Callable
 
 import pytest
@@ -76,18 +77,23 @@ def in_a_thread(function: Callable[[], object]) -> list[object]:
     results: list[object] = []
     thread = threading.Thread(target=lambda: results.append(function()))
     thread.start()
-    thread.join(10)
+    thread.join(60)
     return results
 
 
 @pytest.mark.socket
 def test_it_ends_within_one_attempt_from_another_thread(header: Header) -> None:
     search = Search(evolve(header, base_target=1), KIB, 0)
-    timer = threading.Timer(0.05, search.end)
-    timer.start()
+
+    def end_it_while_it_runs() -> None:
+        while search.tried < 3:
+            time.sleep(0.001)
+        search.end()
+
+    ending = threading.Thread(target=end_it_while_it_runs)
+    ending.start()
     assert in_a_thread(search.run) == [None]
-    timer.join()
-    assert search.tried > 0
+    ending.join()
 
 
 @pytest.mark.socket

@@ -149,13 +149,13 @@ async def test_the_load_of_a_pool_is_known() -> None:
 
     def blocked() -> None:
         begun.set()
-        go_on.wait(10)
+        go_on.wait(60)
 
     results = [service.worker.run(blocked), *[service.worker.run(int) for _ in range(3)]]
     assert load.waiting == 4, "no thread has been started"
     service.startService()
     try:
-        assert begun.wait(10)
+        assert begun.wait(60)
         assert load.waiting == 3
         go_on.set()
         await gatherResults(results)

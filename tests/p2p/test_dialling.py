@@ -24,7 +24,7 @@ from tests.rpc.node import Inline
 pytestmark = pytest.mark.socket
 
 NAME = "node.example.com"
-STATUS = Request(path="/p2p/status", max_bytes=4_096, seconds=5.0)
+STATUS = Request(path="/p2p/status", max_bytes=4_096, seconds=60.0)
 QUICK = Request(path="/p2p/status", max_bytes=4_096, seconds=0.3)
 BAD_ANSWERS = [
     ["127.0.0.1"],
@@ -103,7 +103,7 @@ async def test_a_reply(serve: Serve, make_network: MakeNetwork) -> None:
 
 async def test_a_post(serve: Serve, make_network: MakeNetwork) -> None:
     server = serve(saying(answer(b"{}", status=b"400 Bad Request")))
-    request = Request(path="/p2p/hello", body=b'{"hello":{}}', max_bytes=4_096, seconds=5.0)
+    request = Request(path="/p2p/hello", body=b'{"hello":{}}', max_bytes=4_096, seconds=60.0)
     assert await make_network().call(at(server), request) == Reply(400, b"{}")
     assert (server.requests[0].line, server.requests[0].body) == (b"POST /p2p/hello HTTP/1.1", b'{"hello":{}}')
 
@@ -354,7 +354,7 @@ async def test_a_reply_of_a_gib_is_cut(make_network: MakeNetwork, serve: Serve, 
 
 
 async def test_a_reply_may_be_as_large_as_was_said(make_network: MakeNetwork, serve: Serve) -> None:
-    request = Request(path="/p2p/blocks", max_bytes=4 << 20, seconds=10.0)
+    request = Request(path="/p2p/blocks", max_bytes=4 << 20, seconds=60.0)
     server, network = serve(saying(answer(b"x" * (4 << 20)))), make_network()
     assert len((await network.call(at(server), request)).body) == 4 << 20
 
