@@ -123,7 +123,7 @@ def configuration(folder: Path, node_port: int, ports: tuple[int, int]) -> str:
         ("listen 443 ssl http2;", f"listen 127.0.0.1:{tls} ssl http2;"),
         ("/etc/letsencrypt/live/node.example.org/", f"{folder}/"),
         ("error_log /var/log/nginx/error.log", f"error_log {folder}/error.log"),
-        ("client_header_timeout 10s;", "client_header_timeout 1s;"),
+        ("client_header_timeout 10s;", "client_header_timeout 3s;"),
         ("limit_conn svcd_client 64;", "limit_conn svcd_client 8;"),
     )
     return re.sub(r"\n *listen \[::\][^\n]*", "", text)

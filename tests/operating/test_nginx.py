@@ -4,7 +4,7 @@ import json
 import re
 import socket
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, suppress
 from http.client import HTTPConnection
 from pathlib import Path
@@ -16,7 +16,7 @@ from svcd.config.loading import load
 from tests.operating.front import CONF, NAME, PROGRAM, Front, answer_on, front_of
 from tests.operating.test_log_secrecy import ROUTES
 from tests.process_level.conftest import Nodes
-from tests.process_level.running import DEADLINE, Answer, RunningNode
+from tests.process_level.running import DEADLINE, Answer, RunningNode, wait_until
 
 pytestmark = [
     pytest.mark.socket,
@@ -24,7 +24,9 @@ pytestmark = [
     pytest.mark.skipif(PROGRAM is None, reason="nginx is not installed (Debian package nginx-light)"),
 ]
 
-LIMITS = {"requestsPerSecond": 1, "burstSeconds": 4, "requestSeconds": 5, "peerPostsPerSecond": 10}
+LIMITS = {"requestsPerSecond": 1, "burstSeconds": 4, "requestSeconds": 10, "peerPostsPerSecond": 10}
+SOON = 45.0
+"""Seconds, for a busy machine: nginx itself would let a client take 60."""
 MEBIBYTE = 1024 * 1024
 MARK = "order-of-a-customer"
 TEXT = CONF.read_text(encoding="utf-8")
@@ -53,9 +55,22 @@ def directly(node: RunningNode, source: str, target: str, **headers: str) -> Ans
     return answer_on(connection, target, None, headers)
 
 
-def statuses(front: Front, source: str, count: int, **headers: str) -> list[int]:
+def statuses(front: Front, source: str, count: int) -> list[int]:
     """What so many questions in a row are answered."""
-    return [front.ask(source, "/rpc/status", **headers).status for _ in range(count)]
+    return [front.ask(source, "/rpc/status").status for _ in range(count)]
+
+
+def until_refused(ask: Callable[[int], Answer]) -> tuple[int, Answer]:
+    """How many questions in a row are answered before one is refused, and its answer.
+
+    A new question may be asked each second: on a slow machine more are answered, but never as many as these.
+    """
+    for number in range(40):
+        answer = ask(number)
+        if answer.status == 429:
+            return number, answer
+        assert answer.status == 200
+    raise AssertionError("nobody refuses them")
 
 
 def test_it_answers_over_tls(front: Front) -> None:
@@ -71,26 +86,22 @@ def test_without_tls_it_leads_there(front: Front) -> None:
 
 
 def test_each_client_has_its_own_rate(front: Front) -> None:
-    answers = statuses(front, "127.0.2.1", 7)
-    assert answers[:4] == [200] * 4
-    assert 429 in answers[4:]
+    answered, _ = until_refused(lambda _: front.ask("127.0.2.1", "/rpc/status"))
+    assert answered >= 4
     assert statuses(front, "127.0.2.2", 4) == [200] * 4
 
 
 def test_who_throttles_says_when_to_come_again(front: Front) -> None:
-    statuses(front, "127.0.3.1", 5)
-    answer = front.ask("127.0.3.1", "/rpc/status")
-    assert (answer.status, answer.headers["retry-after"]) == (429, "1")
+    _, answer = until_refused(lambda _: front.ask("127.0.3.1", "/rpc/status"))
+    assert answer.headers["retry-after"] == "1"
     assert answer.error.startswith("too many requests")
 
 
 def test_a_client_cannot_claim_to_be_another(front: Front, node: RunningNode) -> None:
     # Neither through nginx …
-    answers = [front.ask("127.0.4.1", "/rpc/status", X_Forwarded_For=f"127.0.5.{n}").status for n in range(7)]
-    assert 429 in answers
+    until_refused(lambda n: front.ask("127.0.4.1", "/rpc/status", X_Forwarded_For=f"127.0.5.{n}"))
     # … nor around it, whatever others have been told.
-    around = [directly(node, "127.0.4.2", "/rpc/status", X_Forwarded_For=f"127.0.5.{n}").status for n in range(7)]
-    assert 429 in around
+    until_refused(lambda n: directly(node, "127.0.4.2", "/rpc/status", X_Forwarded_For=f"127.0.5.{n}"))
     assert statuses(front, "127.0.5.1", 4) == [200] * 4, "in whose name they asked pays nothing"
 
 
@@ -115,7 +126,7 @@ def drip(client: socket.socket, piece: bytes) -> float:
     began = time.monotonic()
     client.settimeout(0.1)
     with suppress(BrokenPipeError, ConnectionResetError, SSLError):
-        while time.monotonic() - began < DEADLINE:
+        while time.monotonic() - began < SOON:
             client.sendall(piece)
             with suppress(TimeoutError):
                 client.recv(65536)
@@ -126,14 +137,27 @@ def drip(client: socket.socket, piece: bytes) -> float:
 def test_headers_that_drip_are_cut(front: Front) -> None:
     with front.tls("127.0.8.1") as client:
         client.sendall(f"GET /rpc/status HTTP/1.1\r\nHost: {NAME}\r\nX-Long: ".encode())
-        assert 0.5 < drip(client, b"a") < 4
+        assert 2 < drip(client, b"a") < SOON
 
 
 def test_a_body_that_drips_is_cut_by_the_node(front: Front) -> None:
     with front.tls("127.0.9.1") as client:
         head = f"POST /rpc/broadcast HTTP/1.1\r\nHost: {NAME}\r\nContent-Length: 9999\r\n\r\n"
         client.sendall(head.encode())
-        assert 4 < drip(client, b" ") < 12
+        assert 9 < drip(client, b" ") < SOON
+
+
+def too_many(front: Front, source: str, **headers: str) -> Answer:
+    """The answer to somebody who has too many connections; the last ones may not have been looked at yet."""
+    answers: list[Answer] = []
+
+    def refused() -> bool:
+        answers.append(front.ask(source, "/rpc/status", **headers))
+        return answers[-1].status == 429 and answers[-1].error.startswith("too many connections")
+
+    wait_until(refused, "a word about connections")
+    assert answers[-1].error == "too many connections; close some, and try again in 1 s"
+    return answers[-1]
 
 
 def test_one_client_has_so_many_connections_and_another_its_own(front: Front) -> None:
@@ -141,11 +165,7 @@ def test_one_client_has_so_many_connections_and_another_its_own(front: Front) ->
     with ExitStack() as stack:
         for _ in range(8):
             stack.enter_context(front.tls("127.0.10.1")).sendall(head.encode())
-        answer = front.ask("127.0.10.1", "/rpc/status")
-        while answer.status == 200:  # The last one may not have been looked at yet.
-            answer = front.ask("127.0.10.1", "/rpc/status")
-        assert (answer.status, answer.headers["retry-after"]) == (429, "1")
-        assert answer.error == "too many connections; close some, and try again in 1 s"
+        assert too_many(front, "127.0.10.1").headers["retry-after"] == "1"
         assert front.ask("127.0.10.2", "/rpc/status").status == 200
 
 
@@ -166,10 +186,7 @@ def test_the_addresses_of_an_ipv6_subscriber_are_one_client(
             head = f"POST /rpc/broadcast HTTP/1.1\r\nHost: {NAME}\r\nX-Test-Address: {address}\r\n"
             client = stack.enter_context(front.tls("127.0.12.1"))
             client.sendall(f"{head}Content-Length: 99\r\n\r\n{{".encode())
-        answer = front.ask("127.0.12.1", "/rpc/status", X_Test_Address=same)
-        while answer.status == 200:
-            answer = front.ask("127.0.12.1", "/rpc/status", X_Test_Address=same)
-        assert answer.error == "too many connections; close some, and try again in 1 s"
+        too_many(front, "127.0.12.1", X_Test_Address=same)
         assert front.ask("127.0.12.1", "/rpc/status", X_Test_Address=other).status == 200
 
 
