@@ -87,12 +87,18 @@ def test_each_node_has_a_registry_of_its_own(make_node: Callable[..., Node], mea
 
 @pytest.mark.timed
 def test_reading_it_takes_less_than_the_reactor_may_be_held_up(measured: Measured) -> None:
-    """5 ms of this thread's own time, with more routes and statuses than a node has."""
+    """About 5 ms on a machine that does nothing else, with more routes and statuses than a node has.
+
+    What that is on another machine, or beside other work, is told by plain work that is done by turns with it.
+    """
     busy(measured)
-    took = []
+    took, plain = [], []
     for _ in range(20):
         began = time.thread_time()
         response = asked(measured)
         took.append(time.thread_time() - began)
+        began = time.thread_time()
+        "\n".join(f'svcd_plain_total{{route="/{number}",status="200"}} {float(number)}' for number in range(1_000))
+        plain.append(time.thread_time() - began)
     assert response.body.count(b"\n") > 700
-    assert min(took) < 0.005, took
+    assert min(took) < 40 * min(plain), (took, plain)
