@@ -37,7 +37,7 @@ def browser() -> Iterator[Browser]:
     if program is None:
         pytest.skip("chromium is not installed")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS)
+        browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS, timeout=180_000)
         yield browser
         browser.close()
 

@@ -44,6 +44,6 @@ def test_the_search_says_that_there_is_nothing(watched: Watched) -> None:
 def test_new_blocks_are_told_of(watched: Watched, chain: Chain) -> None:
     page = watched.go("/")
     chain.node.mine(1)
-    page.wait_for_selector(".news a").click()
-    page.wait_for_load_state()
+    with page.expect_navigation():
+        page.click(".news a")
     assert chain.node.status()["height"] in page.inner_text("main")

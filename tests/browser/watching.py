@@ -8,7 +8,9 @@ from urllib.parse import urlsplit
 from attrs import define, field
 from playwright.sync_api import BrowserContext, ConsoleMessage, Dialog, Page, Request, WebError
 
-DEADLINE = 15_000.0
+from tests.process_level.running import wait_until
+
+DEADLINE = 90_000.0
 """Milliseconds after which something that a test waits for on a page will not come any more."""
 
 # A transfer that no block holds is 404 (docs/wallet-page.md), and Chromium notes every 404 in the console.
@@ -50,10 +52,16 @@ class Watched:
         return page
 
     def forgive(self, pattern: str) -> None:
-        """Take complaints of the browser off the list, after the fact; there must be some."""
+        """Take complaints of the browser off the list, after the fact; there must be some, or soon be."""
+        wait_until(lambda: self._complains(pattern), f"something to forgive for {pattern!r} in {self.complaints}")
         forgiven = [each for each in self.complaints if re.search(pattern, each)]
-        assert forgiven, f"nothing to forgive for {pattern!r} in {self.complaints}"
         self.complaints = [each for each in self.complaints if each not in forgiven]
+
+    def _complains(self, pattern: str) -> bool:
+        """Whether the browser has complained of something like this by now."""
+        # Playwright hears of it only while it waits for something of its own.
+        self.context.pages[-1].wait_for_timeout(1)
+        return any(re.search(pattern, each) for each in self.complaints)
 
     def answers(self, pattern: str, change: Callable[[Any], None]) -> None:
         """From now on the node's answers to paths like this one arrive changed."""
