@@ -3,7 +3,7 @@
 import shutil
 import sqlite3
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import closing
 from hashlib import sha256
 from pathlib import Path
@@ -26,6 +26,8 @@ pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
 BLOCKS, TRANSFERS = 2_000, 5
 """How many blocks a node has to fetch, and how many transfers there are in each."""
+PATIENCE = 400.0
+"""Seconds for these on a busy machine."""
 GAP = 4
 """Slots between them: more than usual, so that the target eases and they are soon made."""
 
@@ -124,10 +126,11 @@ def audited(node: RunningNode) -> Books:
     return audit(node.data_dir / "chain.sqlite", DEVNET.rules)
 
 
-def seconds(work: Callable[[], Any]) -> float:
-    began = time.monotonic()
-    work()
-    return time.monotonic() - began
+def told(node: RunningNode) -> int:
+    """How many transfers others have handed in at a node."""
+    route = {"method": "POST", "route": "/p2p/transaction", "status": "200"}
+    counts = [s.value for s in node.metrics() if s.name == "svcd_http_requests_total" and s.labels == route]
+    return int(sum(counts))
 
 
 @pytest.mark.deadline(120)
@@ -141,18 +144,18 @@ def test_three_nodes(nodes: Nodes, long_chain: Path) -> None:
     third = start(nodes, "third", ports[2], ports[0])
     network = [first, second, third]
     wait_until(lambda: [verified(node) for node in network] == [2, 2, 2], "everybody knows everybody")
-    wait_until(lambda: height(second) == height(third) == BLOCKS, "the whole chain")
+    wait_until(lambda: height(second) == height(third) == BLOCKS, "the whole chain", seconds=PATIENCE)
     assert agree(network)
     last = payment(FAUCET_SEED, BLOCKS * TRANSFERS, somebody(0), reference="the-last")
-    took = seconds(lambda: broadcast(second, last, network))
-    assert took < 2, f"a transfer took {took:.1f} s to be everywhere"
+    broadcast(second, last, network)
+    wait_until(lambda: told(first) > 0 and told(third) > 0, "a transfer that is handed on and not asked for")
     (block,) = third.mine(1)
     wait_until(lambda: all(node.status()["hash"] == block for node in network), "the next block")
     assert agree(network)
+    wait_until(lambda: {node.status()["syncState"] for node in network} == {"synced"}, "nodes that know it")
     for node in network:
         found = node.ok(node.get(f"/rpc/transaction/{last.txid.hex()}"))["transaction"]
         assert (found["blockHash"], found["confirmations"]) == (block, 1)
-        assert node.status()["syncState"] == "synced"
         assert node.status()["syncLagBlocks"] == "0"
     nodes.stop()
     books = [audited(node) for node in network]
@@ -177,8 +180,7 @@ def test_two_nodes_that_were_cut_off(nodes: Nodes, trunk: Path) -> None:
         spent.append(spend(node, side))
         node.stop()
     joined = [start(nodes, f"{side}", port, ports[1 - side]) for side, port in enumerate(ports)]
-    took = seconds(lambda: wait_until(lambda: agree(joined), "one chain"))
-    assert took < 30
+    wait_until(lambda: agree(joined), "one chain")
     winner = joined[0].ok(joined[0].get("/rpc/block/30"))["block"]["transactions"]
     lost = spent[0] if any(value["payload"]["paymentReference"] == "side-1" for value in winner) else spent[1]
     wait_until(lambda: all(what_became_of(node, lost) == ["gone", "waiting"] * 25 for node in joined), "what was lost")
@@ -243,7 +245,7 @@ def test_a_node_that_is_killed_while_it_catches_up(nodes: Nodes, long_chain: Pat
             shutil.rmtree(syncing.data_dir)
             shown = 0
     syncing = start(nodes, "syncing", ports[1], ports[0])
-    wait_until(lambda: height(syncing) == BLOCKS, "the whole chain")
+    wait_until(lambda: height(syncing) == BLOCKS, "the whole chain", seconds=PATIENCE)
     assert agree([source, syncing])
     nodes.stop()
     assert len(audited(syncing).transactions) == BLOCKS * TRANSFERS
