@@ -1,6 +1,7 @@
 """Servers in processes of their own: the node under twistd, and the bare Klein route that it is compared with."""
 
 import os
+import random
 import socket
 import subprocess
 import sys
@@ -17,7 +18,7 @@ DATABASE: Final = "chain.sqlite"
 _ROOT: Final = Path(__file__).parent.parent
 _TWISTD: Final = str(Path(sys.executable).parent / "twistd")
 _START_SECONDS: Final = 60.0
-_STOP_SECONDS: Final = 20.0
+_STOP_SECONDS: Final = 120.0
 
 
 @frozen
@@ -101,9 +102,14 @@ def closed_port() -> int:
 
 
 def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as server:
-        port: int = server.getsockname()[1]
-    return port
+    # Below those that the system gives to outgoing connections, one of which could take it before it is listened on.
+    while True:
+        port = random.randrange(10_000, 20_000)
+        try:
+            socket.create_server(("127.0.0.1", port)).close()
+        except OSError:
+            continue
+        return port
 
 
 @contextmanager
