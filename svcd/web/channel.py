@@ -8,17 +8,19 @@ body before anybody is asked about it. Deadlines here cost one timer per connect
 # mypy: allow-untyped-calls
 # ruff: noqa: N802
 
-from enum import Enum
 from typing import TYPE_CHECKING, Any, Final, cast
 
-from twisted.internet.interfaces import ISSLTransport, ITCPTransport
+from twisted.internet.interfaces import IHalfCloseableProtocol, ISSLTransport, ITCPTransport
 from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
 from twisted.web.http import HTTPChannel
 from twisted.web.http_headers import Headers
+from zope.interface import implementer  # type: ignore[import-untyped]
 
 from svcd.web.deadline import Deadline
-from svcd.web.errors import HttpError, reason
+from svcd.web.errors import HttpError, too_late, written_out
+from svcd.web.phase import Phase
+from svcd.web.turns import AHEAD_BYTES
 
 if TYPE_CHECKING:
     from svcd.web.request import Request
@@ -26,20 +28,10 @@ if TYPE_CHECKING:
 
 DISCARDED_BYTES: Final = 64 * 1024
 """How much is read and thrown away after a refusal, so that a client in the middle of sending still gets the answer."""
-
 _LENGTH_DIGITS: Final = 18
 
 
-class Phase(Enum):
-    """Whose turn it is on a connection."""
-
-    IDLE = "nothing of a request has arrived"
-    HEADERS = "a request's first byte has arrived"
-    BODY = "its headers have arrived"
-    ANSWERING = "all of it has arrived"
-    CLOSING = "nothing more is read"
-
-
+@implementer(IHalfCloseableProtocol)
 class Channel(HTTPChannel):
     """The server's end of one connection; :class:`svcd.web.site.Site` builds it."""
 
@@ -57,6 +49,8 @@ class Channel(HTTPChannel):
         self._discarded = 0
         self._client_is_slow = False
         self._answered: Request | None = None
+        self._ahead = b""
+        self._client_has_ended = False
 
     # What the transport tells
 
@@ -79,10 +73,27 @@ class Channel(HTTPChannel):
         return self._is_secure
 
     def dataReceived(self, data: bytes) -> None:
-        """Note the first byte of a request, then let Twisted parse."""
+        """Note the first byte of a request and let Twisted parse, unless others have their turn first."""
+        if self.paused:
+            self._ahead += data
+            if len(self._ahead) > AHEAD_BYTES:
+                self.transport.pauseProducing()
+            return
         if self._phase is Phase.IDLE:
             self._begin()
         super().dataReceived(data)
+
+    def readConnectionLost(self) -> None:
+        """The client has ended its half: what came whole is answered, all of it within the time for one answer."""
+        # Somebody who is gone altogether looks the same until an answer is sent.
+        self._client_has_ended = True
+        self._deadline.bound(self.site.limits.answer_seconds)
+        if self._phase is Phase.CLOSING:
+            super().loseConnection()
+        self._close_if_ended()
+
+    def writeConnectionLost(self) -> None:
+        """We have ended our half."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
         """Give back what the connection held."""
@@ -128,16 +139,13 @@ class Channel(HTTPChannel):
 
     def allHeadersReceived(self) -> None:
         """Refuse a declared body over the cap, before ``100 Continue`` invites it."""
-        if self._phase is Phase.IDLE:  # a pipelined request, which came with the one before
-            self._begin()
         if self.length != 0:
             path = cast(bytes, self._path).partition(b"?")[0]
             self._cap = self.site.limits.body_caps(self._command, path)
             if self.length is not None and self.length > self._cap:
                 self._refuse_body()
                 return
-            limits = self.site.limits
-            self._enter(Phase.BODY, self._started + limits.request_seconds - self.site.clock.seconds())
+            self._enter(Phase.BODY, self._started + self.site.limits.request_seconds - self.site.clock.seconds())
         super().allHeadersReceived()
 
     def body_arrives(self, size: int) -> bool:
@@ -187,22 +195,37 @@ class Channel(HTTPChannel):
             # The next pipelined request would be answered into the same full buffer, and so on without end.
             self._answered = request
             self.site.connections.takes(self, request.sentLength)
-        elif (self._buffer or any(self._dataBuffer)) and self.persistent and not self.site.draining:
-            # Thousands of pipelined requests may have come at once; others have their turn in between, or its place.
-            self.site.connections.waits(self)
-            self.site.turns.wait(self, request)
-        else:
-            self.go_on(request)
-
-    def go_on(self, answered: "Request") -> None:
-        """Begin the next request, or wait for it."""
+            return
         if self.site.draining:
             self.persistent = 0
         self._enter(Phase.IDLE, self.site.limits.idle_seconds)
         self.site.connections.waits(self)
-        super().requestDone(answered)
+        # What has come of the next requests is handed to us while we are paused, or left in the buffer of lines.
+        self.paused = True
+        super().requestDone(request)
+        self._ahead += self.clearLineBuffer()
+        if self._ahead and self.persistent:
+            # Thousands of pipelined requests may have come at once; others have their turn in between, or its place.
+            self.site.turns.wait(self)
+        else:
+            self.paused = False
+            self._close_if_ended()
+
+    def go_on(self) -> None:
+        """Begin the next request, of which something has come already."""
+        self.paused = False
+        ahead, self._ahead = self._ahead, b""
+        if len(ahead) > AHEAD_BYTES:
+            self.transport.resumeProducing()
+        self.dataReceived(ahead)
+        self._close_if_ended()
 
     # Closing
+
+    def _close_if_ended(self) -> None:
+        """Close if the client sends no more and no request of its waits for an answer."""
+        if self._client_has_ended and not self.paused and self._phase not in (Phase.ANSWERING, Phase.CLOSING):
+            self.loseConnection()
 
     def loseConnection(self) -> None:
         """Close when all is sent, and in bounded time."""
@@ -224,26 +247,21 @@ class Channel(HTTPChannel):
             return
         target = getattr(self, "_path", None) or self._line.partition(b" ")[2]
         headers = (*self.site.headers_of(target), *error.headers, (b"Connection", b"close"))
-        body = error.body
-        head = [b"HTTP/1.1 %d %s\r\nContent-Length: %d\r\n" % (error.status, reason(error.status), len(body))]
-        head += [name + b": " + value + b"\r\n" for name, value in headers]
-        if getattr(self, "_command", None) == b"HEAD":
-            body = b""
-        self.transport.write(b"".join(head) + b"\r\n" + body)
+        self.transport.write(written_out(error, headers, with_body=getattr(self, "_command", None) != b"HEAD"))
         self.site.count(error.status)
         self._linger()
 
     def _linger(self) -> None:
         """Close our half only: closing a socket with unread bytes resets it, and the client would lose the answer."""
         self._stop_reading()
-        transport = self.transport
-        if self._is_secure or not ITCPTransport.providedBy(transport):
+        if self._is_secure or not ITCPTransport.providedBy(self.transport):
             super().loseConnection()
-            return
-        transport.loseWriteConnection()
+        else:
+            self.transport.loseWriteConnection()
 
     def _stop_reading(self) -> None:
         self._enter(Phase.CLOSING, self.site.limits.close_seconds)
+        self.site.turns.forget(self)
         # What still comes is no line of a request any more: rawDataReceived throws it away.
         self.setRawMode()
 
@@ -271,12 +289,12 @@ class Channel(HTTPChannel):
         self._deadline.set(seconds)
 
     def _is_over(self) -> None:
+        limits = self.site.limits
         if self._phase is Phase.IDLE:
             self.loseConnection()
-        elif self._phase in (Phase.HEADERS, Phase.BODY):
-            limits = self.site.limits
-            allowed = limits.header_seconds if self._phase is Phase.HEADERS else limits.request_seconds
-            part = "headers" if self._phase is Phase.HEADERS else "body"
-            self.refuse(HttpError(408, f"the request's {part} did not arrive within {allowed:g} seconds"))
+        elif self._phase is Phase.HEADERS:
+            self.refuse(too_late("headers", limits.header_seconds))
+        elif self._phase is Phase.BODY:
+            self.refuse(too_late("body", limits.request_seconds))
         else:
             self.abort()

@@ -1,6 +1,7 @@
 """A deadline that moves with every request and costs one timer, not one for each time it is set."""
 
 from collections.abc import Callable
+from math import inf
 
 from attrs import define, field
 
@@ -17,15 +18,22 @@ class Deadline:
     clock: Clock
     passed: Callable[[], object]
     _at: float = field(default=0.0, init=False)
+    _latest: float = field(default=inf, init=False)
     _timer: Timer | None = field(default=None, init=False)
 
     def set(self, seconds: float) -> None:
-        """Let it be in so many seconds, at once if that is not positive."""
-        self._at = self.clock.seconds() + seconds
+        """Let it be in so many seconds, at once if that is not positive, and no later than its bound."""
+        now = self.clock.seconds()
+        self._at = min(now + seconds, self._latest)
+        left = max(self._at - now, 0.0)
         if self._timer is None:
-            self._timer = self.clock.callLater(max(seconds, 0.0), self._ring)
+            self._timer = self.clock.callLater(left, self._ring)
         elif self._timer.getTime() > self._at:
-            self._timer.reset(max(seconds, 0.0))
+            self._timer.reset(left)
+
+    def bound(self, seconds: float) -> None:
+        """Let whatever is set from now on be no later than in so many seconds; the earliest bound holds."""
+        self._latest = min(self._latest, self.clock.seconds() + seconds)
 
     def cancel(self) -> None:
         """Let it never pass; nothing happens if none is set."""

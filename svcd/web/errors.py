@@ -53,6 +53,11 @@ def too_many(seconds: float) -> HttpError:
     return HttpError(429, f"too many requests; try again in {wait} s", ((b"Retry-After", b"%d" % wait),))
 
 
+def too_late(part: str, seconds: float) -> HttpError:
+    """408 for a request of which ``part`` took longer than ``seconds``."""
+    return HttpError(408, f"the request's {part} did not arrive within {seconds:g} seconds")
+
+
 def internal(error_id: str) -> HttpError:
     """500 that tells nothing but the id under which the log has the details."""
     return HttpError(500, f"the node failed to answer; its log has the details under {error_id}")
@@ -71,3 +76,10 @@ def translate(error: BaseException | None, table: ErrorTable) -> HttpError | Non
 def reason(status: int) -> bytes:
     """The reason phrase of ``status``: Twisted's own table does not know 421 and 429."""
     return HTTPStatus(status).phrase.encode("ascii")
+
+
+def written_out(error: HttpError, headers: Headers, *, with_body: bool) -> bytes:
+    """The whole HTTP/1.1 answer that tells ``error`` to a client whose request never became one."""
+    lines = [b"HTTP/1.1 %d %s" % (error.status, reason(error.status)), b"Content-Length: %d" % len(error.body)]
+    lines += [name + b": " + value for name, value in headers]
+    return b"\r\n".join([*lines, b"", error.body if with_body else b""])

@@ -388,6 +388,106 @@ def test_refusals_are_told_apart_from_twisted(make_site: MakeSite) -> None:
     assert headers["date"] == "Thu, 01 Jan 1970 00:00:00 GMT"
 
 
+# Clients that end their half
+
+
+def test_client_that_ends_its_half_gets_all_it_asked_for(make_site: MakeSite, clock: Clock) -> None:
+    wire = Wire(make_site(Echo())).send(GET * 30 + post(3) + b"one").end()
+    assert wire.open
+
+    clock.pump([0] * 30)
+
+    assert [response.body for response in wire.responses()] == [b"GET /a "] * 30 + [b"POST /a one"]
+    assert not wire.open
+    assert clock.getDelayedCalls() == []
+
+
+def test_client_that_ends_its_half_gets_an_answer_that_takes_its_time(make_site: MakeSite, clock: Clock) -> None:
+    slow = Slow()
+    wire = Wire(make_site(slow)).send(GET * 2).end()
+
+    clock.advance(5)
+    slow.answer()
+    clock.advance(5)
+    assert wire.open
+    slow.answer()
+
+    assert [response.body for response in wire.responses()] == [b"ok", b"ok"]
+    assert not wire.open
+    assert slow.gone == []
+
+
+@pytest.mark.parametrize("rest", [b"", GET[:9], GET[:-2], post(3) + b"on", b"\r\n"])
+def test_what_has_not_come_whole_when_the_client_ends_its_half_is_nothing(
+    make_site: MakeSite, clock: Clock, rest: bytes
+) -> None:
+    echo = Echo()
+    site = make_site(echo)
+    wire = Wire(site).send(GET * 2 + rest).end()
+    alone = Wire(site).send(rest).end()
+
+    clock.pump([0] * 2)
+
+    assert not wire.open
+    assert not alone.open
+    assert len(wire.responses()) == len(echo.seen) == 2
+    assert site.bodies_bytes == len(site.connections) == len(clock.getDelayedCalls()) == 0
+
+
+def test_client_that_ends_its_half_has_the_time_of_one_answer_for_all(make_site: MakeSite, clock: Clock) -> None:
+    slow = Slow()
+    wire = Wire(make_site(slow)).send(GET * 3).end()
+
+    for _ in range(2):
+        clock.advance(25)
+        slow.answer()
+        clock.advance(0)
+    clock.advance(9.9)
+    assert wire.open
+    clock.advance(0.2)
+
+    assert not wire.open
+    assert len(wire.responses()) == 2
+    assert len(slow.gone) == 1
+    assert clock.getDelayedCalls() == []
+
+
+def test_client_that_ends_its_half_and_never_reads_is_cut_off(make_site: MakeSite, clock: Clock) -> None:
+    site = make_site(Filled(2 * SEND_BUFFER))
+    wire = Wire(site, reads=False).send(GET * 3).end()
+
+    clock.pump([1] * 61)
+
+    assert not wire.open
+    assert site.connections.untaken_bytes == 0
+
+
+def test_refused_client_that_ends_its_half_is_closed(make_site: MakeSite, clock: Clock) -> None:
+    wire = Wire(make_site(Echo())).send(post(1_000_000)).end()
+
+    assert wire.response().status == 413
+    assert not wire.open
+    assert clock.getDelayedCalls() == []
+
+
+def test_more_of_pipelined_requests_than_is_kept_waits_with_the_client(make_site: MakeSite, clock: Clock) -> None:
+    slow = Slow()
+    wire = Wire(make_site(slow)).send(GET).send(GET * 1_000)
+    assert wire.paused
+
+    slow.answer()
+    wire.send(GET)
+    assert wire.paused, "while others have their turn"
+    wire.end()
+    for _ in range(1_001):
+        clock.advance(0)
+        wire.send(b"")
+        slow.answer()
+
+    assert len(wire.responses()) == 1_002
+    assert not wire.open
+
+
 # Deadlines
 
 

@@ -30,6 +30,20 @@ def test_a_time_that_is_over_passes_at_once() -> None:
     assert passed == [0.0]
 
 
+def test_none_is_later_than_the_bound() -> None:
+    clock, passed = Clock(), list[float]()
+    deadline = deadline_of(clock, passed)
+    deadline.set(1)
+    deadline.bound(5)
+    deadline.bound(50)
+    deadline.set(10)
+    clock.pump([1.0] * 20)
+    assert passed == [5.0]
+    deadline.set(10)
+    clock.advance(0)
+    assert passed == [5.0, 20.0]
+
+
 def test_a_cancelled_one_never_passes_and_may_be_set_again() -> None:
     clock, passed = Clock(), list[float]()
     deadline = deadline_of(clock, passed)

@@ -173,6 +173,49 @@ async def test_client_that_never_reads_is_cut_off(opened: Open) -> None:
     client.transport.abortConnection()
 
 
+async def test_client_that_ends_its_half_gets_all_it_asked_for(opened: Open) -> None:
+    listening = await opened(Filled(20_000))
+    client = await connect(listening)
+
+    await client.send(GET * 200)
+    client.transport.loseWriteConnection()
+    await until(lambda: client.closed)
+
+    assert len(split_responses(bytes(client.received))) == 200
+    assert client.reason.check(error.ConnectionDone)
+    assert len(listening.site.connections) == 0
+
+
+async def test_client_that_ends_its_half_gets_an_answer_that_takes_its_time(opened: Open) -> None:
+    slow = Slow()
+    listening = await opened(slow)
+    client = await connect(listening)
+
+    await client.send(GET * 2)
+    client.transport.loseWriteConnection()
+    for _ in range(2):
+        await until(lambda: slow.waiting)
+        # A turn of the reactor in which the end of the client's half is seen.
+        await task.deferLater(reactor, 0)
+        slow.answer()
+    await until(lambda: client.closed)
+
+    assert [answer.body for answer in split_responses(bytes(client.received))] == [b"ok", b"ok"]
+
+
+async def test_client_that_is_gone_is_found_out_with_the_next_answer(opened: Open) -> None:
+    slow = Slow()
+    listening = await opened(slow)
+    client = await connect(listening)
+    await client.send(GET * 100)
+    await until(lambda: slow.waiting)
+
+    client.transport.abortConnection()
+
+    await until(lambda: len(listening.site.connections) == 0)
+    assert len(slow.gone) == 1
+
+
 async def test_connection_over_the_cap_is_closed(opened: Open) -> None:
     listening = await opened(Echo(), connections_per_client=2)
     first, second, third = [await connect(listening) for _ in range(3)]

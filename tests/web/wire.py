@@ -6,7 +6,7 @@ from typing import Any
 from attrs import frozen
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionAborted, ConnectionDone
-from twisted.internet.interfaces import IAddress, IPushProducer, ITCPTransport
+from twisted.internet.interfaces import IAddress, IHalfCloseableProtocol, IPushProducer, ITCPTransport
 from twisted.python.failure import Failure
 from zope.interface import implementer
 
@@ -79,6 +79,7 @@ class Wire:
         self._unsent = bytearray()
         self._producer: Any = None
         self._held = b""
+        self._ended = False
         self.paused = False
         self.received = bytearray()
         self.disconnecting = False
@@ -95,6 +96,8 @@ class Wire:
         while self._held and self.open and not self.paused:
             data, self._held = self._held, b""
             self.protocol.dataReceived(data)
+        if self._ended and self.open and not self._held and not self.paused and not self.disconnecting:
+            IHalfCloseableProtocol(self.protocol).readConnectionLost()
         return self
 
     def read(self) -> None:
@@ -107,8 +110,13 @@ class Wire:
         self._close_if_done()
         self.send(b"")
 
+    def end(self) -> "Wire":
+        """The client ends its half: it sends no more, and goes on reading."""
+        self._ended = True
+        return self.send(b"")
+
     def close(self) -> None:
-        """The client closes its end."""
+        """The connection is lost."""
         self._lose(ConnectionDone())
 
     def responses(self, *, head: bool = False) -> list[Response]:
