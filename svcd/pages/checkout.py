@@ -18,6 +18,7 @@ from svcd.pages.parts import Content, amount, copy_button, facts, link, notice, 
 from svcd.pages.qr import code_of, qr_code
 from svcd.pages.routes import page
 from svcd.pages.sources import Sources
+from svcd.pages.visible import visible
 from svcd.rpc import payment_fields as fields
 
 REFRESH_SECONDS: Final = 5
@@ -91,7 +92,7 @@ def _head(terms: Terms, label: str | None) -> Tag:
         tag("h1", tag("span", "Pay ", class_="visually-hidden"), amount(terms.amount, class_=sized))
     ]
     if label is not None:
-        lines.append(tag("p", label, class_="lead label", dir="auto"))
+        lines.append(tag("p", visible(label), class_="lead label", dir="auto"))
     return tag("div", *lines, class_="stack tight")
 
 
@@ -197,7 +198,14 @@ def _order(terms: Terms, label: str | None) -> Tag:
     ]
     if label is not None:
         pairs.append(
-            ("Label", tag("span", tag("bdi", label), tag("span", " (from the link, signed by nobody)", class_="soft")))
+            (
+                "Label",
+                tag(
+                    "span",
+                    tag("bdi", visible(label), class_="label"),
+                    tag("span", " (from the link, signed by nobody)", class_="soft"),
+                ),
+            )
         )
     if terms.since_height is not None:
         pairs.append(("Counts from", tag("span", "block ", str(terms.since_height))))

@@ -11,6 +11,7 @@ from twisted.web.template import Tag, flattenString
 from svcd.chain.params import NetworkParams
 from svcd.node.status import Peers
 from svcd.pages.parts import Content, notice, tag
+from svcd.pages.visible import visible
 from svcd.web.errors import HttpError, reason
 
 MAINNET: Final = "mainnet"
@@ -51,7 +52,7 @@ class Page:
         title = _WORDS.get(error.status, reason(error.status).decode("ascii"))
         sentence = error.sentence[:1].upper() + error.sentence[1:].removesuffix(".") + "."
         back = tag("p", tag("a", "To the explorer", href="/"))
-        words = tag("p", sentence, class_="lead", dir="auto")
+        words = tag("p", visible(sentence), class_="lead", dir="auto")
         return cls(title=title, content=(tag("h1", title), words, back), status=error.status, scripts=())
 
 

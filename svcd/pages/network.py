@@ -10,6 +10,7 @@ from svcd.pages.reading import TransferLine
 from svcd.pages.routes import page
 from svcd.pages.sources import PeerLine, Sources
 from svcd.pages.tables import transfers_table
+from svcd.pages.visible import visible
 
 PAGE: Final = 20
 
@@ -68,8 +69,8 @@ class PeersPage:
         now, around = sources.now, sources.peers.neighbourhood()
         sample = sorted(sources.sample(), key=lambda peer: peer.endpoint)
         columns: list[Column[PeerLine]] = [
-            Column("Address", lambda peer: tag("span", peer.endpoint, class_="hash")),
-            Column("Node", lambda peer: tag("span", peer.node_id, class_="hash small")),
+            Column("Address", lambda peer: tag("bdi", visible(peer.endpoint), class_="hash")),
+            Column("Node", lambda peer: tag("bdi", visible(peer.node_id), class_="hash small")),
             Column("Height", lambda peer: str(peer.height), number=True),
             Column("Last seen", lambda peer: when(peer.last_seen, now)),
         ]

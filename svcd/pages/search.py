@@ -17,6 +17,7 @@ from svcd.pages.parts import Column, Content, address_link, amount, listing, sho
 from svcd.pages.reading import TransferLine, transfer_line
 from svcd.pages.routes import page
 from svcd.pages.sources import Sources
+from svcd.pages.visible import visible
 from svcd.rpc.payment_fields import REFERENCE
 from svcd.web.answers import Rendered
 
@@ -52,7 +53,7 @@ class SearchPages:
                 tag("ul", *items, class_="card choices"),
             )
             return Page(title="Search", content=content, sought=q)
-        said = tag("p", "Nothing here is called ", tag("bdi", q, class_="hash"), ".", class_="lead")
+        said = tag("p", "Nothing here is called ", tag("bdi", visible(q), class_="hash"), ".", class_="lead")
         hint = f"What can be found: {FINDS[0].lower()}{FINDS[1:]} — of this network, and known to this node."
         return Page(
             title="Search",

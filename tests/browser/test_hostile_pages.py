@@ -42,6 +42,30 @@ def test_a_label_is_text(wallet: WalletPage) -> None:
         quiet(wallet.page)
 
 
+HIDDEN = "Tea\u200b\u2060 for\u00ad two ☕️"
+WRITTEN = "Tea\\u{200b}\\u{2060} for\\u{ad} two ☕️"
+PILED = "a" + "\u0301" * 79
+ABOVE = "selector => { const it = document.querySelector(selector); return getComputedStyle(it).overflowY; }"
+
+
+def test_what_nobody_would_see_is_written_out(wallet: WalletPage) -> None:
+    label = f"&label={quote(HIDDEN, safe='')}"
+    wallet.follow(payment_uri(fresh("hidden"), rest=label))
+    wallet.may_sign()
+    assert wallet.tell("#review-label") == WRITTEN
+    assert wallet.page.evaluate("document.getElementById('review-label').tagName") == "BDI"
+    page = wallet.page
+    wallet.watched.go(checkout_path(fresh("hidden"), rest=label), page)
+    assert wallet.tell("main").count(WRITTEN) == 2
+    wallet.watched.go(f"/search?q={quote(HIDDEN, safe='')}", page)
+    assert WRITTEN in wallet.tell("main")
+    wallet.watched.forgive("status of 404")
+    wallet.watched.go(checkout_path(fresh("piled"), rest=f"&label={quote(PILED, safe='')}"), page)
+    assert {page.evaluate(ABOVE, each) for each in ("p.label", "bdi.label")} == {"clip"}, "it covers the amount"
+    wallet.go(wallet_path(payment_uri("A") + "&req-" + quote("\u202e", safe="")))
+    wallet.view("stopped")
+
+
 @pytest.mark.parametrize("text", SCRIPTS)
 def test_whatever_stands_in_an_address_is_text(watched: Watched, text: str) -> None:
     encoded = quote(text, safe="")

@@ -136,6 +136,16 @@ def test_a_hostile_label_stays_text(still: Shown, label: str) -> None:
     assert len(page.all("script")) == 2
 
 
+def test_what_nobody_sees_in_a_label_is_written_out(still: Shown) -> None:
+    page = still.see(target(still, label="Tea\u200b for \u2060☕️"))
+    assert page.visible.count("Tea\\u{200b} for \\u{2060}☕️") == 2
+    assert "\u200b" not in page.visible
+    assert len(page.all("bdi", class_="label")) == 1
+    (wallet,) = [link for link in page.links if link.startswith("/wallet/?pay=")]
+    label = parse_uri(parse_qs(urlsplit(wallet).query)["pay"][0], PARAMS).label
+    assert label == "Tea\u200b for \u2060☕️", "what is handed on is what the shop wrote"
+
+
 def test_the_largest_amount_and_the_longest_texts(still: Shown) -> None:
     page = still.see(target(still, amount="90071992.54740991", reference="r" * 64, label="😀" * 80, confirmations=1000))
     assert "90071992.54740991 SVC" in page.visible

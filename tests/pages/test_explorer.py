@@ -226,6 +226,15 @@ def test_hostile_text_stays_text(still: Shown, text: str) -> None:
     assert box["value"] == text
 
 
+@pytest.mark.parametrize("odd", ["\u202e", "\u200b", "\0", "\u3164"])
+def test_what_nobody_sees_is_written_out(still: Shown, odd: str) -> None:
+    quoted = quote(f"a{odd}b", safe="")
+    shown = still.see(f"/search?q={quoted}", 404).visible
+    assert f"a\\u{{{ord(odd):x}}}b" in shown
+    for target in (f"/reference/{quoted}", f"/block/{quoted}", f"/pay/?label={quoted}&{quoted}=1", f"/{quoted}"):
+        assert odd not in still.see(target, still.ask(target).status).visible
+
+
 def test_a_hostile_peer_stays_text(shown: Shown) -> None:
     shown.peers.append(PeerLine("<b>", "http://x/<script>", 1, 0))
     page = shown.see("/peers")

@@ -65,6 +65,13 @@ def test_pay_takes_the_link_to_a_checkout_and_asks_nobody_but_the_node(rich: Nod
     assert "this order is paid already" in terminal.failure(*PAY, "--yes", env=KNOWN), "both are one order"
 
 
+def test_what_nobody_sees_in_a_label_is_written_out(rich: Node, terminal: Terminal) -> None:
+    uri = print_uri(PaymentRequest(Terms("order-17", OTHER, 2 * COIN, 12), "Tea\u200b\u2060 for\u3164 two"))
+    told = terminal.invoke("wallet", "pay", uri, typed="n\n", env=KNOWN)
+    assert r"label          Tea\u200b\u2060 for\u3164 two (unverified, from the link)" in told.stderr.splitlines()
+    assert waiting(rich) == []
+
+
 def test_an_order_that_is_paid_is_warned_of(rich: Node, terminal: Terminal) -> None:
     terminal.ok(*PAY, "--yes", env=KNOWN)
     for state in ("pending", "confirming"):

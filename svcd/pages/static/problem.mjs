@@ -1,5 +1,7 @@
 // What went wrong, for programs and for people.
 
+import { escaped, visible } from "./visible.mjs";
+
 /** A fault with a stable `code` (listed in docs/wallet-page.md) and one sentence that a person can act upon. */
 export class Problem extends Error {
   constructor(code, sentence) {
@@ -17,5 +19,5 @@ export function must(truth, code, sentence) {
 /** Text of others for a sentence: in quotation marks, at most 32 characters, the odd ones escaped. */
 export function quoted(text) {
   const shown = [...String(text)].slice(0, 32).join("");
-  return `“${shown.replace(/[^ -~\u00a1-\u05ff]/gu, (odd) => `\\u{${odd.codePointAt(0).toString(16)}}`)}”`;
+  return `“${visible(shown.replace(/[^ -~\u00a1-\u05ff]/gu, escaped))}”`;
 }

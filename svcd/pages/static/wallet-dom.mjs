@@ -2,6 +2,7 @@
 
 import { formatAmount } from "./amounts.mjs";
 import { Problem } from "./problem.mjs";
+import { visible } from "./visible.mjs";
 
 export const byId = (id) => document.getElementById(id);
 
@@ -27,7 +28,9 @@ export function writeAmount(where, units, sign = "") {
   where.replaceChildren(text, " ", element("span", { className: "unit", textContent: "SVC" }));
 }
 
-/** Show a Problem in an element, or nothing for null. What is no Problem is said to be a fault of this page. */
+/** Show a Problem in an element, or nothing for null. What is no Problem is said to be a fault of this page.
+ *
+ * A node's own sentence may stand in it, so nothing of it is hidden. */
 export function tell(where, problem) {
   const known = problem === null || problem instanceof Problem;
   if (!known) console.error(problem);
@@ -35,7 +38,7 @@ export function tell(where, problem) {
   const { code = "", message = "" } = known ? (problem ?? {}) : failed;
   if (code) where.dataset.error = code;
   else delete where.dataset.error;
-  write(where, message);
+  write(where, visible(message));
   where.hidden = message === "";
 }
 

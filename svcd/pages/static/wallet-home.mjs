@@ -4,6 +4,7 @@ import { byId, element, moment, onClick, onCopy, show, tell, write, writeAmount 
 import { formatAmount, wireNumber } from "./amounts.mjs";
 import { underWay } from "./review.mjs";
 import { Poller } from "./polling.mjs";
+import { visible } from "./visible.mjs";
 
 const LATEST = 5;
 
@@ -15,7 +16,7 @@ function line(record, own) {
   writeAmount(amount, wireNumber(record.payload?.amount) ?? 0n, toSelf ? "" : out ? "−" : "+");
   const what = element("span", { className: "what", textContent: toSelf ? "To yourself" : out ? "Sent" : "Received" });
   const other = String(out ? record.payload?.recipient : record.senderAddress);
-  const address = element("bdi", { textContent: other });
+  const address = element("bdi", { textContent: visible(other) });
   const how = element("span", { className: "how soft small cut" }, howOf(record), " · ", address);
   const href = record.state ? `#payment=${record.txid}` : `/tx/${record.txid}`;
   return element("li", { className: out ? "out" : "in" }, element("a", { href }, what, amount, how));

@@ -14,7 +14,8 @@ import { parseUri, uriInSearch } from "./uri.mjs";
 import { byId, onClick, remembered, show, tell, write } from "./wallet-dom.mjs";
 import { enterHistory, enterHome, enterReceive, wireHistory, wireReceive } from "./wallet-home.mjs";
 import { Creating, downloadKeyfile, showUnlock, wireKeyfile, wireUnlock } from "./wallet-open.mjs";
-import { Following, Spending } from "./wallet-pay.mjs";
+import { Following } from "./wallet-following.mjs";
+import { Spending } from "./wallet-pay.mjs";
 import { enterSettings, wireSettings } from "./wallet-settings.mjs";
 import { openStore } from "./wallet-store.mjs";
 

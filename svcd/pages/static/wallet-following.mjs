@@ -1,0 +1,129 @@
+// What becomes of a payment, from its signature until it is as deep as was asked.
+
+import { byId, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
+import { Poller } from "./polling.mjs";
+import { Problem } from "./problem.mjs";
+
+const TITLES = {
+  refused: "Not paid",
+  confirmed: "Paid",
+  confirming: "On the chain",
+  pending: "On its way",
+  signed: "Signed",
+};
+const BADGES = { refused: "bad", confirmed: "good", confirming: "accent", pending: "warn", signed: "warn" };
+
+function sentence({ state, confirmations, wanted, blockHeight }) {
+  if (state === "signed") return "Signed, and being handed to the node.";
+  if (state === "pending") return `The node has it; it waits for a block. 0 of ${wanted} confirmations.`;
+  if (state === "confirming") return `In block ${blockHeight}. ${confirmations} of ${wanted} confirmations.`;
+  if (state === "confirmed") return `Confirmed in block ${blockHeight}: ${confirmations} of ${wanted} confirmations.`;
+  return "Nothing was paid by this transfer.";
+}
+
+/** One payment from its signature until it is as deep as was asked. */
+export class Following {
+  #app;
+  #payment = null;
+  #poller = null;
+  #turn = 0;
+
+  constructor(app) {
+    this.#app = app;
+    const failed = (problem) => tell(byId("payment-error"), problem);
+    onCopy(byId("payment-copy"), () => this.#payment.txid, byId("payment-live"));
+    onClick(byId("try-again"), () => this.#follow(), failed);
+    onClick(byId("sign-again"), () => this.#signAgain(), failed);
+  }
+
+  /** Show a payment of this wallet and follow it; gives what ends it. */
+  enter(txid) {
+    this.#turn += 1;
+    this.#open(txid, this.#turn).catch((problem) => this.#app.stop(problem));
+    return () => this.#leave();
+  }
+
+  /** Forget which payment it was. */
+  forget() {
+    this.#payment = null;
+  }
+
+  async #open(txid, turn) {
+    const own = await this.#app.paying.of(this.#app.keyfile.address);
+    if (turn !== this.#turn) return;
+    const payment = own.find((each) => each.txid === txid);
+    if (payment === undefined) {
+      this.#app.go("history", { replace: true });
+      return;
+    }
+    this.#fill(payment);
+    show("payment");
+    this.#follow();
+  }
+
+  #leave() {
+    this.#turn += 1;
+    this.#poller?.end();
+    this.#poller = null;
+  }
+
+  #follow() {
+    this.#poller?.end();
+    const poller = new Poller(
+      async () => {
+        const payment = await this.#app.paying.follow(this.#payment);
+        if (this.#poller !== poller) return true;
+        this.#fill(payment);
+        return payment.state === "confirmed" || payment.state === "refused";
+      },
+      (problem) => tell(byId("payment-error"), problem),
+    );
+    this.#poller = poller;
+    return poller.ask();
+  }
+
+  #fill(payment) {
+    this.#payment = payment;
+    const { state, transfer, txid, confirmations, wanted, problem } = payment;
+    const { payload, fee } = transfer;
+    write(byId("payment-title"), TITLES[state]);
+    document.title = `${TITLES[state]} · SVC`;
+    writeAmount(byId("payment-amount"), BigInt(payload.amount));
+    const badge = byId("payment-badge");
+    badge.className = `badge ${BADGES[state]}`;
+    write(badge, state);
+    const where = byId("payment-state");
+    Object.assign(where.dataset, { state, confirmations, wanted });
+    write(where, sentence(payment));
+    const progress = byId("payment-progress");
+    progress.max = wanted;
+    progress.value = Math.min(confirmations, wanted);
+    progress.hidden = state === "refused";
+    write(byId("payment-recipient"), payload.recipient);
+    write(byId("payment-reference"), payload.paymentReference ?? "none");
+    writeAmount(byId("payment-fee"), BigInt(fee));
+    const link = byId("payment-txid");
+    write(link, txid);
+    link.href = `/tx/${txid}`;
+    tell(byId("payment-error"), problem && new Problem(problem.code, problem.sentence));
+    byId("payment-actions").hidden = state !== "refused";
+    byId("try-again").hidden = problem?.code !== "rejected";
+    byId("sign-again").hidden = state !== "refused";
+  }
+
+  async #signAgain() {
+    const { id, txid, transfer, wanted: confirmations, label } = this.#payment;
+    const { recipient, amount, paymentReference: reference = null } = transfer.payload;
+    const wish = {
+      id,
+      recipient,
+      amount: BigInt(amount),
+      reference,
+      confirmations,
+      label,
+      fromLink: id.startsWith("link "),
+    };
+    const payment = await this.#app.paying.sign(wish, this.#app.signer(), txid);
+    this.#app.go(`payment=${payment.txid}`, { replace: true });
+  }
+}
