@@ -43,10 +43,11 @@ def test_what_is_due_later_does_not_follow_the_clock(monkeypatch: pytest.MonkeyP
     reactor.runUntilCurrent()
     (timer,) = reactor.getDelayedCalls()
     assert called == []
-    assert 59 < timer.getTime() - reactor.seconds() <= 60
-    assert 0 <= reactor.seconds() - before < 1
-    assert abs(unix_seconds(reactor) - before - jump) < 1
-    assert milliseconds(reactor) == pytest.approx((before + jump) * 1000, abs=1000)
+    # A busy machine may take some seconds for this, and never an hour.
+    assert 30 < timer.getTime() - reactor.seconds() <= 60
+    assert 0 <= reactor.seconds() - before < 30
+    assert abs(unix_seconds(reactor) - before - jump) < 30
+    assert milliseconds(reactor) == pytest.approx((before + jump) * 1000, abs=30_000)
 
 
 def test_a_clock_without_another_is_the_time_itself() -> None:
