@@ -5,6 +5,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Final
 
+from svcd.chain.block import parse_block
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import parse_transfer
@@ -37,6 +38,7 @@ from svcd.ports import milliseconds
 from svcd.store.chain_store import ChainReader
 from svcd.web.answers import Answer, Rendered
 from svcd.web.errors import HttpError
+from svcd.web.limits import DEFAULT_BODY_CAP
 from svcd.web.routing import Field, Route, object_schema
 
 BODY_CAPS: Final = {(b"POST", b"/p2p/transaction"): 32 * 1024, (b"POST", b"/p2p/block"): 2 * 1024 * 1024}
@@ -101,16 +103,15 @@ class PeerRoutes:
 
         A hello is signed, unlike all else that is posted: no neighbour's price keeps it from being heard.
         """
-        if client is not None and self._peers.bans.is_banned(address_name(client), self._home.now()):
-            raise HttpError(403, _BANNED)
         try:
             theirs = parse_hello(hello)
+            if client is not None and self._peers.bans.is_banned(address_name(client), self._home.now()):
+                raise HttpError(403, _BANNED)
             check_hello(theirs, self._home.params, own=self._home.key.node_id, now=milliseconds(self._home.clock))
             self._hellos.take(theirs)
         except HelloRefused as refused:
-            self._not_banned(client)
             if refused.fault is Fault.FORMAT:
-                self._price(client, MALFORMED_SECONDS, refused.detail)
+                self._price_nonsense(client, refused.detail)
             raise HttpError(400, refused.detail) from refused
         if self._peers.is_banned(theirs.node_key):
             raise HttpError(403, "this node key is banned here")
@@ -129,14 +130,15 @@ class PeerRoutes:
     )
     async def transaction(self, transaction: object, client: str | None) -> Answer:
         """Answer POST /p2p/transaction."""
-        self._not_banned(client)
         try:
             transfer = parse_transfer(transaction, self._home.params)
+            if self._is_ignored(client):
+                raise HttpError(403, _BANNED)
             note_sender(self._peers, client, transfer.txid)
             state = await self._transfers.submit(transfer)
         except RuleViolation as violation:
             if violation.code not in _POLICY:
-                self._price(client, MALFORMED_SECONDS, violation.detail)
+                self._price_nonsense(client, violation.detail)
             raise
         return {"txid": transfer.txid.hex(), "state": state.value}
 
@@ -161,11 +163,13 @@ class PeerRoutes:
     )
     async def block(self, body: bytes, client: str | None) -> Answer:
         """Answer POST /p2p/block."""
-        self._not_banned(client)
         if not (body.startswith(_BEFORE) and body.endswith(_AFTER)):
-            self._price(client, MALFORMED_SECONDS, "no block in canonical JSON")
+            self._price_nonsense(client, "no block in canonical JSON")
             raise HttpError(400, 'the body must be exactly {"block":…} with the block in canonical JSON')
         wire = body[len(_BEFORE) : -len(_AFTER)]
+        if self._is_ignored(client):
+            _look_at(wire, self._home.params)
+            raise HttpError(403, _BANNED)
         note_sender(self._peers, client, sha256(wire).digest())
         outcome, block_hash = await self._home.ledger.submit(wire)
         if isinstance(outcome, RuleViolation):
@@ -252,13 +256,23 @@ class PeerRoutes:
             ]
         }
 
-    def _not_banned(self, client: str | None) -> None:
-        if client is not None and self._peers.bans.is_ignored(client, self._home.now()):
-            raise HttpError(403, _BANNED)
+    def _is_ignored(self, client: str | None) -> bool:
+        return client is not None and self._peers.bans.is_ignored(client, self._home.now())
+
+    def _price_nonsense(self, client: str | None, why: str) -> None:
+        """Whoever is not listened to pays no more: others may be behind the same address."""
+        if not self._is_ignored(client):
+            self._price(client, MALFORMED_SECONDS, why)
 
     def _price(self, client: str | None, seconds: float, why: str) -> None:
         if client is not None:
             self._peers.bans.ban(posts_name(client), seconds=seconds, now=self._home.now(), why=f"it posted: {why}")
+
+
+def _look_at(wire: bytes, params: NetworkParams) -> None:
+    """Raise RuleViolation for what is no block, if it is as short as other bodies, and so costs no more to read."""
+    if len(wire) <= DEFAULT_BODY_CAP:
+        parse_block(wire, params)
 
 
 def _blocks_answer(heights: Iterable[int], tip: ChainPoint, params: NetworkParams, reader: ChainReader) -> bytes:
