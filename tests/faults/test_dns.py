@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.conftest import confirm
 from tests.net.certificates import Signed, sign
 from tests.process_level.conftest import Nodes
 from tests.process_level.receiver import Receiver
@@ -19,6 +18,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(300)]
 
 NAMESERVER = "127.53.53.53"
 NAME = "shop.test"
+HANGS_SECONDS = 150
+"""How long the system looks a name up in vain, which it counts in five attempts."""
 PAID = "pending: pending 0"
 
 
@@ -58,7 +59,7 @@ class Nameserver:
 def silent_dns(tmp_path: Path, instead_of_twistd: Callable[[str], None]) -> Iterator[Nameserver]:
     """Nodes ask this nameserver and no other, in a mount namespace of their own."""
     configuration = tmp_path / "resolv.conf"
-    configuration.write_text(f"nameserver {NAMESERVER}\noptions timeout:30 attempts:5\n")
+    configuration.write_text(f"nameserver {NAMESERVER}\noptions timeout:{HANGS_SECONDS // 5} attempts:5\n")
     nsswitch = tmp_path / "nsswitch.conf"
     nsswitch.write_text("hosts: files dns\n")
     instead_of_twistd(
@@ -74,6 +75,29 @@ def silent_dns(tmp_path: Path, instead_of_twistd: Callable[[str], None]) -> Iter
 def failures(shop: Shop, watch: str) -> set[str]:
     """Why attempts to deliver something for a watch failed."""
     return {event["lastError"] for event in shop.watch(watch)["events"]} - {None}
+
+
+def attempts(shop: Shop, watch: str) -> int:
+    """How many attempts to deliver something for a watch have ended."""
+    return sum(event["attempts"] for event in shop.watch(watch)["events"])
+
+
+def confirmed_beside(shop: Shop, nameserver: Nameserver, watch: str) -> bool:
+    """Confirm the shop's order; whether an event of it arrived while an attempt for another watch was under way.
+
+    On a busy machine that attempt may have ended meanwhile; there is another one beside the next event.
+    """
+    told, beside, asked = [PAID], False, 0
+    for name in ("confirming: confirming 1", "confirming: confirming 2", "confirmed: confirmed 3"):
+        if not beside:
+            wait_until(lambda asked=asked: nameserver.asked > asked, "a question")  # type: ignore[misc]
+        before = attempts(shop, watch)
+        shop.node.mine(1)
+        told.append(name)
+        shop.hears(*told)
+        beside = beside or attempts(shop, watch) == before
+        asked = nameserver.asked
+    return beside
 
 
 def test_a_nameserver_that_never_answers(
@@ -104,10 +128,8 @@ def test_a_nameserver_that_never_answers(
         shop.hears(PAID)
         # The other merchant's event is under way meanwhile, and neither blocks nor clients wait for that.
         wait_until(lambda: silent_dns.asked > asked, "a question")
-        began = time.monotonic()
-        confirm(shop, PAID)
+        assert confirmed_beside(shop, silent_dns, identifier)
         assert shop.node.status()["height"] == "4"
-        assert time.monotonic() - began < 10
         wait_until(lambda: failures(shop, identifier) != set(), "a failed attempt")
         assert failures(shop, identifier) <= {"timeout", "dns"}
         assert far.requests == 0
@@ -116,12 +138,10 @@ def test_a_nameserver_that_never_answers(
         # A look-up that hangs does not hold up the stop, and what waits is sent when names are told again.
         began = time.monotonic()
         shop.node.stop()
-        assert time.monotonic() - began < 15
+        assert time.monotonic() - began < HANGS_SECONDS / 2
         silent_dns.answers = True
         shop.start()
-        wait_until(
-            lambda: "confirmed: confirmed 3" in far.names, f"the confirmation; there came {far.names}", seconds=60
-        )
+        wait_until(lambda: "confirmed: confirmed 3" in far.names, f"the confirmation; there came {far.names}")
         assert far.names[0] == PAID
         near.check()
         far.check()

@@ -41,15 +41,18 @@ def test_a_thread_that_dies(order_fault: Callable[[str], None], shop: Shop, pool
     shop.fund("customer")
     order = shop.order("order-1")
     order_fault(f"kill {pool}")
-    # A thread that waits for work meets the exception with the next job, which is lost with it.
+    # A thread that waits for work meets the exception with the next job, which is lost with it. There are other jobs
+    # now and then, and the node may be gone before it is paid.
     try:
         shop.pay("customer", order["request"])
+        answered = True
     except OSError:
-        assert pool != "webhooks"
+        answered = False
     assert shop.node.wait_ended() == 1
     assert [line for line in loud(shop.node) if "died" in line] == [DEAD.format(pool=pool)]
     shop.start()
-    if pool != "webhooks":
+    if shop.state(order["request"]).startswith("unpaid"):
+        assert not answered, "what was answered is on disk"
         shop.pay("customer", order["request"])
     shop.hears(PAID)
     confirm(shop, PAID)
