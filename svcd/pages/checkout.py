@@ -143,7 +143,9 @@ def _steps() -> Tag:
 def _transfer(sighting: Sighting) -> Tag:
     txid = sighting.txid.hex() if sighting.txid else ""
     hidden = {} if txid else {"hidden": "hidden"}
-    return tag("p", link("See the transfer", "tx", txid, data_fill="transfer"), class_="small", **hidden)
+    return tag(
+        "p", link("See the transfer", "tx", txid, class_="alone", data_fill="transfer"), class_="small", **hidden
+    )
 
 
 def _amiss(terms: Terms, sighting: Sighting) -> list[Content]:

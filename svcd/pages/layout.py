@@ -51,7 +51,7 @@ class Page:
         """What a reader sees of ``error``."""
         title = _WORDS.get(error.status, reason(error.status).decode("ascii"))
         sentence = error.sentence[:1].upper() + error.sentence[1:].removesuffix(".") + "."
-        back = tag("p", tag("a", "To the explorer", href="/"))
+        back = tag("p", tag("a", "To the explorer", href="/", class_="alone"))
         words = tag("p", visible(sentence), class_="lead", dir="auto")
         return cls(title=title, content=(tag("h1", title), words, back), status=error.status, scripts=())
 

@@ -58,7 +58,7 @@ class OverviewPage:
         return [
             figure("Height", str(tip.height), when(blocks[0].time, sources.now) if tip.height else "The genesis"),
             figure("Difficulty", scaled(difficulty) if difficulty else "–", "Tries for a block, on average"),
-            figure("Waiting", str(waiting), tag("a", "Transfers in the mempool", href="/mempool")),
+            figure("Waiting", str(waiting), tag("a", "Transfers in the mempool", href="/mempool", class_="alone")),
             figure("Coins in existence", grouped(tip.issued // BASE_UNITS_PER_COIN), "Of " + self._most()),
         ]
 

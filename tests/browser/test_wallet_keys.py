@@ -220,6 +220,8 @@ def test_unlocking_and_giving_up(wallet: WalletPage) -> None:
     assert not wallet.page.is_visible("#navigation")
     wallet.page.click("summary")
     wallet.page.click("#forgot-remove")
+    wallet.error("unconfirmed")
+    assert wallet.page.evaluate("document.activeElement.id") == "forgot-confirm"
     wallet.view("unlock")
     wallet.page.check("#forgot-confirm")
     wallet.page.click("#forgot-remove")

@@ -149,6 +149,53 @@ def test_tables_fit_between_phone_and_desk(watched: Watched, chain: Chain) -> No
             assert (overflow(page), [each for each in page.evaluate(BEYOND) if each > 0]) == (0, []), (path, width)
 
 
+REACH = """
+() => {
+  const small = [];
+  for (const each of document.querySelectorAll("a[href], button, input, textarea, summary")) {
+    if (each.matches(".skip, .visually-hidden, :disabled") || !each.checkVisibility()) continue;
+    each.scrollIntoView({ block: "center" });
+    const { left, top, width, height } = each.getBoundingClientRect();
+    const [x, y] = [left + Math.min(width / 2, 20), top + height / 2];
+    const hit = (at) => {
+      const found = document.elementFromPoint(x, at);
+      return found !== null && (each.contains(found) || Boolean(found.closest("label")?.contains(each)));
+    };
+    let [above, below] = [0, 0];
+    while (above < 30 && hit(y - above - 1)) above += 1;
+    while (below < 30 && hit(y + below + 1)) below += 1;
+    if (above + below + 1 < 43) small.push(`${each.id || each.textContent.trim()}: ${above + below + 1} px`);
+  }
+  return small;
+}
+"""
+
+
+def test_a_finger_finds_everything_on_a_phone(wallet: WalletPage, chain: Chain) -> None:
+    """44 pixels, of which one may go to the fractions."""
+    txid = chain.pay(FAUCET, SHOP, COIN, fresh("finger"))
+    chain.node.mine(1)
+    page = wallet.page
+    page.set_viewport_size({"width": 320, "height": 640})
+    page.wait_for_selector("#home-transfers li")
+    small = {"home": page.evaluate(REACH)}
+    for name in ("Send", "Receive", "History", "Settings"):
+        wallet.navigate(name)
+        page.wait_for_load_state("networkidle")
+        small[name] = page.evaluate(REACH)
+    page.click("#lock")
+    wallet.view("unlock")
+    page.click("summary")
+    small["unlock"] = page.evaluate(REACH)
+    height = chain.node.status()["height"]
+    for path in ("/", f"/block/{height}", f"/tx/{txid}", f"/address/{SHOP}", checkout_path("A"), "/pay/?reference=A"):
+        wallet.watched.go(path, page)
+        page.wait_for_load_state("networkidle")
+        small[path] = page.evaluate(REACH)
+    wallet.watched.forgive("status of 400")
+    assert {where: found for where, found in small.items() if found} == {}
+
+
 def tab_to(page: Page, selector: str) -> None:
     """Press Tab until an element has the focus, which must then be seen."""
     for _ in range(40):

@@ -116,6 +116,13 @@ export function onSubmit(form, error, work) {
   });
 }
 
+/** Whether a box is ticked; if it is not, `error` says so, and the focus goes there. */
+export function ticked(box, error) {
+  tell(error, box.checked ? null : new Problem("unconfirmed", "Tick the box first, if that is so."));
+  if (!box.checked) box.focus();
+  return box.checked;
+}
+
 /** Judge the text of a field; a Problem is marked as being about it. */
 export function judged(field, judge) {
   try {

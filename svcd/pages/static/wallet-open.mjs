@@ -1,6 +1,6 @@
 // The views before a wallet is open: create, bring, unlock.
 
-import { byId, download, element, onClick, onSubmit, show, tell, write } from "./wallet-dom.mjs";
+import { byId, download, element, onClick, onSubmit, show, tell, ticked, write } from "./wallet-dom.mjs";
 import { checkPassword, parse, render, seal, unseal } from "./keyfile.mjs";
 import { readWords, seedOfWords, WORD_COUNT, wordList, wordsOf } from "./mnemonic.mjs";
 import { must, Problem } from "./problem.mjs";
@@ -145,10 +145,9 @@ export function wireUnlock(app) {
   onClick(
     byId("forgot-remove"),
     async () => {
-      if (byId("forgot-confirm").checked) await app.remove();
-      else byId("forgot-confirm").focus();
+      if (ticked(byId("forgot-confirm"), byId("forgot-error"))) await app.remove();
     },
-    (problem) => tell(byId("unlock-error"), problem),
+    (problem) => tell(byId("forgot-error"), problem),
   );
 }
 
@@ -158,5 +157,7 @@ export function showUnlock({ keyfile, link }) {
   byId("unlock-user").value = keyfile.address;
   byId("unlock-password").value = "";
   byId("unlock-link").hidden = link === null;
+  byId("forgot-confirm").checked = false;
+  tell(byId("forgot-error"), null);
   show("unlock");
 }

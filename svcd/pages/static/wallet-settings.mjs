@@ -1,6 +1,6 @@
 // The settings: keyfile, payment links, removal.
 
-import { byId, onClick, show, tell, write } from "./wallet-dom.mjs";
+import { byId, onClick, show, tell, ticked, write } from "./wallet-dom.mjs";
 import { downloadKeyfile } from "./wallet-open.mjs";
 
 export function wireSettings(app) {
@@ -9,8 +9,7 @@ export function wireSettings(app) {
   onClick(
     byId("remove"),
     async () => {
-      if (byId("remove-confirm").checked) await app.remove();
-      else byId("remove-confirm").focus();
+      if (ticked(byId("remove-confirm"), byId("remove-error"))) await app.remove();
     },
     (problem) => tell(byId("remove-error"), problem),
   );
@@ -18,6 +17,7 @@ export function wireSettings(app) {
 
 export function enterSettings() {
   byId("remove-confirm").checked = false;
+  tell(byId("remove-error"), null);
   write(byId("protocol-live"), "");
   write(byId("settings-keyfile-live"), "");
   show("settings");
