@@ -35,7 +35,7 @@ def send_half(node: RunningNode) -> socket.socket:
 
 
 def test_a_request_under_way_is_answered(nodes: Nodes) -> None:
-    node = nodes.start()
+    node = nodes.start(*DEVNET, "--set=limits.drainSeconds=60")
     with send_half(node) as client:
         node.terminate()
         wait_until(lambda: not accepts(node.port), "a closed port")
@@ -122,7 +122,7 @@ def test_a_backup_by_copying_is_a_chain(nodes: Nodes, tmp_path: Path) -> None:
 
 
 def test_asked_twice_it_stops_once(nodes: Nodes) -> None:
-    node = nodes.start()
+    node = nodes.start(*DEVNET, "--set=limits.drainSeconds=60")
     with send_half(node) as client:
         node.terminate()
         wait_until(lambda: not accepts(node.port), "a closed port")

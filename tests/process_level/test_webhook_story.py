@@ -17,7 +17,7 @@ from tests.net.certificates import Signed, make_authority, sign
 from tests.process_level.conftest import DEVNET as DEVNET_OPTIONS
 from tests.process_level.conftest import Nodes
 from tests.process_level.receiver import Behaviour, Receiver
-from tests.process_level.running import Answer, HTTPConnection, RunningNode, exchange, free_port, wait_until
+from tests.process_level.running import DEADLINE, Answer, HTTPConnection, RunningNode, exchange, free_port, wait_until
 
 pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(300)]
 
@@ -62,7 +62,7 @@ class Shop:
 
     def ask(self, method: str, target: str, body: object = None) -> Answer:
         """A request with the management token."""
-        connection = HTTPConnection("127.0.0.1", self.port, timeout=30)
+        connection = HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE)
         return exchange(connection, method, target, body, Authorization="Bearer " + TOKEN.replace(" ", "-"))
 
     def order(self, reference: str, amount: str = "25") -> dict[str, Any]:
@@ -170,7 +170,8 @@ def test_an_order_from_its_request_to_its_payment_and_back(shop: Shop) -> None:
     assert len({event["id"] for event in shop.receiver.events}) == len(shop.receiver.events)
     shown = shop.watch(order["watch"])
     assert (shown["lastState"], shown["payment"]["confirmations"]) == ("confirmed", 3)
-    assert all(event["deliveredAt"] is not None for event in shown["events"])
+    # The receiver has an event before the node has its answer.
+    wait_until(lambda: all(each["deliveredAt"] is not None for each in shop.watch(order["watch"])["events"]), "notes")
 
 
 def test_a_reorganisation_that_brings_the_payment_back_by_itself(shop: Shop) -> None:
@@ -211,7 +212,7 @@ def test_whatever_the_receiver_does_nothing_is_lost(shop: Shop, behaviours: list
     for _ in range(REQUIRED):
         shop.node.mine(1)
 
-    wait_until(lambda: "confirmed: confirmed 3" in shop.receiver.names, "the confirmation", seconds=60)
+    wait_until(lambda: "confirmed: confirmed 3" in shop.receiver.names, "the confirmation")
     shop.receiver.check()
     # The first event is a change of state; depths in between may give way to newer ones.
     assert shop.receiver.names[0] == "pending: pending 0"
