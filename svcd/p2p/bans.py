@@ -116,6 +116,10 @@ class Bans:
         """Whether a node must not be talked to: it is banned itself, or where it is."""
         return self.is_banned(key_name(node_key), now) or self.shut_out(endpoint, now, address=address)
 
+    def hides(self, node: str, endpoint: str, now: float) -> bool:
+        """Whether others must not be sent to a node, by its id: it is banned itself, or where it can be called."""
+        return self.is_banned(node_name(node), now) or self.shut_out(endpoint, now)
+
     def is_ignored(self, address: str, now: float) -> bool:
         """Whether nothing that is posted from an address is listened to."""
         return self.is_banned(posts_name(address), now) or self.is_banned(address_name(address), now)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from functools import lru_cache
 from hashlib import sha256
 from ipaddress import ip_network
+from itertools import islice
 from typing import Final
 from urllib.parse import urlsplit
 
@@ -265,9 +266,10 @@ class Book:
         """Those that we called and that answered."""
         return [entry for entry in self._index.values() if entry.verified]
 
-    def sample(self, limit: int) -> list[Entry]:
-        """At most ``limit`` verified entries, chosen at random."""
-        return sorted(self.verified(), key=lambda _: self.random())[:limit]
+    def sample(self, limit: int, unless: Callable[[Entry], bool] = lambda _: False) -> list[Entry]:
+        """At most ``limit`` verified entries, chosen at random among those that are not ``unless``."""
+        shuffled = sorted(self.verified(), key=lambda _: self.random())
+        return list(islice((entry for entry in shuffled if not unless(entry)), limit))
 
     def _place(self, table: str, text: str, buckets: int) -> int:
         digest = sha256(self.secret + table.encode() + b"\0" + text.encode()).digest()

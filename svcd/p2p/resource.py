@@ -244,6 +244,7 @@ class PeerRoutes:
     )
     def peers(self, limit: int) -> Answer:
         """Answer GET /p2p/peers."""
+        bans, now = self._peers.bans, self._home.now()
         return {
             "peers": [
                 {
@@ -252,7 +253,9 @@ class PeerRoutes:
                     "height": str(entry.height),
                     "lastSeen": str(int(entry.last_seen * 1000)),
                 }
-                for entry in self._peers.book.sample(min(limit, MAX_PEERS))
+                for entry in self._peers.book.sample(
+                    min(limit, MAX_PEERS), unless=lambda entry: bans.hides(entry.node_id, entry.endpoint, now)
+                )
             ]
         }
 

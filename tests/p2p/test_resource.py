@@ -11,11 +11,12 @@ from attrs import evolve
 from svcd.chain.block import Block
 from svcd.chain.errors import Refusal
 from svcd.p2p import resource
-from svcd.p2p.bans import address_name, key_name, posts_name
+from svcd.p2p.bans import address_in, address_name, endpoint_name, key_name, posts_name
 from svcd.p2p.client import split_blocks
 from svcd.p2p.hello import check_hello, parse_hello
 from svcd.ports import milliseconds
 from svcd.rpc.sites import Public, Sites
+from svcd.web import api
 from svcd.web.buckets import Buckets
 from svcd.web.clients import Clients
 from tests.chains import ChainBuilder
@@ -603,6 +604,34 @@ def test_only_verified_nodes_are_handed_out(
     assert client.ok("/p2p/peers") == {"peers": [expected]}
 
 
+@pytest.mark.parametrize("whose", ["node", "endpoint", "address"])
+def test_nobody_is_sent_to_whoever_is_banned(
+    node: Node, client: Client, make_stranger: MakeStranger, whose: str
+) -> None:
+    good, bad = make_stranger(), make_stranger(2)
+    for stranger in (good, bad):
+        node.meet(stranger)
+    names = {
+        "node": key_name(bad.key.public),
+        "endpoint": endpoint_name(bad.endpoint),
+        "address": address_name(address_in(bad.endpoint)),
+    }
+    node.peers.bans.ban(names[whose], seconds=60, now=node.home.now())
+    for query in ("", "?limit=1"):
+        assert [peer["endpoint"] for peer in client.ok(f"/p2p/peers{query}")["peers"]] == [good.endpoint]
+    node.run(60)
+    assert len(client.ok("/p2p/peers")["peers"]) == 2
+
+
+def test_a_node_whose_neighbour_posted_nonsense_is_handed_out(
+    node: Node, client: Client, make_stranger: MakeStranger
+) -> None:
+    neighbour = make_stranger(endpoint=f"http://{SOMEBODY}:8645")
+    node.meet(neighbour)
+    client.refusal("/p2p/block", b"{}")
+    assert [peer["endpoint"] for peer in client.ok("/p2p/peers")["peers"]] == [neighbour.endpoint]
+
+
 def test_fifty_unless_asked_for_more_and_a_hundred_at_most(node: Node, client: Client) -> None:
     learn(node, 150)
     assert len(node.book.verified()) > 100
@@ -676,6 +705,21 @@ def test_blocks_cost_more_than_a_status(make_node: MakeNode) -> None:
     node = make_node(rates={"read": 0, "broadcast": 0, "p2p": 1})
     client = client_of(node)
     assert [client.get("/p2p/blocks").status for _ in range(3)] == [200, 200, 429]
+
+
+def test_many_bytes_of_blocks_cost_more_than_few(
+    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = make_node(rates={"read": 1, "broadcast": 0, "p2p": 10})
+    client = client_of(node)
+    size = len(client.get("/p2p/blocks").body)
+    monkeypatch.setattr(api, "BYTES_PER_TOKEN", size / 20)
+    node.clock.advance(10)
+
+    statuses = [client.get("/p2p/blocks").status for _ in range(8)]
+    assert statuses == [200] * 5 + [429] * 3, "each costs 20 of the 100 that there are"
+    assert client.get("/p2p/blocks").headers["retry-after"] == "1"
+    assert [client.get("/rpc/block/0").status for _ in range(2)] == [200, 429], "the same under /rpc"
 
 
 # An endpoint of their own
