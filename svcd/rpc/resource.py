@@ -62,6 +62,7 @@ class ChainRoutes:
         "/rpc/block/{height}",
         "The canonical block at a height",
         bucket="read",
+        by_size=True,
         path_fields=(HEIGHT,),
         answers={200: object_schema({"block": schemas.BLOCK})},
         errors={404: "The chain is not that high."},

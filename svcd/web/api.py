@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, cast
+from typing import Any, NoReturn, cast
 
 from attrs import frozen
 from klein import Klein
@@ -16,13 +16,13 @@ from twisted.web.resource import Resource
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from svcd.ports import Clock
-from svcd.web.answers import Answer, fill, fill_error
+from svcd.web.answers import Answer, Rendered, fill, fill_error
 from svcd.web.clients import Throttle
 from svcd.web.errors import NO_ROUTE, ErrorTable, HttpError, internal, method_not_allowed, too_many, translate
 from svcd.web.inputs import read_values
 from svcd.web.request import Request
 from svcd.web.resources import PlainPaths
-from svcd.web.routing import Route, routes_of
+from svcd.web.routing import BYTES_PER_TOKEN, Route, routes_of
 
 # Twisted's web server is not annotated, and its methods have names of their own.
 # mypy: allow-untyped-calls
@@ -51,8 +51,13 @@ class Ports:
         """Draw ``cost`` from the bucket of the request's client; raises HttpError(429) where that is not to be had."""
         wait = self.throttle.wait(request, bucket, cost)
         if wait > 0:
-            request.site.recorder.throttled(bucket)
-            raise too_many(wait)
+            refuse(request, bucket, wait)
+
+
+def refuse(request: Request, bucket: str, wait: float) -> NoReturn:
+    """Raise HttpError(429) for a request whose client's bucket has its cost in ``wait`` seconds."""
+    request.site.recorder.throttled(bucket)
+    raise too_many(wait)
 
 
 @frozen
@@ -76,6 +81,9 @@ class Api:
         self._ports = ports
         self._klein = Klein()
         self._klein.handle_errors(HTTPException)(self._not_routed)
+        self._router = self._klein.url_map.bind("localhost")
+        self._named: dict[str, Route] = {}
+        self._dearest: dict[str, float] = {}
 
     def add(self, room: object) -> None:
         """Bind the routes that ``room``'s class declares; raises ValueError or TypeError for one that cannot work."""
@@ -90,14 +98,37 @@ class Api:
 
     def resource(self) -> Resource:
         """The leaf to be mounted."""
-        return PlainPaths(self._klein.resource())
+        return PlainPaths(self._klein.resource(), self._turn_away)
 
     def _bind(self, route: Route, room: object, method: Callable[..., Any]) -> None:
         def answer(request: Request, **path_values: str) -> bytes | Deferred[bytes]:
             return self._answer(Call(route, room, method, request), path_values)
 
         name = f"{route.method} {route.path}"
+        self._named[name] = route
+        self._dearest[route.bucket] = max(route.cost, self._dearest.get(route.bucket, 0.0))
         self._klein.route(route.rule.removeprefix(self._mount), methods=[route.method], endpoint=name)(answer)
+
+    def _turn_away(self, request: Request) -> None:
+        """Refuse whoever has nothing left before Klein is asked, whose machinery is most of what an answer takes.
+
+        Klein's router says which route it is; whatever has none, or is paid for, is for Klein.
+        """
+        throttle = self._ports.throttle
+        short = throttle.shortages(request, self._dearest)
+        if not short:
+            return
+        try:
+            name, _ = self._router.match(_path_of(request), request.method.decode("latin-1"))
+        except HTTPException:
+            return
+        route = self._named[name]
+        if route.cost < self._dearest[route.bucket]:
+            short = throttle.shortages(request, {route.bucket: route.cost})
+        wait = short.get(route.bucket)
+        if wait:
+            request.route = route.path
+            refuse(request, route.bucket, wait)
 
     def _answer(self, call: Call, path_values: Mapping[str, str]) -> bytes | Deferred[bytes]:
         ports, route, request = self._ports, call.route, call.request
@@ -111,11 +142,21 @@ class Api:
                 values["client"] = ports.throttle.client(request)
             result = call.method(**values)
             if not inspect.iscoroutine(result):
-                return fill(request, cast(Answer, result))
+                return fill(request, self._charged(call, cast(Answer, result)))
         except Exception as error:
             return self._tell(request, error)
-        work: Deferred[Answer] = self._bounded(route, Deferred.fromCoroutine(result))
+        done: Deferred[Answer] = Deferred.fromCoroutine(result)
+        work = self._bounded(route, done.addCallback(partial(self._charged, call)))
         return work.addCallback(partial(fill, request)).addErrback(partial(self._failed, call))
+
+    def _charged(self, call: Call, answer: Answer) -> Answer:
+        """``answer``, for whose size its client has paid or owes."""
+        route = call.route
+        if route.by_size and isinstance(answer, Rendered):
+            more = len(answer.body) / BYTES_PER_TOKEN - route.cost
+            if more > 0:
+                self._ports.throttle.owe(call.request, route.bucket, more)
+        return answer
 
     def _bounded(self, route: Route, work: Deferred[Answer]) -> Deferred[Answer]:
         """``work`` with the route's deadline; what must go on is out of reach of every cancellation."""
@@ -141,7 +182,7 @@ class Api:
         if failure.check(CancelledError) and call.request.channel is None:
             failure.raiseException()  # The client went away, and Klein knows.
         if failure.check(CancelledError, defer.TimeoutError):
-            sentence = LATE_READ if call.route.cancellable else LATE_WRITE
+            sentence = LATE_READ if call.route.method == "GET" else LATE_WRITE
             return fill_error(call.request, HttpError(503, sentence.format(seconds=call.route.seconds)))
         return self._tell(call.request, failure.value, failure)
 
@@ -160,3 +201,8 @@ class Api:
         if isinstance(refusal, MethodNotAllowed):
             return fill_error(request, method_not_allowed(list(refusal.valid_methods or ())))
         return fill_error(request, HttpError(404, NO_ROUTE))
+
+
+def _path_of(request: Request) -> str:
+    """The path below the mount, as Klein puts it together; :class:`PlainPaths` has seen that it is UTF-8."""
+    return "/" + b"/".join(request.postpath or []).decode("utf-8")

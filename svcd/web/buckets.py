@@ -30,6 +30,7 @@ class Bucket:
         self._rate = rate
         self._max_clients = max_clients
         self._full_at: dict[str, float] = {}
+        self._capacity = rate.burst / rate.per_second if rate.per_second else 0.0
 
     def __len__(self) -> int:
         return len(self._full_at)
@@ -39,22 +40,40 @@ class Bucket:
 
         ``now`` is in seconds. A cost above the burst counts as the whole burst; otherwise it could never be paid.
         """
-        rate = self._rate
-        if not rate.per_second:
-            return 0.0
-        capacity = rate.burst / rate.per_second
-        remembered = self._full_at.get(client, now)
-        if remembered > now + capacity:
-            # Emptier than empty: the clock was set back, which must not shut a client out for as long.
-            remembered = self._full_at[client] = now + capacity
-        full_at = max(remembered, now) + min(cost, rate.burst) / rate.per_second
-        wait = full_at - now - capacity
-        if wait > 1e-9:
+        wait = self.wait(client, cost, now)
+        if wait or not self._rate.per_second:
             return wait
+        self._remember(client, max(self._full_at.get(client, now), now) + self._seconds(cost))
+        return 0.0
+
+    def wait(self, client: str, cost: float, now: float) -> float:
+        """What :meth:`take` would return; nothing is taken."""
+        full_at = self._full_at.get(client)
+        if full_at is None:
+            return 0.0
+        if full_at > now + 2 * self._capacity:
+            # More than anybody can owe: the clock was set back, which must not shut a client out for as long.
+            full_at = self._full_at[client] = now + self._capacity
+        wait = full_at + self._seconds(cost) - now - self._capacity
+        return wait if wait > 1e-9 else 0.0
+
+    def owe(self, client: str, tokens: float, now: float) -> None:
+        """Take ``tokens`` even if there are less; the next ones are there when these have been paid.
+
+        Nobody owes more than a whole burst.
+        """
+        if self._rate.per_second:
+            full_at = max(self._full_at.get(client, now), now) + tokens / self._rate.per_second
+            self._remember(client, min(full_at, now + 2 * self._capacity))
+
+    def _seconds(self, cost: float) -> float:
+        """How long ``cost`` tokens take to flow in."""
+        return (cost if cost < self._rate.burst else self._rate.burst) / self._rate.per_second
+
+    def _remember(self, client: str, full_at: float) -> None:
         if client not in self._full_at and len(self._full_at) >= self._max_clients:
             self._forget()
         self._full_at[client] = full_at
-        return 0.0
 
     def _forget(self) -> None:
         """Drop the quarter of the clients that owe least: those whose bucket is full again, or soon will be."""
@@ -77,3 +96,11 @@ class Buckets:
     def take(self, name: str, client: str, cost: float, now: float) -> float:
         """As :meth:`Bucket.take`, from the bucket ``name``; raises KeyError for a name without a rate."""
         return self._buckets[name].take(client, cost, now)
+
+    def wait(self, name: str, client: str, cost: float, now: float) -> float:
+        """As :meth:`Bucket.wait`, for the bucket ``name``."""
+        return self._buckets[name].wait(client, cost, now)
+
+    def owe(self, name: str, client: str, tokens: float, now: float) -> None:
+        """As :meth:`Bucket.owe`, to the bucket ``name``."""
+        self._buckets[name].owe(client, tokens, now)

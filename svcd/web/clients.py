@@ -1,6 +1,6 @@
 """Who is asking: the group of addresses that one limit counts as one client (docs/http.md)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final, Protocol
@@ -30,6 +30,12 @@ class Throttle(Protocol):
 
     def wait(self, request: Request, bucket: str, cost: float) -> float:
         """Draw ``cost`` from the request's client's bucket and return 0.0, or the seconds until it can be paid."""
+
+    def shortages(self, request: Request, costs: Mapping[str, float]) -> Mapping[str, float]:
+        """The buckets that do not have the cost named for them, and the seconds until they will; nothing is drawn."""
+
+    def owe(self, request: Request, bucket: str, tokens: float) -> None:
+        """Draw ``tokens`` from the request's client's bucket even if it has less, for what has been done already."""
 
 
 def parse_address(text: str) -> Address | None:
@@ -135,6 +141,21 @@ class ClientThrottle:
         group = self._clients.of_request(request)
         return 0.0 if group is None else self._buckets.take(bucket, group, cost, self._clock.seconds())
 
+    def shortages(self, request: Request, costs: Mapping[str, float]) -> Mapping[str, float]:
+        """The buckets of the request's client group that do not have the cost named for them; nothing is drawn."""
+        group = self._clients.of_request(request)
+        if group is None:
+            return {}
+        now = self._clock.seconds()
+        waits = {bucket: self._buckets.wait(bucket, group, cost, now) for bucket, cost in costs.items()}
+        return {bucket: wait for bucket, wait in waits.items() if wait}
+
+    def owe(self, request: Request, bucket: str, tokens: float) -> None:
+        """Draw ``tokens`` from the bucket of the request's client group even if it has less."""
+        group = self._clients.of_request(request)
+        if group is not None:
+            self._buckets.owe(bucket, group, tokens, self._clock.seconds())
+
 
 class Unlimited:
     """Lets everything pass: the throttle of an operator's site."""
@@ -149,3 +170,10 @@ class Unlimited:
     def wait(self, request: Request, bucket: str, cost: float) -> float:
         """Nobody waits."""
         return 0.0
+
+    def shortages(self, request: Request, costs: Mapping[str, float]) -> Mapping[str, float]:
+        """Nothing is short."""
+        return {}
+
+    def owe(self, request: Request, bucket: str, tokens: float) -> None:
+        """Nobody owes anything."""

@@ -15,6 +15,10 @@ ErrorTable = Mapping[type[Exception], Callable[[Any], "HttpError | None"]]
 None says that this very exception was not expected after all.
 """
 
+# One encoder for all: json.dumps with options builds a new one for every call.
+_encode = json.JSONEncoder(separators=(",", ":")).encode
+_PHRASES = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
+
 NO_ROUTE = "there is no such path here; paths are case-sensitive and have no slash at the end"
 
 
@@ -33,7 +37,7 @@ class HttpError(Exception):
     @property
     def body(self) -> bytes:
         """The JSON text ``{"ok": false, "error": sentence}``."""
-        return json.dumps({"ok": False, "error": self.sentence}, separators=(",", ":")).encode("ascii")
+        return _encode({"ok": False, "error": self.sentence}).encode("ascii")
 
 
 def method_not_allowed(allowed: list[str]) -> HttpError:
@@ -75,7 +79,7 @@ def translate(error: BaseException | None, table: ErrorTable) -> HttpError | Non
 
 def reason(status: int) -> bytes:
     """The reason phrase of ``status``: Twisted's own table does not know 421 and 429."""
-    return HTTPStatus(status).phrase.encode("ascii")
+    return _PHRASES[status]
 
 
 def written_out(error: HttpError, headers: Headers, *, with_body: bool) -> bytes:

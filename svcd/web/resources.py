@@ -1,7 +1,7 @@
 """Branches and leaves of a tree of resources whose errors are JSON."""
 
 import re
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 from twisted.web.resource import Resource
@@ -91,13 +91,17 @@ class AllowedHosts(Resource):
 
 
 class PlainPaths(Resource):
-    """Lets only paths in plain form pass to Klein, which would take ``//`` for ``/`` and log non-UTF-8 as an error."""
+    """Lets only paths in plain form pass to Klein, which would take ``//`` for ``/`` and log non-UTF-8 as an error.
+
+    ``turn_away`` is called for each of those, before Klein is, and may raise HttpError.
+    """
 
     isLeaf = True
 
-    def __init__(self, resource: Resource) -> None:
+    def __init__(self, resource: Resource, turn_away: Callable[[Request], None]) -> None:
         super().__init__()
         self._resource = resource
+        self._turn_away = turn_away
 
     def render(self, request: Request) -> Any:
         """Render the resource behind; raises HttpError 404 for empty segments, 400 for what no route can match."""
@@ -107,6 +111,7 @@ class PlainPaths(Resource):
         for segment in segments:
             if b"/" in segment or not _is_utf8(segment):
                 raise HttpError(400, "the path must be UTF-8 in percent-encoding, without encoded slashes")
+        self._turn_away(request)
         return self._resource.render(request)
 
 

@@ -24,6 +24,8 @@ Schema = Mapping[str, object]
 F = TypeVar("F", bound=Callable[..., object])
 
 METHODS: Final = ("GET", "POST", "PUT", "DELETE")
+BYTES_PER_TOKEN: Final = 64 * 1024
+"""Of an answer that costs more the larger it is."""
 
 _PLACEHOLDER: Final = re.compile(r"\{([A-Za-z]+)\}")
 _DECLARATION: Final = "_svcd_route"
@@ -77,8 +79,10 @@ class Route:
 
     ``path`` is the whole path with placeholders such as ``{height}``. ``answers`` are the schemas of the JSON objects
     returned, by status, without the member ``ok``; ``errors`` say more about what an error status means here.
-    Each request draws ``cost`` from the bucket named ``bucket`` and is answered within ``seconds``. If the client goes
-    away, a ``cancellable`` method is cancelled; the default is to cancel GET only, since other work must go on.
+    Each request draws ``cost`` from the bucket named ``bucket`` and is answered within ``seconds``. Where it goes
+    ``by_size``, each BYTES_PER_TOKEN of the answer cost one, if that is more; so they do for a client that has gone
+    away meanwhile. If the client goes away, a ``cancellable`` method is cancelled; the default is to cancel GET that
+    does not go by size and nothing else, since other work must go on.
     """
 
     method: str = field(validator=in_(METHODS))
@@ -96,6 +100,7 @@ class Route:
     raw_body: bool = field(kw_only=True, default=False)
     """Whether the method takes ``body`` as bytes instead of the body's fields, which then only describe it."""
     cost: float = field(kw_only=True, default=1.0, validator=gt(0))
+    by_size: bool = field(kw_only=True, default=False)
     seconds: float = field(kw_only=True, default=25.0, validator=gt(0))
     cancellable: bool = field(kw_only=True)
     media_type: str = field(kw_only=True, default="application/json")
@@ -103,7 +108,7 @@ class Route:
 
     @cancellable.default
     def _reads_only(self) -> bool:
-        return self.method == "GET"
+        return self.method == "GET" and not self.by_size
 
     def __attrs_post_init__(self) -> None:
         placeholders = _PLACEHOLDER.findall(self.path)

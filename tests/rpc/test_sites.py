@@ -6,6 +6,7 @@ from collections.abc import Callable
 import pytest
 from twisted.internet.task import Clock
 
+from svcd.web import api
 from svcd.web.buckets import Rate
 from svcd.web.limits import SiteLimits
 from tests.rpc.conftest import local_client, public_client
@@ -180,6 +181,15 @@ def test_list_costs_twice(open_node: OpenNode) -> None:
     response = client.get(f"/rpc/address/{FAUCET}/transactions")
     assert (response.status, response.headers["retry-after"]) == (429, "2")
     client.ok("/rpc/status")
+
+
+def test_large_block_costs_more_than_a_small_one(open_node: OpenNode, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = public_client(open_node(rates={"read": Rate(1, 10), "broadcast": Rate(1, 1)}))
+    size = len(client.get("/rpc/block/0").body)
+    monkeypatch.setattr(api, "BYTES_PER_TOKEN", size / 12)
+    client.ok("/rpc/block/0")
+    response = client.get("/rpc/status")
+    assert (response.status, response.headers["retry-after"]) == (429, "4")
 
 
 def test_rate_is_drawn_before_anything_is_read(open_node: OpenNode) -> None:

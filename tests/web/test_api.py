@@ -1,12 +1,15 @@
 """Routes on Klein: answers, errors, limits, deadlines, and clients that go away."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
+from klein.resource import KleinResource
 from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
+from svcd.web import api as svcd_web_api
 from svcd.web.answers import Answer, Rendered
 from svcd.web.api import Api
 from svcd.web.buckets import Rate
@@ -78,6 +81,14 @@ class Room:
     @Route("POST", "/rpc/dear", "costs much", bucket="broadcast", answers={}, cost=4)
     def dear(self) -> Answer:
         return {}
+
+    @Route("GET", "/rpc/large", "costs by size", bucket="read", answers={}, by_size=True)
+    async def large(self) -> Answer:
+        return await self._wait()
+
+    @Route("GET", "/rpc/large/now", "costs by size", bucket="read", answers={}, by_size=True)
+    def large_now(self) -> Answer:
+        return self._give()
 
     @Route(
         "POST",
@@ -240,6 +251,144 @@ def test_retry_after_is_one_second_at_least(serve: Serve) -> None:
     ask(site, b"GET /rpc/now")
 
     assert ask(site, b"GET /rpc/now").headers["retry-after"] == "1"
+
+
+@pytest.fixture
+def without_klein(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
+    """Once called, whatever reaches Klein fails the test."""
+
+    def klein_is_asked(_resource: Any, request: Any) -> bytes:
+        raise AssertionError(f"Klein is asked for {request.uri}")
+
+    return lambda: monkeypatch.setattr(KleinResource, "render", klein_is_asked)
+
+
+@pytest.mark.parametrize(
+    ("line", "cost"),
+    [
+        (b"GET /rpc/now", 1),
+        (b"HEAD /rpc/now", 1),
+        (b"GET /rpc/now?a=b", 1),
+        (b"GET /rpc/%6eow", 1),
+        (b"POST /rpc/guarded/1", 1),
+        (b"POST /rpc/guarded/abc", 1),
+        (b"POST /rpc/guarded/%C3%A9", 1),
+        (b"POST /rpc/dear", 4),
+    ],
+)
+def test_who_has_nothing_left_is_refused_before_klein_is_asked(
+    serve: Serve, clock: Clock, without_klein: Callable[[], None], line: bytes, cost: int
+) -> None:
+    site = serve(Room(), rates={"read": Rate(0.5, 1), "broadcast": Rate(0.5, 4)})
+    ask(site, b"GET /rpc/now")
+    ask(site, b"POST /rpc/dear")
+
+    without_klein()
+    refused = ask(site, line)
+
+    assert (refused.status, refused.headers["retry-after"]) == (429, str(2 * cost))
+    assert refused.headers["access-control-allow-origin"] == "*"
+    assert refused.headers["cache-control"] == "no-store"
+    assert line.startswith(b"HEAD") or refused.error == f"too many requests; try again in {2 * cost} s"
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
+        (b"GET /rpc/none", 404),
+        (b"GET /rpc/now/", 404),
+        (b"GET /rpc/Now", 404),
+        (b"GET /rpc", 404),
+        (b"POST /rpc/guarded", 404),
+        (b"POST /rpc/now", 405),
+        (b"DELETE /rpc/guarded/1", 405),
+        (b"\xffGET /rpc/now", 400),
+        (b"GET /rpc/%FF", 400),
+        (b"GET /rpc/guarded/a%2Fb", 400),
+        (b"OPTIONS /rpc/now", 204),
+    ],
+)
+def test_what_meets_no_route_is_told_so_whatever_is_left(serve: Serve, line: bytes, status: int) -> None:
+    site = serve(Room(), rates={"read": Rate(0.5, 1), "broadcast": Rate(0.5, 1)})
+    before = ask(site, line)
+    ask(site, b"GET /rpc/now")
+
+    after = ask(site, line)
+
+    assert (before.status, after.status) == (status, status)
+    assert (after.headers, after.body) == (before.headers, before.body)
+    assert ask(site, b"POST /rpc/dear", b"x" * 20_000).status == 413
+
+
+def test_who_has_too_little_for_one_route_has_enough_for_another(serve: Serve) -> None:
+    site = serve(Room(), rates={"read": Rate(1, 3), "broadcast": Rate(1, 4)})
+    ask(site, b"POST /rpc/dear")
+
+    assert [ask(site, b"GET /rpc/now").status for _ in range(4)] == [200, 200, 200, 429]
+
+
+def test_a_refusal_takes_clearly_less_than_an_answer(serve: Serve) -> None:
+    """Counted in calls of Python functions, which are the same however busy the machine is."""
+    site = serve(Room(), rates={"read": Rate(1, 3), "broadcast": Rate(1, 1)})
+
+    def calls(status: int) -> int:
+        wire, counted = Wire(site), list[str]()
+        sys.setprofile(lambda _frame, event, _argument: counted.append(event) if event == "call" else None)
+        wire.send(b"GET /rpc/now HTTP/1.1\r\nHost: h\r\n\r\n")
+        sys.setprofile(None)
+        assert wire.response().status == status
+        return len(counted)
+
+    # The first of each kind fills what is remembered.
+    answers, refusals = [calls(200) for _ in range(3)], [calls(429) for _ in range(2)]
+    assert refusals[-1] < 0.8 * answers[-1], (answers, refusals)
+
+
+# Costs by size
+
+
+@pytest.fixture
+def small_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(svcd_web_api, "BYTES_PER_TOKEN", 100)
+
+
+@pytest.mark.usefixtures("small_tokens")
+@pytest.mark.parametrize(("size", "wait"), [(10, None), (100, None), (500, None), (700, 2), (1_000, 5), (9_000, 7)])
+def test_what_is_large_is_paid_for_before_the_next(serve: Serve, clock: Clock, size: int, wait: int | None) -> None:
+    room = Room()
+    room.answer = Rendered(b"x" * size)
+    site = serve(room, rates={"read": Rate(1, 6), "broadcast": Rate(1, 1)})
+
+    assert ask(site, b"GET /rpc/large/now").status == 200
+    following = ask(site, b"GET /rpc/now")
+
+    assert following.headers.get("retry-after") == (None if wait is None else str(wait))
+
+
+@pytest.mark.usefixtures("small_tokens")
+def test_many_large_answers_at_once_are_paid_for_afterwards(serve: Serve, clock: Clock) -> None:
+    room = Room()
+    room.answer = Rendered(b"x" * 300)
+    site = serve(room, rates={"read": Rate(1, 6), "broadcast": Rate(1, 1)})
+    wires = [Wire(site).send(b"GET /rpc/large HTTP/1.1\r\nHost: h\r\n\r\n") for _ in range(3)]
+
+    room.later.callback(None)
+
+    assert [wire.response().status for wire in wires] == [200] * 3
+    assert ask(site, b"GET /rpc/now").headers["retry-after"] == "4"
+
+
+@pytest.mark.usefixtures("small_tokens")
+def test_who_goes_away_owes_for_what_was_read_all_the_same(serve: Serve, clock: Clock) -> None:
+    room = Room()
+    room.answer = Rendered(b"x" * 1_000)
+    site = serve(room, rates={"read": Rate(1, 6), "broadcast": Rate(1, 1)})
+    Wire(site).send(b"GET /rpc/large HTTP/1.1\r\nHost: h\r\n\r\n").close()
+
+    room.later.callback(None)
+
+    assert room.log == ["begun", "done"]
+    assert ask(site, b"GET /rpc/now").headers["retry-after"] == "5"
 
 
 # Deadlines

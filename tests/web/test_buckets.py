@@ -116,3 +116,39 @@ def test_buckets_go_by_name() -> None:
 def test_rates_that_make_no_sense_are_refused(per_second: float, burst: float) -> None:
     with pytest.raises(ValueError, match="must be >="):
         Rate(per_second, burst)
+
+
+def test_waiting_takes_nothing() -> None:
+    bucket = Bucket(Rate(per_second=2, burst=4))
+    bucket.take("a", 3, now=0.0)
+
+    assert [bucket.wait("a", 2, now=0.0) for _ in range(5)] == [pytest.approx(0.5)] * 5
+    assert bucket.wait("b", 4, now=0.0) == 0.0
+    assert bucket.take("a", 1, now=0.0) == 0.0
+
+
+def test_what_is_owed_is_paid_before_anything_is_taken() -> None:
+    bucket = Bucket(Rate(per_second=2, burst=10))
+    bucket.take("a", 4, now=0.0)
+    bucket.owe("a", 12, now=0.0)
+
+    assert bucket.take("a", 1, now=0.0) == pytest.approx(3.5)
+    assert bucket.take("a", 1, now=3.0) == pytest.approx(0.5)
+    assert bucket.take("a", 1, now=3.5) == 0.0
+
+
+def test_nobody_owes_more_than_a_burst() -> None:
+    bucket = Bucket(Rate(per_second=2, burst=10), max_clients=2)
+    for client in ("a", "b", "c"):
+        bucket.owe(client, 1_000_000, now=0.0)
+
+    assert len(bucket) == 2
+    assert bucket.take("c", 1, now=0.0) == pytest.approx(5.5)
+
+
+def test_nobody_owes_anything_where_there_is_no_limit() -> None:
+    bucket = Bucket(Rate(per_second=0, burst=1))
+    bucket.owe("a", 100, now=0.0)
+
+    assert bucket.take("a", 1, now=0.0) == 0.0
+    assert len(bucket) == 0

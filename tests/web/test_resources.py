@@ -104,4 +104,4 @@ def test_host_of_an_absolute_target_is_what_counts(make_site: MakeSite) -> None:
     ],
 )
 def test_only_plain_paths_pass(make_site: MakeSite, path: bytes, status: int) -> None:
-    assert get(make_site(PlainPaths(Echo())), path).status == status
+    assert get(make_site(PlainPaths(Echo(), lambda _: None)), path).status == status
