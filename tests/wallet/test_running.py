@@ -13,6 +13,7 @@ import termios
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
@@ -39,11 +40,12 @@ def answers() -> dict[str, Any]:
         f"/rpc/balance/{ADDRESS}": {"account": {"balance": "1000000000", "nonce": "0", "pendingNonce": "0"}},
         "/operator/status": {"status": {"height": "7"}},
         "/operator/faucet": {"txid": "cd" * 32},
+        "/operator/backup": {"path": "/copy", "height": "7", "hash": "ab" * 32, "files": {"chain.sqlite": "1000"}},
     }
 
 
 class Answering(BaseHTTPRequestHandler):
-    """Gives the answer for each path; the path of a block hangs until the client goes away."""
+    """Gives the answer for each path; a block hangs until the client goes away, a backup until the test says so."""
 
     def do_GET(self) -> None:
         if self.path.startswith("/rpc/block"):
@@ -58,6 +60,8 @@ class Answering(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self.server.posted = self.rfile.read(int(self.headers["Content-Length"]))  # type: ignore[attr-defined]
+        if self.path == "/operator/backup":
+            self.server.copied.wait(DEADLINE)  # type: ignore[attr-defined]
         self.do_GET()
 
     def log_message(self, *_args: object) -> None:
@@ -72,7 +76,7 @@ class UnixServer(socketserver.ThreadingUnixStreamServer):
 
 
 def serving(server: Any) -> Iterator[Any]:
-    server.hanging = threading.Event()
+    server.hanging, server.copied = threading.Event(), threading.Event()
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     yield server
@@ -144,6 +148,14 @@ def asked(process: "subprocess.Popen[str]", question: str) -> None:
 
 Start = Callable[..., "subprocess.Popen[str]"]
 
+ANSWERED = f"""\
+folder        /copy
+tip           7, {"ab" * 32}
+chain.sqlite  0.0 MiB
+
+The keys (operator.key, node.key) are not in it: keep copies of them in a safe place.
+"""
+
 
 def test_status_over_tcp(start: Start, url: tuple[str, Any]) -> None:
     status, out, err = outcome(start("status", "--url", url[0]))
@@ -160,6 +172,32 @@ def test_a_body_over_the_unix_socket(start: Start, data_dir: tuple[Path, Any]) -
     status, out, err = outcome(start("node", "faucet", OTHER, "2.50", "--json", "--data-dir", str(folder)))
     assert (status, json.loads(out), err) == (0, {"txid": "cd" * 32}, "")
     assert json.loads(server.posted) == {"recipient": OTHER, "amount": "2.5"}
+
+
+def test_a_backup_is_followed_at_a_terminal(data_dir: tuple[Path, Any]) -> None:
+    folder, server = data_dir
+    (folder / "chain.sqlite").write_bytes(bytes(1000))
+    partial = folder / "copy.partial"
+    partial.mkdir()
+    (partial / "chain.sqlite").write_bytes(bytes(480))
+    ours, theirs = pty.openpty()
+    command = [SVC, "node", "backup", str(folder / "copy"), "--data-dir", str(folder)]
+    process = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, text=True)
+    os.close(theirs)
+    timer = threading.Timer(DEADLINE, process.kill)
+    timer.start()
+    said = b""
+    while b"48%" not in said:
+        said += os.read(ours, 1024)
+    server.copied.set()
+    assert outcome(process)[:2] == (0, ANSWERED)
+    timer.cancel()
+    with suppress(OSError):
+        while piece := os.read(ours, 1024):
+            said += piece
+    os.close(ours)
+    assert b"100%" in said
+    assert said.endswith(b"\n")
 
 
 def test_failures_are_one_line_and_status_1(start: Start, tmp_path: Path) -> None:
