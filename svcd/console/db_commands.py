@@ -152,7 +152,7 @@ def _checked(session: Session, path: Path) -> tuple[list[str], int]:
         reader = Inspector(connection)
         params, tip = network_of(reader), reader.tip()
         blocks = 0 if tip is None else tip.height + 1
-        with _progress(session, blocks, "Executing the blocks") as step:
+        with _progress(session, blocks) as step:
             return check_chain(reader, params, step), blocks
 
 
@@ -175,7 +175,7 @@ def _rebuilt(session: Session, path: Path) -> tuple[Rebuilt, Path]:
             with (
                 _telling_no_room(fresh),
                 closing(open_writer(fresh)) as writing,
-                _progress(session, 0 if tip is None else tip.height, "Executing the blocks") as step,
+                _progress(session, 0 if tip is None else tip.height) as step,
             ):
                 done = rebuild(old, ChainWriter(writing), params, step)
         return done, replace_database(path, fresh)
@@ -197,8 +197,14 @@ def _telling_no_room(fresh: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _progress(session: Session, blocks: int, label: str) -> Iterator[Callable[[int], object]]:
-    """A bar on standard error that moves when it is told how many blocks are done."""
+def _progress(session: Session, blocks: int) -> Iterator[Callable[[int], object]]:
+    """A bar on standard error that moves when it is told how many blocks are done.
+
+    What comes after the last block takes a while too, so the bar is full only when all is done.
+    """
     hidden = session.as_json or not session.outside.watched()
-    with click.progressbar(length=blocks, label=label, file=sys.stderr, hidden=hidden, update_min_steps=_EVERY) as bar:
+    with click.progressbar(
+        length=blocks + 1, label="Executing the blocks", file=sys.stderr, hidden=hidden, update_min_steps=_EVERY
+    ) as bar:
         yield bar.update
+        bar.update(1)

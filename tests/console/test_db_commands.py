@@ -4,9 +4,10 @@ import json
 import os
 import shutil
 import sqlite3
-from contextlib import closing
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 from twisted.internet.task import Clock
@@ -23,6 +24,7 @@ from tests.torture.audit import audit
 from tests.wallet.conftest import START_SLOT
 from tests.wallet.terminal import OTHER, Terminal
 
+T = TypeVar("T")
 RULES = json.loads((Path(__file__).parents[1] / "vectors" / "svc_protocol.json").read_text())["networks"]["devnet"][
     "rules"
 ]
@@ -384,6 +386,38 @@ def test_an_old_file_that_cannot_be_read_is_not_taken_for_a_lack_of_room(
     assert terminal.failure("db", "rebuild", "data").startswith(told)
     assert chain.read_bytes() == before
     assert sorted(path.name for path in chain.parent.iterdir()) == ["chain.sqlite", "lock"]
+
+
+def test_a_bar_is_full_when_all_is_done(chain: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Not with the last block: the accounts are compared after it, and what waits is taken along."""
+    moves: list[int] = []
+    before: list[int] = []
+    after: list[tuple[int, int]] = []
+    real = db_commands.click.progressbar
+
+    @contextmanager
+    def bar(*, length: int, **options: Any) -> Iterator[Any]:
+        moves.clear()
+        with real(length=length, **options) as shown:
+            move = shown.update
+            monkeypatch.setattr(shown, "update", lambda steps: (moves.append(steps), move(steps)))
+            yield shown
+        after.append((sum(moves), length))
+
+    def noting(work: Callable[..., T]) -> Callable[..., T]:
+        def done(*arguments: Any) -> T:
+            result = work(*arguments)
+            before.append(sum(moves))
+            return result
+
+        return done
+
+    monkeypatch.setattr(db_commands.click, "progressbar", bar)
+    for name in ("check_chain", "rebuild"):
+        monkeypatch.setattr(db_commands, name, noting(getattr(db_commands, name)))
+    terminal.ok("db", "check", "data")
+    terminal.ok("db", "rebuild", "data")
+    assert (before, after) == ([71, 70], [(72, 72), (71, 71)])
 
 
 def test_bars_are_shown_to_those_who_watch(chain: Path, terminal: Terminal) -> None:
