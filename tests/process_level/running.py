@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from functools import cache
 from http.client import HTTPConnection
 from itertools import cycle, islice
@@ -26,8 +27,10 @@ from tests.web.wire import Response
 BIN = Path(sys.executable).parent
 DEADLINE = 120.0
 """Seconds after which something that a test waits for will not come any more, on a machine that is busy, too."""
-FIRST_PORT, PORTS = 20_000, 100
+FIRST_PORT, PORTS = 10_000, 100
 """Where the ports for tests begin, and how many each process of tests has for itself."""
+USUAL_END = 32_768
+"""Where the ports begin that Linux gives out, unless it was told otherwise."""
 
 ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("SVC_", "SVCD_"))} | {
     "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
@@ -50,7 +53,12 @@ def _own_ports() -> tuple[Iterator[int], socket.socket]:
     They lie below those that the system gives to outgoing connections and to whoever listens on port 0 (ip(7)): between
     the time that one is given out and the time that a node listens on it nobody comes by it.
     """
-    end = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    end = USUAL_END
+    with suppress(OSError):
+        end = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
+    if end < FIRST_PORT + PORTS:
+        # Where the system gives out all of them, these are at least not those of another process of tests.
+        end = USUAL_END
     for first in range(FIRST_PORT, end - PORTS + 1, PORTS):
         claim = socket.socket(socket.AF_UNIX)
         try:
