@@ -261,7 +261,6 @@ class Channel(HTTPChannel):
 
     def _stop_reading(self) -> None:
         self._enter(Phase.CLOSING, self.site.limits.close_seconds)
-        self.site.turns.forget(self)
         # What still comes is no line of a request any more: rawDataReceived throws it away.
         self.setRawMode()
 

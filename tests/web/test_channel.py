@@ -488,6 +488,32 @@ def test_more_of_pipelined_requests_than_is_kept_waits_with_the_client(make_site
     assert not wire.open
 
 
+def test_rest_of_a_large_pipelined_request_is_read_when_it_has_its_turn(make_site: MakeSite, clock: Clock) -> None:
+    large = post(16_384)
+    wire = Wire(make_site(Echo())).send(GET + large[:10]).send(large[10:] + b"x" * 16_383)
+    assert wire.paused
+
+    clock.advance(0)
+    wire.send(b"x")
+
+    assert [len(response.body) for response in wire.responses()] == [len("GET /a "), len("POST /a ") + 16_384]
+
+
+def test_client_that_waits_for_its_turn_is_closed_when_the_site_drains(make_site: MakeSite, clock: Clock) -> None:
+    echo = Echo()
+    site = make_site(echo)
+    wire = Wire(site, reads=False).send(GET * 3)
+
+    for connection in site.connections:
+        connection.drain()
+    clock.advance(0)
+    wire.read()
+
+    assert len(wire.responses()) == len(echo.seen) == 1
+    assert not wire.open
+    assert clock.getDelayedCalls() == []
+
+
 # Deadlines
 
 

@@ -87,7 +87,10 @@ def test_what_asks_too_often_is_told_with_its_bucket(serve: Callable[..., Site])
     asked(site, "/rpc/thing/1")
     asked(site, "/rpc/thing/1")
     assert notes.buckets == ["read"]
-    assert [status for _, _, status, _ in notes.answers] == [200, 429]
+    assert [(route, status) for route, _, status, _ in notes.answers] == [
+        ("/rpc/thing/{name}", 200),
+        ("/rpc/thing/{name}", 429),
+    ]
 
 
 def test_an_answer_is_told_with_the_time_since_the_last_byte(make_site: Callable[..., Site], clock: Clock) -> None:
