@@ -14,10 +14,13 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svcd.chain.errors import Wait
 from svcd.chain.transition import ChainPoint
 from svcd.node.changes import Change
 from svcd.node.mempool import Entry
 from svcd.p2p.caller import CallFailed
+from svcd.p2p.fork import BlockMissing, MalformedBlock
+from svcd.p2p.handing import hand_in
 from svcd.p2p.peer import Peer
 from svcd.p2p.peers import Peers
 
@@ -96,6 +99,8 @@ class Relay:
         self._blocks: dict[str, _BlockBox] = {}
         """By endpoint, those to whom a block is on its way."""
         self._newest = b""
+        self._handing: set[str] = set()
+        """By endpoint, those who are being handed what they lack below our tip."""
 
     def chain_changed(self, change: Change) -> None:
         """Offer the new tip; a peer that lacks its parents asks for them."""
@@ -182,12 +187,27 @@ class Relay:
 
     async def _post_block(self, peer: Peer, box: _BlockBox, wire: bytes) -> None:
         try:
-            await self._client.send_block(peer.endpoint, wire)
+            receipt = await self._client.send_block(peer.endpoint, wire)
+            if receipt.state == Wait.ORPHAN and not self._home.key.endpoint:
+                # It lacks what is between, and cannot call us to ask for it.
+                self._begin(self._hand_in(peer))
         except CallFailed as failed:
             self.log.debug("{endpoint} did not take a block: {why}", endpoint=peer.endpoint, why=failed.detail)
         finally:
             box.flying -= 1
         self._send_block(peer, box)
+
+    async def _hand_in(self, peer: Peer) -> None:
+        if peer.endpoint in self._handing:
+            return
+        self._handing.add(peer.endpoint)
+        try:
+            taken = await hand_in(self._home, self._client, peer.endpoint)
+            self.log.debug("{endpoint} took {taken} blocks that it lacked", endpoint=peer.endpoint, taken=taken)
+        except (CallFailed, MalformedBlock, BlockMissing) as failed:
+            self.log.debug("{endpoint} takes no more blocks: {why}", endpoint=peer.endpoint, why=str(failed))
+        finally:
+            self._handing.discard(peer.endpoint)
 
     def _send_waiting(self, peer: Peer, outbox: _Outbox) -> None:
         if self._peers.get(peer.endpoint) is not peer:
