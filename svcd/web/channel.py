@@ -84,10 +84,10 @@ class Channel(HTTPChannel):
         super().dataReceived(data)
 
     def readConnectionLost(self) -> None:
-        """The client has ended its half: what came whole is answered, all of it within the time for one answer."""
-        # Somebody who is gone altogether looks the same until an answer is sent.
+        """The client has ended its half: what came whole is answered as far as that is soon done."""
+        # Somebody who is gone altogether looks the same until an answer is sent, and reads for nobody are given up.
         self._client_has_ended = True
-        self._deadline.bound(self.site.limits.answer_seconds)
+        self._deadline.bound(self.site.limits.close_seconds)
         if self._phase is Phase.CLOSING:
             super().loseConnection()
         self._close_if_ended()

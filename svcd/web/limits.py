@@ -33,7 +33,7 @@ class SiteLimits:
     idle_seconds: float = field(default=60.0, validator=gt(0))
     """Between two requests on one connection."""
     close_seconds: float = field(default=5.0, validator=gt(0))
-    """For a client to take the last bytes of a connection that we close."""
+    """For a client to take the last bytes of a connection that we close, or that it has closed for its part."""
     connections: int = field(default=1_000, validator=ge(0))
     """Open at once: sockets are a finite resource of the process."""
     connections_per_client: int = field(default=64, validator=ge(0))
