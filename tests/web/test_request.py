@@ -131,3 +131,22 @@ def test_forms_are_not_parsed(make_site: MakeSite) -> None:
     Wire(make_site(echo)).send(b"POST / HTTP/1.1\r\n" + headers + b"\r\nhello")
 
     assert echo.seen == [(b"POST", b"/", b"hello")]
+
+
+@pytest.mark.parametrize("headers", [b"", b"Host: h\r\nHost: h\r\n"])
+def test_one_host_header_is_asked_for(make_site: MakeSite, headers: bytes) -> None:
+    answer = ask(make_site(Echo()), b"GET /", headers)
+
+    assert answer.status == 400
+    assert answer.error == f"a request of HTTP/1.1 has one Host header, not {headers.count(b'Host')}"
+
+
+def test_clients_of_old_need_no_host(make_site: MakeSite) -> None:
+    assert Wire(make_site(Echo())).send(b"GET / HTTP/1.0\r\n\r\n").response().status == 200
+
+
+@pytest.mark.parametrize("method", [b"get", b"Post", b"hEAD"])
+def test_methods_are_in_capitals(make_site: MakeSite, method: bytes) -> None:
+    answer = ask(make_site(Echo()), method + b" /")
+
+    assert (answer.status, "in capital letters" in answer.error) == (400, True)
