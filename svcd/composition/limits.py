@@ -8,10 +8,26 @@ from svcd.commerce import attempt, callback_host, lanes, schedule, subscriptions
 from svcd.config.schema import Config
 from svcd.net.connections import MAX_HEAD_BYTES
 from svcd.node import early, ledger, living, mempool, parking
-from svcd.p2p import bans, book, caller, client, download, fork, hello, orders, peer, peers, pull, relay, resource, sync
+from svcd.p2p import (
+    bans,
+    book,
+    caller,
+    client,
+    download,
+    fork,
+    handing,
+    hello,
+    orders,
+    peer,
+    peers,
+    pull,
+    relay,
+    resource,
+    sync,
+)
 from svcd.process import logs
 from svcd.rpc.limits import Limit
-from svcd.web import request, turns
+from svcd.web import request, routing, turns
 from svcd.web.buckets import MAX_CLIENTS
 from svcd.web.channel import Channel
 from svcd.web.inputs import MAX_QUERY_FIELDS
@@ -66,6 +82,9 @@ def _connections(config: Config) -> Iterator[Limit]:
     yield Limit("bytes in each further chunk, on average", request.LEAST_PIECE, "bytes", chunks)
     pipelined = "Thousands of requests in one piece, to hold up the reactor"
     yield Limit("pipelined requests answered in a turn of the reactor", turns.AT_ONCE, "things", pipelined)
+    yield Limit("of them, what is read before its turn", turns.AHEAD_BYTES, "bytes", pipelined)
+    halves = "Asking for much in one piece and ending the own half, to have the node answer nobody for long"
+    yield Limit("time for what a client asked that sends no more", site.close_seconds, "seconds", halves)
 
 
 def _requests(config: Config) -> Iterator[Limit]:
@@ -76,6 +95,11 @@ def _requests(config: Config) -> Iterator[Limit]:
     yield Limit("webhook routes", limits.webhooks_per_second, "requests/s", _TOO_OFTEN, "limits.webhooksPerSecond")
     yield Limit("/p2p", limits.peer_posts_per_second, "requests/s", _TOO_OFTEN, "limits.peerPostsPerSecond")
     yield Limit("what may be asked for at once", limits.burst_seconds, "seconds", _TOO_OFTEN, "limits.burstSeconds")
+    large = (
+        "Asking for as many full blocks as for status answers, or hanging up before they come, "
+        "so that disk and line serve one client"
+    )
+    yield Limit("size of blocks that counts as one request", routing.BYTES_PER_TOKEN, "bytes", large)
     forgetting = "Requests from ever new addresses, to fill the memory of the rates"
     yield Limit("clients remembered for each rate", MAX_CLIENTS, "clients", forgetting)
     names = "A query of thousands of names, to make reading it slow"
@@ -131,6 +155,8 @@ def _between_nodes() -> Iterator[Limit]:
     yield Limit("transfers to be handed on to one peer", relay.QUEUE, "things", _SLOW_HAND)
     yield Limit("of them on their way", relay.IN_FLIGHT, "things", _SLOW_HAND)
     yield Limit("blocks on their way to one peer", relay.BLOCKS_IN_FLIGHT, "blocks", _SLOW_HAND)
+    lacking = "Taking a branch from a node that nobody can call, again and again from its root"
+    yield Limit("blocks handed at once to a peer that lacks them", handing.MAX_BLOCKS, "blocks", lacking)
     yield Limit("time that a peer may have us wait", caller.LONGEST_REST, "seconds", "A peer that stalls")
     yield Limit("peers' bans that are shown", orders.MAX_SHOWN, "things", _TOO_OFTEN)
     yield Limit("blocks that we send at once", resource.MAX_REPLY_BYTES, "bytes", _TOO_OFTEN)
