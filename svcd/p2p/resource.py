@@ -190,7 +190,7 @@ class PeerRoutes:
         "Canonical blocks in order of height; fewer than asked for where they would be more than 3 MiB",
         bucket="p2p",
         cost=4,
-        by_size=True,
+        by_size=MAX_REPLY_BYTES,
         query_fields=(FROM, LIMIT),
         answers={200: object_schema({"blocks": OBJECTS, "height": DECIMAL})},
     )

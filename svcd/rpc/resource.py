@@ -5,6 +5,7 @@ from typing import Any, Final
 
 from svcd.chain.accounts import Account
 from svcd.chain.address import decode_address
+from svcd.chain.params import MAINNET
 from svcd.chain.transaction import parse_transfer
 from svcd.chain.transition import ChainPoint
 from svcd.chain.units import format_amount
@@ -62,7 +63,7 @@ class ChainRoutes:
         "/rpc/block/{height}",
         "The canonical block at a height",
         bucket="read",
-        by_size=True,
+        by_size=MAINNET.max_block_bytes,
         path_fields=(HEIGHT,),
         answers={200: object_schema({"block": schemas.BLOCK})},
         errors={404: "The chain is not that high."},

@@ -142,21 +142,24 @@ class Api:
                 values["client"] = ports.throttle.client(request)
             result = call.method(**values)
             if not inspect.iscoroutine(result):
-                return fill(request, self._charged(call, cast(Answer, result)))
+                return fill(request, self._paid(call, cast(Answer, result)))
         except Exception as error:
             return self._tell(request, error)
-        done: Deferred[Answer] = Deferred.fromCoroutine(result)
-        work = self._bounded(route, done.addCallback(partial(self._charged, call)))
+        work = self._bounded(route, Deferred.fromCoroutine(result)).addCallback(partial(self._paid, call))
         return work.addCallback(partial(fill, request)).addErrback(partial(self._failed, call))
 
-    def _charged(self, call: Call, answer: Answer) -> Answer:
+    def _paid(self, call: Call, answer: Answer) -> Answer:
         """``answer``, for whose size its client has paid or owes."""
-        route = call.route
-        if route.by_size and isinstance(answer, Rendered):
-            more = len(answer.body) / BYTES_PER_TOKEN - route.cost
-            if more > 0:
-                self._ports.throttle.owe(call.request, route.bucket, more)
+        if isinstance(answer, Rendered):
+            self._charge(call, len(answer.body))
         return answer
+
+    def _charge(self, call: Call, size: int) -> None:
+        """Have the client owe what ``size`` bytes cost over the cost of every request."""
+        route = call.route
+        more = size / BYTES_PER_TOKEN - route.cost
+        if route.by_size and more > 0:
+            self._ports.throttle.owe(call.request, route.bucket, more)
 
     def _bounded(self, route: Route, work: Deferred[Answer]) -> Deferred[Answer]:
         """``work`` with the route's deadline; what must go on is out of reach of every cancellation."""
@@ -180,9 +183,11 @@ class Api:
 
     def _failed(self, call: Call, failure: Failure) -> bytes:
         if failure.check(CancelledError) and call.request.channel is None:
+            # What was read for it may have been all there is; hanging up must not be cheaper than taking it.
+            self._charge(call, call.route.by_size)
             failure.raiseException()  # The client went away, and Klein knows.
         if failure.check(CancelledError, defer.TimeoutError):
-            sentence = LATE_READ if call.route.method == "GET" else LATE_WRITE
+            sentence = LATE_READ if call.route.cancellable else LATE_WRITE
             return fill_error(call.request, HttpError(503, sentence.format(seconds=call.route.seconds)))
         return self._tell(call.request, failure.value, failure)
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, TypeVar
 
 from attrs import field, frozen
-from attrs.validators import gt, in_
+from attrs.validators import ge, gt, in_
 from twisted.web.server import Request
 
 Schema = Mapping[str, object]
@@ -79,10 +79,10 @@ class Route:
 
     ``path`` is the whole path with placeholders such as ``{height}``. ``answers`` are the schemas of the JSON objects
     returned, by status, without the member ``ok``; ``errors`` say more about what an error status means here.
-    Each request draws ``cost`` from the bucket named ``bucket`` and is answered within ``seconds``. Where it goes
-    ``by_size``, each BYTES_PER_TOKEN of the answer cost one, if that is more; so they do for a client that has gone
-    away meanwhile. If the client goes away, a ``cancellable`` method is cancelled; the default is to cancel GET that
-    does not go by size and nothing else, since other work must go on.
+    Each request draws ``cost`` from the bucket named ``bucket`` and is answered within ``seconds``. Where the largest
+    answer that is paid ``by_size`` is not 0 bytes, each BYTES_PER_TOKEN of the answer cost one, if that is more. If the
+    client goes away, a ``cancellable`` method is cancelled, and its client pays for the largest answer, which may have
+    been read already; the default is to cancel GET and nothing else, since other work must go on.
     """
 
     method: str = field(validator=in_(METHODS))
@@ -100,7 +100,7 @@ class Route:
     raw_body: bool = field(kw_only=True, default=False)
     """Whether the method takes ``body`` as bytes instead of the body's fields, which then only describe it."""
     cost: float = field(kw_only=True, default=1.0, validator=gt(0))
-    by_size: bool = field(kw_only=True, default=False)
+    by_size: int = field(kw_only=True, default=0, validator=ge(0))
     seconds: float = field(kw_only=True, default=25.0, validator=gt(0))
     cancellable: bool = field(kw_only=True)
     media_type: str = field(kw_only=True, default="application/json")
@@ -108,7 +108,7 @@ class Route:
 
     @cancellable.default
     def _reads_only(self) -> bool:
-        return self.method == "GET" and not self.by_size
+        return self.method == "GET"
 
     def __attrs_post_init__(self) -> None:
         placeholders = _PLACEHOLDER.findall(self.path)
