@@ -254,7 +254,7 @@ class Channel(HTTPChannel):
     def _linger(self) -> None:
         """Close our half only: closing a socket with unread bytes resets it, and the client would lose the answer."""
         self._stop_reading()
-        if self._is_secure or not ITCPTransport.providedBy(self.transport):
+        if self._client_has_ended or self._is_secure or not ITCPTransport.providedBy(self.transport):
             super().loseConnection()
         else:
             self.transport.loseWriteConnection()

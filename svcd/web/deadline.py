@@ -32,8 +32,11 @@ class Deadline:
             self._timer.reset(left)
 
     def bound(self, seconds: float) -> None:
-        """Let whatever is set from now on be no later than in so many seconds; the earliest bound holds."""
-        self._latest = min(self._latest, self.clock.seconds() + seconds)
+        """Let what is set, and whatever is set from now on, be no later than in so many seconds; the earliest holds."""
+        now = self.clock.seconds()
+        self._latest = min(self._latest, now + seconds)
+        if self._timer is not None:
+            self.set(self._at - now)
 
     def cancel(self) -> None:
         """Let it never pass; nothing happens if none is set."""

@@ -452,11 +452,24 @@ def test_client_that_ends_its_half_has_little_time_for_all(make_site: MakeSite, 
     assert clock.getDelayedCalls() == []
 
 
+def test_client_that_ends_its_half_has_little_time_for_a_single_answer(make_site: MakeSite, clock: Clock) -> None:
+    slow = Slow()
+    wire = Wire(make_site(slow)).send(GET).end()
+
+    clock.advance(4.9)
+    assert wire.open
+    clock.advance(0.2)
+
+    assert not wire.open
+    assert len(slow.gone) == 1
+    assert clock.getDelayedCalls() == []
+
+
 def test_client_that_ends_its_half_and_never_reads_is_cut_off(make_site: MakeSite, clock: Clock) -> None:
     site = make_site(Filled(2 * SEND_BUFFER))
     wire = Wire(site, reads=False).send(GET * 3).end()
 
-    clock.pump([1] * 61)
+    clock.pump([1] * 6)
 
     assert not wire.open
     assert site.connections.untaken_bytes == 0
@@ -466,6 +479,19 @@ def test_refused_client_that_ends_its_half_is_closed(make_site: MakeSite, clock:
     wire = Wire(make_site(Echo())).send(post(1_000_000)).end()
 
     assert wire.response().status == 413
+    assert not wire.open
+    assert clock.getDelayedCalls() == []
+
+
+@pytest.mark.parametrize(("refused", "status"), [(post(1_000_000), 413), (b"NONSENSE\r\n\r\n", 400)])
+def test_client_that_is_refused_after_it_has_ended_its_half_is_closed_at_once(
+    make_site: MakeSite, clock: Clock, refused: bytes, status: int
+) -> None:
+    wire = Wire(make_site(Echo())).send(GET + refused).end()
+
+    clock.advance(0)
+
+    assert [response.status for response in wire.responses()] == [200, status]
     assert not wire.open
     assert clock.getDelayedCalls() == []
 

@@ -44,6 +44,23 @@ def test_none_is_later_than_the_bound() -> None:
     assert passed == [5.0, 20.0]
 
 
+def test_one_that_is_set_already_is_no_later_than_the_bound_either() -> None:
+    clock, passed = Clock(), list[float]()
+    deadline = deadline_of(clock, passed)
+    deadline.set(60)
+    clock.advance(1)
+    deadline.bound(5)
+    clock.pump([1.0] * 10)
+    assert passed == [6.0]
+
+
+def test_bounding_sets_none() -> None:
+    clock, passed = Clock(), list[float]()
+    deadline = deadline_of(clock, passed)
+    deadline.bound(5)
+    assert clock.getDelayedCalls() == []
+
+
 def test_a_cancelled_one_never_passes_and_may_be_set_again() -> None:
     clock, passed = Clock(), list[float]()
     deadline = deadline_of(clock, passed)
