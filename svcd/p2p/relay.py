@@ -19,8 +19,7 @@ from svcd.chain.transition import ChainPoint
 from svcd.node.changes import Change
 from svcd.node.mempool import Entry
 from svcd.p2p.caller import CallFailed
-from svcd.p2p.fork import BlockMissing, MalformedBlock
-from svcd.p2p.handing import hand_in
+from svcd.p2p.handing import Handing
 from svcd.p2p.peer import Peer
 from svcd.p2p.peers import Peers
 
@@ -99,8 +98,7 @@ class Relay:
         self._blocks: dict[str, _BlockBox] = {}
         """By endpoint, those to whom a block is on its way."""
         self._newest = b""
-        self._handing: set[str] = set()
-        """By endpoint, those who are being handed what they lack below our tip."""
+        self._handing = Handing(peers)
 
     def chain_changed(self, change: Change) -> None:
         """Offer the new tip; a peer that lacks its parents asks for them."""
@@ -190,24 +188,12 @@ class Relay:
             receipt = await self._client.send_block(peer.endpoint, wire)
             if receipt.state == Wait.ORPHAN and not self._home.key.endpoint:
                 # It lacks what is between, and cannot call us to ask for it.
-                self._begin(self._hand_in(peer))
+                self._begin(self._handing.hand_in(peer))
         except CallFailed as failed:
             self.log.debug("{endpoint} did not take a block: {why}", endpoint=peer.endpoint, why=failed.detail)
         finally:
             box.flying -= 1
         self._send_block(peer, box)
-
-    async def _hand_in(self, peer: Peer) -> None:
-        if peer.endpoint in self._handing:
-            return
-        self._handing.add(peer.endpoint)
-        try:
-            taken = await hand_in(self._home, self._client, peer.endpoint)
-            self.log.debug("{endpoint} took {taken} blocks that it lacked", endpoint=peer.endpoint, taken=taken)
-        except (CallFailed, MalformedBlock, BlockMissing) as failed:
-            self.log.debug("{endpoint} takes no more blocks: {why}", endpoint=peer.endpoint, why=str(failed))
-        finally:
-            self._handing.discard(peer.endpoint)
 
     def _send_waiting(self, peer: Peer, outbox: _Outbox) -> None:
         if self._peers.get(peer.endpoint) is not peer:
