@@ -6,7 +6,6 @@ A lock on the folder tells one from the other: the system lets go of it when the
 import fcntl
 import os
 import re
-import shutil
 import stat
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -60,9 +59,13 @@ def _is_removed(path: Path) -> bool:
         return False
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        if not _is_of_a_copy(descriptor):
+        names = os.listdir(descriptor)
+        if not (_is_ours(os.fstat(descriptor)) and all(_is_database(name, descriptor) for name in names)):
             return False
-        shutil.rmtree(path)
+        # By the open folder, and no deeper: what takes its name meanwhile, or is put into it, is not ours to remove.
+        for name in names:
+            os.unlink(name, dir_fd=descriptor)
+        path.rmdir()
     except OSError:
         return False
     finally:
@@ -70,7 +73,10 @@ def _is_removed(path: Path) -> bool:
     return True
 
 
-def _is_of_a_copy(descriptor: int) -> bool:
-    seen = os.fstat(descriptor)
-    ours = seen.st_uid == os.geteuid() and stat.S_IMODE(seen.st_mode) == 0o700
-    return ours and all(map(_DATABASE.fullmatch, os.listdir(descriptor)))
+def _is_ours(folder: os.stat_result) -> bool:
+    return folder.st_uid == os.geteuid() and stat.S_IMODE(folder.st_mode) == 0o700
+
+
+def _is_database(name: str, folder: int) -> bool:
+    is_file = stat.S_ISREG(os.stat(name, dir_fd=folder, follow_symlinks=False).st_mode)
+    return is_file and _DATABASE.fullmatch(name) is not None

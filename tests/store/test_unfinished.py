@@ -1,7 +1,6 @@
 """What copies that did not end have left behind: it is removed, and nothing else is."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -81,6 +80,8 @@ def test_each_of_several_is_removed(tmp_path: Path) -> None:
         lambda path: left(path, "chain.sqlite", "notes.txt"),
         lambda path: left(path, "chain.sqlite", mode=0o755),
         lambda path: (left(path) / "a folder").mkdir(),
+        lambda path: (left(path, "chain.sqlite") / "folder.sqlite").mkdir(),
+        lambda path: (left(path, "chain.sqlite") / "link.sqlite").symlink_to("/"),
         lambda path: path.write_text("a file of somebody's"),
         lambda path: path.symlink_to(left(path.with_name("elsewhere"), "chain.sqlite")),
         lambda path: left(path.with_name("monday"), "chain.sqlite"),
@@ -112,12 +113,25 @@ def test_where_the_folder_cannot_be_read_the_name_is_enough(tmp_path: Path, monk
 
 
 def test_what_cannot_be_removed_is_not_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(_: Path) -> None:
+    def refuse(_: str, *, dir_fd: int) -> None:
         raise OSError(30, "Read-only file system")
 
     left(tmp_path / "monday.partial", "chain.sqlite")
-    monkeypatch.setattr(shutil, "rmtree", refuse)
+    monkeypatch.setattr(os, "unlink", refuse)
     assert remove_left(tmp_path / "monday") == []
+
+
+def test_what_takes_the_name_meanwhile_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    partial, listed = left(tmp_path / "monday.partial", "chain.sqlite"), os.listdir
+
+    def list_and_swap(folder: int) -> list[str]:
+        partial.rename(tmp_path / "old")
+        left(partial, "chain.sqlite", "notes.txt")
+        return listed(folder)
+
+    monkeypatch.setattr(os, "listdir", list_and_swap)
+    assert remove_left(tmp_path / "monday") == []
+    assert sorted(listed(partial)) == ["chain.sqlite", "notes.txt"]
 
 
 def test_a_copy_is_made_beside_its_place() -> None:
