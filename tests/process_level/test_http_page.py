@@ -10,10 +10,10 @@ from collections.abc import Callable
 import pytest
 
 from svcd.config.schema import Limits
-from svcd.p2p.fields import MAX_BLOCKS
 from svcd.p2p.resource import BODY_CAPS
 from svcd.web.inputs import MAX_QUERY_FIELDS
 from svcd.web.limits import DEFAULT_BODY_CAP
+from svcd.web.routing import BYTES_PER_TOKEN
 from tests.process_level.pages import ROOT, blocks_of, check_head, check_json, run
 from tests.process_level.running import RunningNode
 from tests.process_level.test_devnet import Wallet
@@ -71,11 +71,11 @@ def test_the_table_of_routes_links_to_their_sections() -> None:
 def test_limits_are_those_of_the_node() -> None:
     limits = Limits()
     rows = dict(re.findall(r"^\| ([a-z -]+[a-z]) \| (.+) \|$", TEXT, re.MULTILINE))
-    burst = limits.burst_seconds
+    burst, kib = limits.burst_seconds, BYTES_PER_TOKEN // 1024
     shown = {
-        "reading requests": (limits.requests_per_second, limits.requests_per_second * burst),
+        "reading requests": (limits.requests_per_second, limits.requests_per_second * burst, kib),
         "broadcasts": (limits.broadcasts_per_second, limits.broadcasts_per_second * burst),
-        "requests between nodes": (limits.peer_posts_per_second, limits.peer_posts_per_second * burst, MAX_BLOCKS),
+        "requests between nodes": (limits.peer_posts_per_second, limits.peer_posts_per_second * burst, kib),
         "connections": (limits.connections_per_client, limits.connections),
         "time to send the headers": (limits.header_seconds,),
         "time to send the whole request": (limits.request_seconds,),
