@@ -133,6 +133,7 @@ def install_node(operator: Operator, network: RunningNode) -> None:
     operator.types(start)
     operator.waits("ready", operator.is_ready)
     assert '"ok":true' in operator.types(look)
+    operator.waits("the line of systemctl status", lambda: operator.unit("StatusText").endswith(", ready"))
 
 
 def pay(operator: Operator, network: RunningNode) -> None:
