@@ -2,6 +2,7 @@
 
 import pytest
 
+from svcd.p2p import handing
 from tests.simulation.conftest import MakeWorld
 from tests.simulation.world import World
 
@@ -56,3 +57,24 @@ def test_it_catches_up_when_it_comes_back(world: World) -> None:
         world.run(60)
     hidden.start()
     world.run_until(lambda: hidden.tip == maker.tip and hidden.status.synced, within=SECONDS)
+
+
+def test_what_it_made_while_it_was_cut_off_arrives_however_long_it_is(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others show their own chain until they have more of the longer one than is handed in at a time."""
+    monkeypatch.setattr(handing, "MAX_BLOCKS", 3)
+    maker, hidden = world.nodes[0], world.nodes[4]
+    world.network.part([[node.endpoint for node in world.nodes[:4]], [hidden.endpoint]])
+    for number in range(10):
+        for node in (maker, hidden) if number < 7 else (hidden,):
+            node.mine()
+        world.run(60)
+    world.network.part([])
+    assert maker.tip.height + 3 == hidden.tip.height
+
+    for _ in range(10):
+        hidden.mine()
+        world.run(60)
+
+    assert {node.tip.hash for node in world.nodes} == {hidden.tip.hash}
