@@ -3,7 +3,7 @@
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Any, NoReturn, cast
+from typing import Any, Final, NoReturn, cast
 
 from attrs import frozen
 from klein import Klein
@@ -27,8 +27,10 @@ from svcd.web.routing import BYTES_PER_TOKEN, Route, routes_of
 # Twisted's web server is not annotated, and its methods have names of their own.
 # mypy: allow-untyped-calls
 
-LATE_READ = "the node did not answer within {seconds:g} seconds; try again later"
-LATE_WRITE = (
+STRAYS: Final = "read"
+"""The bucket of what has no route: Klein takes as long over it as over an answer."""
+LATE_READ: Final = "the node did not answer within {seconds:g} seconds; try again later"
+LATE_WRITE: Final = (
     "the node did not answer within {seconds:g} seconds; it goes on, so look at what came of it before repeating"
 )
 
@@ -83,7 +85,7 @@ class Api:
         self._klein.handle_errors(HTTPException)(self._not_routed)
         self._router = self._klein.url_map.bind("localhost")
         self._named: dict[str, Route] = {}
-        self._dearest: dict[str, float] = {}
+        self._dearest: dict[str, float] = {STRAYS: 1.0}
 
     def add(self, room: object) -> None:
         """Bind the routes that ``room``'s class declares; raises ValueError or TypeError for one that cannot work."""
@@ -112,23 +114,28 @@ class Api:
     def _turn_away(self, request: Request) -> None:
         """Refuse whoever has nothing left before Klein is asked, whose machinery is most of what an answer takes.
 
-        Klein's router says which route it is; whatever has none, or is paid for, is for Klein.
+        Klein's router says which route it is; whatever is paid for is for Klein.
         """
         throttle = self._ports.throttle
         short = throttle.shortages(request, self._dearest)
         if not short:
             return
+        path, bucket, cost = self._price(request)
+        if cost < self._dearest[bucket]:
+            short = throttle.shortages(request, {bucket: cost})
+        wait = short.get(bucket)
+        if wait:
+            request.route = path
+            refuse(request, bucket, wait)
+
+    def _price(self, request: Request) -> tuple[str, str, float]:
+        """The declared path of the route that is asked for, and what is drawn from which bucket."""
         try:
             name, _ = self._router.match(_path_of(request), request.method.decode("latin-1"))
         except HTTPException:
-            return
+            return "", STRAYS, 1.0
         route = self._named[name]
-        if route.cost < self._dearest[route.bucket]:
-            short = throttle.shortages(request, {route.bucket: route.cost})
-        wait = short.get(route.bucket)
-        if wait:
-            request.route = route.path
-            refuse(request, route.bucket, wait)
+        return route.path, route.bucket, route.cost
 
     def _answer(self, call: Call, path_values: Mapping[str, str]) -> bytes | Deferred[bytes]:
         ports, route, request = self._ports, call.route, call.request
@@ -182,11 +189,11 @@ class Api:
         return outcome
 
     def _failed(self, call: Call, failure: Failure) -> bytes:
-        if failure.check(CancelledError) and call.request.channel is None:
-            # What was read for it may have been all there is; hanging up must not be cheaper than taking it.
-            self._charge(call, call.route.by_size)
-            failure.raiseException()  # The client went away, and Klein knows.
         if failure.check(CancelledError, defer.TimeoutError):
+            # What was read may have been all there is; hanging up or asking again must not be cheaper than taking it.
+            self._charge(call, call.route.by_size)
+            if failure.check(CancelledError) and call.request.channel is None:
+                failure.raiseException()  # The client went away, and Klein knows.
             sentence = LATE_READ if call.route.cancellable else LATE_WRITE
             return fill_error(call.request, HttpError(503, sentence.format(seconds=call.route.seconds)))
         return self._tell(call.request, failure.value, failure)
@@ -203,6 +210,8 @@ class Api:
 
     def _not_routed(self, request: Request, failure: Failure) -> bytes:
         refusal: Any = failure.value
+        # There is as much: else it would have been turned away.
+        self._ports.throttle.wait(request, STRAYS, 1.0)
         if isinstance(refusal, MethodNotAllowed):
             return fill_error(request, method_not_allowed(list(refusal.valid_methods or ())))
         return fill_error(request, HttpError(404, NO_ROUTE))

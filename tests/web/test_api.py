@@ -296,19 +296,38 @@ def test_who_has_nothing_left_is_refused_before_klein_is_asked(
     ("line", "status"),
     [
         (b"GET /rpc/none", 404),
-        (b"GET /rpc/now/", 404),
         (b"GET /rpc/Now", 404),
         (b"GET /rpc", 404),
         (b"POST /rpc/guarded", 404),
         (b"POST /rpc/now", 405),
         (b"DELETE /rpc/guarded/1", 405),
+    ],
+)
+def test_what_meets_no_route_counts_as_reading(
+    serve: Serve, line: bytes, status: int, without_klein: Callable[[], None]
+) -> None:
+    site = serve(Room(), rates={"read": Rate(1, 2), "broadcast": Rate(0.5, 1)})
+
+    assert [ask(site, line).status for _ in range(2)] == [status, status]
+    without_klein()
+    refused = ask(site, line)
+
+    assert (refused.status, refused.headers["retry-after"]) == (429, "1")
+    assert ask(site, b"GET /rpc/now").status == 429
+
+
+@pytest.mark.parametrize(
+    ("line", "status"),
+    [
         (b"\xffGET /rpc/now", 400),
         (b"GET /rpc/%FF", 400),
         (b"GET /rpc/guarded/a%2Fb", 400),
+        (b"GET /rpc//now", 404),
+        (b"GET /rpc/now/", 404),
         (b"OPTIONS /rpc/now", 204),
     ],
 )
-def test_what_meets_no_route_is_told_so_whatever_is_left(serve: Serve, line: bytes, status: int) -> None:
+def test_what_is_no_question_at_all_is_told_so_whatever_is_left(serve: Serve, line: bytes, status: int) -> None:
     site = serve(Room(), rates={"read": Rate(0.5, 1), "broadcast": Rate(0.5, 1)})
     before = ask(site, line)
     ask(site, b"GET /rpc/now")
@@ -386,6 +405,18 @@ def test_who_goes_away_owes_for_the_largest_answer(serve: Serve, clock: Clock) -
 
     assert room.log == ["begun", "cancelled"]
     assert ask(site, b"GET /rpc/now").headers["retry-after"] == "3"
+
+
+@pytest.mark.usefixtures("small_tokens")
+def test_a_read_that_takes_too_long_is_paid_for_like_the_largest_answer(serve: Serve, clock: Clock) -> None:
+    room = Room()
+    site = serve(room, rates={"read": Rate(0.1, 3), "broadcast": Rate(1, 1)})
+    wire = Wire(site).send(b"GET /rpc/large HTTP/1.1\r\nHost: h\r\n\r\n")
+
+    clock.advance(25)
+
+    assert wire.response().status == 503
+    assert ask(site, b"GET /rpc/now").headers["retry-after"] == "20"
 
 
 # Deadlines
