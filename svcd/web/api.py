@@ -78,6 +78,9 @@ class Api:
     _log = Logger()
 
     def __init__(self, mount: str, ports: Ports) -> None:
+        """Raises ValueError if there is no rate for what has no route."""
+        if not ports.throttle.knows(STRAYS):
+            raise ValueError(f"there is no rate named {STRAYS!r}")
         self.routes: list[Route] = []
         self._mount = mount
         self._ports = ports

@@ -725,7 +725,7 @@ def test_many_bytes_of_blocks_cost_more_than_few(make_node: MakeNode, monkeypatc
 @pytest.fixture
 def between_nodes(node: Node) -> Callable[[str], Response]:
     """Asks the site that has nothing but the routes of peers."""
-    public = Public(LIMITS, Clients(), Buckets.per_second({"p2p": 0}, 10))
+    public = Public(LIMITS, Clients(), Buckets.per_second({"read": 0, "p2p": 0}, 10))
     site = Sites(node.clock, lambda: "e1").between_nodes([node.routes], public)
 
     def get(path: str) -> Response:

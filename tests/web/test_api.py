@@ -521,6 +521,11 @@ def test_route_outside_the_mount_is_refused(make_api: Callable[..., Api]) -> Non
         make_api(Room(), mount="/p2p")
 
 
+def test_a_rate_for_what_has_no_route_is_asked_for(make_api: Callable[..., Api]) -> None:
+    with pytest.raises(ValueError, match="there is no rate named 'read'"):
+        make_api(rates={"broadcast": Rate(1, 1)})
+
+
 def test_route_that_draws_from_no_known_bucket_is_refused(make_api: Callable[..., Api]) -> None:
     with pytest.raises(ValueError, match="/rpc/later: there is no rate named 'broadcast'"):
         make_api(Room(), rates={"read": Rate(1, 1)})
