@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.browser.chain import PASSWORD, SHOP, Account, Chain, fresh, payment_uri
+from tests.browser.chain import PASSWORD, Account
 from tests.browser.wallet import WalletPage
 from tests.browser.watching import Watched
 from tests.process_level.running import BIN, DEADLINE, ENVIRONMENT
@@ -227,105 +227,3 @@ def test_unlocking_and_giving_up(wallet: WalletPage) -> None:
     wallet.page.click("#forgot-remove")
     wallet.view("welcome")
     assert wallet.page.evaluate(STORED)["keyfile"] == []
-
-
-def test_five_idle_minutes_lock_every_tab(watched: Watched, account: Account, tmp_path: Path) -> None:
-    watched.context.clock.install()
-    wallet = WalletPage.opened(watched)
-    wallet.bring(account.keyfile(tmp_path))
-    wallet.view("home")
-    # From now on time passes in leaps only: how much of it a step takes depends on what else the machine does.
-    watched.context.clock.pause_at(wallet.page.evaluate("Date.now()") / 1000 + 100)
-    wallet.page.keyboard.press("Shift")
-    for _ in range(2):
-        watched.context.clock.fast_forward(299_000)
-        assert wallet.page.evaluate("document.body.dataset.view") == "home"
-        wallet.page.keyboard.press("Shift")
-    watched.context.clock.fast_forward(299_000)
-    watched.context.clock.fast_forward(6_000)
-    wallet.view("unlock")
-
-
-def test_a_lock_is_for_all_tabs_and_nothing_is_signed_behind_it(wallet: WalletPage) -> None:
-    other = WalletPage.opened(wallet.watched)
-    other.unlock()
-    other.view("home")
-    other.page.click("#lock")
-    other.view("unlock")
-    wallet.view("unlock")
-    wallet.page.evaluate("document.getElementById('sign').disabled = false")
-    wallet.page.evaluate("document.getElementById('sign').removeAttribute('aria-disabled')")
-    wallet.page.evaluate("document.getElementById('sign').click()")
-    wallet.page.wait_for_selector("#review-error[data-error=locked]", state="attached")
-    assert "POST /rpc/broadcast" not in wallet.watched.asked
-
-
-SHOWN = """
-() => {
-  const page = document.documentElement.cloneNode(true);
-  page.querySelector("main > section[data-view=unlock]").remove();
-  const typed = [...document.querySelectorAll("input, textarea")].filter((each) => each.id !== "unlock-user");
-  return [page.outerHTML, document.title, ...typed.map((each) => each.value)].join("\\n");
-}
-"""
-
-
-def send(wallet: WalletPage, recipient: str, amount: str, reference: str) -> None:
-    """Fill in the form for a transfer."""
-    wallet.navigate("Send")
-    for field, text in {"recipient": recipient, "amount": amount, "reference": reference}.items():
-        wallet.page.fill(f"#send-{field}", text)
-
-
-def test_a_locked_page_holds_nothing_of_the_wallet(wallet: WalletPage, account: Account, chain: Chain) -> None:
-    """Not even hidden: whoever sits down at the screen could read it with the browser's own tools."""
-    order, linked = fresh("locked"), fresh("linked")
-    wallet.follow(payment_uri(linked, amount="7.5", rest="&label=Nobody%20sees%20this"))
-    wallet.may_sign()
-    send(wallet, SHOP, "1.25", order)
-    wallet.page.click("#send-done")
-    wallet.may_sign()
-    wallet.page.click("#sign")
-    wallet.state("pending")
-    txid = wallet.tell("#payment-txid")
-    chain.node.mine(1)
-    wallet.state("confirming")
-    wallet.navigate("Wallet")
-    wallet.page.wait_for_selector('#balance[data-shown="98.7499"]')
-    wallet.navigate("History")
-    wallet.page.wait_for_selector("#history-transfers li >> nth=1")
-    wallet.page.evaluate("location.hash = ''")
-    wallet.may_sign()
-    send(wallet, "typed-recipient", "98.5", "typed-reference")
-    wallet.navigate("Receive")
-    words = [account.address, SHOP, order, linked, txid, "98.7499", "1.25", "7.5", "Nobody sees this"]
-    words += ["typed-recipient", "98.5", "typed-reference"]
-    before = wallet.page.evaluate(SHOWN)
-    assert [word for word in words if word not in before] == [], "they are looked for"
-    wallet.page.click("#lock")
-    wallet.view("unlock")
-    after = wallet.page.evaluate(SHOWN)
-    assert [word for word in words if word in after] == []
-    wallet.unlock()
-    wallet.navigate("Wallet")
-    wallet.page.wait_for_selector('#balance[data-shown="98.7499"]')
-    wallet.page.wait_for_selector("#home-transfers li >> nth=1")
-    wallet.navigate("Receive")
-    assert wallet.tell("#receive-address") == account.address
-    assert wallet.page.evaluate("document.getElementById('receive-qr').naturalWidth") > 0
-
-
-def test_what_the_node_answers_after_the_lock_is_not_shown(wallet: WalletPage) -> None:
-    held: list[Any] = []
-    wallet.navigate("Settings")
-    wallet.watched.context.route("**/rpc/balance/*", lambda route: held.append(route))
-    wallet.page.click("#navigation >> text=Wallet")
-    wallet.page.wait_for_function("() => document.body.dataset.view === 'home'")
-    while not held:
-        wallet.page.wait_for_timeout(20)
-    wallet.page.click("#lock")
-    wallet.view("unlock")
-    with wallet.page.expect_response("**/rpc/balance/*"):
-        held[0].continue_()
-    wallet.page.evaluate("new Promise((done) => setTimeout(done, 200))")
-    assert wallet.page.text_content("#balance") == "…"

@@ -70,49 +70,61 @@ export function remembered(roots) {
   };
 }
 
-/** Do `work` on a click, and not again while it is under way; `failed` is told what it throws. */
-export function onClick(button, work, failed = console.error) {
-  let busy = false;
-  button.addEventListener("click", async () => {
-    if (busy || button.getAttribute("aria-disabled") === "true") return;
-    busy = true;
+let opening = 0;
+
+/** The page is locked: of the work that is under way nobody is told any more how it has failed. */
+export function abandonWork() {
+  opening += 1;
+}
+
+/** What does `work`, and not again while it is under way; `failed` is told what it throws, but not after a lock. */
+function once(button, work, failed) {
+  let busy = null;
+  return async () => {
+    if (busy === opening) return;
+    const begun = opening;
+    busy = begun;
     button.setAttribute("aria-busy", "true");
     try {
       await work();
     } catch (problem) {
-      failed(problem);
+      if (begun === opening) failed(problem);
     } finally {
-      busy = false;
-      button.removeAttribute("aria-busy");
+      // After a lock the button may be busy with something else.
+      if (busy === begun) {
+        busy = null;
+        button.removeAttribute("aria-busy");
+      }
     }
-  });
+  };
+}
+
+/** Do `work` on a click, and not again while it is under way; `failed` is told what it throws. */
+export function onClick(button, work, failed = console.error) {
+  const click = once(button, work, failed);
+  button.addEventListener("click", () => button.getAttribute("aria-disabled") === "true" || click());
 }
 
 /** Do `work` when a form is sent, and not again while it is under way; what it throws stands in `error`.
  *
  * A Problem with a `field` stands there, beside the field that it is about. */
 export function onSubmit(form, error, work) {
-  const button = form.querySelector("[type=submit]");
-  let busy = false;
-  form.addEventListener("submit", async (event) => {
-    event.preventDefault();
-    if (busy) return;
-    busy = true;
-    button.setAttribute("aria-busy", "true");
+  const begin = () => {
     for (const place of form.querySelectorAll("[data-error]")) tell(place, null);
     for (const field of form.querySelectorAll("[aria-invalid]")) field.removeAttribute("aria-invalid");
-    try {
-      await work();
-    } catch (problem) {
-      const field = problem.field ?? form.querySelector("input:not([readonly]):not([type=checkbox]), textarea");
-      const place = problem.field ? byId(`${problem.field.id}-error`) : error;
-      field?.setAttribute("aria-invalid", "true");
-      tell(place ?? error, problem);
-      field?.focus();
-    } finally {
-      busy = false;
-      button.removeAttribute("aria-busy");
-    }
+    return work();
+  };
+  const failed = (problem) => {
+    const field = problem.field ?? form.querySelector("input:not([readonly]):not([type=checkbox]), textarea");
+    const place = problem.field ? byId(`${problem.field.id}-error`) : error;
+    field?.setAttribute("aria-invalid", "true");
+    tell(place ?? error, problem);
+    field?.focus();
+  };
+  const submit = once(form.querySelector("[type=submit]"), begin, failed);
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    submit();
   });
 }
 

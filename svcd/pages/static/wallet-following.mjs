@@ -39,7 +39,8 @@ export class Following {
   /** Show a payment of this wallet and follow it; gives what ends it. */
   enter(txid) {
     this.#turn += 1;
-    this.#open(txid, this.#turn).catch((problem) => this.#app.stop(problem));
+    const turn = this.#turn;
+    this.#open(txid, turn).catch((problem) => turn === this.#turn && this.#app.stop(problem));
     return () => this.#leave();
   }
 
@@ -123,7 +124,6 @@ export class Following {
       label,
       fromLink: id.startsWith("link "),
     };
-    const payment = await this.#app.paying.sign(wish, this.#app.signer(), txid);
-    this.#app.go(`payment=${payment.txid}`, { replace: true });
+    await this.#app.pay(wish, txid);
   }
 }

@@ -125,7 +125,7 @@ export function enterHistory(app) {
     byId("history-own-card").hidden = mine.length === 0;
   };
   app.moreHistory = more;
-  underway().catch((problem) => app.stop(problem));
+  underway().catch((problem) => ended || app.stop(problem));
   more();
   return () => {
     ended = true;

@@ -84,7 +84,8 @@ export class Spending {
     // Until the page shows this wish, it may still show another.
     switched(byId("sign"), false);
     this.#wish = { ...wish, id: wish.id ?? linkId(this.#app.keyfile.address, wish) };
-    this.#begin(this.#turn).catch((problem) => this.#app.stop(problem));
+    const turn = this.#turn;
+    this.#begin(turn).catch((problem) => turn === this.#turn && this.#app.stop(problem));
     return () => this.#leave();
   }
 
@@ -172,9 +173,6 @@ export class Spending {
   }
 
   async #sign() {
-    const payment = await this.#app.paying.sign(this.#wish, this.#app.signer());
-    this.#leave();
-    this.forget();
-    this.#app.go(`payment=${payment.txid}`, { replace: true });
+    if (await this.#app.pay(this.#wish)) this.forget();
   }
 }

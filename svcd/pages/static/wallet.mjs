@@ -11,7 +11,7 @@ import { Paying } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { must, Problem } from "./problem.mjs";
 import { parseUri, uriInSearch } from "./uri.mjs";
-import { byId, onClick, remembered, show, tell, write } from "./wallet-dom.mjs";
+import { abandonWork, byId, onClick, remembered, show, tell, write } from "./wallet-dom.mjs";
 import { enterHistory, enterHome, enterReceive, wireHistory, wireReceive } from "./wallet-home.mjs";
 import { Creating, downloadKeyfile, showUnlock, wireKeyfile, wireUnlock } from "./wallet-open.mjs";
 import { Following } from "./wallet-following.mjs";
@@ -36,6 +36,8 @@ class Wallet {
   #key = null;
   #leave = null;
   #blank = null;
+  /** The fragment to go to once the wallet is unlocked, or null: a locked page has no payment in its address. */
+  #awaited = null;
 
   /** Look whether everything is there, and show the first view. */
   async open() {
@@ -96,6 +98,7 @@ class Wallet {
     const [name, argument] = location.hash.slice(1).split("=");
     this.#showNavigation();
     if (this.#key === null) {
+      this.#hideArgument(name, argument);
       this.creating.forget();
       if (this.keyfile !== null) return showUnlock(this);
       return this.#outside(name);
@@ -106,6 +109,11 @@ class Wallet {
       else link.removeAttribute("aria-current");
     }
     this.#leave = this.#inside(name, argument) ?? null;
+  }
+
+  #hideArgument(name, argument) {
+    this.#awaited = argument === undefined ? null : `${name}=${argument}`;
+    if (argument !== undefined) history.replaceState(null, "", addressOf(""));
   }
 
   #showNavigation() {
@@ -140,9 +148,8 @@ class Wallet {
 
   /** Go to the view that a fragment names. */
   go(fragment, { replace = false } = {}) {
-    const address = `${location.pathname}${location.search}${fragment && `#${fragment}`}`;
-    if (replace) history.replaceState(null, "", address);
-    else history.pushState(null, "", address);
+    if (replace) history.replaceState(null, "", addressOf(fragment));
+    else history.pushState(null, "", addressOf(fragment));
     this.route();
   }
 
@@ -159,22 +166,35 @@ class Wallet {
     this.channel.postMessage({ kind: "changed" });
   }
 
-  /** The key is there: go where the address says. */
+  /** The key is there: go where the address says, or said before it was locked. */
   unlocked(key) {
     this.#key = key;
     this.idle.begin();
-    this.route();
+    const awaited = this.#awaited;
+    this.#awaited = null;
+    if (awaited === null) this.route();
+    else this.go(awaited, { replace: true });
   }
 
-  /** What signs: the key, its address, the network; throws `locked`. */
-  signer() {
+  /** Sign and keep the payment of `wish` (`again`: see paying.mjs) and show it; throws `locked` and what `sign` does.
+   *
+   * Says whether it is shown. If the wallet was locked meanwhile it is not: it is followed once that is open again. */
+  async pay(wish, again = null) {
     must(this.#key !== null, "locked", "The wallet has been locked; unlock it again.");
-    return { key: this.#key, sender: this.keyfile.address, network: this.network };
+    const [key, sender] = [this.#key, this.keyfile.address];
+    const { txid } = await this.paying.sign(wish, { key, sender, network: this.network }, again);
+    const shown = this.#key === key;
+    if (shown) this.go(`payment=${txid}`, { replace: true });
+    else if (this.#key === null) this.#awaited = `payment=${txid}`;
+    // Somebody has unlocked it and does something else by now. If this fails, the balance's view does it again.
+    else this.paying.settle(sender).catch(() => {});
+    return shown;
   }
 
   #forgetKey() {
     if (this.#key === null) return;
     this.#key = null;
+    abandonWork();
     this.spending.forget();
     clearFields();
     // Leaves the view, so that nothing that is under way writes into it any more.
@@ -203,6 +223,8 @@ class Wallet {
     show("stopped");
   }
 }
+
+const addressOf = (fragment) => `${location.pathname}${location.search}${fragment && `#${fragment}`}`;
 
 const LINK_FAULTS = new Set(
   "scheme encoding too-long duplicate unsupported address network amount reference confirmations label".split(" "),
