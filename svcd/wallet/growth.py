@@ -11,6 +11,7 @@ from attrs import define, frozen
 
 _LABEL: Final = "Copying"
 # The node copies them in this order, and one that it does not use not at all (docs/operations.md "Backup").
+# The wallet may not import the rooms that name them and the folder: tests/wallet/test_growth.py holds them together.
 _FIRST: Final = "webhooks.sqlite"
 _LAST: Final = "chain.sqlite"
 
