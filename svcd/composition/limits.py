@@ -156,7 +156,12 @@ def _between_nodes() -> Iterator[Limit]:
     yield Limit("of them on their way", relay.IN_FLIGHT, "things", _SLOW_HAND)
     yield Limit("blocks on their way to one peer", relay.BLOCKS_IN_FLIGHT, "blocks", _SLOW_HAND)
     lacking = "Taking a branch from a node that nobody can call, again and again from its root"
-    yield Limit("blocks handed at once to a peer that lacks them", handing.MAX_BLOCKS, "blocks", lacking)
+    yield Limit("blocks handed at once to a peer that lacks them", handing.ROUND_BYTES, "bytes", lacking)
+    yield Limit("what such a block counts as at least", handing.LEAST_BYTES, "bytes", lacking)
+    yield Limit("first rest of a peer that gets no further by it", handing.FIRST_REST, "seconds", lacking)
+    yield Limit("longest rest of such a peer", handing.LONGEST_REST, "seconds", lacking)
+    slowly = "Taking a branch from such a node slowly, so that others wait for it"
+    yield Limit("time for the blocks that a peer is handed at once", handing.ROUND_SECONDS, "seconds", slowly)
     yield Limit("time that a peer may have us wait", caller.LONGEST_REST, "seconds", "A peer that stalls")
     yield Limit("peers' bans that are shown", orders.MAX_SHOWN, "things", _TOO_OFTEN)
     yield Limit("blocks that we send at once", resource.MAX_REPLY_BYTES, "bytes", _TOO_OFTEN)

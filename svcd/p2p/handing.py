@@ -1,9 +1,17 @@
-"""Handing a branch to a peer that cannot call us, and so cannot ask for what it lacks (docs/peers.md "Passing on")."""
+"""Handing a branch to a peer that cannot call us, and so cannot ask for what it lacks (docs/peers.md "Passing on").
 
+One peer at a time, in rounds: the peers pass on to each other what one of them has taken. Whoever does not get further
+by a round is left alone for a while, for what it says of the single blocks proves nothing.
+"""
+
+from collections import OrderedDict
 from functools import partial
 from typing import Final
 
+from attrs import define
+from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
+from twisted.python.failure import Failure
 
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import ChainPoint
@@ -13,59 +21,158 @@ from svcd.p2p.peer import Peer
 from svcd.p2p.peers import Peers
 from svcd.store.chain_store import ChainReader
 
-MAX_BLOCKS: Final = 1_024
-"""Blocks that a peer is handed at a time; more with the next block that it cannot place."""
+ROUND_BYTES: Final = 64 * 1024 * 1024
+"""Blocks that a peer is handed in a round, together."""
+LEAST_BYTES: Final = 4_096
+"""What a block counts as at least: a call costs something too."""
+ROUND_SECONDS: Final = 600.0
+"""How long a round goes on; whoever takes its time keeps the others waiting."""
+FIRST_REST: Final = 60.0
+LONGEST_REST: Final = 3_600.0
+"""How long whoever does not get further is left alone, the first time and at most."""
+_REMEMBERED: Final = 4_096
 _PLACED: Final = {"connected", "side", "known"}
 """What a peer says of a block after which it can take the next."""
 
 
+class _NotTaken(Exception):
+    """A peer does not take the next block."""
+
+
+@define
+class _Pace:
+    """What has come of the rounds with a peer, or with a part of the network; times are Unix seconds."""
+
+    ended: float = 0.0
+    """When the last one ended."""
+    rests_until: float = 0.0
+    barren: int = 0
+    """How many in a row brought it no further."""
+    shown: int = 0
+    """The most work of a block of our chain that was its tip after a round: what it has shown before is no progress."""
+
+
 class Handing:
-    """Hands branches in: to each peer one block after the other, and the next time from where it stopped."""
+    """Hands branches in: to a peer one block after the other, and the next time from where it stopped."""
 
     log = Logger()
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
-        self._under_way: set[str] = set()
-        """By endpoint, those who are being handed something."""
+        self._work: Deferred[None] | None = None
+        """The round that is under way."""
+        self._stopping = False
+        self._paces: OrderedDict[str, _Pace] = OrderedDict()
+        self._unfinished: set[str] = set()
+        """By endpoint, those whose last round was full: they need not show first that they wait for the next."""
         self._reached: dict[str, ChainPoint] = {}
         """By endpoint, the last block that a peer has placed: maybe beside its chain, where nobody can ask for it."""
 
-    async def hand_in(self, peer: Peer) -> None:
-        """Post our blocks that ``peer`` lacks, in order, as far as it takes them; nothing if that is under way."""
-        if peer.endpoint in self._under_way:
-            return
-        self._under_way.add(peer.endpoint)
-        self._reached = {endpoint: point for endpoint, point in self._reached.items() if self._peers.get(endpoint)}
-        try:
-            taken = await self._hand_in(peer)
-            self.log.debug("{endpoint} took {taken} blocks that it lacked", endpoint=peer.endpoint, taken=taken)
-        except (CallFailed, MalformedBlock, BlockMissing) as failed:
-            self.log.debug("{endpoint} takes no more blocks: {why}", endpoint=peer.endpoint, why=str(failed))
-        finally:
-            self._under_way.discard(peer.endpoint)
+    def consider(self) -> None:
+        """Begin with a peer that shows less work than we have and gets no further; to be called every second."""
+        lacking = [peer for peer in self._peers.all() if peer.lags or peer.endpoint in self._unfinished]
+        for peer in sorted(lacking, key=lambda peer: self._pace(peer).ended):
+            self.begin(peer)
 
-    async def _hand_in(self, peer: Peer) -> int:
-        """Gives how many blocks the peer has taken; raises CallFailed, MalformedBlock or BlockMissing."""
-        home, client = self._peers.home, self._peers.client
-        theirs = await client.status(peer.endpoint)
-        if theirs.work > home.ledger.tip.work:
+    def begin(self, peer: Peer) -> None:
+        """Begin to post our blocks that ``peer`` lacks; nothing if it can ask, is to rest, or a round is under way."""
+        home = self._peers.home
+        if home.key.endpoint or self._work or self._stopping or self._pace(peer).rests_until > home.now():
+            return
+        self._work = Deferred.fromCoroutine(self._hand_in(peer))
+        self._work.addErrback(self._say_failed).addBoth(self._over)
+
+    def stop(self) -> None:
+        """Give up what is under way, and begin nothing any more."""
+        self._stopping = True
+        if self._work is not None:
+            self._work.cancel()
+
+    def _say_failed(self, failure: Failure) -> None:
+        if not (self._stopping and failure.check(CancelledError)):  # type: ignore[no-untyped-call]
+            self.log.failure("handing blocks in failed", failure)
+
+    def _over(self, _: object) -> None:
+        self._work = None
+
+    def _key(self, peer: Peer) -> str:
+        """Endpoints cost nothing: where peers are to be diverse, those in one part of the network share a pace."""
+        return peer.group() if self._peers.settings.diverse else peer.endpoint
+
+    def _pace(self, peer: Peer) -> _Pace:
+        return self._paces.get(self._key(peer)) or _Pace()
+
+    async def _hand_in(self, peer: Peer) -> None:
+        """One round, and what follows from it."""
+        self._reached = {endpoint: point for endpoint, point in self._reached.items() if self._peers.get(endpoint)}
+        self._unfinished = {other for other in self._unfinished - {peer.endpoint} if self._peers.get(other)}
+        await self._peers.ask_status(peer)
+        before = peer.status.work if peer.status is not None else 0
+        if before > self._peers.home.ledger.tip.work:
             # We are the ones who lack something, and ask for it.
-            return 0
-        shared = await fork_height(home, client, peer.endpoint, theirs.height)
-        first = max(shared, self._height_reached(peer)) + 1
-        for taken in range(MAX_BLOCKS):
-            found = await home.ledger.long_reads.ask(partial(_block_at, first + taken, home.params))
+            return
+        taken = full = False
+        try:
+            full = await self._round(peer)
+            taken = True
+        except (CallFailed, MalformedBlock, BlockMissing, _NotTaken) as failed:
+            self.log.debug("{endpoint} takes no more blocks: {why}", endpoint=peer.endpoint, why=str(failed))
+        if self._peers.get(peer.endpoint) is peer:
+            await self._peers.ask_status(peer)
+        self._note_round(peer, before, taken=taken)
+        if full:
+            self._unfinished.add(peer.endpoint)
+
+    def _note_round(self, peer: Peer, before: int, *, taken: bool) -> None:
+        """Set the pace after a round, before which the peer showed ``before`` of work."""
+        pace, now = self._pace(peer), self._peers.home.now()
+        shown = self._work_shown(peer)
+        further = shown > max(before, pace.shown)
+        if further:
+            pace.barren, pace.shown = 0, shown
+        rest = 0.0 if further and taken else min(FIRST_REST * 2**pace.barren, LONGEST_REST)
+        pace.barren = min(pace.barren + (not further), 32)
+        pace.ended, pace.rests_until = now, now + rest
+        self._paces[self._key(peer)] = pace
+        self._paces.move_to_end(self._key(peer))
+        if len(self._paces) > _REMEMBERED:
+            self._paces.popitem(last=False)
+
+    def _work_shown(self, peer: Peer) -> int:
+        """The work of the tip that a peer shows, if that is on our chain; what else it claims proves nothing: 0."""
+        ours = None if peer.status is None else self._peers.home.ledger.reader.canonical(peer.status.height)
+        return ours.point.work if ours is not None and peer.status and ours.point.hash == peer.status.hash else 0
+
+    async def _round(self, peer: Peer) -> bool:
+        """Post in order what the peer lacks; whether the round was full before all was there.
+
+        Raises CallFailed, MalformedBlock, BlockMissing or _NotTaken.
+        """
+        home, began, size = self._peers.home, self._peers.home.now(), 0
+        if peer.status is None:
+            raise BlockMissing("it has not shown its chain")
+        shared = await fork_height(home, self._peers.client, peer.endpoint, peer.status.height)
+        height = max(shared, self._height_reached(peer))
+        while home.now() - began < ROUND_SECONDS:
+            height += 1
+            found = await home.ledger.long_reads.ask(partial(_block_at, height, home.params))
             if found is None or self._peers.get(peer.endpoint) is not peer:
-                return taken
+                return False
             point, wire = found
-            receipt = await client.send_block(peer.endpoint, wire)
-            if not receipt.accepted or receipt.state not in _PLACED:
-                # It may have lost what it once had; then the next time begins with the last block that is shared.
-                self._reached.pop(peer.endpoint, None)
-                return taken
-            self._reached[peer.endpoint] = point
-        return MAX_BLOCKS
+            size += max(len(wire), LEAST_BYTES)
+            if size > ROUND_BYTES:
+                break
+            await self._post(peer, point, wire)
+        return True
+
+    async def _post(self, peer: Peer, point: ChainPoint, wire: bytes) -> None:
+        """Post one block; raises CallFailed or _NotTaken."""
+        receipt = await self._peers.client.send_block(peer.endpoint, wire)
+        if not receipt.accepted or receipt.state not in _PLACED:
+            # It may have lost what it once had; then the next time begins with the last block that is shared.
+            self._reached.pop(peer.endpoint, None)
+            raise _NotTaken(f"of block {point.height} it says: {receipt.state}")
+        self._reached[peer.endpoint] = point
 
     def _height_reached(self, peer: Peer) -> int:
         """The height of our last block that the peer has placed, as far as that is on our chain still; else 0."""

@@ -24,6 +24,8 @@ GOSSIP_SECONDS: Final = 600.0
 HUNGRY_SECONDS: Final = 60.0
 """The same while places of our choice are empty."""
 _REMEMBERED: Final = 4_096
+LAG_SECONDS: Final = 20.0
+"""How long a peer shows the same, less work than we have, until it counts as one that cannot get at our blocks."""
 CLAIM_SECONDS: Final = 60.0
 """How long a mere claim of more work holds the node back."""
 FIRST_DOUBT: Final = 60.0
@@ -48,6 +50,8 @@ class Peer:
     """Whether something has come since then that makes asking again worth while."""
     claimed_since: float | None = None
     """Since when it has shown more work than we have, or when it last delivered some of it."""
+    lags_since: float | None = None
+    """Since when it has shown less work than we have, and always the same."""
     doubted_until: float = 0.0
     """Until when its claims do not count: it could not deliver what it claimed."""
     doubts: int = 0
@@ -90,12 +94,19 @@ class Peer:
 
     def said(self, status: PeerStatus, home: "Home") -> bool:
         """Note what it claims; whether that is to be followed."""
+        work, grew = home.ledger.tip.work, self.status is None or status.work > self.status.work
+        since = home.now() if grew or self.lags_since is None else self.lags_since
+        self.lags_since = since if status.work < work else None
         self.status, self.failures, self.seen = status, 0, home.now()
         self.note(status.hash)
-        work = home.ledger.tip.work
         self.rival = status.work == work and home.ledger.reader.point(status.hash) is None
         self.claimed_since = (self.claimed_since or home.now()) if status.work > work else None
         return self.rival or status.work > work
+
+    @property
+    def lags(self) -> bool:
+        """Whether it has less than we and gets no further, though a new block has had time to reach it."""
+        return self.lags_since is not None and self.seen - self.lags_since >= LAG_SECONDS
 
     def is_ahead(self, *, work: int, now: float) -> bool:
         """Whether its chain is to be followed: it shows more than our ``work``, or a rival, and is not doubted."""

@@ -98,7 +98,7 @@ class Relay:
         self._blocks: dict[str, _BlockBox] = {}
         """By endpoint, those to whom a block is on its way."""
         self._newest = b""
-        self._handing = Handing(peers)
+        self.handing = Handing(peers)
 
     def chain_changed(self, change: Change) -> None:
         """Offer the new tip; a peer that lacks its parents asks for them."""
@@ -186,9 +186,9 @@ class Relay:
     async def _post_block(self, peer: Peer, box: _BlockBox, wire: bytes) -> None:
         try:
             receipt = await self._client.send_block(peer.endpoint, wire)
-            if receipt.state == Wait.ORPHAN and not self._home.key.endpoint:
-                # It lacks what is between, and cannot call us to ask for it.
-                self._begin(self._handing.hand_in(peer))
+            if receipt.state == Wait.ORPHAN:
+                # It lacks what is between, and may not be able to call us to ask for it.
+                self.handing.begin(peer)
         except CallFailed as failed:
             self.log.debug("{endpoint} did not take a block: {why}", endpoint=peer.endpoint, why=failed.detail)
         finally:

@@ -58,6 +58,12 @@ class Network:
         """What is due by now; to be called every second."""
         self.peers.beat()
         self.synchroniser.consider()
+        self.relay.handing.consider()
+
+    async def stop(self) -> None:
+        """Stop catching up and handing in; done when nothing is in the ledger any more."""
+        self.relay.handing.stop()
+        await self.synchroniser.stop()
 
 
 def join(home: Home, client: PeerClient, *, transfers: Transfers, book: Book, settings: PeerSettings) -> Network:
@@ -122,7 +128,7 @@ class PeersService(Service):
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
-        await self._network.synchroniser.stop()
+        await self._network.stop()
         await self.keep()
         for peer in self._network.peers.all():
             self._network.peers.drop(peer)

@@ -58,9 +58,14 @@ class Setting:
     alone: bool = False
     checker: Worker = field(factory=Inline)
     writer: Worker = field(factory=Inline)
+    reader: Worker = field()
     rates: dict[str, float] = RATES
     exempt: tuple[str, ...] = ()
     limits: SiteLimits = LIMITS
+
+    @reader.default
+    def _no_reader(self) -> Worker:
+        return self.checker
 
 
 class Node:
@@ -72,7 +77,7 @@ class Node:
         self.builder = builder
         self.setting = setting
         self.path = folder / "chain.sqlite"
-        threads = Threads(setting.writer, setting.checker, 2)
+        threads = Threads(setting.writer, setting.checker, 2, setting.reader)
         pool = PoolLimits(50_000, 1 << 26)
         opening = open_chain(setting.params, self.path, threads=threads, pool=pool, clock=self.clock)
         self.living: LivingChain = result_of(Deferred.fromCoroutine(opening))
@@ -157,7 +162,7 @@ class Node:
     def close(self) -> None:
         """Stop as the node does."""
         self._beat.cancel()
-        stopped = Deferred.fromCoroutine(self.network.synchroniser.stop())
+        stopped = Deferred.fromCoroutine(self.network.stop())
         run(self.clock, 31.0)
         result_of(stopped)
         result_of(Deferred.fromCoroutine(self.living.close()))

@@ -2,14 +2,21 @@
 
 import json
 from collections.abc import Callable
+from itertools import count, pairwise
+from pathlib import Path
 
 import pytest
+from twisted.internet.defer import Deferred
 
 from svcd.chain.block import Block, parse_block
 from svcd.p2p import handing
+from svcd.p2p.caller import Reply
+from svcd.p2p.service import PeersService
+from tests.node.bench import Inline, Stepped
 from tests.p2p.bench import OURS, Node
-from tests.p2p.strangers import Script, Stranger, ok, refused
+from tests.p2p.strangers import Script, Stranger, ok, refused, silent
 from tests.p2p.town import Answer, Called
+from tests.support import result_of
 
 Grow = Callable[..., list[Block]]
 MakeNode = Callable[..., Node]
@@ -68,6 +75,28 @@ def hashes(blocks: list[Block]) -> list[bytes]:
     return [block.header.hash for block in blocks]
 
 
+def limit_to(blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a round have so many blocks."""
+    monkeypatch.setattr(handing, "ROUND_BYTES", blocks * handing.LEAST_BYTES)
+
+
+def says_known(node: Node, stranger: Stranger, orphan: int = 6) -> None:
+    """Meet a stranger that says of all blocks that it has them, and of one that it lacks the parent."""
+
+    def lie(called: Called) -> Answer:
+        assert called.request.body is not None
+        height = json.loads(called.request.body)["block"]["height"]
+        return ok(hash="00" * 32, state="orphan" if int(height) == orphan else "known")
+
+    stranger.scripts["/p2p/block"] = lie
+    node.meet(stranger)
+    node.run(2)
+
+
+def asked_at(node: Node, stranger: Stranger, path: str) -> list[Called]:
+    return node.town.calls_to(stranger.endpoint, path)
+
+
 def met(node: Node, stranger: Stranger, **how: int) -> None:
     stranger.scripts["/p2p/block"] = takes_what_fits(stranger, **how)
     node.meet(stranger)
@@ -109,46 +138,106 @@ def test_a_node_that_can_be_called_is_asked(make_node: MakeNode, grow: Grow, mak
     assert heights(stranger) == [4]
 
 
-def test_whoever_has_had_enough_is_left_alone_until_the_next_block(
+def test_whoever_has_had_enough_is_left_alone_for_a_minute(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
 ) -> None:
     node, stranger = make_node(endpoint=""), make_stranger()
     met(node, stranger, most=2)
     node.take(*grow(5))
-    node.run(60)
-    assert heights(stranger) == [5, 1, 2, 3]
-    stranger.scripts["/p2p/block"] = takes_what_fits(stranger)
+    node.run(30)
     node.take(grow(6)[-1])
-    node.run(5)
-    assert heights(stranger)[4:] == [6, 3, 4, 5, 6]
+    node.run(25)
+    assert heights(stranger) == [5, 1, 2, 3, 6]
+    stranger.scripts["/p2p/block"] = takes_what_fits(stranger)
+    node.run(20)
+    assert heights(stranger)[5:] == [3, 4, 5, 6]
+
+
+def test_what_was_made_before_they_met_is_handed_in_though_no_block_is_made(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    node = make_node(endpoint="")
+    node.take(*grow(5, on=grow(10), name="ours"))
+    stranger = make_stranger(blocks=grow(3, on=grow(10), name="theirs"))
+    stranger.scripts["/p2p/block"] = keeps_branches(stranger)
+    node.meet(stranger)
+    node.run(19)
+    assert heights(stranger) == [], "it may be about to get them from others"
+    node.run(7)
+    assert hashes(stranger.blocks) == hashes(grow(5, on=grow(10), name="ours"))
+    assert heights(stranger) == [11, 12, 13, 14, 15]
+    node.run(600)
+    assert len(heights(stranger)) == 5
+
+
+def test_whoever_gets_further_by_itself_is_handed_nothing(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    node, stranger = make_node(endpoint=""), make_stranger()
+    node.take(*grow(10))
+    met(node, stranger)
+    for height in range(1, 10):
+        stranger.blocks[:] = grow(height)
+        node.run(14)
+    assert heights(stranger) == []
+
+
+def test_whoever_takes_a_while_for_a_new_block_is_sent_it_once(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    node, stranger = make_node(endpoint=""), make_stranger(blocks=grow(3))
+    node.take(*grow(3))
+    met(node, stranger)
+    stranger.scripts["/p2p/block"] = lambda _: ok(hash="00" * 32, state="connected")
+    node.run(300)
+    node.take(grow(4)[-1])
+    node.run(15)
+    stranger.blocks[:] = grow(4)
+    node.run(60)
+    assert heights(stranger) == [4]
 
 
 def test_no_more_is_handed_in_at_a_time_than_the_limit(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handing, "MAX_BLOCKS", 3)
+    size = [len(block.wire()) for block in grow(4)]
+    monkeypatch.setattr(handing, "LEAST_BYTES", 1)
+    monkeypatch.setattr(handing, "ROUND_BYTES", sum(size) - 1)
+    node, stranger = make_node(endpoint=""), make_stranger()
+    says_known(node, stranger)
+    node.take(*grow(6))
+    node.run(30)
+    assert heights(stranger) == [6, 1, 2, 3]
+
+
+def test_whoever_gets_further_is_handed_round_after_round_without_a_rest(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_to(3, monkeypatch)
     node, stranger = make_node(endpoint=""), make_stranger()
     met(node, stranger)
-    node.take(*grow(6))
-    node.run(5)
-    assert heights(stranger) == [6, 1, 2, 3]
+    node.take(*grow(12))
+    node.run(10)
+    assert heights(stranger) == [12, *range(1, 13)]
+    assert len(asked_at(node, stranger, "/p2p/blocks")) == 3, "each round but the first looked for what they share"
 
 
 def test_a_branch_over_the_limit_goes_on_where_it_stopped_though_the_peer_does_not_show_it(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handing, "MAX_BLOCKS", 3)
+    limit_to(3, monkeypatch)
     node = make_node(endpoint="")
     node.take(*grow(6, on=grow(10), name="ours"))
     stranger = make_stranger(blocks=grow(6, on=grow(10), name="theirs"))
     stranger.scripts["/p2p/block"] = keeps_branches(stranger)
     node.meet(stranger)
     node.run(2)
-    for count in (7, 8, 9):
-        longer = grow(count, on=grow(10), name="ours")
-        node.take(longer[-1])
-        node.run(5)
-    assert heights(stranger) == [17, 11, 12, 13, 18, 14, 15, 16, 19, 17, 18, 19]
+    longer = grow(7, on=grow(10), name="ours")
+    node.take(longer[-1])
+    node.run(50)
+    assert heights(stranger) == [17, 11, 12, 13]
+    node.run(200)
+    assert heights(stranger)[4:] == [14, 15, 16, 17]
     assert hashes(stranger.blocks) == hashes(longer)
 
 
@@ -158,12 +247,142 @@ def test_a_peer_that_has_lost_what_it_was_handed_is_handed_it_again(
     node, stranger = make_node(endpoint=""), make_stranger(blocks=grow(2))
     node.take(*grow(2))
     met(node, stranger)
-    for count in (4, 6, 8):
-        node.take(*grow(count)[count - 2 :])
-        node.run(5)
-        if count == 4:
-            del stranger.blocks[2:]
-    assert heights(stranger) == [4, 3, 4, 6, 5, 8, 3, 4, 5, 6, 7, 8]
+    node.take(*grow(4)[2:])
+    node.run(5)
+    del stranger.blocks[2:]
+    node.take(*grow(6)[4:])
+    node.run(50)
+    assert heights(stranger) == [4, 3, 4, 6, 5]
+    node.run(20)
+    assert heights(stranger)[5:] == [3, 4, 5, 6]
+
+
+def test_who_gets_no_further_rests_for_longer_each_time(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It says of every block that it has it, and lacks the parent of the last, to have them all again."""
+    monkeypatch.setattr(handing, "LONGEST_REST", 200.0)
+    node, stranger = make_node(endpoint=""), make_stranger()
+    node.take(*grow(4))
+    says_known(node, stranger, orphan=4)
+    node.run(800)
+    assert set(heights(stranger)) == {1, 2, 3, 4}
+    began = [call.at for call in asked_at(node, stranger, "/p2p/block")][::4]
+    assert [round(later - earlier, -1) for earlier, later in pairwise(began)] == [60, 120, 200, 200]
+
+
+def test_to_fall_back_and_to_get_as_far_again_is_no_progress(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_to(3, monkeypatch)
+    node, stranger = make_node(endpoint=""), make_stranger()
+    node.take(*grow(6))
+    met(node, stranger)
+
+    def shows_it_once(called: Called) -> Answer:
+        answer = stranger.honest(called)
+        if len(stranger.blocks) == 3:
+            stranger.blocks.clear()
+        return answer
+
+    stranger.scripts["/p2p/status"] = shows_it_once
+    node.run(55)
+    assert heights(stranger) == [1, 2, 3, 4]
+    node.run(1_000)
+    assert heights(stranger).count(1) <= 5
+    assert heights(stranger).count(1) >= 2
+
+
+def test_a_chain_of_its_own_that_grows_is_no_progress(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To claim more costs nothing; only blocks of ours show that ours have been taken."""
+    limit_to(3, monkeypatch)
+    node, stranger = make_node(endpoint=""), make_stranger(blocks=grow(6, name="theirs"))
+    claims = count(1)
+
+    def claims_one_more(_: Called) -> Answer:
+        height = min(next(claims), 6)
+        own = stranger.blocks[height - 1].header.hash
+        return ok(status={"height": str(height), "hash": own.hex(), "cumulativeWork": str(height)})
+
+    stranger.scripts["/p2p/status"] = claims_one_more
+    says_known(node, stranger, orphan=9)
+    node.take(*grow(9))
+    node.run(50)
+    assert heights(stranger) == [9, 1, 2, 3]
+
+
+def test_those_in_one_part_of_the_network_rest_together(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    node = make_node(endpoint="")
+    node.take(*grow(4))
+    strangers = [make_stranger(endpoint=f"http://60.5.7.{number}:8645") for number in (1, 2)]
+    for stranger in strangers:
+        says_known(node, stranger, orphan=4)
+    node.run(70)
+    assert sum(heights(stranger).count(1) for stranger in strangers) == 1
+
+
+def test_they_are_handed_in_to_one_at_a_time(make_node: MakeNode, grow: Grow, make_stranger: MakeStranger) -> None:
+    node, silent_one, honest = make_node(endpoint=""), make_stranger(1), make_stranger(2)
+    node.take(*grow(3))
+    node.meet(silent_one, honest)
+    silent_one.scripts["/p2p/block"] = silent
+    honest.scripts["/p2p/block"] = takes_what_fits(honest)
+    assert node.until(lambda: heights(silent_one), within=30)
+    node.run(9)
+    assert heights(honest) == []
+    node.run(3)
+    assert heights(honest) == [1, 2, 3]
+    assert heights(silent_one) == [1]
+
+
+def test_a_round_ends_in_time_and_the_next_is_that_of_another(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(handing, "ROUND_SECONDS", 20.0)
+    node, slow, honest = make_node(endpoint=""), make_stranger(1), make_stranger(2)
+    node.take(*grow(8))
+    node.meet(slow, honest)
+
+    def takes_its_time(called: Called) -> Answer:
+        taken: Deferred[Reply] = Deferred()
+        answer = takes_what_fits(slow)(called)
+        node.clock.callLater(9.0, taken.callback, answer)
+        return taken
+
+    slow.scripts["/p2p/block"] = takes_its_time
+    honest.scripts["/p2p/block"] = takes_what_fits(honest)
+    assert node.until(lambda: heights(slow), within=30)
+    node.run(25)
+    assert heights(honest) == []
+    node.run(5)
+    assert heights(honest) == [1, 2, 3, 4, 5, 6, 7, 8]
+    node.run(100)
+    assert heights(slow) == [1, 2, 3, 4, 5, 6, 7, 8]
+
+
+def test_a_block_that_is_being_read_when_the_node_stops_is_waited_for_by_nobody(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, tmp_path: Path
+) -> None:
+    reader = Stepped()
+    node, stranger = make_node(endpoint="", reader=reader), make_stranger()
+    met(node, stranger)
+    node.take(*grow(3))
+    node.run(2)
+    assert len(reader) == 1
+    service = PeersService(node.network, tmp_path / "peers.json", [], Inline())
+    service.startService()
+    result_of(service.stopService())
+    assert len(reader) == 1
+    reader.fail(OSError("the database is closed"))
+    node.meet(stranger)
+    node.take(*grow(4)[3:])
+    node.run(100)
+    assert len(reader) == 0
+    assert heights(stranger) == [3, 4]
 
 
 def test_whoever_is_a_peer_no_more_is_handed_no_more(
@@ -194,3 +413,19 @@ def test_a_peer_that_shows_more_work_is_handed_nothing(
     node.take(*grow(4))
     node.run(5)
     assert heights(stranger) == [4]
+
+
+def test_whoever_shows_more_work_after_a_round_is_asked_no_more_often_than_others(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    limit_to(3, monkeypatch)
+    node, stranger = make_node(endpoint=""), make_stranger()
+    met(node, stranger)
+    node.take(*grow(6))
+    assert node.until(lambda: heights(stranger)[-1:] == [3])
+    node.run(0.2)
+    stranger.work = 10**9
+    before = len(asked_at(node, stranger, "/p2p/status"))
+    node.run(60)
+    assert heights(stranger) == [6, 1, 2, 3]
+    assert len(asked_at(node, stranger, "/p2p/status")) - before <= 16

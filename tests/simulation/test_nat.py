@@ -59,11 +59,8 @@ def test_it_catches_up_when_it_comes_back(world: World) -> None:
     world.run_until(lambda: hidden.tip == maker.tip and hidden.status.synced, within=SECONDS)
 
 
-def test_what_it_made_while_it_was_cut_off_arrives_however_long_it_is(
-    world: World, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Others show their own chain until they have more of the longer one than is handed in at a time."""
-    monkeypatch.setattr(handing, "MAX_BLOCKS", 3)
+def cut_off(world: World) -> None:
+    """Let the hidden node make ten blocks, and the others seven, while they cannot reach each other; then they can."""
     maker, hidden = world.nodes[0], world.nodes[4]
     world.network.part([[node.endpoint for node in world.nodes[:4]], [hidden.endpoint]])
     for number in range(10):
@@ -72,6 +69,21 @@ def test_what_it_made_while_it_was_cut_off_arrives_however_long_it_is(
         world.run(60)
     world.network.part([])
     assert maker.tip.height + 3 == hidden.tip.height
+
+
+def test_what_it_made_while_it_was_cut_off_arrives_though_it_makes_no_more(world: World) -> None:
+    cut_off(world)
+    tip = world.nodes[4].tip
+    world.run_until(lambda: {node.tip.hash for node in world.nodes} == {tip.hash}, within=120)
+
+
+def test_what_it_made_while_it_was_cut_off_arrives_however_long_it_is(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Others show their own chain until they have more of the longer one than is handed in at a time."""
+    monkeypatch.setattr(handing, "ROUND_BYTES", 3 * handing.LEAST_BYTES)
+    cut_off(world)
+    hidden = world.nodes[4]
 
     for _ in range(10):
         hidden.mine()
