@@ -117,7 +117,7 @@ class Api:
     def _turn_away(self, request: Request) -> None:
         """Refuse whoever has nothing left before Klein is asked, whose machinery is most of what an answer takes.
 
-        Klein's router says which route it is; whatever is paid for is for Klein.
+        Klein's router says which route it is. What is paid for is for Klein, and so is the first refusal in a while.
         """
         throttle = self._ports.throttle
         short = throttle.shortages(request, self._dearest)
@@ -213,8 +213,10 @@ class Api:
 
     def _not_routed(self, request: Request, failure: Failure) -> bytes:
         refusal: Any = failure.value
-        # There is as much: else it would have been turned away.
-        self._ports.throttle.wait(request, STRAYS, 1.0)
+        try:
+            self._ports.admit(request, STRAYS, 1.0)
+        except HttpError as error:
+            return fill_error(request, error)
         if isinstance(refusal, MethodNotAllowed):
             return fill_error(request, method_not_allowed(list(refusal.valid_methods or ())))
         return fill_error(request, HttpError(404, NO_ROUTE))

@@ -1,6 +1,7 @@
 """Token buckets: how often one client may ask, with bounded memory and without a clock of their own."""
 
 from collections.abc import Mapping
+from math import inf
 from operator import itemgetter
 from typing import Final
 
@@ -87,6 +88,8 @@ class Buckets:
     def __init__(self, rates: Mapping[str, Rate], max_clients: int = MAX_CLIENTS) -> None:
         self.rates = dict(rates)
         self._buckets = {name: Bucket(rate, max_clients) for name, rate in rates.items()}
+        self.short_until = -inf
+        """When everybody who has been refused so far can be served again, in seconds."""
 
     @classmethod
     def per_second(cls, rates: Mapping[str, float], burst_seconds: float) -> "Buckets":
@@ -95,7 +98,10 @@ class Buckets:
 
     def take(self, name: str, client: str, cost: float, now: float) -> float:
         """As :meth:`Bucket.take`, from the bucket ``name``; raises KeyError for a name without a rate."""
-        return self._buckets[name].take(client, cost, now)
+        wait = self._buckets[name].take(client, cost, now)
+        if wait:
+            self.short_until = max(self.short_until, now + wait)
+        return wait
 
     def wait(self, name: str, client: str, cost: float, now: float) -> float:
         """As :meth:`Bucket.wait`, for the bucket ``name``."""

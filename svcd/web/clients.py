@@ -32,7 +32,10 @@ class Throttle(Protocol):
         """Draw ``cost`` from the request's client's bucket and return 0.0, or the seconds until it can be paid."""
 
     def shortages(self, request: Request, costs: Mapping[str, float]) -> Mapping[str, float]:
-        """The buckets that do not have the cost named for them, and the seconds until they will; nothing is drawn."""
+        """The buckets that do not have the cost named for them, and the seconds until they will; nothing is drawn.
+
+        Empty as well while nobody has been refused lately.
+        """
 
     def owe(self, request: Request, bucket: str, tokens: float) -> None:
         """Draw ``tokens`` from the request's client's bucket even if it has less, for what has been done already."""
@@ -143,10 +146,13 @@ class ClientThrottle:
 
     def shortages(self, request: Request, costs: Mapping[str, float]) -> Mapping[str, float]:
         """The buckets of the request's client group that do not have the cost named for them; nothing is drawn."""
+        now = self._clock.seconds()
+        if now >= self._buckets.short_until:
+            # Mostly so, and it costs an answer nothing to know that.
+            return {}
         group = self._clients.of_request(request)
         if group is None:
             return {}
-        now = self._clock.seconds()
         waits = {bucket: self._buckets.wait(bucket, group, cost, now) for bucket, cost in costs.items()}
         return {bucket: wait for bucket, wait in waits.items() if wait}
 

@@ -282,6 +282,7 @@ def test_who_has_nothing_left_is_refused_before_klein_is_asked(
     site = serve(Room(), rates={"read": Rate(0.5, 1), "broadcast": Rate(0.5, 4)})
     ask(site, b"GET /rpc/now")
     ask(site, b"POST /rpc/dear")
+    assert ask(site, line).status == 429
 
     without_klein()
     refused = ask(site, line)
@@ -308,7 +309,7 @@ def test_what_meets_no_route_counts_as_reading(
 ) -> None:
     site = serve(Room(), rates={"read": Rate(1, 2), "broadcast": Rate(0.5, 1)})
 
-    assert [ask(site, line).status for _ in range(2)] == [status, status]
+    assert [ask(site, line).status for _ in range(3)] == [status, status, 429]
     without_klein()
     refused = ask(site, line)
 
