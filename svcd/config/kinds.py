@@ -12,7 +12,8 @@ from typing import Protocol
 from attrs import field, frozen
 from twisted.internet.endpoints import serverFromString
 
-from svcd.config import urls
+from svcd.net.endpoint import Endpoint as NodeEndpoint
+from svcd.net.targets import BadTarget
 
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -146,12 +147,14 @@ class BaseUrl:
     may_be_empty: bool = field(default=False, kw_only=True)
 
     def read(self, value: object) -> str:
-        """Return the URL as written."""
+        """Return the URL in its canonical form, an :class:`svcd.net.endpoint.Endpoint`, or ""."""
         text = Text().read(value)
-        fault = urls.fault_of(text) if text or not self.may_be_empty else None
-        if fault is not None:
-            raise BadValue(fault)
-        return text
+        if not text and self.may_be_empty:
+            return text
+        try:
+            return NodeEndpoint(text)
+        except BadTarget as error:
+            raise BadValue(error.predicate) from error
 
 
 @frozen

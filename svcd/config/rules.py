@@ -103,6 +103,9 @@ def _check_operator(config: Config, settings: Settings) -> None:
 
 def _is_loopback(interface: str) -> bool:
     try:
-        return ipaddress.ip_address(interface).is_loopback
+        address = ipaddress.ip_address(interface)
     except ValueError:
         return False
+    # Python 3.13 and newer look into an IPv4-mapped address by themselves.
+    mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return (mapped or address).is_loopback

@@ -1,7 +1,8 @@
 """Which IP addresses may be called: public ones, by the registries of special-purpose addresses (RFC 6890)."""
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
+from itertools import groupby
 from typing import Final
 
 from attrs import frozen
@@ -9,6 +10,10 @@ from attrs import frozen
 Address = IPv4Address | IPv6Address
 
 _PRIVATE: Final = frozenset({"private", "loopback", "link-local"})
+_NAT64: Final = IPv6Network("64:ff9b::/96")
+"""The well-known prefix of the addresses that a translator makes of IPv4 addresses (RFC 6052 section 2.1)."""
+_LOCAL_NAT64: Final = IPv6Network("64:ff9b:1::/48")
+"""Where the translators of one network may have their prefixes (RFC 8215); which ones, is to be discovered."""
 _METADATA: Final = frozenset(
     map(ip_address, ("169.254.169.254", "fd00:ec2::254", "168.63.129.16", "100.100.100.200")),
 )
@@ -38,7 +43,7 @@ _V6: Final = (
     *_v6("loopback", "::1/128"),
     *_v6("reserved", "::/128"),
     # Mapped, compatible, translated, NAT64 (well-known and local-use), 6to4, Teredo.
-    *_v6("embedded-ipv4", "::ffff:0:0/96", "::/96", "::ffff:0:0:0/96", "64:ff9b::/96", "64:ff9b:1::/48"),
+    *_v6("embedded-ipv4", "::ffff:0:0/96", "::/96", "::ffff:0:0:0/96", str(_NAT64), str(_LOCAL_NAT64)),
     *_v6("embedded-ipv4", "2002::/16", "2001::/32"),
     *_v6("private", "fc00::/7"),
     *_v6("link-local", "fe80::/10"),
@@ -64,8 +69,10 @@ _SENTENCES: Final = {
 class BadAddress(ValueError):
     """An address may not be called; ``category`` is a key of the sentences above, the text a whole sentence."""
 
-    def __init__(self, address: Address, category: str) -> None:
-        super().__init__(f"{address} {_SENTENCES[category]}")
+    def __init__(self, address: Address, category: str, inside: IPv4Address | None = None) -> None:
+        """``inside`` is what a translator makes of ``address``, and what ``category`` is about."""
+        place = text_of(address) if inside is None else f"{text_of(address)} leads by NAT64 to {inside}, which"
+        super().__init__(f"{place} {_SENTENCES[category]}")
         self.category = category
 
 
@@ -78,12 +85,26 @@ class AddressPolicy:
     own: Container[Address] = frozenset()
     """The node's public addresses, which it never calls itself."""
 
-    def check(self, address: Address) -> None:
-        """Raise BadAddress unless ``address`` may be called."""
-        category = "own" if address in self.own else category_of(address)
-        if category == "public" or (self.allow_private and category in _PRIVATE):
-            return
-        raise BadAddress(address, category)
+    def check(self, address: Address, nat64: Iterable[IPv6Network] = ()) -> None:
+        """Raise BadAddress unless ``address`` may be called.
+
+        Where a translator makes it of an IPv4 address, that must be one that may be called as well. ``nat64`` are the
+        prefixes of the network's own translators; RFC 6052's well-known one goes without saying.
+        """
+        inside = [ipv4 for prefix in (_NAT64, *nat64) if (ipv4 := ipv4_inside(address, prefix)) is not None]
+        category = self._category(address)
+        if inside and (address in _NAT64 or address in _LOCAL_NAT64):
+            category = "public"
+        if category != "public" and not (self.allow_private and category in _PRIVATE):
+            raise BadAddress(address, category)
+        for ipv4 in inside:
+            category = self._category(ipv4)
+            # Loopback and link are the translator's there, not the operator's.
+            if category != "public" and not (self.allow_private and category == "private"):
+                raise BadAddress(address, category, ipv4)
+
+    def _category(self, address: Address) -> str:
+        return "own" if address in self.own else category_of(address)
 
     def check_host(self, host: str) -> None:
         """Raise BadAddress if ``host`` is the literal of an address that may not be called; a name passes for now."""
@@ -98,6 +119,44 @@ def parse_literal(host: str) -> Address | None:
         return ip_address(host)
     except ValueError:
         return None
+
+
+def text_of(address: Address) -> str:
+    """The address in the form of RFC 5952 section 4, an IPv6 one in hexadecimal groups throughout.
+
+    Python's own text of an IPv6 address that holds an IPv4 one depends on Python's version.
+    """
+    if isinstance(address, IPv4Address):
+        return str(address)
+    groups = [int(address) >> shift & 0xFFFF for shift in range(112, -1, -16)]
+    # The indices of each run of zeros; the first of the longest runs is left out.
+    runs = [[index for index, _ in run] for zero, run in groupby(enumerate(groups), lambda one: one[1] == 0) if zero]
+    longest = max(runs, key=len, default=[])
+    texts = [f"{group:x}" for group in groups]
+    if len(longest) < 2:
+        text = ":".join(texts)
+    else:
+        text = "::".join((":".join(texts[: longest[0]]), ":".join(texts[longest[-1] + 1 :])))
+    return text if address.scope_id is None else f"{text}%{address.scope_id}"
+
+
+def ipv4_inside(address: Address, prefix: IPv6Network) -> IPv4Address | None:
+    """The IPv4 address of which a translator with ``prefix`` makes ``address``; None if it makes it of none.
+
+    ``prefix`` has one of the lengths of RFC 6052 section 2.2; octet 8 is skipped, and not looked at.
+    """
+    if not isinstance(address, IPv6Address) or address not in prefix:
+        return None
+    octets = address.packed if prefix.prefixlen == 96 else address.packed[:8] + address.packed[9:]
+    first = prefix.prefixlen // 8
+    return IPv4Address(octets[first : first + 4])
+
+
+def may_be_translated(address: Address) -> bool:
+    """Whether only the prefixes of the network's translators tell if ``address`` stands for an IPv4 address."""
+    if isinstance(address, IPv4Address):
+        return False
+    return address in _LOCAL_NAT64 or category_of(address) in ("public", "private")
 
 
 def category_of(address: Address) -> str:

@@ -3,7 +3,8 @@
 # mypy: allow-untyped-calls
 
 import os
-from collections.abc import Coroutine, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Mapping
 from enum import Enum
 from typing import Any, Final, Literal, TypeVar, cast
 
@@ -16,7 +17,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 from twisted.web.client import RequestGenerationFailed, RequestTransmissionFailed, ResponseFailed
 
-from svcd.ports import Clock
+from svcd.ports import Clock, Timer
 
 Category = Literal["refused-address", "dns", "connect", "tls", "timeout", "too-large", "protocol"]
 
@@ -32,6 +33,9 @@ FAILURES: Final = (
 )
 """What Twisted raises when a request or its answer is lost on the way."""
 
+_CHECKS: Final = 4
+"""How often in a period the bytes are read: a stall is noticed after one period, and a quarter of one at most."""
+
 
 class Lane(Enum):
     """What a call to a peer is for: none waits for a connection that a call of another lane has."""
@@ -44,12 +48,19 @@ class Lane(Enum):
 
 @frozen(kw_only=True)
 class CallLimits:
-    """What one call may cost."""
+    """What one call may cost.
+
+    With ``least_bytes`` 0 the whole call must end within ``seconds``: look-up, connection, TLS, request, answer. With
+    more there is no limit on the whole call; instead each stage (the look-up or the wait for a free connection, TCP's
+    connection, the transfer) must end within ``seconds``, and the transfer has any number of further periods of
+    ``seconds`` as long as at least ``least_bytes`` bytes are moved in each. Received bytes count as they arrive, sent
+    bytes when the other side has acknowledged them.
+    """
 
     seconds: float
-    """For all of it: look-up, connection, TLS, request, answer."""
     max_bytes: int
-    """How much may arrive in answer: a head of at most 16 KiB, and the body with the framing of its chunks."""
+    """The longest answer: a head of at most 16 KiB, and the body with the framing of its chunks."""
+    least_bytes: int = 0
 
 
 @frozen(kw_only=True)
@@ -77,6 +88,72 @@ def within(seconds: float, clock: Clock, work: Coroutine[Deferred[Any], Any, T],
         return Failure(CallFailed("timeout", late)) if isinstance(outcome, Failure) else outcome
 
     return Deferred.fromCoroutine(work).addTimeout(seconds, cast(IReactorTime, clock), in_time)
+
+
+class Progress:
+    """Measures the bytes that one call moves, and ends the call when they are fewer than ``limits`` demands."""
+
+    def __init__(self, limits: CallLimits, clock: Clock, on_bytes: Callable[[int], None] | None = None) -> None:
+        self._limits = limits
+        self._clock = clock
+        self._on_bytes = on_bytes
+        self._measure: Callable[[], int] = _none_moved
+        self._seen: deque[int] = deque([0], maxlen=_CHECKS + 1)
+        self._timer: Timer | None = None
+        self._running: Deferred[Any] = Deferred()
+        self._stalled = False
+
+    def watch(self, work: Coroutine[Deferred[Any], Any, T], place: str) -> Deferred[T]:
+        """The outcome of ``work``, a call to ``place``; CallFailed("timeout") when the limits end and cancel it."""
+        if not self._limits.least_bytes:
+            late = f"{place} did not answer within {self._limits.seconds:g} s"
+            return within(self._limits.seconds, self._clock, work, late)
+        self._timer = self._clock.callLater(self._slice, self._check)
+        running = self._running = Deferred.fromCoroutine(work)
+        return running.addBoth(self._ended, place)
+
+    def begin_stage(self, measure: Callable[[], int] | None = None) -> None:
+        """Count the period from now on anew; ``measure`` tells the bytes moved since now, without it there are none."""
+        self._measure = measure or _none_moved
+        self._seen = deque([0], maxlen=_CHECKS + 1)
+        if self._timer is not None:
+            self._timer.reset(self._slice)
+
+    def body_received(self, count: int) -> None:
+        """Tell the caller of ``count`` further bytes of the answer's body."""
+        if self._on_bytes is not None:
+            self._on_bytes(count)
+
+    @property
+    def _slice(self) -> float:
+        return self._limits.seconds / _CHECKS
+
+    def _check(self) -> None:
+        self._seen.append(self._measure())
+        if len(self._seen) > _CHECKS and self._seen[-1] - self._seen[0] < self._limits.least_bytes:
+            self._timer = None
+            self._stalled = True
+            self._running.cancel()
+        else:
+            self._timer = self._clock.callLater(self._slice, self._check)
+
+    def _ended(self, outcome: T | Failure, place: str) -> T | Failure:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if not (self._stalled and isinstance(outcome, Failure)):
+            return outcome
+        least = _amount(self._limits.least_bytes)
+        sentence = f"{place} took and sent less than {least} in {self._limits.seconds:g} s"
+        return Failure(CallFailed("timeout", sentence))
+
+
+def _none_moved() -> int:
+    return 0
+
+
+def _amount(count: int) -> str:
+    return f"{count // 1024} KiB" if count % 1024 == 0 else f"{count} bytes"
 
 
 def explain(error: Exception, place: str) -> Exception:

@@ -1,28 +1,32 @@
-"""Connections that can only go to addresses that were checked, and that count what arrives on them."""
+"""Connections that can only go to addresses that were checked; the first of them that answers is the one."""
 
 # Any below: mypy takes the first parameter of a zope interface's method for self, and does not see who provides what.
 # mypy: allow-untyped-calls
 # ruff: noqa: N802, N803
 
+from collections import deque
 from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address
 from typing import Any, Final, Protocol, cast
 
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, DeferredLock
 from twisted.internet.endpoints import TCP4ClientEndpoint, TCP6ClientEndpoint, wrapClientTLS
-from twisted.internet.error import ConnectError
 from twisted.internet.interfaces import IProtocolFactory, IReactorTime, IStreamClientEndpoint
-from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
+from twisted.python.failure import Failure
 from zope.interface import implementer  # type: ignore[import-untyped]
 
-from svcd.net.addresses import Address
+from svcd.net.addresses import Address, text_of
 from svcd.net.calls import CallFailed
+from svcd.net.meter import Meter, Metering
+from svcd.net.resolving import interleaved
 from svcd.net.targets import Target
 from svcd.net.trust import Trust
-from svcd.ports import Clock
+from svcd.ports import Clock, Timer
 
-MAX_HEAD_BYTES: Final = 16 * 1024
-"""Status line and headers, and every 1xx answer before them: a line of these costs far more than a piece of a body."""
+ATTEMPT_SECONDS: Final = 0.25
+"""How long an address has to answer before the next one is tried beside it (RFC 8305 section 5)."""
+_CONNECTING_SHARE: Final = 0.75
+"""Of a call's time for one attempt: less than all, so that the call fails for want of a connection and not of time."""
 
 
 class Dialler(Clock, Protocol):
@@ -39,89 +43,103 @@ class Dialler(Clock, Protocol):
         """Connect ``factory``'s protocol to an address."""
 
 
-class Meter(ProtocolWrapper):
-    """Stands between HTTP and the transport, and closes a connection on which more arrives than was allowed."""
+class _Attempts:
+    """Connects to the first endpoint that answers: Happy Eyeballs (RFC 8305 section 5).
 
-    transport: Any
-    exceeded = False
-    _left = 0
-    _after_head = 0
+    Not Twisted's HostnameEndpoint: that wants a reactor with a resolver of names, of which there must be none here, and
+    lets ATTEMPT_SECONDS go by also after an attempt that failed at once, as each does without a route for IPv6.
+    """
 
-    def expect_answer(self, max_bytes: int) -> None:
-        """A request is being sent: allow an answer of ``max_bytes``."""
-        self._left = min(max_bytes, MAX_HEAD_BYTES)
-        self._after_head = max_bytes - self._left
+    def __init__(self, clock: Clock, endpoints: Sequence[tuple[Address, Any]], factory: IProtocolFactory) -> None:
+        self._clock = clock
+        self._waiting = deque(endpoints)
+        self._factory = factory
+        self._running: set[Deferred[Meter]] = set()
+        self._timer: Timer | None = None
+        self._ended = False
+        self.outcome: Deferred[tuple[Address, Meter]] = Deferred(self._end)
+        """The address that answered first, and the connection to it; or the last failure if none answers."""
 
-    def expect_body(self) -> None:
-        """The head is here: allow the rest."""
-        self._left += self._after_head
-        self._after_head = 0
+    def begin(self) -> None:
+        """Begin the next attempt, and in ATTEMPT_SECONDS the one after it."""
+        self._timer = None
+        address, endpoint = self._waiting.popleft()
+        if self._waiting:
+            self._timer = self._clock.callLater(ATTEMPT_SECONDS, self.begin)
+        attempt: Deferred[Meter] = endpoint.connect(Metering(self._factory))
+        self._running.add(attempt)
+        attempt.addCallbacks(self._connected, self._failed, callbackArgs=(attempt, address), errbackArgs=(attempt,))
 
-    def dataReceived(self, data: bytes) -> None:
-        """Hand on what is allowed."""
-        # In pieces, for the first may complete the head and so allow the second.
-        while data and self._left and not self.disconnecting:
-            piece, data = data[: self._left], data[self._left :]
-            self._left -= len(piece)
-            super().dataReceived(piece)
-        if data and not self.disconnecting:
-            self.exceeded = True
-            self.abortConnection()
+    def _connected(self, meter: Meter, attempt: "Deferred[Meter]", address: Address) -> None:
+        self._running.discard(attempt)
+        self._end()
+        self.outcome.callback((address, meter))
 
-    def loseConnection(self) -> None:
-        """Close at once: waiting for the other side's farewell, as TLS does, is waiting for ever if it keeps silent."""
-        self.abortConnection()
+    def _failed(self, failure: Failure, attempt: "Deferred[Meter]") -> None:
+        self._running.discard(attempt)
+        if self._ended:
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+            self.begin()
+        elif not self._running:
+            self._ended = True
+            self.outcome.errback(failure)
 
-    def abortConnection(self) -> None:
-        """Close at once."""
-        self.disconnecting = True
-        self.transport.abortConnection()
-
-
-class _Metering(WrappingFactory[Meter]):
-    protocol = Meter
-
-    def doStart(self) -> None:
-        """Say nothing: Twisted would write a line into the log for every connection."""
-
-    def doStop(self) -> None:
-        """Say nothing."""
+    def _end(self, _outcome: object = None) -> None:
+        self._ended = True
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        for attempt in tuple(self._running):
+            attempt.cancel()
 
 
 @implementer(IStreamClientEndpoint)
 class CheckedEndpoint:
-    """Connects to the first of ``addresses`` that answers, and ever after to that one only."""
+    """Connects to the first of ``addresses`` that answers, and ever after to that one only.
+
+    TLS begins after one address has won: addresses of one name differ in whether they are reached, seldom in their
+    certificates, and the handshakes of those that lose would cost both sides for nothing.
+    """
 
     def __init__(
         self, reactor: Dialler, target: Target, addresses: Sequence[Address], *, trust: Trust, seconds: float
     ) -> None:
-        self.addresses = tuple(addresses)
+        self.addresses = interleaved(addresses)
         self._reactor = reactor
         self._target = target
         self._trust = trust
         self._seconds = seconds
+        self._choosing = DeferredLock()
 
     def connect(self, factory: IProtocolFactory) -> Deferred[Any]:
         """A Deferred of the protocol, whose transport is a Meter; fails with ConnectError or CallFailed."""
         return Deferred.fromCoroutine(self._connect(factory))
 
     async def _connect(self, factory: IProtocolFactory) -> Any:
-        secured = self._security()
-        failure: ConnectError = ConnectError()
-        for address in self.addresses:
+        if len(self.addresses) > 1:
+            # Two that choose at the same time could choose two addresses.
+            await self._choosing.acquire()
             try:
-                meter = await secured(self._endpoint(address)).connect(_Metering(factory))
-            except ConnectError as error:
-                failure = error
-            else:
-                self.addresses = (address,)
-                return meter.wrappedProtocol
-        raise failure
+                if len(self.addresses) > 1:
+                    return await self._attempt(factory)
+            finally:
+                self._choosing.release()
+        return await self._attempt(factory)
+
+    async def _attempt(self, factory: IProtocolFactory) -> Any:
+        secured = self._security()
+        endpoints = [(address, secured(self._endpoint(address))) for address in self.addresses]
+        attempts = _Attempts(self._reactor, endpoints, factory)
+        attempts.begin()
+        address, meter = await attempts.outcome
+        self.addresses = (address,)
+        return meter.wrappedProtocol
 
     def _endpoint(self, address: Address) -> Any:
         kind = TCP4ClientEndpoint if isinstance(address, IPv4Address) else TCP6ClientEndpoint
-        # Each gets its share, so that one which swallows packets does not use up the time of all.
-        return kind(self._reactor, str(address), self._target.port, timeout=self._seconds / len(self.addresses))
+        return kind(self._reactor, text_of(address), self._target.port, timeout=self._seconds * _CONNECTING_SHARE)
 
     def _security(self) -> Callable[[Any], Any]:
         """What wraps an endpoint in TLS if the target demands it."""

@@ -17,8 +17,9 @@ from twisted.web.http_headers import Headers
 from twisted.web.iweb import IAgentEndpointFactory, IBodyProducer
 from zope.interface import implementer  # type: ignore[import-untyped]
 
-from svcd.net.calls import FAILURES, CallFailed, Reply, explain
-from svcd.net.connections import CheckedEndpoint, Dialler, Meter
+from svcd.net.calls import FAILURES, CallFailed, Progress, Reply, explain
+from svcd.net.connections import CheckedEndpoint, Dialler
+from svcd.net.meter import Meter
 from svcd.net.targets import Target
 
 _KEPT_HEADERS = ("content-type", "retry-after")
@@ -46,15 +47,18 @@ class Exchange:
         self._endpoint = endpoint
         self._pool = pool
 
-    async def send(self, request: Request, max_bytes: int) -> Reply:
+    async def send(self, request: Request, max_bytes: int, progress: Progress) -> Reply:
         """Send ``request`` and take an answer of up to ``max_bytes``, head included; raises CallFailed.
+
+        ``progress`` begins a stage for the connection and one for the transfer, and measures the latter.
 
         The connection is closed at the end whatever happened, unless the pool keeps it for another request.
         """
         place = request.target.origin
-        with _Lease(self._pool, max_bytes) as lease:
+        progress.begin_stage()
+        with _Lease(self._pool, max_bytes, progress) as lease:
             try:
-                reply = await self._receive(request, lease)
+                reply = await self._receive(request, lease, progress)
             except FAILURES as error:
                 if not lease.exceeded:
                     raise explain(error, place) from error
@@ -63,8 +67,13 @@ class Exchange:
                 raise CallFailed("too-large", f"{place} answers with more than {max_bytes} bytes or too long a head")
             return reply
 
-    async def _receive(self, request: Request, lease: "_Lease") -> Reply:
+    async def _receive(self, request: Request, lease: "_Lease", progress: Progress) -> Reply:
         body = bytearray()
+
+        def take(data: bytes) -> None:
+            body.extend(data)
+            progress.body_received(len(data))
+
         response = await self._agent(request.target, lease).request(
             request.method.encode("ascii"),
             request.target.url.encode("ascii"),
@@ -72,7 +81,7 @@ class Exchange:
             None if request.body is None else _WholeBody(request.body),
         )
         lease.expect_body()
-        await collect(response, body.extend)
+        await collect(response, take)
         if not 200 <= response.code <= 599:
             raise CallFailed("protocol", f"{request.target.origin} answers with a status that HTTP does not have")
         return Reply(status=response.code, headers=_kept(response.headers), body=bytes(body))
@@ -84,19 +93,25 @@ class Exchange:
 class _Lease:
     """One request's hold on a connection: what an Agent sees of the pool."""
 
-    def __init__(self, pool: HTTPConnectionPool, max_bytes: int) -> None:
+    def __init__(self, pool: HTTPConnectionPool, max_bytes: int, progress: Progress) -> None:
         self.persistent: bool = pool.persistent
         self._pool = pool
         self._max_bytes = max_bytes
+        self._progress = progress
         self._meter: Meter | None = None
 
     def getConnection(self, key: Any, endpoint: IStreamClientEndpoint) -> Deferred[Any]:
         """A connection of the pool, from now on with an answer to come."""
-        return self._pool.getConnection(key, endpoint).addCallback(self._taken)
+        return self._pool.getConnection(key, endpoint).addCallback(self._taken, key, endpoint)
 
-    def _taken(self, connection: Any) -> Any:
-        self._meter = connection.transport
-        connection.transport.expect_answer(self._max_bytes)
+    def _taken(self, connection: Any, key: Any, endpoint: IStreamClientEndpoint) -> Any:
+        meter: Meter = connection.transport
+        if meter.disconnecting:
+            # Its last call closed it in this turn of the reactor, of which the pool will hear in the next one.
+            return self.getConnection(key, endpoint)
+        meter.expect_answer(self._max_bytes)
+        self._progress.begin_stage(lambda: meter.moved)
+        self._meter = meter
         return connection
 
     @property
@@ -113,8 +128,9 @@ class _Lease:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
-        # After a whole answer the connection is closed already, or the pool keeps it.
-        if kind is not None and self._meter is not None:
+        # After a whole answer the connection is closed already, or the pool keeps it; it must not if the answer came
+        # before the request was sent.
+        if self._meter is not None and (kind is not None or self._meter.sending):
             self._meter.abortConnection()
 
 
@@ -137,7 +153,10 @@ class _Pin:
 
 @implementer(IBodyProducer)
 class _WholeBody:
-    """A request's body that is written at once: it is in memory anyway."""
+    """A request's body that is written at once, to a Meter, which hands it to the transport in pieces.
+
+    While Twisted's client is itself writing a body it does not read, and an early answer (413, 503) would be lost.
+    """
 
     def __init__(self, body: bytes) -> None:
         self.length = len(body)

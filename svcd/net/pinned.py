@@ -7,17 +7,18 @@ name.
 
 # mypy: allow-untyped-calls
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Final
 
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.web.client import HTTPConnectionPool
 
-from svcd.net.addresses import Address, AddressPolicy, BadAddress
-from svcd.net.calls import CallFailed, CallLimits, Lane, Reply, within
+from svcd.net.addresses import Address, AddressPolicy, BadAddress, may_be_translated
+from svcd.net.calls import CallFailed, CallLimits, Lane, Progress, Reply, within
 from svcd.net.connections import CheckedEndpoint, Dialler
 from svcd.net.exchange import Exchange, Request
+from svcd.net.nat64 import Nat64Discovery
 from svcd.net.resolving import Resolver
 from svcd.net.targets import Target
 from svcd.net.trust import Trust
@@ -37,6 +38,7 @@ class PinnedCaller:
         self._resolver = resolver
         self._policy = policy
         self._trust = trust
+        self._nat64 = Nat64Discovery(resolver, reactor)
 
     async def call(
         self,
@@ -53,8 +55,8 @@ class PinnedCaller:
             CallFailed: there is no answer.
         """
         request = Request(method=method, target=target, headers=headers, body=body)
-        late = f"{target.origin} did not answer within {limits.seconds:g} s"
-        return await within(limits.seconds, self._reactor, self._call(request, limits), late)
+        progress = Progress(limits, self._reactor)
+        return await progress.watch(self._call(request, limits, progress), target.origin)
 
     async def pin(self, target: Target, *, seconds: float) -> "PinnedPeer":
         """Look up and check the host of ``target`` within ``seconds``, for many calls to one of its addresses.
@@ -66,16 +68,17 @@ class PinnedCaller:
         endpoint = await within(seconds, self._reactor, self._find(target, seconds), late)
         return PinnedPeer(self._reactor, target, endpoint)
 
-    async def _call(self, request: Request, limits: CallLimits) -> Reply:
+    async def _call(self, request: Request, limits: CallLimits, progress: Progress) -> Reply:
         endpoint = await self._find(request.target, limits.seconds)
         exchange = Exchange(self._reactor, endpoint, HTTPConnectionPool(self._reactor, persistent=False))
-        return await exchange.send(request, limits.max_bytes)
+        return await exchange.send(request, limits.max_bytes, progress)
 
     async def _find(self, target: Target, seconds: float) -> CheckedEndpoint:
         addresses = [target.address] if target.address else await self._resolve(target.host)
+        nat64 = await self._nat64.prefixes() if any(map(may_be_translated, addresses)) else ()
         for address in addresses:
             try:
-                self._policy.check(address)
+                self._policy.check(address, nat64)
             except BadAddress as error:
                 sentence = f"{target.host} has an address that may not be called ({error.category})"
                 raise CallFailed("refused-address", sentence) from error
@@ -125,18 +128,22 @@ class PinnedPeer:
         body: bytes | None = None,
         limits: CallLimits,
         lane: Lane = Lane.ASK,
+        on_bytes: Callable[[int], None] | None = None,
     ) -> Reply:
         """Ask for ``path``; the wait for a free connection of ``lane`` counts.
+
+        ``on_bytes`` is called with the number of bytes of the answer's body as they arrive. Cancelling the call closes
+        its connection at once.
 
         Raises:
             CallFailed: there is no answer.
             ValueError: ``path`` is none.
         """
         request = Request(method=method, target=self.target.at(path), headers=headers, body=body)
-        late = f"{self.target.origin} did not answer within {limits.seconds:g} s"
         if self._closed:
             raise self._gone()
-        running = within(limits.seconds, self._reactor, self._call(request, limits, lane), late)
+        progress = Progress(limits, self._reactor, on_bytes)
+        running = progress.watch(self._call(request, limits, lane, progress), self.target.origin)
         self._running.add(running)
         try:
             return await running
@@ -154,10 +161,10 @@ class PinnedPeer:
             running.cancel()
         await self._pool.closeCachedConnections()
 
-    async def _call(self, request: Request, limits: CallLimits, lane: Lane) -> Reply:
+    async def _call(self, request: Request, limits: CallLimits, lane: Lane, progress: Progress) -> Reply:
         await self._places[lane].acquire()
         try:
-            return await self._exchange.send(request, limits.max_bytes)
+            return await self._exchange.send(request, limits.max_bytes, progress)
         finally:
             self._places[lane].release()
 

@@ -3,6 +3,7 @@
 import socket
 from collections.abc import Callable, Sequence
 from ipaddress import IPv4Address, IPv6Address, ip_address
+from itertools import zip_longest
 from typing import Final, ParamSpec, Protocol, TypeVar
 
 from twisted.internet.defer import Deferred, succeed
@@ -51,4 +52,13 @@ def look_up(name: str) -> Sequence[Address]:
     # The dot keeps the system from trying the name below its own search domains first. As bytes, because getaddrinfo
     # would convert text by a standard of 2003.
     answers = socket.getaddrinfo(f"{name}.".encode("ascii"), None, type=socket.SOCK_STREAM)
-    return tuple(dict.fromkeys(ip_address(address[0]) for *_, address in answers))[:MAX_ANSWERS]
+    # In turns, so that eight addresses of a family which is not reached leave room for the other.
+    return interleaved(list(dict.fromkeys(ip_address(address[0]) for *_, address in answers)))[:MAX_ANSWERS]
+
+
+def interleaved(addresses: Sequence[Address]) -> tuple[Address, ...]:
+    """The addresses with both families taking turns, beginning with the family of the first (RFC 8305 section 4)."""
+    first = [address for address in addresses if address.version == addresses[0].version]
+    others = [address for address in addresses if address.version != addresses[0].version]
+    pairs = zip_longest(first, others)
+    return tuple(address for pair in pairs for address in pair if address is not None)

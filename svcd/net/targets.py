@@ -10,7 +10,7 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
-from svcd.net.addresses import Address, parse_literal
+from svcd.net.addresses import Address, parse_literal, text_of
 
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _BAD_PORTS: Final = frozenset(
@@ -42,11 +42,15 @@ _EMPTY_PART: Final = re.compile(r"[^?]*;(?:\?.*)?|[^?]*\?")
 
 
 class BadTarget(ValueError):
-    """A URL may not be called; ``category`` names the part that is wrong, the text is a sentence for who wrote it."""
+    """A URL may not be called; the text is a sentence for its author: ``subject`` and ``predicate``.
 
-    def __init__(self, category: str, sentence: str) -> None:
-        super().__init__(sentence)
+    ``category`` names the part that is wrong.
+    """
+
+    def __init__(self, category: str, subject: str, predicate: str) -> None:
+        super().__init__(f"{subject} {predicate}")
         self.category = category
+        self.predicate = predicate
 
 
 def _is_path(_target: object, _attribute: object, path: str) -> None:
@@ -126,12 +130,12 @@ class Rules:
         host = self._host(match[1].lower())
         port = _DEFAULT_PORTS[scheme] if match[2] is None else self._port(match[2])
         target = Target(scheme, host, port, self._path(rest))
-        if len(target.url) > self.max_length:
+        if len(target.origin if self.bare else target.url) > self.max_length:
             raise self._bad("length", f"must have at most {self.max_length} characters")
         return target
 
     def _bad(self, category: str, predicate: str) -> BadTarget:
-        return BadTarget(category, f"{self.name} {predicate}")
+        return BadTarget(category, self.name, predicate)
 
     def _split(self, text: str) -> tuple[str, str, str]:
         """Scheme, authority and the rest, of printable characters only."""
@@ -168,8 +172,8 @@ class Rules:
             raise self._bad("host", "must have an IPv6 address in its brackets") from None
         if address.scope_id is not None:
             raise self._bad("host", "must not have a scope id in its IPv6 address")
-        if str(address) != text:
-            raise self._bad("host", f"must have its IPv6 address in the canonical form, [{address}]")
+        if text_of(address) != text:
+            raise self._bad("host", f"must have its IPv6 address in the canonical form, [{text_of(address)}]")
         return text
 
     def _ipv4(self, text: str) -> str:

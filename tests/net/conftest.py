@@ -9,6 +9,7 @@ import pytest
 import pytest_twisted
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
 
 from svcd.net.addresses import Address, AddressPolicy
 from svcd.net.calls import CallLimits
@@ -42,6 +43,13 @@ class Answers:
 
     def _cancel(self, _deferred: object) -> None:
         self.cancelled += 1
+
+
+class SteppedDialler(Clock):
+    """Connects as the reactor does; its time is the test's."""
+
+    def connectTCP(self, *args: Any, **kwargs: Any) -> Any:  # noqa: N802
+        return reactor.connectTCP(*args, **kwargs)
 
 
 @pytest.fixture(scope="session")
@@ -81,9 +89,9 @@ async def serve() -> AsyncIterator[Callable[..., Server]]:
 def make_caller(trust: Trust) -> Callable[..., PinnedCaller]:
     """``make_caller(resolver)``: a caller that may call this machine."""
 
-    def make(resolver: Any = None, *, policy: AddressPolicy | None = None) -> PinnedCaller:
+    def make(resolver: Any = None, *, policy: AddressPolicy | None = None, dialler: Any = reactor) -> PinnedCaller:
         return PinnedCaller(
-            reactor,
+            dialler,
             resolver=resolver or Answers(["127.0.0.1"]),
             policy=policy or AddressPolicy(allow_private=True),
             trust=trust,

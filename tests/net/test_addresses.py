@@ -1,12 +1,12 @@
 """Which addresses may be called: every network at both its ends, and one address beyond each."""
 
-from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
+from ipaddress import IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svcd.net.addresses import AddressPolicy, BadAddress, category_of, parse_literal
+from svcd.net.addresses import AddressPolicy, BadAddress, category_of, ipv4_inside, parse_literal, text_of
 
 PUBLIC = AddressPolicy()
 LENIENT = AddressPolicy(allow_private=True)
@@ -32,7 +32,6 @@ NEVER = {
     "::2/127": "embedded-ipv4",
     "::ffff:0:0/96": "embedded-ipv4",
     "::ffff:0:0:0/96": "embedded-ipv4",
-    "64:ff9b::/96": "embedded-ipv4",
     "64:ff9b:1::/48": "embedded-ipv4",
     "2001::/32": "embedded-ipv4",
     "2002::/16": "embedded-ipv4",
@@ -120,7 +119,7 @@ def test_a_special_address_may_never_be_called(policy: AddressPolicy, address: s
     with pytest.raises(BadAddress) as refused:
         policy.check(ip_address(address))
     assert refused.value.category == category
-    assert str(refused.value).startswith(f"{ip_address(address)} ")
+    assert str(refused.value).startswith(f"{text_of(ip_address(address))} ")
 
 
 @pytest.mark.parametrize(
@@ -181,6 +180,124 @@ def test_a_host_that_is_a_literal_is_checked_and_a_name_passes() -> None:
         PUBLIC.check_host("127.0.0.1")
     with pytest.raises(BadAddress):
         PUBLIC.check_host("::ffff:7f00:1")
+
+
+@given(st.ip_addresses(v=6))
+def test_the_text_of_an_address_is_read_as_that_address_and_is_short(address: IPv6Address) -> None:
+    text = text_of(address)
+    assert IPv6Address(text) == address
+    assert text == text.lower()
+    # Apart from the addresses that hold an IPv4 one, all versions of Python agree.
+    if address.ipv4_mapped is None:
+        assert text == str(address)
+
+
+# Translators (NAT64)
+
+RFC_6052 = {
+    "2001:db8::/32": "2001:db8:c000:221::",
+    "2001:db8:100::/40": "2001:db8:1c0:2:21::",
+    "2001:db8:122::/48": "2001:db8:122:c000:2:2100::",
+    "2001:db8:122:300::/56": "2001:db8:122:3c0:0:221::",
+    "2001:db8:122:344::/64": "2001:db8:122:344:c0:2:2100::",
+    "2001:db8:122:344::/96": "2001:db8:122:344::192.0.2.33",
+}
+"""RFC 6052 section 2.4: 192.0.2.33 under a prefix of every length."""
+
+
+@pytest.mark.parametrize(("prefix", "address"), RFC_6052.items())
+def test_the_examples_of_rfc_6052(prefix: str, address: str) -> None:
+    assert ipv4_inside(ip_address(address), IPv6Network(prefix)) == ip_address("192.0.2.33")
+    assert ipv4_inside(ip_address("2001:db9::"), IPv6Network(prefix)) is None
+    assert ipv4_inside(ip_address("192.0.2.33"), IPv6Network(prefix)) is None
+
+
+TRANSLATORS = [
+    *["64:ff9b::/96", "64:ff9b:1::/48", "64:ff9b:1:fffe::/64", "64:ff9b:1:2::/96"],
+    *["2a02:898::/32", "2a02:898:100::/40", "2a02:898:146::/48", "2a02:898:146:100::/56", "2a02:898:146:64::/64"],
+    "2a02:898:146:64::/96",
+]
+INSIDE = {
+    "10.1.2.3": "private",
+    "172.16.0.1": "private",
+    "192.168.0.1": "private",
+    "127.0.0.1": "loopback",
+    "169.254.1.1": "link-local",
+    "169.254.169.254": "metadata",
+    "168.63.129.16": "metadata",
+    "100.100.100.200": "metadata",
+    "100.64.0.1": "reserved",
+    "224.0.0.1": "multicast",
+    "198.41.0.200": "own",
+}
+TRANSLATED_OWN = frozenset({ip_address("198.41.0.200")})
+
+
+def translated(ipv4: str, prefix: str) -> IPv6Address:
+    """What a translator with ``prefix`` makes of an IPv4 address, with RFC 6052's rules written the other way round."""
+    network = IPv6Network(prefix)
+    octets = network.network_address.packed
+    if network.prefixlen == 96:
+        return IPv6Address(octets[:12] + ip_address(ipv4).packed)
+    filled = octets[: network.prefixlen // 8] + ip_address(ipv4).packed
+    return IPv6Address((filled[:8] + b"\0" + filled[8:]).ljust(16, b"\0"))
+
+
+@pytest.mark.parametrize("allow_private", [False, True])
+@pytest.mark.parametrize("prefix", TRANSLATORS)
+@pytest.mark.parametrize("ipv4", INSIDE)
+def test_behind_a_translator_the_ipv4_address_counts(ipv4: str, prefix: str, allow_private: bool) -> None:
+    policy = AddressPolicy(allow_private=allow_private, own=TRANSLATED_OWN)
+    policy.check(translated("8.8.8.8", prefix), [IPv6Network(prefix)])
+    address = translated(ipv4, prefix)
+    if allow_private and INSIDE[ipv4] == "private":
+        policy.check(address, [IPv6Network(prefix)])
+        return
+    with pytest.raises(BadAddress) as refused:
+        policy.check(address, [IPv6Network(prefix)])
+    assert refused.value.category == INSIDE[ipv4]
+    assert str(refused.value).startswith(f"{text_of(address)} leads by NAT64 to {ipv4}, which is ")
+
+
+def test_the_well_known_prefix_need_not_be_discovered() -> None:
+    PUBLIC.check(translated("8.8.8.8", "64:ff9b::/96"))
+    for ipv4, category in INSIDE.items():
+        with pytest.raises(BadAddress) as refused:
+            AddressPolicy(own=TRANSLATED_OWN).check(translated(ipv4, "64:ff9b::/96"))
+        assert refused.value.category == category
+
+
+@pytest.mark.parametrize("policy", [PUBLIC, LENIENT])
+@pytest.mark.parametrize("known", [[], ["64:ff9b:1:3::/96"], ["2a02:898:146:64::/96"]])
+def test_a_local_prefix_that_was_not_discovered_is_refused(policy: AddressPolicy, known: list[str]) -> None:
+    with pytest.raises(BadAddress) as refused:
+        policy.check(translated("8.8.8.8", "64:ff9b:1:2::/96"), map(IPv6Network, known))
+    assert refused.value.category == "embedded-ipv4"
+
+
+@pytest.mark.parametrize(
+    ("prefix", "category"),
+    [
+        ("fd00:64::/96", "private"),
+        ("fe80::/96", "link-local"),
+        ("ff02::/96", "multicast"),
+        ("::ffff:0:0/96", "embedded-ipv4"),
+        ("2002::/32", "embedded-ipv4"),
+    ],
+)
+def test_no_prefix_makes_a_special_address_public(prefix: str, category: str) -> None:
+    """The answer of a name server must not open the operator's own networks."""
+    with pytest.raises(BadAddress) as refused:
+        PUBLIC.check(translated("8.8.8.8", prefix), [IPv6Network(prefix)])
+    assert refused.value.category == category
+
+
+def test_a_private_prefix_hides_no_metadata() -> None:
+    prefix = IPv6Network("fd00:64::/96")
+    LENIENT.check(translated("8.8.8.8", "fd00:64::/96"), [prefix])
+    with pytest.raises(BadAddress) as refused:
+        LENIENT.check(translated("169.254.169.254", "fd00:64::/96"), [prefix])
+    assert refused.value.category == "metadata"
 
 
 @given(st.ip_addresses())

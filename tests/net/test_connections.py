@@ -4,14 +4,15 @@ from ipaddress import ip_address
 from typing import Any
 
 import pytest
-from twisted.internet.error import ConnectingCancelledError
+from twisted.internet.defer import CancelledError
 from twisted.internet.error import ConnectionRefusedError as Refused
 from twisted.internet.error import TimeoutError as TooLate
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 
-from svcd.net.connections import MAX_HEAD_BYTES, CheckedEndpoint, Meter
+from svcd.net.connections import CheckedEndpoint
+from svcd.net.meter import MAX_HEAD_BYTES, Meter
 from svcd.net.targets import Rules
 from svcd.net.trust import load_trust
 from tests.support import has_result, result_of
@@ -53,39 +54,111 @@ def connect(reactor: MemoryReactorClock, attempt: int) -> Any:
     return protocol
 
 
-def test_every_address_has_its_share_of_the_time() -> None:
+DEAD = ("2606:4700::1", "2606:4700::2", "198.41.0.4")
+
+
+def choose(*addresses: str) -> tuple[MemoryReactorClock, CheckedEndpoint, Any]:
     reactor = MemoryReactorClock()
-    place = endpoint(reactor, "198.41.0.4", "2606:4700::1", "198.41.0.5", "198.41.0.6")
-    connecting = place.connect(Factory.forProtocol(Protocol))
-    fail(reactor, 0, TooLate())
-    fail(reactor, 1, Refused())
-    assert dialled(reactor) == [("198.41.0.4", 8645, 2), ("2606:4700::1", 8645, 2), ("198.41.0.5", 8645, 2)]
-    assert not has_result(connecting)
+    place = endpoint(reactor, *addresses)
+    return reactor, place, place.connect(Factory.forProtocol(Protocol))
+
+
+def test_the_families_take_turns_and_a_new_address_is_tried_every_quarter_of_a_second() -> None:
+    reactor, _, _ = choose("2606:4700::1", "2606:4700::2", "2606:4700::3", "198.41.0.4", "198.41.0.5")
+    begun = []
+    for _ in range(10):
+        begun.append([host for host, *_ in dialled(reactor)])
+        reactor.advance(0.125)
+    order = ["2606:4700::1", "198.41.0.4", "2606:4700::2", "198.41.0.5", "2606:4700::3"]
+    assert begun == [order[:count] for count in (1, 1, 2, 2, 3, 3, 4, 4, 5, 5)]
+
+
+def test_the_family_that_the_system_puts_first_begins() -> None:
+    reactor, place, _ = choose("198.41.0.4", "198.41.0.5", "2606:4700::1")
+    assert place.addresses == tuple(map(ip_address, ("198.41.0.4", "2606:4700::1", "198.41.0.5")))
+    assert [host for host, *_ in dialled(reactor)] == ["198.41.0.4"]
+
+
+def test_two_dead_addresses_cost_half_a_second() -> None:
+    """And the attempts that lose are cancelled; from then on there is only the address that has won."""
+    reactor, place, connecting = choose(*DEAD)
+    reactor.pump([0.25, 0.25])
+    assert [host for host, *_ in dialled(reactor)] == ["2606:4700::1", "198.41.0.4", "2606:4700::2"]
     connect(reactor, 2)
     assert isinstance(result_of(connecting), Protocol)
-    assert place.addresses == (ip_address("198.41.0.5"),)
+    assert [connector.stoppedConnecting for connector in reactor.connectors] == [True, True, False]
+    assert place.addresses == (ip_address("2606:4700::2"),)
+    reactor.advance(60)
     place.connect(Factory.forProtocol(Protocol))
-    assert dialled(reactor)[3:] == [("198.41.0.5", 8645, 8)]
+    assert dialled(reactor)[3:] == [("2606:4700::2", 8645, 6)]
+
+
+def test_an_earlier_attempt_may_still_win() -> None:
+    reactor, place, connecting = choose(*DEAD)
+    reactor.advance(0.25)
+    connect(reactor, 0)
+    assert isinstance(result_of(connecting), Protocol)
+    assert reactor.connectors[1].stoppedConnecting
+    assert place.addresses == (ip_address("2606:4700::1"),)
+    reactor.advance(60)
+    assert len(dialled(reactor)) == 2
+
+
+def test_after_a_refusal_the_next_address_is_tried_at_once() -> None:
+    reactor, _, connecting = choose(*DEAD)
+    fail(reactor, 0, Refused())
+    assert len(dialled(reactor)) == 2
+    reactor.advance(0.2)
+    assert len(dialled(reactor)) == 2
+    reactor.advance(0.05)
+    assert len(dialled(reactor)) == 3
+    assert not has_result(connecting)
 
 
 def test_the_last_failure_is_the_one_that_is_told() -> None:
-    reactor = MemoryReactorClock()
-    connecting = endpoint(reactor, "198.41.0.4", "198.41.0.5").connect(Factory.forProtocol(Protocol))
-    fail(reactor, 0, TooLate())
-    fail(reactor, 1, Refused())
+    reactor, place, connecting = choose("198.41.0.4", "198.41.0.5")
+    reactor.advance(0.25)
+    fail(reactor, 1, TooLate())
+    assert not has_result(connecting)
+    fail(reactor, 0, Refused())
     with pytest.raises(Refused):
         result_of(connecting)
-    assert len(reactor.tcpClients) == 2
+    assert len(dialled(reactor)) == 2
+    assert len(place.addresses) == 2
+    assert reactor.getDelayedCalls() == []
 
 
 def test_an_attempt_that_is_cancelled_is_the_last() -> None:
-    reactor = MemoryReactorClock()
-    connecting = endpoint(reactor, "198.41.0.4", "198.41.0.5").connect(Factory.forProtocol(Protocol))
+    reactor, _, connecting = choose(*DEAD)
+    reactor.advance(0.25)
     connecting.cancel()
-    with pytest.raises(ConnectingCancelledError):
+    with pytest.raises(CancelledError):
         result_of(connecting)
-    assert len(reactor.tcpClients) == 1
-    assert reactor.connectors[0].stoppedConnecting
+    assert [connector.stoppedConnecting for connector in reactor.connectors] == [True, True]
+    reactor.advance(60)
+    assert len(dialled(reactor)) == 2
+
+
+def test_only_one_connection_chooses_the_address() -> None:
+    reactor, place, first = choose(*DEAD)
+    second = place.connect(Factory.forProtocol(Protocol))
+    assert len(dialled(reactor)) == 1
+    reactor.advance(0.25)
+    connect(reactor, 1)
+    assert isinstance(result_of(first), Protocol)
+    assert [host for host, *_ in dialled(reactor)] == ["2606:4700::1", "198.41.0.4", "198.41.0.4"]
+    connect(reactor, 2)
+    assert isinstance(result_of(second), Protocol)
+
+
+def test_the_next_connection_chooses_if_the_first_is_cancelled() -> None:
+    reactor, place, first = choose(*DEAD)
+    second = place.connect(Factory.forProtocol(Protocol))
+    first.cancel()
+    with pytest.raises(CancelledError):
+        result_of(first)
+    connect(reactor, 1)
+    assert isinstance(result_of(second), Protocol)
 
 
 def metered() -> tuple[Meter, Listener, Transport]:

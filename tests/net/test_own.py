@@ -1,7 +1,6 @@
 """A machine's own public addresses; the test gives one to a network of its own, where root may make one."""
 
 import os
-import shutil
 import subprocess
 import sys
 from ipaddress import ip_address
@@ -10,6 +9,7 @@ import pytest
 
 from svcd.net.addresses import AddressPolicy
 from svcd.net.own import OwnAddresses
+from tests.programs import needs
 
 PUBLIC = "198.41.0.200"
 ASKING = f"""
@@ -23,13 +23,11 @@ except BadAddress as error:
 """
 # In a namespace: to every other program on the machine its network would seem to have changed.
 WITH_THE_ADDRESS = f'ip link set lo up && ip address add {PUBLIC}/32 dev lo && exec "$0" -c "$1"'
-needs_root = pytest.mark.skipif(
-    os.geteuid() != 0 or not (shutil.which("ip") and shutil.which("unshare")),
-    reason="only root can make a network of its own, with iproute2 and util-linux",
-)
+needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a network of its own")
 
 
 @needs_root
+@needs("ip", "unshare")
 @pytest.mark.socket
 def test_an_address_of_an_interface_is_our_own() -> None:
     command = ["unshare", "--net", "sh", "-c", WITH_THE_ADDRESS, sys.executable, ASKING]

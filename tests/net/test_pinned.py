@@ -2,7 +2,7 @@
 
 import gzip
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from ipaddress import ip_address
 from typing import Any
 
@@ -15,8 +15,8 @@ from svcd.net.calls import CallFailed, CallLimits, Reply
 from svcd.net.pinned import PinnedCaller
 from svcd.net.targets import Target
 from tests.net.certificates import Signed, sign
-from tests.net.conftest import HOST, LENIENT, LIMITS, Answers, target_of
-from tests.net.servers import Server, answer, dripping, saying, silent, until
+from tests.net.conftest import HOST, LENIENT, LIMITS, Answers, SteppedDialler, target_of
+from tests.net.servers import Server, answer, dripping, pause, saying, silent, until
 
 pytestmark = pytest.mark.socket
 
@@ -200,6 +200,45 @@ async def test_the_next_address_is_tried_when_one_refuses(serve: Serve, make_cal
         "GET", target_of(server), limits=LIMITS
     )
     assert reply.body == b"ok"
+
+
+@pytest.fixture
+def swallow() -> Iterator[Callable[[str, int], None]]:
+    """``swallow(address, port)``: nothing that is sent there is answered until the test ends."""
+    sockets: list[socket.socket] = []
+
+    def start(address: str, port: int) -> None:
+        listening = socket.socket()
+        sockets.append(listening)
+        listening.bind((address, port))
+        listening.listen(0)
+        # Linux drops connections to a server that has as many as it wants waiting to be accepted.
+        for _ in range(3):
+            waiting = socket.socket()
+            sockets.append(waiting)
+            waiting.setblocking(False)
+            waiting.connect_ex((address, port))
+
+    yield start
+    for one in sockets:
+        one.close()
+
+
+async def test_addresses_that_swallow_everything_cost_a_quarter_of_a_second_each(
+    serve: Serve, make_caller: MakeCaller, swallow: Callable[[str, int], None]
+) -> None:
+    server = serve(saying(answer()))
+    swallow("127.0.0.2", server.port)
+    swallow("127.0.0.3", server.port)
+    dialler = SteppedDialler()
+    caller = make_caller(Answers(["127.0.0.3", "127.0.0.2", "127.0.0.1"]), dialler=dialler)
+    call = Deferred.fromCoroutine(caller.call("GET", target_of(server), limits=LIMITS))
+    dialler.advance(0.25)
+    await pause(0.1)
+    assert not server.connections
+    dialler.advance(0.25)
+    assert (await call).body == b"ok"
+    assert dialler.seconds() == 0.5
 
 
 async def test_nobody_listening_is_told(serve: Serve, make_caller: MakeCaller) -> None:

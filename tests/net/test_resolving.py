@@ -63,6 +63,12 @@ def test_an_address_counts_once_and_more_than_eight_do_not_count(monkeypatch: py
     assert resolve("shop.example.com") == addresses[:MAX_ANSWERS]
 
 
+def test_families_take_turns_so_that_neither_fills_all_places(monkeypatch: pytest.MonkeyPatch) -> None:
+    ipv6 = [f"2606:4700::{last}" for last in range(1, 10)]
+    monkeypatch.setattr(socket, "getaddrinfo", System(*ipv6, "198.41.0.4", "198.41.0.5"))
+    assert resolve("shop.example.com") == [ipv6[0], "198.41.0.4", ipv6[1], "198.41.0.5", *ipv6[2:6]]
+
+
 def test_a_scope_id_is_kept_for_the_policy_to_see(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "getaddrinfo", System("fe80::1%lo"))
     assert resolve("shop.example.com") == ["fe80::1%lo"]

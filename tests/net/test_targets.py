@@ -1,5 +1,7 @@
 """Which URLs may be called, and how each of them is written."""
 
+from ipaddress import IPv6Address
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -302,3 +304,27 @@ def test_any_text_is_read_or_refused(text: str) -> None:
         except BadTarget:
             continue
         assert CALLBACK.parse(target.url) == target
+
+
+@pytest.mark.parametrize(
+    ("text", "canonical"),
+    [
+        ("::ffff:127.0.0.1", "::ffff:7f00:1"),
+        ("::127.0.0.1", "::7f00:1"),
+        ("64:ff9b::8.8.8.8", "64:ff9b::808:808"),
+        ("2001:0DB8:0:0:1:0:0:1", "2001:db8::1:0:0:1"),
+        ("2001:db8::1:1:1:1:1", "2001:db8:0:1:1:1:1:1"),
+        ("0::0", "::"),
+    ],
+)
+def test_an_ipv6_address_has_one_form_whatever_python_prints(text: str, canonical: str) -> None:
+    """Since Python 3.13 ``str`` gives the first of these as ::ffff:127.0.0.1."""
+    assert LENIENT.parse(f"https://[{canonical}]/").host == canonical
+    with pytest.raises(BadTarget) as refused:
+        LENIENT.parse(f"https://[{text}]/")
+    assert str(refused.value) == f"callbackUrl must have its IPv6 address in the canonical form, [{canonical}]"
+
+
+def test_the_form_does_not_come_from_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(IPv6Address, "__str__", lambda _address: "as another version prints it")
+    assert LENIENT.parse("https://[::ffff:7f00:1]/").url == "https://[::ffff:7f00:1]/"
