@@ -1,5 +1,6 @@
-"""`svc db check` and `svc db rebuild`: the databases of a stopped node (docs/operations.md "Repairing")."""
+"""`svc db check`, `verify` and `rebuild`: the databases of a stopped node (docs/operations.md "Repairing")."""
 
+import os
 import sqlite3
 import sys
 from collections.abc import Callable, Iterator
@@ -11,11 +12,12 @@ import click
 
 from svcd.chain.errors import Corrupt
 from svcd.node.checking import check_chain, network_of
+from svcd.node.header_verification import Verified, verify_headers
 from svcd.node.rebuilding import Rebuilt, rebuild
-from svcd.process.datadir import DataDirectory
-from svcd.process.sequential import CannotStart
+from svcd.process.datadir import CannotLock, lock_directory
+from svcd.process.privileges import UnsafeDirectory, become_owner
 from svcd.store.chain_store import ChainWriter
-from svcd.store.database import CHAIN, WEBHOOKS, DatabaseError, Kind, is_disk_trouble, open_writer
+from svcd.store.database import CHAIN, WEBHOOKS, DatabaseError, Kind, is_disk_trouble, migrations, open_writer
 from svcd.store.inspection import Inspector, integrity, opened_for_inspection
 from svcd.store.replacing import discard, replace_database
 from svcd.wallet import options, show
@@ -36,7 +38,7 @@ def _folder_argument(command: F) -> F:
 
 @click.group()
 def db() -> None:
-    """Check and rebuild the databases of a node that is stopped.
+    """Check, verify and rebuild the databases of a node that is stopped.
 
     The exit status is 0 if all is well, 1 if something is wrong, and 2 if the command was called wrongly.
 
@@ -62,18 +64,61 @@ def check(session: Session, folder: Path | None) -> None:
       svc db check data
       svc db check /var/backups/svcd-2026-11-20 --json
     """
-    path = _chain_in(session, folder)
-    with _own(path.parent):
+    folder = folder or Path(session.data_dir)
+    with _entered(folder) as path:
         problems, blocks = _checked(session, path)
     record = {"sound": not problems, "blocks": blocks, "problems": problems}
     if not problems:
-        session.show(record, f"{path.parent} is sound: {show.counted(blocks, 'block')} and all that follows from them")
+        session.show(record, f"{folder} is sound: {show.counted(blocks, 'block')} and all that follows from them")
         return
     if session.as_json:
         session.show(record, "")
     for problem in problems:
         click.echo(f"wrong: {show.plain(problem)}", err=True)
-    raise Failed(f"{path.parent} is damaged; restore a backup, or try: svc db rebuild {path.parent}")
+    raise Failed(f"{folder} is damaged; restore a backup, or try: svc db rebuild {folder}")
+
+
+@db.command()
+@_folder_argument
+@click.option("--headers", is_flag=True, help="Verify the headers; there is nothing else to verify yet.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Only the newest N headers; all by default.")
+@options.json_option
+@click.pass_obj
+def verify(session: Session, folder: Path | None, headers: bool, count: int | None) -> None:
+    """Verify the participation work of the chain in DATA_DIR again, on every core.
+
+    Place, producer's signature and participation work of each header are checked as for a header that a peer sends, and
+    the rate is compared with the Argon2 hashes that this machine can make in a second. Nothing is changed. DATA_DIR is
+    by default that of --data-dir.
+
+    \b
+    Example:
+      svc db verify data --headers
+      svc db verify data --headers --count 20000
+    """
+    if not headers:
+        raise click.UsageError("say what to verify: --headers")
+    with _entered(folder or Path(session.data_dir)) as path:
+        done, threads = _verified(session, path, count)
+    record = {
+        "first": str(done.first),
+        "headers": done.count,
+        "wrong": done.wrong or None,
+        "headersPerSecond": round(done.headers_per_second, 1),
+        "argon2PerSecond": round(done.raw_per_second, 1),
+        "cores": threads,
+        "ratio": round(done.ratio, 3),
+    }
+    if done.wrong:
+        if session.as_json:
+            session.show(record, "")
+        raise Failed(show.plain(done.wrong))
+    rows = [
+        ("headers", f"{done.count} hold, from block {done.first} on"),
+        ("rate", f"{done.headers_per_second:.1f} headers/s on {show.counted(threads, 'core')}"),
+        ("raw Argon2", f"{done.raw_per_second:.1f} hashes/s; the headers take {done.ratio:.2f} of that"),
+    ]
+    session.show(record, show.table(rows))
 
 
 @db.command("rebuild")
@@ -91,9 +136,10 @@ def rebuild_(session: Session, folder: Path | None) -> None:
     Example:
       svc db rebuild data
     """
-    path = _chain_in(session, folder)
-    with _own(path.parent):
+    folder = folder or Path(session.data_dir)
+    with _entered(folder) as path:
         done, kept = _rebuilt(session, path)
+    kept = folder / kept.name
     record = {
         "height": str(done.height),
         "hash": done.tip.hex(),
@@ -116,27 +162,38 @@ def rebuild_(session: Session, folder: Path | None) -> None:
     session.show(record, show.table(rows))
 
 
-def _chain_in(session: Session, folder: Path | None) -> Path:
-    path = (Path(session.data_dir) if folder is None else folder) / CHAIN_FILE
-    if not path.is_file():
-        raise Failed(f"there is no {path}; name the data directory of a node")
-    return path
-
-
 @contextmanager
-def _own(folder: Path) -> Iterator[None]:
-    """Hold the lock of a data directory; raises Failed while a node has it, and for what is found wrong inside."""
-    lock = DataDirectory(folder)
+def _entered(folder: Path) -> Iterator[Path]:
+    """Hold the lock of a data directory as its owner (see `become_owner`); gives the path of the chain's database.
+
+    Raises Failed: there is no such database, the directory cannot be used, or what is done inside fails.
+    """
+    _load()
     try:
-        lock.startService()
-    except CannotStart as reason:
-        raise Failed(str(reason)) from None
+        path = become_owner(folder) / CHAIN_FILE
+        if not path.is_file():
+            raise FileNotFoundError
+        lock = lock_directory(path.parent)
+    except (FileNotFoundError, NotADirectoryError):
+        raise Failed(f"there is no {folder / CHAIN_FILE}; name the data directory of a node") from None
+    except OSError as error:
+        raise Failed(f"the data directory {folder} cannot be used: {error.strerror}") from None
+    except (CannotLock, UnsafeDirectory) as reason:
+        raise Failed(f"the data directory {folder} {reason}") from None
     try:
-        yield
+        yield path
     except (DatabaseError, Corrupt, OSError) as error:
         raise Failed(str(error)) from error
     finally:
-        lock.stopService()
+        os.close(lock)
+
+
+def _load() -> None:
+    """Load what would otherwise be loaded later: the owner of the data may not be allowed to read root's program."""
+    for kind in (CHAIN, WEBHOOKS):
+        migrations(kind)
+    with click.progressbar(length=0, file=sys.stderr, hidden=True):
+        pass
 
 
 def _checked(session: Session, path: Path) -> tuple[list[str], int]:
@@ -154,6 +211,17 @@ def _checked(session: Session, path: Path) -> tuple[list[str], int]:
         blocks = 0 if tip is None else tip.height + 1
         with _progress(session, blocks) as step:
             return check_chain(reader, params, step), blocks
+
+
+def _verified(session: Session, path: Path, newest: int | None) -> tuple[Verified, int]:
+    """What came of verifying the headers, and on how many threads."""
+    threads = len(os.sched_getaffinity(0))
+    with opened_for_inspection(path) as connection:
+        reader = Inspector(connection)
+        params, tip = network_of(reader), reader.tip()
+        height = 0 if tip is None else tip.height
+        with _progress(session, height if newest is None else min(newest, height), "Verifying the headers") as step:
+            return verify_headers(reader, params, newest=newest, threads=threads, step=step), threads
 
 
 def _wrong_in_file(session: Session, path: Path, kind: Kind) -> list[str]:
@@ -197,14 +265,14 @@ def _telling_no_room(fresh: Path) -> Iterator[None]:
 
 
 @contextmanager
-def _progress(session: Session, blocks: int) -> Iterator[Callable[[int], object]]:
+def _progress(session: Session, blocks: int, label: str = "Executing the blocks") -> Iterator[Callable[[int], object]]:
     """A bar on standard error that moves when it is told how many blocks are done.
 
     What comes after the last block takes a while too, so the bar is full only when all is done.
     """
     hidden = session.as_json or not session.outside.watched()
     with click.progressbar(
-        length=blocks + 1, label="Executing the blocks", file=sys.stderr, hidden=hidden, update_min_steps=_EVERY
+        length=blocks + 1, label=label, file=sys.stderr, hidden=hidden, update_min_steps=_EVERY
     ) as bar:
         yield bar.update
         bar.update(1)

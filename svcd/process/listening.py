@@ -1,15 +1,19 @@
 """A service that listens, waits until it does, and says in one sentence why it cannot."""
 
 from collections.abc import Awaitable, Callable
-from typing import Protocol
+from typing import Final, Protocol
 
 from twisted.application.service import Service
+from twisted.internet import tcp
 from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IAddress, IProtocolFactory
 from twisted.logger import Logger
 
 from svcd.process.sequential import CannotStart
+
+ACCEPTED_AT_ONCE: Final = 32
+"""Connections that one port accepts in a turn of the reactor."""
 
 
 class Port(Protocol):
@@ -84,6 +88,8 @@ class Listening(Service):
         except (CannotListenError, OSError) as error:
             reason = _reason(getattr(error, "socketError", error))
             raise CannotStart(f"cannot listen on {self._description}: {reason}") from error
+        if isinstance(self._port, tcp.Port):
+            _accept_few(self._port)
         self._log.info("listening on {endpoint}", endpoint=self._description)
 
     async def _close(self) -> None:
@@ -92,6 +98,20 @@ class Listening(Service):
             await maybeDeferred(port.stopListening)
             if self._drain is not None:
                 await self._drain()
+
+
+def _accept_few(port: tcp.Port) -> None:
+    """Have ``port`` accept at most ACCEPTED_AT_ONCE connections in a turn of the reactor.
+
+    Twisted accepts ever more of a flood in one turn, and none of them gives its descriptor back before the next.
+    """
+    accept = port.doRead
+
+    def accept_few() -> None:
+        port.numberAccepts = min(port.numberAccepts, ACCEPTED_AT_ONCE)
+        accept()  # type: ignore[no-untyped-call]
+
+    port.doRead = accept_few  # type: ignore[method-assign]
 
 
 def _reason(error: object) -> str:

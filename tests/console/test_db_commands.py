@@ -1,7 +1,8 @@
-"""`svc db check` and `svc db rebuild` on a devnet's data directory, sound and damaged in every table."""
+"""`svc db check`, `verify` and `rebuild` on a data directory of a devnet, sound and damaged in every table."""
 
 import json
 import os
+import re
 import shutil
 import sqlite3
 from collections.abc import Callable, Iterator
@@ -10,73 +11,23 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
-from twisted.internet.task import Clock
 
 from svcd.chain.params import DEVNET
 from svcd.console import db_commands
-from svcd.process.datadir import DataDirectory
+from svcd.node import header_verification, verifier
+from svcd.process.datadir import lock_directory
 from svcd.store.database import WEBHOOKS, open_writer
 from svcd.store.inspection import Inspector
 from svcd.store.mark import OpenMark
 from tests.process_level.test_damage import spoil
-from tests.rpc.node import FAUCET, Node, Settings
+from tests.rpc.node import Node, Settings
 from tests.torture.audit import audit
-from tests.wallet.conftest import START_SLOT
-from tests.wallet.terminal import OTHER, Terminal
+from tests.wallet.terminal import Terminal
 
 T = TypeVar("T")
 RULES = json.loads((Path(__file__).parents[1] / "vectors" / "svc_protocol.json").read_text())["networks"]["devnet"][
     "rules"
 ]
-KNOWN = {"SVC_WALLET_PASSWORD": "ten letters"}
-
-
-def present() -> Clock:
-    """A clock that shows enough slots after the genesis for the chain."""
-    clock = Clock()
-    clock.advance(DEVNET.slot_time(START_SLOT) // 1000)
-    return clock
-
-
-@pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with 70 blocks and transfers, blocks that were replaced, and two transfers that wait."""
-    folder = tmp_path_factory.mktemp("made")
-    terminal = Terminal(folder, present())
-    node = Node(folder / "chain.sqlite", terminal.clock, Settings(params=DEVNET))
-    terminal.operator.site, terminal.public.site = node.operator, node.public
-    for amount in ("1", "2.5"):
-        terminal.ok("node", "faucet", OTHER, amount)
-        terminal.ok("node", "mine", 1)
-    terminal.ok("node", "mine", 60)
-    terminal.ok("node", "reorganise", 3)
-    terminal.ok("node", "mine", 5)
-    keyfile = ("--keyfile", folder / "wallet.json")
-    address = terminal.ok("wallet", "new", "--network", "devnet", *keyfile, env=KNOWN).out.split()[1]
-    terminal.ok("node", "faucet", address, "10")
-    terminal.ok("node", "mine", 1)
-    terminal.ok("wallet", "send", OTHER, 1, "--reference", "order-17", "--yes", *keyfile, env=KNOWN)
-    terminal.ok("node", "mine", 1)
-    terminal.ok("node", "faucet", OTHER, "4")
-    terminal.ok("node", "faucet", FAUCET, "5")
-    node.close()
-    return folder / "chain.sqlite"
-
-
-@pytest.fixture
-def terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Terminal:
-    """A terminal in an empty folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.delenv("SVCD_DATA_DIR", raising=False)
-    return Terminal(tmp_path, present())
-
-
-@pytest.fixture
-def chain(made: Path, terminal: Terminal) -> Path:
-    """A copy of the database, in `data/` of the terminal's folder."""
-    folder = terminal.folder / "data"
-    folder.mkdir()
-    return Path(shutil.copy(made, folder))
 
 
 def change(chain: Path, *statements: str) -> None:
@@ -219,11 +170,10 @@ def test_what_cannot_be_checked(chain: Path, terminal: Terminal) -> None:
     assert terminal.failure("db", "check", "data").endswith(
         "has the schema 99 and this program knows 1: start a newer program"
     )
-    lock = DataDirectory(chain.parent)
-    lock.startService()
+    lock = lock_directory(chain.parent)
     for command in ("check", "rebuild"):
         assert f"is in use by another node (process {os.getpid()})" in terminal.failure("db", command, "data")
-    lock.stopService()
+    os.close(lock)
 
 
 def change_version(chain: Path, version: int) -> None:
@@ -323,21 +273,11 @@ def test_every_old_file_is_kept(chain: Path, terminal: Terminal) -> None:
     assert all(Path(path).stat().st_size for path in kept)
 
 
-def test_the_file_belongs_to_whom_it_did(chain: Path, terminal: Terminal) -> None:
-    """Root mends what the user of a service must be able to open, the lock too."""
-    owner = (12_345, 12_346) if os.geteuid() == 0 else (os.geteuid(), os.getegid())
-    os.chown(chain.parent, *owner)
-    os.chown(chain, *owner)
+def test_a_rebuilt_file_has_the_mode_of_the_old_one(chain: Path, terminal: Terminal) -> None:
     chain.chmod(0o640)
     terminal.ok("db", "rebuild", "data")
-    terminal.ok("db", "check", "data")
-    found = {path.name: path.stat() for path in chain.parent.iterdir()}
-    assert {(seen.st_uid, seen.st_gid) for seen in found.values()} == {owner}
-    assert {name: seen.st_mode & 0o777 for name, seen in found.items()} == {
-        "chain.sqlite": 0o640,
-        "chain.sqlite.old-1": 0o640,
-        "lock": 0o600,
-    }
+    found = {path.name: path.stat().st_mode & 0o777 for path in chain.parent.iterdir()}
+    assert found == {"chain.sqlite": 0o640, "chain.sqlite.old-1": 0o640, "lock": 0o600}
 
 
 def test_a_full_disk_is_not_taken_for_a_damaged_file(
@@ -402,7 +342,8 @@ def test_a_bar_is_full_when_all_is_done(chain: Path, terminal: Terminal, monkeyp
             move = shown.update
             monkeypatch.setattr(shown, "update", lambda steps: (moves.append(steps), move(steps)))
             yield shown
-        after.append((sum(moves), length))
+        # One that is empty and hidden only loads what bars need.
+        after.extend([(sum(moves), length)] if length else [])
 
     def noting(work: Callable[..., T]) -> Callable[..., T]:
         def done(*arguments: Any) -> T:
@@ -426,3 +367,85 @@ def test_bars_are_shown_to_those_who_watch(chain: Path, terminal: Terminal) -> N
     assert "Executing the blocks" in terminal.ok("db", "check", "data").err
     assert "Executing the blocks" in terminal.ok("db", "rebuild", "data").err
     assert terminal.ok("db", "check", "data", "--json").err == ""
+
+
+# verify
+
+
+def test_headers_that_hold(chain: Path, terminal: Terminal) -> None:
+    before = contents(chain)
+    lines = terminal.ok("db", "verify", "data", "--headers").out.splitlines()
+    assert lines[0] == "headers     70 hold, from block 1 on"
+    assert lines[1].startswith("rate        ")
+    assert lines[2].startswith("raw Argon2  ")
+    record = json.loads(terminal.ok("db", "verify", "data", "--headers", "--count", 10, "--json").out)
+    assert (record["first"], record["headers"], record["wrong"]) == ("61", 10, None)
+    assert record["ratio"] == pytest.approx(record["headersPerSecond"] / record["argon2PerSecond"], abs=0.01)
+    assert contents(chain) == before
+
+
+def test_every_header_is_worked_on(chain: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    worked: list[int] = []
+    real = verifier.check_work
+    monkeypatch.setattr(
+        verifier, "check_work", lambda header, params: (worked.append(header.height), real(header, params))
+    )
+    monkeypatch.setattr(header_verification, "BATCH", 16)
+    terminal.ok("db", "verify", "data", "--headers")
+    assert sorted(worked) == list(range(1, 71))
+    worked.clear()
+    terminal.ok("db", "verify", "data", "--headers", "--count", 1_000)
+    assert sorted(worked) == list(range(1, 71))
+
+
+WRONG_HEADERS = {
+    'UPDATE block SET header = CAST(replace(header, \'"signature":"\', \'"signature":"00\') AS BLOB)': "signature",
+    "UPDATE block SET header = CAST(replace(header, 'slot', 'slut') AS BLOB)": "unknown field",
+    "UPDATE block SET header = CAST(replace(header, '\"multiplier\":', '\"multiplier\":1') AS BLOB)": "own hash",
+    "DELETE FROM canonical": "is missing",
+}
+
+
+@pytest.mark.parametrize("statement", WRONG_HEADERS)
+def test_the_first_bad_header_is_named(chain: Path, terminal: Terminal, statement: str) -> None:
+    place = "WHERE height IN (30, 40)"
+    change(chain, f"{statement} {place}")
+    result = terminal.invoke("db", "verify", "data", "--headers")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: block 30: ")
+    assert WRONG_HEADERS[statement] in result.stderr
+    assert result.stderr.count("\n") == 1
+    record = json.loads(terminal.invoke("db", "verify", "data", "--headers", "--json").stdout)
+    assert (record["headers"], record["wrong"].startswith("block 30: ")) == (29, True)
+    terminal.ok("db", "verify", "data", "--headers", "--count", 20)
+
+
+def test_a_forged_signature_is_found(chain: Path, terminal: Terminal) -> None:
+    """The hash leaves the signature out, so that `svc db check` does not see it."""
+    with closing(sqlite3.connect(chain)) as connection, connection:
+        rows = connection.execute("SELECT header FROM block b JOIN canonical c ON c.block = b.id WHERE c.height = 30")
+        header = json.loads(rows.fetchone()[0])
+        forged = header["signature"][:-128] + "0" * 128
+        connection.execute(
+            "UPDATE block SET header = CAST(replace(header, ?, ?) AS BLOB) WHERE height = 30",
+            (header["signature"], forged),
+        )
+    result = terminal.invoke("db", "verify", "data", "--headers")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: block 30: block ")
+    assert result.stderr.endswith("is not signed by its producer's key\n")
+
+
+def test_what_to_verify_has_to_be_said(chain: Path, terminal: Terminal) -> None:
+    result = terminal.invoke("db", "verify", "data")
+    assert result.exit_code == 2
+    assert "say what to verify: --headers" in result.stderr
+
+
+def test_the_example_of_the_page_prints_what_it_shows(chain: Path, terminal: Terminal) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "command-line.md").read_text("utf-8")
+    command, *shown = re.findall(r"(?m)^    \$ svc (db verify .*)\n((?:    .*\n)+)", page)[0]
+    printed = terminal.ok(*command.split()).out
+    assert re.sub(r"[0-9.]+", "#", printed) == re.sub(r"[0-9.]+", "#", "\n".join(shown).replace("    ", "", 1)).replace(
+        "\n    ", "\n"
+    )

@@ -4,12 +4,14 @@ import os
 import socket
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
 from svcd.process.datadir import DataDirectory
 from svcd.process.sequential import CannotStart
+from tests.as_root import OWNER, needs_root
 
 
 def test_the_directory_is_made_for_its_owner_only(tmp_path: Path) -> None:
@@ -64,6 +66,49 @@ def test_a_lock_on_which_nothing_can_be_written_holds(tmp_path: Path, monkeypatc
     with pytest.raises(CannotStart, match="in use by another node"):
         second.startService()
     first.stopService()
+
+
+def link(path: Path, target: Path) -> None:
+    path.symlink_to(target)
+
+
+def second_name(path: Path, target: Path) -> None:
+    path.hardlink_to(target)
+
+
+def pipe(path: Path, _target: Path) -> None:
+    os.mkfifo(path)
+
+
+def directory(path: Path, _target: Path) -> None:
+    path.mkdir()
+
+
+def unix_socket(path: Path, _target: Path) -> None:
+    with socket.socket(socket.AF_UNIX) as bound:
+        bound.bind(str(path))
+
+
+@pytest.mark.parametrize("put", [link, second_name, pipe, directory, unix_socket])
+def test_a_lock_that_is_no_file_of_the_directory_alone_is_not_written_to(
+    tmp_path: Path, put: Callable[[Path, Path], None]
+) -> None:
+    data, other = tmp_path / "data", tmp_path / "other"
+    data.mkdir()
+    other.write_text("a file of another place")
+    put(data / "lock", other)
+    with pytest.raises(CannotStart, match="lock in it must be a regular file of the directory's owner, with no other"):
+        DataDirectory(data).startService()
+    assert other.read_text() == "a file of another place"
+
+
+@needs_root
+def test_root_does_not_write_to_a_lock_of_a_third_user(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text("theirs")
+    os.chown(tmp_path / "lock", *OWNER)
+    with pytest.raises(CannotStart, match="lock in it must be a regular file of the directory's owner"):
+        DataDirectory(tmp_path).startService()
+    assert (tmp_path / "lock").read_text() == "theirs"
 
 
 def test_a_directory_that_cannot_be_made_is_told_in_one_sentence(tmp_path: Path) -> None:

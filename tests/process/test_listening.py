@@ -1,6 +1,7 @@
 """Listening on real sockets."""
 
 import socket
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,9 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 from twisted.internet.endpoints import clientFromString, connectProtocol, serverFromString
 from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.task import LoopingCall, deferLater
 
-from svcd.process.listening import Listening
+from svcd.process.listening import ACCEPTED_AT_ONCE, Listening
 from svcd.process.sequential import CannotStart
 from tests.support import has_result
 
@@ -38,6 +40,35 @@ async def test_it_accepts_connections_while_it_runs() -> None:
     assert service.address is None
     with pytest.raises(Exception, match="refused"):
         await connect(port)
+
+
+async def test_it_accepts_few_connections_in_a_turn_of_the_reactor() -> None:
+    """None of them can give its descriptor back before the next turn."""
+    service = listening("tcp:0:interface=127.0.0.1:backlog=200")
+    accepted: Counter[int] = Counter()
+    turn = 0
+
+    def begin_turn() -> None:
+        nonlocal turn
+        turn += 1
+
+    class Counted(Protocol):
+        def connectionMade(self) -> None:  # noqa: N802
+            accepted[turn] += 1
+
+    service._factory.protocol = Counted
+    await service.startService()
+    turns = LoopingCall(begin_turn)
+    turns.start(0)
+    # The system takes them while the reactor does nothing, and keeps them for one turn.
+    clients = [socket.create_connection(("127.0.0.1", service.address.port)) for _ in range(150)]
+    while accepted.total() < len(clients):
+        await deferLater(reactor, 0)
+    turns.stop()
+    for client in clients:
+        client.close()
+    await service.stopService()
+    assert max(accepted.values()) == ACCEPTED_AT_ONCE
 
 
 async def test_a_port_that_is_taken_is_named() -> None:
