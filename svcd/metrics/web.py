@@ -61,6 +61,10 @@ class WebMetrics(Collector):
             throttled.add_metric((bucket,), count)
         yield throttled
         yield from self._connections()
+        ignored = sum({id(site.clients): site.clients.untrusted.ignored for site in self._sites.values()}.values())
+        yield CounterMetricFamily(
+            "svcd_http_forwarded_ignored", "Requests with X-Forwarded-For of no trusted proxy.", value=ignored
+        )
 
     def _connections(self) -> Iterator[Metric]:
         present = GaugeMetricFamily("svcd_http_connections", "Open connections.", labels=("site",))
@@ -68,10 +72,17 @@ class WebMetrics(Collector):
         gave_way = CounterMetricFamily(
             "svcd_http_connections_gave_way", "Connections closed to make room for others.", labels=("site",)
         )
+        bodies = CounterMetricFamily(
+            "svcd_http_bodies_gave_way",
+            "Incomplete request bodies given up to make room for others.",
+            labels=("site",),
+        )
         for name, site in self._sites.items():
             present.add_metric((name,), len(site.connections))
             refused.add_metric((name,), site.connections.refused)
             gave_way.add_metric((name,), site.connections.gave_way)
+            bodies.add_metric((name,), site.bodies.gave_way)
         yield present
         yield refused
         yield gave_way
+        yield bodies

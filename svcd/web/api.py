@@ -147,16 +147,27 @@ class Api:
             ports.admit(request, route.bucket, route.cost)
             for guard in route.guards:
                 guard.check(call.room, request)
-            values = read_values(route, request, path_values, ports.parse_json)
+            values = self._values(call, path_values)
             if route.with_client:
                 values["client"] = ports.throttle.client(request)
             result = call.method(**values)
             if not inspect.iscoroutine(result):
                 return fill(request, self._paid(call, cast(Answer, result)))
         except Exception as error:
-            return self._tell(request, error)
-        work = self._bounded(route, Deferred.fromCoroutine(result)).addCallback(partial(self._paid, call))
+            return self._tell(call, error)
+        work = self._bounded(call, Deferred.fromCoroutine(result)).addCallback(partial(self._paid, call))
         return work.addCallback(partial(fill, request)).addErrback(partial(self._failed, call))
+
+    def _values(self, call: Call, path_values: Mapping[str, str]) -> dict[str, object]:
+        """What the request brings; raises HttpError with the tokens that it costs not to bring it as declared."""
+        route = call.route
+        try:
+            return read_values(route, call.request, path_values, self._ports.parse_json)
+        except Exception as error:
+            told = translate(error, self._ports.errors)
+            if told is None or not route.malformed_tokens:
+                raise
+            raise HttpError(told.status, told.sentence, told.headers, tokens=route.malformed_tokens) from error
 
     def _paid(self, call: Call, answer: Answer) -> Answer:
         """``answer``, for whose size its client has paid or owes."""
@@ -171,22 +182,29 @@ class Api:
         if route.by_size and more > 0:
             self._ports.throttle.owe(call.request, route.bucket, more)
 
-    def _bounded(self, route: Route, work: Deferred[Answer]) -> Deferred[Answer]:
+    def _bounded(self, call: Call, work: Deferred[Answer]) -> Deferred[Answer]:
         """``work`` with the route's deadline; what must go on is out of reach of every cancellation."""
         if work.called:
             return work
+        route = call.route
+        call.request.answer_within(route.seconds)
         if not route.cancellable:
-            work = self._shielded(work)
+            work = self._shielded(call, work)
         return work.addTimeout(route.seconds, cast(IReactorTime, self._ports.clock))
 
-    def _shielded(self, work: Deferred[Answer]) -> Deferred[Answer]:
+    def _shielded(self, call: Call, work: Deferred[Answer]) -> Deferred[Answer]:
         outcome: Deferred[Answer] = Deferred()
 
         def done(result: Any) -> None:
             if not outcome.called:
                 outcome.callback(result)
-            elif isinstance(result, Failure) and translate(result.value, self._ports.errors) is None:
-                self._log.failure("work that nobody waited for any more failed", failure=result)
+            elif isinstance(result, Failure):
+                told = translate(result.value, self._ports.errors)
+                if told is None:
+                    self._log.failure("work that nobody waited for any more failed", failure=result)
+                else:
+                    # Hanging up before the refusal must not be cheaper than hearing it.
+                    self._penalise(call, told)
 
         work.addBoth(done)
         return outcome
@@ -199,9 +217,19 @@ class Api:
                 failure.raiseException()  # The client went away, and Klein knows.
             sentence = LATE_READ if call.route.cancellable else LATE_WRITE
             return fill_error(call.request, HttpError(503, sentence.format(seconds=call.route.seconds)))
-        return self._tell(call.request, failure.value, failure)
+        return self._tell(call, failure.value, failure)
 
-    def _tell(self, request: Request, error: Any, failure: Failure | None = None) -> bytes:
+    def _penalise(self, call: Call, told: HttpError) -> None:
+        """Have the client pay what the refusal costs, and tell the room of one that goes on like that."""
+        if not told.tokens:
+            return
+        route, throttle = call.route, self._ports.throttle
+        persistent = throttle.penalise(call.request, route.bucket, told.tokens, paid=route.cost)
+        client = throttle.client(call.request)
+        if persistent and client is not None and route.on_persistence is not None:
+            route.on_persistence(call.room, client)
+
+    def _tell(self, call: Call, error: Any, failure: Failure | None = None) -> bytes:
         """The JSON for ``error``; for one that nobody expected, its details go to the log under an id."""
         told = translate(error, self._ports.errors)
         if told is None:
@@ -209,7 +237,8 @@ class Api:
             failure = failure or Failure(error)
             self._log.failure("a request failed; its client was told {error_id}", failure=failure, error_id=error_id)
             told = internal(error_id)
-        return fill_error(request, told)
+        self._penalise(call, told)
+        return fill_error(call.request, told)
 
     def _not_routed(self, request: Request, failure: Failure) -> bytes:
         refusal: Any = failure.value

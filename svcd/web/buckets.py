@@ -10,6 +10,11 @@ from attrs.validators import ge
 
 MAX_CLIENTS: Final = 20_000
 """How many clients one bucket remembers at once."""
+PERSISTENT_SECONDS: Final = 60.0
+"""For how long refused requests must have kept a client's bucket empty before it counts as persistent."""
+_EMPTY: Final = 0.9
+"""The part of a bucket that is gone when it counts as empty: a client that waits the second that a 429 asks for comes
+below that again with the default burst of ten seconds, one that does not wait never does."""
 
 
 @frozen
@@ -82,12 +87,46 @@ class Bucket:
         self._full_at = dict(by_debt[len(by_debt) // 4 + 1 :])
 
 
+class Persistence:
+    """Tells the clients that have kept a bucket empty by refused requests alone, whatever good requests cost.
+
+    Kept as in :class:`Bucket`, and beside each client since when the bucket has been empty.
+    """
+
+    def __init__(self, rate: Rate, max_clients: int = MAX_CLIENTS) -> None:
+        self._rate = rate
+        self._max_clients = max_clients
+        self._capacity = rate.burst / rate.per_second if rate.per_second else 0.0
+        self._of: dict[str, tuple[float, float | None]] = {}
+        """By client when the bucket will be full again, and since when it has been empty, in seconds."""
+
+    def __len__(self) -> int:
+        return len(self._of)
+
+    def note(self, client: str, tokens: float, now: float) -> bool:
+        """Draw ``tokens`` for a refused request at ``now``; whether the bucket has been empty for a minute."""
+        if not self._rate.per_second:
+            return False
+        full_at, since = self._of.get(client, (now, None))
+        if full_at - now < _EMPTY * self._capacity:
+            since = None
+        full_at = min(max(full_at, now) + tokens / self._rate.per_second, now + 2 * self._capacity)
+        if since is None and full_at - now >= _EMPTY * self._capacity:
+            since = now
+        if client not in self._of and len(self._of) >= self._max_clients:
+            by_debt = sorted(self._of.items(), key=lambda item: item[1][0])
+            self._of = dict(by_debt[len(by_debt) // 4 + 1 :])
+        self._of[client] = full_at, since
+        return since is not None and now - since >= PERSISTENT_SECONDS
+
+
 class Buckets:
     """Named buckets; a route names the one that it draws from."""
 
     def __init__(self, rates: Mapping[str, Rate], max_clients: int = MAX_CLIENTS) -> None:
         self.rates = dict(rates)
         self._buckets = {name: Bucket(rate, max_clients) for name, rate in rates.items()}
+        self._persistence = {name: Persistence(rate, max_clients) for name, rate in rates.items()}
         self.short_until = -inf
         """When everybody who has been refused so far can be served again, in seconds."""
 
@@ -110,3 +149,11 @@ class Buckets:
     def owe(self, name: str, client: str, tokens: float, now: float) -> None:
         """As :meth:`Bucket.owe`, to the bucket ``name``."""
         self._buckets[name].owe(client, tokens, now)
+
+    def penalise(self, name: str, client: str, tokens: float, now: float, *, paid: float) -> bool:
+        """The same for a refused request that has ``paid`` tokens before.
+
+        Returns whether such requests alone have kept the client's bucket empty for a minute.
+        """
+        self._buckets[name].owe(client, tokens, now)
+        return self._persistence[name].note(client, paid + tokens, now)

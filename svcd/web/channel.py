@@ -45,6 +45,7 @@ class Channel(HTTPChannel):
         self._started = 0.0
         self._line = b""
         self._cap = 0
+        self._client: str | None = None
         self._body_bytes = 0
         self._discarded = 0
         self._client_is_slow = False
@@ -142,6 +143,7 @@ class Channel(HTTPChannel):
         if self.length != 0:
             path = cast(bytes, self._path).partition(b"?")[0]
             self._cap = self.site.limits.body_caps(self._command, path)
+            self._client = self.site.clients.of_request(self.requests[-1])
             if self.length is not None and self.length > self._cap:
                 self._refuse_body()
                 return
@@ -155,12 +157,8 @@ class Channel(HTTPChannel):
         if self._body_bytes + size > self._cap:
             self._refuse_body()
             return False
-        if self.site.bodies_bytes + size > self.site.limits.bodies_bytes:
-            self.refuse(HttpError(503, "too many large requests are under way; try again later"))
-            return False
         self._body_bytes += size
-        self.site.bodies_bytes += size
-        return True
+        return self.site.bodies.arrives(self, self._client, size)
 
     def rawDataReceived(self, data: bytes) -> None:
         """Refuse a body that its request does not take; throw away what comes after the end, up to a bound."""
@@ -175,7 +173,9 @@ class Channel(HTTPChannel):
             self.transport.pauseProducing()
 
     def writeHeaders(self, version: bytes, code: bytes, reason: bytes, headers: Headers) -> None:
-        """Announce the end of the connection while the site drains."""
+        """Start the time to take the answer; announce the end of the connection while the site drains."""
+        if self._phase is Phase.ANSWERING:
+            self._enter(Phase.ANSWERING, self.site.limits.answer_seconds)
         if self.site.draining:
             headers.setRawHeaders(b"Connection", [b"close"])
         super().writeHeaders(version, code, reason, headers)
@@ -185,8 +185,17 @@ class Channel(HTTPChannel):
         if self._phase is Phase.CLOSING:
             return
         self._enter(Phase.ANSWERING, self.site.limits.answer_seconds)
+        self.site.bodies.is_complete(self)
         self.site.connections.is_served(self)
         super().allContentReceived()
+
+    def answer_within(self, seconds: float) -> None:
+        """Wait ``seconds`` for the route of the request to answer before the time to take its answer starts.
+
+        The deadline of the connection so is always later than that of the route, whose 503 reaches the client.
+        """
+        if self._phase is Phase.ANSWERING:
+            self._enter(Phase.ANSWERING, seconds + self.site.limits.answer_seconds)
 
     def requestDone(self, request: "Request") -> None:
         """It is the client's turn, once it has taken the answer."""
@@ -242,9 +251,12 @@ class Channel(HTTPChannel):
             self.loseConnection()
 
     def refuse(self, error: HttpError) -> None:
-        """Answer what cannot become a request with ``error`` and close the connection."""
+        """Answer what cannot become a request with ``error``, let go of its body and close the connection."""
         if self._phase is Phase.CLOSING:
             return
+        if self._phase is Phase.BODY:
+            self.requests[-1].drop_body()
+        self._forget_body()
         target = getattr(self, "_path", None) or self._line.partition(b" ")[2]
         headers = (*self.site.headers_of(target), *error.headers, (b"Connection", b"close"))
         self.transport.write(written_out(error, headers, with_body=getattr(self, "_command", None) != b"HEAD"))
@@ -273,7 +285,7 @@ class Channel(HTTPChannel):
         self.refuse(HttpError(400, f"not a well-formed HTTP/1.1 request with headers of at most {most} bytes"))
 
     def _forget_body(self) -> None:
-        self.site.bodies_bytes -= self._body_bytes
+        self.site.bodies.forget(self)
         self._body_bytes = 0
 
     # Deadlines

@@ -12,6 +12,7 @@ from twisted.web.server import Request
 
 from svcd.ports import Clock
 from svcd.web.buckets import Buckets
+from svcd.web.forwarding import UntrustedProxies
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
@@ -39,6 +40,12 @@ class Throttle(Protocol):
 
     def owe(self, request: Request, bucket: str, tokens: float) -> None:
         """Draw ``tokens`` from the request's client's bucket even if it has less, for what has been done already."""
+
+    def penalise(self, request: Request, bucket: str, tokens: float, *, paid: float) -> bool:
+        """The same for a refused request that has ``paid`` tokens before.
+
+        Returns whether such requests alone have kept the client's bucket empty for a minute.
+        """
 
 
 def parse_address(text: str) -> Address | None:
@@ -69,7 +76,11 @@ class Clients:
     ``trusted_proxies`` may say in ``X-Forwarded-For`` for whom they ask; ``exempt`` clients are under no limit.
     """
 
+    untrusted: UntrustedProxies
+    """What others say in that header."""
+
     def __init__(self, trusted_proxies: Iterable[str] = (), exempt: Iterable[str] = ()) -> None:
+        self.untrusted = UntrustedProxies()
         self._trusted = parse_networks(trusted_proxies)
         self._exempt = parse_networks(exempt)
         self._group_of_host = lru_cache(_REMEMBERED)(self._find_group)
@@ -90,6 +101,16 @@ class Clients:
         host = self._asking(request)
         limited = host is not None and self._group_of_host(host) is not None
         return str(parse_address(host)) if host is not None and limited else None
+
+    def note_ignored(self, request: Request, now: float) -> None:
+        """Remember the ``X-Forwarded-For`` of a request that is ignored, if there is one, at ``now`` in seconds."""
+        lines = request.requestHeaders.getRawHeaders(b"X-Forwarded-For")
+        host = _host(request.client) if lines else None
+        if not lines or host is None or self._is_trusted(host):
+            return
+        address, client = parse_address(host), parse_address(lines[-1].decode("latin-1").rpartition(",")[2].strip())
+        if address is not None and client is not None:
+            self.untrusted.note(str(address), str(client), now)
 
     def _asking(self, request: Request) -> str | None:
         host = _host(request.client)
@@ -141,8 +162,9 @@ class ClientThrottle:
 
     def wait(self, request: Request, bucket: str, cost: float) -> float:
         """Draw ``cost`` from the bucket of the request's client group."""
-        group = self._clients.of_request(request)
-        return 0.0 if group is None else self._buckets.take(bucket, group, cost, self._clock.seconds())
+        group, now = self._clients.of_request(request), self._clock.seconds()
+        self._clients.note_ignored(request, now)
+        return 0.0 if group is None else self._buckets.take(bucket, group, cost, now)
 
     def shortages(self, request: Request, costs: Mapping[str, float]) -> Mapping[str, float]:
         """The buckets of the request's client group that do not have the cost named for them; nothing is drawn."""
@@ -161,6 +183,11 @@ class ClientThrottle:
         group = self._clients.of_request(request)
         if group is not None:
             self._buckets.owe(bucket, group, tokens, self._clock.seconds())
+
+    def penalise(self, request: Request, bucket: str, tokens: float, *, paid: float) -> bool:
+        """The same for a refused request; whether those alone have kept the group's bucket empty for a minute."""
+        group, now = self._clients.of_request(request), self._clock.seconds()
+        return group is not None and self._buckets.penalise(bucket, group, tokens, now, paid=paid)
 
 
 class Unlimited:
@@ -183,3 +210,7 @@ class Unlimited:
 
     def owe(self, request: Request, bucket: str, tokens: float) -> None:
         """Nobody owes anything."""
+
+    def penalise(self, request: Request, bucket: str, tokens: float, *, paid: float) -> bool:
+        """No refusal costs anything."""
+        return False

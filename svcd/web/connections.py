@@ -1,11 +1,12 @@
 """Which connections are open, whose they are, and which one gives way when there are too many."""
 
-from collections import Counter
 from collections.abc import Iterator
 from itertools import chain
 from typing import Protocol
 
 from twisted.internet.defer import Deferred
+
+from svcd.web.budget import Budget
 
 
 class Connection(Protocol):
@@ -37,17 +38,20 @@ class Connections:
         self._of_group: dict[str, int] = {}
         # A dict for its order: the one that has waited longest stands first.
         self._waiting: dict[Connection, None] = {}
-        self._taking: dict[Connection, int] = {}
+        self._taking: Budget[Connection] = Budget()
         self._empty: list[Deferred[None]] = []
         self.refused = 0
         """How many were not let in."""
         self.gave_way = 0
         """How many were closed to let another one in, or another answer."""
-        self.untaken_bytes = 0
-        """How much clients have asked for and not taken."""
 
     def __len__(self) -> int:
         return len(self._open)
+
+    @property
+    def untaken_bytes(self) -> int:
+        """How many bytes clients have asked for and not taken."""
+        return self._taking.bytes
 
     @property
     def clients(self) -> int:
@@ -112,18 +116,9 @@ class Connections:
         if connection not in self._open:
             return
         self._forget(connection)
-        self._taking[connection] = size
-        self.untaken_bytes += size
+        self._taking.add(connection, connection.group, size)
         while self._taking and self.untaken_bytes > self._untaken:
-            self._give_way(self._greediest())
-
-    def _greediest(self) -> Connection:
-        """The oldest that takes something of the client that leaves most untaken."""
-        of_client: Counter[Connection | str] = Counter()
-        for connection, size in self._taking.items():
-            of_client[connection.group or connection] += size
-        ((client, _),) = of_client.most_common(1)
-        return next(each for each in self._taking if client in (each.group, each))
+            self._give_way(self._taking.oldest_of_greediest())
 
     def _give_way(self, connection: Connection) -> None:
         self.gave_way += 1
@@ -132,7 +127,7 @@ class Connections:
 
     def _forget(self, connection: Connection) -> None:
         self._waiting.pop(connection, None)
-        self.untaken_bytes -= self._taking.pop(connection, 0)
+        self._taking.release(connection)
 
     def emptied(self) -> "Deferred[None]":
         """Fires when no connection is open."""

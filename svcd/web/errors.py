@@ -23,13 +23,17 @@ NO_ROUTE = "there is no such path here; paths are case-sensitive and have no sla
 
 
 class HttpError(Exception):
-    """A request is answered with an error: ``status``, one ``sentence`` for the client, and further ``headers``."""
+    """A request is answered with an error: ``status``, one ``sentence`` for the client, and further ``headers``.
 
-    def __init__(self, status: int, sentence: str, headers: Headers = ()) -> None:
+    ``tokens`` are drawn from the client's bucket beside the cost of the route (:attr:`svcd.web.routing.Route.bucket`).
+    """
+
+    def __init__(self, status: int, sentence: str, headers: Headers = (), *, tokens: float = 0.0) -> None:
         super().__init__(status, sentence)
         self.status = status
         self.sentence = sentence
         self.headers = headers
+        self.tokens = tokens
 
     def __str__(self) -> str:
         return f"{self.status}: {self.sentence}"
@@ -55,6 +59,11 @@ def too_many(seconds: float) -> HttpError:
     """429 with ``Retry-After`` in whole seconds, rounded up from more than none (RFC 9110 section 10.2.3)."""
     wait = ceil(seconds)
     return HttpError(429, f"too many requests; try again in {wait} s", ((b"Retry-After", b"%d" % wait),))
+
+
+def crowded_out(sentence: str, seconds: int) -> HttpError:
+    """503 for a request that gives way to others, with ``Retry-After`` in ``seconds`` (RFC 9110 section 10.2.3)."""
+    return HttpError(503, sentence, ((b"Retry-After", b"%d" % seconds),))
 
 
 def too_late(part: str, seconds: float) -> HttpError:

@@ -29,7 +29,10 @@ class SiteLimits:
     request_seconds: float = field(default=30.0, validator=gt(0))
     """From a request's first byte to the last of its body: the same for bodies that drip."""
     answer_seconds: float = field(default=60.0, validator=gt(0))
-    """From a request's last byte until its answer is on its way: clients that ask and never read cannot fill memory."""
+    """From the start of an answer until the client has taken it: clients that ask and never read cannot fill memory.
+
+    A request whose route states no time of its own has to be answered within it too.
+    """
     idle_seconds: float = field(default=60.0, validator=gt(0))
     """Between two requests on one connection."""
     close_seconds: float = field(default=5.0, validator=gt(0))
@@ -42,6 +45,8 @@ class SiteLimits:
     """Bytes in the body of one request: nothing bigger is ever held in memory, and nothing at all on disk."""
     bodies_bytes: int = field(default=64 * 1024 * 1024, validator=ge(1))
     """Bytes in the bodies of all requests at once: a thousand connections cannot hold a thousand full bodies."""
+    bodies_bytes_per_client: int = field(default=8 * 1024 * 1024, validator=ge(1))
+    """Bytes in the bodies of one client group at once: six full blocks, and no client holds what all have together."""
     untaken_bytes: int = field(default=64 * 1024 * 1024, validator=ge(1))
     """Bytes in the answers that clients have not taken yet: whoever asks and does not read holds no more than this."""
 

@@ -57,6 +57,15 @@ class Request(server.Request):
         if self.channel.body_arrives(len(data)):
             self.content.write(data)
 
+    def drop_body(self) -> None:
+        """Let go of what has arrived of the body: its request is refused, and the connection may last a while."""
+        self.content = BytesIO()
+
+    def answer_within(self, seconds: float) -> None:
+        """Announce that the route answers within ``seconds``; nothing happens if the client is gone."""
+        if self.channel is not None:
+            self.channel.answer_within(seconds)
+
     def getRequestHostname(self) -> bytes:
         """A fixed name: no answer depends on ``Host``, and Klein fails on a Host that is no valid domain name."""
         return b"localhost"

@@ -101,6 +101,11 @@ class Route:
     """Whether the method takes ``body`` as bytes instead of the body's fields, which then only describe it."""
     cost: float = field(kw_only=True, default=1.0, validator=gt(0))
     by_size: int = field(kw_only=True, default=0, validator=ge(0))
+    malformed_tokens: float = field(kw_only=True, default=0.0, validator=ge(0))
+    """What a request costs beside ``cost`` whose query, path or body is not as declared."""
+    on_persistence: Callable[[Any, str], None] | None = field(kw_only=True, default=None)
+    """Called with the room and the client's address when refusals alone have kept the client's bucket empty for long
+    (svcd.web.buckets.PERSISTENT_SECONDS)."""
     seconds: float = field(kw_only=True, default=25.0, validator=gt(0))
     cancellable: bool = field(kw_only=True)
     media_type: str = field(kw_only=True, default="application/json")

@@ -15,6 +15,7 @@ from twisted.web import http, server
 from twisted.web.resource import IResource
 
 from svcd.ports import Clock, milliseconds
+from svcd.web.bodies import Bodies
 from svcd.web.channel import Channel
 from svcd.web.clients import Clients
 from svcd.web.connections import Connections
@@ -66,7 +67,7 @@ class Site(server.Site):
         self.connections = Connections(limits.connections, limits.connections_per_client, limits.untaken_bytes)
         self.turns = Turns(clock)
         self.draining = False
-        self.bodies_bytes = 0
+        self.bodies = Bodies(limits.bodies_bytes, limits.bodies_bytes_per_client, clock)
         self.answers: Counter[int] = Counter()
         self.recorder: Recorder = Unrecorded()
         """Hears of every answer, once somebody has put a recorder of their own here."""

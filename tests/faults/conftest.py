@@ -1,7 +1,6 @@
 """A merchant's node on a disk, a clock, a resolver and threads that fail; root is needed for some of them."""
 
 import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -15,6 +14,7 @@ from tests.process_level import running
 from tests.process_level.conftest import Nodes
 from tests.process_level.running import RunningNode
 from tests.process_level.test_webhook_story import Shop, authority, certificate, receiver, shop
+from tests.programs import program
 
 __all__ = ["authority", "certificate", "receiver", "shop"]
 
@@ -67,9 +67,9 @@ def instead_of_twistd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
     def put(script: str) -> None:
         folder = tmp_path / "bin"
         folder.mkdir()
-        program = folder / "twistd"
-        program.write_text(f"#!/bin/sh\nTWISTD={TWISTD}\n{script}\n")
-        program.chmod(0o755)
+        twistd = folder / "twistd"
+        twistd.write_text(f"#!/bin/sh\nTWISTD={TWISTD}\n{script}\n")
+        twistd.chmod(0o755)
         monkeypatch.setattr(running, "BIN", folder)
 
     return put
@@ -77,7 +77,7 @@ def instead_of_twistd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callab
 
 def _can_mount() -> bool:
     """Whether this process may mount file systems, those in files among them."""
-    return os.geteuid() == 0 and Path("/dev/loop-control").exists() and shutil.which("mkfs.ext4") is not None
+    return os.geteuid() == 0 and Path("/dev/loop-control").exists()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -107,7 +107,7 @@ class Disk:
     def __attrs_post_init__(self) -> None:
         with self.image.open("wb") as image:
             image.truncate(2**24)
-        self._run("mkfs.ext4", "-q", self.image)
+        self._run(program("mkfs.ext4"), "-q", self.image)
         self.path.mkdir()
 
     def mount(self) -> None:

@@ -12,6 +12,7 @@ from tests.process_level import running
 from tests.process_level.receiver import Behaviour
 from tests.process_level.running import RunningNode, wait_until
 from tests.process_level.test_webhook_story import Shop
+from tests.programs import program
 
 pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(300)]
 
@@ -23,9 +24,8 @@ LIBRARY = "libfaketime.so.1"
 @pytest.fixture
 def set_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int], None]:
     """`set_clock(3600)`: for processes started from now on it is an hour later than it is, from that moment."""
-    found = sorted(Path("/usr/lib").glob(f"*/faketime/{LIBRARY}"))
-    if not found:
-        pytest.skip("needs Debian's faketime")
+    program("faketime")
+    (library,) = Path("/usr/lib").glob(f"*/faketime/{LIBRARY}")
     offset = tmp_path / "offset"
 
     def put(seconds: int) -> None:
@@ -37,7 +37,7 @@ def set_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[int]
 
     put(0)
     for name, value in {
-        "LD_PRELOAD": str(found[0]),
+        "LD_PRELOAD": str(library),
         "FAKETIME_TIMESTAMP_FILE": str(offset),
         "FAKETIME_NO_CACHE": "1",
         # The kernel's even clock goes on evenly when somebody sets the other one.

@@ -66,7 +66,7 @@ def ask(data: bytes) -> None:
     _CLOCK.pump([1] * 100)
     assert not wire.open, "the connection outlives every deadline"
     assert not _CLOCK.getDelayedCalls(), "a timer is left behind"
-    assert len(site.connections) == site.bodies_bytes == 0
+    assert len(site.connections) == site.bodies.bytes == 0
     assert set(site.answers) <= ANSWERS, site.answers
     # Bodies of answers to HEAD are left out, so that only the first is read here where there may be some.
     if b"HEAD" not in sent:

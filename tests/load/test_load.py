@@ -134,16 +134,11 @@ class Crowd:
 def is_beset(node: RunningNode, crowds: Sequence[Crowd]) -> bool:
     """Whether all kinds are there, and were refused where they went too far."""
     said = {crowd.kind: crowd.said for crowd in crowds}
-    (gave_way,) = (
-        sample.value
-        for sample in node.metrics()
-        if sample.name == "svcd_http_connections_gave_way_total" and sample.labels["site"] == "public"
-    )
     return (
         said["drip"]["connected"] > CONNECTIONS
         and said["drip"]["cut off"] > 0
         # More came than there are places.
-        and gave_way > 0
+        and node.measured("svcd_http_connections_gave_way_total", site="public") > 0
         and said["hurry"]["200"] > 1000
         and min(said["lie"]["400 the work"], said["lie"]["400 stateRoot must"]) > 10
         and said["flood"]["200"] > POOL

@@ -1,6 +1,5 @@
 """GET /metrics: who may read it, that Prometheus can, what it costs, and that it tells no secrets."""
 
-import shutil
 import subprocess
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from svcd.chain.block import Block
 from tests.chains import key_of
 from tests.metrics.conftest import Measured
 from tests.p2p.bench import Node
+from tests.programs import needs
 from tests.web.wire import Response, Wire
 
 TOKEN = "a token of 32 characters or more."
@@ -50,7 +50,7 @@ def test_the_head_of_it(measured: Measured) -> None:
     assert (response.status, response.headers["content-type"], response.body) == (200, TYPE, b"")
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed")
+@needs("promtool")
 def test_promtool_has_nothing_to_say(measured: Measured) -> None:
     page = asked(busy(measured)).body
     done = subprocess.run(["promtool", "check", "metrics"], input=page, capture_output=True, check=False)

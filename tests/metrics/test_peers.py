@@ -4,12 +4,15 @@ from collections.abc import Callable
 from math import isnan
 from typing import Any
 
+import pytest
+
 from svcd.chain.block import Block
 from svcd.node.changes import Stage
+from svcd.p2p import blocks
 from svcd.p2p.progress import Wait
 from tests.metrics.conftest import Measured
 from tests.p2p.bench import place
-from tests.p2p.test_sync import followed, meet
+from tests.p2p.following import followed, meet
 
 Grow = Callable[..., list[Block]]
 MakeStranger = Callable[..., Any]
@@ -47,9 +50,12 @@ def test_a_node_that_has_caught_up_is_where_it_wants_to_be(measured: Measured, g
     assert {measured.value("svcd_sync_slowest_stage", stage=stage) for stage in STAGES} == {0}
 
 
-def test_catching_up_shows_while_it_lasts(measured: Measured, grow: Grow, make_stranger: MakeStranger) -> None:
+def test_catching_up_shows_while_it_lasts(
+    measured: Measured, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "FIRST_BYTES", 40_000)
     node = measured.node
-    strangers = [make_stranger(number, blocks=grow(300)) for number in (1, 2)]
+    strangers = [make_stranger(number, blocks=grow(300, pays=1)) for number in (1, 2)]
     for stranger in strangers:
         node.town.latency[stranger.endpoint] = 0.4
     meet(node, *strangers)
@@ -57,18 +63,18 @@ def test_catching_up_shows_while_it_lasts(measured: Measured, grow: Grow, make_s
     assert measured.value("svcd_sync_catching_up") == 1
     assert isnan(measured.value("svcd_sync_left_seconds"))
     assert node.until(lambda: 64 <= node.tip.height < 300, within=20)
+    assert measured.value("svcd_sync_peers_used") == 2
     assert measured.value("svcd_sync_height") == node.tip.height
     assert measured.value("svcd_sync_target_height") == 300
     assert measured.value("svcd_sync_blocks_per_second") > 0
     assert measured.value("svcd_sync_left_seconds") > 0
-    assert measured.value("svcd_sync_peers_used") == 2
     assert [stage for stage in STAGES if measured.value("svcd_sync_slowest_stage", stage=stage)] == ["fetch"]
     assert measured.value("svcd_sync_stage_seconds_total", stage="fetch") > 0.5
-    assert followed(node, grow(300), within=20)
+    assert followed(node, grow(300, pays=1), within=20)
     node.run(0.1)
     assert measured.value("svcd_sync_catching_up") == 0
     assert measured.value("svcd_sync_blocks_total") == 300
-    assert measured.value("svcd_sync_transactions_total") == 0
+    assert measured.value("svcd_sync_transactions_total") == 300
 
 
 def test_transfers_that_are_caught_up_with_are_counted(measured: Measured, make_stranger: MakeStranger) -> None:

@@ -81,9 +81,27 @@ def test_connections_that_gave_way(make_node: MakeNode, measure: Measure) -> Non
     assert measured.value("svcd_http_connections_gave_way_total", site="operator") == 0
 
 
+def test_bodies_that_gave_way(make_node: MakeNode, measure: Measure) -> None:
+    measured = measure(make_node(limits=SiteLimits(bodies_bytes_per_client=100)))
+    for _ in range(3):
+        head = b"POST /rpc/broadcast HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n"
+        Wire(measured.node.site).send(head + b"x" * 99)
+    assert measured.value("svcd_http_bodies_gave_way_total", site="public") == 2
+    assert measured.value("svcd_http_bodies_gave_way_total", site="operator") == 0
+
+
 def test_requests_over_a_rate_are_counted(make_node: MakeNode, measure: Measure) -> None:
     measured = measure(make_node(rates={"read": 0.1, "broadcast": 0, "p2p": 0}))
     for _ in range(3):
         ask(measured, "/rpc/status")
     assert measured.value("svcd_http_throttled_total", bucket="read") == 2
     assert requests(measured, "/rpc/status", 429) == 2
+
+
+def test_headers_of_untrusted_proxies_are_counted(measured: Measured) -> None:
+    for client in ("198.51.100.7", "198.51.100.8"):
+        head = f"GET /rpc/status HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: {client}\r\n\r\n"
+        Wire(measured.node.site).send(head.encode()).close()
+    ask(measured, "/rpc/status")
+    assert measured.value("svcd_http_forwarded_ignored_total") == 2
+    assert measured.value("svcd_chain_alarm", alarm="untrusted-proxy") == 1

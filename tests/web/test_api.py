@@ -17,7 +17,7 @@ from svcd.web.errors import HttpError
 from svcd.web.routing import Field, Guard, Route
 from svcd.web.site import Site
 from tests.web.conftest import Refused
-from tests.web.wire import Response, Wire
+from tests.web.wire import SEND_BUFFER, Response, Wire
 
 Serve = Callable[..., Site]
 
@@ -81,6 +81,21 @@ class Room:
     @Route("POST", "/rpc/dear", "costs much", bucket="broadcast", answers={}, cost=4)
     def dear(self) -> Answer:
         return {}
+
+    @Route(
+        "POST",
+        "/rpc/strict",
+        "mistakes cost",
+        bucket="broadcast",
+        answers={},
+        body_fields=(Field("id", no_letters, {}, "an id"),),
+        malformed_tokens=20,
+        on_persistence=lambda room, client: room.log.append(client),
+    )
+    async def strict(self, id: str) -> Answer:  # noqa: A002
+        if id == "7":
+            raise HttpError(400, "not this one", tokens=5)
+        return await self._wait()
 
     @Route("GET", "/rpc/large", "costs by size", bucket="read", answers={}, by_size=500)
     async def large(self) -> Answer:
@@ -420,6 +435,48 @@ def test_a_read_that_takes_too_long_is_paid_for_like_the_largest_answer(serve: S
     assert ask(site, b"GET /rpc/now").headers["retry-after"] == "20"
 
 
+# Mistakes that cost
+
+
+def post_strict(site: Site, body: bytes) -> int:
+    wire = Wire(site).send(b"POST /rpc/strict HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    status = wire.response().status
+    wire.close()
+    return status
+
+
+@pytest.mark.parametrize(
+    ("body", "tokens"),
+    [(b"", 21), (b"[]", 21), (b"1.5", 21), (b'{"id":"x"}', 21), (b'{"other":1}', 21), (b'{"id":"7"}', 6)],
+)
+def test_a_malformed_request_costs_what_its_route_says(serve: Serve, clock: Clock, body: bytes, tokens: int) -> None:
+    site = serve(Room(), rates={"read": Rate(0, 1), "broadcast": Rate(1, 100)})
+    sent = 0
+    while post_strict(site, body) == 400:
+        sent += 1
+    assert sent == -(-100 // tokens)
+
+
+def test_a_mistake_of_ours_costs_nothing(serve: Serve, expected_errors: Any) -> None:
+    room = Room()
+    room.answer = RuntimeError("ours")
+    room.later.callback(None)
+    site = serve(room, rates={"read": Rate(0, 1), "broadcast": Rate(1, 100)})
+    assert [post_strict(site, b'{"id":"1"}') for _ in range(20)] == [500] * 20
+    assert len(expected_errors(RuntimeError)) == 20
+
+
+def test_a_room_is_told_of_a_client_that_goes_on(serve: Serve, clock: Clock) -> None:
+    room = Room()
+    site = serve(room, rates={"read": Rate(0, 1), "broadcast": Rate(10, 100)})
+    for _ in range(65):
+        while post_strict(site, b"") == 400:
+            pass
+        assert (room.log == []) is (clock.seconds() < 60)
+        clock.advance(1)
+    assert set(room.log) == {"203.0.113.9"}
+
+
 # Deadlines
 
 
@@ -448,6 +505,32 @@ def test_write_that_takes_too_long_goes_on(serve: Serve, clock: Clock) -> None:
     room.later.callback(None)
     assert room.log == ["begun", "done"]
     assert len(wire.responses()) == 1
+
+
+@pytest.mark.parametrize("answer_seconds", [5, 1], ids=["equal", "shorter"])
+def test_refusal_of_the_route_comes_before_the_end_of_the_connection(
+    serve: Serve, clock: Clock, answer_seconds: float
+) -> None:
+    wire = Wire(serve(Room(), answer_seconds=answer_seconds))
+    wire.send(b"POST /rpc/later HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
+
+    clock.advance(5)
+
+    assert wire.response().status == 503
+    assert wire.open
+
+
+def test_time_to_take_an_answer_starts_with_the_answer(serve: Serve, clock: Clock) -> None:
+    room = Room()
+    wire = Wire(serve(room, answer_seconds=10), reads=False).send(b"GET /rpc/later HTTP/1.1\r\nHost: h\r\n\r\n")
+    room.answer = {"a": "x" * 2 * SEND_BUFFER}
+    clock.advance(20)
+    room.later.callback(None)
+
+    clock.advance(9.9)
+    assert wire.open
+    clock.advance(0.2)
+    assert not wire.open
 
 
 def test_answer_in_time_leaves_no_timer(serve: Serve, clock: Clock) -> None:

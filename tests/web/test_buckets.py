@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svcd.web.buckets import Bucket, Buckets, Rate
+from svcd.web.buckets import PERSISTENT_SECONDS, Bucket, Buckets, Persistence, Rate
 
 
 def test_burst_passes_at_once_and_the_next_waits_for_its_token() -> None:
@@ -152,3 +152,53 @@ def test_nobody_owes_anything_where_there_is_no_limit() -> None:
 
     assert bucket.take("a", 1, now=0.0) == 0.0
     assert len(bucket) == 0
+
+
+# Refusals that go on
+
+
+def test_refusals_that_keep_the_bucket_empty_for_a_minute_are_persistent() -> None:
+    persistence = Persistence(Rate(per_second=10, burst=100))
+    noted = {now: persistence.note("a", 21, now) for now in [0.0] * 5 + [float(second) for second in range(1, 70)]}
+    assert [now for now, persistent in noted.items() if persistent] == [float(second) for second in range(60, 70)]
+    assert PERSISTENT_SECONDS == 60
+
+
+def test_a_pause_begins_the_minute_anew() -> None:
+    persistence = Persistence(Rate(per_second=10, burst=100))
+    for now in range(59):
+        persistence.note("a", 100, now)
+    assert not persistence.note("a", 100, 58 + 12.0)
+    assert not persistence.note("a", 100, 58 + 12.0 + 59)
+    assert not persistence.note("b", 100, 60)
+
+
+def test_few_refusals_are_never_persistent() -> None:
+    persistence = Persistence(Rate(per_second=10, burst=100))
+    assert not any(persistence.note("a", 21, now * 3.0) for now in range(1_000))
+
+
+def test_where_there_is_no_rate_nothing_is_persistent() -> None:
+    persistence = Persistence(Rate(per_second=0, burst=1))
+    assert not any(persistence.note("a", 21, now) for now in range(1_000))
+    assert len(persistence) == 0
+
+
+def test_the_clients_that_are_remembered_for_it_are_bounded() -> None:
+    persistence = Persistence(Rate(per_second=1, burst=10), max_clients=100)
+    persistence.note("a", 20, 0.0)
+    for number in range(1_000):
+        persistence.note(f"{number}", 1, 0.0)
+        assert len(persistence) <= 100
+    for now in range(60):
+        persistence.note("a", 20, now)
+    assert persistence.note("a", 20, 60.0)
+
+
+def test_a_penalty_is_drawn_and_counted_with_what_was_paid() -> None:
+    buckets = Buckets({"p2p": Rate(10, 100)})
+    assert buckets.take("p2p", "a", 1, 0.0) == 0.0
+    assert not buckets.penalise("p2p", "a", 20, 0.0, paid=1)
+    assert buckets.wait("p2p", "a", 100, 0.0) == pytest.approx(2.1)
+    assert not buckets.penalise("p2p", "a", float("inf"), 0.0, paid=1)
+    assert buckets.wait("p2p", "a", 1, 0.0) == pytest.approx(10.1)

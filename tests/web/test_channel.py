@@ -4,7 +4,9 @@ from collections.abc import Callable
 
 import pytest
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
 
+from svcd.web.clients import Clients
 from svcd.web.limits import BodyCaps
 from svcd.web.site import Site
 from tests.web.echoing import Echo, Filled, Slow
@@ -192,9 +194,8 @@ def test_body_in_thousands_of_tiny_chunks_is_refused_before_all_are_looked_at(ma
 
     assert refusal.status == 400
     assert refusal.error == "the body comes in too many chunks of less than 256 bytes"
-    assert site.bodies_bytes == 257
-    wire.close()
-    assert site.bodies_bytes == 0
+    assert len(wire.protocol.requests) == 1, "only one request was begun"
+    assert site.bodies.bytes == 0, "what was refused is not held any more"
 
 
 def test_large_body_may_come_in_many_chunks(make_site: MakeSite) -> None:
@@ -225,7 +226,7 @@ def test_one_huge_chunk_is_refused_before_it_is_complete(make_site: MakeSite) ->
 
     assert wire.response().status == 413
     assert wire.protocol.requests[0].content.getvalue() == b""
-    assert site.bodies_bytes == 0
+    assert site.bodies.bytes == 0
 
 
 def test_caps_go_by_method_and_path(make_site: MakeSite) -> None:
@@ -277,31 +278,131 @@ def test_expected_continue_is_not_sent_for_a_body_over_the_cap(make_site: MakeSi
     assert wire.received.startswith(b"HTTP/1.1 413 ")
 
 
-def test_all_bodies_together_have_a_bound(make_site: MakeSite) -> None:
-    site = make_site(Echo(), bodies_bytes=25_000)
-    first, second = Wire(site), Wire(site)
-    first.send(post(16_000) + b"x" * 15_999)
-    second.send(post(16_000) + b"x" * 9_002)
+def test_all_bodies_together_have_a_bound_and_the_greediest_client_loses_its_oldest(
+    make_site: MakeSite, clock: Clock
+) -> None:
+    site = make_site(Echo(), bodies_bytes=40_000)
+    attackers = [Wire(site, "203.0.113.9").send(post(16_000) + b"x" * 15_999) for _ in range(2)]
+    others = [Wire(site, f"198.51.100.{number}").send(post(4_000) + b"x" * 3_999) for number in range(5)]
 
-    refusal = second.response()
-
-    assert refusal.status == 503
+    assert [wire.received[:12] for wire in attackers] == [b"HTTP/1.1 503", b""]
+    refusal = attackers[0].response()
     assert refusal.error == "too many large requests are under way; try again later"
-    assert site.bodies_bytes == 15_999, "what was refused is not held any more"
-    first.send(b"x")
-    assert first.response().status == 200
-    assert site.bodies_bytes == 0
-    assert Wire(site).send(post(16_000) + b"x" * 16_000).response().status == 200
+    assert refusal.headers["retry-after"] == "5"
+    assert (attackers[0].saw_end, site.bodies.gave_way) == (True, 1)
+    assert site.bodies.bytes == 15_999 + 5 * 3_999, "what gave way is not held any more"
+    assert attackers[0].protocol.requests[0].content.getvalue() == b""
+    for wire in others + attackers[1:]:
+        wire.send(b"x")
+        assert wire.response().status == 200
+    assert site.bodies.bytes == 0
+
+
+def test_body_that_would_take_more_than_its_share_gives_way_itself(make_site: MakeSite) -> None:
+    site = make_site(Echo(), bodies_bytes=20_000)
+    modest = [Wire(site, f"198.51.100.{number}").send(post(3_000) + b"x" * 2_999) for number in range(2)]
+    greedy = Wire(site).send(post(16_000) + b"x" * 8_000)
+
+    greedy.send(b"x" * 7_999)
+
+    assert greedy.response().status == 503
+    assert [wire.send(b"x").response().status for wire in modest] == [200, 200]
+
+
+def test_bodies_of_one_client_have_a_bound_of_their_own(make_site: MakeSite) -> None:
+    site = make_site(Echo(), bodies_bytes_per_client=25_000)
+    first, second, third = [Wire(site).send(post(10_000) + b"x" * 9_999) for _ in range(3)]
+
+    assert first.response().status == 503
+    assert first.response().error == "the bodies of one client's requests may have 25000 bytes at once; try again later"
+    assert first.response().headers["retry-after"] == "5"
+    assert [wire.send(b"x").response().status for wire in (second, third)] == [200, 200]
+    assert (site.bodies.bytes, site.bodies.gave_way) == (0, 1)
+
+
+def test_client_behind_a_trusted_proxy_has_its_own_share_of_bodies(make_site: MakeSite) -> None:
+    site = make_site(Echo(), clients=Clients(trusted_proxies=["192.0.2.7/32"]), bodies_bytes_per_client=10_000)
+
+    def forwarded(address: bytes) -> Wire:
+        return Wire(site, "192.0.2.7").send(post(8_000, extra=b"X-Forwarded-For: %b\r\n" % address) + b"x" * 7_999)
+
+    first, other, second = map(forwarded, (b"203.0.113.9", b"203.0.113.8", b"203.0.113.9"))
+
+    assert first.response().status == 503
+    assert [wire.send(b"x").response().status for wire in (other, second)] == [200, 200]
+
+
+def test_next_request_through_a_proxy_counts_for_its_own_client(make_site: MakeSite) -> None:
+    site = make_site(Echo(), clients=Clients(trusted_proxies=["192.0.2.7/32"]), bodies_bytes_per_client=10_000)
+    held = Wire(site).send(post(8_000) + b"x" * 7_999)
+    proxy = Wire(site, "192.0.2.7").send(post(3, extra=b"X-Forwarded-For: 198.51.100.1\r\n") + b"one")
+
+    proxy.send(post(8_000, extra=b"X-Forwarded-For: 203.0.113.9\r\n") + b"x" * 7_999)
+
+    assert held.response().status == 503
+
+
+def test_client_without_limits_has_all_there_is(make_site: MakeSite) -> None:
+    site = make_site(Echo(), clients=Clients(exempt=["192.0.2.7/32"]), bodies_bytes_per_client=10_000)
+
+    wires = [Wire(site, "192.0.2.7").send(post(8_000) + b"x" * 7_999) for _ in range(4)]
+
+    assert [wire.send(b"x").response().status for wire in wires] == [200] * 4
+
+
+def test_complete_body_counts_but_is_not_given_up(make_site: MakeSite) -> None:
+    slow = Slow()
+    site = make_site(slow, bodies_bytes_per_client=10_000)
+    answered = Wire(site).send(post(8_000) + b"x" * 8_000)
+
+    refused = Wire(site).send(post(8_000) + b"x" * 4_000)
+
+    assert refused.response().status == 503
+    slow.answer()
+    assert answered.response().status == 200
+    assert site.bodies.bytes == 0
+
+
+def test_bodies_that_give_way_are_logged_once_a_minute(make_site: MakeSite, clock: Clock) -> None:
+    site = make_site(Echo(), bodies_bytes_per_client=1_000)
+
+    def overflow() -> None:
+        Wire(site).send(post(4_000) + b"x" * 1_001).close()
+
+    with capturedLogs() as logged:
+        overflow()
+        for _ in range(59):
+            overflow()
+            clock.advance(1)
+        assert len(logged) == 1
+        clock.advance(1)
+        overflow()
+
+    assert [formatEvent(event) for event in logged] == [
+        f"{count} incomplete request bodies gave way to others, the last one of 203.0.113.9: "
+        "the bodies of one client's requests may have 1000 bytes at once; try again later"
+        for count in (1, 60)
+    ]
 
 
 def test_body_of_a_client_that_goes_away_is_not_held(make_site: MakeSite) -> None:
     site = make_site(Echo())
     wire = Wire(site).send(post(1000) + b"x" * 500)
-    assert site.bodies_bytes == 500
+    assert site.bodies.bytes == 500
 
     wire.close()
 
-    assert site.bodies_bytes == 0
+    assert site.bodies.bytes == 0
+
+
+def test_body_of_a_refused_request_is_not_held(make_site: MakeSite, clock: Clock) -> None:
+    site = make_site(Echo())
+    wire = Wire(site).send(post(1000) + b"x" * 500)
+
+    clock.advance(30)
+
+    assert wire.response().status == 408
+    assert (wire.open, site.bodies.bytes) == (True, 0)
 
 
 # Malformed requests
@@ -431,7 +532,7 @@ def test_what_has_not_come_whole_when_the_client_ends_its_half_is_nothing(
     assert not wire.open
     assert not alone.open
     assert len(wire.responses()) == len(echo.seen) == 2
-    assert site.bodies_bytes == len(site.connections) == len(clock.getDelayedCalls()) == 0
+    assert site.bodies.bytes == len(site.connections) == len(clock.getDelayedCalls()) == 0
 
 
 def test_client_that_ends_its_half_has_little_time_for_all(make_site: MakeSite, clock: Clock) -> None:

@@ -130,3 +130,35 @@ def test_who_belongs_to_no_group_never_waits() -> None:
 
     assert [throttle.wait(request(UNIXAddress(b"/s")), "read", 1) for _ in range(5)] == [0.0] * 5
     assert Unlimited().wait(request("203.0.113.9"), "read", 1) == 0.0
+
+
+# A header that is ignored
+
+
+@pytest.mark.parametrize("peer", [PROXY, "203.0.113.9", "::ffff:203.0.113.9", "127.0.0.1"])
+def test_several_clients_in_an_ignored_header_make_a_proxy(peer: str) -> None:
+    clients = Clients(exempt=["127.0.0.1/32"])
+    throttle = ClientThrottle(clients, Buckets({"read": Rate(0, 1)}), Clock())
+    address = peer.removeprefix("::ffff:")
+    for line, forwards in [("6.6.6.6, 198.51.100.7", False), ("198.51.100.7", False), ("198.51.100.8", True)]:
+        throttle.wait(request(peer, line), "read", 1)
+        assert clients.untrusted.forwards(address, 0.0) is forwards
+
+
+@pytest.mark.parametrize("line", ["", "unknown", "198.51.100.7, unknown", "\xff"])
+def test_what_names_no_client_makes_no_proxy(line: str) -> None:
+    clients = Clients()
+    throttle = ClientThrottle(clients, Buckets({"read": Rate(0, 1)}), Clock())
+    for header in (line, "198.51.100.7", line):
+        throttle.wait(request("203.0.113.9", header), "read", 1)
+    assert not clients.untrusted.forwards("203.0.113.9", 0.0)
+
+
+def test_a_trusted_proxy_and_a_unix_socket_are_none() -> None:
+    clients = Clients(["10.0.0.0/8"])
+    throttle = ClientThrottle(clients, Buckets({"read": Rate(0, 1)}), Clock())
+    for peer in (PROXY, UNIXAddress(b"/run/svcd.sock")):
+        for client in ("198.51.100.7", "198.51.100.8"):
+            throttle.wait(request(peer, client), "read", 1)
+    assert clients.untrusted.alarm(0.0) == ""
+    assert clients.untrusted.ignored == 0

@@ -63,7 +63,7 @@ def judge(site: Site, clock: Clock, pieces: list[bytes]) -> None:
     clock.pump([1] * 100)
     assert not wire.open, "the connection outlives every deadline"
     assert clock.getDelayedCalls() == []
-    assert len(site.connections) == site.bodies_bytes == 0
+    assert len(site.connections) == site.bodies.bytes == 0
     statuses = set(site.answers)
     assert statuses <= {200, 204, 400, 404, 405, 408, 413}
     assert b"<html" not in wire.received.lower()

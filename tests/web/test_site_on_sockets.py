@@ -122,7 +122,7 @@ async def test_client_that_goes_on_sending_still_gets_the_refusal(opened: Open) 
     await until(lambda: client.received)
 
     assert split_responses(bytes(client.received))[0].status == 413
-    assert listening.site.bodies_bytes == 0
+    assert listening.site.bodies.bytes == 0
     await until(lambda: client.closed)
 
 

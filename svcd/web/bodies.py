@@ -1,0 +1,92 @@
+"""How much of request bodies a site holds, and which incomplete body gives way when that is too much (docs/http.md)."""
+
+from math import inf
+from typing import Final, Protocol
+
+from twisted.logger import Logger
+
+from svcd.ports import Clock
+from svcd.web.budget import Budget
+from svcd.web.errors import HttpError, crowded_out
+
+LOG_SECONDS: Final = 60.0
+"""Between two lines of the log about bodies that gave way."""
+RETRY_SECONDS: Final = 5
+"""After how many seconds a client whose body gave way may try again."""
+
+OF_ONE_CLIENT: Final = "the bodies of one client's requests may have {most} bytes at once; try again later"
+OF_ALL_CLIENTS: Final = "too many large requests are under way; try again later"
+
+
+class Receiver(Protocol):
+    """A connection on which the body of a request arrives."""
+
+    def refuse(self, error: HttpError) -> None:
+        """Answer the request with ``error``, let go of its body and close the connection."""
+
+
+class Bodies:
+    """The bodies of all requests to one site, from their first byte until the request is answered.
+
+    ``total`` bytes are held at most, and ``per_client`` for one client group. An incomplete body gives way to further
+    bytes; a complete one counts, but is never given up.
+    """
+
+    _log = Logger()
+
+    def __init__(self, total: int, per_client: int, clock: Clock) -> None:
+        self._total = total
+        self._per_client = per_client
+        self._clock = clock
+        self._budget: Budget[Receiver] = Budget()
+        self.gave_way = 0
+        """How many incomplete bodies were given up to make room for others."""
+        self._reported = 0
+        self._report_at = -inf
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes are held."""
+        return self._budget.bytes
+
+    def arrives(self, receiver: Receiver, client: str | None, size: int) -> bool:
+        """Whether ``size`` more bytes of the body of ``receiver`` may be stored; if not, its request has been refused.
+
+        To make room the oldest incomplete body of the client that holds most gives way, or the oldest one of
+        ``client`` (None for one under no limit of its own) if that client would hold more than its share.
+        """
+        budget = self._budget
+        budget.add(receiver, client, 0)
+        while client is not None and budget.of_client(client) + size > self._per_client:
+            sentence = OF_ONE_CLIENT.format(most=self._per_client)
+            if self._give_way(budget.oldest_of(client), sentence) is receiver:
+                return False
+        while budget.bytes + size > self._total:
+            if self._give_way(budget.oldest_of_greediest(), OF_ALL_CLIENTS) is receiver:
+                return False
+        budget.add(receiver, client, size)
+        return True
+
+    def is_complete(self, receiver: Receiver) -> None:
+        """The whole body has arrived: it does not give way."""
+        self._budget.keep(receiver)
+
+    def forget(self, receiver: Receiver) -> None:
+        """The body is needed no more; nothing happens if there is none."""
+        self._budget.release(receiver)
+
+    def _give_way(self, receiver: Receiver, sentence: str) -> Receiver:
+        client = self._budget.release(receiver)
+        self.gave_way += 1
+        receiver.refuse(crowded_out(sentence, RETRY_SECONDS))
+        now = self._clock.seconds()
+        if now >= self._report_at:
+            # A client that has its bodies cut off all day must not fill the log.
+            self._log.warn(
+                "{count} incomplete request bodies gave way to others, the last one of {client}: {why}",
+                count=self.gave_way - self._reported,
+                client=client or "a client under no limit",
+                why=sentence,
+            )
+            self._reported, self._report_at = self.gave_way, now + LOG_SECONDS
+        return receiver
