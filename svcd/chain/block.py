@@ -6,7 +6,15 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
-from svcd.chain.encoding import decimal_u53, exact_fields, hex_bytes, integer, parse_wire_object, tagged_hash
+from svcd.chain.encoding import (
+    decimal_u53,
+    exact_fields,
+    hex_bytes,
+    integer,
+    parse_json,
+    parse_wire_object,
+    tagged_hash,
+)
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.merkle import merkle_root
 from svcd.chain.params import BASIS_POINTS, NetworkParams
@@ -19,6 +27,9 @@ _HEADER_FIELDS: Final = frozenset(
     "transactionCount stateRoot consensusRoot workNonce signature".split()
 )
 _BLOCK_FIELDS: Final = _HEADER_FIELDS | {"transactions"}
+_POSTED_FIELDS: Final = frozenset({"block"})
+_BEFORE: Final = b'{"block":'
+_AFTER: Final = b"}"
 EMPTY_ROOT: Final = sha256(b"").digest()
 
 
@@ -142,9 +153,40 @@ def parse_block(data: bytes, params: NetworkParams) -> Block:
 
     Raises RuleViolation: SIZE, ENCODING, or what parse_header and parse_transfer raise.
     """
-    if len(data) > params.max_block_bytes:
-        raise RuleViolation(Refusal.SIZE, f"a block has at most {params.max_block_bytes} bytes, not {len(data)}")
-    fields = exact_fields(parse_wire_object(data), _BLOCK_FIELDS, "block")
+    _check_size(len(data), params)
+    block = _block_of(parse_wire_object(data), params)
+    if block.wire() != data:
+        raise RuleViolation(Refusal.ENCODING, "the block is not canonical JSON: sorted keys, no blanks, no key twice")
+    return block
+
+
+def parse_posted_block(body: bytes, params: NetworkParams) -> Block:
+    """The block in the body ``{"block":{…}}`` of a post, in any spelling of strict JSON with the same values.
+
+    What holds for the text of a stored block holds for the text that the values have in canonical form: its size, and
+    that every value has one form. Raises RuleViolation: what parse_json and parse_block raise.
+    """
+    if body.startswith(_BEFORE) and body.endswith(_AFTER):
+        try:
+            return parse_block(body[len(_BEFORE) : -len(_AFTER)], params)
+        except RuleViolation as violation:
+            # The two that another spelling is enough for.
+            if violation.code not in (Refusal.ENCODING, Refusal.SIZE):
+                raise
+    posted = exact_fields(parse_json(body), _POSTED_FIELDS, "the body")
+    block = _block_of(posted["block"], params)
+    _check_size(len(block.wire()), params)
+    return block
+
+
+def _check_size(size: int, params: NetworkParams) -> None:
+    if size > params.max_block_bytes:
+        raise RuleViolation(Refusal.SIZE, f"a block has at most {params.max_block_bytes} bytes, not {size}")
+
+
+def _block_of(value: object, params: NetworkParams) -> Block:
+    """The block in a JSON object, whatever its text was."""
+    fields = dict(exact_fields(value, _BLOCK_FIELDS, "block"))
     values = fields.pop("transactions")
     if type(values) is not list:
         raise RuleViolation(Refusal.FORMAT, "transactions must be an array")
@@ -153,10 +195,7 @@ def parse_block(data: bytes, params: NetworkParams) -> Block:
             Refusal.SIZE, f"a block has at most {params.max_block_transactions} transactions, not {len(values)}"
         )
     header = parse_header(fields, params)
-    block = Block(header, tuple([parse_transfer(value, params) for value in values]))
-    if block.wire() != data:
-        raise RuleViolation(Refusal.ENCODING, "the block is not canonical JSON: sorted keys, no blanks, no key twice")
-    return block
+    return Block(header, tuple([parse_transfer(value, params) for value in values]))
 
 
 def genesis_header(params: NetworkParams, *, state_root: bytes, consensus_root: bytes) -> Header:

@@ -14,8 +14,18 @@ MAX_INTEGER: Final = 2**53 - 1
 
 MAX_JSON_INTEGER: Final = 2**53
 MAX_DEPTH: Final = 8
+FREE_VALUES: Final = 1_000
+"""So many arrays and objects, and so many commas, JSON may have whatever its size."""
+CONTAINER_BYTES: Final = 200
+"""For each of so many bytes it may have an array or object more: the shortest transfer takes 453 and is two."""
+MEMBER_BYTES: Final = 32
+"""For each of so many bytes it may have a comma more: the shortest transfer takes 453 and has eleven."""
 
 _DECIMAL: Final = re.compile(r"0|[1-9][0-9]{0,15}")
+_TRAILING_COMMA: Final = {
+    "Illegal trailing comma before end of array": "expecting value",
+    "Illegal trailing comma before end of object": "expecting property name enclosed in double quotes",
+}
 _HEX: Final = {n: re.compile(f"[0-9a-f]{{{2 * n}}}") for n in (8, 32, 64)}
 
 
@@ -32,6 +42,16 @@ def canonical(value: object) -> bytes:
 
 def _refuse(detail: str) -> NoReturn:
     raise RuleViolation(Refusal.ENCODING, detail)
+
+
+def _syntax_error(error: json.JSONDecodeError) -> str:
+    """What is wrong and where, in the words of Python 3.11; 3.13 and newer word a trailing comma differently."""
+    wanted = _TRAILING_COMMA.get(error.msg)
+    if wanted is None:
+        return f"{error.msg.lower()} at character {error.pos}"
+    # The newer ones point at the comma, the older ones at the bracket behind it.
+    bracket = next(at for at in range(error.pos + 1, len(error.doc)) if error.doc[at] in "]}")
+    return f"{wanted} at character {bracket}"
 
 
 def _integer(text: str) -> int:
@@ -73,6 +93,46 @@ def _walk(value: object, depth: int) -> None:
             _walk(item, depth + 1)
 
 
+_BRACKETS: Final = bytes.maketrans(b"{}", b"[]")
+_NO_MARKS: Final = bytes(sorted(set(range(256)) - set(b"[]{},")))
+_STRING: Final = re.compile(rb'"[^"]*"')
+_FREE_TEXT_BYTES: Final = 64 * 1024
+
+
+def check_structure(data: bytes) -> None:
+    """Raise RuleViolation(ENCODING) if JSON is nested too deep, or has far more values than is usual for its size.
+
+    An array takes two bytes on the wire and fifty times as many in memory, so this looks at the bytes alone, before any
+    value is built, and need not tell JSON from what is none. Brackets and commas in strings do not count, but in JSON
+    of more than 64 KiB, which is made of blocks and transfers and has none of either there. Brackets in strings may
+    conceal nesting, which is left to the parser.
+    """
+    size = len(data)
+    excess = _excess(data, size)
+    if excess is not None and size <= _FREE_TEXT_BYTES:
+        excess = _excess(_STRING.sub(b"", data.replace(b"\\\\", b"").replace(b'\\"', b"")), size)
+    if excess is not None:
+        _refuse(excess)
+
+
+def _excess(data: bytes, size: int) -> str | None:
+    """What is too much in ``data``, of JSON of ``size`` bytes; None if nothing is."""
+    marks = data.translate(_BRACKETS, _NO_MARKS)
+    containers = marks.count(b"[")
+    most_containers = FREE_VALUES + size // CONTAINER_BYTES
+    most_commas = FREE_VALUES + size // MEMBER_BYTES
+    if containers > MAX_DEPTH:
+        # Where there are more than may be, the first of them are enough to tell which sentence is right.
+        brackets = marks[: 2 * most_containers + most_commas].translate(None, b",")
+        for _ in range(MAX_DEPTH):
+            brackets = brackets.replace(b"[]", b"")
+        if b"[]" in brackets or brackets.count(b"[") > MAX_DEPTH:
+            return f"the JSON is nested more than {MAX_DEPTH} levels deep"
+    if containers > most_containers or marks.count(b",") > most_commas:
+        return f"the JSON has more arrays, objects or members than JSON of {size} bytes may have"
+    return None
+
+
 _decode: Final[Callable[[str], object]] = json.JSONDecoder(
     object_pairs_hook=_object, parse_float=_float, parse_int=_integer, parse_constant=_constant
 ).decode
@@ -82,14 +142,15 @@ def parse_json(data: bytes) -> object:
     """The value that strict JSON ``data`` stands for.
 
     Raises RuleViolation(ENCODING) for anything but strict UTF-8, for duplicate keys, floats, NaN, ``-0``, integers over
-    2^53, lone surrogates and more than eight levels of nesting.
+    2^53, lone surrogates, more than eight levels of nesting and far more values than is usual for its size.
     """
+    check_structure(data)
     try:
         value = _decode(data.decode("utf-8"))
     except UnicodeDecodeError as error:
         _refuse(f"byte {error.start} is not UTF-8; JSON must be UTF-8")
     except json.JSONDecodeError as error:
-        _refuse(f"not JSON: {error.msg.lower()} at character {error.pos}")
+        _refuse(f"not JSON: {_syntax_error(error)}")
     except RecursionError:
         _refuse(f"the JSON is nested more than {MAX_DEPTH} levels deep")
     _walk(value, 0)
@@ -102,12 +163,13 @@ def parse_wire_object(data: bytes) -> dict[str, object]:
     That comparison is what refuses duplicate keys, blanks, floats and escapes, so this one need only be safe, and is
     several times faster than :func:`parse_json`. Raises RuleViolation(ENCODING).
     """
+    check_structure(data)
     try:
         value = json.loads(data.decode("utf-8"), parse_float=_float, parse_int=_integer, parse_constant=_constant)
     except UnicodeDecodeError as error:
         _refuse(f"byte {error.start} is not UTF-8; JSON must be UTF-8")
     except json.JSONDecodeError as error:
-        _refuse(f"not JSON: {error.msg.lower()} at character {error.pos}")
+        _refuse(f"not JSON: {_syntax_error(error)}")
     except RecursionError:
         _refuse(f"the JSON is nested more than {MAX_DEPTH} levels deep")
     if type(value) is not dict:

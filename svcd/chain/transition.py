@@ -7,7 +7,7 @@ from attrs import frozen
 
 from svcd.chain.accounts import Account
 from svcd.chain.address import decode_address, key_hash
-from svcd.chain.block import Block, Header
+from svcd.chain.block import EMPTY_ROOT, Block, Header
 from svcd.chain.difficulty import next_clock, next_target
 from svcd.chain.encoding import tagged_hash
 from svcd.chain.errors import Refusal, RuleViolation
@@ -91,6 +91,27 @@ def check_place(params: NetworkParams, parent: ChainPoint, header: Header) -> No
         raise RuleViolation(Refusal.BASE_TARGET, f"baseTarget is not the target due at height {header.height}")
     if all(header.multiplier != points for _, points in params.multiplier_schedule):
         raise RuleViolation(Refusal.MULTIPLIER, f"multiplier {header.multiplier} is not in the schedule")
+
+
+def check_header(params: NetworkParams, parent: ChainPoint, header: Header) -> ChainPoint:
+    """The chain variables after ``header`` on ``parent``, if it keeps every rule for headers but work and signature.
+
+    Raises RuleViolation: ANCESTOR, what :func:`check_place` raises, SIZE, TRANSACTIONS_ROOT or CONSENSUS_ROOT.
+    """
+    if header.parent_hash != parent.hash:
+        raise RuleViolation(Refusal.ANCESTOR, f"parentHash must be {parent.hash.hex()} here")
+    check_place(params, parent, header)
+    if header.transaction_count > params.max_block_transactions:
+        raise RuleViolation(
+            Refusal.SIZE,
+            f"a block has at most {params.max_block_transactions} transactions, not {header.transaction_count}",
+        )
+    if (header.transaction_count == 0) != (header.transactions_root == EMPTY_ROOT):
+        raise RuleViolation(Refusal.TRANSACTIONS_ROOT, "transactionsRoot is not that of so many transactions")
+    point = extend(params, parent, header)
+    if header.consensus_root != consensus_root(params, point):
+        raise RuleViolation(Refusal.CONSENSUS_ROOT, "consensusRoot is not that of the chain after this block")
+    return point
 
 
 class Workspace:

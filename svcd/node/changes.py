@@ -76,6 +76,16 @@ class Connected:
     change: Change | None
 
 
+@frozen
+class HeaderCheck:
+    """How far a row of headers holds."""
+
+    points: list[ChainPoint]
+    """The chain variables after each header that holds, in order."""
+    failure: RuleViolation | NotYet | None
+    """Why the first header after these does not hold; None if all do."""
+
+
 class Stage(StrEnum):
     """Where a batch of blocks is on its way into the chain."""
 

@@ -29,8 +29,11 @@ class EarlyBlocks:
         if slot - params.drift_slots - params.slot_at(milliseconds(self._clock)) > MAX_SLOTS_AHEAD:
             raise NotYet(Wait.EARLY, f"slot {slot} lies too far in the future; send the block again when it is due")
 
-    def hold_if_early(self, block_hash: bytes, *, slot: int, data: bytes) -> None:
-        """Raise NotYet(EARLY) for a block beyond the present slot and the drift, which is kept if there is room."""
+    def hold_if_early(self, block_hash: bytes, *, slot: int, data: Callable[[], bytes]) -> None:
+        """Raise NotYet(EARLY) for a block beyond the present slot and the drift, which is kept if there is room.
+
+        ``data`` gives its canonical JSON.
+        """
         params = self._params
         now = milliseconds(self._clock)
         ahead = slot - params.drift_slots - params.slot_at(now)
@@ -39,7 +42,7 @@ class EarlyBlocks:
         if block_hash in self._held or (ahead <= MAX_SLOTS_AHEAD and len(self._held) < MAX_HELD):
             if block_hash not in self._held:
                 due = params.slot_time(slot - params.drift_slots)
-                self._held[block_hash] = self._clock.callLater((due - now) / 1000, self._release, block_hash, data)
+                self._held[block_hash] = self._clock.callLater((due - now) / 1000, self._release, block_hash, data())
             raise NotYet(Wait.EARLY, f"slot {slot} lies in the future; the block is kept until it is due")
         raise NotYet(Wait.EARLY, f"slot {slot} lies too far in the future; send the block again when it is due")
 

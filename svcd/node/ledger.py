@@ -6,25 +6,26 @@ work in the verifier's threads, the state in the writer's thread, as one commit.
 
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import cached_property
 from typing import Final, Protocol
 
 from attrs import define, frozen
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
-from svcd.chain.block import Block
-from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
+from svcd.chain.block import Block, Header, parse_block, parse_posted_block
+from svcd.chain.errors import Corrupt, NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.params import NetworkParams
-from svcd.chain.transition import ChainPoint, check_place, extend
-from svcd.node.changes import Candidate, Change, Outcome, Stage, Standing
+from svcd.chain.transition import ChainPoint, check_header, check_place, extend
+from svcd.node.changes import Candidate, Change, HeaderCheck, Outcome, Stage, Standing
 from svcd.node.connector import Connector
 from svcd.node.early import EarlyBlocks
 from svcd.node.flight import Flight
 from svcd.node.long_reads import LongReads
 from svcd.node.threads import Worker
 from svcd.node.underway import Underway
-from svcd.node.verifier import Verdict, Verifier
-from svcd.ports import Clock
+from svcd.node.verifier import Reading, Verdict, Verifier
+from svcd.ports import Clock, milliseconds
 from svcd.store.chain_store import ChainReader
 
 REMEMBERED_INVALID: Final = 4_096
@@ -57,7 +58,8 @@ class _Item:
     It waits for flights that had begun when it came, never for later ones: so no two can wait for each other.
     """
 
-    data: bytes
+    data: bytes | Block
+    read: Reading = parse_block
     block: Block | None = None
     flight: Flight | None = None
     outcome: Outcome | None = None
@@ -100,17 +102,24 @@ class Ledger:
         self._early.clear()
         return self._underway.finished()
 
-    def submit_blocks(self, batch: Sequence[bytes], entering: Entering | None = None) -> Deferred[list[Outcome]]:
-        """What becomes of blocks in canonical JSON, parents before children; what it says is committed when it fires.
+    def submit_blocks(
+        self, batch: Sequence[bytes | Block], entering: Entering | None = None
+    ) -> Deferred[list[Outcome]]:
+        """The outcomes of blocks, canonical JSON or parsed, parents before children; committed when it fires.
 
         Cancelling the Deferred does not stop the work: whoever sent the blocks may go away, the chain goes on.
         """
         return self._underway.keep(self._submit([_Item(data) for data in batch], entering or _nobody))
 
-    async def submit(self, data: bytes) -> tuple[Outcome, bytes]:
-        """What becomes of one block, and its hash, or b"" where ``data`` is no block."""
-        item = _Item(data)
+    async def submit_posted(self, body: bytes) -> tuple[Outcome, bytes]:
+        """What becomes of the block in the body of a post, in any spelling of JSON, and the hash of the block.
+
+        The hash is b"" where the body holds no block, and that of the network for the genesis, which is always known.
+        """
+        item = _Item(body, parse_posted_block)
         (outcome,) = await self._underway.keep(self._submit([item], _nobody))
+        if item.block is not None and self._is_genesis(item.block):
+            return outcome, self.params.genesis_hash
         return outcome, item.block.header.hash if item.block else b""
 
     async def submit_block(self, data: bytes) -> Standing:
@@ -119,6 +128,38 @@ class Ledger:
         if isinstance(outcome, Exception):
             raise outcome
         return outcome
+
+    async def check_headers(self, parent: ChainPoint, headers: Sequence[Header]) -> HeaderCheck:
+        """How far ``headers``, each the child of the one before and the first of ``parent``, are a chain with work.
+
+        Everything that a header shows is checked: place, time, target, consensus root, the producer's signature and
+        the participation work (docs/protocol.md 10). The state is not: a block may still turn out to be invalid.
+        """
+        points, failure = await self._verifier.run(self._place_headers, parent, headers)
+        for index, point in enumerate(points):
+            if point.hash in self._invalid:
+                points, failure = points[:index], self._known_invalid(point.hash)
+                break
+        verdicts = await self._verifier.check_headers(headers[: len(points)])
+        bad = next((index for index, verdict in enumerate(verdicts) if verdict is not None), None)
+        return HeaderCheck(points, failure) if bad is None else HeaderCheck(points[:bad], verdicts[bad])
+
+    def _place_headers(
+        self, parent: ChainPoint, headers: Sequence[Header]
+    ) -> tuple[list[ChainPoint], RuleViolation | NotYet | None]:
+        """The chain variables after each header, up to the first that cannot stand where it does."""
+        params = self.params
+        points: list[ChainPoint] = []
+        latest = params.slot_at(milliseconds(self._clock)) + params.drift_slots
+        for header in headers:
+            try:
+                parent = check_header(params, parent, header)
+            except RuleViolation as violation:
+                return points, violation
+            if header.slot > latest:
+                return points, NotYet(Wait.EARLY, f"slot {header.slot} lies in the future")
+            points.append(parent)
+        return points, None
 
     def _resubmit(self, data: bytes) -> None:
         self.submit_blocks([data]).addErrback(lambda failure: self.log.failure("a held block failed", failure))
@@ -142,7 +183,9 @@ class Ledger:
 
     async def _enter(self, items: list[_Item]) -> None:
         """The checks that need no more than the parent, which is on the chain or on its way."""
-        for item, parsed in zip(items, await self._verifier.parse([item.data for item in items]), strict=True):
+        for item, parsed in zip(
+            items, await self._verifier.parse([(item.read, item.data) for item in items]), strict=True
+        ):
             if isinstance(parsed, Block):
                 item.block = parsed
                 item.outcome = self._known(parsed)
@@ -157,10 +200,24 @@ class Ledger:
 
     def _known(self, block: Block) -> Outcome | None:
         block_hash = block.header.hash
+        if self._is_genesis(block):
+            return Standing.KNOWN
         invalid = self._known_invalid(block_hash)
         if invalid is None and (block_hash in self._flights or self.reader.point(block_hash) is not None):
             return Standing.KNOWN
         return invalid
+
+    def _is_genesis(self, block: Block) -> bool:
+        """Whether it is the block at height 0 as ``/p2p/blocks`` shows it, without the hash that the network has."""
+        return block.header.height == 0 and block.header.hash == self._shown_genesis
+
+    @cached_property
+    def _shown_genesis(self) -> bytes:
+        """What the id of the genesis would be if it were made as later blocks are."""
+        stored = self.reader.stored(self.params.genesis_hash)
+        if stored is None:
+            raise Corrupt(f"the genesis of {self.params.chain_id} is not on disk")
+        return self.reader.block_header(stored, self.params).hash
 
     def _known_invalid(self, block_hash: bytes) -> RuleViolation | None:
         if block_hash not in self._invalid:
@@ -215,7 +272,7 @@ class Ledger:
         if self._stopping:
             return _stopping()
         try:
-            self._early.hold_if_early(header.hash, slot=header.slot, data=item.data)
+            self._early.hold_if_early(header.hash, slot=header.slot, data=_block(item).wire)
         except NotYet as early:
             return early
         return None

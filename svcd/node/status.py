@@ -30,6 +30,8 @@ class Neighbourhood:
     one is needed; "" if nothing speaks against it."""
     usual_height: int = 0
     """The height that more than half of the peers of our choice show, or more; 0 if there is none."""
+    unreachable: str = ""
+    """Why other nodes seem unable to call this one; "" if nothing is wrong."""
 
 
 class Peers(Protocol):
@@ -60,18 +62,33 @@ class Identity:
     """The public URL, or "" for none."""
 
 
+def _nothing() -> str:
+    return ""
+
+
 class Status:
     """The node's status, made anew for every question."""
 
     def __init__(
-        self, ledger: Ledger, *, identity: Identity, peers: Peers, clock: Clock, trouble: Callable[[], str]
+        self,
+        ledger: Ledger,
+        *,
+        identity: Identity,
+        peers: Peers,
+        clock: Clock,
+        trouble: Callable[[], str],
+        untrusted_proxy: Callable[[], str] = _nothing,
     ) -> None:
-        """Make it; ``trouble`` tells why the node cannot write, "" if it can."""
+        """Make it; ``trouble`` tells why the node cannot write, "" if it can.
+
+        ``untrusted_proxy`` tells which proxies ask for others without being trusted to, "" if none does.
+        """
         self._ledger = ledger
         self._identity = identity
         self._peers = peers
         self._clock = clock
         self._trouble = trouble
+        self._untrusted_proxy = untrusted_proxy
         self._header: tuple[bytes, Header] | None = None
         self._outage: tuple[bytes, str] | None = None
         self.history = ChainAlarms(ledger, clock)
@@ -110,6 +127,8 @@ class Status:
             "outage": self.outage(),
             "standstill": self.standstill(),
             "disk": self._trouble(),
+            "unreachable": self._peers.neighbourhood().unreachable,
+            "untrusted-proxy": self._untrusted_proxy(),
         }
 
     def line(self) -> str:

@@ -1,7 +1,7 @@
 """The SQL statements of the chain, behind methods named by intention (docs/operations.md "Storage")."""
 
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Final
 
@@ -64,6 +64,18 @@ class ChainReader(PaymentReader):
             (first, limit),
         )
         return [header for (header,) in rows]
+
+    def last_common(self, hashes: Iterable[bytes]) -> int:
+        """The height of the first of ``hashes`` that is a canonical block; 0, the genesis, if none is."""
+        for block_hash in hashes:
+            row = self._db.execute(
+                "SELECT c.height FROM block b JOIN canonical c ON c.height = b.height AND c.block = b.id "
+                "WHERE b.hash = ?",
+                (block_hash,),
+            ).fetchone()
+            if row is not None:
+                return int(row[0])
+        return 0
 
     def is_canonical(self, block: StoredBlock) -> bool:
         """Whether ``block`` is part of the canonical chain."""

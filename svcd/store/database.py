@@ -4,6 +4,7 @@ import os
 import sqlite3
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
+from functools import cache
 from importlib import resources
 from pathlib import Path
 from typing import Final
@@ -75,10 +76,11 @@ WEBHOOKS: Final = Kind(
 """What merchants have been promised nobody else has: it is on the disk before anything says that it is."""
 
 
-def migrations(kind: Kind = CHAIN) -> list[Migration]:
-    """The schema files that come with this program, ascending, without a gap."""
+@cache
+def migrations(kind: Kind = CHAIN) -> tuple[Migration, ...]:
+    """The schema files that come with this program, ascending, without a gap; they are read once."""
     files = sorted(resources.files("svcd.store").joinpath(kind.folder).iterdir(), key=lambda file: file.name)
-    return [Migration(int(file.name[:3]), file.read_text("utf-8")) for file in files if file.name.endswith(".sql")]
+    return tuple(Migration(int(file.name[:3]), file.read_text("utf-8")) for file in files if file.name.endswith(".sql"))
 
 
 def open_writer(path: Path, kind: Kind = CHAIN) -> sqlite3.Connection:
@@ -147,7 +149,7 @@ def open_reader(
 ) -> sqlite3.Connection:
     """A connection that cannot write, for a file that :func:`open_writer` has opened before.
 
-    ``look`` is shown every error that SQLite reports, before whoever asked hears of it.
+    ``look`` is shown every error that SQLite reports, before the caller gets it. Raises sqlite3.Error.
     """
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=ro",
@@ -156,8 +158,13 @@ def open_reader(
         check_same_thread=False,
         factory=sqlite3.Connection if look is None else watched_by(look),
     )
-    connection.execute("PRAGMA query_only = 1")
-    _tune(connection, cache_kib)
+    try:
+        connection.execute("PRAGMA query_only = 1")
+        _tune(connection, cache_kib)
+    except BaseException:
+        # The exception keeps this frame, and with it the connection and its open file.
+        connection.close()
+        raise
     return connection
 
 

@@ -30,7 +30,7 @@ def replace_database(path: Path, fresh: Path) -> Path:
 
     At every moment there is a database at ``path``, so that no node that starts meanwhile begins a new chain.
     """
-    _give_as(path, fresh)
+    fresh.chmod(stat.S_IMODE(path.stat().st_mode))
     sync(fresh)
     kept = kept_name(path)
     os.link(path, kept)
@@ -41,11 +41,3 @@ def replace_database(path: Path, fresh: Path) -> Path:
     fresh.replace(path)
     sync(path.parent)
     return kept
-
-
-def _give_as(path: Path, fresh: Path) -> None:
-    """Let ``fresh`` belong to whom ``path`` does: root mends the data of a node that another user runs."""
-    old = path.stat()
-    if fresh.stat().st_uid != old.st_uid:
-        os.chown(fresh, old.st_uid, old.st_gid, follow_symlinks=False)
-    fresh.chmod(stat.S_IMODE(old.st_mode))

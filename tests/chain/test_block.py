@@ -18,6 +18,7 @@ from svcd.chain.block import (
     genesis_header,
     parse_block,
     parse_header,
+    parse_posted_block,
     transactions_root,
 )
 from svcd.chain.encoding import MAX_INTEGER, canonical, parse_json
@@ -180,6 +181,59 @@ def test_no_other_text_is_accepted(name: str) -> None:
 def test_a_text_that_is_not_canonical_is_told_so() -> None:
     with refuses(Refusal.ENCODING, "the block is not canonical JSON: sorted keys, no blanks, no key twice"):
         parse_block(WIRE + b" ", TEST_PARAMS)
+
+
+SPELLINGS = (
+    "a blank,a blank at the end,a newline at the end,a blank between transactions,indentation,fields in another order,"
+    "fields of a payload in another order,an escaped letter in a key,an escaped letter in a value"
+).split(",")
+"""Of them those that hold the same values."""
+
+
+def posted(block: bytes, before: bytes = b'{"block":', after: bytes = b"}") -> Block:
+    return parse_posted_block(before + block + after, TEST_PARAMS)
+
+
+@pytest.mark.parametrize("name", SPELLINGS)
+def test_a_post_may_spell_a_block_in_another_way(name: str) -> None:
+    assert posted(OTHER_TEXTS[name]()).wire() == WIRE
+
+
+@pytest.mark.parametrize(("before", "after"), [(b' {\n"block" : ', b"}\r\n"), (b'{"\\u0062lock":', b"}")])
+def test_a_post_may_spell_its_body_in_another_way(before: bytes, after: bytes) -> None:
+    assert posted(WIRE, before, after).wire() == WIRE
+
+
+@pytest.mark.parametrize("name", sorted(OTHER_TEXTS.keys() - {*SPELLINGS, "an escaped slash"}))
+def test_what_is_ambiguous_or_no_strict_json_is_refused_in_a_post_too(name: str) -> None:
+    with pytest.raises(RuleViolation):
+        posted(OTHER_TEXTS[name]())
+
+
+@pytest.mark.parametrize(
+    ("body", "code", "sentence"),
+    [
+        (b"", Refusal.ENCODING, "not JSON"),
+        (b"[]", Refusal.FIELDS, "the body must be a JSON object"),
+        (b"{}", Refusal.FIELDS, "the body lacks the field block"),
+        (b'{"block":{},"other":1}', Refusal.FIELDS, 'the body has an unknown field "other"'),
+        (b'{"block":{},"block":{}}', Refusal.ENCODING, 'the key "block" stands twice'),
+        (b'{"block":null}', Refusal.FIELDS, "block must be a JSON object"),
+        (b'{"block":{}}', Refusal.FIELDS, "block lacks the field baseTarget"),
+    ],
+)
+def test_a_body_that_holds_no_block(body: bytes, code: Refusal, sentence: str) -> None:
+    with refuses(code, sentence):
+        parse_posted_block(body, TEST_PARAMS)
+
+
+def test_the_size_of_a_posted_block_is_that_of_its_canonical_form() -> None:
+    spelled = dumps(wire_object(), indent=4)
+    exactly = evolve(TEST_PARAMS, max_block_bytes=len(WIRE))
+    assert len(spelled) > len(WIRE)
+    assert parse_posted_block(b'{"block":' + spelled + b"}", exactly).wire() == WIRE
+    with refuses(Refusal.SIZE, f"a block has at most {len(WIRE) - 1} bytes, not {len(WIRE)}"):
+        parse_posted_block(b'{"block":' + spelled + b"}", evolve(TEST_PARAMS, max_block_bytes=len(WIRE) - 1))
 
 
 @given(st.integers(0, len(WIRE) - 1), st.integers(0, 255))

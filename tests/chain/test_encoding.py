@@ -2,6 +2,8 @@
 
 import json
 import time
+import tracemalloc
+from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -23,6 +25,7 @@ from svcd.chain.encoding import (
 )
 from svcd.chain.errors import Refusal, RuleViolation
 from tests.chain.refusing import refuses
+from tests.chains import TEST_PARAMS, ChainBuilder
 
 
 def test_tagged_hash_separates_tag_and_data_by_a_zero_byte() -> None:
@@ -90,7 +93,81 @@ TRAPS: dict[str, tuple[bytes, str]] = {
     "depth 9 in objects": (b'{"a":' * 9 + b"1" + b"}" * 9, "more than 8 levels"),
     "depth 100,000": (nested(100_000), "more than 8 levels"),
     "depth 100,000, never closed": (b'{"a":[' * 50_000, "more than 8 levels"),
+    "arrays without end": (
+        b"[" + b"[]," * 100_000 + b"[]]",
+        "more arrays, objects or members than JSON of 300004",
+    ),
+    "objects without end": (b"[" + b"{}," * 100_000 + b"{}]", "more arrays, objects or members"),
+    "numbers without end": (b"[" + b"1," * 100_000 + b"1]", "more arrays, objects or members"),
 }
+
+
+BOMB_BYTES = 2 * 1024 * 1024
+BOMBS = {
+    "arrays": b"[],",
+    "objects": b"{},",
+    "nested arrays": b"[[[]]],",
+    "nested objects": b'{"a":{"b":{}}},',
+    "numbers": b"1,",
+    "empty strings": b'"",',
+    "short members": b'{"a":1,"b":2,"c":3},',
+    "strings of brackets": b'"[[[[[[[[[",',
+    "never closed": b"[",
+    "objects, never closed": b'{"a":',
+}
+
+
+@pytest.mark.parametrize("parse", [parse_json, parse_wire_object])
+@pytest.mark.parametrize("name", BOMBS)
+def test_bomb_of_many_values_is_refused_before_one_is_built(name: str, parse: Callable[[bytes], object]) -> None:
+    part = BOMBS[name]
+    bomb = b"[" + part * (BOMB_BYTES // len(part))
+    tracemalloc.start()
+    try:
+        with pytest.raises(RuleViolation, match=r"more than 8 levels|more arrays, objects or members"):
+            parse(bomb)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 3 * BOMB_BYTES
+
+
+def test_largest_value_that_is_accepted_takes_little_memory() -> None:
+    """What is just below the bound; without it, a bomb of arrays takes twenty times its size and more."""
+    members = b",".join(b'"%07d":"%07d%014d"' % (number, number, number) for number in range(BOMB_BYTES // 34))
+    data = b"{" + members + b"}"
+    tracemalloc.start()
+    try:
+        assert isinstance(parse_json(data), dict)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 12 * BOMB_BYTES
+
+
+def test_full_block_of_the_shortest_transfers_is_accepted() -> None:
+    maker = ChainBuilder()
+    shortest = maker.transfer("alice", "b", 1, timestamp=0, nonce=0).wire
+    most = TEST_PARAMS.max_block_transactions
+    full = maker.block(None).wire().replace(b'"transactions":[', b'"transactions":[' + b",".join([shortest] * most))
+    assert full.count(shortest) == most
+    assert parse_wire_object(full) == parse_json(full)
+    spread = json.dumps(parse_json(full), indent=4).encode()
+    assert parse_json(spread) == parse_json(full)
+
+
+TEXTS = ["[" * 500, "{]" * 500, "," * 5_000, '"[' * 500, "\\[" * 500, '\\"{,' * 500, "]]]][[[["]
+
+
+@pytest.mark.parametrize("text", TEXTS)
+def test_brackets_and_commas_in_strings_do_not_count(text: str) -> None:
+    value = {"label": text, text: [{}] * 20}
+    assert parse_json(canonical(value)) == value
+
+
+def test_nesting_that_strings_conceal_is_found() -> None:
+    with refuses(Refusal.ENCODING, "more than 8 levels"):
+        parse_json(b'[[[["]]]]",' + nested(8) + b',"[[[["]]]]')
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
@@ -127,6 +204,11 @@ SENTENCES: list[tuple[bytes, str]] = [
     ),
     (rb'"\ud800"', "a string holds half of a surrogate pair; strings must be valid Unicode"),
     (b"[", "not JSON: expecting value at character 1"),
+    # The same on every Python: from 3.13 on the json module has words of its own for these.
+    (b"[1,]", "not JSON: expecting value at character 3"),
+    (b'{"a":[1 , \n ]}', "not JSON: expecting value at character 12"),
+    (b'{"a":1,}', "not JSON: expecting property name enclosed in double quotes at character 7"),
+    (b'{"a":1 , }', "not JSON: expecting property name enclosed in double quotes at character 9"),
 ]
 
 
@@ -137,9 +219,33 @@ def test_sentences_of_strict_json(data: bytes, sentence: str) -> None:
     assert caught.value.detail == sentence
 
 
+@pytest.mark.parametrize(
+    ("message", "text", "comma", "sentence"),
+    [
+        ("Illegal trailing comma before end of array", "[1, ]", 2, "expecting value at character 4"),
+        (
+            "Illegal trailing comma before end of object",
+            '{"a":1,}',
+            6,
+            "expecting property name enclosed in double quotes at character 7",
+        ),
+    ],
+)
+def test_what_a_newer_python_says_of_a_comma_is_said_in_the_same_words(
+    monkeypatch: pytest.MonkeyPatch, message: str, text: str, comma: int, sentence: str
+) -> None:
+    def newer(*_: object, **__: object) -> object:
+        raise json.JSONDecodeError(message, text, comma)
+
+    monkeypatch.setattr(json, "loads", newer)
+    with pytest.raises(RuleViolation) as caught:
+        parse_wire_object(text.encode())
+    assert caught.value.detail == f"not JSON: {sentence}"
+
+
 def test_duplicate_key_behind_many_others_is_found_quickly() -> None:
     keys = [f"{number:06d}" for number in range(20_000)]
-    data = ("{" + ",".join(f'"{key}":0' for key in [*keys, keys[-1]]) + "}").encode()
+    data = ("{" + ",".join(f'"{key}":"{key * 4}"' for key in [*keys, keys[-1]]) + "}").encode()
     start = time.process_time()
     with refuses(Refusal.ENCODING, '"019999" stands twice'):
         parse_json(data)

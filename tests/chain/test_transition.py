@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from hashlib import sha256
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -9,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcd.chain.accounts import Account
-from svcd.chain.block import Block
+from svcd.chain.block import EMPTY_ROOT, Block
 from svcd.chain.difficulty import next_target
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.params import DEVNET, MAINNET
@@ -19,6 +20,7 @@ from svcd.chain.transition import (
     Effect,
     Workspace,
     apply_block,
+    check_header,
     check_place,
     check_roots,
     consensus_root,
@@ -385,6 +387,38 @@ def test_place_behind_the_parent() -> None:
 def test_no_place_behind_the_parent(change: Callable[[Block], Block], code: Refusal, reason: str) -> None:
     with refuses(code, reason):
         place(change)
+
+
+def test_a_header_behind_its_parent() -> None:
+    chain = ChainBuilder()
+    b1 = chain.block(transfers=[chain.transfer("alice", "bob", 5)])
+    b2 = chain.block(b1, slot=9)
+    assert check_header(TEST_PARAMS, chain.point_after(None), b1.header) == chain.point_after(b1)
+    assert check_header(TEST_PARAMS, chain.point_after(b1), b2.header) == chain.point_after(b2)
+
+
+@pytest.mark.parametrize(
+    ("fields", "code", "reason"),
+    [
+        ({"parent_hash": bytes(32)}, Refusal.ANCESTOR, "parentHash must be "),
+        ({"height": 3}, Refusal.HEIGHT, "height must be 2 here, not 3"),
+        ({"slot": 2}, Refusal.SLOT, "slot must be greater than the parent's 2, not 2"),
+        ({"base_target": 1}, Refusal.BASE_TARGET, "baseTarget is not the target due at height 2"),
+        ({"multiplier": 7}, Refusal.MULTIPLIER, "multiplier 7 is not in the schedule"),
+        ({"transaction_count": 2_001}, Refusal.SIZE, "a block has at most 2000 transactions, not 2001"),
+        ({"transaction_count": 0}, Refusal.TRANSACTIONS_ROOT, "transactionsRoot is not that of so many transactions"),
+        ({"transactions_root": EMPTY_ROOT}, Refusal.TRANSACTIONS_ROOT, "transactionsRoot is not that of so many"),
+        ({"consensus_root": bytes(32)}, Refusal.CONSENSUS_ROOT, "consensusRoot is not that of the chain after"),
+    ],
+)
+def test_a_header_that_shows_that_it_breaks_a_rule(fields: dict[str, Any], code: Refusal, reason: str) -> None:
+    chain = ChainBuilder()
+    b1 = chain.block()
+    b2 = chain.block(b1, slot=9, transfers=[chain.transfer("alice", "bob", 5)])
+    with pytest.raises(RuleViolation) as caught:
+        check_header(TEST_PARAMS, chain.point_after(b1), evolve(b2.header, **fields))
+    assert caught.value.code is code
+    assert caught.value.detail.startswith(reason)
 
 
 def test_roots_of_a_block() -> None:

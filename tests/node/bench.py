@@ -1,7 +1,7 @@
 """A node on a workbench: the living chain on a real disk, with a clock and workers that the test moves."""
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -201,19 +201,22 @@ class Setting:
 
 def open_node(folder: Path, setting: Setting) -> Node:
     """A node that has loaded what is in ``folder``; the waiting transfers are left to the test."""
-    connections = open_writer(folder / "chain.sqlite"), open_reader(folder / "chain.sqlite")
-    store, reader = ChainWriter(connections[0]), ChainReader(connections[1])
-    params, clock = setting.params, setting.clock
-    connector = Connector(params, store)
-    connector.load()
+    path, params, clock = folder / "chain.sqlite", setting.params, setting.clock
+    with ExitStack() as opened:
+        writing = opened.enter_context(closing(open_writer(path)))
+        reading = opened.enter_context(closing(open_reader(path)))
+        store, reader = ChainWriter(writing), ChainReader(reading)
+        connector = Connector(params, store)
+        connector.load()
+        opened.pop_all()
     verifier = Verifier(params, setting.checker, lanes=setting.lanes, capacity=setting.capacity)
-    chain = Chain(params, reader, LongReads(setting.checker, connections[1]), connector, setting.writer)
+    chain = Chain(params, reader, LongReads(setting.checker, reading), connector, setting.writer)
     ledger = Ledger(chain, verifier, clock)
     pool = Mempool(params, max_transactions=setting.max_transactions, max_bytes=setting.max_bytes)
     waiting = Waiting(pool, PoolJournal(setting.writer, store))
     transfers = Transfers(params, reader=reader, waiting=waiting, verifier=verifier, clock=clock)
     ledger.subscribe(transfers)
-    node = Node(chain, store, verifier, ledger, transfers, clock, connections)
+    node = Node(chain, store, verifier, ledger, transfers, clock, (writing, reading))
     ledger.subscribe(node.witness)
     transfers.subscribe(node.witness)
     return node

@@ -24,7 +24,7 @@ class Bench:
     def check(self, name: bytes, ahead: int) -> str | None:
         """What is said to a block so many slots beyond the present one; None if it is not early."""
         try:
-            self.early.hold_if_early(name * 32, slot=LATE + ahead, data=name)
+            self.early.hold_if_early(name * 32, slot=LATE + ahead, data=lambda: name)
         except NotYet as reason:
             return reason.detail if reason.code is Wait.EARLY else f"not early, but {reason.code}"
         return None

@@ -1,13 +1,16 @@
 """The one door for blocks: the order of the checks, what is remembered, what waits (docs/protocol.md 10)."""
 
+import json
 from collections.abc import Callable
 
 import pytest
+from attrs import evolve
 from twisted.internet.defer import Deferred
 
 from svcd.chain.block import Block
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
-from svcd.node.changes import Standing
+from svcd.chain.transition import ChainPoint
+from svcd.node.changes import HeaderCheck, Standing
 from tests.chains import ChainBuilder
 from tests.node.bench import Node, code_of
 from tests.node.connecting import CONNECTED, KNOWN, SIDE
@@ -224,7 +227,8 @@ def test_one_block_by_itself(node: Node, chain: ChainBuilder) -> None:
 
 def test_one_block_with_its_hash(node: Node, chain: ChainBuilder) -> None:
     def submit(data: bytes) -> tuple[str, bytes]:
-        outcome, block_hash = result_of(Deferred.fromCoroutine(node.ledger.submit(data)))
+        body = b'{"block":' + data + b"}"
+        outcome, block_hash = result_of(Deferred.fromCoroutine(node.ledger.submit_posted(body)))
         return code_of(outcome), block_hash
 
     first, second = chain.chain("genesis: b[1..2]").values()
@@ -233,3 +237,115 @@ def test_one_block_with_its_hash(node: Node, chain: ChainBuilder) -> None:
     assert submit(bad.wire()) == (Refusal.WORK, bad.header.hash)
     assert submit(first.wire()) == (CONNECTED, first.header.hash)
     assert submit(b"nonsense") == (Refusal.ENCODING, b"")
+
+
+def test_a_posted_block_may_be_spelled_in_another_way(node: Node, chain: ChainBuilder) -> None:
+    """What is kept and handed on is canonical."""
+    block = chain.block()
+    body = json.dumps({"block": json.loads(block.wire())}, indent=2, sort_keys=False).encode()
+    assert result_of(Deferred.fromCoroutine(node.ledger.submit_posted(body))) == (CONNECTED, block.header.hash)
+    stored = node.ledger.reader.stored(block.header.hash)
+    assert stored is not None
+    transfers = b",".join(node.ledger.reader.bodies(stored))
+    assert node.ledger.reader.block_header(stored, node.ledger.params).wire(transfers) == block.wire()
+
+
+def test_a_posted_block_that_is_early_is_kept_whatever_its_spelling(node: Node, chain: ChainBuilder) -> None:
+    soon = node.chain.params.slot_at(int(node.clock.seconds() * 1000)) + node.chain.params.drift_slots + 1
+    block = chain.block(slot=soon)
+    body = json.dumps({"block": json.loads(block.wire())}).encode()
+    outcome, block_hash = result_of(Deferred.fromCoroutine(node.ledger.submit_posted(body)))
+    assert (code_of(outcome), block_hash) == (Wait.EARLY, block.header.hash)
+    node.clock.advance(node.ledger.params.slot_seconds)
+    assert node.tip == block.header.hash
+
+
+def test_the_genesis_as_it_is_shown_is_known(node: Node) -> None:
+    params, reader = node.ledger.params, node.ledger.reader
+    stored = reader.stored(params.genesis_hash)
+    assert stored is not None
+    shown = reader.block_header(stored, params).wire(b"")
+    assert node.submit(shown) == [KNOWN]
+    body = b'{"block":' + shown + b"}"
+    assert result_of(Deferred.fromCoroutine(node.ledger.submit_posted(body))) == (KNOWN, params.genesis_hash)
+    other = shown.replace(b'"slot":"0"', b'"slot":"1"')
+    assert node.submit(other) == [Refusal.BLOCK_SIGNATURE], "another block of that height is not the genesis"
+
+
+# Headers ahead of their blocks
+
+
+def checked(node: Node, parent: ChainPoint, *blocks: Block) -> HeaderCheck:
+    return result_of(Deferred.fromCoroutine(node.ledger.check_headers(parent, [block.header for block in blocks])))
+
+
+def test_headers_of_a_chain(node: Node, chain: ChainBuilder, argon: list[bytes]) -> None:
+    blocks = list(chain.chain("genesis: b[1..5]\nb2 pays 5 from alice to bob").values())
+    argon.clear()
+    check = checked(node, chain.point_after(None), *blocks)
+    assert check.points == [chain.point_after(block) for block in blocks]
+    assert check.failure is None
+    assert len(argon) == 5
+    assert node.submit(*blocks) == [CONNECTED] * 5
+    assert len(argon) == 5, "their blocks need no work again"
+
+
+def test_parsed_blocks_are_taken_in_as_well(node: Node, chain: ChainBuilder) -> None:
+    blocks = list(chain.chain("genesis: b[1..3]\nb2 pays 5 from alice to bob").values())
+    assert result_of(node.ledger.submit_blocks(blocks)) == [CONNECTED] * 3
+    assert node.tip == blocks[-1].header.hash
+    node.check()
+
+
+def test_a_forged_signature_on_a_header_that_was_checked(node: Node, chain: ChainBuilder) -> None:
+    block = chain.block()
+    checked(node, chain.point_after(None), block)
+    forged = Block(evolve(block.header, signature=bytes(64)), ())
+    assert [code_of(outcome) for outcome in result_of(node.ledger.submit_blocks([forged]))] == [Refusal.BLOCK_SIGNATURE]
+    assert node.submit(block) == [CONNECTED]
+
+
+@pytest.mark.parametrize(
+    "rule", [Refusal.WORK, Refusal.BLOCK_SIGNATURE, Refusal.CONSENSUS_ROOT, Refusal.SLOT, Refusal.HEIGHT]
+)
+def test_headers_up_to_the_first_that_breaks_a_rule(node: Node, chain: ChainBuilder, rule: Refusal) -> None:
+    b1 = chain.block()
+    bad = chain.block(b1, break_=rule)
+    check = checked(node, chain.point_after(None), b1, bad, chain.block(bad))
+    assert check.points == [chain.point_after(b1)]
+    assert isinstance(check.failure, RuleViolation)
+    assert check.failure.code is rule
+
+
+def test_headers_that_are_not_a_chain(node: Node, chain: ChainBuilder) -> None:
+    blocks = list(chain.chain("genesis: b[1..3]").values())
+    check = checked(node, chain.point_after(None), blocks[0], blocks[2])
+    assert check.points == [chain.point_after(blocks[0])]
+    assert isinstance(check.failure, RuleViolation)
+    assert check.failure.code is Refusal.ANCESTOR
+
+
+def test_an_early_header_ends_the_chain_for_now(node: Node, chain: ChainBuilder, argon: list[bytes]) -> None:
+    b1 = chain.block()
+    early = chain.block(b1, slot=10**6)
+    argon.clear()
+    check = checked(node, chain.point_after(None), b1, early)
+    assert check.points == [chain.point_after(b1)]
+    assert isinstance(check.failure, NotYet)
+    assert check.failure.code is Wait.EARLY
+    assert len(argon) == 1
+
+
+def test_a_header_whose_block_was_found_invalid_is_known(node: Node, chain: ChainBuilder, argon: list[bytes]) -> None:
+    """A chain whose state is invalid is remembered, and its work counts no more."""
+    b1 = chain.block()
+    bad = chain.block(b1, break_=Refusal.STATE_ROOT)
+    after = chain.block(bad)
+    assert checked(node, chain.point_after(None), b1, bad, after).failure is None
+    assert node.submit(b1, bad) == [CONNECTED, Refusal.STATE_ROOT]
+    argon.clear()
+    check = checked(node, chain.point_after(None), b1, bad, after)
+    assert check.points == [chain.point_after(b1)]
+    assert isinstance(check.failure, RuleViolation)
+    assert check.failure.code is Refusal.KNOWN_INVALID
+    assert argon == []

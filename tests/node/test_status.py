@@ -201,5 +201,22 @@ def test_a_tip_that_stands_still_while_most_peers_move_on(node: Node, usual: int
     node.clock.advance(seconds)
     said = "the chain here has stood still at height 0 for 10 minutes while most peers show height 2 or more"
     assert status.standstill() == (said if alarm else "")
-    assert status.alarms() == {"deep-reorganisation": "", "outage": "", "standstill": status.standstill(), "disk": ""}
+    still = status.standstill()
+    others = dict.fromkeys(("deep-reorganisation", "outage", "disk", "unreachable", "untrusted-proxy"), "")
+    assert status.alarms() == {**others, "standstill": still}
     assert status.synced
+
+
+def test_an_untrusted_proxy_is_an_alarm_and_the_node_is_ready(node: Node) -> None:
+    sentence = "requests from 127.0.0.1 carry X-Forwarded-For"
+    status = Status(
+        node.ledger,
+        identity=Identity("svcnode_" + "0" * 32, ""),
+        peers=Known(NOBODY),
+        clock=node.clock,
+        trouble=lambda: "",
+        untrusted_proxy=lambda: sentence,
+    )
+    assert status.alarms()["untrusted-proxy"] == sentence
+    assert status.unready() == ""
+    assert status.line().endswith(f"alarm: {sentence}")

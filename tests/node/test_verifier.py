@@ -4,9 +4,9 @@ from collections.abc import Callable
 
 import pytest
 from attrs import evolve
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred
 
-from svcd.chain.block import Block
+from svcd.chain.block import Block, parse_block
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.signature import sign
 from svcd.chain.transaction import Transfer
@@ -61,7 +61,7 @@ def signatures(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
 
 def test_blocks_are_parsed_or_refused_one_by_one(chain: ChainBuilder) -> None:
     block = chain.block(transfers=transfers(chain, 2))
-    parsed = result_of(make().parse([block.wire(), b"{}", b"nonsense"]))
+    parsed = result_of(make().parse([(parse_block, data) for data in (block.wire(), b"{}", b"nonsense")]))
     assert isinstance(parsed[0], Block)
     assert parsed[0].wire() == block.wire()
     assert [item.code for item in parsed[1:] if isinstance(item, RuleViolation)] == [Refusal.FIELDS, Refusal.ENCODING]
@@ -217,3 +217,112 @@ def test_a_thread_that_fails_frees_its_place_in_the_queue(chain: ChainBuilder, m
     monkeypatch.undo()
     assert verifier.waiting == 0
     assert check_work(verifier, block) == [None]
+
+
+# Headers
+
+
+def check_headers(verifier: Verifier, *blocks: Block) -> list[Refusal | None]:
+    return codes(result_of(Deferred.fromCoroutine(verifier.check_headers([block.header for block in blocks]))))
+
+
+def chain_of(chain: ChainBuilder, count: int, bad: int = -1, rule: Refusal = Refusal.WORK) -> list[Block]:
+    blocks: list[Block] = []
+    for number in range(count):
+        last = blocks[-1] if blocks else None
+        blocks.append(chain.block(last, break_=rule if number == bad else None))
+    return blocks
+
+
+def test_a_header_that_holds_is_not_worked_on_again(chain: ChainBuilder, argon: list[bytes]) -> None:
+    verifier, blocks = make(), chain_of(chain, 20)
+    argon.clear()
+    assert check_headers(verifier, *blocks) == [None] * 20
+    assert len(argon) == 20
+    assert all(verifier.is_sealed(block.header) for block in blocks)
+    assert check_headers(verifier, *blocks) == [None] * 20
+    assert codes(result_of(verifier.check_seals(blocks))) == [None] * 20
+    assert check_work(verifier, *blocks) == [None] * 20
+    assert len(argon) == 20
+
+
+def test_a_forged_signature_with_a_known_hash_is_refused(chain: ChainBuilder, argon: list[bytes]) -> None:
+    """The hash leaves the signature out."""
+    verifier, (block,) = make(), chain_of(chain, 1)
+    check_headers(verifier, block)
+    forged = Block(evolve(block.header, signature=bytes(64)), block.transfers)
+    assert forged.header.hash == block.header.hash
+    assert not verifier.is_sealed(forged.header)
+    assert codes(result_of(verifier.check_seals([forged]))) == [Refusal.BLOCK_SIGNATURE]
+    assert check_headers(verifier, forged) == [Refusal.BLOCK_SIGNATURE]
+    assert verifier.is_sealed(block.header)
+
+
+def test_a_body_under_a_known_header_is_checked(chain: ChainBuilder) -> None:
+    verifier, block = make(), chain.block(transfers=transfers(chain, 2))
+    check_headers(verifier, block)
+    assert codes(result_of(verifier.check_seals([Block(block.header, block.transfers[:1])]))) == [
+        Refusal.TRANSACTION_COUNT
+    ]
+    other = (forged(block.transfers[0]), block.transfers[1])
+    assert codes(result_of(verifier.check_seals([Block(block.header, other)]))) == [Refusal.TRANSACTIONS_ROOT]
+
+
+@pytest.mark.parametrize("rule", [Refusal.WORK, Refusal.BLOCK_SIGNATURE])
+def test_a_header_that_does_not_hold_is_not_remembered(chain: ChainBuilder, argon: list[bytes], rule: Refusal) -> None:
+    verifier, blocks = make(), chain_of(chain, 3, 2, rule)
+    assert check_headers(verifier, *blocks) == [None, None, rule]
+    assert not verifier.is_sealed(blocks[2].header)
+    argon.clear()
+    assert check_headers(verifier, *blocks) == [None, None, rule]
+    assert len(argon) == (rule is Refusal.WORK)
+
+
+@pytest.mark.parametrize("lanes", [1, 2, 4])
+@pytest.mark.parametrize("bad", [0, 7, 8, 50])
+def test_the_check_ends_soon_after_the_first_header_that_does_not_hold(
+    chain: ChainBuilder, argon: list[bytes], lanes: int, bad: int
+) -> None:
+    """On all lanes: the rest of 2,000 headers of junk must not be worked on."""
+    blocks = chain_of(chain, 120, bad)
+    argon.clear()
+    stepped = Stepped()
+    verifier = make(stepped, lanes=lanes)
+    checking = Deferred.fromCoroutine(verifier.check_headers([block.header for block in blocks]))
+    stepped.finish()
+    found = codes(result_of(checking))
+    assert found[:bad] == [None] * bad
+    assert found[bad] is Refusal.WORK
+    assert len(argon) <= bad + 8 * (lanes + 1)
+
+
+def test_junk_headers_do_not_delay_the_signature_of_a_payment(chain: ChainBuilder) -> None:
+    """However many wait, as many chunks of eight are in the queue of the threads as there are lanes."""
+    stepped = Stepped()
+    verifier, blocks = make(stepped), chain_of(chain, 200)
+    checking = Deferred.fromCoroutine(verifier.check_headers([block.header for block in blocks]))
+    assert len(stepped) == 2
+    paid = verifier.check_transfer(chain.transfer("alice", "bob", 5))
+    stepped.step()
+    stepped.step()
+    stepped.step()
+    assert result_of(paid) is None
+    stepped.finish()
+    assert codes(result_of(checking)) == [None] * 200
+
+
+def test_headers_are_forgotten_in_the_order_in_which_they_came(
+    chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(verifier_module, "REMEMBERED_HEADERS", 5)
+    verifier, blocks = make(), chain_of(chain, 8)
+    check_headers(verifier, *blocks)
+    assert [verifier.is_sealed(block.header) for block in blocks] == [False] * 3 + [True] * 5
+
+
+def test_a_check_of_headers_that_is_given_up_fails_as_that(chain: ChainBuilder) -> None:
+    stepped = Stepped()
+    checking = Deferred.fromCoroutine(make(stepped).check_headers([chain.block().header]))
+    checking.cancel()
+    with pytest.raises(CancelledError):
+        result_of(checking)

@@ -171,6 +171,20 @@ def test_the_tip_is_the_newest_canonical_block(store: ChainWriter, chain: ChainB
     assert [store.is_canonical(block) for block in (first, second, *sides)] == [True, True, False, False, False]
 
 
+def test_the_last_common_block_is_the_first_of_a_locator_that_is_canonical(
+    store: ChainWriter, chain: ChainBuilder
+) -> None:
+    blocks = chain.chain("genesis: b[1..4]\nb2: c[3..4]")
+    put(store, chain, blocks["c3"], blocks["c4"])
+    grow(store, chain, *[blocks[f"b{height}"] for height in range(1, 5)])
+    hashes = {name: block.header.hash for name, block in blocks.items()}
+    assert store.last_common([hashes["b4"], hashes["b1"]]) == 4
+    assert store.last_common([hashes["c4"], hashes["c3"], hashes["b2"], hashes["b1"]]) == 2
+    assert store.last_common([bytes(32), hashes["b1"], hashes["b3"]]) == 1
+    assert store.last_common([hashes["c4"], bytes(32)]) == 0
+    assert store.last_common([]) == 0
+
+
 def test_headers_are_those_of_the_canonical_chain_in_order(store: ChainWriter, chain: ChainBuilder) -> None:
     blocks = chain.chain("genesis: b[1..4]\nb1: c[2..4]")
     put(store, chain, blocks["c2"], blocks["c3"], blocks["c4"])

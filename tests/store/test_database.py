@@ -207,6 +207,16 @@ def test_a_refused_file_is_let_go(path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert refusal.value.__cause__ is not None
 
 
+def test_a_file_that_no_reader_can_read_is_let_go(path: Path) -> None:
+    path.write_bytes(b"no database at all" * 1000)
+    with pytest.raises(sqlite3.DatabaseError, match="not a database") as refusal:
+        open_reader(path)
+    # The exception still refers to the frame that opened the file.
+    opened = [os.readlink(link) for link in Path("/proc/self/fd").iterdir() if link.is_symlink()]
+    assert str(path) not in opened
+    assert refusal.value.__traceback__ is not None
+
+
 # All or nothing
 
 

@@ -146,9 +146,9 @@ def test_every_table_is_searched_by_its_key(
 
 
 def steps_of(connection: sqlite3.Connection, store: ChainReader, since: int = 0) -> int:
-    """How many of its steps SQLite takes for one question of each kind, in hundreds."""
+    """How many steps SQLite takes for one question of each kind, in tens; they differ a little between its versions."""
     ticks = count()
-    connection.set_progress_handler(lambda: next(ticks) and 0, 100)
+    connection.set_progress_handler(lambda: next(ticks) and 0, 10)
     store.payments(PAYEE, 5000, since=since, limit=9)
     store.near_misses(PAYEE, 5000, since=since, limit=9)
     store.around(PAYEE, 5000, since=since, counted=9, missed=9)
@@ -166,7 +166,8 @@ def test_other_payments_cost_nothing(connection: sqlite3.Connection, store: Chai
     before = steps_of(connection, store)
     pay_often(connection, 1000, range(1, 5_000), ("order-0", PAYEE[1]))
     pay_often(connection, 1000, range(1, 5_000), (PAYEE[0], key_of("carol").hash))
-    assert steps_of(connection, store) <= before + 1
+    # One step for each of the others would be 1,000 tens.
+    assert steps_of(connection, store) < 2 * before < 500
 
 
 @pytest.mark.parametrize("since", [0, 2])
