@@ -7,6 +7,7 @@ from twisted.internet import reactor as global_reactor
 
 from svcd.chain.errors import Corrupt
 from svcd.commerce.desk import Files, open_files
+from svcd.composition.descriptors import fitted
 from svcd.composition.merchants import desk_of
 from svcd.composition.node import Foundation, Pools, pool_limits
 from svcd.composition.rooms import Rooms
@@ -39,8 +40,7 @@ LOOK_UP_PATIENCE: Final = 2.0
 
 def makeService(options: Options) -> Root:
     """The service that twistd runs, from the options of its command line."""
-    config, reactor = options.config, global_reactor
-    open_many()
+    config, reactor = fitted(options.config, open_many()), global_reactor
     run_steadily(reactor)
     observer = _observer(options)
     FirstSignal(reactor).install()

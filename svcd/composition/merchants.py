@@ -2,7 +2,6 @@
 
 import secrets
 from collections.abc import Awaitable, Callable
-from urllib.parse import urlsplit
 
 from twisted.application.service import Service
 from twisted.logger import Logger
@@ -15,7 +14,8 @@ from svcd.commerce.signing import SigningKeys
 from svcd.commerce.webhooks import COUNT_SECONDS, STEP_SECONDS, TIDY_SECONDS
 from svcd.composition.node import Foundation
 from svcd.config.schema import Config
-from svcd.net.addresses import AddressPolicy, parse_literal
+from svcd.net.addresses import AddressPolicy
+from svcd.net.endpoint import Endpoint
 from svcd.net.own import OwnAddresses
 from svcd.net.pinned import PinnedCaller
 from svcd.net.resolving import SystemResolver
@@ -112,5 +112,5 @@ class MerchantsRoom:
 
 def _own_addresses(config: Config) -> OwnAddresses:
     """This machine's, and those that the operator has published."""
-    hosts = [urlsplit(url).hostname or "" for url in (config.http.public_url, config.p2p.public_url)]
-    return OwnAddresses(address for address in map(parse_literal, hosts) if address is not None)
+    named = [Endpoint(url).address for url in (config.http.public_url, config.p2p.public_url) if url]
+    return OwnAddresses(address for address in named if address is not None)

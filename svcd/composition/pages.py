@@ -2,13 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from typing import Final
-from urllib.parse import urlsplit
 
 from twisted.web.resource import Resource
 
 from svcd.commerce.looking import Payments
 from svcd.composition.node import Foundation
 from svcd.config.schema import LOOPBACK_HOSTS, Config
+from svcd.net.endpoint import Endpoint
 from svcd.node.status import Peers
 from svcd.p2p.service import Network
 from svcd.pages.resource import Hosts
@@ -45,8 +45,8 @@ def _sample(network: Network) -> Sequence[PeerLine]:
 
 def page_hosts(config: Config) -> Hosts:
     """Under what names pages may be asked: as set; else those of the loopback and the public URL, and IP addresses."""
-    public = urlsplit(config.http.public_url).hostname
-    names = config.http.allowed_hosts or (*LOOPBACK_HOSTS, *([public] if public else []))
+    public = [Endpoint(config.http.public_url).host] if config.http.public_url else []
+    names = config.http.allowed_hosts or (*LOOPBACK_HOSTS, *public)
     return Hosts(
         frozenset(f"[{name}]" if ":" in name else name for name in names), addresses=not config.http.allowed_hosts
     )

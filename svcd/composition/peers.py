@@ -4,14 +4,15 @@ import secrets
 
 from svcd.composition.node import Foundation
 from svcd.p2p import service as p2p
-from svcd.p2p.book import Book
+from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
-from svcd.p2p.dialling import reach
-from svcd.p2p.hello import NodeKey
-from svcd.p2p.peer import Home, PeerSettings
+from svcd.p2p.handshake import LocalNode, NodeKey
+from svcd.p2p.peers import PeerSettings
+from svcd.p2p.transport import reach
+from svcd.web.clients import Clients
 
 
-def network_of(base: Foundation, key: NodeKey) -> p2p.Network | None:
+def network_of(base: Foundation, key: NodeKey, clients: Clients) -> p2p.Network | None:
     """The other nodes; None where peers are switched off."""
     config, living = base.config, base.living
     if not config.p2p.enabled:
@@ -23,12 +24,18 @@ def network_of(base: Foundation, key: NodeKey) -> p2p.Network | None:
         max_inbound=config.p2p.max_inbound,
         diverse=config.network == "mainnet",
         alone=config.participation.alone,
-        public=bool(key.endpoint),
     )
-    home = Home(params, living.ledger, key, base.reactor)
+    home = LocalNode(params, living.ledger, key, base.reactor)
     client = PeerClient(params, dialling, base.pools.verifier.worker)
-    book = Book(secrets.token_bytes(32), secrets.SystemRandom().random)
-    return p2p.join(home, client, transfers=living.transfers, book=book, settings=settings)
+    book = AddressBook(secrets.token_bytes(32), secrets.SystemRandom().random)
+    return p2p.join(
+        home,
+        client,
+        transfers=living.transfers,
+        book=book,
+        settings=settings,
+        forwards=clients.untrusted.forwards,
+    )
 
 
 def notes_of(base: Foundation, network: p2p.Network | None) -> p2p.PeersService | None:

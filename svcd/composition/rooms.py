@@ -10,6 +10,7 @@ from twisted.internet.endpoints import serverFromString
 
 from svcd.commerce.desk import FILE as WEBHOOKS_FILE
 from svcd.commerce.looking import Payments
+from svcd.composition.descriptors import OPERATOR_CONNECTIONS
 from svcd.composition.limits import limits_of
 from svcd.composition.merchants import MerchantsRoom
 from svcd.composition.node import Foundation, pool_limits
@@ -18,15 +19,16 @@ from svcd.composition.peers import network_of, notes_of
 from svcd.composition.watches import watches_of
 from svcd.metrics.exposition import MetricsRoutes
 from svcd.metrics.node import measured
+from svcd.net.endpoint import Endpoint
 from svcd.node.alarms import LOOK_SECONDS, AlarmLog
 from svcd.node.backups import Backups
 from svcd.node.producer import ProducerService, Workshop
 from svcd.node.seedfile import load_or_make, load_or_make_token
 from svcd.node.status import Alone, Identity, Peers, Status
 from svcd.p2p import service as p2p
-from svcd.p2p.hello import NodeKey
-from svcd.p2p.orders import Orders
-from svcd.p2p.resource import BODY_CAPS, PeerRoutes
+from svcd.p2p.administration import Orders
+from svcd.p2p.handshake import NodeKey
+from svcd.p2p.service import BODY_CAPS
 from svcd.process.listening import Listening
 from svcd.process.notify import Notifier, SystemdNotices
 from svcd.process.timers import Periodic
@@ -43,7 +45,6 @@ from svcd.web.clients import Clients
 from svcd.web.limits import BodyCaps, SiteLimits
 from svcd.web.site import Site
 
-OPERATOR_SECONDS: Final = 900.0
 EXPIRY_SECONDS: Final = 60.0
 
 
@@ -53,16 +54,25 @@ class Rooms:
     def __init__(self, base: Foundation) -> None:
         config, living = base.config, base.living
         self._base = base
-        endpoint = config.p2p.public_url or config.http.public_url
-        key = NodeKey(load_or_make(config.data_dir / "node.key", secrets.token_bytes), endpoint)
+        public_url = config.p2p.public_url or config.http.public_url
+        key = NodeKey(
+            load_or_make(config.data_dir / "node.key", secrets.token_bytes),
+            Endpoint(public_url) if public_url else "",
+        )
         self._seed = load_or_make(config.data_dir / config.participation.key_file, secrets.token_bytes)
-        self._network = network_of(base, key)
+        self._clients = Clients(map(str, config.http.trusted_proxies), map(str, config.limits.exempt))
+        self._network = network_of(base, key, self._clients)
         self._notes = notes_of(base, self._network)
         peers: Peers = self._network.peers if self._network else Alone(config.participation.alone)
         identity = Identity(key.node_id, key.endpoint)
         self._peers = peers
         self._status = Status(
-            living.ledger, identity=identity, peers=peers, clock=base.reactor, trouble=lambda: base.files.trouble
+            living.ledger,
+            identity=identity,
+            peers=peers,
+            clock=base.reactor,
+            trouble=lambda: base.files.trouble,
+            untrusted_proxy=lambda: self._clients.untrusted.alarm(base.reactor.seconds()),
         )
         self._sites = Sites(base.reactor, lambda: secrets.token_hex(8), base.guard.is_damage)
         self._merchants = MerchantsRoom(base, self._status)
@@ -100,7 +110,7 @@ class Rooms:
             notes = self._notes
             services += [
                 notes,
-                Periodic(clock, p2p.BEAT_SECONDS, self._network.beat, what="keeping in touch with peers"),
+                Periodic(clock, p2p.BEAT_SECONDS, self._network.beat, what="keeping in touch with peers", at_once=True),
                 Periodic(clock, p2p.SAVE_SECONDS, notes.keep, what="noting who is known"),
             ]
         services.append(self._backups)
@@ -138,13 +148,12 @@ class Rooms:
         pages = pages_of(self._base, payments, peers=self._peers, network=self._network)
         public = Public(
             SiteLimits.picked_from(limits, BodyCaps(BODY_CAPS)),
-            Clients(map(str, config.http.trusted_proxies), map(str, limits.exempt)),
+            self._clients,
             Buckets.per_second(limits.rates, limits.burst_seconds),
         )
         peers: list[object] = []
         if self._network is not None:
-            on_orphan = self._network.orphan
-            peers = [PeerRoutes(self._network.peers, transfers=living.transfers, on_orphan=on_orphan)]
+            peers = self._network.rooms(living.transfers)
         if not config.p2p.listen:
             return [(config.http.listen, self._sites.public(rooms, public, peers=peers, pages=pages))]
         own = (config.p2p.listen, self._sites.between_nodes(peers, public))
@@ -176,5 +185,4 @@ class Rooms:
         ]
         if self._demand is not None:
             rooms.append(DevnetRoutes(self._demand, seed=self._seed, token=token))
-        limits = SiteLimits(answer_seconds=OPERATOR_SECONDS)
-        return self._sites.operator(rooms, limits, hosts=hosts)
+        return self._sites.operator(rooms, SiteLimits(connections=OPERATOR_CONNECTIONS), hosts=hosts)

@@ -1,19 +1,28 @@
 """What one node asks another: each route as a method, every answer checked for its form (docs/http.md "Peers")."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeVar
 
 from attrs import frozen
 
-from svcd.chain.encoding import canonical, decimal_u53, hex_bytes, parse_json
+from svcd.chain.block import Block, Header, parse_block, parse_header
+from svcd.chain.encoding import (
+    canonical,
+    check_structure,
+    decimal_u53,
+    hex_bytes,
+    parse_json,
+    parse_wire_object,
+)
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.net.calls import Lane
 from svcd.node.threads import Worker
-from svcd.p2p.caller import Caller, CallFailed, Request, Trouble
+from svcd.p2p.block_server import MAX_HEADERS
 from svcd.p2p.fields import MAX_BLOCKS, MAX_PEERS, MAX_TRANSACTIONS
-from svcd.p2p.hello import Hello, HelloRefused, parse_hello
+from svcd.p2p.handshake import Hello, HelloRefused, parse_hello
+from svcd.p2p.transport import CallFailed, Request, Transport, Trouble
 
 T = TypeVar("T")
 HELLO_BYTES: Final = 4_096
@@ -24,8 +33,9 @@ TRANSACTIONS_BYTES: Final = 256 * 1024
 RECEIPT_BYTES: Final = 4_096
 HELLO_SECONDS: Final = 5.0
 STATUS_SECONDS: Final = 5.0
-BATCH_SECONDS: Final = 30.0
-POST_SECONDS: Final = 10.0
+STALL_SECONDS: Final = 10.0
+LEAST_BYTES: Final = 16 * 1024
+"""What a transfer of blocks must bring forward in that time; there is no limit on the whole of it."""
 _ERROR_SHOWN: Final = 200
 
 
@@ -36,6 +46,27 @@ class PeerStatus:
     height: int
     hash: bytes
     work: int
+
+
+@frozen
+class HeadersReply:
+    """Headers of a peer's canonical chain."""
+
+    headers: list[Header]
+    first: int
+    """The height of the first of them; the block below it is the last that both have."""
+    height: int
+    """The height of the peer's tip, as it claims."""
+
+
+@frozen
+class Bodies:
+    """Blocks that came in one answer."""
+
+    blocks: list[Block]
+    """With the headers that were asked for, in their order."""
+    size: int
+    """Bytes of the answer."""
 
 
 @frozen
@@ -52,14 +83,14 @@ class PeerClient:
     """Calls the routes of other nodes; every method raises CallFailed."""
 
     params: NetworkParams
-    caller: Caller
+    caller: Transport
     parser: Worker
     """Where a reply that takes more than a few milliseconds is taken apart."""
 
-    async def hello(self, endpoint: str, ours: Hello) -> Hello:
-        """The peer's hello in return for ours."""
-        body = canonical({"hello": ours.message()})
-        answer = await self._ask(endpoint, "/p2p/hello", body=body, max_bytes=HELLO_BYTES, seconds=HELLO_SECONDS)
+    async def hello(self, endpoint: str, ours: Hello, *, call_back: bool = False) -> Hello:
+        """The peer's hello in return for ours; with ``call_back`` the peer is asked to call this node."""
+        body, path = canonical({"hello": ours.message()}), "/p2p/hello?callBack=true" if call_back else "/p2p/hello"
+        answer = await self._ask(endpoint, path, body=body, max_bytes=HELLO_BYTES, seconds=HELLO_SECONDS)
         try:
             return parse_hello(answer.get("hello"))
         except HelloRefused as refused:
@@ -77,14 +108,65 @@ class PeerClient:
 
         return _read(answer.get("status"), read)
 
-    async def blocks(
-        self, endpoint: str, first: int, limit: int = MAX_BLOCKS, *, seconds: float = BATCH_SECONDS
-    ) -> list[bytes]:
+    async def blocks(self, endpoint: str, first: int, limit: int = MAX_BLOCKS) -> list[bytes]:
         """The canonical JSON of the peer's blocks from height ``first`` on, at most ``limit``; fewer at its tip."""
         path = f"/p2p/blocks?from={first}&limit={limit}"
-        request = Request(path=path, max_bytes=BLOCKS_BYTES, seconds=seconds, lane=Lane.FETCH)
+        request = Request(
+            path=path, max_bytes=BLOCKS_BYTES, seconds=STALL_SECONDS, least_bytes=LEAST_BYTES, lane=Lane.FETCH
+        )
         reply = await self._call(endpoint, request)
         return await self.parser.run(split_blocks, reply, limit)
+
+    async def headers(
+        self, endpoint: str, locator: Sequence[bytes], limit: int = MAX_HEADERS, *, within: float | None = None
+    ) -> HeadersReply:
+        """The peer's canonical headers above the first block of ``locator``, hashes, that is canonical there.
+
+        The answer must make progress or, if given, be there ``within`` so many seconds. Fails with Trouble.REFUSED and
+        status 404 where the peer does not know the route.
+        """
+        body = canonical({"limit": limit, "locator": [block_hash.hex() for block_hash in locator]})
+        request = Request(
+            path="/p2p/headers",
+            body=body,
+            max_bytes=BLOCKS_BYTES,
+            seconds=within or STALL_SECONDS,
+            least_bytes=0 if within else LEAST_BYTES,
+            lane=Lane.FETCH,
+        )
+        reply = await self._call(endpoint, request)
+        return await self.parser.run(_read_headers, reply, limit, self.params)
+
+    async def bodies(
+        self, endpoint: str, headers: Sequence[Header], on_bytes: Callable[[int], None] | None = None
+    ) -> Bodies:
+        """The blocks of ``headers`` as far as the peer has them and they fit into its answer.
+
+        Fails with Trouble.FALSE where a block does not have the transactions that its header commits to, and with
+        Trouble.MALFORMED where the answer is not whole or has other blocks.
+        """
+        body = canonical({"hashes": [header.hash.hex() for header in headers]})
+        request = Request(
+            path="/p2p/blocks",
+            body=body,
+            max_bytes=BLOCKS_BYTES,
+            seconds=STALL_SECONDS,
+            least_bytes=LEAST_BYTES,
+            on_bytes=on_bytes,
+            lane=Lane.FETCH,
+        )
+        reply = await self._call(endpoint, request)
+        return Bodies(await self.parser.run(_read_bodies, reply, headers, self.params), len(reply))
+
+    async def announce(self, endpoint: str, header: bytes, ours: str, *, push: bool = False) -> Receipt:
+        """Tell the peer of a new block by its header in canonical JSON; says whether the peer wants the block.
+
+        ``ours`` is the endpoint at which this node serves the block; "" for none. With ``push`` this node sends it as
+        soon as the peer says that it wants it.
+        """
+        pushed = b',"push":true' if push else b""
+        body = b'{"endpoint":' + canonical(ours) + b',"header":' + header + pushed + b"}"
+        return await self._offer(endpoint, "/p2p/header", body, Lane.URGENT)
 
     async def peers(self, endpoint: str) -> list[str]:
         """Endpoints that the peer says it has verified: hints."""
@@ -112,7 +194,9 @@ class PeerClient:
         return await self._offer(endpoint, "/p2p/block", b'{"block":' + wire + b"}", Lane.URGENT)
 
     async def _offer(self, endpoint: str, path: str, body: bytes, lane: Lane) -> Receipt:
-        request = Request(path=path, body=body, max_bytes=RECEIPT_BYTES, seconds=POST_SECONDS, lane=lane)
+        request = Request(
+            path=path, body=body, max_bytes=RECEIPT_BYTES, seconds=STALL_SECONDS, least_bytes=LEAST_BYTES, lane=lane
+        )
         try:
             reply = await self._call(endpoint, request)
         except CallFailed as failed:
@@ -136,10 +220,10 @@ class PeerClient:
 
 def split_blocks(reply: bytes, limit: int) -> list[bytes]:
     """The blocks in the reply of ``/p2p/blocks``, each one byte for byte as it was sent; raises CallFailed."""
-    if _is_crowded(reply, limit):
-        raise CallFailed(Trouble.MALFORMED, "its reply has more parts than blocks of its size can have")
     blocks: list[bytes] = []
     try:
+        # The decoder lets no other thread run before it has finished a block: half a second for 4 MiB of empty arrays.
+        check_structure(reply)
         text = reply.decode("utf-8")
         at = text.index(_BLOCKS) + len(_BLOCKS)
         complete = text[at] == "]"
@@ -151,22 +235,45 @@ def split_blocks(reply: bytes, limit: int) -> list[bytes]:
                 raise ValueError("not a list of objects")
             blocks.append(text[at:end].encode())
             at, complete = end + 1, text[end] == "]"
+    except RuleViolation as violation:
+        raise CallFailed(Trouble.MALFORMED, f"its reply is refused: {violation.detail}") from violation
     except (ValueError, IndexError, RecursionError) as error:
         raise CallFailed(Trouble.MALFORMED, "its reply is not the JSON of blocks") from error
     return blocks
 
 
-def _is_crowded(reply: bytes, limit: int) -> bool:
-    """Whether a reply has far more arrays, objects or members than ``limit`` blocks that are as long together.
+def _read_headers(reply: bytes, limit: int, params: NetworkParams) -> HeadersReply:
+    """The headers in the reply of ``/p2p/headers``; raises CallFailed."""
+    try:
+        found = parse_wire_object(reply)
+        headers = [parse_header(value, params) for value in _list(found["headers"])]
+        first, height = decimal_u53(found["from"], "from"), decimal_u53(found["height"], "height")
+    except (KeyError, TypeError, ValueError, RuleViolation) as error:
+        raise CallFailed(Trouble.MALFORMED, f"its headers do not have the agreed form: {error}") from error
+    if len(headers) > limit:
+        raise CallFailed(Trouble.MALFORMED, "it sent more headers than were asked for")
+    return HeadersReply(headers, first, height)
 
-    The decoder lets no other thread run before it has finished a block: half a second for 4 MiB of empty arrays.
-    """
-    size = len(reply)
-    most = {b"[": 2 * limit, b"{": size // 200, b",": size // 24}
-    return any(reply.count(mark) > _SPARE + count for mark, count in most.items())
+
+def _read_bodies(reply: bytes, headers: Sequence[Header], params: NetworkParams) -> list[Block]:
+    """The blocks in the reply, each under its header and with the transactions it commits to; raises CallFailed."""
+    blocks: list[Block] = []
+    expected = iter(headers)
+    for wire in split_blocks(reply, len(headers)):
+        try:
+            block = parse_block(wire, params)
+            header = next((header for header in expected if header.hash == block.header.hash), None)
+            if header is None:
+                raise CallFailed(Trouble.MALFORMED, "it sent a block that was not asked for, or not in that order")
+            # The hash leaves the signature out; the one that was checked counts.
+            block = Block(header, block.transfers)
+            block.check_body()
+        except RuleViolation as violation:
+            raise CallFailed(Trouble.FALSE, f"a block that it sent is none: {violation.detail}") from violation
+        blocks.append(block)
+    return blocks
 
 
-_SPARE: Final = 64
 _BLOCKS: Final = '"blocks":['
 _DECODER: Final = json.JSONDecoder()
 

@@ -1,37 +1,46 @@
-"""Passing on what is new: blocks to everybody at once, transfers a few at a time (docs/peers.md "Passing on").
+"""Relay: new blocks, whole to a few peers and as headers to the others, and transfers (docs/peers.md "Relay").
 
-Nobody waits for a slow peer, and a block waits for no transfer. What a peer is known to have is not sent to it, nor
-back to where it came from.
+A slow peer delays no other, a slow uplink carries few blocks at a time, and a block waits for no transfer. What a peer
+is known to have is not sent to it, nor back to where it came from.
 """
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from hashlib import sha256
 from typing import Final
 
 from attrs import define, field, frozen
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.chain.errors import Wait
+from svcd.chain.params import NetworkParams
 from svcd.chain.transition import ChainPoint
 from svcd.node.changes import Change
 from svcd.node.mempool import Entry
-from svcd.p2p.caller import CallFailed
-from svcd.p2p.handing import Handing
-from svcd.p2p.peer import Peer
-from svcd.p2p.peers import Peers
+from svcd.p2p.branch_push import BranchPush
+from svcd.p2p.peers import Peer, Peers
+from svcd.p2p.transport import CallFailed
+from svcd.ports import Timer
+from svcd.store.chain_store import ChainReader
 
 OTHERS: Final = 8
-"""Acquaintances, beside the peers of our choice, that are told of what they have not shown."""
+"""Inbound peers, beside all outbound ones, that are sent transfers and small blocks they have not shown."""
+SMALL_BLOCK: Final = 16 * 1024
+"""Bytes up to which a block goes whole to so many: its header alone would be no quicker."""
+WHOLE_BLOCKS: Final = 2
+"""Peers that are sent a larger block without having asked for it."""
+UPLOADS: Final = 2
+"""Larger blocks that are sent at a time, to all peers together."""
+UPLOAD_SECONDS: Final = 20.0
+"""How long one of them keeps others waiting: a peer that takes a block slowly must not keep it from the others."""
 _LATER: Final = {0, 429, 503}
 """Statuses after which to offer the same again: none at all, too many requests, not at present."""
 QUEUE: Final = 2_048
-"""Transfers that may wait for one peer; beyond that the oldest are let go, and reach it by others."""
+"""Transfers that may wait for one peer; beyond that the oldest are dropped, and reach it by others."""
 _REMEMBERED: Final = 16_384
-_READ_AT_ONCE: Final = 250
-"""Transfers of a block that are read without a pause."""
 BLOCKS_IN_FLIGHT: Final = 2
 """Blocks that may be on their way to one peer; of later ones the newest waits."""
 IN_FLIGHT: Final = 4
@@ -39,21 +48,21 @@ IN_FLIGHT: Final = 4
 
 
 @define(eq=False)
-class _Outbox:
-    """What waits to be sent to one peer, in order of arrival here, and the txids of what is on its way."""
+class _TransferQueue:
+    """Transfers that wait to be sent to one peer, in order of arrival here, and the txids of those being sent."""
 
     waiting: deque[Entry] = field(factory=lambda: deque(maxlen=QUEUE))
-    flying: set[bytes] = field(factory=set)
+    in_flight: set[bytes] = field(factory=set)
     width: int = IN_FLIGHT
-    """How many may be on their way; one only to a peer that has just had enough."""
+    """How many may be in flight; one only to a peer that has just refused for now."""
 
     def next_for(self, peer: Peer) -> Entry | None:
-        """The first transfer that ``peer`` lacks, which is on its way from now on."""
+        """The first transfer that ``peer`` lacks, which is in flight from now on."""
         while self.waiting:
             entry = self.waiting.popleft()
             txid = entry.transfer.txid
-            if not peer.has(txid) and txid not in self.flying:
-                self.flying.add(txid)
+            if not peer.has(txid) and txid not in self.in_flight:
+                self.in_flight.add(txid)
                 return entry
         return None
 
@@ -65,20 +74,30 @@ class _Outbox:
 
 
 @frozen
-class _Parcel:
-    """A block as it is sent, with its hash, and the digest under which whoever handed it in is known to have it."""
+class _NewBlock:
+    """A block to be relayed."""
 
     hash: bytes
+    header: bytes
+    """In canonical JSON."""
     wire: bytes
     digest: bytes
+    """Under which the peer that sent it is known to have it."""
+
+    @property
+    def is_small(self) -> bool:
+        """Whether it goes whole to many peers."""
+        return len(self.wire) <= SMALL_BLOCK
 
 
 @define(eq=False)
-class _BlockBox:
-    """How many blocks are on their way to one peer, and the newest that waits for one of these to be taken."""
+class _BlockQueue:
+    """How many blocks are in flight to one peer, and the newest that waits for one of these to be taken."""
 
-    flying: int = 0
-    waiting: _Parcel | None = None
+    in_flight: int = 0
+    waiting: _NewBlock | None = None
+    whole: bool = False
+    """Whether the one that waits is to be sent whole."""
 
 
 class Relay:
@@ -94,11 +113,21 @@ class Relay:
         """The txids that some peer has taken."""
         self._home = peers.home
         self._client = peers.client
-        self._outboxes: dict[str, _Outbox] = {}
-        self._blocks: dict[str, _BlockBox] = {}
-        """By endpoint, those to whom a block is on its way."""
+        self._transfers: dict[str, _TransferQueue] = {}
+        self._blocks: dict[str, _BlockQueue] = {}
+        """By endpoint, the peers to which a block is in flight."""
         self._newest = b""
-        self.handing = Handing(peers)
+        self._uploads = DeferredSemaphore(UPLOADS)
+        self.branch_push = BranchPush(peers)
+        self._work: set[Deferred[None]] = set()
+        self._stopping = False
+
+    def stop(self) -> None:
+        """Give up what is under way, and begin nothing any more."""
+        self._stopping = True
+        self.branch_push.stop()
+        for work in tuple(self._work):
+            work.cancel()
 
     def chain_changed(self, change: Change) -> None:
         """Offer the new tip; a peer that lacks its parents asks for them."""
@@ -106,115 +135,142 @@ class Relay:
             return
         tip = change.tip
         self._newest = tip.hash
-        for box in self._blocks.values():
-            # The new one is offered instead, to those who have not shown it.
-            box.waiting = None
+        for queue in self._blocks.values():
+            # The new one is offered instead, to the peers that have not shown it.
+            queue.waiting = None
         peers = [peer for peer in self._in_order() if not peer.has(tip.hash) and not _is_further(peer, tip)]
-        if not peers:
-            return
-        self._begin(self._offer(tip.hash, peers))
+        if peers:
+            self._begin(self._offer(tip.hash, peers))
 
     def pool_changed(self, added: Sequence[Entry], removed: Sequence[Entry]) -> None:
         """Queue new transfers for peers that have not shown them."""
         if not added:
             return
         peers = self._in_order()
-        self._outboxes = {peer.endpoint: self._outboxes.get(peer.endpoint) or _Outbox() for peer in peers}
+        self._transfers = {peer.endpoint: self._transfers.get(peer.endpoint) or _TransferQueue() for peer in peers}
         for entry in added:
             txid = entry.transfer.txid
             for peer in _some(peer for peer in peers if not peer.has(txid)):
-                self._outboxes[peer.endpoint].waiting.append(entry)
+                self._transfers[peer.endpoint].waiting.append(entry)
         for peer in peers:
-            self._send_waiting(peer, self._outboxes[peer.endpoint])
+            self._send_waiting(peer, self._transfers[peer.endpoint])
 
     def met(self, peer: Peer) -> None:
-        """Queue for a new peer what nobody has been told of: it came while nobody could be reached."""
+        """Queue for a new peer the transfers that no peer has taken: they came while none could be reached."""
         waiting = [entry for entry in self._recent(QUEUE) if entry.transfer.txid not in self._told]
-        self._outboxes[peer.endpoint] = _Outbox(deque(waiting, QUEUE))
-        self._send_waiting(peer, self._outboxes[peer.endpoint])
+        self._transfers[peer.endpoint] = _TransferQueue(deque(waiting, QUEUE))
+        self._send_waiting(peer, self._transfers[peer.endpoint])
 
     def _in_order(self) -> list[Peer]:
-        """Every peer, those of our choice first, the others by chance: the same eight might keep all to themselves."""
+        """Every peer, outbound ones first, else by chance: the same few might keep what is new to themselves."""
         random = self._peers.book.random
-        return sorted(self._peers.all(), key=lambda peer: (not peer.outbound, 0.0 if peer.outbound else random()))
+        return sorted(self._peers.all(), key=lambda peer: (not peer.outbound, random()))
+
+    # Blocks
 
     async def _offer(self, block_hash: bytes, peers: Sequence[Peer]) -> None:
-        wire = await self._block(block_hash)
-        if wire is None:
+        block = await self._home.ledger.long_reads.ask(partial(_read_block, block_hash, self._home.params))
+        if block_hash != self._newest:
             return
-        parcel = _Parcel(block_hash, wire, sha256(wire).digest())
-        for peer in _some(peer for peer in peers if not peer.has(parcel.digest)):
-            box = self._blocks.setdefault(peer.endpoint, _BlockBox())
-            box.waiting = parcel
-            self._send_block(peer, box)
+        lacking = [peer for peer in peers if not peer.has(block.digest)]
+        whole = _some(lacking) if block.is_small else lacking[:WHOLE_BLOCKS]
+        for index, peer in enumerate(lacking):
+            queue = self._blocks.setdefault(peer.endpoint, _BlockQueue())
+            queue.waiting, queue.whole = block, index < len(whole)
+            self._send_block(peer, queue)
 
-    async def _block(self, block_hash: bytes) -> bytes | None:
-        """A block in canonical JSON, of a full one a part at a time, for the reactor has other work too.
-
-        None if a newer one comes meanwhile, or nobody is left to be told.
-        """
-        reader = self._home.ledger.reader
-        stored = reader.stored(block_hash)
-        if stored is None:
-            raise LookupError(f"block {block_hash.hex()} has been committed and is not on disk")
-        bodies: list[bytes] = []
-        while len(part := reader.some_bodies(stored, first=len(bodies), limit=_READ_AT_ONCE)) == _READ_AT_ONCE:
-            bodies += part
-            await self._turn()
-            if block_hash != self._newest or not self._peers.all():
-                return None
-        bodies += part
-        return reader.block_header(stored, self._home.params).wire(b",".join(bodies))
-
-    def _turn(self) -> Deferred[None]:
-        turn: Deferred[None] = Deferred()
-        self._home.clock.callLater(0, turn.callback, None)
-        return turn
-
-    def _send_block(self, peer: Peer, box: _BlockBox) -> None:
-        """Send what waits for a peer, as soon as fewer than two blocks are on their way to it."""
-        parcel = box.waiting
-        if parcel is not None and box.flying < BLOCKS_IN_FLIGHT:
-            box.waiting = None
-            if self._peers.get(peer.endpoint) is peer and not (peer.has(parcel.hash) or peer.has(parcel.digest)):
-                peer.note(parcel.hash)
-                box.flying += 1
-                self._begin(self._post_block(peer, box, parcel.wire))
-        if not box.flying:
+    def _send_block(self, peer: Peer, queue: _BlockQueue) -> None:
+        """Send the block that waits for a peer, as soon as fewer than two are in flight to it."""
+        block = queue.waiting
+        if block is not None and queue.in_flight < BLOCKS_IN_FLIGHT:
+            queue.waiting = None
+            if self._lacks(peer, block):
+                peer.note(block.hash)
+                queue.in_flight += 1
+                self._begin(self._tell(peer, queue, block, whole=queue.whole))
+        if not queue.in_flight:
             self._blocks.pop(peer.endpoint, None)
 
-    async def _post_block(self, peer: Peer, box: _BlockBox, wire: bytes) -> None:
+    def _lacks(self, peer: Peer, block: _NewBlock) -> bool:
+        return self._peers.get(peer.endpoint) is peer and not (peer.has(block.hash) or peer.has(block.digest))
+
+    async def _tell(self, peer: Peer, queue: _BlockQueue, block: _NewBlock, *, whole: bool) -> None:
         try:
-            receipt = await self._client.send_block(peer.endpoint, wire)
-            if receipt.state == Wait.ORPHAN:
-                # It lacks what is between, and may not be able to call us to ask for it.
-                self.handing.begin(peer)
+            if block.is_small and whole:
+                state = await self._post(peer, block)
+            else:
+                state = await self._announce(peer, block, push=whole)
+            if state == Wait.ORPHAN:
+                # The peer lacks the blocks between, and may not be able to call this node to ask for them.
+                self.branch_push.begin(peer)
         except CallFailed as failed:
             self.log.debug("{endpoint} did not take a block: {why}", endpoint=peer.endpoint, why=failed.detail)
         finally:
-            box.flying -= 1
-        self._send_block(peer, box)
+            queue.in_flight -= 1
+        self._send_block(peer, queue)
 
-    def _send_waiting(self, peer: Peer, outbox: _Outbox) -> None:
+    async def _announce(self, peer: Peer, block: _NewBlock, *, push: bool) -> str:
+        """Tell a peer the header, and send the block if it is wanted; the peer's last word. Raises CallFailed.
+
+        With ``push`` the peer waits for the block, and does not ask for it meanwhile.
+        """
+        if peer.announces is False:
+            return await self._post(peer, block)
+        try:
+            receipt = await self._client.announce(peer.endpoint, block.header, self._home.key.endpoint, push=push)
+        except CallFailed as failed:
+            if failed.status not in (404, 405):
+                raise
+            peer.announces = False
+            return await self._post(peer, block)
+        peer.announces = True
+        return await self._post(peer, block) if receipt.state == WANTED else receipt.state
+
+    async def _post(self, peer: Peer, block: _NewBlock) -> str:
+        """Send a block whole, a large one only while few are being sent; the peer's word. Raises CallFailed."""
+        if block.is_small:
+            return (await self._client.send_block(peer.endpoint, block.wire)).state
+        await self._uploads.acquire()
+        if block.hash != self._newest or peer.has(block.digest):
+            self._uploads.release()
+            return ""
+        timer: Timer | None = None
+
+        def give_way() -> None:
+            nonlocal timer
+            timer = None
+            self._uploads.release()
+
+        timer = self._home.clock.callLater(UPLOAD_SECONDS, give_way)
+        try:
+            return (await self._client.send_block(peer.endpoint, block.wire)).state
+        finally:
+            if timer is not None:
+                timer.cancel()
+                self._uploads.release()
+
+    # Transfers
+
+    def _send_waiting(self, peer: Peer, queue: _TransferQueue) -> None:
         if self._peers.get(peer.endpoint) is not peer:
             return
-        for _ in range(outbox.width - len(outbox.flying)):
-            entry = outbox.next_for(peer)
+        for _ in range(queue.width - len(queue.in_flight)):
+            entry = queue.next_for(peer)
             if entry is not None:
-                self._begin(self._send_transfer(peer, outbox, entry))
+                self._begin(self._send_transfer(peer, queue, entry))
 
-    async def _send_transfer(self, peer: Peer, outbox: _Outbox, entry: Entry) -> None:
+    async def _send_transfer(self, peer: Peer, queue: _TransferQueue, entry: Entry) -> None:
         try:
             sent = await self._sent(peer, entry)
         finally:
-            outbox.flying.discard(entry.transfer.txid)
+            queue.in_flight.discard(entry.transfer.txid)
         if sent:
-            outbox.width = min(outbox.width + 1, IN_FLIGHT)
-            self._send_waiting(peer, outbox)
+            queue.width = min(queue.width + 1, IN_FLIGHT)
+            self._send_waiting(peer, queue)
         else:
-            # It goes on with the next transfer that comes: the peer may have had enough for now.
-            outbox.width = 1
-            outbox.put_back(entry)
+            # It goes on with the next transfer that comes: the peer may refuse for now.
+            queue.width = 1
+            queue.put_back(entry)
 
     async def _sent(self, peer: Peer, entry: Entry) -> bool:
         """Whether the peer has been offered a transfer, so that it need not be offered again."""
@@ -230,14 +286,32 @@ class Relay:
         return True
 
     def _begin(self, work: Coroutine[Deferred[object], object, None]) -> None:
-        Deferred.fromCoroutine(work).addErrback(self._say_failed)
+        if self._stopping:
+            work.close()
+            return
+        begun = Deferred.fromCoroutine(work)
+        self._work.add(begun)
+        begun.addErrback(self._log_failure).addBoth(lambda _: self._work.discard(begun))
 
-    def _say_failed(self, failure: Failure) -> None:
-        self.log.failure("passing on failed", failure)
+    def _log_failure(self, failure: Failure) -> None:
+        if not (self._stopping and failure.check(CancelledError)):  # type: ignore[no-untyped-call]
+            self.log.failure("relay failed", failure)
+
+
+WANTED: Final = "wanted"
+"""What a peer answers to a header whose block it wants to be sent."""
+
+
+def _read_block(block_hash: bytes, params: NetworkParams, reader: ChainReader) -> _NewBlock:
+    stored = reader.stored(block_hash)
+    if stored is None:
+        raise LookupError(f"block {block_hash.hex()} has been committed and is not on disk")
+    wire = reader.block_header(stored, params).wire(b",".join(reader.bodies(stored)))
+    return _NewBlock(block_hash, stored.header, wire, sha256(wire).digest())
 
 
 def _some(peers: Iterable[Peer]) -> list[Peer]:
-    """Of ``peers`` in order all that we chose, and as many others as are told of what is new."""
+    """Of ``peers`` in order all outbound ones, and as many others as are told of what is new."""
     chosen: list[Peer] = []
     others = 0
     for peer in peers:
@@ -249,12 +323,12 @@ def _some(peers: Iterable[Peer]) -> list[Peer]:
 
 
 def _is_further(peer: Peer, tip: ChainPoint) -> bool:
-    """Whether a peer has shown more work than ``tip``, so that we are the one who is catching up."""
+    """Whether a peer has shown more work than ``tip``, so that this node is the one that is catching up."""
     return peer.status is not None and peer.status.work > tip.work
 
 
 def note_sender(peers: Peers, client: str | None, item: bytes) -> None:
-    """Whoever handed something in has it: the only peer at the address of ``client``, if there is one.
+    """Note that the sender of ``item`` has it: the only peer at the address of ``client``, if there is one.
 
     ``item`` is a txid, or the SHA-256 of a block's canonical JSON. What is posted is not signed by a node, so the
     address is all there is to go by; where several peers share it, none is left out.

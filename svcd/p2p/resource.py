@@ -1,25 +1,21 @@
 """What we answer other nodes (docs/http.md "Peers")."""
 
-from collections.abc import Callable, Iterable, Iterator
-from functools import partial
+from collections.abc import Callable
 from hashlib import sha256
 from typing import Final
 
-from svcd.chain.block import parse_block
+from svcd.chain.block import parse_posted_block
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
-from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import parse_transfer
-from svcd.chain.transition import ChainPoint
 from svcd.node.transfers import Transfers
-from svcd.p2p.bans import INVALID_SECONDS, MALFORMED_SECONDS, address_name, posts_name
+from svcd.p2p.bans import BANNED, MALFORMED_TOKENS, PostBans, address_name, ban_persistent
 from svcd.p2p.fields import (
+    CALL_BACK,
     CLAIMS,
     DECIMAL,
-    FROM,
     GREETING,
     HASH,
     HELLO,
-    LIMIT,
     MAX_PEERS,
     NODE_ID,
     OBJECT,
@@ -30,12 +26,10 @@ from svcd.p2p.fields import (
     TRANSACTION,
     TRANSFERS,
 )
-from svcd.p2p.hello import Fault, HelloRefused, LatestHellos, check_hello, parse_hello
-from svcd.p2p.peer import Home
+from svcd.p2p.handshake import Fault, HelloRefused, LatestHellos, LocalNode, check_hello, parse_hello
 from svcd.p2p.peers import Peers
 from svcd.p2p.relay import note_sender
 from svcd.ports import milliseconds
-from svcd.store.chain_store import ChainReader
 from svcd.web.answers import Answer, Rendered
 from svcd.web.errors import HttpError
 from svcd.web.limits import DEFAULT_BODY_CAP
@@ -43,23 +37,28 @@ from svcd.web.routing import Field, Route, object_schema
 
 BODY_CAPS: Final = {(b"POST", b"/p2p/transaction"): 32 * 1024, (b"POST", b"/p2p/block"): 2 * 1024 * 1024}
 """How many bytes the routes take that need more than others."""
-MAX_REPLY_BYTES: Final = 3 * 1024 * 1024
-_BANNED: Final = "this address is banned here for a while: it sent what breaks the rules"
 _BEFORE, _AFTER = b'{"block":', b"}"
 _POLICY: Final = {Refusal.TIMESTAMP, Refusal.NONCE, Refusal.FEE, Refusal.BALANCE, Refusal.POOL}
 """Why an honest peer's transfer may be refused here: what waits differs from node to node."""
-_MALFORMED: Final = {Refusal.ENCODING, Refusal.SIZE, Refusal.FIELDS, Refusal.FORMAT, Refusal.CONSTANTS}
 
 
 class PeerRoutes:
-    """Signed handshakes, relay, and blocks for those who catch up."""
+    """Signed handshakes, and posts of blocks and transfers."""
 
-    def __init__(self, peers: Peers, *, transfers: Transfers, on_orphan: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        peers: Peers,
+        *,
+        transfers: Transfers,
+        on_orphan: Callable[[], None],
+        post_bans: PostBans,
+    ) -> None:
         self._peers = peers
-        self._home: Home = peers.home
+        self._home: LocalNode = peers.home
         self._transfers = transfers
         self._hellos = LatestHellos()
         self._on_orphan = on_orphan
+        self.post_bans = post_bans
 
     @Route(
         "GET",
@@ -93,12 +92,15 @@ class PeerRoutes:
         "/p2p/hello",
         "Exchange signed hellos",
         bucket="p2p",
+        malformed_tokens=MALFORMED_TOKENS,
+        on_persistence=ban_persistent,
+        query_fields=(CALL_BACK,),
         body_fields=(GREETING,),
         with_client=True,
         answers={200: object_schema({"hello": HELLO})},
         errors={403: "The caller is banned."},
     )
-    async def hello(self, hello: object, client: str | None) -> Answer:
+    async def hello(self, call_back: bool, hello: object, client: str | None) -> Answer:
         """Answer POST /p2p/hello.
 
         A hello is signed, unlike all else that is posted: no neighbour's price keeps it from being heard.
@@ -106,16 +108,15 @@ class PeerRoutes:
         try:
             theirs = parse_hello(hello)
             if client is not None and self._peers.bans.is_banned(address_name(client), self._home.now()):
-                raise HttpError(403, _BANNED)
+                raise HttpError(403, BANNED)
             check_hello(theirs, self._home.params, own=self._home.key.node_id, now=milliseconds(self._home.clock))
             self._hellos.take(theirs)
         except HelloRefused as refused:
-            if refused.fault is Fault.FORMAT:
-                self._price_nonsense(client, refused.detail)
-            raise HttpError(400, refused.detail) from refused
+            tokens = MALFORMED_TOKENS if refused.fault is Fault.FORMAT else 0.0
+            raise HttpError(400, refused.detail, tokens=tokens) from refused
         if self._peers.is_banned(theirs.node_key):
             raise HttpError(403, "this node key is banned here")
-        self._peers.called_by(theirs, client or "exempt")
+        self._peers.called_by(theirs, client or "exempt", call_back=call_back)
         return {"hello": self._home.hello().message()}
 
     @Route(
@@ -123,6 +124,8 @@ class PeerRoutes:
         "/p2p/transaction",
         "Hand in a transfer",
         bucket="p2p",
+        malformed_tokens=MALFORMED_TOKENS,
+        on_persistence=ban_persistent,
         body_fields=(TRANSACTION,),
         with_client=True,
         answers={200: object_schema({"txid": HASH, "state": {"enum": ["accepted", "known"]}})},
@@ -132,21 +135,22 @@ class PeerRoutes:
         """Answer POST /p2p/transaction."""
         try:
             transfer = parse_transfer(transaction, self._home.params)
-            if self._is_ignored(client):
-                raise HttpError(403, _BANNED)
+            if self.post_bans.ignores(client):
+                raise HttpError(403, BANNED)
             note_sender(self._peers, client, transfer.txid)
             state = await self._transfers.submit(transfer)
         except RuleViolation as violation:
-            if violation.code not in _POLICY:
-                self._price_nonsense(client, violation.detail)
-            raise
+            tokens = 0.0 if violation.code in _POLICY else MALFORMED_TOKENS
+            raise HttpError(400, violation.detail, tokens=tokens) from violation
         return {"txid": transfer.txid.hex(), "state": state.value}
 
     @Route(
         "POST",
         "/p2p/block",
-        "Hand in a block in canonical JSON",
+        "Hand in a block",
         bucket="p2p",
+        malformed_tokens=MALFORMED_TOKENS,
+        on_persistence=ban_persistent,
         body_fields=(Field("block", lambda value: value, OBJECT, "The block."),),
         raw_body=True,
         with_client=True,
@@ -162,20 +166,20 @@ class PeerRoutes:
         seconds=60,
     )
     async def block(self, body: bytes, client: str | None) -> Answer:
-        """Answer POST /p2p/block."""
-        if not (body.startswith(_BEFORE) and body.endswith(_AFTER)):
-            self._price_nonsense(client, "no block in canonical JSON")
-            raise HttpError(400, 'the body must be exactly {"block":…} with the block in canonical JSON')
-        wire = body[len(_BEFORE) : -len(_AFTER)]
-        if self._is_ignored(client):
-            _look_at(wire, self._home.params)
-            raise HttpError(403, _BANNED)
-        note_sender(self._peers, client, sha256(wire).digest())
-        outcome, block_hash = await self._home.ledger.submit(wire)
+        """Answer POST /p2p/block.
+
+        Any spelling of JSON will do; it is read in the verifier's threads, since a full block takes long.
+        """
+        if self.post_bans.ignores(client):
+            self._check_short(body)
+            raise HttpError(403, BANNED)
+        if body.startswith(_BEFORE) and body.endswith(_AFTER):
+            # As nodes send it: then the sender is known to have it before the block is passed on.
+            note_sender(self._peers, client, sha256(body[len(_BEFORE) : -len(_AFTER)]).digest())
+        outcome, block_hash = await self._home.ledger.submit_posted(body)
         if isinstance(outcome, RuleViolation):
-            malformed = outcome.code in _MALFORMED
-            self._price(client, MALFORMED_SECONDS if malformed else INVALID_SECONDS, outcome.detail)
-            raise outcome
+            tokens = self.post_bans.price_of_block(client, outcome.detail) if block_hash else MALFORMED_TOKENS
+            raise HttpError(400, outcome.detail, tokens=tokens)
         if isinstance(outcome, NotYet):
             if outcome.code is Wait.BUSY:
                 raise outcome
@@ -183,22 +187,6 @@ class PeerRoutes:
                 self._on_orphan()
             return {"hash": block_hash.hex(), "state": outcome.code.value}
         return {"hash": block_hash.hex(), "state": outcome.value}
-
-    @Route(
-        "GET",
-        "/p2p/blocks",
-        "Canonical blocks in order of height; fewer than asked for where they would be more than 3 MiB",
-        bucket="p2p",
-        cost=4,
-        by_size=MAX_REPLY_BYTES,
-        query_fields=(FROM, LIMIT),
-        answers={200: object_schema({"blocks": OBJECTS, "height": DECIMAL})},
-    )
-    async def blocks(self, from_: int, limit: int) -> Answer:
-        """Answer GET /p2p/blocks."""
-        ledger = self._home.ledger
-        wanted = range(from_, min(from_ + limit, ledger.tip.height + 1))
-        return Rendered(await ledger.long_reads.ask(partial(_blocks_answer, wanted, ledger.tip, ledger.params)))
 
     @Route(
         "GET",
@@ -260,41 +248,10 @@ class PeerRoutes:
             ]
         }
 
-    def _is_ignored(self, client: str | None) -> bool:
-        return client is not None and self._peers.bans.is_ignored(client, self._home.now())
-
-    def _price_nonsense(self, client: str | None, why: str) -> None:
-        """Whoever is not listened to pays no more: others may be behind the same address."""
-        if not self._is_ignored(client):
-            self._price(client, MALFORMED_SECONDS, why)
-
-    def _price(self, client: str | None, seconds: float, why: str) -> None:
-        if client is not None:
-            self._peers.bans.ban(posts_name(client), seconds=seconds, now=self._home.now(), why=f"it posted: {why}")
-
-
-def _look_at(wire: bytes, params: NetworkParams) -> None:
-    """Raise RuleViolation for what is no block, if it is as short as other bodies, and so costs no more to read."""
-    if len(wire) <= DEFAULT_BODY_CAP:
-        parse_block(wire, params)
-
-
-def _blocks_answer(heights: Iterable[int], tip: ChainPoint, params: NetworkParams, reader: ChainReader) -> bytes:
-    """The whole answer of /p2p/blocks, at most 3 MiB but for its first block."""
-    wires: list[bytes] = []
-    size = 0
-    for wire in _wires(heights, params, reader):
-        size += len(wire)
-        if wires and size > MAX_REPLY_BYTES:
-            break
-        wires.append(wire)
-    return b"".join([b'{"ok":true,"blocks":[', b",".join(wires), f'],"height":"{tip.height}"}}'.encode()])
-
-
-def _wires(heights: Iterable[int], params: NetworkParams, reader: ChainReader) -> Iterator[bytes]:
-    """The canonical blocks at ``heights``, as far as there are any."""
-    for height in heights:
-        stored = reader.canonical(height)
-        if stored is None:
-            return
-        yield reader.block_header(stored, params).wire(b",".join(reader.bodies(stored)))
+    def _check_short(self, body: bytes) -> None:
+        """Raise HttpError for what is no block, if it is as short as other bodies, and so costs no more to read."""
+        if len(body) <= DEFAULT_BODY_CAP:
+            try:
+                parse_posted_block(body, self._home.params)
+            except RuleViolation as violation:
+                raise HttpError(400, violation.detail, tokens=MALFORMED_TOKENS) from violation

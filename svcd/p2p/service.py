@@ -1,6 +1,6 @@
 """Peers as a service: begins with the anchors and the seeds, keeps its notes, and stops without losing any."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from copy import copy
 from pathlib import Path
 from typing import Final
@@ -10,21 +10,27 @@ from twisted.application.service import Service
 from twisted.internet.defer import Deferred, succeed
 from twisted.logger import Logger
 
+from svcd.net.endpoint import Endpoint
 from svcd.node.mempool import Entry
 from svcd.node.threads import Worker
 from svcd.node.transfers import Transfers
-from svcd.p2p.bans import Bans
-from svcd.p2p.book import Book
+from svcd.p2p import block_server, resource
+from svcd.p2p.address_book import AddressBook
+from svcd.p2p.announcements import Announcements
+from svcd.p2p.bans import Bans, PostBans
+from svcd.p2p.block_server import BlockServer
 from svcd.p2p.client import PeerClient
-from svcd.p2p.intake import PolledTransfers
-from svcd.p2p.notebook import FORMAT, Notes, load, save
-from svcd.p2p.peer import Home, PeerSettings
-from svcd.p2p.peers import Peers
+from svcd.p2p.handshake import LocalNode
+from svcd.p2p.headers import Synchroniser
+from svcd.p2p.peer_store import FORMAT, Notes, load, save
+from svcd.p2p.peers import Peers, PeerSettings, PolledTransfers
 from svcd.p2p.progress import Progress
 from svcd.p2p.relay import Relay
-from svcd.p2p.sync import Synchroniser
+from svcd.p2p.resource import PeerRoutes
 
 BEAT_SECONDS: Final = 1.0
+BODY_CAPS: Final = resource.BODY_CAPS | block_server.BODY_CAPS
+"""Bytes that the bodies of routes may have that need more than others."""
 SAVE_SECONDS: Final = 60.0
 ANCHORS: Final = 2
 _OPERATOR: Final = "operator"
@@ -36,12 +42,22 @@ class Network:
 
     peers: Peers
     relay: Relay
+    announcements: Announcements
     synchroniser: Synchroniser
     progress: Progress
 
-    def orphan(self) -> None:
-        """A block came whose parent is not known: ask at once who has more."""
-        self.peers.ask_all()
+    def rooms(self, transfers: Transfers) -> list[object]:
+        """The objects whose routes other nodes may call."""
+        return [
+            PeerRoutes(
+                self.peers,
+                transfers=transfers,
+                on_orphan=self.peers.ask_all,
+                post_bans=self.announcements.post_bans,
+            ),
+            self.announcements,
+            BlockServer(self.peers.home.ledger),
+        ]
 
     def record(self) -> dict[str, object]:
         """What the operator is told."""
@@ -58,16 +74,28 @@ class Network:
         """What is due by now; to be called every second."""
         self.peers.beat()
         self.synchroniser.consider()
-        self.relay.handing.consider()
+        self.relay.branch_push.consider()
 
     async def stop(self) -> None:
-        """Stop catching up and handing in; done when nothing is in the ledger any more."""
-        self.relay.handing.stop()
+        """Stop fetching and pushing blocks; done when no block of a peer's chain is being connected any more."""
+        self.relay.stop()
+        self.announcements.stop()
         await self.synchroniser.stop()
 
 
-def join(home: Home, client: PeerClient, *, transfers: Transfers, book: Book, settings: PeerSettings) -> Network:
-    """Join the parts, so that what one finds out the others hear of."""
+def join(
+    home: LocalNode,
+    client: PeerClient,
+    *,
+    transfers: Transfers,
+    book: AddressBook,
+    settings: PeerSettings,
+    forwards: Callable[[str, float], bool],
+) -> Network:
+    """Join the parts, so that what one finds out the others hear of.
+
+    ``forwards`` tells of an address and a Unix time whether a proxy asks from there for many clients.
+    """
     peers = Peers(home, client, book=book, bans=Bans(), settings=settings)
     progress = Progress(home.clock)
     synchroniser = Synchroniser(peers, progress)
@@ -77,13 +105,18 @@ def join(home: Home, client: PeerClient, *, transfers: Transfers, book: Book, se
 
     relay = Relay(peers, recent)
     polled = PolledTransfers(home.params, transfers)
-    peers.on_claim = synchroniser.consider
+    peers.on_status = synchroniser.consider
+    peers.behind, peers.best_height = synchroniser.behind, synchroniser.best_height
     peers.on_transaction = polled.take
     peers.on_met = relay.met
     home.ledger.subscribe(progress)
     home.ledger.subscribe(relay)
     transfers.subscribe(relay)
-    return Network(peers, relay, synchroniser, progress)
+    post_bans = PostBans(peers.bans, home.clock, forwards)
+    announcements = Announcements(peers, on_orphan=peers.ask_all, post_bans=post_bans)
+    peers.is_coming = announcements.is_coming
+    home.ledger.subscribe(announcements)
+    return Network(peers, relay, announcements, synchroniser, progress)
 
 
 class PeersService(Service):
@@ -98,9 +131,9 @@ class PeersService(Service):
     def __init__(self, network: Network, path: Path, seeds: Sequence[str], writer: Worker) -> None:
         self._network = network
         self._path = path
-        self._seeds = seeds
+        self._seeds = [Endpoint(seed) for seed in seeds]
         self._writer = writer
-        self._anchors: list[str] = []
+        self._anchors: list[Endpoint] = []
         self._taken_up = False
 
     def startService(self) -> None:

@@ -13,7 +13,8 @@ from svcd.wallet.failed import Failed, Unanswered
 from svcd.wallet.growth import watched_copy
 from svcd.wallet.session import Session
 
-SECONDS: Final = 900.0
+SECONDS: Final = 930.0
+"""Longer than the node takes to answer, with 503 at the latest."""
 _MIB: Final = 1 << 20
 
 

@@ -1,7 +1,7 @@
 """Where a receiver of callbacks listens: an address, a port, and the certificate for TLS."""
 
 import re
-from ipaddress import ip_address
+from ipaddress import IPv6Address, ip_address
 from pathlib import Path
 from typing import Any, Final
 
@@ -36,7 +36,10 @@ def bind(text: str) -> Bind:
     match = _PLACE.fullmatch(text)
     try:
         if match is not None and int(match[3]) <= 65535:
-            return Bind(str(ip_address(match[1] or match[2])), int(match[3]))
+            address = ip_address(match[1] or match[2])
+            # An IPv4-mapped address is the same place, and Python's versions differ in how they write it.
+            mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+            return Bind(str(mapped or address), int(match[3]))
     except ValueError:
         pass
     raise ValueError("must be an address and a port, such as 127.0.0.1:8080 or [::1]:8080")

@@ -14,6 +14,8 @@ from svcd.wallet.failed import Failed, Refused
 from svcd.wallet.session import Session
 
 CHUNK: Final = 100
+DEVNET_SECONDS: Final = 630.0
+"""For making blocks: longer than the node takes to answer, with 503 at the latest."""
 """Blocks asked for at once: few enough to show progress, and to be made within the deadline of a request."""
 
 T = TypeVar("T")
@@ -73,7 +75,9 @@ def mine(session: Session, blocks: int, producer: str | None) -> None:
     """
     body: dict[str, object] = {} if producer is None else {"producer": producer}
     hidden = session.as_json or blocks <= CHUNK or not session.outside.watched()
-    hashes = session.with_operator(lambda operator: _mine(operator, blocks, body, hidden=hidden))
+    hashes = session.with_operator(
+        lambda operator: _mine(operator, blocks, body, hidden=hidden), seconds=DEVNET_SECONDS
+    )
     session.show({"hashes": hashes}, f"made {show.counted(len(hashes), 'block')}; the tip is {show.plain(hashes[-1])}")
 
 
@@ -134,7 +138,9 @@ def reorganise(session: Session, depth: int, drop_transactions: bool) -> None:
       svc node reorganise 3
     """
     body = {"depth": depth, "dropTransactions": drop_transactions}
-    answer = session.with_operator(lambda operator: _on_devnet(operator.post("/operator/reorganise", body)))
+    answer = session.with_operator(
+        lambda operator: _on_devnet(operator.post("/operator/reorganise", body)), seconds=DEVNET_SECONDS
+    )
     hashes = _hashes(answer)
     session.show(
         {"hashes": hashes},

@@ -17,7 +17,7 @@ _KINDS: Final = {"node": "node", "endpoint": "endpoint", "address": "address", "
 
 def _who(text: str) -> dict[str, object]:
     """The field that names an endpoint, a node or an address; raises ValueError."""
-    if text.startswith(("http://", "https://")):
+    if text.lower().startswith(("http://", "https://")):
         return {"endpoint": text}
     if text.startswith("svcnode_"):
         return {"nodeId": text}

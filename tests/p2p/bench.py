@@ -17,12 +17,12 @@ from svcd.node.changes import Standing
 from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
 from svcd.node.status import Identity, Status
 from svcd.node.threads import Worker
-from svcd.p2p.book import Book
+from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
-from svcd.p2p.hello import NodeKey
-from svcd.p2p.peer import Home, Peer, PeerSettings
-from svcd.p2p.resource import BODY_CAPS, PeerRoutes
-from svcd.p2p.service import Network, join
+from svcd.p2p.handshake import LocalNode, NodeKey
+from svcd.p2p.peers import Peer, PeerSettings
+from svcd.p2p.service import BODY_CAPS, Network, join
+from svcd.ports import milliseconds
 from svcd.rpc.resource import ChainRoutes
 from svcd.rpc.sites import Public, Sites
 from svcd.web.buckets import Buckets
@@ -51,6 +51,8 @@ class Setting:
 
     params: NetworkParams = TEST_PARAMS
     endpoint: str = OURS
+    called: bool = True
+    """Whether another node calls it again and again, one that cannot be called itself."""
     name: str = "ourselves"
     outbound: int = 8
     max_inbound: int = 64
@@ -82,37 +84,57 @@ class Node:
         opening = open_chain(setting.params, self.path, threads=threads, pool=pool, clock=self.clock)
         self.living: LivingChain = result_of(Deferred.fromCoroutine(opening))
         self.key = NodeKey(key_of(setting.name).seed, setting.endpoint)
-        self.home = Home(setting.params, self.living.ledger, self.key, self.clock)
+        self.home = LocalNode(setting.params, self.living.ledger, self.key, self.clock)
         client = PeerClient(setting.params, town, Inline())
         settings = PeerSettings(
             outbound=setting.outbound,
             max_inbound=setting.max_inbound,
             diverse=setting.diverse,
             alone=setting.alone,
-            public=bool(setting.endpoint),
         )
-        book = Book(b"s" * 32, Random(setting.name).random)
-        self.network: Network = join(self.home, client, transfers=self.living.transfers, book=book, settings=settings)
+        book = AddressBook(b"s" * 32, Random(setting.name).random)
+        self.clients = Clients(exempt=setting.exempt)
+        self.network: Network = join(
+            self.home,
+            client,
+            transfers=self.living.transfers,
+            book=book,
+            settings=settings,
+            forwards=self.clients.untrusted.forwards,
+        )
         self.peers = self.network.peers
         self.book = book
         self.site = self._site()
+        self._caller = NodeKey(key_of("a caller").seed, "").hello(setting.params, self.tip, milliseconds(self.clock))
+        self._be_called()
         self._beat = self.clock.callLater(1.0, self._keep_in_touch)
 
     def _site(self) -> Site:
         living, setting = self.living, self.setting
         identity = Identity(self.key.node_id, self.key.endpoint)
         self.status = Status(
-            living.ledger, identity=identity, peers=self.peers, clock=self.clock, trouble=lambda: living.disk.trouble
+            living.ledger,
+            identity=identity,
+            peers=self.peers,
+            clock=self.clock,
+            trouble=lambda: living.disk.trouble,
+            untrusted_proxy=lambda: self.clients.untrusted.alarm(self.clock.seconds()),
         )
-        self.routes = PeerRoutes(self.peers, transfers=living.transfers, on_orphan=self.network.orphan)
+        self.buckets = Buckets.per_second(setting.rates, 10)
         chain = ChainRoutes(living.ledger, transfers=living.transfers, status=self.status, clock=self.clock)
-        public = Public(setting.limits, Clients(exempt=setting.exempt), Buckets.per_second(setting.rates, 10))
+        self.rooms: list[Any] = self.network.rooms(living.transfers)
+        public = Public(setting.limits, self.clients, self.buckets)
         errors = count(1)
-        return Sites(self.clock, lambda: f"e{next(errors)}").public([chain], public, peers=[self.routes])
+        return Sites(self.clock, lambda: f"e{next(errors)}").public([chain], public, peers=self.rooms)
 
     def _keep_in_touch(self) -> None:
         self._beat = self.clock.callLater(1.0, self._keep_in_touch)
+        self._be_called()
         self.network.beat()
+
+    def _be_called(self) -> None:
+        if self.setting.called:
+            self.peers.called_by(self._caller, "198.51.100.99")
 
     @property
     def tip(self) -> ChainPoint:

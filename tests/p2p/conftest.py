@@ -26,15 +26,21 @@ def builder() -> ChainBuilder:
 
 @pytest.fixture(scope="session")
 def grow(builder: ChainBuilder) -> Grow:
-    """``grow(count, on=None, name="b", step=2)``: a chain of so many blocks on another, made once."""
+    """``grow(count, on=None, name="b", step=2, pays=0)``: a chain of so many blocks on another, made once.
+
+    Each has ``pays`` transfers; one without any is known from its header alone.
+    """
     made: dict[tuple[object, ...], list[Block]] = {}
 
-    def make(count: int, on: Sequence[Block] = (), name: str = "b", step: int = 2) -> list[Block]:
+    def make(count: int, on: Sequence[Block] = (), name: str = "b", step: int = 2, pays: int = 0) -> list[Block]:
         parent = on[-1] if on else None
-        chain = made.setdefault((parent and parent.header.hash, name, step), [])
+        chain = made.setdefault((parent and parent.header.hash, name, step, pays), [])
         while len(chain) < count:
             last = chain[-1] if chain else parent
-            chain.append(builder.block(last, slot=builder.point_after(last).slot + step, producer=name))
+            nonce = builder.account_after(last, "alice").nonce
+            transfers = [builder.transfer("alice", "bob", 1, nonce=nonce + each) for each in range(pays)]
+            slot = builder.point_after(last).slot + step
+            chain.append(builder.block(last, slot=slot, producer=name, transfers=transfers))
         return [*on, *chain[:count]]
 
     return make

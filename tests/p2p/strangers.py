@@ -10,8 +10,8 @@ from svcd.chain.block import Block
 from svcd.chain.encoding import canonical
 from svcd.chain.transaction import Transfer
 from svcd.chain.transition import ChainPoint
-from svcd.p2p.caller import Reply, Request
-from svcd.p2p.hello import NodeKey
+from svcd.p2p.handshake import NodeKey
+from svcd.p2p.transport import Reply, Request
 from svcd.ports import milliseconds
 from tests.chains import ChainBuilder, key_of
 from tests.p2p.town import Answer, Called, Town
@@ -33,6 +33,12 @@ def blocks_reply(blocks: Sequence[Block | bytes], height: int = 0) -> Reply:
     """A reply of /p2p/blocks."""
     wires = b",".join(block if isinstance(block, bytes) else block.wire() for block in blocks)
     return Reply(200, b'{"ok":true,"blocks":[' + wires + b'],"height":"%d"}' % height)
+
+
+def headers_reply(blocks: Sequence[Block], first: int, height: int) -> Reply:
+    """A reply of /p2p/headers."""
+    wires = b",".join(block.header.wire() for block in blocks)
+    return Reply(200, b'{"ok":true,"headers":[' + wires + b'],"from":"%d","height":"%d"}' % (first, height))
 
 
 def silent(_called: Called) -> None:
@@ -80,8 +86,8 @@ class Stranger:
         called = Called(self.endpoint, request, self.town.clock.seconds())
         script = self.scripts.get(called.path) or self.scripts.get("")
         if request.body is not None:
-            (value,) = json.loads(request.body).values()
-            self.got.append((called.path, value))
+            fields = json.loads(request.body)
+            self.got.append((called.path, fields if len(fields) > 1 else next(iter(fields.values()))))
         return script(called) if script else self.honest(called)
 
     def honest(self, called: Called) -> Answer:
@@ -93,9 +99,16 @@ class Stranger:
                 work = self.tip.work if self.work is None else self.work
                 height = self.tip.height if self.height is None else self.height
                 return ok(status={"height": str(height), "hash": self.tip.hash.hex(), "cumulativeWork": str(work)})
-            case "/p2p/blocks":
+            case "/p2p/blocks" if called.request.body is None:
                 first, limit = called.query["from"], called.query["limit"]
                 return blocks_reply(self.blocks[first - 1 : first - 1 + limit], self.tip.height)
+            case "/p2p/blocks":
+                held = {block.header.hash.hex(): block for block in self.blocks}
+                return blocks_reply([held[name] for name in self._body(called)["hashes"] if name in held])
+            case "/p2p/headers":
+                return self._headers(**self._body(called))
+            case "/p2p/header":
+                return ok(hash="00" * 32, state="wanted")
             case "/p2p/peers":
                 return ok(peers=[{"endpoint": endpoint} for endpoint in self.acquaintances])
             case "/p2p/transactions":
@@ -107,6 +120,14 @@ class Stranger:
             case "/p2p/block":
                 return ok(hash="00" * 32, state="connected")
         raise AssertionError(f"nobody answers {called.path}")
+
+    def _body(self, called: Called) -> Any:
+        return json.loads(called.request.body or b"{}")
+
+    def _headers(self, locator: list[str], limit: int) -> Reply:
+        heights = {block.header.hash.hex(): block.header.height for block in self.blocks}
+        first = next((heights[name] for name in locator if name in heights), 0) + 1
+        return headers_reply(self.blocks[first - 1 : first - 1 + limit], first, self.tip.height)
 
     def hello(self) -> Any:
         """Its hello at present."""

@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from argon2.low_level import hash_secret_raw
@@ -21,35 +22,39 @@ from twisted.internet.testing import MemoryReactorClock
 from twisted.protocols.policies import ProtocolWrapper
 
 from svcd.chain.block import Block, Header
-from svcd.chain.errors import Corrupt, RuleViolation
+from svcd.chain.errors import Corrupt, Refusal, RuleViolation
 from svcd.chain.signature import sign
+from svcd.chain.transition import ChainPoint
 from svcd.chain.work import effective_target, work_value
-from svcd.net import pinned
+from svcd.net import calls
 from svcd.net.addresses import AddressPolicy
-from svcd.net.connections import CheckedEndpoint, Meter
+from svcd.net.connections import CheckedEndpoint
+from svcd.net.meter import Meter
 from svcd.net.pinned import PinnedCaller
 from svcd.net.targets import Rules
 from svcd.net.trust import load_trust
 from svcd.node import connector, living
 from svcd.node.early import EarlyBlocks
 from svcd.node.ledger import Ledger
-from svcd.p2p import book, greeting, hello, peer, peers, pull, sync
+from svcd.node.producer import Workshop
+from svcd.p2p import address_book, announcements, blocks, client, handshake, headers, peers, relay
 from svcd.p2p.bans import Bans
-from svcd.p2p.caller import CallFailed, Reply, Request
-from svcd.p2p.choosing import promote
-from svcd.p2p.dialling import PinnedNetwork
-from svcd.p2p.hello import LatestHellos, check_hello
+from svcd.p2p.handshake import LatestHellos, check_hello
+from svcd.p2p.peers import promote
+from svcd.p2p.transport import CallFailed, PinnedTransport, Reply, Request
 from svcd.store import database
 from svcd.store.database import DatabaseError
+from svcd.web.buckets import Buckets
 from svcd.web.limits import SiteLimits
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.net.conftest import Answers
 from tests.net.servers import Server, dripping, until
-from tests.node.bench import LATE, Stepped, running
+from tests.node.bench import LATE, Inline, Stepped, running
 from tests.node.bench import Setting as BareSetting
-from tests.p2p.bench import LIMITS, Node, place
-from tests.p2p.strangers import Stranger, blocks_reply, silent
-from tests.p2p.test_dialling import Flood
+from tests.p2p.bench import LIMITS, RATES, Node, place
+from tests.p2p.following import meet
+from tests.p2p.strangers import Script, Stranger, blocks_reply, ok, silent
+from tests.p2p.test_transport import Flood
 from tests.p2p.town import Answer, Called
 from tests.support import has_result, result_of
 from tests.torture.audit import Discrepancy, audit
@@ -60,7 +65,7 @@ MakeNode = Callable[..., Node]
 MakeStranger = Callable[..., Stranger]
 TakeOut = Callable[..., None]
 
-BLOCKS = "/p2p/blocks"
+BLOCKS, HEADERS, STATUS = "/p2p/blocks", "/p2p/headers", "/p2p/status"
 ATTACKER, HONEST = "203.0.113.9", "198.51.100.7"
 
 each_way = pytest.mark.parametrize("defended", [True, False], ids=["defended", "undefended"])
@@ -82,9 +87,10 @@ def nothing(*_: object, **__: object) -> None:
     """Instead of a check."""
 
 
-def post(node: Node, path: str, body: bytes, client: str) -> Response:
+def post(node: Node, path: str, body: bytes, client: str, *headers: str) -> Response:
     wire = Wire(node.site, client)
-    wire.send(f"POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+    head = [f"POST {path} HTTP/1.1", "Host: h", f"Content-Length: {len(body)}", *headers, "", ""]
+    wire.send("\r\n".join(head).encode() + body)
     response = wire.response()
     wire.close()
     return response
@@ -106,8 +112,8 @@ def test_eclipse_by_a_flood_of_hints(
 
     An attacker with a thousand endpoints floods the book of a new node from four places before honest hints come.
     """
-    take_out(book, "HINTS_PER_HOUR", 10**9)
-    take_out(book, "SOURCE_BUCKETS", book.NEW_BUCKETS)
+    take_out(address_book, "HINTS_PER_HOUR", 10**9)
+    take_out(address_book, "SOURCE_BUCKETS", address_book.NEW_BUCKETS)
     node = make_node()
     for number in range(3_000):
         node.peers.hint(place(2_000 + number), source=f"203.{number % 4}.0.0/16")
@@ -159,7 +165,7 @@ def dialled(defended: bool, endpoint: str, *answers: list[str]) -> list[str]:
     resolver = Answers(*answers) if answers else Answers(OSError("nobody is to be looked up"))
     caller = PinnedCaller(reactor, resolver=resolver, policy=AddressPolicy(), trust=load_trust())
     # What is a name and what an address are two checks; undefended both are lenient.
-    network = PinnedNetwork(caller, Rules.for_peers(allow_private=not defended))
+    network = PinnedTransport(caller, Rules.for_peers(allow_private=not defended))
     call = network.call(endpoint, Request(path="/p2p/status", max_bytes=4_096, seconds=5.0))
     reactor.advance(6)
     with pytest.raises(CallFailed):
@@ -225,7 +231,7 @@ def test_a_hello_from_the_future(
     make_node: MakeNode, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
 ) -> None:
     """Defence: a hello is at most a minute ahead; else one that was signed for later could be used when it suits."""
-    take_out(hello, "CLOCK_TOLERANCE_MS", 10**12)
+    take_out(handshake, "CLOCK_TOLERANCE_MS", 10**12)
     node, stranger = make_node(), make_stranger()
     early = evolve(stranger.hello(), timestamp=stranger.hello().timestamp + 3_600_000)
     early = evolve(early, signature=sign(stranger.key.seed, early.signed_hash()))
@@ -241,7 +247,7 @@ def test_a_node_that_is_led_to_itself(
     def blind(*args: Any, own: str, now: int) -> None:
         check_hello(*args, own="", now=now)
 
-    take_out(greeting, "check_hello", blind)
+    take_out(handshake, "check_hello", blind)
     node = make_node()
     mirror = make_stranger(key=node.key)
     for _ in range(12):
@@ -254,45 +260,183 @@ def test_a_node_that_is_led_to_itself(
 # Claims
 
 
-def boaster(make_stranger: MakeStranger, script: Any = silent, **changes: Any) -> Stranger:
-    """Claims the greatest chain there can be."""
-    return make_stranger(9, work=2**255, height=2**53 - 1, scripts={BLOCKS: script}, **changes)
+class Hands(Inline):
+    """Threads that search for work in the test's own thread."""
+
+    def run(self, function: Any, *args: Any, **kwargs: Any) -> "Deferred[Any]":
+        return super().run(function.__self__.run, *args, **kwargs)
+
+
+@contextmanager
+def mining(node: Node) -> Iterator[None]:
+    """Let a node make blocks, a few a minute, as long as it takes its tip for the network's."""
+    workshop = Workshop(
+        seed=key_of("miner").seed,
+        threads=Hands(),
+        workers=1,
+        random=bytes,
+        may_produce=lambda: node.status.synced and node.clock.seconds() % 20 < 5,
+    )
+    producer = node.living.producer(workshop)
+    producer.start()
+    yield
+    stopped = Deferred.fromCoroutine(producer.stop())
+    node.run(10)
+    result_of(stopped)
+
+
+def boaster(make_stranger: MakeStranger, number: int = 9, script: Script = silent, **changes: Any) -> Stranger:
+    """Claims far more work than there is, under a tip that no other peer claims, and answers no question about it."""
+    liar = make_stranger(number, work=2**60, height=10**6, scripts={BLOCKS: script, HEADERS: script}, **changes)
+
+    def claims(called: Called) -> Answer:
+        status = json.loads(liar.honest(called).body)["status"]  # type: ignore[union-attr]
+        return ok(status=status | {"hash": f"{number:064x}"})
+
+    liar.scripts[STATUS] = claims
+    return liar
 
 
 @each_way
-def test_a_claim_of_the_greatest_height(
+def test_ten_claims_of_the_greatest_chain(
     make_node: MakeNode, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
 ) -> None:
-    """Defence: a bare claim counts for a minute; a node that believed it would make no blocks ever."""
-    take_out(peer, "CLAIM_SECONDS", 1e12)
-    take_out(peer.Doubts, "add", nothing)
-    node = make_node()
-    node.meet(boaster(make_stranger))
-    assert not node.status.synced
-    node.run(70)
-    assert node.status.synced is defended
-    node.run(600)
-    assert node.status.synced is defended
+    """Defence: a claim counts once headers prove it. Ten liars in ten parts of the network come, one each 20 seconds.
+
+    A node that believed claims would make no blocks: a miner could silence all others by it.
+    """
+    proven = headers.Synchroniser.behind
+
+    def believing(self: headers.Synchroniser) -> str:
+        work = self._home.ledger.tip.work
+        return proven(self) or " ".join(p.endpoint for p in self._peers.all() if p.status and p.status.work > work)
+
+    take_out(headers.Synchroniser, "behind", believing)
+    node = make_node(outbound=16)
+    node.meet(make_stranger())
+    node.run(2)
+    assert node.status.unready() == ""
+    unready = 0
+    with mining(node):
+        for number in range(10, 20):
+            before = node.tip.height
+            node.meet(boaster(make_stranger, number))
+            for _ in range(20):
+                node.run(1)
+                unready += bool(node.status.unready())
+            assert (node.tip.height > before) is defended
+    assert (unready == 0) is defended
+    assert (unready == 200) is not defended
+
+
+@each_way
+def test_a_hundred_liars_and_one_good_chain(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+) -> None:
+    """Defence: two claims at a time are looked into, each answer has ten seconds, and a liar waits longer each time."""
+    take_out(headers, "PROOF_SECONDS", 1e9)
+    node = make_node(outbound=128)
+    node.take(*grow(5, pays=1))
+    liars = [boaster(make_stranger, number) for number in range(10, 110)]
+    for start in range(0, 100, 5):
+        node.meet(*liars[start : start + 5])
+    honest = make_stranger(1, blocks=grow(20, pays=1))
+    node.meet(honest)
+    bound = len(liars) / headers.MAX_CLAIMS * 10 + 20
+    assert node.until(lambda: node.tip.hash == honest.tip.hash, within=bound) is defended
 
 
 @each_way
 def test_a_long_fork_of_little_work(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
 ) -> None:
-    """Defence: the chain with most work is followed, not the longest; a branch is not executed before it has more."""
-    take_out(connector, "prefers", lambda candidate, tip: candidate.height > tip.height)
+    """Defence: the chain with most work is followed, not the longest; no block of another one is even asked for."""
+
+    def longer(candidate: ChainPoint, tip: ChainPoint) -> bool:
+        return candidate.height > tip.height
+
+    for module in (connector, headers):
+        take_out(module, "prefers", longer)
     node = make_node()
     ours = grow(40, name="hard", step=1)
     node.take(*ours)
-    cheap = grow(60, name="cheap", step=8)
-    liar = boaster(make_stranger, blocks=cheap)
-    liar.scripts = {}
+    cheap = grow(60, name="cheap", step=8, pays=1)
+    liar = make_stranger(9, blocks=cheap, work=2**60)
     node.meet(liar)
     node.run(30)
-    stored = node.living.ledger.reader.point(cheap[-1].header.hash)
-    assert stored is not None
-    assert stored.work < node.builder.point_after(ours[-1]).work
+    assert node.builder.point_after(cheap[-1]).work < node.builder.point_after(ours[-1]).work
     assert (node.tip.hash == cheap[-1].header.hash) is not defended
+    assert (node.town.calls_to(liar.endpoint, BLOCKS) == []) is defended
+
+
+@each_way
+def test_headers_of_little_work_without_end(
+    make_node: MakeNode,
+    grow: Grow,
+    make_stranger: MakeStranger,
+    take_out: TakeOut,
+    monkeypatch: pytest.MonkeyPatch,
+    defended: bool,
+) -> None:
+    """Defence: one claim is looked into for ten minutes at most, however many headers with a little work there are."""
+    monkeypatch.setattr(headers, "LONGEST_PROOF", 20.0)
+    take_out(headers, "LONGEST_PROOF", 1e9)
+    for name in ("FIRST_HEADERS", "PROOF_HEADERS"):
+        monkeypatch.setattr(headers, name, 2)
+    node = make_node()
+    node.take(*grow(120, name="hard", step=1))
+    liar = make_stranger(9, blocks=grow(120, name="cheap", step=8), work=2**60)
+    node.meet(liar)
+    node.town.latency[liar.endpoint] = 0.4
+    node.run(50)
+    assert (len(node.town.calls_to(liar.endpoint, HEADERS)) > 45) is not defended
+    assert node.tip.hash == grow(120, name="hard", step=1)[-1].header.hash
+
+
+@each_way
+def test_headers_without_blocks(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+) -> None:
+    """Defence: a chain none of whose blocks come is left after a minute, and followed again ever more rarely."""
+    take_out(blocks, "STALL_SECONDS", 1e9)
+    take_out(headers, "HOLD_SECONDS", 1e9)
+    node = make_node()
+    node.meet(make_stranger(1, blocks=grow(5)))
+    node.run(2)
+    node.meet(make_stranger(9, blocks=grow(40, on=grow(5), pays=1), scripts={BLOCKS: lambda _: blocks_reply([])}))
+    node.run(5)
+    assert not node.status.synced
+    node.run(60)
+    assert node.status.synced is defended
+    synced = 0
+    for _ in range(60):
+        node.run(10)
+        synced += node.status.synced
+    assert (synced > 30) is defended
+
+
+@each_way
+def test_a_good_chain_of_headers_with_an_invalid_state(
+    make_node: MakeNode,
+    grow: Grow,
+    builder: ChainBuilder,
+    make_stranger: MakeStranger,
+    take_out: TakeOut,
+    defended: bool,
+) -> None:
+    """Defence: an invalid block is remembered by its hash, and the work behind it counts no more, whoever shows it."""
+    take_out(Ledger, "_remember_invalid", nothing)
+    bad = builder.block(grow(9, pays=1)[-1], break_=Refusal.STATE_ROOT, producer="criminal")
+    chain = grow(12, on=[*grow(9, pays=1), bad], name="after", pays=1)
+    node = make_node(outbound=16)
+    liars = [make_stranger(number, blocks=chain) for number in range(2, 8)]
+    for liar in liars:
+        node.begin(node.peers.greet(liar.endpoint, outbound=True))
+        node.run(10)
+    asked = [bool(node.town.calls_to(liar.endpoint, BLOCKS)) for liar in liars]
+    assert asked[0]
+    assert (not any(asked[1:])) is defended
+    assert node.tip.height == 9
 
 
 # Blocks that cost nothing to make
@@ -344,6 +488,35 @@ def test_a_thousand_headers_without_work_in_a_second(
     assert node.tip.hash == honest[-1].header.hash
     assert (len(argon) > 1) is not defended
     assert len(argon) == (1 if defended else 1_000)
+
+
+@each_way
+def test_headers_without_work_behind_a_false_proxy(
+    make_node: MakeNode, thousand: list[Block], argon: list[bytes], take_out: TakeOut, defended: bool
+) -> None:
+    """Defence: where an address cannot be banned, since others may ask through it, an invalid block costs all tokens.
+
+    Anybody can write a header that says so: then it is one Argon2 for every burst, not one for every token.
+    """
+    take_out(Buckets, "penalise", lambda *_, **__: False)
+    node = make_node(rates={**RATES, "p2p": 10.0})
+    argon.clear()
+    for second in range(30):
+        for number in range(10):
+            body = b'{"block":' + thousand[10 * second + number].wire() + b"}"
+            post(node, "/p2p/block", body, ATTACKER, f"X-Forwarded-For: 192.0.2.{number}")
+        node.clock.advance(1)
+    assert (len(argon) > 10) is not defended
+
+
+@each_way
+def test_junk_that_is_read_for_nothing(make_node: MakeNode, take_out: TakeOut, defended: bool) -> None:
+    """Defence: a malformed post costs as much as 21 good ones, so that a burst of junk is soon over."""
+    take_out(Buckets, "penalise", lambda *_, **__: False)
+    node = make_node(rates={**RATES, "p2p": 200.0})
+    statuses = [post(node, "/p2p/block", b'{"block":{}}', ATTACKER).status for _ in range(2_100)]
+    assert (statuses.count(400) < 100) is defended
+    assert set(statuses) == {400, 429}
 
 
 @each_way
@@ -502,7 +675,7 @@ def test_a_client_that_drips(make_node: MakeNode, defended: bool) -> None:
 @each_way
 async def test_a_server_that_drips(take_out: TakeOut, defended: bool) -> None:
     """Defence: one deadline for the whole call."""
-    take_out(pinned, "within", lambda seconds, clock, work, late: Deferred.fromCoroutine(work))
+    take_out(calls, "within", lambda seconds, clock, work, late: Deferred.fromCoroutine(work))
     server, network, reactor = real_network(dripping(b"HTTP/1.1 200 OK\r\n\r\n"))
     call = network.call(f"http://127.0.0.1:{server.port}", Request(path="/p2p/status", max_bytes=4_096, seconds=0.2))
     give_up_at = reactor.seconds() + 1.0
@@ -514,7 +687,7 @@ async def test_a_server_that_drips(take_out: TakeOut, defended: bool) -> None:
     await server.stop()
 
 
-def real_network(script: Any) -> tuple[Server, PinnedNetwork, Any]:
+def real_network(script: Any) -> tuple[Server, PinnedTransport, Any]:
     """A server on loopback, and a network that may call it."""
     from twisted.internet import reactor
 
@@ -523,7 +696,7 @@ def real_network(script: Any) -> tuple[Server, PinnedNetwork, Any]:
     caller = PinnedCaller(
         reactor, resolver=Answers(["127.0.0.1"]), policy=AddressPolicy(allow_private=True), trust=load_trust()
     )
-    return server, PinnedNetwork(caller, Rules.for_peers(allow_private=True)), reactor
+    return server, PinnedTransport(caller, Rules.for_peers(allow_private=True)), reactor
 
 
 @pytest.mark.socket
@@ -543,6 +716,120 @@ async def test_a_reply_of_a_gib(take_out: TakeOut, defended: bool) -> None:
     await server.stop()
 
 
+# Announcements
+
+
+def announce(
+    node: Node, block: Block, stranger: Stranger | None = None, *, client: str = "", push: bool = False
+) -> Any:
+    """Tell a node of a block by its header, as ``stranger`` or from an address."""
+    body = {"header": json.loads(block.header.wire()), "push": push, "endpoint": stranger.endpoint if stranger else ""}
+    sender = str(urlsplit(stranger.endpoint).hostname) if stranger else client
+    return post(node, "/p2p/header", json.dumps(body).encode(), sender)
+
+
+@each_way
+def test_a_thousand_announcements_without_work(
+    make_node: MakeNode, builder: ChainBuilder, argon: list[bytes], take_out: TakeOut, defended: bool
+) -> None:
+    """Defence: as with blocks: the first costs its sender a day."""
+    take_out(Bans, "ban", nothing)
+    node = make_node()
+    pays = [builder.transfer("alice", "bob", 1, nonce=0)]
+    junk = list(workless(builder.block(None, producer="w", transfers=pays), 100))
+    argon.clear()
+    for block in junk:
+        assert announce(node, block, client=ATTACKER).status >= 400
+    assert len(argon) == (1 if defended else 100)
+
+
+@each_way
+def test_announcements_from_everywhere(
+    make_node: MakeNode, builder: ChainBuilder, take_out: TakeOut, defended: bool
+) -> None:
+    """Defence: so many may wait for an Argon2; the rest is told to come again, and is no worse for it."""
+    take_out(announcements, "MAX_CHECKS", 10**9)
+    checker = Stepped()
+    node = make_node(checker=checker)
+    pays = [builder.transfer("alice", "bob", 1, nonce=0)]
+    wires = []
+    for number, block in enumerate(workless(builder.block(None, producer="w", transfers=pays), 60)):
+        body = json.dumps({"header": json.loads(block.header.wire())}).encode()
+        wires.append(Wire(node.site, f"203.0.113.{number}"))
+        wires[-1].send(b"POST /p2p/header HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+        if not defended or number < 16:
+            checker.step(-1)
+    assert (len(checker) <= 16) is defended
+    checker.finish()
+    statuses = [wire.response().status for wire in wires]
+    assert statuses == ([400] * 16 + [503] * 44 if defended else [400] * 60)
+    for wire in wires:
+        wire.close()
+
+
+@each_way
+def test_a_peer_that_announces_a_block_and_delivers_nothing(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+) -> None:
+    """Defence: after half a minute, or when the call fails, the block is asked of another peer that announced it."""
+    take_out(announcements, "FETCH_SECONDS", 1e9)
+    node = make_node()
+    slow, honest = make_stranger(1, scripts={BLOCKS: silent}), make_stranger(2)
+    node.meet(slow, honest)
+    node.town.dripping.add(slow.endpoint)
+    (block,) = grow(1, pays=1)
+    honest.scripts = {BLOCKS: lambda _: blocks_reply([block])}
+    announce(node, block, slow)
+    announce(node, block, honest)
+    assert node.until(lambda: node.tip.hash == block.header.hash, within=35) is defended
+
+
+@each_way
+def test_a_peer_that_promises_every_block_and_sends_none(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+) -> None:
+    """Defence: a peer that did not send what it had promised is not waited for in the next hour."""
+    take_out(announcements, "BROKEN_SECONDS", -1.0)
+    node = make_node()
+    liar, honest = make_stranger(1), make_stranger(2)
+    node.meet(liar, honest)
+    late = 0
+    for block in grow(6, pays=1):
+        honest.scripts = {BLOCKS: lambda _, block=block: blocks_reply([block])}
+        announce(node, block, liar, push=True)
+        announce(node, block, honest)
+        late += not node.until(lambda block=block: node.tip.hash == block.header.hash, within=1)
+        assert node.until(lambda block=block: node.tip.hash == block.header.hash, within=35)
+    assert late == (1 if defended else 6)
+
+
+@each_way
+def test_peers_that_read_a_block_slowly(
+    make_node: MakeNode,
+    grow: Grow,
+    make_stranger: MakeStranger,
+    take_out: TakeOut,
+    monkeypatch: pytest.MonkeyPatch,
+    defended: bool,
+) -> None:
+    """Defence: an upload that takes long gives its place to the next, without ending.
+
+    Else two peers that make just enough progress would keep its blocks from all who do not ask for them.
+    """
+    monkeypatch.setattr(relay, "SMALL_BLOCK", 0)
+    take_out(relay, "UPLOAD_SECONDS", 1e9)
+    node = make_node()
+    slow = [make_stranger(number, scripts={"/p2p/block": silent}) for number in (1, 2)]
+    node.meet(*slow)
+    node.town.dripping.update(stranger.endpoint for stranger in slow)
+    node.take(*grow(1))
+    node.run(1)
+    honest = make_stranger(3)
+    node.meet(honest)
+    node.take(*grow(2)[1:])
+    assert bool(node.until(lambda: honest.got_at("/p2p/block"), within=60)) is defended
+
+
 # Catching up
 
 
@@ -550,21 +837,113 @@ async def test_a_reply_of_a_gib(take_out: TakeOut, defended: bool) -> None:
 def test_a_peer_that_stalls(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
 ) -> None:
-    """Defence: a range that is late after two seconds is asked for elsewhere."""
-    take_out(pull.Pull, "_look_for_stall", nothing)
-    node = make_node()
-    stalling = [make_stranger(number, blocks=grow(60), scripts={BLOCKS: silent}) for number in range(3)]
-    node.meet(*stalling, make_stranger(3, blocks=grow(60)))
-    assert (not node.until(lambda: node.tip.height == 60, within=20)) is not defended
+    """Defence: a transfer that makes no progress ends after ten seconds, and its blocks are asked of another peer."""
+    take_out(client, "STALL_SECONDS", 1e9)
+    take_out(blocks.BlockDownload, "_look_for_slow_peer", nothing)
+    node, chain = make_node(), grow(60, pays=1)
+    stalling = [make_stranger(number, blocks=chain, scripts={BLOCKS: silent}) for number in range(3)]
+    node.meet(*stalling, make_stranger(3, blocks=chain))
+    assert node.until(lambda: node.tip.height == 60, within=40) is defended
 
 
 @each_way
-def test_a_peer_that_reorganises_between_two_requests(
+def test_a_peer_that_makes_just_enough_progress(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
 ) -> None:
-    """Defence: blocks that do not fit make us look for the last shared block again, and nobody is blamed."""
-    take_out(sync, "MAX_RESTARTS", 1)
+    """Defence: the block that everything waits for is asked of a peer that is known to be far quicker."""
+    take_out(blocks.BlockDownload, "_look_for_slow_peer", nothing)
+    node, chain = make_node(), grow(60, pays=1)
+    drips = [make_stranger(number, blocks=chain, scripts={BLOCKS: silent}) for number in range(3)]
+    node.town.dripping.update(stranger.endpoint for stranger in drips)
+    node.meet(*drips, make_stranger(3, blocks=chain))
+    assert node.until(lambda: node.tip.height == 60, within=400) is defended
+
+
+@each_way
+def test_a_peer_that_serves_every_tenth_block(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+) -> None:
+    """Defence: blocks are asked of every peer, and what one does not have of the others."""
+    choose = blocks.BlockDownload._choose
+
+    def of_one_peer(self: blocks.BlockDownload, source: Any) -> Any:
+        return choose(self, source) if source.peer.endpoint == liar.endpoint else []
+
+    take_out(blocks.BlockDownload, "_choose", of_one_peer)
+    node, chain = make_node(), grow(60, pays=1)
+    held = {block.header.hash.hex(): block for block in chain[::10]}
+
+    def some(called: Called) -> Answer:
+        asked = json.loads(called.request.body or b"")["hashes"]
+        return blocks_reply([held[name] for name in asked if name in held])
+
+    liar = make_stranger(1, blocks=chain, scripts={BLOCKS: some})
+    node.meet(liar, make_stranger(2, blocks=chain))
+    assert node.until(lambda: node.tip.height == 60, within=40) is defended
+
+
+class UncheckedBlock(Block):
+    """A block whose transactions nobody holds against its header."""
+
+    def check_body(self) -> None:
+        """Accept everything."""
+
+
+@each_way
+def test_a_body_that_does_not_fit_its_header(
+    make_node: MakeNode,
+    grow: Grow,
+    make_stranger: MakeStranger,
+    take_out: TakeOut,
+    monkeypatch: pytest.MonkeyPatch,
+    defended: bool,
+) -> None:
+    """Defence: each body is held against the header that it was asked for by, so its sender is the one to be banned.
+
+    Found out later, it would be nobody's fault, and the sender would be asked again and again.
+    """
+    monkeypatch.setattr(blocks, "FIRST_BYTES", 10_000)
+    take_out(client, "Block", UncheckedBlock)
+    node, chain = make_node(), grow(40, pays=1)
+    other = grow(2, name="other", pays=1)[1]
+    honest, liar = make_stranger(1, blocks=chain), make_stranger(2, blocks=chain)
+
+    def swapped(called: Called) -> Answer:
+        asked = json.loads(called.request.body or b"")["hashes"]
+        return blocks_reply(
+            [Block(block.header, other.transfers) for block in chain if block.header.hash.hex() in asked]
+        )
+
+    liar.scripts = {BLOCKS: swapped, STATUS: lambda called: evolve_status(liar.honest(called), work=0)}
+    node.town.latency[honest.endpoint] = 0.5
+    meet(node, liar, honest)
+    node.run(30)
+    assert node.peers.is_banned(liar.key.public) is defended
+    assert not node.peers.is_banned(honest.key.public)
+    assert node.tip.height == 40
+
+
+def evolve_status(reply: Answer, *, work: int) -> Answer:
+    """A status with another claim."""
+    assert isinstance(reply, Reply)
+    return ok(status=json.loads(reply.body)["status"] | {"cumulativeWork": str(work)})
+
+
+@each_way
+def test_a_peer_that_reorganises_between_two_questions(
+    make_node: MakeNode,
+    grow: Grow,
+    make_stranger: MakeStranger,
+    take_out: TakeOut,
+    monkeypatch: pytest.MonkeyPatch,
+    defended: bool,
+) -> None:
+    """Defence: headers that do not follow on the last ones make the proof begin anew, and nobody is blamed."""
+    monkeypatch.setattr(headers, "FIRST_HEADERS", 10)
+    monkeypatch.setattr(headers, "PROOF_HEADERS", 10)
+    take_out(headers, "MAX_RESTARTS", 0)
     node = make_node()
+    node.take(*grow(60, name="ours"))
     new = grow(90, on=grow(20), name="new")
     stranger = make_stranger(blocks=grow(100))
     asked = count(1)
@@ -574,36 +953,10 @@ def test_a_peer_that_reorganises_between_two_requests(
             stranger.blocks = new
         return stranger.honest(called)
 
-    stranger.scripts = {BLOCKS: script}
+    stranger.scripts = {HEADERS: script}
     node.meet(stranger)
     assert node.until(lambda: node.tip.hash == new[-1].header.hash, within=5) is defended
     assert bool(node.peer(stranger).doubts) is not defended
-
-
-@each_way
-def test_wrong_ranges_among_those_of_others(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
-) -> None:
-    """Defence: where two ranges do not fit, both senders are left out but for the one that is followed.
-
-    The liar sends known blocks in place of new ones; whoever sent what comes behind looks like the stranger.
-    """
-
-    def blame_the_second(self: pull.Pull, reason: Any, sender: str, before: str) -> None:
-        self._strangers.add(sender)
-        self._fail(pull.ChainMoved(reason.detail))
-
-    take_out(pull.Pull, "_not_yet", blame_the_second)
-    take_out(sync, "CROWDED_STARTS", 10**9)
-    node = make_node()
-    node.take(*grow(20))
-    honest = make_stranger(1, blocks=grow(120))
-    liar = make_stranger(2, blocks=grow(120))
-    liar.scripts = {BLOCKS: lambda called: blocks_reply(grow(20)[-called.query["limit"] :])}
-    for stranger in (honest, liar):
-        node.town.latency[stranger.endpoint] = 0.05
-    node.meet(honest, liar)
-    assert node.until(lambda: node.tip.height == 120, within=8) is defended
 
 
 # Networks that were cut in two
@@ -655,10 +1008,13 @@ def test_two_halves_that_are_joined_again(
 ) -> None:
     """Defence: the last shared block is looked for however far back it is; there is no limit on depth."""
 
-    async def at_the_tip(home: Any, *_: object) -> int:
-        return int(home.ledger.tip.height)
+    first_headers = headers.Synchroniser._first_headers
 
-    take_out(sync, "fork_height", at_the_tip)
+    async def near_the_tip(self: headers.Synchroniser, peer: Any) -> Any:
+        chain = await first_headers(self, peer)
+        return chain if chain is None or chain.fork.height > self._home.ledger.tip.height - 6 else None
+
+    take_out(headers.Synchroniser, "_first_headers", near_the_tip)
     first, second, paid = halves(make_node, builder)
     assert first.tip.hash != second.tip.hash
     for node, other in ((first, second), (second, first)):

@@ -195,8 +195,12 @@ def test_a_node_is_banned_with_its_endpoint() -> None:
 @pytest.mark.parametrize(
     ("address", "others", "strangers"),
     [
-        ("192.0.2.1", ["http://192.0.2.1:1", "https://192.0.2.1"], ["http://192.0.2.2:1"]),
-        ("2001:db8:1:2::1", ["http://[2001:db8:1:2::1]", "http://[2001:db8:1:2:9::9]:7"], ["http://[2001:db8:1:3::1]"]),
+        ("192.0.2.1", ["http://192.0.2.1:8080", "https://192.0.2.1"], ["http://192.0.2.2:8080"]),
+        (
+            "2001:db8:1:2::1",
+            ["http://[2001:db8:1:2::1]", "http://[2001:db8:1:2:9::9]:8080"],
+            ["http://[2001:db8:1:3::1]"],
+        ),
     ],
 )
 def test_or_with_everybody_at_its_address(address: str, others: list[str], strangers: list[str]) -> None:

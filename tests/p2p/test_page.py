@@ -3,7 +3,6 @@
 import json
 import re
 import shlex
-import shutil
 from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 from tests.process_level.conftest import Nodes
 from tests.process_level.pages import ROOT, agrees, blocks_of, run
 from tests.process_level.running import RunningNode, free_port, wait_until
+from tests.programs import needs
 
 PAGE = "docs/peers.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
@@ -50,7 +50,7 @@ def start(nodes: Nodes, command: str) -> RunningNode:
 
 @pytest.mark.socket
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@needs("curl")
 def test_two_nodes_on_one_computer(nodes: Nodes) -> None:
     ports = {port: str(free_port()) for port in ("18661", "18662")}
     commands = [re.sub("1866[12]", lambda port: ports[port[0]], block.text) for block in blocks_of(PAGE, "sh")]

@@ -12,17 +12,18 @@ from attrs import evolve
 from svcd.chain.block import Block
 from svcd.chain.signature import sign
 from svcd.node.status import LONELY
+from svcd.p2p import peers
+from svcd.p2p.address_book import BUCKET_SIZE, Entry, group_of_endpoint
 from svcd.p2p.bans import endpoint_name, key_name
-from svcd.p2p.book import BUCKET_SIZE, Entry, group_of_endpoint
-from svcd.p2p.caller import Trouble
-from svcd.p2p.hello import Hello, NodeKey, check_hello, parse_hello
-from svcd.p2p.notebook import FORMAT, Notes, load, save
+from svcd.p2p.handshake import Hello, NodeKey, check_hello, parse_hello
+from svcd.p2p.peer_store import FORMAT, Notes, load, save
 from svcd.p2p.service import PeersService
+from svcd.p2p.transport import Trouble
 from svcd.ports import milliseconds
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import LATE, Inline
 from tests.p2p.bench import OURS, Node, place
-from tests.p2p.strangers import Stranger, blocks_reply, ok, refused, silent
+from tests.p2p.strangers import Stranger, ok, refused, silent
 from tests.p2p.town import Called
 from tests.support import result_of
 
@@ -894,7 +895,6 @@ def test_what_peers_show_is_known(node: Node, make_stranger: MakeStranger, grow:
     node.meet(make_stranger(1, blocks=grow(9)), make_stranger(2, blocks=grow(4)))
     around = node.peers.neighbourhood()
     assert (around.known_peers, around.best_height, around.behind) == (2, 9, "")
-    assert node.peers.ahead() == []
 
 
 @pytest.mark.parametrize(("shown", "usual"), [((), 0), ((5,), 5), ((9, 5), 5), ((9, 5, 3), 5), ((9, 9, 5, 3), 5)])
@@ -912,113 +912,14 @@ def test_what_more_than_half_of_the_chosen_peers_show(
     assert node.peers.neighbourhood().usual_height == 0, "whoever called first has no voice"
 
 
-def boaster(make_stranger: MakeStranger, number: int = 1, **scripts: Any) -> Stranger:
-    """Somebody who claims the greatest chain there can be, and delivers nothing of it."""
-    return make_stranger(number, work=2**255, height=2**53 - 1, scripts={"/p2p/blocks": silent, **scripts})
-
-
-def test_a_claim_holds_us_back_for_a_minute_at_most(node: Node, make_stranger: MakeStranger) -> None:
-    stranger = boaster(make_stranger)
-    node.meet(stranger)
-    assert stranger.endpoint in node.peers.neighbourhood().behind
-    node.run(62)
-    assert node.peers.neighbourhood().behind == ""
-    for _ in range(120):
-        node.run(60)
-        assert node.peers.neighbourhood().behind == ""
-    assert node.knows(stranger), "a claim is no reason to leave anybody"
-
-
-def test_a_claim_that_cannot_be_kept_is_doubted_longer_each_time(node: Node, make_stranger: MakeStranger) -> None:
-    stranger = boaster(make_stranger, **{"/p2p/blocks": lambda _: blocks_reply([])})
-    node.meet(stranger)
-    node.run(2 * HOUR)
-    gaps = [gap for gap in times(node, stranger, "/p2p/blocks") if gap > 30]
-    assert gaps == sorted(gaps)
-    assert 4 <= len(gaps) <= 7
-    assert 60 <= gaps[0] < 75
-    assert gaps[-1] > 900
-
-
-def test_a_claim_that_is_kept_is_no_longer_one(node: Node, make_stranger: MakeStranger, grow: Grow) -> None:
-    stranger = make_stranger(blocks=grow(30))
-    node.meet(stranger)
-    node.run(5)
-    assert node.tip.height == 30
-    node.run(10)
-    peer = node.peer(stranger)
-    assert (peer.claimed_since, peer.doubts, node.peers.neighbourhood().behind) == (None, 0, "")
-
-
-def test_the_greatest_claim_comes_first(make_node: MakeNode, make_stranger: MakeStranger, grow: Grow) -> None:
-    node = make_node()
-    node.network.synchroniser.consider = lambda: None  # type: ignore[method-assign]
-    node.peers.on_claim = lambda: None
-    node.meet(*[make_stranger(number, blocks=grow(number)) for number in (3, 9, 5)])
-    assert [peer.endpoint for peer in node.peers.ahead()] == [place(9), place(5), place(3)]
-    assert node.peers.neighbourhood().best_height == 9
-
-
-def test_doubted_claims_are_not_shown(node: Node, make_stranger: MakeStranger) -> None:
-    stranger = boaster(make_stranger)
-    node.meet(stranger)
-    assert node.peers.neighbourhood().best_height == 2**53 - 1
-    node.peer(stranger).doubt(node.home.now())
-    assert node.peers.neighbourhood().best_height == 0
-    assert node.peers.ahead() == []
-
-
-def neighbour(make_stranger: MakeStranger, number: int, **changes: Any) -> Stranger:
-    """Somebody in one and the same part of the network as all others of this kind."""
-    return make_stranger(endpoint=f"http://70.1.1.{number}:8645", **changes)
-
-
-def test_many_endpoints_in_one_part_of_the_network_hold_us_back_no_longer_than_one(
-    node: Node, make_stranger: MakeStranger, grow: Grow
-) -> None:
-    """A new one every minute, for endpoints cost nothing."""
+def test_a_claim_that_no_header_proves_is_not_shown(node: Node, make_stranger: MakeStranger, grow: Grow) -> None:
     node.take(*grow(3))
-    behind = 0
-    for number in range(30):
-        liar = neighbour(make_stranger, number, work=2**255, height=10**6, scripts={"/p2p/blocks": silent})
-        node.peers.called_by(liar.hello(), "70.1.1.1")
-        for _ in range(60):
-            node.run(1)
-            behind += bool(node.status.behind)
-        assert node.knows(liar)
-    assert behind <= 90
-    elsewhere = boaster(make_stranger, 3)
-    node.meet(elsewhere)
-    assert elsewhere.endpoint in node.status.behind, "others are not to pay for it"
-
-
-def test_a_neighbour_of_liars_is_followed_last_and_wins_trust_back(
-    node: Node, make_stranger: MakeStranger, grow: Grow
-) -> None:
-    liar = neighbour(make_stranger, 1, work=2**255, height=10**6, scripts={"/p2p/blocks": silent})
-    node.meet(liar, outbound=False)
-    node.run(70)
-    honest = neighbour(make_stranger, 2, blocks=grow(300))
-    consider, node.network.synchroniser.consider = node.network.synchroniser.consider, lambda: None  # type: ignore[method-assign]
-    node.peers.on_claim = lambda: None
-    node.meet(honest, make_stranger(4, blocks=grow(20)), outbound=False)
-    assert [peer.endpoint for peer in node.peers.ahead()] == [place(4), honest.endpoint]
-    assert honest.endpoint not in node.status.behind
-    consider()
-    node.run(5)
-    assert node.tip.height == 300
-    other = neighbour(make_stranger, 3, work=2**255, height=10**6, scripts={"/p2p/blocks": silent})
-    node.meet(other, outbound=False)
-    assert other.endpoint in node.status.behind
-
-
-def test_where_all_nodes_are_neighbours_none_pays_for_another(make_node: MakeNode, make_stranger: MakeStranger) -> None:
-    node = make_node(diverse=False)
-    for number in (1, 2):
-        liar = neighbour(make_stranger, number, work=2**255, height=10**6, scripts={"/p2p/blocks": silent})
-        node.meet(liar)
-        assert liar.endpoint in node.status.behind
-        node.run(100)
+    liar = make_stranger(work=2**255, height=2**53 - 1, scripts={"/p2p/headers": silent})
+    node.meet(liar)
+    for _ in range(60):
+        node.run(10)
+        assert (node.peers.neighbourhood().best_height, node.peers.neighbourhood().behind) == (3, "")
+    assert node.knows(liar), "a claim is no reason to leave a peer"
 
 
 def test_a_height_without_work_is_not_shown(node: Node, make_stranger: MakeStranger, grow: Grow) -> None:
@@ -1109,6 +1010,18 @@ def test_acquaintances_do_not_count_for_the_alarm(node: Node, make_stranger: Mak
         punish(node, stranger)
     assert all(node.peers.is_banned(stranger.key.public) for stranger in strangers)
     assert node.peers.alarm == ""
+
+
+# What is remembered of a peer
+
+
+def test_of_what_a_peer_has_the_newest_is_remembered(node: Node, make_stranger: MakeStranger) -> None:
+    node.meet(make_stranger())
+    (known,) = node.peers.all()
+    items = [number.to_bytes(32, "big") for number in range(peers._REMEMBERED + 1)]
+    for item in items:
+        known.note(item)
+    assert [known.has(item) for item in (items[0], items[2], items[-1])] == [False, True, True]
 
 
 # What the operator is told

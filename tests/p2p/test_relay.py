@@ -1,7 +1,8 @@
-"""Passing on what is new: to whom, in what order, how often, and that nobody waits for a slow peer."""
+"""Relay: to which peers, in what order, how often, in what form, and that no peer waits for a slow one."""
 
 import json
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,11 +15,11 @@ from svcd.net.calls import Lane
 from svcd.net.pinned import PLACES
 from svcd.node.mempool import Entry
 from svcd.p2p import relay
-from svcd.p2p.caller import Trouble
+from svcd.p2p.transport import Trouble
 from tests.chains import ChainBuilder
-from tests.node.bench import LATE
-from tests.p2p.bench import Node
-from tests.p2p.strangers import Stranger, refused, silent
+from tests.node.bench import LATE, Stepped
+from tests.p2p.bench import OURS, Node
+from tests.p2p.strangers import Stranger, ok, refused, silent
 from tests.p2p.town import LATENCY, Called
 from tests.support import result_of
 from tests.web.wire import Wire
@@ -27,7 +28,7 @@ Grow = Callable[..., list[Block]]
 MakeNode = Callable[..., Node]
 MakeStranger = Callable[..., Stranger]
 
-BLOCK, BLOCKS, TRANSACTION = "/p2p/block", "/p2p/blocks", "/p2p/transaction"
+BLOCK, BLOCKS, HEADER, TRANSACTION = "/p2p/block", "/p2p/blocks", "/p2p/header", "/p2p/transaction"
 
 
 @pytest.fixture
@@ -69,7 +70,8 @@ def test_a_new_block_goes_to_every_peer_at_once(node: Node, grow: Grow, make_str
     node.take(*grow(1))
     now = node.home.now()
     calls = [called for called in node.town.calls if called.path == BLOCK]
-    assert [(called.endpoint, called.at) for called in calls] == [(each.endpoint, now) for each in strangers]
+    assert {called.endpoint for called in calls} == {each.endpoint for each in strangers}
+    assert [called.at for called in calls] == [now] * 5
     node.run(0.5)
     for stranger in strangers:
         assert stranger.got_at(BLOCK) == [json.loads(grow(1)[0].wire())]
@@ -142,10 +144,24 @@ def test_old_blocks_are_not_offered_to_those_who_are_further(
     assert [heights(stranger) for stranger in strangers] == [[]] * 3
 
 
-def test_a_block_goes_to_eight_acquaintances_too(make_node: MakeNode, grow: Grow, make_stranger: MakeStranger) -> None:
+def announced(stranger: Stranger, *, push: bool = False) -> list[int]:
+    """The heights of the headers that it was sent, without the block or to be followed by it."""
+    told = [value for value in stranger.got_at(HEADER) if value.get("push", False) is push]
+    return [int(value["header"]["height"]) for value in told]
+
+
+def fetches_itself(called: Called) -> Any:
+    """What a node answers that can call the announcing one."""
+    push = json.loads(called.request.body or b"").get("push", False)
+    return ok(hash="00" * 32, state="wanted" if push else "asked")
+
+
+def test_a_small_block_goes_whole_to_eight_inbound_peers_too(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+) -> None:
     node = make_node(outbound=2)
     chosen = [make_stranger(number) for number in range(2)]
-    callers = [make_stranger(number) for number in range(2, 14)]
+    callers = [make_stranger(number, scripts={HEADER: fetches_itself}) for number in range(2, 14)]
     node.meet(*chosen)
     node.meet(*callers[:6], outbound=False)
     node.meet(*callers[6:], outbound=False)
@@ -153,6 +169,8 @@ def test_a_block_goes_to_eight_acquaintances_too(make_node: MakeNode, grow: Grow
     node.run(1)
     assert [heights(stranger) for stranger in chosen] == [[1]] * 2
     assert sum(len(heights(stranger)) for stranger in callers) == relay.OTHERS == 8
+    assert all(heights(stranger) or announced(stranger) == [1] for stranger in callers)
+    assert sum(len(announced(stranger)) for stranger in callers) == 4
 
 
 def test_which_acquaintances_are_told_is_left_to_chance(
@@ -161,7 +179,7 @@ def test_which_acquaintances_are_told_is_left_to_chance(
     """Those that called first may be all one party, which tells nobody."""
     node = make_node(outbound=1)
     node.meet(make_stranger(99))
-    callers = [make_stranger(number) for number in range(16)]
+    callers = [make_stranger(number, scripts={HEADER: fetches_itself}) for number in range(16)]
     for start in range(0, 16, 4):
         node.meet(*callers[start : start + 4], outbound=False)
     for number, block in enumerate(grow(16)):
@@ -177,7 +195,7 @@ def test_who_has_shown_it_takes_no_place_of_others(
 ) -> None:
     node = make_node(outbound=1)
     node.meet(make_stranger(99))
-    callers = [make_stranger(number) for number in range(20)]
+    callers = [make_stranger(number, scripts={HEADER: fetches_itself}) for number in range(20)]
     for start in range(0, 20, 5):
         node.meet(*callers[start : start + 5], outbound=False)
     sent, block = transfer(maker), grow(1)[0]
@@ -333,34 +351,198 @@ def test_a_block_that_waits_is_let_go_when_its_peer_shows_a_later_one(
     assert heights(slow) == [1, 2]
 
 
-def test_a_full_block_is_read_in_parts_and_sent_whole(
-    node: Node, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Two thousand transfers take longer than the reactor has."""
-    monkeypatch.setattr(relay, "_READ_AT_ONCE", 2)
-    friends(node, make_stranger, 1)
-    builder = ChainBuilder()
-    blocks: list[Block] = []
-    for count in (4, 5, 1):
-        transfers = [builder.transfer("alice", "bob", 5) for _ in range(count)]
-        blocks.append(builder.block(blocks[-1] if blocks else None, transfers=transfers))
-        node.take(blocks[-1])
-        node.run(0.5)
-    sent = [called.request.body for called in node.town.calls if called.path == BLOCK]
-    assert sent == [b'{"block":' + block.wire() + b"}" for block in blocks]
-
-
 def test_a_block_that_is_overtaken_while_it_is_read_is_not_sent(
-    node: Node, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
 ) -> None:
-    monkeypatch.setattr(relay, "_READ_AT_ONCE", 2)
+    """Reading a full one takes longer than the reactor has, so a thread does it."""
+    reader = Stepped()
+    node = make_node(reader=reader)
     (stranger,) = friends(node, make_stranger, 1)
-    builder = ChainBuilder()
-    first = builder.block(None, transfers=[builder.transfer("alice", "bob", 5) for _ in range(4)])
-    node.take(first)
-    node.take(builder.block(first))
+    node.take(*grow(1))
+    node.take(*grow(2)[1:])
+    reader.finish()
     node.run(0.5)
     assert heights(stranger) == [2]
+
+
+# Larger blocks
+
+
+@pytest.fixture
+def all_large(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let every block count as a large one."""
+    monkeypatch.setattr(relay, "SMALL_BLOCK", 0)
+
+
+def full(count: int) -> Block:
+    """A block with so many transfers."""
+    builder = ChainBuilder()
+    return builder.block(None, transfers=[builder.transfer("alice", "bob", 5) for _ in range(count)])
+
+
+@pytest.mark.parametrize("transfers", [20, 40])
+def test_a_larger_block_goes_whole_to_two_peers_and_as_a_header_to_the_others(
+    make_node: MakeNode, make_stranger: MakeStranger, transfers: int
+) -> None:
+    node, block = make_node(outbound=4), full(transfers)
+    chosen = [make_stranger(number, scripts={HEADER: fetches_itself}) for number in range(4)]
+    callers = [make_stranger(number, scripts={HEADER: fetches_itself}) for number in range(4, 8)]
+    node.meet(*chosen)
+    node.meet(*callers, outbound=False)
+    node.take(block)
+    node.run(1)
+    large = len(block.wire()) > relay.SMALL_BLOCK == 16_384
+    assert large is (transfers == 40)
+    assert sum(len(heights(stranger)) for stranger in chosen) == (relay.WHOLE_BLOCKS if large else 4)
+    assert sum(len(heights(stranger)) for stranger in callers) == (0 if large else 4)
+    told = [stranger for stranger in (*chosen, *callers) if announced(stranger)]
+    assert len(told) == (6 if large else 0)
+    for stranger in told:
+        assert stranger.got_at(HEADER) == [{"endpoint": OURS, "header": json.loads(block.header.wire())}]
+
+
+@pytest.mark.usefixtures("all_large")
+def test_which_two_are_sent_the_whole_block_is_left_to_chance(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    """Two that never hand anything on must not be the two for every block."""
+    strangers = friends(node, make_stranger, 6, scripts={HEADER: fetches_itself})
+    for block in grow(20):
+        node.take(block)
+        node.run(0.5)
+    assert all(0 < len(heights(stranger)) < 20 for stranger in strangers)
+    assert sum(len(heights(stranger)) for stranger in strangers) == 40
+
+
+@pytest.mark.usefixtures("all_large")
+def test_a_peer_that_wants_an_announced_block_is_sent_it(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    strangers = friends(node, make_stranger, 5)
+    node.take(*grow(1))
+    node.run(1)
+    assert [heights(stranger) for stranger in strangers] == [[1]] * 5
+    assert sum(len(announced(stranger)) for stranger in strangers) == 3
+
+
+@pytest.mark.usefixtures("all_large")
+@pytest.mark.parametrize("state", ["known", "asked", "early", "nonsense"])
+def test_a_peer_that_does_not_want_it_is_not(node: Node, grow: Grow, make_stranger: MakeStranger, state: str) -> None:
+    strangers = friends(node, make_stranger, 5, scripts={HEADER: lambda _: ok(hash="00" * 32, state=state)})
+    node.take(*grow(1))
+    node.run(1)
+    assert [heights(stranger) for stranger in strangers] == [[]] * 5
+    assert sum(len(announced(stranger)) for stranger in strangers) == 3
+    assert sum(len(announced(stranger, push=True)) for stranger in strangers) == relay.WHOLE_BLOCKS
+
+
+@pytest.mark.usefixtures("all_large")
+@pytest.mark.parametrize("status", [404, 405])
+def test_a_peer_that_takes_no_headers_is_sent_whole_blocks_from_then_on(
+    node: Node, grow: Grow, make_stranger: MakeStranger, status: int
+) -> None:
+    strangers = friends(node, make_stranger, 3, scripts={HEADER: lambda _: refused(status)})
+    for block in grow(6):
+        node.take(block)
+        node.run(0.5)
+    assert [heights(stranger) for stranger in strangers] == [[1, 2, 3, 4, 5, 6]] * 3
+    assert all(len(stranger.got_at(HEADER)) == 1 for stranger in strangers)
+
+
+@pytest.mark.usefixtures("all_large")
+@pytest.mark.parametrize("answer", [refused(429), refused(503), refused(400), Trouble.TIMEOUT])
+def test_a_peer_that_refuses_a_header_is_announced_the_next(
+    node: Node, grow: Grow, make_stranger: MakeStranger, answer: Any
+) -> None:
+    strangers = friends(node, make_stranger, 3, scripts={HEADER: lambda _: answer, BLOCK: lambda _: answer})
+    for block in grow(4):
+        node.take(block)
+        node.run(0.5)
+    assert all(node.knows(stranger) for stranger in strangers)
+    assert sum(len(announced(stranger)) for stranger in strangers) == 4
+    assert sum(len(announced(stranger, push=True)) for stranger in strangers) == 8
+    assert [heights(stranger) for stranger in strangers] == [[]] * 3
+
+
+@pytest.mark.usefixtures("all_large")
+def test_two_larger_blocks_are_sent_at_a_time(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    strangers = friends(node, make_stranger, 8)
+    waiting: list[Deferred[Any]] = []
+    most = 0
+
+    def script(called: Called) -> Any:
+        reply: Deferred[Any] = Deferred()
+        waiting.append(reply)
+        node.clock.callLater(0.5, reply.callback, ok(hash="00" * 32, state="connected"))
+        reply.addBoth(lambda answer: (waiting.remove(reply), answer)[1])
+        nonlocal most
+        most = max(most, len(waiting))
+        return reply
+
+    for stranger in strangers:
+        stranger.scripts = {BLOCK: script}
+    node.take(*grow(1))
+    node.run(10)
+    assert most == relay.UPLOADS == 2
+    assert [heights(stranger) for stranger in strangers] == [[1]] * 8
+
+
+@pytest.mark.usefixtures("all_large")
+def test_peers_that_take_a_block_slowly_do_not_keep_it_from_the_others(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    """Two that read so slowly would hold every place for as long as they make a little progress."""
+    slow = friends(node, make_stranger, 2, scripts={BLOCK: silent})
+    node.town.dripping.update(stranger.endpoint for stranger in slow)
+    node.take(*grow(1))
+    node.run(0.1)
+    others = [make_stranger(number) for number in (5, 6)]
+    node.meet(*others)
+    node.take(*grow(2)[1:])
+    node.run(relay.UPLOAD_SECONDS - 1)
+    assert [heights(stranger) for stranger in others] == [[], []]
+    node.run(relay.UPLOAD_SECONDS + 2)
+    assert [heights(stranger) for stranger in others] == [[2], [2]]
+
+
+@pytest.mark.usefixtures("all_large")
+def test_a_newer_block_takes_the_place_of_one_that_waits_to_be_sent(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    strangers = friends(node, make_stranger, 6)
+    for stranger in strangers:
+        node.town.latency[stranger.endpoint] = 0.2
+    node.take(*grow(1))
+    node.run(0.5)
+    node.take(*grow(2)[1:])
+    node.run(20)
+    assert sum(heights(stranger).count(1) for stranger in strangers) == relay.UPLOADS
+    assert all(heights(stranger)[-1:] == [2] for stranger in strangers)
+
+
+@pytest.mark.usefixtures("all_large")
+def test_a_larger_block_that_a_peer_shows_while_it_waits_is_not_sent(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    strangers = friends(node, make_stranger, 3)
+    for stranger in strangers:
+        node.town.latency[stranger.endpoint] = 0.5
+    (block,) = grow(1)
+    node.take(block)
+    for stranger in strangers:
+        node.peer(stranger).note(sha256(block.wire()).digest())
+    node.run(5)
+    assert [heights(stranger) for stranger in strangers] == [[]] * 3
+
+
+@pytest.mark.usefixtures("all_large")
+def test_a_node_that_others_cannot_call_names_no_place_to_fetch_from(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    node = make_node(endpoint="")
+    strangers = friends(node, make_stranger, 3)
+    node.take(*grow(1))
+    node.run(1)
+    assert [stranger.got_at(HEADER)[0]["endpoint"] for stranger in strangers] == [""] * 3
+    assert [heights(stranger) for stranger in strangers] == [[1]] * 3
 
 
 def test_questions_wait_for_neither(node: Node, maker: ChainBuilder, make_stranger: MakeStranger) -> None:

@@ -11,7 +11,7 @@ from twisted.internet.task import Clock
 
 from svcd.net.calls import Lane
 from svcd.net.pinned import PLACES
-from svcd.p2p.caller import CallFailed, Reply, Request, Trouble
+from svcd.p2p.transport import CallFailed, Reply, Request, Trouble
 
 LATENCY = 0.01
 """Seconds that a request takes to arrive, and its answer too."""
@@ -48,7 +48,7 @@ class Inhabitant(Protocol):
 
 @define(eq=False)
 class Town:
-    """The Caller of a node: endpoints that somebody answers at, and a list of all requests."""
+    """The Transport of a node: endpoints that somebody answers at, and a list of all requests."""
 
     clock: Clock
     inhabitants: dict[str, Inhabitant] = field(factory=dict)
@@ -60,6 +60,10 @@ class Town:
     """The greatest number of requests for blocks that waited for an answer at the same time, by endpoint."""
     latency: dict[str, float] = field(factory=dict)
     """By endpoint, where it is not LATENCY."""
+    patient: bool = False
+    """Whether a call that may go on as long as it makes progress is taken to make some."""
+    dripping: set[str] = field(factory=set)
+    """Endpoints to and from which each transfer makes just enough progress to go on, though it never ends."""
     _open: dict[str, int] = field(factory=dict)
     _places: dict[tuple[str, Lane], DeferredSemaphore] = field(factory=dict)
 
@@ -68,7 +72,8 @@ class Town:
         self.calls.append(called)
         answer: Deferred[Reply] = Deferred()
         self._count(called, answer)
-        limit = self.clock.callLater(request.seconds, self._end, answer, Trouble.TIMEOUT)
+        patient = request.least_bytes and (self.patient or endpoint in self.dripping)
+        limit = self.clock.callLater(1e9 if patient else request.seconds, self._end, answer, Trouble.TIMEOUT)
         answer.addBoth(self._over, limit)
         self._in_turn(endpoint, request, answer)
         return answer

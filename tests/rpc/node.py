@@ -23,12 +23,11 @@ from svcd.commerce.looking import Payments
 from svcd.node.changes import Standing
 from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
 from svcd.node.status import Alone, Identity, Neighbourhood, Status
-from svcd.p2p.book import Book
+from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
-from svcd.p2p.hello import NodeKey
-from svcd.p2p.peer import Home, PeerSettings
-from svcd.p2p.resource import BODY_CAPS, PeerRoutes
-from svcd.p2p.service import join
+from svcd.p2p.handshake import LocalNode, NodeKey
+from svcd.p2p.peers import PeerSettings
+from svcd.p2p.service import BODY_CAPS, join
 from svcd.rpc.commerce import CommerceRoutes
 from svcd.rpc.operator import DevnetRoutes, OperatorRoutes
 from svcd.rpc.proof import ProofRoutes
@@ -131,20 +130,27 @@ class Node:
         ]
         self.sites = Sites(clock, lambda: f"e{next(errors)}")
         public = Public(settings.limits, Clients(exempt=settings.exempt), Buckets(settings.rates))
-        peers = [self._peer_routes(settings)] if settings.peers else []
+        peers = self._peer_routes(settings) if settings.peers else []
         payments = Payments.followed(ledger, transfers)
         commerce = CommerceRoutes(ledger, payments, random=bytes, webhooks_enabled=False)
         proofs = ProofRoutes(ledger, payments, Inline())
         self.public: Site = self.sites.public([chain, commerce, proofs], public, peers=peers)
         self.operator: Site = self.sites.operator(self.operator_rooms, SiteLimits())
 
-    def _peer_routes(self, settings: Settings) -> PeerRoutes:
+    def _peer_routes(self, settings: Settings) -> list[object]:
         ledger, transfers = self.living.ledger, self.living.transfers
-        home = Home(self.params, ledger, NodeKey(key_of("node").seed, settings.endpoint), self.clock)
+        home = LocalNode(self.params, ledger, NodeKey(key_of("node").seed, settings.endpoint), self.clock)
         client = PeerClient(self.params, NobodyThere(), Inline())
-        counts = PeerSettings(outbound=0, max_inbound=8, diverse=False, alone=settings.alone, public=False)
-        network = join(home, client, transfers=transfers, book=Book(bytes(32), Random(1).random), settings=counts)
-        return PeerRoutes(network.peers, transfers=transfers, on_orphan=lambda: None)
+        counts = PeerSettings(outbound=0, max_inbound=8, diverse=False, alone=settings.alone)
+        network = join(
+            home,
+            client,
+            transfers=transfers,
+            book=AddressBook(bytes(32), Random(1).random),
+            settings=counts,
+            forwards=lambda *_: False,
+        )
+        return network.rooms(transfers)
 
     def address(self, name: str) -> str:
         """The address of somebody in a test, or of the faucet."""

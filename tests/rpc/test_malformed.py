@@ -127,7 +127,7 @@ class Siege:
         wire = Wire(self.site, self._peer)
         for piece in pieces:
             wire.send(piece)
-            assert self.site.bodies_bytes <= self._cap
+            assert self.site.bodies.bytes <= self._cap
         self._clock.pump([1] * LONGEST_WAIT)
         wire.close()
         # What cannot be parsed as whole answers, each with a length and JSON, fails here.
@@ -141,7 +141,7 @@ class Siege:
 
     def _at_rest(self) -> None:
         assert self.site.answers[500] == self.site.answers[503] == 0
-        assert len(self.site.connections) == self.site.bodies_bytes == 0
+        assert len(self.site.connections) == self.site.bodies.bytes == 0
 
 
 @pytest.fixture

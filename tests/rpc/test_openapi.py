@@ -52,7 +52,7 @@ def test_description_has_every_route(document: dict[str, Any]) -> None:
 def test_description_has_the_routes_between_nodes_where_they_are(open_node: Callable[..., Node]) -> None:
     described = published(open_node(peers=True).public).document
     OpenAPIV31SpecValidator(described).validate()
-    names = {"status", "hello", "blocks", "block", "transactions", "transaction", "peers"}
+    names = {"status", "hello", "headers", "header", "blocks", "block", "transactions", "transaction", "peers"}
     assert {path for _, path in ROUTES} | {f"/p2p/{name}" for name in names} == described["paths"].keys()
 
 

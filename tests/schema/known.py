@@ -14,7 +14,7 @@ from svcd.chain.encoding import canonical, parse_json
 from svcd.chain.params import DEVNET
 from svcd.chain.transaction import Draft, sign_transfer
 from svcd.chain.transition import genesis_point
-from svcd.p2p.hello import NodeKey
+from svcd.p2p.handshake import NodeKey
 from tests.chains import COIN, address_of, key_of
 from tests.schema.order import PAID, PAYER, PRICE, SHOP
 

@@ -2,20 +2,28 @@
 
 import json
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from random import Random
 from urllib.parse import parse_qsl
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from svcd.chain.encoding import MAX_INTEGER, canonical
-from svcd.p2p.caller import Reply, Request, Trouble
+from svcd.p2p.block_server import MAX_HASHES
 from svcd.p2p.client import HELLO_BYTES, HELLO_SECONDS, split_blocks
-from svcd.p2p.hello import NodeKey
+from svcd.p2p.fields import MAX_BLOCKS
+from svcd.p2p.handshake import NodeKey
 from svcd.p2p.peers import Peers
+from svcd.p2p.transport import Reply, Request, Trouble
 from svcd.ports import milliseconds
 
 BLOCKS = "/p2p/blocks"
+HEADERS = "/p2p/headers"
+HELLO = "/p2p/hello"
 STATUS = "/p2p/status"
+_RELAYED = {"/p2p/block", "/p2p/header", "/p2p/transaction"}
+WITHHELD_SECONDS = 600.0
+"""From one block that is withheld to the next, on average."""
 
 
 @frozen
@@ -39,19 +47,38 @@ def blocks_of(wires: Sequence[bytes]) -> Reply:
 
 
 def blocks_in(reply: Reply | None) -> list[bytes]:
-    return split_blocks(reply.body, 16) if reply is not None and reply.status == 200 else []
+    return split_blocks(reply.body, MAX_HASHES) if reply is not None and reply.status == 200 else []
 
 
-def query_of(request: Request) -> dict[str, int]:
-    return {name: int(text) for name, text in parse_qsl(request.path.partition("?")[2])}
+def headers_in(reply: Reply | None) -> tuple[list[bytes], int]:
+    """The headers of a reply, and the height of the first."""
+    if reply is None or reply.status != 200:
+        return [], 0
+    found = json.loads(reply.body)
+    return [canonical(header) for header in found["headers"]], int(found["from"])
+
+
+def headers_of(wires: Sequence[bytes], first: int, height: int = 9) -> Reply:
+    return Reply(200, b'{"ok":true,"headers":[%s],"from":"%d","height":"%d"}' % (b",".join(wires), first, height))
+
+
+def is_for(request: Request, path: str) -> bool:
+    return request.path.partition("?")[0] == path
+
+
+def wanted_of(request: Request) -> int:
+    """How many blocks a request asks for, by height or by hash."""
+    if request.body is None:
+        return int(dict(parse_qsl(request.path.partition("?")[2])).get("limit", MAX_BLOCKS))
+    return len(json.loads(request.body)["hashes"])
 
 
 def altered(wire: bytes, random: Random) -> bytes:
-    """A copy of a block that is not the block, though it may have the same id."""
+    """A copy of a block, or of its header, that is another one, though it may have the same id."""
     block = json.loads(wire)
     if random.random() < 0.3:
         return wire.replace(b'"height"', b' "height"', 1)
-    if block["transactions"] and random.random() < 0.3:
+    if block.get("transactions") and random.random() < 0.3:
         block["transactions"].append(block["transactions"][0])
         return canonical(block)
     name = random.choice(["signature", "stateRoot", "transactionsRoot", "workNonce", "parentHash", "baseTarget"])
@@ -77,6 +104,8 @@ class Hostile:
     random: Random
     send: Callable[[str, Request], object]
     """Calls somebody, past everything that an honest node observes."""
+    mine: Callable[[], None]
+    """Finds a block on the chain of its honest part, if there are transfers to be in it."""
     since: float = field(init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -88,7 +117,7 @@ class Hostile:
 
     def lets_out(self, request: Request) -> Request | None:
         """What becomes of a request that its honest part makes; None: it is kept back."""
-        return request if request.body is None or request.path == "/p2p/hello" else None
+        return None if request.path in _RELAYED else request
 
     def act(self) -> None:
         """Do harm unasked; called every second."""
@@ -112,14 +141,15 @@ class Boaster(Hostile):
     def answer(self, request: Request) -> Answer:
         if request.path == STATUS:
             return self.claim(height=MAX_INTEGER, work=2**255)
-        return success({"blocks": [], "height": str(MAX_INTEGER), "peers": [], "transactions": [], "next": "0"})
+        nothing: dict[str, object] = {"blocks": [], "headers": [], "peers": [], "transactions": []}
+        return success({**nothing, "from": "1", "height": str(MAX_INTEGER), "next": "0"})
 
 
 class Silent(Hostile):
     """Answers hellos and nothing else."""
 
     def answer(self, request: Request) -> Answer:
-        return self.honest(request) if request.path == "/p2p/hello" else None
+        return self.honest(request) if request.path == HELLO else None
 
 
 class Forger(Hostile):
@@ -128,10 +158,10 @@ class Forger(Hostile):
     def answer(self, request: Request) -> Answer:
         if request.path == STATUS:
             return self.claim_more(50)
-        if not request.path.startswith(BLOCKS):
-            return self.honest(request)
-        noise = {"height": str(self.random.randrange(100)), "noise": self.random.randbytes(32).hex()}
-        return blocks_of([canonical(noise)])
+        noise = canonical({"height": str(self.random.randrange(100)), "noise": self.random.randbytes(32).hex()})
+        if is_for(request, HEADERS):
+            return headers_of([noise], self.random.randrange(100))
+        return blocks_of([noise]) if is_for(request, BLOCKS) else self.honest(request)
 
 
 class Crowd(Hostile):
@@ -153,7 +183,7 @@ class Crowd(Hostile):
             invented = NodeKey(self.random.randbytes(32), self._somewhere())
             hello = invented.hello(home.params, home.ledger.tip, milliseconds(home.clock))
             body = canonical({"hello": hello.message()})
-            request = Request(path="/p2p/hello", body=body, max_bytes=HELLO_BYTES, seconds=HELLO_SECONDS)
+            request = Request(path=HELLO, body=body, max_bytes=HELLO_BYTES, seconds=HELLO_SECONDS)
             self.send(self.random.choice(others).endpoint, request)
 
 
@@ -163,35 +193,40 @@ class Ponderer(Hostile):
     def answer(self, request: Request) -> Answer:
         if request.path == STATUS:
             return self.claim_more(3)
-        reply = self.honest(request)
-        if not request.path.startswith(BLOCKS):
-            return reply
-        wires = [altered(wire, self.random) for wire in blocks_in(reply)]
-        return Late(blocks_of(wires), self.random.uniform(5, 25))
+        reply, seconds = self.honest(request), self.random.uniform(5, 25)
+        if is_for(request, HEADERS):
+            wires, first = headers_in(reply)
+            return Late(headers_of([altered(wire, self.random) for wire in wires], first), seconds)
+        if is_for(request, BLOCKS):
+            return Late(blocks_of([altered(wire, self.random) for wire in blocks_in(reply)]), seconds)
+        return reply
 
 
 class Staller(Hostile):
-    """Shows single blocks at once, and hangs as soon as it is asked for a range."""
+    """Shows headers and single blocks at once, and hangs as soon as it is asked for several blocks."""
 
     def answer(self, request: Request) -> Answer:
         if request.path == STATUS:
             return self.claim_more(40)
-        if request.path.startswith(BLOCKS) and query_of(request)["limit"] > 1:
+        if is_for(request, BLOCKS) and wanted_of(request) > 1:
             return None
         return self.honest(request)
 
 
 class Repeater(Hostile):
-    """Claims more, pretends to share nothing, and then hands out what everybody has, a block at a time."""
+    """Claims more, pretends to share nothing, and then hands out what everybody has, one at a time."""
 
     def answer(self, request: Request) -> Answer:
         if request.path == STATUS:
             return self.claim_more(20)
+        if is_for(request, HEADERS):
+            wires, first = headers_in(self.honest(Request(path=f"{HEADERS}?from=1&limit=1", max_bytes=0, seconds=0)))
+            return Late(headers_of(wires, first), 1.0)
         reply = self.honest(request)
-        if not request.path.startswith(BLOCKS):
+        if not is_for(request, BLOCKS):
             return reply
         wires = blocks_in(reply)
-        if query_of(request)["limit"] == 1:
+        if wanted_of(request) == 1:
             # Another block of the same chain where one is compared: well made, and not the one that is asked for.
             wires = [wire.replace(b'"slot":"', b'"slot":"1', 1) for wire in wires]
         return Late(blocks_of(wires[:1]), 1.0)
@@ -208,7 +243,7 @@ class Turncoat(Hostile):
             return Trouble.UNREACHABLE
         if request.path == STATUS:
             return self.claim_more(5)
-        if request.path.startswith(BLOCKS) and self.random.random() < 0.5:
+        if (is_for(request, BLOCKS) or is_for(request, HEADERS)) and self.random.random() < 0.5:
             self.gone_until = now + self.random.uniform(5, 40)
             return Trouble.UNREACHABLE
         return self.honest(request)
@@ -218,16 +253,65 @@ class Spoiler(Hostile):
     """Passes on what honest nodes make, but altered, and as fast as it can."""
 
     def lets_out(self, request: Request) -> Request | None:
-        if request.path != "/p2p/block" or request.body is None:
+        if request.body is None or request.path not in ("/p2p/block", "/p2p/header"):
             return super().lets_out(request)
-        body = b'{"block":' + altered(request.body[len(b'{"block":') : -1], self.random) + b"}"
-        return Request(path=request.path, body=body, max_bytes=request.max_bytes, seconds=request.seconds)
+        message = json.loads(request.body)
+        name = request.path.rpartition("/")[2]
+        wire = altered(canonical(message.pop(name)), self.random)
+        rest = b"".join(b'"%s":%s,' % (key.encode(), canonical(value)) for key, value in message.items())
+        return evolve(request, body=b'{%s"%s":%s}' % (rest, name.encode(), wire))
 
     def answer(self, request: Request) -> Answer:
         reply = self.honest(request)
-        if not request.path.startswith(BLOCKS):
+        if is_for(request, HEADERS):
+            wires, first = headers_in(reply)
+            return headers_of([altered(wire, self.random) for wire in wires], first)
+        if is_for(request, BLOCKS):
+            return blocks_of([altered(wire, self.random) for wire in blocks_in(reply)])
+        return reply
+
+
+class Claimant(Hostile):
+    """Claims a work of 2^60 in its hello and its status; asked for headers, it hangs, or shows those there are."""
+
+    blocks: int = 1_000
+
+    def answer(self, request: Request) -> Answer:
+        home = self.peers.home
+        tip = evolve(home.ledger.tip, height=home.ledger.tip.height + self.blocks, hash=self.random.randbytes(32))
+        if request.path == STATUS:
+            return self.claim(height=tip.height, work=2**60)
+        reply = self.honest(request)
+        if request.path == HELLO and reply is not None and reply.status == 200:
+            return success({"hello": self.key.hello(home.params, tip, milliseconds(home.clock)).message()})
+        if is_for(request, HEADERS):
+            wires, first = headers_in(reply)
+            return None if self.random.random() < 0.5 else headers_of(wires, first, tip.height)
+        return None if is_for(request, BLOCKS) else reply
+
+
+class Withholder(Hostile):
+    """Finds a block now and then, announces it, shows its header and its work, and never hands out the block."""
+
+    def act(self) -> None:
+        if self.random.random() < 1 / WITHHELD_SECONDS:
+            self.mine()
+
+    def lets_out(self, request: Request) -> Request | None:
+        return request if request.path == "/p2p/header" else super().lets_out(request)
+
+    def answer(self, request: Request) -> Answer:
+        return blocks_of([]) if is_for(request, BLOCKS) else self.honest(request)
+
+
+class Miser(Hostile):
+    """Shows every header, and hands out every tenth block."""
+
+    def answer(self, request: Request) -> Answer:
+        reply = self.honest(request)
+        if not is_for(request, BLOCKS):
             return reply
-        return blocks_of([altered(wire, self.random) for wire in blocks_in(reply)])
+        return blocks_of([wire for wire in blocks_in(reply) if sha256(wire).digest()[0] % 10 == 0])
 
 
 KINDS: tuple[type[Hostile], ...] = (
@@ -240,4 +324,7 @@ KINDS: tuple[type[Hostile], ...] = (
     Repeater,
     Turncoat,
     Spoiler,
+    Claimant,
+    Withholder,
+    Miser,
 )

@@ -1,6 +1,6 @@
 """One simulated node: everything real but the clock, the threads and the wires."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from random import Random
@@ -17,14 +17,13 @@ from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
 from svcd.node.search import Search
 from svcd.node.status import Identity, Status
 from svcd.node.transfers import Reception
-from svcd.p2p.book import Book
-from svcd.p2p.caller import Reply, Request
+from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
-from svcd.p2p.hello import NodeKey
-from svcd.p2p.peer import Home, PeerSettings
-from svcd.p2p.resource import BODY_CAPS, PeerRoutes
-from svcd.p2p.service import SAVE_SECONDS, PeersService, join
+from svcd.p2p.handshake import LocalNode, NodeKey
+from svcd.p2p.peers import PeerSettings
+from svcd.p2p.service import BODY_CAPS, SAVE_SECONDS, PeersService, join
 from svcd.p2p.service import Network as Neighbours
+from svcd.p2p.transport import Reply, Request
 from svcd.ports import milliseconds
 from svcd.rpc.sites import Public, Sites
 from svcd.web.buckets import Buckets
@@ -104,18 +103,25 @@ class SimulatedNode:
         life.callLater(SAVE_SECONDS, self._keep_notes)
 
     def _join(self, living: LivingChain) -> Neighbours:
-        home = Home(self.params, living.ledger, self.key, self._life)
-        public = bool(self.key.endpoint)
-        settings = PeerSettings(outbound=8, max_inbound=64, diverse=True, alone=False, public=public)
-        book = Book(self.random.randbytes(32), self.random.random)
+        home = LocalNode(self.params, living.ledger, self.key, self._life)
+        settings = PeerSettings(outbound=8, max_inbound=64, diverse=True, alone=False)
+        book = AddressBook(self.random.randbytes(32), self.random.random)
         client = PeerClient(self.params, self._link, Inline())
-        return join(home, client, transfers=living.transfers, book=book, settings=settings)
+        self._clients = Clients()
+        return join(
+            home,
+            client,
+            transfers=living.transfers,
+            book=book,
+            settings=settings,
+            forwards=self._clients.untrusted.forwards,
+        )
 
     def _make_site(self, living: LivingChain) -> Site:
-        peers = PeerRoutes(self.neighbours.peers, transfers=living.transfers, on_orphan=self.neighbours.orphan)
+        rooms = self.neighbours.rooms(living.transfers)
         limits = SiteLimits(body_caps=BodyCaps(BODY_CAPS))
-        public = Public(limits, Clients(), Buckets.per_second(RATES, 10))
-        return Sites(self._life, lambda: "simulated").between_nodes([peers], public)
+        public = Public(limits, self._clients, Buckets.per_second(RATES, 10))
+        return Sites(self._life, lambda: "simulated").between_nodes(rooms, public)
 
     def _keep_in_touch(self) -> None:
         self._life.callLater(BEAT_SECONDS, self._keep_in_touch)
@@ -140,13 +146,18 @@ class SimulatedNode:
     def tip(self) -> ChainPoint:
         return self.living.ledger.tip
 
-    def mine(self) -> None:
-        """Find a block at the present slot and hand it in; nothing if the node is behind, or that slot is taken."""
+    def mine(self, transfers: Iterable[Transfer] = (), *, empty: bool = True) -> None:
+        """Find a block at the present slot and hand it in; nothing if the node is behind, or that slot is taken.
+
+        It has ``transfers``, or else those that wait here; unless ``empty``, nothing is found where there are none.
+        """
         living, slot = self.living, self.params.slot_at(milliseconds(self.network.clock))
         if not self.status.synced or slot <= self.tip.slot:
             return
-        waiting = by_fee(living.transfers.mempool.lines())
+        waiting = tuple(transfers) or by_fee(living.transfers.mempool.lines())
         proposal = assemble(living.chain.connector, seed=self.key.seed, slot=slot, transfers=waiting)
+        if not (proposal.transfers or empty):
+            return
         nonce = Search(proposal.header, self.params.memory_kib, self.random.getrandbits(64)).run()
         assert nonce is not None
         block = proposal.sealed(nonce, self.key.seed)
@@ -170,7 +181,9 @@ class SimulatedNode:
         """From now on misbehave towards all who call; it goes on greeting others, so as to be known."""
         site, link = self._site, self._link
         honest: Callable[[Request], Reply | None] = lambda request: ask_at_once(site, request)  # noqa: E731
-        hostile = kind(self.neighbours.peers, self.key, honest, self.random, partial(self.network.tell, link))
+        hostile = kind(
+            self.neighbours.peers, self.key, honest, self.random, partial(self.network.tell, link), self.mine
+        )
         self._hostile = link.hostile = hostile
         self.network.turn(self.endpoint, hostile)
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from svcd.p2p import handing
+from svcd.p2p import branch_push
 from tests.simulation.conftest import MakeWorld
 from tests.simulation.world import World
 
@@ -81,7 +81,7 @@ def test_what_it_made_while_it_was_cut_off_arrives_however_long_it_is(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others show their own chain until they have more of the longer one than is handed in at a time."""
-    monkeypatch.setattr(handing, "ROUND_BYTES", 3 * handing.LEAST_BYTES)
+    monkeypatch.setattr(branch_push, "ROUND_BYTES", 3 * branch_push.LEAST_BYTES)
     cut_off(world)
     hidden = world.nodes[4]
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from svcd.p2p.peer import CLAIM_SECONDS
+from svcd.p2p.headers import HOLD_SECONDS
 from tests.simulation.conftest import MakeWorld
 from tests.simulation.hostile import KINDS
 from tests.simulation.network import Conditions
@@ -155,7 +155,7 @@ def clear_up(world: World, seconds: int) -> None:
     assert share_behind(world, seconds) < 0.2, "claims hold honest nodes up"
     check_company(world)
     world.network.part([[node.endpoint for node in world.honest]])
-    world.run(2 * CLAIM_SECONDS)
+    world.run(2 * HOLD_SECONDS)
     check_quiet(world)
 
 

@@ -34,7 +34,8 @@ REST_SECONDS = (1.0, 300.0)
 TURN_SECONDS = 1_200.0
 """How long somebody hostile does harm in the same way."""
 SEEDS = 2
-"""The first nodes, which all others know from the start."""
+"""How many of the first nodes all others know from the start."""
+BEGIN_SECONDS = 1_000.0
 
 
 @define(eq=False)
@@ -50,6 +51,9 @@ class World:
     """The numbers of nodes that nobody can call."""
     mining: bool = True
     """Whether blocks are found by chance."""
+    seeds: int = SEEDS
+    begin: float = BEGIN_SECONDS
+    """When it begins, in seconds after the genesis."""
     honest: list[SimulatedNode] = field(init=False)
     nodes: list[SimulatedNode] = field(init=False)
     network: Network = field(init=False)
@@ -62,7 +66,7 @@ class World:
     _crashing: bool = False
 
     def __attrs_post_init__(self) -> None:
-        clock = HeapClock(self.params.genesis_time / 1000 + 1_000)
+        clock = HeapClock(self.params.genesis_time / 1000 + self.begin)
         self.random = Random(f"world {self.seed}")
         name = f"world {self.seed} of {self.count}"
         self.network = Network(name, clock, Random(f"network {self.seed}"), Trace(clock), self.conditions)
@@ -72,7 +76,7 @@ class World:
             town = Town(self.params, self.network, self.folder, seeds)
             node = SimulatedNode(number, town, public=number not in self.behind_nat)
             self.nodes.append(node)
-            if number < SEEDS:
+            if number < self.seeds:
                 seeds = (*seeds, node.endpoint)
             node.start()
         self.honest = list(self.nodes)

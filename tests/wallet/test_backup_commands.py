@@ -54,7 +54,7 @@ def test_what_the_node_refuses_is_told(copying: Node, terminal: Terminal) -> Non
 def test_a_node_that_does_not_answer_may_be_copying(terminal: Terminal) -> None:
     terminal.operator.site = site_of(Fixed((200, None)), terminal.clock)
     assert terminal.failure("node", "backup", "copy") == (
-        f"data/operator.sock did not answer within 900 s. The node may be copying all the same: look at"
+        f"data/operator.sock did not answer within 930 s. The node may be copying all the same: look at"
         f" {terminal.folder}/copy"
     )
 

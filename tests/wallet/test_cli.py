@@ -43,6 +43,7 @@ def test_the_tree() -> None:
         "webhook cancel",
         "webhook listen",
         "db check",
+        "db verify",
         "db rebuild",
         "node status",
         "node mine",

@@ -10,7 +10,7 @@ from svcd.p2p.bans import posts_name
 from tests.chains import ChainBuilder
 from tests.p2p.bench import Node, Setting, late_town, place
 from tests.p2p.strangers import Stranger
-from tests.p2p.test_orders import Operator
+from tests.p2p.test_administration import Operator
 from tests.wallet.terminal import Fixed, Terminal, site_of
 
 
@@ -83,7 +83,9 @@ def test_adding_somebody_who_is_not_there(terminal: Terminal) -> None:
 
 
 def test_what_cannot_be_added(terminal: Terminal) -> None:
-    assert terminal.failure("node", "peers", "add", "node.example").startswith("endpoint must be http(s)://host[:port]")
+    assert terminal.failure("node", "peers", "add", "node.example").startswith(
+        "endpoint must begin with http:// or https://"
+    )
 
 
 def test_banning_and_lifting(terminal: Terminal, node: Node, stranger: Stranger) -> None:

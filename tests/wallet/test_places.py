@@ -2,8 +2,10 @@
 
 import pytest
 
+from svcd.wallet import backup_commands, node_commands
 from svcd.wallet.failed import Failed
 from svcd.wallet.places import operator_place, public_place
+from tests.operating.test_log_secrecy import ROUTES
 
 
 @pytest.mark.parametrize(
@@ -53,3 +55,13 @@ def test_a_socket_s_path_fits_the_kernel() -> None:
 
 def test_the_operator_has_more_patience() -> None:
     assert operator_place("s").seconds > public_place("http://h").seconds
+
+
+def test_the_node_s_own_refusal_comes_before_the_wallet_gives_up() -> None:
+    patience = {"/operator/backup": backup_commands.SECONDS} | dict.fromkeys(
+        ("/operator/mine", "/operator/reorganise"), node_commands.DEVNET_SECONDS
+    )
+    for route in ROUTES:
+        place = operator_place("s") if route.bucket == "operator" else public_place("http://h")
+        if not route.path.startswith("/p2p/"):
+            assert patience.get(route.path, place.seconds) > route.seconds, route.path

@@ -21,6 +21,7 @@ from typing import Any
 import pytest
 
 from svcd.chain.params import DEVNET
+from tests.as_root import OWNER, give_to_owner, needs_root
 from tests.wallet.terminal import ADDRESS, KEYFILE, OTHER
 
 pytestmark = pytest.mark.socket
@@ -165,6 +166,44 @@ def test_status_over_tcp(start: Start, url: tuple[str, Any]) -> None:
 
 def test_status_over_the_unix_socket(start: Start, data_dir: tuple[Path, Any]) -> None:
     assert outcome(start("node", "status", "--data-dir", str(data_dir[0]))) == (0, "height  7\n", "")
+
+
+@needs_root
+def test_root_takes_a_socket_of_the_directory_s_owner(start: Start, data_dir: tuple[Path, Any]) -> None:
+    give_to_owner(data_dir[0])
+    assert outcome(start("node", "status", "--data-dir", str(data_dir[0])))[0] == 0
+
+
+def linked(data: Path, socket: Path) -> None:
+    (data / "operator.sock").symlink_to(socket)
+
+
+def named_twice(data: Path, socket: Path) -> None:
+    (data / "operator.sock").hardlink_to(socket)
+
+
+def of_a_third_user(data: Path, socket: Path) -> None:
+    socket.rename(data / "operator.sock")
+    os.chown(data / "operator.sock", OWNER[0] + 1, OWNER[1])
+
+
+def a_file(data: Path, _socket: Path) -> None:
+    (data / "operator.sock").write_text("")
+
+
+@needs_root
+@pytest.mark.parametrize("put", [linked, named_twice, of_a_third_user, a_file])
+def test_root_gives_no_order_to_a_program_that_the_node_s_user_has_put_there(
+    start: Start, data_dir: tuple[Path, Any], put: Callable[[Path, Path], None]
+) -> None:
+    data = data_dir[0] / "data"
+    data.mkdir()
+    give_to_owner(data)
+    put(data, data_dir[0] / "operator.sock")
+    status, out, err = outcome(start("node", "faucet", OTHER, "1", "--data-dir", str(data)))
+    assert (status, out) == (1, "")
+    assert err.startswith(f"Error: root does not connect to {data}/operator.sock: it must be a socket of the directory")
+    assert not hasattr(data_dir[1], "posted")
 
 
 def test_a_body_over_the_unix_socket(start: Start, data_dir: tuple[Path, Any]) -> None:

@@ -9,12 +9,12 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from svcd.chain.block import Block, parse_block
-from svcd.p2p import handing
-from svcd.p2p.caller import Reply
+from svcd.p2p import branch_push
 from svcd.p2p.service import PeersService
+from svcd.p2p.transport import Reply
 from tests.node.bench import Inline, Stepped
 from tests.p2p.bench import OURS, Node
-from tests.p2p.strangers import Script, Stranger, ok, refused, silent
+from tests.p2p.strangers import Script, Stranger, headers_reply, ok, refused, silent
 from tests.p2p.town import Answer, Called
 from tests.support import result_of
 
@@ -77,7 +77,7 @@ def hashes(blocks: list[Block]) -> list[bytes]:
 
 def limit_to(blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a round have so many blocks."""
-    monkeypatch.setattr(handing, "ROUND_BYTES", blocks * handing.LEAST_BYTES)
+    monkeypatch.setattr(branch_push, "ROUND_BYTES", blocks * branch_push.LEAST_BYTES)
 
 
 def says_known(node: Node, stranger: Stranger, orphan: int = 6) -> None:
@@ -201,8 +201,8 @@ def test_no_more_is_handed_in_at_a_time_than_the_limit(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = [len(block.wire()) for block in grow(4)]
-    monkeypatch.setattr(handing, "LEAST_BYTES", 1)
-    monkeypatch.setattr(handing, "ROUND_BYTES", sum(size) - 1)
+    monkeypatch.setattr(branch_push, "LEAST_BYTES", 1)
+    monkeypatch.setattr(branch_push, "ROUND_BYTES", sum(size) - 1)
     node, stranger = make_node(endpoint=""), make_stranger()
     says_known(node, stranger)
     node.take(*grow(6))
@@ -219,7 +219,7 @@ def test_whoever_gets_further_is_handed_round_after_round_without_a_rest(
     node.take(*grow(12))
     node.run(10)
     assert heights(stranger) == [12, *range(1, 13)]
-    assert len(asked_at(node, stranger, "/p2p/blocks")) == 3, "each round but the first looked for what they share"
+    assert asked_at(node, stranger, "/p2p/headers") == [], "its tip is on our chain each time"
 
 
 def test_a_branch_over_the_limit_goes_on_where_it_stopped_though_the_peer_does_not_show_it(
@@ -261,7 +261,7 @@ def test_who_gets_no_further_rests_for_longer_each_time(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says of every block that it has it, and lacks the parent of the last, to have them all again."""
-    monkeypatch.setattr(handing, "LONGEST_REST", 200.0)
+    monkeypatch.setattr(branch_push, "LONGEST_REST", 200.0)
     node, stranger = make_node(endpoint=""), make_stranger()
     node.take(*grow(4))
     says_known(node, stranger, orphan=4)
@@ -310,7 +310,7 @@ def test_a_chain_of_its_own_that_grows_is_no_progress(
     says_known(node, stranger, orphan=9)
     node.take(*grow(9))
     node.run(50)
-    assert heights(stranger) == [9, 1, 2, 3]
+    assert heights(stranger) == [6, 9, 1, 2, 3], "6 is its own, which it did not claim yet"
 
 
 def test_those_in_one_part_of_the_network_rest_together(
@@ -342,7 +342,7 @@ def test_they_are_handed_in_to_one_at_a_time(make_node: MakeNode, grow: Grow, ma
 def test_a_round_ends_in_time_and_the_next_is_that_of_another(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(handing, "ROUND_SECONDS", 20.0)
+    monkeypatch.setattr(branch_push, "ROUND_SECONDS", 20.0)
     node, slow, honest = make_node(endpoint=""), make_stranger(1), make_stranger(2)
     node.take(*grow(8))
     node.meet(slow, honest)
@@ -371,8 +371,9 @@ def test_a_block_that_is_being_read_when_the_node_stops_is_waited_for_by_nobody(
     node, stranger = make_node(endpoint="", reader=reader), make_stranger()
     met(node, stranger)
     node.take(*grow(3))
+    reader.step()
     node.run(2)
-    assert len(reader) == 1
+    assert len(reader) == 1, "the last block was offered, and its parents are being read"
     service = PeersService(node.network, tmp_path / "peers.json", [], Inline())
     service.startService()
     result_of(service.stopService())
@@ -382,7 +383,51 @@ def test_a_block_that_is_being_read_when_the_node_stops_is_waited_for_by_nobody(
     node.take(*grow(4)[3:])
     node.run(100)
     assert len(reader) == 0
-    assert heights(stranger) == [3, 4]
+    assert heights(stranger) == [3]
+
+
+def test_a_block_that_is_being_read_to_be_offered_when_the_node_stops_is_waited_for_by_nobody(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, tmp_path: Path
+) -> None:
+    reader = Stepped()
+    node, stranger = make_node(reader=reader), make_stranger()
+    met(node, stranger)
+    node.take(*grow(3))
+    assert len(reader) == 1
+    node.network.relay.stop()
+    reader.fail(OSError("the database is closed"))
+    node.run(1)
+    assert heights(stranger) == []
+
+
+@pytest.mark.parametrize("own", [3, 40])
+def test_a_deep_branch_is_pushed_from_its_first_block(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch, own: int
+) -> None:
+    """A locator names few blocks that far down: the headers above the one they share say where the chains part."""
+    monkeypatch.setattr(branch_push, "SEARCH_HEADERS", 7)
+    node = make_node(endpoint="")
+    node.take(*grow(70, on=grow(60), name="ours", step=1))
+    stranger = make_stranger(blocks=grow(own, on=grow(60), name="theirs"))
+    stranger.scripts["/p2p/block"] = keeps_branches(stranger)
+    node.meet(stranger)
+    node.run(40)
+    assert heights(stranger) == list(range(61, 131))
+
+
+def test_a_peer_that_leads_the_search_in_circles_is_pushed_nothing(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(branch_push, "SEARCH_HEADERS", 3)
+    node = make_node(endpoint="")
+    node.take(*grow(20, on=grow(10), name="ours", step=1))
+    stranger = make_stranger(blocks=grow(2, on=grow(10), name="theirs"))
+    stranger.scripts["/p2p/headers"] = lambda _: headers_reply(grow(3), 1, 12)
+    stranger.scripts["/p2p/block"] = keeps_branches(stranger)
+    node.meet(stranger)
+    node.run(50)
+    assert len(asked_at(node, stranger, "/p2p/headers")) == 2
+    assert heights(stranger) == []
 
 
 def test_whoever_is_a_peer_no_more_is_handed_no_more(

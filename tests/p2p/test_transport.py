@@ -14,9 +14,8 @@ from svcd.net.addresses import Address, AddressPolicy
 from svcd.net.pinned import PinnedCaller
 from svcd.net.targets import Rules
 from svcd.net.trust import load_trust
-from svcd.p2p import dialling
-from svcd.p2p.caller import CallFailed, Reply, Request, Trouble
-from svcd.p2p.dialling import PinnedNetwork, reach
+from svcd.p2p import transport
+from svcd.p2p.transport import CallFailed, PinnedTransport, Reply, Request, Trouble, reach
 from tests.net.conftest import Answers
 from tests.net.servers import Conversation, Script, Server, answer, dripping, saying, silent, until
 from tests.rpc.node import Inline
@@ -36,7 +35,7 @@ BAD_ANSWERS = [
 METADATA = ("169.254.169.254", "100.100.100.200", "168.63.129.16")
 
 Serve = Callable[..., Server]
-MakeNetwork = Callable[..., PinnedNetwork]
+MakeNetwork = Callable[..., PinnedTransport]
 
 
 @pytest_twisted.async_yield_fixture
@@ -59,18 +58,18 @@ async def serve() -> AsyncIterator[Serve]:
 @pytest_twisted.async_yield_fixture
 async def make_network() -> AsyncIterator[MakeNetwork]:
     """``make_network(allow_private=…, resolver=…, policy=…)``: a way to other nodes, closed when the test ends."""
-    networks: list[PinnedNetwork] = []
+    networks: list[PinnedTransport] = []
 
     def make(
         *, allow_private: bool = True, resolver: Answers | None = None, policy: AddressPolicy | None = None
-    ) -> PinnedNetwork:
+    ) -> PinnedTransport:
         caller = PinnedCaller(
             reactor,
             resolver=resolver or Answers(["127.0.0.1"]),
             policy=policy or AddressPolicy(allow_private=allow_private),
             trust=load_trust(),
         )
-        networks.append(PinnedNetwork(caller, Rules.for_peers(allow_private=allow_private)))
+        networks.append(PinnedTransport(caller, Rules.for_peers(allow_private=allow_private)))
         return networks[-1]
 
     yield make
@@ -83,7 +82,7 @@ def at(server: Server, host: str = "127.0.0.1") -> str:
     return f"http://{host}:{server.port}"
 
 
-async def trouble(network: PinnedNetwork, endpoint: str, request: Request = STATUS) -> Trouble:
+async def trouble(network: PinnedTransport, endpoint: str, request: Request = STATUS) -> Trouble:
     with pytest.raises(CallFailed) as failed:
         await network.call(endpoint, request)
     assert failed.value.detail
@@ -182,7 +181,7 @@ async def test_forgetting_closes(serve: Serve, make_network: MakeNetwork) -> Non
 async def test_only_so_many_places_are_kept_connected(
     serve: Serve, make_network: MakeNetwork, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(dialling, "MAX_PINS", 2)
+    monkeypatch.setattr(transport, "MAX_PINS", 2)
     network, servers = make_network(), [serve(saying(answer())) for _ in range(3)]
     for server in servers:
         await network.call(at(server), STATUS)

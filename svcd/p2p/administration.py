@@ -6,11 +6,11 @@ from typing import Final
 
 from twisted.internet.defer import Deferred
 
+from svcd.net.endpoint import Endpoint
+from svcd.net.targets import BadTarget
 from svcd.p2p.bans import Ban, address_name, endpoint_name, node_name, posts_name
-from svcd.p2p.greeting import NotGreeted
-from svcd.p2p.hello import is_endpoint
-from svcd.p2p.peer import Peer
-from svcd.p2p.peers import Peers
+from svcd.p2p.handshake import HandshakeFailed
+from svcd.p2p.peers import Peer, Peers
 from svcd.web.errors import HttpError
 
 MAX_SHOWN: Final = 2_000
@@ -39,8 +39,10 @@ class Orders:
 
     async def add(self, endpoint: str) -> dict[str, object]:
         """Note an endpoint on the operator's word, and greet it now; tells how that went."""
+        return await self._add(_endpoint(endpoint))
+
+    async def _add(self, endpoint: Endpoint) -> dict[str, object]:
         peers, now = self._peers, self._peers.home.now()
-        _check_endpoint(endpoint)
         if endpoint == peers.home.key.endpoint or peers.book.is_ours(endpoint, now):
             raise HttpError(400, f"{endpoint} is this node itself")
         if peers.bans.shut_out(endpoint, now):
@@ -53,7 +55,7 @@ class Orders:
         missing = peers.settings.outbound > len(peers.outbound())
         try:
             peer = await peers.meet(endpoint, outbound=known.outbound if known else missing)
-        except NotGreeted as why:
+        except HandshakeFailed as why:
             return {"peer": None, "why": str(why)}
         full = "it answers and is noted, but there is no place for one more peer"
         return {"peer": _record_of_peer(peer), "why": None} if peer else {"peer": None, "why": full}
@@ -63,7 +65,8 @@ class Orders:
     ) -> dict[str, object]:
         """Ban one of the three for so many seconds, or for good, and talk no more to whoever it hits."""
         (name, *_) = _names(endpoint, node_id, address)
-        if name in (node_name(self._peers.home.key.node_id), endpoint_name(self._peers.home.key.endpoint)):
+        key = self._peers.home.key
+        if name == node_name(key.node_id) or (key.endpoint and name == endpoint_name(key.endpoint)):
             raise HttpError(400, "that is this node itself")
         try:
             ban = self._peers.bans.ban_by_operator(name, seconds=seconds, now=self._peers.home.now())
@@ -94,9 +97,11 @@ class Orders:
             raise HttpError(503, f"done, but it cannot be noted on the disk ({error.strerror}): see to that") from error
 
 
-def _check_endpoint(endpoint: str) -> None:
-    if not is_endpoint(endpoint):
-        raise HttpError(400, "endpoint must be http(s)://host[:port] without a path, such as http://192.0.2.1:8645")
+def _endpoint(text: str) -> Endpoint:
+    try:
+        return Endpoint(text)
+    except BadTarget as error:
+        raise HttpError(400, f"{error}, such as http://192.0.2.1:8645") from error
 
 
 def _names(endpoint: str | None, node_id: str | None, address: str | None) -> list[str]:
@@ -104,8 +109,7 @@ def _names(endpoint: str | None, node_id: str | None, address: str | None) -> li
     if sum(given is not None for given in (endpoint, node_id, address)) != 1:
         raise HttpError(400, "give exactly one of endpoint, nodeId and address")
     if endpoint is not None:
-        _check_endpoint(endpoint)
-        return [endpoint_name(endpoint)]
+        return [endpoint_name(_endpoint(endpoint))]
     if node_id is not None:
         if not _NODE_ID.fullmatch(node_id):
             raise HttpError(400, "nodeId must be svcnode_ and 32 hex characters")

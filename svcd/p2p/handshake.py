@@ -1,13 +1,13 @@
-"""The signed handshake (docs/protocol.md 11)."""
+"""The signed handshake: hellos, what makes one valid, and their exchange (docs/protocol.md 11)."""
 
 import re
 from collections import OrderedDict
 from enum import StrEnum
 from functools import cached_property
-from ipaddress import IPv6Address
-from typing import Final
+from typing import Final, Literal, Protocol
 
 from attrs import evolve, frozen
+from twisted.logger import Logger
 
 from svcd.chain.address import node_id
 from svcd.chain.encoding import canonical, decimal_u53, exact_fields, hex_bytes, tagged_hash
@@ -15,7 +15,13 @@ from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.signature import is_valid, public_key_of, sign
 from svcd.chain.transition import ChainPoint
+from svcd.net.endpoint import Endpoint
+from svcd.net.targets import BadTarget
+from svcd.node.ledger import Ledger
 from svcd.node.status import PROTOCOL_VERSION, SOFTWARE_VERSION
+from svcd.p2p.bans import Bans, address_in
+from svcd.p2p.transport import CallFailed, Transport, Trouble
+from svcd.ports import Clock, milliseconds
 
 CLOCK_TOLERANCE_MS: Final = 60_000
 _FIELDS: Final = frozenset(
@@ -23,10 +29,6 @@ _FIELDS: Final = frozenset(
     "endpoint signature".split()
 )
 _VERSION: Final = re.compile(r"[ -~]{0,32}")
-_ENDPOINT: Final = re.compile(
-    r"https?://(?:[A-Za-z0-9](?:[A-Za-z0-9.-]*[A-Za-z0-9])?|\[([0-9a-f:.]+)\])(?::([1-9][0-9]{0,4}))?"
-)
-_ENDPOINT_SIZE: Final = 256
 
 
 class Fault(StrEnum):
@@ -71,8 +73,13 @@ class Hello:
     timestamp: int
     """Unix milliseconds."""
     endpoint: str
-    """Where the node says it can be called, or ""."""
+    """Where the node says it can be called, or "": as it spells that, for the signature covers the spelling."""
     signature: bytes = bytes(64)
+
+    @cached_property
+    def place(self) -> Endpoint | None:
+        """Where the node says it can be called, whatever the spelling; None for nowhere."""
+        return Endpoint(self.endpoint) if self.endpoint else None
 
     def fields(self) -> dict[str, object]:
         """The JSON object without its signature."""
@@ -104,7 +111,7 @@ class NodeKey:
     """Our own key as a node, and where we can be called ("" for nowhere)."""
 
     seed: bytes
-    endpoint: str
+    endpoint: Endpoint | Literal[""]
 
     @cached_property
     def public(self) -> bytes:
@@ -175,26 +182,15 @@ def _integer(value: object) -> int:
 
 
 def _endpoint(value: object) -> str:
-    if type(value) is str and (value == "" or is_endpoint(value)):
-        return value
-    raise HelloRefused(
-        Fault.FORMAT,
-        f'endpoint must be "" or http(s)://host[:port] without a path, at most {_ENDPOINT_SIZE} characters',
-    )
-
-
-def is_endpoint(text: str) -> bool:
-    """Whether ``text`` is the base address of a node: scheme, host and perhaps a port, nothing else."""
-    match = _ENDPOINT.fullmatch(text) if len(text) <= _ENDPOINT_SIZE else None
-    return match is not None and (match[1] is None or _is_ipv6(match[1])) and int(match[2] or 1) <= 65_535
-
-
-def _is_ipv6(text: str) -> bool:
+    """The text, as it is: any spelling of an endpoint, or ""."""
+    if type(value) is not str:
+        raise HelloRefused(Fault.FORMAT, "endpoint must be a string")
     try:
-        IPv6Address(text)
-    except ValueError:
-        return False
-    return True
+        if value:
+            Endpoint(value)
+    except BadTarget as error:
+        raise HelloRefused(Fault.FORMAT, f'{error}, or be ""') from error
+    return value
 
 
 def check_hello(hello: Hello, params: NetworkParams, *, own: str, now: int) -> None:
@@ -235,3 +231,119 @@ class LatestHellos:
         if len(self._newest) > self._capacity:
             # The clock tolerance bounds how long a forgotten hello could be replayed.
             self._newest.popitem(last=False)
+
+
+_AT_ONCE: Final = 8
+
+
+@frozen
+class LocalNode:
+    """What every part of this room needs to know of the node it belongs to."""
+
+    params: NetworkParams
+    ledger: Ledger
+    key: NodeKey
+    clock: Clock
+
+    def now(self) -> float:
+        """Unix seconds."""
+        return self.clock.seconds()
+
+    def hello(self) -> Hello:
+        """A fresh signed hello."""
+        return self.key.hello(self.params, self.ledger.tip, milliseconds(self.clock))
+
+
+class HandshakeFailed(Exception):
+    """Nobody at an endpoint whom we would talk to; the text is a sentence about it.
+
+    ``is_ours``: we are there ourselves; ``is_lost``: no answer came in time; ``elsewhere`` is the endpoint that whoever
+    answered names instead, or "".
+    """
+
+    def __init__(self, why: str, *, is_ours: bool = False, is_lost: bool = False, elsewhere: str = "") -> None:
+        super().__init__(why)
+        self.is_ours = is_ours
+        self.is_lost = is_lost
+        self.elsewhere = elsewhere
+
+
+@frozen
+class HandshakeResult:
+    """Who answered, and at which IP address; "" where that is not known."""
+
+    hello: Hello
+    address: str
+
+
+class HelloClient(Protocol):
+    """Sends hellos to other nodes."""
+
+    @property
+    def caller(self) -> Transport:
+        """How the calls are made."""
+
+    async def hello(self, endpoint: Endpoint, ours: Hello, *, call_back: bool = False) -> Hello:
+        """The hello that the node at ``endpoint`` answers with; raises CallFailed.
+
+        With ``call_back`` that node is asked to call this one.
+        """
+
+
+class Handshakes:
+    """Those that are under way, at most eight, and the newest hello that each key has answered with."""
+
+    log = Logger()
+
+    def __init__(self, home: LocalNode, client: HelloClient, bans: Bans) -> None:
+        self.endpoints: set[Endpoint] = set()
+        """Where we are waiting for an answer."""
+        self._home = home
+        self._client = client
+        self._bans = bans
+        self._replies = LatestHellos()
+
+    def __len__(self) -> int:
+        return len(self.endpoints)
+
+    def may_begin(self, endpoint: Endpoint) -> bool:
+        """Whether an endpoint may be greeted now: it is not being greeted yet, and there is room."""
+        return endpoint not in self.endpoints and len(self.endpoints) < _AT_ONCE
+
+    async def exchange(self, endpoint: Endpoint, *, call_back: bool = False) -> HandshakeResult:
+        """The hello of the node that listens at an endpoint, which ``call_back`` asks to call this node.
+
+        Raises HandshakeFailed.
+        """
+        if self._bans.shut_out(endpoint, self._home.now()):
+            raise HandshakeFailed("it is banned here")
+        self.endpoints.add(endpoint)
+        try:
+            hello = await self._client.hello(endpoint, self._home.hello(), call_back=call_back)
+            address = self._client.caller.address_of(endpoint) or address_in(endpoint)
+            self._check(endpoint, hello, address)
+        except HelloRefused as refused:
+            if refused.fault is Fault.SELF:
+                raise HandshakeFailed("it is this node itself", is_ours=True) from refused
+            self.log.info("{endpoint} is no peer of ours: {why}", endpoint=endpoint, why=refused.detail)
+            raise HandshakeFailed(f"its hello is refused: {refused.detail}") from refused
+        except CallFailed as failed:
+            self.log.debug("{endpoint} cannot be greeted: {why}", endpoint=endpoint, why=failed.detail)
+            raise HandshakeFailed(failed.detail, is_lost=failed.trouble is Trouble.TIMEOUT) from failed
+        finally:
+            self.endpoints.discard(endpoint)
+        return HandshakeResult(hello, address)
+
+    def _check(self, endpoint: Endpoint, hello: Hello, address: str) -> None:
+        home = self._home
+        check_hello(hello, home.params, own=home.key.node_id, now=milliseconds(home.clock))
+        if hello.place == endpoint:
+            # Somebody who hands on the hello of another node must not make that node's own look old.
+            self._replies.take(hello)
+        # Only now is it known who is there, and where a name leads.
+        if self._bans.forbids(hello.node_key, endpoint, address, home.now()):
+            raise HandshakeFailed("the node that answers there, or its address, is banned here")
+        if hello.place != endpoint:
+            said = hello.endpoint or "nothing: it has no publicUrl"
+            self.log.info("{endpoint} answers and names as its endpoint {said}", endpoint=endpoint, said=said)
+            raise HandshakeFailed(f"it names as its endpoint {said}", elsewhere=hello.endpoint)

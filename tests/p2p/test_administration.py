@@ -10,11 +10,11 @@ import pytest
 from attrs import evolve
 from twisted.logger import LogLevel, formatEvent, globalLogPublisher
 
+from svcd.p2p.address_book import AddressBook
+from svcd.p2p.administration import MAX_SHOWN, Orders
 from svcd.p2p.bans import MAX_OWN, Ban, posts_name
-from svcd.p2p.book import Book
-from svcd.p2p.hello import NodeKey
-from svcd.p2p.notebook import FORMAT, Notes, load, save
-from svcd.p2p.orders import MAX_SHOWN, Orders
+from svcd.p2p.handshake import NodeKey
+from svcd.p2p.peer_store import FORMAT, Notes, load, save
 from svcd.p2p.service import PeersService
 from svcd.rpc.peer_orders import PeerOrders
 from svcd.rpc.sites import Sites
@@ -212,7 +212,9 @@ def test_a_peer_that_is_added_again_stays_what_it_is(operator: Operator, make_st
     assert operator.ok("/add", {"endpoint": stranger.endpoint})["peer"]["direction"] == "outbound"
 
 
-ENDPOINT = "endpoint must be http(s)://host[:port] without a path, such as http://192.0.2.1:8645"
+SUCH_AS = ", such as http://192.0.2.1:8645"
+SCHEME = f"endpoint must begin with http:// or https://{SUCH_AS}"
+SLASH = f"endpoint must end after the host or port, without a slash, path or query{SUCH_AS}"
 
 
 @pytest.mark.parametrize(
@@ -220,10 +222,11 @@ ENDPOINT = "endpoint must be http(s)://host[:port] without a path, such as http:
     [
         ({}, "endpoint is missing: The base address of a node, such as http://192.0.2.1:8645."),
         ({"endpoint": 5}, "endpoint: must be a string"),
-        ({"endpoint": "node.example"}, ENDPOINT),
-        ({"endpoint": "http://node.example/"}, ENDPOINT),
-        ({"endpoint": ""}, ENDPOINT),
+        ({"endpoint": "node.example"}, SCHEME),
+        ({"endpoint": "http://node.example/"}, SLASH),
+        ({"endpoint": ""}, SCHEME),
         ({"endpoint": OURS}, f"{OURS} is this node itself"),
+        ({"endpoint": OURS.replace("http", "HTTP")}, f"{OURS} is this node itself"),
     ],
 )
 def test_what_cannot_be_added(operator: Operator, body: dict[str, object], sentence: str) -> None:
@@ -236,12 +239,33 @@ def test_what_is_banned_cannot_be_added(operator: Operator) -> None:
 
 
 def test_a_full_book_has_no_room(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("svcd.p2p.book.BUCKET_SIZE", 0)
-    monkeypatch.setattr(Book, "_make_room", lambda *_, **__: False)
+    monkeypatch.setattr("svcd.p2p.address_book.BUCKET_SIZE", 0)
+    monkeypatch.setattr(AddressBook, "_make_room", lambda *_, **__: False)
     assert operator.refusal("/add", {"endpoint": place(1)}).startswith(f"the book has no room for {place(1)}")
 
 
 # Banning
+
+
+@pytest.mark.parametrize("banned", ["http://localhost:8645", "http://LOCALHOST:8645", "HTTP://localhost:8645"])
+@pytest.mark.parametrize("tried", ["http://localhost:8645", "http://LocalHost:8645"])
+def test_a_ban_of_one_spelling_is_a_ban_of_all(
+    operator: Operator, make_stranger: MakeStranger, banned: str, tried: str
+) -> None:
+    node, place_of_all = operator.node, "http://localhost:8645"
+    stranger = make_stranger(endpoint=place_of_all)
+    operator.ok("/ban", {"endpoint": banned})
+    assert operator.bans() == [("endpoint", place_of_all, True)]
+    assert operator.refusal("/add", {"endpoint": tried}) == f"{place_of_all} is banned here; lift the ban first"
+    stranger.names = tried
+    for other in (make_stranger(5, acquaintances=[tried]), make_stranger(6, names=tried)):
+        node.begin(node.peers.greet(other.endpoint, outbound=True))
+    node.peers.called_by(stranger.hello(), "198.51.100.7")
+    node.run(HOUR)
+    assert node.town.calls_to(place_of_all) == []
+    operator.ok("/unban", {"endpoint": tried})
+    assert operator.bans() == []
+    assert operator.ok("/add", {"endpoint": tried})["peer"]["endpoint"] == place_of_all
 
 
 def by_endpoint(stranger: Stranger) -> dict[str, object]:
@@ -354,7 +378,7 @@ SECONDS = "seconds: must be a whole number from 1 to 315360000; leave it out to 
     [
         ("/ban", {}, ONE),
         ("/ban", {"endpoint": place(1), "address": "192.0.2.7"}, ONE),
-        ("/ban", {"endpoint": "node.example"}, ENDPOINT),
+        ("/ban", {"endpoint": "node.example"}, SCHEME),
         ("/ban", {"nodeId": "svcnode_AB"}, "nodeId must be svcnode_ and 32 hex characters"),
         ("/ban", {"address": "node.example"}, ADDRESS),
         ("/ban", {"address": "192.0.2.0/24"}, ADDRESS),

@@ -1,11 +1,12 @@
-"""Handing a branch to a peer that cannot call us, and so cannot ask for what it lacks (docs/peers.md "Passing on").
+"""Pushing a branch to a peer that cannot call this node, and so cannot ask for it (docs/peers.md "Relay").
 
-One peer at a time, in rounds: the peers pass on to each other what one of them has taken. Whoever does not get further
-by a round is left alone for a while, for what it says of the single blocks proves nothing.
+One peer at a time, in rounds: peers relay to each other what one of them has taken. A peer that gets no further by a
+round is left alone for a while, since what it says of single blocks proves nothing.
 """
 
 from collections import OrderedDict
 from functools import partial
+from itertools import takewhile
 from typing import Final
 
 from attrs import define
@@ -13,16 +14,18 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svcd.chain.block import Header
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import ChainPoint
-from svcd.p2p.caller import CallFailed
-from svcd.p2p.fork import BlockMissing, MalformedBlock, fork_height
-from svcd.p2p.peer import Peer
-from svcd.p2p.peers import Peers
+from svcd.p2p.headers import locator
+from svcd.p2p.peers import Peer, Peers
+from svcd.p2p.transport import CallFailed
 from svcd.store.chain_store import ChainReader
 
 ROUND_BYTES: Final = 64 * 1024 * 1024
 """Blocks that a peer is handed in a round, together."""
+SEARCH_HEADERS: Final = 500
+"""Headers in each question for the last block that both have."""
 LEAST_BYTES: Final = 4_096
 """What a block counts as at least: a call costs something too."""
 ROUND_SECONDS: Final = 600.0
@@ -52,7 +55,7 @@ class _Pace:
     """The most work of a block of our chain that was its tip after a round: what it has shown before is no progress."""
 
 
-class Handing:
+class BranchPush:
     """Hands branches in: to a peer one block after the other, and the next time from where it stopped."""
 
     log = Logger()
@@ -77,7 +80,7 @@ class Handing:
     def begin(self, peer: Peer) -> None:
         """Begin to post our blocks that ``peer`` lacks; nothing if it can ask, is to rest, or a round is under way."""
         home = self._peers.home
-        if home.key.endpoint or self._work or self._stopping or self._pace(peer).rests_until > home.now():
+        if self._peers.reachable or self._work or self._stopping or self._pace(peer).rests_until > home.now():
             return
         self._work = Deferred.fromCoroutine(self._hand_in(peer))
         self._work.addErrback(self._say_failed).addBoth(self._over)
@@ -95,12 +98,8 @@ class Handing:
     def _over(self, _: object) -> None:
         self._work = None
 
-    def _key(self, peer: Peer) -> str:
-        """Endpoints cost nothing: where peers are to be diverse, those in one part of the network share a pace."""
-        return peer.group() if self._peers.settings.diverse else peer.endpoint
-
     def _pace(self, peer: Peer) -> _Pace:
-        return self._paces.get(self._key(peer)) or _Pace()
+        return self._paces.get(self._peers.part_of(peer)) or _Pace()
 
     async def _hand_in(self, peer: Peer) -> None:
         """One round, and what follows from it."""
@@ -115,7 +114,7 @@ class Handing:
         try:
             full = await self._round(peer)
             taken = True
-        except (CallFailed, MalformedBlock, BlockMissing, _NotTaken) as failed:
+        except (CallFailed, _NotTaken) as failed:
             self.log.debug("{endpoint} takes no more blocks: {why}", endpoint=peer.endpoint, why=str(failed))
         if self._peers.get(peer.endpoint) is peer:
             await self._peers.ask_status(peer)
@@ -133,8 +132,8 @@ class Handing:
         rest = 0.0 if further and taken else min(FIRST_REST * 2**pace.barren, LONGEST_REST)
         pace.barren = min(pace.barren + (not further), 32)
         pace.ended, pace.rests_until = now, now + rest
-        self._paces[self._key(peer)] = pace
-        self._paces.move_to_end(self._key(peer))
+        self._paces[self._peers.part_of(peer)] = pace
+        self._paces.move_to_end(self._peers.part_of(peer))
         if len(self._paces) > _REMEMBERED:
             self._paces.popitem(last=False)
 
@@ -146,13 +145,10 @@ class Handing:
     async def _round(self, peer: Peer) -> bool:
         """Post in order what the peer lacks; whether the round was full before all was there.
 
-        Raises CallFailed, MalformedBlock, BlockMissing or _NotTaken.
+        Raises CallFailed or _NotTaken.
         """
         home, began, size = self._peers.home, self._peers.home.now(), 0
-        if peer.status is None:
-            raise BlockMissing("it has not shown its chain")
-        shared = await fork_height(home, self._peers.client, peer.endpoint, peer.status.height)
-        height = max(shared, self._height_reached(peer))
+        height = max(await self._last_common(peer), self._height_reached(peer))
         while home.now() - began < ROUND_SECONDS:
             height += 1
             found = await home.ledger.long_reads.ask(partial(_block_at, height, home.params))
@@ -164,6 +160,28 @@ class Handing:
                 break
             await self._post(peer, point, wire)
         return True
+
+    async def _last_common(self, peer: Peer) -> int:
+        """The height of the last block that both have; raises CallFailed or _NotTaken."""
+        ledger, status = self._peers.home.ledger, peer.status
+        ours = None if status is None else ledger.reader.canonical(status.height)
+        if status is not None and ours is not None and ours.point.hash == status.hash:
+            return status.height
+        if peer.serves_headers is False:
+            raise _NotTaken("it serves no headers, so the last common block cannot be found")
+        hashes, common = locator(ledger), -1
+        while True:
+            reply = await self._peers.client.headers(peer.endpoint, hashes, SEARCH_HEADERS)
+            shared = list(takewhile(self._is_canonical, reply.headers))
+            if len(shared) < SEARCH_HEADERS:
+                return shared[-1].height if shared else reply.first - 1
+            if shared[-1].height <= common:
+                raise _NotTaken("its headers do not lead from the last common block upwards")
+            common, hashes = shared[-1].height, [shared[-1].hash]
+
+    def _is_canonical(self, header: Header) -> bool:
+        ours = self._peers.home.ledger.reader.canonical(header.height)
+        return ours is not None and ours.point.hash == header.hash
 
     async def _post(self, peer: Peer, point: ChainPoint, wire: bytes) -> None:
         """Post one block; raises CallFailed or _NotTaken."""

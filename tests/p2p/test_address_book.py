@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from svcd.p2p.book import (
+from svcd.p2p.address_book import (
     BUCKET_SIZE,
     FAMILIAR_BACK_OFF,
     HINTS_PER_HOUR,
@@ -18,7 +18,7 @@ from svcd.p2p.book import (
     NEW_BUCKETS,
     SOURCE_BUCKETS,
     TRIED_BUCKETS,
-    Book,
+    AddressBook,
     Entry,
     group_of,
     group_of_endpoint,
@@ -31,8 +31,8 @@ FOREVER = 1e12
 NEW, TRIED = NEW_BUCKETS * BUCKET_SIZE, TRIED_BUCKETS * BUCKET_SIZE
 
 
-def new_book(secret: bytes = b"s" * 32) -> Book:
-    return Book(secret, Random(1).random)
+def new_book(secret: bytes = b"s" * 32) -> AddressBook:
+    return AddressBook(secret, Random(1).random)
 
 
 def endpoint(number: int) -> str:
@@ -44,25 +44,25 @@ def source(number: int) -> str:
     return f"{number // 256}.{number % 256}.0.0/16"
 
 
-def learn(book: Book, number: int, now: float = NOW) -> str:
+def learn(book: AddressBook, number: int, now: float = NOW) -> str:
     """A hint of its own source that has been verified."""
     book.hint(endpoint(number), source=source(number), now=now)
     book.succeeded(endpoint(number), node_id=f"node {number}", height=number, now=now)
     return endpoint(number)
 
 
-def fill(book: Book) -> None:
+def fill(book: AddressBook) -> None:
     """Hints of many sources until no more fit."""
     for number in range(10_000):
         book.hint(endpoint(number), source=source(number % 1_000), now=NOW)
     assert len(book) == NEW
 
 
-def hints(book: Book) -> list[Entry]:
+def hints(book: AddressBook) -> list[Entry]:
     return book.candidates(FOREVER, exclude=(), tried=False)
 
 
-def tried(book: Book) -> list[Entry]:
+def tried(book: AddressBook) -> list[Entry]:
     return book.candidates(FOREVER, exclude=(), tried=True)
 
 
@@ -265,7 +265,7 @@ def test_a_key_at_a_newer_endpoint_wins() -> None:
     assert (old.verified, old.node_id) == (False, "")
 
 
-def crowded_book() -> Book:
+def crowded_book() -> AddressBook:
     """One whose places for one part of the network are taken, and wanted by one more that answered."""
     book = new_book()
     for number in range(BUCKET_SIZE + 1):
@@ -345,7 +345,7 @@ def test_a_sample_is_random_and_as_large_as_asked() -> None:
 # Back-off
 
 
-def waits(book: Book, failures: int, now: float = NOW) -> list[float]:
+def waits(book: AddressBook, failures: int, now: float = NOW) -> list[float]:
     """How long the next try is put off after each of so many failures in a row."""
     entry = book.get(endpoint(1))
     assert entry is not None
@@ -357,13 +357,13 @@ def waits(book: Book, failures: int, now: float = NOW) -> list[float]:
 
 
 def test_the_wait_doubles_from_5_seconds_to_30_minutes() -> None:
-    book = Book(b"s" * 32, lambda: 0.5)
+    book = AddressBook(b"s" * 32, lambda: 0.5)
     book.hint(endpoint(1), source=source(1), now=NOW)
     assert waits(book, 11) == [5, 10, 20, 40, 80, 160, 320, 640, 1280, LONGEST_BACK_OFF, 1800]
 
 
 def test_one_that_answered_today_is_tried_every_few_seconds() -> None:
-    book = Book(b"s" * 32, lambda: 0.5)
+    book = AddressBook(b"s" * 32, lambda: 0.5)
     learn(book, 1)
     assert waits(book, 5) == [5, 10, FAMILIAR_BACK_OFF, 15, 15]
     assert waits(book, 5, NOW + DAY) == [160, 320, 640, 1280, 1800]
@@ -371,13 +371,13 @@ def test_one_that_answered_today_is_tried_every_few_seconds() -> None:
 
 @pytest.mark.parametrize(("number", "wait"), [(0.0, 3.75), (0.5, 5.0), (1.0, 6.25)])
 def test_the_wait_is_a_quarter_more_or_less_by_chance(number: float, wait: float) -> None:
-    book = Book(b"s" * 32, lambda: number)
+    book = AddressBook(b"s" * 32, lambda: number)
     book.hint(endpoint(1), source=source(1), now=NOW)
     assert waits(book, 1) == [wait]
 
 
 def test_it_is_no_candidate_meanwhile() -> None:
-    book = Book(b"s" * 32, lambda: 0.5)
+    book = AddressBook(b"s" * 32, lambda: 0.5)
     book.hint(endpoint(1), source=source(1), now=NOW)
     book.failed(endpoint(1), NOW)
     assert book.candidates(NOW + 4.9, exclude=(), tried=False) == []
@@ -437,7 +437,7 @@ def test_forgetting() -> None:
 # Taking it up again
 
 
-def copy_of(book: Book) -> Book:
+def copy_of(book: AddressBook) -> AddressBook:
     copy = new_book(book.secret)
     for entry in book.entries():
         copy.restore(entry)
@@ -487,7 +487,7 @@ class BookMachine(RuleBasedStateMachine):
 
     @initialize(seed=st.integers(0, 3))
     def begin(self, seed: int) -> None:
-        self.book = Book(bytes([seed]) * 32, Random(seed).random)
+        self.book = AddressBook(bytes([seed]) * 32, Random(seed).random)
         self.now = NOW
         self.heard: Counter[str] = Counter()
         self.verified: dict[str, str] = {}
@@ -497,7 +497,7 @@ class BookMachine(RuleBasedStateMachine):
 
     def crowded(self, number: int) -> str:
         """Endpoints of which many are in the same part of the network."""
-        return f"http://20.{number % 3}.{number}.1"
+        return f"http://20.{number % 3}.{number // 7}.1"
 
     @rule(number=numbers, of=few)
     def hint(self, number: int, of: int) -> None:
@@ -538,7 +538,7 @@ class BookMachine(RuleBasedStateMachine):
     @rule()
     def restart(self) -> None:
         before = self.known()
-        copy = Book(self.book.secret, self.book.random)
+        copy = AddressBook(self.book.secret, self.book.random)
         for entry in self.book.entries():
             copy.restore(entry)
         self.book = copy
@@ -577,7 +577,7 @@ def test_the_part_of_the_network_is_that_of_the_address_once_it_is_known() -> No
 
 
 def test_names_that_lead_to_one_part_of_the_network_share_a_bucket() -> None:
-    book = Book(b"s" * 32, Random(1).random)
+    book = AddressBook(b"s" * 32, Random(1).random)
     for number in range(200):
         endpoint = f"https://party{number}.example"
         book.succeeded(endpoint, node_id=f"{number}", height=0, now=NOW, group="80.1.0.0/16")

@@ -1,18 +1,19 @@
-"""Who is known: a book of endpoints that a flood of hints cannot take over (docs/threats.md "Eclipse").
+"""Known endpoints: an address book that a flood of hints cannot take over (docs/threats.md "Eclipse").
 
-Hints live in buckets that are chosen by a secret-keyed hash of the group of the address and the group of whoever gave
-the hint, so nobody can aim at the places of others. Only what we called and verified ourselves is handed out.
+Hints live in buckets that a secret-keyed hash of the group of the address and the group of the hint's source chooses,
+so that no sender can aim at the places of others. Only endpoints that this node has called and verified are handed out.
 """
 
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import lru_cache
 from hashlib import sha256
 from ipaddress import ip_network
 from itertools import islice
 from typing import Final
-from urllib.parse import urlsplit
 
 from attrs import define, field
+
+from svcd.net.endpoint import Endpoint
 
 NEW_BUCKETS: Final = 64
 SOURCE_BUCKETS: Final = 8
@@ -32,6 +33,7 @@ _LOST_FAILURES: Final = 3
 """Calls in a row after which a verified endpoint gives its place to one that answered."""
 
 
+@lru_cache(4_096)
 def group_of(host: str) -> str:
     """The part of the network that one party may well own: a /16 of IPv4, a /32 of IPv6, a registered domain.
 
@@ -47,14 +49,14 @@ def group_of(host: str) -> str:
 @lru_cache(4_096)
 def group_of_endpoint(endpoint: str) -> str:
     """The group of the host of an endpoint."""
-    return group_of(urlsplit(endpoint).hostname or "")
+    return group_of(Endpoint(endpoint).host)
 
 
 @define(kw_only=True, eq=False)
 class Entry:
     """What is known of one endpoint; times are Unix seconds."""
 
-    endpoint: str
+    endpoint: Endpoint
     source: str
     """The group of whoever told us."""
     node_id: str = ""
@@ -77,7 +79,7 @@ class Entry:
 
 
 @define
-class Book:
+class AddressBook:
     """At most 1,024 hints and 256 verified endpoints; ``secret`` is 32 random bytes that nobody else knows."""
 
     secret: bytes
@@ -88,7 +90,7 @@ class Book:
     _index: dict[str, Entry] = field(factory=dict)
     _allowance: dict[str, tuple[float, int]] = field(factory=dict)
     _ours: dict[str, float] = field(factory=dict)
-    _contests: dict[str, str] = field(factory=dict)
+    _contests: dict[Endpoint, Endpoint] = field(factory=dict)
     """By verified endpoint, that which is to have its place if it does not answer."""
 
     def __len__(self) -> int:
@@ -102,7 +104,7 @@ class Book:
         """Everything, verified or not."""
         return iter(list(self._index.values()))
 
-    def hint(self, endpoint: str, *, source: str, now: float, trusted: bool = False) -> bool:
+    def hint(self, endpoint: Endpoint, *, source: str, now: float, trusted: bool = False) -> bool:
         """Note an endpoint that ``source`` (a group) told us of; False if there was no room for it.
 
         A hint never changes what is known already, and one source is heard 32 times an hour, unless it is ``trusted``:
@@ -148,7 +150,7 @@ class Book:
         del self._index[worst.endpoint]
         return True
 
-    def succeeded(self, endpoint: str, *, node_id: str, height: int, now: float, group: str = "") -> Entry:
+    def succeeded(self, endpoint: Endpoint, *, node_id: str, height: int, now: float, group: str = "") -> Entry:
         """We called ``endpoint`` and ``node_id`` answered, naming it as its own: the newest verification wins.
 
         ``group`` is that of the address which answered.
@@ -190,14 +192,15 @@ class Book:
                 bucket.append(entry)
                 self._index[entry.endpoint] = entry
 
-    def contested(self, now: float, *, exclude: Collection[str]) -> str | None:
+    def contested(self, now: float, *, exclude: Collection[str]) -> Endpoint | None:
         """A verified endpoint to call because another wants its place; None if none is due."""
         due = [endpoint for endpoint in self._contests if self._index[endpoint].next_try <= now]
         return next((endpoint for endpoint in due if endpoint not in exclude), None)
 
     def _settle(self, entry: Entry) -> None:
         """A verified one does not answer any more: whoever waits for its place, and is still known, gets it."""
-        successor = self._index.get(self._contests.pop(entry.endpoint, ""))
+        waiting = self._contests.pop(entry.endpoint, None)
+        successor = None if waiting is None else self._index.get(waiting)
         if successor is not None and not successor.verified and not successor.failures:
             self.forget(entry.endpoint)
             self._promote(successor)
@@ -238,7 +241,7 @@ class Book:
         if entry is not None:
             entry.failures, entry.next_try = 0, 0.0
 
-    def forget(self, endpoint: str) -> None:
+    def forget(self, endpoint: Endpoint) -> None:
         """Drop an endpoint."""
         entry = self._index.pop(endpoint, None)
         self._contests.pop(endpoint, None)
@@ -246,7 +249,7 @@ class Book:
             self._remove_from(self._new, entry)
             self._remove_from(self._tried, entry)
 
-    def is_mine(self, endpoint: str, now: float) -> None:
+    def is_mine(self, endpoint: Endpoint, now: float) -> None:
         """The endpoint turned out to be our own: remember that for a day."""
         self.forget(endpoint)
         self._ours[endpoint] = now + 24 * _HOUR
@@ -280,3 +283,42 @@ class Book:
         for bucket in table.values():
             if entry in bucket:
                 bucket.remove(entry)
+
+
+def choose(
+    book: AddressBook, count: int, *, now: float, busy: Collection[str], groups: set[str] | None, first: Sequence[str]
+) -> list[Endpoint]:
+    """At most ``count`` endpoints to greet as peers of our choice.
+
+    ``busy`` are those that are peers or being greeted; ``groups`` the parts of the network that we have a peer in,
+    which is added to, or None if that does not matter; ``first`` those that come before all others of their kind.
+    """
+    chosen: list[Endpoint] = []
+    for tried in (True, False):
+        candidates = book.candidates(now, exclude=busy, tried=tried)
+        for entry in sorted(candidates, key=lambda entry: (entry.endpoint not in first, book.random())):
+            if len(chosen) < count and is_welcome(entry.part(), groups):
+                chosen.append(entry.endpoint)
+    return chosen
+
+
+def is_welcome(group: str, groups: set[str] | None) -> bool:
+    """Whether no peer is in this part of the network yet; if so, one is from now on."""
+    if groups is None:
+        return True
+    if group in groups:
+        return False
+    groups.add(group)
+    return True
+
+
+def pick_to_try(book: AddressBook, *, now: float, busy: Collection[str]) -> Endpoint | None:
+    """One endpoint that is a hint only, by chance, or one whose place another wants; None if none is due.
+
+    Each gets half of the calls where there are both, for strangers can bring about either.
+    """
+    contested = book.contested(now, exclude=busy)
+    if contested is not None and book.random() < 0.5:
+        return contested
+    hints = book.candidates(now, exclude=busy, tried=False)
+    return hints[int(book.random() * len(hints)) % len(hints)].endpoint if hints else contested

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.logger import LogEvent, LogLevel, globalLogPublisher
 
+from svcd.p2p.address_book import Entry
 from svcd.p2p.bans import Ban
-from svcd.p2p.book import Entry
-from svcd.p2p.notebook import FORMAT, Notes, load, save
+from svcd.p2p.peer_store import FORMAT, Notes, load, save
 
 SECRET = "5e" * 32
 
@@ -128,12 +128,11 @@ DAMAGES: dict[str, Callable[[str], str]] = {
     "another format": _edit(format=FORMAT + 1),
     "a secret that is no hex": _edit(secret="x" * 64),
     "a secret that is too short": _edit(secret="5e"),
-    "an endpoint that is none": _edit_entry(endpoint="http://[:::]"),
     "an endpoint that is a number": _edit_entry(endpoint=5),
     "an entry with a field too many": _edit_entry(colour="red"),
     "a time that is none": _edit_entry(next_try="soon"),
     "a time that is no number": _edit_entry(next_try=float("nan")),
-    "an anchor that is no endpoint": _edit(anchors=["node.example"]),
+    "an anchor that is a number": _edit(anchors=[5]),
     "a price without an end": _edit(bans=[{"name": "node:a", "until": None, "why": "", "own": False}]),
     "a ban of another kind": _edit(bans=[{"name": "colour:red", "until": 1.0, "why": "", "own": False}]),
     "a ban with a field too few": _edit(bans=[{"name": "node:a"}]),
@@ -154,6 +153,48 @@ def test_a_damaged_file_is_told_and_replaced(
     assert told["why"]
     save(path, notes())
     assert load(path) is not None
+
+
+def test_other_spellings_of_earlier_versions_are_read_as_the_same_endpoint(path: Path) -> None:
+    save(path, notes())
+    kept = json.loads(path.read_text())
+    spelled = [kept["entries"][0] | {"endpoint": text} for text in ("http://EVIL.com", "http://evil.com:80")]
+    spelled[1] |= {"node_id": "svcnode_" + "ef" * 16, "verified": True, "last_seen": 1.0}
+    ban = {"until": 5.0, "why": "", "own": False}
+    bans = [
+        ban | {"name": "endpoint:http://EVIL.com", "until": 7.0},
+        ban | {"name": "endpoint:http://evil.com:80", "until": 9.0},
+        ban | {"name": "endpoint:http://evil.com", "own": True, "until": None},
+        ban | {"name": "address:192.0.2.1"},
+    ]
+    anchors = ["https://[2001:DB8::1]:443"]
+    path.write_text(json.dumps(kept | {"entries": spelled, "anchors": anchors, "bans": bans}))
+    loaded = load(path)
+    assert loaded is not None
+    assert [(entry.endpoint, entry.node_id) for entry in loaded.entries] == [
+        ("http://evil.com", "svcnode_" + "ef" * 16)
+    ]
+    assert loaded.anchors == ["https://[2001:db8::1]"]
+    assert [(ban.name, ban.until, ban.own) for ban in loaded.bans] == [
+        ("endpoint:http://evil.com", 9.0, False),
+        ("endpoint:http://evil.com", None, True),
+        ("address:192.0.2.1", 5.0, False),
+    ]
+
+
+def test_what_nobody_can_be_called_at_is_left_out(path: Path, warnings: list[LogEvent]) -> None:
+    """Earlier versions took it for an endpoint, and strangers chose it: it must not cost the operator's bans."""
+    save(path, notes())
+    kept = json.loads(path.read_text())
+    nowhere = ["http://a:22", "http://x.onion", "http://a..b", "http://[:::]"]
+    entries = [kept["entries"][0] | {"endpoint": text} for text in nowhere]
+    bans = [{"name": f"endpoint:{text}", "until": None, "why": "", "own": True} for text in nowhere]
+    changed = {"entries": kept["entries"] + entries, "anchors": nowhere, "bans": kept["bans"] + bans}
+    path.write_text(json.dumps(kept | changed))
+    loaded = load(path)
+    assert loaded is not None
+    assert asdict(loaded) == asdict(notes(anchors=[]))
+    assert warnings == []
 
 
 def test_a_file_that_cannot_be_read_is_told(path: Path, warnings: list[LogEvent]) -> None:

@@ -1,0 +1,644 @@
+"""Synchronisation by headers first: whose claim to look into, when it counts, and which chain to follow.
+
+A peer's claim of more work is a hint. It counts when headers with so much checked work stand behind it; until then the
+node stays synced and makes blocks. The chain that is proven to have more work is followed: its blocks are fetched from
+every peer that has them (svcd.p2p.blocks), and no peer is blamed for what another sent (docs/peers.md "Catching up").
+"""
+
+from collections import OrderedDict, deque
+from collections.abc import Sequence
+from typing import Final
+
+from attrs import define, field
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svcd.chain.block import Header
+from svcd.chain.difficulty import next_target
+from svcd.chain.errors import NotYet, RuleViolation, Wait
+from svcd.chain.forkchoice import prefers
+from svcd.chain.transition import ChainPoint
+from svcd.chain.work import block_work
+from svcd.node.changes import HeaderCheck, Standing
+from svcd.node.ledger import Ledger
+from svcd.p2p.bans import INVALID_SECONDS
+from svcd.p2p.block_server import MAX_HEADERS
+from svcd.p2p.blocks import BlockDownload, DownloadFailed, InvalidChain, NodeBusy, Wakeup
+from svcd.p2p.client import HeadersReply
+from svcd.p2p.fields import MAX_BLOCKS
+from svcd.p2p.peers import Peer, Peers
+from svcd.p2p.progress import Progress
+from svcd.p2p.transport import CallFailed, Trouble
+
+MAX_CLAIMS: Final = 2
+"""Claims that are looked into at a time."""
+CLAIM_APART_SECONDS: Final = 2.0
+"""Between the beginnings of two looks: most peers have the same chain, and its headers are fetched once."""
+PROOF_SECONDS: Final = 10.0
+"""For each answer about a claim that is not proven yet."""
+LONGEST_PROOF: Final = 600.0
+"""How long one claim may be looked into, however many headers come."""
+FIRST_HEADERS: Final = 128
+"""Headers in the first question, which proves most claims."""
+PROOF_HEADERS: Final = 500
+"""Headers in further questions about a claim that is not proven yet."""
+WINDOW_HEADERS: Final = 8_192
+"""Verified headers whose blocks have not come; the chain manager remembers more."""
+HOLD_SECONDS: Final = 90.0
+"""How long a proven chain holds the node in catching-up without another block of it."""
+FAR_BLOCKS: Final = 6
+"""How many blocks' work a proven chain must be ahead to hold the node in catching-up: a miner that publishes headers of
+its newest blocks and withholds the blocks must not stop the others."""
+MAX_RESTARTS: Final = 5
+"""How often the proof of one claim begins anew because the peer's chain changed."""
+BRANCH_SECONDS: Final = 300.0
+"""How long a peer that serves no headers is followed without more work here than before."""
+FEED_SECONDS: Final = 30.0
+"""How long blocks may wait for the next headers of their chain while another peer claims to have them."""
+ANSWER_SECONDS: Final = 5.0
+"""How long an answer with headers should take at most: the next one is made shorter after a slower one."""
+SETTLE_SECONDS: Final = 10.0
+"""How long after its first peer a node that started waits for claims to be looked into before it counts as synced."""
+FIRST_REST: Final = 60.0
+LONGEST_REST: Final = 3_600.0
+"""How long a chain whose blocks cannot be had is not followed again, the first time and at most."""
+FIRST_RETRY: Final = 5.0
+LONGEST_RETRY: Final = 300.0
+"""The same for a peer that did not answer."""
+TRIES: Final = 3
+"""How often a question for headers of a proven chain is asked of its source."""
+_REMEMBERED: Final = 1_024
+
+
+class FalseClaim(Exception):
+    """A peer does not have the chain that it claims; the text says what it showed."""
+
+
+class ChainChanged(Exception):
+    """A peer that is followed has left its chain for another, or this node has left the peer."""
+
+
+def locator(ledger: Ledger) -> list[bytes]:
+    """Hashes of canonical blocks: the tip, 1, 2, 4, 8 … below it, and the genesis."""
+    heights, step = [ledger.tip.height], 1
+    while heights[-1] > 0:
+        heights.append(max(ledger.tip.height - step, 0))
+        step *= 2
+    return _hashes_at(ledger, heights)
+
+
+def closer_locator(ledger: Ledger, low: int, high: int, count: int = 100) -> list[bytes]:
+    """Hashes of at most ``count`` canonical blocks, spread evenly from height ``high`` down to ``low``."""
+    step = max(-(-(high - low) // (count - 1)), 1)
+    return _hashes_at(ledger, [*range(high, low, -step), low])
+
+
+def _hashes_at(ledger: Ledger, heights: Sequence[int]) -> list[bytes]:
+    found = [ledger.reader.canonical(height) for height in heights]
+    return [stored.point.hash for stored in found if stored is not None]
+
+
+@define(eq=False)
+class HeaderChain:
+    """Verified headers of a peer's chain above the last block that is stored here."""
+
+    source: Peer
+    fork: ChainPoint
+    """That last block."""
+    tip: ChainPoint
+    """The chain variables after the last verified header."""
+    claimed_height: int
+    window: deque[Header] = field(factory=deque)
+    """Those that have not been taken; only the first ones of a long chain, the others are fetched again."""
+    window_tip: ChainPoint = field()
+    """The chain variables after the last header that is in the window, or was."""
+    complete: bool = False
+    """Whether the last answer ended with the source's tip, or at a header that cannot be accepted."""
+    abandoned: bool = False
+    """Whether no further headers are asked of the source."""
+    failure: RuleViolation | None = None
+    """Why the next header of the chain cannot be accepted."""
+    early: bool = False
+    """Whether the next header lies in a slot to come, by this node's clock."""
+    asked_since: float | None = None
+    """Since when (Unix seconds) the next headers are waited for; None while they are not."""
+
+    @window_tip.default
+    def _at_the_fork(self) -> ChainPoint:
+        return self.fork
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing comes after the headers in the window."""
+        return self.abandoned or (self.complete and self.window_tip.hash == self.tip.hash)
+
+    def take(self, limit: int) -> Sequence[Header]:
+        """The next verified headers, at most ``limit``; each is given once."""
+        return [self.window.popleft() for _ in range(min(limit, len(self.window)))]
+
+    def append(self, reply: HeadersReply, check: HeaderCheck) -> None:
+        """Add the headers of an answer that follow on :attr:`tip` or :attr:`window_tip`, as far as they are good."""
+        for header, point in zip(reply.headers, check.points, strict=False):
+            if len(self.window) < WINDOW_HEADERS and self.window_tip.hash == header.parent_hash:
+                self.window.append(header)
+                self.window_tip = point
+        if check.points and check.points[-1].work > self.tip.work:
+            self.tip = check.points[-1]
+        self.claimed_height = reply.height
+        self.complete = check.failure is not None or _is_last(reply)
+        self.failure = check.failure if isinstance(check.failure, RuleViolation) else None
+        self.early = isinstance(check.failure, NotYet)
+
+
+@define
+class _Unavailable:
+    """A chain whose blocks could not be had."""
+
+    until: float
+    """When (Unix seconds) it may be followed again from one of the same peers."""
+    times: int
+    tried: frozenset[str]
+    """Endpoints of the peers that did not deliver."""
+
+
+class Synchroniser:
+    """Looks into claims of more work, and follows the chain that is proven to have it."""
+
+    log = Logger()
+
+    def __init__(self, peers: Peers, progress: Progress) -> None:
+        self._peers = peers
+        self._home = peers.home
+        self._progress = progress
+        self._looks: dict[str, Deferred[None]] = {}
+        """By endpoint, the claims that are being looked into."""
+        self._claims: dict[str, bytes] = {}
+        """The hash of the tip that each of them claims."""
+        self._last_look = 0.0
+        self._chain: HeaderChain | None = None
+        self._download: BlockDownload | None = None
+        self._following: Deferred[None] | None = None
+        self._waiting_chain: HeaderChain | None = None
+        """A chain with more work than the one that is being given up for it."""
+        self._feeding: Deferred[None] | None = None
+        self._by_ranges = False
+        """Whether a look goes on that fetches blocks from a peer without headers: one at a time."""
+        self._unavailable: OrderedDict[bytes, _Unavailable] = OrderedDict()
+        """By the hash of the first missing block."""
+        self._first_met: float | None = None
+        self._settled = False
+        self._stopping = False
+
+    @property
+    def running(self) -> bool:
+        """Whether the node is fetching a chain that is proven to have more work."""
+        return self._chain is not None
+
+    def behind(self) -> str:
+        """Why the tip may not be the network's; "" if nothing speaks against it."""
+        chain, download = self._chain, self._download
+        held = download is not None and self._home.now() - download.last_block < HOLD_SECONDS
+        if chain is not None and held and self._is_far_ahead(chain):
+            return (
+                f"a chain with more work than the one here, proven by its headers up to height {chain.tip.height}, is "
+                f"being fetched, first from {chain.source.endpoint}"
+            )
+        if self._peers.met and not self._settled:
+            return "the first peers since the start are being asked for their chains"
+        return ""
+
+    def _is_far_ahead(self, chain: HeaderChain) -> bool:
+        params, tip = self._home.params, self._home.ledger.tip
+        usual = block_work(next_target(params, height=tip.height + 1, clock=tip.clock))
+        return chain.tip.work - tip.work >= FAR_BLOCKS * usual
+
+    def best_height(self) -> int:
+        """The height of the chain that is followed, as far as its source claims it; 0 if none is."""
+        chain = self._chain
+        return 0 if chain is None else max(chain.tip.height, chain.claimed_height)
+
+    def consider(self) -> None:
+        """Look into what peers claim, as far as there is room; to be called with every claim and every second."""
+        if self._stopping:
+            return
+        now = self._home.now()
+        self._look_for_slow_source(now)
+        candidates = self._candidates(now)
+        if self._peers.met and not self._settled:
+            self._first_met = now if self._first_met is None else self._first_met
+            asked = all(peer.status is not None for peer in self._peers.all()) and not (self._looks or candidates)
+            self._settled = asked or now - self._first_met >= SETTLE_SECONDS
+        for peer in candidates:
+            if len(self._looks) >= MAX_CLAIMS or (self._looks and now - self._last_look < CLAIM_APART_SECONDS):
+                return
+            self._last_look = now
+            self._begin_look(peer)
+
+    def _candidates(self, now: float) -> list[Peer]:
+        """Peers whose claims are worth a look: those that delivered before first, then peers of our choice."""
+        tip, reader = self._home.ledger.tip, self._home.ledger.reader
+        looked_at = set(self._claims.values())
+        found = []
+        for peer in self._peers.all():
+            status = peer.status
+            if status is None or peer.look_after > now or peer.endpoint in self._looks or status.hash in looked_at:
+                continue
+            if self._chain is not None and not self._is_elsewhere(peer, status.work):
+                continue
+            if self._peers.is_coming(status.hash):
+                continue
+            if peer.serves_headers is False and (self._by_ranges or self._chain is not None):
+                continue
+            rival = (
+                status.work == tip.work
+                and status.hash not in (tip.hash, peer.settled)
+                and reader.point(status.hash) is None
+            )
+            if status.work > tip.work or rival:
+                found.append(peer)
+        random = self._peers.book.random
+        return sorted(found, key=lambda peer: (not peer.delivered, peer.doubts, not peer.outbound, random()))
+
+    def _is_elsewhere(self, peer: Peer, work: int) -> bool:
+        """Whether a peer claims more than the chain that is followed has, and may not be on that chain."""
+        chain, download = self._chain, self._download
+        if chain is None or download is None or work <= chain.tip.work:
+            return False
+        idle = self._home.now() - download.last_block >= PROOF_SECONDS
+        return download.lacks_chain(peer) or (idle and peer is not chain.source)
+
+    def _begin_look(self, peer: Peer) -> None:
+        endpoint = peer.endpoint
+        self._claims[endpoint] = peer.status.hash if peer.status else b""
+        work = Deferred.fromCoroutine(self._look(peer))
+        self._looks[endpoint] = work
+        work.addErrback(self._say_failed).addBoth(lambda _: self._look_over(endpoint))
+
+    def _look_over(self, endpoint: str) -> None:
+        self._looks.pop(endpoint, None)
+        self._claims.pop(endpoint, None)
+        if not self._stopping:
+            self.consider()
+
+    def _say_failed(self, failure: Failure) -> None:
+        if not (self._stopping and failure.check(CancelledError)):  # type: ignore[no-untyped-call]
+            self.log.failure("synchronisation failed", failure)
+
+    async def stop(self) -> None:
+        """Stop; done when no block of a peer's chain is being connected any more."""
+        self._stopping = True
+        for look in tuple(self._looks.values()):
+            look.cancel()
+        if self._download is not None:
+            self._download.stop(DownloadFailed("the node is stopping"))
+        if self._following is not None:
+            done: Deferred[None] = Deferred()
+            self._following.addBoth(lambda _: done.callback(None))
+            await done
+
+    # Looking into a claim
+
+    async def _look(self, peer: Peer) -> None:
+        try:
+            if peer.serves_headers is not False:
+                await self._prove(peer)
+            if peer.serves_headers is False and not self._by_ranges and self._chain is None:
+                self._by_ranges = True
+                try:
+                    await self._follow_by_ranges(peer)
+                finally:
+                    self._by_ranges = False
+        except FalseClaim as why:
+            self._doubt(peer, str(why))
+        except CallFailed as failed:
+            if failed.rest:
+                peer.look_after = self._home.now() + failed.rest
+            else:
+                # The line may be bad: one lost answer in three must not keep a node from a chain for long.
+                self._doubt(peer, failed.detail, first=FIRST_RETRY, longest=LONGEST_RETRY)
+
+    def _doubt(self, peer: Peer, why: str, **rest: float) -> None:
+        self.log.info("the claim of {endpoint} does not count: {why}", endpoint=peer.endpoint, why=why)
+        peer.doubt(self._home.now(), **rest)
+
+    async def _prove(self, peer: Peer) -> None:
+        """Fetch and verify headers until they prove the claim of ``peer``, and follow their chain.
+
+        Raises FalseClaim or CallFailed.
+        """
+        began, claim, restarts = self._home.now(), peer.status, 0
+        chain = await self._first_headers(peer)
+        while chain is not None:
+            if self._is_followed(chain):
+                peer.look_after = self._home.now() + PROOF_SECONDS
+                return
+            if chain.window and self._is_better(chain):
+                self._prove_done(peer, chain)
+                return
+            if chain.failure is not None:
+                self._refuse(chain)
+                return
+            if chain.early:
+                # No lie: one of the two clocks may be wrong by a little, and the header is due soon.
+                peer.look_after = self._home.now() + self._home.params.slot_seconds
+                return
+            if chain.complete:
+                break
+            if self._home.now() - began > LONGEST_PROOF:
+                raise FalseClaim(f"its headers did not prove it within {LONGEST_PROOF:g} s")
+            reply = await self._ask_headers(peer, [chain.tip.hash], PROOF_HEADERS)
+            if reply.headers and reply.headers[0].parent_hash == chain.tip.hash:
+                await self._verify(chain, reply)
+            elif restarts < MAX_RESTARTS:
+                restarts += 1
+                chain = await self._first_headers(peer)
+            else:
+                raise FalseClaim("its chain changed while its headers were fetched, again and again")
+        if claim is not None and peer.serves_headers is not False:
+            peer.settled = claim.hash
+            stored = self._home.ledger.reader.point(claim.hash)
+            shown = max(self._home.ledger.tip.work if chain is None else chain.tip.work, stored.work if stored else 0)
+            if shown < claim.work:
+                raise FalseClaim("its headers have less work than it claims")
+
+    async def _first_headers(self, peer: Peer) -> HeaderChain | None:
+        """The first headers of a peer's chain that are not stored here; None if it has none, or no headers at all."""
+        ledger = self._home.ledger
+        try:
+            reply = await self._ask_headers(peer, locator(ledger), FIRST_HEADERS)
+        except CallFailed as failed:
+            if failed.status not in (404, 405):
+                raise
+            peer.serves_headers = False
+            return None
+        peer.serves_headers = True
+        known, before = self._known(reply), -1
+        while known and known == len(reply.headers) and not _is_last(reply):
+            last = reply.headers[-1]
+            if last.height <= before:
+                raise FalseClaim("its headers do not go on")
+            before = last.height
+            reply = await self._ask_headers(peer, self._closer(last), PROOF_HEADERS)
+            known = self._known(reply)
+        headers = reply.headers[known:]
+        if not headers:
+            return None
+        fork = ledger.reader.point(headers[0].parent_hash)
+        if fork is None:
+            raise FalseClaim("its headers do not begin at a block that both have")
+        chain = HeaderChain(peer, fork, fork, reply.height)
+        await self._verify(chain, HeadersReply(headers, reply.first + known, reply.height))
+        return chain
+
+    def _closer(self, last: Header) -> list[bytes]:
+        """The next locator when ``last`` is the last header of an answer of which every block is stored here."""
+        ledger = self._home.ledger
+        canonical = ledger.reader.canonical(last.height)
+        if canonical is None or canonical.point.hash != last.hash:
+            # A branch that is stored here in part.
+            return [last.hash]
+        # The last common block lies between two hashes of the locator.
+        return closer_locator(ledger, last.height, ledger.tip.height)
+
+    def _known(self, reply: HeadersReply) -> int:
+        """How many of the first headers are of blocks that are stored here."""
+        reader = self._home.ledger.reader
+        return next(
+            (index for index, header in enumerate(reply.headers) if reader.point(header.hash) is None),
+            len(reply.headers),
+        )
+
+    def _is_followed(self, chain: HeaderChain) -> bool:
+        """Whether the first headers are those of the chain whose blocks are being fetched."""
+        pending = set() if self._download is None else self._download.pending()
+        return any(header.hash in pending for header in chain.window)
+
+    async def _ask_headers(self, peer: Peer, hashes: Sequence[bytes], limit: int) -> HeadersReply:
+        """Headers for a proof: the answer must be there in time, however slowly it makes progress.
+
+        Raises FalseClaim where it has fewer than were asked for though more are said to follow: a claim could be kept
+        open by one header at a time.
+        """
+        reply = await self._peers.client.headers(peer.endpoint, hashes, limit, within=PROOF_SECONDS)
+        if len(reply.headers) < limit and not _is_last(reply):
+            raise FalseClaim("it sends fewer headers than it is asked for and says that it has more")
+        return reply
+
+    async def _verify(self, chain: HeaderChain, reply: HeadersReply) -> None:
+        chain.append(reply, await self._home.ledger.check_headers(chain.tip, reply.headers))
+
+    def _refuse(self, chain: HeaderChain) -> None:
+        """The source of a chain serves a header that breaks a rule: ban it."""
+        if chain.failure is not None:
+            self._punish(chain.source, chain.failure.detail)
+
+    def _punish(self, peer: Peer, why: str) -> None:
+        # Where it is not banned, since too many would be, its claims rest all the same.
+        peer.doubt(self._home.now())
+        if self._peers.get(peer.endpoint) is peer:
+            self._peers.punish(peer, seconds=INVALID_SECONDS, why=why)
+
+    def _is_better(self, chain: HeaderChain) -> bool:
+        """Whether the verified headers prove more than the chain here and the one that is followed."""
+        followed = self._chain
+        if not prefers(chain.tip, self._home.ledger.tip):
+            return False
+        return followed is None or chain.tip.work > followed.tip.work
+
+    def _prove_done(self, peer: Peer, chain: HeaderChain) -> None:
+        found = self._unavailable.get(chain.window[0].hash)
+        if found is not None and found.until > self._home.now() and peer.endpoint in found.tried:
+            peer.look_after = found.until
+            return
+        peer.doubts = 0
+        self._follow(chain)
+
+    # Following a proven chain
+
+    def _follow(self, chain: HeaderChain) -> None:
+        if self._download is not None:
+            self._download.stop(DownloadFailed(f"{chain.source.endpoint} proves a chain with more work"))
+            self._waiting_chain = chain
+            return
+        self._settled = True
+        self._chain = chain
+        self._download = BlockDownload(self._peers, self._progress, chain)
+        self._progress.begin(chain.fork.height, self.best_height())
+        self._following = Deferred.fromCoroutine(self._fetch_chain(chain, self._download))
+        self._following.addErrback(self._say_failed).addBoth(self._followed)
+
+    def _followed(self, _: object) -> None:
+        self._following = self._chain = self._download = None
+        self._progress.end()
+        chain, self._waiting_chain = self._waiting_chain, None
+        if self._stopping:
+            return
+        if chain is not None and self._is_better(chain):
+            self._follow(chain)
+        else:
+            self.consider()
+
+    async def _fetch_chain(self, chain: HeaderChain, download: BlockDownload) -> None:
+        first = chain.window[0].hash
+        feeding = self._feeding = Deferred.fromCoroutine(self._feed(chain, download))
+        feeding.addErrback(self._feed_failed, chain, download)
+        self._progress.sent_by(chain.source.endpoint)
+        try:
+            await download.run()
+            self._unavailable.pop(first, None)
+            chain.source.delivered = True
+            self._refuse(chain)
+        except InvalidChain as invalid:
+            self.log.warn("the chain of {endpoint} is invalid: {why}", endpoint=chain.source.endpoint, why=str(invalid))
+            self._punish(chain.source, str(invalid))
+        except DownloadFailed as failed:
+            if not self._stopping:
+                self.log.info("not following {endpoint}: {why}", endpoint=chain.source.endpoint, why=str(failed))
+            if not self._stopping and self._waiting_chain is None:
+                self._note_unavailable(first, chain.source)
+        except NodeBusy as busy:
+            self.log.info("catching up waits: {why}", why=str(busy))
+            chain.source.look_after = self._home.now() + 1.0
+        finally:
+            feeding.cancel()
+            self._feeding = None
+
+    def _note_unavailable(self, first: bytes, source: Peer) -> None:
+        before = self._unavailable.pop(first, None)
+        times = 0 if before is None else before.times
+        until = self._home.now() + min(FIRST_REST * 2**times, LONGEST_REST)
+        tried = frozenset(peer.endpoint for peer in self._peers.all())
+        self._unavailable[first] = _Unavailable(until, min(times + 1, 32), tried)
+        source.look_after = until
+        if len(self._unavailable) > _REMEMBERED:
+            self._unavailable.popitem(last=False)
+
+    async def _feed(self, chain: HeaderChain, download: BlockDownload) -> None:
+        """Fetch and verify headers ahead of the download, the next ones while the last ones are verified."""
+        pause = Wakeup(self._home.clock)
+        asked: Deferred[HeadersReply] | None = None
+        limit = PROOF_HEADERS
+        try:
+            while not chain.ended:
+                while len(chain.window) > WINDOW_HEADERS - 2 * MAX_HEADERS:
+                    await pause.wait(0.5)
+                chain.asked_since = self._home.now()
+                if asked is None:
+                    asked = self._next_headers(chain, chain.window_tip.hash, limit)
+                reply = await asked
+                asked = None
+                limit = _next_limit(limit, self._home.now() - chain.asked_since)
+                chain.asked_since = None
+                if not reply.headers or reply.headers[0].parent_hash != chain.window_tip.hash:
+                    raise ChainChanged
+                if not _is_last(reply):
+                    asked = self._next_headers(chain, reply.headers[-1].hash, limit)
+                chain.append(reply, await self._home.ledger.check_headers(chain.window_tip, reply.headers))
+                download.wake()
+        finally:
+            pause.cancel_timer()
+            if asked is not None:
+                asked.addErrback(lambda _: None)
+                asked.cancel()
+
+    def _next_headers(self, chain: HeaderChain, after: bytes, limit: int) -> Deferred[HeadersReply]:
+        return Deferred.fromCoroutine(self._headers_after(chain.source, after, limit))
+
+    async def _headers_after(self, source: Peer, after: bytes, limit: int) -> HeadersReply:
+        """The answer of ``source``, which is asked again where one is lost or it has had enough for now."""
+        pause = Wakeup(self._home.clock)
+        try:
+            for last in (*[False] * (TRIES - 1), True):
+                if self._peers.get(source.endpoint) is not source:
+                    break
+                try:
+                    return await self._peers.client.headers(source.endpoint, [after], limit)
+                except CallFailed as failed:
+                    if last or not (failed.rest or failed.trouble is Trouble.TIMEOUT):
+                        raise
+                    if failed.rest:
+                        await pause.wait(failed.rest)
+        finally:
+            pause.cancel_timer()
+        raise ChainChanged
+
+    def _feed_failed(self, failure: Failure, chain: HeaderChain, download: BlockDownload) -> None:
+        """Headers do not come any more: what is verified is fetched still, and the next look goes on from there."""
+        if failure.check(CancelledError):  # type: ignore[no-untyped-call]
+            return
+        error = failure.value
+        if isinstance(error, CallFailed):
+            if error.rest:
+                chain.source.look_after = self._home.now() + error.rest
+            else:
+                self._peers.demote(chain.source)
+        elif not isinstance(error, ChainChanged):
+            self.log.failure("fetching headers failed", failure)
+        chain.abandoned = True
+        download.wake()
+
+    def _look_for_slow_source(self, now: float) -> None:
+        """Take the headers from another peer where the blocks wait for them for too long."""
+        chain, download, feeding = self._chain, self._download, self._feeding
+        if chain is None or download is None or feeding is None or chain.asked_since is None or download.pending():
+            return
+        others = [peer for peer in self._peers.all() if peer is not chain.source and peer.serves_headers is not False]
+        able = any(peer.status and peer.status.work > chain.tip.work and peer.look_after <= now for peer in others)
+        if able and now - chain.asked_since >= FEED_SECONDS:
+            self._doubt(chain.source, "its headers come too slowly")
+            chain.abandoned = True
+            feeding.cancel()
+            download.wake()
+
+    # Peers that serve no headers
+
+    async def _follow_by_ranges(self, peer: Peer) -> None:
+        """Follow a peer that serves no headers: from it alone, one range of blocks after the other.
+
+        Raises FalseClaim or CallFailed.
+        """
+        ledger, claim = self._home.ledger, peer.status
+        height = min(ledger.tip.height, claim.height if claim else 0)
+        step, fetched = MAX_BLOCKS, False
+        work, grown = ledger.tip.work, self._home.now()
+        while claim is not None and not self._stopping:
+            if ledger.tip.work > work:
+                work, grown = ledger.tip.work, self._home.now()
+            if self._home.now() - grown > BRANCH_SECONDS:
+                raise FalseClaim(f"its blocks did not make it good within {BRANCH_SECONDS:g} s")
+            blocks = await self._peers.client.blocks(peer.endpoint, height + 1)
+            outcomes = await ledger.submit_blocks(blocks)
+            failure = next((outcome for outcome in outcomes if isinstance(outcome, Exception)), None)
+            if isinstance(failure, RuleViolation):
+                self._punish(peer, failure.detail)
+                return
+            if isinstance(failure, NotYet) and failure.code is not Wait.ORPHAN:
+                peer.look_after = self._home.now() + 1.0
+                return
+            if failure is not None or not (blocks or fetched):
+                if height == 0:
+                    raise FalseClaim("it does not show the blocks that it claims")
+                # The last common block lies further down.
+                height, step = max(height - step, 0), step * 2
+                continue
+            fetched = True
+            peer.delivered = peer.delivered or Standing.CONNECTED in outcomes
+            height += len(blocks)
+            if not blocks:
+                break
+        peer.settled = claim.hash if claim else b""
+        if claim is not None and ledger.tip.work < claim.work:
+            raise FalseClaim("its blocks have less work than it claims")
+
+
+def _next_limit(limit: int, seconds: float) -> int:
+    """How many headers to ask for after an answer of ``limit`` that took so long."""
+    if seconds > ANSWER_SECONDS:
+        return max(limit // 2, FIRST_HEADERS)
+    return min(limit * 2, MAX_HEADERS) if seconds < ANSWER_SECONDS / 2 else limit
+
+
+def _is_last(reply: HeadersReply) -> bool:
+    """Whether an answer ends with the tip of the peer."""
+    return not reply.headers or reply.headers[-1].height >= reply.height

@@ -1,0 +1,78 @@
+"""What tests of synchronisation ask of a node and of the peers whose chains it follows."""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from twisted.internet.defer import Deferred
+
+from svcd.chain.block import Block
+from tests.p2p.bench import Node
+from tests.p2p.strangers import Script, Stranger
+from tests.p2p.town import Called
+
+HEADERS = "/p2p/headers"
+BLOCKS = "/p2p/blocks"
+
+
+def followed(node: Node, blocks: Sequence[Block], within: float = 10.0) -> bool:
+    """Whether the node comes to the end of a chain in so many seconds."""
+    return node.until(lambda: node.tip.hash == blocks[-1].header.hash, within=within)
+
+
+def is_clean(node: Node, *strangers: Stranger) -> bool:
+    """Whether peers are neither banned, doubted nor left."""
+    return all(
+        node.knows(stranger)
+        and not node.peer(stranger).doubts
+        and not node.peer(stranger).failures
+        and not node.peers.is_banned(stranger.key.public)
+        for stranger in strangers
+    )
+
+
+def meet(node: Node, *strangers: Stranger) -> None:
+    """Meet others and hear of all their chains before any claim is looked into; how slow they are shows later."""
+    latency, node.town.latency = node.town.latency, {}
+    synchroniser = node.network.synchroniser
+    consider, synchroniser.consider = synchroniser.consider, lambda: None  # type: ignore[method-assign]
+    on_status, node.peers.on_status = node.peers.on_status, lambda: None
+    for start in range(0, len(strangers), 8):
+        group = strangers[start : start + 8]
+        for stranger in group:
+            node.begin(node.peers.greet(stranger.endpoint, outbound=True))
+        assert node.until(lambda group=group: all(node.knows(each) and node.peer(each).status for each in group))
+    node.town.latency = latency
+    synchroniser.consider, node.peers.on_status = consider, on_status  # type: ignore[method-assign]
+    synchroniser.consider()
+
+
+def body(called: Called) -> Any:
+    """What a request asks for."""
+    return json.loads(called.request.body or b"{}")
+
+
+def asked_for(node: Node, stranger: Stranger) -> list[list[str]]:
+    """The hashes of the blocks that a stranger was asked for, a list for each question."""
+    calls = node.town.calls_to(stranger.endpoint, BLOCKS)
+    return [body(called)["hashes"] for called in calls if called.request.body is not None]
+
+
+def questions(node: Node, stranger: Stranger) -> list[Called]:
+    """The questions for headers; one for a single header looks for the last common block, to hand in blocks above."""
+    return [called for called in node.town.calls_to(stranger.endpoint, HEADERS) if body(called)["limit"] > 1]
+
+
+def hashes_of(blocks: Sequence[Block]) -> list[str]:
+    return [block.header.hash.hex() for block in blocks]
+
+
+def later(node: Node, seconds: float, stranger: Stranger) -> Script:
+    """An honest answer that takes its time."""
+
+    def answer(called: Called) -> Any:
+        reply: Deferred[Any] = Deferred()
+        node.clock.callLater(seconds, reply.callback, stranger.honest(called))
+        return reply
+
+    return answer

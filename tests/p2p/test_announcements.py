@@ -1,0 +1,558 @@
+"""Announced blocks, on the real HTTP stack in memory: what is answered, and from which peer the block is fetched."""
+
+import json
+from collections.abc import Callable
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+from attrs import evolve
+
+from svcd.chain.block import Block
+from svcd.chain.errors import Refusal
+from svcd.chain.signature import sign
+from svcd.p2p import announcements
+from svcd.p2p.bans import posts_name
+from svcd.p2p.transport import Trouble
+from tests.chains import TEST_PARAMS, ChainBuilder, key_of
+from tests.node.bench import LATE, Stepped
+from tests.p2p.bench import Node
+from tests.p2p.strangers import Script, Stranger, blocks_reply, refused, silent
+from tests.p2p.test_resource import client_of
+from tests.p2p.town import LATENCY, Called
+from tests.web.wire import Response, Wire
+
+Grow = Callable[..., list[Block]]
+MakeNode = Callable[..., Node]
+MakeStranger = Callable[..., Stranger]
+
+BLOCKS, HEADER, STATUS = "/p2p/blocks", "/p2p/header", "/p2p/status"
+MINUTES_10, DAY = 600, 86_400
+
+
+def host(stranger: Stranger) -> str:
+    return str(urlsplit(stranger.endpoint).hostname)
+
+
+def message(block: Block, endpoint: str | None = None, *, push: bool = False) -> bytes:
+    body = {"header": json.loads(block.header.wire())} | ({"push": True} if push else {})
+    return json.dumps(body if endpoint is None else body | {"endpoint": endpoint}).encode()
+
+
+def announce(node: Node, block: Block, stranger: Stranger | None = None, *, push: bool = False) -> Response:
+    """Announce a block to ``node``, as ``stranger`` or without a name; with ``push`` the sender sends it next."""
+    if stranger is None:
+        return client_of(node).post(HEADER, message(block, push=push))
+    return client_of(node, host(stranger)).post(HEADER, message(block, stranger.endpoint, push=push))
+
+
+def send(node: Node, block: Block, stranger: Stranger) -> None:
+    """Send a block, as ``stranger``."""
+    response = client_of(node, host(stranger)).post("/p2p/block", b'{"block":' + block.wire() + b"}")
+    assert response.json["state"] == "connected"
+
+
+def state(response: Response) -> str:
+    assert response.status == 200, response.body
+    return str(response.json["state"])
+
+
+def holders(make_stranger: MakeStranger, node: Node, count: int = 2, **changes: Any) -> list[Stranger]:
+    """Peers that show nothing yet."""
+    strangers = [make_stranger(number, **changes) for number in range(count)]
+    node.meet(*strangers)
+    return strangers
+
+
+def fetched(node: Node, stranger: Stranger) -> list[Called]:
+    return node.town.calls_to(stranger.endpoint, BLOCKS)
+
+
+def delivers(block: Block) -> dict[str, Script]:
+    """What a peer does that has a block and does not show it yet, so that its announcement is all there is."""
+    return {BLOCKS: lambda _: blocks_reply([block])}
+
+
+@pytest.fixture
+def paid(grow: Grow) -> Block:
+    """A block with a transfer: its header does not say everything."""
+    return grow(1, pays=1)[0]
+
+
+def unsigned(block: Block) -> Block:
+    return Block(block.header.sealed(work_nonce=block.header.work_nonce, signature=bytes(64)), block.transfers)
+
+
+# What is answered
+
+
+def test_a_block_is_fetched_from_the_peer_that_announces_it(
+    node: Node, paid: Block, make_stranger: MakeStranger
+) -> None:
+    sender, other = holders(make_stranger, node)
+    sender.blocks = [paid]
+    response = announce(node, paid, sender)
+    assert response.json == {"ok": True, "hash": paid.header.hash.hex(), "state": "asked"}
+    node.run(5 * LATENCY)
+    assert node.tip.hash == paid.header.hash
+    assert sender.got_at(BLOCKS) == [[paid.header.hash.hex()]]
+    assert sender.got_at("/p2p/block") == [], "it has the block"
+    assert len(other.got_at("/p2p/block")) == 1
+    assert node.peer(sender).delivered
+
+
+def test_the_endpoint_of_an_announcement_may_be_spelled_in_any_way(
+    node: Node, paid: Block, make_stranger: MakeStranger
+) -> None:
+    sender = make_stranger(endpoint="http://60.1.7.1")
+    node.meet(sender)
+    sender.blocks = [paid]
+    response = client_of(node, "60.1.7.1").post(HEADER, message(paid, "HTTP://60.1.7.1:80"))
+    assert state(response) == "asked"
+
+
+def test_a_block_that_is_here_is_known(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
+    (sender,) = holders(make_stranger, node, 1)
+    node.take(paid)
+    assert state(announce(node, paid, sender)) == state(announce(node, paid)) == "known"
+    assert fetched(node, sender) == []
+
+
+def test_a_block_without_transfers_is_complete_with_its_header(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    (sender,) = holders(make_stranger, node, 1)
+    for number, block in enumerate(grow(4)):
+        assert state(announce(node, block, sender if number % 2 else None)) == "known"
+        assert node.tip.hash == block.header.hash
+    assert fetched(node, sender) == []
+
+
+@pytest.mark.parametrize("endpoint", ["", None, "http://192.0.2.99:8645"])
+def test_a_node_that_is_no_peer_is_told_to_send_the_block(node: Node, paid: Block, endpoint: str | None) -> None:
+    """This node cannot call it, or does not know whom it would call."""
+    response = client_of(node).post(HEADER, message(paid, endpoint))
+    assert state(response) == "wanted"
+    node.run(1)
+    assert node.town.calls == []
+
+
+def test_a_peer_is_not_spoken_for_from_another_address(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
+    """Else any client could have peers asked, or keep them from being told, as if they had the block."""
+    (victim,) = holders(make_stranger, node, 1)
+    response = client_of(node).post(HEADER, message(paid, victim.endpoint))
+    assert state(response) == "wanted"
+    assert not node.peer(victim).has(paid.header.hash)
+    node.run(1)
+    assert fetched(node, victim) == []
+
+
+def test_a_block_whose_parent_is_not_here_has_peers_asked_for_their_chains(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    (sender,) = holders(make_stranger, node, 1)
+    node.run(2)
+    sender.blocks = grow(3, pays=1)
+    assert state(announce(node, grow(3, pays=1)[-1], sender)) == "orphan"
+    node.run(1)
+    assert node.tip.height == 3
+
+
+def test_a_block_of_the_future_is_early(node: Node, builder: ChainBuilder, make_stranger: MakeStranger) -> None:
+    (sender,) = holders(make_stranger, node, 1)
+    pays = [builder.transfer("alice", "bob", 1, nonce=0)]
+    block = builder.block(None, slot=LATE + TEST_PARAMS.drift_slots + 1, producer="early", transfers=pays)
+    assert state(announce(node, block, sender)) == "early"
+    node.run(0.5)
+    assert fetched(node, sender) == []
+    assert node.peers.bans.listed(node.home.now()) == []
+
+
+# What breaks a rule
+
+
+@pytest.mark.parametrize("break_", [Refusal.WORK, Refusal.BLOCK_SIGNATURE])
+def test_a_header_that_breaks_a_rule_has_its_price(
+    node: Node, builder: ChainBuilder, make_stranger: MakeStranger, break_: Refusal
+) -> None:
+    (sender,) = holders(make_stranger, node, 1)
+    pays = [builder.transfer("alice", "bob", 1, nonce=0)]
+    response = announce(node, builder.block(None, transfers=pays, break_=break_), sender)
+    assert response.status == 400
+    (ban,) = node.peers.bans.listed(node.home.now())
+    assert (ban.name, ban.until) == (posts_name(host(sender)), node.home.now() + DAY)
+    assert fetched(node, sender) == []
+    assert announce(node, builder.block(None, transfers=pays), sender).status == 403
+
+
+@pytest.mark.parametrize(
+    "body", [b'{"header":{}}', b'{"header":5}', b'{"header":{"version":4}}', b"{}", b"[]", b'{"header":{},"x":1}']
+)
+def test_what_is_no_header_is_refused(node: Node, body: bytes) -> None:
+    assert client_of(node).post(HEADER, body).status == 400
+
+
+@pytest.mark.parametrize("endpoint", [5, None, ["http://192.0.2.1"], {}, "nonsense", "http://60.1.7.1:8645/x"])
+def test_what_is_no_endpoint_is_refused(node: Node, paid: Block, endpoint: object) -> None:
+    body = json.dumps({"header": json.loads(paid.header.wire()), "endpoint": endpoint}).encode()
+    assert client_of(node).post(HEADER, body).status == 400
+
+
+def test_a_spoiled_copy_of_a_header_costs_the_honest_one_nothing(
+    node: Node, paid: Block, make_stranger: MakeStranger
+) -> None:
+    (sender,) = holders(make_stranger, node, 1)
+    sender.blocks = [paid]
+    assert announce(node, unsigned(paid)).status == 400
+    assert state(announce(node, paid, sender)) == "asked"
+    node.run(0.5)
+    assert node.tip.hash == paid.header.hash
+
+
+def test_a_block_that_turned_out_to_be_invalid_is_not_fetched_again(
+    node: Node, builder: ChainBuilder, make_stranger: MakeStranger
+) -> None:
+    """Its work is good, and its state is not: that is remembered by hash."""
+    first, second = holders(make_stranger, node)
+    pays = [builder.transfer("alice", "bob", 1, nonce=0)]
+    bad = builder.block(None, transfers=pays, break_=Refusal.STATE_ROOT)
+    first.scripts = second.scripts = delivers(bad)
+    assert state(announce(node, bad, first)) == "asked"
+    node.run(0.5)
+    assert node.tip.height == 0
+    assert announce(node, bad, second).status == 400
+    assert fetched(node, second) == []
+    assert node.knows(first), "its header promised no more"
+
+
+def test_no_more_than_so_many_headers_wait_for_the_check_of_their_work(
+    make_node: MakeNode, builder: ChainBuilder
+) -> None:
+    """Each costs an Argon2, whoever sends it."""
+    checker = Stepped()
+    node = make_node(checker=checker)
+    pays = [builder.transfer("alice", "bob", 1, nonce=0)]
+    wires = []
+    for number in range(announcements.MAX_CHECKS + 1):
+        block = builder.block(None, producer=f"p{number}", transfers=pays)
+        wires.append(post(node, message(block), f"203.0.113.{number}"))
+        checker.step(-1)
+        if number < announcements.MAX_CHECKS:
+            assert wires[-1].responses() == []
+    assert wires[-1].response().status == 503
+    checker.finish()
+    assert [wire.response().status for wire in wires[:-1]] == [200] * announcements.MAX_CHECKS
+    for wire in wires:
+        wire.close()
+
+
+def post(node: Node, body: bytes, client: str) -> Wire:
+    head = f"POST {HEADER} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n"
+    return Wire(node.site, client).send(head.encode() + body)
+
+
+# Fetching
+
+
+def test_a_block_is_fetched_once_however_many_announce_it(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
+    strangers = holders(make_stranger, node, 6)
+    for stranger in strangers:
+        stranger.blocks = [paid]
+        assert state(announce(node, paid, stranger)) == "asked"
+    assert state(announce(node, paid)) == "asked"
+    node.run(0.5)
+    assert node.tip.hash == paid.header.hash
+    assert [len(fetched(node, stranger)) for stranger in strangers] == [1, 0, 0, 0, 0, 0]
+
+
+FAILURES: dict[str, Any] = {
+    "lost": lambda _: Trouble.TIMEOUT,
+    "refused": lambda _: refused(503),
+    "absent": lambda _: blocks_reply([]),
+    "older": lambda _: refused(404),
+}
+
+
+@pytest.mark.parametrize("script", FAILURES.values(), ids=FAILURES)
+def test_the_second_announcer_is_asked_when_the_first_does_not_deliver(
+    node: Node, paid: Block, make_stranger: MakeStranger, script: Any
+) -> None:
+    first, second = holders(make_stranger, node)
+    first.scripts, second.blocks = {BLOCKS: script}, [paid]
+    announce(node, paid, first)
+    announce(node, paid, second)
+    node.run(0.5)
+    assert node.tip.hash == paid.header.hash
+    assert [len(fetched(node, stranger)) for stranger in (first, second)] == [1, 1]
+    assert node.knows(first)
+    assert node.peers.bans.listed(node.home.now()) == []
+
+
+@pytest.mark.parametrize(
+    ("lie", "banned"),
+    [("another body", True), ("no body", True), ("no block", True), ("another", False), ("two", False)],
+)
+def test_the_second_announcer_is_asked_when_the_first_lies(
+    node: Node, paid: Block, builder: ChainBuilder, make_stranger: MakeStranger, lie: str, banned: bool
+) -> None:
+    """A body that does not fit its header has one culprit; an answer of another form is like none."""
+    pays = [builder.transfer("alice", "bob", 2, nonce=0)]
+    other = builder.block(None, producer="other", transfers=pays)
+    lies: dict[str, list[Block | bytes]] = {
+        "another body": [Block(paid.header, other.transfers)],
+        "no body": [Block(paid.header, ())],
+        "no block": [b'{"x":1}'],
+        "another": [other],
+        "two": [paid, paid],
+    }
+    first, second, third = holders(make_stranger, node, 3)
+    first.scripts, second.blocks = {BLOCKS: lambda _: blocks_reply(lies[lie])}, [paid]
+    announce(node, paid, first)
+    announce(node, paid, second)
+    node.run(0.5)
+    assert node.tip.hash == paid.header.hash
+    assert node.knows(first) is not banned
+    assert node.peers.is_banned(first.key.public) is banned
+    assert node.knows(second)
+    assert node.knows(third)
+
+
+def test_a_peer_that_delivers_too_slowly_is_left_for_the_next_announcer(
+    node: Node, paid: Block, make_stranger: MakeStranger
+) -> None:
+    slow, quick = holders(make_stranger, node)
+    slow.scripts, quick.scripts = {BLOCKS: silent}, delivers(paid)
+    node.town.dripping.add(slow.endpoint)
+    announce(node, paid, slow)
+    node.run(announcements.FETCH_SECONDS + 30)
+    assert len(fetched(node, slow)) == 1, "as long as no other peer has announced it"
+    announce(node, paid, quick)
+    node.run(0.5)
+    assert node.tip.hash == paid.header.hash
+    assert node.knows(slow)
+
+
+def test_an_announcer_that_waits_is_asked_after_half_a_minute(
+    node: Node, paid: Block, make_stranger: MakeStranger
+) -> None:
+    slow, quick = holders(make_stranger, node)
+    slow.scripts, quick.scripts = {BLOCKS: silent}, delivers(paid)
+    node.town.dripping.add(slow.endpoint)
+    announce(node, paid, slow)
+    announce(node, paid, quick)
+    node.run(announcements.FETCH_SECONDS - 1)
+    assert fetched(node, quick) == []
+    node.run(2)
+    assert node.tip.hash == paid.header.hash
+
+
+def test_one_peer_does_not_take_the_places_of_other_announcers(
+    node: Node, paid: Block, make_stranger: MakeStranger
+) -> None:
+    liar, honest = holders(make_stranger, node)
+    liar.scripts, honest.scripts = {BLOCKS: silent}, delivers(paid)
+    for _ in range(10):
+        announce(node, paid, liar)
+    announce(node, paid, honest)
+    node.run(11)
+    assert len(fetched(node, liar)) == 1
+    assert node.tip.hash == paid.header.hash
+
+
+def test_when_no_announcer_delivers_all_peers_are_asked_for_their_chains(
+    node: Node, paid: Block, make_stranger: MakeStranger
+) -> None:
+    liar, honest = holders(make_stranger, node)
+    node.run(2)
+    liar.scripts, honest.blocks = {BLOCKS: lambda _: blocks_reply([])}, [paid]
+    announce(node, paid, liar)
+    node.run(1)
+    assert node.tip.hash == paid.header.hash
+
+
+def test_eight_blocks_are_fetched_at_a_time(node: Node, builder: ChainBuilder, make_stranger: MakeStranger) -> None:
+    (sender,) = holders(make_stranger, node, 1, scripts={BLOCKS: silent})
+    pays = [builder.transfer("alice", "bob", 1, nonce=0)]
+    blocks = [builder.block(None, producer=f"p{number}", transfers=pays) for number in range(10)]
+    said = [state(announce(node, block, sender)) for block in blocks]
+    assert said == ["asked"] * announcements.MAX_FETCHES + ["wanted"] * 2
+    node.run(11)
+    assert state(announce(node, blocks[9], sender)) == "asked"
+
+
+def test_a_peer_that_is_gone_is_not_asked(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
+    first, second = holders(make_stranger, node)
+    first.scripts, second.scripts = {BLOCKS: silent}, delivers(paid)
+    announce(node, paid, first)
+    announce(node, paid, second)
+    node.peers.drop(node.peer(second))
+    node.run(11)
+    assert fetched(node, second) == []
+    assert node.tip.height == 0
+
+
+def test_a_client_that_goes_away_does_not_stop_the_fetch(
+    make_node: MakeNode, paid: Block, make_stranger: MakeStranger
+) -> None:
+    checker = Stepped()
+    node = make_node(checker=checker)
+    sender = make_stranger(1)
+    node.meet(sender)
+    sender.scripts = delivers(paid)
+    wire = post(node, message(paid, sender.endpoint), host(sender))
+    wire.close()
+    checker.finish()
+    node.run(5 * LATENCY)
+    checker.finish()
+    assert node.tip.hash == paid.header.hash
+
+
+def test_a_node_that_stops_fetches_nothing_any_more(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
+    first, second = holders(make_stranger, node)
+    first.scripts, second.scripts = {BLOCKS: silent}, delivers(paid)
+    announce(node, paid, first)
+    announce(node, paid, second)
+    node.network.announcements.stop()
+    node.run(0.1)
+    assert fetched(node, second) == []
+    assert state(announce(node, paid, second)) == "wanted"
+    node.run(0.1)
+    assert fetched(node, second) == []
+
+
+def test_a_header_with_another_body_under_a_key_of_its_own_is_another_block(
+    node: Node, paid: Block, make_stranger: MakeStranger
+) -> None:
+    """The signature is not in a block's hash: a copy with another signature is checked, and found to be none."""
+    (sender,) = holders(make_stranger, node, 1)
+    forged = evolve(paid.header, signature=sign(key_of("forger").seed, paid.header.hash))
+    assert announce(node, Block(forged, paid.transfers), sender).status == 400
+    assert fetched(node, sender) == []
+
+
+# A block that the announcing peer sends
+
+
+def test_a_block_that_is_sent_is_asked_of_no_other_peer(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
+    sender, *others = holders(make_stranger, node, 4)
+    assert state(announce(node, paid, sender, push=True)) == "wanted"
+    for other in others:
+        other.blocks = [paid]
+        assert state(announce(node, paid, other)) == "asked"
+    assert state(announce(node, paid, others[0], push=True)) == "asked", "once is enough"
+    node.run(announcements.FETCH_SECONDS - 1)
+    assert [fetched(node, stranger) for stranger in (sender, *others)] == [[]] * 4
+    send(node, paid, sender)
+    node.run(60)
+    assert node.tip.hash == paid.header.hash
+    assert [fetched(node, stranger) for stranger in (sender, *others)] == [[]] * 4
+
+
+def test_a_block_that_is_not_sent_is_asked_of_another_announcer(
+    node: Node, paid: Block, make_stranger: MakeStranger
+) -> None:
+    liar, other = holders(make_stranger, node)
+    other.scripts = delivers(paid)
+    announce(node, paid, liar, push=True)
+    announce(node, paid, other)
+    node.run(announcements.FETCH_SECONDS + 1)
+    assert node.tip.hash == paid.header.hash
+    assert fetched(node, liar) == []
+
+
+def test_an_announcer_that_comes_late_is_asked_at_once(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
+    liar, other = holders(make_stranger, node)
+    other.scripts = delivers(paid)
+    announce(node, paid, liar, push=True)
+    node.run(announcements.FETCH_SECONDS + 1)
+    announce(node, paid, other)
+    node.run(0.5)
+    assert node.tip.hash == paid.header.hash
+
+
+def test_without_another_announcer_peers_are_asked_for_their_chains_after_a_minute(
+    node: Node, paid: Block, make_stranger: MakeStranger
+) -> None:
+    liar, other = holders(make_stranger, node)
+    announce(node, paid, liar, push=True)
+    other.blocks = [paid]
+    node.run(announcements.PUSH_SECONDS - 1)
+    assert node.tip.height == 0
+    node.run(7)
+    assert node.tip.hash == paid.header.hash
+
+
+def test_a_peer_that_did_not_send_a_block_is_not_waited_for_again(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    """Else the first to announce could keep every block from a node for half a minute."""
+    liar, other = holders(make_stranger, node)
+    chain = grow(3, pays=1)
+    for number, block in enumerate(chain):
+        other.scripts = delivers(block)
+        announce(node, block, liar, push=True)
+        announce(node, block, other)
+        node.run(1 if number else announcements.FETCH_SECONDS + 1)
+        assert node.tip.hash == block.header.hash
+    node.run(announcements.BROKEN_SECONDS)
+    (block,) = grow(1, on=chain, pays=1)[3:]
+    announce(node, block, liar, push=True)
+    announce(node, block, other)
+    node.run(1)
+    assert node.tip.height == 3
+
+
+def test_neighbours_of_such_a_peer_are_not_waited_for_either(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    liars = [make_stranger(endpoint=f"http://70.1.1.{number}:8645") for number in (1, 2)]
+    other = make_stranger(3)
+    node.meet(*liars, other)
+    for number, block in enumerate(grow(2, pays=1)):
+        other.scripts = delivers(block)
+        announce(node, block, liars[number], push=True)
+        announce(node, block, other)
+        node.run(1 if number else announcements.FETCH_SECONDS + 1)
+        assert node.tip.hash == block.header.hash
+
+
+def test_a_sender_that_is_no_peer_is_not_waited_for(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
+    """Its addresses cost nothing; so nobody but it need send the block, and whoever else has it is asked."""
+    (other,) = holders(make_stranger, node, 1)
+    other.scripts = delivers(paid)
+    assert state(announce(node, paid, push=True)) == "wanted"
+    assert state(announce(node, paid, other)) == "asked"
+    node.run(0.5)
+    assert node.tip.hash == paid.header.hash
+
+
+@pytest.mark.parametrize("push", [1, "true", None, []])
+def test_what_says_nothing_about_a_push(node: Node, paid: Block, push: object) -> None:
+    body = json.dumps({"header": json.loads(paid.header.wire()), "push": push}).encode()
+    assert client_of(node).refusal(HEADER, body) == "push: must be true or false"
+
+
+def test_a_fetch_ends_when_the_block_comes_from_elsewhere(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
+    slow, other = holders(make_stranger, node)
+    slow.scripts = {BLOCKS: silent}
+    announce(node, paid, slow)
+    announce(node, paid, other)
+    node.run(0.1)
+    send(node, paid, other)
+    assert not node.network.announcements.is_coming(paid.header.hash)
+    node.run(20)
+    assert fetched(node, other) == []
+
+
+def test_a_fetch_keeps_synchronisation_from_the_block_for_a_minute_at_most(
+    node: Node, paid: Block, make_stranger: MakeStranger
+) -> None:
+    slow, other = holders(make_stranger, node)
+    slow.scripts = {BLOCKS: silent}
+    node.town.dripping.add(slow.endpoint)
+    announce(node, paid, slow)
+    other.blocks = [paid]
+    node.run(announcements.PUSH_SECONDS - 1)
+    assert node.tip.height == 0
+    node.run(7)
+    assert node.tip.hash == paid.header.hash

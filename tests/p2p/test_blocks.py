@@ -1,0 +1,549 @@
+"""Downloading blocks by hash: shares, windows, stalls, and that only the sender of a false block pays."""
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from svcd.chain.block import Block
+from svcd.chain.errors import Refusal
+from svcd.p2p import blocks
+from svcd.p2p.block_server import MAX_HASHES, MAX_REPLY_BYTES
+from svcd.p2p.blocks import BATCH_BLOCKS, MAX_REQUESTS, BlockDownload, Wakeup
+from svcd.p2p.transport import Trouble
+from tests.chains import ChainBuilder
+from tests.p2p.bench import Node
+from tests.p2p.following import BLOCKS, asked_for, body, followed, hashes_of, is_clean, later, meet
+from tests.p2p.strangers import Script, Stranger, blocks_reply, refused, silent
+from tests.p2p.town import Called
+from tests.support import has_result
+
+Grow = Callable[..., list[Block]]
+MakeNode = Callable[..., Node]
+MakeStranger = Callable[..., Stranger]
+
+
+def several(make_stranger: MakeStranger, count: int, chain: Sequence[Block]) -> list[Stranger]:
+    return [make_stranger(number, blocks=chain) for number in range(1, count + 1)]
+
+
+def slow_down(node: Node, seconds: float, *strangers: Stranger) -> None:
+    for stranger in strangers:
+        node.town.latency[stranger.endpoint] = seconds
+
+
+def all_asked(node: Node, *strangers: Stranger) -> Counter[str]:
+    """How often each block was asked for."""
+    return Counter(name for stranger in strangers for names in asked_for(node, stranger) for name in names)
+
+
+def download_of(node: Node) -> BlockDownload:
+    found = node.network.synchroniser._download
+    assert found is not None
+    return found
+
+
+# Shares
+
+
+def test_a_block_without_transactions_is_asked_of_nobody(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    stranger = make_stranger(blocks=grow(100))
+    meet(node, stranger)
+    assert followed(node, grow(100))
+    assert asked_for(node, stranger) == []
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_blocks_are_asked_for_once_each(node: Node, grow: Grow, make_stranger: MakeStranger, count: int) -> None:
+    chain = grow(160, pays=8)
+    strangers = several(make_stranger, count, chain)
+    slow_down(node, 0.2, *strangers)
+    meet(node, *strangers)
+    assert followed(node, chain, within=30)
+    asked = all_asked(node, *strangers)
+    assert set(asked) == set(hashes_of(chain))
+    assert set(asked.values()) == {1}
+    assert is_clean(node, *strangers)
+    assert max(node.town.most_at_once.values()) <= MAX_REQUESTS == 2
+
+
+def test_several_peers_share_the_work(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    chain = grow(300, pays=8)
+    strangers = several(make_stranger, 4, chain)
+    slow_down(node, 0.3, *strangers)
+    meet(node, *strangers)
+    assert followed(node, chain, within=30)
+    shares = [sum(map(len, asked_for(node, stranger))) for stranger in strangers]
+    assert sum(shares) == 300
+    assert min(shares) >= 30
+
+
+def test_a_slow_peer_gets_less_to_do(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    chain = grow(300, pays=8)
+    slow, quick = several(make_stranger, 2, chain)
+    slow_down(node, 1.0, slow)
+    slow_down(node, 0.05, quick)
+    meet(node, slow, quick)
+    assert followed(node, chain, within=30)
+    assert sum(map(len, asked_for(node, slow))) < sum(map(len, asked_for(node, quick)))
+    assert is_clean(node, slow, quick)
+
+
+def test_questions_grow_with_the_rate(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    """Behind a long round trip small questions would leave the line idle."""
+    chain = grow(300, pays=8)
+    stranger = make_stranger(blocks=chain)
+    slow_down(node, 0.1, stranger)
+    meet(node, stranger)
+    assert followed(node, chain, within=30)
+    sizes = [len(names) for names in asked_for(node, stranger)]
+    assert max(sizes) > 2 * sizes[0]
+    assert max(sizes) <= MAX_HASHES
+
+
+def test_a_block_larger_than_the_first_share_is_asked_for_alone(
+    node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(blocks, "FIRST_BYTES", 100)
+    chain = grow(20, pays=8)
+    stranger = make_stranger(blocks=chain)
+    meet(node, stranger)
+    assert followed(node, chain)
+    assert len(asked_for(node, stranger)[0]) == 1
+
+
+def test_peers_on_our_own_tip_are_not_asked(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    node.take(*grow(40, name="o"))
+    same = make_stranger(1, blocks=grow(40, name="o"))
+    behind = make_stranger(2, blocks=grow(20, name="o"))
+    ahead = make_stranger(3, blocks=grow(60, name="t", pays=1))
+    meet(node, same, behind, ahead)
+    assert followed(node, ahead.blocks)
+    assert asked_for(node, same) == asked_for(node, behind) == []
+    assert is_clean(node, same, behind, ahead)
+
+
+def test_a_peer_that_comes_later_helps(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    chain = grow(300, pays=8)
+    first, second = several(make_stranger, 2, chain)
+    slow_down(node, 0.5, first, second)
+    meet(node, first)
+    node.run(1)
+    meet(node, second)
+    assert followed(node, chain, within=30)
+    assert asked_for(node, second)
+    assert set(all_asked(node, first, second).values()) == {1}
+
+
+def test_a_peer_on_another_branch_is_left_out_and_blamed_for_nothing(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    chain = grow(150, pays=4)
+    strangers = several(make_stranger, 2, chain)
+    odd = make_stranger(3, blocks=grow(110, on=grow(30, pays=4), name="odd", pays=4))
+    slow_down(node, 0.1, *strangers, odd)
+    meet(node, *strangers, odd)
+    assert followed(node, chain, within=20)
+    assert is_clean(node, *strangers, odd)
+
+
+# Bounds
+
+
+def test_the_window_is_bounded_while_its_base_is_missing(
+    node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A peer that holds back the first block must not make the node hold everything behind it."""
+    chain = grow(300, pays=8)
+    most = 40 * len(chain[0].wire())
+    monkeypatch.setattr(blocks, "WINDOW_BYTES", most)
+    first = hashes_of(chain)[0]
+    strangers = several(make_stranger, 3, chain)
+
+    def withhold(stranger: Stranger) -> Script:
+        def script(called: Called) -> Any:
+            names = body(called)["hashes"]
+            return blocks_reply([block for block in chain if block.header.hash.hex() in names and block != chain[0]])
+
+        return script
+
+    for stranger in strangers:
+        stranger.scripts = {BLOCKS: withhold(stranger)}
+    meet(node, *strangers)
+    node.run(5)
+    download = download_of(node)
+    assert 0 < download._window_bytes <= most + 2 * len(chain[0].wire())
+    assert len(all_asked(node, *strangers)) <= 45
+    for stranger in strangers:
+        stranger.scripts = {}
+    assert followed(node, chain, within=40)
+    assert first in all_asked(node, *strangers)
+
+
+def test_the_window_is_empty_in_the_end(
+    node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever was given up, absent, false or came by relay: its bytes are counted out again."""
+    made: list[BlockDownload] = []
+    real = BlockDownload.run
+
+    def run(self: BlockDownload) -> Any:
+        made.append(self)
+        return real(self)
+
+    monkeypatch.setattr(BlockDownload, "run", run)
+    chain = grow(200, pays=4)
+    good, silent_one, absent = several(make_stranger, 3, chain)
+    silent_one.scripts = {BLOCKS: silent}
+    absent.scripts = {BLOCKS: lambda called: blocks_reply([])}
+    meet(node, good, silent_one, absent)
+    node.run(0.03)
+    node.living.ledger.submit_blocks([block.wire() for block in chain[:50]])
+    assert followed(node, chain, within=60)
+    node.run(15)
+    assert [download._window_bytes for download in made] == [0] * len(made)
+    assert not any(source.fetches for download in made for source in download._sources.values())
+
+
+def test_a_batch_has_no_more_blocks_and_bytes_than_it_may(
+    node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sixty-four blocks may be full: what is verified and committed together must not fill the memory."""
+    assert blocks.BATCH_BYTES == 4 * 1024 * 1024
+    chain = grow(200, pays=1)
+    submit, batches = node.living.ledger.submit_blocks, []
+
+    def submitted(batch: Any, entering: Any = None) -> Any:
+        batches.append(len(batch))
+        return submit(batch, entering)
+
+    monkeypatch.setattr(node.living.ledger, "submit_blocks", submitted)
+    meet(node, make_stranger(blocks=chain))
+    assert followed(node, chain)
+    assert (sum(batches), max(batches)) == (200, BATCH_BLOCKS)
+    batches.clear()
+    monkeypatch.setattr(blocks, "BATCH_BYTES", 10 * len(chain[0].wire()))
+    more = grow(300, pays=1)
+    meet(node, make_stranger(2, blocks=more))
+    assert followed(node, more)
+    assert sum(batches) == 100
+    assert max(batches) <= 12
+
+
+def cut_at(stranger: Stranger, most: int) -> Script:
+    """An honest answer that ends where it has so many bytes, as a full one does at 3 MiB."""
+
+    def script(called: Called) -> Any:
+        names, size, found = body(called)["hashes"], 0, []
+        held = {block.header.hash.hex(): block for block in stranger.blocks}
+        for name in names:
+            size += len(held[name].wire())
+            if found and size > most:
+                break
+            found.append(held[name])
+        return blocks_reply(found)
+
+    return script
+
+
+def test_what_is_missing_after_a_full_answer_is_asked_of_the_same_peer_at_once(
+    node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Estimates may be too small; a full answer says nothing about the blocks that found no room."""
+    chain = grow(60, pays=8)
+    size = len(chain[0].wire())
+    monkeypatch.setattr(blocks, "MAX_REPLY_BYTES", 10 * size)
+    monkeypatch.setattr(blocks, "_HEADER_BYTES", 1)
+    monkeypatch.setattr(blocks, "_TRANSACTION_BYTES", 1)
+    stranger = make_stranger(blocks=chain)
+    stranger.scripts = {BLOCKS: cut_at(stranger, 10 * size)}
+    meet(node, stranger)
+    assert followed(node, chain, within=5), "a peer that lacked a block would rest longer"
+    assert is_clean(node, stranger)
+    assert MAX_REPLY_BYTES == 3 * 1024 * 1024
+
+
+def test_a_peer_that_has_every_tenth_block(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    chain = grow(100, pays=4)
+    patchy, whole = several(make_stranger, 2, chain)
+    tenth = set(hashes_of(chain)[::10])
+
+    def script(called: Called) -> Any:
+        names = tenth.intersection(body(called)["hashes"])
+        return blocks_reply([block for block in chain if block.header.hash.hex() in names])
+
+    patchy.scripts = {BLOCKS: script}
+    slow_down(node, 0.1, patchy, whole)
+    meet(node, patchy, whole)
+    assert followed(node, chain, within=30)
+    assert is_clean(node, patchy, whole)
+
+
+def test_a_peer_that_gets_the_blocks_later_is_asked_again(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    """It announces a chain that it is itself still fetching."""
+    chain = grow(60, pays=4)
+    stranger = make_stranger(blocks=chain, scripts={BLOCKS: lambda _: blocks_reply([])})
+    meet(node, stranger)
+    node.run(5)
+    assert node.tip.height == 0
+    stranger.scripts = {}
+    assert followed(node, chain, within=12)
+    assert is_clean(node, stranger)
+
+
+# Stalls and failures
+
+
+def test_what_one_peer_does_not_send_is_asked_of_another(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    chain = grow(100, pays=4)
+    stalling, good = several(make_stranger, 2, chain)
+    stalling.scripts = {BLOCKS: silent}
+    meet(node, stalling, good)
+    assert followed(node, chain, within=15)
+    assert len(asked_for(node, stalling)) <= 2 * MAX_REQUESTS
+    assert is_clean(node, good)
+
+
+@pytest.mark.parametrize("answer", [lambda _: refused(500), lambda _: Trouble.UNREACHABLE, lambda _: Trouble.MALFORMED])
+def test_failures_are_asked_for_elsewhere_and_cost_no_ban(
+    node: Node, grow: Grow, make_stranger: MakeStranger, answer: Any
+) -> None:
+    """A connection that breaks in the middle of an answer is no lie."""
+    chain = grow(100, pays=4)
+    broken, good = several(make_stranger, 2, chain)
+    broken.scripts = {BLOCKS: answer}
+    meet(node, broken, good)
+    assert followed(node, chain, within=15)
+    assert is_clean(node, good)
+    assert not node.peers.is_banned(broken.key.public)
+
+
+def test_a_distant_peer_is_waited_for_where_there_is_no_other(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    chain = grow(60, pays=4)
+    stranger = make_stranger(blocks=chain)
+    stranger.scripts = {BLOCKS: later(node, 9.0, stranger)}
+    meet(node, stranger)
+    assert followed(node, chain, within=45)
+    assert is_clean(node, stranger)
+
+
+def test_one_that_never_answers_is_given_up(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    stranger = make_stranger(blocks=grow(40, pays=1), scripts={BLOCKS: silent})
+    meet(node, stranger)
+    node.run(70)
+    assert not node.network.synchroniser.running
+    assert node.peers.neighbourhood().behind == ""
+    assert not node.peers.is_banned(stranger.key.public), "slowness is no crime"
+
+
+def test_a_peer_that_drips_is_left_for_one_that_does_not(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    """It sends 16 KiB in ten seconds, more than the block has, and never ends."""
+    chain = grow(30, pays=4)
+    dripping = make_stranger(1, blocks=chain)
+    calls: list[Any] = []
+
+    def drip(called: Called) -> Any:
+        assert called.request.on_bytes is not None
+        beat = node.clock.callLater(5.0, drip, called)
+        calls.append(beat)
+        called.request.on_bytes(9_000)
+        return None
+
+    dripping.scripts = {BLOCKS: drip}
+    node.town.patient = True
+    meet(node, dripping)
+    node.run(2)
+    honest = make_stranger(2, blocks=chain)
+    meet(node, honest)
+    assert followed(node, chain, within=200), "as long as the rate of the other is not known"
+    assert is_clean(node, honest)
+    for beat in calls:
+        if beat.active():
+            beat.cancel()
+
+
+@pytest.mark.parametrize("status", [429, 503])
+def test_a_peer_that_has_had_enough_rests_and_others_are_asked(
+    node: Node, grow: Grow, make_stranger: MakeStranger, status: int
+) -> None:
+    chain = grow(100, pays=4)
+    busy, other = several(make_stranger, 2, chain)
+    busy.scripts = {BLOCKS: lambda _: evolve(refused(status), retry_after=5.0)}
+    meet(node, busy, other)
+    assert followed(node, chain, within=10)
+    assert is_clean(node, busy, other)
+
+
+def test_a_peer_that_has_always_had_enough_is_followed_no_longer_than_one_that_brings_nothing(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    stranger = make_stranger(blocks=grow(60, pays=1), scripts={BLOCKS: lambda _: refused(429)})
+    meet(node, stranger)
+    node.run(55)
+    assert node.network.synchroniser.running
+    node.run(8)
+    assert not node.network.synchroniser.running
+    assert is_clean(node, stranger)
+
+
+def test_a_peer_that_is_left_in_the_middle_of_a_transfer(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    chain = grow(100, pays=4)
+    leaving, staying = several(make_stranger, 2, chain)
+    slow_down(node, 0.3, leaving, staying)
+    meet(node, leaving, staying)
+    node.run(1.0)
+    leaving.scripts = {"": silent}
+    node.peers.drop(node.peer(leaving))
+    assert followed(node, chain, within=40)
+    assert is_clean(node, staying)
+
+
+# False blocks
+
+
+def with_another_body(block: Block, other: Block) -> bytes:
+    """The header of one block over the transfers of another."""
+    return block.header.wire(b",".join(transfer.wire for transfer in other.transfers))
+
+
+@pytest.mark.parametrize("deed", ["body", "fields", "signature"])
+def test_only_the_sender_of_a_false_block_pays(
+    node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch, deed: str
+) -> None:
+    monkeypatch.setattr(blocks, "FIRST_BYTES", 40_000)
+    chain, other = grow(150, pays=4), grow(5, name="other", pays=2)
+    honest = several(make_stranger, 3, chain)
+    criminal = make_stranger(5, blocks=chain)
+
+    def script(called: Called) -> Any:
+        names = body(called)["hashes"]
+        found = [block for block in chain if block.header.hash.hex() in names]
+        if deed == "body":
+            return blocks_reply([with_another_body(found[0], other[0]), *found[1:]])
+        if deed == "fields":
+            return blocks_reply([b"{}", *found[1:]])
+        forged = found[0].transfers[0].signature.hex().encode()
+        return blocks_reply([found[0].wire().replace(forged, b"00" * 64), *found[1:]])
+
+    criminal.scripts = {BLOCKS: script}
+    for stranger in (*honest, criminal):
+        node.town.latency[stranger.endpoint] = 0.1
+    meet(node, *honest, criminal)
+    assert followed(node, chain, within=15)
+    assert node.peers.is_banned(criminal.key.public)
+    assert is_clean(node, *honest)
+
+
+def test_a_header_with_another_signature_over_a_good_block_changes_nothing(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    """The hash leaves the signature out: the one that was checked with the header is kept."""
+    chain = grow(20, pays=1)
+    stranger = make_stranger(blocks=chain)
+
+    def script(called: Called) -> Any:
+        names = body(called)["hashes"]
+        forged = [
+            Block(evolve(block.header, signature=bytes(64)), block.transfers)
+            for block in chain
+            if block.header.hash.hex() in names
+        ]
+        return blocks_reply(forged)
+
+    stranger.scripts = {BLOCKS: script}
+    meet(node, stranger)
+    assert followed(node, chain)
+    stored = node.living.ledger.reader.stored(chain[0].header.hash)
+    assert stored is not None
+    assert stored.header == chain[0].header.wire()
+
+
+@pytest.mark.parametrize("deed", ["others", "twice", "reversed"])
+def test_blocks_that_were_not_asked_for_help_and_harm_nobody(
+    node: Node, grow: Grow, make_stranger: MakeStranger, deed: str
+) -> None:
+    node.take(*grow(20, pays=1))
+    chain = grow(150, pays=1)
+    honest, liar = make_stranger(1, blocks=chain), make_stranger(2, blocks=chain)
+
+    def script(called: Called) -> Any:
+        names = body(called)["hashes"]
+        found = [block for block in chain if block.header.hash.hex() in names]
+        return blocks_reply({"others": chain[:5], "twice": [found[0]] * 2, "reversed": found[::-1]}[deed])
+
+    liar.scripts = {BLOCKS: script}
+    slow_down(node, 0.1, honest, liar)
+    meet(node, honest, liar)
+    assert followed(node, chain, within=20)
+    assert is_clean(node, honest)
+
+
+@pytest.mark.parametrize("rule", [Refusal.STATE_ROOT, Refusal.NONCE, Refusal.TRANSACTION_SIGNATURE])
+def test_an_invalid_block_is_the_fault_of_the_peer_whose_chain_it_is(
+    node: Node, grow: Grow, builder: ChainBuilder, make_stranger: MakeStranger, rule: Refusal
+) -> None:
+    """Its body is what its header commits to, so that the peers that sent it did as they were asked."""
+    bad = builder.block(grow(39, pays=1)[-1], break_=rule, producer="criminal")
+    criminal = make_stranger(1, blocks=[*grow(39, pays=1), bad], work=10**6)
+    sender = make_stranger(2, blocks=[*grow(39, pays=1), bad])
+    meet(node, criminal)
+    meet(node, sender)
+    node.run(5)
+    assert node.peers.is_banned(criminal.key.public)
+    assert not node.peers.is_banned(sender.key.public)
+    assert node.tip.height == 39
+
+
+# Waiting for news
+
+
+def waiting(wakeup: Wakeup, seconds: float = 10.0) -> "Deferred[None]":
+    return Deferred.fromCoroutine(wakeup.wait(seconds))
+
+
+def test_news_wake() -> None:
+    clock = Clock()
+    wakeup = Wakeup(clock)
+    done = waiting(wakeup)
+    assert not has_result(done)
+    wakeup.set()
+    assert has_result(done)
+    assert clock.getDelayedCalls() == []
+
+
+def test_time_wakes_too() -> None:
+    clock = Clock()
+    done = waiting(Wakeup(clock))
+    clock.advance(9.9)
+    assert not has_result(done)
+    clock.advance(0.1)
+    assert has_result(done)
+    assert clock.getDelayedCalls() == []
+
+
+def test_news_that_come_before_are_heard_once() -> None:
+    clock = Clock()
+    wakeup = Wakeup(clock)
+    wakeup.set()
+    wakeup.set()
+    assert has_result(waiting(wakeup))
+    assert not has_result(waiting(wakeup))
+    wakeup.cancel_timer()
+    assert clock.getDelayedCalls() == []
+
+
+@given(st.lists(st.integers(1, 100_000), max_size=30))
+def test_a_rate_is_never_zero_nor_endless(sizes: list[int]) -> None:
+    """Bytes to have under way stay within reason, whatever a peer's answers were like."""
+    source = blocks._Source(None)  # type: ignore[arg-type]
+    for size in sizes:
+        BlockDownload._measure(None, source, size, size / 1e9)  # type: ignore[arg-type]
+    assert source.aim >= blocks.FIRST_BYTES / 4

@@ -1,0 +1,970 @@
+"""Claims, their proof by headers, and which chain is followed: no claim holds a node, and no honest peer pays."""
+
+from collections import Counter
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from attrs import evolve
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from svcd.chain import work as work_module
+from svcd.chain.block import Block
+from svcd.chain.errors import Refusal
+from svcd.chain.forkchoice import tie_winner
+from svcd.p2p import headers
+from svcd.p2p.block_server import MAX_HEADERS, MAX_LOCATOR
+from svcd.p2p.headers import MAX_CLAIMS, closer_locator, locator
+from tests.chains import ChainBuilder
+from tests.node.bench import LATE, Stepped
+from tests.p2p.bench import Node
+from tests.p2p.following import BLOCKS, HEADERS, asked_for, body, followed, is_clean, later, meet, questions
+from tests.p2p.strangers import Stranger, blocks_reply, headers_reply, refused, silent
+from tests.p2p.town import Called
+from tests.support import has_result, result_of
+
+Grow = Callable[..., list[Block]]
+MakeNode = Callable[..., Node]
+MakeStranger = Callable[..., Stranger]
+
+
+# One peer
+
+
+@pytest.mark.parametrize("pays", [0, 1])
+@pytest.mark.parametrize(("ours", "theirs"), [(0, 1), (0, 16), (0, 17), (0, 140), (10, 100), (99, 100)])
+def test_a_longer_chain_is_followed(
+    node: Node, grow: Grow, make_stranger: MakeStranger, ours: int, theirs: int, pays: int
+) -> None:
+    node.take(*grow(ours, pays=pays))
+    stranger = make_stranger(blocks=grow(theirs, pays=pays))
+    meet(node, stranger)
+    assert followed(node, grow(theirs, pays=pays), within=3)
+    node.run(0.1)
+    assert not node.network.synchroniser.running
+    assert is_clean(node, stranger)
+
+
+def test_a_heavier_fork_is_followed(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    node.take(*grow(40, on=grow(20), name="o"))
+    theirs = grow(45, on=grow(20), name="t")
+    meet(node, make_stranger(blocks=theirs))
+    assert followed(node, theirs)
+
+
+def test_a_chain_of_less_work_is_not_asked_for(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    node.take(*grow(30))
+    stranger = make_stranger(blocks=grow(29, name="t"))
+    meet(node, stranger)
+    node.run(30)
+    assert questions(node, stranger) == []
+
+
+def test_nothing_is_followed_without_a_claim(node: Node, make_stranger: MakeStranger) -> None:
+    node.network.synchroniser.consider()
+    assert not node.network.synchroniser.running
+    stranger = make_stranger(5)
+    meet(node, stranger)
+    assert not node.network.synchroniser.running
+    assert questions(node, stranger) == []
+
+
+@pytest.mark.parametrize("name", ["t", "u", "v", "w"])
+def test_the_rule_for_ties_chooses_between_chains_of_the_same_work(
+    node: Node, grow: Grow, make_stranger: MakeStranger, name: str
+) -> None:
+    """Two halves of a network must agree without a further block, and a chain that loses is asked for once."""
+    ours, theirs = grow(20, on=grow(10), name="o", pays=1), grow(20, on=grow(10), name=name, pays=1)
+    node.take(*ours)
+    stranger = make_stranger(blocks=theirs)
+    meet(node, stranger)
+    winner = tie_winner(ours[-1].header.hash, theirs[-1].header.hash)
+    assert node.until(lambda: node.tip.hash == winner and not node.network.synchroniser.running, within=3)
+    node.run(60)
+    assert len(questions(node, stranger)) == 1
+    assert len(asked_for(node, stranger)) == (winner == theirs[-1].header.hash)
+    assert is_clean(node, stranger)
+
+
+def test_how_far_it_has_come_is_known(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    chain = grow(160, pays=8)
+    stranger = make_stranger(blocks=chain)
+    node.town.latency[stranger.endpoint] = 0.4
+    meet(node, stranger)
+    assert node.until(lambda: 40 <= node.tip.height < 160, within=20)
+    progress: Any = node.network.record()["catchingUp"]
+    assert progress["target"] == "160"
+    assert progress["height"] == str(node.tip.height)
+    assert progress["blocksPerSecond"] > 0
+    assert progress["slowestStage"] == "fetch"
+    assert progress["secondsLeft"] > 0
+    assert progress["peersUsed"] == 1
+    assert followed(node, chain)
+    node.run(0.1)
+    assert node.network.record()["catchingUp"] is None
+
+
+# The last common block
+
+
+@pytest.mark.parametrize(
+    ("ours", "shared", "theirs"),
+    [(0, 0, 5), (5, 5, 20), (5, 0, 7), (20, 19, 21), (20, 12, 40), (40, 12, 45), (60, 1, 62), (400, 150, 410)],
+)
+def test_the_last_common_block_is_found_in_two_questions(
+    node: Node, grow: Grow, make_stranger: MakeStranger, ours: int, shared: int, theirs: int
+) -> None:
+    trunk = grow(shared)
+    node.take(*grow(ours - shared, on=trunk, name="o"))
+    stranger = make_stranger(blocks=grow(theirs - shared, on=trunk, name="t"))
+    meet(node, stranger)
+    assert followed(node, stranger.blocks)
+    assert len(questions(node, stranger)) <= 2 if ours - shared < 128 else 4
+    assert is_clean(node, stranger)
+
+
+@given(low=st.integers(0, 500), span=st.integers(1, 10**6))
+def test_no_locator_is_too_long(low: int, span: int) -> None:
+    """A peer refuses longer ones, and would be doubted for that."""
+    heights: list[int] = []
+
+    class Reader:
+        def canonical(self, height: int) -> None:
+            heights.append(height)
+
+    class Point:
+        height = low + span
+
+    class Ledger:
+        tip, reader = Point(), Reader()
+
+    closer_locator(Ledger(), low, low + span)  # type: ignore[arg-type]
+    assert len(heights) <= MAX_LOCATOR
+    assert (heights[0], heights[-1]) == (low + span, low)
+    heights.clear()
+    locator(Ledger())  # type: ignore[arg-type]
+    assert len(heights) <= MAX_LOCATOR
+    assert (heights[0], heights[-1]) == (low + span, 0)
+    assert heights == sorted(heights, reverse=True)
+
+
+def test_a_branch_that_is_stored_in_part_is_taken_up_where_it_ends(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    """The node was stopped in the middle of a long reorganisation."""
+    node.take(*grow(640, name="o"))
+    theirs = grow(660, name="t")
+    node.take(*theirs[:600])
+    stranger = make_stranger(blocks=theirs)
+    meet(node, stranger)
+    assert followed(node, theirs, within=30)
+    assert is_clean(node, stranger)
+
+
+def test_a_chain_with_more_headers_than_the_window_takes(
+    node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its proof reaches to its end; the headers that found no room are fetched again."""
+    monkeypatch.setattr(headers, "WINDOW_HEADERS", 200)
+    monkeypatch.setattr(headers, "MAX_HEADERS", 64)
+    monkeypatch.setattr(headers, "PROOF_HEADERS", 100)
+    node.take(*grow(640, name="o"))
+    theirs = grow(660, name="t", pays=1)
+    stranger = make_stranger(blocks=theirs)
+    meet(node, stranger)
+    assert followed(node, theirs, within=30)
+    asked = [name for names in asked_for(node, stranger) for name in names]
+    assert len(asked) == len(set(asked)) == 660
+    assert is_clean(node, stranger)
+
+
+# Claims that are not made good
+
+
+def boaster(make_stranger: MakeStranger, number: int, script: Any, **changes: Any) -> Stranger:
+    return make_stranger(number, work=2**255, height=2**53 - 1, scripts={HEADERS: script, BLOCKS: script}, **changes)
+
+
+LIES = {
+    "silence": silent,
+    "nothing": lambda _: headers_reply([], 1, 10**9),
+    "no header": lambda _: refused(200),
+    "500": lambda _: refused(500),
+    "404": lambda _: refused(404),
+    "429": lambda _: refused(429),
+}
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_a_boaster_keeps_us_from_nothing(node: Node, grow: Grow, make_stranger: MakeStranger, lie: str) -> None:
+    """It claims the greatest chain there can be; an honest peer has one that is greater than ours."""
+    node.take(*grow(10))
+    liar, honest = boaster(make_stranger, 1, LIES[lie]), make_stranger(2, blocks=grow(60))
+    meet(node, liar, honest)
+    assert node.peers.neighbourhood().behind.startswith("the first peers since the start")
+    assert followed(node, grow(60), within=12)
+    assert is_clean(node, honest)
+    node.run(1)
+    assert node.peers.neighbourhood().behind == ""
+    honest.blocks = grow(70)
+    assert followed(node, grow(70), within=30)
+    assert is_clean(node, honest)
+    assert not node.peers.is_banned(liar.key.public)
+
+
+def test_boasters_hold_nothing_up_once_the_node_has_settled(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    """Ten liars in ten parts of the network, one each twenty seconds: `/ready` stays as it is."""
+    node = make_node(outbound=16)
+    node.take(*grow(10))
+    meet(node, make_stranger(0, blocks=grow(10)))
+    node.run(2)
+    assert node.peers.neighbourhood().behind == ""
+    for number in range(1, 11):
+        meet(node, boaster(make_stranger, number, silent))
+        for _ in range(20):
+            node.run(1)
+            assert node.peers.neighbourhood().behind == ""
+
+
+def test_unproven_claims_are_bounded_together(make_node: MakeNode, make_stranger: MakeStranger) -> None:
+    node = make_node(outbound=32)
+    liars = [boaster(make_stranger, number, silent) for number in range(20)]
+    # A claim of the same tip as another's is not looked into beside it.
+    for number, liar in enumerate(liars):
+        name = b"%064x" % number
+        liar.scripts["/p2p/status"] = lambda called, liar=liar, name=name: evolve(
+            liar.honest(called), body=liar.honest(called).body.replace(liar.tip.hash.hex().encode(), name)
+        )
+    meet(node, *liars)
+    for _ in range(60):
+        node.run(1)
+        waiting = [len(node.network.synchroniser._looks)]
+        assert max(waiting) <= MAX_CLAIMS
+    assert all(node.town.calls_to(liar.endpoint, BLOCKS) == [] for liar in liars)
+
+
+def test_a_hundred_liars_and_one_honest_chain(make_node: MakeNode, grow: Grow, make_stranger: MakeStranger) -> None:
+    node = make_node(outbound=128)
+    node.take(*grow(10))
+    liars = [boaster(make_stranger, number, silent) for number in range(1, 101)]
+    honest = make_stranger(0, blocks=grow(60))
+    meet(node, *liars, honest)
+    assert followed(node, grow(60), within=101 / MAX_CLAIMS * headers.PROOF_SECONDS + 10)
+    assert is_clean(node, honest)
+    honest.blocks = grow(70)
+    assert followed(node, grow(70), within=2 * headers.PROOF_SECONDS + 10), "a peer that delivered comes first"
+
+
+def test_a_claim_is_not_kept_open_by_one_header_at_a_time(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    """Headers of a cheap branch, made while the node watches."""
+    node.take(*grow(100, step=1))
+    cheap = grow(300, name="cheap", step=8)
+
+    def one(called: Called) -> Any:
+        known = {block.header.hash.hex(): block.header.height for block in cheap}
+        first = next((known[name] for name in body(called)["locator"] if name in known), 0) + 1
+        return headers_reply(cheap[first - 1 : first], first, 2**53 - 1)
+
+    liar = boaster(make_stranger, 1, one)
+    meet(node, liar)
+    node.run(3)
+    assert node.peer(liar).doubts == 1
+    assert not node.network.synchroniser.running
+
+
+def test_a_long_chain_of_little_work_costs_its_headers_and_no_block(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    node.take(*grow(700, step=1))
+    liar = make_stranger(1, blocks=grow(800, name="cheap", step=8), work=2**200)
+    assert liar.tip.work < node.tip.work
+    meet(node, liar)
+    node.run(5)
+    assert node.peer(liar).doubts == 1
+    assert asked_for(node, liar) == []
+    assert len(questions(node, liar)) == 3
+    assert node.peers.neighbourhood().behind == ""
+
+
+def test_a_claim_does_not_outlive_its_time(
+    node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(headers, "LONGEST_PROOF", 5.0)
+    monkeypatch.setattr(headers, "FIRST_HEADERS", 20)
+    monkeypatch.setattr(headers, "PROOF_HEADERS", 20)
+    node.take(*grow(700, step=1))
+    liar = make_stranger(1, blocks=grow(800, name="cheap", step=8), work=2**200)
+    node.town.latency[liar.endpoint] = 0.5
+    meet(node, liar)
+    node.run(8)
+    assert node.peer(liar).doubts == 1
+    assert len(questions(node, liar)) <= 8
+
+
+def test_headers_that_are_stored_already_are_no_progress(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    node.take(*grow(200))
+    liar = boaster(make_stranger, 1, lambda called: headers_reply(grow(128), 1, 2**53 - 1))
+    meet(node, liar)
+    node.run(3)
+    assert node.peer(liar).doubts == 1
+    assert len(questions(node, liar)) <= 3
+
+
+def test_a_rival_tip_without_headers_costs_one_question(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    node.take(*grow(30))
+    liar = make_stranger(blocks=grow(30, name="t"), scripts={HEADERS: lambda _: headers_reply([], 31, 31)})
+    node.meet(make_stranger(2, blocks=grow(30)))
+    node.run(2)
+    meet(node, liar)
+    assert node.peers.neighbourhood().behind == ""
+    node.run(60)
+    assert len(questions(node, liar)) == 1
+    assert not node.network.synchroniser.running
+
+
+@pytest.mark.parametrize("rule", [Refusal.WORK, Refusal.BLOCK_SIGNATURE, Refusal.CONSENSUS_ROOT, Refusal.BASE_TARGET])
+def test_a_header_that_breaks_a_rule_costs_a_day_and_nobody_downloads_a_block(
+    node: Node, grow: Grow, builder: ChainBuilder, make_stranger: MakeStranger, rule: Refusal
+) -> None:
+    node.take(*grow(45))
+    bad = builder.block(grow(39)[-1], break_=rule, producer="criminal")
+    criminal = make_stranger(1, blocks=[*grow(39), bad, *grow(12, on=[bad], name="after")[1:]])
+    criminal.work = 10**6
+    honest = make_stranger(2, blocks=grow(30))
+    meet(node, criminal, honest)
+    node.run(5)
+    assert node.peers.is_banned(criminal.key.public)
+    assert not node.knows(criminal)
+    assert asked_for(node, criminal) == []
+    assert is_clean(node, honest)
+    assert node.tip.height == 45
+
+
+def test_the_part_of_a_chain_before_a_bad_header_is_followed_first(
+    node: Node, grow: Grow, builder: ChainBuilder, make_stranger: MakeStranger
+) -> None:
+    bad = builder.block(grow(39)[-1], break_=Refusal.WORK, producer="criminal")
+    criminal = make_stranger(1, blocks=[*grow(39), bad], work=10**6)
+    meet(node, criminal)
+    assert followed(node, grow(39), within=3)
+    node.run(1)
+    assert node.peers.is_banned(criminal.key.public)
+
+
+def test_an_early_header_is_nobody_s_crime(
+    node: Node, grow: Grow, builder: ChainBuilder, make_stranger: MakeStranger
+) -> None:
+    """A chain that runs ahead of our clock: it may be our clock."""
+    early = builder.block(grow(20)[-1], slot=LATE + 1_000, producer="early")
+    stranger = make_stranger(blocks=[*grow(20), early])
+    meet(node, stranger)
+    node.run(5)
+    assert node.tip.height == 20
+    assert is_clean(node, stranger)
+    assert node.peers.bans.listed(node.home.now()) == []
+
+
+def test_most_peers_send_invalid_chains(
+    node: Node, grow: Grow, builder: ChainBuilder, make_stranger: MakeStranger
+) -> None:
+    """Then it may be we who are wrong: an alarm, no more bans, no blocks of our own, and no question without end."""
+    bad = builder.block(grow(19)[-1], break_=Refusal.STATE_ROOT, producer="criminal")
+    chain = [*grow(19), bad, *grow(12, on=[bad], name="after")[1:]]
+    strangers = [make_stranger(number, blocks=chain, work=10**6 - number) for number in range(6)]
+    meet(node, *strangers)
+    node.run(200)
+    banned = [stranger for stranger in strangers if node.peers.is_banned(stranger.key.public)]
+    assert len(banned) <= 3
+    assert node.peers.alarm
+    assert node.tip.height == 19
+    assert max(len(questions(node, stranger)) for stranger in strangers) < 20
+
+
+# Chains that change
+
+
+def changing(stranger: Stranger, at: int, chain: list[Block]) -> Any:
+    """The stranger's chain becomes another one at a question for headers."""
+    seen = Counter[str]()
+
+    def script(called: Called) -> Any:
+        seen["headers"] += 1
+        if seen["headers"] == at:
+            stranger.blocks = chain
+        return stranger.honest(called)
+
+    return script
+
+
+@pytest.mark.parametrize("at", [2, 3, 4])
+def test_a_peer_that_reorganises_between_two_questions(
+    node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch, at: int
+) -> None:
+    monkeypatch.setattr(headers, "FIRST_HEADERS", 30)
+    monkeypatch.setattr(headers, "PROOF_HEADERS", 30)
+    node.take(*grow(80, name="o"))
+    old, new = grow(150), grow(160, on=grow(20), name="new")
+    stranger = make_stranger(blocks=old)
+    stranger.scripts = {HEADERS: changing(stranger, at, new)}
+    meet(node, stranger)
+    assert followed(node, new, within=12)
+    assert is_clean(node, stranger)
+
+
+def test_a_peer_that_reorganises_to_fewer_blocks_with_more_work(
+    node: Node, grow: Grow, builder: ChainBuilder, make_stranger: MakeStranger
+) -> None:
+    node.take(*grow(8))
+    old, new = grow(300, step=8), grow(145, name="quick", step=1)
+    assert builder.point_after(new[-1]).work > builder.point_after(old[-1]).work
+    stranger = make_stranger(blocks=old)
+    stranger.scripts = {HEADERS: changing(stranger, 2, new)}
+    meet(node, stranger)
+    assert followed(node, new, within=12)
+    assert is_clean(node, stranger)
+
+
+def test_a_peer_that_shows_another_chain_at_every_question_is_doubted_in_the_end(
+    node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(headers, "FIRST_HEADERS", 10)
+    monkeypatch.setattr(headers, "PROOF_HEADERS", 10)
+    node.take(*grow(80, name="o"))
+    chains = [grow(90, name=name) for name in ("x", "y")]
+    stranger = make_stranger(blocks=chains[0])
+    turns = Counter[str]()
+
+    def script(called: Called) -> Any:
+        turns["all"] += 1
+        stranger.blocks = chains[turns["all"] % 2]
+        return stranger.honest(called)
+
+    stranger.scripts = {HEADERS: script}
+    meet(node, stranger)
+    node.run(10)
+    assert node.peer(stranger).doubts == 1
+    assert not node.peers.is_banned(stranger.key.public)
+    assert turns["all"] <= 2 * headers.MAX_RESTARTS + 2
+
+
+def test_a_peer_that_grows_while_it_is_followed(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    stranger = make_stranger(blocks=grow(100, pays=1))
+    node.town.latency[stranger.endpoint] = 0.2
+    meet(node, stranger)
+    node.run(0.5)
+    stranger.blocks = grow(140, pays=1)
+    assert followed(node, stranger.blocks, within=15)
+    assert is_clean(node, stranger)
+
+
+def test_blocks_that_come_by_relay_meanwhile_end_the_download(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    chain = grow(100, pays=1)
+    stranger = make_stranger(blocks=chain, scripts={BLOCKS: silent})
+    meet(node, stranger)
+    node.run(0.5)
+    assert node.network.synchroniser.running
+    node.living.ledger.submit_blocks([block.wire() for block in chain])
+    node.run(1.1)
+    assert node.tip.height == 100
+    assert not node.network.synchroniser.running
+    assert is_clean(node, stranger)
+
+
+def test_our_own_tip_moves_while_a_chain_is_proven(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    node.take(*grow(20))
+    stranger = make_stranger(blocks=grow(9, on=grow(15), name="t"))
+    node.town.latency[stranger.endpoint] = 1.0
+    meet(node, stranger)
+    node.run(0.5)
+    node.take(*grow(30)[20:])
+    node.run(5)
+    assert node.tip.hash == grow(30)[-1].header.hash
+    assert not node.network.synchroniser.running
+    assert is_clean(node, stranger)
+
+
+def test_a_chain_that_is_committed_while_its_claim_is_looked_into(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    """The database shows the block a moment before the ledger tells of it."""
+    stranger = make_stranger(blocks=grow(20))
+    meet(node, stranger)
+    tip = node.tip
+    node.take(*grow(20))
+    node.living.ledger.tip = tip
+    node.run(1)
+    assert is_clean(node, stranger)
+
+
+# Rests
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(("said", "waited"), [(0.0, 1.0), (5.0, 5.0), (1e6, 30.0)])
+@pytest.mark.parametrize("at", [1, 2])
+def test_a_peer_that_has_had_enough_is_asked_again_later(
+    node: Node,
+    grow: Grow,
+    make_stranger: MakeStranger,
+    status: int,
+    said: float,
+    waited: float,
+    at: int,
+) -> None:
+    """For its first headers, and for those of a chain that is followed: it is neither left nor doubted."""
+    stranger, asked = make_stranger(blocks=grow(300)), []
+
+    def script(called: Called) -> Any:
+        asked.append(called.at)
+        return evolve(refused(status), retry_after=said) if len(asked) == at else stranger.honest(called)
+
+    stranger.scripts = {HEADERS: script}
+    meet(node, stranger)
+    assert followed(node, grow(300), within=40)
+    pauses = [after - before for before, after in pairwise(asked) if after - before > 0.5]
+    assert len(pauses) == 1
+    assert waited <= pauses[0] <= waited + 1.1
+    assert is_clean(node, stranger)
+
+
+def test_a_lost_answer_is_asked_for_again(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    stranger, turns = make_stranger(blocks=grow(300)), Counter[str]()
+
+    def script(called: Called) -> Any:
+        turns["all"] += 1
+        return None if turns["all"] == 2 else stranger.honest(called)
+
+    stranger.scripts = {HEADERS: script}
+    meet(node, stranger)
+    assert followed(node, grow(300), within=20)
+    assert is_clean(node, stranger)
+
+
+def test_a_source_whose_headers_do_not_come_is_left_for_another(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    """It proves its claim, and then has the blocks wait for further headers as long as it can."""
+    chain = grow(600)
+    slow, honest = make_stranger(1, blocks=chain), make_stranger(2, blocks=chain)
+    asked = Counter[str]()
+
+    def script(called: Called) -> Any:
+        asked["all"] += 1
+        return slow.honest(called) if asked["all"] % 3 == 1 else silent(called)
+
+    slow.scripts = {HEADERS: script}
+    meet(node, slow)
+    node.run(1)
+    meet(node, honest)
+    assert followed(node, chain, within=headers.FEED_SECONDS + 10)
+    assert is_clean(node, honest)
+
+
+def test_a_source_that_leaves_does_not_end_the_download(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    chain = grow(600, pays=1)
+    first, other = make_stranger(1, blocks=chain), make_stranger(2, blocks=chain)
+    first.work = first.tip.work + 1
+    meet(node, first)
+    node.run(0.05)
+    node.peers.drop(node.peer(first))
+    first.scripts[""] = silent
+    meet(node, other)
+    assert followed(node, chain, within=40)
+    assert is_clean(node, other)
+
+
+def test_headers_are_asked_for_in_smaller_answers_where_they_come_slowly(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    chain = grow(2_000)
+    stranger = make_stranger(blocks=chain)
+
+    def script(called: Called) -> Any:
+        return later(node, body(called)["limit"] / 64, stranger)(called)
+
+    stranger.scripts = {HEADERS: script}
+    meet(node, stranger)
+    assert followed(node, chain, within=60)
+    limits = [body(called)["limit"] for called in questions(node, stranger)]
+    assert limits[1:4] == [500, 250, 250] or min(limits[1:]) <= 250
+    assert max(limits) <= MAX_HEADERS
+    assert is_clean(node, stranger)
+
+
+# Chains whose blocks cannot be had
+
+
+def test_a_miner_that_withholds_its_newest_block_stops_nobody(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    """Its header has work, and holds nothing up: the node makes blocks, and follows the others' longer chain."""
+    node.take(*grow(30))
+    honest = make_stranger(2, blocks=grow(30))
+    meet(node, honest)
+    node.run(2)
+    withheld = grow(3, on=grow(30), name="m", pays=1)
+    miner = make_stranger(1, blocks=withheld, scripts={BLOCKS: lambda _: blocks_reply([])})
+    meet(node, miner)
+    for _ in range(30):
+        node.run(1)
+        assert node.peers.neighbourhood().behind == ""
+    assert node.network.synchroniser.running
+    honest.blocks = grow(35)
+    assert followed(node, grow(35), within=12)
+    assert is_clean(node, honest)
+
+
+def test_a_long_chain_without_blocks_is_left_and_its_rest_doubles(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    chain = grow(60, pays=1)
+    miner = make_stranger(1, blocks=chain, scripts={BLOCKS: lambda _: blocks_reply([])})
+    meet(node, miner)
+    node.run(5)
+    assert "proven by its headers up to height 60" in node.peers.neighbourhood().behind
+    node.run(58)
+    assert not node.network.synchroniser.running
+    assert node.peers.neighbourhood().behind == ""
+    assert not node.peers.is_banned(miner.key.public)
+    assert node.until(lambda: node.network.synchroniser.running, within=65)
+    node.run(65)
+    assert not node.network.synchroniser.running
+    assert not node.until(lambda: node.network.synchroniser.running, within=100)
+
+
+def test_a_peer_that_comes_later_with_the_blocks_is_followed_at_once(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    chain = grow(60, pays=1)
+    meet(node, make_stranger(1, blocks=chain, scripts={BLOCKS: lambda _: blocks_reply([])}))
+    node.run(65)
+    assert not node.network.synchroniser.running
+    honest = make_stranger(2, blocks=chain)
+    meet(node, honest)
+    assert followed(node, chain, within=5)
+    assert is_clean(node, honest)
+
+
+def test_a_greater_chain_replaces_the_one_that_is_followed(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    """Blocks are withheld of the first; it is not held against it that the second was preferred."""
+    withheld = grow(60, name="m", pays=1)
+    miner = make_stranger(1, blocks=withheld, scripts={BLOCKS: lambda _: blocks_reply([])})
+    meet(node, miner)
+    node.run(1)
+    assert node.network.synchroniser.running
+    honest = make_stranger(2, blocks=grow(80, pays=1))
+    meet(node, honest)
+    assert followed(node, honest.blocks, within=15)
+    assert is_clean(node, honest, miner)
+
+
+def test_a_chain_that_grows_is_not_fetched_anew(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    """A second peer claims more than the chain that is followed has, because it is a block ahead on the same one."""
+    chain = grow(400, pays=4)
+    slow, ahead = make_stranger(1, blocks=chain[:390]), make_stranger(2, blocks=chain)
+    for stranger in (slow, ahead):
+        node.town.latency[stranger.endpoint] = 0.5
+    meet(node, slow)
+    node.run(3)
+    meet(node, ahead)
+    assert followed(node, chain, within=60)
+    asked = Counter(name for stranger in (slow, ahead) for names in asked_for(node, stranger) for name in names)
+    assert set(asked.values()) == {1}
+    assert is_clean(node, slow, ahead)
+
+
+@pytest.mark.parametrize("rule", [Refusal.STATE_ROOT, Refusal.MULTIPLIER])
+def test_a_chain_whose_state_is_invalid_is_remembered(
+    node: Node, grow: Grow, builder: ChainBuilder, make_stranger: MakeStranger, rule: Refusal
+) -> None:
+    """Its headers are good; once a block has been executed, its work counts no more, whoever shows it."""
+    bad = builder.block(grow(39)[-1], break_=rule, producer="criminal")
+    chain = [*grow(39), bad, *grow(12, on=[bad], name="after")[1:]]
+    criminal, honest = make_stranger(1, blocks=chain, work=10**6), make_stranger(2, blocks=grow(36))
+    meet(node, criminal, honest)
+    node.run(5)
+    assert node.peers.is_banned(criminal.key.public)
+    assert is_clean(node, honest)
+    assert node.tip.height in (36, 39)
+    assert node.peers.neighbourhood().behind == ""
+    another = make_stranger(3, blocks=chain, work=10**6)
+    meet(node, another)
+    node.run(5)
+    assert node.peers.alarm, "a second ban within the hour would leave too few"
+    assert node.peer(another).doubts == 1
+    assert asked_for(node, another) == []
+    honest.blocks = grow(60)
+    assert followed(node, grow(60), within=10)
+
+
+# Peers that serve no headers
+
+
+def old(stranger: Stranger, status: int = 404) -> Stranger:
+    """A node of an older version."""
+    stranger.scripts[HEADERS] = lambda _: refused(status)
+    stranger.scripts[BLOCKS] = lambda called: (
+        refused(405) if called.request.body is not None else stranger.honest(called)
+    )
+    return stranger
+
+
+@pytest.mark.parametrize("status", [404, 405])
+@pytest.mark.parametrize(("ours", "shared", "theirs"), [(0, 0, 100), (40, 40, 60), (60, 7, 90), (5, 0, 40)])
+def test_a_peer_without_headers_is_followed_by_ranges(
+    node: Node, grow: Grow, make_stranger: MakeStranger, ours: int, shared: int, theirs: int, status: int
+) -> None:
+    node.take(*grow(ours - shared, on=grow(shared), name="o"))
+    stranger = old(make_stranger(blocks=grow(theirs - shared, on=grow(shared), name="t", pays=1)), status)
+    meet(node, stranger)
+    assert followed(node, stranger.blocks)
+    assert len(questions(node, stranger)) == 1
+    assert is_clean(node, stranger)
+
+
+def test_a_peer_without_headers_is_not_left_for_being_old(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    """Blocks of another's chain are not asked of it again and again, as though it did not answer."""
+    chain = grow(200, pays=4)
+    new, ancient = make_stranger(1, blocks=chain), old(make_stranger(2, blocks=chain))
+    for stranger in (new, ancient):
+        node.town.latency[stranger.endpoint] = 0.2
+    meet(node, new)
+    node.run(0.3)
+    meet(node, ancient)
+    assert followed(node, chain, within=60)
+    node.run(30)
+    assert is_clean(node, new, ancient)
+    assert len(asked_for(node, ancient)) <= 2
+
+
+def test_a_rest_while_ranges_are_fetched(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    stranger, asked = old(make_stranger(blocks=grow(60))), []
+
+    def script(called: Called) -> Any:
+        asked.append(called.at)
+        return evolve(refused(503), retry_after=5.0) if len(asked) == 2 else stranger.honest(called)
+
+    stranger.scripts[BLOCKS] = script
+    meet(node, stranger)
+    assert followed(node, grow(60), within=20)
+    assert is_clean(node, stranger)
+
+
+def test_an_old_peer_that_reorganises_between_two_ranges(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    stranger, asked = old(make_stranger(blocks=grow(60))), []
+
+    def script(called: Called) -> Any:
+        asked.append(called.at)
+        if len(asked) == 3:
+            stranger.blocks = grow(70, on=grow(20), name="t")
+        return stranger.honest(called)
+
+    stranger.scripts[BLOCKS] = script
+    meet(node, stranger)
+    assert followed(node, grow(70, on=grow(20), name="t"), within=10)
+    assert is_clean(node, stranger)
+
+
+@pytest.mark.parametrize("rule", [Refusal.STATE_ROOT, Refusal.WORK])
+def test_an_invalid_range_costs_a_day(
+    node: Node, grow: Grow, builder: ChainBuilder, make_stranger: MakeStranger, rule: Refusal
+) -> None:
+    bad = builder.block(grow(39)[-1], break_=rule, producer="criminal")
+    criminal = old(make_stranger(1, blocks=[*grow(39), bad]))
+    meet(node, criminal)
+    node.run(5)
+    assert node.peers.is_banned(criminal.key.public)
+
+
+def test_ranges_of_known_blocks_are_no_progress(
+    node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A boaster sends what is stored here again and again: it ends, and an honest peer is looked into meanwhile."""
+    monkeypatch.setattr(headers, "BRANCH_SECONDS", 20.0)
+    node.take(*grow(40))
+    liars = [old(make_stranger(number, work=2**255, height=2**53 - 1)) for number in (1, 2, 3)]
+    for liar in liars:
+        liar.scripts[BLOCKS] = lambda _: blocks_reply(grow(40)[-1:])
+        node.town.latency[liar.endpoint] = 0.2
+    meet(node, *liars)
+    node.run(2)
+    honest = make_stranger(4, blocks=grow(50, name="t"))
+    meet(node, honest)
+    assert followed(node, honest.blocks, within=15)
+    assert node.until(lambda: sum(node.peer(liar).doubts for liar in liars) == 3, within=200)
+    assert is_clean(node, honest)
+
+
+# Our own troubles
+
+
+def test_a_full_queue_of_ours_is_nobody_s_fault(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    stranger = make_stranger(blocks=grow(60))
+    capacity, node.living.verifier._capacity = node.living.verifier._capacity, 0
+    meet(node, stranger)
+    node.run(20)
+    assert node.tip.height == 0
+    assert is_clean(node, stranger)
+    node.living.verifier._capacity = capacity
+    assert followed(node, grow(60), within=3)
+
+
+def test_a_disk_that_fails_is_nobody_s_fault(
+    node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch, expected_errors: Any
+) -> None:
+    stranger = make_stranger(blocks=grow(60))
+
+    def fail(*_: object) -> None:
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(node.living.chain.connector, "connect", fail)
+        meet(node, stranger)
+        node.run(5)
+        assert node.tip.height == 0
+    assert is_clean(node, stranger)
+    assert followed(node, grow(60), within=5)
+    expected_errors(OSError)
+
+
+def test_headers_are_worked_on_once(
+    node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Argon2 runs once for each block: for its header, and not again for the block."""
+    done: list[bytes] = []
+    real = work_module.work_value
+
+    def counted(core: bytes, *rest: Any) -> int:
+        done.append(core)
+        return real(core, *rest)
+
+    chain = grow(150, pays=1)
+    monkeypatch.setattr(work_module, "work_value", counted)
+    meet(node, make_stranger(blocks=chain))
+    assert followed(node, chain)
+    assert sorted(done) == sorted(block.header.core_hash for block in chain)
+
+
+# Stopping
+
+
+def test_it_stops_when_the_ledger_has_finished(make_node: MakeNode, grow: Grow, make_stranger: MakeStranger) -> None:
+    """At every step of a look and of a download: nothing is left waiting, and nothing is logged as an error."""
+    for steps in range(12):
+        checker = Stepped()
+        node = make_node(folder=f"node{steps}", checker=checker)
+        meet(node, make_stranger(blocks=grow(40, pays=1)))
+        for _ in range(steps):
+            node.run(0.2)
+            if len(checker):
+                checker.step()
+        stopped = node.begin(node.network.synchroniser.stop())
+        while len(checker):
+            checker.step()
+            node.run(0.01)
+        assert has_result(stopped), steps
+        node.network.synchroniser.consider()
+        assert not node.network.synchroniser.running
+
+
+@pytest.mark.parametrize("path", [HEADERS, BLOCKS])
+@pytest.mark.parametrize("ours", [0, 10])
+def test_it_does_not_wait_for_a_peer_when_it_stops(
+    node: Node, grow: Grow, make_stranger: MakeStranger, ours: int, path: str
+) -> None:
+    node.take(*grow(ours, pays=1))
+    meet(node, make_stranger(blocks=grow(400, pays=1), scripts={path: silent}))
+    node.run(0.5)
+    assert node.network.synchroniser.running or path == HEADERS
+    stopped = node.begin(node.network.synchroniser.stop())
+    assert has_result(stopped)
+    result_of(stopped)
+    beat = [node._beat]
+    assert [call for call in node.clock.getDelayedCalls() if call not in beat and call.getTime() > LATE * 10**9] == []
+
+
+# The law
+
+
+@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data())
+def test_the_node_ends_on_the_heaviest_valid_chain_that_an_honest_peer_serves(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, data: st.DataObject
+) -> None:
+    """Whatever peers lie, drop or delay: no honest peer is banned, and none sends a block twice."""
+    number = next(_NUMBERS)
+    node = make_node(folder=f"law{number}", name=f"law{number}", outbound=16)
+    node.take(*grow(data.draw(st.integers(0, 20), label="ours"), pays=1))
+    chains = {
+        "long": grow(60, pays=1),
+        "rival": grow(50, on=grow(10, pays=1), name="rival", pays=1),
+        "short": grow(25, pays=1),
+    }
+    honest = []
+    for index, name in enumerate(data.draw(st.lists(st.sampled_from(sorted(chains)), min_size=1, max_size=3))):
+        stranger = make_stranger(10 * number + index, blocks=chains[name])
+        node.town.latency[stranger.endpoint] = data.draw(st.sampled_from([0.01, 0.3, 2.0]))
+        honest.append(stranger)
+    liars = []
+    for index, lie in enumerate(data.draw(st.lists(st.sampled_from(sorted(_DEEDS)), max_size=3))):
+        liar = make_stranger(10 * number + 5 + index, blocks=chains[data.draw(st.sampled_from(sorted(chains)))])
+        liar.scripts = _DEEDS[lie](liar, grow)
+        liar.work = data.draw(st.sampled_from([None, 2**200]))
+        liars.append(liar)
+    everyone = [*honest, *liars]
+    meet(node, *(everyone[index] for index in data.draw(st.permutations(range(len(everyone))))))
+    best = max(honest, key=lambda stranger: stranger.tip.work)
+    assert node.until(lambda: node.tip.work >= best.tip.work, within=400), (node.tip.height, best.tip.height)
+    assert not any(node.peers.is_banned(stranger.key.public) for stranger in honest)
+    for stranger in honest:
+        names = [name for names in asked_for(node, stranger) for name in names]
+        assert all(count == 1 for count in Counter(names).values()) or liars
+    for stranger in (*honest, *liars):
+        if node.knows(stranger):
+            node.peers.drop(node.peer(stranger))
+
+
+_NUMBERS = iter(range(1, 10**6))
+
+
+def _sends_nothing(liar: Stranger, _: Grow) -> dict[str, Any]:
+    return {BLOCKS: lambda called: blocks_reply([])}
+
+
+def _sends_others(liar: Stranger, grow: Grow) -> dict[str, Any]:
+    return {BLOCKS: lambda called: blocks_reply(grow(3, name="other"))}
+
+
+def _sends_every_tenth(liar: Stranger, _: Grow) -> dict[str, Any]:
+    def script(called: Called) -> Any:
+        names = set(body(called)["hashes"][::10])
+        return blocks_reply([block for block in liar.blocks if block.header.hash.hex() in names])
+
+    return {BLOCKS: script}
+
+
+def _reverses(liar: Stranger, _: Grow) -> dict[str, Any]:
+    def script(called: Called) -> Any:
+        names = set(body(called)["hashes"])
+        return blocks_reply([block for block in reversed(liar.blocks) if block.header.hash.hex() in names])
+
+    return {BLOCKS: script}
+
+
+_DEEDS: dict[str, Callable[[Stranger, Grow], dict[str, Any]]] = {
+    "no blocks": _sends_nothing,
+    "other blocks": _sends_others,
+    "every tenth block": _sends_every_tenth,
+    "reversed": _reverses,
+    "silent about blocks": lambda liar, grow: {BLOCKS: silent},
+    "silent about headers": lambda liar, grow: {HEADERS: silent},
+    "no such routes": lambda liar, grow: {HEADERS: lambda _: refused(404), BLOCKS: lambda _: refused(404)},
+    "errors": lambda liar, grow: {HEADERS: lambda _: refused(500)},
+    "no headers": lambda liar, grow: {HEADERS: lambda _: headers_reply([], 1, 10**6)},
+}

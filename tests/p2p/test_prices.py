@@ -1,0 +1,351 @@
+"""What posts cost, row by row of docs/peers.md "Prices", on the real HTTP stack in memory."""
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve, frozen
+
+from svcd.chain.errors import Refusal
+from svcd.p2p.bans import posts_name
+from tests.chains import ChainBuilder
+from tests.node.bench import LATE, Stepped
+from tests.p2p.bench import RATES, Node
+from tests.p2p.strangers import Stranger
+from tests.web.wire import Response, Wire
+
+MakeNode = Callable[..., Node]
+MakeStranger = Callable[..., Stranger]
+
+SOMEBODY, LOOPBACK, PROXY = "198.51.100.7", "127.0.0.1", "203.0.113.80"
+RATE, BURST = 200.0, 2_000.0
+PAGE = Path(__file__).parents[2] / "docs" / "peers.md"
+SECONDS = {"–": 0.0, "10 minutes": 600.0, "24 hours": 86_400.0}
+
+
+@frozen
+class Row:
+    """One line of the table."""
+
+    what: str
+    status: int
+    tokens: str
+    ban: str
+
+
+def rows() -> list[Row]:
+    section = PAGE.read_text().partition("\n## Prices\n")[2].partition("\nAnd of peers that we asked:\n")[0]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", section, re.M)]
+    return [Row(what, int(status), tokens, ban) for what, status, tokens, ban in cells[2:]]
+
+
+class Poster:
+    """Posts to a node with the limits that nodes have by default."""
+
+    def __init__(self, make_node: MakeNode, make_stranger: MakeStranger) -> None:
+        self.node = make_node(rates={**RATES, "p2p": RATE})
+        self.stranger = make_stranger()
+        self.builder = ChainBuilder()
+
+    def post(self, path: str, body: bytes, client: str = SOMEBODY, forwarded: str = "") -> Response:
+        header = f"X-Forwarded-For: {forwarded}\r\n" if forwarded else ""
+        head = f"POST {path} HTTP/1.1\r\nHost: h\r\n{header}Content-Length: {len(body)}\r\n\r\n"
+        wire = Wire(self.node.site, client)
+        wire.send(head.encode() + body)
+        response = wire.response()
+        wire.close()
+        return response
+
+    def missing(self, client: str = SOMEBODY) -> float:
+        """How many tokens a client's bucket is short of a full one."""
+        return round(self.node.buckets.wait("p2p", client, BURST, self.node.clock.seconds()) * RATE, 3)
+
+    def banned(self, client: str = SOMEBODY) -> float:
+        """For how many seconds the posts of a client are ignored."""
+        now = self.node.home.now()
+        bans = [ban for ban in self.node.peers.bans.listed(now) if ban.name == posts_name(client)]
+        return sum((ban.until or 0.0) - now for ban in bans)
+
+    def refill(self) -> None:
+        """Let the buckets be full again."""
+        self.node.run(30)
+
+    # Bodies
+
+    def hello(self, **changes: Any) -> bytes:
+        return json.dumps({"hello": evolve(self.stranger.hello(), **changes).message()}).encode()
+
+    def value(self, **changes: Any) -> Any:
+        """The JSON of a transfer that the mempool takes."""
+        fields = {"sender": "alice", "recipient": "bob", "amount": 5, "timestamp": self.builder.params.slot_time(LATE)}
+        return json.loads(self.builder.transfer(**(fields | changes)).wire)
+
+    def transfer(self, **changes: Any) -> bytes:
+        return json.dumps({"transaction": self.value() | changes}).encode()
+
+    def wire(self, **how: Any) -> bytes:
+        return self.builder.block(None, **how).wire()
+
+    def genesis(self) -> bytes:
+        wire = Wire(self.node.site, "192.0.2.77").send(b"GET /p2p/blocks?limit=1 HTTP/1.1\r\nHost: h\r\n\r\n")
+        (block,) = wire.response().json["blocks"]
+        wire.close()
+        return json.dumps(block).encode()
+
+
+BLOCK, TRANSFER, HELLO = "/p2p/block", "/p2p/transaction", "/p2p/hello"
+Sent = Iterator[tuple[str, bytes]]
+
+
+def block(wire: bytes) -> tuple[str, bytes]:
+    return BLOCK, b'{"block":' + wire + b"}"
+
+
+def good(poster: Poster) -> Sent:
+    yield block(poster.wire())
+    yield (
+        TRANSFER,
+        b'{"transaction":' + json.dumps(poster.value(), separators=(",", ":"), sort_keys=True).encode() + b"}",
+    )
+    yield HELLO, poster.hello()
+
+
+def spelled(poster: Poster) -> Sent:
+    for how in ({"indent": 2}, {"sort_keys": True}, {"separators": (", ", " : ")}):
+        value = json.loads(poster.wire(producer=f"{how}"))
+        yield BLOCK, json.dumps({"block": dict(reversed(value.items()))}, **how).encode() + b"\r\n"  # type: ignore[arg-type]
+    wire = poster.wire(producer="plain")
+    yield block(wire + b"\n")
+    yield block(poster.wire(producer="escaped").replace(b'"slot"', rb'"sl\u006ft"'))
+    yield TRANSFER, json.dumps({"transaction": dict(reversed(poster.value().items()))}, indent=1).encode() + b"\n"
+    yield HELLO, b" " + poster.hello() + b"\n"
+
+
+def known(poster: Poster) -> Sent:
+    wire = poster.wire()
+    poster.post(*block(wire), client="192.0.2.77")
+    yield block(wire)
+    yield block(poster.genesis())
+
+
+def unplaced(poster: Poster) -> Sent:
+    first = poster.builder.block(None, producer="nobody here has it")
+    yield block(poster.builder.block(first).wire())
+    yield block(poster.wire(slot=LATE + poster.builder.params.drift_slots + 3))
+
+
+def refused_by_the_mempool(poster: Poster) -> Sent:
+    for changes in ({"timestamp": 0}, {"nonce": 17}, {"amount": 2000 * 10**8}, {"sender": "nobody"}):
+        yield TRANSFER, json.dumps({"transaction": poster.value(**changes)}).encode()
+
+
+def hellos_that_do_not_hold(poster: Poster) -> Sent:
+    for changes in ({"network_id": 1}, {"protocol_version": "2.0"}, {"timestamp": 0}, {"height": 9}):
+        yield HELLO, poster.hello(**changes)
+    overheard = poster.hello()
+    poster.post(HELLO, overheard, client="192.0.2.77")
+    yield HELLO, overheard
+
+
+def no_strict_json(poster: Poster) -> Sent:
+    for path in (BLOCK, TRANSFER, HELLO):
+        for body in (b"", b"[]", b"not JSON", b'{"a":1.5}', b'{"a":1,"a":1}', b"\xff", b'{"a":' * 1_000):
+            yield path, body
+    wire = poster.wire()
+    yield block(wire.replace(b'"version":4', b'"version":4,"version":4'))
+    yield block(wire.replace(b'"version":4', b'"version":4.0'))
+
+
+def malformed_fields(poster: Poster) -> Sent:
+    for path, name in ((BLOCK, "block"), (TRANSFER, "transaction"), (HELLO, "hello")):
+        for value in ({}, None, [], {"colour": "red"}):
+            yield path, json.dumps({name: value}).encode()
+        yield path, b"{}"
+        yield path, b'{"other":{}}'
+    yield TRANSFER, poster.transfer(fee="010000")
+    empty = poster.value()
+    empty["payload"]["paymentReference"] = ""
+    yield TRANSFER, json.dumps({"transaction": empty}).encode()
+    whole = json.loads(poster.wire(transfers=[poster.builder.transfer("alice", "bob", 5, nonce=0)]))
+    for transfer in (whole["transactions"][0] | {"fee": "010000"}, empty):
+        yield block(json.dumps(whole | {"transactions": [transfer]}).encode())
+    yield block(json.dumps(whole | {"height": 1}).encode())
+    hello = json.loads(poster.hello())["hello"]
+    yield HELLO, json.dumps({"hello": hello | {"colour": "red"}}).encode()
+    yield HELLO, json.dumps({"hello": hello | {"endpoint": "http://node.example/path"}}).encode()
+
+
+def another_network(poster: Poster) -> Sent:
+    yield TRANSFER, poster.transfer(networkId=1)
+    yield block(poster.wire().replace(b'"networkId":3', b'"networkId":1'))
+
+
+def badly_signed(poster: Poster) -> Sent:
+    yield TRANSFER, poster.transfer(signature="00" * 64)
+    yield TRANSFER, poster.transfer(timestamp=str(poster.builder.params.slot_time(LATE) + 1))
+
+
+def breaking_a_rule(poster: Poster) -> Sent:
+    for rule in (Refusal.BLOCK_SIGNATURE, Refusal.TRANSACTIONS_ROOT, Refusal.WORK, Refusal.HEIGHT, Refusal.STATE_ROOT):
+        yield block(poster.wire(break_=rule))
+
+
+EACH: dict[str, Callable[[Poster], Sent]] = {
+    "a good block, transfer or hello": good,
+    "the same in another spelling: blanks, line ends, keys in another order, escapes": spelled,
+    "a block that is known, the genesis as `/p2p/blocks` shows it among them": known,
+    "a block whose parent is not known, or that is early": unplaced,
+    "a transfer that the mempool here refuses: time, nonce, fee, balance": refused_by_the_mempool,
+    "a well-formed hello that does not hold: network, version, clock, replay, signature": hellos_that_do_not_hold,
+    "no strict JSON: an empty body, a key twice, a fraction": no_strict_json,
+    'a field that is missing, unknown or of another form: `"010000"`, an empty reference': malformed_fields,
+    "a block or transfer of another network": another_network,
+    "a transfer that is badly signed": badly_signed,
+    "a block that breaks a rule: its signature, transactions, work, place or state": breaking_a_rule,
+}
+"""Of the rows those that tell of one post by itself."""
+
+
+@pytest.fixture
+def poster(make_node: MakeNode, make_stranger: MakeStranger) -> Poster:
+    return Poster(make_node, make_stranger)
+
+
+def row(what: str) -> Row:
+    (found,) = [row for row in rows() if row.what == what]
+    return found
+
+
+@pytest.mark.parametrize("what", EACH)
+def test_a_post_costs_what_the_table_says(poster: Poster, what: str) -> None:
+    told = row(what)
+    for path, body in EACH[what](poster):
+        poster.refill()
+        assert poster.missing() == 0
+        answer = poster.post(path, body)
+        assert (answer.status, body) == (told.status, body), answer.body
+        assert poster.missing() == float(told.tokens), body
+        assert poster.banned() == SECONDS[told.ban], body
+        poster.node.peers.bans.unban(posts_name(SOMEBODY), poster.node.home.now())
+
+
+def test_the_table_has_no_other_rows() -> None:
+    assert [row.what for row in rows() if row.what not in EACH] == [PERSISTENT, SHARED, IGNORED, TOO_MANY]
+
+
+PERSISTENT = "any of the last four that keep the bucket empty for a minute"
+SHARED = "the same through a proxy that is not trusted, or from loopback"
+IGNORED = "a good block or transfer while posts are ignored"
+TOO_MANY = "more than the bucket holds"
+
+
+@pytest.mark.parametrize("path", [BLOCK, TRANSFER, HELLO])
+def test_malformed_posts_that_go_on(poster: Poster, path: str) -> None:
+    told = row(PERSISTENT)
+    began = poster.node.clock.seconds()
+    while not poster.banned() and poster.node.clock.seconds() - began < 120:
+        while poster.post(path, b"{}").status == told.status and not poster.banned():
+            pass
+        poster.node.clock.advance(0.1)
+    assert 60 <= poster.node.clock.seconds() - began < 65
+    assert poster.banned() == pytest.approx(SECONDS[told.ban], abs=0.2)
+    (ban,) = poster.node.peers.bans.listed(poster.node.home.now())
+    assert ban.why == "it posted: malformed posts for a minute on end"
+
+
+def test_one_that_waits_as_it_is_told_is_never_banned(poster: Poster) -> None:
+    for _ in range(120):
+        while (answer := poster.post(BLOCK, b"{}")).status == 400:
+            pass
+        poster.node.clock.advance(int(answer.headers["retry-after"]))
+    assert poster.banned() == 0
+
+
+def test_what_is_read_counts_for_nothing_there(poster: Poster) -> None:
+    """Who catches up keeps the bucket empty for long, and one mistake is no flood."""
+    for _ in range(100):
+        poster.node.buckets.owe("p2p", SOMEBODY, BURST, poster.node.clock.seconds())
+        poster.node.clock.advance(1)
+    poster.refill()
+    poster.post(BLOCK, b"{}")
+    assert poster.banned() == 0
+
+
+@pytest.mark.parametrize("rule", [Refusal.WORK, Refusal.BLOCK_SIGNATURE])
+def test_an_invalid_block_from_loopback(poster: Poster, rule: Refusal) -> None:
+    told = row(SHARED)
+    answer = poster.post(*block(poster.wire(break_=rule)), client=LOOPBACK)
+    assert answer.status == told.status
+    assert (told.tokens, poster.missing(LOOPBACK)) == ("all", 2 * BURST)
+    assert SECONDS[told.ban] == poster.banned(LOOPBACK) == 0
+    assert poster.post(*block(poster.wire()), client=LOOPBACK).status == 429
+    poster.node.run(10.1)
+    assert poster.post(*block(poster.wire()), client=LOOPBACK).status == 200
+
+
+def test_an_invalid_block_through_a_proxy(poster: Poster) -> None:
+    for client in ("192.0.2.1", "192.0.2.2"):
+        poster.post(HELLO, poster.hello(), client=PROXY, forwarded=client)
+    poster.refill()
+    poster.post(*block(poster.wire(break_=Refusal.WORK)), client=PROXY, forwarded="192.0.2.1")
+    assert (poster.banned(PROXY), poster.missing(PROXY)) == (0, 2 * BURST)
+    poster.node.run(10.1)
+    assert poster.post(*block(poster.wire()), client=PROXY, forwarded="192.0.2.2").status == 200
+    assert "[http] trustedProxies" in poster.node.clients.untrusted.alarm(poster.node.clock.seconds())
+
+
+def test_a_ban_from_before_it_was_seen_to_be_a_proxy_does_not_count(poster: Poster) -> None:
+    poster.post(*block(poster.wire(break_=Refusal.WORK)), client=PROXY, forwarded="192.0.2.1")
+    assert poster.banned(PROXY) == 86_400
+    assert poster.post(*block(poster.wire()), client=PROXY, forwarded="192.0.2.1").status == 403
+    assert poster.post(*block(poster.wire()), client=PROXY, forwarded="192.0.2.2").status == 200
+
+
+def test_the_operator_s_ban_of_a_proxy_counts(poster: Poster) -> None:
+    poster.node.peers.bans.ban_by_operator(f"address:{LOOPBACK}", seconds=None, now=poster.node.home.now())
+    assert poster.post(*block(poster.wire()), client=LOOPBACK).status == 403
+
+
+def test_a_flood_from_loopback_is_held_by_the_bucket_alone(poster: Poster) -> None:
+    began = poster.node.clock.seconds()
+    posts = 0
+    while poster.node.clock.seconds() - began < 90:
+        while poster.post(BLOCK, b"{}", client=LOOPBACK).status == 400:
+            posts += 1
+        poster.node.clock.advance(0.5)
+    assert posts < (BURST + 90 * RATE) / 20
+    assert poster.banned(LOOPBACK) == 0
+
+
+def test_good_posts_while_posts_are_ignored(poster: Poster) -> None:
+    told = row(IGNORED)
+    poster.post(*block(poster.wire(break_=Refusal.WORK)))
+    for path, body in (block(poster.wire()), (TRANSFER, poster.transfer())):
+        poster.refill()
+        assert poster.post(path, body).status == told.status
+        assert poster.missing() == float(told.tokens)
+    assert poster.node.tip.height == 0
+
+
+def test_more_than_the_bucket_holds(poster: Poster) -> None:
+    told = row(TOO_MANY)
+    poster.node.buckets.owe("p2p", SOMEBODY, BURST, poster.node.clock.seconds())
+    answer = poster.post(*block(poster.wire()))
+    assert (answer.status, told.tokens) == (told.status, "0")
+    assert answer.headers["retry-after"] == "1"
+    assert poster.missing() == BURST
+    assert poster.banned() == SECONDS[told.ban]
+
+
+def test_hanging_up_before_the_refusal_is_no_cheaper(make_node: MakeNode) -> None:
+    checker = Stepped()
+    node = make_node(rates={**RATES, "p2p": RATE}, checker=checker)
+    body = b'{"block":{}}'
+    wire = Wire(node.site, SOMEBODY)
+    wire.send(b"POST /p2p/block HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
+    wire.close()
+    checker.finish()
+    assert node.buckets.wait("p2p", SOMEBODY, BURST, node.clock.seconds()) * RATE == pytest.approx(21)

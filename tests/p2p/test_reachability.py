@@ -1,0 +1,241 @@
+"""Whether other nodes can call this one: what follows while none does, the alarm, and asking to be called."""
+
+from collections.abc import Callable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from attrs import evolve, frozen
+
+from svcd.chain.block import Block
+from svcd.net.endpoint import Endpoint
+from svcd.p2p import peers
+from svcd.p2p.handshake import NodeKey
+from svcd.p2p.transport import Reply, Request
+from tests.p2p.bench import OURS, Node, place
+from tests.p2p.strangers import Stranger
+from tests.p2p.test_branch_push import takes_what_fits
+from tests.p2p.test_resource import client_of
+from tests.p2p.town import Answer
+from tests.web.wire import Wire
+
+Grow = Callable[..., list[Block]]
+MakeNode = Callable[..., Node]
+MakeStranger = Callable[..., Stranger]
+
+HELLO, STATUS = "/p2p/hello", "/p2p/status"
+
+
+def greetings(node: Node, endpoint: str) -> int:
+    return len(node.town.calls_to(endpoint, HELLO))
+
+
+def call(node: Node, stranger: Stranger) -> None:
+    node.peers.called_by(stranger.hello(), "198.51.100.7")
+
+
+@frozen
+class Neighbour:
+    """A real node that another one can call, over the real HTTP stack in memory."""
+
+    node: Node
+
+    def answer(self, request: Request) -> Answer:
+        body = request.body or b""
+        method = "GET" if request.body is None else "POST"
+        wire = Wire(self.node.site, "60.9.9.9")
+        wire.send(f"{method} {request.path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+        response = wire.response()
+        wire.close()
+        return Reply(response.status, response.body)
+
+
+def unreached(make_node: MakeNode, **changes: Any) -> Node:
+    """A node that names an endpoint and that no node has called."""
+    return make_node(called=False, **changes)
+
+
+def test_a_node_that_no_node_has_called_behaves_as_if_none_could(
+    make_node: MakeNode, make_stranger: MakeStranger, grow: Grow
+) -> None:
+    """A certificate may have expired, or a firewall be closed: its own blocks and its mempool do not wait."""
+    node = unreached(make_node)
+    stranger = make_stranger(blocks=grow(2))
+    stranger.scripts["/p2p/block"] = takes_what_fits(stranger)
+    node.meet(stranger)
+    node.run(10)
+    assert not node.peers.reachable
+    assert len(node.town.calls_to(stranger.endpoint, "/p2p/transactions")) >= 1
+    node.take(*grow(6)[2:])
+    node.run(10)
+    assert stranger.tip.hash == node.tip.hash
+    asked = [called.at for called in node.town.calls_to(stranger.endpoint, STATUS)]
+    assert max(later - earlier for earlier, later in pairwise(asked)) <= 6
+
+
+def test_a_node_that_was_called_can_be(make_node: MakeNode, make_stranger: MakeStranger) -> None:
+    node, stranger = unreached(make_node), make_stranger()
+    call(node, stranger)
+    assert node.peers.reachable
+    node.run(peers.CALLED_SECONDS - 1)
+    assert node.peers.reachable
+    assert node.town.calls_to(stranger.endpoint, "/p2p/transactions") == []
+    node.run(2)
+    assert not node.peers.reachable
+
+
+def test_a_node_without_an_endpoint_cannot_be_called(make_node: MakeNode, make_stranger: MakeStranger) -> None:
+    node = make_node(endpoint="")
+    call(node, make_stranger())
+    assert not node.peers.reachable
+    node.run(2_000)
+    assert node.peers.unreachable() == ""
+
+
+def test_the_alarm_of_a_node_that_no_node_reaches(make_node: MakeNode, make_stranger: MakeStranger) -> None:
+    node, stranger = unreached(make_node), make_stranger()
+    node.run(3_000)
+    assert node.peers.unreachable() == "", "without a peer there is no node that could call"
+    node.meet(stranger)
+    node.run(peers.UNREACHABLE_SECONDS - 5)
+    assert node.status.alarms()["unreachable"] == ""
+    node.run(10)
+    said = node.status.alarms()["unreachable"]
+    assert said == (
+        f"no node has called {OURS} for 10 minutes: check that [http] publicUrl leads here from outside "
+        "(port, proxy, certificate), or leave it empty"
+    )
+    assert node.status.line().endswith(f"; alarm: {said}")
+    assert node.status.unready() == "", "it has the chain, and hands on its own"
+    call(node, stranger)
+    assert node.status.alarms()["unreachable"] == ""
+    node.run(peers.UNREACHABLE_SECONDS + 5)
+    assert node.status.alarms()["unreachable"] != ""
+
+
+def test_an_outage_is_no_reason_for_the_alarm(make_node: MakeNode, make_stranger: MakeStranger) -> None:
+    """Nobody calls, because nobody can: that the publicUrl is wrong does not follow."""
+    node, stranger = unreached(make_node), make_stranger()
+    node.meet(stranger)
+    node.run(500)
+    del node.town.inhabitants[stranger.endpoint]
+    assert node.until(lambda: not node.knows(stranger), within=60)
+    node.run(3_000)
+    assert node.peers.unreachable() == ""
+    node.town.inhabitants[stranger.endpoint] = stranger
+    assert node.until(lambda: node.knows(stranger), within=120)
+    node.run(peers.UNREACHABLE_SECONDS - 5)
+    assert node.peers.unreachable() == ""
+
+
+# Asking to be called
+
+
+def asked_back(node: Node, stranger: Stranger) -> list[bool]:
+    """For every hello to a peer whether it asked to be called."""
+    return ["callBack=true" in called.request.path for called in node.town.calls_to(stranger.endpoint, HELLO)]
+
+
+def test_a_node_that_misses_calls_asks_for_one(make_node: MakeNode, make_stranger: MakeStranger) -> None:
+    node, stranger = unreached(make_node), make_stranger()
+    node.meet(stranger)
+    assert asked_back(node, stranger) == [True]
+    call(node, stranger)
+    node.run(200)
+    node.begin(node.peers.greet(stranger.endpoint, outbound=True))
+    assert asked_back(node, stranger) == [True, False]
+    node.run(120)
+    assert asked_back(node, stranger) == [True, False]
+    node.run(300)
+    assert asked_back(node, stranger) == [True, False, True], "no node has called for so long again"
+
+
+@pytest.mark.parametrize("changes", [{"endpoint": "", "called": False}, {"called": True}])
+def test_a_node_that_needs_no_call_does_not_ask(
+    make_node: MakeNode, make_stranger: MakeStranger, changes: dict[str, Any]
+) -> None:
+    node, stranger = make_node(**changes), make_stranger()
+    node.meet(stranger)
+    node.run(1_000)
+    assert set(asked_back(node, stranger)) == {False}
+
+
+@pytest.mark.parametrize("outbound", [True, False])
+def test_a_peer_that_asks_for_it_is_called_though_it_is_known(
+    make_node: MakeNode, make_stranger: MakeStranger, outbound: bool
+) -> None:
+    node, stranger = make_node(outbound=int(outbound)), make_stranger()
+    node.meet(stranger, outbound=outbound)
+    known = node.peer(stranger)
+    for _ in range(5):
+        node.peers.called_by(stranger.hello(), "198.51.100.7", call_back=True)
+        node.run(1)
+    assert greetings(node, stranger.endpoint) == 2, "once in a minute"
+    assert node.peer(stranger) is known
+    assert known.outbound is outbound
+    node.run(peers.CALL_BACK_SECONDS)
+    node.peers.called_by(stranger.hello(), "198.51.100.7", call_back=True)
+    node.run(1)
+    assert greetings(node, stranger.endpoint) == 3
+
+
+def test_a_peer_that_does_not_ask_is_not(node: Node, make_stranger: MakeStranger) -> None:
+    stranger = make_stranger()
+    node.meet(stranger)
+    node.peers.called_by(stranger.hello(), "198.51.100.7")
+    node.run(1)
+    assert greetings(node, stranger.endpoint) == 1
+
+
+def test_a_node_that_asks_is_called_where_there_is_no_room_for_it(
+    make_node: MakeNode, make_stranger: MakeStranger
+) -> None:
+    node, stranger = make_node(max_inbound=0), make_stranger()
+    node.peers.settings = evolve(node.peers.settings, outbound=0)
+    call(node, stranger)
+    node.run(1)
+    assert greetings(node, stranger.endpoint) == 0
+    for _ in range(30):
+        node.peers.called_by(stranger.hello(), "198.51.100.7", call_back=True)
+        node.run(1)
+    assert greetings(node, stranger.endpoint) == 1
+    assert not node.knows(stranger)
+
+
+def test_a_key_cannot_have_another_s_endpoint_called_again_and_again(node: Node, make_stranger: MakeStranger) -> None:
+    victim = make_stranger()
+    node.meet(victim)
+    thief = Stranger(town=node.town, endpoint=victim.endpoint, builder=node.builder, key=NodeKey(b"t" * 32, ""))
+    for _ in range(299):
+        node.peers.called_by(thief.hello(), "198.51.100.7", call_back=True)
+        node.run(1)
+    assert greetings(node, victim.endpoint) <= 6
+
+
+@pytest.mark.parametrize(("query", "asks"), [("?callBack=true", True), ("?callBack=false", False), ("", False)])
+def test_a_hello_over_http_asks(node: Node, make_stranger: MakeStranger, query: str, asks: bool) -> None:
+    stranger = make_stranger()
+    node.meet(stranger)
+    node.run(1)
+    client_of(node).ok(f"{HELLO}{query}", {"hello": stranger.hello().message()})
+    node.run(1)
+    assert greetings(node, stranger.endpoint) == 1 + asks
+
+
+@pytest.mark.parametrize("query", ["?callBack=", "?callBack=1", "?callBack=TRUE"])
+def test_what_is_neither_true_nor_false(node: Node, make_stranger: MakeStranger, query: str) -> None:
+    body = {"hello": make_stranger().hello().message()}
+    assert client_of(node).refusal(f"{HELLO}{query}", body) == "callBack: must be true or false"
+
+
+def test_two_nodes_tell_each_other_that_they_can_be_reached(make_node: MakeNode, make_stranger: MakeStranger) -> None:
+    """The second has no room for the first, and calls it all the same."""
+    first = make_node("a", name="a", endpoint=place(1), called=False)
+    second = make_node("b", name="b", endpoint=place(2), called=False, max_inbound=0, outbound=0)
+    for node in (first, second):
+        first.town.inhabitants[node.key.endpoint] = Neighbour(node)
+    first.peers.hint(Endpoint(place(2)), source="operator", trusted=True)
+    first.run(5)
+    assert first.peers.reachable
+    assert second.peers.reachable
+    assert second.peers.all() == []

@@ -1,0 +1,80 @@
+"""Catching up over a slow line that several peers share, in processes of their own and over real sockets."""
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from attrs import frozen
+
+from benchmarks.ground import forge, lay
+from benchmarks.transfers import Sizes, payments
+from tests.p2p.slow_line import SlowLine
+from tests.process_level.conftest import DEVNET as ON_DEMAND
+from tests.process_level.conftest import Nodes
+from tests.process_level.running import free_port, wait_until
+
+pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+BLOCKS = 6
+PEERS = 3
+BITS_PER_SECOND = 8e6
+PATIENCE = 300.0
+"""Seconds on a busy machine; the line alone takes eight."""
+
+
+@frozen
+class Chain:
+    """A chain with full blocks."""
+
+    ground: Path
+    """The database before these blocks: their senders have coins."""
+    finished: Path
+    size: int
+    """Bytes that the blocks have together."""
+
+
+@pytest.fixture(scope="module")
+def chain(tmp_path_factory: pytest.TempPathFactory) -> Chain:
+    folder = tmp_path_factory.mktemp("full")
+    ground, finished = folder / "ground.sqlite", folder / "finished.sqlite"
+    bodies = payments(Sizes(0, 1, BLOCKS, 2_000))
+    lay(ground, [transfer.sender for body in bodies for transfer in body])
+    shutil.copy(ground, finished)
+    return Chain(ground, finished, sum(map(len, forge(finished, bodies))))
+
+
+def give(database: Path, data_dir: Path) -> None:
+    """Let a node begin with a database."""
+    data_dir.mkdir(mode=0o700)
+    shutil.copy(database, data_dir / "chain.sqlite")
+
+
+@pytest.fixture
+def nodes(tmp_path: Path) -> Iterator[Nodes]:
+    """Starts nodes in the test's folder."""
+    nodes = Nodes(tmp_path)
+    yield nodes
+    nodes.stop()
+
+
+@pytest.mark.deadline(600)
+def test_full_blocks_over_a_line_of_8_mbit_from_three_peers(nodes: Nodes, tmp_path: Path, chain: Chain) -> None:
+    with SlowLine(BITS_PER_SECOND) as line:
+        ports = []
+        for number in range(PEERS):
+            give(chain.finished, tmp_path / f"peer-{number}")
+            port, behind = free_port(), free_port()
+            line.open(port, behind)
+            # The node names the end of the line as its endpoint.
+            nodes.start(*ON_DEMAND, f"--set=http.publicUrl=http://127.0.0.1:{port}", name=f"peer-{number}", port=behind)
+            ports.append(port)
+        seeds = ",".join(f'"http://127.0.0.1:{port}"' for port in ports)
+        give(chain.ground, tmp_path / "fresh")
+        fresh = nodes.start(*ON_DEMAND, f"--set=p2p.seeds=[{seeds}]", name="fresh")
+
+        wait_until(lambda: int(fresh.status()["height"]) >= BLOCKS, "every block", seconds=PATIENCE)
+
+        assert line.downloaded <= 1.1 * chain.size, "bytes came down the line twice"
+        peers = fresh.ok(fresh.operator("/operator/peers"))["peers"]
+        assert {peer["endpoint"] for peer in peers} == {f"http://127.0.0.1:{port}" for port in ports}
