@@ -3,6 +3,7 @@
 PYTHON ?= python3
 BIN = .venv/bin
 LOWEST = build/lowest
+NEWEST = build/newest
 # Named, for ruff would format the programs in docs/ as well, and those are set for their readers.
 PROGRAM = setup.py svcd twisted tests benchmarks .ci
 
@@ -16,10 +17,11 @@ WHOLE = tests/process tests/console tests/operating/test_operator_interface.py $
 # About half of the work of the quick tests, so that two processes share it.
 HALF = tests/p2p tests/simulation tests/node tests/rpc
 FUZZ_SECONDS ?= 60
-.PHONY: help run devnet test check bench torture simulate soak fuzz mutate coverage debian lowest clean
+RELEASE ?= bookworm trixie
+.PHONY: help run devnet test test-all check bench torture simulate soak fuzz mutate coverage debian lowest newest clean
 
 help: ## say what there is
-	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 run: .venv/installed ## run a mainnet node that makes blocks: data in ./data, on 127.0.0.1:8645
 	$(BIN)/twistd -n --pidfile= svcd --data-dir=data --set=participation.enabled=true --set=participation.alone=true
@@ -31,9 +33,13 @@ devnet: .venv/installed ## run a devnet of one node: data in ./devnet, on 127.0.
 	$(BIN)/twistd -n --pidfile= svcd --config=conf/devnet.toml
 
 test: .venv/installed-test ## run all tests: the quick ones beside the slow ones, which mostly wait
-	@mkdir -p build; echo "The quick tests run beside these; their report comes at the end."; \
-	$(BIN)/pytest -m 'not slow or long' > build/quick.log 2>&1 & quick=$$!; \
-	$(BIN)/pytest -m 'slow and not long'; slow=$$?; wait $$quick; quick=$$?; cat build/quick.log; exit $$((slow || quick))
+	@mkdir -p build; rm -f build/quick.xml build/slow.xml; \
+	echo "The quick tests run beside these; their report comes at the end."; \
+	$(BIN)/pytest -m 'not slow or long' --junitxml=build/quick.xml > build/quick.log 2>&1 & quick=$$!; \
+	$(BIN)/pytest -m 'slow and not long' --junitxml=build/slow.xml; slow=$$?; wait $$quick; quick=$$?; \
+	cat build/quick.log; $(BIN)/python -m tests.programs build/quick.xml build/slow.xml; exit $$((slow || quick))
+
+test-all: test ## run everything that must pass before a merge; at present the same as make test
 
 check: .venv/installed-test ## check style, types and the house rules
 	$(BIN)/ruff check
@@ -72,14 +78,23 @@ simulate: .venv/installed-test ## run the network of simulated nodes for SEEDS=1
 soak: .venv/installed-test ## keep two nodes busy for SOAK_MINUTES=30, and see that nothing grows and no event is lost
 	SVCD_SOAK_MINUTES=$(SOAK_MINUTES) $(BIN)/pytest -s tests/soak
 
-debian: .venv/installed-test ## follow docs/operations.md on a fresh Debian under systemd, as root (debootstrap, systemd-container)
-	$(BIN)/pytest -s tests/debian/story.py
+debian: .venv/installed-test ## type the commands of README and docs/operations.md on fresh Debians, RELEASE="bookworm trixie"; as root
+	SVCD_DEBIAN_RELEASES="$(RELEASE)" $(BIN)/pytest -s tests/debian/first_commands.py tests/debian/story.py
 
 lowest: ## run the unit tests with the oldest dependencies that setup.py allows
 	$(PYTHON) -m venv --clear $(LOWEST)
 	$(LOWEST)/bin/python .ci/lowest.py > $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -e '.[test]' -c $(LOWEST)/constraints.txt
 	HYPOTHESIS_PROFILE=few $(LOWEST)/bin/pytest -m 'not slow and not socket' -p no:cacheprovider
+
+newest: ## run the unit tests with the newest Python of this machine, where it has one that is newer than python3
+	@for minor in 12 13 14; do \
+		if $(PYTHON) -c "import sys; sys.exit(sys.version_info >= (3, $$minor))" && \
+			python3.$$minor -c 'import ensurepip, venv' 2> /dev/null; then newest=python3.$$minor; fi; \
+	done; \
+	if [ -z "$$newest" ]; then echo "There is no Python here that is newer than $$($(PYTHON) -V)"; exit 0; fi; \
+	$$newest -m venv --clear $(NEWEST) && $(NEWEST)/bin/pip install --quiet --disable-pip-version-check -e '.[test]' && \
+	HYPOTHESIS_PROFILE=few $(NEWEST)/bin/pytest -m 'not slow' -p no:cacheprovider
 
 clean: ## remove everything that was made here, except the data of nodes
 	rm -rf .venv build dist svcd.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

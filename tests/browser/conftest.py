@@ -1,6 +1,5 @@
 """Chromium on a devnet of its own. Without Chromium these tests are skipped; with SVCD_REQUIRE_ALL=1 they fail."""
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +12,7 @@ from tests.browser.wallet import WalletPage
 from tests.browser.watching import Watched
 from tests.process_level.conftest import DEVNET, Nodes
 from tests.process_level.running import RunningNode
+from tests.programs import program
 
 OTHER_NAME = "node.example"
 """A name of the node in the eyes of the browser, which is not that of the computer itself."""
@@ -33,11 +33,9 @@ ARGUMENTS = [
 @pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
     """Debian's Chromium."""
-    program = shutil.which("chromium")
-    if program is None:
-        pytest.skip("chromium is not installed")
+    chromium = program("chromium")
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program, args=ARGUMENTS, timeout=180_000)
+        browser = playwright.chromium.launch(executable_path=chromium, args=ARGUMENTS, timeout=180_000)
         yield browser
         browser.close()
 

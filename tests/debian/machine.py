@@ -8,23 +8,24 @@ from typing import Final, Self
 
 from attrs import define
 
-RELEASE: Final = "bookworm"
+RELEASES: Final = ("bookworm", "trixie")
+"""Debian 12 and 13."""
 MIRROR: Final = "http://deb.debian.org/debian"
 _AUTHORITIES: Final = Path("usr/local/share/ca-certificates")
 _BOOT_SECONDS: Final = 120
-_USER: Final = {"HOME": "/root", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "TERM": "dumb"}
+_ROOT: Final = {"HOME": "/root", "PATH": "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "TERM": "dumb"}
 
 
 class CommandFailed(Exception):
     """A command on the machine did not end with status 0; the message has what it printed."""
 
 
-def install(folder: Path) -> None:
-    """Put a Debian into ``folder`` with nothing more than debootstrap's smallest and what boots it."""
+def install(folder: Path, *, release: str) -> None:
+    """Put a Debian into ``folder``: debootstrap's smallest set of packages, and those that boot it."""
     partial = folder.with_name(f"{folder.name}.partial")
     shutil.rmtree(partial, ignore_errors=True)
     include = "--include=systemd-sysv,dbus,ca-certificates,iproute2"
-    subprocess.run(["debootstrap", "--variant=minbase", include, RELEASE, str(partial), MIRROR], check=True)
+    subprocess.run(["debootstrap", "--variant=minbase", include, release, str(partial), MIRROR], check=True)
     _trust_as_here(partial)
     partial.rename(folder)
 
@@ -91,11 +92,12 @@ class Machine:
     def _state(self) -> str:
         return self._enter("systemctl is-system-running", timeout=60).stdout.strip()
 
-    def _enter(self, commands: str, *, timeout: float) -> "subprocess.CompletedProcess[str]":
+    def _enter(self, commands: str, *, timeout: float, user: str | None = None) -> "subprocess.CompletedProcess[str]":
+        become = [] if user is None else ["runuser", f"--user={user}", "--", "env", f"HOME=/home/{user}"]
         return subprocess.run(
             ["nsenter", f"--target={self._leader}", "--mount", "--uts", "--ipc", "--pid", "--net", "--cgroup",
-             "--", "/bin/bash", "-euo", "pipefail", "-c", commands],
-            env=_USER,
+             "--", *become, "/bin/bash", "-euo", "pipefail", "-c", commands],
+            env=_ROOT,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -104,9 +106,9 @@ class Machine:
             check=False,
         )  # fmt: skip
 
-    def run(self, commands: str, *, folder: str = "/root", seconds: float = 600) -> str:
-        """What root's shell prints that is given these commands in ``folder``; raises CommandFailed."""
-        done = self._enter(f"cd {folder}\n{commands}", timeout=seconds)
+    def run(self, commands: str, *, folder: str = "/root", user: str | None = None, seconds: float = 600) -> str:
+        """What a shell prints for these commands in ``folder``, run as root or as ``user``; raises CommandFailed."""
+        done = self._enter(f"cd {folder}\n{commands}", user=user, timeout=seconds)
         if done.returncode:
             raise CommandFailed(f"exit status {done.returncode} of\n{commands}\n{done.stdout}")
         return done.stdout

@@ -1,6 +1,6 @@
-"""docs/operations.md, followed by a stranger; `make debian` runs it. It needs root, debootstrap and systemd-nspawn.
+"""docs/operations.md, followed on a fresh Debian; `make debian` runs it. It needs root, debootstrap and systemd-nspawn.
 
-Where it does otherwise than the page: certbot's certificate comes from an authority of its own; the network is one node
+Where it differs from the page: certbot's certificate comes from an authority of its own; the network is one node
 beside it, on loopback, which makes blocks; and the shop is on the same machine. So the configuration trusts that
 authority besides, and allows private addresses.
 """
@@ -16,12 +16,12 @@ import pytest
 from attrs import frozen
 
 from tests.debian import page
-from tests.debian.machine import Machine, install
+from tests.debian.conftest import FOLDER
+from tests.debian.machine import Machine
 from tests.process_level.conftest import Nodes
 from tests.process_level.pages import ROOT
 from tests.process_level.running import RunningNode, free_port, wait_until
 
-FOLDER = ROOT / "build" / "debian"
 URL = "https://node.example.org"
 SVC = "svc --data-dir /var/lib/svcd node"
 BOTH = "svcd.socket svcd.service"
@@ -66,15 +66,6 @@ class Operator:
         return self.machine.run(f"systemctl show --property={name} --value svcd.service").strip()
 
 
-@pytest.fixture(scope="module")
-def debian() -> Path:
-    """A Debian as it comes, made once."""
-    FOLDER.mkdir(parents=True, exist_ok=True)
-    if not (FOLDER / "fresh").exists():
-        install(FOLDER / "fresh")
-    return FOLDER / "fresh"
-
-
 @pytest.fixture
 def network(debian: Path) -> Iterator[RunningNode]:
     """A node of the main network that has made a block; it stays for the next run, for the first takes minutes."""
@@ -87,9 +78,11 @@ def network(debian: Path) -> Iterator[RunningNode]:
         name="founder",
         port=port,
     )
-    wait_until(lambda: founder.get("/rpc/status").json["status"]["height"] != "0", "a block", seconds=1200)
-    yield founder
-    nodes.stop()
+    try:
+        wait_until(lambda: founder.get("/rpc/status").json["status"]["height"] != "0", "a block", seconds=3600)
+        yield founder
+    finally:
+        nodes.stop()
 
 
 @pytest.fixture
@@ -190,7 +183,8 @@ def test_from_a_fresh_debian_to_a_node_behind_tls_that_tells_shops_and_outlives_
 
 def upgrade(operator: Operator) -> None:
     """The page's commands, and it is the new program that runs."""
-    module = "/opt/svcd/lib/python3.11/site-packages/svcd/__init__.py"
+    find = "import svcd; print(svcd.__file__)"
+    module = operator.machine.run(f"/opt/svcd/bin/python -I -c '{find}'").strip()
     operator.machine.run(f"echo '# an older program' >>{module}")
     before = operator.unit("MainPID")
     (commands,) = page.commands("## Upgrading")

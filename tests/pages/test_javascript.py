@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.programs import needs
+
 TESTS = Path(__file__).parent / "js"
 FILES = sorted(TESTS.glob("*.test.mjs"))
 
@@ -21,6 +23,7 @@ def word_list() -> Path:
 
 
 @pytest.mark.slow
+@needs("node")
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name.removesuffix(".test.mjs"))
 def test_module(file: Path) -> None:
     environment = {**os.environ, "SVC_WORD_LIST": str(word_list())}

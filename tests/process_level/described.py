@@ -3,6 +3,8 @@
 from functools import cache
 from typing import Any
 
+from svcd.p2p.announcements import Announcements
+from svcd.p2p.block_server import BlockServer
 from svcd.p2p.resource import PeerRoutes
 from svcd.rpc.catalog import CatalogRoute
 from svcd.rpc.commerce import CommerceRoutes
@@ -21,7 +23,7 @@ RPC = (ChainRoutes, CommerceRoutes, ProofRoutes, WebhookRoutes, CatalogRoute, Op
 @cache
 def description(mount: str) -> Description:
     """Of what is below ``/rpc``, which pages of others may read, or below ``/p2p``."""
-    rooms = RPC if mount == "/rpc" else (PeerRoutes,)
+    rooms = RPC if mount == "/rpc" else (PeerRoutes, Announcements, BlockServer)
     routes = [route for room in rooms for route, _ in routes_of(room.__new__(room))]
     described: Any = document(routes, {"title": "svcd", "version": "0"})
     return Description(described, cors=mount == "/rpc")

@@ -8,7 +8,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
 from http.client import HTTPConnection
@@ -20,6 +20,8 @@ from attrs import frozen
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from svcd.net.endpoint import Endpoint
+from svcd.net.targets import BadTarget
 from tests.process_level.described import check
 from tests.rpc.description import Asked
 from tests.web.wire import Response
@@ -71,11 +73,12 @@ def _own_ports() -> tuple[Iterator[int], socket.socket]:
 
 
 def free_port() -> int:
-    """A port that nobody listens on, nor will before it is used."""
+    """A port that nobody listens on, nor will before it is used, and that the endpoint of a node may have."""
     for port in islice(_own_ports()[0], PORTS):
         try:
+            Endpoint(f"http://127.0.0.1:{port}")
             socket.create_server(("127.0.0.1", port)).close()
-        except OSError:
+        except (BadTarget, OSError):
             continue
         return port
     raise AssertionError(f"all {PORTS} ports of this process are in use")
@@ -127,17 +130,22 @@ def exchange(connection: HTTPConnection, method: str, target: str, body: object 
 
 
 class RunningNode:
-    """`twistd -n svcd` with a data directory; the log is JSON, one event a line."""
+    """`twistd -n svcd` with a data directory; the log is JSON, one event a line.
 
-    def __init__(self, data_dir: Path, port: int, *options: str) -> None:
+    ``inside`` is what the command begins with, ``listen`` the endpoint of the public port.
+    """
+
+    def __init__(
+        self, data_dir: Path, port: int, *options: str, inside: Sequence[str] = (), listen: str | None = None
+    ) -> None:
         self.data_dir = data_dir
         self.port = port
         self.url = f"http://127.0.0.1:{port}"
         self.socket = data_dir / "operator.sock"
         self._log = data_dir.with_name(f"{data_dir.name}.log")
         self._errors = data_dir.with_name(f"{data_dir.name}.err")
-        command: list[str | Path] = [BIN / "twistd", "-n", "--pidfile=", "svcd", f"--data-dir={data_dir}"]
-        listen = f"--listen=tcp:{port}:interface=127.0.0.1"
+        command = [*inside, BIN / "twistd", "-n", "--pidfile=", "svcd", f"--data-dir={data_dir}"]
+        listen = f"--listen={listen or f'tcp:{port}:interface=127.0.0.1'}"
         with self._log.open("wb") as log, self._errors.open("wb") as errors:
             self.process = subprocess.Popen(
                 [*command, listen, "--set=log.format=json", *options],
@@ -172,13 +180,17 @@ class RunningNode:
 
     # Asking
 
+    def connection(self) -> HTTPConnection:
+        """A connection to the public port."""
+        return HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE)
+
     def get(self, target: str) -> Answer:
         """The answer to GET on the public port."""
-        return exchange(HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE), "GET", target)
+        return exchange(self.connection(), "GET", target)
 
     def post(self, target: str, body: object) -> Answer:
         """The answer to POST on the public port."""
-        return exchange(HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE), "POST", target, body)
+        return exchange(self.connection(), "POST", target, body)
 
     def operator(self, target: str, body: object = None) -> Answer:
         """The operator's answer: to POST where there is a body, else to GET."""
@@ -193,6 +205,11 @@ class RunningNode:
         finally:
             connection.close()
         return [sample for family in text_string_to_metric_families(text) for sample in family.samples]
+
+    def measured(self, name: str, **labels: str) -> float:
+        """The sum of a metric's samples that have these labels, whatever others they have; 0.0 if there is none."""
+        wanted = labels.items()
+        return sum(sample.value for sample in self.metrics() if sample.name == name and wanted <= sample.labels.items())
 
     def ok(self, answer: Answer) -> Any:
         """The object of a success."""

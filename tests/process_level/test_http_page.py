@@ -4,19 +4,19 @@ The routes for merchants have their sections in pages of their own.
 """
 
 import re
-import shutil
 from collections.abc import Callable
 
 import pytest
 
 from svcd.config.schema import Limits
-from svcd.p2p.resource import BODY_CAPS
+from svcd.p2p.service import BODY_CAPS
 from svcd.web.inputs import MAX_QUERY_FIELDS
 from svcd.web.limits import DEFAULT_BODY_CAP
 from svcd.web.routing import BYTES_PER_TOKEN
 from tests.process_level.pages import ROOT, blocks_of, check_head, check_json, run
 from tests.process_level.running import RunningNode
 from tests.process_level.test_devnet import Wallet
+from tests.programs import needs
 
 PAGE = "docs/http.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
@@ -24,10 +24,7 @@ TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
 
 @pytest.mark.socket
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not all(map(shutil.which, ("bash", "curl", "sha256sum", "cut", "date", "head"))),
-    reason="curl or coreutils is not installed",
-)
+@needs("bash", "curl", "sha256sum", "cut", "date", "grep", "head")
 def test_the_examples_answer_as_shown(make_devnet: Callable[[], RunningNode]) -> None:
     node = make_devnet()
     folder = node.data_dir.parent

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -16,6 +15,7 @@ from svcd.config.schema import DEFAULTS, Config
 from svcd.process.options import Options
 from tests.process_level.pages import ROOT, blocks_of, check_json, run, section
 from tests.process_level.running import RunningNode
+from tests.programs import needs
 
 PAGE = "docs/operations.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
@@ -28,7 +28,7 @@ def rows(text: str) -> dict[str, str]:
 
 @pytest.mark.socket
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("curl") is None, reason="curl is not installed")
+@needs("curl")
 def test_the_examples_answer_as_shown(make_devnet: Callable[[], RunningNode]) -> None:
     node = make_devnet()
     folder = node.data_dir.parent

@@ -1,7 +1,6 @@
 """Every example of docs/payments.md, copied and pasted against a devnet, and its numbers."""
 
 import re
-import shutil
 from collections.abc import Callable
 
 import pytest
@@ -13,6 +12,7 @@ from svcd.commerce.uri import MAX_URI
 from tests.process_level.pages import ROOT, blocks_of, check_json, run
 from tests.process_level.running import RunningNode
 from tests.process_level.test_devnet import Wallet
+from tests.programs import needs
 
 PAGE = "docs/payments.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
@@ -20,10 +20,7 @@ TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
 
 @pytest.mark.socket
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not all(map(shutil.which, ("bash", "curl", "sha256sum", "cut", "date"))),
-    reason="curl or coreutils is not installed",
-)
+@needs("bash", "curl", "sha256sum", "cut", "date")
 def test_the_examples_answer_as_shown(make_devnet: Callable[[], RunningNode]) -> None:
     node = make_devnet()
     folder = node.data_dir.parent

@@ -1,7 +1,6 @@
 """README.md, followed by the letter."""
 
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 
 from tests.process_level.pages import ROOT, blocks_of
 from tests.process_level.running import BIN, DEADLINE, ENVIRONMENT, RunningNode
+from tests.programs import needs
 
 PAGE = "README.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
@@ -52,7 +52,7 @@ def follow(commands: list[str], folder: Path, **environment: str) -> list[tuple[
 
 @pytest.mark.socket
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("bash") is None, reason="bash is not installed")
+@needs("bash")
 def test_the_story_of_the_devnet(make_devnet: Callable[[], RunningNode]) -> None:
     node = make_devnet()
     folder = node.data_dir.parent

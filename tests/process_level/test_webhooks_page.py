@@ -2,7 +2,6 @@
 
 import json
 import secrets
-import shutil
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -13,6 +12,7 @@ import pytest
 from tests.process_level.conftest import DEVNET, Nodes
 from tests.process_level.pages import ROOT, agrees, blocks_of, run
 from tests.process_level.running import BIN, DEADLINE, ENVIRONMENT, RunningNode, free_port, wait_until
+from tests.programs import needs
 
 PAGE = "docs/webhooks.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
@@ -93,9 +93,7 @@ def subscription(text: str) -> dict[str, Any]:
 
 @pytest.mark.socket
 @pytest.mark.slow
-@pytest.mark.skipif(
-    not all(map(shutil.which, ("bash", "curl", "cat", "grep", "base64"))), reason="curl or coreutils is not installed"
-)
+@needs("bash", "curl", "cat", "grep", "base64")
 def test_the_story_of_an_order(shop: Shop) -> None:
     registered = shop.run("devnet/authorization\ncurl")
     shown = next(block.text for block in blocks_of(PAGE, "json") if '"subscription"' in block.text)
