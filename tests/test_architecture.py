@@ -27,7 +27,7 @@ MAY_IMPORT = {
     "pages": {"chain", "store", "node", "web", "commerce", "rpc.fields", "rpc.payment_fields"},
     "wallet": {"chain", "web"} | {f"commerce.{pure}" for pure in ("payment", "proof", "signing", "terms", "uri")},
     "console": {"chain", "store", "node", "process", "wallet"},
-    "config": {"chain.params"},
+    "config": {"chain.params", "net.endpoint", "net.targets"},
     "process": {"config"},
     "metrics": {"chain", "node", "p2p", "commerce", "rpc", "web"},
     "composition": {*EVERY_ROOM},
@@ -52,6 +52,11 @@ SQL_MODULES = {
 }
 LOG_METHODS = {"debug", "info", "warn", "error", "critical", "failure", "failuresHandled"}
 NAMES_THAT_SAY_NOTHING = {"manager", "handler", "helper", "helpers", "util", "utils", "processor", "engine"}
+
+# Where nobody would argue. What a good size is, CONTRIBUTING.md tells, and the reader decides.
+MAX_MODULE_LINES = 800
+MAX_FUNCTION_LINES = 80
+MAX_PARAMETERS = 10
 
 Problems = Iterator[str]
 
@@ -110,15 +115,15 @@ def sql(module: str, tree: ast.AST) -> Problems:
 
 def sizes(module: str, tree: ast.AST) -> Problems:
     last = max((getattr(node, "end_lineno", 0) for node in ast.walk(tree)), default=0)
-    if last > 300:
-        yield f"{last} lines in one module, more than 300"
+    if last > MAX_MODULE_LINES:
+        yield f"{last} lines in one module, more than {MAX_MODULE_LINES}"
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             lines = (node.end_lineno or node.lineno) - node.lineno + 1
-            if lines > 45:
-                yield f"{node.lineno}: {node.name} has {lines} lines, more than 45"
-        if isinstance(node, ast.ClassDef) and (count := parameters(node)) > 6:
-            yield f"{node.lineno}: {node.name} takes {count} constructor parameters, more than 6"
+            if lines > MAX_FUNCTION_LINES:
+                yield f"{node.lineno}: {node.name} has {lines} lines, more than {MAX_FUNCTION_LINES}"
+        if isinstance(node, ast.ClassDef) and (count := parameters(node)) > MAX_PARAMETERS:
+            yield f"{node.lineno}: {node.name} takes {count} constructor parameters, more than {MAX_PARAMETERS}"
 
 
 def parameters(cls: ast.ClassDef) -> int:
@@ -238,7 +243,7 @@ def test_the_folders_of_the_plugin_are_no_packages() -> None:
     assert not list((ROOT / "twisted").rglob("__init__.py"))
 
 
-LONG_FUNCTION = "def f():\n" + "    pass\n" * 45
+LONG_FUNCTION = "def f():\n" + "    pass\n" * MAX_FUNCTION_LINES
 
 
 @pytest.mark.parametrize(
@@ -252,6 +257,7 @@ LONG_FUNCTION = "def f():\n" + "    pass\n" * 45
         (directions, "web.site", "from svcd.chain.params import MAINNET"),
         (directions, "process.logs", "from svcd.chain import params"),
         (directions, "config.schema", "from svcd.chain.block import Block"),
+        (directions, "config.schema", "from svcd.net.pinned import PinnedCaller"),
         (directions, "wallet.cli", "from svcd.node.ledger import Ledger"),
         (directions, "rpc.resource", "from svcd.tap import makeService"),
         (purity, "chain.work", "import time"),
@@ -268,10 +274,10 @@ LONG_FUNCTION = "def f():\n" + "    pass\n" * 45
         (sql, "rpc.resource", "rows = db.execute('SELECT 1')"),
         (sql, "node.ledger", "db.execute('BEGIN IMMEDIATE')"),
         (sql, "node.mempool", "query = f'''\n  DELETE FROM {table}'''"),
-        (sizes, "rpc.resource", "\n" * 300 + "pass"),
+        (sizes, "rpc.resource", "\n" * MAX_MODULE_LINES + "pass"),
         (sizes, "rpc.resource", LONG_FUNCTION),
-        (sizes, "rpc.resource", "class A:\n    def __init__(self, a, b, c, d, *, e, f, g): pass"),
-        (sizes, "rpc.resource", "@define\nclass A:\n" + "".join(f"    a{n}: int\n" for n in range(7))),
+        (sizes, "rpc.resource", "class A:\n    def __init__(self, a, b, c, d, e, f, *, g, h, i, j, k): pass"),
+        (sizes, "rpc.resource", "@define\nclass A:\n" + "".join(f"    a{n}: int\n" for n in range(MAX_PARAMETERS + 1))),
         (no_assert, "rpc.resource", "assert 1"),
         (no_swallowing, "rpc.resource", "try: f()\nexcept Exception: pass"),
         (no_swallowing, "rpc.resource", "try: f()\nexcept: pass"),
@@ -308,14 +314,14 @@ def test_a_check_bites(check: Callable[[str, ast.AST], Problems], module: str, s
         (private_imports, "metrics.build", "from twisted import __version__ as twisted_version"),
         (sql, "store.chain_store", "rows = db.execute('SELECT 1')"),
         (sql, "rpc.resource", "'''Select the block.'''\nx = 'DELETE', 'UPDATED'"),
-        (sizes, "rpc.resource", "\n" * 299 + "pass"),
-        (sizes, "rpc.resource", "def f():\n" + "    pass\n" * 44),
-        (sizes, "rpc.resource", "class A:\n    def __init__(self, a, b, c, d, *, e, f): pass"),
+        (sizes, "rpc.resource", "\n" * (MAX_MODULE_LINES - 1) + "pass"),
+        (sizes, "rpc.resource", "def f():\n" + "    pass\n" * (MAX_FUNCTION_LINES - 1)),
+        (sizes, "rpc.resource", "class A:\n    def __init__(self, a, b, c, d, e, f, *, g, h, i, j): pass"),
         (sizes, "rpc.resource", "@frozen\nclass A:\n" + "".join(f"    a{n}: int\n" for n in range(20))),
         (
             sizes,
             "rpc.resource",
-            "@define\nclass A:\n" + "".join(f"    a{n}: int = field(init=False)\n" for n in range(9)),
+            "@define\nclass A:\n" + "".join(f"    a{n}: int = field(init=False)\n" for n in range(MAX_PARAMETERS + 1)),
         ),
         (no_swallowing, "rpc.resource", "try: f()\nexcept Exception:\n    self._log.failure('f')"),
         (no_swallowing, "rpc.resource", "try: f()\nexcept Exception as e:\n    raise A from e"),

@@ -3,11 +3,14 @@
 import json
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from twisted.internet.task import Clock
 
 from benchmarks.figures import Goal, Rounds, Row, load, percentile_99, save, table
+from benchmarks.line import Direction, Pipe
 
 ROOT = Path(__file__).parent.parent
 WITHOUT_WRK = ("transfers", "empty-blocks", "state-root", "memory", "latency", "sync", "watches", "callbacks")
@@ -100,3 +103,72 @@ def test_a_benchmark_that_cannot_run_is_exit_status_1(tmp_path: Path) -> None:
     done = subprocess.run(command, cwd=ROOT, env={"PATH": str(tmp_path)}, capture_output=True, text=True, timeout=300)
     assert done.returncode == 1
     assert "needs wrk: install it" in done.stderr
+
+
+class Socket:
+    """One end of a connection that a pipe reads from or writes to."""
+
+    def __init__(self) -> None:
+        self.written = b""
+        self.calls: list[str] = []
+
+    def write(self, data: bytes) -> None:
+        self.written += data
+
+    def __getattr__(self, name: str) -> Callable[[], None]:
+        return lambda: self.calls.append(name)
+
+
+def test_a_line_delays_what_passes() -> None:
+    clock, near, far = Clock(), Socket(), Socket()
+    pipe = Pipe(Direction(clock, 0.05, None), near, far, 0.0)
+    pipe.carry(b"abc")
+    clock.advance(0.049)
+    assert far.written == b""
+    clock.advance(0.002)
+    assert far.written == b"abc"
+
+
+def test_connections_share_the_rate_of_a_line() -> None:
+    clock, ends = Clock(), (Socket(), Socket())
+    direction = Direction(clock, 0.0, 1_000_000.0)
+    for end in ends:
+        Pipe(direction, Socket(), end, 0.0).carry(bytes(500_000))
+    clock.pump([0.01] * 50)
+    assert sum(len(end.written) for end in ends) == pytest.approx(500_000, abs=20_000)
+    clock.pump([0.01] * 51)
+    assert [len(end.written) for end in ends] == [500_000] * 2
+
+
+def test_a_line_opens_a_round_trip_later_and_closes_when_everything_has_passed() -> None:
+    clock, far = Clock(), Socket()
+    pipe = Pipe(Direction(clock, 0.05, None), Socket(), None, 0.1)
+    pipe.carry(b"abc")
+    pipe.end()
+    pipe.target = far
+    pipe.run()
+    clock.advance(0.099)
+    assert (far.written, far.calls) == (b"", [])
+    clock.advance(0.002)
+    assert (far.written, far.calls) == (b"abc", ["loseConnection"])
+
+
+def test_a_sender_that_is_faster_than_the_line_waits() -> None:
+    clock, near, far = Clock(), Socket(), Socket()
+    pipe = Pipe(Direction(clock, 0.0, 1_000_000.0), near, far, 0.0)
+    pipe.carry(bytes(5 * 1024 * 1024))
+    assert near.calls == ["pauseProducing"]
+    clock.pump([0.1] * 53)
+    assert near.calls == ["pauseProducing", "resumeProducing"]
+    assert len(far.written) == 5 * 1024 * 1024
+
+
+@pytest.mark.slow
+@pytest.mark.socket
+@pytest.mark.parametrize("option", ["--round-trip=20", "--mbits=20"])
+def test_synchronisation_is_measured_behind_a_line(tmp_path: Path, option: str) -> None:
+    command = [sys.executable, "-m", "benchmarks.sync", "--quick", option, "--json", str(tmp_path / "rows")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    (found,) = load(tmp_path / "rows")
+    assert found.ratio

@@ -1,7 +1,6 @@
 """The unit files, as far as they can be judged without booting a system."""
 
 import re
-import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +9,7 @@ import pytest
 
 from svcd.config.loading import load
 from svcd.process.options import Options
+from tests.programs import program
 
 UNITS = Path(__file__).parent.parent / "systemd"
 INSTALLED = "/opt/svcd/bin/twistd"
@@ -29,10 +29,9 @@ def units(tmp_path: Path) -> list[Path]:
 
 
 def analyze(*arguments: object) -> "subprocess.CompletedProcess[str]":
-    program = shutil.which("systemd-analyze")
-    if program is None:
-        pytest.skip("systemd-analyze is not installed (Debian package systemd)")
-    return subprocess.run([program, *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300)
+    return subprocess.run(
+        [program("systemd-analyze"), *map(str, arguments)], capture_output=True, text=True, check=False, timeout=300
+    )
 
 
 @pytest.mark.slow

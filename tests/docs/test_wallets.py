@@ -6,7 +6,6 @@ Nothing here imports svcd: the page must be enough for somebody who has only the
 import ast
 import json
 import re
-import shutil
 import subprocess
 import sys
 import threading
@@ -16,6 +15,8 @@ from os import environ, pathsep
 from pathlib import Path
 
 import pytest
+
+from tests.programs import needs
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "wallets.md").read_text(encoding="utf-8")
@@ -53,7 +54,7 @@ def values_of(network: str, transaction: dict[str, object], seed: str) -> Values
 PROGRAMS = {"python": "sign_transfer.py", "js": "sign_transfer.mjs"}
 LANGUAGES = [
     "python",
-    pytest.param("js", marks=pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")),
+    pytest.param("js", marks=needs("node")),
 ]
 VECTORS = [
     pytest.param(network, vector, id=f"{network}-{number}")
@@ -235,10 +236,7 @@ def devnet_node() -> Iterator[DevnetNode]:
 
 
 @pytest.mark.socket
-@pytest.mark.skipif(
-    not all(map(shutil.which, ("sh", "curl", "sha256sum", "cut", "date", "cat"))),
-    reason="curl or coreutils is not installed",
-)
+@needs("sh", "curl", "sha256sum", "cut", "date", "cat")
 def test_the_shell_commands_pay_out_of_the_faucet(devnet_node: DevnetNode, tmp_path: Path) -> None:
     (tmp_path / PROGRAMS["python"]).write_text(block("python"), encoding="utf-8")
     commands = block("sh").replace("http://127.0.0.1:18645", devnet_node.url)

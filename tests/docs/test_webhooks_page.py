@@ -6,7 +6,6 @@ import importlib.util
 import itertools
 import json
 import re
-import shutil
 import socket
 import sqlite3
 import subprocess
@@ -32,12 +31,13 @@ from svcd.commerce.watch import Event, Moment, Watch, look
 from svcd.config.schema import CommerceWebhooks, Limits
 from svcd.net.calls import Category
 from tests.process_level.running import DEADLINE, free_port
+from tests.programs import needs
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "webhooks.md").read_text(encoding="utf-8")
 CASES = json.loads((ROOT / "tests" / "vectors" / "webhook_signature.json").read_text(encoding="utf-8"))["cases"]
 
-node_only = pytest.mark.skipif(shutil.which("node") is None, reason="node is not installed")
+node_only = needs("node")
 
 
 def blocks(language: str) -> list[str]:
@@ -204,7 +204,7 @@ def test_the_table_of_headers_is_what_a_node_sends() -> None:
         assert f"`{name}`" in PAGE, name
 
 
-@pytest.mark.skipif(not all(map(shutil.which, ("sh", "base64", "tr"))), reason="coreutils is not installed")
+@needs("sh", "base64", "tr")
 def test_the_command_for_whsec_makes_what_the_page_says(tmp_path: Path) -> None:
     (tmp_path / "devnet").mkdir()
     (tmp_path / "devnet" / "signing-secret").write_text(row("secret") + "\n")

@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import socket
 import ssl
 import subprocess
@@ -18,10 +17,10 @@ from cryptography.hazmat.primitives import serialization
 from tests.net.certificates import make_authority, sign
 from tests.process_level.pages import ROOT
 from tests.process_level.running import DEADLINE, Answer, free_port, wait_until
+from tests.programs import program
 
 CONF = ROOT / "conf" / "nginx.conf"
 NAME = "node.example.org"
-PROGRAM = shutil.which("nginx") or shutil.which("nginx", path="/usr/sbin")
 
 _MAIN = """\
 {user}
@@ -132,13 +131,12 @@ def configuration(folder: Path, node_port: int, ports: tuple[int, int]) -> str:
 @contextmanager
 def front_of(folder: Path, node_port: int) -> Iterator[Front]:
     """Run nginx in front of a node; it must say nothing that a warning would be."""
-    assert PROGRAM is not None
     context = _certificate(folder)
     ports = free_port(), free_port()
     (folder / "svcd.conf").write_text(configuration(folder, node_port, ports))
     user = "user root;" if subprocess.run(["id", "-u"], capture_output=True, check=True).stdout == b"0\n" else ""
     (folder / "nginx.conf").write_text(_MAIN.format(folder=folder, user=user))
-    command = [PROGRAM, "-e", "stderr", "-p", str(folder), "-c", str(folder / "nginx.conf")]
+    command = [program("nginx"), "-e", "stderr", "-p", str(folder), "-c", str(folder / "nginx.conf")]
     tested = subprocess.run([*command, "-t"], capture_output=True, text=True, check=False, timeout=DEADLINE)
     assert (tested.returncode, "warn" in tested.stderr) == (0, False), tested.stderr
     with (folder / "nginx.log").open("wb") as log:

@@ -2,15 +2,13 @@
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from tests.operating.dashboard import DOCUMENTED, metrics_in
 from tests.process_level.pages import ROOT
+from tests.programs import needs
 
 BOARD: dict[str, Any] = json.loads((ROOT / "conf" / "grafana-dashboard.json").read_text(encoding="utf-8"))
 PANELS: list[dict[str, Any]] = [panel for panel in BOARD["panels"] if panel["type"] != "row"]
@@ -61,7 +59,7 @@ def test_no_panel_lies_on_another_one_and_none_is_there_twice() -> None:
     assert len({panel["id"] for panel in BOARD["panels"]}) == len(BOARD["panels"])
 
 
-@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is not installed (Debian package prometheus)")
+@needs("promtool")
 def test_promtool_reads_every_expression(tmp_path: Path) -> None:
     plain = [text.replace("$__rate_interval", "5m").replace("$instance", ".*") for text in EXPRESSIONS]
     rules = [{"record": f"board:{number}", "expr": text} for number, text in enumerate(plain)]

@@ -13,15 +13,16 @@ from ssl import SSLError
 import pytest
 
 from svcd.config.loading import load
-from tests.operating.front import CONF, NAME, PROGRAM, Front, answer_on, front_of
+from tests.operating.front import CONF, NAME, Front, answer_on, front_of
 from tests.operating.test_log_secrecy import ROUTES
 from tests.process_level.conftest import Nodes
 from tests.process_level.running import DEADLINE, Answer, RunningNode, wait_until
+from tests.programs import needs
 
 pytestmark = [
     pytest.mark.socket,
     pytest.mark.slow,
-    pytest.mark.skipif(PROGRAM is None, reason="nginx is not installed (Debian package nginx-light)"),
+    needs("nginx"),
 ]
 
 LIMITS = {"requestsPerSecond": 1, "burstSeconds": 4, "requestSeconds": 10, "peerPostsPerSecond": 10}

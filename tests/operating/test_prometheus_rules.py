@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -10,14 +9,13 @@ import pytest
 
 from tests.operating.dashboard import DOCUMENTED, metrics_in
 from tests.process_level.pages import ROOT
+from tests.programs import needs
 
 RULES = ROOT / "conf" / "prometheus-rules.yml"
 TEXT = RULES.read_text(encoding="utf-8")
 ALERTS = re.findall(r"^ +- alert: (\w+)$", TEXT, re.MULTILINE)
 
-pytestmark = pytest.mark.skipif(
-    shutil.which("promtool") is None, reason="promtool is not installed (Debian package prometheus)"
-)
+pytestmark = needs("promtool")
 
 LEAD = '{job="svcd",instance="n"'
 """What every series of a scrape begins its labels with."""
@@ -46,6 +44,16 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
         {'svcd_chain_alarm,alarm="outage"': "1x10"},
         {'svcd_chain_alarm,alarm="outage"': "0x10", 'svcd_chain_alarm,alarm="standstill"': "1x10"},
         "5m",
+    ),
+    "SvcdUnreachable": (
+        {'svcd_chain_alarm,alarm="unreachable"': "1x10"},
+        {'svcd_chain_alarm,alarm="unreachable"': "0x10", 'svcd_chain_alarm,alarm="untrusted-proxy"': "1x10"},
+        "7m",
+    ),
+    "SvcdUntrustedProxy": (
+        {'svcd_chain_alarm,alarm="untrusted-proxy"': "1x10"},
+        {'svcd_chain_alarm,alarm="untrusted-proxy"': "0x10", 'svcd_chain_alarm,alarm="outage"': "1x10"},
+        "7m",
     ),
     "SvcdPeersBreakRules": ({"svcd_peers_alarm": "1x10"}, {"svcd_peers_alarm": "0x10"}, "5m"),
     "SvcdFewPeers": ({"svcd_peers_outbound": "2x60"}, {"svcd_peers_outbound": "2x20 3x40"}, "45m"),
@@ -116,6 +124,11 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
     "SvcdConnectionsFull": (
         {'svcd_http_connections_gave_way_total,site="public"': "0+120x40"},
         {'svcd_http_connections_gave_way_total,site="public"': "0+30x40"},
+        "30m",
+    ),
+    "SvcdBodiesGiveWay": (
+        {'svcd_http_bodies_gave_way_total,site="public"': "0+12x40"},
+        {'svcd_http_bodies_gave_way_total,site="public"': "0+3x40"},
         "30m",
     ),
     "SvcdWebhooksLate": (
