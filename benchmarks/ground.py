@@ -14,7 +14,7 @@ from svcd.chain.accounts import Account
 from svcd.chain.address import encode_address, key_hash
 from svcd.chain.block import Block, genesis_header
 from svcd.chain.commitment import Commitment
-from svcd.chain.params import DEVNET
+from svcd.chain.params import DEVNET, NetworkParams
 from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from svcd.chain.transition import consensus_root, extend, genesis_point
@@ -78,24 +78,30 @@ def lay(path: Path, keys: Iterable[bytes]) -> None:
     connection.close()
 
 
-def forge(path: Path, bodies: Iterable[Iterable[Transfer]], *, gap: int = DEVNET.slots_per_block) -> list[bytes]:
+def forge(
+    path: Path,
+    bodies: Iterable[Iterable[Transfer]],
+    *,
+    gap: int = DEVNET.slots_per_block,
+    params: NetworkParams = DEVNET,
+) -> list[bytes]:
     """Blocks in canonical JSON on the tip of the database at ``path``, ``gap`` slots apart; they are connected there.
 
     Raises RuntimeError if a transfer does not fit or a block is refused.
     """
     connection = open_writer(path)
-    connector = Connector(DEVNET, ChainWriter(connection))
+    connector = Connector(params, ChainWriter(connection))
     connector.load()
     seed = Person(-1).seed
     blocks = []
     for body in bodies:
         transfers = tuple(body)
         proposal = assemble(connector, seed=seed, slot=connector.tip.slot + gap, transfers=transfers)
-        work_nonce = Search(proposal.header, DEVNET.memory_kib, 0).run()
+        work_nonce = Search(proposal.header, params.memory_kib, 0).run()
         if work_nonce is None or len(proposal.transfers) != len(transfers):
             raise RuntimeError(f"only {len(proposal.transfers)} of {len(transfers)} transfers fit into a block")
         block = proposal.sealed(work_nonce, seed)
-        candidate = Candidate(block, extend(DEVNET, connector.tip, block.header))
+        candidate = Candidate(block, extend(params, connector.tip, block.header))
         if connector.connect([candidate]).outcomes != [Standing.CONNECTED]:
             raise RuntimeError(f"block {block.header.height} was not connected")
         blocks.append(block.wire())

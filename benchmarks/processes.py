@@ -52,12 +52,12 @@ class Served:
 
 
 @contextmanager
-def node(folder: Path, *settings: str) -> Iterator[Served]:
+def node(folder: Path, *settings: str, port: int | None = None) -> Iterator[Served]:
     """``twistd svcd`` on devnet with ``folder`` as its data directory; clients on this machine are under no limit.
 
     ``settings`` are further ones in the form of ``--set``; peers find the node at the URL where it serves.
     """
-    port = _free_port()
+    port = port or _free_port()
     command = [_TWISTD, "-n", "--pidfile=", "svcd", "--network=devnet", f"--data-dir={folder}"]
     command += [f"--listen=tcp:{port}:interface=127.0.0.1", "--set=participation.onDemand=true"]
     command += ['--set=limits.exempt=["127.0.0.0/8"]']
@@ -65,6 +65,22 @@ def node(folder: Path, *settings: str) -> Iterator[Served]:
     # Not in our own folder: conf/svcd.toml would be read there.
     with _running(command, port, log=folder / "node.log", cwd=folder) as served:
         yield served
+
+
+@contextmanager
+def distant_node(folder: Path, *, round_trip: float = 0.0, mbits: float | None = None) -> Iterator[Served]:
+    """The same node behind the line of :mod:`benchmarks.line`, at whose end peers find it.
+
+    ``round_trip`` in milliseconds; ``mbits`` in Mbit/s each way, or None for no limit.
+    """
+    port, target = _free_port(), _free_port()
+    command = [sys.executable, "-m", "benchmarks.line", str(port), str(target), f"--round-trip={round_trip}"]
+    command += [] if mbits is None else [f"--mbits={mbits}"]
+    with (
+        _running(command, port, log=folder / "line.log", cwd=_ROOT) as line,
+        node(folder, f"http.publicUrl={line.url}", port=target),
+    ):
+        yield line
 
 
 @contextmanager

@@ -1,4 +1,11 @@
-"""Catching up from one peer and from two over loopback, against connecting the same blocks from memory."""
+"""Catching up from one peer and from two over loopback, against connecting the same blocks from memory.
+
+    python -m benchmarks.sync --round-trip 100
+    python -m benchmarks.sync --mbits 8
+
+measure instead what becomes of it behind a line of so many milliseconds there and back, against the same without
+delay, and behind one of so many Mbit/s, against what the bytes take.
+"""
 
 import shutil
 from collections.abc import Sequence
@@ -16,22 +23,23 @@ from benchmarks.figures import Goal, Rounds, Row, percentile_99
 from benchmarks.ground import forge, lay
 from benchmarks.living import feed, opened
 from benchmarks.paced import Paced
-from benchmarks.processes import DATABASE, node
+from benchmarks.processes import DATABASE, closed_port, distant_node, node
 from benchmarks.program import main, on_reactor
 from benchmarks.transfers import Sizes, payments
 from svcd.chain.params import DEVNET
+from svcd.net.endpoint import Endpoint
 from svcd.node.changes import Change
 from svcd.node.living import LivingChain
 from svcd.node.threads import ThreadsService
-from svcd.p2p.book import Book
+from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
-from svcd.p2p.dialling import reach
-from svcd.p2p.hello import NodeKey
-from svcd.p2p.peer import Home, PeerSettings
+from svcd.p2p.handshake import LocalNode, NodeKey
+from svcd.p2p.peers import PeerSettings
 from svcd.p2p.service import Network, join
+from svcd.p2p.transport import reach
 from svcd.ports import Clock
 
-_SETTINGS: Final = PeerSettings(outbound=8, max_inbound=8, diverse=False, alone=False, public=True)
+_SETTINGS: Final = PeerSettings(outbound=8, max_inbound=8, diverse=False, alone=False)
 _WANTED: Final = Goal("ratio", ">=", 0.7)
 _PEERS: Final = 2
 _BATCH: Final = 64
@@ -85,12 +93,12 @@ class Reached:
 def joined(living: LivingChain, reactor: Any, threads: ThreadsService, clock: Clock) -> Network:
     """``living`` with a network that reaches peers over real connections."""
     random = Random(1)
-    key = NodeKey(random.randbytes(32), "http://127.0.0.1:1")
+    key = NodeKey(random.randbytes(32), Endpoint(f"http://127.0.0.1:{closed_port()}"))
     dialling = reach(reactor, threads.worker, allow_private=True)
     client = PeerClient(DEVNET, dialling, threads.worker)
-    home = Home(DEVNET, living.ledger, key, clock)
-    book = Book(random.randbytes(32), random.random)
-    return join(home, client, transfers=living.transfers, book=book, settings=_SETTINGS)
+    home = LocalNode(DEVNET, living.ledger, key, clock)
+    book = AddressBook(random.randbytes(32), random.random)
+    return join(home, client, transfers=living.transfers, book=book, settings=_SETTINGS, forwards=lambda *_: False)
 
 
 async def catch_up(path: Path, urls: Sequence[str], height: int, reactor: Any) -> float:
@@ -162,6 +170,51 @@ def races(folder: Path, chains: Sequence[Chain], rounds_wanted: int) -> list[Row
         return on_reactor(run)
 
 
+def _urls(chain: Chain, folder: Path, stack: ExitStack, **line: float) -> list[str]:
+    """Where a node serves ``chain`` at the end of a line."""
+    data = folder / "-".join([chain.what, *(f"{name}-{value:g}" for name, value in line.items())])
+    data.mkdir()
+    shutil.copy(chain.finished, data / DATABASE)
+    return [stack.enter_context(distant_node(data, **line)).url]
+
+
+def round_trip(folder: Path, quick: bool, *, number: float) -> list[Row]:
+    """Empty blocks from one peer behind a round trip of ``number`` ms, the whole of it, against no delay."""
+    chain, rounds = near_empty(folder, 256 if quick else 3_000), Rounds()
+    with ExitStack() as stack:
+        near = _urls(chain, folder, stack, round_trip=0.0)
+        far = _urls(chain, folder, stack, round_trip=number)
+
+        async def run(reactor: Any) -> None:
+            for index in range(1 if quick else 3):
+                rates = []
+                for what, urls in (("far", far), ("near", near)):
+                    path = folder / f"{what}-{index}.sqlite"
+                    shutil.copy(chain.ground, path)
+                    rates.append(chain.count / await catch_up(path, urls, len(chain.blocks), reactor))
+                rounds.add(*rates)
+
+        on_reactor(run)
+    name = f"{chain.count:,} {chain.what} behind a round trip of {number:g} ms"
+    goal = Goal("ratio", ">=", 0.5 if number <= 100 else 0.4)
+    return [rounds.row(name, unit="/s", baseline_is="without delay", goal=goal)]
+
+
+def throttled(folder: Path, quick: bool, *, number: float) -> list[Row]:
+    """Full blocks from one peer behind a line of ``number`` Mbit/s, against what their bytes take."""
+    sizes = Sizes(accounts=0, rounds=1, blocks=2, transfers=100) if quick else Sizes(0, 1, 20, 2_000)
+    chain = full(folder, sizes)
+    size = sum(map(len, chain.blocks))
+    path = folder / "throttled.sqlite"
+    shutil.copy(chain.ground, path)
+    with ExitStack() as stack:
+        urls = _urls(chain, folder, stack, mbits=number)
+        seconds = on_reactor(lambda reactor: catch_up(path, urls, len(chain.blocks), reactor))
+    rounds = Rounds([size / seconds / 1000], [number * 1000 / 8])
+    name = f"full blocks behind a line of {number:g} Mbit/s"
+    return [rounds.row(name, unit="kB/s", baseline_is="the line", goal=Goal("ratio", ">=", 0.8))]
+
+
 def latency(folder: Path, chain: Chain) -> Row:
     """How long answers take of a node that is catching up."""
     source, target = folder / "source", folder / "target"
@@ -188,4 +241,4 @@ def measure(folder: Path, quick: bool) -> list[Row]:
 
 
 if __name__ == "__main__":
-    main(measure)
+    main(measure, {"round-trip": ("MILLISECONDS", round_trip), "mbits": ("MBITS", throttled)})
