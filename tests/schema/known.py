@@ -30,6 +30,7 @@ class Known:
         self._nonce = 1
         self._learnt: dict[str, list[str]] = {"txid": [], "id": [], "reference": []}
         self._block: bytes | None = None
+        self._header: object = None
 
     def replace(self, values: dict[str, Any]) -> None:
         """Put known values where there are some for the names in ``values``."""
@@ -55,8 +56,9 @@ class Known:
         if isinstance(answer.get("txid"), str) and answer.get("state") == "accepted":
             self._nonce += 1
 
-    def _learn_block(self, block: object) -> None:
+    def _learn_block(self, block: dict[str, Any]) -> None:
         self._block = b'{"block":' + canonical(block) + b"}"
+        self._header = {name: value for name, value in block.items() if name != "transactions"}
 
     def _known(self, name: str) -> object:
         if name in ("address", "recipient"):
@@ -69,6 +71,10 @@ class Known:
             return CALLBACK
         if name == "transaction":
             return self._transfer()
+        if name == "header":
+            return self._header
+        if name == "endpoint":
+            return "http://127.0.0.1:18645"
         if name == "hello":
             return NodeKey(self._random.randbytes(32), "").hello(DEVNET, genesis_point(DEVNET), _now()).message()
         if name == "confirmations":
