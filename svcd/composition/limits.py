@@ -144,6 +144,8 @@ def _between_nodes() -> Iterator[Limit]:
     yield Limit("time between two calls back", peers.CALL_BACK_SECONDS, "seconds", again)
     yield Limit("time between two questions for an orphan", peers.ASK_AGAIN_SECONDS, "seconds", _NO_PARENTS)
     yield Limit("claims looked into at a time", headers.MAX_CLAIMS, "things", _BOASTING)
+    yield Limit("claims that take longer, beside them", headers.MAX_LONG_CLAIMS, "things", _BOASTING)
+    yield Limit("questions for the last common block", headers.MAX_SEARCHES, "things", _BOASTING)
     yield Limit("time for an answer about a claim", headers.PROOF_SECONDS, "seconds", _BOASTING)
     yield Limit("time to prove one claim", headers.LONGEST_PROOF, "seconds", "Headers of little work without end")
     yield Limit("time that a proven chain counts without its blocks", headers.HOLD_SECONDS, "seconds", _BOASTING)

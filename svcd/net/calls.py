@@ -41,6 +41,7 @@ class Lane(Enum):
     """What a call to a peer is for: none waits for a connection that a call of another lane has."""
 
     ASK = "ask"
+    HEADERS = "headers"
     FETCH = "fetch"
     TELL = "tell"
     URGENT = "urgent"

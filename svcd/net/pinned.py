@@ -23,7 +23,9 @@ from svcd.net.resolving import Resolver
 from svcd.net.targets import Target
 from svcd.net.trust import Trust
 
-PLACES: Final[Mapping[Lane, int]] = MappingProxyType({Lane.ASK: 2, Lane.FETCH: 2, Lane.TELL: 4, Lane.URGENT: 2})
+PLACES: Final[Mapping[Lane, int]] = MappingProxyType(
+    {Lane.ASK: 2, Lane.HEADERS: 1, Lane.FETCH: 2, Lane.TELL: 4, Lane.URGENT: 2}
+)
 """How many calls to one peer may be under way at a time, by lane: each has a connection to itself."""
 IDLE_SECONDS: Final = 45
 """Less than the 60 s after which a node closes an idle connection, so that it is we who close it."""

@@ -53,6 +53,8 @@ ABSENT_REST: Final = 10.0
 _HEADER_BYTES: Final = 1_000
 _TRANSACTION_BYTES: Final = 620
 _LOOK_SECONDS: Final = 1.0
+BUSY_REST: Final = 1.0
+"""How long blocks wait that the chain manager has no room for."""
 
 
 class DownloadFailed(Exception):
@@ -191,12 +193,18 @@ class BlockDownload:
         self._bytes_per_transaction = float(_TRANSACTION_BYTES)
         self._batches = 0
         self._batch_number = 0
+        self._returned: list[Block] = []
+        """Blocks that the chain manager had no room for."""
+        self._rests_until = 0.0
+        """Until when (Unix seconds) none is handed on."""
         self._failure: Exception | None = None
         self._wakeup = Wakeup(self._home.clock)
         self._moved = 0
         """Bytes of answers since the last time that so many came that a line is not idle."""
         self.last_block = self._idle_since = self._home.now()
         """``last_block``: when a block came last (Unix seconds)."""
+        self.delivered = False
+        """Whether a peer has delivered a block."""
 
     def wake(self) -> None:
         """Look at once whether there is something to do: headers have come, or the feed has ended."""
@@ -257,8 +265,8 @@ class BlockDownload:
             if not header.transaction_count:
                 # Its header says everything about it.
                 wanted.block = Block(header, ())
+                self.last_block = self._home.now()
             self._row.append(wanted)
-            self.last_block = self._home.now()
 
     def _leave_out_stored(self) -> None:
         """Drop blocks that came another way: all below a stored block are stored."""
@@ -390,6 +398,7 @@ class BlockDownload:
         source.peer.failures = source.failures = 0
         source.peer.delivered = True
         self._progress.sent_by(endpoint)
+        self.delivered = True
         self.last_block = self._idle_since = now
         transactions = sum(len(block.transfers) for block in bodies.blocks)
         if transactions:
@@ -462,8 +471,20 @@ class BlockDownload:
     # Connecting
 
     def _connect(self) -> None:
-        while self._batches < MAX_BATCHES and (blocks := self._next_batch()):
+        while self._may_connect() and (blocks := self._next_batch()):
             self._submit(blocks)
+
+    def _may_connect(self) -> bool:
+        return self._batches < MAX_BATCHES and not self._returned and self._rests_until <= self._home.now()
+
+    def _put_back(self) -> None:
+        """Hand on later, and in order, what there was no room for."""
+        for block in sorted(self._returned, key=lambda block: block.header.height, reverse=True):
+            size = self._estimate(block.header)
+            self._row.appendleft(_Wanted(block.header, size, block))
+            self._window_bytes += size if block.transfers else 0
+        self._returned.clear()
+        self._rests_until = self._home.now() + BUSY_REST
 
     def _next_batch(self) -> list[Block]:
         """The blocks that come next and are here, as many as share a commit."""
@@ -492,17 +513,23 @@ class BlockDownload:
     def _batch_over(self, _: object, number: int) -> None:
         self._progress.leaves(number)
         self._batches -= 1
+        if self._returned and not self._batches:
+            self._put_back()
         self._idle_since = self._home.now()
         self._wakeup.set()
 
     def _connected(self, outcomes: Sequence[Outcome], blocks: Sequence[Block]) -> None:
-        for outcome, block in zip(outcomes, blocks, strict=True):
+        for index, (outcome, block) in enumerate(zip(outcomes, blocks, strict=True)):
             if isinstance(outcome, RuleViolation):
                 self.stop(InvalidChain(f"block {block.header.height}: {outcome.detail}"))
                 return
             if isinstance(outcome, NotYet):
-                busy = outcome.code in (Wait.BUSY, Wait.EARLY)
-                self.stop(NodeBusy(outcome.detail) if busy else DownloadFailed(outcome.detail))
+                # What comes after a block that there was no room for has no parent.
+                if outcome.code is Wait.BUSY or (outcome.code is Wait.ORPHAN and self._returned):
+                    self._returned.extend(blocks[index:])
+                    return
+                early = outcome.code is Wait.EARLY
+                self.stop(NodeBusy(outcome.detail) if early else DownloadFailed(outcome.detail))
                 return
         fresh = sum(outcome is not Standing.KNOWN for outcome in outcomes)
         self._progress.connected(fresh, self._home.ledger.tip.height)

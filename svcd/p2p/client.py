@@ -132,7 +132,7 @@ class PeerClient:
             max_bytes=BLOCKS_BYTES,
             seconds=within or STALL_SECONDS,
             least_bytes=0 if within else LEAST_BYTES,
-            lane=Lane.FETCH,
+            lane=Lane.HEADERS,
         )
         reply = await self._call(endpoint, request)
         return await self.parser.run(_read_headers, reply, limit, self.params)

@@ -7,10 +7,13 @@ every peer that has them (svcd.p2p.blocks), and no peer is blamed for what anoth
 
 from collections import OrderedDict, deque
 from collections.abc import Sequence
-from typing import Final
+from itertools import pairwise
+from typing import Final, cast
 
 from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.interfaces import IReactorTime
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
@@ -25,20 +28,24 @@ from svcd.node.ledger import Ledger
 from svcd.p2p.bans import INVALID_SECONDS
 from svcd.p2p.block_server import MAX_HEADERS
 from svcd.p2p.blocks import BlockDownload, DownloadFailed, InvalidChain, NodeBusy, Wakeup
-from svcd.p2p.client import HeadersReply
+from svcd.p2p.client import HeadersReply, PeerStatus
 from svcd.p2p.fields import MAX_BLOCKS
 from svcd.p2p.peers import Peer, Peers
 from svcd.p2p.progress import Progress
 from svcd.p2p.transport import CallFailed, Trouble
 
 MAX_CLAIMS: Final = 2
-"""Claims that are looked into at a time."""
+"""Claims that are looked into at a time, for at most PROOF_SECONDS each."""
+MAX_LONG_CLAIMS: Final = 4
+"""Claims that are looked into beside these for longer: those with the most verified work."""
 CLAIM_APART_SECONDS: Final = 2.0
 """Between the beginnings of two looks: most peers have the same chain, and its headers are fetched once."""
 PROOF_SECONDS: Final = 10.0
 """For each answer about a claim that is not proven yet."""
 LONGEST_PROOF: Final = 600.0
 """How long one claim may be looked into, however many headers come."""
+MAX_SEARCHES: Final = 6
+"""Questions for the last common block within the canonical chain; three find it in a chain of 500,000 blocks."""
 FIRST_HEADERS: Final = 128
 """Headers in the first question, which proves most claims."""
 PROOF_HEADERS: Final = 500
@@ -55,7 +62,9 @@ MAX_RESTARTS: Final = 5
 BRANCH_SECONDS: Final = 300.0
 """How long a peer that serves no headers is followed without more work here than before."""
 FEED_SECONDS: Final = 30.0
-"""How long blocks may wait for the next headers of their chain while another peer claims to have them."""
+"""How much longer blocks may have waited for headers than not while another peer claims to have the headers."""
+GAIN_SECONDS: Final = 60.0
+"""A node that gained more blocks in this time than the network makes is catching up while a peer claims more."""
 ANSWER_SECONDS: Final = 5.0
 """How long an answer with headers should take at most: the next one is made shorter after a slower one."""
 SETTLE_SECONDS: Final = 10.0
@@ -123,6 +132,10 @@ class HeaderChain:
     """Whether the next header lies in a slot to come, by this node's clock."""
     asked_since: float | None = None
     """Since when (Unix seconds) the next headers are waited for; None while they are not."""
+    starved: float = 0.0
+    """How many seconds longer the blocks have waited for headers than they have not."""
+    looked_at: float | None = None
+    """When (Unix seconds) that was noted last."""
 
     @window_tip.default
     def _at_the_fork(self) -> ChainPoint:
@@ -137,6 +150,12 @@ class HeaderChain:
         """The next verified headers, at most ``limit``; each is given once."""
         return [self.window.popleft() for _ in range(min(limit, len(self.window)))]
 
+    def note_wait(self, now: float, waits: bool) -> None:
+        """Note whether the blocks wait for headers at ``now``, in Unix seconds."""
+        passed = 0.0 if self.looked_at is None else now - self.looked_at
+        self.looked_at = now
+        self.starved = max(self.starved + (passed if waits else -passed), 0.0)
+
     def append(self, reply: HeadersReply, check: HeaderCheck) -> None:
         """Add the headers of an answer that follow on :attr:`tip` or :attr:`window_tip`, as far as they are good."""
         for header, point in zip(reply.headers, check.points, strict=False):
@@ -149,6 +168,30 @@ class HeaderChain:
         self.complete = check.failure is not None or _is_last(reply)
         self.failure = check.failure if isinstance(check.failure, RuleViolation) else None
         self.early = isinstance(check.failure, NotYet)
+
+
+@define(eq=False)
+class _Look:
+    """A claim that is being looked into."""
+
+    peer: Peer
+    began: float
+    """Unix seconds."""
+    chain: HeaderChain | None = None
+    """The headers that are verified so far."""
+    by_ranges: bool = False
+    """Whether the peer serves no headers and its blocks are fetched."""
+    work: Deferred[None] | None = None
+
+    @property
+    def proven(self) -> int:
+        """The work of the verified headers."""
+        return 0 if self.chain is None else self.chain.tip.work - self.chain.fork.work
+
+    def cancel(self) -> None:
+        """End it."""
+        if self.work is not None:
+            self.work.cancel()
 
 
 @define
@@ -171,10 +214,8 @@ class Synchroniser:
         self._peers = peers
         self._home = peers.home
         self._progress = progress
-        self._looks: dict[str, Deferred[None]] = {}
+        self._looks: dict[str, _Look] = {}
         """By endpoint, the claims that are being looked into."""
-        self._claims: dict[str, bytes] = {}
-        """The hash of the tip that each of them claims."""
         self._last_look = 0.0
         self._chain: HeaderChain | None = None
         self._download: BlockDownload | None = None
@@ -182,8 +223,10 @@ class Synchroniser:
         self._waiting_chain: HeaderChain | None = None
         """A chain with more work than the one that is being given up for it."""
         self._feeding: Deferred[None] | None = None
-        self._by_ranges = False
-        """Whether a look goes on that fetches blocks from a peer without headers: one at a time."""
+        self._retried = False
+        """Whether the blocks of the chain that is followed could not be had before."""
+        self._heights: deque[tuple[float, int]] = deque()
+        """The height of the tip second by second (Unix seconds), for GAIN_SECONDS."""
         self._unavailable: OrderedDict[bytes, _Unavailable] = OrderedDict()
         """By the hash of the first missing block."""
         self._first_met: float | None = None
@@ -198,15 +241,37 @@ class Synchroniser:
     def behind(self) -> str:
         """Why the tip may not be the network's; "" if nothing speaks against it."""
         chain, download = self._chain, self._download
-        held = download is not None and self._home.now() - download.last_block < HOLD_SECONDS
-        if chain is not None and held and self._is_far_ahead(chain):
+        if chain is not None and download is not None and self._holds(download) and self._is_far_ahead(chain):
             return (
                 f"a chain with more work than the one here, proven by its headers up to height {chain.tip.height}, is "
                 f"being fetched, first from {chain.source.endpoint}"
             )
+        if (gained := self._gained()) and self._is_claimed_more():
+            return f"{gained} blocks came within {GAIN_SECONDS:g} s, and a peer claims to have more"
         if self._peers.met and not self._settled:
             return "the first peers since the start are being asked for their chains"
         return ""
+
+    def _holds(self, download: BlockDownload) -> bool:
+        """Whether blocks of the chain that is followed come; one whose blocks could not be had must deliver first."""
+        return self._home.now() - download.last_block < HOLD_SECONDS and (download.delivered or not self._retried)
+
+    def _gained(self) -> int:
+        """By how many blocks the chain has grown in the last minute if the network makes fewer; else 0."""
+        if not self._heights:
+            return 0
+        gained = self._home.ledger.tip.height - self._heights[0][1]
+        return gained if gained >= FAR_BLOCKS + GAIN_SECONDS / self._home.params.slot_seconds else 0
+
+    def _is_claimed_more(self) -> bool:
+        work = self._home.ledger.tip.work
+        return any(peer.status is not None and peer.status.work > work for peer in self._peers.all())
+
+    def _note_height(self, now: float) -> None:
+        while self._heights and now - self._heights[0][0] > GAIN_SECONDS:
+            self._heights.popleft()
+        if not self._heights or now - self._heights[-1][0] >= 1.0:
+            self._heights.append((now, self._home.ledger.tip.height))
 
     def _is_far_ahead(self, chain: HeaderChain) -> bool:
         params, tip = self._home.params, self._home.ledger.tip
@@ -214,41 +279,60 @@ class Synchroniser:
         return chain.tip.work - tip.work >= FAR_BLOCKS * usual
 
     def best_height(self) -> int:
-        """The height of the chain that is followed, as far as its source claims it; 0 if none is."""
+        """The height of the chain that is followed; 0 if none is.
+
+        Beyond the verified headers it is what the source claims, and no more than another peer claims, if there is one.
+        """
         chain = self._chain
-        return 0 if chain is None else max(chain.tip.height, chain.claimed_height)
+        if chain is None:
+            return 0
+        others = [peer.status.height for peer in self._peers.all() if peer.status and peer is not chain.source]
+        return max(chain.tip.height, min(chain.claimed_height, max(others, default=chain.claimed_height)))
 
     def consider(self) -> None:
         """Look into what peers claim, as far as there is room; to be called with every claim and every second."""
         if self._stopping:
             return
         now = self._home.now()
+        self._note_height(now)
         self._look_for_slow_source(now)
+        self._end_looks(now)
         candidates = self._candidates(now)
         if self._peers.met and not self._settled:
             self._first_met = now if self._first_met is None else self._first_met
             asked = all(peer.status is not None for peer in self._peers.all()) and not (self._looks or candidates)
             self._settled = asked or now - self._first_met >= SETTLE_SECONDS
         for peer in candidates:
-            if len(self._looks) >= MAX_CLAIMS or (self._looks and now - self._last_look < CLAIM_APART_SECONDS):
+            short = sum(now - look.began < PROOF_SECONDS and not look.by_ranges for look in self._looks.values())
+            if short >= MAX_CLAIMS or (self._looks and now - self._last_look < CLAIM_APART_SECONDS):
                 return
             self._last_look = now
-            self._begin_look(peer)
+            self._begin_look(peer, now)
+
+    def _end_looks(self, now: float) -> None:
+        """Look no longer into claims of peers that have left, and of those that take long into the best few only."""
+        for look in tuple(self._looks.values()):
+            if self._peers.get(look.peer.endpoint) is not look.peer:
+                look.cancel()
+        long = [look for look in self._looks.values() if now - look.began >= PROOF_SECONDS and not look.by_ranges]
+        for look in sorted(long, key=lambda look: look.proven, reverse=True)[MAX_LONG_CLAIMS:]:
+            self._doubt(look.peer, "others have proven more in the time")
+            look.cancel()
 
     def _candidates(self, now: float) -> list[Peer]:
         """Peers whose claims are worth a look: those that delivered before first, then peers of our choice."""
         tip, reader = self._home.ledger.tip, self._home.ledger.reader
-        looked_at = set(self._claims.values())
+        by_ranges = any(look.by_ranges for look in self._looks.values())
         found = []
         for peer in self._peers.all():
             status = peer.status
-            if status is None or peer.look_after > now or peer.endpoint in self._looks or status.hash in looked_at:
+            if status is None or peer.look_after > now or peer.endpoint in self._looks:
                 continue
             if self._chain is not None and not self._is_elsewhere(peer, status.work):
                 continue
             if self._peers.is_coming(status.hash):
                 continue
-            if peer.serves_headers is False and (self._by_ranges or self._chain is not None):
+            if peer.serves_headers is False and (by_ranges or self._chain is not None):
                 continue
             rival = (
                 status.work == tip.work
@@ -265,24 +349,22 @@ class Synchroniser:
         chain, download = self._chain, self._download
         if chain is None or download is None or work <= chain.tip.work:
             return False
-        idle = self._home.now() - download.last_block >= PROOF_SECONDS
+        idle = chain.starved >= PROOF_SECONDS or self._home.now() - download.last_block >= PROOF_SECONDS
         return download.lacks_chain(peer) or (idle and peer is not chain.source)
 
-    def _begin_look(self, peer: Peer) -> None:
-        endpoint = peer.endpoint
-        self._claims[endpoint] = peer.status.hash if peer.status else b""
-        work = Deferred.fromCoroutine(self._look(peer))
-        self._looks[endpoint] = work
-        work.addErrback(self._say_failed).addBoth(lambda _: self._look_over(endpoint))
+    def _begin_look(self, peer: Peer, now: float) -> None:
+        look = self._looks[peer.endpoint] = _Look(peer, now)
+        look.work = Deferred.fromCoroutine(self._look(look))
+        look.work.addErrback(self._say_failed).addBoth(lambda _: self._look_over(look))
 
-    def _look_over(self, endpoint: str) -> None:
-        self._looks.pop(endpoint, None)
-        self._claims.pop(endpoint, None)
+    def _look_over(self, look: _Look) -> None:
+        del self._looks[look.peer.endpoint]
         if not self._stopping:
             self.consider()
 
     def _say_failed(self, failure: Failure) -> None:
-        if not (self._stopping and failure.check(CancelledError)):  # type: ignore[no-untyped-call]
+        # A look is cancelled when its peer leaves, when it gives way and when the node stops.
+        if not failure.check(CancelledError):  # type: ignore[no-untyped-call]
             self.log.failure("synchronisation failed", failure)
 
     async def stop(self) -> None:
@@ -299,16 +381,15 @@ class Synchroniser:
 
     # Looking into a claim
 
-    async def _look(self, peer: Peer) -> None:
+    async def _look(self, look: _Look) -> None:
+        peer = look.peer
         try:
             if peer.serves_headers is not False:
-                await self._prove(peer)
-            if peer.serves_headers is False and not self._by_ranges and self._chain is None:
-                self._by_ranges = True
-                try:
-                    await self._follow_by_ranges(peer)
-                finally:
-                    self._by_ranges = False
+                await self._prove(look)
+            others = any(each.by_ranges for each in self._looks.values())
+            if peer.serves_headers is False and not others and self._chain is None:
+                look.by_ranges = True
+                await self._follow_by_ranges(peer)
         except FalseClaim as why:
             self._doubt(peer, str(why))
         except CallFailed as failed:
@@ -322,13 +403,14 @@ class Synchroniser:
         self.log.info("the claim of {endpoint} does not count: {why}", endpoint=peer.endpoint, why=why)
         peer.doubt(self._home.now(), **rest)
 
-    async def _prove(self, peer: Peer) -> None:
-        """Fetch and verify headers until they prove the claim of ``peer``, and follow their chain.
+    async def _prove(self, look: _Look) -> None:
+        """Fetch and verify headers until they prove the claim of the peer, and follow their chain.
 
         Raises FalseClaim or CallFailed.
         """
-        began, claim, restarts = self._home.now(), peer.status, 0
-        chain = await self._first_headers(peer)
+        peer, restarts = look.peer, 0
+        claim = peer.status
+        chain = look.chain = await self._first_headers(look)
         while chain is not None:
             if self._is_followed(chain):
                 peer.look_after = self._home.now() + PROOF_SECONDS
@@ -345,14 +427,12 @@ class Synchroniser:
                 return
             if chain.complete:
                 break
-            if self._home.now() - began > LONGEST_PROOF:
-                raise FalseClaim(f"its headers did not prove it within {LONGEST_PROOF:g} s")
-            reply = await self._ask_headers(peer, [chain.tip.hash], PROOF_HEADERS)
+            reply = await self._ask_headers(look, [chain.tip.hash], PROOF_HEADERS)
             if reply.headers and reply.headers[0].parent_hash == chain.tip.hash:
                 await self._verify(chain, reply)
             elif restarts < MAX_RESTARTS:
                 restarts += 1
-                chain = await self._first_headers(peer)
+                chain = look.chain = await self._first_headers(look)
             else:
                 raise FalseClaim("its chain changed while its headers were fetched, again and again")
         if claim is not None and peer.serves_headers is not False:
@@ -362,28 +442,35 @@ class Synchroniser:
             if shown < claim.work:
                 raise FalseClaim("its headers have less work than it claims")
 
-    async def _first_headers(self, peer: Peer) -> HeaderChain | None:
+    async def _first_headers(self, look: _Look) -> HeaderChain | None:
         """The first headers of a peer's chain that are not stored here; None if it has none, or no headers at all."""
-        ledger = self._home.ledger
-        try:
-            reply = await self._ask_headers(peer, locator(ledger), FIRST_HEADERS)
-        except CallFailed as failed:
-            if failed.status not in (404, 405):
-                raise
-            peer.serves_headers = False
-            return None
-        peer.serves_headers = True
-        known, before = self._known(reply), -1
-        while known and known == len(reply.headers) and not _is_last(reply):
-            last = reply.headers[-1]
-            if last.height <= before:
-                raise FalseClaim("its headers do not go on")
-            before = last.height
-            reply = await self._ask_headers(peer, self._closer(last), PROOF_HEADERS)
+        ledger, peer = self._home.ledger, look.peer
+        hashes, limit = locator(ledger), FIRST_HEADERS
+        for search in range(MAX_SEARCHES + 1):
+            try:
+                reply = await self._ask_headers(look, hashes, limit)
+            except CallFailed as failed:
+                if search or failed.status not in (404, 405):
+                    raise
+                peer.serves_headers = False
+                return None
+            peer.serves_headers = True
             known = self._known(reply)
+            while known and known == len(reply.headers) and not self._is_canonical(reply.headers[-1]):
+                # A branch that is stored here in part.
+                if _is_last(reply):
+                    return None
+                reply = await self._ask_headers(look, [reply.headers[-1].hash], PROOF_HEADERS)
+                known = self._known(reply)
+            if known < len(reply.headers):
+                break
+            if _is_last(reply):
+                return None
+            # The last common block lies between two hashes of the locator.
+            hashes, limit = closer_locator(ledger, reply.headers[-1].height, ledger.tip.height), PROOF_HEADERS
+        else:
+            raise FalseClaim("its headers do not go on")
         headers = reply.headers[known:]
-        if not headers:
-            return None
         fork = ledger.reader.point(headers[0].parent_hash)
         if fork is None:
             raise FalseClaim("its headers do not begin at a block that both have")
@@ -391,15 +478,9 @@ class Synchroniser:
         await self._verify(chain, HeadersReply(headers, reply.first + known, reply.height))
         return chain
 
-    def _closer(self, last: Header) -> list[bytes]:
-        """The next locator when ``last`` is the last header of an answer of which every block is stored here."""
-        ledger = self._home.ledger
-        canonical = ledger.reader.canonical(last.height)
-        if canonical is None or canonical.point.hash != last.hash:
-            # A branch that is stored here in part.
-            return [last.hash]
-        # The last common block lies between two hashes of the locator.
-        return closer_locator(ledger, last.height, ledger.tip.height)
+    def _is_canonical(self, header: Header) -> bool:
+        canonical = self._home.ledger.reader.canonical(header.height)
+        return canonical is not None and canonical.point.hash == header.hash
 
     def _known(self, reply: HeadersReply) -> int:
         """How many of the first headers are of blocks that are stored here."""
@@ -414,15 +495,17 @@ class Synchroniser:
         pending = set() if self._download is None else self._download.pending()
         return any(header.hash in pending for header in chain.window)
 
-    async def _ask_headers(self, peer: Peer, hashes: Sequence[bytes], limit: int) -> HeadersReply:
+    async def _ask_headers(self, look: _Look, hashes: Sequence[bytes], limit: int) -> HeadersReply:
         """Headers for a proof: the answer must be there in time, however slowly it makes progress.
 
-        Raises FalseClaim where it has fewer than were asked for though more are said to follow: a claim could be kept
-        open by one header at a time.
+        Raises FalseClaim, also where they are not headers of one chain.
         """
-        reply = await self._peers.client.headers(peer.endpoint, hashes, limit, within=PROOF_SECONDS)
-        if len(reply.headers) < limit and not _is_last(reply):
-            raise FalseClaim("it sends fewer headers than it is asked for and says that it has more")
+        if self._home.now() - look.began > LONGEST_PROOF:
+            raise FalseClaim(f"its headers did not prove it within {LONGEST_PROOF:g} s")
+        reply = await self._peers.client.headers(look.peer.endpoint, hashes, limit, within=PROOF_SECONDS)
+        _check_count(reply, limit)
+        if any(header.parent_hash != before.hash for before, header in pairwise(reply.headers)):
+            raise FalseClaim("its headers are not those of one chain")
         return reply
 
     async def _verify(self, chain: HeaderChain, reply: HeadersReply) -> None:
@@ -463,6 +546,7 @@ class Synchroniser:
             return
         self._settled = True
         self._chain = chain
+        self._retried = chain.window[0].hash in self._unavailable
         self._download = BlockDownload(self._peers, self._progress, chain)
         self._progress.begin(chain.fork.height, self.best_height())
         self._following = Deferred.fromCoroutine(self._fetch_chain(chain, self._download))
@@ -508,7 +592,7 @@ class Synchroniser:
         before = self._unavailable.pop(first, None)
         times = 0 if before is None else before.times
         until = self._home.now() + min(FIRST_REST * 2**times, LONGEST_REST)
-        tried = frozenset(peer.endpoint for peer in self._peers.all())
+        tried = frozenset(peer.endpoint for peer in self._peers.all()) | (before.tried if before else frozenset())
         self._unavailable[first] = _Unavailable(until, min(times + 1, 32), tried)
         source.look_after = until
         if len(self._unavailable) > _REMEMBERED:
@@ -528,10 +612,12 @@ class Synchroniser:
                     asked = self._next_headers(chain, chain.window_tip.hash, limit)
                 reply = await asked
                 asked = None
-                limit = _next_limit(limit, self._home.now() - chain.asked_since)
+                seconds = self._home.now() - chain.asked_since
                 chain.asked_since = None
                 if not reply.headers or reply.headers[0].parent_hash != chain.window_tip.hash:
                     raise ChainChanged
+                _check_count(reply, limit)
+                limit = _next_limit(limit, seconds)
                 if not _is_last(reply):
                     asked = self._next_headers(chain, reply.headers[-1].hash, limit)
                 chain.append(reply, await self._home.ledger.check_headers(chain.window_tip, reply.headers))
@@ -573,6 +659,8 @@ class Synchroniser:
                 chain.source.look_after = self._home.now() + error.rest
             else:
                 self._peers.demote(chain.source)
+        elif isinstance(error, FalseClaim):
+            self._doubt(chain.source, str(error))
         elif not isinstance(error, ChainChanged):
             self.log.failure("fetching headers failed", failure)
         chain.abandoned = True
@@ -581,11 +669,12 @@ class Synchroniser:
     def _look_for_slow_source(self, now: float) -> None:
         """Take the headers from another peer where the blocks wait for them for too long."""
         chain, download, feeding = self._chain, self._download, self._feeding
-        if chain is None or download is None or feeding is None or chain.asked_since is None or download.pending():
+        if chain is None or download is None or feeding is None:
             return
+        chain.note_wait(now, chain.asked_since is not None and not download.pending())
         others = [peer for peer in self._peers.all() if peer is not chain.source and peer.serves_headers is not False]
         able = any(peer.status and peer.status.work > chain.tip.work and peer.look_after <= now for peer in others)
-        if able and now - chain.asked_since >= FEED_SECONDS:
+        if able and not chain.abandoned and chain.starved >= FEED_SECONDS:
             self._doubt(chain.source, "its headers come too slowly")
             chain.abandoned = True
             feeding.cancel()
@@ -599,15 +688,30 @@ class Synchroniser:
         Raises FalseClaim or CallFailed.
         """
         ledger, claim = self._home.ledger, peer.status
+        self._progress.begin(ledger.tip.height, claim.height if claim else 0)
+        try:
+            await self._fetch_ranges(peer, claim)
+        finally:
+            if self._chain is None:
+                self._progress.end()
+        peer.settled = claim.hash if claim else b""
+        if claim is not None and ledger.tip.work < claim.work and peer.look_after <= self._home.now():
+            raise FalseClaim("its blocks have less work than it claims")
+
+    async def _fetch_ranges(self, peer: Peer, claim: PeerStatus | None) -> None:
+        ledger = self._home.ledger
         height = min(ledger.tip.height, claim.height if claim else 0)
         step, fetched = MAX_BLOCKS, False
         work, grown = ledger.tip.work, self._home.now()
         while claim is not None and not self._stopping:
             if ledger.tip.work > work:
                 work, grown = ledger.tip.work, self._home.now()
-            if self._home.now() - grown > BRANCH_SECONDS:
-                raise FalseClaim(f"its blocks did not make it good within {BRANCH_SECONDS:g} s")
-            blocks = await self._peers.client.blocks(peer.endpoint, height + 1)
+            left = grown + BRANCH_SECONDS - self._home.now()
+            answer = Deferred.fromCoroutine(self._peers.client.blocks(peer.endpoint, height + 1))
+            try:
+                blocks = await answer.addTimeout(max(left, 0.0), cast(IReactorTime, self._home.clock))
+            except DeferredTimeout as late:
+                raise FalseClaim(f"its blocks did not make it good within {BRANCH_SECONDS:g} s") from late
             outcomes = await ledger.submit_blocks(blocks)
             failure = next((outcome for outcome in outcomes if isinstance(outcome, Exception)), None)
             if isinstance(failure, RuleViolation):
@@ -624,12 +728,10 @@ class Synchroniser:
                 continue
             fetched = True
             peer.delivered = peer.delivered or Standing.CONNECTED in outcomes
+            self._progress.connected(sum(outcome is not Standing.KNOWN for outcome in outcomes), ledger.tip.height)
             height += len(blocks)
             if not blocks:
-                break
-        peer.settled = claim.hash if claim else b""
-        if claim is not None and ledger.tip.work < claim.work:
-            raise FalseClaim("its blocks have less work than it claims")
+                return
 
 
 def _next_limit(limit: int, seconds: float) -> int:
@@ -637,6 +739,15 @@ def _next_limit(limit: int, seconds: float) -> int:
     if seconds > ANSWER_SECONDS:
         return max(limit // 2, FIRST_HEADERS)
     return min(limit * 2, MAX_HEADERS) if seconds < ANSWER_SECONDS / 2 else limit
+
+
+def _check_count(reply: HeadersReply, limit: int) -> None:
+    """Raise FalseClaim for fewer headers than the ``limit`` though the peer says that it has more.
+
+    A claim, or a download, could be kept open by one header at a time.
+    """
+    if len(reply.headers) < limit and not _is_last(reply):
+        raise FalseClaim("it sends fewer headers than it is asked for and says that it has more")
 
 
 def _is_last(reply: HeadersReply) -> bool:

@@ -51,16 +51,20 @@ class CatchingUp:
         world, new, peers = self.world, self.new, self.world.nodes[:-1]
         line = world.network.line(new.endpoint)
         world.run_until(lambda: line.up.bytes > 0, within=10)
+        met: set[str] = set()
 
         def has_all() -> bool:
             check_company(new, peers)
+            known = {peer.endpoint for peer in new.neighbours.peers.all()}
+            assert met <= known, "honest peers were dropped"
+            met.update(known)
             return new.tip == peers[0].tip
 
         return world.run_until(has_all, within=within)
 
 
 def check_company(new: SimulatedNode, peers: list[SimulatedNode]) -> None:
-    """No peer that the new node has met was dropped or banned, or is doubted."""
+    """No peer of the new node is banned or doubted."""
     known = new.neighbours.peers
     assert not [peer.endpoint for peer in known.all() if peer.doubts], "honest peers are doubted"
     assert not [peer.endpoint for peer in peers if known.is_banned(peer.key.public)], "honest peers are banned"
