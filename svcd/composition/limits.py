@@ -193,6 +193,8 @@ def _between_nodes() -> Iterator[Limit]:
     yield Limit("longest rest of such a peer", branch_push.LONGEST_REST, "seconds", lacking)
     slowly = "Taking a branch from such a node slowly, so that others wait for it"
     yield Limit("time for the blocks that a peer is handed at once", branch_push.ROUND_SECONDS, "seconds", slowly)
+    yield Limit("time to find the last common block", branch_push.SEARCH_SECONDS, "seconds", slowly)
+    yield Limit("questions for it", branch_push.SEARCH_QUESTIONS, "things", slowly)
     yield Limit("time that a peer may have us wait", transport.LONGEST_REST, "seconds", "A peer that stalls")
     yield Limit("peers' bans that are shown", administration.MAX_SHOWN, "things", _TOO_OFTEN)
     yield Limit("blocks that we send at once", block_server.MAX_REPLY_BYTES, "bytes", _TOO_OFTEN)
