@@ -174,7 +174,10 @@ def _between_nodes() -> Iterator[Limit]:
     yield Limit("hashes in a locator", block_server.MAX_LOCATOR, "things", _TOO_OFTEN)
     yield Limit("blocks in one question", block_server.MAX_HASHES, "things", _TOO_OFTEN)
     yield Limit("announced blocks that are fetched at a time", announcements.MAX_FETCHES, "blocks", _NO_DELIVERY)
-    yield Limit("time to deliver one while another peer waits", announcements.FETCH_SECONDS, "seconds", _NO_DELIVERY)
+    yield Limit("head start of the first that is asked", announcements.HEAD_START_SECONDS, "seconds", _NO_DELIVERY)
+    yield Limit("rate of a peer that delivers at all", announcements.LEAST_RATE, "bytes", _NO_DELIVERY)
+    yield Limit("rate beside which no other is asked", announcements.GOOD_RATE, "bytes", _NO_DELIVERY)
+    yield Limit("time for which these rates suffice", announcements.FETCH_SECONDS, "seconds", _NO_DELIVERY)
     junk = "Announcing headers without end, to have their work checked"
     yield Limit("announced headers that are checked at a time", announcements.MAX_CHECKS, "things", junk)
     promise = "Announcing every block first and saying that it comes, so that it is asked of no other peer"
@@ -195,6 +198,8 @@ def _between_nodes() -> Iterator[Limit]:
     yield Limit("longest rest of such a peer", branch_push.LONGEST_REST, "seconds", lacking)
     slowly = "Taking a branch from such a node slowly, so that others wait for it"
     yield Limit("time for the blocks that a peer is handed at once", branch_push.ROUND_SECONDS, "seconds", slowly)
+    yield Limit("time to find the last common block", branch_push.SEARCH_SECONDS, "seconds", slowly)
+    yield Limit("questions for it", branch_push.SEARCH_QUESTIONS, "things", slowly)
     yield Limit("time that a peer may have us wait", transport.LONGEST_REST, "seconds", "A peer that stalls")
     yield Limit("peers' bans that are shown", administration.MAX_SHOWN, "things", _TOO_OFTEN)
     yield Limit("blocks that we send at once", block_server.MAX_REPLY_BYTES, "bytes", _TOO_OFTEN)

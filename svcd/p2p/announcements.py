@@ -2,7 +2,7 @@
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Final
 
 from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred
@@ -21,23 +21,33 @@ from svcd.p2p.handshake import LocalNode
 from svcd.p2p.peers import Peer, Peers
 from svcd.p2p.relay import WANTED
 from svcd.p2p.transport import CallFailed, Trouble
+from svcd.ports import Timer
 from svcd.web.answers import Answer
 from svcd.web.errors import HttpError
 from svcd.web.routing import Field, Route, object_schema
 
 MAX_FETCHES: Final = 8
 """Announced blocks that are fetched at a time."""
-MAX_ANNOUNCERS: Final = 4
-"""Peers that one of them may be fetched from, one after the other."""
+HEAD_START_SECONDS: Final = 3.0
+"""How long a peer has for a block until another that has it is asked too, unless the block is on its way by then."""
 FETCH_SECONDS: Final = 30.0
-"""How long one of them may take to deliver while another waits to be asked."""
+"""How long peers keep others from being asked by delivering it slowly."""
+GOOD_RATE: Final = 64 * 1024
+"""Bytes per second that peers must deliver together, so that no other is asked beside them."""
+LEAST_RATE: Final = 8 * 1024
+"""Bytes per second of a peer that delivers at all: two of these suffice, lest more copies share a slow line."""
+SENDING_RATE: Final = 128 * 1024
+"""Bytes per second at which a peer of our choice may send a block before another is asked: a line of 1 Mbit/s."""
+TRANSFER_BYTES: Final = 600
+"""What a transfer takes in a block, about."""
 PUSH_SECONDS: Final = 60.0
-"""How long a peer that announced a block and sends it has for that, while no other peer announces it."""
+"""How long a peer that announced a block and sends it has for that, while no other peer has it."""
 BROKEN_SECONDS: Final = 3_600.0
-"""How long no block is waited for that is sent from the part of the network of a peer that did not send one."""
+"""How long no block is waited for from a peer that did not send or deliver one, and its part of the network."""
 MAX_CHECKS: Final = 16
 """Announced headers whose work is checked at a time; each costs an Argon2."""
 _REMEMBERED: Final = 1_024
+_LOOK_SECONDS: Final = 0.5
 ASKED: Final = "asked"
 KNOWN: Final = "known"
 
@@ -55,50 +65,113 @@ def _endpoint(value: object) -> Endpoint | None:
 
 
 @define(eq=False)
+class _Source:
+    """A peer that is asked for a block, or that sends it of itself."""
+
+    peer: Peer
+    began: float
+    trusted: bool
+    """Whether it may keep others from being asked."""
+    pushes: bool = False
+    received: int = 0
+    """Bytes of the block that have come from it; not known of what it sends of itself."""
+    call: Deferred[Bodies] | None = None
+
+    def note_bytes(self, count: int) -> None:
+        """So many more bytes have come from it."""
+        self.received += count
+
+    def rate(self, now: float) -> float:
+        """Bytes per second, so far."""
+        return self.received / max(now - self.began, 1.0)
+
+    def keeps_back(self, now: float, size: int) -> bool:
+        """Whether another is not even asked if nothing comes from this one; ``size`` is that of the block, about.
+
+        A block that is being sent is not seen before it is there. That is waited for longer only if it is our choice.
+        """
+        patience = HEAD_START_SECONDS
+        if self.pushes and self.peer.outbound:
+            patience += size / SENDING_RATE
+        return now - self.began < patience
+
+
+@define(eq=False)
 class _Fetch:
-    """A block that a peer sends or is asked for, and the other peers that have announced it."""
+    """A block that a peer sends or is asked for."""
 
     header: Header
     began: float
     """When it was announced first (Unix seconds)."""
-    pusher: Peer | None = None
-    """The peer that sends it of itself; None where it is asked for."""
-    announcers: list[Peer] = field(factory=list)
-    """Those that are still to be asked, in order."""
-    endpoints: set[str] = field(factory=set)
-    """Of all that have announced it."""
-    call: Deferred[Any] | None = None
-    """What is waited for."""
-    overdue: bool = False
-    """Whether the peer that sends it, or is being asked, has had its time."""
-    arrived: bool = False
+    sources: list[_Source] = field(factory=list)
+    """Where it is to come from at present."""
+    asked: dict[str, Peer] = field(factory=dict)
+    """By endpoint, who has been asked for it or has said that it sends it; nobody is asked twice."""
+    timer: Timer | None = None
+    over: bool = False
+    """Whether nobody is asked any more."""
 
-    def add(self, peer: Peer | None) -> None:
-        """Note one more peer that announces the block; each is asked once."""
-        if peer is None or peer is self.pusher or peer.endpoint in self.endpoints:
-            return
-        if len(self.endpoints) < MAX_ANNOUNCERS:
-            self.endpoints.add(peer.endpoint)
-            self.announcers.append(peer)
-            if self.overdue:
-                self.give_up()
+    @property
+    def size(self) -> int:
+        """That of the block, about; its sender cannot lie about how many transfers it has."""
+        return self.header.transaction_count * TRANSFER_BYTES
 
-    def take_too_long(self) -> None:
-        """Ask another peer, as soon as there is one."""
-        self.overdue = True
-        if self.announcers:
-            self.give_up()
+    def may_ask(self, peer: Peer, now: float, *, trusted: bool) -> bool:
+        """Whether it is time to ask ``peer`` too.
 
-    def give_up(self) -> None:
-        """End the transfer that is under way, or the wait for one."""
-        if self.call is not None:
-            self.call.cancel()
+        An acquaintance keeps no peer of our choice from being asked for longer than its head start, however well it
+        seems to deliver, and whoever is not trusted keeps nobody, but waits for all.
+        """
+        if any(now - source.began < HEAD_START_SECONDS for source in self.sources if source.trusted or not trusted):
+            return False
+        rivals = [source for source in self.sources if source.trusted and (source.peer.outbound or not peer.outbound)]
+        if any(source.keeps_back(now, self.size) for source in rivals):
+            return False
+        rates = [source.rate(now) for source in rivals if now - source.began < FETCH_SECONDS]
+        return sum(rates) < GOOD_RATE and sum(rate >= LEAST_RATE for rate in rates) < 2
+
+    def is_coming(self, now: float) -> bool:
+        """Whether it can be left to those it is to come from: it moves, or a peer of our choice has just been asked."""
+        return self.over or any(
+            source.rate(now) >= LEAST_RATE or (source.peer.outbound and source.keeps_back(now, self.size))
+            for source in self.sources
+            if source.trusted
+        )
 
     def end(self) -> None:
-        """Ask no peer any more."""
-        self.announcers.clear()
-        self.arrived = True
-        self.give_up()
+        """Ask nobody any more."""
+        self.over = True
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+        for source in tuple(self.sources):
+            if source.call is not None:
+                source.call.cancel()
+
+
+class _Records:
+    """Which peers did not do what they said, for an hour.
+
+    A peer of our choice answers for itself: others in its part of the network must not be able to spoil its record.
+    """
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self._until: OrderedDict[str, float] = OrderedDict()
+        """Unix seconds by part of the network, and by endpoint."""
+
+    def add(self, peer: Peer) -> None:
+        """Note that it has broken its word."""
+        for name in (self._peers.part_of(peer), peer.endpoint):
+            self._until[name] = self._peers.home.now() + BROKEN_SECONDS
+            self._until.move_to_end(name)
+        while len(self._until) > _REMEMBERED:
+            self._until.popitem(last=False)
+
+    def has(self, peer: Peer) -> bool:
+        """Whether it has, lately, or an acquaintance's neighbour."""
+        name = peer.endpoint if peer.outbound else self._peers.part_of(peer)
+        return self._until.get(name, 0.0) > self._peers.home.now()
 
 
 class Announcements:
@@ -113,23 +186,25 @@ class Announcements:
         self._on_orphan = on_orphan
         self._fetches: dict[bytes, _Fetch] = {}
         self._checks = 0
-        self._broken: OrderedDict[str, float] = OrderedDict()
-        """Until when (Unix seconds) no block is waited for from a part of the network, or an endpoint."""
+        self._broken = _Records(peers)
+        """Those that said that they send a block, and did not."""
+        self._slow = _Records(peers)
+        """Those that announced a block, and did not deliver it."""
         self._stopping = False
 
     def stop(self) -> None:
         """Give up what is being fetched, and fetch nothing any more."""
         self._stopping = True
         for fetch in tuple(self._fetches.values()):
-            fetch.end()
+            self._end(fetch)
 
     def chain_changed(self, change: Change) -> None:
         """End what is done for a block that has come."""
         if (fetch := self._fetches.get(change.tip.hash)) is not None:
-            fetch.end()
+            self._arrived(fetch)
 
     def is_coming(self, block_hash: bytes) -> bool:
-        """Whether a new block is being fetched from a peer that announced it, or sent by one, for a minute at most."""
+        """Whether a new block is being fetched from a peer that has it, or sent by one, for a minute at most."""
         fetch = self._fetches.get(block_hash)
         return fetch is not None and self._home.now() - fetch.began < PUSH_SECONDS
 
@@ -177,8 +252,7 @@ class Announcements:
         if ledger.reader.point(header.hash) is not None:
             return KNOWN
         if (fetch := self._fetches.get(header.hash)) is not None:
-            fetch.add(announcer)
-            return ASKED
+            return self._join(fetch, announcer)
         parent = ledger.reader.point(header.parent_hash)
         if parent is None:
             self._on_orphan()
@@ -195,47 +269,39 @@ class Announcements:
             return KNOWN
         if (fetch := self._fetches.get(header.hash)) is not None:
             # Another peer has announced it while its work was checked.
-            fetch.add(announcer)
-            return ASKED
-        if announcer is None or len(self._fetches) >= MAX_FETCHES or self._stopping:
+            return self._join(fetch, announcer)
+        if announcer is None or self._stopping or not self._has_room(announcer):
             return WANTED
-        if push and not self._may_push(announcer):
+        if push and self._broken.has(announcer):
             return WANTED
-        fetch = self._fetches[header.hash] = _Fetch(header, self._home.now(), announcer if push else None)
-        fetch.add(announcer)
-        Deferred.fromCoroutine(self._fetch(fetch)).addErrback(self._log_failure)
+        fetch = self._fetches[header.hash] = _Fetch(header, self._home.now())
+        if push:
+            fetch.asked[announcer.endpoint] = announcer
+            fetch.sources.append(_Source(announcer, fetch.began, trusted=True, pushes=True))
+        self._go_on(fetch)
         return WANTED if push else ASKED
 
-    def _may_push(self, peer: Peer) -> bool:
-        """Whether to ask no other peer for a block while ``peer`` sends it."""
-        return self._broken.get(self._peers.part_of(peer), 0.0) <= self._home.now()
+    def _join(self, fetch: _Fetch, announcer: Peer | None) -> str:
+        """The state to answer with where the block is being fetched already."""
+        now = self._home.now()
+        if announcer is None:
+            return ASKED if fetch.is_coming(now) else WANTED
+        if any(source.pushes and source.peer is announcer for source in fetch.sources):
+            return WANTED
+        self._look_again(fetch, 0.0)
+        return ASKED
 
-    async def _is_pushed(self, pusher: Peer, fetch: _Fetch) -> bool:
-        """Wait for a block that ``pusher`` sends, half as long once another peer has announced it; whether it came."""
-        for seconds in (FETCH_SECONDS, PUSH_SECONDS - FETCH_SECONDS):
-            await self._wait(fetch, seconds)
-            if fetch.arrived or self._home.ledger.reader.point(fetch.header.hash) is not None:
+    def _has_room(self, announcer: Peer) -> bool:
+        """Whether one more block can be fetched, maybe instead of one of which nothing good is to be hoped."""
+        if len(self._fetches) < MAX_FETCHES:
+            return True
+        now, peers = self._home.now(), self._peers.all()
+        for fetch in self._fetches.values():
+            backed = any(peer.outbound and peer.has(fetch.header.hash) for peer in peers)
+            if not fetch.over and (now - fetch.began >= PUSH_SECONDS or (announcer.outbound and not backed)):
+                self._end(fetch)
                 return True
-            if fetch.announcers:
-                break
-            fetch.overdue = True
-        # Else the first to announce a block could keep it from this node, each one anew.
-        self._broken[self._peers.part_of(pusher)] = self._home.now() + BROKEN_SECONDS
-        self._broken.move_to_end(self._peers.part_of(pusher))
-        if len(self._broken) > _REMEMBERED:
-            self._broken.popitem(last=False)
         return False
-
-    async def _wait(self, fetch: _Fetch, seconds: float) -> None:
-        """Wait so long, or until another peer is to be asked, or none."""
-        fetch.call = Deferred()
-        timer = self._home.clock.callLater(seconds, fetch.call.callback, None)
-        try:
-            await fetch.call
-        except CancelledError:
-            timer.cancel()
-        finally:
-            fetch.call = None
 
     async def _check(self, parent: ChainPoint, header: Header) -> RuleViolation | NotYet | None:
         """Why a header cannot follow on ``parent`` at present, or at all; raises NotYet where too many wait."""
@@ -247,54 +313,117 @@ class Announcements:
         finally:
             self._checks -= 1
 
-    async def _fetch(self, fetch: _Fetch) -> None:
-        """Fetch the block from one announcer after the other until one delivers it, unless it is sent."""
-        try:
-            if fetch.pusher is not None and await self._is_pushed(fetch.pusher, fetch):
-                return
-            while fetch.announcers:
-                if await self._fetch_from(fetch.announcers.pop(0), fetch):
-                    return
-        finally:
-            del self._fetches[fetch.header.hash]
-        if not fetch.arrived:
+    # Fetching
+
+    def _look_again(self, fetch: _Fetch, seconds: float) -> None:
+        if fetch.timer is not None:
+            fetch.timer.cancel()
+        fetch.timer = self._home.clock.callLater(seconds, self._due, fetch)
+
+    def _due(self, fetch: _Fetch) -> None:
+        fetch.timer = None
+        self._go_on(fetch)
+
+    def _go_on(self, fetch: _Fetch) -> None:
+        """Ask one more peer if it is time, and look again soon; give up where nobody is left."""
+        if fetch.over:
+            return
+        now = self._home.now()
+        if self._home.ledger.reader.point(fetch.header.hash) is not None:
+            self._arrived(fetch)
+            return
+        for source in tuple(fetch.sources):
+            if source.pushes and now - source.began >= PUSH_SECONDS:
+                # Else the first to announce a block could keep it from this node, each one anew.
+                self._broken.add(source.peer)
+                fetch.sources.remove(source)
+        peer = self._next(fetch)
+        if peer is not None and fetch.may_ask(peer, now, trusted=not self._slow.has(peer)):
+            self._ask(peer, fetch)
+        elif peer is None and not fetch.sources:
+            self._end(fetch)
             # Peers that have the block show more work: synchronisation finds it.
             self._on_orphan()
+            return
+        self._look_again(fetch, _LOOK_SECONDS)
 
-    async def _fetch_from(self, peer: Peer, fetch: _Fetch) -> bool:
-        if self._peers.get(peer.endpoint) is not peer:
-            return False
+    def _next(self, fetch: _Fetch) -> Peer | None:
+        """The best of the peers that have announced the block, or show it as their tip, and have not been asked.
+
+        Of acquaintances in one part of the network one comes before those in other parts, and the rest after them.
+        """
+        parts = {self._peers.part_of(peer) for peer in fetch.asked.values()}
+
+        def rank(peer: Peer) -> tuple[bool, ...]:
+            crowd = not peer.outbound and self._peers.part_of(peer) in parts
+            return self._slow.has(peer), crowd, not peer.outbound, not peer.delivered
+
+        having = [peer for peer in self._peers.all() if peer.has(fetch.header.hash)]
+        return min((peer for peer in having if peer.endpoint not in fetch.asked), key=rank, default=None)
+
+    def _ask(self, peer: Peer, fetch: _Fetch) -> None:
+        source = _Source(peer, self._home.now(), trusted=not self._slow.has(peer))
+        fetch.asked[peer.endpoint] = peer
+        fetch.sources.append(source)
+        bodies = self._peers.client.bodies(peer.endpoint, [fetch.header], source.note_bytes)
+        source.call = Deferred.fromCoroutine(bodies)
+        Deferred.fromCoroutine(self._fetch_from(source, source.call, fetch)).addErrback(self._log_failure)
+
+    async def _fetch_from(self, source: _Source, call: Deferred[Bodies], fetch: _Fetch) -> None:
+        """Take what a peer delivers; where it does not, the next is asked."""
+        peer = source.peer
         try:
-            bodies = await self._bodies(peer, fetch)
+            bodies = await call
         except CancelledError:
             self.log.debug("{endpoint} is not waited for any longer", endpoint=peer.endpoint)
-            return False
+            return
         except CallFailed as failed:
             self.log.debug("{endpoint} did not deliver a block: {why}", endpoint=peer.endpoint, why=failed.detail)
+            if failed.trouble is Trouble.TIMEOUT:
+                self._slow.add(peer)
             if failed.trouble is Trouble.FALSE and self._peers.get(peer.endpoint) is peer:
                 self._peers.punish(peer, seconds=INVALID_SECONDS, why=failed.detail)
-            return False
-        if not bodies.blocks or fetch.arrived:
-            return fetch.arrived
+            bodies = Bodies([], 0)
+        finally:
+            if source in fetch.sources:
+                fetch.sources.remove(source)
+        if fetch.over:
+            return
+        if not bodies.blocks:
+            self._look_again(fetch, 0.0)
+            return
         peer.delivered = True
-        outcome = await self._submit(bodies.blocks[0])
+        self._note_late(fetch, pushed=False)
+        fetch.end()
+        try:
+            outcome = await self._submit(bodies.blocks[0])
+        finally:
+            self._end(fetch)
         if isinstance(outcome, Exception):
             # Its header promised no more: a block with good work and an invalid state is its producer's fault.
             self.log.info("an announced block is not connected: {why}", why=str(outcome))
-        return True
 
-    async def _bodies(self, peer: Peer, fetch: _Fetch) -> Bodies:
-        """What ``peer`` delivers; raises CallFailed, or CancelledError once another peer is to be asked."""
-        fetch.overdue = False
-        call: Deferred[Bodies] = Deferred.fromCoroutine(self._peers.client.bodies(peer.endpoint, [fetch.header]))
-        fetch.call = call
-        timer = self._home.clock.callLater(FETCH_SECONDS, fetch.take_too_long)
-        try:
-            return await call
-        finally:
-            fetch.call = None
-            if not fetch.overdue:
-                timer.cancel()
+    def _arrived(self, fetch: _Fetch) -> None:
+        """The block is here, and did not come from those who were asked for it."""
+        self._note_late(fetch, pushed=True)
+        self._end(fetch)
+
+    def _note_late(self, fetch: _Fetch, *, pushed: bool) -> None:
+        """Remember who had a head start, and has been overtaken with next to nothing; ``pushed``: it was sent to us."""
+        now = self._home.now()
+        for source in fetch.sources:
+            if now - source.began < HEAD_START_SECONDS or fetch.over:
+                continue
+            if source.pushes and not pushed:
+                self._broken.add(source.peer)
+            elif not source.pushes and source.rate(now) < LEAST_RATE:
+                self._slow.add(source.peer)
+
+    def _end(self, fetch: _Fetch) -> None:
+        """Ask nobody any more, and forget the fetch."""
+        fetch.end()
+        if self._fetches.get(fetch.header.hash) is fetch:
+            del self._fetches[fetch.header.hash]
 
     async def _submit(self, block: Block) -> Outcome:
         (outcome,) = await self._home.ledger.submit_blocks([block])

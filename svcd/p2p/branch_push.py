@@ -6,7 +6,6 @@ round is left alone for a while, since what it says of single blocks proves noth
 
 from collections import OrderedDict
 from functools import partial
-from itertools import takewhile
 from typing import Final
 
 from attrs import define
@@ -14,18 +13,22 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from svcd.chain.block import Header
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import ChainPoint
-from svcd.p2p.headers import locator
+from svcd.p2p.client import HeadersReply
+from svcd.p2p.headers import closer_locator, locator
 from svcd.p2p.peers import Peer, Peers
 from svcd.p2p.transport import CallFailed
 from svcd.store.chain_store import ChainReader
 
 ROUND_BYTES: Final = 64 * 1024 * 1024
 """Blocks that a peer is handed in a round, together."""
-SEARCH_HEADERS: Final = 500
+SEARCH_HEADERS: Final = 100
 """Headers in each question for the last block that both have."""
+SEARCH_QUESTIONS: Final = 8
+"""How many such questions there are at most: each narrows the search to a hundredth of what the last one left."""
+SEARCH_SECONDS: Final = 30.0
+"""How long the search goes on at most; nobody else is handed anything meanwhile."""
 LEAST_BYTES: Final = 4_096
 """What a block counts as at least: a call costs something too."""
 ROUND_SECONDS: Final = 600.0
@@ -74,7 +77,7 @@ class BranchPush:
     def consider(self) -> None:
         """Begin with a peer that shows less work than we have and gets no further; to be called every second."""
         lacking = [peer for peer in self._peers.all() if peer.lags or peer.endpoint in self._unfinished]
-        for peer in sorted(lacking, key=lambda peer: self._pace(peer).ended):
+        for peer in sorted(lacking, key=lambda peer: (self._pace(peer).ended, not peer.outbound)):
             self.begin(peer)
 
     def begin(self, peer: Peer) -> None:
@@ -169,19 +172,29 @@ class BranchPush:
             return status.height
         if peer.serves_headers is False:
             raise _NotTaken("it serves no headers, so the last common block cannot be found")
-        hashes, common = locator(ledger), -1
-        while True:
-            reply = await self._peers.client.headers(peer.endpoint, hashes, SEARCH_HEADERS)
-            shared = list(takewhile(self._is_canonical, reply.headers))
-            if len(shared) < SEARCH_HEADERS:
-                return shared[-1].height if shared else reply.first - 1
-            if shared[-1].height <= common:
+        hashes, least, began = locator(ledger), 0, self._peers.home.now()
+        for _ in range(SEARCH_QUESTIONS):
+            left = began + SEARCH_SECONDS - self._peers.home.now()
+            if left <= 0:
+                break
+            reply = await self._peers.client.headers(peer.endpoint, hashes, SEARCH_HEADERS, within=left)
+            if reply.first <= least:
                 raise _NotTaken("its headers do not lead from the last common block upwards")
-            common, hashes = shared[-1].height, [shared[-1].hash]
+            common = self._shared(reply)
+            if common - reply.first + 1 < SEARCH_HEADERS:
+                return common
+            hashes, least = closer_locator(ledger, common, ledger.tip.height), common
+        raise _NotTaken("the last common block was not found in time")
 
-    def _is_canonical(self, header: Header) -> bool:
-        ours = self._peers.home.ledger.reader.canonical(header.height)
-        return ours is not None and ours.point.hash == header.hash
+    def _shared(self, reply: HeadersReply) -> int:
+        """The height of the last block of ours that an answer shows, or which it says is below its first header."""
+        common, reader = reply.first - 1, self._peers.home.ledger.reader
+        for header in reply.headers:
+            ours = reader.canonical(common + 1)
+            if ours is None or ours.point.hash != header.hash:
+                break
+            common += 1
+        return common
 
     async def _post(self, peer: Peer, point: ChainPoint, wire: bytes) -> None:
         """Post one block; raises CallFailed or _NotTaken."""

@@ -73,6 +73,13 @@ def delivers(block: Block) -> dict[str, Script]:
     return {BLOCKS: lambda _: blocks_reply([block])}
 
 
+def drip(*strangers: Stranger) -> None:
+    """Let peers begin to deliver a block, and go on for ever."""
+    for stranger in strangers:
+        stranger.scripts = {BLOCKS: silent}
+        stranger.town.dripping.add(stranger.endpoint)
+
+
 @pytest.fixture
 def paid(grow: Grow) -> Block:
     """A block with a transfer: its header does not say everything."""
@@ -321,8 +328,8 @@ def test_a_peer_that_delivers_too_slowly_is_left_for_the_next_announcer(
     node: Node, paid: Block, make_stranger: MakeStranger
 ) -> None:
     slow, quick = holders(make_stranger, node)
-    slow.scripts, quick.scripts = {BLOCKS: silent}, delivers(paid)
-    node.town.dripping.add(slow.endpoint)
+    drip(slow)
+    quick.scripts = delivers(paid)
     announce(node, paid, slow)
     node.run(announcements.FETCH_SECONDS + 30)
     assert len(fetched(node, slow)) == 1, "as long as no other peer has announced it"
@@ -332,17 +339,17 @@ def test_a_peer_that_delivers_too_slowly_is_left_for_the_next_announcer(
     assert node.knows(slow)
 
 
-def test_an_announcer_that_waits_is_asked_after_half_a_minute(
+def test_an_announcer_that_waits_is_asked_after_a_few_seconds(
     node: Node, paid: Block, make_stranger: MakeStranger
 ) -> None:
     slow, quick = holders(make_stranger, node)
-    slow.scripts, quick.scripts = {BLOCKS: silent}, delivers(paid)
-    node.town.dripping.add(slow.endpoint)
+    drip(slow)
+    quick.scripts = delivers(paid)
     announce(node, paid, slow)
     announce(node, paid, quick)
-    node.run(announcements.FETCH_SECONDS - 1)
+    node.run(announcements.HEAD_START_SECONDS - 0.1)
     assert fetched(node, quick) == []
-    node.run(2)
+    node.run(0.7)
     assert node.tip.hash == paid.header.hash
 
 
@@ -440,7 +447,7 @@ def test_a_block_that_is_sent_is_asked_of_no_other_peer(node: Node, paid: Block,
         other.blocks = [paid]
         assert state(announce(node, paid, other)) == "asked"
     assert state(announce(node, paid, others[0], push=True)) == "asked", "once is enough"
-    node.run(announcements.FETCH_SECONDS - 1)
+    node.run(announcements.HEAD_START_SECONDS - 0.1)
     assert [fetched(node, stranger) for stranger in (sender, *others)] == [[]] * 4
     send(node, paid, sender)
     node.run(60)
@@ -470,16 +477,30 @@ def test_an_announcer_that_comes_late_is_asked_at_once(node: Node, paid: Block, 
     assert node.tip.hash == paid.header.hash
 
 
-def test_without_another_announcer_peers_are_asked_for_their_chains_after_a_minute(
+def test_a_block_that_is_not_sent_is_asked_of_a_peer_that_shows_it(
     node: Node, paid: Block, make_stranger: MakeStranger
 ) -> None:
     liar, other = holders(make_stranger, node)
     announce(node, paid, liar, push=True)
     other.blocks = [paid]
-    node.run(announcements.PUSH_SECONDS - 1)
-    assert node.tip.height == 0
     node.run(7)
     assert node.tip.hash == paid.header.hash
+
+
+def test_a_block_that_nobody_else_has_is_waited_for_a_minute(
+    node: Node, paid: Block, make_stranger: MakeStranger
+) -> None:
+    """Then peers are asked for their chains."""
+    liar, other = holders(make_stranger, node)
+    began = node.home.now()
+    announce(node, paid, liar, push=True)
+    node.run(announcements.PUSH_SECONDS - 1)
+    before = len(node.town.calls_to(other.endpoint, STATUS))
+    assert node.network.announcements.is_coming(paid.header.hash)
+    node.run(1.6)
+    (*_, last) = node.town.calls_to(other.endpoint, STATUS)[before:]
+    assert 0 <= last.at - began - announcements.PUSH_SECONDS < 0.6
+    assert not node.network.announcements.is_coming(paid.header.hash)
 
 
 def test_a_peer_that_did_not_send_a_block_is_not_waited_for_again(
@@ -547,12 +568,212 @@ def test_a_fetch_ends_when_the_block_comes_from_elsewhere(node: Node, paid: Bloc
 def test_a_fetch_keeps_synchronisation_from_the_block_for_a_minute_at_most(
     node: Node, paid: Block, make_stranger: MakeStranger
 ) -> None:
-    slow, other = holders(make_stranger, node)
-    slow.scripts = {BLOCKS: silent}
-    node.town.dripping.add(slow.endpoint)
+    (slow,) = holders(make_stranger, node, 1)
+    drip(slow)
     announce(node, paid, slow)
-    other.blocks = [paid]
     node.run(announcements.PUSH_SECONDS - 1)
-    assert node.tip.height == 0
-    node.run(7)
-    assert node.tip.hash == paid.header.hash
+    assert node.network.announcements.is_coming(paid.header.hash)
+    node.run(2)
+    assert not node.network.announcements.is_coming(paid.header.hash)
+
+
+# Peers that say that they have a block, to keep it from this node
+
+
+def crowd(make_stranger: MakeStranger, node: Node, *endpoints: str) -> list[Stranger]:
+    """Acquaintances."""
+    strangers = [make_stranger(endpoint=endpoint) for endpoint in endpoints]
+    for start in range(0, len(strangers), 4):
+        node.meet(*strangers[start : start + 4], outbound=False)
+    return strangers
+
+
+ONE_ADDRESS = tuple(f"http://70.1.7.1:{port}" for port in range(8001, 8005))
+EIGHT_PARTS = tuple(f"http://70.{number}.7.1:8645" for number in range(8))
+
+
+def seconds_until(node: Node, block: Block) -> float:
+    """How long it takes until a block is here."""
+    began = node.home.now()
+    assert node.until(lambda: node.tip.hash == block.header.hash, within=300)
+    return node.home.now() - began
+
+
+@pytest.mark.parametrize("push", [False, True])
+@pytest.mark.parametrize("endpoints", [ONE_ADDRESS, EIGHT_PARTS], ids=["at one address", "in eight parts"])
+def test_acquaintances_that_announce_first_delay_no_block_by_more_than_a_few_seconds(
+    node: Node, grow: Grow, make_stranger: MakeStranger, endpoints: tuple[str, ...], push: bool
+) -> None:
+    """They drip, and so make progress for ever; peers of our choice announce the block a moment later."""
+    chosen = holders(make_stranger, node, 8)
+    liars = crowd(make_stranger, node, *endpoints)
+    late = []
+    for block in grow(10, pays=1):
+        for liar in liars:
+            drip(liar)
+            announce(node, block, liar, push=push)
+            node.run(0.1)
+        for honest in chosen:
+            honest.scripts = delivers(block)
+            announce(node, block, honest)
+        late.append(seconds_until(node, block))
+    assert max(late) < announcements.HEAD_START_SECONDS + 1
+    assert sum(seconds > 1 for seconds in late) == (8 if endpoints == EIGHT_PARTS else 1), "once each"
+
+
+def test_who_has_been_overtaken_is_asked_last(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    slow, first, second = holders(make_stranger, node, 3)
+    drip(slow)
+    chain = grow(2, pays=1)
+    for honest, block in zip((first, second), chain, strict=True):
+        honest.scripts = delivers(block)
+        announce(node, block, slow)
+        announce(node, block, honest)
+        assert seconds_until(node, block) < 4
+    first.scripts, (block,) = {BLOCKS: silent}, grow(1, on=chain, pays=1)[2:]
+    for stranger in (first, slow, second):
+        announce(node, block, stranger)
+    second.scripts = delivers(block)
+    assert seconds_until(node, block) < 4
+    assert len(fetched(node, slow)) == 2
+    node.run(announcements.BROKEN_SECONDS)
+    (block,) = grow(2, on=chain, pays=1)[3:]
+    announce(node, block, slow)
+    announce(node, block, second)
+    node.run(1)
+    assert len(fetched(node, second)) == 2, "an hour later it has a head start again"
+
+
+def test_a_neighbour_does_not_spoil_the_record_of_a_peer_of_our_choice(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    honest, other = holders(make_stranger, node)
+    address = honest.endpoint.removesuffix(":8645")
+    (liar,) = crowd(make_stranger, node, f"{address}:9000")
+    drip(liar)
+    first, second = grow(2, pays=1)
+    announce(node, first, liar)
+    other.scripts = delivers(first)
+    announce(node, first, other)
+    assert seconds_until(node, first) < 4
+    honest.scripts = other.scripts = delivers(second)
+    announce(node, second, honest)
+    announce(node, second, other)
+    assert seconds_until(node, second) < 1
+    assert len(fetched(node, honest)) == 1
+    assert len(fetched(node, other)) == 1
+
+
+def moves(node: Node, rate: float) -> dict[str, Script]:
+    """What a peer does that delivers so many bytes in a second, and never all."""
+
+    def script(called: Called) -> None:
+        def more() -> None:
+            assert called.request.on_bytes is not None
+            called.request.on_bytes(int(rate / 4))
+            node.clock.callLater(0.25, more)
+
+        more()
+
+    return {BLOCKS: script}
+
+
+@pytest.mark.parametrize("outbound", [True, False])
+def test_a_peer_that_delivers_well_is_left_to_it(
+    make_node: MakeNode, paid: Block, make_stranger: MakeStranger, outbound: bool
+) -> None:
+    """The block may be large, and more copies of it would share the line. But acquaintances may just pretend."""
+    node = make_node(outbound=1 + outbound)
+    (other,) = holders(make_stranger, node, 1)
+    busy = make_stranger(5, scripts=moves(node, announcements.GOOD_RATE * 1.1))
+    node.meet(busy, outbound=outbound)
+    node.town.dripping.add(busy.endpoint)
+    announce(node, paid, busy)
+    announce(node, paid, other)
+    node.run(announcements.FETCH_SECONDS - 1)
+    assert len(fetched(node, other)) == (0 if outbound else 1)
+    other.scripts = delivers(paid)
+    node.run(2)
+    assert (node.tip.hash == paid.header.hash) is outbound
+
+
+def test_over_a_slow_line_a_block_comes_twice_at_most(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
+    strangers = holders(make_stranger, node, 4, scripts=moves(node, announcements.LEAST_RATE * 1.1))
+    for stranger in strangers:
+        node.town.dripping.add(stranger.endpoint)
+        announce(node, paid, stranger)
+    node.run(announcements.FETCH_SECONDS - 1)
+    assert [len(fetched(node, stranger)) for stranger in strangers] == [1, 1, 0, 0]
+    node.run(3)
+    assert [len(fetched(node, stranger)) for stranger in strangers] == [1, 1, 1, 0]
+
+
+def test_a_full_block_that_a_peer_of_our_choice_sends_is_waited_for_as_long_as_it_takes(
+    make_node: MakeNode, builder: ChainBuilder, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On a line of 1 Mbit/s. Of an acquaintance nobody knows whether it sends anything."""
+    monkeypatch.setattr(announcements, "TRANSFER_BYTES", 5 * announcements.SENDING_RATE)
+    node = make_node(outbound=2)
+    sender, other = holders(make_stranger, node)
+    (acquaintance,) = crowd(make_stranger, node, EIGHT_PARTS[0])
+    for name, pusher, patience in (("first", sender, 8), ("second", acquaintance, 3)):
+        block = builder.block(None, producer=name, transfers=[builder.transfer("alice", "bob", 1, nonce=0)])
+        other.scripts, before = {BLOCKS: silent}, len(fetched(node, other))
+        announce(node, block, pusher, push=True)
+        announce(node, block, other)
+        node.run(patience - 0.1)
+        assert len(fetched(node, other)) == before
+        node.run(0.7)
+        assert len(fetched(node, other)) == before + 1
+
+
+def side_blocks(builder: ChainBuilder) -> list[Block]:
+    pays = [builder.transfer("alice", "bob", 1, nonce=0)]
+    return [builder.block(None, producer=f"s{number}", transfers=pays) for number in range(announcements.MAX_FETCHES)]
+
+
+def test_acquaintances_do_not_take_all_places_for_blocks(
+    make_node: MakeNode, paid: Block, builder: ChainBuilder, make_stranger: MakeStranger
+) -> None:
+    node = make_node(outbound=1)
+    (honest,) = holders(make_stranger, node, 1)
+    liar, other = crowd(make_stranger, node, *EIGHT_PARTS[:2])
+    drip(liar)
+    for block in side_blocks(builder):
+        assert state(announce(node, block, liar)) == "asked"
+    assert state(announce(node, paid, other)) == "wanted"
+    honest.scripts = delivers(paid)
+    assert state(announce(node, paid, honest)) == "asked"
+    assert seconds_until(node, paid) < 1
+
+
+def test_nobody_keeps_a_place_for_a_block_longer_than_a_minute(
+    node: Node, paid: Block, builder: ChainBuilder, make_stranger: MakeStranger
+) -> None:
+    liar, honest = holders(make_stranger, node)
+    drip(liar)
+    for block in side_blocks(builder):
+        announce(node, block, liar)
+    assert state(announce(node, paid, honest)) == "wanted"
+    node.run(announcements.PUSH_SECONDS + 1)
+    honest.scripts = delivers(paid)
+    assert state(announce(node, paid, honest)) == "asked"
+    assert seconds_until(node, paid) < 1
+
+
+def test_who_cannot_be_asked_sends_a_block_that_others_only_say_they_have(
+    make_node: MakeNode, paid: Block, make_stranger: MakeStranger
+) -> None:
+    """Else whoever hears of the block of a node that nobody can call could keep it from everybody."""
+    node = make_node(outbound=1)
+    (chosen,) = holders(make_stranger, node, 1)
+    (liar,) = crowd(make_stranger, node, EIGHT_PARTS[0])
+    drip(chosen, liar)
+    announce(node, paid, liar)
+    assert state(announce(node, paid)) == "wanted"
+    announce(node, paid, chosen)
+    node.run(announcements.HEAD_START_SECONDS + 0.5)
+    assert len(fetched(node, chosen)) == 1
+    assert state(announce(node, paid)) == "asked", "a peer of our choice has just been asked"
+    node.run(announcements.HEAD_START_SECONDS)
+    assert state(announce(node, paid)) == "wanted"

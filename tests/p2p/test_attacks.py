@@ -771,8 +771,8 @@ def test_announcements_from_everywhere(
 def test_a_peer_that_announces_a_block_and_delivers_nothing(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
 ) -> None:
-    """Defence: after half a minute, or when the call fails, the block is asked of another peer that announced it."""
-    take_out(announcements, "FETCH_SECONDS", 1e9)
+    """Defence: after a few seconds, or when the call fails, the block is asked of another peer that announced it."""
+    take_out(announcements, "HEAD_START_SECONDS", 1e9)
     node = make_node()
     slow, honest = make_stranger(1, scripts={BLOCKS: silent}), make_stranger(2)
     node.meet(slow, honest)
@@ -781,7 +781,7 @@ def test_a_peer_that_announces_a_block_and_delivers_nothing(
     honest.scripts = {BLOCKS: lambda _: blocks_reply([block])}
     announce(node, block, slow)
     announce(node, block, honest)
-    assert node.until(lambda: node.tip.hash == block.header.hash, within=35) is defended
+    assert node.until(lambda: node.tip.hash == block.header.hash, within=4) is defended
 
 
 @each_way

@@ -430,6 +430,49 @@ def test_a_peer_that_leads_the_search_in_circles_is_pushed_nothing(
     assert heights(stranger) == []
 
 
+@pytest.mark.parametrize(("step", "span"), [(1, 0), (100, 1), (1, 1)], ids=["copies", "slowly", "one higher each time"])
+def test_a_search_without_end_keeps_no_branch_from_another_peer(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, step: int, span: int
+) -> None:
+    """Each answer is full of our own headers, and a little higher than the last: so a search could go on for ever."""
+    node, ours = make_node(endpoint=""), grow(900, step=1)
+    node.take(*ours)
+    liar, honest = make_stranger(1, blocks=grow(5, name="theirs")), make_stranger(2, blocks=ours[:890])
+    firsts = count(1, step)
+
+    def little_by_little(called: Called) -> Answer:
+        assert called.request.body is not None
+        first, limit = next(firsts), json.loads(called.request.body)["limit"]
+        found = [ours[first - 1 + span * index] for index in range(limit)]
+        reply: Deferred[Reply] = Deferred()
+        node.clock.callLater(9.0, reply.callback, headers_reply(found, first, 10**6))
+        return reply
+
+    liar.scripts = {
+        "/p2p/headers": little_by_little,
+        "/p2p/block": lambda _: ok(hash="00" * 32, state="orphan"),
+    }
+    honest.scripts["/p2p/block"] = takes_what_fits(honest)
+    node.meet(liar)
+    assert node.until(lambda: asked_at(node, liar, "/p2p/headers"), within=30)
+    node.meet(honest)
+    assert node.until(lambda: hashes(honest.blocks) == hashes(ours), within=60)
+
+
+def test_the_search_for_the_last_common_block_takes_few_questions(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(branch_push, "SEARCH_HEADERS", 2)
+    node, ours = make_node(endpoint=""), grow(900, step=1)
+    node.take(*ours)
+    stranger = make_stranger(blocks=grow(3, on=ours[:333], name="theirs"))
+    stranger.scripts["/p2p/block"] = takes_what_fits(stranger)
+    node.meet(stranger)
+    assert node.until(lambda: heights(stranger), within=30)
+    assert heights(stranger)[0] == 334
+    assert len(asked_at(node, stranger, "/p2p/headers")) == 3
+
+
 def test_whoever_is_a_peer_no_more_is_handed_no_more(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
 ) -> None:
