@@ -1,6 +1,6 @@
 """Finding the prefixes of the network's translators (RFC 7050), on a clock that the test moves."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import IPv6Network, ip_address
 
 import pytest
@@ -116,6 +116,19 @@ def test_a_failed_look_up_changes_nothing_and_is_soon_made_again(bench: Bench) -
     bench.reactor.advance(FOUND_SECONDS)
     bench.discovery.prefixes()
     bench.dns.late[2].errback(NO_NAME)
+    assert result_of(bench.discovery.prefixes()) == (PREFIX,)
+
+
+def test_a_look_up_that_fails_for_another_reason_ends_as_well_and_is_logged(
+    bench: Bench, expected_errors: Callable[..., object]
+) -> None:
+    first, second = bench.discovery.prefixes(), bench.discovery.prefixes()
+    bench.dns.late[0].errback(RuntimeError("work in a thread raised SystemExit()"))
+    assert (result_of(first), result_of(second)) == ((), ())
+    expected_errors(RuntimeError)
+    bench.reactor.advance(FAILED_SECONDS)
+    bench.discovery.prefixes()
+    bench.dns.late[1].callback(addresses(*TRANSLATED))
     assert result_of(bench.discovery.prefixes()) == (PREFIX,)
 
 
