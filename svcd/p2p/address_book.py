@@ -205,9 +205,10 @@ class AddressBook:
             self.forget(entry.endpoint)
             self._promote(successor)
 
-    def failed(self, endpoint: str, now: float) -> None:
+    def failed(self, endpoint: str, now: float, *, rest: float = 0.0) -> None:
         """We called and nobody answered as we hoped: wait longer each time, from 5 s to 30 min, with jitter.
 
+        Whoever answers there wants to be left alone for ``rest`` seconds at least.
         One that answered within the last day is tried every few seconds: a network that was cut in two must find
         together again at once, and those few cost little.
         """
@@ -217,7 +218,7 @@ class AddressBook:
         familiar = entry.last_seen and now - entry.last_seen < _FAMILIAR_SECONDS
         wait = min(FIRST_BACK_OFF * 2**entry.failures, FAMILIAR_BACK_OFF if familiar else LONGEST_BACK_OFF)
         entry.failures = min(entry.failures + 1, 32)
-        entry.next_try = now + wait * (0.75 + 0.5 * self.random())
+        entry.next_try = now + max(wait * (0.75 + 0.5 * self.random()), rest)
         if entry.failures >= _HOPELESS_FAILURES:
             entry.verified = False
         if entry.failures >= _LOST_FAILURES:

@@ -765,6 +765,51 @@ def test_a_peer_that_says_no_hello_any_more_is_left(node: Node, make_stranger: M
     assert node.until(lambda: not node.knows(stranger), within=620)
 
 
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("path", [HELLO, STATUS, PEERS, "/p2p/transactions"])
+def test_a_peer_that_has_had_enough_is_asked_again_later_and_stays(
+    make_node: MakeNode, make_stranger: MakeStranger, status: int, path: str
+) -> None:
+    node, stranger = make_node(called=False), make_stranger()
+    node.meet(stranger)
+    peer, before = node.peer(stranger), len(node.town.calls_to(stranger.endpoint, path))
+    stranger.scripts[path] = lambda _: evolve(refused(status), retry_after=30.0)
+    assert node.until(lambda: len(node.town.calls_to(stranger.endpoint, path)) == before + 1, within=303)
+    node.run(0.1)
+    refused_at = node.clock.seconds()
+    node.peers.ask_all()
+    node.run(100)
+    assert node.peers.all() == [peer]
+    assert peer.failures == 0
+    assert stranger.endpoint not in node.town.forgotten
+    later = [called.at - refused_at for called in node.town.calls_to(stranger.endpoint) if called.at > refused_at]
+    assert 29.9 <= min(later) < 32, "it is asked nothing before"
+    del stranger.scripts[path]
+    node.run(62)
+    if path == HELLO:
+        assert node.home.now() - peer.greeted < 62
+
+
+def test_a_peer_that_says_no_hello_any_more_because_it_has_had_enough_is_left(
+    node: Node, make_stranger: MakeStranger
+) -> None:
+    stranger = make_stranger()
+    node.meet(stranger)
+    stranger.scripts[HELLO] = lambda _: refused(503)
+    assert not node.until(lambda: not node.knows(stranger), within=590)
+    assert node.until(lambda: not node.knows(stranger), within=20)
+
+
+def test_an_endpoint_where_somebody_has_had_enough_is_not_called_before_it_wants_to_be(
+    node: Node, make_stranger: MakeStranger
+) -> None:
+    stranger = make_stranger(scripts={HELLO: lambda _: evolve(refused(503), retry_after=30.0)})
+    node.hint(stranger)
+    node.run(120)
+    assert [gap for gap in times(node, stranger, HELLO) if gap < 30] == []
+    assert len(times(node, stranger, HELLO)) >= 2
+
+
 def test_everybody_is_asked_at_once_but_not_again_and_again(node: Node, make_stranger: MakeStranger) -> None:
     strangers = [make_stranger(number) for number in range(5)]
     node.meet(*strangers)
