@@ -61,6 +61,11 @@ class Nat64Discovery:
         self._due_at = 0.0
         self._waiting: list[Deferred[Sequence[IPv6Network]]] = []
 
+    @property
+    def known(self) -> Sequence[IPv6Network]:
+        """The prefixes that were found last, without looking."""
+        return self._prefixes or ()
+
     def prefixes(self) -> Deferred[Sequence[IPv6Network]]:
         """The prefixes that were found last; only the very first look-up is waited for.
 

@@ -13,6 +13,7 @@ from typing import Final
 
 from attrs import define, field
 
+from svcd.net.addresses import untranslated
 from svcd.net.endpoint import Endpoint
 
 NEW_BUCKETS: Final = 64
@@ -37,13 +38,15 @@ _LOST_FAILURES: Final = 3
 def group_of(host: str) -> str:
     """The part of the network that one party may well own: a /16 of IPv4, a /32 of IPv6, a registered domain.
 
-    ``host`` is an address, a name, or the client group of an IPv6 address.
+    ``host`` is an address, a name, or the client group of an IPv6 address. An IPv6 address that a translator (NAT64)
+    makes of an IPv4 address is that IPv4 address.
     """
     try:
         network = ip_network(host.strip("[]"))
     except ValueError:
         return "name:" + ".".join(host.lower().split(".")[-2:])
-    return str(network.supernet(new_prefix=16 if network.version == 4 else 32))
+    address = untranslated(network.network_address)
+    return str(ip_network(f"{address}/{16 if address.version == 4 else 32}", strict=False))
 
 
 @lru_cache(4_096)

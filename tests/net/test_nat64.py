@@ -13,6 +13,8 @@ from svcd.net.nat64 import FAILED_SECONDS, FOUND_SECONDS, Nat64Discovery, prefix
 from svcd.net.pinned import PinnedCaller, PinnedPeer
 from svcd.net.targets import Rules
 from svcd.net.trust import load_trust
+from svcd.p2p.transport import CallFailed as NotCalled
+from svcd.p2p.transport import PinnedTransport, Request
 from tests.support import has_result, result_of
 
 PLAIN = ("192.0.0.170", "192.0.0.171")
@@ -158,6 +160,19 @@ def test_a_call_is_judged_by_the_discovered_prefix(bench: Bench, ipv4: str, cate
         result_of(pinned)
     assert failed.value.category == "refused-address"
     assert str(failed.value) == f"node.example.com has an address that may not be called ({category})"
+
+
+def test_behind_a_discovered_translator_a_peer_is_at_its_ipv4_address(bench: Bench) -> None:
+    network = PinnedTransport(bench.caller, Rules.for_peers())
+    bench.dns.known = {"node.example.com": ["2a02:898:146:64::8.8.8.8"], "ipv4only.arpa": TRANSLATED}
+    endpoint = "http://node.example.com"
+    call = network.call(endpoint, Request(path="/p2p/status", max_bytes=1, seconds=5.0))
+    assert network.address_of(endpoint) == "8.8.8.8"
+    assert network.untranslated(ip_address("2a02:898:146:64::808:404")) == ip_address("8.8.4.4")
+    call.cancel()
+    with pytest.raises((CancelledError, NotCalled)):
+        result_of(call)
+    network.forget_all()
 
 
 def test_a_literal_is_judged_by_it_too(bench: Bench) -> None:

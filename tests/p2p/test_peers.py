@@ -439,6 +439,22 @@ def test_a_name_and_an_address_in_one_part_of_the_network(node: Node, make_stran
     assert not node.peer(name).outbound
 
 
+def test_behind_a_translator_ipv4_peers_are_told_apart(node: Node, make_stranger: MakeStranger) -> None:
+    """A node without IPv4 reaches all of IPv4 at addresses of one /96 (NAT64)."""
+    strangers = [named(make_stranger, number, f"64:ff9b::{81 + number}.1.1.1") for number in range(8)]
+    neighbour = named(make_stranger, 8, "64:ff9b::81.1.7.7")
+    node.meet(*strangers)
+    node.meet(neighbour)
+    assert outbound(node) == {stranger.endpoint for stranger in strangers}
+    peers = [node.peer(stranger) for stranger in strangers]
+    assert [peer.is_at("81.1.1.1") for peer in peers] == [True] + 7 * [False]
+    punish(node, strangers[0])
+    assert not node.knows(strangers[0])
+    assert not node.peers.leave_banned()
+    node.run(310)
+    assert all(node.knows(stranger) for stranger in strangers[1:])
+
+
 def test_names_of_one_domain_in_different_parts_of_the_network(node: Node, make_stranger: MakeStranger) -> None:
     """A hoster's domain, or ``co.uk``, is no party of its own."""
     strangers = [named(make_stranger, n, f"80.{n}.1.1", domain="hoster") for n in range(1, 4)]
