@@ -114,14 +114,18 @@ class Clients:
         address = parse_address(host)
         return None if address is None else str(self.counted(address))
 
-    def note_ignored(self, request: Request, now: float) -> None:
-        """Remember the ``X-Forwarded-For`` of a request that is ignored, if there is one, at ``now`` in seconds."""
-        lines = request.requestHeaders.getRawHeaders(b"X-Forwarded-For")
-        host = _host(request.client) if lines else None
-        if not lines or host is None or self._is_trusted(host):
+    def note_forwarding(self, request: Request, now: float) -> None:
+        """Remember at ``now``, in seconds, whether a request has an ``X-Forwarded-For``, which is then ignored."""
+        host = _host(request.client)
+        address = None if host is None or self._is_trusted(host) else self._counted(host)
+        if address is None:
             return
-        address, client = self._counted(host), parse_address(lines[-1].decode("latin-1").rpartition(",")[2].strip())
-        if address is not None and client is not None:
+        lines = request.requestHeaders.getRawHeaders(b"X-Forwarded-For")
+        if not lines:
+            self.untrusted.note_direct(address, now)
+            return
+        client = parse_address(lines[-1].decode("latin-1").rpartition(",")[2].strip())
+        if client is not None:
             self.untrusted.note(address, str(client), now)
 
     def _asking(self, request: Request) -> str | None:
@@ -175,7 +179,7 @@ class ClientThrottle:
     def wait(self, request: Request, bucket: str, cost: float) -> float:
         """Draw ``cost`` from the bucket of the request's client group."""
         group, now = self._clients.of_request(request), self._clock.seconds()
-        self._clients.note_ignored(request, now)
+        self._clients.note_forwarding(request, now)
         return 0.0 if group is None else self._buckets.take(bucket, group, cost, now)
 
     def shortages(self, request: Request, costs: Mapping[str, float]) -> Mapping[str, float]:
