@@ -19,6 +19,7 @@ def network_of(base: Foundation, key: NodeKey, clients: Clients) -> p2p.Network 
         return None
     params = living.ledger.params
     dialling = reach(base.reactor, base.pools.resolver.worker, allow_private=config.p2p.allow_private)
+    clients.counted = dialling.untranslated
     settings = PeerSettings(
         outbound=config.p2p.outbound,
         max_inbound=config.p2p.max_inbound,

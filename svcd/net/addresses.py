@@ -152,6 +152,16 @@ def ipv4_inside(address: Address, prefix: IPv6Network) -> IPv4Address | None:
     return IPv4Address(octets[first : first + 4])
 
 
+def untranslated(address: Address, nat64: Iterable[IPv6Network] = ()) -> Address:
+    """The public IPv4 address of which a translator makes ``address``; where none does, ``address`` itself.
+
+    By that one a host is to be counted, or behind a translator all of IPv4 would be one /64. ``nat64`` are the prefixes
+    of the network's own translators. Nobody becomes an address of the operator's own networks by this.
+    """
+    inside = (ipv4_inside(address, prefix) for prefix in (_NAT64, *nat64))
+    return next((ipv4 for ipv4 in inside if ipv4 is not None and category_of(ipv4) == "public"), address)
+
+
 def may_be_translated(address: Address) -> bool:
     """Whether only the prefixes of the network's translators tell if ``address`` stands for an IPv4 address."""
     if isinstance(address, IPv4Address):

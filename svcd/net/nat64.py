@@ -12,6 +12,7 @@ from ipaddress import IPv4Address, IPv6Address, IPv6Network
 from typing import Final
 
 from twisted.internet.defer import Deferred, succeed
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.net.addresses import Address, ipv4_inside
@@ -50,6 +51,8 @@ def _holds_one(network: IPv6Network, answers: Iterable[Address]) -> bool:
 class Nat64Discovery:
     """Finds the prefixes of the network's translators, and looks again now and then."""
 
+    _log = Logger()
+
     def __init__(self, resolver: Resolver, clock: Clock) -> None:
         self._resolver = resolver
         self._clock = clock
@@ -57,6 +60,11 @@ class Nat64Discovery:
         self._looking = False
         self._due_at = 0.0
         self._waiting: list[Deferred[Sequence[IPv6Network]]] = []
+
+    @property
+    def known(self) -> Sequence[IPv6Network]:
+        """The prefixes that were found last, without looking."""
+        return self._prefixes or ()
 
     def prefixes(self) -> Deferred[Sequence[IPv6Network]]:
         """The prefixes that were found last; only the very first look-up is waited for.
@@ -74,14 +82,16 @@ class Nat64Discovery:
 
     def _look(self) -> None:
         self._looking = True
-        self._resolver.resolve(WELL_KNOWN_NAME).addCallbacks(self._found, self._failed)
+        self._resolver.resolve(WELL_KNOWN_NAME).addCallback(prefixes_of).addCallbacks(self._found, self._failed)
 
-    def _found(self, answers: Sequence[Address]) -> None:
-        self._finish(prefixes_of(answers), FOUND_SECONDS)
+    def _found(self, prefixes: Sequence[IPv6Network]) -> None:
+        self._finish(prefixes, FOUND_SECONDS)
 
     def _failed(self, failure: Failure) -> None:
-        failure.trap(OSError)
+        # First, whatever has failed: every call to an IPv6 address waits for it.
         self._finish(self._prefixes or (), FAILED_SECONDS)
+        if not failure.check(OSError):
+            self._log.failure("looking for the prefixes of the network's NAT64 translators failed", failure)
 
     def _finish(self, prefixes: Sequence[IPv6Network], seconds: float) -> None:
         self._looking = False

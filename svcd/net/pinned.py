@@ -8,6 +8,7 @@ name.
 # mypy: allow-untyped-calls
 
 from collections.abc import Callable, Mapping, Sequence
+from ipaddress import IPv6Network
 from types import MappingProxyType
 from typing import Final
 
@@ -41,6 +42,11 @@ class PinnedCaller:
         self._policy = policy
         self._trust = trust
         self._nat64 = Nat64Discovery(resolver, reactor)
+
+    @property
+    def translators(self) -> Sequence[IPv6Network]:
+        """The prefixes of the network's own translators (NAT64), as far as they have been needed."""
+        return self._nat64.known
 
     async def call(
         self,

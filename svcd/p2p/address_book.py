@@ -13,6 +13,7 @@ from typing import Final
 
 from attrs import define, field
 
+from svcd.net.addresses import untranslated
 from svcd.net.endpoint import Endpoint
 
 NEW_BUCKETS: Final = 64
@@ -37,13 +38,15 @@ _LOST_FAILURES: Final = 3
 def group_of(host: str) -> str:
     """The part of the network that one party may well own: a /16 of IPv4, a /32 of IPv6, a registered domain.
 
-    ``host`` is an address, a name, or the client group of an IPv6 address.
+    ``host`` is an address, a name, or the client group of an IPv6 address. An IPv6 address that a translator (NAT64)
+    makes of an IPv4 address is that IPv4 address.
     """
     try:
         network = ip_network(host.strip("[]"))
     except ValueError:
         return "name:" + ".".join(host.lower().split(".")[-2:])
-    return str(network.supernet(new_prefix=16 if network.version == 4 else 32))
+    address = untranslated(network.network_address)
+    return str(ip_network(f"{address}/{16 if address.version == 4 else 32}", strict=False))
 
 
 @lru_cache(4_096)
@@ -205,9 +208,10 @@ class AddressBook:
             self.forget(entry.endpoint)
             self._promote(successor)
 
-    def failed(self, endpoint: str, now: float) -> None:
+    def failed(self, endpoint: str, now: float, *, rest: float = 0.0) -> None:
         """We called and nobody answered as we hoped: wait longer each time, from 5 s to 30 min, with jitter.
 
+        Whoever answers there wants to be left alone for ``rest`` seconds at least.
         One that answered within the last day is tried every few seconds: a network that was cut in two must find
         together again at once, and those few cost little.
         """
@@ -217,7 +221,7 @@ class AddressBook:
         familiar = entry.last_seen and now - entry.last_seen < _FAMILIAR_SECONDS
         wait = min(FIRST_BACK_OFF * 2**entry.failures, FAMILIAR_BACK_OFF if familiar else LONGEST_BACK_OFF)
         entry.failures = min(entry.failures + 1, 32)
-        entry.next_try = now + wait * (0.75 + 0.5 * self.random())
+        entry.next_try = now + max(wait * (0.75 + 0.5 * self.random()), rest)
         if entry.failures >= _HOPELESS_FAILURES:
             entry.verified = False
         if entry.failures >= _LOST_FAILURES:

@@ -2,7 +2,8 @@
 
 What is banned has a name: ``node:`` a node by its id, ``endpoint:`` one place, ``address:`` everybody at an address,
 who is neither listened to nor called, and ``posts:`` what is posted from an address. Of IPv6 an address is its /64,
-from which one machine may choose. Posts are signed by nobody, so a node at the same address need not answer for them.
+from which one machine may choose; one that a translator (NAT64) makes of an IPv4 address is that IPv4 address. Posts
+are signed by nobody, so a node at the same address need not answer for them.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,6 +15,7 @@ from typing import Final, Protocol
 from attrs import define, field, frozen
 
 from svcd.chain.address import node_id
+from svcd.net.addresses import untranslated
 from svcd.net.endpoint import Endpoint
 from svcd.ports import Clock
 from svcd.web.clients import Address, parse_address
@@ -71,7 +73,7 @@ def posts_name(address: str) -> str:
 
 @lru_cache(4_096)
 def _group(text: str) -> str:
-    address = parse_address(text)
+    address = _read(text)
     if address is not None:
         return _group_of(address)
     network = ip_network(text)
@@ -84,9 +86,15 @@ def _group_of(address: Address) -> str:
     return str(ip_network((int(address), 64), strict=False)) if isinstance(address, IPv6Address) else str(address)
 
 
+def _read(text: str) -> Address | None:
+    """The address in ``text``, an IPv4 address in IPv6 as IPv4 (mapped, or made by a translator); None for none."""
+    address = parse_address(text)
+    return address and untranslated(address)
+
+
 def address_in(endpoint: str) -> str:
     """The address that an endpoint shows, an IPv4 address in IPv6 as IPv4; "" for a name."""
-    return str(parse_address(Endpoint(endpoint).host) or "")
+    return str(_read(Endpoint(endpoint).host) or "")
 
 
 @define

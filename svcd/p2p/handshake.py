@@ -257,14 +257,18 @@ class LocalNode:
 class HandshakeFailed(Exception):
     """Nobody at an endpoint whom we would talk to; the text is a sentence about it.
 
-    ``is_ours``: we are there ourselves; ``is_lost``: no answer came in time; ``elsewhere`` is the endpoint that whoever
-    answered names instead, or "".
+    ``is_ours``: we are there ourselves; ``is_lost``: no answer came in time; ``rest``: for so many seconds the node
+    there wants to be left alone, 0.0 if that is not why; ``elsewhere`` is the endpoint that whoever answered names
+    instead, or "".
     """
 
-    def __init__(self, why: str, *, is_ours: bool = False, is_lost: bool = False, elsewhere: str = "") -> None:
+    def __init__(
+        self, why: str, *, is_ours: bool = False, is_lost: bool = False, rest: float = 0.0, elsewhere: str = ""
+    ) -> None:
         super().__init__(why)
         self.is_ours = is_ours
         self.is_lost = is_lost
+        self.rest = rest
         self.elsewhere = elsewhere
 
 
@@ -329,7 +333,8 @@ class Handshakes:
             raise HandshakeFailed(f"its hello is refused: {refused.detail}") from refused
         except CallFailed as failed:
             self.log.debug("{endpoint} cannot be greeted: {why}", endpoint=endpoint, why=failed.detail)
-            raise HandshakeFailed(failed.detail, is_lost=failed.trouble is Trouble.TIMEOUT) from failed
+            is_lost = failed.trouble is Trouble.TIMEOUT
+            raise HandshakeFailed(failed.detail, is_lost=is_lost, rest=failed.rest) from failed
         finally:
             self.endpoints.discard(endpoint)
         return HandshakeResult(hello, address)

@@ -53,6 +53,8 @@ class Peer:
     """When its status was last asked for."""
     news: bool = False
     """Whether something has come since then that makes asking again worth while."""
+    rests_until: float = 0.0
+    """Until when it has had enough of our questions: it answered 429 or 503."""
     serves_headers: bool | None = None
     """Whether it answers questions for headers; None while unknown."""
     look_after: float = 0.0
@@ -91,15 +93,15 @@ class Peer:
         A slot counts as none where this node cannot be called, so that polling is the only way to hear of anything.
         """
         often = max(float(slot_seconds), STATUS_FLOOR_SECONDS) if self.outbound else INBOUND_STATUS_SECONDS
-        return self.asked + (ASK_AGAIN_SECONDS if self.news else often) <= now
+        return max(self.asked + (ASK_AGAIN_SECONDS if self.news else often), self.rests_until) <= now
 
     def hello_is_due(self, now: float) -> bool:
         """Whether to renew the handshake."""
-        return self.greeted + RENEW_SECONDS <= now
+        return max(self.greeted + RENEW_SECONDS, self.rests_until) <= now
 
     def gossip_is_due(self, now: float, *, hungry: bool) -> bool:
         """Whether to ask for the nodes that it knows; ``hungry``: outbound peers are missing."""
-        return self.asked_peers + (HUNGRY_SECONDS if hungry else GOSSIP_SECONDS) <= now
+        return max(self.asked_peers + (HUNGRY_SECONDS if hungry else GOSSIP_SECONDS), self.rests_until) <= now
 
     def note_status(self, status: PeerStatus, work: int, now: float) -> None:
         """Note the chain that it claims; ``work`` is that of the chain here."""
@@ -377,10 +379,10 @@ class Peers:
         if why.elsewhere:
             self.hint(why.elsewhere, source=group_of_endpoint(endpoint))
         peer = self._peers.get(endpoint)
-        if peer is not None and why.is_lost and self.home.now() - peer.greeted < 2 * RENEW_SECONDS:
-            self.demote(peer)
+        if peer is not None and (why.is_lost or why.rest) and self.home.now() - peer.greeted < 2 * RENEW_SECONDS:
+            self._not_answered(peer, why.rest)
             return
-        self._failed(endpoint)
+        self._failed(endpoint, rest=why.rest)
 
     def _greeted(self, endpoint: Endpoint, greeted: HandshakeResult, *, outbound: bool, keep: bool) -> Peer | None:
         now, hello = self.home.now(), greeted.hello
@@ -411,8 +413,8 @@ class Peers:
         others = [peer for peer in self.outbound() if peer.endpoint != beside]
         return self.settings.diverse and any(peer.group() == group for peer in others)
 
-    def _failed(self, endpoint: str) -> None:
-        self.book.failed(endpoint, self.home.now())
+    def _failed(self, endpoint: str, *, rest: float = 0.0) -> None:
+        self.book.failed(endpoint, self.home.now(), rest=rest)
         peer = self._peers.get(endpoint)
         if peer is not None:
             self.drop(peer)
@@ -430,6 +432,13 @@ class Peers:
         if peer.failures >= MAX_FAILURES:
             self.log.info("{endpoint} does not answer; talking to others", endpoint=peer.endpoint)
             self._failed(peer.endpoint)
+
+    def _not_answered(self, peer: Peer, rest: float) -> None:
+        """A question came to nothing: no fault of a peer that has had enough for now, which is asked again later."""
+        if rest:
+            peer.rests_until = self.home.now() + rest
+        else:
+            self.demote(peer)
 
     def punish(self, peer: Peer, *, seconds: float, why: str) -> None:
         """A peer broke a rule of the chain under its own key: ban it, unless too many would be banned."""
@@ -453,10 +462,13 @@ class Peers:
         return banned
 
     def ask_all(self) -> None:
-        """Ask every peer what chain it has: now, or a second after it was asked last, however often this is called."""
+        """Ask every peer what chain it has: now, or a second after it was asked last, however often this is called.
+
+        A peer that has had enough of questions is asked when it has rested.
+        """
         for peer in self.all():
             peer.news = True
-            if peer.asked + ASK_AGAIN_SECONDS <= self.home.now():
+            if max(peer.asked + ASK_AGAIN_SECONDS, peer.rests_until) <= self.home.now():
                 self._begin(self.ask_status(peer))
 
     async def ask_status(self, peer: Peer) -> None:
@@ -464,8 +476,8 @@ class Peers:
         peer.asked, peer.news = self.home.now(), False
         try:
             status = await self.client.status(peer.endpoint)
-        except CallFailed:
-            self.demote(peer)
+        except CallFailed as failed:
+            self._not_answered(peer, failed.rest)
             return
         peer.note_status(status, self.home.ledger.tip.work, self.home.now())
         self.on_status()
@@ -476,9 +488,9 @@ class Peers:
         try:
             transactions, peer.pool_cursor = await self.client.transactions(peer.endpoint, peer.pool_cursor)
         except CallFailed as failed:
-            if failed.trouble is not Trouble.REFUSED:
-                self.demote(peer)
-            # A refusal: the peer does not know the route, and may be a good peer all the same.
+            if failed.rest or failed.trouble is not Trouble.REFUSED:
+                self._not_answered(peer, failed.rest)
+            # Another refusal: the peer does not know the route, and may be a good peer all the same.
             return
         for transaction in transactions:
             self.on_transaction(peer, transaction)
@@ -487,8 +499,8 @@ class Peers:
         peer.asked_peers = self.home.now()
         try:
             endpoints = await self.client.peers(peer.endpoint)
-        except CallFailed:
-            self.demote(peer)
+        except CallFailed as failed:
+            self._not_answered(peer, failed.rest)
             return
         for endpoint in endpoints:
             self.hint(endpoint, source=peer.group())

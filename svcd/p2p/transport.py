@@ -13,7 +13,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from svcd.net.addresses import AddressPolicy, text_of
+from svcd.net.addresses import Address, AddressPolicy, text_of, untranslated
 from svcd.net.calls import CallFailed as NetFailed
 from svcd.net.calls import CallLimits, Lane
 from svcd.net.connections import Dialler
@@ -100,7 +100,10 @@ class Transport(Protocol):
         """
 
     def address_of(self, endpoint: str) -> str:
-        """The IP address at which an endpoint is called at present; "" where no connection is kept to it."""
+        """The IP address at which an endpoint is called at present; "" where no connection is kept to it.
+
+        Behind a translator (NAT64) that is the IPv4 address to which the call goes in the end.
+        """
 
     def forget(self, endpoint: str) -> None:
         """Close the connections to an endpoint that is not needed for now."""
@@ -169,7 +172,11 @@ class PinnedTransport:
     def address_of(self, endpoint: str) -> str:
         """See :class:`svcd.p2p.transport.Transport`."""
         peer = self._pins.get(endpoint)
-        return text_of(peer.address) if peer else ""
+        return text_of(self.untranslated(peer.address)) if peer else ""
+
+    def untranslated(self, address: Address) -> Address:
+        """The public IPv4 address of which a translator makes ``address``; where none does, ``address`` itself."""
+        return untranslated(address, self._caller.translators)
 
     def forget(self, endpoint: str) -> None:
         """See :class:`svcd.p2p.transport.Transport`."""

@@ -8,12 +8,15 @@ from twisted.logger import Logger
 from svcd.ports import Clock
 from svcd.web.budget import Budget
 from svcd.web.errors import HttpError, crowded_out
+from svcd.web.limits import SiteLimits
 
 LOG_SECONDS: Final = 60.0
 """Between two lines of the log about bodies that gave way."""
 RETRY_SECONDS: Final = 5
 """After how many seconds a client whose body gave way may try again."""
 
+MODEST_BODIES: Final = 2
+"""How many of the largest bodies a client may hold until it counts as greedy: a peer sends two blocks at once."""
 OF_ONE_CLIENT: Final = "the bodies of one client's requests may have {most} bytes at once; try again later"
 OF_ALL_CLIENTS: Final = "too many large requests are under way; try again later"
 
@@ -28,15 +31,16 @@ class Receiver(Protocol):
 class Bodies:
     """The bodies of all requests to one site, from their first byte until the request is answered.
 
-    ``total`` bytes are held at most, and ``per_client`` for one client group. An incomplete body gives way to further
-    bytes; a complete one counts, but is never given up.
+    ``limits`` say how many bytes are held at most, in all and for one client group. An incomplete body gives way to
+    further bytes; a complete one counts, but is never given up.
     """
 
     _log = Logger()
 
-    def __init__(self, total: int, per_client: int, clock: Clock) -> None:
-        self._total = total
-        self._per_client = per_client
+    def __init__(self, limits: SiteLimits, clock: Clock) -> None:
+        self._total = limits.bodies_bytes
+        self._per_client = limits.bodies_bytes_per_client
+        self._modest = MODEST_BODIES * limits.body_caps.largest
         self._clock = clock
         self._budget: Budget[Receiver] = Budget()
         self.gave_way = 0
@@ -53,7 +57,9 @@ class Bodies:
         """Whether ``size`` more bytes of the body of ``receiver`` may be stored; if not, its request has been refused.
 
         To make room the oldest incomplete body of the client that holds most gives way, or the oldest one of
-        ``client`` (None for one under no limit of its own) if that client would hold more than its share.
+        ``client`` (None for one under no limit of its own) if that client would hold more than its share. Where no
+        client holds more than a few bodies need, the oldest one of all gives way: one address in each of many networks
+        holds as little as anybody likes, but those who send what they have begun are done before it is their turn.
         """
         budget = self._budget
         budget.add(receiver, client, 0)
@@ -62,7 +68,7 @@ class Bodies:
             if self._give_way(budget.oldest_of(client), sentence) is receiver:
                 return False
         while budget.bytes + size > self._total:
-            if self._give_way(budget.oldest_of_greediest(), OF_ALL_CLIENTS) is receiver:
+            if self._give_way(budget.oldest_of_greediest(self._modest), OF_ALL_CLIENTS) is receiver:
                 return False
         budget.add(receiver, client, size)
         return True

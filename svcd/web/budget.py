@@ -67,10 +67,17 @@ class Budget(Generic[C]):
         """The connection whose share began first among those of ``client`` that may give way; there must be one."""
         return next(connection for connection, share in self._shares.items() if share.client == client)
 
-    def oldest_of_greediest(self) -> C:
-        """The connection whose share began first among those of the client that holds most; one must give way."""
+    def oldest_of_greediest(self, modest: int = 0) -> C:
+        """The connection whose share began first among those of the client that holds most; one must give way.
+
+        Clients that hold no more than ``modest`` bytes count as one: of them the oldest share of all comes first.
+        """
+
+        def greed(connection: C) -> int:
+            return max(self._of_holder.get(self._shares[connection].holder, 0), modest)
+
         # max() returns the first of several that are equal, which is the oldest.
-        return max(self._shares, key=lambda connection: self._of_holder.get(self._shares[connection].holder, 0))
+        return max(self._shares, key=greed)
 
     def _count(self, holder: object, change: int) -> None:
         self.bytes += change

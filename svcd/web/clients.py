@@ -1,6 +1,6 @@
 """Who is asking: the group of addresses that one limit counts as one client (docs/http.md)."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
 from typing import Final, Protocol
@@ -70,6 +70,10 @@ def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
     return tuple(ip_network(text) for text in texts)
 
 
+def _as_it_is(address: Address) -> Address:
+    return address
+
+
 class Clients:
     """Tells the client group of connections and requests.
 
@@ -78,9 +82,12 @@ class Clients:
 
     untrusted: UntrustedProxies
     """What others say in that header."""
+    counted: Callable[[Address], Address]
+    """Tells the address for which one counts where single addresses matter: of an IPv4 host behind NAT64 its own."""
 
     def __init__(self, trusted_proxies: Iterable[str] = (), exempt: Iterable[str] = ()) -> None:
         self.untrusted = UntrustedProxies()
+        self.counted = _as_it_is
         self._trusted = parse_networks(trusted_proxies)
         self._exempt = parse_networks(exempt)
         self._group_of_host = lru_cache(_REMEMBERED)(self._find_group)
@@ -100,17 +107,26 @@ class Clients:
         """The address that asks; None for a Unix socket and for an exempt client."""
         host = self._asking(request)
         limited = host is not None and self._group_of_host(host) is not None
-        return str(parse_address(host)) if host is not None and limited else None
+        return self._counted(host) if host is not None and limited else None
 
-    def note_ignored(self, request: Request, now: float) -> None:
-        """Remember the ``X-Forwarded-For`` of a request that is ignored, if there is one, at ``now`` in seconds."""
-        lines = request.requestHeaders.getRawHeaders(b"X-Forwarded-For")
-        host = _host(request.client) if lines else None
-        if not lines or host is None or self._is_trusted(host):
+    def _counted(self, host: str) -> str | None:
+        """The address for which whoever asks from ``host`` counts; None where that is no address."""
+        address = parse_address(host)
+        return None if address is None else str(self.counted(address))
+
+    def note_forwarding(self, request: Request, now: float) -> None:
+        """Remember at ``now``, in seconds, whether a request has an ``X-Forwarded-For``, which is then ignored."""
+        host = _host(request.client)
+        address = None if host is None or self._is_trusted(host) else self._counted(host)
+        if address is None:
             return
-        address, client = parse_address(host), parse_address(lines[-1].decode("latin-1").rpartition(",")[2].strip())
-        if address is not None and client is not None:
-            self.untrusted.note(str(address), str(client), now)
+        lines = request.requestHeaders.getRawHeaders(b"X-Forwarded-For")
+        if not lines:
+            self.untrusted.note_direct(address, now)
+            return
+        client = parse_address(lines[-1].decode("latin-1").rpartition(",")[2].strip())
+        if client is not None:
+            self.untrusted.note(address, str(client), now)
 
     def _asking(self, request: Request) -> str | None:
         host = _host(request.client)
@@ -163,7 +179,7 @@ class ClientThrottle:
     def wait(self, request: Request, bucket: str, cost: float) -> float:
         """Draw ``cost`` from the bucket of the request's client group."""
         group, now = self._clients.of_request(request), self._clock.seconds()
-        self._clients.note_ignored(request, now)
+        self._clients.note_forwarding(request, now)
         return 0.0 if group is None else self._buckets.take(bucket, group, cost, now)
 
     def shortages(self, request: Request, costs: Mapping[str, float]) -> Mapping[str, float]:

@@ -19,6 +19,11 @@ class BodyCaps:
     def __call__(self, method: bytes, path: bytes) -> int:
         return self.of.get((method, path), self.default)
 
+    @property
+    def largest(self) -> int:
+        """The greatest of them."""
+        return max([self.default, *self.of.values()])
+
 
 @frozen(kw_only=True)
 class SiteLimits:

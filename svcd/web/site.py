@@ -67,7 +67,7 @@ class Site(server.Site):
         self.connections = Connections(limits.connections, limits.connections_per_client, limits.untaken_bytes)
         self.turns = Turns(clock)
         self.draining = False
-        self.bodies = Bodies(limits.bodies_bytes, limits.bodies_bytes_per_client, clock)
+        self.bodies = Bodies(limits, clock)
         self.answers: Counter[int] = Counter()
         self.recorder: Recorder = Unrecorded()
         """Hears of every answer, once somebody has put a recorder of their own here."""

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svcd.net.addresses import AddressPolicy, BadAddress, category_of, ipv4_inside, parse_literal, text_of
+from svcd.net.addresses import AddressPolicy, BadAddress, category_of, ipv4_inside, parse_literal, text_of, untranslated
 
 PUBLIC = AddressPolicy()
 LENIENT = AddressPolicy(allow_private=True)
@@ -210,6 +210,22 @@ def test_the_examples_of_rfc_6052(prefix: str, address: str) -> None:
     assert ipv4_inside(ip_address(address), IPv6Network(prefix)) == ip_address("192.0.2.33")
     assert ipv4_inside(ip_address("2001:db9::"), IPv6Network(prefix)) is None
     assert ipv4_inside(ip_address("192.0.2.33"), IPv6Network(prefix)) is None
+
+
+@pytest.mark.parametrize(
+    ("address", "counted"),
+    [
+        ("64:ff9b::808:808", "8.8.8.8"),
+        ("2a02:898:146:64::808:808", "8.8.8.8"),
+        ("2a02:898:146:65::808:808", "2a02:898:146:65::808:808"),
+        ("64:ff9b::7f00:1", "64:ff9b::7f00:1"),
+        ("2a02:898:146:64::a00:1", "2a02:898:146:64::a00:1"),
+        ("2606:4700::1111", "2606:4700::1111"),
+        ("8.8.8.8", "8.8.8.8"),
+    ],
+)
+def test_a_public_host_behind_a_translator_counts_by_its_ipv4_address(address: str, counted: str) -> None:
+    assert untranslated(ip_address(address), [IPv6Network("2a02:898:146:64::/96")]) == ip_address(counted)
 
 
 TRANSLATORS = [

@@ -1,6 +1,6 @@
 """Finding the prefixes of the network's translators (RFC 7050), on a clock that the test moves."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from ipaddress import IPv6Network, ip_address
 
 import pytest
@@ -13,6 +13,8 @@ from svcd.net.nat64 import FAILED_SECONDS, FOUND_SECONDS, Nat64Discovery, prefix
 from svcd.net.pinned import PinnedCaller, PinnedPeer
 from svcd.net.targets import Rules
 from svcd.net.trust import load_trust
+from svcd.p2p.transport import CallFailed as NotCalled
+from svcd.p2p.transport import PinnedTransport, Request
 from tests.support import has_result, result_of
 
 PLAIN = ("192.0.0.170", "192.0.0.171")
@@ -119,6 +121,19 @@ def test_a_failed_look_up_changes_nothing_and_is_soon_made_again(bench: Bench) -
     assert result_of(bench.discovery.prefixes()) == (PREFIX,)
 
 
+def test_a_look_up_that_fails_for_another_reason_ends_as_well_and_is_logged(
+    bench: Bench, expected_errors: Callable[..., object]
+) -> None:
+    first, second = bench.discovery.prefixes(), bench.discovery.prefixes()
+    bench.dns.late[0].errback(RuntimeError("work in a thread raised SystemExit()"))
+    assert (result_of(first), result_of(second)) == ((), ())
+    expected_errors(RuntimeError)
+    bench.reactor.advance(FAILED_SECONDS)
+    bench.discovery.prefixes()
+    bench.dns.late[1].callback(addresses(*TRANSLATED))
+    assert result_of(bench.discovery.prefixes()) == (PREFIX,)
+
+
 def test_a_call_that_no_longer_waits_leaves_the_others_alone(bench: Bench) -> None:
     first, second = bench.discovery.prefixes(), bench.discovery.prefixes()
     first.cancel()
@@ -145,6 +160,19 @@ def test_a_call_is_judged_by_the_discovered_prefix(bench: Bench, ipv4: str, cate
         result_of(pinned)
     assert failed.value.category == "refused-address"
     assert str(failed.value) == f"node.example.com has an address that may not be called ({category})"
+
+
+def test_behind_a_discovered_translator_a_peer_is_at_its_ipv4_address(bench: Bench) -> None:
+    network = PinnedTransport(bench.caller, Rules.for_peers())
+    bench.dns.known = {"node.example.com": ["2a02:898:146:64::8.8.8.8"], "ipv4only.arpa": TRANSLATED}
+    endpoint = "http://node.example.com"
+    call = network.call(endpoint, Request(path="/p2p/status", max_bytes=1, seconds=5.0))
+    assert network.address_of(endpoint) == "8.8.8.8"
+    assert network.untranslated(ip_address("2a02:898:146:64::808:404")) == ip_address("8.8.4.4")
+    call.cancel()
+    with pytest.raises((CancelledError, NotCalled)):
+        result_of(call)
+    network.forget_all()
 
 
 def test_a_literal_is_judged_by_it_too(bench: Bench) -> None:

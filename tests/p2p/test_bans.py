@@ -5,7 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcd.chain.address import node_id
-from svcd.p2p.bans import MAX_OWN, Ban, Bans, address_name, endpoint_name, key_name, posts_name
+from svcd.p2p.bans import MAX_OWN, Ban, Bans, address_in, address_name, endpoint_name, key_name, posts_name
 
 NOW = 1_800_000_000.0
 
@@ -24,6 +24,26 @@ def test_of_ipv6_an_address_is_its_64(text: str) -> None:
 
 def test_an_ipv4_address_in_ipv6_is_the_ipv4_address() -> None:
     assert address_name("::ffff:192.0.2.1") == "address:192.0.2.1"
+
+
+def test_an_address_that_a_translator_makes_is_the_ipv4_address() -> None:
+    assert address_name("64:ff9b::5db8:d822") == "address:93.184.216.34"
+    assert address_in("http://[64:ff9b::5db8:d822]") == "93.184.216.34"
+
+
+@pytest.mark.parametrize("inside", ["127.0.0.1", "10.0.0.1", "169.254.169.254"])
+def test_nobody_becomes_an_address_of_ours_by_a_translator_s_prefix(inside: str) -> None:
+    """It takes a machine on the same link to send from such an address; a ban of it must not hit our own."""
+    assert address_name(f"64:ff9b::{inside}") == "address:64:ff9b::/64"
+
+
+def test_behind_a_translator_a_ban_is_of_one_ipv4_host() -> None:
+    bans = Bans()
+    bans.ban_node(b"k" * 32, "http://a.example", address="64:ff9b::102:304", seconds=60, now=NOW)
+    assert not bans.shut_out("http://b.example", NOW, address="64:ff9b::5db8:d822")
+    assert bans.shut_out("http://b.example", NOW, address="64:ff9b::102:304")
+    assert bans.shut_out("http://b.example", NOW, address="1.2.3.4"), "the same host, whichever way it is called"
+    assert bans.shut_out("http://[64:ff9b::102:304]:80", NOW)
 
 
 @pytest.mark.parametrize("text", ["", "node.example", "192.0.2.0/24", "192.0.2.1/32", "2001:db8::/56", "2001:db8::/32"])

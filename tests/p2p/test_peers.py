@@ -439,6 +439,22 @@ def test_a_name_and_an_address_in_one_part_of_the_network(node: Node, make_stran
     assert not node.peer(name).outbound
 
 
+def test_behind_a_translator_ipv4_peers_are_told_apart(node: Node, make_stranger: MakeStranger) -> None:
+    """A node without IPv4 reaches all of IPv4 at addresses of one /96 (NAT64)."""
+    strangers = [named(make_stranger, number, f"64:ff9b::{81 + number}.1.1.1") for number in range(8)]
+    neighbour = named(make_stranger, 8, "64:ff9b::81.1.7.7")
+    node.meet(*strangers)
+    node.meet(neighbour)
+    assert outbound(node) == {stranger.endpoint for stranger in strangers}
+    peers = [node.peer(stranger) for stranger in strangers]
+    assert [peer.is_at("81.1.1.1") for peer in peers] == [True] + 7 * [False]
+    punish(node, strangers[0])
+    assert not node.knows(strangers[0])
+    assert not node.peers.leave_banned()
+    node.run(310)
+    assert all(node.knows(stranger) for stranger in strangers[1:])
+
+
 def test_names_of_one_domain_in_different_parts_of_the_network(node: Node, make_stranger: MakeStranger) -> None:
     """A hoster's domain, or ``co.uk``, is no party of its own."""
     strangers = [named(make_stranger, n, f"80.{n}.1.1", domain="hoster") for n in range(1, 4)]
@@ -763,6 +779,51 @@ def test_a_peer_that_says_no_hello_any_more_is_left(node: Node, make_stranger: M
     node.meet(stranger)
     stranger.scripts[HELLO] = silent
     assert node.until(lambda: not node.knows(stranger), within=620)
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize("path", [HELLO, STATUS, PEERS, "/p2p/transactions"])
+def test_a_peer_that_has_had_enough_is_asked_again_later_and_stays(
+    make_node: MakeNode, make_stranger: MakeStranger, status: int, path: str
+) -> None:
+    node, stranger = make_node(called=False), make_stranger()
+    node.meet(stranger)
+    peer, before = node.peer(stranger), len(node.town.calls_to(stranger.endpoint, path))
+    stranger.scripts[path] = lambda _: evolve(refused(status), retry_after=30.0)
+    assert node.until(lambda: len(node.town.calls_to(stranger.endpoint, path)) == before + 1, within=303)
+    node.run(0.1)
+    refused_at = node.clock.seconds()
+    node.peers.ask_all()
+    node.run(100)
+    assert node.peers.all() == [peer]
+    assert peer.failures == 0
+    assert stranger.endpoint not in node.town.forgotten
+    later = [called.at - refused_at for called in node.town.calls_to(stranger.endpoint) if called.at > refused_at]
+    assert 29.9 <= min(later) < 32, "it is asked nothing before"
+    del stranger.scripts[path]
+    node.run(62)
+    if path == HELLO:
+        assert node.home.now() - peer.greeted < 62
+
+
+def test_a_peer_that_says_no_hello_any_more_because_it_has_had_enough_is_left(
+    node: Node, make_stranger: MakeStranger
+) -> None:
+    stranger = make_stranger()
+    node.meet(stranger)
+    stranger.scripts[HELLO] = lambda _: refused(503)
+    assert not node.until(lambda: not node.knows(stranger), within=590)
+    assert node.until(lambda: not node.knows(stranger), within=20)
+
+
+def test_an_endpoint_where_somebody_has_had_enough_is_not_called_before_it_wants_to_be(
+    node: Node, make_stranger: MakeStranger
+) -> None:
+    stranger = make_stranger(scripts={HELLO: lambda _: evolve(refused(503), retry_after=30.0)})
+    node.hint(stranger)
+    node.run(120)
+    assert [gap for gap in times(node, stranger, HELLO) if gap < 30] == []
+    assert len(times(node, stranger, HELLO)) >= 2
 
 
 def test_everybody_is_asked_at_once_but_not_again_and_again(node: Node, make_stranger: MakeStranger) -> None:

@@ -14,6 +14,15 @@ def test_oldest_share_of_the_client_that_holds_most_gives_way() -> None:
     assert budget.oldest_of_greediest() == "m"
 
 
+def test_clients_that_hold_no_more_than_they_need_count_as_one() -> None:
+    budget: Budget[str] = Budget()
+    for connection, client, size in (("old", "small", 10), ("m", "modest", 40), ("g", "greedy", 41)):
+        budget.add(connection, client, size)
+
+    assert budget.oldest_of_greediest(modest=40) == "g"
+    assert budget.oldest_of_greediest(modest=41) == "old"
+
+
 def test_connections_without_a_client_are_told_apart() -> None:
     budget: Budget[str] = Budget()
     for connection, size in (("a", 30), ("b", 50), ("c", 30)):

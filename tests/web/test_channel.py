@@ -281,16 +281,17 @@ def test_expected_continue_is_not_sent_for_a_body_over_the_cap(make_site: MakeSi
 def test_all_bodies_together_have_a_bound_and_the_greediest_client_loses_its_oldest(
     make_site: MakeSite, clock: Clock
 ) -> None:
-    site = make_site(Echo(), bodies_bytes=40_000)
-    attackers = [Wire(site, "203.0.113.9").send(post(16_000) + b"x" * 15_999) for _ in range(2)]
-    others = [Wire(site, f"198.51.100.{number}").send(post(4_000) + b"x" * 3_999) for number in range(5)]
+    site = make_site(Echo(), body_caps=BodyCaps(default=16_000), bodies_bytes=70_000)
+    others = [Wire(site, "198.51.100.0").send(post(4_000) + b"x" * 3_999)]
+    attackers = [Wire(site, "203.0.113.9").send(post(16_000) + b"x" * 15_999) for _ in range(4)]
+    others += [Wire(site, f"198.51.100.{number}").send(post(4_000) + b"x" * 3_999) for number in range(1, 5)]
 
-    assert [wire.received[:12] for wire in attackers] == [b"HTTP/1.1 503", b""]
+    assert [wire.received[:12] for wire in attackers] == [b"HTTP/1.1 503", b"", b"", b""]
     refusal = attackers[0].response()
     assert refusal.error == "too many large requests are under way; try again later"
     assert refusal.headers["retry-after"] == "5"
     assert (attackers[0].saw_end, site.bodies.gave_way) == (True, 1)
-    assert site.bodies.bytes == 15_999 + 5 * 3_999, "what gave way is not held any more"
+    assert site.bodies.bytes == 3 * 15_999 + 5 * 3_999, "what gave way is not held any more"
     assert attackers[0].protocol.requests[0].content.getvalue() == b""
     for wire in others + attackers[1:]:
         wire.send(b"x")
@@ -298,14 +299,33 @@ def test_all_bodies_together_have_a_bound_and_the_greediest_client_loses_its_old
     assert site.bodies.bytes == 0
 
 
+def test_many_networks_that_hold_little_each_do_not_shut_out_an_upload(make_site: MakeSite) -> None:
+    """Networks cost nothing: an IPv6 /48 has 256 of those that count as one client."""
+    site = make_site(Echo(), body_caps=BodyCaps(default=16_000), bodies_bytes=256 * 2_000)
+    attackers = [Wire(site, f"2001:db8:0:{number:x}00::1") for number in range(256)]
+    for wire in attackers:
+        wire.send(post(16_000) + b"x" * 2_000)
+    uploads = [Wire(site, "192.0.2.5").send(post(16_000)) for _ in range(2)]
+
+    for _ in range(8):
+        for wire in uploads:
+            wire.send(b"x" * 2_000)
+
+    assert [wire.response().status for wire in uploads] == [200] * 2
+    gone = [wire for wire in attackers if wire.received]
+    assert gone == attackers[: len(gone)], "the oldest gave way"
+    assert 0 < site.bodies.gave_way == len(gone) <= 16
+    assert {wire.response().status for wire in gone} == {503}
+
+
 def test_body_that_would_take_more_than_its_share_gives_way_itself(make_site: MakeSite) -> None:
-    site = make_site(Echo(), bodies_bytes=20_000)
+    site = make_site(Echo(), body_caps=BodyCaps(default=16_000), bodies_bytes=50_000)
     modest = [Wire(site, f"198.51.100.{number}").send(post(3_000) + b"x" * 2_999) for number in range(2)]
-    greedy = Wire(site).send(post(16_000) + b"x" * 8_000)
+    greedy = [Wire(site).send(post(16_000) + b"x" * size) for size in (8_000, 15_999, 15_999)]
 
-    greedy.send(b"x" * 7_999)
+    greedy[0].send(b"x" * 7_999)
 
-    assert greedy.response().status == 503
+    assert [wire.received[:12] for wire in greedy] == [b"HTTP/1.1 503", b"", b""]
     assert [wire.send(b"x").response().status for wire in modest] == [200, 200]
 
 

@@ -1,6 +1,6 @@
 """Who counts as one client, and whose word about it is believed."""
 
-from ipaddress import ip_address
+from ipaddress import IPv6Network, ip_address
 from typing import Any
 
 import pytest
@@ -8,6 +8,7 @@ from twisted.internet.address import IPv4Address, IPv6Address, UNIXAddress
 from twisted.internet.task import Clock
 from twisted.web.test.requesthelper import DummyRequest
 
+from svcd.net.addresses import untranslated
 from svcd.web.buckets import Buckets, Rate
 from svcd.web.clients import Clients, ClientThrottle, Unlimited, client_group, parse_address, parse_networks
 
@@ -40,6 +41,23 @@ def test_group_of_an_address(address: str, group: str) -> None:
 
 def test_ipv4_mapped_address_is_the_ipv4_address() -> None:
     assert Clients().of_connection(tcp("::ffff:203.0.113.9")) == "203.0.113.9"
+
+
+def test_ipv4_clients_behind_a_translator_are_told_apart() -> None:
+    clients, translated = Clients(), request("2a02:898:146:64::808:808")
+    assert clients.address_of_request(translated) == "2a02:898:146:64::808:808"
+    clients.counted = lambda address: untranslated(address, [IPv6Network("2a02:898:146:64::/96")])
+    assert clients.address_of_request(translated) == "8.8.8.8"
+    assert clients.address_of_request(request("2a02:898:146:65::1")) == "2a02:898:146:65::1"
+
+
+@pytest.mark.parametrize("inside", ["127.0.0.1", "10.0.0.1"])
+def test_a_translator_s_address_is_neither_exempt_nor_trusted_for_what_is_inside(inside: str) -> None:
+    clients = Clients([f"{inside}/32"], [f"{inside}/32"])
+    clients.counted = untranslated
+    asking = request(str(ip_address(f"64:ff9b::{inside}")), "8.8.8.8")
+    assert clients.of_request(asking) == "64:ff9b::/56"
+    assert clients.address_of_request(asking) == str(ip_address(f"64:ff9b::{inside}"))
 
 
 def test_text_that_is_no_address() -> None:
