@@ -150,6 +150,7 @@ def _between_nodes() -> Iterator[Limit]:
     yield Limit("time to prove one claim", headers.LONGEST_PROOF, "seconds", "Headers of little work without end")
     yield Limit("time that a proven chain counts without its blocks", headers.HOLD_SECONDS, "seconds", _BOASTING)
     yield Limit("lead of a proven chain that makes the node wait for it", headers.FAR_BLOCKS, "blocks", _BOASTING)
+    yield Limit("time in which a node that catches up gains blocks", headers.GAIN_SECONDS, "seconds", _BOASTING)
     yield Limit("time that blocks wait for further headers", headers.FEED_SECONDS, "seconds", "A peer that stalls")
     yield Limit("time to follow a peer without headers in vain", headers.BRANCH_SECONDS, "seconds", _BOASTING)
     yield Limit("verified headers ahead of the blocks", headers.WINDOW_HEADERS, "things", _ENDLESS)

@@ -855,7 +855,9 @@ def test_a_peer_that_makes_just_enough_progress(
     node, chain = make_node(), grow(60, pays=1)
     drips = [make_stranger(number, blocks=chain, scripts={BLOCKS: silent}) for number in range(3)]
     node.town.dripping.update(stranger.endpoint for stranger in drips)
-    node.meet(*drips, make_stranger(3, blocks=chain))
+    node.meet(*drips)
+    node.run(3)
+    node.meet(make_stranger(3, blocks=chain))
     assert node.until(lambda: node.tip.height == 60, within=400) is defended
 
 

@@ -131,7 +131,7 @@ def test_headers() -> None:
     assert (reply.first, reply.height) == (3, 9)
     request = the_request(script)
     assert request.body == canonical({"limit": 7, "locator": ["ab" * 32, "cd" * 32]})
-    assert (request.path, request.max_bytes, request.lane) == ("/p2p/headers", 4 * 1024 * 1024, Lane.FETCH)
+    assert (request.path, request.max_bytes, request.lane) == ("/p2p/headers", 4 * 1024 * 1024, Lane.HEADERS)
     assert (request.seconds, request.least_bytes) == (10.0, 16_384)
 
 
