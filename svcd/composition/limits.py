@@ -21,6 +21,7 @@ from svcd.p2p import (
     handshake,
     headers,
     peers,
+    promises,
     relay,
     resource,
     transport,
@@ -182,10 +183,11 @@ def _between_nodes() -> Iterator[Limit]:
     junk = "Announcing headers without end, to have their work checked"
     yield Limit("announced headers that are checked at a time", announcements.MAX_CHECKS, "things", junk)
     promise = "Announcing every block first and saying that it comes, so that it is asked of no other peer"
-    yield Limit("time that a peer has to push a block", announcements.PUSH_SECONDS, "seconds", promise)
+    yield Limit("time that a peer has to push a block", promises.PUSH_SECONDS, "seconds", promise)
     yield Limit(
-        "time without waiting for a push after one that did not come", announcements.BROKEN_SECONDS, "seconds", promise
+        "time without waiting for a push after one that did not come", promises.BROKEN_SECONDS, "seconds", promise
     )
+    yield Limit("reasons in a row not to send one", promises.MAX_EXCUSES, "things", promise)
     yield Limit("headers of an answer", MAX_HEAD_BYTES, "bytes", _ENDLESS)
     yield Limit("transfers to be handed on to one peer", relay.QUEUE, "things", _SLOW_HAND)
     yield Limit("of them on their way", relay.IN_FLIGHT, "things", _SLOW_HAND)

@@ -1,6 +1,5 @@
 """Announced blocks: a peer tells the header of a new block, and this node fetches the block (docs/peers.md "Relay")."""
 
-from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
@@ -13,12 +12,13 @@ from svcd.chain.block import Block, Header, parse_header
 from svcd.chain.errors import NotYet, RuleViolation, Wait
 from svcd.chain.transition import ChainPoint
 from svcd.net.endpoint import Endpoint
-from svcd.node.changes import Change, Outcome
+from svcd.node.changes import Change, HeaderCheck, Outcome
 from svcd.p2p.bans import BANNED, INVALID_SECONDS, MALFORMED_TOKENS, PostBans, ban_persistent
 from svcd.p2p.client import Bodies
 from svcd.p2p.fields import BOOLEAN, HASH, OBJECT, TEXT
 from svcd.p2p.handshake import LocalNode
 from svcd.p2p.peers import Peer, Peers
+from svcd.p2p.promises import PUSH_SECONDS, Promises, Records
 from svcd.p2p.relay import WANTED
 from svcd.p2p.transport import CallFailed, Trouble
 from svcd.ports import Timer
@@ -40,13 +40,8 @@ SENDING_RATE: Final = 128 * 1024
 """Bytes per second at which a peer of our choice may send a block before another is asked: a line of 1 Mbit/s."""
 TRANSFER_BYTES: Final = 600
 """What a transfer takes in a block, about."""
-PUSH_SECONDS: Final = 60.0
-"""How long a peer that announced a block and sends it has for that, while no other peer has it."""
-BROKEN_SECONDS: Final = 3_600.0
-"""How long no block is waited for from a peer that did not send or deliver one, and its part of the network."""
 MAX_CHECKS: Final = 16
 """Announced headers whose work is checked at a time; each costs an Argon2."""
-_REMEMBERED: Final = 1_024
 _LOOK_SECONDS: Final = 0.5
 ASKED: Final = "asked"
 KNOWN: Final = "known"
@@ -131,11 +126,12 @@ class _Fetch:
         return sum(rates) < GOOD_RATE and sum(rate >= LEAST_RATE for rate in rates) < 2
 
     def is_coming(self, now: float) -> bool:
-        """Whether it can be left to those it is to come from: it moves, or a peer of our choice has just been asked."""
+        """Whether it can be left to those it is to come from: it does come, or a peer of our choice was just asked."""
         return self.over or any(
-            source.rate(now) >= LEAST_RATE or (source.peer.outbound and source.keeps_back(now, self.size))
+            source.rate(now) >= (LEAST_RATE if source.peer.outbound else GOOD_RATE)
+            or (source.peer.outbound and source.keeps_back(now, self.size))
             for source in self.sources
-            if source.trusted
+            if source.trusted and now - source.began < FETCH_SECONDS
         )
 
     def end(self) -> None:
@@ -147,31 +143,6 @@ class _Fetch:
         for source in tuple(self.sources):
             if source.call is not None:
                 source.call.cancel()
-
-
-class _Records:
-    """Which peers did not do what they said, for an hour.
-
-    A peer of our choice answers for itself: others in its part of the network must not be able to spoil its record.
-    """
-
-    def __init__(self, peers: Peers) -> None:
-        self._peers = peers
-        self._until: OrderedDict[str, float] = OrderedDict()
-        """Unix seconds by part of the network, and by endpoint."""
-
-    def add(self, peer: Peer) -> None:
-        """Note that it has broken its word."""
-        for name in (self._peers.part_of(peer), peer.endpoint):
-            self._until[name] = self._peers.home.now() + BROKEN_SECONDS
-            self._until.move_to_end(name)
-        while len(self._until) > _REMEMBERED:
-            self._until.popitem(last=False)
-
-    def has(self, peer: Peer) -> bool:
-        """Whether it has, lately, or an acquaintance's neighbour."""
-        name = peer.endpoint if peer.outbound else self._peers.part_of(peer)
-        return self._until.get(name, 0.0) > self._peers.home.now()
 
 
 class Announcements:
@@ -186,9 +157,8 @@ class Announcements:
         self._on_orphan = on_orphan
         self._fetches: dict[bytes, _Fetch] = {}
         self._checks = 0
-        self._broken = _Records(peers)
-        """Those that said that they send a block, and did not."""
-        self._slow = _Records(peers)
+        self.promises = Promises(peers, self._fetches.__contains__)
+        self._slow = Records(peers)
         """Those that announced a block, and did not deliver it."""
         self._stopping = False
 
@@ -197,6 +167,7 @@ class Announcements:
         self._stopping = True
         for fetch in tuple(self._fetches.values()):
             self._end(fetch)
+        self.promises.stop()
 
     def chain_changed(self, change: Change) -> None:
         """End what is done for a block that has come."""
@@ -250,6 +221,8 @@ class Announcements:
         if announcer is not None:
             announcer.note(header.hash)
         if ledger.reader.point(header.hash) is not None:
+            if announcer is not None:
+                self.promises.asked_again(announcer, header.hash)
             return KNOWN
         if (fetch := self._fetches.get(header.hash)) is not None:
             return self._join(fetch, announcer)
@@ -257,10 +230,10 @@ class Announcements:
         if parent is None:
             self._on_orphan()
             return Wait.ORPHAN
-        failure = await self._check(parent, header)
-        if isinstance(failure, RuleViolation):
-            raise failure
-        if failure is not None:
+        check = await self._check(parent, header)
+        if isinstance(check.failure, RuleViolation):
+            raise check.failure
+        if check.failure is not None:
             return Wait.EARLY
         if not header.transaction_count:
             outcome = await self._submit(Block(header, ()))
@@ -272,10 +245,11 @@ class Announcements:
             return self._join(fetch, announcer)
         if announcer is None or self._stopping or not self._has_room(announcer):
             return WANTED
-        if push and self._broken.has(announcer):
+        if push and not self.promises.may_make(announcer):
             return WANTED
         fetch = self._fetches[header.hash] = _Fetch(header, self._home.now())
         if push:
+            self.promises.make(announcer, header.hash, check.points[-1].work)
             fetch.asked[announcer.endpoint] = announcer
             fetch.sources.append(_Source(announcer, fetch.began, trusted=True, pushes=True))
         self._go_on(fetch)
@@ -286,7 +260,7 @@ class Announcements:
         now = self._home.now()
         if announcer is None:
             return ASKED if fetch.is_coming(now) else WANTED
-        if any(source.pushes and source.peer is announcer for source in fetch.sources):
+        if self.promises.made_by(announcer, fetch.header.hash) and not fetch.over:
             return WANTED
         self._look_again(fetch, 0.0)
         return ASKED
@@ -303,13 +277,13 @@ class Announcements:
                 return True
         return False
 
-    async def _check(self, parent: ChainPoint, header: Header) -> RuleViolation | NotYet | None:
-        """Why a header cannot follow on ``parent`` at present, or at all; raises NotYet where too many wait."""
+    async def _check(self, parent: ChainPoint, header: Header) -> HeaderCheck:
+        """Whether a header can follow on ``parent``; raises NotYet where too many wait."""
         if self._checks >= MAX_CHECKS:
             raise NotYet(Wait.BUSY, f"{MAX_CHECKS} announced headers wait for the check of their work; try again later")
         self._checks += 1
         try:
-            return (await self._home.ledger.check_headers(parent, [header])).failure
+            return await self._home.ledger.check_headers(parent, [header])
         finally:
             self._checks -= 1
 
@@ -332,11 +306,9 @@ class Announcements:
         if self._home.ledger.reader.point(fetch.header.hash) is not None:
             self._arrived(fetch)
             return
-        for source in tuple(fetch.sources):
-            if source.pushes and now - source.began >= PUSH_SECONDS:
-                # Else the first to announce a block could keep it from this node, each one anew.
-                self._broken.add(source.peer)
-                fetch.sources.remove(source)
+        late = [source for source in fetch.sources if source.pushes and now - source.began >= PUSH_SECONDS]
+        for source in late:
+            fetch.sources.remove(source)
         peer = self._next(fetch)
         if peer is not None and fetch.may_ask(peer, now, trusted=not self._slow.has(peer)):
             self._ask(peer, fetch)
@@ -393,7 +365,7 @@ class Announcements:
             self._look_again(fetch, 0.0)
             return
         peer.delivered = True
-        self._note_late(fetch, pushed=False)
+        self._note_late(fetch)
         fetch.end()
         try:
             outcome = await self._submit(bodies.blocks[0])
@@ -405,18 +377,15 @@ class Announcements:
 
     def _arrived(self, fetch: _Fetch) -> None:
         """The block is here, and did not come from those who were asked for it."""
-        self._note_late(fetch, pushed=True)
+        self._note_late(fetch)
         self._end(fetch)
 
-    def _note_late(self, fetch: _Fetch, *, pushed: bool) -> None:
-        """Remember who had a head start, and has been overtaken with next to nothing; ``pushed``: it was sent to us."""
+    def _note_late(self, fetch: _Fetch) -> None:
+        """Remember who had a head start, and has been overtaken with next to nothing."""
         now = self._home.now()
         for source in fetch.sources:
-            if now - source.began < HEAD_START_SECONDS or fetch.over:
-                continue
-            if source.pushes and not pushed:
-                self._broken.add(source.peer)
-            elif not source.pushes and source.rate(now) < LEAST_RATE:
+            asked_early = not source.pushes and now - source.began >= HEAD_START_SECONDS
+            if asked_early and source.rate(now) < LEAST_RATE and not fetch.over:
                 self._slow.add(source.peer)
 
     def _end(self, fetch: _Fetch) -> None:

@@ -197,7 +197,7 @@ class Relay:
     async def _tell(self, peer: Peer, queue: _BlockQueue, block: _NewBlock, *, whole: bool) -> None:
         try:
             if block.is_small and whole:
-                state = await self._post(peer, block)
+                state = (await self._client.send_block(peer.endpoint, block.wire)).state
             else:
                 state = await self._announce(peer, block, push=whole)
             if state == Wait.ORPHAN:
@@ -217,23 +217,27 @@ class Relay:
         if peer.announces is False:
             return await self._post(peer, block)
         try:
-            receipt = await self._client.announce(peer.endpoint, block.header, self._home.key.endpoint, push=push)
+            state = await self._say(peer, block, push=push)
         except CallFailed as failed:
             if failed.status not in (404, 405):
                 raise
             peer.announces = False
             return await self._post(peer, block)
         peer.announces = True
-        return await self._post(peer, block) if receipt.state == WANTED else receipt.state
+        return await self._post(peer, block, push=push) if state == WANTED else state
 
-    async def _post(self, peer: Peer, block: _NewBlock) -> str:
-        """Send a block whole, a large one only while few are being sent; the peer's word. Raises CallFailed."""
+    async def _say(self, peer: Peer, block: _NewBlock, *, push: bool) -> str:
+        return (await self._client.announce(peer.endpoint, block.header, self._home.key.endpoint, push=push)).state
+
+    async def _post(self, peer: Peer, block: _NewBlock, *, push: bool = False) -> str:
+        """Send a block whole, a large one only while few are being sent; the peer's word. Raises CallFailed.
+
+        Where it had to wait for that, the peer is told the header once more, for it may have the block by now.
+        """
         if block.is_small:
             return (await self._client.send_block(peer.endpoint, block.wire)).state
+        waits = not self._uploads.tokens
         await self._uploads.acquire()
-        if block.hash != self._newest or peer.has(block.digest):
-            self._uploads.release()
-            return ""
         timer: Timer | None = None
 
         def give_way() -> None:
@@ -243,11 +247,20 @@ class Relay:
 
         timer = self._home.clock.callLater(UPLOAD_SECONDS, give_way)
         try:
+            if waits and peer.announces and self._is_news(peer, block):
+                state = await self._say(peer, block, push=push)
+                if state != WANTED:
+                    return state
+            if not self._is_news(peer, block):
+                return ""
             return (await self._client.send_block(peer.endpoint, block.wire)).state
         finally:
             if timer is not None:
                 timer.cancel()
                 self._uploads.release()
+
+    def _is_news(self, peer: Peer, block: _NewBlock) -> bool:
+        return block.hash == self._newest and not peer.has(block.digest)
 
     # Transfers
 

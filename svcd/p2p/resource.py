@@ -51,13 +51,16 @@ class PeerRoutes:
         *,
         transfers: Transfers,
         on_orphan: Callable[[], None],
+        on_sent: Callable[[bytes, str | None], None],
         post_bans: PostBans,
     ) -> None:
+        """Make them; ``on_sent`` is called with the hash of each block that is posted, and the client."""
         self._peers = peers
         self._home: LocalNode = peers.home
         self._transfers = transfers
         self._hellos = LatestHellos()
         self._on_orphan = on_orphan
+        self._on_sent = on_sent
         self.post_bans = post_bans
 
     @Route(
@@ -180,6 +183,7 @@ class PeerRoutes:
         if isinstance(outcome, RuleViolation):
             tokens = self.post_bans.price_of_block(client, outcome.detail) if block_hash else MALFORMED_TOKENS
             raise HttpError(400, outcome.detail, tokens=tokens)
+        self._on_sent(block_hash, client)
         if isinstance(outcome, NotYet):
             if outcome.code is Wait.BUSY:
                 raise outcome

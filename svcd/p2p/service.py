@@ -53,6 +53,7 @@ class Network:
                 self.peers,
                 transfers=transfers,
                 on_orphan=self.peers.ask_all,
+                on_sent=self.announcements.promises.sent,
                 post_bans=self.announcements.post_bans,
             ),
             self.announcements,

@@ -11,7 +11,7 @@ from attrs import evolve
 from svcd.chain.block import Block
 from svcd.chain.errors import Refusal
 from svcd.chain.signature import sign
-from svcd.p2p import announcements
+from svcd.p2p import announcements, promises
 from svcd.p2p.bans import posts_name
 from svcd.p2p.transport import Trouble
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
@@ -48,8 +48,12 @@ def announce(node: Node, block: Block, stranger: Stranger | None = None, *, push
 
 def send(node: Node, block: Block, stranger: Stranger) -> None:
     """Send a block, as ``stranger``."""
-    response = client_of(node, host(stranger)).post("/p2p/block", b'{"block":' + block.wire() + b"}")
-    assert response.json["state"] == "connected"
+    assert posted(node, block, stranger) == "connected"
+
+
+def posted(node: Node, block: Block, stranger: Stranger) -> str:
+    """What is answered when ``stranger`` sends a block."""
+    return state(client_of(node, host(stranger)).post("/p2p/block", b'{"block":' + block.wire() + b"}"))
 
 
 def state(response: Response) -> str:
@@ -494,12 +498,12 @@ def test_a_block_that_nobody_else_has_is_waited_for_a_minute(
     liar, other = holders(make_stranger, node)
     began = node.home.now()
     announce(node, paid, liar, push=True)
-    node.run(announcements.PUSH_SECONDS - 1)
+    node.run(promises.PUSH_SECONDS - 1)
     before = len(node.town.calls_to(other.endpoint, STATUS))
     assert node.network.announcements.is_coming(paid.header.hash)
     node.run(1.6)
     (*_, last) = node.town.calls_to(other.endpoint, STATUS)[before:]
-    assert 0 <= last.at - began - announcements.PUSH_SECONDS < 0.6
+    assert 0 <= last.at - began - promises.PUSH_SECONDS < 0.6
     assert not node.network.announcements.is_coming(paid.header.hash)
 
 
@@ -515,7 +519,7 @@ def test_a_peer_that_did_not_send_a_block_is_not_waited_for_again(
         announce(node, block, other)
         node.run(1 if number else announcements.FETCH_SECONDS + 1)
         assert node.tip.hash == block.header.hash
-    node.run(announcements.BROKEN_SECONDS)
+    node.run(promises.BROKEN_SECONDS)
     (block,) = grow(1, on=chain, pays=1)[3:]
     announce(node, block, liar, push=True)
     announce(node, block, other)
@@ -535,6 +539,91 @@ def test_neighbours_of_such_a_peer_are_not_waited_for_either(
         announce(node, block, other)
         node.run(1 if number else announcements.FETCH_SECONDS + 1)
         assert node.tip.hash == block.header.hash
+
+
+def is_waited_for(node: Node, block: Block, pusher: Stranger, other: Stranger) -> bool:
+    """Whether the node asks no other peer at once for a block that ``pusher`` says it sends; it is here in the end."""
+    before = len(fetched(node, other))
+    other.scripts = {BLOCKS: silent}
+    assert state(announce(node, block, pusher, push=True)) == "wanted"
+    assert state(announce(node, block, other)) == "asked"
+    node.run(1)
+    waited = len(fetched(node, other)) == before
+    send(node, block, pusher)
+    return waited
+
+
+def overtake(node: Node, block: Block, pusher: Stranger, other: Stranger) -> None:
+    """Let ``other`` deliver a block that ``pusher`` says it sends."""
+    announce(node, block, pusher, push=True)
+    other.scripts = delivers(block)
+    announce(node, block, other)
+    node.run(4)
+    assert node.tip.hash == block.header.hash
+
+
+@pytest.mark.parametrize("seconds", [20, 56, 200])
+def test_a_peer_that_sends_a_block_slowly_has_kept_its_word(
+    node: Node, grow: Grow, make_stranger: MakeStranger, seconds: float
+) -> None:
+    """Its line may be slow, and another peer quicker."""
+    sender, other = holders(make_stranger, node)
+    first, second = grow(2, pays=1)
+    overtake(node, first, sender, other)
+    node.run(seconds - 4)
+    assert posted(node, first, sender) == "known"
+    assert is_waited_for(node, second, sender, other)
+
+
+def test_a_peer_that_has_a_better_block_by_then_has_not_broken_its_word(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    """It sends its newest block only, and may wait for its line to be free."""
+    sender, other = holders(make_stranger, node)
+    better = grow(2, name="better")
+    announce(node, grow(1, pays=1)[0], sender, push=True)
+    node.run(20)
+    node.take(*better)
+    node.run(promises.PUSH_SECONDS)
+    assert is_waited_for(node, grow(1, on=better, pays=1)[-1], sender, other)
+
+
+def test_a_peer_that_asks_again_before_it_sends_a_block(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    sender, other = holders(make_stranger, node)
+    first, second = grow(2, pays=1)
+    announce(node, first, sender, push=True)
+    node.run(2)
+    assert state(announce(node, first, sender, push=True)) == "wanted", "it is waited for still"
+    overtake(node, first, sender, other)
+    assert state(announce(node, first, sender, push=True)) == "known"
+    assert is_waited_for(node, second, sender, other)
+
+
+def test_reasons_not_to_send_a_block_do_not_hold_for_ever(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    """Else a peer could delay each block by a few seconds."""
+    liar, other = holders(make_stranger, node)
+    late = []
+    for block in grow(8, pays=1):
+        began = node.home.now()
+        announce(node, block, liar, push=True)
+        other.scripts = delivers(block)
+        announce(node, block, other)
+        late.append(seconds_until(node, block) > 1)
+        assert state(announce(node, block, liar, push=True)) == "known"
+        node.run(10 + began - node.home.now())
+    assert late == [True] * (promises.MAX_EXCUSES + 1) + [False] * (7 - promises.MAX_EXCUSES)
+
+
+def test_a_peer_is_not_waited_for_while_another_block_is_due_from_it(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    liar, other = holders(make_stranger, node)
+    first, second = grow(2, pays=1)
+    overtake(node, first, liar, other)
+    other.scripts = delivers(second)
+    announce(node, second, liar, push=True)
+    announce(node, second, other)
+    assert seconds_until(node, second) < 1
 
 
 def test_a_sender_that_is_no_peer_is_not_waited_for(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
@@ -571,7 +660,7 @@ def test_a_fetch_keeps_synchronisation_from_the_block_for_a_minute_at_most(
     (slow,) = holders(make_stranger, node, 1)
     drip(slow)
     announce(node, paid, slow)
-    node.run(announcements.PUSH_SECONDS - 1)
+    node.run(promises.PUSH_SECONDS - 1)
     assert node.network.announcements.is_coming(paid.header.hash)
     node.run(2)
     assert not node.network.announcements.is_coming(paid.header.hash)
@@ -636,7 +725,7 @@ def test_who_has_been_overtaken_is_asked_last(node: Node, grow: Grow, make_stran
     second.scripts = delivers(block)
     assert seconds_until(node, block) < 4
     assert len(fetched(node, slow)) == 2
-    node.run(announcements.BROKEN_SECONDS)
+    node.run(promises.BROKEN_SECONDS)
     (block,) = grow(2, on=chain, pays=1)[3:]
     announce(node, block, slow)
     announce(node, block, second)
@@ -755,7 +844,7 @@ def test_nobody_keeps_a_place_for_a_block_longer_than_a_minute(
     for block in side_blocks(builder):
         announce(node, block, liar)
     assert state(announce(node, paid, honest)) == "wanted"
-    node.run(announcements.PUSH_SECONDS + 1)
+    node.run(promises.PUSH_SECONDS + 1)
     honest.scripts = delivers(paid)
     assert state(announce(node, paid, honest)) == "asked"
     assert seconds_until(node, paid) < 1
@@ -776,4 +865,20 @@ def test_who_cannot_be_asked_sends_a_block_that_others_only_say_they_have(
     assert len(fetched(node, chosen)) == 1
     assert state(announce(node, paid)) == "asked", "a peer of our choice has just been asked"
     node.run(announcements.HEAD_START_SECONDS)
+    assert state(announce(node, paid)) == "wanted"
+
+
+@pytest.mark.parametrize(("rate", "said"), [("LEAST_RATE", "wanted"), ("GOOD_RATE", "asked")])
+def test_who_cannot_be_asked_sends_a_block_that_an_acquaintance_delivers_slowly(
+    make_node: MakeNode, paid: Block, make_stranger: MakeStranger, rate: str, said: str
+) -> None:
+    node = make_node(outbound=1)
+    node.meet(make_stranger(1))
+    (busy,) = crowd(make_stranger, node, EIGHT_PARTS[0])
+    busy.scripts = moves(node, getattr(announcements, rate) * 1.5)
+    node.town.dripping.add(busy.endpoint)
+    announce(node, paid, busy)
+    node.run(2)
+    assert state(announce(node, paid)) == said
+    node.run(announcements.FETCH_SECONDS)
     assert state(announce(node, paid)) == "wanted"

@@ -37,7 +37,7 @@ from svcd.node import connector, living
 from svcd.node.early import EarlyBlocks
 from svcd.node.ledger import Ledger
 from svcd.node.producer import Workshop
-from svcd.p2p import address_book, announcements, blocks, client, handshake, headers, peers, relay
+from svcd.p2p import address_book, announcements, blocks, client, handshake, headers, peers, promises, relay
 from svcd.p2p.bans import Bans
 from svcd.p2p.handshake import LatestHellos, check_hello
 from svcd.p2p.peers import promote
@@ -789,7 +789,7 @@ def test_a_peer_that_promises_every_block_and_sends_none(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
 ) -> None:
     """Defence: a peer that did not send what it had promised is not waited for in the next hour."""
-    take_out(announcements, "BROKEN_SECONDS", -1.0)
+    take_out(promises, "BROKEN_SECONDS", -1.0)
     node = make_node()
     liar, honest = make_stranger(1), make_stranger(2)
     node.meet(liar, honest)
@@ -800,6 +800,7 @@ def test_a_peer_that_promises_every_block_and_sends_none(
         announce(node, block, honest)
         late += not node.until(lambda block=block: node.tip.hash == block.header.hash, within=1)
         assert node.until(lambda block=block: node.tip.hash == block.header.hash, within=35)
+        node.run(promises.PUSH_SECONDS)
     assert late == (1 if defended else 6)
 
 

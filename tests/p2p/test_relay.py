@@ -420,7 +420,52 @@ def test_a_peer_that_wants_an_announced_block_is_sent_it(node: Node, grow: Grow,
     node.take(*grow(1))
     node.run(1)
     assert [heights(stranger) for stranger in strangers] == [[1]] * 5
-    assert sum(len(announced(stranger)) for stranger in strangers) == 3
+    assert sum(bool(announced(stranger)) for stranger in strangers) == 3
+
+
+@pytest.mark.usefixtures("all_large")
+def test_peers_that_have_got_a_block_from_others_while_it_waits_are_not_sent_it(
+    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    """Where nobody can call the node, all of its peers want each block, and its uplink may be slow."""
+    node = make_node(endpoint="")
+    strangers = friends(node, make_stranger, 8)
+    told: list[str] = []
+
+    def wants_it_once(called: Called) -> Any:
+        told.append(called.endpoint)
+        return ok(hash="00" * 32, state="known" if told.count(called.endpoint) > 1 else "wanted")
+
+    def takes_a_while(called: Called) -> Any:
+        reply: Deferred[Any] = Deferred()
+        node.clock.callLater(9.0, reply.callback, ok(hash="00" * 32, state="connected"))
+        return reply
+
+    for stranger in strangers:
+        stranger.scripts = {HEADER: wants_it_once, BLOCK: takes_a_while}
+    node.take(*grow(1))
+    node.run(15)
+    assert sum(len(heights(stranger)) for stranger in strangers) == relay.UPLOADS
+    assert sorted(told.count(stranger.endpoint) for stranger in strangers) == [1, 1, 2, 2, 2, 2, 2, 2]
+
+
+@pytest.mark.usefixtures("all_large")
+def test_a_peer_that_waits_for_a_block_is_told_again_that_it_is_sent(
+    node: Node, grow: Grow, make_stranger: MakeStranger
+) -> None:
+    slow = friends(node, make_stranger, 2, scripts={BLOCK: silent})
+    node.town.dripping.update(stranger.endpoint for stranger in slow)
+    node.take(*grow(1))
+    node.run(0.1)
+    for stranger in slow:
+        node.peer(stranger).note(grow(2)[1].header.hash)
+    other = make_stranger(5)
+    node.meet(other)
+    node.take(*grow(2)[1:])
+    node.run(relay.UPLOAD_SECONDS - 1)
+    assert (announced(other, push=True), heights(other)) == ([2], [])
+    node.run(2)
+    assert (announced(other, push=True), heights(other)) == ([2, 2], [2])
 
 
 @pytest.mark.usefixtures("all_large")
