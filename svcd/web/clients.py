@@ -90,6 +90,7 @@ class Clients:
         self.counted = _as_it_is
         self._trusted = parse_networks(trusted_proxies)
         self._exempt = parse_networks(exempt)
+        self._address_of_host = lru_cache(_REMEMBERED)(parse_address)
         self._group_of_host = lru_cache(_REMEMBERED)(self._find_group)
         self._is_trusted = lru_cache(_REMEMBERED)(self._find_trusted)
 
@@ -111,7 +112,7 @@ class Clients:
 
     def _counted(self, host: str) -> str | None:
         """The address for which whoever asks from ``host`` counts; None where that is no address."""
-        address = parse_address(host)
+        address = self._address_of_host(host)
         return None if address is None else str(self.counted(address))
 
     def note_forwarding(self, request: Request, now: float) -> None:
