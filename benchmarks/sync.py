@@ -2,9 +2,10 @@
 
     python -m benchmarks.sync --round-trip 100
     python -m benchmarks.sync --mbits 8
+    python -m benchmarks.sync --empty-blocks 60000
 
 measure instead what becomes of it behind a line of so many milliseconds there and back, against the same without
-delay, and behind one of so many Mbit/s, against what the bytes take.
+delay; behind one of so many Mbit/s, against what the bytes take; and with so many empty blocks from one peer.
 """
 
 import shutil
@@ -215,6 +216,14 @@ def throttled(folder: Path, quick: bool, *, number: float) -> list[Row]:
     return [rounds.row(name, unit="kB/s", baseline_is="the line", goal=Goal("ratio", ">=", 0.8))]
 
 
+def many_empty(folder: Path, quick: bool, *, number: float) -> list[Row]:
+    """So many empty blocks from one peer, against connecting them from memory."""
+    chain = near_empty(folder, 256 if quick else round(number))
+    with ExitStack() as stack:
+        race = Race(chain, _urls(chain, folder, stack, round_trip=0.0), folder)
+        return [on_reactor(lambda reactor: race.run(reactor, 1))]
+
+
 def latency(folder: Path, chain: Chain) -> Row:
     """How long answers take of a node that is catching up."""
     source, target = folder / "source", folder / "target"
@@ -241,4 +250,11 @@ def measure(folder: Path, quick: bool) -> list[Row]:
 
 
 if __name__ == "__main__":
-    main(measure, {"round-trip": ("MILLISECONDS", round_trip), "mbits": ("MBITS", throttled)})
+    main(
+        measure,
+        {
+            "round-trip": ("MILLISECONDS", round_trip),
+            "mbits": ("MBITS", throttled),
+            "empty-blocks": ("COUNT", many_empty),
+        },
+    )

@@ -165,7 +165,7 @@ def test_a_sender_that_is_faster_than_the_line_waits() -> None:
 
 @pytest.mark.slow
 @pytest.mark.socket
-@pytest.mark.parametrize("option", ["--round-trip=20", "--mbits=20"])
+@pytest.mark.parametrize("option", ["--round-trip=20", "--mbits=20", "--empty-blocks=300"])
 def test_synchronisation_is_measured_behind_a_line(tmp_path: Path, option: str) -> None:
     command = [sys.executable, "-m", "benchmarks.sync", "--quick", option, "--json", str(tmp_path / "rows")]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
