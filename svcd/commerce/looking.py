@@ -42,8 +42,18 @@ class Payments:
 
     def look(self, terms: Terms) -> Sighting:
         """What chain and mempool show of the payment; the time does not grow with the length of either."""
-        with self._reader.snapshot():
-            return self.look_from(terms, self.tip())
+        seen = self._reader.around_and_tip(
+            (terms.reference, terms.key),
+            terms.amount,
+            since=terms.since_height or 0,
+            counted=MAX_COUNTED,
+            missed=MAX_MISMATCHES,
+        )
+        if seen is None:
+            with self._reader.snapshot():
+                return self.look_from(terms, self.tip())
+        height, tip, paid, missed = seen
+        return self._sighting(terms, Tip(height, tip), paid, missed)
 
     def tip(self) -> Tip:
         """The newest canonical block; the reader knows it a moment before the ledger tells of it."""
@@ -56,6 +66,9 @@ class Payments:
         """The same from ``tip``, a canonical block, as if there were none above it; within a snapshot of the chain."""
         payee, since = (terms.reference, terms.key), terms.since_height or 0
         paid, missed = self._reader.around(payee, terms.amount, since=since, counted=MAX_COUNTED, missed=MAX_MISMATCHES)
+        return self._sighting(terms, tip, paid, missed)
+
+    def _sighting(self, terms: Terms, tip: Tip, paid: list[rows.Place], missed: list[rows.Place]) -> Sighting:
         return sighting_of(
             terms,
             tip,

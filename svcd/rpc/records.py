@@ -1,42 +1,41 @@
 """Chain values as the JSON that clients read (docs/http.md "Bodies")."""
 
 import json
+from typing import Final
 
 from svcd.chain.difficulty import next_target
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import parse_transfer
+from svcd.chain.transaction import block_entry_of
 from svcd.chain.transition import ChainPoint
 from svcd.chain.units import format_amount
 from svcd.chain.work import HASH_LENGTH, PARALLELISM, TIME_COST, VERSION
 from svcd.store.chain_store import Place, StoredBlock
 
+_TXID_BYTES: Final = 32
 
-def confirmations(tip: ChainPoint, height: int) -> int:
+
+def confirmations(tip_height: int, height: int) -> int:
     """How deep the canonical block at ``height`` lies; the tip has one confirmation."""
-    return tip.height - height + 1
+    return tip_height - height + 1
 
 
-def transaction_record(params: NetworkParams, place: Place, tip: ChainPoint) -> dict[str, object]:
-    """A canonical transfer with where it stands."""
-    fields = json.loads(place.body)
-    transfer = parse_transfer(fields, params)
-    return {
-        **fields,
-        "txid": transfer.txid.hex(),
-        "amountSvc": format_amount(transfer.amount),
-        "feeSvc": format_amount(transfer.fee),
-        "blockHash": place.point.hash.hex(),
-        "blockHeight": str(place.point.height),
-        "index": place.position,
-        "slot": str(place.point.slot),
-        "blockTime": str(params.slot_time(place.point.slot)),
-        "confirmations": confirmations(tip, place.point.height),
-    }
+def transaction_record(params: NetworkParams, place: Place, tip_height: int) -> bytes:
+    """A canonical transfer with where it stands, as JSON: what is stored, and what the chain says of it."""
+    # It was checked before it was stored: nothing of it has to be parsed but two amounts.
+    fields, point = json.loads(place.body), place.point
+    txid = block_entry_of(place.body, params)[:_TXID_BYTES]
+    extra = (
+        f',"txid":"{txid.hex()}","amountSvc":"{format_amount(int(fields["payload"]["amount"]))}",'
+        f'"feeSvc":"{format_amount(int(fields["fee"]))}","blockHash":"{point.hash.hex()}",'
+        f'"blockHeight":"{point.height}","index":{place.position},"slot":"{point.slot}",'
+        f'"blockTime":"{params.slot_time(point.slot)}","confirmations":{confirmations(tip_height, point.height)}}}'
+    )
+    return place.body[:-1] + extra.encode("ascii")
 
 
-def block_answer(stored: StoredBlock, bodies: list[bytes], tip: ChainPoint) -> bytes:
+def block_answer(stored: StoredBlock, bodies: list[bytes], tip_height: int) -> bytes:
     """The whole answer for a canonical block, spliced from what is stored: a full block is not parsed to be shown."""
-    extra = f'],"hash":"{stored.point.hash.hex()}","confirmations":{confirmations(tip, stored.point.height)}}}}}'
+    extra = f'],"hash":"{stored.point.hash.hex()}","confirmations":{confirmations(tip_height, stored.point.height)}}}}}'
     parts = (b'{"ok":true,"block":', stored.header[:-1], b',"transactions":[', b",".join(bodies), extra.encode())
     return b"".join(parts)
 
