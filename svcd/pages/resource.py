@@ -1,7 +1,7 @@
 """The one resource behind every path that is neither ``/rpc`` nor ``/p2p``: finds the page and answers in HTML."""
 
 from collections.abc import Callable, Iterable
-from functools import partial
+from functools import lru_cache, partial
 from typing import Final, NoReturn, cast
 from urllib.parse import quote, unquote_to_bytes
 
@@ -10,7 +10,7 @@ from twisted.web.resource import Resource
 
 from svcd.pages.assets import Assets
 from svcd.pages.headers import CLOSED, HTML, WITH_FORM
-from svcd.pages.layout import Page
+from svcd.pages.layout import KeptPage, Layout, Page
 from svcd.web.answers import Rendered, put_on, rendered_error
 from svcd.web.api import Ports, Presentation, Routes
 from svcd.web.errors import NO_ROUTE, Headers, HttpError, method_not_allowed
@@ -27,8 +27,8 @@ FILES: Final = "/static/{name}"
 _WITH_SLASH: Final = {b"/pay": b"/pay/", b"/wallet": b"/wallet/"}
 """What people type, and where it is."""
 
-Draw = Callable[[Page], bytes]
-"""Makes the HTML of a page."""
+KEPT: Final = 128
+"""Pages of a few kilobytes that are kept for the next who asks."""
 
 
 @frozen
@@ -49,10 +49,11 @@ class Pages(Resource):
     isLeaf = True
 
     def __init__(
-        self, rooms: Iterable[object], *, draw: Draw, assets: Assets, ports: Ports, hosts: Hosts | None
+        self, rooms: Iterable[object], *, layout: Layout, assets: Assets, ports: Ports, hosts: Hosts | None
     ) -> None:
         super().__init__()
-        self._draw = draw
+        self._layout = layout
+        self._kept = lru_cache(KEPT)(self._render_kept)
         self._assets = assets
         self._router = ports.router
         self._hosts = hosts
@@ -87,16 +88,21 @@ class Pages(Resource):
     def _file(self, name: str, request: Request) -> Rendered:
         return _with(CLOSED, self._assets.get(name).answer(request))
 
-    def _rendered(self, answer: Page | Rendered) -> Rendered:
+    def _rendered(self, answer: Page | KeptPage | Rendered) -> Rendered:
         if isinstance(answer, Rendered):
             return _with(CLOSED, answer)
+        if isinstance(answer, KeptPage):
+            return self._kept(answer, self._layout.warning())
         headers = WITH_FORM if answer.searchable else CLOSED
-        return Rendered(self._draw(answer), answer.status, content_type=HTML, headers=headers)
+        return Rendered(self._layout.draw(answer), answer.status, content_type=HTML, headers=headers)
+
+    def _render_kept(self, kept: KeptPage, _warning: str) -> Rendered:
+        return self._rendered(kept.make())
 
     def _rendered_error(self, request: Asked, told: HttpError) -> Rendered:
         if not _wants_html(request):
             return _with(CLOSED, rendered_error(told))
-        body = self._draw(Page.of_error(told))
+        body = self._layout.draw(Page.of_error(told))
         return _with(WITH_FORM, Rendered(body, told.status, content_type=HTML, headers=told.headers))
 
 

@@ -16,7 +16,7 @@ from svcd.rpc import schemas
 from svcd.rpc.fields import ADDRESS, BEFORE, HEIGHT, LIMIT, TRANSACTION, TXID
 from svcd.rpc.records import block_answer, consensus_record, transaction_record
 from svcd.store.chain_store import ChainReader, StoredBlock
-from svcd.web.answers import Answer, Rendered
+from svcd.web.answers import Answer, Kept, Rendered, json_body, rendered
 from svcd.web.errors import HttpError
 from svcd.web.routing import Route, object_schema
 
@@ -34,6 +34,8 @@ class ChainRoutes:
         self._transfers = transfers
         self._status = status
         self._clock = clock
+        self._kept_status: Kept[tuple[bytes, bytes]] = Kept()
+        self._kept_consensus: Kept[Rendered] = Kept()
 
     @Route(
         "GET",
@@ -44,7 +46,16 @@ class ChainRoutes:
     )
     def status(self) -> Answer:
         """Answer GET /rpc/status."""
-        return {"status": self._status.node_status()}
+        before, after = self._kept_status.get(self._status.revision(), self._status_but_the_time)
+        return Rendered(b'%b"%d"%b' % (before, milliseconds(self._clock), after))
+
+    def _status_but_the_time(self) -> tuple[bytes, bytes]:
+        """The answer in two parts."""
+        mark = "the time"
+        before, _, after = json_body({"status": {**self._status.node_status(), "time": mark}}).partition(
+            f'"{mark}"'.encode("ascii")
+        )
+        return before, after
 
     @Route(
         "GET",
@@ -55,7 +66,12 @@ class ChainRoutes:
     )
     def consensus(self) -> Answer:
         """Answer GET /rpc/consensus."""
-        return {"consensus": consensus_record(self._params, self._ledger.tip, milliseconds(self._clock))}
+        tip, now = self._ledger.tip, milliseconds(self._clock)
+
+        def render() -> Rendered:
+            return rendered({"consensus": consensus_record(self._params, tip, now)})
+
+        return self._kept_consensus.get((tip.hash, self._params.slot_at(now)), render)
 
     @Route(
         "GET",

@@ -1,17 +1,20 @@
 """How answers are rendered: one JSON encoder, and the same headers whichever way the request was read."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from typing import Generic, TypeVar
 
-from attrs import frozen
+from attrs import define, frozen
 from twisted.web.server import Request
 
 from svcd.web.errors import Headers, HttpError, reason
 
 JSON = b"application/json"
 
-# One encoder for all: json.dumps with options builds a new one for every call.
-_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False).encode
+T = TypeVar("T")
+
+# One encoder for all: json.dumps with options builds a new one for every call. No answer contains itself.
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
 
 
 @frozen
@@ -29,6 +32,20 @@ class Rendered:
         length = b"%d" % len(self.body)
         own = ((b"Content-Type", self.content_type), (b"Cache-Control", b"no-store"), (b"Content-Length", length))
         return (*own, *self.headers)
+
+
+@define
+class Kept(Generic[T]):
+    """What is the same for everybody until something changes, made once for each change."""
+
+    _of: object = None
+    _made: T | None = None
+
+    def get(self, of: object, make: Callable[[], T]) -> T:
+        """What ``make`` has made of ``of``, which is compared; not None."""
+        if self._made is None or self._of != of:
+            self._of, self._made = of, make()
+        return self._made
 
 
 Answer = Mapping[str, object] | tuple[int, Mapping[str, object]] | Rendered
