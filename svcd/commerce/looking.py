@@ -1,11 +1,10 @@
 """Looks for a payment on the chain and in the mempool, in one moment of both."""
 
 import json
-from typing import Final
 
 from svcd.chain.errors import Corrupt
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import block_entry_of, parse_transfer
+from svcd.chain.transaction import parse_transfer, txid_of
 from svcd.commerce.payment import (
     MAX_COUNTED,
     MAX_MISMATCHES,
@@ -21,8 +20,6 @@ from svcd.node.ledger import Ledger
 from svcd.node.transfers import Transfers
 from svcd.store import rows
 from svcd.store.chain_store import ChainReader
-
-_TXID_BYTES: Final = 32
 
 
 class Payments:
@@ -83,7 +80,7 @@ class Payments:
     def _place(self, place: rows.Place) -> Place:
         point = place.point
         # The chain has checked the transfer: its id can be had without reading all of it again.
-        txid = block_entry_of(place.body, self._params)[:_TXID_BYTES]
+        txid = txid_of(place.body, self._params)
         return Place(txid, point.hash, point.height, place.position, self._params.slot_time(point.slot))
 
     def _mismatch(self, place: rows.Place) -> Mismatch:

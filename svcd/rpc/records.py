@@ -1,17 +1,14 @@
 """Chain values as the JSON that clients read (docs/http.md "Bodies")."""
 
 import json
-from typing import Final
 
 from svcd.chain.difficulty import next_target
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import block_entry_of
+from svcd.chain.transaction import txid_of
 from svcd.chain.transition import ChainPoint
 from svcd.chain.units import format_amount
 from svcd.chain.work import HASH_LENGTH, PARALLELISM, TIME_COST, VERSION
 from svcd.store.chain_store import Place, StoredBlock
-
-_TXID_BYTES: Final = 32
 
 
 def confirmations(tip_height: int, height: int) -> int:
@@ -23,7 +20,7 @@ def transaction_record(params: NetworkParams, place: Place, tip_height: int) -> 
     """A canonical transfer with where it stands, as JSON: what is stored, and what the chain says of it."""
     # It was checked before it was stored: nothing of it has to be parsed but two amounts.
     fields, point = json.loads(place.body), place.point
-    txid = block_entry_of(place.body, params)[:_TXID_BYTES]
+    txid = txid_of(place.body, params)
     extra = (
         f',"txid":"{txid.hex()}","amountSvc":"{format_amount(int(fields["payload"]["amount"]))}",'
         f'"feeSvc":"{format_amount(int(fields["fee"]))}","blockHash":"{point.hash.hex()}",'
