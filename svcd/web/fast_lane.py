@@ -18,6 +18,7 @@ from twisted.python.failure import Failure
 from twisted.web.http_headers import Headers as Fields
 
 from svcd.web.answers import Rendered, written_out
+from svcd.web.errors import Headers
 from svcd.web.router import Router, Served
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ _LINE: Final = re.compile(rb"(GET|POST) (/[A-Za-z0-9._~:/-]*)((?:\?[A-Za-z0-9._~
 """A path that means what it says: nothing in it is encoded."""
 _FIELD: Final = re.compile(rb"([A-Za-z0-9-]+):[ \t]*([\x20-\x7e\t]*)")
 _LENGTH: Final = re.compile(rb"0|[1-9][0-9]{0,8}")
+CLOSING: Final[Headers] = ((b"Connection", b"close"),)
 _UNUSUAL: Final = (b"Transfer-Encoding", b"Expect", b"Upgrade")
 
 
@@ -64,6 +66,13 @@ def read_head(block: bytes) -> Head | None:
     if len(lengths) != 1 or not _LENGTH.fullmatch(lengths[0]):
         return None
     return Head(fields, int(lengths[0]))
+
+
+@lru_cache(_REMEMBERED)
+def _head(common: Headers, status: int, content_type: bytes, headers: Headers) -> bytes:
+    """All of an answer before its body, as a template for the length of that: answers differ in little else."""
+    like = Rendered(b"", status, content_type, ((b"Content-Length", b"\0"), *headers))
+    return written_out(status, (*common, *like.fields), b"").replace(b"%", b"%%").replace(b"\0", b"%d")
 
 
 @define(eq=False)
@@ -157,10 +166,10 @@ def _send(request: FastRequest, served: Served, answer: Rendered) -> None:
     channel, site = request.channel, request.site
     if channel is None:
         return
-    headers = (*site.first_headers(), *served.headers, *answer.fields)
-    if site.draining:
-        headers += ((b"Connection", b"close"),)
+    common = (*site.first_headers(), *served.headers)
+    last = CLOSING if site.draining else ()
     request.code, request.sentLength = answer.status, len(answer.body)
-    channel.send(written_out(answer.status, headers, answer.body))
+    head = _head(common, answer.status, answer.content_type, (*answer.headers, *last))
+    channel.send(head % len(answer.body) + answer.body)
     site.log(request)
     channel.requestDone(request)
