@@ -2,6 +2,7 @@
 
 import json
 
+from svcd.chain.accounts import Account
 from svcd.chain.difficulty import next_target
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import txid_of
@@ -14,6 +15,17 @@ from svcd.store.chain_store import Place, StoredBlock
 def confirmations(tip_height: int, height: int) -> int:
     """How deep the canonical block at ``height`` lies; the tip has one confirmation."""
     return tip_height - height + 1
+
+
+def account_answer(address: str, account: Account, pending: int) -> bytes:
+    """The whole answer for an account, whose next nonce is ``pending`` with the transfers that wait."""
+    # Spelt out: the JSON encoder would take as long as reading the account does.
+    held_since = "null" if account.held_since is None else f'"{account.held_since}"'
+    return (
+        f'{{"ok":true,"account":{{"address":"{address}","balance":"{account.balance}",'
+        f'"balanceSvc":"{format_amount(account.balance)}","nonce":"{account.nonce}","pendingNonce":"{pending}",'
+        f'"heldSince":{held_since}}}}}'
+    ).encode("ascii")
 
 
 def transaction_record(params: NetworkParams, place: Place, tip_height: int) -> bytes:

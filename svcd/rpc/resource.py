@@ -7,14 +7,13 @@ from svcd.chain.accounts import Account
 from svcd.chain.address import decode_address
 from svcd.chain.params import MAINNET
 from svcd.chain.transaction import parse_transfer
-from svcd.chain.units import format_amount
 from svcd.node.ledger import Ledger
 from svcd.node.status import Status
 from svcd.node.transfers import Transfers
 from svcd.ports import Clock, milliseconds
 from svcd.rpc import schemas
 from svcd.rpc.fields import ADDRESS, BEFORE, HEIGHT, LIMIT, TRANSACTION, TXID
-from svcd.rpc.records import block_answer, consensus_record, transaction_record
+from svcd.rpc.records import account_answer, block_answer, consensus_record, transaction_record
 from svcd.store.chain_store import ChainReader, StoredBlock
 from svcd.web.answers import Answer, Kept, Rendered, json_body, rendered
 from svcd.web.errors import HttpError
@@ -122,16 +121,7 @@ class ChainRoutes:
         key = decode_address(address, self._params.address_prefix)
         account = self._reader.account(key) or Account()
         pending = self._transfers.mempool.pending_nonce(key, account)
-        return {
-            "account": {
-                "address": address,
-                "balance": str(account.balance),
-                "balanceSvc": format_amount(account.balance),
-                "nonce": str(account.nonce),
-                "pendingNonce": str(pending),
-                "heldSince": None if account.held_since is None else str(account.held_since),
-            }
-        }
+        return Rendered(account_answer(address, account, pending))
 
     @Route(
         "GET",

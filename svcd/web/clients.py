@@ -18,6 +18,7 @@ Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 _REMEMBERED: Final = 4096
+_TCP: Final = (TCP4Address, TCP6Address)
 
 
 class Throttle(Protocol):
@@ -141,7 +142,7 @@ class Clients:
 
 
 def _host(peer: IAddress | None) -> str | None:
-    return peer.host if isinstance(peer, TCP4Address | TCP6Address) else None
+    return peer.host if isinstance(peer, _TCP) else None
 
 
 class ClientThrottle:

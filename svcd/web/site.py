@@ -104,7 +104,7 @@ class Site(server.Site):
 
     def log(self, request: http.Request | FastRequest) -> None:
         """Count an answer that has been given."""
-        asked = cast(Request | FastRequest, request)
+        asked = cast("Request | FastRequest", request)
         self.answers[asked.code] += 1
         self.recorder.answered(asked.route, asked.method, asked.code, self.clock.seconds() - asked.began)
 
