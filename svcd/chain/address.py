@@ -31,9 +31,24 @@ def _polymod(symbols: list[int], checksum: int = 1) -> int:
     return checksum
 
 
-# A full block has four thousand addresses: they are made of two symbols, ten bits, at a time.
+def _share(bit: int) -> int:
+    """What a bit of the key hash, as a number, adds to the checksum: that of several bits is their exclusive or."""
+    symbols = [0] * (_KEY_SYMBOLS + _CHECKSUM_SYMBOLS)
+    symbols[_KEY_SYMBOLS - 1 - bit // 5] = 1 << bit % 5
+    return _polymod(symbols, 0)
+
+
+def _shares(first: int) -> tuple[int, ...]:
+    """The same for each value of the byte whose lowest bit is ``first``."""
+    shares = [0]
+    for bit in range(first, first + 8):
+        shares += [share ^ _share(bit) for share in shares]
+    return tuple(shares)
+
+
+# A full block has four thousand addresses: they are made of two symbols, ten bits, at a time, and checked by the byte.
 _PAIRS: Final = tuple(first + second for first in _CHARSET for second in _CHARSET)
-_PAIR_CARRY: Final = tuple(_polymod([0, 0], top << 20) for top in range(1024))
+_SHARES: Final = tuple(_shares(first) for first in range(152, -8, -8))
 _TO_BASE_32: Final = str.maketrans(_CHARSET, "0123456789abcdefghijklmnopqrstuv")
 
 
@@ -71,18 +86,24 @@ def _checksum_start(prefix: str) -> int:
     start = _checksum_starts.get(prefix)
     if start is None:
         # A pure function of the prefix, kept because a full block asks for it four thousand times.
-        start = _checksum_starts[prefix] = _polymod([*_expanded(prefix), 0])
+        zeros = [0] * (1 + _KEY_SYMBOLS + _CHECKSUM_SYMBOLS)
+        start = _checksum_starts[prefix] = _polymod([*_expanded(prefix), *zeros]) ^ _BECH32M
     return start
+
+
+def _checksum(key20: bytes, prefix: str) -> int:
+    """The six symbols at the end of an address as one number."""
+    rest = _checksum_start(prefix)
+    for shares, byte in zip(_SHARES, key20, strict=True):
+        rest ^= shares[byte]
+    return rest
 
 
 def encode_address(key20: bytes, prefix: str) -> str:
     """The address of a 20-byte key hash under a network's ``prefix``."""
     number = int.from_bytes(key20, "big")
     pairs = [number >> shift & 1023 for shift in range(150, -10, -10)]
-    rest = _checksum_start(prefix)
-    for pair in [*pairs, 0, 0, 0]:
-        rest = (rest & 0xFFFFF) << 10 ^ pair ^ _PAIR_CARRY[rest >> 20]
-    rest ^= _BECH32M
+    rest = _checksum(key20, prefix)
     pairs += [rest >> 20, rest >> 10 & 1023, rest & 1023]
     return f"{prefix}1q{''.join([_PAIRS[pair] for pair in pairs])}"
 
@@ -102,8 +123,9 @@ def decode_address(value: object, prefix: str, what: str = "address") -> bytes:
     if text.strip(_CHARSET):
         odd = next(character for character in text if character not in _CHARSET)
         raise RuleViolation(Refusal.ADDRESS, f"{what} holds {odd!r}, which no address has")
-    key20 = int(text[:_KEY_SYMBOLS].translate(_TO_BASE_32), 32).to_bytes(20, "big")
-    if encode_address(key20, prefix) != value:
+    number = int(text.translate(_TO_BASE_32), 32)
+    key20 = (number >> 5 * _CHECKSUM_SYMBOLS).to_bytes(20, "big")
+    if number & (1 << 5 * _CHECKSUM_SYMBOLS) - 1 != _checksum(key20, prefix):
         raise RuleViolation(Refusal.ADDRESS, f"{what} has a wrong checksum; copy the address again")
     return key20
 

@@ -20,6 +20,7 @@ _PLAIN_PAYLOAD: Final = frozenset(("recipient", "amount"))
 _REFERENCED_PAYLOAD: Final = _PLAIN_PAYLOAD | {"paymentReference"}
 _REFERENCE: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _SIGNATURE_DIGITS: Final = 128
+_SIGNED: Final = b',"signature":"'
 
 
 @frozen(eq=False)
@@ -130,9 +131,14 @@ def block_entry(transfer: Transfer) -> bytes:
 
 def block_entry_of(wire: bytes, params: NetworkParams) -> bytes:
     """The same from a transfer's canonical JSON, where that is known to be good: in a tenth of the time of parsing."""
-    before, _, rest = wire.partition(b',"signature":"')
-    txid = tagged_hash("svc/tx/v2", params.genesis_hash + before + rest[_SIGNATURE_DIGITS + 1 :])
-    return txid + bytes.fromhex(rest[:_SIGNATURE_DIGITS].decode("ascii"))
+    signature = wire.partition(_SIGNED)[2][:_SIGNATURE_DIGITS]
+    return txid_of(wire, params) + bytes.fromhex(signature.decode("ascii"))
+
+
+def txid_of(wire: bytes, params: NetworkParams) -> bytes:
+    """The transaction id alone, in the same way."""
+    before, _, rest = wire.partition(_SIGNED)
+    return tagged_hash("svc/tx/v2", params.genesis_hash + before + rest[_SIGNATURE_DIGITS + 1 :])
 
 
 def fold_case(value: object) -> object:

@@ -132,7 +132,8 @@ def sighting_of(
     The lowest (height, position) on the chain is the payment, whatever came later; else the first that arrived. Of the
     ``mismatches`` those with the nearest amounts are kept.
     """
-    valid = sorted((each for each in places if not is_old(terms, each.height)), key=lambda p: (p.height, p.position))
+    valid = [each for each in places if not is_old(terms, each.height)]
+    valid.sort(key=lambda place: (place.height, place.position))
     # Between a commit and the moment in which the mempool hears of it, a transfer can be in both.
     placed = {place.txid for place in valid}
     waiting = [txid for txid in pending if txid not in placed]

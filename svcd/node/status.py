@@ -168,6 +168,10 @@ class Status:
             slot = stored.point.slot
         return ""
 
+    def revision(self) -> tuple[bytes, Neighbourhood]:
+        """What :meth:`node_status` is made of beside the time: while this is the same, so is that."""
+        return self._ledger.tip.hash, self._peers.neighbourhood()
+
     def node_status(self) -> dict[str, object]:
         """The object that GET /rpc/status returns as ``status``."""
         tip, params = self._ledger.tip, self._ledger.params

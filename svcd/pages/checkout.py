@@ -13,7 +13,7 @@ from svcd.chain.units import format_amount
 from svcd.commerce.payment import Sighting, State, Terms, state_of
 from svcd.commerce.terms import one_amount, status_path, terms_of
 from svcd.commerce.uri import PaymentRequest, print_uri
-from svcd.pages.layout import Page
+from svcd.pages.layout import KeptPage, Page
 from svcd.pages.parts import Content, amount, copy_button, facts, link, notice, plural, tag, whole
 from svcd.pages.qr import code_of, qr_code
 from svcd.pages.routes import page
@@ -56,7 +56,7 @@ class CheckoutPage:
         confirmations: int,
         label: str | None,
         since_height: int | None,
-    ) -> Page:
+    ) -> KeptPage:
         """Answer GET /pay/."""
         terms = terms_of(
             self._sources.params,
@@ -67,17 +67,21 @@ class CheckoutPage:
             since_height=since_height,
         )
         sighting = self._sources.payments.look(terms)
-        state = state_of(terms, sighting)
-        ways = _ways_to_pay(PaymentRequest(terms, label), state)
-        columns = tag("div", tag("div", _standing(terms, sighting, state), ways, class_="stack"), _order(terms, label))
-        return Page(
-            title=f"Pay {format_amount(terms.amount)} SVC",
-            content=(_head(terms, label), columns(class_="checkout", id="payment", **_live(terms, state))),
-            json=status_path(terms),
-            searchable=False,
-            refresh=0 if state is State.CONFIRMED else REFRESH_SECONDS,
-            scripts=("copy.mjs", "checkout.mjs"),
-        )
+        return KeptPage(("pay", terms, label, sighting), lambda: _drawn(terms, label, sighting))
+
+
+def _drawn(terms: Terms, label: str | None, sighting: Sighting) -> Page:
+    state = state_of(terms, sighting)
+    ways = _ways_to_pay(PaymentRequest(terms, label), state)
+    columns = tag("div", tag("div", _standing(terms, sighting, state), ways, class_="stack"), _order(terms, label))
+    return Page(
+        title=f"Pay {format_amount(terms.amount)} SVC",
+        content=(_head(terms, label), columns(class_="checkout", id="payment", **_live(terms, state))),
+        json=status_path(terms),
+        searchable=False,
+        refresh=0 if state is State.CONFIRMED else REFRESH_SECONDS,
+        scripts=("copy.mjs", "checkout.mjs"),
+    )
 
 
 def _live(terms: Terms, state: State) -> dict[str, str]:

@@ -10,7 +10,7 @@ from svcd.chain.block import Header
 from svcd.chain.transition import ChainPoint
 from svcd.chain.work import block_work
 from svcd.pages.fields import BEFORE, BLOCK, FIRST, TXID
-from svcd.pages.layout import Page
+from svcd.pages.layout import KeptPage, Page
 from svcd.pages.overview import scaled
 from svcd.pages.parts import (
     Content,
@@ -48,7 +48,7 @@ class BlockPage:
         self._sources = sources
 
     @page("/block/{block}", "A block by height or hash", path_fields=(BLOCK,), query_fields=(FIRST,))
-    def block(self, block: int | bytes, first: int) -> Page:
+    def block(self, block: int | bytes, first: int) -> KeptPage:
         """Answer GET /block/{height or hash}."""
         sources, reader = self._sources, self._sources.reader
         with reader.snapshot():
@@ -57,7 +57,12 @@ class BlockPage:
             if stored is None:
                 raise HttpError(404, f"there is no such block here; the newest one is {tip.height}")
             canonical = reader.is_canonical(stored)
-            bodies = reader.some_bodies(stored, first=first, limit=PAGE)
+        shown = ("block", stored.point.hash, canonical, first, tip.height, sources.second)
+        return KeptPage(shown, lambda: self._draw(stored, tip, first, canonical=canonical))
+
+    def _draw(self, stored: StoredBlock, tip: ChainPoint, first: int, *, canonical: bool) -> Page:
+        sources, reader = self._sources, self._sources.reader
+        bodies = reader.some_bodies(stored, first=first, limit=PAGE)
         header, height = reader.block_header(stored, sources.params), stored.point.height
         lines = [TransferLine(transfer_of(sources, body)) for body in bodies]
         about = facts(self._facts(stored, header, tip.height - height + 1 if canonical else 0))

@@ -1,9 +1,10 @@
 """What all pages have around them: head, navigation, search, warnings about the node (docs/pages.md "Every page")."""
 
 import re
+from collections.abc import Callable, Hashable
 from typing import Any, Final
 
-from attrs import frozen
+from attrs import field, frozen
 from twisted.internet.defer import Deferred
 from twisted.python.failure import Failure
 from twisted.web.template import Tag, flattenString
@@ -54,6 +55,15 @@ class Page:
         back = tag("p", tag("a", "To the explorer", href="/", class_="alone"))
         words = tag("p", visible(sentence), class_="lead", dir="auto")
         return cls(title=title, content=(tag("h1", title), words, back), status=error.status, scripts=())
+
+
+@frozen
+class KeptPage:
+    """A page that is the same for everybody while ``of`` is the same, and made only when that is new."""
+
+    of: Hashable
+    """All that it shows but for the warnings about the node, the name of the page first."""
+    make: Callable[[], Page] = field(eq=False)
 
 
 class Layout:
@@ -125,15 +135,16 @@ class Layout:
         button = tag("button", "Search", type="submit")
         return tag("form", field, button, class_="search", role="search", action="/search", method="get")
 
-    def _warnings(self) -> list[Tag]:
+    def warning(self) -> str:
+        """Why not to rely on this node at present; "" if nothing speaks against it."""
         around = self._peers.neighbourhood()
         if self._params.name == MAINNET and not around.known_peers:
-            sentence = "it has no verified peers, so this may not be the network’s chain."
-        elif around.behind:
-            sentence = "it is still catching up, so this may be out of date."
-        else:
-            return []
-        return [notice("warn", tag("strong", "Do not rely on this node: "), sentence)]
+            return "it has no verified peers, so this may not be the network’s chain."
+        return "it is still catching up, so this may be out of date." if around.behind else ""
+
+    def _warnings(self) -> list[Tag]:
+        sentence = self.warning()
+        return [notice("warn", tag("strong", "Do not rely on this node: "), sentence)] if sentence else []
 
     def _footer(self, page: Page) -> Tag:
         parts = [tag("span", self._params.chain_id)]

@@ -7,7 +7,7 @@ from twisted.web.template import Tag
 from svcd.chain.transition import ChainPoint
 from svcd.chain.units import BASE_UNITS_PER_COIN
 from svcd.chain.work import block_work
-from svcd.pages.layout import Page
+from svcd.pages.layout import KeptPage, Page
 from svcd.pages.parts import Content, figure, figures, grouped, plural, section, tag, when
 from svcd.pages.plots import bars, curve
 from svcd.pages.reading import BlockLine, gaps, newest_blocks
@@ -27,8 +27,13 @@ class OverviewPage:
         self._sources = sources
 
     @page("/", "The newest blocks", cost=4)
-    def overview(self) -> Page:
+    def overview(self) -> KeptPage:
         """Answer GET /."""
+        sources = self._sources
+        tip = sources.ledger.tip
+        return KeptPage(("overview", tip.hash, len(sources.mempool), sources.second), self._draw)
+
+    def _draw(self) -> Page:
         sources = self._sources
         with sources.reader.snapshot():
             tip = sources.tip()

@@ -35,4 +35,4 @@ def pages(sources: Sources, hosts: Hosts | None) -> Callable[[Ports], Resource]:
     layout, assets = Layout(sources.params, sources.peers), Assets()
     rooms = [*[room(sources) for room in _ROOMS], QrRoute(sources.params), WalletPage(layout, assets)]
 
-    return lambda ports: Pages(rooms, draw=layout.draw, assets=assets, ports=ports, hosts=hosts)
+    return lambda ports: Pages(rooms, layout=layout, assets=assets, ports=ports, hosts=hosts)

@@ -55,6 +55,11 @@ class Sources:
         """The server's time in Unix milliseconds."""
         return milliseconds(self.clock)
 
+    @property
+    def second(self) -> int:
+        """The same in whole seconds: no page tells it more exactly."""
+        return self.now // 1000
+
     def tip(self) -> ChainPoint:
         """The tip of the commit that the reader sees; the ledger hears of a commit a moment later."""
         return self.reader.tip() or self.ledger.tip

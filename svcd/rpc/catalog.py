@@ -4,17 +4,18 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from svcd.rpc import schemas
-from svcd.web.answers import Answer
+from svcd.web.answers import Answer, Kept, Rendered, rendered
 from svcd.web.routing import Route, object_schema
 
 _PREFIX: Final = "/rpc/commerce/"
 
 
 class CatalogRoute:
-    """Lists those of the routes that ``routes`` gives which are for merchants."""
+    """Lists those of the routes that ``routes`` gives, when first asked, which are for merchants."""
 
     def __init__(self, routes: Callable[[], Iterable[Route]]) -> None:
         self._routes = routes
+        self._kept: Kept[Rendered] = Kept()
 
     @Route(
         "GET",
@@ -25,7 +26,10 @@ class CatalogRoute:
     )
     def catalog(self) -> Answer:
         """Answer GET /rpc/commerce/catalog."""
-        return {"catalog": [_entry(route) for route in self._routes() if route.path.startswith(_PREFIX)]}
+        return self._kept.get(None, self._render)
+
+    def _render(self) -> Rendered:
+        return rendered({"catalog": [_entry(route) for route in self._routes() if route.path.startswith(_PREFIX)]})
 
 
 def _entry(route: Route) -> dict[str, str]:

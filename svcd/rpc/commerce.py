@@ -15,7 +15,7 @@ from svcd.commerce.uri import PaymentRequest
 from svcd.node.ledger import Ledger
 from svcd.rpc import payment_fields as fields
 from svcd.rpc import schemas
-from svcd.web.answers import Answer
+from svcd.web.answers import Answer, Rendered, rendered
 from svcd.web.routing import Route, object_schema
 
 
@@ -29,7 +29,7 @@ class CommerceRoutes:
         self._params = ledger.params
         self._payments = payments
         self._random = random
-        self._webhooks_enabled = webhooks_enabled
+        self._info = self._render_info(webhooks_enabled)
 
     @Route(
         "GET",
@@ -40,19 +40,24 @@ class CommerceRoutes:
     )
     def info(self) -> Answer:
         """Answer GET /rpc/commerce/info."""
-        return {
-            "commerce": {
-                "protocol": PROTOCOL,
-                "version": VERSION,
-                "networkId": self._params.network_id,
-                "chainId": self._params.chain_id,
-                "defaultConfirmations": DEFAULT_CONFIRMATIONS,
-                "highValueConfirmations": HIGH_VALUE_CONFIRMATIONS,
-                "hardFinality": False,
-                "settlementModel": SETTLEMENT_MODEL,
-                "webhooksEnabled": self._webhooks_enabled,
+        return self._info
+
+    def _render_info(self, webhooks_enabled: bool) -> Rendered:
+        return rendered(
+            {
+                "commerce": {
+                    "protocol": PROTOCOL,
+                    "version": VERSION,
+                    "networkId": self._params.network_id,
+                    "chainId": self._params.chain_id,
+                    "defaultConfirmations": DEFAULT_CONFIRMATIONS,
+                    "highValueConfirmations": HIGH_VALUE_CONFIRMATIONS,
+                    "hardFinality": False,
+                    "settlementModel": SETTLEMENT_MODEL,
+                    "webhooksEnabled": webhooks_enabled,
+                }
             }
-        }
+        )
 
     @Route(
         "POST",

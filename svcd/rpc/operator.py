@@ -4,8 +4,6 @@ import re
 from collections.abc import Callable
 from typing import Any, Final, Protocol
 
-from twisted.web.server import Request
-
 from svcd.chain.units import parse_amount
 from svcd.node.demand import MAX_BLOCKS, MAX_DEPTH, OnDemand
 from svcd.node.status import Status
@@ -13,7 +11,7 @@ from svcd.rpc import schemas
 from svcd.web.answers import Answer
 from svcd.web.bearer import require_bearer
 from svcd.web.errors import HttpError
-from svcd.web.routing import Field, Guard, Route, Schema, object_schema
+from svcd.web.routing import Asked, Field, Guard, Route, Schema, object_schema
 
 _SEED: Final = re.compile(r"[0-9a-f]{64}")
 _HASHES: Final = object_schema({"hashes": {"type": "array", "items": schemas.HASH}})
@@ -23,7 +21,7 @@ class _Guarded(Protocol):
     token: str | None
 
 
-def _check_token(room: _Guarded, request: Request) -> None:
+def _check_token(room: _Guarded, request: Asked) -> None:
     if room.token is not None:
         require_bearer(request, room.token)
 

@@ -2,13 +2,11 @@
 
 from typing import Any, Final, Protocol
 
-from twisted.web.server import Request
-
 from svcd.rpc import schemas
 from svcd.rpc.operator import BEARER
 from svcd.web.answers import Answer
 from svcd.web.errors import HttpError
-from svcd.web.routing import Field, Guard, Route, Schema, object_schema
+from svcd.web.routing import Asked, Field, Guard, Route, Schema, object_schema
 
 MAX_SECONDS: Final = 10 * 365 * 24 * 3_600
 _ALONE: Final = "this node talks to no others: [p2p] enabled is false"
@@ -35,7 +33,7 @@ class Orders(Protocol):
         """Lift the bans of one of the three."""
 
 
-def _check_peers(room: "PeerOrders", _request: Request) -> None:
+def _check_peers(room: "PeerOrders", _request: Asked) -> None:
     if room.orders is None:
         raise HttpError(503, _ALONE)
 

@@ -2,41 +2,49 @@
 
 import json
 
+from svcd.chain.accounts import Account
 from svcd.chain.difficulty import next_target
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import parse_transfer
+from svcd.chain.transaction import txid_of
 from svcd.chain.transition import ChainPoint
 from svcd.chain.units import format_amount
 from svcd.chain.work import HASH_LENGTH, PARALLELISM, TIME_COST, VERSION
 from svcd.store.chain_store import Place, StoredBlock
 
 
-def confirmations(tip: ChainPoint, height: int) -> int:
+def confirmations(tip_height: int, height: int) -> int:
     """How deep the canonical block at ``height`` lies; the tip has one confirmation."""
-    return tip.height - height + 1
+    return tip_height - height + 1
 
 
-def transaction_record(params: NetworkParams, place: Place, tip: ChainPoint) -> dict[str, object]:
-    """A canonical transfer with where it stands."""
-    fields = json.loads(place.body)
-    transfer = parse_transfer(fields, params)
-    return {
-        **fields,
-        "txid": transfer.txid.hex(),
-        "amountSvc": format_amount(transfer.amount),
-        "feeSvc": format_amount(transfer.fee),
-        "blockHash": place.point.hash.hex(),
-        "blockHeight": str(place.point.height),
-        "index": place.position,
-        "slot": str(place.point.slot),
-        "blockTime": str(params.slot_time(place.point.slot)),
-        "confirmations": confirmations(tip, place.point.height),
-    }
+def account_answer(address: str, account: Account, pending: int) -> bytes:
+    """The whole answer for an account, whose next nonce is ``pending`` with the transfers that wait."""
+    # Spelt out: the JSON encoder would take as long as reading the account does.
+    held_since = "null" if account.held_since is None else f'"{account.held_since}"'
+    return (
+        f'{{"ok":true,"account":{{"address":"{address}","balance":"{account.balance}",'
+        f'"balanceSvc":"{format_amount(account.balance)}","nonce":"{account.nonce}","pendingNonce":"{pending}",'
+        f'"heldSince":{held_since}}}}}'
+    ).encode("ascii")
 
 
-def block_answer(stored: StoredBlock, bodies: list[bytes], tip: ChainPoint) -> bytes:
+def transaction_record(params: NetworkParams, place: Place, tip_height: int) -> bytes:
+    """A canonical transfer with where it stands, as JSON: what is stored, and what the chain says of it."""
+    # It was checked before it was stored: nothing of it has to be parsed but two amounts.
+    fields, point = json.loads(place.body), place.point
+    txid = txid_of(place.body, params)
+    extra = (
+        f',"txid":"{txid.hex()}","amountSvc":"{format_amount(int(fields["payload"]["amount"]))}",'
+        f'"feeSvc":"{format_amount(int(fields["fee"]))}","blockHash":"{point.hash.hex()}",'
+        f'"blockHeight":"{point.height}","index":{place.position},"slot":"{point.slot}",'
+        f'"blockTime":"{params.slot_time(point.slot)}","confirmations":{confirmations(tip_height, point.height)}}}'
+    )
+    return place.body[:-1] + extra.encode("ascii")
+
+
+def block_answer(stored: StoredBlock, bodies: list[bytes], tip_height: int) -> bytes:
     """The whole answer for a canonical block, spliced from what is stored: a full block is not parsed to be shown."""
-    extra = f'],"hash":"{stored.point.hash.hex()}","confirmations":{confirmations(tip, stored.point.height)}}}}}'
+    extra = f'],"hash":"{stored.point.hash.hex()}","confirmations":{confirmations(tip_height, stored.point.height)}}}}}'
     parts = (b'{"ok":true,"block":', stored.header[:-1], b',"transactions":[', b",".join(bodies), extra.encode())
     return b"".join(parts)
 

@@ -7,17 +7,15 @@ from svcd.chain.accounts import Account
 from svcd.chain.address import decode_address
 from svcd.chain.params import MAINNET
 from svcd.chain.transaction import parse_transfer
-from svcd.chain.transition import ChainPoint
-from svcd.chain.units import format_amount
 from svcd.node.ledger import Ledger
 from svcd.node.status import Status
 from svcd.node.transfers import Transfers
 from svcd.ports import Clock, milliseconds
 from svcd.rpc import schemas
 from svcd.rpc.fields import ADDRESS, BEFORE, HEIGHT, LIMIT, TRANSACTION, TXID
-from svcd.rpc.records import block_answer, consensus_record, transaction_record
+from svcd.rpc.records import account_answer, block_answer, consensus_record, transaction_record
 from svcd.store.chain_store import ChainReader, StoredBlock
-from svcd.web.answers import Answer, Rendered
+from svcd.web.answers import Answer, Kept, Rendered, json_body, rendered
 from svcd.web.errors import HttpError
 from svcd.web.routing import Route, object_schema
 
@@ -35,6 +33,8 @@ class ChainRoutes:
         self._transfers = transfers
         self._status = status
         self._clock = clock
+        self._kept_status: Kept[tuple[bytes, bytes]] = Kept()
+        self._kept_consensus: Kept[Rendered] = Kept()
 
     @Route(
         "GET",
@@ -45,7 +45,16 @@ class ChainRoutes:
     )
     def status(self) -> Answer:
         """Answer GET /rpc/status."""
-        return {"status": self._status.node_status()}
+        before, after = self._kept_status.get(self._status.revision(), self._status_but_the_time)
+        return Rendered(b'%b"%d"%b' % (before, milliseconds(self._clock), after))
+
+    def _status_but_the_time(self) -> tuple[bytes, bytes]:
+        """The answer in two parts."""
+        mark = "the time"
+        before, _, after = json_body({"status": {**self._status.node_status(), "time": mark}}).partition(
+            f'"{mark}"'.encode("ascii")
+        )
+        return before, after
 
     @Route(
         "GET",
@@ -56,7 +65,12 @@ class ChainRoutes:
     )
     def consensus(self) -> Answer:
         """Answer GET /rpc/consensus."""
-        return {"consensus": consensus_record(self._params, self._ledger.tip, milliseconds(self._clock))}
+        tip, now = self._ledger.tip, milliseconds(self._clock)
+
+        def render() -> Rendered:
+            return rendered({"consensus": consensus_record(self._params, tip, now)})
+
+        return self._kept_consensus.get((tip.hash, self._params.slot_at(now)), render)
 
     @Route(
         "GET",
@@ -71,29 +85,28 @@ class ChainRoutes:
     def block(self, height: int) -> Answer | Coroutine[Any, Any, Answer]:
         """Answer GET /rpc/block/{height}."""
         with self._reader.snapshot():
-            tip = self._committed_tip()
-            stored = self._found(self._reader, height, tip)
+            stored, tip_height = self._found(self._reader, height)
             bodies = self._reader.some_bodies(stored, first=0, limit=_FEW + 1)
         if len(bodies) > _FEW:
-            return self._long_block(height, tip)
-        return Rendered(block_answer(stored, bodies, tip))
+            return self._long_block(height)
+        return Rendered(block_answer(stored, bodies, tip_height))
 
-    async def _long_block(self, height: int, latest: ChainPoint) -> Answer:
+    async def _long_block(self, height: int) -> Answer:
         """A block that takes longer to read than the reactor has."""
 
         def read(reader: ChainReader) -> bytes:
-            tip = reader.tip() or latest
-            stored = self._found(reader, height, tip)
-            return block_answer(stored, reader.bodies(stored), tip)
+            stored, tip_height = self._found(reader, height)
+            return block_answer(stored, reader.bodies(stored), tip_height)
 
         return Rendered(await self._ledger.long_reads.ask(read))
 
-    @staticmethod
-    def _found(reader: ChainReader, height: int, tip: ChainPoint) -> StoredBlock:
-        stored = reader.canonical(height)
-        if stored is None:
-            raise HttpError(404, f"there is no block {height} yet; the newest is {tip.height}")
-        return stored
+    def _found(self, reader: ChainReader, height: int) -> tuple[StoredBlock, int]:
+        """The block, and the height of the tip; within a snapshot."""
+        found = reader.canonical_and_height(height)
+        if found is None:
+            newest = (reader.tip() or self._ledger.tip).height
+            raise HttpError(404, f"there is no block {height} yet; the newest is {newest}")
+        return found
 
     @Route(
         "GET",
@@ -108,16 +121,7 @@ class ChainRoutes:
         key = decode_address(address, self._params.address_prefix)
         account = self._reader.account(key) or Account()
         pending = self._transfers.mempool.pending_nonce(key, account)
-        return {
-            "account": {
-                "address": address,
-                "balance": str(account.balance),
-                "balanceSvc": format_amount(account.balance),
-                "nonce": str(account.nonce),
-                "pendingNonce": str(pending),
-                "heldSince": None if account.held_since is None else str(account.held_since),
-            }
-        }
+        return Rendered(account_answer(address, account, pending))
 
     @Route(
         "GET",
@@ -133,12 +137,14 @@ class ChainRoutes:
         """Answer GET /rpc/address/{address}/transactions."""
         key = decode_address(address, self._params.address_prefix)
         with self._reader.snapshot():
-            tip = self._committed_tip()
+            tip = self._reader.tip() or self._ledger.tip
             places = self._reader.address_transactions(key, before=before, limit=limit + 1)
         page = places[:limit]
         more = f"{page[-1].point.height}-{page[-1].position}" if len(places) > limit else None
-        records = [transaction_record(self._params, place, tip) for place in page]
-        return {"address": address, "transactions": records, "next": more}
+        records = b",".join([transaction_record(self._params, place, tip.height) for place in page])
+        after = b"null" if more is None else f'"{more}"'.encode("ascii")
+        head = f'{{"ok":true,"address":"{address}","transactions":['.encode("ascii")
+        return Rendered(head + records + b'],"next":' + after + b"}")
 
     @Route(
         "GET",
@@ -151,17 +157,11 @@ class ChainRoutes:
     )
     def transaction(self, txid: bytes) -> Answer:
         """Answer GET /rpc/transaction/{txid}."""
-        with self._reader.snapshot():
-            tip = self._committed_tip()
-            place = self._reader.transaction(txid)
-        if place is None:
+        found = self._reader.transaction_and_height(txid)
+        if found is None:
             waits = "it waits in the mempool" if txid in self._transfers.mempool else "it does not wait for one either"
             raise HttpError(404, f"no block of the chain holds transaction {txid.hex()}; {waits}")
-        return {"transaction": transaction_record(self._params, place, tip)}
-
-    def _committed_tip(self) -> ChainPoint:
-        """The tip of the commit that the reader sees; the ledger hears of a commit a moment later."""
-        return self._reader.tip() or self._ledger.tip
+        return Rendered(b'{"ok":true,"transaction":' + transaction_record(self._params, *found) + b"}")
 
     @Route(
         "POST",

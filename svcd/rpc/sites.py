@@ -17,7 +17,8 @@ from svcd.web import cors
 from svcd.web.api import Api, Ports
 from svcd.web.buckets import Buckets
 from svcd.web.clients import Clients, ClientThrottle, Throttle, Unlimited
-from svcd.web.errors import ErrorTable, HttpError
+from svcd.web.errors import ErrorTable, Headers, HttpError
+from svcd.web.fast_lane import FastLane
 from svcd.web.limits import SiteLimits
 from svcd.web.resources import NOT_FOUND, AllowedHosts, Branch
 from svcd.web.site import Site
@@ -68,24 +69,24 @@ class Sites:
 
         Clients have limits, which are the same for all three.
         """
-        throttle = ClientThrottle(public.clients, public.buckets, self.clock)
-        api = self._api("/rpc", rooms, throttle)
-        between_nodes = self._api("/p2p", peers, throttle)
+        ports = self._public_ports(public)
+        api = _api("/rpc", rooms, ports, cors.HEADERS)
+        between_nodes = _api("/p2p", peers, ports)
         api.add(CatalogRoute(lambda: api.routes))
         api.add(OpenApiRoute(lambda: api.routes + between_nodes.routes))
-        root: Any = Branch(pages(self._ports(throttle)) if pages else NOT_FOUND)
+        root: Any = Branch(pages(ports) if pages else NOT_FOUND)
         root.putChild(b"p2p", between_nodes.resource())
         root.putChild(b"rpc", cors.Cors(api.resource()))
-        return self._site(root, public)
+        return self._site(root, public, ports)
 
     def between_nodes(self, peers: Iterable[object], public: Public) -> Site:
         """``peers`` under ``/p2p`` and nothing else, for an endpoint of their own."""
         root: Any = Branch()
-        throttle = ClientThrottle(public.clients, public.buckets, self.clock)
-        root.putChild(b"p2p", self._api("/p2p", peers, throttle).resource())
-        return self._site(root, public)
+        ports = self._public_ports(public)
+        root.putChild(b"p2p", _api("/p2p", peers, ports).resource())
+        return self._site(root, public, ports)
 
-    def _site(self, root: Any, public: Public) -> Site:
+    def _site(self, root: Any, public: Public, ports: Ports) -> Site:
         return Site(
             root,
             limits=public.limits,
@@ -93,24 +94,29 @@ class Sites:
             clock=self.clock,
             new_id=self.new_id,
             headers_by_prefix={b"/rpc": cors.HEADERS},
+            fast_lane=FastLane(ports.router),
         )
 
     def operator(self, rooms: Iterable[object], limits: SiteLimits, *, hosts: Collection[str] | None = None) -> Site:
         """``rooms`` at the root for the operator, who is under no rate limit; None for ``hosts`` admits every name."""
-        resource: Any = self._api("", rooms, Unlimited()).resource()
+        resource: Any = _api("", rooms, self._ports(Unlimited())).resource()
         if hosts is not None:
             resource = AllowedHosts(resource, hosts)
         return Site(resource, limits=limits, clients=Clients(), clock=self.clock, new_id=self.new_id)
+
+    def _public_ports(self, public: Public) -> Ports:
+        return self._ports(ClientThrottle(public.clients, public.buckets, self.clock))
 
     def _ports(self, throttle: Throttle) -> Ports:
         errors = {**ERRORS, Corrupt: self._damaged, sqlite3.DatabaseError: self._damaged}
         return Ports(parse_json=parse_json, errors=errors, throttle=throttle, clock=self.clock, new_id=self.new_id)
 
-    def _api(self, mount: str, rooms: Iterable[object], throttle: Throttle) -> Api:
-        api = Api(mount, self._ports(throttle))
-        for room in rooms:
-            api.add(room)
-        return api
-
     def _damaged(self, error: BaseException) -> HttpError | None:
         return HttpError(503, DAMAGED) if self.is_damage(error) else None
+
+
+def _api(mount: str, rooms: Iterable[object], ports: Ports, headers: Headers = ()) -> Api:
+    api = Api(mount, ports, headers)
+    for room in rooms:
+        api.add(room)
+    return api

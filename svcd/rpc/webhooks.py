@@ -3,7 +3,6 @@
 from typing import Final
 
 from attrs import field, frozen
-from twisted.web.server import Request
 
 from svcd.chain.params import NetworkParams
 from svcd.commerce.follower import Behind
@@ -18,7 +17,7 @@ from svcd.rpc.webhook_fields import CALLBACK, SUBSCRIPTION, TTL, WEBHOOK
 from svcd.web.answers import Answer
 from svcd.web.bearer import require_bearer
 from svcd.web.errors import HttpError
-from svcd.web.routing import Guard, Route
+from svcd.web.routing import Asked, Guard, Route
 
 LOOK_UP_SECONDS: Final = 5.0
 FULL_SECONDS: Final = 60
@@ -36,12 +35,12 @@ class Offer:
     max_ttl: int
 
 
-def _check_enabled(room: "WebhookRoutes", _request: Request) -> None:
+def _check_enabled(room: "WebhookRoutes", _request: Asked) -> None:
     if room.offer.problem:
         raise HttpError(503, room.offer.problem)
 
 
-def _check_token(room: "WebhookRoutes", request: Request) -> None:
+def _check_token(room: "WebhookRoutes", request: Asked) -> None:
     require_bearer(request, room.offer.token)
 
 

@@ -20,7 +20,16 @@ from svcd.store.undo import pack, unpack
 __all__ = ["ChainReader", "ChainWriter", "Place", "StoredBlock"]
 
 _STORED: Final = f"SELECT b.id, b.parent, b.header, {POINT}"
+_CANONICAL: Final = (
+    f"SELECT (SELECT max(height) FROM canonical), b.id, b.parent, b.header, {POINT} "
+    "FROM canonical c JOIN block b ON b.id = c.block WHERE c.height = ?"
+)
 _PAGES_OF_A_BLOCK: Final = 64
+_TRANSACTION: Final = (
+    f"SELECT (SELECT max(height) FROM canonical), t.position, x.body, {POINT} FROM transaction_place t "
+    "JOIN canonical c ON c.height = t.height JOIN block b ON b.id = c.block "
+    "JOIN block_transaction x ON x.block = b.id AND x.position = t.position WHERE t.txid = ?"
+)
 _ACCOUNT: Final = "SELECT balance, nonce, held FROM account WHERE key = ?"
 
 
@@ -50,11 +59,13 @@ class ChainReader(PaymentReader):
 
     def canonical(self, height: int) -> StoredBlock | None:
         """The canonical block at ``height``."""
-        row = self._db.execute(
-            f"{_STORED} FROM canonical c JOIN block b ON b.id = c.block WHERE c.height = ?",
-            (height,),
-        ).fetchone()
-        return None if row is None else stored_of(row)
+        found = self.canonical_and_height(height)
+        return None if found is None else found[0]
+
+    def canonical_and_height(self, height: int) -> tuple[StoredBlock, int] | None:
+        """The same, and the height of the tip in the same commit."""
+        row = self._db.execute(_CANONICAL, (height,)).fetchone()
+        return None if row is None else (stored_of(row[1:]), row[0])
 
     def headers(self, first: int, *, limit: int) -> list[bytes]:
         """The canonical JSON of the headers of canonical blocks from height ``first`` on."""
@@ -129,13 +140,13 @@ class ChainReader(PaymentReader):
 
     def transaction(self, txid: bytes) -> Place | None:
         """A canonical transfer by its id."""
-        row = self._db.execute(
-            f"SELECT t.position, x.body, {POINT} FROM transaction_place t JOIN canonical c ON c.height = t.height "
-            "JOIN block b ON b.id = c.block JOIN block_transaction x ON x.block = b.id AND x.position = t.position "
-            "WHERE t.txid = ?",
-            (txid,),
-        ).fetchone()
-        return None if row is None else place_of(row)
+        found = self.transaction_and_height(txid)
+        return None if found is None else found[0]
+
+    def transaction_and_height(self, txid: bytes) -> tuple[Place, int] | None:
+        """The same, and the height of the tip in the same commit."""
+        row = self._db.execute(_TRANSACTION, (txid,)).fetchone()
+        return None if row is None else (place_of(row[1:]), row[0])
 
     def address_transactions(self, key: bytes, *, before: tuple[int, int], limit: int) -> list[Place]:
         """The newest canonical transfers from or to ``key`` that stand before (height, position), newest first."""

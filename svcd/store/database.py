@@ -237,11 +237,20 @@ def attempt(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-@contextmanager
-def snapshot(connection: sqlite3.Connection) -> Iterator[None]:
+@frozen
+class OneCommit:
     """Every question inside is answered from one and the same commit."""
-    connection.execute("BEGIN")
-    try:
-        yield
-    finally:
-        connection.execute("COMMIT")
+
+    # A class, since contextmanager() would take as long as a question does.
+    connection: sqlite3.Connection
+
+    def __enter__(self) -> None:
+        self.connection.execute("BEGIN")
+
+    def __exit__(self, *_exception: object) -> None:
+        self.connection.execute("COMMIT")
+
+
+def snapshot(connection: sqlite3.Connection) -> OneCommit:
+    """Questions asked inside see one and the same commit."""
+    return OneCommit(connection)

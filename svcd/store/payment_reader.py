@@ -1,7 +1,8 @@
 """Questions about payments on the canonical chain: their time does not grow with the chain (docs/operations.md)."""
 
 import sqlite3
-from typing import Final
+from collections.abc import Sequence
+from typing import Any, Final
 
 from svcd.store.rows import POINT, Place, place_of
 
@@ -18,6 +19,13 @@ ALL: Final = (
     f"SELECT p.amount, p.position, x.body, {POINT} FROM (SELECT amount, height, position FROM payment_place "
     f"WHERE reference = ? AND recipient = ? ORDER BY amount, height, position LIMIT ?) p {_JOINED}"
 )
+ALL_AND_TIP: Final = (
+    f"SELECT t.height, t.hash, p.amount, p.position, x.body, {POINT} FROM canonical n JOIN block t ON t.id = n.block "
+    "LEFT JOIN payment_place p ON p.reference = ? AND p.recipient = ? LEFT JOIN canonical c ON c.height = p.height "
+    "LEFT JOIN block b ON b.id = c.block LEFT JOIN block_transaction x ON x.block = b.id AND x.position = p.position "
+    "WHERE n.height = (SELECT max(height) FROM canonical) LIMIT ?"
+)
+"""One row at least, for the tip; nothing is sorted, for what is more than a few rows is asked for in another way."""
 _NEAR_MISSES: Final = (
     f"SELECT p.position, x.body, {POINT} FROM (SELECT amount, height, position FROM ("
     "SELECT amount, height, position FROM payment_place WHERE reference = ? AND recipient = ? AND amount {side} ? "
@@ -42,6 +50,20 @@ class PaymentReader:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
 
+    def around_and_tip(
+        self, payee: tuple[str, bytes], amount: int, *, since: int, counted: int, missed: int
+    ) -> tuple[int, bytes, list[Place], list[Place]] | None:
+        """Height and hash of the tip, and what :meth:`around` gives, all of one commit and in one statement.
+
+        None where there are too many for that, or no chain.
+        """
+        rows = self._db.execute(ALL_AND_TIP, (*payee, FEW + 1)).fetchall()
+        if not rows or len(rows) > FEW:
+            return None
+        height, tip = rows[0][:2]
+        places = [row[2:] for row in rows if row[2] is not None]
+        return height, tip, *_parted(places, amount, since=since, counted=counted, missed=missed)
+
     def around(
         self, payee: tuple[str, bytes], amount: int, *, since: int, counted: int, missed: int
     ) -> tuple[list[Place], list[Place]]:
@@ -55,11 +77,7 @@ class PaymentReader:
                 self.payments(payee, amount, since=since, limit=counted),
                 self.near_misses(payee, amount, since=since, limit=missed),
             )
-        places = [(row[0], place) for row in rows if (place := place_of(row[1:])).point.height >= since]
-        places.sort(key=_amount_and_place)
-        less = [place for paid, place in places if paid < amount]
-        more = [place for paid, place in places if paid > amount]
-        return [place for paid, place in places if paid == amount][:counted], less[-missed:] + more[:missed]
+        return _parted(rows, amount, since=since, counted=counted, missed=missed)
 
     def payments(self, payee: tuple[str, bytes], amount: int, *, since: int, limit: int) -> list[Place]:
         """The transfers to ``payee`` (reference and key hash) of exactly ``amount``, the first ones first.
@@ -80,6 +98,17 @@ class PaymentReader:
     def under_reference(self, reference: str, *, limit: int) -> list[Place]:
         """Transfers to anybody under ``reference``, by recipient, amount and age."""
         return [place_of(row) for row in self._db.execute(UNDER_REFERENCE, (reference, limit))]
+
+
+def _parted(
+    rows: list[Sequence[Any]], amount: int, *, since: int, counted: int, missed: int
+) -> tuple[list[Place], list[Place]]:
+    """The payments of ``amount``, and the nearest others, from rows that begin with an amount."""
+    places = [(row[0], place) for row in rows if (place := place_of(row[1:])).point.height >= since]
+    places.sort(key=_amount_and_place)
+    less = [place for paid, place in places if paid < amount]
+    more = [place for paid, place in places if paid > amount]
+    return [place for paid, place in places if paid == amount][:counted], less[-missed:] + more[:missed]
 
 
 def _amount_and_place(row: tuple[int, Place]) -> tuple[int, int, int]:

@@ -1,11 +1,11 @@
-"""Binds declared routes to Klein: limits, checks, JSON answers and errors are the same for all of them."""
+"""Answers requests to declared routes, and binds them to Klein: limits, checks and errors are the same for all."""
 
 import inspect
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, NoReturn, cast
 
-from attrs import frozen
+from attrs import field, frozen
 from klein import Klein
 from twisted.internet import defer
 from twisted.internet.defer import CancelledError, Deferred
@@ -16,13 +16,14 @@ from twisted.web.resource import Resource
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from svcd.ports import Clock
-from svcd.web.answers import Answer, Rendered, fill, fill_error
+from svcd.web.answers import Answer, Rendered, put_on, rendered, rendered_error
 from svcd.web.clients import Throttle
-from svcd.web.errors import NO_ROUTE, ErrorTable, HttpError, internal, method_not_allowed, too_many, translate
+from svcd.web.errors import NO_ROUTE, ErrorTable, Headers, HttpError, internal, method_not_allowed, too_many, translate
 from svcd.web.inputs import read_values
 from svcd.web.request import Request
 from svcd.web.resources import PlainPaths
-from svcd.web.routing import BYTES_PER_TOKEN, Route, routes_of
+from svcd.web.router import Router, Served
+from svcd.web.routing import BYTES_PER_TOKEN, Asked, Route, routes_of
 
 # Twisted's web server is not annotated, and its methods have names of their own.
 # mypy: allow-untyped-calls
@@ -37,126 +38,132 @@ LATE_WRITE: Final = (
 
 @frozen(kw_only=True)
 class Ports:
-    """What every route of one API works with.
+    """What every route of one site works with.
 
     ``parse_json`` reads bodies strictly; ``errors`` tells its exceptions and those of the routes; ``throttle`` draws
-    from the client's buckets; ``clock`` bounds the answers; ``new_id`` gives the ids of unexpected errors in the log.
+    from the client's buckets; ``clock`` bounds the answers; ``new_id`` gives the ids of unexpected errors in the log;
+    ``router`` finds the routes.
     """
+
+    _log = Logger()
 
     parse_json: Callable[[bytes], object]
     errors: ErrorTable
     throttle: Throttle
     clock: Clock
     new_id: Callable[[], str]
+    router: Router = field(factory=Router)
 
-    def admit(self, request: Request, bucket: str, cost: float) -> None:
+    def admit(self, request: Asked, bucket: str, cost: float) -> None:
         """Draw ``cost`` from the bucket of the request's client; raises HttpError(429) where that is not to be had."""
         wait = self.throttle.wait(request, bucket, cost)
         if wait > 0:
             refuse(request, bucket, wait)
 
+    def tell(self, error: Any, failure: Failure | None = None) -> HttpError:
+        """What the client is told of ``error``; the details of one that nobody expected go to the log under an id."""
+        told = translate(error, self.errors)
+        if told is None:
+            error_id = self.new_id()
+            failure = failure or Failure(error)
+            self._log.failure("a request failed; its client was told {error_id}", failure=failure, error_id=error_id)
+            told = internal(error_id)
+        return told
 
-def refuse(request: Request, bucket: str, wait: float) -> NoReturn:
+
+def refuse(request: Asked, bucket: str, wait: float) -> NoReturn:
     """Raise HttpError(429) for a request whose client's bucket has its cost in ``wait`` seconds."""
     request.site.recorder.throttled(bucket)
     raise too_many(wait)
 
 
 @frozen
-class Call:
-    """One request to one route of one room."""
+class Presentation:
+    """How one part of a site answers: in JSON, if nothing else is said.
+
+    ``check`` may raise HttpError for a request that has been paid for; ``rendered`` renders what a method returns, and
+    ``rendered_error`` what a client is told; ``headers`` come with every answer.
+    """
+
+    check: Callable[[Asked], None] = field(default=lambda request: None)
+    rendered: Callable[[Any], Rendered] = field(default=rendered)
+    rendered_error: Callable[[Asked, HttpError], Rendered] = field(default=lambda request, told: rendered_error(told))
+    headers: Headers = ()
+
+
+@frozen
+class Bound:
+    """A route, and the room whose method answers it."""
 
     route: Route
     room: object
     method: Callable[..., Any]
-    request: Request
 
 
-class Api:
-    """The routes of several rooms on one Klein app, mounted at ``mount`` (``"/rpc"``, or ``""`` for the root)."""
+@frozen
+class Call:
+    """One request to one route."""
+
+    bound: Bound
+    request: Asked
+
+    @property
+    def route(self) -> Route:
+        """The route."""
+        return self.bound.route
+
+
+class Routes:
+    """The routes that rooms declare: one part of a site, which answers them all in the same way."""
 
     _log = Logger()
 
-    def __init__(self, mount: str, ports: Ports) -> None:
-        """Raises ValueError if there is no rate for what has no route."""
-        if not ports.throttle.knows(STRAYS):
-            raise ValueError(f"there is no rate named {STRAYS!r}")
-        self.routes: list[Route] = []
-        self._mount = mount
+    def __init__(self, ports: Ports, presentation: Presentation) -> None:
         self._ports = ports
-        self._klein = Klein()
-        self._klein.handle_errors(HTTPException)(self._not_routed)
-        self._router = self._klein.url_map.bind("localhost")
-        self._named: dict[str, Route] = {}
-        self._dearest: dict[str, float] = {STRAYS: 1.0}
+        self._presentation = presentation
 
-    def add(self, room: object) -> None:
-        """Bind the routes that ``room``'s class declares; raises ValueError or TypeError for one that cannot work."""
+    def add(self, room: object) -> list[Served]:
+        """Let the router find the routes that ``room``'s class declares, which are returned.
+
+        Raises ValueError or TypeError for one that cannot work.
+        """
+        added = []
         for route, method in routes_of(room):
-            if not route.path.startswith(self._mount + "/"):
-                raise ValueError(f"{route.path} is not below {self._mount}")
             if not self._ports.throttle.knows(route.bucket):
                 raise ValueError(f"{route.path}: there is no rate named {route.bucket!r}")
             inspect.signature(method).bind(**dict.fromkeys(route.arguments))
-            self._bind(route, room, method)
-            self.routes.append(route)
+            served = Served(route, partial(self._respond, Bound(route, room, method)), self._presentation.headers)
+            self._ports.router.add(served)
+            added.append(served)
+        return added
 
-    def resource(self) -> Resource:
-        """The leaf to be mounted."""
-        return PlainPaths(self._klein.resource(), self._turn_away)
-
-    def _bind(self, route: Route, room: object, method: Callable[..., Any]) -> None:
-        def answer(request: Request, **path_values: str) -> bytes | Deferred[bytes]:
-            return self._answer(Call(route, room, method, request), path_values)
-
-        name = f"{route.method} {route.path}"
-        self._named[name] = route
-        self._dearest[route.bucket] = max(route.cost, self._dearest.get(route.bucket, 0.0))
-        self._klein.route(route.rule.removeprefix(self._mount), methods=[route.method], endpoint=name)(answer)
-
-    def _turn_away(self, request: Request) -> None:
-        """Refuse whoever has nothing left before Klein is asked, whose machinery is most of what an answer takes.
-
-        Klein's router says which route it is. What is paid for is for Klein, and so is the first refusal in a while.
-        """
-        throttle = self._ports.throttle
-        short = throttle.shortages(request, self._dearest)
-        if not short:
-            return
-        path, bucket, cost = self._price(request)
-        if cost < self._dearest[bucket]:
-            short = throttle.shortages(request, {bucket: cost})
-        wait = short.get(bucket)
-        if wait:
-            request.route = path
-            refuse(request, bucket, wait)
-
-    def _price(self, request: Request) -> tuple[str, str, float]:
-        """The declared path of the route that is asked for, and what is drawn from which bucket."""
+    def stray(self, request: Asked, answer: Callable[[], Rendered]) -> Rendered:
+        """What ``answer`` gives or raises for a request to what is no declared route."""
         try:
-            name, _ = self._router.match(_path_of(request), request.method.decode("latin-1"))
-        except HTTPException:
-            return "", STRAYS, 1.0
-        route = self._named[name]
-        return route.path, route.bucket, route.cost
+            self._ports.admit(request, STRAYS, 1.0)
+            self._presentation.check(request)
+            return answer()
+        except Exception as error:
+            return self._presentation.rendered_error(request, self._ports.tell(error))
 
-    def _answer(self, call: Call, path_values: Mapping[str, str]) -> bytes | Deferred[bytes]:
-        ports, route, request = self._ports, call.route, call.request
+    def _respond(self, bound: Bound, request: Asked, path_values: Mapping[str, str]) -> Rendered | Deferred[Rendered]:
+        ports, route, call = self._ports, bound.route, Call(bound, request)
         request.route = route.path
         try:
             ports.admit(request, route.bucket, route.cost)
+            self._presentation.check(request)
             for guard in route.guards:
-                guard.check(call.room, request)
+                guard.check(bound.room, request)
             values = self._values(call, path_values)
             if route.with_client:
                 values["client"] = ports.throttle.client(request)
-            result = call.method(**values)
+            result = bound.method(**values)
             if not inspect.iscoroutine(result):
-                return fill(request, self._paid(call, cast(Answer, result)))
+                return self._paid(call, result)
         except Exception as error:
             return self._tell(call, error)
-        work = self._bounded(call, Deferred.fromCoroutine(result)).addCallback(partial(self._paid, call))
-        return work.addCallback(partial(fill, request)).addErrback(partial(self._failed, call))
+        work = self._bounded(call, Deferred.fromCoroutine(result))
+        return work.addCallback(partial(self._paid, call)).addErrback(partial(self._failed, call))
 
     def _values(self, call: Call, path_values: Mapping[str, str]) -> dict[str, object]:
         """What the request brings; raises HttpError with the tokens that it costs not to bring it as declared."""
@@ -169,17 +176,18 @@ class Api:
                 raise
             raise HttpError(told.status, told.sentence, told.headers, tokens=route.malformed_tokens) from error
 
-    def _paid(self, call: Call, answer: Answer) -> Answer:
+    def _paid(self, call: Call, answer: Any) -> Rendered:
         """``answer``, for whose size its client has paid or owes."""
-        if isinstance(answer, Rendered):
-            self._charge(call, len(answer.body))
-        return answer
+        made = self._presentation.rendered(answer)
+        if call.route.by_size:
+            self._charge(call, len(made.body))
+        return made
 
     def _charge(self, call: Call, size: int) -> None:
         """Have the client owe what ``size`` bytes cost over the cost of every request."""
         route = call.route
         more = size / BYTES_PER_TOKEN - route.cost
-        if route.by_size and more > 0:
+        if more > 0:
             self._ports.throttle.owe(call.request, route.bucket, more)
 
     def _bounded(self, call: Call, work: Deferred[Answer]) -> Deferred[Answer]:
@@ -209,14 +217,16 @@ class Api:
         work.addBoth(done)
         return outcome
 
-    def _failed(self, call: Call, failure: Failure) -> bytes:
+    def _failed(self, call: Call, failure: Failure) -> Rendered:
         if failure.check(CancelledError, defer.TimeoutError):
             # What was read may have been all there is; hanging up or asking again must not be cheaper than taking it.
-            self._charge(call, call.route.by_size)
+            if call.route.by_size:
+                self._charge(call, call.route.by_size)
             if failure.check(CancelledError) and call.request.channel is None:
-                failure.raiseException()  # The client went away, and Klein knows.
+                failure.raiseException()  # The client went away, and its connection knows.
             sentence = LATE_READ if call.route.cancellable else LATE_WRITE
-            return fill_error(call.request, HttpError(503, sentence.format(seconds=call.route.seconds)))
+            late = HttpError(503, sentence.format(seconds=call.route.seconds))
+            return self._presentation.rendered_error(call.request, late)
         return self._tell(call, failure.value, failure)
 
     def _penalise(self, call: Call, told: HttpError) -> None:
@@ -227,30 +237,88 @@ class Api:
         persistent = throttle.penalise(call.request, route.bucket, told.tokens, paid=route.cost)
         client = throttle.client(call.request)
         if persistent and client is not None and route.on_persistence is not None:
-            route.on_persistence(call.room, client)
+            route.on_persistence(call.bound.room, client)
 
-    def _tell(self, call: Call, error: Any, failure: Failure | None = None) -> bytes:
-        """The JSON for ``error``; for one that nobody expected, its details go to the log under an id."""
-        told = translate(error, self._ports.errors)
-        if told is None:
-            error_id = self._ports.new_id()
-            failure = failure or Failure(error)
-            self._log.failure("a request failed; its client was told {error_id}", failure=failure, error_id=error_id)
-            told = internal(error_id)
+    def _tell(self, call: Call, error: Any, failure: Failure | None = None) -> Rendered:
+        told = self._ports.tell(error, failure)
         self._penalise(call, told)
-        return fill_error(call.request, told)
+        return self._presentation.rendered_error(call.request, told)
+
+
+class Api:
+    """The routes of several rooms on one Klein app, mounted at ``mount`` (``"/rpc"``, or ``""`` for the root)."""
+
+    def __init__(self, mount: str, ports: Ports, headers: Headers = ()) -> None:
+        """Make one whose answers all have ``headers``; raises ValueError if there is no rate for what has no route."""
+        if not ports.throttle.knows(STRAYS):
+            raise ValueError(f"there is no rate named {STRAYS!r}")
+        self.routes: list[Route] = []
+        self._mount = mount
+        self._ports = ports
+        self._served = Routes(ports, Presentation(headers=headers))
+        self._klein = Klein()
+        self._klein.handle_errors(HTTPException)(self._not_routed)
+        self._dearest: dict[str, float] = {STRAYS: 1.0}
+
+    def add(self, room: object) -> None:
+        """Bind the routes that ``room``'s class declares; raises ValueError or TypeError for one that cannot work."""
+        for served in self._served.add(room):
+            route = served.route
+            if not route.path.startswith(self._mount + "/"):
+                raise ValueError(f"{route.path} is not below {self._mount}")
+            self._bind(served)
+            self.routes.append(route)
+            self._dearest[route.bucket] = max(route.cost, self._dearest.get(route.bucket, 0.0))
+
+    def resource(self) -> Resource:
+        """The leaf to be mounted."""
+        return PlainPaths(self._klein.resource(), self._turn_away)
+
+    def _bind(self, served: Served) -> None:
+        def answer(request: Request, **path_values: str) -> bytes | Deferred[bytes]:
+            found = served.respond(request, path_values)
+            if isinstance(found, Rendered):
+                return put_on(request, found)
+            return found.addCallback(partial(put_on, request))
+
+        route = served.route
+        name = f"{route.method} {route.path}"
+        self._klein.route(route.rule.removeprefix(self._mount), methods=[route.method], endpoint=name)(answer)
+
+    def _turn_away(self, request: Request) -> None:
+        """Refuse whoever has nothing left before Klein is asked, whose machinery is most of what an answer takes.
+
+        What is paid for is for Klein, and so is the first refusal in a while.
+        """
+        throttle = self._ports.throttle
+        short = throttle.shortages(request, self._dearest)
+        if not short:
+            return
+        path, bucket, cost = self._price(request)
+        if cost < self._dearest[bucket]:
+            short = throttle.shortages(request, {bucket: cost})
+        wait = short.get(bucket)
+        if wait:
+            request.route = path
+            refuse(request, bucket, wait)
+
+    def _price(self, request: Request) -> tuple[str, str, float]:
+        """The declared path of the route that is asked for, and what is drawn from which bucket."""
+        method = b"GET" if request.method == b"HEAD" else request.method
+        # PlainPaths has seen that it is UTF-8.
+        segments = [segment.decode("utf-8") for segment in [*(request.prepath or []), *(request.postpath or [])]]
+        found = self._ports.router.find(method, segments)
+        if found is None:
+            return "", STRAYS, 1.0
+        route = found[0].route
+        return route.path, route.bucket, route.cost
 
     def _not_routed(self, request: Request, failure: Failure) -> bytes:
-        refusal: Any = failure.value
-        try:
-            self._ports.admit(request, STRAYS, 1.0)
-        except HttpError as error:
-            return fill_error(request, error)
-        if isinstance(refusal, MethodNotAllowed):
-            return fill_error(request, method_not_allowed(list(refusal.valid_methods or ())))
-        return fill_error(request, HttpError(404, NO_ROUTE))
+        return put_on(request, self._served.stray(request, partial(_refused, failure.value)))
 
 
-def _path_of(request: Request) -> str:
-    """The path below the mount, as Klein puts it together; :class:`PlainPaths` has seen that it is UTF-8."""
-    return "/" + b"/".join(request.postpath or []).decode("utf-8")
+def _refused(refusal: Any) -> NoReturn:
+    """Raise what Klein says of a request that has no route."""
+    if isinstance(refusal, MethodNotAllowed):
+        raise method_not_allowed(list(refusal.valid_methods or ()))
+    raise HttpError(404, NO_ROUTE)

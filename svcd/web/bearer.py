@@ -2,12 +2,11 @@
 
 import hmac
 
-from twisted.web.server import Request
-
 from svcd.web.errors import unauthorized
+from svcd.web.routing import Asked
 
 
-def require_bearer(request: Request, token: str) -> None:
+def require_bearer(request: Asked, token: str) -> None:
     """Raise HttpError 401 unless the request has exactly one ``Authorization`` header: ``Bearer`` with ``token``."""
     lines = request.requestHeaders.getRawHeaders(b"Authorization") or []
     scheme, _, given = lines[0].partition(b" ") if len(lines) == 1 else (b"", b"", b"")

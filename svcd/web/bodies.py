@@ -73,6 +73,12 @@ class Bodies:
         budget.add(receiver, client, size)
         return True
 
+    def has_room(self, client: str | None, size: int) -> bool:
+        """Whether ``size`` bytes more of ``client`` can be held without another body's giving way."""
+        budget = self._budget
+        fits = client is None or budget.of_client(client) + size <= self._per_client
+        return fits and budget.bytes + size <= self._total
+
     def is_complete(self, receiver: Receiver) -> None:
         """The whole body has arrived: it does not give way."""
         self._budget.keep(receiver)

@@ -17,12 +17,14 @@ from twisted.web.http import HTTPChannel
 from twisted.web.http_headers import Headers
 from zope.interface import implementer  # type: ignore[import-untyped]
 
+from svcd.web.answers import rendered_error, written_out
 from svcd.web.deadline import Deadline
-from svcd.web.errors import HttpError, too_late, written_out
+from svcd.web.errors import HttpError, too_late
 from svcd.web.phase import Phase
 from svcd.web.turns import AHEAD_BYTES
 
 if TYPE_CHECKING:
+    from svcd.web.fast_lane import FastRequest
     from svcd.web.request import Request
     from svcd.web.site import Site
 
@@ -49,7 +51,8 @@ class Channel(HTTPChannel):
         self._body_bytes = 0
         self._discarded = 0
         self._client_is_slow = False
-        self._answered: Request | None = None
+        self._answered: Request | FastRequest | None = None
+        self._fast: FastRequest | None = None
         self._ahead = b""
         self._client_has_ended = False
 
@@ -60,6 +63,7 @@ class Channel(HTTPChannel):
         super().connectionMade()
         # Klein asks for both on every request, and the answers are a system call and an adapter away.
         self._host = self.transport.getHost()
+        self._peer: Any = None
         self._is_secure = bool(ISSLTransport.providedBy(self.transport))
         self._deadline = Deadline(self.site.clock, self._is_over)
         self.site.connections.add(self)
@@ -68,6 +72,12 @@ class Channel(HTTPChannel):
     def getHost(self) -> Any:
         """Our address."""
         return self._host
+
+    def getPeer(self) -> Any:
+        """The client's address, or that of a proxy in front of it; once bytes have come it is known."""
+        if self._peer is None:
+            self._peer = self.transport.getPeer()
+        return self._peer
 
     def isSecure(self) -> bool:
         """Whether this is TLS."""
@@ -81,6 +91,8 @@ class Channel(HTTPChannel):
                 self.transport.pauseProducing()
             return
         if self._phase is Phase.IDLE:
+            if self.site.fast_lane is not None and self.site.fast_lane.take(self, data):
+                return
             self._begin()
         super().dataReceived(data)
 
@@ -103,12 +115,15 @@ class Channel(HTTPChannel):
         self._deadline.cancel()
         self.site.turns.forget(self)
         self.site.connections.remove(self)
+        if self._fast is not None:
+            self._fast.connection_lost()
         super().connectionLost(reason)
 
     def pauseProducing(self) -> None:
         """More is unsent than the transport likes to hold."""
         self._client_is_slow = True
-        super().pauseProducing()
+        if self._fast is None:
+            super().pauseProducing()
 
     def resumeProducing(self) -> None:
         """All is sent: the next pipelined request may be answered."""
@@ -196,8 +211,32 @@ class Channel(HTTPChannel):
         """
         if self._phase is Phase.ANSWERING:
             self._enter(Phase.ANSWERING, seconds + self.site.limits.answer_seconds)
+            self.site.connections.is_served(self)
 
-    def requestDone(self, request: "Request") -> None:
+    # The fast lane
+
+    def begin_fast(self, request: "FastRequest", size: int, ahead: bytes) -> bool:
+        """Begin a request that has come whole, with a body of ``size`` bytes, and ``ahead`` what came after it.
+
+        False, with nothing done, if the body is too large, or another one had to give way to it.
+        """
+        if size:
+            site, client = self.site, self.site.clients.of_request(request)
+            if size > site.limits.body_caps(request.method, request.path) or not site.bodies.has_room(client, size):
+                return False
+            site.bodies.arrives(self, client, size)
+            site.bodies.is_complete(self)
+        self._phase, self._fast = Phase.ANSWERING, request
+        self.paused, self._ahead = True, ahead
+        return True
+
+    def send(self, answer: bytes) -> None:
+        """Write a whole answer; the time to take it starts."""
+        self.transport.write(answer)
+        if self._client_is_slow:
+            self._enter(Phase.ANSWERING, self.site.limits.answer_seconds)
+
+    def requestDone(self, request: "Request | FastRequest") -> None:
         """It is the client's turn, once it has taken the answer."""
         self._forget_body()
         if self._client_is_slow:
@@ -211,8 +250,13 @@ class Channel(HTTPChannel):
         self.site.connections.waits(self)
         # What has come of the next requests is handed to us while we are paused, or left in the buffer of lines.
         self.paused = True
-        super().requestDone(request)
-        self._ahead += self.clearLineBuffer()
+        if request is self._fast:
+            self._fast = None
+            if not self.persistent:
+                self.loseConnection()
+        else:
+            super().requestDone(request)
+            self._ahead += self.clearLineBuffer()
         if self._ahead and self.persistent:
             # Thousands of pipelined requests may have come at once; others have their turn in between, or its place.
             self.site.turns.wait(self)
@@ -258,8 +302,10 @@ class Channel(HTTPChannel):
             self.requests[-1].drop_body()
         self._forget_body()
         target = getattr(self, "_path", None) or self._line.partition(b" ")[2]
-        headers = (*self.site.headers_of(target), *error.headers, (b"Connection", b"close"))
-        self.transport.write(written_out(error, headers, with_body=getattr(self, "_command", None) != b"HEAD"))
+        told = rendered_error(error)
+        headers = (*self.site.headers_of(target), *told.fields, (b"Connection", b"close"))
+        body = b"" if getattr(self, "_command", None) == b"HEAD" else told.body
+        self.transport.write(written_out(error.status, headers, body))
         self.site.count(error.status)
         self._linger()
 

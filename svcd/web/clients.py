@@ -8,16 +8,17 @@ from typing import Final, Protocol
 from twisted.internet.address import IPv4Address as TCP4Address
 from twisted.internet.address import IPv6Address as TCP6Address
 from twisted.internet.interfaces import IAddress
-from twisted.web.server import Request
 
 from svcd.ports import Clock
 from svcd.web.buckets import Buckets
 from svcd.web.forwarding import UntrustedProxies
+from svcd.web.routing import Asked
 
 Address = IPv4Address | IPv6Address
 Network = IPv4Network | IPv6Network
 
 _REMEMBERED: Final = 4096
+_TCP: Final = (TCP4Address, TCP6Address)
 
 
 class Throttle(Protocol):
@@ -26,22 +27,22 @@ class Throttle(Protocol):
     def knows(self, bucket: str) -> bool:
         """Whether there is a rate of this name."""
 
-    def client(self, request: Request) -> str | None:
+    def client(self, request: Asked) -> str | None:
         """The address that asks; None for one that is under no limit."""
 
-    def wait(self, request: Request, bucket: str, cost: float) -> float:
+    def wait(self, request: Asked, bucket: str, cost: float) -> float:
         """Draw ``cost`` from the request's client's bucket and return 0.0, or the seconds until it can be paid."""
 
-    def shortages(self, request: Request, costs: Mapping[str, float]) -> Mapping[str, float]:
+    def shortages(self, request: Asked, costs: Mapping[str, float]) -> Mapping[str, float]:
         """The buckets that do not have the cost named for them, and the seconds until they will; nothing is drawn.
 
         Empty as well while nobody has been refused lately.
         """
 
-    def owe(self, request: Request, bucket: str, tokens: float) -> None:
+    def owe(self, request: Asked, bucket: str, tokens: float) -> None:
         """Draw ``tokens`` from the request's client's bucket even if it has less, for what has been done already."""
 
-    def penalise(self, request: Request, bucket: str, tokens: float, *, paid: float) -> bool:
+    def penalise(self, request: Asked, bucket: str, tokens: float, *, paid: float) -> bool:
         """The same for a refused request that has ``paid`` tokens before.
 
         Returns whether such requests alone have kept the client's bucket empty for a minute.
@@ -99,12 +100,12 @@ class Clients:
         host = _host(peer)
         return None if host is None or self._is_trusted(host) else self._group_of_host(host)
 
-    def of_request(self, request: Request) -> str | None:
+    def of_request(self, request: Asked) -> str | None:
         """The group whose buckets the request draws from; None for a Unix socket and for an exempt client."""
         host = self._asking(request)
         return None if host is None else self._group_of_host(host)
 
-    def address_of_request(self, request: Request) -> str | None:
+    def address_of_request(self, request: Asked) -> str | None:
         """The address that asks; None for a Unix socket and for an exempt client."""
         host = self._asking(request)
         limited = host is not None and self._group_of_host(host) is not None
@@ -115,7 +116,7 @@ class Clients:
         address = self._address_of_host(host)
         return None if address is None else str(self.counted(address))
 
-    def note_forwarding(self, request: Request, now: float) -> None:
+    def note_forwarding(self, request: Asked, now: float) -> None:
         """Remember at ``now``, in seconds, whether a request has an ``X-Forwarded-For``, which is then ignored."""
         host = _host(request.client)
         address = None if host is None or self._is_trusted(host) else self._counted(host)
@@ -129,13 +130,13 @@ class Clients:
         if client is not None:
             self.untrusted.note(address, str(client), now)
 
-    def _asking(self, request: Request) -> str | None:
+    def _asking(self, request: Asked) -> str | None:
         host = _host(request.client)
         if host is not None and self._trusted and self._is_trusted(host):
             return self._forwarded(request) or host
         return host
 
-    def _forwarded(self, request: Request) -> str | None:
+    def _forwarded(self, request: Asked) -> str | None:
         """The last address in ``X-Forwarded-For`` that is not a trusted proxy: the last one that nobody can forge."""
         lines = request.requestHeaders.getRawHeaders(b"X-Forwarded-For") or []
         for entry in reversed(b",".join(lines).decode("latin-1").split(",")):
@@ -158,7 +159,7 @@ class Clients:
 
 
 def _host(peer: IAddress | None) -> str | None:
-    return peer.host if isinstance(peer, TCP4Address | TCP6Address) else None
+    return peer.host if isinstance(peer, _TCP) else None
 
 
 class ClientThrottle:
@@ -173,17 +174,17 @@ class ClientThrottle:
         """Whether there is a rate of this name."""
         return bucket in self._buckets.rates
 
-    def client(self, request: Request) -> str | None:
+    def client(self, request: Asked) -> str | None:
         """The address that asks; None for one that is under no limit."""
         return self._clients.address_of_request(request)
 
-    def wait(self, request: Request, bucket: str, cost: float) -> float:
+    def wait(self, request: Asked, bucket: str, cost: float) -> float:
         """Draw ``cost`` from the bucket of the request's client group."""
         group, now = self._clients.of_request(request), self._clock.seconds()
         self._clients.note_forwarding(request, now)
         return 0.0 if group is None else self._buckets.take(bucket, group, cost, now)
 
-    def shortages(self, request: Request, costs: Mapping[str, float]) -> Mapping[str, float]:
+    def shortages(self, request: Asked, costs: Mapping[str, float]) -> Mapping[str, float]:
         """The buckets of the request's client group that do not have the cost named for them; nothing is drawn."""
         now = self._clock.seconds()
         if now >= self._buckets.short_until:
@@ -195,13 +196,13 @@ class ClientThrottle:
         waits = {bucket: self._buckets.wait(bucket, group, cost, now) for bucket, cost in costs.items()}
         return {bucket: wait for bucket, wait in waits.items() if wait}
 
-    def owe(self, request: Request, bucket: str, tokens: float) -> None:
+    def owe(self, request: Asked, bucket: str, tokens: float) -> None:
         """Draw ``tokens`` from the bucket of the request's client group even if it has less."""
         group = self._clients.of_request(request)
         if group is not None:
             self._buckets.owe(bucket, group, tokens, self._clock.seconds())
 
-    def penalise(self, request: Request, bucket: str, tokens: float, *, paid: float) -> bool:
+    def penalise(self, request: Asked, bucket: str, tokens: float, *, paid: float) -> bool:
         """The same for a refused request; whether those alone have kept the group's bucket empty for a minute."""
         group, now = self._clients.of_request(request), self._clock.seconds()
         return group is not None and self._buckets.penalise(bucket, group, tokens, now, paid=paid)
@@ -214,20 +215,20 @@ class Unlimited:
         """Every name will do."""
         return True
 
-    def client(self, request: Request) -> None:
+    def client(self, request: Asked) -> None:
         """Nobody is under a limit."""
 
-    def wait(self, request: Request, bucket: str, cost: float) -> float:
+    def wait(self, request: Asked, bucket: str, cost: float) -> float:
         """Nobody waits."""
         return 0.0
 
-    def shortages(self, request: Request, costs: Mapping[str, float]) -> Mapping[str, float]:
+    def shortages(self, request: Asked, costs: Mapping[str, float]) -> Mapping[str, float]:
         """Nothing is short."""
         return {}
 
-    def owe(self, request: Request, bucket: str, tokens: float) -> None:
+    def owe(self, request: Asked, bucket: str, tokens: float) -> None:
         """Nobody owes anything."""
 
-    def penalise(self, request: Request, bucket: str, tokens: float, *, paid: float) -> bool:
+    def penalise(self, request: Asked, bucket: str, tokens: float, *, paid: float) -> bool:
         """No refusal costs anything."""
         return False

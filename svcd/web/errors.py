@@ -89,10 +89,3 @@ def translate(error: BaseException | None, table: ErrorTable) -> HttpError | Non
 def reason(status: int) -> bytes:
     """The reason phrase of ``status``: Twisted's own table does not know 421 and 429."""
     return _PHRASES[status]
-
-
-def written_out(error: HttpError, headers: Headers, *, with_body: bool) -> bytes:
-    """The whole HTTP/1.1 answer that tells ``error`` to a client whose request never became one."""
-    lines = [b"HTTP/1.1 %d %s" % (error.status, reason(error.status)), b"Content-Length: %d" % len(error.body)]
-    lines += [name + b": " + value for name, value in headers]
-    return b"\r\n".join([*lines, b"", error.body if with_body else b""])

@@ -4,10 +4,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from urllib.parse import parse_qsl
 
-from twisted.web.server import Request
-
 from svcd.web.errors import HttpError
-from svcd.web.routing import Field, Route
+from svcd.web.routing import Asked, Field, Route
 
 MAX_QUERY_FIELDS: Final = 100
 MAX_SHOWN: Final = 64
@@ -15,7 +13,7 @@ MAX_SHOWN: Final = 64
 
 
 def read_values(
-    route: Route, request: Request, path_values: Mapping[str, str], parse_json: Callable[[bytes], object]
+    route: Route, request: Asked, path_values: Mapping[str, str], parse_json: Callable[[bytes], object]
 ) -> dict[str, object]:
     """The validated values of all fields of ``route``, by the arguments of its method.
 
@@ -50,7 +48,7 @@ def _parse(field: Field, raw: Any) -> object:
         raise HttpError(400, f"{field.name}: {error}") from error
 
 
-def _query(route: Route, request: Request) -> dict[str, str]:
+def _query(route: Route, request: Asked) -> dict[str, str]:
     # Not request.args: Twisted also splits at semicolons, so that one value could pass for two.
     try:
         pairs = _pairs(request.uri.partition(b"?")[2].decode("ascii"))
@@ -73,11 +71,11 @@ def _pairs(text: str) -> list[tuple[str, str]]:
     return [(name, value) for name, _, value in splits]
 
 
-def _bytes(request: Request) -> bytes:
+def _bytes(request: Asked) -> bytes:
     return request.content.read() if request.content is not None else b""
 
 
-def _body(route: Route, request: Request, parse_json: Callable[[bytes], object]) -> dict[str, object]:
+def _body(route: Route, request: Asked, parse_json: Callable[[bytes], object]) -> dict[str, object]:
     data = _bytes(request)
     try:
         body = parse_json(data) if data else {}

@@ -13,13 +13,12 @@ from twisted.python.failure import Failure
 from twisted.web import server
 from twisted.web.error import UnsupportedMethod
 
-from svcd.web.answers import fill_error
+from svcd.web.answers import put_on, rendered_error
 from svcd.web.errors import HttpError, internal, method_not_allowed
 
 if TYPE_CHECKING:
     from svcd.web.site import Site
 
-SERVER_NAME = b"svcd"
 FREE_PIECES: Final = 256
 """In so many pieces a chunked body may come whatever their size, and in one more for each LEAST_PIECE bytes of it."""
 LEAST_PIECE: Final = 256
@@ -74,8 +73,8 @@ class Request(server.Request):
         """Find the resource and render it; what goes wrong is answered in JSON."""
         self.site = self.channel.site
         self.began = self.site.clock.seconds()
-        self.setHeader(b"Server", SERVER_NAME)
-        self.setHeader(b"Date", self.site.date())
+        for name, value in self.site.first_headers():
+            self.responseHeaders.setRawHeaders(name, [value])
         try:
             self._check_head()
             if not self.path.startswith(b"/"):
@@ -108,7 +107,7 @@ class Request(server.Request):
         if self.startedWriting:
             self.channel.abort()
             return
-        self.write(fill_error(self, error))
+        self.write(put_on(self, rendered_error(error)))
         self.finish()
 
     def processingFailed(self, reason: Failure) -> Failure:

@@ -9,6 +9,7 @@ from twisted.web.resource import Resource
 from svcd.web.clients import parse_address
 from svcd.web.errors import NO_ROUTE, HttpError
 from svcd.web.request import Request
+from svcd.web.routing import Asked
 
 # Twisted's web server is not annotated, and its methods have names of their own.
 # mypy: allow-untyped-calls
@@ -57,7 +58,7 @@ def host_name(header: bytes) -> str | None:
     return match[1].decode("latin-1").lower() if match else None
 
 
-def check_host(request: Request, hosts: Collection[str], *, addresses: bool = False) -> None:
+def check_host(request: Asked, hosts: Collection[str], *, addresses: bool = False) -> None:
     """Raise HttpError 421 unless the request names one of ``hosts`` or, with ``addresses``, any IP address.
 
     A page of somebody else whose name was pointed at our address (DNS rebinding) sends its own name. ``hosts`` are in

@@ -12,11 +12,16 @@ The same declaration reads requests (svcd.web.inputs), binds the route (svcd.web
 import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Final, TypeVar
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from attrs import field, frozen
 from attrs.validators import ge, gt, in_
-from twisted.web.server import Request
+from twisted.internet.interfaces import IAddress
+from twisted.web.http_headers import Headers
+
+if TYPE_CHECKING:
+    from svcd.web.site import Site
 
 Schema = Mapping[str, object]
 """A JSON schema (draft 2020-12, as OpenAPI 3.1 uses it)."""
@@ -29,6 +34,39 @@ BYTES_PER_TOKEN: Final = 64 * 1024
 
 _PLACEHOLDER: Final = re.compile(r"\{([A-Za-z]+)\}")
 _DECLARATION: Final = "_svcd_route"
+
+
+class Asked(Protocol):
+    """What routes see of a request, whichever way it was read."""
+
+    method: bytes
+    uri: bytes
+    """The target as it was sent: the path and the query."""
+    route: str
+    """The declared path, with placeholders, of the route that answers; "" where there is none."""
+
+    @property
+    def client(self) -> IAddress:
+        """The other end of the connection."""
+
+    @property
+    def requestHeaders(self) -> Headers:  # noqa: N802
+        """Its headers, which must not be changed."""
+
+    @property
+    def content(self) -> BytesIO | None:
+        """Its body."""
+
+    @property
+    def channel(self) -> object:
+        """The connection; None once the client is gone."""
+
+    @property
+    def site(self) -> "Site":
+        """What it was sent to."""
+
+    def answer_within(self, seconds: float) -> None:
+        """Announce that the route answers within ``seconds``; nothing happens if the client is gone."""
 
 
 @frozen
@@ -64,7 +102,7 @@ class Guard:
 
     status: int
     description: str
-    check: Callable[[Any, Request], None]
+    check: Callable[[Any, Asked], None]
     scheme: str | None = None
 
 

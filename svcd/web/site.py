@@ -6,7 +6,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from twisted.internet import defer
 from twisted.internet.interfaces import IAddress, IReactorTime
@@ -20,10 +20,13 @@ from svcd.web.channel import Channel
 from svcd.web.clients import Clients
 from svcd.web.connections import Connections
 from svcd.web.errors import Headers
+from svcd.web.fast_lane import FastLane, FastRequest
 from svcd.web.limits import SiteLimits
 from svcd.web.recorder import Recorder, Unrecorded
-from svcd.web.request import SERVER_NAME, Request
+from svcd.web.request import Request
 from svcd.web.turns import Turns
+
+SERVER_NAME: Final = b"svcd"
 
 
 class Refused(Protocol):
@@ -40,7 +43,8 @@ class Site(server.Site):
     """The factory of HTTP connections to one tree of resources.
 
     ``headers_by_prefix`` are the headers of errors that are found before a resource is: of a body too large under
-    ``/rpc``, for instance. ``new_id`` gives the ids under which unexpected errors are logged.
+    ``/rpc``, for instance. ``new_id`` gives the ids under which unexpected errors are logged. ``fast_lane`` answers
+    plain requests to routes of ``root`` without asking it.
     """
 
     noisy = False
@@ -57,6 +61,7 @@ class Site(server.Site):
         clock: Clock,
         new_id: Callable[[], str],
         headers_by_prefix: Mapping[bytes, Headers] | None = None,
+        fast_lane: FastLane | None = None,
     ) -> None:
         # Twisted's own time-out is switched off: the channel has deadlines of its own.
         super().__init__(root, reactor=clock, timeout=None, parsePOSTFormSubmission=False)
@@ -71,8 +76,11 @@ class Site(server.Site):
         self.answers: Counter[int] = Counter()
         self.recorder: Recorder = Unrecorded()
         """Hears of every answer, once somebody has put a recorder of their own here."""
+        self.fast_lane = fast_lane
+        """Looks first at what comes; None lets everything go the long way."""
         self._headers_by_prefix = dict(headers_by_prefix or {})
-        self._date = (-1, b"")
+        self._second = -1
+        self._first_headers: Headers = ()
 
     def startFactory(self) -> None:
         """Nothing to start: there is no access log."""
@@ -94,9 +102,9 @@ class Site(server.Site):
         channel.group = group
         return channel
 
-    def log(self, request: http.Request) -> None:
+    def log(self, request: http.Request | FastRequest) -> None:
         """Count an answer that has been given."""
-        asked = cast(Request, request)
+        asked = cast("Request | FastRequest", request)
         self.answers[asked.code] += 1
         self.recorder.answered(asked.route, asked.method, asked.code, self.clock.seconds() - asked.began)
 
@@ -105,26 +113,21 @@ class Site(server.Site):
         self.answers[status] += 1
         self.recorder.answered("", b"", status, None)
 
-    def date(self) -> bytes:
-        """The time as a ``Date`` header says it, made once a second."""
+    def first_headers(self) -> Headers:
+        """What every answer begins with; made once a second, for the time is in it."""
         now = milliseconds(self.clock) // 1000
-        if self._date[0] != now:
-            self._date = (now, http.datetimeToString(now))
-        return self._date[1]
+        if self._second != now:
+            self._second, date = now, http.datetimeToString(now)
+            self._first_headers = ((b"Server", SERVER_NAME), (b"Date", date))
+        return self._first_headers
 
     def headers_of(self, target: bytes) -> Headers:
         """The headers of an error that is found before the resource at ``target`` is."""
         path = target.partition(b"?")[0]
-        common: Headers = (
-            (b"Server", SERVER_NAME),
-            (b"Date", self.date()),
-            (b"Content-Type", b"application/json"),
-            (b"Cache-Control", b"no-store"),
-        )
         for prefix, headers in self._headers_by_prefix.items():
             if path == prefix or path.startswith(prefix + b"/"):
-                return (*common, *headers)
-        return common
+                return (*self.first_headers(), *headers)
+        return self.first_headers()
 
     async def drain(self, seconds: float) -> None:
         """Accept no more, close what is idle and wait up to ``seconds`` for the requests that have begun."""

@@ -11,6 +11,7 @@ from svcd.commerce.looking import Payments
 from svcd.commerce.payment import MAX_COUNTED, State, Terms, Tip, state_of
 from svcd.commerce.waiting import WaitingPayments
 from svcd.node.mempool import Entry
+from svcd.store import payment_reader
 from svcd.store.chain_store import ChainReader
 from tests.chains import address_of
 from tests.rpc.conftest import present
@@ -61,7 +62,9 @@ class Meddling(ChainReader):
         return tip
 
 
-def test_tip_and_payments_are_of_one_commit(node: Node) -> None:
+def test_tip_and_payments_are_of_one_commit(node: Node, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few are read by the statement that reads the tip; here they are too many for that."""
+    monkeypatch.setattr(payment_reader, "FEW", 0)
     blocks = node.builder.chain("genesis: b[1..2]\nb2 pays 5000 from alice to bob for order-1")
     waiting: list[Block] = list(blocks.values())
     node.take(waiting.pop(0))
@@ -83,3 +86,24 @@ def test_more_payments_than_anybody_needs_are_not_all_counted(node: Node) -> Non
     node.grow("\n".join(["genesis: b[1..2]", *lines]))
     seen = Payments(PARAMS, node.living.ledger.reader, WaitingPayments()).look(TERMS)
     assert (seen.match_count, seen.confirmations) == (MAX_COUNTED, 2)
+
+
+def test_a_payment_is_read_again_when_the_chain_changes_and_not_before(node: Node) -> None:
+    payments = Payments.followed(node.living.ledger, node.living.transfers)
+    blocks = node.builder.chain("genesis: b[1..2]\nb1: c[2..4]\nb2 pays 5000 from alice to bob for order-1")
+    node.take(blocks["b1"], blocks["b2"])
+    first = payments.look(TERMS)
+    asked: list[str] = []
+    node.living.ledger.reader._db.set_trace_callback(asked.append)
+
+    assert (payments.look(TERMS), asked) == (first, [])
+    waits = node.builder.transfer("carol", "bob", 5000, reference="order-1")
+    result_of(node.living.transfers.submit(waits))
+    del asked[:]
+    assert (payments.look(TERMS).match_count, asked) == (2, []), "what waits is always looked at"
+
+    node.take(*[blocks[name] for name in ("c2", "c3", "c4")])
+    node.clock.advance(0)
+    seen = payments.look(TERMS)
+    assert len(asked) > 0
+    assert (seen.tip.height, seen.place) == (4, None), "the branch that won does not have the payment"

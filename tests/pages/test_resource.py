@@ -5,8 +5,12 @@ from collections.abc import Callable
 from hashlib import sha256
 
 import pytest
+from attrs import evolve
 from mnemonic import Mnemonic
+from twisted.web.template import Tag
 
+from svcd.pages import layout
+from svcd.pages.layout import flattened
 from svcd.pages.resource import Hosts
 from svcd.web.buckets import Rate
 from tests.pages.conftest import Shown, show
@@ -220,3 +224,27 @@ def test_a_file_is_what_it_is_called_and_asked_for_again(still: Shown, name: str
 def test_the_words_of_mnemonics_are_those_of_the_command_line(still: Shown) -> None:
     words = still.ask("/static/bip39-english.txt").body.decode().split()
     assert words == Mnemonic("english").wordlist
+
+
+@pytest.mark.parametrize("target", ["/", "/block/1", "/block/1?first=20", PAY])
+def test_a_page_is_drawn_again_when_it_changes_and_not_before(
+    shown: Shown, monkeypatch: pytest.MonkeyPatch, target: str
+) -> None:
+    drawn: list[Tag] = []
+
+    def draw(root: Tag) -> bytes:
+        drawn.append(root)
+        return flattened(root)
+
+    monkeypatch.setattr(layout, "flattened", draw)
+    *blocks, last = shown.node.builder.chain("genesis: b[1..3]\nb2 pays 5000 from alice to bob for order-1").values()
+    shown.node.take(*blocks)
+
+    pages = [shown.ask(target).body for _ in range(3)]
+    assert len(set(pages)) == len(drawn) == 1
+    shown.node.take(last)
+    shown.ask(target)
+    assert len(drawn) == 2, "the chain has changed"
+    shown.around.here = evolve(shown.around.here, behind="a peer has more work")
+    assert "Do not rely on this node" in shown.ask(target).body.decode()
+    assert len(drawn) == 3, "there is a warning"

@@ -14,6 +14,7 @@ from svcd.chain.difficulty import next_target
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.node.changes import Standing
 from svcd.node.long_reads import LongReads
+from svcd.node.status import Neighbourhood
 from svcd.store.chain_store import ChainReader
 from tests.chains import COIN, key_of
 from tests.rpc.conftest import START_SLOT, public_client
@@ -77,6 +78,20 @@ def test_status_follows_the_tip(node: Node, client: Client, clock: Clock) -> Non
     assert status["stateRoot"] == b2.header.state_root.hex() != b1.header.state_root.hex()
     assert status["consensusRoot"] == b2.header.consensus_root.hex()
     assert status["time"] == str(PARAMS.slot_time(START_SLOT) + 1500)
+
+
+def test_status_follows_the_peers_and_the_time_while_the_chain_stands_still(
+    node: Node, client: Client, clock: Clock
+) -> None:
+    before = client.ok("/rpc/status")["status"]
+    clock.advance(1.5)
+    later = client.ok("/rpc/status")["status"]
+    node.peers.around = Neighbourhood(3, 7, "a peer has more work")
+    behind = client.ok("/rpc/status")["status"]
+
+    assert later == {**before, "time": str(int(before["time"]) + 1500)}
+    changed = {"knownPeerCount": 3, "bestKnownPeerHeight": "7", "syncLagBlocks": "7", "syncState": "catching-up"}
+    assert behind == {**later, **changed}
 
 
 def test_status_shows_an_endpoint_only_where_one_is_set(open_node: OpenNode, client: Client) -> None:

@@ -11,7 +11,7 @@ import pytest
 from svcd.store import payment_reader
 from svcd.store.chain_store import ChainReader, ChainWriter
 from svcd.store.database import open_writer
-from svcd.store.payment_reader import ALL, LESS, LOOKED_AT, MORE, PAYMENTS, UNDER_REFERENCE
+from svcd.store.payment_reader import ALL, ALL_AND_TIP, LESS, LOOKED_AT, MORE, PAYMENTS, UNDER_REFERENCE
 from svcd.store.rows import Place
 from tests.chains import ChainBuilder, key_of
 
@@ -99,6 +99,19 @@ def test_both_are_found_at_once_where_there_are_few(
                 paid, missed = store.around(PAYEE, amount, since=since, counted=limit, missed=9)
                 assert at(paid) == payments(store, amount, since=since, limit=limit)
                 assert set(at(missed)) == misses(store, amount, since=since)
+                with_tip = store.around_and_tip(PAYEE, amount, since=since, counted=limit, missed=9)
+                assert with_tip == ((*tip_of(store), paid, missed) if few == 9 else None)
+
+
+def tip_of(store: ChainReader) -> tuple[int, bytes]:
+    tip = store.tip()
+    assert tip is not None
+    return tip.height, tip.hash
+
+
+def test_the_tip_comes_alone_where_there_is_no_payment(store: ChainReader) -> None:
+    found = store.around_and_tip(("order-3", PAYEE[1]), 5000, since=0, counted=9, missed=9)
+    assert found == (*tip_of(store), [], [])
 
 
 def test_of_few_near_misses_the_nearest_are_kept(store: ChainReader) -> None:
@@ -143,6 +156,12 @@ def test_every_table_is_searched_by_its_key(
     assert len(searches) == 4
     # What is scanned are the few rows that the search has found.
     assert {step for step in steps if step.startswith("SCAN")} <= {"SCAN p", "SCAN (subquery-1)", "SCAN (subquery-2)"}
+
+
+def test_few_payments_and_the_tip_are_searched_by_their_keys(connection: sqlite3.Connection) -> None:
+    steps = plan(connection, ALL_AND_TIP, (*PAYEE, 9))
+    assert [step for step in steps if step.startswith("SEARCH p ") and "(reference=? AND recipient=?)" in step]
+    assert not [step for step in steps if step.startswith(("SCAN", "MATERIALIZE", "USE TEMP"))]
 
 
 def steps_of(connection: sqlite3.Connection, store: ChainReader, since: int = 0) -> int:

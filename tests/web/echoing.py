@@ -1,32 +1,53 @@
-"""Resources that show what reached them."""
+"""Resources that show what reached them, whichever way it came."""
 
+from collections.abc import Mapping
 from typing import Any
 
+from twisted.internet.defer import Deferred
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
+
+from svcd.web.answers import Rendered
+from svcd.web.fast_lane import FastLane
+from svcd.web.router import Router, Served
+from svcd.web.routing import Route
 
 # Resources have names of Twisted's kind.
 # ruff: noqa: N802, N815
 
 
-class Echo(Resource):
-    """Answers with the method, the path and the body of every request, and keeps them."""
+class Leaf(Resource):
+    """One resource for all paths, of which the fast lane knows some."""
 
     isLeaf = True
+
+    def fast_lane(self) -> FastLane:
+        """The fast lane to this resource."""
+        router = Router()
+        for method, path in (("GET", "/a"), ("POST", "/a"), ("POST", "/b")):
+            router.add(Served(Route(method, path, "", bucket="read", answers={}), self.respond))
+        return FastLane(router)
+
+    def respond(self, request: Any, _values: Mapping[str, str]) -> "Rendered | Deferred[Rendered]":
+        """What the resource renders."""
+        return Rendered(self.render(request))
+
+
+class Echo(Leaf):
+    """Answers with the method, the path and the body of every request, and keeps them."""
 
     def __init__(self) -> None:
         super().__init__()
         self.seen: list[tuple[bytes, bytes, bytes]] = []
 
     def render(self, request: Any) -> bytes:
-        self.seen.append((request.method, request.path, request.content.read()))
+        body = b"" if request.content is None else request.content.read()
+        self.seen.append((request.method, request.path, body))
         return b" ".join(self.seen[-1])
 
 
-class Filled(Resource):
+class Filled(Leaf):
     """Answers every GET with ``size`` bytes."""
-
-    isLeaf = True
 
     def __init__(self, size: int) -> None:
         super().__init__()
@@ -38,10 +59,8 @@ class Filled(Resource):
         return b"x" * self._size
 
 
-class Slow(Resource):
+class Slow(Leaf):
     """Answers when the test says so; notes which clients went away."""
-
-    isLeaf = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -53,8 +72,17 @@ class Slow(Resource):
         request.notifyFinish().addErrback(lambda _: self.gone.append(request))
         return NOT_DONE_YET
 
+    def respond(self, request: Any, _values: Mapping[str, str]) -> "Deferred[Rendered]":
+        later: Deferred[Rendered] = Deferred(self.gone.append)
+        self.waiting.append(later)
+        request.answer_within(0)
+        return later
+
     def answer(self) -> None:
         request = self.waiting.pop(0)
+        if isinstance(request, Deferred):
+            request.callback(Rendered(b"ok"))
+            return
         request.setHeader(b"Content-Length", b"2")
         request.write(b"ok")
         request.finish()

@@ -46,11 +46,18 @@ def nothing_is_left(site: Site, clock: Clock) -> bool:
     cuts=st.lists(st.tuples(st.sampled_from([1, 20, 400, 30_000]), st.booleans()), min_size=1),
     reads=st.booleans(),
     ends=st.booleans(),
+    has_lane=st.booleans(),
 )
 def test_every_request_is_answered_once(
-    make_site: MakeSite, clock: Clock, asked: list[bytes], cuts: list[tuple[int, bool]], reads: bool, ends: bool
+    make_site_of: MakeSite,
+    clock: Clock,
+    asked: list[bytes],
+    cuts: list[tuple[int, bool]],
+    reads: bool,
+    ends: bool,
+    has_lane: bool,
 ) -> None:
-    site, data = make_site(Echo()), b"".join(asked)
+    site, data = make_site_of(has_lane, Echo()), b"".join(asked)
     wire = Wire(site, reads=reads)
     while data:
         for size, has_turns in cuts:
@@ -73,12 +80,12 @@ def test_every_request_is_answered_once(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(events=st.lists(WHATEVER, max_size=40), reads=st.booleans())
+@given(events=st.lists(WHATEVER, max_size=40), reads=st.booleans(), has_lane=st.booleans())
 def test_every_connection_ends(
-    make_site: MakeSite, clock: Clock, events: list[bytes | str | float], reads: bool
+    make_site_of: MakeSite, clock: Clock, events: list[bytes | str | float], reads: bool, has_lane: bool
 ) -> None:
     slow = Slow()
-    site = make_site(slow)
+    site = make_site_of(has_lane, slow)
     wire, ended = Wire(site, reads=reads), False
     for event in events:
         if isinstance(event, bytes):

@@ -76,8 +76,12 @@ def judge(site: Site, clock: Clock, pieces: list[bytes]) -> None:
 
 
 @pytest.fixture
-def hostile(serve: Serve, clock: Clock) -> Callable[[list[bytes]], None]:
-    return lambda pieces: judge(serve(Room()), clock, pieces)
+def hostile(serve_of: Serve, clock: Clock) -> Callable[[list[bytes]], None]:
+    def both_ways(pieces: list[bytes]) -> None:
+        for has_lane in (True, False):
+            judge(serve_of(has_lane, Room()), clock, pieces)
+
+    return both_ways
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -94,10 +98,10 @@ def test_any_requests_in_any_pieces(hostile: Callable[[list[bytes]], None], aske
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(path=st.binary(max_size=40))
-def test_any_path(serve: Serve, path: bytes) -> None:
+@given(path=st.binary(max_size=40), has_lane=st.booleans())
+def test_any_path(serve_of: Serve, path: bytes, has_lane: bool) -> None:
     target = b"".join(b"%%%02X" % byte for byte in path)
-    wire = Wire(serve(Room())).send(b"GET /rpc/thing/" + target + b" HTTP/1.1\r\nHost: h\r\n\r\n")
+    wire = Wire(serve_of(has_lane, Room())).send(b"GET /rpc/thing/" + target + b" HTTP/1.1\r\nHost: h\r\n\r\n")
 
     answer = wire.response()
 

@@ -1,0 +1,175 @@
+"""Reads a request in one pass, where all of it has come and nothing about it is unusual.
+
+Nearly every request is so. All others take the long way through twisted.web and Klein, which is the whole truth of
+HTTP here; what is answered does not depend on the way (tests/web/test_two_ways.py). So this reader refuses nothing:
+what it does not know it leaves alone.
+"""
+
+import re
+from functools import lru_cache
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Final
+
+from attrs import define, frozen
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.interfaces import IAddress
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+from twisted.web.http_headers import Headers as Fields
+
+from svcd.web.answers import Rendered, written_out
+from svcd.web.errors import Headers
+from svcd.web.router import Router, Served
+
+if TYPE_CHECKING:
+    from svcd.web.channel import Channel
+    from svcd.web.site import Site
+
+# Twisted's web server is not annotated, and its methods have names of their own.
+# mypy: allow-untyped-calls
+# ruff: noqa: N815
+
+MOST_BYTES: Final = 2_000
+"""In the first line, and in the headers: browsers send half of it."""
+_REMEMBERED: Final = 256
+_LINE: Final = re.compile(rb"(GET|POST) (/[A-Za-z0-9._~:/-]*)((?:\?[A-Za-z0-9._~:/?@!$&'()*+,;=%-]*)?) HTTP/1\.1\r\n")
+"""A path that means what it says: nothing in it is encoded."""
+_FIELD: Final = re.compile(rb"([A-Za-z0-9-]+):[ \t]*([\x20-\x7e\t]*)")
+_LENGTH: Final = re.compile(rb"0|[1-9][0-9]{0,8}")
+CLOSING: Final[Headers] = ((b"Connection", b"close"),)
+_UNUSUAL: Final = (b"Transfer-Encoding", b"Expect", b"Upgrade")
+
+
+@frozen
+class Head:
+    """The headers of a request, which nobody changes: clients send the same ones again and again."""
+
+    fields: Fields
+    length: int
+    """Bytes of the body that follows."""
+
+
+@lru_cache(_REMEMBERED)
+def read_head(block: bytes) -> Head | None:
+    """The headers in ``block``, without the empty line at their end; None if any of them asks for something unusual."""
+    fields = Fields()
+    for line in block.split(b"\r\n"):
+        match = _FIELD.fullmatch(line)
+        if match is None:
+            return None
+        fields.addRawHeader(match[1], match[2].rstrip(b" \t"))
+    if len(fields.getRawHeaders(b"Host") or ()) != 1 or any(fields.hasHeader(name) for name in _UNUSUAL):
+        return None
+    if any(value.lower() != b"keep-alive" for value in fields.getRawHeaders(b"Connection") or ()):
+        return None
+    lengths = fields.getRawHeaders(b"Content-Length") or [b"0"]
+    if len(lengths) != 1 or not _LENGTH.fullmatch(lengths[0]):
+        return None
+    return Head(fields, int(lengths[0]))
+
+
+@lru_cache(_REMEMBERED)
+def _head(common: Headers, status: int, content_type: bytes, headers: Headers) -> bytes:
+    """All of an answer before its body, as a template for the length of that: answers differ in little else."""
+    like = Rendered(b"", status, content_type, ((b"Content-Length", b"\0"), *headers))
+    return written_out(status, (*common, *like.fields), b"").replace(b"%", b"%%").replace(b"\0", b"%d")
+
+
+@define(eq=False)
+class FastRequest:
+    """A request that was read here, as its route sees it (:class:`svcd.web.routing.Asked`)."""
+
+    method: bytes
+    uri: bytes
+    path: bytes
+    requestHeaders: Fields
+    content: BytesIO | None
+    client: IAddress
+    site: "Site"
+    channel: "Channel | None"
+    """None once the client is gone."""
+    began: float
+    route: str = ""
+    code: int = 200
+    sentLength: int = 0
+    work: "Deferred[Any] | None" = None
+    """What answers it in its own time."""
+
+    def answer_within(self, seconds: float) -> None:
+        """See :class:`svcd.web.request.Request`."""
+        if self.channel is not None:
+            self.channel.answer_within(seconds)
+
+    def connection_lost(self) -> None:
+        """The client is gone: reads for it are given up."""
+        self.channel = None
+        if self.work is not None:
+            self.work.cancel()
+
+
+class FastLane:
+    """Answers requests to the routes of ``router`` at the moment in which they come."""
+
+    _log = Logger()
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    def take(self, channel: "Channel", data: bytes) -> bool:
+        """Answer the request that ``data`` begins with; False, with nothing done, if it is to take the long way."""
+        line = _LINE.match(data)
+        if line is None or line.end() > MOST_BYTES:
+            return False
+        start = line.end()
+        end = data.find(b"\r\n\r\n", start, start + MOST_BYTES)
+        head = read_head(data[start:end]) if end > 0 else None
+        if head is None:
+            return False
+        method, path, query = line.groups()
+        found = self._router.find(method, path.decode("ascii").split("/")[1:])
+        body_at, length = end + 4, head.length
+        if found is None or (length and (method == b"GET" or body_at + length > len(data))):
+            return False
+        site = channel.site
+        request = FastRequest(
+            method=method,
+            uri=path + query,
+            path=path,
+            requestHeaders=head.fields,
+            content=BytesIO(data[body_at : body_at + length]) if length else None,
+            client=channel.getPeer(),
+            site=site,
+            channel=channel,
+            began=site.clock.seconds(),
+        )
+        if not channel.begin_fast(request, length, data[body_at + length :]):
+            return False
+        self._answer(request, *found)
+        return True
+
+    def _answer(self, request: FastRequest, served: Served, values: dict[str, str]) -> None:
+        answer = served.respond(request, values)
+        if isinstance(answer, Rendered):
+            _send(request, served, answer)
+            return
+        request.work = answer
+        answer.addCallback(lambda late: _send(request, served, late)).addErrback(self._failed, request)
+
+    def _failed(self, failure: Failure, request: FastRequest) -> None:
+        if not failure.check(CancelledError) or request.channel is not None:
+            self._log.failure("an answer could not be sent", failure=failure)
+            if request.channel is not None:
+                request.channel.abort()
+
+
+def _send(request: FastRequest, served: Served, answer: Rendered) -> None:
+    channel, site = request.channel, request.site
+    if channel is None:
+        return
+    common = (*site.first_headers(), *served.headers)
+    last = CLOSING if site.draining else ()
+    request.code, request.sentLength = answer.status, len(answer.body)
+    head = _head(common, answer.status, answer.content_type, (*answer.headers, *last))
+    channel.send(head % len(answer.body) + answer.body)
+    site.log(request)
+    channel.requestDone(request)

@@ -1,0 +1,417 @@
+"""The fast lane and the long way give the same bytes, and leave the same things behind."""
+
+import re
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from attrs import define, field
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+
+from svcd.web import cors
+from svcd.web.answers import Answer, Rendered
+from svcd.web.api import Api, Ports
+from svcd.web.bearer import require_bearer
+from svcd.web.buckets import Buckets, Rate
+from svcd.web.clients import Clients, ClientThrottle
+from svcd.web.errors import HttpError
+from svcd.web.fast_lane import MOST_BYTES, FastLane
+from svcd.web.limits import BodyCaps, SiteLimits
+from svcd.web.resources import Branch
+from svcd.web.routing import Asked, Field, Guard, Route
+from svcd.web.site import Site
+from tests.web.conftest import Refused, parse_json
+from tests.web.wire import SEND_BUFFER, Wire
+
+_DATE = re.compile(rb"Date: [^\r]*")
+GET = b"GET /rpc/now HTTP/1.1\r\nHost: h\r\n\r\n"
+
+
+def check(_room: object, request: Asked) -> None:
+    require_bearer(request, "secret")
+
+
+def whole(text: str) -> int:
+    if text.isdigit():
+        return int(text)
+    raise ValueError("must be a whole number")
+
+
+NAME = Field("name", str, {}, "a name")
+
+
+@define
+class Room:
+    """Routes of every kind; ``waiting`` are those that wait for the test."""
+
+    waiting: list["Deferred[None]"] = field(factory=list)
+    cancelled: int = 0
+
+    def _gone(self, _: object) -> None:
+        self.cancelled += 1
+
+    @Route("GET", "/rpc/now", "at once", bucket="read", answers={})
+    def now(self) -> Answer:
+        return {"a": 1}
+
+    @Route("GET", "/rpc/raw", "a whole body", bucket="read", answers={})
+    def raw(self) -> Answer:
+        return Rendered(b"<x/>", 201, b"text/xml", ((b"ETag", b'"1"'), (b"Cache-Control", b"no-cache")))
+
+    @Route("GET", "/rpc/large", "more than a client takes at once", bucket="read", answers={}, by_size=500_000)
+    def large(self) -> Answer:
+        return Rendered(b"x" * (SEND_BUFFER + 1))
+
+    @Route("GET", "/rpc/soon", "from a coroutine", bucket="read", answers={})
+    async def soon(self) -> Answer:
+        return {"a": 2}
+
+    @Route("GET", "/rpc/later", "reads in its own time", bucket="read", answers={}, by_size=500_000)
+    async def later(self) -> Answer:
+        return await self._wait()
+
+    @Route("POST", "/rpc/later", "writes in its own time", bucket="dear", answers={}, body_fields=(NAME,), seconds=5)
+    async def write_later(self, name: str) -> Answer:
+        return {**await self._wait(), "name": name}
+
+    async def _wait(self) -> dict[str, object]:
+        later: Deferred[None] = Deferred(self._gone)
+        self.waiting.append(later)
+        await later
+        return {"a": 3}
+
+    @Route("GET", "/rpc/thing/{name}", "a thing", bucket="read", answers={}, path_fields=(NAME,))
+    def thing(self, name: str) -> Answer:
+        if name == "broken":
+            raise ZeroDivisionError
+        if name == "missing":
+            raise HttpError(404, "there is no such thing", tokens=2)
+        return {"name": name}
+
+    @Route("GET", "/rpc/thing/now", "spelt out", bucket="read", answers={})
+    def spelt_out(self) -> Answer:
+        return {"spelt": "out"}
+
+    @Route("GET", "/rpc/thing/{name}/of", "below", bucket="dear", answers={}, path_fields=(NAME,), cost=2)
+    def below(self, name: str) -> Answer:
+        return {"below": name}
+
+    @Route(
+        "GET",
+        "/rpc/list",
+        "a list",
+        bucket="read",
+        answers={},
+        query_fields=(Field("limit", whole, {}, "how many"), Field("q", str, {}, "what", required=False)),
+        malformed_tokens=3,
+    )
+    def list(self, limit: int, q: str | None) -> Answer:
+        return {"limit": limit, "q": q}
+
+    @Route("POST", "/rpc/send", "sends", bucket="dear", answers={}, body_fields=(NAME,), with_client=True)
+    def send(self, name: str, client: str | None) -> Answer:
+        return {"name": name, "client": client}
+
+    @Route(
+        "POST", "/rpc/guarded", "guarded", bucket="read", answers={}, guards=(Guard(401, "locked", check, "bearer"),)
+    )
+    def guarded(self) -> Answer:
+        return {}
+
+
+@define
+class Noted:
+    """What a site told its recorder."""
+
+    answers: list[tuple[str, bytes, int, float | None]] = field(factory=list)
+    buckets: list[str] = field(factory=list)
+
+    def answered(self, route: str, method: bytes, status: int, seconds: float | None) -> None:
+        self.answers.append((route, method, status, seconds))
+
+    def throttled(self, bucket: str) -> None:
+        self.buckets.append(bucket)
+
+
+class Served:
+    """A room on a site of its own, at a time of its own, and one connection to it."""
+
+    def __init__(self, *, has_lane: bool, reads: bool = True, peer: str = "203.0.113.9", burst: float = 0) -> None:
+        self.clock, self.room, self.noted = Clock(), Room(), Noted()
+        clients = Clients(trusted_proxies=["203.0.113.77"])
+        rates = {name: Rate(1 if burst else 0, burst or 1) for name in ("read", "dear")}
+        self.buckets = Buckets(rates)
+        ids = iter(f"e{n}" for n in range(1_000_000))
+        ports = Ports(
+            parse_json=parse_json,
+            errors={Refused: lambda error: HttpError(400, str(error))},
+            throttle=ClientThrottle(clients, self.buckets, self.clock),
+            clock=self.clock,
+            new_id=lambda: next(ids),
+        )
+        api = Api("/rpc", ports, cors.HEADERS)
+        api.add(self.room)
+        root = Branch()
+        root.putChild(b"rpc", cors.Cors(api.resource()))
+        self.site = Site(
+            root,
+            limits=SiteLimits(body_caps=BodyCaps({(b"POST", b"/rpc/send"): 40}, 100), bodies_bytes_per_client=60),
+            clients=clients,
+            clock=self.clock,
+            new_id=lambda: next(ids),
+            headers_by_prefix={b"/rpc": cors.HEADERS},
+            fast_lane=FastLane(ports.router) if has_lane else None,
+        )
+        self.site.recorder = self.noted
+        self.wire = Wire(self.site, peer, reads=reads)
+
+    def do(self, event: bytes | float | str) -> None:
+        """Something happens."""
+        wire = self.wire
+        if isinstance(event, bytes):
+            wire.send(event)
+        elif isinstance(event, float):
+            self.clock.advance(event)
+        elif event == "read":
+            wire.read()
+        elif event == "answer" and self.room.waiting:
+            later = self.room.waiting.pop(0)
+            if not later.called:
+                later.callback(None)
+        elif event == "end":
+            wire.end()
+        elif event == "close":
+            wire.close()
+        elif event == "drain":
+            self.site.draining = True
+            for connection in self.site.connections:
+                connection.drain()
+
+    def seen(self) -> dict[str, Any]:
+        """All that must not depend on the way."""
+        untrusted = self.site.clients.untrusted
+        return {
+            # The long way says when the request had come, the fast lane when its answer was there.
+            "received": _DATE.sub(b"Date: then", self.wire.received),
+            "unsent": self.wire.unsent,
+            "open": (self.wire.open, self.wire.saw_end, self.wire.disconnecting),
+            "answers": self.site.answers,
+            "noted": self.noted,
+            "left": (len(self.site.connections), self.site.connections.untaken_bytes, self.site.bodies.bytes),
+            "rooms": (len(self.room.waiting), self.room.cancelled),
+            "owed": [self.buckets.wait(name, "203.0.113.9", 5, self.clock.seconds()) for name in ("read", "dear")],
+            "untrusted": untrusted.alarm(self.clock.seconds()),
+        }
+
+
+METHODS = [b"GET"] * 6 + [b"POST"] * 4 + [b"HEAD", b"OPTIONS", b"PUT", b"get"]
+TARGETS = [
+    b"/rpc/now",
+    b"/rpc/raw",
+    b"/rpc/large",
+    b"/rpc/soon",
+    b"/rpc/later",
+    b"/rpc/thing/a",
+    b"/rpc/thing/now",
+    b"/rpc/thing/now/of",
+    b"/rpc/thing/missing",
+    b"/rpc/thing/a%20b",
+    b"/rpc/thing/..",
+    b"/rpc/thing/%2e",
+    b"/rpc/thing/a:b~c.d",
+    b"/rpc/thing/",
+    b"/rpc/thing//of",
+    b"/rpc/list?limit=5",
+    b"/rpc/list?limit=5&q=a%20b+c;d",
+    b"/rpc/list?limit=5&limit=6",
+    b"/rpc/list?limit=many",
+    b"/rpc/list?q=%ff",
+    b"/rpc/list",
+    b"/rpc/list?",
+    b"/rpc/list?limit=5?&q==",
+    b"/rpc/send",
+    b"/rpc/guarded",
+    b"/rpc",
+    b"/rpc/",
+    b"/",
+    b"//rpc/now",
+    b"/rpc/now#x",
+    b"/rpc/now/",
+    b"/rpc/thing/a\xa0",
+    b"http://h/rpc/now",
+    b"*",
+    b"/rpc/thing/" + b"a" * MOST_BYTES,
+]
+HEADERS = [
+    b"Host: h",
+    b"Host:",
+    b"host:   h:80\t",
+    b"Connection: keep-alive",
+    b"Connection: Keep-Alive, Upgrade",
+    b"Connection: close",
+    b"connection: keep-alive",
+    b"Accept: text/html, */*;q=0.1",
+    b"X-Forwarded-For: 198.51.100.1",
+    b"X-Forwarded-For: 198.51.100.2, 203.0.113.77",
+    b"X-Forwarded-For: nobody",
+    b"Authorization: Bearer secret",
+    b"Authorization: Bearer wrong",
+    b"Cookie: a=b; c",
+    b"Content-Type: application/x-www-form-urlencoded",
+    b"Expect: 100-continue",
+    b"Transfer-Encoding: chunked",
+    b"Transfer-Encoding: identity",
+    b"Upgrade: websocket",
+    b"Content-Length: 0",
+    b"Content-Length: 00",
+    b"Content-Length: +1",
+    b"Content-Length: 2, 2",
+    b"Content-Length: 999999999999999999999",
+    b" folded",
+    b"A : b",
+    b"A: \x00",
+    b"A: b\nC: d",
+    b"A: \xe9",
+    b"A_b: c",
+    b":",
+    b"A",
+    b"A: " + b"b" * MOST_BYTES,
+    b"\r\n".join([b"a:"] * 501),
+]
+BODIES = [b"", b"{}", b'{"name":"b"}', b'{"name":"' + b"x" * 20 + b'"}', b"1.5", b"[", b"x" * 41, b"x" * 101]
+
+
+@st.composite
+def requests(draw: Any) -> bytes:
+    """A request that is plain, but for something odd now and then."""
+    line = b"%b %b %b\r\n" % (
+        draw(st.sampled_from(METHODS)),
+        draw(st.sampled_from(TARGETS)),
+        draw(st.sampled_from([b"HTTP/1.1"] * 9 + [b"HTTP/1.0"])),
+    )
+    body = draw(st.sampled_from(BODIES))
+    headers = [b"Host: h"] if draw(st.integers(0, 9)) else []
+    headers += draw(st.lists(st.sampled_from(HEADERS), max_size=2))
+    if body or draw(st.booleans()):
+        headers.append(b"Content-Length: %d" % max(0, len(body) + draw(st.sampled_from([0] * 9 + [1]))))
+    return line + b"".join(header + b"\r\n" for header in headers) + b"\r\n" + bytes(body)
+
+
+@st.composite
+def happenings(draw: Any) -> list[bytes | float | str]:
+    """Requests, one after the other and cut anywhere, and what happens in between."""
+    data = b"".join(draw(st.lists(requests(), min_size=1, max_size=5)))
+    cuts = sorted(draw(st.lists(st.integers(0, len(data)), max_size=3)))
+    pieces = [data[start:end] for start, end in zip([0, *cuts], [*cuts, len(data)], strict=True)]
+    other = st.sampled_from(["read", "answer", "answer", "end", "close", "drain", 0.0, 0.0, 3.0, 6.0, 70.0])
+    happens: list[bytes | float | str] = []
+    for piece in pieces:
+        happens += [piece, *draw(st.lists(other, max_size=2))]
+    return [*happens, *[0.0] * 5, "answer", "read", 0.0, "answer", "read", *draw(st.lists(other, max_size=4))]
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(
+    happens=happenings(),
+    reads=st.booleans(),
+    peer=st.sampled_from(["203.0.113.9", "203.0.113.77"]),
+    burst=st.sampled_from([0, 0, 3]),
+)
+def test_whatever_happens_the_answers_are_the_same(
+    happens: list[bytes | float | str], reads: bool, peer: str, burst: float
+) -> None:
+    ways = [Served(has_lane=has_lane, reads=reads, peer=peer, burst=burst) for has_lane in (True, False)]
+    for event in happens:
+        for way in ways:
+            way.do(event)
+        fast, long = (way.seen() for way in ways)
+        assert fast == long, event
+    for way in ways:
+        way.clock.pump([1.0] * 300)
+    fast, long = (way.seen() for way in ways)
+    assert fast == long
+    assert fast["left"] == (0, 0, 0)
+    assert all(not way.clock.getDelayedCalls() for way in ways)
+
+
+def test_a_failure_is_told_and_logged_on_both_ways(expected_errors: Callable[..., object]) -> None:
+    ways = [Served(has_lane=has_lane) for has_lane in (True, False)]
+    for way in ways:
+        way.do(GET.replace(b"now", b"thing/broken"))
+
+    expected_errors(ZeroDivisionError, ZeroDivisionError)
+    assert ways[0].seen() == ways[1].seen()
+    assert ways[0].wire.response().status == 500
+
+
+PLAIN = [
+    GET,
+    GET.replace(b"now", b"soon"),
+    GET.replace(b"now", b"thing/a:b~c.d"),
+    GET.replace(b"now", b"list?limit=5&q=%20+;"),
+    GET.replace(b"Host", b"Connection: Keep-Alive\r\nAccept: */*\r\nhost"),
+    GET.replace(b"Host", b"Content-Length: 0\r\nHost"),
+    b"POST /rpc/send HTTP/1.1\r\nHost: h\r\nContent-Length: 12\r\n\r\n" + b'{"name":"b"}',
+]
+UNUSUAL = [
+    GET.replace(b"1.1", b"1.0"),
+    GET.replace(b"GET", b"HEAD"),
+    GET.replace(b"/rpc", b"http://h/rpc"),
+    GET.replace(b"now", b"%6eow"),
+    GET.replace(b"now", b"nowhere"),
+    GET.replace(b"Host: h\r\n", b""),
+    GET.replace(b"Host", b"Host: h\r\nHost"),
+    GET.replace(b"Host", b"Connection: close\r\nHost"),
+    GET.replace(b"Host", b"Connection: Upgrade\r\nHost"),
+    GET.replace(b"Host", b"Upgrade: websocket\r\nHost"),
+    GET.replace(b"Host", b"Expect: 100-continue\r\nHost"),
+    GET.replace(b"Host", b"Transfer-Encoding: identity\r\nHost"),
+    GET.replace(b"Host", b"Content-Length: 0\r\nContent-Length: 0\r\nHost"),
+    GET.replace(b"Host", b"Content-Length: 00\r\nHost"),
+    GET.replace(b"Host: h", b"Host: h\r\n folded"),
+    GET.replace(b"Host: h", b"Host: h\r\nA: " + b"x" * MOST_BYTES),
+    GET.replace(b"now", b"thing/" + b"x" * MOST_BYTES),
+    b"POST /rpc/send HTTP/1.1\r\nHost: h\r\nContent-Length: 42\r\n\r\n" + b'{"name":"%b"}' % (b"x" * 31),
+]
+
+
+def answered_fast(*pieces: bytes) -> bool:
+    """Whether a request is answered without the resources of its site being asked."""
+    way = Served(has_lane=True)
+    way.site.resource = Branch()
+    for piece in pieces:
+        way.do(piece)
+    return Counter(way.site.answers) == Counter({200: 1})
+
+
+@pytest.mark.parametrize("request_bytes", PLAIN)
+def test_what_is_plain_takes_the_fast_lane(request_bytes: bytes) -> None:
+    assert answered_fast(request_bytes)
+
+
+@pytest.mark.parametrize("request_bytes", UNUSUAL)
+def test_what_is_unusual_takes_the_long_way(request_bytes: bytes) -> None:
+    assert not answered_fast(request_bytes)
+
+
+@pytest.mark.parametrize("at", [1, len(GET) - 1])
+def test_what_comes_in_pieces_takes_the_long_way(at: int) -> None:
+    assert not answered_fast(GET[:at], GET[at:])
+
+
+def test_reads_are_given_up_when_the_client_goes_away_and_writes_are_not() -> None:
+    way = Served(has_lane=True)
+    way.do(GET.replace(b"now", b"later"))
+    way.do("close")
+    assert way.room.cancelled == 1
+
+    way = Served(has_lane=True)
+    way.do(b"POST /rpc/later HTTP/1.1\r\nHost: h\r\nContent-Length: 12\r\n\r\n" + b'{"name":"b"}')
+    way.do("close")
+    assert way.room.cancelled == 0
+    way.do("answer")
+    assert not way.site.answers
