@@ -6,9 +6,9 @@ every peer that has them (svcd.p2p.blocks), and no peer is blamed for what anoth
 """
 
 from collections import OrderedDict, deque
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from itertools import pairwise
-from typing import Final, cast
+from typing import Any, Final, TypeVar, cast
 
 from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred
@@ -33,6 +33,8 @@ from svcd.p2p.fields import MAX_BLOCKS
 from svcd.p2p.peers import Peer, Peers
 from svcd.p2p.progress import Progress
 from svcd.p2p.transport import CallFailed, Trouble
+
+T = TypeVar("T")
 
 MAX_CLAIMS: Final = 2
 """Claims that are looked into at a time, for at most PROOF_SECONDS each."""
@@ -182,16 +184,32 @@ class _Look:
     by_ranges: bool = False
     """Whether the peer serves no headers and its blocks are fetched."""
     work: Deferred[None] | None = None
+    call: Deferred[Any] | None = None
+    """The question that is waited for."""
+    ended: bool = False
+    """Whether nothing more is asked."""
 
     @property
     def proven(self) -> int:
         """The work of the verified headers."""
         return 0 if self.chain is None else self.chain.tip.work - self.chain.fork.work
 
-    def cancel(self) -> None:
-        """End it."""
-        if self.work is not None:
-            self.work.cancel()
+    def end(self) -> None:
+        """Ask nothing more; it may be this look itself that led here, so it goes on to its next question."""
+        self.ended = True
+        if self.call is not None:
+            self.call.cancel()
+
+    async def answer(self, question: Coroutine[Any, Any, T]) -> T:
+        """The answer to a question. Raises CancelledError if the look has ended."""
+        if self.ended:
+            question.close()
+            raise CancelledError
+        self.call = call = Deferred.fromCoroutine(question)
+        try:
+            return await call
+        finally:
+            self.call = None
 
 
 @define
@@ -313,11 +331,12 @@ class Synchroniser:
         """Look no longer into claims of peers that have left, and of those that take long into the best few only."""
         for look in tuple(self._looks.values()):
             if self._peers.get(look.peer.endpoint) is not look.peer:
-                look.cancel()
+                look.end()
         long = [look for look in self._looks.values() if now - look.began >= PROOF_SECONDS and not look.by_ranges]
         for look in sorted(long, key=lambda look: look.proven, reverse=True)[MAX_LONG_CLAIMS:]:
-            self._doubt(look.peer, "others have proven more in the time")
-            look.cancel()
+            if not look.ended:
+                self._doubt(look.peer, "others have proven more in the time")
+                look.end()
 
     def _candidates(self, now: float) -> list[Peer]:
         """Peers whose claims are worth a look: those that delivered before first, then peers of our choice."""
@@ -363,7 +382,7 @@ class Synchroniser:
             self.consider()
 
     def _say_failed(self, failure: Failure) -> None:
-        # A look is cancelled when its peer leaves, when it gives way and when the node stops.
+        # A look is ended when its peer leaves, when it gives way and when the node stops.
         if not failure.check(CancelledError):  # type: ignore[no-untyped-call]
             self.log.failure("synchronisation failed", failure)
 
@@ -371,7 +390,8 @@ class Synchroniser:
         """Stop; done when no block of a peer's chain is being connected any more."""
         self._stopping = True
         for look in tuple(self._looks.values()):
-            look.cancel()
+            if look.work is not None:
+                look.work.cancel()
         if self._download is not None:
             self._download.stop(DownloadFailed("the node is stopping"))
         if self._following is not None:
@@ -389,7 +409,7 @@ class Synchroniser:
             others = any(each.by_ranges for each in self._looks.values())
             if peer.serves_headers is False and not others and self._chain is None:
                 look.by_ranges = True
-                await self._follow_by_ranges(peer)
+                await self._follow_by_ranges(look)
         except FalseClaim as why:
             self._doubt(peer, str(why))
         except CallFailed as failed:
@@ -502,7 +522,8 @@ class Synchroniser:
         """
         if self._home.now() - look.began > LONGEST_PROOF:
             raise FalseClaim(f"its headers did not prove it within {LONGEST_PROOF:g} s")
-        reply = await self._peers.client.headers(look.peer.endpoint, hashes, limit, within=PROOF_SECONDS)
+        client = self._peers.client
+        reply = await look.answer(client.headers(look.peer.endpoint, hashes, limit, within=PROOF_SECONDS))
         _check_count(reply, limit)
         if any(header.parent_hash != before.hash for before, header in pairwise(reply.headers)):
             raise FalseClaim("its headers are not those of one chain")
@@ -682,15 +703,16 @@ class Synchroniser:
 
     # Peers that serve no headers
 
-    async def _follow_by_ranges(self, peer: Peer) -> None:
+    async def _follow_by_ranges(self, look: _Look) -> None:
         """Follow a peer that serves no headers: from it alone, one range of blocks after the other.
 
         Raises FalseClaim or CallFailed.
         """
-        ledger, claim = self._home.ledger, peer.status
+        ledger, peer = self._home.ledger, look.peer
+        claim = peer.status
         self._progress.begin(ledger.tip.height, claim.height if claim else 0)
         try:
-            await self._fetch_ranges(peer, claim)
+            await self._fetch_ranges(look, claim)
         finally:
             if self._chain is None:
                 self._progress.end()
@@ -698,8 +720,8 @@ class Synchroniser:
         if claim is not None and ledger.tip.work < claim.work and peer.look_after <= self._home.now():
             raise FalseClaim("its blocks have less work than it claims")
 
-    async def _fetch_ranges(self, peer: Peer, claim: PeerStatus | None) -> None:
-        ledger = self._home.ledger
+    async def _fetch_ranges(self, look: _Look, claim: PeerStatus | None) -> None:
+        ledger, peer = self._home.ledger, look.peer
         height = min(ledger.tip.height, claim.height if claim else 0)
         step, fetched = MAX_BLOCKS, False
         work, grown = ledger.tip.work, self._home.now()
@@ -707,7 +729,7 @@ class Synchroniser:
             if ledger.tip.work > work:
                 work, grown = ledger.tip.work, self._home.now()
             left = grown + BRANCH_SECONDS - self._home.now()
-            answer = Deferred.fromCoroutine(self._peers.client.blocks(peer.endpoint, height + 1))
+            answer = Deferred.fromCoroutine(look.answer(self._peers.client.blocks(peer.endpoint, height + 1)))
             try:
                 blocks = await answer.addTimeout(max(left, 0.0), cast(IReactorTime, self._home.clock))
             except DeferredTimeout as late:

@@ -142,7 +142,7 @@ async def test_the_connections_of_all_lanes_are_kept(serve: Serve, caller: Pinne
         while waiting:
             waiting.pop().say(answer())
         assert [(await call).body for call in calls] == [b"ok"] * len(calls)
-    assert server.connections == sum(PLACES.values()) == 10
+    assert server.connections == sum(PLACES.values()) == 11
     await peer.close()
 
 
