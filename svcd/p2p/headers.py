@@ -374,12 +374,17 @@ class Synchroniser:
     def _begin_look(self, peer: Peer, now: float) -> None:
         look = self._looks[peer.endpoint] = _Look(peer, now)
         look.work = Deferred.fromCoroutine(self._look(look))
-        look.work.addErrback(self._say_failed).addBoth(lambda _: self._look_over(look))
+        look.work.addErrback(self._look_failed, look).addBoth(lambda _: self._look_over(look))
 
     def _look_over(self, look: _Look) -> None:
         del self._looks[look.peer.endpoint]
         if not self._stopping:
             self.consider()
+
+    def _look_failed(self, failure: Failure, look: _Look) -> None:
+        # Whatever went wrong here would go wrong again at once.
+        look.peer.look_after = max(look.peer.look_after, self._home.now() + FIRST_RETRY)
+        self._say_failed(failure)
 
     def _say_failed(self, failure: Failure) -> None:
         # A look is ended when its peer leaves, when it gives way and when the node stops.

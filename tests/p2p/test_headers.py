@@ -974,6 +974,26 @@ def test_a_full_queue_of_ours_is_nobody_s_fault(node: Node, grow: Grow, make_str
     assert followed(node, grow(60), within=3)
 
 
+def test_a_look_that_fails_here_is_not_repeated_at_once(
+    node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch, expected_errors: Any
+) -> None:
+    stranger = make_stranger(blocks=grow(60))
+    tries: list[None] = []
+
+    def fail(_: object) -> None:
+        tries.append(None)
+        raise OSError("no space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(headers, "locator", fail)
+        meet(node, stranger)
+        node.run(12)
+    assert len(tries) == 3
+    expected_errors(OSError)
+    assert followed(node, grow(60))
+    assert is_clean(node, stranger)
+
+
 def test_a_disk_that_fails_is_nobody_s_fault(
     node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch, expected_errors: Any
 ) -> None:
