@@ -14,7 +14,7 @@ from tests.simulation.ready import ReadyChain, empty_chain, full_chains
 from tests.simulation.world import World
 from tests.support import result_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.deadline(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.deadline(600)]
 
 BLOCKS = {1: 16, 2: 16, 8: 16, 50: 32}
 """How many full blocks there are to fetch, by the rate in Mbit/s."""

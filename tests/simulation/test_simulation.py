@@ -92,6 +92,7 @@ def test_a_killed_node_comes_back_and_catches_up(make_world: MakeWorld) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.deadline(600)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_an_hour_of_bad_weather_and_bad_neighbours(make_world: MakeWorld, seed: int) -> None:
@@ -113,6 +114,7 @@ def test_an_hour_of_bad_weather_and_bad_neighbours(make_world: MakeWorld, seed: 
 
 
 @pytest.mark.slow
+@pytest.mark.long
 @pytest.mark.deadline(300)
 @pytest.mark.parametrize("seed", SHORT_SEEDS)
 def test_a_quarter_of_an_hour_of_the_same_with_fewer_nodes(make_world: MakeWorld, seed: int) -> None:
