@@ -24,7 +24,7 @@ from svcd.p2p.transport import CallFailed, Trouble
 from svcd.ports import Timer
 from svcd.web.answers import Answer
 from svcd.web.errors import HttpError
-from svcd.web.routing import Field, Route, object_schema
+from svcd.web.routing import Field, Route, object_schema, read_boolean, read_text
 
 MAX_FETCHES: Final = 8
 """Announced blocks that are fetched at a time."""
@@ -47,16 +47,8 @@ ASKED: Final = "asked"
 KNOWN: Final = "known"
 
 
-def _boolean(value: object) -> bool:
-    if type(value) is bool:
-        return value
-    raise ValueError("must be true or false")
-
-
 def _endpoint(value: object) -> Endpoint | None:
-    if type(value) is str:
-        return Endpoint(value) if value else None
-    raise ValueError("must be a string")
+    return Endpoint(text) if (text := read_text(value)) else None
 
 
 @define(eq=False)
@@ -189,7 +181,7 @@ class Announcements:
         body_fields=(
             Field("header", lambda value: value, OBJECT, "The header of the block."),
             Field("endpoint", _endpoint, TEXT, 'Where the caller serves the block; "" for nowhere.', required=False),
-            Field("push", _boolean, BOOLEAN, "Whether the caller sends the block.", required=False, default=False),
+            Field("push", read_boolean, BOOLEAN, "Whether the caller sends the block.", required=False, default=False),
         ),
         with_client=True,
         answers={200: object_schema({"hash": HASH, "state": {"enum": [KNOWN, ASKED, WANTED, "orphan", "early"]}})},

@@ -11,7 +11,7 @@ from svcd.rpc import schemas
 from svcd.web.answers import Answer
 from svcd.web.bearer import require_bearer
 from svcd.web.errors import HttpError
-from svcd.web.routing import Asked, Field, Guard, Route, Schema, object_schema
+from svcd.web.routing import Asked, Field, Guard, Route, Schema, object_schema, read_boolean, read_text
 
 _SEED: Final = re.compile(r"[0-9a-f]{64}")
 _HASHES: Final = object_schema({"hashes": {"type": "array", "items": schemas.HASH}})
@@ -39,22 +39,10 @@ def _whole(least: int, most: int) -> Callable[[Any], int]:
     return parse
 
 
-def _flag(value: Any) -> bool:
-    if type(value) is bool:
-        return value
-    raise ValueError("must be true or false")
-
-
 def _seed(value: Any) -> bytes:
     if type(value) is str and _SEED.fullmatch(value):
         return bytes.fromhex(value)
     raise ValueError("must be the seed of a devnet key: 64 lower-case hex characters")
-
-
-def _text(value: Any) -> str:
-    if type(value) is str:
-        return value
-    raise ValueError("must be a string")
 
 
 def _number(least: int, most: int) -> Schema:
@@ -68,13 +56,13 @@ _PRODUCER: Final = Field(
 _DEPTH: Final = Field("depth", _whole(1, MAX_DEPTH), _number(1, MAX_DEPTH), "How many blocks to replace.")
 _DROP: Final = Field(
     "dropTransactions",
-    _flag,
+    read_boolean,
     {"type": "boolean", "default": False},
     "Whether the transfers of the blocks that fall out are forgotten too.",
     required=False,
     default=False,
 )
-_RECIPIENT: Final = Field("recipient", _text, schemas.ADDRESS, "The address that gets the coins.")
+_RECIPIENT: Final = Field("recipient", read_text, schemas.ADDRESS, "The address that gets the coins.")
 _AMOUNT: Final = Field("amount", parse_amount, {"type": "string"}, 'How many coins, such as "25" or "0.5".')
 
 

@@ -1,13 +1,13 @@
 """Starting and stopping to make blocks at the operator's word (docs/operations.md "Operator interface")."""
 
 from collections.abc import Awaitable
-from typing import Any, Final, Protocol
+from typing import Final, Protocol
 
 from svcd.node.status import Status
 from svcd.rpc.operator import BEARER
 from svcd.web.answers import Answer
 from svcd.web.errors import HttpError
-from svcd.web.routing import Field, Route, object_schema
+from svcd.web.routing import Field, Route, object_schema, read_boolean
 
 ON_DEMAND: Final = "this node makes blocks on demand ([participation] onDemand is true): ask for them at /operator/mine"
 
@@ -23,13 +23,7 @@ class Switch(Protocol):
         """Begin or end; done when it is."""
 
 
-def _flag(value: Any) -> bool:
-    if type(value) is bool:
-        return value
-    raise ValueError("must be true or false")
-
-
-_ENABLED: Final = Field("enabled", _flag, {"type": "boolean"}, "Whether to make blocks.")
+_ENABLED: Final = Field("enabled", read_boolean, {"type": "boolean"}, "Whether to make blocks.")
 
 
 class ParticipationRoutes:

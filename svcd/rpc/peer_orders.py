@@ -6,7 +6,7 @@ from svcd.rpc import schemas
 from svcd.rpc.operator import BEARER
 from svcd.web.answers import Answer
 from svcd.web.errors import HttpError
-from svcd.web.routing import Asked, Field, Guard, Route, Schema, object_schema
+from svcd.web.routing import Asked, Field, Guard, Route, Schema, object_schema, read_text
 
 MAX_SECONDS: Final = 10 * 365 * 24 * 3_600
 _ALONE: Final = "this node talks to no others: [p2p] enabled is false"
@@ -39,12 +39,6 @@ def _check_peers(room: "PeerOrders", _request: Asked) -> None:
 
 
 _WITH_PEERS: Final = Guard(503, "The node talks to no others.", _check_peers)
-
-
-def _text(value: Any) -> str:
-    if type(value) is str:
-        return value
-    raise ValueError("must be a string")
 
 
 def _seconds(value: Any) -> int:
@@ -81,11 +75,11 @@ _BAN: Final = object_schema(
         "own": {"type": "boolean"},
     }
 )
-_PLACE: Final = Field("endpoint", _text, _STRING, "The base address of a node, such as http://192.0.2.1:8645.")
+_PLACE: Final = Field("endpoint", read_text, _STRING, "The base address of a node, such as http://192.0.2.1:8645.")
 _ONE_OF: Final = (
-    Field("endpoint", _text, _STRING, "A place that is not to be called.", required=False),
-    Field("nodeId", _text, _STRING, "A node, wherever it is.", required=False),
-    Field("address", _text, _STRING, "An IP address, or a /64 of IPv6, with everybody there.", required=False),
+    Field("endpoint", read_text, _STRING, "A place that is not to be called.", required=False),
+    Field("nodeId", read_text, _STRING, "A node, wherever it is.", required=False),
+    Field("address", read_text, _STRING, "An IP address, or a /64 of IPv6, with everybody there.", required=False),
 )
 _UNNOTED: Final = "The node talks to no others, or it has done this and cannot note it on the disk."
 _SECONDS: Final = Field(

@@ -69,6 +69,20 @@ class Asked(Protocol):
         """Announce that the route answers within ``seconds``; nothing happens if the client is gone."""
 
 
+def read_boolean(value: object) -> bool:
+    """A JSON boolean; raises ValueError."""
+    if type(value) is bool:
+        return value
+    raise ValueError("must be true or false")
+
+
+def read_text(value: object) -> str:
+    """A JSON string; raises ValueError."""
+    if type(value) is str:
+        return value
+    raise ValueError("must be a string")
+
+
 @frozen
 class Field:
     """One value that a request brings.
