@@ -179,15 +179,14 @@ class Routes:
     def _paid(self, call: Call, answer: Any) -> Rendered:
         """``answer``, for whose size its client has paid or owes."""
         made = self._presentation.rendered(answer)
-        if call.route.by_size:
-            self._charge(call, len(made.body))
+        self._charge(call, len(made.body))
         return made
 
     def _charge(self, call: Call, size: int) -> None:
         """Have the client owe what ``size`` bytes cost over the cost of every request."""
         route = call.route
         more = size / BYTES_PER_TOKEN - route.cost
-        if more > 0:
+        if route.by_size and more > 0:
             self._ports.throttle.owe(call.request, route.bucket, more)
 
     def _bounded(self, call: Call, work: Deferred[Answer]) -> Deferred[Answer]:
@@ -220,8 +219,7 @@ class Routes:
     def _failed(self, call: Call, failure: Failure) -> Rendered:
         if failure.check(CancelledError, defer.TimeoutError):
             # What was read may have been all there is; hanging up or asking again must not be cheaper than taking it.
-            if call.route.by_size:
-                self._charge(call, call.route.by_size)
+            self._charge(call, call.route.by_size)
             if failure.check(CancelledError) and call.request.channel is None:
                 failure.raiseException()  # The client went away, and its connection knows.
             sentence = LATE_READ if call.route.cancellable else LATE_WRITE
