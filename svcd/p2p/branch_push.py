@@ -4,7 +4,6 @@ One peer at a time, in rounds: peers relay to each other what one of them has ta
 round is left alone for a while, since what it says of single blocks proves nothing.
 """
 
-from collections import OrderedDict
 from functools import partial
 from typing import Final
 
@@ -18,6 +17,7 @@ from svcd.chain.transition import ChainPoint
 from svcd.p2p.client import HeadersReply
 from svcd.p2p.headers import closer_locator, locator
 from svcd.p2p.peers import Peer, Peers
+from svcd.p2p.recent import Recent
 from svcd.p2p.transport import CallFailed
 from svcd.store.chain_store import ChainReader
 
@@ -28,14 +28,14 @@ SEARCH_HEADERS: Final = 100
 SEARCH_QUESTIONS: Final = 8
 """How many such questions there are at most: each narrows the search to a hundredth of what the last one left."""
 SEARCH_SECONDS: Final = 30.0
-"""How long the search goes on at most; nobody else is handed anything meanwhile."""
+"""Time limit for the search; no other peer is sent blocks meanwhile."""
 LEAST_BYTES: Final = 4_096
 """What a block counts as at least: a call costs something too."""
 ROUND_SECONDS: Final = 600.0
-"""How long a round goes on; whoever takes its time keeps the others waiting."""
+"""Time limit for a round: a slow peer keeps the others waiting."""
 FIRST_REST: Final = 60.0
 LONGEST_REST: Final = 3_600.0
-"""How long whoever does not get further is left alone, the first time and at most."""
+"""How long a peer that makes no progress is left alone, the first time and at most."""
 _REMEMBERED: Final = 4_096
 _PLACED: Final = {"connected", "side", "known"}
 """What a peer says of a block after which it can take the next."""
@@ -68,7 +68,7 @@ class BranchPush:
         self._work: Deferred[None] | None = None
         """The round that is under way."""
         self._stopping = False
-        self._paces: OrderedDict[str, _Pace] = OrderedDict()
+        self._paces: Recent[str, _Pace] = Recent(_REMEMBERED)
         self._unfinished: set[str] = set()
         """By endpoint, those whose last round was full: they need not show first that they wait for the next."""
         self._reached: dict[str, ChainPoint] = {}
@@ -136,9 +136,6 @@ class BranchPush:
         pace.barren = min(pace.barren + (not further), 32)
         pace.ended, pace.rests_until = now, now + rest
         self._paces[self._peers.part_of(peer)] = pace
-        self._paces.move_to_end(self._peers.part_of(peer))
-        if len(self._paces) > _REMEMBERED:
-            self._paces.popitem(last=False)
 
     def _work_shown(self, peer: Peer) -> int:
         """The work of the tip that a peer shows, if that is on our chain; what else it claims proves nothing: 0."""

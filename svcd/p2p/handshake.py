@@ -1,7 +1,6 @@
 """The signed handshake: hellos, what makes one valid, and their exchange (docs/protocol.md 11)."""
 
 import re
-from collections import OrderedDict
 from enum import StrEnum
 from functools import cached_property
 from typing import Final, Literal, Protocol
@@ -20,6 +19,7 @@ from svcd.net.targets import BadTarget
 from svcd.node.ledger import Ledger
 from svcd.node.status import PROTOCOL_VERSION, SOFTWARE_VERSION
 from svcd.p2p.bans import Bans, address_in
+from svcd.p2p.recent import Recent
 from svcd.p2p.transport import CallFailed, Transport, Trouble
 from svcd.ports import Clock, milliseconds
 
@@ -219,18 +219,14 @@ class LatestHellos:
     """The newest timestamp that each node key has shown: an older or equal one is a replay."""
 
     def __init__(self, capacity: int = 4_096) -> None:
-        self._capacity = capacity
-        self._newest: OrderedDict[bytes, int] = OrderedDict()
+        # The clock tolerance bounds how long a forgotten hello could be replayed.
+        self._newest: Recent[bytes, int] = Recent(capacity)
 
     def take(self, hello: Hello) -> None:
         """Remember the hello; raises HelloRefused(REPLAY) for one that is not newer than the last."""
         if hello.timestamp <= self._newest.get(hello.node_key, -1):
             raise HelloRefused(Fault.REPLAY, "a hello at least as new was seen from this key; send a fresh one")
         self._newest[hello.node_key] = hello.timestamp
-        self._newest.move_to_end(hello.node_key)
-        if len(self._newest) > self._capacity:
-            # The clock tolerance bounds how long a forgotten hello could be replayed.
-            self._newest.popitem(last=False)
 
 
 _AT_ONCE: Final = 8

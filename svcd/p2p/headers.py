@@ -5,7 +5,7 @@ node stays synced and makes blocks. The chain that is proven to have more work i
 every peer that has them (svcd.p2p.blocks), and no peer is blamed for what another sent (docs/peers.md "Catching up").
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Coroutine, Sequence
 from itertools import pairwise
 from typing import Any, Final, TypeVar, cast
@@ -32,6 +32,7 @@ from svcd.p2p.client import HeadersReply, PeerStatus
 from svcd.p2p.fields import MAX_BLOCKS
 from svcd.p2p.peers import Peer, Peers
 from svcd.p2p.progress import Progress
+from svcd.p2p.recent import Recent
 from svcd.p2p.transport import CallFailed, Trouble
 
 T = TypeVar("T")
@@ -245,7 +246,7 @@ class Synchroniser:
         """Whether the blocks of the chain that is followed could not be had before."""
         self._heights: deque[tuple[float, int]] = deque()
         """The height of the tip second by second (Unix seconds), for GAIN_SECONDS."""
-        self._unavailable: OrderedDict[bytes, _Unavailable] = OrderedDict()
+        self._unavailable: Recent[bytes, _Unavailable] = Recent(_REMEMBERED)
         """By the hash of the first missing block."""
         self._first_met: float | None = None
         self._settled = False
@@ -341,7 +342,6 @@ class Synchroniser:
     def _candidates(self, now: float) -> list[Peer]:
         """Peers whose claims are worth a look: those that delivered before first, then peers of our choice."""
         tip, reader = self._home.ledger.tip, self._home.ledger.reader
-        by_ranges = any(look.by_ranges for look in self._looks.values())
         found = []
         for peer in self._peers.all():
             status = peer.status
@@ -351,7 +351,7 @@ class Synchroniser:
                 continue
             if self._peers.is_coming(status.hash):
                 continue
-            if peer.serves_headers is False and (by_ranges or self._chain is not None):
+            if peer.serves_headers is False and (self._has_ranges() or self._chain is not None):
                 continue
             rival = (
                 status.work == tip.work
@@ -362,6 +362,10 @@ class Synchroniser:
                 found.append(peer)
         random = self._peers.book.random
         return sorted(found, key=lambda peer: (not peer.delivered, peer.doubts, not peer.outbound, random()))
+
+    def _has_ranges(self) -> bool:
+        """Whether the blocks of a peer without headers are being fetched: one such peer at a time."""
+        return any(look.by_ranges for look in self._looks.values())
 
     def _is_elsewhere(self, peer: Peer, work: int) -> bool:
         """Whether a peer claims more than the chain that is followed has, and may not be on that chain."""
@@ -411,8 +415,7 @@ class Synchroniser:
         try:
             if peer.serves_headers is not False:
                 await self._prove(look)
-            others = any(each.by_ranges for each in self._looks.values())
-            if peer.serves_headers is False and not others and self._chain is None:
+            if peer.serves_headers is False and not self._has_ranges() and self._chain is None:
                 look.by_ranges = True
                 await self._follow_by_ranges(look)
         except FalseClaim as why:
@@ -615,14 +618,12 @@ class Synchroniser:
             self._feeding = None
 
     def _note_unavailable(self, first: bytes, source: Peer) -> None:
-        before = self._unavailable.pop(first, None)
+        before = self._unavailable.get(first)
         times = 0 if before is None else before.times
         until = self._home.now() + min(FIRST_REST * 2**times, LONGEST_REST)
         tried = frozenset(peer.endpoint for peer in self._peers.all()) | (before.tried if before else frozenset())
         self._unavailable[first] = _Unavailable(until, min(times + 1, 32), tried)
         source.look_after = until
-        if len(self._unavailable) > _REMEMBERED:
-            self._unavailable.popitem(last=False)
 
     async def _feed(self, chain: HeaderChain, download: BlockDownload) -> None:
         """Fetch and verify headers ahead of the download, the next ones while the last ones are verified."""

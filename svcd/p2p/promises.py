@@ -1,4 +1,4 @@
-"""What peers have said that they do about new blocks, and whether they did (docs/peers.md "Relay")."""
+"""Announced pushes of new blocks, and which peers did not carry them out (docs/peers.md "Relay")."""
 
 from collections import OrderedDict
 from collections.abc import Callable
@@ -7,6 +7,7 @@ from typing import Final
 from attrs import define
 
 from svcd.p2p.peers import Peer, Peers
+from svcd.p2p.recent import Recent
 from svcd.ports import Timer
 
 PUSH_SECONDS: Final = 60.0
@@ -27,32 +28,26 @@ class Records:
 
     def __init__(self, peers: Peers) -> None:
         self._peers = peers
-        self._until: OrderedDict[str, float] = OrderedDict()
+        self._until: Recent[str, float] = Recent(_REMEMBERED)
         """Unix seconds by part of the network, and by endpoint."""
-        self._excuses: OrderedDict[str, int] = OrderedDict()
+        self._excuses: Recent[str, int] = Recent(_REMEMBERED)
         """How many in a row, by the same names."""
 
     def add(self, peer: Peer) -> None:
-        """Note that it has broken its word."""
+        """Record that the peer did not send or deliver a block as announced."""
         for name in self._names(peer):
             self._until[name] = self._peers.home.now() + BROKEN_SECONDS
-            self._until.move_to_end(name)
             self._excuses.pop(name, None)
-        while len(self._until) > _REMEMBERED:
-            self._until.popitem(last=False)
 
     def excuse(self, peer: Peer) -> None:
-        """Note that it had a reason, as anybody may have now and then."""
+        """Count a push that the peer had a good reason not to carry out."""
         for name in self._names(peer):
             self._excuses[name] = self._excuses.get(name, 0) + 1
-            self._excuses.move_to_end(name)
         if self._excuses[self._name(peer)] > MAX_EXCUSES:
             self.add(peer)
-        while len(self._excuses) > _REMEMBERED:
-            self._excuses.popitem(last=False)
 
     def clear(self, peer: Peer) -> None:
-        """Note that it has kept its word."""
+        """Record that the peer sent a block as announced."""
         for name in self._names(peer):
             self._until.pop(name, None)
             self._excuses.pop(name, None)
@@ -106,7 +101,7 @@ class Promises:
         self._records = Records(peers)
 
     def stop(self) -> None:
-        """Judge nobody any more."""
+        """Cancel all pending pushes without judging their peers."""
         for promise in self._promises.values():
             promise.cancel()
         self._promises.clear()
