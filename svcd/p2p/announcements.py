@@ -93,10 +93,10 @@ class _Fetch:
     sources: list[_Source] = field(factory=list)
     """Where it is to come from at present."""
     asked: dict[str, Peer] = field(factory=dict)
-    """By endpoint, who has been asked for it or has said that it sends it; nobody is asked twice."""
+    """By endpoint, the peers that were asked for the block or announced a push; each peer is asked once."""
     timer: Timer | None = None
     over: bool = False
-    """Whether nobody is asked any more."""
+    """Whether no further peer is asked."""
 
     @property
     def size(self) -> int:
@@ -107,7 +107,7 @@ class _Fetch:
         """Whether it is time to ask ``peer`` too.
 
         An acquaintance keeps no peer of our choice from being asked for longer than its head start, however well it
-        seems to deliver, and whoever is not trusted keeps nobody, but waits for all.
+        seems to deliver. A peer that is not trusted keeps no other from being asked, and waits for all others.
         """
         if any(now - source.began < HEAD_START_SECONDS for source in self.sources if source.trusted or not trusted):
             return False
@@ -127,7 +127,7 @@ class _Fetch:
         )
 
     def end(self) -> None:
-        """Ask nobody any more."""
+        """Cancel all requests, and ask no further peer."""
         self.over = True
         if self.timer is not None:
             self.timer.cancel()
@@ -291,7 +291,7 @@ class Announcements:
         self._go_on(fetch)
 
     def _go_on(self, fetch: _Fetch) -> None:
-        """Ask one more peer if it is time, and look again soon; give up where nobody is left."""
+        """Ask one more peer if it is time, and look again soon; give up where no peer is left."""
         if fetch.over:
             return
         now = self._home.now()
@@ -381,7 +381,7 @@ class Announcements:
                 self._slow.add(source.peer)
 
     def _end(self, fetch: _Fetch) -> None:
-        """Ask nobody any more, and forget the fetch."""
+        """End the fetch and forget it."""
         fetch.end()
         if self._fetches.get(fetch.header.hash) is fetch:
             del self._fetches[fetch.header.hash]

@@ -42,7 +42,7 @@ _UNUSUAL: Final = (b"Transfer-Encoding", b"Expect", b"Upgrade")
 
 @frozen
 class Head:
-    """The headers of a request, which nobody changes: clients send the same ones again and again."""
+    """The headers of a request, shared by all requests with the same ones and never changed."""
 
     fields: Fields
     length: int

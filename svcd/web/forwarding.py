@@ -1,10 +1,10 @@
 """Proxies that are not trusted: the client that they name is ignored, so that all behind them are one client.
 
 A proxy is told by what it sends: several different addresses in the ``X-Forwarded-For`` of requests from one address.
-Anybody can send that, so it lets nobody out of a limit. It only keeps the price of one client from being paid by all
-the others behind the proxy (docs/peers.md "Prices"), and it is an alarm for the operator (docs/operations.md "Alarms"):
-at once for an address of a private network or of this machine, where no stranger is. A public address is a stranger's
-unless almost nobody comes from elsewhere.
+Any client can send that, so it exempts no client from a limit. It only keeps the price of one client from being paid by
+all the others behind the proxy (docs/peers.md "Prices"), and it is an alarm for the operator (docs/operations.md
+"Alarms"): at once for an address of a private network or of this machine, where no stranger is. A public address is a stranger's
+unless almost no client comes from elsewhere.
 """
 
 from collections import OrderedDict
@@ -96,7 +96,7 @@ class UntrustedProxies:
         self._parts: dict[str, _Part] = {}
         self._count = 0
         self._direct: OrderedDict[str, float] = OrderedDict()
-        """When somebody last asked without the header, by part of the public network: those that did so last."""
+        """By part of the public network, the time of its last request without the header; the newest parts only."""
         self._report_at = self._sweep_at = -inf
 
     def __len__(self) -> int:
@@ -136,8 +136,8 @@ class UntrustedProxies:
     def _make_room(self, newcomer: str, now: float) -> bool:
         """Forget an address for one in the part ``newcomer`` of the network; False if none is worth less.
 
-        One of the part that has most gives way, first one that is no proxy: so whoever has many addresses takes places
-        from nobody else, and no proxy gives way to another address of its own part, or where a part has few.
+        One of the part that has most gives way, first one that is no proxy: so a client with many addresses takes
+        no other client's place, and no proxy gives way to another address of its own part, or where a part has few.
         """
         self._sweep(now)
         if self._count < MAX_PROXIES:
