@@ -3,8 +3,8 @@
 A proxy is told by what it sends: several different addresses in the ``X-Forwarded-For`` of requests from one address.
 Any client can send that, so it exempts no client from a limit. It only keeps the price of one client from being paid by
 all the others behind the proxy (docs/peers.md "Prices"), and it is an alarm for the operator (docs/operations.md
-"Alarms"): at once for an address of a private network or of this machine, where no stranger is. A public address is a stranger's
-unless almost no client comes from elsewhere.
+"Alarms"): at once for an address of a private network or of this machine, where no stranger is. A public address is a
+stranger's unless almost no client comes from elsewhere.
 """
 
 from collections import OrderedDict
