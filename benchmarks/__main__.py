@@ -15,6 +15,7 @@ from benchmarks.figures import Row, load, save, table
 BENCHMARKS: Final = {
     "transfers": "benchmarks.transfers",
     "empty-blocks": "benchmarks.empty_blocks",
+    "headers": "benchmarks.headers",
     "reads": "benchmarks.reads",
     "broadcast": "benchmarks.broadcast",
     "state-root": "benchmarks.state_root",

@@ -63,17 +63,17 @@ def nobody(number: int) -> bytes:
     return sha256(b"svcd benchmark: nobody %d" % number).digest()[:20]
 
 
-def lay(path: Path, keys: Iterable[bytes]) -> None:
-    """Make a devnet database at ``path`` where each of ``keys`` has a fortune from the beginning."""
+def lay(path: Path, keys: Iterable[bytes], *, params: NetworkParams = DEVNET) -> None:
+    """Make a database at ``path`` where each of ``keys`` has a fortune from the beginning."""
     connection = open_writer(path)
     store = ChainWriter(connection)
     commitment = Commitment(store.account_rows)
-    point = genesis_point(DEVNET)
+    point = genesis_point(params)
     accounts: Mapping[bytes, Account] = dict.fromkeys(sorted(keys), Account(FORTUNE))
     with store.commit():
         store.write_accounts(accounts)
         commitment.load(store.every_account(), len(accounts))
-        header = genesis_header(DEVNET, state_root=commitment.root, consensus_root=consensus_root(DEVNET, point))
+        header = genesis_header(params, state_root=commitment.root, consensus_root=consensus_root(params, point))
         store.extend(store.add_block(Block(header, ()), point), (), undo={})
     connection.close()
 

@@ -37,7 +37,8 @@ def main(measure: Measure, options: Mapping[str, tuple[str, MeasureAt]] = _NONE)
     parser = argparse.ArgumentParser(description=measure.__doc__)
     parser.add_argument("--quick", action="store_true", help="small sizes: to see that it runs, not to measure")
     parser.add_argument("--json", type=Path, metavar="FILE", help="write the rows to FILE instead of showing them")
-    instead = parser.add_mutually_exclusive_group()
+    # argparse cannot print the usage of a group without members.
+    instead = parser.add_mutually_exclusive_group() if options else parser
     for name, (unit, _) in options.items():
         instead.add_argument(f"--{name}", type=float, metavar=unit, help="measure this instead")
     arguments = parser.parse_args()

@@ -5,6 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from runpy import run_module
 
 import pytest
 from twisted.internet.task import Clock
@@ -13,7 +14,10 @@ from benchmarks.figures import Goal, Rounds, Row, load, percentile_99, save, tab
 from benchmarks.line import Direction, Pipe
 
 ROOT = Path(__file__).parent.parent
-WITHOUT_WRK = ("transfers", "empty-blocks", "state-root", "memory", "latency", "sync", "watches", "callbacks")
+WITHOUT_WRK = (
+    *("transfers", "empty-blocks", "headers", "state-root", "memory"),
+    *("latency", "sync", "watches", "callbacks"),
+)
 
 
 def row(*, ratio: float = 1.0, figure: float = 1.0, goal: Goal | None = None) -> Row:
@@ -63,6 +67,16 @@ def test_rows_come_back_from_json(tmp_path: Path) -> None:
     assert load(tmp_path / "rows") == rows
 
 
+@pytest.mark.parametrize(("benchmark", "option"), [("transfers", "--quick"), ("sync", "--round-trip")])
+def test_a_benchmark_explains_its_options(
+    benchmark: str, option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", [benchmark, "--help"])
+    with pytest.raises(SystemExit, match=r"^0$"):
+        run_module(f"benchmarks.{benchmark}", run_name="__main__")
+    assert option in capsys.readouterr().out
+
+
 @pytest.mark.slow
 @pytest.mark.socket
 def test_every_benchmark_that_needs_no_wrk_shows_its_rows(tmp_path: Path) -> None:
@@ -74,6 +88,7 @@ def test_every_benchmark_that_needs_no_wrk_shows_its_rows(tmp_path: Path) -> Non
     assert list(found) == [
         "transfers connected, 2,000 accounts",
         "empty blocks connected",
+        "40 headers of mainnet verified",
         "state root per account, 500 of 1,000 changed",
         "state root per account, 500 of 100,000 changed",
         "state root per account, 2 of 1,000 changed",
