@@ -40,7 +40,7 @@ setup(
     ],
     package_data={
         "svcd": ["py.typed"],
-        "svcd.store": ["schema/*.sql", "webhooks/*.sql"],
+        "svcd.store": ["schema/*.sql", "webhooks/*.sql", "mempool/*.sql"],
         "svcd.pages": ["*.html", "static/*"],
     },
     install_requires=[

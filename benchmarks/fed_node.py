@@ -33,7 +33,7 @@ def site_of(living: LivingChain, reactor: Any) -> Site:
         identity=Identity("svcnode_" + "00" * 16, ""),
         peers=Alone(True),
         clock=reactor,
-        trouble=lambda: living.disk.trouble,
+        trouble=lambda: living.trouble,
     )
     routes = ChainRoutes(living.ledger, transfers=living.transfers, status=status, clock=reactor)
     return Sites(reactor, lambda: "").operator([routes], SiteLimits())

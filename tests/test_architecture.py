@@ -45,6 +45,7 @@ SQL_MODULES = {
     "store.chain_store",
     "store.copying",
     "store.inspection",
+    "store.mempool_store",
     "store.payment_reader",
     "store.webhook_store",
     "store.webhook_events",

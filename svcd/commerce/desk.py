@@ -111,14 +111,13 @@ class Files:
     @property
     def trouble(self) -> str:
         """Why something cannot be written, as far as it has been tried; "" if all can."""
-        # Mostly both are on one disk, of which the chain's sentence says it all.
-        return self.living.disk.trouble or ("" if self.desk is None else self.desk.disk.trouble)
+        # Mostly all are on one disk, of which the chain's sentence says it all.
+        return self.living.trouble or ("" if self.desk is None else self.desk.disk.trouble)
 
     async def try_disks(self) -> None:
         """See whether a disk that has refused something takes anything by now; to be called now and then."""
-        await self.living.disk.try_again()
-        if self.desk is not None:
-            await self.desk.disk.try_again()
+        for disk in (*self.living.disks, *([] if self.desk is None else [self.desk.disk])):
+            await disk.try_again()
 
     async def close(self) -> None:
         """Close what was opened last first."""

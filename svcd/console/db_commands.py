@@ -17,8 +17,18 @@ from svcd.node.rebuilding import Rebuilt, rebuild
 from svcd.process.datadir import CannotLock, lock_directory
 from svcd.process.privileges import UnsafeDirectory, become_owner
 from svcd.store.chain_store import ChainWriter
-from svcd.store.database import CHAIN, WEBHOOKS, DatabaseError, Kind, is_disk_trouble, migrations, open_writer
+from svcd.store.database import (
+    CHAIN,
+    MEMPOOL,
+    WEBHOOKS,
+    DatabaseError,
+    Kind,
+    is_disk_trouble,
+    migrations,
+    open_writer,
+)
 from svcd.store.inspection import Inspector, integrity, opened_for_inspection
+from svcd.store.mempool_store import FILE as MEMPOOL_FILE
 from svcd.store.replacing import discard, replace_database
 from svcd.wallet import options, show
 from svcd.wallet.failed import Failed
@@ -144,7 +154,6 @@ def rebuild_(session: Session, folder: Path | None) -> None:
         "height": str(done.height),
         "hash": done.tip.hex(),
         "sideBlocks": done.side,
-        "waiting": done.waiting,
         "lost": done.lost,
         "why": done.why or None,
         "unread": list(done.unread),
@@ -153,7 +162,6 @@ def rebuild_(session: Session, folder: Path | None) -> None:
     rows = [
         ("tip", f"{done.height}, {done.tip.hex()}"),
         ("side blocks", str(done.side)),
-        ("waiting", show.counted(done.waiting, "transfer")),
         ("old file", f"{kept}; remove it when all is well"),
     ]
     if done.why:
@@ -190,7 +198,7 @@ def _entered(folder: Path) -> Iterator[Path]:
 
 def _load() -> None:
     """Load what would otherwise be loaded later: the owner of the data may not be allowed to read root's program."""
-    for kind in (CHAIN, WEBHOOKS):
+    for kind in (CHAIN, MEMPOOL, WEBHOOKS):
         migrations(kind)
     with click.progressbar(length=0, file=sys.stderr, hidden=True):
         pass
@@ -199,9 +207,9 @@ def _load() -> None:
 def _checked(session: Session, path: Path) -> tuple[list[str], int]:
     """What is wrong, and how many blocks there are."""
     problems = []
-    webhooks = path.with_name(_WEBHOOKS_FILE)
-    if webhooks.is_file():
-        problems += _wrong_in_file(session, webhooks, WEBHOOKS)
+    for name, kind in ((_WEBHOOKS_FILE, WEBHOOKS), (MEMPOOL_FILE, MEMPOOL)):
+        if path.with_name(name).is_file():
+            problems += _wrong_in_file(session, path.with_name(name), kind)
     problems += _wrong_in_file(session, path, CHAIN)
     if problems:
         return problems, 0

@@ -13,6 +13,7 @@ from svcd.node.threads import Worker
 from svcd.store.chain_store import ChainReader
 from svcd.store.copying import copy_databases
 from svcd.store.database import open_reader
+from svcd.store.mempool_store import FILE
 from svcd.store.unfinished import remove_left
 from svcd.store.webhook_store import mark_as_copy
 
@@ -34,7 +35,7 @@ class Backups(Service):
     log = Logger()
 
     def __init__(self, chain: Path, webhooks: Path | None, worker: Worker) -> None:
-        """``chain`` is the chain's database; ``webhooks``, where there are any, is the one that follows it."""
+        """``chain`` is the chain's database, beside the mempool's; ``webhooks``, where there are any, follows it."""
         self._chain = chain
         self._webhooks = webhooks
         self._worker = worker
@@ -63,7 +64,9 @@ class Backups(Service):
         for left in remove_left(folder):
             self.log.info("{path}, left by a backup that did not end, has been removed", path=str(left))
         # The chain last: what follows it may have seen less of it than the copy holds, and never more.
-        sources = [self._chain] if self._webhooks is None else [self._webhooks, self._chain]
+        sources = [self._chain.with_name(FILE), self._chain]
+        if self._webhooks is not None:
+            sources.insert(0, self._webhooks)
         tips: list[ChainPoint] = []
         sizes = copy_databases(
             sources, folder, progress=self._go_on, look=lambda copies: tips.append(self._finish(copies))

@@ -64,6 +64,9 @@ class Change:
         # One by one, so that the reactor's thread has the interpreter in between.
         return {txid for block in self.applied for txid in block.txids}
 
+    returned: int = field(default=0, kw_only=True)
+    """Up to which row what the undone blocks held is kept on disk for the mempool (ChainWriter.keep_returned)."""
+
 
 @frozen
 class Connected:

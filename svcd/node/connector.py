@@ -97,19 +97,19 @@ class Connector:
         self._touched = set()
         with self._restoring(), self.store.commit():
             outcomes = [self._submit(candidate) for candidate in batch]
-            self._keep_fallen_out()
+            returned = self._keep_fallen_out()
         self._parsed = {}
         done = self._progress
         changed = done.undone or done.applied
-        change = Change(done.tip, tuple(done.undone), tuple(done.applied), done.now) if changed else None
+        undone, applied = tuple(done.undone), tuple(done.applied)
+        change = Change(done.tip, undone, applied, done.now, returned=returned) if changed else None
         return Connected(outcomes, self._refused, change)
 
-    def _keep_fallen_out(self) -> None:
-        """Let the transfers of undone blocks wait on disk from the same commit on: a crash must not lose them."""
+    def _keep_fallen_out(self) -> int:
+        """Keep the transfers of undone blocks in the same commit: a crash must not lose them before they wait again."""
         held = {txid for block in self._progress.applied for txid in block.txids}
         fallen = [t for block in reversed(self._progress.undone) for t in block.transfers if t.txid not in held]
-        if fallen:
-            self.store.write_pool([(0, transfer) for transfer in fallen], ())
+        return self.store.keep_returned([(0, transfer) for transfer in fallen]) if fallen else 0
 
     def rehearse(self, action: Callable[[], T]) -> T:
         """What ``action`` returns; everything that it did to the chain is taken back."""

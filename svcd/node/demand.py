@@ -73,8 +73,8 @@ class OnDemand:
         return hashes
 
     def _extension(self, count: int, seed: bytes) -> _Order:
-        # What is parked may be covered by what is mined before it, in these very blocks.
-        waiting = (*by_fee(self._transfers.mempool.lines()), *self._transfers.parked)
+        # What is kept aside may be covered by what is mined before it, in these very blocks.
+        waiting = (*by_fee(self._transfers.mempool.lines()), *self._transfers.aside)
         return _Order(0, count, seed, waiting, self._present_slot())
 
     async def reorganise(self, depth: int, seed: bytes, *, drop_transactions: bool) -> list[bytes]:

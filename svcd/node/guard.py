@@ -49,6 +49,19 @@ class Guard:
             self.stop()
         return True
 
+    def look(self, error: BaseException | None, *, tells_trouble: bool = True) -> None:
+        """See what an error of the file says about it, and say so."""
+        if self.is_damage(error) or not is_disk_trouble(error):
+            return
+        self.trouble = str(error)
+        if tells_trouble:
+            _LOG.error(
+                "{what} cannot be written: {why}. What was to be written has not happened; free the disk or mend it, "
+                "and the node goes on by itself",
+                what=self.kind.name,
+                why=str(error),
+            )
+
 
 @frozen
 class GuardedWorker:
@@ -64,16 +77,7 @@ class GuardedWorker:
         return self.worker.run(function, *args, **kwargs).addErrback(self._look)
 
     def _look(self, failure: Failure) -> Failure:
-        if self.guard.is_damage(failure.value) or not is_disk_trouble(failure.value):
-            return failure
-        self.guard.trouble = str(failure.value)
-        if self.tells_trouble:
-            _LOG.error(
-                "{what} cannot be written: {why}. What was to be written has not happened; free the disk or mend it, "
-                "and the node goes on by itself",
-                what=self.guard.kind.name,
-                why=str(failure.value),
-            )
+        self.guard.look(failure.value, tells_trouble=self.tells_trouble)
         return failure
 
 

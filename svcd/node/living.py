@@ -13,18 +13,18 @@ from svcd.chain.params import NetworkParams
 from svcd.node.connector import Connector
 from svcd.node.demand import OnDemand
 from svcd.node.guard import Disk, Guard, GuardedWorker
-from svcd.node.journal import PoolJournal
 from svcd.node.ledger import Chain, Ledger
 from svcd.node.long_reads import LongReads
 from svcd.node.mempool import Mempool
 from svcd.node.producer import Producer, Workshop
-from svcd.node.threads import Worker
-from svcd.node.transfers import Transfers, Waiting
+from svcd.node.threads import Here, Worker
+from svcd.node.transfers import Pool, Transfers
 from svcd.node.verifier import Verifier
 from svcd.ports import Clock
 from svcd.store.chain_store import ChainReader, ChainWriter
-from svcd.store.database import open_reader, open_writer, telling_damage, telling_disk_trouble
+from svcd.store.database import MEMPOOL, open_reader, open_writer, telling_damage, telling_disk_trouble
 from svcd.store.mark import OpenMark
+from svcd.store.mempool_store import FILE, MempoolStore
 
 _LOG = Logger()
 VERIFIER_CAPACITY = 1_024
@@ -71,6 +71,7 @@ class LivingChain:
     chain: Chain
     ledger: Ledger
     transfers: Transfers
+    pool: Pool
     verifier: Verifier
     clock: Clock
     threads: Threads
@@ -101,18 +102,21 @@ class LivingChain:
             await second
 
     @property
-    def disk(self) -> Disk:
-        """The disk that the chain is on."""
-        return Disk(self.threads.guard, self.threads.writer, self.chain.connector.store.probe)
+    def disks(self) -> tuple[Disk, Disk]:
+        """What is known of the disk under the chain, and under what waits."""
+        chain = Disk(self.threads.guard, self.threads.writer, self.chain.connector.store.probe)
+        return chain, Disk(self.pool.guard, Here(), self.pool.store.probe)
+
+    @property
+    def trouble(self) -> str:
+        """Why one of them cannot be written, as far as it has been tried; "" if both can."""
+        return next((disk.trouble for disk in self.disks if disk.trouble), "")
 
     async def close(self) -> None:
         """Let everything that has been taken in be committed, then close the file."""
         await self.ledger.stop()
-        try:
-            await self.transfers.underway.finished()
-            await self.transfers.settled()
-        finally:
-            await self.chain.writer.run(self._close)
+        await self.transfers.settled()
+        await self.chain.writer.run(self._close)
 
 
 async def open_chain(
@@ -131,13 +135,14 @@ async def open_chain(
 async def _opened(
     params: NetworkParams, path: Path, *, threads: Threads, pool: PoolLimits, clock: Clock
 ) -> LivingChain:
-    mark = OpenMark(path)
-    if mark.misses_log:
-        _LOG.warn(
-            "{log} is missing although the last run did not end by itself: the newest blocks and waiting transfers are "
-            "lost with it, and are fetched again",
-            log=str(mark.log),
-        )
+    mark, pool_mark = OpenMark(path), OpenMark(path.with_name(FILE))
+    for each in (mark, pool_mark):
+        if each.misses_log:
+            _LOG.warn(
+                "{log} is missing although the last run did not end by itself: the newest blocks or waiting transfers "
+                "are lost with it, and are fetched again",
+                log=str(each.log),
+            )
     connection = await threads.writer.run(open_writer, path)
     store = ChainWriter(connection)
     connector = Connector(params, store)
@@ -149,9 +154,8 @@ async def _opened(
     chain = Chain(params, ChainReader(reading), long_reads, connector, writer)
     verifier = Verifier(params, threads.verifier, lanes=threads.lanes, capacity=VERIFIER_CAPACITY)
     ledger = Ledger(chain, verifier, clock)
-    mempool = Mempool(params, max_transactions=pool.max_transactions, max_bytes=pool.max_bytes)
-    waiting = Waiting(mempool, PoolJournal(writer, store))
-    transfers = Transfers(params, reader=chain.reader, waiting=waiting, verifier=verifier, clock=clock)
+    waiting = open_pool(params, pool_mark, threads, limits=pool)
+    transfers = Transfers(chain, waiting, verifier=verifier, clock=clock)
     ledger.subscribe(transfers)
     count = await transfers.load()
     _LOG.info(
@@ -163,10 +167,23 @@ async def _opened(
     )
 
     def close() -> None:
-        with suppress(OSError):
-            mark.take_away()
+        for each in (mark, pool_mark):
+            with suppress(OSError):
+                each.take_away()
+        waiting.store.close()
         long_reads.close()
         reading.close()
         connection.close()
 
-    return LivingChain(chain, ledger, transfers, verifier, clock, threads, close)
+    return LivingChain(chain, ledger, transfers, waiting, verifier, clock, threads, close)
+
+
+def open_pool(params: NetworkParams, mark: OpenMark, threads: Threads, *, limits: PoolLimits) -> Pool:
+    """The mempool, empty in memory, and its file, open; raises DatabaseError."""
+    path, guard = mark.database, threads.guard.of(MEMPOOL)
+    with telling_damage(path, MEMPOOL):
+        connection = open_writer(path, MEMPOOL)
+        with telling_disk_trouble(path), mark.opening(connection):
+            store = MempoolStore(connection, path, params)
+    mempool = Mempool(params, max_transactions=limits.max_transactions, max_bytes=limits.max_bytes)
+    return Pool(mempool, store, guard, GuardedWorker(threads.writer, guard))

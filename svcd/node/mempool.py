@@ -4,7 +4,7 @@ A pure structure: whoever holds it says what the accounts are and what time it i
 """
 
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import closing
 from typing import Final
 
@@ -40,6 +40,8 @@ class Admission:
 
     entry: Entry
     removed: tuple[Entry, ...]
+    accounts: Mapping[bytes, Account]
+    """Of the senders of what left, as they were known."""
 
 
 class Mempool:
@@ -156,17 +158,31 @@ class Mempool:
 
     def admit(self, transfer: Transfer, account: Account, *, window: Window, sequence: int) -> Admission:
         """Take ``transfer`` in, whose signature has been verified; raises what :meth:`check` raises."""
-        removed = self.check(transfer, account, window)
-        self._remove(removed)
+        return self.enter(transfer, account, leaving=self.check(transfer, account, window), sequence=sequence)
+
+    def enter(self, transfer: Transfer, account: Account, *, leaving: Sequence[Entry], sequence: int) -> Admission:
+        """The same for one of which :meth:`check` has just said what is ``leaving``."""
+        accounts = {entry.transfer.sender: self._queues[entry.transfer.sender].account for entry in leaving}
+        self._remove(leaving)
         entry = Entry(transfer, sequence)
+        self._append((sequence, transfer.txid))
+        self._insert(entry, account)
+        return Admission(entry, tuple(leaving), accounts)
+
+    def revert(self, admission: Admission) -> None:
+        """Undo the newest admission of all that have not been undone."""
+        self._remove([admission.entry])
+        for entry in admission.removed:
+            self._insert(entry, admission.accounts[entry.transfer.sender])
+
+    def _insert(self, entry: Entry, account: Account) -> None:
+        transfer = entry.transfer
         queue = self._queues.setdefault(transfer.sender, Queue(account))
         queue.account = account
         queue.entries[transfer.nonce] = entry
         self._entries[transfer.txid] = entry
         self._bytes += len(transfer.wire)
-        self._append((sequence, transfer.txid))
         self._align(transfer.sender, queue)
-        return Admission(entry, tuple(removed))
 
     def settle(self, txids: Collection[bytes], accounts: Mapping[bytes, Account]) -> list[Entry]:
         """Bring the pool up to a new tip: ``txids`` are in blocks now, and ``accounts`` changed; gives what left."""

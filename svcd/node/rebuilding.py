@@ -29,8 +29,6 @@ class Rebuilt:
     tip: bytes
     side: int
     """Blocks taken along that were not canonical."""
-    waiting: int
-    """Transfers taken along."""
     unread: tuple[str, ...]
     """What else of the old file could not be taken along, a sentence each."""
     lost: int
@@ -60,11 +58,9 @@ def rebuild(old: Inspector, new: ChainWriter, params: NetworkParams, step: Calla
     unread: list[str] = []
     side_blocks = _readable(old.side_blocks, "blocks beside the chain", unread)
     side = sum(_is_taken(old, connector, stored) for stored in side_blocks)
-    waiting = _take_waiting(_readable(old.waiting, "waiting transfers", unread), new, params)
+    _take_returned(_readable(old.returned, "transfers of undone blocks", unread), new, params)
     top = connector.tip
-    return Rebuilt(
-        height=top.height, tip=top.hash, side=side, waiting=waiting, unread=tuple(unread), lost=lost, why=why
-    )
+    return Rebuilt(height=top.height, tip=top.hash, side=side, unread=tuple(unread), lost=lost, why=why)
 
 
 def _readable(rows: Callable[[], Iterable[T]], what: str, unread: list[str]) -> list[T]:
@@ -119,10 +115,10 @@ def _is_taken(old: Inspector, connector: Connector, stored: StoredBlock) -> bool
     return connector.connect([Candidate(block, point)]).outcomes[0] in (Standing.SIDE, Standing.CONNECTED)
 
 
-def _take_waiting(rows: Iterable[tuple[int, bytes]], new: ChainWriter, params: NetworkParams) -> int:
-    """Put the waiting transfers that are what they were into ``new``; gives how many."""
+def _take_returned(rows: Iterable[tuple[int, int, bytes]], new: ChainWriter, params: NetworkParams) -> None:
+    """Put the transfers of undone blocks that are what they were into ``new``: the mempool may lack them yet."""
     found: list[tuple[int, Transfer]] = []
-    for sequence, body in rows:
+    for _, sequence, body in rows:
         try:
             transfer = parse_transfer(parse_wire_object(body), params)
             transfer.check_signature()
@@ -130,5 +126,4 @@ def _take_waiting(rows: Iterable[tuple[int, bytes]], new: ChainWriter, params: N
             continue
         found.append((sequence, transfer))
     with new.commit():
-        new.write_pool(found, ())
-    return len(found)
+        new.keep_returned(found)

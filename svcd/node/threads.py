@@ -10,7 +10,7 @@ from typing import Final, ParamSpec, Protocol, TypeVar, cast
 
 from attrs import define, field, frozen
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred
+from twisted.internet.defer import Deferred, execute
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
@@ -37,6 +37,14 @@ class Worker(Protocol):
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
         """A Deferred of what ``function`` returns; cancelling it does not stop the work."""
+
+
+class Here:
+    """A worker that does its work at once, in the thread that asks."""
+
+    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+        """See :class:`Worker`."""
+        return execute(function, *args, **kwargs)
 
 
 class Load:

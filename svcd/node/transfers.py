@@ -1,35 +1,46 @@
-"""The ledger's door for transfers: checks, the mempool, and the mempool's copy on disk (docs/protocol.md 12)."""
+"""The one door for transfers: what comes in one turn of the reactor is checked, committed and then told.
+
+Checks, mempool and commit are one step in the reactor's thread, so that nobody ever sees a transfer which is not on
+disk (docs/protocol.md 12). What undone blocks held comes back by the same step.
+"""
 
 import json
-from collections import OrderedDict
-from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+import sqlite3
+from collections import OrderedDict, deque
+from collections.abc import Collection, Container, Iterator, Sequence
 from enum import StrEnum
+from itertools import islice
 from typing import Final, Protocol
 
-from attrs import frozen
+from attrs import define, field, frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.task import CooperativeTask, Cooperator
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.chain.accounts import Account
-from svcd.chain.errors import RuleViolation
-from svcd.chain.params import NetworkParams
+from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.transaction import Transfer, parse_transfer
-from svcd.node.arrivals import Arrivals
+from svcd.node.aside import Aside, Kept, may_come_later
 from svcd.node.changes import Change
 from svcd.node.common import common
-from svcd.node.journal import PoolJournal
-from svcd.node.mempool import Entry, Mempool, Window
-from svcd.node.parking import Parking, may_come_later
+from svcd.node.guard import Guard
+from svcd.node.ledger import Chain
+from svcd.node.mempool import Admission, Entry, Mempool, Window
 from svcd.node.refusals import Refusals
-from svcd.node.underway import Underway
+from svcd.node.threads import Worker
 from svcd.node.verifier import Verifier
 from svcd.ports import Clock, milliseconds
-from svcd.store.chain_store import ChainReader
+from svcd.store.mempool_store import MempoolStore
 
+_IN_TURN: Final = 32
+"""Transfers that are checked, written and answered in one turn: less than 10 ms."""
+_FLOOD: Final = 64
+"""Where more than that wait, the verifier's threads check their signatures first."""
+_TO_THREADS: Final = 128
+"""So many at once."""
 _AT_ONCE: Final = 256
-"""Transfers that are looked at in one step: far less than 10 ms."""
+"""Transfers that are looked at, or removed from the disk, in one turn: far less than 10 ms."""
 
 
 class Reception(StrEnum):
@@ -47,11 +58,23 @@ class PoolListener(Protocol):
 
 
 @frozen
-class Waiting:
+class Pool:
     """The waiting transfers in memory and on disk."""
 
     mempool: Mempool
-    journal: PoolJournal
+    store: MempoolStore
+    guard: Guard
+    """Of the file."""
+    worker: Worker
+    """Where its log is emptied."""
+
+
+@define(eq=False)
+class _Arrival:
+    """A transfer that somebody has handed in and waits to hear of."""
+
+    transfer: Transfer
+    answer: Deferred[Reception] = field(factory=Deferred)
 
 
 class Transfers:
@@ -59,32 +82,32 @@ class Transfers:
 
     log = Logger()
 
-    def __init__(
-        self, params: NetworkParams, *, reader: ChainReader, waiting: Waiting, verifier: Verifier, clock: Clock
-    ) -> None:
-        self.mempool = waiting.mempool
-        self.underway = Underway()
-        """The submissions that have begun; to be waited for before the file is closed."""
+    def __init__(self, chain: Chain, pool: Pool, *, verifier: Verifier, clock: Clock) -> None:
+        self.mempool = pool.mempool
         self.refusals = Refusals()
         """How many submissions broke which rule."""
-        self._params = params
-        self._reader = reader
-        self._journal = waiting.journal
+        self._chain, self._reader = chain, chain.reader
+        self._pool, self._store = pool, pool.store
         self._verifier = verifier
         self._clock = clock
         self._listeners: list[PoolListener] = []
+        self._arrivals: deque[_Arrival] = deque()
         self._sequence = 0
-        self._changes = 0
-        """How often the chain has changed since the start."""
-        tip = reader.tip()
+        tip = chain.reader.tip()
         self._tip_slot = tip.slot if tip else 0
-        self._fallen_out: OrderedDict[bytes, Transfer] = OrderedDict()
-        """By txid what a reorganisation put out of chain or mempool and may wait again: still to be tried."""
-        self._parking = Parking()
-        self._arrivals = Arrivals(self.mempool, self._journal, readmit=self._readmit, let_go=self._let_go)
-        self._tasks: dict[str, CooperativeTask[Iterator[None]]] = {}
-        """Work that is done in steps, so that the reactor breathes, by what it is."""
-        self._cooperator = Cooperator(scheduler=lambda call: clock.callLater(0, call))  # type: ignore[arg-type,return-value]
+        self._returning: OrderedDict[bytes, Kept] = OrderedDict()
+        """By txid what undone blocks held, or what was kept aside and is to be tried: it has still to be admitted."""
+        self._aside = Aside()
+        self._returned = 0
+        """Up to which row the chain's file keeps for us what undone blocks held."""
+        self._gone: list[int] = []
+        """Rows of transfers that wait no longer, still on disk: the next start would see that and let go of them."""
+        self._tasks: dict[str, CooperativeTask[Iterator[Deferred[None] | None]]] = {}
+        """Work that is done a step in each turn, so that the reactor breathes, by what it is."""
+        self._cooperator = Cooperator(
+            terminationPredicateFactory=lambda: lambda: True,
+            scheduler=lambda call: clock.callLater(0, call),  # type: ignore[arg-type,return-value]
+        )
 
     @property
     def sequence(self) -> int:
@@ -92,70 +115,158 @@ class Transfers:
         return self._sequence
 
     @property
-    def parked(self) -> list[Transfer]:
+    def aside(self) -> list[Transfer]:
         """Transfers that a reorganisation left without cover: they do not wait, but a later block may cover them."""
-        return self._parking.transfers()
+        return [kept.transfer for kept in self._aside.all()]
 
     def subscribe(self, listener: PoolListener) -> None:
         """Tell ``listener`` of every later change of the mempool."""
         self._listeners.append(listener)
 
+    # What waited when the node stopped
+
     async def load(self) -> int:
-        """Take up the transfers that waited when the node stopped; gives how many still may."""
-        # What fell out of the chain just before the node stopped has no number yet, and comes last.
-        stored = sorted(self._reader.pooled(), key=lambda row: not row[0])
-        newest = self._sequence = max([milliseconds(self._clock) * 1_000, *(sequence for sequence, _ in stored)])
-        transfers = [parse_transfer(json.loads(body), self._params) for _, body in stored]
-        verdicts = await self._verifier.check_transfers(transfers)
-        entries: list[Entry] = []
-        for (sequence, _), transfer in zip(stored, transfers, strict=True):
-            self._sequence += not sequence
-            entries.append(Entry(transfer, sequence or self._sequence))
+        """Take up the transfers that waited when the node stopped; gives how many still may.
+
+        The two files are committed one after the other. What the chain has taken since has a used nonce; what it has
+        given back is kept in its own file until it is in ours.
+        """
+        rows, returned = self._store.rows(), self._reader.returned()
+        numbers = [abs(row.sequence) for row in rows] + [sequence for _, sequence, _ in returned]
+        self._sequence = max([milliseconds(self._clock) * 1_000, *numbers])
+        stored = {row.transfer.txid: Kept(row.transfer, row.sequence) for row in rows if row.transfer is not None}
+        self._verifier.trust([kept.transfer for kept in stored.values()])
+        unread = [(row.sequence, row.body) for row in rows if row.transfer is None]
+        for kept in await self._read_again([*unread, *((sequence, body) for _, sequence, body in returned)]):
+            stored.setdefault(kept.transfer.txid, kept)
+        sound = {row.sequence for row in rows if row.transfer is not None}
+        added: list[tuple[int, Transfer]] = []
         # A replacement came later than what builds on it, which must not seem to be behind a gap.
-        for entry, verdict in sorted(zip(entries, verdicts, strict=True), key=lambda pair: pair[0].transfer.nonce):
-            self._take_up(entry, verdict)
-        numbered = [entry for entry in self.mempool.entries() if entry.sequence > newest]
-        gone = [each for each in transfers if each.txid not in self.mempool and each.txid not in self._parking]
-        await self._journal.record(numbered, _entries(gone))
+        for kept in sorted(self._numbered(stored.values()), key=lambda kept: kept.transfer.nonce):
+            row = self._take_up(kept)
+            if row and row not in sound:
+                added.append((row, kept.transfer))
+        in_use = {entry.sequence for entry in self.mempool.entries()} | {kept.row for kept in self._aside.all()}
+        self._store.write(added, {row.sequence for row in rows} - in_use)
+        if returned:
+            self._store.empty_log()
+            self._returned = max(row for row, _, _ in returned)
+            await self._forget_returned()
         return len(self.mempool)
 
-    def _take_up(self, entry: Entry, verdict: RuleViolation | None) -> None:
-        """Let ``entry``, which was on disk, wait again, or park it, or let it go."""
-        transfer, account = entry.transfer, self._account(entry.transfer)
-        try:
+    async def _read_again(self, stored: Sequence[tuple[int, bytes]]) -> list[Kept]:
+        """What is no row of ours, or not any more, as far as it holds a transfer that its sender signed."""
+        found: list[Kept] = []
+        for row, body in stored:
+            try:
+                found.append(Kept(parse_transfer(json.loads(body), self._chain.params), row))
+            except (ValueError, RuleViolation) as error:
+                self.log.info("a waiting transfer on disk is let go: {why}", why=str(error))
+        verdicts = await self._verifier.check_transfers([kept.transfer for kept in found])
+        for kept, verdict in zip(found, verdicts, strict=True):
             if verdict is not None:
-                raise verdict
-            self.mempool.admit(transfer, account, window=self._window(), sequence=entry.sequence)
+                self._say_let_go(kept.transfer, verdict)
+        return [kept for kept, verdict in zip(found, verdicts, strict=True) if verdict is None]
+
+    def _numbered(self, stored: Collection[Kept]) -> list[Kept]:
+        """The same, where what has no number of its own, since it fell out of the chain, has one."""
+        for kept in stored:
+            if not kept.row:
+                self._sequence += 1
+                kept.row = -self._sequence
+        return list(stored)
+
+    def _take_up(self, kept: Kept) -> int:
+        """Let what was on disk wait again, or keep it aside, or let it go; gives its row from now on, or 0."""
+        transfer, account = kept.transfer, self._account(kept.transfer)
+        try:
+            self.mempool.admit(transfer, account, window=self._window(), sequence=abs(kept.row))
         except RuleViolation as refusal:
-            if not may_come_later(refusal, transfer, account) or not self._parking.put(transfer):
-                self._say_let_go(transfer, refusal)
+            if may_come_later(refusal, transfer, account) and self._aside.put(kept, crowded=_lacks_room(refusal)):
+                return kept.row
+            self._say_let_go(transfer, refusal)
+            return 0
+        return abs(kept.row)
+
+    # What comes in
 
     def submit(self, transfer: Transfer) -> Deferred[Reception]:
         """Take in a transfer whose fields have been checked; committed when the Deferred fires.
 
-        It fails with RuleViolation. Cancelling it does not stop the work.
+        It fails with RuleViolation, or with what the disk says. Cancelling it does not stop the work.
         """
-        return self.underway.keep(self._submit(transfer)).addErrback(self.refusals.note)
+        arrival = _Arrival(transfer)
+        self._arrivals.append(arrival)
+        self._begin("taking in transfers", self._take_in())
+        return arrival.answer.addErrback(self.refusals.note)
 
-    async def _submit(self, transfer: Transfer) -> Reception:
-        account, changes = self._account(transfer), self._changes
+    def _take_in(self) -> Iterator[Deferred[None] | None]:
+        while self._arrivals:
+            many = len(self._arrivals)
+            if many > _FLOOD:
+                many = min(many, _TO_THREADS)
+                yield Deferred.fromCoroutine(self._check_in_threads(many)).addErrback(self._say_failed)
+            for start in range(0, many, _IN_TURN):
+                self._take_in_some([self._arrivals.popleft() for _ in range(min(_IN_TURN, many - start))])
+                yield None
+
+    async def _check_in_threads(self, many: int) -> None:
+        """Check the signatures of the first arrivals, as far as the mempool would take them as things stand.
+
+        The verifier remembers what is good.
+        """
+        transfers = [arrival.transfer for arrival in islice(self._arrivals, many)]
+        await self._verifier.check_transfers([transfer for transfer in transfers if self._is_worthy(transfer)])
+
+    def _is_worthy(self, transfer: Transfer) -> bool:
+        try:
+            self.mempool.check(transfer, self._account(transfer), self._window())
+        except RuleViolation:
+            return False
+        return True
+
+    def _take_in_some(self, arrivals: Sequence[_Arrival]) -> None:
+        """Check, write, tell and answer, all in this turn."""
+        outcomes: list[Reception | Exception] = []
+        admissions: list[Admission] = []
+        for arrival in arrivals:
+            try:
+                admission = self._admit(arrival.transfer)
+            except Exception as error:
+                # It is for the one who waits for it; the others have nothing to do with it.
+                outcomes.append(error)
+            else:
+                admissions += [admission] if admission else []
+                outcomes.append(Reception.ACCEPTED if admission else Reception.KNOWN)
+        try:
+            self._commit(admissions)
+        except Exception as error:
+            # Some were refused, or known, for what has not come in now.
+            for arrival in arrivals:
+                arrival.answer.errback(error)
+            return
+        for arrival, outcome in zip(arrivals, outcomes, strict=True):
+            if isinstance(outcome, Reception):
+                arrival.answer.callback(outcome)
+            else:
+                arrival.answer.errback(outcome)
+
+    def _admit(self, transfer: Transfer) -> Admission | None:
+        """Let a transfer into the mempool, not yet to the disk; None if it is known. Raises RuleViolation."""
+        account = self._account(transfer)
         known = self._known(transfer, account)
-        if known != transfer.wire:
-            if known is None:
-                # The cheap checks come first, and again after the signature: the chain may have moved meanwhile.
-                self.mempool.check(transfer, account, self._window())
-            verdict = await self._verifier.check_transfer(transfer)
-            if verdict is not None:
-                raise verdict
-            if self._changes != changes:
-                # A commit that we have not heard of yet does no harm: the mempool is settled when we do.
-                account = self._account(transfer)
-            known = self._known(transfer, account)
-        if known is None:
-            await self._admit(transfer, account)
-            return Reception.ACCEPTED
-        await self._arrivals.committed(transfer.txid)
-        return Reception.KNOWN
+        if known == transfer.wire:
+            return None
+        # The cheap checks come first.
+        leaving = self.mempool.check(transfer, account, self._window()) if known is None else []
+        verdict = self._verifier.check_here(transfer)
+        if verdict is not None:
+            raise verdict
+        return None if known is not None else self._enter(transfer, account, leaving)
+
+    def _enter(self, transfer: Transfer, account: Account, leaving: Sequence[Entry]) -> Admission:
+        self._sequence += 1
+        return self.mempool.enter(transfer, account, leaving=leaving, sequence=self._sequence)
 
     def _known(self, transfer: Transfer, account: Account) -> bytes | None:
         """Its canonical JSON where it waits or is in the chain, maybe under another signature: the txid covers none."""
@@ -169,93 +280,119 @@ class Transfers:
         return self.mempool.window(self._tip_slot, milliseconds(self._clock))
 
     def _account(self, transfer: Transfer) -> Account:
+        # A commit that we have not heard of yet does no harm: the mempool is settled when we do.
         return self._reader.account(transfer.sender) or Account()
 
-    async def _admit(self, transfer: Transfer, account: Account) -> None:
-        self._sequence += 1
-        admission = self.mempool.admit(transfer, account, window=self._window(), sequence=self._sequence)
-        self._give_up([transfer.txid])
-        removed = await self._arrivals.write(admission)
-        # A block may have taken it meanwhile: whoever has been told that it left must not hear after that that it came.
-        added = [admission.entry] if self.mempool.get(transfer.txid) is admission.entry else []
-        if added or removed:
-            self._publish(added, removed)
+    def _commit(self, admissions: Sequence[Admission], aside: Sequence[Kept] = ()) -> None:
+        """Write down what has entered the mempool, and what is kept aside from now on, and only then tell of it.
 
-    def _readmit(self, entry: Entry) -> bool:
-        account, window = self._account(entry.transfer), self._window()
+        Raises what the disk says: then nothing has happened, in the mempool neither.
+        """
+        if not admissions and not aside:
+            return
+        own = {admission.entry for admission in admissions}
+        came = [entry for entry in own if self.mempool.get(entry.transfer.txid) is entry]
+        came.sort(key=lambda entry: entry.sequence)
+        left = [entry for admission in admissions for entry in admission.removed if entry not in own]
+        txids = [entry.transfer.txid for entry in own]
+        rows = [entry.sequence for entry in left] + [kept.row for kept in self._kept(txids) if kept.row]
+        added = [(entry.sequence, entry.transfer) for entry in came] + [(kept.row, kept.transfer) for kept in aside]
         try:
-            admission = self.mempool.admit(entry.transfer, account, window=window, sequence=entry.sequence)
-        except RuleViolation:
-            return False
-        self._let_go(admission.removed)
-        return True
+            self._store.write(added, rows)
+        except Exception as error:
+            for admission in reversed(admissions):
+                self.mempool.revert(admission)
+            self._pool.guard.look(error)
+            raise
+        self._take_kept(txids)
+        self._aside.ease({entry.transfer.sender for entry in left})
+        if self._store.is_log_long():
+            self._pool.worker.run(self._store.empty_log).addErrback(self._say_failed)
+        if came or left:
+            self._publish(came, left)
+
+    # What the chain takes and gives back
 
     def chain_changed(self, change: Change) -> None:
         """Let go of what the new blocks hold or rule out, and take back what undone blocks held."""
-        self._changes += 1
         self._tip_slot = change.tip.slot
-        self._forget(self._give_up(txids := change.txids))
+        txids = change.txids
+        self._forget(self._take_kept(txids))
         left = self.mempool.settle(txids, change.accounts)
         uncovered = _uncovered(left, txids, change) if change.undone else []
-        undone = [transfer for block in reversed(change.undone) for transfer in block.transfers]
-        for transfer in [*undone, *uncovered, *self._parking.transfers()]:
-            if transfer.txid not in txids:
-                self._fallen_out.setdefault(transfer.txid, transfer)
-        self._let_go(left, kept=uncovered)
-        if self._fallen_out:
-            self._begin("taking back", self._take_back())
+        returning = [Kept(transfer, 0) for block in reversed(change.undone) for transfer in block.transfers]
+        returning += [Kept(entry.transfer, entry.sequence) for entry in uncovered]
+        for kept in [*returning, *self._aside.to_be_tried(change.accounts)]:
+            if kept.transfer.txid not in txids:
+                self._returning.setdefault(kept.transfer.txid, kept)
+        self._returned = change.returned or self._returned
+        self._let_go(left, but=uncovered)
+        if self._returning or self._returned:
+            self._begin("taking transfers back", self._take_back())
 
-    def _give_up(self, txids: Collection[bytes]) -> list[Transfer]:
-        """Those of ``txids`` that are on disk without waiting; nobody tries to take them back any more."""
-        fallen = [self._fallen_out.pop(txid) for txid in common(self._fallen_out, txids)]
-        return fallen + self._parking.take(txids)
+    def _take_back(self) -> Iterator[Deferred[None] | None]:
+        while self._returning or self._returned:
+            if self._returning:
+                self._take_back_some(list(islice(self._returning.values(), _IN_TURN)))
+                yield None
+            else:
+                yield Deferred.fromCoroutine(self._forget_returned())
 
-    def _begin(self, what: str, steps: Iterator[None]) -> None:
-        if what not in self._tasks:
-            task = self._tasks[what] = self._cooperator.cooperate(steps)
-            task.whenDone().addErrback(self._say_failed).addBoth(lambda _: self._tasks.pop(what))
-
-    async def settled(self) -> None:
-        """Wait until the transfers of undone blocks have been taken back, and the disk holds what waits."""
-        for task in list(self._tasks.values()):
-            await task.whenDone()
-        await self._journal.record([], [])
-
-    def _take_back(self) -> Iterator[None]:
-        """One transfer a step."""
-        while self._fallen_out:
-            _, transfer = self._fallen_out.popitem(last=False)
-            if transfer.txid not in self.mempool:
-                Deferred.fromCoroutine(self._take_one_back(transfer)).addErrback(self._say_failed)
-            yield
-
-    async def _take_one_back(self, transfer: Transfer) -> None:
-        account = self._account(transfer)
+    def _take_back_some(self, some: Sequence[Kept]) -> None:
+        """Their signatures have been checked: they have waited before, or a block held them."""
+        admissions: list[Admission] = []
+        unwritten: list[Kept] = []
+        for kept in some:
+            transfer, account = kept.transfer, self._account(kept.transfer)
+            try:
+                leaving = self.mempool.check(transfer, account, self._window())
+            except RuleViolation as refusal:
+                if may_come_later(refusal, transfer, account) and self._aside.put(kept, crowded=_lacks_room(refusal)):
+                    unwritten += [] if kept.row else [kept]
+                else:
+                    self._say_let_go(transfer, refusal)
+                    self._forget([kept, *self._aside.take([transfer.txid])])
+            else:
+                admissions.append(self._enter(transfer, account, leaving))
+        for kept in unwritten:
+            self._sequence += 1
+            kept.row = -self._sequence
         try:
-            await self._admit(transfer, account)
-        except RuleViolation as refusal:
-            if not may_come_later(refusal, transfer, account) or not self._park(transfer):
-                self._parking.take([transfer.txid])
-                self._say_let_go(transfer, refusal)
-                self._forget([transfer])
+            self._commit(admissions, unwritten)
         except Exception:
-            # It is still on disk, from the commit that put it out of the chain.
-            self._parking.put(transfer)
+            # The chain's file has them still: the next block is another chance.
+            for kept in unwritten:
+                kept.row = 0
+            raise
+        for kept in some:
+            self._returning.pop(kept.transfer.txid, None)
+
+    async def _forget_returned(self) -> None:
+        """Our own file has all that the chain's file keeps for us."""
+        last, self._returned = self._returned, 0
+        try:
+            await self._chain.writer.run(self._chain.connector.store.forget_returned, last)
+        except Exception:
+            self._returned = self._returned or last
             raise
 
-    def _park(self, transfer: Transfer) -> bool:
-        if transfer.txid not in self._parking and self._parking.put(transfer):
-            # Where a block held it just before, its removal may be written after the commit that undid the block.
-            self._journal.record([Entry(transfer, 0)], []).addErrback(self._say_failed)
-        return transfer.txid in self._parking
+    def _kept(self, txids: Collection[bytes]) -> list[Kept]:
+        """Those of ``txids`` that are on disk without waiting."""
+        return [self._returning[txid] for txid in common(self._returning, txids)] + self._aside.get(txids)
+
+    def _take_kept(self, txids: Collection[bytes]) -> list[Kept]:
+        """The same; nobody tries to take them back any more."""
+        return [self._returning.pop(txid) for txid in common(self._returning, txids)] + self._aside.take(txids)
+
+    # What leaves otherwise
 
     def expire(self) -> None:
         """Begin to let go of what no block may hold any more; to be called now and then."""
-        self._begin("expiring", self._expire())
+        self._begin("expiring transfers", self._expire())
 
     def _expire(self) -> Iterator[None]:
         oldest = self._window().oldest
-        self._forget(self._give_up([parked.txid for parked in self.parked if parked.timestamp < oldest]))
+        self._forget(self._take_kept([old.txid for old in self.aside if old.timestamp < oldest]))
         entries = self.mempool.entries()
         for start in range(0, len(entries), _AT_ONCE):
             yield
@@ -264,18 +401,44 @@ class Transfers:
     def drop(self, txids: Sequence[bytes]) -> None:
         """Let go of transfers on the operator's word."""
         self._let_go(self.mempool.drop(txids))
-        self._forget(self._give_up(txids))
+        self._forget(self._take_kept(txids))
 
-    def _let_go(self, entries: Sequence[Entry], *, kept: Sequence[Transfer] = ()) -> None:
-        """Tell that ``entries`` wait no longer, and remove all but those of ``kept`` from the disk."""
-        if entries:
-            on_disk = {transfer.txid for transfer in kept}
-            self._forget([entry.transfer for entry in entries if entry.transfer.txid not in on_disk])
-            self._publish([], entries)
+    def _let_go(self, left: Sequence[Entry], *, but: Sequence[Entry] = ()) -> None:
+        """Tell that ``left`` wait no longer, and remove all from the disk ``but`` some."""
+        if left:
+            self._aside.ease({entry.transfer.sender for entry in left})
+            self._forget([Kept(entry.transfer, entry.sequence) for entry in left if entry not in but])
+            self._publish([], left)
 
-    def _forget(self, transfers: Sequence[Transfer]) -> None:
-        if transfers:
-            self._journal.record([], _entries(transfers)).addErrback(self._say_failed)
+    def _forget(self, gone: Sequence[Kept]) -> None:
+        """Remove from the disk what neither waits nor is kept aside: no hurry, the next start would see that too."""
+        self._gone += [kept.row for kept in gone if kept.row]
+        if self._gone:
+            self._begin("removing transfers from the disk", self._clear())
+
+    def _clear(self) -> Iterator[None]:
+        while self._gone:
+            rows = self._gone[:_AT_ONCE]
+            try:
+                self._store.write((), rows)
+            except Exception as error:
+                self._pool.guard.look(error)
+                raise
+            del self._gone[: len(rows)]
+            yield
+
+    async def settled(self) -> None:
+        """Wait until everything that has come in or fallen out of the chain is where it belongs, in memory and on disk.
+
+        What the disk has refused is not waited for.
+        """
+        while self._tasks:
+            await next(iter(self._tasks.values())).whenDone().addErrback(lambda _: None)
+
+    def _begin(self, what: str, steps: Iterator[Deferred[None] | None]) -> None:
+        if what not in self._tasks:
+            task = self._tasks[what] = self._cooperator.cooperate(steps)
+            task.whenDone().addErrback(self._say_failed).addBoth(lambda _: self._tasks.pop(what))
 
     def _publish(self, added: Sequence[Entry], removed: Sequence[Entry]) -> None:
         for listener in self._listeners:
@@ -283,18 +446,20 @@ class Transfers:
                 listener.pool_changed(added, removed)
 
     def _say_failed(self, failure: Failure) -> None:
-        self.log.failure("the mempool could not be written to disk", failure)
+        # Of its disk the guard has told.
+        if not isinstance(failure.value, sqlite3.Error):
+            self.log.failure("work on the mempool failed", failure)
 
     def _say_let_go(self, transfer: Transfer, why: BaseException) -> None:
         self.log.info("waiting transfer {txid} is let go: {why}", txid=transfer.txid.hex(), why=str(why))
 
 
-def _entries(transfers: Iterable[Transfer]) -> list[Entry]:
-    return [Entry(transfer, 0) for transfer in transfers]
+def _lacks_room(refusal: RuleViolation) -> bool:
+    return refusal.code is Refusal.POOL
 
 
-def _uncovered(left: Sequence[Entry], txids: Container[bytes], change: Change) -> list[Transfer]:
+def _uncovered(left: Sequence[Entry], txids: Container[bytes], change: Change) -> list[Entry]:
     """What left the mempool only because the balance does not cover it, by nonce."""
-    transfers = [entry.transfer for entry in left if entry.transfer.txid not in txids]
-    uncovered = [transfer for transfer in transfers if transfer.nonce >= change.accounts[transfer.sender].nonce]
-    return sorted(uncovered, key=lambda transfer: transfer.nonce)
+    entries = [entry for entry in left if entry.transfer.txid not in txids]
+    uncovered = [each for each in entries if each.transfer.nonce >= change.accounts[each.transfer.sender].nonce]
+    return sorted(uncovered, key=lambda entry: entry.transfer.nonce)

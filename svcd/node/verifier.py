@@ -1,7 +1,7 @@
 """The checks that cost time, in threads of their own: parsing, signatures, participation work (docs/protocol.md 10)."""
 
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, ParamSpec, TypeVar
 
 from twisted.internet.defer import Deferred, FirstError, gatherResults, succeed
@@ -11,7 +11,6 @@ from svcd.chain.errors import NotYet, RuleViolation, Wait
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
 from svcd.chain.work import check_work
-from svcd.node.gathering import Gathering
 from svcd.node.threads import Worker
 
 P = ParamSpec("P")
@@ -40,9 +39,6 @@ class Verifier:
         self._verified: OrderedDict[tuple[bytes, bytes], None] = OrderedDict()
         self._sealed: OrderedDict[bytes, bytes] = OrderedDict()
         """By hash the signature of headers whose signature and work hold."""
-        self._single: Gathering[Transfer, Verdict] = Gathering(
-            lambda transfers: Deferred.fromCoroutine(self.check_transfers(transfers))
-        )
 
     @property
     def waiting(self) -> int:
@@ -155,16 +151,24 @@ class Verifier:
     async def check_transfers(self, transfers: Sequence[Transfer]) -> list[Verdict]:
         """For each transfer whether its sender signed it; those that pass are remembered by (txid, signature)."""
         verdicts = await self._spread(transfers, Transfer.check_signature)
-        for transfer, verdict in zip(transfers, verdicts, strict=True):
-            if verdict is None:
-                self._verified[transfer.txid, transfer.signature] = None
-        while len(self._verified) > _REMEMBERED:
-            self._verified.popitem(last=False)
+        self.trust([transfer for transfer, verdict in zip(transfers, verdicts, strict=True) if verdict is None])
         return verdicts
 
-    def check_transfer(self, transfer: Transfer) -> Deferred[Verdict]:
-        """The same for one transfer; those that come while others are being checked share one job."""
-        return self._single.add(transfer)
+    def check_here(self, transfer: Transfer) -> Verdict:
+        """The same for one transfer, in the reactor's turn."""
+        if (transfer.txid, transfer.signature) in self._verified:
+            return None
+        verdict = _verdict(Transfer.check_signature, transfer)
+        if verdict is None:
+            self.trust([transfer])
+        return verdict
+
+    def trust(self, transfers: Iterable[Transfer]) -> None:
+        """Remember transfers whose signatures are known to be good."""
+        for transfer in transfers:
+            self._verified[transfer.txid, transfer.signature] = None
+        while len(self._verified) > _REMEMBERED:
+            self._verified.popitem(last=False)
 
     async def _spread(
         self, items: Sequence[S], check: Callable[[S], None], *, smallest: int = _SMALLEST_CHUNK

@@ -158,9 +158,14 @@ class ChainReader(PaymentReader):
         )
         return [place_of(row) for row in rows]
 
-    def pooled(self) -> list[tuple[int, bytes]]:
-        """The waiting transfers in order of arrival: local sequence number and canonical JSON."""
-        return self._db.execute("SELECT sequence, body FROM pool ORDER BY sequence, rowid").fetchall()
+    def returned(self) -> list[tuple[int, int, bytes]]:
+        """Transfers of undone blocks that the mempool's file may lack yet, in the order in which they fell out.
+
+        Row, number of arrival, canonical JSON. The number is 0, but for what waited before the mempool had a file of
+        its own: that comes first.
+        """
+        rows = self._db.execute("SELECT rowid, sequence, body FROM pool ORDER BY sequence = 0, sequence, rowid")
+        return rows.fetchall()
 
     def block_header(self, block: StoredBlock, params: NetworkParams) -> Header:
         """The parsed header of a stored block; raises Corrupt if it is not what was stored."""
@@ -275,13 +280,19 @@ class ChainWriter(ChainReader):
         )
         return unpack(row[0])
 
-    def write_pool(self, added: Sequence[tuple[int, Transfer]], removed: Sequence[bytes]) -> None:
-        """Bring the waiting transfers on disk up to date: (sequence, transfer) pairs added, txids removed."""
-        self._db.executemany("DELETE FROM pool WHERE txid = ?", [(txid,) for txid in removed])
+    def keep_returned(self, transfers: Sequence[tuple[int, Transfer]]) -> int:
+        """Keep (number of arrival or 0, transfer) pairs until the mempool's file has them; gives the last row."""
         self._db.executemany(
-            "INSERT INTO pool VALUES (?, ?, ?) ON CONFLICT (txid) DO UPDATE SET sequence = excluded.sequence",
-            [(transfer.txid, sequence, transfer.wire) for sequence, transfer in added],
+            "INSERT OR REPLACE INTO pool VALUES (?, ?, ?)",
+            [(transfer.txid, sequence, transfer.wire) for sequence, transfer in transfers],
         )
+        (last,) = self._db.execute("SELECT ifnull(max(rowid), 0) FROM pool").fetchone()
+        return int(last)
+
+    def forget_returned(self, last: int) -> None:
+        """The mempool's file has what was kept up to the row ``last``; a commit of its own."""
+        with self.commit():
+            self._db.execute("DELETE FROM pool WHERE rowid <= ?", (last,))
 
 
 def _address_places(transfers: Sequence[Transfer], height: int) -> list[tuple[bytes, int, int]]:

@@ -18,6 +18,7 @@ _WAL_LIMIT: Final = 64 * 1024 * 1024
 _CHECKPOINT_PAGES: Final = 4_000
 _BUSY_MS: Final = 10_000
 _DISK_TROUBLE: Final = (
+    sqlite3.SQLITE_BUSY,
     sqlite3.SQLITE_FULL,
     sqlite3.SQLITE_READONLY,
     sqlite3.SQLITE_IOERR,
@@ -74,6 +75,14 @@ WEBHOOKS: Final = Kind(
     refused="the disk takes nothing for the webhooks",
 )
 """What merchants have been promised nobody else has: it is on the disk before anything says that it is."""
+MEMPOOL: Final = Kind(
+    "the mempool's database",
+    "mempool",
+    "NORMAL",
+    "move it away, and what waited comes again from wallets and peers",
+    refused="the disk takes no transfers",
+)
+"""A power loss may cost the newest transfers, which their wallets keep until they are in a block."""
 
 
 @cache
@@ -131,7 +140,7 @@ def is_damage(error: BaseException | None) -> bool:
 
 
 def is_disk_trouble(error: BaseException | None) -> bool:
-    """Whether SQLite says that the disk does not do what it should: it is full, read-only, or fails."""
+    """Whether SQLite says that the disk does not do what it should: it is full, read-only, locked, or fails."""
     return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DISK_TROUBLE
 
 

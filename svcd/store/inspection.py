@@ -120,7 +120,3 @@ class Inspector(ChainReader):
             "WHERE NOT EXISTS (SELECT 1 FROM canonical c WHERE c.block = b.id) ORDER BY b.height, b.id"
         )
         return map(stored_of, rows)
-
-    def waiting(self) -> list[tuple[int, bytes]]:
-        """The transfers that wait: (sequence, canonical JSON)."""
-        return self._db.execute("SELECT sequence, body FROM pool ORDER BY sequence, txid").fetchall()

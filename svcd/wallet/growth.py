@@ -12,7 +12,7 @@ from attrs import define, frozen
 _LABEL: Final = "Copying"
 # The node copies them in this order, and one that it does not use not at all (docs/operations.md "Backup").
 # The wallet may not import the rooms that name them and the folder: tests/wallet/test_growth.py holds them together.
-_FIRST: Final = "webhooks.sqlite"
+_FIRST: Final = ("webhooks.sqlite", "mempool.sqlite")
 _LAST: Final = "chain.sqlite"
 
 
@@ -31,7 +31,7 @@ def growth_of(data_dir: Path, folder: Path) -> Growth | None:
     """
     partial = Path(f"{folder}.partial")
     try:
-        present = [name for name in (_FIRST, _LAST) if (partial / name).exists()]
+        present = [name for name in (*_FIRST, _LAST) if (partial / name).exists()]
         copied = sum((partial / name).stat().st_size for name in present)
         whole = sum((data_dir / name).stat().st_size for name in {*present, _LAST})
     except OSError:

@@ -14,9 +14,9 @@ from svcd.node.mempool import Entry
 from svcd.store import payment_reader
 from svcd.store.chain_store import ChainReader
 from tests.chains import address_of
+from tests.handing_in import handed_in
 from tests.rpc.conftest import present
 from tests.rpc.node import PARAMS, Node, Settings
-from tests.support import result_of
 
 TERMS = Terms("order-1", address_of("bob", "svcd"), 5000, required=2)
 
@@ -31,10 +31,10 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 def test_a_look_sees_what_waited_before_and_what_came_later(node: Node) -> None:
     first = node.builder.transfer("alice", "bob", 5000, reference="order-1")
-    result_of(node.living.transfers.submit(first))
+    handed_in(node.living.transfers, first, node.clock)
     payments = Payments.followed(node.living.ledger, node.living.transfers)
     second = node.builder.transfer("carol", "bob", 5000, reference="order-1")
-    result_of(node.living.transfers.submit(second))
+    handed_in(node.living.transfers, second, node.clock)
     seen = payments.look(TERMS)
     assert (seen.txid, seen.match_count) == (first.txid, 2)
 
@@ -98,7 +98,7 @@ def test_a_payment_is_read_again_when_the_chain_changes_and_not_before(node: Nod
 
     assert (payments.look(TERMS), asked) == (first, [])
     waits = node.builder.transfer("carol", "bob", 5000, reference="order-1")
-    result_of(node.living.transfers.submit(waits))
+    handed_in(node.living.transfers, waits, node.clock)
     del asked[:]
     assert (payments.look(TERMS).match_count, asked) == (2, []), "what waits is always looked at"
 

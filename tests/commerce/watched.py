@@ -20,6 +20,7 @@ from svcd.node.guard import Guard
 from svcd.node.living import LivingChain
 from svcd.ports import milliseconds
 from tests.chains import key_of
+from tests.handing_in import handed_in
 from tests.rpc.node import Inline, Node, Settings
 from tests.support import result_of
 
@@ -152,7 +153,7 @@ class Watched:
         transfer = self.node.builder.transfer(
             sender, recipient, int(amount), nonce=nonce, reference=rest[1] if rest else None
         )
-        result_of(living.transfers.submit(transfer))
+        handed_in(living.transfers, transfer, self.clock)
         return transfer.txid
 
     def tidy(self) -> None:

@@ -113,6 +113,15 @@ def test_the_webhooks_file_is_read_too(chain: Path, terminal: Terminal) -> None:
     assert "webhooks.sqlite cannot be opened as a database" in terminal.failure("db", "check", "data")
 
 
+def test_the_mempool_s_file_is_read_too_and_a_rebuild_leaves_it_alone(chain: Path, terminal: Terminal) -> None:
+    mempool = chain.with_name("mempool.sqlite")
+    terminal.ok("db", "check", "data")
+    mempool.write_bytes(b"no database at all" * 1000)
+    assert "mempool.sqlite cannot be opened as a database" in terminal.failure("db", "check", "data")
+    terminal.ok("db", "rebuild", "data")
+    assert mempool.read_bytes() == b"no database at all" * 1000
+
+
 def killed(chain: Path, terminal: Terminal) -> None:
     """Leave the files of a node with webhooks that was killed: what it did last is in the logs beside its databases."""
     node = Node(chain, terminal.clock, Settings(params=DEVNET))
@@ -187,7 +196,7 @@ def change_version(chain: Path, version: int) -> None:
 def test_a_rebuilt_chain_is_the_same(chain: Path, terminal: Terminal) -> None:
     before = contents(chain)
     told = json.loads(terminal.ok("db", "rebuild", "data", "--json").out)
-    assert (told["height"], told["lost"], told["why"], told["waiting"]) == ("70", 0, None, 2)
+    assert (told["height"], told["lost"], told["why"]) == ("70", 0, None)
     assert told["sideBlocks"] == 3
     assert contents(chain) == before
     assert contents(Path(told["kept"])) == before
@@ -254,17 +263,20 @@ def test_transfers_that_cannot_be_read_do_not_stop_it(chain: Path, terminal: Ter
     spoil(chain, "pool")
     assert "wrong: chain.sqlite: database disk image is malformed" in terminal.invoke("db", "check", "data").stderr
     told = json.loads(terminal.ok("db", "rebuild", "data", "--json").out)
-    assert (told["height"], told["waiting"], told["sideBlocks"]) == ("70", 0, 3)
-    assert told["unread"] == ["waiting transfers: it cannot be read: database disk image is malformed"]
+    assert (told["height"], told["sideBlocks"]) == ("70", 3)
+    assert told["unread"] == ["transfers of undone blocks: it cannot be read: database disk image is malformed"]
     terminal.ok("db", "check", "data")
     chain.with_name("chain.sqlite.old-1").replace(chain)
-    assert "not taken    waiting transfers: it cannot be read" in terminal.ok("db", "rebuild", "data").out
+    assert "not taken    transfers of undone blocks: it cannot be read" in terminal.ok("db", "rebuild", "data").out
 
 
-def test_a_waiting_transfer_that_is_not_what_it_was_is_left_out(chain: Path, terminal: Terminal) -> None:
-    change(chain, "UPDATE pool SET body = x'7b7d' WHERE sequence = (SELECT min(sequence) FROM pool)")
+def test_a_transfer_of_an_undone_block_that_is_not_what_it_was_is_left_out(chain: Path, terminal: Terminal) -> None:
+    fell_out = "INSERT INTO pool SELECT {}, 0, {} FROM block_transaction WHERE block = 3"
+    change(chain, fell_out.format("x'01'", "x'7b7d'"), fell_out.format("x'02'", "body"))
     told = json.loads(terminal.ok("db", "rebuild", "data", "--json").out)
-    assert (told["height"], told["waiting"], told["unread"]) == ("70", 1, [])
+    assert (told["height"], told["unread"]) == ("70", [])
+    assert len(contents(Path(told["kept"]))["pool"]) == 2
+    assert len(contents(chain)["pool"]) == 1
 
 
 def test_every_old_file_is_kept(chain: Path, terminal: Terminal) -> None:

@@ -93,6 +93,25 @@ def test_a_page_of_the_webhooks_that_is_overwritten(shop: Shop) -> None:
     confirm(shop, PAID)
 
 
+def test_a_page_of_the_waiting_transfers_that_is_overwritten(nodes: Nodes) -> None:
+    """What waited comes again from wallets and peers, so the file may go; the chain does not need it."""
+    node = nodes.start()
+    node.ok(node.operator("/operator/faucet", {"recipient": FAUCET, "amount": "1"}))
+    node.stop()
+    database = node.data_dir / "mempool.sqlite"
+    spoil(database, "waiting")
+    end = refused(nodes.folder, *DEVNET, "--data-dir=data", "--listen=tcp:0:interface=127.0.0.1")
+    assert (end.status, end.sentence) == (
+        1,
+        f"svcd: {database} cannot be opened as a database: database disk image is malformed; move it away, and what "
+        "waited comes again from wallets and peers",
+    )
+    for path in database.parent.glob("mempool.sqlite*"):
+        path.unlink()
+    node = nodes.start()
+    node.mine(1)
+
+
 # Files that are removed
 
 
@@ -138,7 +157,7 @@ def test_a_log_of_the_chain_that_is_removed_while_the_node_is_off(shop: Shop) ->
     assert shop.node.status()["height"] == "1"
     (warning,) = [event["message"] for event in shop.node.events if event["level"] == "warn"]
     assert warning == (
-        f"{log} is missing although the last run did not end by itself: the newest blocks and waiting transfers are "
+        f"{log} is missing although the last run did not end by itself: the newest blocks or waiting transfers are "
         "lost with it, and are fetched again"
     )
     # Alone, it can fetch them from nobody: other blocks take their place, and the merchant hears of that.

@@ -74,6 +74,7 @@ def test_reorganisations_are_counted_with_their_depth(measured: Measured, grow: 
 
 def handed_in(measured: Measured, transfer: Transfer) -> Deferred[object]:
     submission: Deferred[object] = measured.node.living.transfers.submit(transfer)  # type: ignore[assignment]
+    measured.node.clock.advance(0)
     return submission
 
 

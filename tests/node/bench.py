@@ -17,15 +17,16 @@ from svcd.chain.transaction import Transfer
 from svcd.chain.transition import Effect
 from svcd.node.changes import Change, Outcome, Standing
 from svcd.node.connector import Connector
-from svcd.node.journal import PoolJournal
+from svcd.node.guard import Guard
 from svcd.node.ledger import Chain, Ledger
 from svcd.node.long_reads import LongReads
 from svcd.node.mempool import Entry, Mempool
 from svcd.node.threads import Worker
-from svcd.node.transfers import Transfers, Waiting
+from svcd.node.transfers import Pool, Transfers
 from svcd.node.verifier import Verifier
 from svcd.store.chain_store import ChainReader, ChainWriter
-from svcd.store.database import open_reader, open_writer
+from svcd.store.database import MEMPOOL, open_reader, open_writer
+from svcd.store.mempool_store import FILE, MempoolStore
 from tests.chains import TEST_PARAMS
 from tests.store.contents import STATE, Contents, contents
 from tests.support import has_result, result_of
@@ -105,6 +106,9 @@ class Node:
     transfers: Transfers
     clock: Clock
     connections: tuple[Any, Any]
+    pool: MempoolStore
+    guard: Guard
+    """Of the file of what waits."""
     witness: Witness = field(factory=Witness)
 
     @property
@@ -132,8 +136,10 @@ class Node:
 
     def send(self, transfer: Transfer) -> str:
         """What becomes of a transfer."""
+        reception = self.transfers.submit(transfer)
+        self.clock.advance(0)
         try:
-            return result_of(self.transfers.submit(transfer))
+            return result_of(reception)
         except RuleViolation as refusal:
             return refusal.code
 
@@ -169,6 +175,7 @@ class Node:
     def close(self) -> None:
         """Let go of the files, the writer last; nothing else is written."""
         self.ledger.stop()
+        self.pool.close()
         for connection in reversed(self.connections):
             connection.close()
 
@@ -197,6 +204,7 @@ class Setting:
     lanes: int = 2
     max_transactions: int = 50_000
     max_bytes: int = 2**26
+    make_store: type[MempoolStore] = MempoolStore
 
 
 def open_node(folder: Path, setting: Setting) -> Node:
@@ -208,15 +216,17 @@ def open_node(folder: Path, setting: Setting) -> Node:
         store, reader = ChainWriter(writing), ChainReader(reading)
         connector = Connector(params, store)
         connector.load()
+        pooling = opened.enter_context(closing(open_writer(folder / FILE, MEMPOOL)))
         opened.pop_all()
     verifier = Verifier(params, setting.checker, lanes=setting.lanes, capacity=setting.capacity)
     chain = Chain(params, reader, LongReads(setting.checker, reading), connector, setting.writer)
     ledger = Ledger(chain, verifier, clock)
     pool = Mempool(params, max_transactions=setting.max_transactions, max_bytes=setting.max_bytes)
-    waiting = Waiting(pool, PoolJournal(setting.writer, store))
-    transfers = Transfers(params, reader=reader, waiting=waiting, verifier=verifier, clock=clock)
+    on_disk, guard = setting.make_store(pooling, folder / FILE, params), Guard(lambda: None, MEMPOOL)
+    waiting = Pool(pool, on_disk, guard, setting.writer)
+    transfers = Transfers(chain, waiting, verifier=verifier, clock=clock)
     ledger.subscribe(transfers)
-    node = Node(chain, store, verifier, ledger, transfers, clock, (writing, reading))
+    node = Node(chain, store, verifier, ledger, transfers, clock, (writing, reading), on_disk, guard)
     ledger.subscribe(node.witness)
     transfers.subscribe(node.witness)
     return node

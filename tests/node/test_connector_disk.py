@@ -178,7 +178,7 @@ def test_what_another_rolls_back_after_a_refused_roll_back(node: Node, chain: Ch
     before = node.state()
     shaken.get_stuck(statement)
     with shaken.connector.store.commit():
-        shaken.connector.store.write_pool([], [bytes(32)])
+        shaken.connector.store.write_accounts({bytes(20): None})
     assert node.state() == before
     shaken.takes(branch(chain, shaken.old[-1], 1, "h")[0])
     shaken.stands_on(shaken.old[-1])

@@ -33,14 +33,16 @@ PARAMS = evolve(
 SEED = key_of("p").seed
 
 
-def now(work: Coroutine[Any, Any, T]) -> T:
-    """What a coroutine gives that waits for nothing."""
-    return result_of(Deferred.fromCoroutine(work))
+def now(node: Node, work: Coroutine[Any, Any, T]) -> T:
+    """What a coroutine gives that waits for no time to pass."""
+    done = Deferred.fromCoroutine(work)
+    node.clock.advance(0)
+    return result_of(done)
 
 
-def refusal(work: Coroutine[Any, Any, object]) -> RuleViolation:
+def refusal(node: Node, work: Coroutine[Any, Any, object]) -> RuleViolation:
     with pytest.raises(RuleViolation) as refused:
-        now(work)
+        now(node, work)
     return refused.value
 
 
@@ -60,7 +62,7 @@ class Bench:
         )
 
     def mine(self, number: int) -> list[bytes]:
-        return now(self.demand.mine(number, SEED))
+        return now(self.node, self.demand.mine(number, SEED))
 
     def reorganise(self, depth: int, *, drop: bool = False) -> list[bytes]:
         """The new blocks; what comes back has come back."""
@@ -80,7 +82,7 @@ class Bench:
         return [block.point.slot for block in blocks if block]
 
     def pay(self, name: str = "dave", amount: int = 5) -> bytes:
-        return now(self.demand.faucet(address_of(name, "svct"), amount))
+        return now(self.node, self.demand.faucet(address_of(name, "svct"), amount))
 
 
 @pytest.fixture
@@ -112,7 +114,7 @@ def test_blocks_go_through_the_front_door(bench: Bench) -> None:
 
 
 def test_blocks_are_signed_and_paid_by_the_key_that_is_named(bench: Bench) -> None:
-    now(bench.demand.mine(2, key_of("dave").seed))
+    now(bench.node, bench.demand.mine(2, key_of("dave").seed))
     account = bench.node.store.account(key_of("dave").hash)
     assert account is not None
     assert account.balance == 2 * PARAMS.initial_reward
@@ -148,7 +150,7 @@ def test_blocks_are_never_later_than_the_clock(make_node: MakeNode) -> None:
     bench = Bench(make_node(params=PARAMS, clock=at(9)))
     bench.mine(5)
     assert bench.slots() == [2, 4, 6, 8, 9]
-    refused = refusal(bench.demand.mine(1, SEED))
+    refused = refusal(bench.node, bench.demand.mine(1, SEED))
     assert refused.code is Refusal.SLOT
     assert refused.detail == "the chain has caught up with the clock: try again in 1 s"
     bench.node.clock.advance(1)
@@ -158,7 +160,7 @@ def test_blocks_are_never_later_than_the_clock(make_node: MakeNode) -> None:
 
 def test_more_blocks_than_there_are_slots(make_node: MakeNode) -> None:
     bench = Bench(make_node(params=PARAMS, clock=at(9)))
-    assert refusal(bench.demand.mine(6, SEED)).code is Refusal.SLOT
+    assert refusal(bench.node, bench.demand.mine(6, SEED)).code is Refusal.SLOT
     bench.node.check()
     bench.mine(1)
 
@@ -204,7 +206,7 @@ def test_what_is_dropped_is_what_has_been_replaced(stepped: tuple[Bench, Stepped
         bench.node.clock.advance(0)
     writer.finish()
     assert bench.hashes() == [block.header.hash for block in others[:4]] + result_of(work)
-    assert len(bench.node.mempool) == len(bench.node.store.pooled()) == 0
+    assert len(bench.node.mempool) == len(bench.node.pool.rows()) == 0
 
 
 def test_others_that_are_always_faster(stepped: tuple[Bench, Stepped]) -> None:
@@ -251,7 +253,7 @@ def test_of_no_depth_it_is_one_empty_block(bench: Bench) -> None:
 
 def test_deeper_than_the_chain(bench: Bench) -> None:
     bench.mine(5)
-    refused = refusal(bench.demand.reorganise(6, SEED, drop_transactions=False))
+    refused = refusal(bench.node, bench.demand.reorganise(6, SEED, drop_transactions=False))
     assert (refused.code, refused.detail) == (Refusal.HEIGHT, "depth must be at most 5, the height of the chain")
     bench.node.check()
 
@@ -309,7 +311,7 @@ def test_a_chain_that_has_caught_up_with_the_clock_can_be_reorganised(make_node:
     """One slot later is enough, however deep."""
     bench = Bench(make_node(params=PARAMS, clock=at(20)))
     before = bench.mine(10)
-    assert refusal(bench.demand.reorganise(4, SEED, drop_transactions=False)).code is Refusal.SLOT
+    assert refusal(bench.node, bench.demand.reorganise(4, SEED, drop_transactions=False)).code is Refusal.SLOT
     bench.node.clock.advance(1)
     after = bench.reorganise(4)
     assert bench.hashes() == before[:6] + after
@@ -356,21 +358,21 @@ def test_the_faucet_pays(bench: Bench) -> None:
     ],
 )
 def test_what_the_faucet_cannot_pay(bench: Bench, recipient: str, amount: int, code: Refusal) -> None:
-    assert refusal(bench.demand.faucet(recipient, amount)).code is code
+    assert refusal(bench.node, bench.demand.faucet(recipient, amount)).code is code
     assert len(bench.node.mempool) == 0
 
 
 def test_the_faucet_pays_sixteen_times_a_block(bench: Bench) -> None:
     for amount in range(1, 17):
         bench.pay(amount=amount)
-    assert refusal(bench.demand.faucet(address_of("dave", "svct"), 17)).code is Refusal.NONCE
+    assert refusal(bench.node, bench.demand.faucet(address_of("dave", "svct"), 17)).code is Refusal.NONCE
     bench.mine(1)
     bench.pay(amount=17)
 
 
 def test_a_network_without_a_faucet(node: Node) -> None:
     bench = Bench(node)
-    refused = refusal(bench.demand.faucet(address_of("dave", "svct"), 5))
+    refused = refusal(bench.node, bench.demand.faucet(address_of("dave", "svct"), 5))
     assert (refused.code, refused.detail) == (
         Refusal.BALANCE,
         f"the faucet {FAUCET} has nothing on this network",
@@ -388,13 +390,13 @@ def test_one_request_comes_after_the_other(bench: Bench) -> None:
 
 
 def test_a_request_that_fails_lets_the_next_one_have_its_turn(bench: Bench) -> None:
-    assert refusal(bench.demand.reorganise(1, SEED, drop_transactions=False)).code is Refusal.HEIGHT
+    assert refusal(bench.node, bench.demand.reorganise(1, SEED, drop_transactions=False)).code is Refusal.HEIGHT
     assert len(bench.mine(1)) == 1
 
 
 def test_on_devnet_itself(make_node: MakeNode) -> None:
     bench = Bench(make_node(params=DEVNET, clock=late_clock(DEVNET)))
-    txid = now(bench.demand.faucet(address_of("dave", "svcd"), 5 * COIN))
+    txid = now(bench.node, bench.demand.faucet(address_of("dave", "svcd"), 5 * COIN))
     bench.mine(3)
     bench.reorganise(3)
     bench.mine(1)

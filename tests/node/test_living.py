@@ -14,6 +14,7 @@ from twisted.logger import LogEvent
 
 from svcd.chain.errors import Corrupt, Wait
 from svcd.chain.params import DEVNET
+from svcd.node import transfers as transfers_module
 from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
 from svcd.node.transfers import Reception
 from svcd.store.database import DatabaseError
@@ -87,7 +88,9 @@ def test_a_chain_and_what_waits_are_taken_up(bench: Bench, chain: ChainBuilder) 
     waiting = chain.transfer("alice", "bob", 6)
     bench.submit(block)
     bench.living.transfers.submit(waiting)
-    result_of(bench.close())
+    closed = bench.close()
+    bench.finish()
+    assert has_result(closed)
     bench.living = bench.open()
     assert bench.living.ledger.tip.hash == block.header.hash
     assert [entry.transfer.txid for entry in bench.living.transfers.mempool.entries()] == [waiting.txid]
@@ -108,10 +111,10 @@ def alive(bench: Bench) -> Deferred[None]:
 # Closing
 
 
-def test_a_closed_chain_leaves_one_file(bench: Bench, chain: ChainBuilder, path: Path) -> None:
+def test_a_closed_chain_leaves_two_files(bench: Bench, chain: ChainBuilder, path: Path) -> None:
     bench.submit(*chain.chain("genesis: b[1..3]").values())
     result_of(bench.close())
-    assert [file.name for file in path.parent.iterdir()] == ["chain.sqlite"]
+    assert sorted(file.name for file in path.parent.iterdir()) == ["chain.sqlite", "mempool.sqlite"]
     assert audit(path, TEST_PARAMS.rules).height == 3
     bench.living = bench.open()
 
@@ -184,21 +187,20 @@ def test_closing_waits_for_the_transfers_of_undone_blocks(bench: Bench, chain: C
     assert [entry.transfer.txid for entry in entries] == [transfer.txid for transfer in transfers]
 
 
-def test_a_full_disk_does_not_keep_the_file_open(
-    bench: Bench, chain: ChainBuilder, expected_errors: ExpectedErrors
+def test_a_file_of_transfers_that_is_locked_does_not_keep_the_chain_open(
+    bench: Bench, chain: ChainBuilder, path: Path
 ) -> None:
-    bench.writer.held = True
-    reception = bench.living.transfers.submit(chain.transfer("alice", "bob", 5))
-    bench.living.chain.connector.store.write_pool = None  # type: ignore[method-assign,assignment]
-    closed = bench.close()
-    bench.finish()
-    with pytest.raises(TypeError):
-        result_of(reception)
-    with pytest.raises(TypeError):
-        result_of(closed)
+    """Nobody waits for the one who locked it: transfers are refused, and the node goes on."""
+    with closing(sqlite3.connect(path.with_name("mempool.sqlite"), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        reception = bench.living.transfers.submit(chain.transfer("alice", "bob", 5))
+        closed = bench.close()
+        bench.finish()
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            result_of(reception)
+        assert has_result(closed)
     with pytest.raises(sqlite3.ProgrammingError, match="closed"):
         bench.living.ledger.reader.tip()
-    bench.writer.held = False
     bench.living = bench.open()
 
 
@@ -282,10 +284,14 @@ def test_the_chain_of_another_network_is_told_in_one_sentence(path: Path) -> Non
     assert not OpenMark(path).misses_log, "and with the right one nothing is said to be lost"
 
 
-def test_closing_waits_for_a_transfer_that_is_being_verified(bench: Bench, chain: ChainBuilder) -> None:
+def test_closing_waits_for_a_transfer_that_is_being_verified(
+    bench: Bench, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(transfers_module, "_FLOOD", 0)
     bench.checker.held = True
     transfer = chain.transfer("alice", "bob", 5)
     reception = bench.living.transfers.submit(transfer)
+    bench.clock.advance(0)
     closed = bench.close()
     assert len(bench.checker) == 1
     assert not has_result(closed)

@@ -302,11 +302,11 @@ def test_junk_headers_do_not_delay_the_signature_of_a_payment(chain: ChainBuilde
     verifier, blocks = make(stepped), chain_of(chain, 200)
     checking = Deferred.fromCoroutine(verifier.check_headers([block.header for block in blocks]))
     assert len(stepped) == 2
-    paid = verifier.check_transfer(chain.transfer("alice", "bob", 5))
+    paid = Deferred.fromCoroutine(verifier.check_transfers([chain.transfer("alice", "bob", 5)]))
     stepped.step()
     stepped.step()
     stepped.step()
-    assert result_of(paid) is None
+    assert result_of(paid) == [None]
     stepped.finish()
     assert codes(result_of(checking)) == [None] * 200
 

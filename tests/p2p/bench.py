@@ -117,7 +117,7 @@ class Node:
             identity=identity,
             peers=self.peers,
             clock=self.clock,
-            trouble=lambda: living.disk.trouble,
+            trouble=lambda: living.trouble,
             untrusted_proxy=lambda: self.clients.untrusted.alarm(self.clock.seconds()),
         )
         self.buckets = Buckets.per_second(setting.rates, 10)
@@ -187,7 +187,9 @@ class Node:
         stopped = Deferred.fromCoroutine(self.network.stop())
         run(self.clock, 31.0)
         result_of(stopped)
-        result_of(Deferred.fromCoroutine(self.living.close()))
+        closed = Deferred.fromCoroutine(self.living.close())
+        self.clock.advance(0)
+        result_of(closed)
 
 
 def late_town(params: NetworkParams = TEST_PARAMS) -> Town:

@@ -17,6 +17,7 @@ from svcd.node.mempool import Entry
 from svcd.p2p import relay
 from svcd.p2p.transport import Trouble
 from tests.chains import ChainBuilder
+from tests.handing_in import handed_in
 from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import OURS, Node
 from tests.p2p.strangers import Stranger, ok, refused, silent
@@ -43,7 +44,7 @@ def transfer(maker: ChainBuilder, sender: str = "alice", amount: int = 5) -> Tra
 
 def submit(node: Node, *transfers: Transfer) -> None:
     for each in transfers:
-        result_of(node.living.transfers.submit(each))
+        handed_in(node.living.transfers, each, node.clock)
 
 
 def txids(node: Node, stranger: Stranger) -> list[bytes]:
@@ -654,6 +655,7 @@ def host(stranger: Stranger) -> str:
 def post(node: Node, path: str, body: bytes, client: str) -> None:
     wire = Wire(node.site, client)
     wire.send(f"POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
+    node.clock.advance(0)
     assert wire.response().status == 200
     wire.close()
 

@@ -19,10 +19,10 @@ from svcd.rpc.sites import Public
 from svcd.web.buckets import Buckets, Rate
 from svcd.web.clients import Clients
 from svcd.web.site import Site
+from tests.handing_in import handed_in
 from tests.pages.reading import Document
 from tests.rpc.conftest import present
 from tests.rpc.node import COMMON, PARAMS, UNLIMITED, Node, Settings
-from tests.support import result_of
 from tests.web.wire import Response, Wire
 
 BROWSER = "text/html,application/xhtml+xml"
@@ -66,7 +66,7 @@ class Shown:
     def wait(self, *transfers: Any) -> None:
         """Let transfers wait in the mempool."""
         for transfer in transfers:
-            result_of(self.node.living.transfers.submit(transfer))
+            handed_in(self.node.living.transfers, transfer, self.node.clock)
 
 
 def show(

@@ -65,7 +65,7 @@ def test_a_backup_is_made_while_blocks_go_on_and_a_node_starts_on_it(nodes: Node
     for answer in told:
         folder = Path(answer["path"])
         assert sorted(answer["files"]) == sorted(path.name for path in folder.iterdir())
-        assert sorted(answer["files"]) == ["chain.sqlite", "webhooks.sqlite"]
+        assert sorted(answer["files"]) == ["chain.sqlite", "mempool.sqlite", "webhooks.sqlite"]
         assert all(stat.S_IMODE(path.stat().st_mode) == 0o600 for path in folder.iterdir())
         assert svc(tmp_path, "db", "check", folder).startswith(f"{folder} is sound: {int(answer['height']) + 1} blocks")
     restored = nodes.start(*DEVNET, *hooks, name="copy-1")

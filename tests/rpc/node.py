@@ -168,8 +168,10 @@ class Node:
         return blocks
 
     def close(self) -> None:
-        """Close the file, as the node does last."""
-        result_of(Deferred.fromCoroutine(self.living.close()))
+        """Close the files, as the node does last."""
+        closed = Deferred.fromCoroutine(self.living.close())
+        self.clock.advance(0)
+        result_of(closed)
 
 
 class Client:

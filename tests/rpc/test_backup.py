@@ -14,6 +14,7 @@ from twisted.logger import capturedLogs, formatEvent
 from svcd.chain.errors import Corrupt
 from svcd.node.backups import Backups
 from svcd.rpc.backup import BackupRoutes
+from svcd.store.mempool_store import FILE as MEMPOOL
 from svcd.web.limits import SiteLimits
 from svcd.web.openapi import document
 from svcd.web.routing import routes_of
@@ -40,7 +41,7 @@ class Operator:
     def __init__(self, open_node: Callable[..., Node], folder: Path, worker: Any, token: str | None = None) -> None:
         self.node = open_node()
         self.node.grow("genesis a[1..5]")
-        (chain,) = folder.glob("*.sqlite")
+        (chain,) = (path for path in folder.glob("*.sqlite") if path.name != MEMPOOL)
         self.chain = chain
         self.backups = Backups(chain, None, worker)
         room = BackupRoutes(self.backups, token=token)
@@ -62,9 +63,9 @@ def test_a_backup_holds_the_chain(operator: Operator, tmp_path: Path) -> None:
         "path": str(tmp_path / "copy"),
         "height": "5",
         "hash": tip.hash.hex(),
-        "files": {operator.chain.name: str(copied.stat().st_size)},
+        "files": {name: str((copied.parent / name).stat().st_size) for name in (MEMPOOL, copied.name)},
     }
-    assert [path.name for path in copied.parent.iterdir()] == [copied.name]
+    assert {path.name for path in copied.parent.iterdir()} == {MEMPOOL, copied.name}
     again = Node(copied, operator.node.clock, Settings())
     assert again.living.ledger.tip == tip
     again.close()

@@ -16,9 +16,9 @@ from svcd.web.buckets import Buckets
 from svcd.web.clients import Clients
 from svcd.web.routing import Guard, Route
 from tests.chains import COIN, address_of
+from tests.handing_in import handed_in
 from tests.rpc.conftest import public_client, published
 from tests.rpc.node import COMMON, PARAMS, UNLIMITED, Client, Node
-from tests.support import result_of
 
 BOB = address_of("bob", "svcd")
 REQUEST = "/rpc/commerce/payment-request"
@@ -38,7 +38,7 @@ def verify(client: Client, reference: str = "order-1", **query: object) -> Any:
 
 def send(node: Node, transfer: Transfer) -> str:
     """Let a transfer wait; gives its txid."""
-    result_of(node.living.transfers.submit(transfer))
+    handed_in(node.living.transfers, transfer, node.clock)
     return transfer.txid.hex()
 
 

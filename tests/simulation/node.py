@@ -16,7 +16,6 @@ from svcd.node.changes import Standing
 from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
 from svcd.node.search import Search
 from svcd.node.status import Identity, Status
-from svcd.node.transfers import Reception
 from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
 from svcd.p2p.handshake import LocalNode, NodeKey
@@ -92,7 +91,7 @@ class SimulatedNode:
             identity=identity,
             peers=self.neighbours.peers,
             clock=life,
-            trouble=lambda: living.disk.trouble,
+            trouble=lambda: living.trouble,
         )
         self._site = self._make_site(living)
         self._service = PeersService(self.neighbours, folder / "peers.json", self._seeds, Inline())
@@ -165,9 +164,9 @@ class SimulatedNode:
         assert standing is Standing.CONNECTED
         self.network.trace.note(self.endpoint, "made", block.header.height, block.header.hash.hex())
 
-    def take(self, transfer: Transfer) -> Reception:
-        """Take in a transfer, as from somebody's wallet."""
-        return result_of(self.living.transfers.submit(transfer))
+    def take(self, transfer: Transfer) -> None:
+        """Take in a transfer, as from somebody's wallet; it is committed in the next turn."""
+        self.living.transfers.submit(transfer)
 
     def has_waiting(self, transfer: Transfer) -> bool:
         """Whether a transfer waits here."""
@@ -191,5 +190,7 @@ class SimulatedNode:
         """Cease to exist, as after kill -9: nothing is said, nothing is saved, nothing that has begun is finished."""
         self._life.over = True
         self.network.detach(self.endpoint)
+        # Otherwise the garbage collector would end what waits for answers, and that would go on without a database.
+        Deferred.fromCoroutine(self.neighbours.stop())
         self.living._close()
         self._living = None

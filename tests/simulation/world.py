@@ -123,7 +123,8 @@ class World:
         if self._paying and node.running and self._payments < PEOPLE:
             transfer = self.payment()
             self.paid.append(transfer)
-            self.network.trace.note("paid", node.endpoint, transfer.txid.hex(), node.take(transfer).value)
+            node.take(transfer)
+            self.network.trace.note("paid", node.endpoint, transfer.txid.hex())
 
     def payment(self) -> Transfer:
         """A transfer by somebody who has not paid yet."""

@@ -13,7 +13,6 @@ from attrs import evolve
 from svcd.chain.accounts import Account
 from svcd.chain.block import Block
 from svcd.chain.errors import Corrupt
-from svcd.chain.transaction import Transfer
 from svcd.store.chain_store import ChainReader, ChainWriter, Place, StoredBlock
 from svcd.store.database import open_reader, open_writer
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
@@ -82,7 +81,7 @@ def test_an_empty_database_has_no_answers(store: ChainWriter) -> None:
     assert store.count_accounts() == 0
     assert store.transaction(bytes(32)) is None
     assert store.address_transactions(bytes(20), before=NEWEST, limit=9) == []
-    assert store.pooled() == []
+    assert store.returned() == []
 
 
 # Blocks
@@ -312,35 +311,34 @@ def test_accounts_are_read_in_ascending_order_within_bounds(store: ChainWriter) 
     assert store.account_rows(b"\1" * 19 + b"\2", b"\3" * 19 + b"\2") == rows[1:2]
 
 
-# Waiting transfers
+# Transfers of undone blocks
 
 
-def test_waiting_transfers_come_back_in_order_of_arrival(store: ChainWriter, chain: ChainBuilder) -> None:
+def test_what_fell_out_is_kept_in_order_until_it_is_forgotten(store: ChainWriter, chain: ChainBuilder) -> None:
     transfers = [chain.transfer("alice", "bob", n) for n in range(1, 4)]
-    store.write_pool([(9, transfers[0]), (7, transfers[1])], [])
-    store.write_pool([(8, transfers[2])], [])
-    assert store.pooled() == [(7, transfers[1].wire), (8, transfers[2].wire), (9, transfers[0].wire)]
+    last = store.keep_returned([(0, transfers[0]), (0, transfers[1])])
+    assert store.keep_returned([(0, transfers[2])]) == last + 1
+    assert [body for _, _, body in store.returned()] == [transfer.wire for transfer in transfers]
+    store.forget_returned(last)
+    assert [body for _, _, body in store.returned()] == [transfers[2].wire]
 
 
-def test_waiting_transfers_are_removed_by_id(store: ChainWriter, chain: ChainBuilder) -> None:
-    one, other = chain.transfer("alice", "bob", 1), chain.transfer("alice", "bob", 2)
-    store.write_pool([(1, one), (2, other)], [])
-    store.write_pool([], [one.txid, bytes(32)])
-    assert store.pooled() == [(2, other.wire)]
+def test_what_fell_out_again_is_not_forgotten_with_the_first_time(store: ChainWriter, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer("alice", "bob", n) for n in range(1, 4)]
+    first = store.keep_returned([(0, transfer) for transfer in transfers])
+    assert store.keep_returned([(0, transfers[2]), (0, transfers[0])]) > first
+    store.forget_returned(first)
+    assert [body for _, _, body in store.returned()] == [transfers[2].wire, transfers[0].wire]
 
 
-def test_what_is_removed_and_added_again_waits(store: ChainWriter, chain: ChainBuilder) -> None:
-    transfer = chain.transfer("alice", "bob", 1)
-    store.write_pool([(1, transfer)], [])
-    store.write_pool([(5, transfer)], [transfer.txid])
-    assert store.pooled() == [(5, transfer.wire)]
-
-
-def test_a_transfer_waits_once(store: ChainWriter, chain: ChainBuilder) -> None:
-    transfer: Transfer = chain.transfer("alice", "bob", 1)
-    store.write_pool([(1, transfer)], [])
-    store.write_pool([(2, transfer)], [])
-    assert store.pooled() == [(2, transfer.wire)], "one row, under the number by which it is known now"
+def test_what_waited_before_the_mempool_had_a_file_comes_first(store: ChainWriter, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer("alice", "bob", n) for n in range(1, 4)]
+    store.keep_returned([(0, transfers[0]), (9, transfers[1]), (7, transfers[2])])
+    assert [(sequence, body) for _, sequence, body in store.returned()] == [
+        (7, transfers[2].wire),
+        (9, transfers[1].wire),
+        (0, transfers[0].wire),
+    ]
 
 
 # Speed
@@ -376,7 +374,7 @@ def test_no_question_walks_through_a_whole_table(
         lambda: store.transaction(txid),
         lambda: store.address_transactions(alice, before=NEWEST, limit=10),
         lambda: store.write_accounts({bytes(20): Account(1), alice: None}),
-        lambda: store.write_pool([(1, blocks["b2"].transfers[0])], [txid]),
+        lambda: store.keep_returned([(1, blocks["b2"].transfers[0])]),
         lambda: store.retract(last, blocks["b3"].transfers),
         lambda: store.delete_with_descendants(last),
     ):

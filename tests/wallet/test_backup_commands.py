@@ -30,11 +30,11 @@ def copying(node: Node, terminal: Terminal, tmp_path: Path) -> Node:
 def test_a_backup_is_a_chain(copying: Node, terminal: Terminal, clock: Clock) -> None:
     terminal.ok("node", "mine", 3)
     told = terminal.ok("node", "backup", "copy")
-    shown = dict(line.split(maxsplit=1) for line in told.out.splitlines()[:3])
+    shown = dict(line.split(maxsplit=1) for line in told.out.splitlines()[:4])
     folder = terminal.folder / "copy"
     assert shown["folder"] == str(folder), "the node is told the whole path"
     assert shown["tip"] == f"3, {copying.living.ledger.tip.hash.hex()}"
-    assert shown["chain.sqlite"].endswith(" MiB")
+    assert all(shown[name].endswith("iB") for name in ("chain.sqlite", "mempool.sqlite"))
     assert "The keys (operator.key, node.key) are not in it" in told.out
     again = Node(folder / "chain.sqlite", clock, Settings(params=DEVNET))
     assert again.living.ledger.tip == copying.living.ledger.tip
@@ -44,7 +44,7 @@ def test_a_backup_is_a_chain(copying: Node, terminal: Terminal, clock: Clock) ->
 def test_as_json(copying: Node, terminal: Terminal) -> None:
     told = json.loads(terminal.ok("node", "backup", "copy", "--json").out)
     assert told["height"] == "0"
-    assert list(told["files"]) == ["chain.sqlite"]
+    assert list(told["files"]) == ["mempool.sqlite", "chain.sqlite"]
 
 
 def test_what_the_node_refuses_is_told(copying: Node, terminal: Terminal) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from svcd.commerce.desk import FILE as WEBHOOKS
 from svcd.config.schema import Config
+from svcd.store.mempool_store import FILE as MEMPOOL
 from svcd.store.unfinished import unfinished_name
 from svcd.wallet.growth import Growth, growth_of
 
@@ -17,7 +18,7 @@ def test_the_files_are_those_of_the_node(tmp_path: Path) -> None:
     partial = unfinished_name(folder)
     for place in (config.data_dir, partial):
         place.mkdir()
-    for size, name in ((1, config.chain_file.name), (20, WEBHOOKS)):
+    for size, name in ((1, config.chain_file.name), (20, WEBHOOKS), (300, MEMPOOL)):
         (partial / name).write_bytes(bytes(size))
         (config.data_dir / name).write_bytes(bytes(size * 100))
-    assert growth_of(config.data_dir, folder) == Growth(copied=21, whole=2100)
+    assert growth_of(config.data_dir, folder) == Growth(copied=321, whole=32100)

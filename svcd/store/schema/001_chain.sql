@@ -1,4 +1,4 @@
--- Blocks, the state after the tip, the indexes over the canonical chain, and the transactions that wait.
+-- Blocks, the state after the tip, the indexes over the canonical chain, and what fell out of it.
 -- 32-byte hashes and 20-byte key hashes are blobs; work is 32 bytes big-endian so that it sorts as a number.
 
 CREATE TABLE block (
@@ -63,7 +63,8 @@ CREATE TABLE payment_place (
     PRIMARY KEY (reference, recipient, amount, height, position)
 ) STRICT, WITHOUT ROWID;
 
--- Sequence 0 stands for transfers that fell out of the chain and have not been taken in again yet.
+-- Transfers of undone blocks, with sequence 0, until the mempool's own file has them. Before there was one, all that
+-- waited was here, under its local numbers: the next start moves it.
 CREATE TABLE pool (
     txid     BLOB PRIMARY KEY,
     sequence INTEGER NOT NULL,

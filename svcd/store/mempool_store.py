@@ -1,0 +1,116 @@
+"""The waiting transfers on disk, in a file of their own (docs/operations.md "Storage").
+
+A commit waits for no disk, so that it can be made in the reactor's turn. A kill loses nothing; a power cut may cost the
+newest transfers, which their wallets hand in again. Another thread brings the log into the file.
+"""
+
+import sqlite3
+from collections.abc import Iterable
+from contextlib import closing
+from hashlib import sha256
+from pathlib import Path
+from struct import Struct
+from typing import Final
+
+from attrs import frozen
+
+from svcd.chain.params import NetworkParams
+from svcd.chain.transaction import Transfer
+from svcd.store import database
+
+FILE: Final = "mempool.sqlite"
+_FIELDS: Final = Struct(">32s32s20s20s64sQQQQ")
+_DIGEST: Final = 32
+_LOG_ROWS: Final = 4_000
+"""Rows that are written until the log is brought into the file: about 4 MiB."""
+_PAGES_OF_A_TURN: Final = 16
+
+
+@frozen
+class Row:
+    """A transfer as it lies on disk."""
+
+    sequence: int
+    """Its local number; negative if nobody has been told of it."""
+    body: bytes
+    """Its canonical JSON."""
+    transfer: Transfer | None
+    """The same taken apart, with a good signature; None if the row is not what was written after that was checked."""
+
+
+class MempoolStore:
+    """The file's one writer; all but :meth:`empty_log` is for the reactor's thread."""
+
+    def __init__(self, connection: sqlite3.Connection, path: Path, params: NetworkParams) -> None:
+        self._db = connection
+        self._path = path
+        self._genesis = params.genesis_hash
+        self._emptied_at = 0
+        # Else every so many commits would wait for the disk, and any for another program that has locked the file.
+        connection.execute("PRAGMA wal_autocheckpoint = 0")
+        connection.execute("PRAGMA busy_timeout = 0")
+
+    def rows(self) -> list[Row]:
+        """Everything that waits, in order of arrival; raises DatabaseError."""
+        with database.telling_damage(self._path, database.MEMPOOL):
+            rows = self._db.execute("SELECT sequence, checked, body FROM waiting ORDER BY abs(sequence)").fetchall()
+        return [Row(sequence, body, self._unpack(checked, body)) for sequence, checked, body in rows]
+
+    def write(self, added: Iterable[tuple[int, Transfer]], removed: Iterable[int]) -> None:
+        """Add transfers whose signatures are good, and remove rows by their numbers, in one commit; sqlite3.Error."""
+        with database.transaction(self._db):
+            self._db.executemany("DELETE FROM waiting WHERE sequence = ?", [(sequence,) for sequence in removed])
+            self._db.executemany(
+                "INSERT OR REPLACE INTO waiting VALUES (?, ?, ?)",
+                [(sequence, self._pack(transfer), transfer.wire) for sequence, transfer in added],
+            )
+
+    def probe(self) -> None:
+        """See whether the disk takes as much as some transfers; raises sqlite3.Error."""
+        database.probe(self._db, _PAGES_OF_A_TURN)
+
+    def is_log_long(self) -> bool:
+        """Whether :meth:`empty_log` is due; it is not again until as much has been written."""
+        if self._db.total_changes - self._emptied_at < _LOG_ROWS:
+            return False
+        self._emptied_at = self._db.total_changes
+        return True
+
+    def empty_log(self) -> None:
+        """Bring the log into the file, and wait until the disk has it; in any thread, while others read and write."""
+        with closing(sqlite3.connect(self._path, isolation_level=None)) as connection:
+            connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
+
+    def close(self) -> None:
+        """Close the file; its log is brought into it."""
+        self._db.close()
+
+    def _pack(self, transfer: Transfer) -> bytes:
+        t = transfer
+        numbers = (t.amount, t.fee, t.nonce, t.timestamp)
+        fields = _FIELDS.pack(t.txid, t.sender_key, t.sender, t.recipient, t.signature, *numbers)
+        fields += (t.reference or "").encode("ascii")
+        return self._digest(fields, t.wire) + fields
+
+    def _unpack(self, checked: bytes, body: bytes) -> Transfer | None:
+        fields = checked[_DIGEST:]
+        if checked[:_DIGEST] != self._digest(fields, body):
+            return None
+        txid, key, sender, recipient, signature, amount, fee, nonce, timestamp = _FIELDS.unpack_from(fields)
+        return Transfer(
+            txid=txid,
+            sender_key=key,
+            sender=sender,
+            recipient=recipient,
+            amount=amount,
+            fee=fee,
+            nonce=nonce,
+            timestamp=timestamp,
+            reference=fields[_FIELDS.size :].decode("ascii") or None,
+            signature=signature,
+            wire=body,
+        )
+
+    def _digest(self, fields: bytes, body: bytes) -> bytes:
+        """Tells a row that was written here from one that the disk has changed, or that is of another network."""
+        return sha256(self._genesis + fields + body).digest()
