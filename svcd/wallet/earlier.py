@@ -1,6 +1,6 @@
 """What became of the transfers that this wallet has signed before, by what the node sees now."""
 
-from attrs import frozen
+from attrs import evolve, frozen
 
 from svcd.chain.address import encode_address
 from svcd.chain.params import NetworkParams
@@ -62,7 +62,12 @@ async def settle(node: Node, outbox: Outbox, sender: bytes, view: View, *, forge
             paid[transfer.txid] = transfer
     if forget:
         outbox.forget(decided)
-    return Earlier(tuple(kept for kept in waiting if kept.transfer.sender == sender), paid)
+    return Earlier(tuple(_as_seen(kept, view) for kept in waiting if kept.transfer.sender == sender), paid)
+
+
+def _as_seen(kept: Kept, view: View) -> Kept:
+    """Without the node's answer where it has not got the transfer any more: a power cut may cost it what it had."""
+    return evolve(kept, answered=kept.answered and kept.transfer.nonce < view.pending_nonce)
 
 
 def _may_come(transfer: Transfer, view: View) -> bool:

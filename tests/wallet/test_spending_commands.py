@@ -347,3 +347,16 @@ def test_history_names_what_waits_from_elsewhere_and_what_got_no_answer(
     (kept,) = json.loads(terminal.ok("wallet", "history", "--json").out)["waiting"]
     assert (kept["state"], kept["amount"], kept["nonce"]) == ("unanswered", str(COIN), "1")
     expected_errors(OSError)
+
+
+def test_what_the_node_has_lost_is_sent_again(rich: Node, terminal: Terminal) -> None:
+    """A power cut may cost a node what it had accepted, and the wallet has it still."""
+    sent = json.loads(terminal.ok(*SEND, "--yes", "--json", env=KNOWN).out)
+    rich.living.transfers.drop([bytes.fromhex(sent["txid"])])
+    (kept,) = json.loads(terminal.ok("wallet", "history", "--json").out)["waiting"]
+    assert kept["state"] == "unanswered"
+    again = json.loads(terminal.ok(*SEND, "--yes", "--json", env=KNOWN).out)
+    assert again["txid"] == sent["txid"], "it is never signed anew"
+    assert bytes.fromhex(sent["txid"]) in rich.living.transfers.mempool
+    (kept,) = json.loads(terminal.ok("wallet", "history", "--json").out)["waiting"]
+    assert kept["state"] == "waiting"
