@@ -104,7 +104,7 @@ def test_a_merchant_hears_of_payments_after_a_backup_was_put_back(shop: Shop, tm
     shop.node.mine(1)
     shop.hears(PAID, "confirming: confirming 1")
     shop.node.kill()
-    for name in ("chain.sqlite", "webhooks.sqlite"):
+    for name in ("chain.sqlite", "mempool.sqlite", "webhooks.sqlite"):
         for part in ("", "-wal", "-shm", "-open"):
             (tmp_path / "shop" / f"{name}{part}").unlink(missing_ok=True)
         shutil.copy(tmp_path / "copy" / name, tmp_path / "shop" / name)
