@@ -82,7 +82,7 @@ def test_every_option_is_named() -> None:
 def test_every_file_of_the_data_directory_is_named() -> None:
     named = set(rows(section(PAGE, "## Data directory")))
     source = "".join(path.read_text() for path in (ROOT / "svcd").rglob("*.py"))
-    written = set(re.findall(r'"((?:node|operator)\.\w+|chain\.sqlite|peers\.json|lock)"', source))
+    written = set(re.findall(r'"((?:node|operator)\.\w+|(?:chain|mempool)\.sqlite|peers\.json|lock)"', source))
     assert named == written
 
 
