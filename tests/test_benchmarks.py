@@ -72,6 +72,8 @@ def test_a_benchmark_explains_its_options(
     benchmark: str, option: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "argv", [benchmark, "--help"])
+    # As in a process of its own, which has not imported it yet.
+    monkeypatch.delitem(sys.modules, f"benchmarks.{benchmark}", raising=False)
     with pytest.raises(SystemExit, match=r"^0$"):
         run_module(f"benchmarks.{benchmark}", run_name="__main__")
     assert option in capsys.readouterr().out

@@ -56,6 +56,8 @@ class Poster:
         head = f"POST {path} HTTP/1.1\r\nHost: h\r\n{header}Content-Length: {len(body)}\r\n\r\n"
         wire = Wire(self.node.site, client)
         wire.send(head.encode() + body)
+        # A transfer is answered at the end of the turn.
+        self.node.clock.advance(0)
         response = wire.response()
         wire.close()
         return response
