@@ -32,12 +32,14 @@ devnet: .venv/installed ## run a devnet of one node: data in ./devnet, on 127.0.
 	done
 	$(BIN)/twistd -n --pidfile= svcd --config=conf/devnet.toml
 
-test: .venv/installed-test ## run all tests: the quick ones beside the slow ones, which mostly wait
-	@mkdir -p build; rm -f build/quick.xml build/slow.xml; \
-	echo "The quick tests run beside these; their report comes at the end."; \
-	$(BIN)/pytest -m 'not slow or long' --junitxml=build/quick.xml > build/quick.log 2>&1 & quick=$$!; \
-	$(BIN)/pytest -m 'slow and not long' --junitxml=build/slow.xml; slow=$$?; wait $$quick; quick=$$?; \
-	cat build/quick.log; $(BIN)/python -m tests.programs build/quick.xml build/slow.xml; exit $$((slow || quick))
+test: .venv/installed-test ## run all tests: quick, slow and long ones beside each other
+	@mkdir -p build; rm -f build/quick.xml build/long.xml build/slow.xml; \
+	echo "The quick tests and the long ones run beside these; their reports come at the end."; \
+	$(BIN)/pytest -m long --junitxml=build/long.xml > build/long.log 2>&1 & long=$$!; \
+	$(BIN)/pytest -m 'not slow' --junitxml=build/quick.xml > build/quick.log 2>&1 & quick=$$!; \
+	$(BIN)/pytest -m 'slow and not long' --junitxml=build/slow.xml; slow=$$?; \
+	wait $$long; long=$$?; wait $$quick; quick=$$?; cat build/long.log build/quick.log; \
+	$(BIN)/python -m tests.programs build/quick.xml build/long.xml build/slow.xml; exit $$((slow || long || quick))
 
 test-all: test ## run everything that must pass before a merge; at present the same as make test
 
@@ -85,7 +87,7 @@ lowest: ## run the unit tests with the oldest dependencies that setup.py allows
 	$(PYTHON) -m venv --clear $(LOWEST)
 	$(LOWEST)/bin/python .ci/lowest.py > $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -e '.[test]' -c $(LOWEST)/constraints.txt
-	HYPOTHESIS_PROFILE=few $(LOWEST)/bin/pytest -m 'not slow and not socket' -p no:cacheprovider
+	HYPOTHESIS_PROFILE=few $(LOWEST)/bin/pytest -m 'not slow and not socket' --ignore=tests/simulation -p no:cacheprovider
 
 newest: ## run the unit tests with the newest Python of this machine, where it has one that is newer than python3
 	@for minor in 12 13 14; do \

@@ -104,12 +104,12 @@ def test_chain_mempool_and_keys_are_there_again(nodes: Nodes, end: Callable[[Run
         assert again.ok(again.get(f"/rpc/transaction/{txid}"))["transaction"]["blockHeight"] == "6"
 
 
-def test_a_stopped_node_leaves_one_database_file(nodes: Nodes) -> None:
+def test_a_stopped_node_leaves_its_databases_without_logs(nodes: Nodes) -> None:
     node = nodes.start()
     node.mine(3)
     node.stop()
     names = {path.name for path in node.data_dir.iterdir()}
-    assert names == {"chain.sqlite", "lock", "node.key", "operator.key", "peers.json"}
+    assert names == {"chain.sqlite", "lock", "mempool.sqlite", "node.key", "operator.key", "peers.json"}
 
 
 def test_a_backup_by_copying_is_a_chain(nodes: Nodes, tmp_path: Path) -> None:

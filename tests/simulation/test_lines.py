@@ -16,7 +16,7 @@ from tests.support import result_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.deadline(600)]
 
-BLOCKS = {1: 16, 2: 16, 8: 16, 50: 32}
+BLOCKS = {1: 8, 2: 8, 8: 16, 50: 32}
 """How many full blocks there are to fetch, by the rate in Mbit/s."""
 EMPTY_BLOCKS = 3_000
 LATENCY = 0.02
