@@ -29,10 +29,10 @@ from svcd.p2p import (
 from svcd.process import logs
 from svcd.process.listening import ACCEPTED_AT_ONCE
 from svcd.rpc.limits import Limit
-from svcd.web import buckets, forwarding, request, routing, turns
+from svcd.web import buckets, connections, forwarding, request, routing
+from svcd.web.api import MAX_QUERY_FIELDS
 from svcd.web.buckets import MAX_CLIENTS
 from svcd.web.channel import Channel
-from svcd.web.inputs import MAX_QUERY_FIELDS
 from svcd.web.limits import DEFAULT_BODY_CAP, SiteLimits
 
 _TOO_OFTEN: Final = "More requests than the node can answer"
@@ -88,8 +88,8 @@ def _connections(config: Config) -> Iterator[Limit]:
     yield Limit("chunks of a body, whatever their size", request.FREE_PIECES, "things", chunks)
     yield Limit("bytes in each further chunk, on average", request.LEAST_PIECE, "bytes", chunks)
     pipelined = "Thousands of requests in one piece, to hold up the reactor"
-    yield Limit("pipelined requests answered in a turn of the reactor", turns.AT_ONCE, "things", pipelined)
-    yield Limit("of them, what is read before its turn", turns.AHEAD_BYTES, "bytes", pipelined)
+    yield Limit("pipelined requests answered in a turn of the reactor", connections.AT_ONCE, "things", pipelined)
+    yield Limit("of them, what is read before its turn", connections.AHEAD_BYTES, "bytes", pipelined)
     halves = "Asking for much in one piece and ending the own half, to have the node answer nobody for long"
     yield Limit("time for what a client asked that sends no more", site.close_seconds, "seconds", halves)
 

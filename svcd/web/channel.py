@@ -8,8 +8,12 @@ body before anybody is asked about it. Deadlines here cost one timer per connect
 # mypy: allow-untyped-calls
 # ruff: noqa: N802
 
+from collections.abc import Callable
+from enum import Enum
+from math import inf
 from typing import TYPE_CHECKING, Any, Final, cast
 
+from attrs import define, field
 from twisted.internet.interfaces import IHalfCloseableProtocol, ISSLTransport, ITCPTransport
 from twisted.internet.protocol import connectionDone
 from twisted.python.failure import Failure
@@ -17,11 +21,10 @@ from twisted.web.http import HTTPChannel
 from twisted.web.http_headers import Headers
 from zope.interface import implementer  # type: ignore[import-untyped]
 
+from svcd.ports import Clock, Timer
 from svcd.web.answers import rendered_error, written_out
-from svcd.web.deadline import Deadline
+from svcd.web.connections import AHEAD_BYTES
 from svcd.web.errors import HttpError, too_late
-from svcd.web.phase import Phase
-from svcd.web.turns import AHEAD_BYTES
 
 if TYPE_CHECKING:
     from svcd.web.fast_lane import FastRequest
@@ -31,6 +34,61 @@ if TYPE_CHECKING:
 DISCARDED_BYTES: Final = 64 * 1024
 """How much is read and thrown away after a refusal, so that a client in the middle of sending still gets the answer."""
 _LENGTH_DIGITS: Final = 18
+
+
+class Phase(Enum):
+    """Whose turn it is on a connection."""
+
+    IDLE = "nothing of a request has been looked at"
+    HEADERS = "a request's first byte has arrived"
+    BODY = "its headers have arrived"
+    ANSWERING = "all of it has arrived"
+    CLOSING = "nothing more is read"
+
+
+@define
+class Deadline:
+    """Calls ``passed`` when the time that was set last is over.
+
+    The timer never rings later than the deadline of the moment, and if it rings early it is set again.
+    """
+
+    clock: Clock
+    passed: Callable[[], object]
+    _at: float = field(default=0.0, init=False)
+    _latest: float = field(default=inf, init=False)
+    _timer: Timer | None = field(default=None, init=False)
+
+    def set(self, seconds: float) -> None:
+        """Let it be in so many seconds, at once if that is not positive, and no later than its bound."""
+        now = self.clock.seconds()
+        self._at = min(now + seconds, self._latest)
+        left = max(self._at - now, 0.0)
+        if self._timer is None:
+            self._timer = self.clock.callLater(left, self._ring)
+        elif self._timer.getTime() > self._at:
+            self._timer.reset(left)
+
+    def bound(self, seconds: float) -> None:
+        """Let what is set, and whatever is set from now on, be no later than in so many seconds; the earliest holds."""
+        now = self.clock.seconds()
+        self._latest = min(self._latest, now + seconds)
+        if self._timer is not None:
+            self.set(self._at - now)
+
+    def cancel(self) -> None:
+        """Let it never pass; nothing happens if none is set."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _ring(self) -> None:
+        self._timer = None
+        left = self._at - self.clock.seconds()
+        if left > 0:
+            self._timer = self.clock.callLater(left, self._ring)
+        else:
+            self.passed()
 
 
 @implementer(IHalfCloseableProtocol)

@@ -1,12 +1,238 @@
-"""Which connections are open, whose they are, and which one gives way when there are too many."""
+"""The connections of a site: how many are open, whose turn it is, and what gives way when they hold too much."""
 
 from collections.abc import Iterator
 from itertools import chain
-from typing import Protocol
+from math import inf
+from typing import Final, Generic, Protocol, TypeVar
 
+from attrs import define
 from twisted.internet.defer import Deferred
+from twisted.logger import Logger
 
-from svcd.web.budget import Budget
+from svcd.ports import Clock
+from svcd.web.errors import HttpError, crowded_out
+from svcd.web.limits import SiteLimits
+
+C = TypeVar("C")
+
+AT_ONCE: Final = 8
+"""Requests that are answered between two looks at the sockets: a millisecond or two."""
+AHEAD_BYTES: Final = 16 * 1024
+"""How much is read of the further requests of a connection while others have their turn."""
+LOG_SECONDS: Final = 60.0
+"""Between two lines of the log about bodies that gave way."""
+RETRY_SECONDS: Final = 5
+"""After how many seconds a client whose body gave way may try again."""
+MODEST_BODIES: Final = 2
+"""How many of the largest bodies a client may hold until it counts as greedy: a peer sends two blocks at once."""
+OF_ONE_CLIENT: Final = "the bodies of one client's requests may have {most} bytes at once; try again later"
+OF_ALL_CLIENTS: Final = "too many large requests are under way; try again later"
+
+
+@define
+class _Share:
+    client: str | None
+    holder: object
+    """The client, or the connection where it has none."""
+    size: int = 0
+
+
+class Budget(Generic[C]):
+    """The shares of one resource, in the order in which they began.
+
+    A share belongs to a client group, or to its connection alone where the client is None.
+    """
+
+    def __init__(self) -> None:
+        self.bytes = 0
+        """All shares together."""
+        self._shares: dict[C, _Share] = {}
+        self._kept: dict[C, _Share] = {}
+        self._of_holder: dict[object, int] = {}
+
+    def __bool__(self) -> bool:
+        """Whether a share may give way."""
+        return bool(self._shares)
+
+    def __iter__(self) -> Iterator[C]:
+        """The connections whose share may give way, the oldest share first."""
+        return iter(self._shares)
+
+    def add(self, connection: C, client: str | None, size: int) -> None:
+        """Let ``connection`` hold ``size`` bytes more for ``client``."""
+        share = self._shares.get(connection)
+        if share is None:
+            share = self._shares[connection] = _Share(client, client or connection)
+        share.size += size
+        self._count(share.holder, size)
+
+    def keep(self, connection: C) -> None:
+        """Let the share of ``connection``, if it has one, count on but give way no more."""
+        share = self._shares.pop(connection, None)
+        if share is not None:
+            self._kept[connection] = share
+
+    def release(self, connection: C) -> str | None:
+        """Count the share of ``connection`` no more and return its client; nothing happens if it has no share."""
+        share = self._shares.pop(connection, None) or self._kept.pop(connection, None)
+        if share is None:
+            return None
+        self._count(share.holder, -share.size)
+        return share.client
+
+    def of_client(self, client: str) -> int:
+        """The bytes that all connections of ``client`` hold."""
+        return self._of_holder.get(client, 0)
+
+    def oldest_of(self, client: str) -> C:
+        """The connection whose share began first among those of ``client`` that may give way; there must be one."""
+        return next(connection for connection, share in self._shares.items() if share.client == client)
+
+    def oldest_of_greediest(self, modest: int = 0) -> C:
+        """The connection whose share began first among those of the client that holds most; one must give way.
+
+        Clients that hold no more than ``modest`` bytes count as one: of them the oldest share of all comes first.
+        """
+
+        def greed(connection: C) -> int:
+            return max(self._of_holder.get(self._shares[connection].holder, 0), modest)
+
+        # max() returns the first of several that are equal, which is the oldest.
+        return max(self._shares, key=greed)
+
+    def _count(self, holder: object, change: int) -> None:
+        self.bytes += change
+        held = self._of_holder.get(holder, 0) + change
+        if held:
+            self._of_holder[holder] = held
+        else:
+            self._of_holder.pop(holder, None)
+
+
+class Waiting(Protocol):
+    """A connection on which the next request is here already."""
+
+    def go_on(self) -> None:
+        """Begin the next request."""
+
+
+class Turns:
+    """Lets connections go on one after the other, each with one request."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        # A dict for its order: the one that has waited longest stands first.
+        self._waiting: dict[Waiting, None] = {}
+        self._is_due = False
+
+    def wait(self, connection: Waiting) -> None:
+        """Let a connection go on when all that wait have had a turn, and whoever asks one thing at a time as well."""
+        self._waiting[connection] = None
+        self._come_again()
+
+    def forget(self, connection: Waiting) -> None:
+        """Let a connection not go on; nothing happens if it does not wait."""
+        self._waiting.pop(connection, None)
+
+    def _come_again(self) -> None:
+        if self._waiting and not self._is_due:
+            self._is_due = True
+            self._clock.callLater(0, self._take)
+
+    def _take(self) -> None:
+        self._is_due = False
+        taken = list(self._waiting)[:AT_ONCE]
+        try:
+            for connection in taken:
+                # The turn of another may have ended it.
+                if connection in self._waiting:
+                    del self._waiting[connection]
+                    connection.go_on()
+        finally:
+            self._come_again()
+
+
+class Receiver(Protocol):
+    """A connection on which the body of a request arrives."""
+
+    def refuse(self, error: HttpError) -> None:
+        """Answer the request with ``error``, let go of its body and close the connection."""
+
+
+class Bodies:
+    """The bodies of all requests to one site, from their first byte until the request is answered.
+
+    ``limits`` say how many bytes are held at most, in all and for one client group. An incomplete body gives way to
+    further bytes; a complete one counts, but is never given up.
+    """
+
+    _log = Logger()
+
+    def __init__(self, limits: SiteLimits, clock: Clock) -> None:
+        self._total = limits.bodies_bytes
+        self._per_client = limits.bodies_bytes_per_client
+        self._modest = MODEST_BODIES * limits.body_caps.largest
+        self._clock = clock
+        self._budget: Budget[Receiver] = Budget()
+        self.gave_way = 0
+        """How many incomplete bodies were given up to make room for others."""
+        self._reported = 0
+        self._report_at = -inf
+
+    @property
+    def bytes(self) -> int:
+        """How many bytes are held."""
+        return self._budget.bytes
+
+    def arrives(self, receiver: Receiver, client: str | None, size: int) -> bool:
+        """Whether ``size`` more bytes of the body of ``receiver`` may be stored; if not, its request has been refused.
+
+        To make room the oldest incomplete body of the client that holds most gives way, or the oldest one of
+        ``client`` (None for one under no limit of its own) if that client would hold more than its share. Where no
+        client holds more than a few bodies need, the oldest one of all gives way: one address in each of many networks
+        holds as little as anybody likes, but those who send what they have begun are done before it is their turn.
+        """
+        budget = self._budget
+        budget.add(receiver, client, 0)
+        while client is not None and budget.of_client(client) + size > self._per_client:
+            sentence = OF_ONE_CLIENT.format(most=self._per_client)
+            if self._give_way(budget.oldest_of(client), sentence) is receiver:
+                return False
+        while budget.bytes + size > self._total:
+            if self._give_way(budget.oldest_of_greediest(self._modest), OF_ALL_CLIENTS) is receiver:
+                return False
+        budget.add(receiver, client, size)
+        return True
+
+    def has_room(self, client: str | None, size: int) -> bool:
+        """Whether ``size`` bytes more of ``client`` can be held without another body's giving way."""
+        budget = self._budget
+        fits = client is None or budget.of_client(client) + size <= self._per_client
+        return fits and budget.bytes + size <= self._total
+
+    def is_complete(self, receiver: Receiver) -> None:
+        """The whole body has arrived: it does not give way."""
+        self._budget.keep(receiver)
+
+    def forget(self, receiver: Receiver) -> None:
+        """The body is needed no more; nothing happens if there is none."""
+        self._budget.release(receiver)
+
+    def _give_way(self, receiver: Receiver, sentence: str) -> Receiver:
+        client = self._budget.release(receiver)
+        self.gave_way += 1
+        receiver.refuse(crowded_out(sentence, RETRY_SECONDS))
+        now = self._clock.seconds()
+        if now >= self._report_at:
+            # A client that has its bodies cut off all day must not fill the log.
+            self._log.warn(
+                "{count} incomplete request bodies gave way to others, the last one of {client}: {why}",
+                count=self.gave_way - self._reported,
+                client=client or "a client under no limit",
+                why=sentence,
+            )
+            self._reported, self._report_at = self.gave_way, now + LOG_SECONDS
+        return receiver
 
 
 class Connection(Protocol):

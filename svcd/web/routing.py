@@ -1,6 +1,6 @@
 """What a route declares, once: its path, its fields, its answers and its limits.
 
-The same declaration reads requests (svcd.web.inputs), binds the route (svcd.web.api) and describes it to others
+The same declaration reads requests and binds the route (svcd.web.api), and describes it to others
 (svcd.web.openapi). A route is about five lines::
 
     @Route("GET", "/rpc/block/{height}", "The canonical block at a height", bucket="read",

@@ -6,30 +6,51 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, Protocol, cast
 
-from twisted.internet import defer
+from twisted.internet import defer, protocol
 from twisted.internet.interfaces import IAddress, IReactorTime
-from twisted.internet.protocol import Protocol
 from twisted.web import http, server
 from twisted.web.resource import IResource
 
 from svcd.ports import Clock, milliseconds
-from svcd.web.bodies import Bodies
 from svcd.web.channel import Channel
 from svcd.web.clients import Clients
-from svcd.web.connections import Connections
+from svcd.web.connections import Bodies, Connections, Turns
 from svcd.web.errors import Headers
 from svcd.web.fast_lane import FastLane, FastRequest
 from svcd.web.limits import SiteLimits
-from svcd.web.recorder import Recorder, Unrecorded
 from svcd.web.request import Request
-from svcd.web.turns import Turns
+
+
+class Recorder(Protocol):
+    """Counts what a site does; called in the reactor's thread, for every request, so it must be quick."""
+
+    def answered(self, route: str, method: bytes, status: int, seconds: float | None) -> None:
+        """An answer was given, ``seconds`` after the last byte of the request.
+
+        ``route`` is the declared path with its placeholders, "" where the request met none; ``method`` is what the
+        client wrote; ``seconds`` is None for what never became a request.
+        """
+
+    def throttled(self, bucket: str) -> None:
+        """A request was refused since its client asks too often."""
+
+
+class Unrecorded:
+    """Counts nothing."""
+
+    def answered(self, route: str, method: bytes, status: int, seconds: float | None) -> None:
+        """See :class:`Recorder`."""
+
+    def throttled(self, bucket: str) -> None:
+        """See :class:`Recorder`."""
+
 
 SERVER_NAME: Final = b"svcd"
 
 
-class Refused(Protocol):
+class Refused(protocol.Protocol):
     """The server's end of a connection over the caps."""
 
     transport: Any
@@ -92,7 +113,7 @@ class Site(server.Site):
         """HTTP/1.1 only, over TLS too: the limits are those of :class:`svcd.web.channel.Channel`."""
         return [b"http/1.1"]
 
-    def buildProtocol(self, addr: IAddress | None) -> Protocol:  # type: ignore[override]
+    def buildProtocol(self, addr: IAddress | None) -> Channel | Refused:  # type: ignore[override]
         """The server's end of a connection from ``addr``, or one that closes it at once."""
         group = self.clients.of_connection(addr)
         if self.draining or not self.connections.admit(group):

@@ -10,7 +10,7 @@ import pytest
 
 from svcd.config.schema import Limits
 from svcd.p2p.service import BODY_CAPS
-from svcd.web.inputs import MAX_QUERY_FIELDS
+from svcd.web.api import MAX_QUERY_FIELDS
 from svcd.web.limits import DEFAULT_BODY_CAP
 from svcd.web.routing import BYTES_PER_TOKEN
 from tests.process_level.pages import ROOT, blocks_of, check_head, check_json, run

@@ -1,6 +1,6 @@
 """Which connection gives way when a resource is used up."""
 
-from svcd.web.budget import Budget
+from svcd.web.connections import Budget
 
 
 def test_oldest_share_of_the_client_that_holds_most_gives_way() -> None:

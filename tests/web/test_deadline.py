@@ -2,7 +2,7 @@
 
 from twisted.internet.task import Clock
 
-from svcd.web.deadline import Deadline
+from svcd.web.channel import Deadline
 
 
 def deadline_of(clock: Clock, passed: list[float]) -> Deadline:

@@ -7,9 +7,8 @@ from twisted.internet.task import Clock
 
 from svcd.web.answers import Answer
 from svcd.web.buckets import Rate
-from svcd.web.recorder import Unrecorded
 from svcd.web.routing import Field, Route, object_schema
-from svcd.web.site import Site
+from svcd.web.site import Site, Unrecorded
 from tests.web.echoing import Slow
 from tests.web.wire import Wire
 

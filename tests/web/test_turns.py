@@ -5,7 +5,7 @@ from collections.abc import Callable
 from attrs import frozen
 from twisted.internet.task import Clock
 
-from svcd.web.turns import AT_ONCE, Turns
+from svcd.web.connections import AT_ONCE, Turns
 
 
 @frozen(eq=False)

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.address import UNIXAddress
 
-from svcd.web import inputs
+from svcd.web import api
 from svcd.web.routing import Field, Route
 from svcd.web.site import Site
 from tests.web.conftest import Refused
@@ -220,4 +220,4 @@ def test_content_type_is_not_asked_for(serve: Serve) -> None:
 
 @given(st.text("ab=&;?/:.-_~!", max_size=40))
 def test_a_query_without_anything_to_decode_is_read_as_by_the_standard_library(text: str) -> None:
-    assert inputs._pairs(text) == parse_qsl(text, keep_blank_values=True, errors="strict")
+    assert api._pairs(text) == parse_qsl(text, keep_blank_values=True, errors="strict")
