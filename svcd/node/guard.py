@@ -3,6 +3,7 @@
 import sqlite3
 from collections.abc import Callable
 from contextlib import suppress
+from threading import Lock
 from typing import Final, ParamSpec, TypeVar
 
 from attrs import define, field, frozen
@@ -22,11 +23,15 @@ _LOG: Final = Logger()
 
 @define(eq=False)
 class Guard:
-    """Sees from errors that a database is damaged, says so once, and calls ``stop``; for any thread."""
+    """Sees from errors that a database is damaged, says so once, and calls ``stop``; for any thread.
+
+    Damage shows in the thread that meets it, so ``stop`` is one that any thread may call.
+    """
 
     stop: Callable[[], object]
     kind: Kind = CHAIN
-    _told: list[str] = field(factory=list)
+    _told: Lock = field(factory=Lock)
+    """Taken for good by the first that sees damage, of whichever file: two threads may see it at once."""
     trouble: str = field(default="", init=False)
     """What SQLite said when the disk last refused to take something; "" once it has taken something again."""
 
@@ -38,8 +43,7 @@ class Guard:
         """Whether the disk or our own data contradict themselves; then the node ends."""
         if not (isinstance(error, Corrupt) or is_damage(error)):
             return False
-        if not self._told:
-            self._told.append(str(error))
+        if self._told.acquire(blocking=False):
             _LOG.critical(
                 "{what} is damaged: {why}. The node stops; {remedy}",
                 what=self.kind.name,

@@ -13,15 +13,15 @@ from twisted.internet.error import ReactorNotRunning
 class Reactor(Protocol):
     """What ending the process asks of the reactor (twisted.internet.interfaces.IReactorCore)."""
 
-    def callWhenRunning(self, call: Callable[[], object], /) -> object:  # noqa: N802
-        """Call now if the reactor runs, else once it does."""
+    def callFromThread(self, call: Callable[[], object], /) -> object:  # noqa: N802
+        """Call in the reactor's thread as soon as the reactor runs; for any thread."""
 
     def stop(self) -> None:
         """Stop: services first, then the reactor."""
 
 
 def leaving_with(reactor: Reactor) -> Callable[[int], None]:
-    """A function that stops the reactor and makes the process end with the status it is given.
+    """A function that stops the reactor and makes the process end with the status it is given; for any thread.
 
     twistd has no exit status of its own for a service that fails after the reactor has started (Twisted's issue 11335):
     it always returns 0. So the status is set by the last thing that runs, when twistd has cleaned up behind itself.
@@ -33,7 +33,7 @@ def leaving_with(reactor: Reactor) -> Callable[[int], None]:
 
     def leave(status: int) -> None:
         atexit.register(end_at_once, status)
-        reactor.callWhenRunning(stop)
+        reactor.callFromThread(stop)
 
     return leave
 

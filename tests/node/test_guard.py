@@ -2,6 +2,7 @@
 
 import sqlite3
 from collections.abc import Callable
+from threading import Thread
 
 import pytest
 from twisted.internet.defer import Deferred
@@ -99,6 +100,25 @@ def test_two_files_of_one_node_end_it_once(calls: list[str], expected_errors: Ex
     assert calls == ["damaged"]
     (event,) = expected_errors()
     assert formatEvent(event).startswith("the webhooks' database is damaged: first. The node stops; move it away")
+
+
+def test_two_threads_that_see_damage_at_once_end_it_once(calls: list[str], expected_errors: ExpectedErrors) -> None:
+    """One reader sees it while another is about to tell of it."""
+    chain = Guard(lambda: calls.append("damaged"))
+
+    class Meanwhile(Corrupt):
+        """Another thread sees damage, to the end, while this error is being put into words."""
+
+        def __str__(self) -> str:
+            other = Thread(target=chain.of(WEBHOOKS).is_damage, args=(Corrupt("second"),))
+            other.start()
+            other.join()
+            return "first"
+
+    assert chain.is_damage(Meanwhile())
+    assert calls == ["damaged"]
+    (event,) = expected_errors()
+    assert event["why"] == "first"
 
 
 @pytest.mark.parametrize(

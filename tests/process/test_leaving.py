@@ -41,3 +41,35 @@ reactor.run()
 print("stopped")
 """
     assert ended(program) == (3, "stopped\n", "")
+
+
+def test_any_thread_may_have_the_process_end_and_the_reactor_is_stopped_in_its_own() -> None:
+    """A reactor that another thread stops sleeps on until something else wakes it."""
+    program = """
+import threading, time
+from twisted.internet import reactor
+from svcd.process.leaving import leaving_with
+leave, stop = leaving_with(reactor), reactor.stop
+def stop_in() -> None:
+    print(threading.current_thread() is threading.main_thread())
+    stop()
+reactor.stop = stop_in
+def leave_asleep() -> None:
+    time.sleep(0.2)
+    leave(3)
+reactor.callWhenRunning(threading.Thread(target=leave_asleep).start)
+reactor.callLater(10, print, "woken by something else")
+reactor.run()
+"""
+    assert ended(program) == (3, "True\n", "")
+
+
+def test_what_ends_the_process_before_the_reactor_runs_ends_it_once_it_does() -> None:
+    program = """
+from twisted.internet import reactor
+from svcd.process.leaving import leaving_with
+leaving_with(reactor)(3)
+reactor.run()
+print("stopped")
+"""
+    assert ended(program) == (3, "stopped\n", "")
