@@ -34,7 +34,7 @@ __all__ = ["Options", "makeService"]
 
 SENTENCES: Final = (DatabaseError, Corrupt, SeedFileError, TrustError)
 """Errors whose text is for the operator: no traceback is needed."""
-LOOK_UP_PATIENCE: Final = 2.0
+STOP_PATIENCE: Final = 2.0
 """How many seconds a stop waits for names that are being looked up, or a backup that is being given up."""
 
 
@@ -51,9 +51,10 @@ def makeService(options: Options) -> Root:
         verifier=ThreadsService(reactor, size=os.cpu_count() or 1, name="verifier"),
         producer=ThreadsService(reactor, size=config.participation.workers, name="producer"),
         reader=ThreadsService(reactor, size=1, name="reader"),
-        resolver=ThreadsService(reactor, size=16, name="resolver", patience=LOOK_UP_PATIENCE),
+        resolver=ThreadsService(reactor, size=16, name="resolver", patience=STOP_PATIENCE),
         webhooks=ThreadsService(reactor, size=1, name="webhooks"),
-        callbacks=ThreadsService(reactor, size=16, name="callbacks", patience=LOOK_UP_PATIENCE),
+        callbacks=ThreadsService(reactor, size=16, name="callbacks", patience=STOP_PATIENCE),
+        files=ThreadsService(reactor, size=2, name="files", patience=STOP_PATIENCE),
     )
     root.addService(DataDirectory(config.data_dir, sockets=(OPERATOR_SOCKET,)))
     for pool in pools.all():

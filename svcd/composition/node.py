@@ -21,9 +21,12 @@ class Pools:
     reader: ThreadsService
     """Reads whole blocks, so that the reactor need not."""
     resolver: ThreadsService
+    """Looks up the names of peers."""
     webhooks: ThreadsService
     callbacks: ThreadsService
     """Looks up the names of callbacks, which no peer can hold up."""
+    files: ThreadsService
+    """Writes files that nothing waits for but the operator: one thread for the notes on peers, and one for a backup."""
 
     def all(self) -> list[ThreadsService]:
         """Every one of them."""

@@ -43,5 +43,5 @@ def notes_of(base: Foundation, network: p2p.Network | None) -> p2p.PeersService 
     """What is kept of them from one run to the next."""
     if network is None:
         return None
-    path, writer = base.config.data_dir / "peers.json", base.pools.writer.worker
-    return p2p.PeersService(network, path, base.config.p2p.seeds, writer)
+    path, files = base.config.data_dir / "peers.json", base.pools.files.worker
+    return p2p.PeersService(network, path, base.config.p2p.seeds, files)

@@ -78,7 +78,7 @@ class Rooms:
         self._merchants = MerchantsRoom(base, self._status)
         self._participation = None if config.participation.on_demand else self._producer()
         webhooks = None if base.files.desk is None else config.data_dir / WEBHOOKS_FILE
-        self._backups = Backups(config.chain_file, webhooks, base.pools.resolver.worker)
+        self._backups = Backups(config.chain_file, webhooks, base.pools.files.worker)
         self._demand = living.on_demand(secrets.token_bytes) if config.network == "devnet" else None
         self._metrics = measured(
             living,

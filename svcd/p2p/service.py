@@ -7,7 +7,7 @@ from typing import Final
 
 from attrs import frozen
 from twisted.application.service import Service
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.logger import Logger
 
 from svcd.net.endpoint import Endpoint
@@ -123,17 +123,18 @@ def join(
 class PeersService(Service):
     """Takes up the notes of the last run when it starts, and writes them when it stops; the beat is its owner's.
 
-    ``writer`` is one thread: of two notes that are written, the later must be what is on disk in the end.
+    One writing follows the other, whatever threads ``files`` has: the later notes must be what is on disk in the end.
     """
 
     name = "peers"
     _log = Logger()
 
-    def __init__(self, network: Network, path: Path, seeds: Sequence[str], writer: Worker) -> None:
+    def __init__(self, network: Network, path: Path, seeds: Sequence[str], files: Worker) -> None:
         self._network = network
         self._path = path
         self._seeds = [Endpoint(seed) for seed in seeds]
-        self._writer = writer
+        self._files = files
+        self._turn = DeferredLock()
         self._anchors: list[Endpoint] = []
         self._taken_up = False
 
@@ -193,4 +194,4 @@ class PeersService(Service):
             anchors=self._anchors,
             bans=peers.bans.standing(peers.home.now()),
         )
-        return self._writer.run(save, self._path, notes)
+        return self._turn.run(self._files.run, save, self._path, notes)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from twisted.internet.defer import Deferred
 from twisted.logger import LogLevel, formatEvent, globalLogPublisher
 
 from svcd.p2p.address_book import AddressBook
@@ -36,6 +37,21 @@ MakeStranger = Callable[..., Stranger]
 
 HOUR = 3_600
 HELLO = "/p2p/hello"
+
+
+class Reversed:
+    """Two threads or more, of which the one that began last ends first."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Callable[[], None]] = []
+
+    def run(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
+        waited: Deferred[Any] = Deferred()
+        self.jobs.append(lambda: waited.callback(function(*args, **kwargs)))
+        return waited
+
+    def finish_newest(self) -> None:
+        self.jobs.pop()()
 
 
 class Operator:
@@ -470,6 +486,22 @@ def test_an_order_is_carried_out_when_its_ban_is_on_disk(node: Node, tmp_path: P
     assert notes is not None
     assert [ban.name for ban in notes.bans] == ["address:192.0.2.8"]
     assert [(entry.endpoint, entry.failures) for entry in notes.entries] == [(place(1), 0)]
+
+
+def test_of_two_notes_the_later_ones_are_on_disk_in_the_end(node: Node, tmp_path: Path) -> None:
+    """Though a pool of several threads writes them, and the first may take long."""
+    path, files = tmp_path / "peers.json", Reversed()
+    service = PeersService(node.network, path, [], files)
+    service.startService()
+    for number in (7, 8):
+        node.begin(
+            Orders(node.peers, service.save).ban(endpoint=None, node_id=None, address=f"192.0.2.{number}", seconds=None)
+        )
+    while files.jobs:
+        files.finish_newest()
+    notes = load(path)
+    assert notes is not None
+    assert [ban.name for ban in notes.bans] == ["address:192.0.2.7", "address:192.0.2.8"]
 
 
 def test_notes_that_the_disk_does_not_take_are_one_line(operator: Operator) -> None:

@@ -33,6 +33,21 @@ def svc(folder: Path, *words: object, status: int = 0) -> str:
     return done.stderr if status else done.stdout
 
 
+def test_files_that_nothing_waits_for_have_threads_of_their_own(nodes: Nodes, tmp_path: Path) -> None:
+    """A slow disk under `peers.json` or a backup holds up no block, and no look-up of a peer."""
+    node = nodes.start(*DEVNET)
+
+    def jobs() -> dict[str, float]:
+        name = "svcd_threads_work_seconds_count"
+        return {threads: node.measured(name, threads=threads) for threads in ("files", "resolver")}
+
+    assert jobs() == {"files": 0, "resolver": 0}
+    node.ok(node.operator("/operator/peers/ban", {"address": "192.0.2.7"}))
+    assert jobs() == {"files": 1, "resolver": 0}
+    node.ok(node.operator("/operator/backup", {"path": str(tmp_path / "copy")}))
+    assert jobs() == {"files": 2, "resolver": 0}
+
+
 def test_a_backup_is_made_while_blocks_go_on_and_a_node_starts_on_it(nodes: Nodes, tmp_path: Path) -> None:
     secrets = {"manage-token": "m" * 40, "signing-secret": "s" * 40}
     for name, secret in secrets.items():
