@@ -1,7 +1,8 @@
 """Transfers that a reorganisation left without cover, kept until they can wait again (docs/protocol.md 10, 12)."""
 
-from collections.abc import Collection
-from itertools import islice
+from bisect import bisect_left, bisect_right
+from collections import OrderedDict
+from collections.abc import Collection, Mapping
 from typing import Final
 
 from attrs import define
@@ -10,10 +11,11 @@ from svcd.chain.accounts import Account
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.transaction import Transfer
 from svcd.node.common import common
+from svcd.node.mempool import AHEAD
 
 MAX_ASIDE: Final = 4_096
 MAX_ASIDE_BYTES: Final = 8 * 1024 * 1024
-_CROWDED_AT_ONCE: Final = 256
+_EASED_AT_ONCE: Final = 256
 """How many of those are tried with a block whose senders are not in it; with the next it is the turn of others."""
 
 
@@ -32,6 +34,11 @@ class Kept:
     row: int
     """Its number in the mempool's file; 0 while only the chain's file has it."""
 
+    @property
+    def nonce(self) -> int:
+        """The transfer's."""
+        return self.transfer.nonce
+
 
 class Aside:
     """At most ``max_transfers`` and ``max_bytes`` of canonical JSON; first come, first kept."""
@@ -40,9 +47,10 @@ class Aside:
         self._max_transfers = max_transfers
         self._max_bytes = max_bytes
         self._kept: dict[bytes, Kept] = {}
-        self._by_sender: dict[bytes, dict[bytes, Kept]] = {}
-        self._crowded: dict[bytes, Kept] = {}
-        """What is worth a try although its sender's account has not changed; the longest untried first."""
+        self._by_sender: dict[bytes, list[Kept]] = {}
+        """Those of each sender by nonce, and of one nonce in the order in which they came."""
+        self._eased: OrderedDict[bytes, None] = OrderedDict()
+        """Senders of whom something may wait by now although the account is the same; the longest untried first."""
         self._bytes = 0
 
     def __len__(self) -> int:
@@ -68,11 +76,11 @@ class Aside:
             if len(self._kept) >= self._max_transfers or size > self._max_bytes:
                 return False
             self._kept[transfer.txid] = kept
-            self._by_sender.setdefault(transfer.sender, {})[transfer.txid] = kept
+            others = self._by_sender.setdefault(transfer.sender, [])
+            others.insert(bisect_right(others, kept.nonce, key=_nonce), kept)
             self._bytes = size
-        self._crowded.pop(transfer.txid, None)
         if crowded:
-            self._crowded[transfer.txid] = kept
+            self._eased.setdefault(transfer.sender)
         return True
 
     def take(self, txids: Collection[bytes]) -> list[Kept]:
@@ -81,19 +89,33 @@ class Aside:
         for kept in taken:
             transfer = kept.transfer
             others = self._by_sender[transfer.sender]
-            del others[transfer.txid]
+            del others[others.index(kept, bisect_left(others, kept.nonce, key=_nonce))]
             if not others:
                 del self._by_sender[transfer.sender]
-            self._crowded.pop(transfer.txid, None)
+                self._eased.pop(transfer.sender, None)
             self._bytes -= len(transfer.wire)
         return taken
 
     def ease(self, senders: Collection[bytes]) -> None:
         """Something of ``senders`` waits no longer, so that what is here may be covered now."""
         for sender in common(self._by_sender, senders):
-            self._crowded.update(self._by_sender[sender])
+            self._eased.setdefault(sender)
 
-    def to_be_tried(self, senders: Collection[bytes]) -> list[Kept]:
-        """Those of ``senders``, whose means have changed, and some of those that lacked room; they stay here."""
-        of_senders = [kept for sender in common(self._by_sender, senders) for kept in self._by_sender[sender].values()]
-        return [*of_senders, *islice(self._crowded.values(), _CROWDED_AT_ONCE)]
+    def to_be_tried(self, accounts: Mapping[bytes, Account]) -> list[Kept]:
+        """What may wait, or never will, now that ``accounts`` have changed, and some of those eased; they stay here.
+
+        What lies too many nonces ahead is left out: one sender may have thousands here, and they get in by and by.
+        """
+        tried: list[Kept] = []
+        for sender in common(self._by_sender, accounts):
+            kept = self._by_sender[sender]
+            tried += kept[: bisect_left(kept, accounts[sender].nonce + AHEAD, key=_nonce)]
+        most = len(tried) + _EASED_AT_ONCE
+        while self._eased and len(tried) < most:
+            sender, _ = self._eased.popitem(last=False)
+            tried += [] if sender in accounts else self._by_sender[sender][:AHEAD]
+        return tried
+
+
+def _nonce(kept: Kept) -> int:
+    return kept.nonce

@@ -35,7 +35,7 @@ def held(aside: Aside) -> list[Transfer]:
 
 
 def tried(aside: Aside, *names: str) -> list[Transfer]:
-    return [kept.transfer for kept in aside.to_be_tried({key_of(name).hash: None for name in names})]
+    return [kept.transfer for kept in aside.to_be_tried({key_of(name).hash: Account() for name in names})]
 
 
 def test_what_is_put_is_there_until_it_is_taken(chain: ChainBuilder) -> None:
@@ -73,9 +73,25 @@ def test_those_are_tried_whose_senders_have_changed(chain: ChainBuilder) -> None
     assert tried(aside, "alice", "bob") == [*alices, bobs[1]]
 
 
+def test_of_thousands_of_one_sender_only_those_are_tried_that_may_wait(chain: ChainBuilder) -> None:
+    """By their nonces, in whatever order they came; those whose nonces are used are tried, and so let go."""
+    aside, sender = Aside(), key_of("alice").hash
+    transfers = [chain.transfer("alice", "bob", 1) for _ in range(40)]
+    put(aside, *reversed(transfers))
+
+    def tried_at(nonce: int) -> list[Transfer]:
+        return [kept.transfer for kept in aside.to_be_tried({sender: Account(nonce=nonce)})]
+
+    assert (tried_at(0), tried_at(2)) == (transfers[:16], transfers[:18])
+    aside.take([transfer.txid for transfer in transfers[:18]])
+    assert (tried_at(2), tried_at(3)) == ([], transfers[18:19])
+    aside.ease({sender})
+    assert tried(aside) == transfers[18:34], "with a block that has nothing of the sender"
+
+
 def test_those_that_lacked_room_are_tried_by_turns(chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(aside_module, "_CROWDED_AT_ONCE", 2)
-    aside, transfers = Aside(), [chain.transfer("alice", "carol", 1) for _ in range(3)]
+    monkeypatch.setattr(aside_module, "_EASED_AT_ONCE", 2)
+    aside, transfers = Aside(), [chain.transfer(name, "frank", 1) for name in ("alice", "bob", "dave")]
     put(aside, *transfers, crowded=True)
     assert tried(aside) == transfers[:2]
     put(aside, *transfers[:2], crowded=True)
