@@ -1,7 +1,7 @@
 """Blocks of our own: which transfers go in, and the header that commits to what they lead to (docs/protocol.md 12)."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from heapq import heapify, heappop, heapreplace
+from heapq import heappop, heappush, heapreplace
 from typing import Final
 
 from attrs import evolve, frozen
@@ -35,17 +35,33 @@ class Proposal:
 
 
 def by_fee(lines: Iterable[Sequence[Entry]]) -> Iterator[Transfer]:
-    """The transfers of every sender's line, the greatest fee per byte first, each sender's nonces in order."""
-    heads = [(-line[0].rate, line[0].sequence, 0, line) for line in lines]
-    heapify(heads)
-    while heads:
-        _, _, index, line = heads[0]
+    """The transfers of every sender's line, the greatest fee per byte first, each sender's nonces in order.
+
+    The lines come in the order of their first transfers (Mempool.lines), and only as many are asked for as are needed.
+    """
+    begun: list[_Begun] = []
+    for line in lines:
+        yield from _before(begun, (-line[0].rate, line[0].sequence))
+        yield line[0].transfer
+        if len(line) > 1:
+            heappush(begun, (-line[1].rate, line[1].sequence, 1, line))
+    yield from _before(begun, None)
+
+
+_Begun = tuple[int, int, int, Sequence[Entry]]
+"""What is next of a line of which the first transfers are taken: how it ranks, its index, and the line."""
+
+
+def _before(begun: list[_Begun], rank: tuple[int, int] | None) -> Iterator[Transfer]:
+    """The transfers of begun lines that come before one of such a ``rank``, or all of them."""
+    while begun and (rank is None or begun[0][:2] < rank):
+        _, _, index, line = begun[0]
         yield line[index].transfer
         index += 1
         if index < len(line):
-            heapreplace(heads, (-line[index].rate, line[index].sequence, index, line))
+            heapreplace(begun, (-line[index].rate, line[index].sequence, index, line))
         else:
-            heappop(heads)
+            heappop(begun)
 
 
 def assemble(connector: Connector, *, seed: bytes, slot: int, transfers: Iterable[Transfer]) -> Proposal:

@@ -1,6 +1,6 @@
 """Participation: the node makes blocks and hands them in at the same door as everybody (docs/protocol.md 6)."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final
 
 from attrs import frozen
@@ -124,7 +124,7 @@ class Producer:
                 count=len(block.transfers),
             )
 
-    def _assemble(self, slot: int, lines: list[tuple[Entry, ...]]) -> Proposal:
+    def _assemble(self, slot: int, lines: Iterable[tuple[Entry, ...]]) -> Proposal:
         return assemble(self._chain.connector, seed=self._workshop.seed, slot=slot, transfers=by_fee(lines))
 
     async def _seal(self, proposal: Proposal) -> Block | None:

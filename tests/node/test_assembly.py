@@ -1,6 +1,7 @@
 """Blocks of our own: what goes in, in which order, and that the result is valid (docs/protocol.md 5, 12)."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import islice
 
 import pytest
 from attrs import evolve
@@ -173,7 +174,12 @@ def line(sender: str, *fees: int, chain: ChainBuilder, arrival: int = 0) -> tupl
 
 
 def order(*lines: tuple[Entry, ...]) -> list[tuple[bytes, int]]:
-    return [(transfer.sender, transfer.nonce) for transfer in by_fee(lines)]
+    return [(transfer.sender, transfer.nonce) for transfer in by_fee(best_first(lines))]
+
+
+def best_first(lines: Iterable[tuple[Entry, ...]]) -> list[tuple[Entry, ...]]:
+    """In the order in which the mempool gives them."""
+    return sorted(lines, key=lambda line: (-line[0].rate, line[0].sequence))
 
 
 def test_the_greatest_fee_per_byte_comes_first(chain: ChainBuilder) -> None:
@@ -194,11 +200,23 @@ def test_of_equal_fees_the_older_comes_first(chain: ChainBuilder) -> None:
 def test_bytes_count_as_well_as_the_fee(chain: ChainBuilder) -> None:
     long = chain.transfer("alice", "zoe", 1, nonce=0, fee=FEE + 100, reference="r" * 64)
     short = chain.transfer("bob", "zoe", 1, nonce=0, fee=FEE)
-    assert list(by_fee([(Entry(long, 1),), (Entry(short, 2),)])) == [short, long]
+    assert list(by_fee(best_first([(Entry(long, 1),), (Entry(short, 2),)]))) == [short, long]
 
 
 def test_nothing_waits() -> None:
     assert list(by_fee([])) == []
+
+
+def test_no_more_lines_are_looked_at_than_are_needed(chain: ChainBuilder) -> None:
+    """A block takes 2,000 transfers of the 50,000 that may wait."""
+    asked: list[int] = []
+
+    def lines() -> Iterator[tuple[Entry, ...]]:
+        for number in range(50):
+            asked.append(number)
+            yield line(f"p{number}", (100 - number) * FEE, FEE, chain=chain, arrival=10 * number)
+
+    assert len(list(islice(by_fee(lines()), 3))) == len(asked) == 3
 
 
 @given(
@@ -209,7 +227,7 @@ def test_every_transfer_comes_once_and_the_best_head_next(fees: list[list[int]])
     lines = [line(f"p{number}", *own, chain=chain, arrival=10 * number) for number, own in enumerate(fees)]
     rates = {entry.transfer.txid: entry.rate for own in lines for entry in own}
     left = [list(own) for own in lines]
-    for transfer in by_fee(lines):
+    for transfer in by_fee(best_first(lines)):
         heads = [own[0] for own in left if own]
         chosen = next(own for own in left if own and own[0].transfer is transfer)
         assert rates[transfer.txid] == max(entry.rate for entry in heads)

@@ -274,7 +274,7 @@ def test_an_undone_block_opens_a_gap_and_its_transfers_close_it(bench: Bench) ->
     bench.accounts["alice"] = Account(COIN, nonce=3)
     bench.add("alice", 3)
     assert bench.settle(alice=Account(COIN, nonce=2)) == []
-    assert bench.pool.lines() == []
+    assert list(bench.pool.lines()) == []
     bench.add("alice", 2)
     assert [[entry.transfer.nonce for entry in line] for line in bench.pool.lines()] == [[2, 3]]
 
@@ -478,6 +478,34 @@ def test_asking_for_what_came_last_looks_at_no_more_than_that(monkeypatch: pytes
     assert [entry.sequence for entry in bench.pool.since(400, 10)] == list(range(401, 411))
     assert [entry.sequence for entry in bench.pool.since(995, 10)] == list(range(996, 1001))
     assert len(looked_at) == 15
+
+
+def test_asking_again_does_not_go_past_what_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Blocks take what came first, and it is what came first that peers ask for."""
+    bench = crowd(500)
+    bench.pool.since(0, 1)
+    bench.pool.drop([entry.transfer.txid for entry in bench.pool.entries()[:450]])
+    assert [entry.sequence for entry in bench.pool.since(0, 2)] == [451, 452]
+    looked_at: list[bytes] = []
+
+    class Watched(dict[bytes, Entry]):
+        def get(self, key: bytes, default: Any = None) -> Any:
+            looked_at.append(key)
+            return super().get(key, default)
+
+    monkeypatch.setattr(bench.pool, "_entries", Watched(bench.pool._entries))
+    assert [entry.sequence for entry in bench.pool.since(0, 2)] == [451, 452]
+    assert len(looked_at) == 2
+
+
+def test_of_a_sender_whose_fees_keep_changing_no_more_is_remembered_than_of_others() -> None:
+    """How the first transfer of a line ranks is noted anew with each replacement."""
+    bench, fee = Bench(), FEE
+    for _ in range(90):
+        bench.add("alice", fee=fee)
+        fee = fee * 11 // 10 + 1
+    assert [[entry.sequence for entry in line] for line in bench.pool.lines()] == [[90]]
+    assert len(bench.pool._heads) <= 2 + 64
 
 
 def test_many_that_leave_a_sender_at_once_are_one_piece_of_work(monkeypatch: pytest.MonkeyPatch) -> None:

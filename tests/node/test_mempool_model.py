@@ -73,7 +73,7 @@ class Pool(RuleBasedStateMachine):
             expected = refused.code
         assert found == expected
 
-    @precondition(lambda self: self.pool.lines())
+    @precondition(lambda self: list(self.pool.lines()))
     @rule(counts=st.lists(st.integers(0, 3), min_size=4, max_size=4))
     def block(self, counts: list[int]) -> None:
         """Some of the lines go into a block."""
@@ -123,9 +123,11 @@ class Pool(RuleBasedStateMachine):
     @invariant()
     def same_lines(self) -> None:
         lines = [self.model.line(key, account) for key, account in self.accounts.items()]
-        assert sorted([entry.transfer.txid for entry in line] for line in self.pool.lines()) == sorted(
+        found = list(self.pool.lines())
+        assert sorted([entry.transfer.txid for entry in line] for line in found) == sorted(
             [entry.transfer.txid for entry in line] for line in lines if line
         )
+        assert found == sorted(found, key=lambda line: (-line[0].rate, line[0].sequence)), "the best comes first"
         for (key, account), line in zip(self.accounts.items(), lines, strict=True):
             assert self.pool.pending_nonce(key, account) == account.nonce + len(line)
 
