@@ -393,10 +393,11 @@ class Transfers:
     def _expire(self) -> Iterator[None]:
         oldest = self._window().oldest
         self._forget(self._take_kept([old.txid for old in self.aside if old.timestamp < oldest]))
-        entries = self.mempool.entries()
-        for start in range(0, len(entries), _AT_ONCE):
+        seen = 0
+        while entries := self.mempool.since(seen, _AT_ONCE):
+            seen = entries[-1].sequence
+            self._let_go(self.mempool.expire(oldest, among=entries))
             yield
-            self._let_go(self.mempool.expire(oldest, among=entries[start : start + _AT_ONCE]))
 
     def drop(self, txids: Sequence[bytes]) -> None:
         """Let go of transfers on the operator's word."""
@@ -407,7 +408,8 @@ class Transfers:
         """Tell that ``left`` wait no longer, and remove all from the disk ``but`` some."""
         if left:
             self._aside.ease({entry.transfer.sender for entry in left})
-            self._forget([Kept(entry.transfer, entry.sequence) for entry in left if entry not in but])
+            kept = set(but)
+            self._forget([Kept(entry.transfer, entry.sequence) for entry in left if entry not in kept])
             self._publish([], left)
 
     def _forget(self, gone: Sequence[Kept]) -> None:

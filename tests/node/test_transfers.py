@@ -16,8 +16,9 @@ from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.signature import sign
 from svcd.chain.transaction import Transfer
 from svcd.node import transfers as transfers_module
+from svcd.node.aside import Aside
 from svcd.node.changes import Candidate
-from svcd.node.mempool import Entry
+from svcd.node.mempool import Entry, Mempool
 from svcd.node.transfers import Reception
 from svcd.ports import milliseconds
 from svcd.store.mempool_store import MempoolStore
@@ -897,6 +898,29 @@ def test_expired_transfers_leave_in_steps(node: Node, chain: ChainBuilder, monke
     node.settle()
     assert waiting(node) == []
     assert [len(removed) for _, removed in node.witness.pool[told:]] == [2, 2, 1]
+
+
+def test_no_transfer_block_or_expiry_has_all_listed_that_waits(
+    node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor all that is kept aside: there may be 50,000 of the ones and 4,096 of the others."""
+
+    def listed(_: object) -> list[Any]:
+        raise AssertionError("all of them are looked at")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Mempool, "entries", listed)
+        patched.setattr(Aside, "all", listed)
+        first, second, third = (chain.transfer("alice", "bob", 5) for _ in range(3))
+        assert [node.send(first), node.send(second)] == [ACCEPTED, ACCEPTED]
+        node.submit(chain.block(transfers=[first]))
+        assert node.send(third) is ACCEPTED
+        assert [entry.transfer for entry in node.mempool.since(0, 9)] == [second, third]
+        assert [len(line) for line in node.mempool.lines()] == [2]
+        patched.setattr(Aside, "all", lambda _: [])
+        node.transfers.expire()
+        node.settle()
+    assert waiting(node) == [second.txid, third.txid]
 
 
 def test_the_operator_drops_transfers(node: Node, chain: ChainBuilder) -> None:
