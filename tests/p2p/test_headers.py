@@ -23,7 +23,7 @@ from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import Node
 from tests.p2p.following import BLOCKS, HEADERS, asked_for, body, followed, is_clean, later, meet, questions
 from tests.p2p.strangers import Stranger, blocks_reply, headers_reply, refused, silent
-from tests.p2p.town import Called
+from tests.p2p.town import LATENCY, Called
 from tests.support import has_result, result_of
 
 Grow = Callable[..., list[Block]]
@@ -46,6 +46,19 @@ def test_a_longer_chain_is_followed(
     node.run(0.1)
     assert not node.network.synchroniser.running
     assert is_clean(node, stranger)
+
+
+@pytest.mark.parametrize("peers", [1, 8])
+def test_the_first_block_is_asked_for_with_the_first_beat(
+    node: Node, grow: Grow, make_stranger: MakeStranger, peers: int
+) -> None:
+    """A hello, the status and the headers come before it, and no pause: each is asked for when the last has come."""
+    strangers = [make_stranger(number, blocks=grow(160, pays=1)) for number in range(peers)]
+    node.hint(*strangers)
+    began = node.clock.seconds()
+    node.network.beat()
+    assert node.until(lambda: node.town.calls[-1].path == BLOCKS)
+    assert node.town.calls[-1].at - began <= 8 * LATENCY + 0.01
 
 
 def test_a_heavier_fork_is_followed(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:

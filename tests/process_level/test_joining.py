@@ -2,6 +2,7 @@
 
 import re
 import shlex
+from datetime import datetime
 from http.client import HTTPConnection
 
 import pytest
@@ -50,6 +51,19 @@ def test_the_example_of_joining_a_network(nodes: Nodes) -> None:
     (block,) = founder.mine(1)
     wait_until(lambda: joined.status()["hash"] == block, "the block of the other node")
     assert joined.operator("/ready").status == 200
+
+
+def test_a_node_that_starts_calls_others_at_once(nodes: Nodes) -> None:
+    """It looks once a second whom to call, the first time when it begins to listen."""
+    port = free_port()
+    nodes.start(*DEVNET, f"--set=http.publicUrl=http://127.0.0.1:{port}", name="first", port=port)
+    joining = nodes.start(
+        *DEVNET, f'--set=p2p.seeds=["http://127.0.0.1:{port}"]', "--set=log.format=json", name="second"
+    )
+    wait_until(lambda: peers(joining) == 1, "the other node")
+    (met,) = [event["time"] for event in joining.events if event["message"].startswith("met ")]
+    listens = max(event["time"] for event in joining.events if event["message"].startswith("listening on "))
+    assert (datetime.fromisoformat(met) - datetime.fromisoformat(listens)).total_seconds() < 0.9
 
 
 def test_a_node_under_another_url_than_it_names_is_not_kept(nodes: Nodes) -> None:
