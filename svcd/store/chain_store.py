@@ -30,6 +30,7 @@ _TRANSACTION: Final = (
     "JOIN canonical c ON c.height = t.height JOIN block b ON b.id = c.block "
     "JOIN block_transaction x ON x.block = b.id AND x.position = t.position WHERE t.txid = ?"
 )
+_ACCOUNTS_AT_ONCE: Final = 256
 _ACCOUNT: Final = "SELECT balance, nonce, held FROM account WHERE key = ?"
 
 
@@ -115,12 +116,16 @@ class ChainReader(PaymentReader):
 
     def accounts(self, keys: Collection[bytes]) -> Mapping[bytes, Account]:
         """Those accounts of ``keys`` that exist after the tip."""
-        execute = self._db.execute
         found = {}
-        for key in keys:
-            row = execute(_ACCOUNT, (key,)).fetchone()
-            if row is not None:
-                found[key] = Account(*row)
+        wanted = sorted(keys)
+        for start in range(0, len(wanted), _ACCOUNTS_AT_ONCE):
+            some = wanted[start : start + _ACCOUNTS_AT_ONCE]
+            # A few lengths only, so that SQLite knows the statements already.
+            size = 1 << (len(some) - 1).bit_length()
+            some += some[-1:] * (size - len(some))
+            sql = f"SELECT key, balance, nonce, held FROM account WHERE key IN ({','.join('?' * size)})"
+            for key, balance, nonce, held in self._db.execute(sql, some).fetchall():
+                found[key] = Account(balance, nonce, held)
         return found
 
     def account_rows(self, first: bytes, last: bytes) -> list[Row]:
