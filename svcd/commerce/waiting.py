@@ -12,12 +12,15 @@ class WaitingPayments:
     """Which transfers with a reference wait, told by the mempool as they come and go (see PoolListener)."""
 
     def __init__(self, entries: Iterable[Entry] = ()) -> None:
-        self._by_payee: dict[tuple[str, bytes], dict[int, list[tuple[int, bytes]]]] = {}
-        """By reference and recipient, then by amount: local number and txid in order of arrival."""
+        self._only: dict[_Payee, Entry] = {}
+        """Where one waits; nearly always that is all there is, and an index of its own would be larger than it."""
+        self._several: dict[_Payee, dict[int, list[tuple[int, bytes]]]] = {}
+        """Where more wait, or did, by amount: local number and txid in order of arrival."""
         self.pool_changed(list(entries), [])
 
     def __len__(self) -> int:
-        return sum(len(entries) for amounts in self._by_payee.values() for entries in amounts.values())
+        several = sum(len(entries) for amounts in self._several.values() for entries in amounts.values())
+        return len(self._only) + several
 
     def pool_changed(self, added: Sequence[Entry], removed: Sequence[Entry]) -> None:
         """Follow the mempool."""
@@ -30,15 +33,25 @@ class WaitingPayments:
         transfer = entry.transfer
         if transfer.reference is None:
             return
-        amounts = self._by_payee.setdefault((transfer.reference, transfer.recipient), {})
-        insort(amounts.setdefault(transfer.amount, []), (entry.sequence, transfer.txid))
+        payee = (transfer.reference, transfer.recipient)
+        amounts = self._several.get(payee)
+        if amounts is None:
+            only = self._only.pop(payee, None)
+            if only is None:
+                self._only[payee] = entry
+                return
+            amounts = self._several[payee] = {only.transfer.amount: [_place(only)]}
+        insort(amounts.setdefault(transfer.amount, []), _place(entry))
 
     def _remove(self, entry: Entry) -> None:
         transfer = entry.transfer
-        payee = (transfer.reference or "", transfer.recipient)
-        amounts = self._by_payee.get(payee, {})
+        payee, place = (transfer.reference or "", transfer.recipient), _place(entry)
+        only = self._only.get(payee)
+        if only is not None and _place(only) == place:
+            del self._only[payee]
+            return
+        amounts = self._several.get(payee, {})
         entries = amounts.get(transfer.amount, [])
-        place = (entry.sequence, transfer.txid)
         at = bisect_left(entries, place)
         # What leaves before its arrival was told was never here.
         if at == len(entries) or entries[at] != place:
@@ -47,11 +60,16 @@ class WaitingPayments:
         if not entries:
             del amounts[transfer.amount]
         if not amounts:
-            del self._by_payee[payee]
+            del self._several[payee]
+
+    def _amounts(self, terms: Terms) -> dict[int, list[tuple[int, bytes]]]:
+        payee = (terms.reference, terms.key)
+        only = self._only.get(payee)
+        return self._several.get(payee, {}) if only is None else {only.transfer.amount: [_place(only)]}
 
     def matching(self, terms: Terms) -> list[bytes]:
         """The txids of transfers that pay the order, in order of arrival; no more than are counted."""
-        entries = self._by_payee.get((terms.reference, terms.key), {}).get(terms.amount, [])
+        entries = self._amounts(terms).get(terms.amount, [])
         return [txid for _, txid in entries[:MAX_COUNTED]]
 
     def mismatching(self, terms: Terms) -> list[Mismatch]:
@@ -59,7 +77,15 @@ class WaitingPayments:
         return list(islice(self._others(terms), MAX_MISMATCHES))
 
     def _others(self, terms: Terms) -> Iterator[Mismatch]:
-        for amount, entries in self._by_payee.get((terms.reference, terms.key), {}).items():
+        for amount, entries in self._amounts(terms).items():
             if amount != terms.amount:
                 for _, txid in entries:
                     yield Mismatch(txid, amount, None)
+
+
+_Payee = tuple[str, bytes]
+"""Reference and recipient."""
+
+
+def _place(entry: Entry) -> tuple[int, bytes]:
+    return entry.sequence, entry.transfer.txid

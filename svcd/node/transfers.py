@@ -131,28 +131,53 @@ class Transfers:
         The two files are committed one after the other. What the chain has taken since has a used nonce; what it has
         given back is kept in its own file until it is in ours.
         """
-        rows, returned = self._store.rows(), self._reader.returned()
-        numbers = [abs(row.sequence) for row in rows] + [sequence for _, sequence, _ in returned]
-        self._sequence = max([milliseconds(self._clock) * 1_000, *numbers])
-        stored = {row.transfer.txid: Kept(row.transfer, row.sequence) for row in rows if row.transfer is not None}
-        self._verifier.trust([kept.transfer for kept in stored.values()])
-        unread = [(row.sequence, row.body) for row in rows if row.transfer is None]
-        for kept in await self._read_again([*unread, *((sequence, body) for _, sequence, body in returned)]):
-            stored.setdefault(kept.transfer.txid, kept)
-        sound = {row.sequence for row in rows if row.transfer is not None}
+        rows: dict[int, bool] = {}
+        returned = self._reader.returned()
+        stored = await self._stored(rows, returned)
         added: list[tuple[int, Transfer]] = []
-        # A replacement came later than what builds on it, which must not seem to be behind a gap.
-        for kept in sorted(self._numbered(stored.values()), key=lambda kept: kept.transfer.nonce):
-            row = self._take_up(kept)
-            if row and row not in sound:
+        window, accounts = self._window(), self._reader.accounts({kept.transfer.sender for kept in stored})
+        while stored:
+            # One by one, so that what is made for it takes the place of what it was read into.
+            kept = stored.popleft()
+            row = self._take_up(kept, accounts.get(kept.transfer.sender) or Account(), window)
+            if row and not rows.get(row):
                 added.append((row, kept.transfer))
         in_use = {entry.sequence for entry in self.mempool.entries()} | {kept.row for kept in self._aside.all()}
-        self._store.write(added, {row.sequence for row in rows} - in_use)
+        self._store.write(added, rows.keys() - in_use)
         if returned:
             self._store.empty_log()
             self._returned = max(row for row, _, _ in returned)
             await self._forget_returned()
         return len(self.mempool)
+
+    async def _stored(self, rows: dict[int, bool], returned: Sequence[tuple[int, int, bytes]]) -> deque[Kept]:
+        """What our file has and what the chain has ``returned``, with their numbers.
+
+        ``rows`` learns of each row of our file whether it is what was written. The order is by nonce: a replacement
+        came later than what builds on it, which must not seem to be behind a gap.
+        """
+        found: list[Kept] = []
+        unread: list[tuple[int, bytes]] = []
+        for row in self._store.rows():
+            rows[row.sequence] = row.transfer is not None
+            if row.transfer is None:
+                unread.append((row.sequence, row.body))
+            else:
+                found.append(Kept(row.transfer, row.sequence))
+        self._sequence = max(
+            milliseconds(self._clock) * 1_000,
+            max(map(abs, rows), default=0),
+            max((number for _, number, _ in returned), default=0),
+        )
+        self._verifier.trust([kept.transfer for kept in found])
+        found.sort(key=_arrival)
+        again = await self._read_again([*unread, *((number, body) for _, number, body in returned)])
+        known = {kept.transfer.txid for kept in found} if again else set()
+        for kept in again:
+            if kept.transfer.txid not in known:
+                known.add(kept.transfer.txid)
+                found.append(kept)
+        return deque(sorted(self._numbered(found), key=lambda kept: kept.nonce))
 
     async def _read_again(self, stored: Sequence[tuple[int, bytes]]) -> list[Kept]:
         """What is no row of ours, or not any more, as far as it holds a transfer that its sender signed."""
@@ -168,19 +193,19 @@ class Transfers:
                 self._say_let_go(kept.transfer, verdict)
         return [kept for kept, verdict in zip(found, verdicts, strict=True) if verdict is None]
 
-    def _numbered(self, stored: Collection[Kept]) -> list[Kept]:
+    def _numbered(self, stored: list[Kept]) -> list[Kept]:
         """The same, where what has no number of its own, since it fell out of the chain, has one."""
         for kept in stored:
             if not kept.row:
                 self._sequence += 1
                 kept.row = -self._sequence
-        return list(stored)
+        return stored
 
-    def _take_up(self, kept: Kept) -> int:
+    def _take_up(self, kept: Kept, account: Account, window: Window) -> int:
         """Let what was on disk wait again, or keep it aside, or let it go; gives its row from now on, or 0."""
-        transfer, account = kept.transfer, self._account(kept.transfer)
+        transfer = kept.transfer
         try:
-            self.mempool.admit(transfer, account, window=self._window(), sequence=abs(kept.row))
+            self.mempool.admit(transfer, account, window=window, sequence=abs(kept.row))
         except RuleViolation as refusal:
             if may_come_later(refusal, transfer, account) and self._aside.put(kept, crowded=_lacks_room(refusal)):
                 return kept.row
@@ -454,6 +479,10 @@ class Transfers:
 
     def _say_let_go(self, transfer: Transfer, why: BaseException) -> None:
         self.log.info("waiting transfer {txid} is let go: {why}", txid=transfer.txid.hex(), why=str(why))
+
+
+def _arrival(kept: Kept) -> int:
+    return abs(kept.row)
 
 
 def _lacks_room(refusal: RuleViolation) -> bool:

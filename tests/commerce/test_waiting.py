@@ -43,7 +43,7 @@ def test_a_transfer_that_leaves_is_forgotten_whole() -> None:
     waiting.pool_changed([], [first])
     assert waiting.matching(TERMS) == [second.transfer.txid]
     waiting.pool_changed([], [second])
-    assert len(waiting) == len(waiting._by_payee) == 0
+    assert len(waiting) == len(waiting._only) == len(waiting._several) == 0
 
 
 def test_a_transfer_that_leaves_before_it_was_told_to_have_come() -> None:

@@ -206,7 +206,7 @@ def test_what_is_dropped_is_what_has_been_replaced(stepped: tuple[Bench, Stepped
         bench.node.clock.advance(0)
     writer.finish()
     assert bench.hashes() == [block.header.hash for block in others[:4]] + result_of(work)
-    assert len(bench.node.mempool) == len(bench.node.pool.rows()) == 0
+    assert len(bench.node.mempool) == len(list(bench.node.pool.rows())) == 0
 
 
 def test_others_that_are_always_faster(stepped: tuple[Bench, Stepped]) -> None:

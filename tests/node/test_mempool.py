@@ -219,7 +219,7 @@ def test_replacing_again_and_again_costs_no_memory(bench: Bench) -> None:
         fee = -(-fee * 11 // 10)
     assert len(bench.pool) == 2
     assert len(bench.pool._leavers) < 70
-    assert len(bench.pool._order) < 70
+    assert len(bench.pool._numbers) < 70
     assert [entry.transfer.nonce for entry in bench.pool.since(0, 9)] == [1, 0]
 
 

@@ -59,7 +59,7 @@ def under(signature: bytes, transfer: Transfer) -> Transfer:
 def waiting(node: Node) -> list[bytes]:
     """The txids in the mempool, in order of arrival; those on disk are the same, and what is kept aside."""
     node.settle()
-    entries, rows = node.mempool.entries(), node.pool.rows()
+    entries, rows = node.mempool.entries(), list(node.pool.rows())
     assert all(row.transfer is not None and row.transfer.wire == row.body for row in rows)
     aside = {transfer.wire for transfer in node.transfers.aside}
     assert aside <= {row.body for row in rows}
@@ -241,7 +241,7 @@ def test_nothing_is_to_be_seen_of_a_transfer_before_the_turn_in_which_it_is_comm
 ) -> None:
     transfer = chain.transfer("alice", "bob", 5)
     node.transfers.submit(transfer)
-    assert (len(node.mempool), node.mempool.since(0, 9), node.pool.rows(), node.witness.pool) == (0, [], [], [])
+    assert (len(node.mempool), node.mempool.since(0, 9), list(node.pool.rows()), node.witness.pool) == (0, [], [], [])
     node.clock.advance(0)
     assert waiting(node) == [transfer.txid]
 
@@ -612,7 +612,7 @@ def test_a_disk_that_is_full_when_transfers_come_back(
     full.submit(*new)
     fill(full, True)
     full.settle()
-    assert (len(full.mempool), full.witness.pool, full.pool.rows()) == (0, [], [])
+    assert (len(full.mempool), full.witness.pool, list(full.pool.rows())) == (0, [], [])
     assert [body for _, _, body in full.store.returned()] == [first.wire, second.wire], "the chain's file has them"
     fill(full, False)
     full.submit(chain.block(new[-1]))
@@ -781,7 +781,7 @@ def test_a_crash_before_what_a_block_holds_has_left_the_disk(make_node: MakeNode
     for transfer in (held, kept):
         node.send(transfer)
     node.submit(chain.block(transfers=[held]))
-    assert len(node.pool.rows()) == 2
+    assert len(list(node.pool.rows())) == 2
     node.close()
     again = make_node()
     assert load(again) == 1
@@ -1045,7 +1045,7 @@ class Onlooker:
 
 def test_listeners_are_told_after_the_commit(node: Node, chain: ChainBuilder) -> None:
     seen: list[int] = []
-    node.transfers.subscribe(Onlooker(lambda added, removed: seen.append(len(node.pool.rows()))))
+    node.transfers.subscribe(Onlooker(lambda added, removed: seen.append(len(list(node.pool.rows())))))
     node.send(chain.transfer("alice", "bob", 5))
     node.send(chain.transfer("alice", "bob", 5))
     assert seen == [1, 2]

@@ -324,4 +324,4 @@ def test_what_was_accepted_is_on_disk_before_the_answer(node: Node, client: Clie
     transfers = [pay(amount) for amount in (1, 2, 3)]
     for transfer in transfers:
         client.ok(ROUTE, body(transfer))
-        assert node.living.pool.store.rows()[-1].body == transfer.wire
+        assert list(node.living.pool.store.rows())[-1].body == transfer.wire
