@@ -20,6 +20,7 @@ BENCHMARKS: Final = {
     "broadcast": "benchmarks.broadcast",
     "state-root": "benchmarks.state_root",
     "memory": "benchmarks.memory",
+    "waiting": "benchmarks.waiting",
     "latency": "benchmarks.latency",
     "sync": "benchmarks.sync",
     "watches": "benchmarks.watches",

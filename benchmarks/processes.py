@@ -41,8 +41,15 @@ class Served:
 
     def peak_bytes(self) -> int:
         """The most that the process has ever had resident."""
+        return self._bytes("VmHWM")
+
+    def resident_bytes(self) -> int:
+        """What the process has resident now."""
+        return self._bytes("VmRSS")
+
+    def _bytes(self, name: str) -> int:
         status = Path(f"/proc/{self.process.pid}/status").read_text("ascii")
-        (kib,) = [line.split()[1] for line in status.splitlines() if line.startswith("VmHWM:")]
+        (kib,) = [line.split()[1] for line in status.splitlines() if line.startswith(f"{name}:")]
         return int(kib) * 1024
 
     def processor_seconds(self) -> float:
@@ -153,6 +160,6 @@ def _wait_until_it_answers(process: subprocess.Popen[bytes], port: int, log: Pat
             if process.poll() is not None or time.monotonic() > give_up_at:
                 end = log.read_text("utf-8", errors="replace")[-2000:]
                 raise RuntimeError(f"{process.args!r} does not listen on port {port}; it said:\n{end}") from None
-            time.sleep(0.05)
+            time.sleep(0.01)
         else:
             return

@@ -15,7 +15,7 @@ from benchmarks.line import Direction, Pipe
 
 ROOT = Path(__file__).parent.parent
 WITHOUT_WRK = (
-    *("transfers", "empty-blocks", "headers", "state-root", "memory"),
+    *("transfers", "empty-blocks", "headers", "state-root", "memory", "waiting"),
     *("latency", "sync", "watches", "callbacks"),
 )
 
@@ -96,6 +96,8 @@ def test_every_benchmark_that_needs_no_wrk_shows_its_rows(tmp_path: Path) -> Non
         "state root per account, 2 of 1,000 changed",
         "state root per account, 2 of 100,000 changed",
         "memory with 10,000 accounts",
+        "start with 2,000 waiting transfers",
+        "memory for each of 2,000 waiting transfers",
         "/rpc/status, 99th percentile, 200-transfer blocks",
         "empty blocks from 1 peer",
         "empty blocks from 2 peers",
