@@ -153,8 +153,14 @@ def parse_json(data: bytes) -> object:
         _refuse(f"not JSON: {_syntax_error(error)}")
     except RecursionError:
         _refuse(f"the JSON is nested more than {MAX_DEPTH} levels deep")
-    _walk(value, 0)
+    if not (_is_plain(data) and data.count(b"{") + data.count(b"[") <= MAX_DEPTH):
+        _walk(value, 0)
     return value
+
+
+def _is_plain(data: bytes) -> bool:
+    """Whether no string in JSON ``data`` can hold half of a surrogate pair, as in every transfer."""
+    return data.isascii() and b"\\" not in data
 
 
 def parse_wire_object(data: bytes) -> dict[str, object]:
