@@ -22,14 +22,21 @@ class Report:
     """What its script said in the end: lines of the form ``Name: value``."""
 
 
-def hammer(url: str, *, seconds: int, script: str | None = None, arguments: tuple[str, ...] = ()) -> Report:
-    """As many requests as 16 connections can make in ``seconds``; ``script`` is a file of the folder ``lua``.
+def hammer(
+    url: str,
+    *,
+    seconds: int,
+    connections: int = CONNECTIONS,
+    script: str | None = None,
+    arguments: tuple[str, ...] = (),
+) -> Report:
+    """As many requests as so many connections can make in ``seconds``; ``script`` is a file of the folder ``lua``.
 
     Raises RuntimeError where wrk is missing, or anything but a good answer came back.
     """
     if shutil.which("wrk") is None:
         raise RuntimeError("this benchmark needs wrk: install it, for instance with apt-get install wrk")
-    command = ["wrk", f"-c{CONNECTIONS}", "-t1", f"-d{seconds}s"]
+    command = ["wrk", f"-c{connections}", "-t1", f"-d{seconds}s"]
     if script is not None:
         command += ["-s", str(_SCRIPTS / script)]
     done = subprocess.run([*command, url, "--", *arguments], check=True, stdout=subprocess.PIPE, text=True)
