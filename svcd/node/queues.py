@@ -2,7 +2,7 @@
 
 from typing import Final
 
-from attrs import define, field, frozen
+from attrs import define, frozen
 
 from svcd.chain.accounts import Account
 from svcd.chain.transaction import Transfer
@@ -12,18 +12,17 @@ RATE_SCALE: Final = 2**20
 """What fees per byte are multiplied by, so that they are integers."""
 
 
-@frozen(eq=False)
+@frozen(eq=False, weakref_slot=False)
 class Entry:
     """A waiting transfer."""
 
     transfer: Transfer
     sequence: int
     """Local order of arrival."""
-    rate: int = field(init=False)
-    """The fee per byte in 2^-20 base units, which is what orders a block."""
 
-    @rate.default
-    def _fee_per_byte(self) -> int:
+    @property
+    def rate(self) -> int:
+        """The fee per byte in 2^-20 base units, which is what orders a block."""
         return self.transfer.fee * RATE_SCALE // len(self.transfer.wire)
 
 

@@ -137,15 +137,18 @@ class Transfers:
         returned = self._reader.returned()
         stored = await self._stored(rows, returned)
         added: list[tuple[int, Transfer]] = []
-        window, accounts = self._window(), self._accounts([kept.transfer for kept in stored])
+        window = self._window()
         while stored:
-            # One by one, so that what is made for it takes the place of what it was read into.
-            kept = stored.popleft()
-            row = self._take_up(kept, accounts[kept.transfer.sender], window)
-            if row and not rows.get(row):
-                added.append((row, kept.transfer))
-        in_use = {entry.sequence for entry in self.mempool.entries()} | {kept.row for kept in self._aside.all()}
-        self._store.write(added, rows.keys() - in_use)
+            # Some at a time, so that what is made of them takes the place of what they were read into.
+            some = [stored.popleft() for _ in range(min(_AT_ONCE, len(stored)))]
+            accounts = self._accounts([kept.transfer for kept in some])
+            for kept in some:
+                row = self._take_up(kept, accounts[kept.transfer.sender], window)
+                if row and not rows.get(row):
+                    added.append((row, kept.transfer))
+        for row in (*(entry.sequence for entry in self.mempool.entries()), *(kept.row for kept in self._aside.all())):
+            rows.pop(row, None)
+        self._store.write(added, rows)
         if returned:
             self._store.empty_log()
             self._returned = max(row for row, _, _ in returned)

@@ -120,12 +120,14 @@ class ChainReader(PaymentReader):
         wanted = sorted(keys)
         for start in range(0, len(wanted), _ACCOUNTS_AT_ONCE):
             some = wanted[start : start + _ACCOUNTS_AT_ONCE]
+            # Else what is found would keep a copy of each key.
+            same = dict(zip(some, some, strict=True))
             # A few lengths only, so that SQLite knows the statements already.
             size = 1 << (len(some) - 1).bit_length()
             some += some[-1:] * (size - len(some))
             sql = f"SELECT key, balance, nonce, held FROM account WHERE key IN ({','.join('?' * size)})"
             for key, balance, nonce, held in self._db.execute(sql, some).fetchall():
-                found[key] = Account(balance, nonce, held)
+                found[same[key]] = Account(balance, nonce, held)
         return found
 
     def account_rows(self, first: bytes, last: bytes) -> list[Row]:

@@ -24,7 +24,7 @@ _DIGEST: Final = 32
 _LOG_ROWS: Final = 4_000
 """Rows that are written until the log is brought into the file: about 4 MiB."""
 _PAGES_OF_A_TURN: Final = 16
-_CACHE_KIB: Final = 256
+_CACHE_KIB: Final = 128
 
 
 @frozen
