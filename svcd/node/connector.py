@@ -196,7 +196,7 @@ class Connector:
         if self.store.point(point.hash) is not None:
             return Standing.KNOWN
         if header.parent_hash in self._refused:
-            self._refused[point.hash] = _descendant(header.parent_hash)
+            self._refused[point.hash] = descendant(header.parent_hash)
             return self._refused[point.hash]
         if self.store.point(header.parent_hash) is None:
             return NotYet(Wait.ORPHAN, f"the parent {header.parent_hash.hex()} is not known")
@@ -269,7 +269,7 @@ class Connector:
         """Delete a stored block that broke a rule, and everything stored that builds on it."""
         self._refused[failed.point.hash] = violation
         for block_hash in self.store.delete_with_descendants(failed):
-            self._refused[block_hash] = _descendant(failed.point.hash)
+            self._refused[block_hash] = descendant(failed.point.hash)
 
     def _canonical(self, height: int) -> StoredBlock:
         stored = self.store.canonical(height)
@@ -278,5 +278,6 @@ class Connector:
         return stored
 
 
-def _descendant(parent: bytes) -> RuleViolation:
+def descendant(parent: bytes) -> RuleViolation:
+    """Why a block on the invalid block ``parent`` is invalid itself."""
     return RuleViolation(Refusal.ANCESTOR, f"the block builds on the invalid block {parent.hex()}")

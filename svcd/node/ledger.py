@@ -1,7 +1,7 @@
 """The one door for blocks: wherever one comes from, it enters the chain through the ledger.
 
-It validates in the order of docs/protocol.md 10, each stage where it belongs: parsing, signatures and participation
-work in the verifier's threads, the state in the writer's thread, as one commit. Only then is anybody told.
+In two stages, and in the order of docs/protocol.md 10: it is checked, which takes the verifier's threads, and then
+connected, in the writer's thread, as one commit. Only then is anybody told.
 """
 
 from collections import OrderedDict
@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Final, Protocol
 
-from attrs import define, frozen
+from attrs import define, field, frozen
 from twisted.internet.defer import Deferred, DeferredLock
 from twisted.logger import Logger
 
@@ -18,9 +18,8 @@ from svcd.chain.errors import Corrupt, NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import ChainPoint, check_header, check_place, extend
 from svcd.node.changes import Candidate, Change, HeaderCheck, Outcome, Stage, Standing
-from svcd.node.connector import Connector
+from svcd.node.connector import Connector, descendant
 from svcd.node.early import EarlyBlocks
-from svcd.node.flight import Flight
 from svcd.node.long_reads import LongReads
 from svcd.node.threads import Worker
 from svcd.node.underway import Underway
@@ -52,21 +51,24 @@ class Chain:
 
 
 @define(eq=False)
-class _Item:
-    """A block on its way through the stages; it leaves at the first door it fails.
+class _Batch:
+    """Blocks that were handed in together, and what has become of them so far, by their index."""
 
-    It waits for flights that had begun when it came, never for later ones: so no two can wait for each other.
-    """
+    blocks: list[Block | None] = field(factory=list)
+    """None for what holds no block."""
+    placed: dict[int, Candidate] = field(factory=dict)
+    """Those that have found their place behind their parents."""
+    same: dict[int, bytes] = field(factory=dict)
+    """The hashes of those that were under way already."""
+    outcomes: dict[int, Outcome] = field(factory=dict)
+    after: "set[_Batch]" = field(factory=set)
+    """Those that hold parents of ours, or the same blocks. They came before: no two wait for each other."""
+    over: Deferred[None] = field(factory=Deferred)
+    """Fires when it is not under way any more."""
 
-    data: bytes | Block
-    read: Reading = parse_block
-    block: Block | None = None
-    flight: Flight | None = None
-    outcome: Outcome | None = None
-    parent: Flight | None = None
-    """Its parent, if that is on its way."""
-    twin: Flight | None = None
-    """The same block, if it is on its way already: its outcome is that of the other."""
+    def going(self) -> list[tuple[int, Candidate]]:
+        """Those that have found their place and failed no check so far."""
+        return [(index, placed) for index, placed in self.placed.items() if index not in self.outcomes]
 
 
 class Ledger:
@@ -83,7 +85,8 @@ class Ledger:
         self._entrance = DeferredLock()
         self._underway = Underway()
         self._stopping = False
-        self._flights: dict[bytes, Flight] = {}
+        self._ahead: dict[bytes, tuple[_Batch, ChainPoint]] = {}
+        """By hash the blocks under way: children may be checked while their parents are, and wait for them then."""
         self._invalid: OrderedDict[bytes, None] = OrderedDict()
         self._early = EarlyBlocks(clock, chain.params, self._resubmit)
 
@@ -109,18 +112,19 @@ class Ledger:
 
         Cancelling the Deferred does not stop the work: whoever sent the blocks may go away, the chain goes on.
         """
-        return self._underway.keep(self._submit([_Item(data) for data in batch], entering or _nobody))
+        return self._underway.keep(self._submit(_Batch(), batch, parse_block, entering or _nobody))
 
     async def submit_posted(self, body: bytes) -> tuple[Outcome, bytes]:
         """What becomes of the block in the body of a post, in any spelling of JSON, and the hash of the block.
 
         The hash is b"" where the body holds no block, and that of the network for the genesis, which is always known.
         """
-        item = _Item(body, parse_posted_block)
-        (outcome,) = await self._underway.keep(self._submit([item], _nobody))
-        if item.block is not None and self._is_genesis(item.block):
+        batch = _Batch()
+        (outcome,) = await self._underway.keep(self._submit(batch, [body], parse_posted_block, _nobody))
+        block = next(iter(batch.blocks), None)
+        if block is not None and self._is_genesis(block):
             return outcome, self.params.genesis_hash
-        return outcome, item.block.header.hash if item.block else b""
+        return outcome, block.header.hash if block else b""
 
     async def submit_block(self, data: bytes) -> Standing:
         """The same for one block; raises RuleViolation or NotYet."""
@@ -164,48 +168,66 @@ class Ledger:
     def _resubmit(self, data: bytes) -> None:
         self.submit_blocks([data]).addErrback(lambda failure: self.log.failure("a held block failed", failure))
 
-    async def _submit(self, items: list[_Item], entering: Entering) -> list[Outcome]:
+    async def _submit(
+        self, batch: _Batch, data: Sequence[bytes | Block], reading: Reading, entering: Entering
+    ) -> list[Outcome]:
         if self._stopping:
-            return [_stopping() for _ in items]
+            return [_stopping() for _ in data]
         try:
             entering(Stage.PARSE)
             # One batch after the other, in the order in which they came: children must not overtake their parents.
-            await self._entrance.run(self._enter, items)
+            await self._entrance.run(self._enter, batch, data, reading)
             entering(Stage.VERIFY)
-            await self._check_work(items)
+            await self._check(batch)
             entering(Stage.CONNECT)
-            await self._parents_landed(items)
-            await self._connect(items)
+            await self._connect(batch)
+            return [batch.outcomes[index] for index in range(len(data))]
         finally:
-            self._land(items)
-        await self._twins_landed(items)
-        return [item.outcome for item in items if item.outcome is not None]
+            for placed in batch.placed.values():
+                del self._ahead[placed.point.hash]
+            # Else each batch would keep all those before it in memory.
+            batch.after.clear()
+            batch.over.callback(None)
 
-    async def _enter(self, items: list[_Item]) -> None:
-        """The checks that need no more than the parent, which is on the chain or on its way."""
-        for item, parsed in zip(
-            items, await self._verifier.parse([(item.read, item.data) for item in items]), strict=True
-        ):
-            if isinstance(parsed, Block):
-                item.block = parsed
-                item.outcome = self._known(parsed)
-                item.twin = self._flights.get(parsed.header.hash) if item.outcome is Standing.KNOWN else None
-            else:
-                item.outcome = parsed
-        blocks = _waiting(items)
-        _settle(items, await self._verifier.check_seals(blocks))
-        for item in items:
-            if item.outcome is None:
-                self._place(item)
+    # The first stage
+
+    async def _enter(self, batch: _Batch, data: Sequence[bytes | Block], reading: Reading) -> None:
+        """The checks that need no more than the parent, which is on the chain or under way."""
+        for index, (block, wrong) in enumerate(await self._verifier.read(data, reading)):
+            batch.blocks.append(block)
+            outcome = wrong if block is None else self._place(batch, index, block, wrong)
+            if outcome is not None:
+                batch.outcomes[index] = outcome
+
+    def _place(self, batch: _Batch, index: int, block: Block, wrong: Verdict) -> Outcome | None:
+        """Find a block's place behind its parent, and let its children follow; or what has become of it already."""
+        header = block.header
+        if header.hash in self._ahead:
+            batch.same[index] = header.hash
+            batch.after.add(self._ahead[header.hash][0])
+            return None
+        outcome = self._known(block) or wrong
+        if outcome is not None:
+            return outcome
+        try:
+            parent = self._parent(batch, header.parent_hash)
+            check_place(self.params, parent, header)
+            self._early.refuse_far(header.slot)
+        except RuleViolation as violation:
+            self._remember_invalid(header.hash)
+            return violation
+        except NotYet as reason:
+            return reason
+        placed = batch.placed[index] = Candidate(block, extend(self.params, parent, header))
+        self._ahead[header.hash] = batch, placed.point
+        return None
 
     def _known(self, block: Block) -> Outcome | None:
         block_hash = block.header.hash
         if self._is_genesis(block):
             return Standing.KNOWN
-        invalid = self._known_invalid(block_hash)
-        if invalid is None and (block_hash in self._flights or self.reader.point(block_hash) is not None):
-            return Standing.KNOWN
-        return invalid
+        known = Standing.KNOWN if self.reader.point(block_hash) is not None else None
+        return self._known_invalid(block_hash) or known
 
     def _is_genesis(self, block: Block) -> bool:
         """Whether it is the block at height 0 as ``/p2p/blocks`` shows it, without the hash that the network has."""
@@ -225,104 +247,78 @@ class Ledger:
         self._invalid.move_to_end(block_hash)
         return RuleViolation(Refusal.KNOWN_INVALID, f"block {block_hash.hex()} was found invalid before")
 
-    def _place(self, item: _Item) -> None:
-        """Find the block's place behind its parent, and let its children follow."""
-        header = _block(item).header
-        try:
-            if header.hash in self._flights:
-                item.outcome, item.twin = Standing.KNOWN, self._flights[header.hash]
-                return
-            parent = self._parent(header.parent_hash)
-            check_place(self.params, parent, header)
-            self._early.refuse_far(header.slot)
-        except RuleViolation as violation:
-            self._remember_invalid(header.hash)
-            item.outcome = violation
-        except NotYet as reason:
-            item.outcome = reason
-        else:
-            item.parent = self._flights.get(header.parent_hash)
-            item.flight = self._flights[header.hash] = Flight(extend(self.params, parent, header))
-
-    def _parent(self, parent_hash: bytes) -> ChainPoint:
+    def _parent(self, batch: _Batch, parent_hash: bytes) -> ChainPoint:
         if parent_hash in self._invalid:
-            raise RuleViolation(Refusal.ANCESTOR, f"the block builds on the invalid block {parent_hash.hex()}")
-        flight = self._flights.get(parent_hash)
-        parent = flight.point if flight else self.reader.point(parent_hash)
+            raise descendant(parent_hash)
+        if parent_hash in self._ahead:
+            other, point = self._ahead[parent_hash]
+            batch.after.add(other)
+            return point
+        parent = self.reader.point(parent_hash)
         if parent is None:
             raise NotYet(Wait.ORPHAN, f"the parent {parent_hash.hex()} is not known")
         return parent
 
-    async def _check_work(self, items: list[_Item]) -> None:
+    async def _check(self, batch: _Batch) -> None:
+        """Participation work, the signatures of transfers, and whether it is time."""
+        going = batch.going()
         try:
-            verdicts = await self._verifier.check_work(_waiting(items))
+            verdicts = await self._verifier.check_work([placed.block for _, placed in going])
         except NotYet as busy:
-            for item in items:
-                item.outcome = item.outcome or busy
+            for index in range(len(batch.blocks)):
+                batch.outcomes.setdefault(index, busy)
             return
-        for item in _settle(items, verdicts):
-            self._remember_invalid(_block(item).header.hash)
-        for item in items:
-            if item.outcome is None:
-                item.outcome = self._held(item)
+        for (index, placed), verdict in zip(going, verdicts, strict=True):
+            if verdict is not None:
+                self._remember_invalid(placed.point.hash)
+            outcome = verdict or self._held(placed.block)
+            if outcome is not None:
+                batch.outcomes[index] = outcome
 
-    def _held(self, item: _Item) -> NotYet | None:
+    def _held(self, block: Block) -> NotYet | None:
         """Keep a block that is not due yet, now that its work is known to be good: places for those are few."""
-        header = _block(item).header
         if self._stopping:
             return _stopping()
         try:
-            self._early.hold_if_early(header.hash, slot=header.slot, data=_block(item).wire)
+            self._early.hold_if_early(block.header.hash, slot=block.header.slot, data=block.wire)
         except NotYet as early:
             return early
         return None
 
-    async def _parents_landed(self, items: list[_Item]) -> None:
-        ours = {item.flight for item in items}
-        for item in items:
-            if item.outcome is None:
-                parent = _block(item).header.parent_hash
-                if item.parent is not None and item.parent not in ours:
-                    await item.parent.landed()
-                if parent in self._invalid:
-                    self._remember_invalid(_block(item).header.hash)
-                    item.outcome = RuleViolation(
-                        Refusal.ANCESTOR, f"the block builds on the invalid block {parent.hex()}"
-                    )
+    # The second stage
 
-    async def _twins_landed(self, items: list[_Item]) -> None:
-        """What is known because it was on its way is known only once it has arrived."""
-        for item in items:
-            if item.twin is not None:
-                await item.twin.landed()
-                block_hash = _block(item).header.hash
-                if self.reader.point(block_hash) is None:
-                    busy = NotYet(Wait.BUSY, "the same block was on its way and has not arrived; send it again")
-                    item.outcome = self._known_invalid(block_hash) or busy
+    async def _connect(self, batch: _Batch) -> None:
+        if len(batch.outcomes) < len(batch.blocks):
+            for other in batch.after - {batch}:
+                await other.over
+        for index, placed in batch.going():
+            parent = placed.block.header.parent_hash
+            if parent in self._invalid:
+                self._remember_invalid(placed.point.hash)
+                batch.outcomes[index] = descendant(parent)
+        if going := batch.going():
+            candidates = [placed for _, placed in going]
+            connected = await self._chain.writer.run(self._chain.connector.connect, candidates)
+            batch.outcomes.update(zip([index for index, _ in going], connected.outcomes, strict=True))
+            for block_hash in connected.refused:
+                self._remember_invalid(block_hash)
+            if connected.change is not None:
+                self._publish(connected.change)
+        for index, block_hash in batch.same.items():
+            batch.outcomes.setdefault(index, self._outcome_of_the_first(block_hash))
 
-    async def _connect(self, items: list[_Item]) -> None:
-        flying = [item for item in items if item.outcome is None]
-        candidates = [Candidate(item.block, item.flight.point) for item in flying if item.block and item.flight]
-        if not candidates:
-            return
-        connected = await self._chain.writer.run(self._chain.connector.connect, candidates)
-        for item, outcome in zip(flying, connected.outcomes, strict=True):
-            item.outcome = outcome
-        for block_hash in connected.refused:
-            self._remember_invalid(block_hash)
-        if connected.change is not None:
-            self._publish(connected.change)
+    def _outcome_of_the_first(self, block_hash: bytes) -> Outcome:
+        """What a block is that was under way before."""
+        if self.reader.point(block_hash) is not None:
+            return Standing.KNOWN
+        busy = NotYet(Wait.BUSY, "the same block was on its way and has not arrived; send it again")
+        return self._known_invalid(block_hash) or busy
 
     def _publish(self, change: Change) -> None:
         self.tip = change.tip
         for listener in self._listeners:
             with self.log.failuresHandled("telling {listener} of a change", listener=listener):
                 listener.chain_changed(change)
-
-    def _land(self, items: list[_Item]) -> None:
-        for item in items:
-            if item.flight is not None:
-                self._flights.pop(item.flight.point.hash).land()
 
     def _remember_invalid(self, block_hash: bytes) -> None:
         self._invalid[block_hash] = None
@@ -337,21 +333,3 @@ def _nobody(_: Stage) -> None:
 
 def _stopping() -> NotYet:
     return NotYet(Wait.BUSY, "the node is stopping; send this block again later")
-
-
-def _block(item: _Item) -> Block:
-    if item.block is None:
-        raise ValueError("the block has not been parsed")
-    return item.block
-
-
-def _waiting(items: list[_Item]) -> list[Block]:
-    return [_block(item) for item in items if item.outcome is None]
-
-
-def _settle(items: list[_Item], verdicts: list[Verdict]) -> list[_Item]:
-    """Give the items that wait their verdicts; those that were refused are returned."""
-    waiting = [item for item in items if item.outcome is None]
-    for item, verdict in zip(waiting, verdicts, strict=True):
-        item.outcome = verdict
-    return [item for item in waiting if item.outcome is not None]

@@ -4,7 +4,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, ParamSpec, TypeVar
 
-from twisted.internet.defer import Deferred, FirstError, gatherResults, succeed
+from twisted.internet.defer import Deferred, DeferredSemaphore, FirstError, gatherResults
 
 from svcd.chain.block import Block, Header
 from svcd.chain.errors import NotYet, RuleViolation, Wait
@@ -20,15 +20,21 @@ Verdict = RuleViolation | None
 Reading = Callable[[bytes, NetworkParams], Block]
 """Takes the block from a text; raises RuleViolation."""
 
-_SMALLEST_CHUNK: Final = 64
-_HEADER_CHUNK: Final = 8
+_SIGNATURES: Final = (64, 256)
+"""How many are checked in one piece, at least where there are so many, and at most."""
+_HASHES: Final = (1, 8)
+"""The same for participation work."""
 _REMEMBERED: Final = 50_000
 REMEMBERED_HEADERS: Final = 16_384
 """Headers with good work whose blocks are still to come; synchronisation fetches fewer ahead."""
 
 
 class Verifier:
-    """Checks blocks and transfers on ``lanes`` threads; at most ``capacity`` blocks may wait for their work check."""
+    """Checks blocks and transfers on ``lanes`` threads; at most ``capacity`` blocks may wait for their work check.
+
+    What blocks and headers cost is done in small pieces, and few of these at a time wait in the queue of the threads:
+    a payment's signature never waits behind more than those.
+    """
 
     def __init__(self, params: NetworkParams, worker: Worker, *, lanes: int, capacity: int) -> None:
         self._params = params
@@ -36,6 +42,8 @@ class Verifier:
         self._lanes = lanes
         self._capacity = capacity
         self._waiting = 0
+        # One more than there are threads: none is idle until the reactor has brought the next.
+        self._pieces = DeferredSemaphore(lanes + 1)
         self._verified: OrderedDict[tuple[bytes, bytes], None] = OrderedDict()
         self._sealed: OrderedDict[bytes, bytes] = OrderedDict()
         """By hash the signature of headers whose signature and work hold."""
@@ -50,25 +58,23 @@ class Verifier:
         """How many may."""
         return self._capacity
 
-    def parse(self, batch: Sequence[tuple[Reading, bytes | Block]]) -> Deferred[list[Block | RuleViolation]]:
-        """The blocks in ``batch``, each in the reading it comes with, or why one is none.
+    def read(self, batch: Sequence[bytes | Block], reading: Reading) -> Deferred[list[tuple[Block | None, Verdict]]]:
+        """Each block, or None where a text holds none, and what can be seen to be wrong with it by itself.
 
-        A block that is parsed already stays as it is.
+        That is: its producer did not sign it, or its transactions are not those it commits to.
         """
-        if all(isinstance(data, Block) for _, data in batch):
-            return succeed([data for _, data in batch if isinstance(data, Block)])
-        params = self._params
-        return self._worker.run(lambda: [_parsed(read, data, params) for read, data in batch])
+        return self._worker.run(lambda: [self._read(data, reading) for data in batch])
 
-    def check_seals(self, blocks: Sequence[Block]) -> Deferred[list[Verdict]]:
-        """For each block whether its producer signed it and its transactions are those it commits to."""
-        sealed = [self.is_sealed(block.header) for block in blocks]
-        return self._worker.run(
-            lambda: [
-                _verdict(Block.check_body if known else _check_seal, block)
-                for block, known in zip(blocks, sealed, strict=True)
-            ]
-        )
+    def _read(self, data: bytes | Block, reading: Reading) -> tuple[Block | None, Verdict]:
+        block: Block | None = None
+        try:
+            block = data if isinstance(data, Block) else reading(data, self._params)
+            if not self.is_sealed(block.header):
+                block.header.check_signature()
+            block.check_body()
+        except RuleViolation as violation:
+            return block, violation
+        return block, None
 
     async def check_work(self, blocks: Sequence[Block]) -> list[Verdict]:
         """For each block whether its participation work and the signatures of its transfers are good.
@@ -84,7 +90,7 @@ class Verifier:
         self._waiting += len(blocks)
         try:
             headers = [blocks[index].header for index in unknown]
-            found = await self._spread(headers, lambda header: check_work(header, params), smallest=1)
+            found = await self._in_pieces(headers, lambda header: check_work(header, params), _HASHES)
         finally:
             self._waiting -= len(blocks)
         for index, verdict in zip(unknown, found, strict=True):
@@ -96,7 +102,7 @@ class Verifier:
             for transfer in block.transfers
             if (transfer.txid, transfer.signature) not in self._verified
         ]
-        found = await self._spread([transfer for _, transfer in owners], Transfer.check_signature)
+        found = await self._in_pieces([transfer for _, transfer in owners], Transfer.check_signature, _SIGNATURES)
         for (index, _), verdict in zip(owners, found, strict=True):
             verdicts[index] = verdicts[index] or verdict
         return verdicts
@@ -109,30 +115,13 @@ class Verifier:
         """For each header whether its producer signed it and its participation work is good.
 
         Headers that hold are remembered, so that their blocks are not checked for the same again. The check stops soon
-        after the first header that does not hold: later ones then have the same verdict. Few headers at a time wait in
-        the queue of the threads, so that a payment's signature never waits behind a long chain of headers.
+        after the first header that does not hold: later ones then have the same verdict.
         """
         verdicts: list[Verdict] = [None] * len(headers)
         unknown = [index for index, header in enumerate(headers) if not self.is_sealed(header)]
-        chunks = [unknown[start : start + _HEADER_CHUNK] for start in range(0, len(unknown), _HEADER_CHUNK)]
-        waiting = iter(chunks)
-        failed: list[Verdict] = []
-
-        async def take_turns() -> None:
-            while not failed and (chunk := next(waiting, None)) is not None:
-                found = await self._worker.run(_verdicts, self._check_header, [headers[index] for index in chunk])
-                for index, verdict in zip(chunk, found, strict=True):
-                    verdicts[index] = verdict
-                failed.extend(verdict for verdict in found if verdict is not None)
-
-        turns = [Deferred.fromCoroutine(take_turns()) for _ in range(self._lanes)]
-        try:
-            await gatherResults(turns, consumeErrors=True)
-        except FirstError as error:
-            error.subFailure.raiseException()
-        for chunk in waiting:
-            for index in chunk:
-                verdicts[index] = failed[0]
+        found = await self._in_pieces([headers[index] for index in unknown], self._check_header, _HASHES, as_chain=True)
+        for index, verdict in zip(unknown, found, strict=True):
+            verdicts[index] = verdict
         for header, verdict in zip(headers, verdicts, strict=True):
             if verdict is None:
                 self._sealed[header.hash] = header.signature
@@ -149,8 +138,13 @@ class Verifier:
         check_work(header, self._params)
 
     async def check_transfers(self, transfers: Sequence[Transfer]) -> list[Verdict]:
-        """For each transfer whether its sender signed it; those that pass are remembered by (txid, signature)."""
-        verdicts = await self._spread(transfers, Transfer.check_signature)
+        """For each transfer whether its sender signed it; those that pass are remembered by (txid, signature).
+
+        They are handed to the threads at once, whatever of blocks waits for them.
+        """
+        chunks = _cut(transfers, max(_SIGNATURES[0], -(-len(transfers) // self._lanes)))
+        jobs = [self._worker.run(_verdicts, Transfer.check_signature, chunk) for chunk in chunks]
+        verdicts = [verdict for part in await gatherResults(jobs, consumeErrors=True) for verdict in part]
         self.trust([transfer for transfer, verdict in zip(transfers, verdicts, strict=True) if verdict is None])
         return verdicts
 
@@ -158,7 +152,7 @@ class Verifier:
         """The same for one transfer, in the reactor's turn."""
         if (transfer.txid, transfer.signature) in self._verified:
             return None
-        verdict = _verdict(Transfer.check_signature, transfer)
+        (verdict,) = _verdicts(Transfer.check_signature, [transfer])
         if verdict is None:
             self.trust([transfer])
         return verdict
@@ -170,39 +164,40 @@ class Verifier:
         while len(self._verified) > _REMEMBERED:
             self._verified.popitem(last=False)
 
-    async def _spread(
-        self, items: Sequence[S], check: Callable[[S], None], *, smallest: int = _SMALLEST_CHUNK
+    async def _in_pieces(
+        self, items: Sequence[S], check: Callable[[S], None], sizes: tuple[int, int], *, as_chain: bool = False
     ) -> list[Verdict]:
-        """The verdict of ``check`` on every item, in chunks that keep every lane busy."""
-        size = max(smallest, -(-len(items) // self._lanes))
-        chunks = [items[start : start + size] for start in range(0, len(items), size)]
-        if not chunks:
-            return []
-        jobs = [self._worker.run(_verdicts, check, chunk) for chunk in chunks]
-        return [verdict for part in await gatherResults(jobs, consumeErrors=True) for verdict in part]
+        """The verdict of ``check`` on every item, from all threads; of a chain what follows on a bad one has its."""
+        least, most = sizes
+        chunks = enumerate(_cut(items, min(max(least, -(-len(items) // self._lanes)), most)))
+        found: dict[int, list[Verdict]] = {}
+
+        async def take_turns() -> None:
+            for number, chunk in chunks:
+                found[number] = await self._pieces.run(self._worker.run, _verdicts, check, chunk)
+                bad = next(filter(None, found[number]), None)
+                if as_chain and bad is not None:
+                    found.update({later: [bad] * len(left) for later, left in chunks})
+
+        turns = [Deferred.fromCoroutine(take_turns()) for _ in range(self._lanes + 1)]
+        try:
+            await gatherResults(turns, consumeErrors=True)
+        except FirstError as error:
+            error.subFailure.raiseException()
+        return [verdict for number in sorted(found) for verdict in found[number]]
 
 
-def _parsed(read: Reading, data: bytes | Block, params: NetworkParams) -> Block | RuleViolation:
-    if isinstance(data, Block):
-        return data
-    try:
-        return read(data, params)
-    except RuleViolation as violation:
-        return violation
-
-
-def _check_seal(block: Block) -> None:
-    block.header.check_signature()
-    block.check_body()
+def _cut(items: Sequence[S], size: int) -> list[Sequence[S]]:
+    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def _verdicts(check: Callable[[S], None], items: Sequence[S]) -> list[Verdict]:
-    return [_verdict(check, item) for item in items]
-
-
-def _verdict(check: Callable[[S], None], item: S) -> Verdict:
-    try:
-        check(item)
-    except RuleViolation as violation:
-        return violation
-    return None
+    verdicts: list[Verdict] = []
+    for item in items:
+        try:
+            check(item)
+        except RuleViolation as violation:
+            verdicts.append(violation)
+        else:
+            verdicts.append(None)
+    return verdicts

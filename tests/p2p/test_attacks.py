@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 import pytest
@@ -540,7 +540,6 @@ def test_headers_without_work_from_everywhere(
         body = b'{"block":' + block.wire() + b"}"
         wires.append(wire.send(b"POST /p2p/block HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(body) + body))
         checker.step(-1)
-        checker.step(-1)
     assert (node.living.verifier.waiting > 64) is not defended
     checker.finish()
     last = wires[-1].response()
@@ -587,7 +586,7 @@ def test_a_flood_of_orphans(
     node.run(1)
     assert (len(node.town.calls) - before > 20) is not defended
     assert argon == []
-    assert node.living.ledger._flights == {}
+    assert node.living.ledger._ahead == {}
 
 
 # Copies of honest blocks
@@ -622,11 +621,11 @@ def test_a_spoiled_copy_of_a_block_comes_first(
     """Defence: an id is remembered as invalid only for what it commits to; the honest block is accepted afterwards."""
     enter = Ledger._enter
 
-    async def remember_everything(self: Ledger, items: Any) -> None:
-        await enter(self, items)
-        for item in items:
-            if item.block is not None and isinstance(item.outcome, RuleViolation):
-                self._remember_invalid(item.block.header.hash)
+    async def remember_everything(self: Ledger, batch: Any, *args: Any) -> None:
+        await enter(self, batch, *args)
+        for index, block in enumerate(batch.blocks):
+            if block is not None and isinstance(batch.outcomes.get(index), RuleViolation):
+                self._remember_invalid(block.header.hash)
 
     take_out(Ledger, "_enter", remember_everything)
     node = make_node()
@@ -759,7 +758,7 @@ def test_announcements_from_everywhere(
         wires[-1].send(b"POST /p2p/header HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
         if not defended or number < 16:
             checker.step(-1)
-    assert (len(checker) <= 16) is defended
+    assert (sum(not wire.received for wire in wires) <= 16) is defended
     checker.finish()
     statuses = [wire.response().status for wire in wires]
     assert statuses == ([400] * 16 + [503] * 44 if defended else [400] * 60)
@@ -886,10 +885,15 @@ def test_a_peer_that_serves_every_tenth_block(
 
 
 class UncheckedBlock(Block):
-    """A block whose transactions nobody holds against its header."""
+    """A block whose transactions nobody holds against its header when it comes."""
+
+    seen: ClassVar[set[int]] = set()
 
     def check_body(self) -> None:
-        """Accept everything."""
+        """Accept everything at first."""
+        if id(self) in self.seen:
+            super().check_body()
+        self.seen.add(id(self))
 
 
 @each_way
