@@ -96,7 +96,7 @@ def forge(
     blocks = []
     for body in bodies:
         transfers = tuple(body)
-        proposal = assemble(connector, seed=seed, slot=connector.tip.slot + gap, transfers=transfers)
+        proposal = assemble(connector.view(), seed=seed, slot=connector.tip.slot + gap, transfers=transfers)
         work_nonce = Search(proposal.header, params.memory_kib, 0).run()
         if work_nonce is None or len(proposal.transfers) != len(transfers):
             raise RuntimeError(f"only {len(proposal.transfers)} of {len(transfers)} transfers fit into a block")

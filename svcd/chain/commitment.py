@@ -2,39 +2,43 @@
 
 The top levels of the tree over all accounts are kept in flat byte arrays, 33 bytes a node, about as deep as log2 of the
 number of accounts; a node at the deepest level stands for a bucket of a few accounts, which is read again when one of
-them changes. No node is stored anywhere else: the tree is a pure function of the accounts, so an undone block or
-a rolled-back transaction is repaired by updating the same keys again.
+them changes. No node is stored anywhere else: the tree is a pure function of the accounts.
+
+What blocks do is laid over the tree and the accounts on disk, and becomes part of the tree once it is on disk too.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import sha256
 from typing import Final
 
-from svcd.chain.accounts import KEY_BITS, leaf_hash, subtree_root
+from svcd.chain.accounts import KEY_BITS, Account, leaf_hash, subtree_root
+from svcd.chain.transition import Effect
 
 Row = tuple[bytes, int, int, int | None]
 """An account as it lies on disk: key hash, balance, nonce, held since."""
 Scan = Callable[[bytes, bytes], list[Row]]
 """The accounts with first ≤ key hash ≤ last, ascending."""
+Node = tuple[int, bytes]
+"""How many accounts there are below, up to _MANY, or _UNKNOWN; and the hash over them."""
 
-_ONE: Final = 1
 _MANY: Final = 2
 _UNKNOWN: Final = 3
-_NODE: Final = 32
+_SIZE: Final = 32
+_NOT_READ: Final[Node] = (_UNKNOWN, bytes(_SIZE))
 
 
 class Commitment:
-    """The tree over all accounts of a chain."""
+    """The tree over all accounts on disk."""
 
     def __init__(self, scan: Scan) -> None:
         self._scan = scan
         self._kinds: list[bytearray] = [bytearray(1)]
-        self._nodes: list[bytearray] = [bytearray(_NODE)]
+        self._hashes: list[bytearray] = [bytearray(_SIZE)]
 
     @property
     def root(self) -> bytes:
         """The 32-byte state root."""
-        return bytes(self._nodes[0])
+        return bytes(self._hashes[0])
 
     @property
     def depth(self) -> int:
@@ -43,72 +47,186 @@ class Commitment:
 
     def load(self, rows: Iterable[Row], count: int) -> None:
         """Build the tree from all ``rows`` in ascending order of key; ``count`` says how many to expect."""
-        self._kinds, self._nodes = [], []
-        for depth in range(_depth_for(count) + 1):
-            self._kinds.append(bytearray(1 << depth))
-            self._nodes.append(bytearray(_NODE << depth))
+        self._kinds, self._hashes = [bytearray(1)], [bytearray(_SIZE)]
+        self._deepen(_depth_for(count))
         bucket: list[Row] = []
         index = 0
         shift = KEY_BITS - self.depth
         for row in rows:
             at = int.from_bytes(row[0], "big") >> shift
             if at != index:
-                self._put(self.depth, index, bucket)
+                self._put(self.depth, index, _bucket(bucket, self.depth))
                 bucket, index = [], at
             bucket.append(row)
-        self._put(self.depth, index, bucket)
+        self._put(self.depth, index, _bucket(bucket, self.depth))
         for depth in range(self.depth - 1, -1, -1):
-            self._join(depth, range(1 << depth))
+            for index in range(1 << depth):
+                left, right = self.node(depth + 1, 2 * index), self.node(depth + 1, 2 * index + 1)
+                self._put(depth, index, _joined(left, right))
 
-    def update(self, keys: Iterable[bytes], count: int) -> bytes:
-        """The state root after the accounts of ``keys`` changed on disk; ``count`` accounts exist now."""
-        while self.depth < _depth_for(count):
-            # A new level costs no walk: its nodes are unknown until a neighbour changes.
-            self._kinds.append(bytearray(bytes([_UNKNOWN])) * (1 << (self.depth + 1)))
-            self._nodes.append(bytearray(_NODE << self.depth))
-        depth = self.depth
-        shift = KEY_BITS - depth
-        touched = {int.from_bytes(key, "big") >> shift for key in keys}
+    def node(self, depth: int, index: int) -> Node:
+        """The node over the accounts whose keys begin with the ``depth`` bits of ``index``."""
+        if depth > self.depth:
+            return _NOT_READ
+        return self._kinds[depth][index], bytes(self._hashes[depth][index * _SIZE : (index + 1) * _SIZE])
+
+    def rows(self, depth: int, index: int) -> list[Row]:
+        """The accounts on disk below a node."""
+        first = index << KEY_BITS - depth
+        last = first + (1 << KEY_BITS - depth) - 1
+        return self._scan(first.to_bytes(20, "big"), last.to_bytes(20, "big"))
+
+    def take(self, overlay: "Overlay") -> None:
+        """Make what was laid over this tree part of it: the accounts are on disk by now."""
+        self._deepen(overlay.depth, _UNKNOWN)
+        for depth, level in enumerate(overlay.levels):
+            kinds, hashes = self._kinds[depth], self._hashes[depth]
+            for index, (kind, digest) in level.items():
+                kinds[index] = kind
+                hashes[index * _SIZE : (index + 1) * _SIZE] = digest
+
+    def _deepen(self, depth: int, kind: int = 0) -> None:
+        for level in range(self.depth + 1, depth + 1):
+            self._kinds.append(bytearray(bytes([kind])) * (1 << level))
+            self._hashes.append(bytearray(_SIZE << level))
+
+    def _put(self, depth: int, index: int, node: Node) -> None:
+        self._kinds[depth][index] = node[0]
+        self._hashes[depth][index * _SIZE : (index + 1) * _SIZE] = node[1]
+
+
+class Overlay:
+    """The accounts as blocks leave them that are not on disk yet, and the tree over them and all others."""
+
+    def __init__(self, base: Commitment, count: int) -> None:
+        """Lay nothing over ``base`` yet, with ``count`` accounts on disk."""
+        self._base = base
+        self.count = count
+        self.changed: dict[bytes, Account | None] = {}
+        """Every account that was touched, as it is now; None where there is none."""
+        self.levels: list[dict[int, Node]] = [{} for _ in range(base.depth + 1)]
+        """The nodes that are not as in the tree below, by depth and index."""
+        self._buckets: dict[int, dict[bytes, Account | None]] = {}
+        """What was touched, by the index of its bucket."""
+        self._read: dict[int, list[Row]] = {}
+        """The buckets on disk that were read since the last change."""
+
+    @property
+    def root(self) -> bytes:
+        """The 32-byte state root."""
+        return self._node(0, 0)[1]
+
+    @property
+    def depth(self) -> int:
+        """How many levels below the root are kept."""
+        return len(self.levels) - 1
+
+    def copy(self) -> "Overlay":
+        """The same, to go back to."""
+        copy = Overlay(self._base, self.count)
+        copy.changed, copy.levels = dict(self.changed), [dict(level) for level in self.levels]
+        copy._buckets = {index: dict(bucket) for index, bucket in self._buckets.items()}
+        return copy
+
+    def accounts(self, keys: Collection[bytes]) -> Mapping[bytes, Account]:
+        """Those accounts of ``keys`` that exist: see :class:`svcd.chain.transition.StateView`."""
+        found: dict[bytes, Account] = {}
+        changed, shift = self.changed, KEY_BITS - self.depth
+        for key in keys:
+            if key in changed:
+                account = changed[key]
+                if account is not None:
+                    found[key] = account
+                continue
+            # If it changes, the whole bucket is needed.
+            for row in self._rows(int.from_bytes(key, "big") >> shift):
+                if row[0] == key:
+                    found[key] = Account(*row[1:])
+        return found
+
+    def apply(self, effect: Effect) -> bytes:
+        """Let a block have its effect; gives the state root after it."""
+        return self.change(effect.after, self.count + sum(account is None for account in effect.before.values()))
+
+    def undo(self, before: Mapping[bytes, Account | None]) -> bytes:
+        """Put the accounts back that the last block touched, None where it made one; gives the state root then."""
+        return self.change(before, self.count - sum(account is None for account in before.values()))
+
+    def change(self, accounts: Mapping[bytes, Account | None], count: int) -> bytes:
+        """The state root after accounts have changed, None for what is gone; ``count`` exist now."""
+        self.changed.update(accounts)
+        self.count = count
+        if self.depth < _depth_for(count):
+            self._deepen(_depth_for(count))
+        shift = KEY_BITS - self.depth
+        touched: set[int] = set()
+        for key, account in accounts.items():
+            index = int.from_bytes(key, "big") >> shift
+            self._buckets.setdefault(index, {})[key] = account
+            touched.add(index)
         for index in touched:
-            self._read(depth, index)
-        while depth:
-            depth -= 1
+            self._gather(self.depth, index)
+        for depth in range(self.depth - 1, -1, -1):
             touched = {index >> 1 for index in touched}
             self._join(depth, touched)
+        self._read.clear()
         return self.root
 
-    def _read(self, depth: int, index: int) -> None:
-        shift = KEY_BITS - depth
-        first = index << shift
-        last = first + (1 << shift) - 1
-        self._put(depth, index, self._scan(first.to_bytes(20, "big"), last.to_bytes(20, "big")))
+    def _deepen(self, depth: int) -> None:
+        # A new level costs no walk: its nodes are unknown until a neighbour changes.
+        self.levels += [{} for _ in range(self.depth, depth)]
+        shift = KEY_BITS - self.depth
+        self._read.clear()
+        self._buckets.clear()
+        for key, account in self.changed.items():
+            self._buckets.setdefault(int.from_bytes(key, "big") >> shift, {})[key] = account
 
-    def _put(self, depth: int, index: int, rows: list[Row]) -> None:
-        leaves = [(int.from_bytes(row[0], "big"), leaf_hash(*row)) for row in rows]
-        self._kinds[depth][index] = min(len(leaves), _MANY)
-        self._nodes[depth][index * _NODE : (index + 1) * _NODE] = subtree_root(leaves, depth)
+    def _rows(self, index: int) -> list[Row]:
+        """The accounts on disk in a bucket."""
+        rows = self._read.get(index)
+        if rows is None:
+            rows = self._read[index] = self._base.rows(self.depth, index)
+        return rows
+
+    def _gather(self, depth: int, index: int) -> Node:
+        """Hash the accounts below a node: those of one bucket or, where levels are new, of some."""
+        levels = self.depth - depth
+        rows = self._base.rows(depth, index) if levels else self._rows(index)
+        changed: dict[bytes, Account | None] = {}
+        for bucket in range(index << levels, (index + 1) << levels):
+            changed.update(self._buckets.get(bucket, ()))
+        if changed:
+            now = [(key, a.balance, a.nonce, a.held_since) for key, a in changed.items() if a is not None]
+            rows = sorted([*(row for row in rows if row[0] not in changed), *now])
+        node = self.levels[depth][index] = _bucket(rows, depth)
+        return node
+
+    def _node(self, depth: int, index: int) -> Node:
+        return self.levels[depth].get(index) or self._base.node(depth, index)
 
     def _join(self, depth: int, indexes: Iterable[int]) -> None:
         """Compute the nodes ``indexes`` at ``depth`` from their two children each."""
-        kinds, nodes = self._kinds[depth], self._nodes[depth]
-        below_kinds, below = self._kinds[depth + 1], self._nodes[depth + 1]
+        level, below, base = self.levels[depth], self.levels[depth + 1], self._base.node
         for index in indexes:
-            left = 2 * index
-            kind = below_kinds[left] + below_kinds[left + 1]
-            if kind >= _UNKNOWN and _UNKNOWN in (below_kinds[left], below_kinds[left + 1]):
-                for child in (left, left + 1):
-                    if below_kinds[child] == _UNKNOWN:
-                        self._read(depth + 1, child)
-                kind = below_kinds[left] + below_kinds[left + 1]
-            at = left * _NODE
-            if kind <= _ONE:
-                # A subtree of one account is its leaf at any depth, and the empty side is all zeros.
-                start = at if below_kinds[left] else at + _NODE
-                node = bytes(below[start : start + _NODE])
-            else:
-                node = sha256(b"\1" + below[at : at + 2 * _NODE]).digest()
-            kinds[index] = kind if kind < _MANY else _MANY
-            nodes[index * _NODE : (index + 1) * _NODE] = node
+            left = below.get(2 * index) or base(depth + 1, 2 * index)
+            right = below.get(2 * index + 1) or base(depth + 1, 2 * index + 1)
+            if left[0] == _UNKNOWN:
+                left = self._gather(depth + 1, 2 * index)
+            if right[0] == _UNKNOWN:
+                right = self._gather(depth + 1, 2 * index + 1)
+            level[index] = _joined(left, right)
+
+
+def _bucket(rows: list[Row], depth: int) -> Node:
+    leaves = [(int.from_bytes(row[0], "big"), leaf_hash(*row)) for row in rows]
+    return min(len(leaves), _MANY), subtree_root(leaves, depth)
+
+
+def _joined(left: Node, right: Node) -> Node:
+    if left[0] + right[0] >= _MANY:
+        return _MANY, sha256(b"\1" + left[1] + right[1]).digest()
+    # A subtree of one account is its leaf at any depth, and the empty side is all zeros.
+    return left if left[0] else right
 
 
 def _depth_for(count: int) -> int:

@@ -14,7 +14,7 @@ from svcd.chain.holding import multiplier
 from svcd.chain.signature import public_key_of, sign
 from svcd.chain.transaction import Transfer
 from svcd.chain.transition import Workspace, consensus_root, extend, touched
-from svcd.node.connector import Connector
+from svcd.node.connector import ChainView
 from svcd.node.mempool import Entry
 
 _HEADER_ROOM: Final = 1_280
@@ -64,12 +64,12 @@ def _before(begun: list[_Begun], rank: tuple[int, int] | None) -> Iterator[Trans
             heappop(begun)
 
 
-def assemble(connector: Connector, *, seed: bytes, slot: int, transfers: Iterable[Transfer]) -> Proposal:
-    """A block on the connector's tip at ``slot`` with those of ``transfers`` that apply and fit.
+def assemble(view: ChainView, *, seed: bytes, slot: int, transfers: Iterable[Transfer]) -> Proposal:
+    """A block on the tip of ``view`` at ``slot`` with those of ``transfers`` that apply and fit.
 
-    Only for the writer's thread, which the connector belongs to.
+    The accounts of the view are then those after it. Only for the writer's thread, which the view is of.
     """
-    params, parent = connector.params, connector.tip
+    params, parent = view.params, view.tip
     public_key = public_key_of(seed)
     producer = key_hash(public_key)
     room = params.max_block_bytes - _HEADER_ROOM
@@ -79,7 +79,7 @@ def assemble(connector: Connector, *, seed: bytes, slot: int, transfers: Iterabl
         if room < 0 or len(wanted) == params.max_block_transactions:
             break
         wanted.append(transfer)
-    before = connector.store.accounts(touched(wanted, producer))
+    before = view.state.accounts(touched(wanted, producer))
     workspace = Workspace(params, slot=slot, before=before)
     included = tuple([transfer for transfer in wanted if _applies(workspace, transfer)])
     effect = workspace.finish(producer, params.reward(parent.height + 1))
@@ -93,7 +93,7 @@ def assemble(connector: Connector, *, seed: bytes, slot: int, transfers: Iterabl
         base_target=next_target(params, height=parent.height + 1, clock=parent.clock),
         transactions_root=transactions_root(included),
         transaction_count=len(included),
-        state_root=connector.root_after(effect),
+        state_root=view.state.apply(effect),
         consensus_root=bytes(32),
     )
     root = consensus_root(params, extend(params, parent, draft))

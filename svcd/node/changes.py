@@ -8,6 +8,7 @@ from attrs import define, evolve, field, frozen
 
 from svcd.chain.accounts import Account
 from svcd.chain.block import Block
+from svcd.chain.commitment import Overlay
 from svcd.chain.errors import NotYet, RuleViolation
 from svcd.chain.transaction import Transfer
 from svcd.chain.transition import ChainPoint
@@ -112,11 +113,10 @@ class Progress:
     """Where the chain stands and what has happened since the transaction began."""
 
     tip: ChainPoint
-    accounts: int
-    """How many accounts exist."""
+    state: Overlay
+    """The accounts, which are written when all is done."""
     undone: list[Undone] = field(factory=list)
     applied: list[Applied] = field(factory=list)
-    now: dict[bytes, Account] = field(factory=dict)
     kept: int = 0
     """Transfers in ``undone``."""
     let_go: int = 0
@@ -124,7 +124,14 @@ class Progress:
 
     def copy(self) -> "Progress":
         """The same, to go back to."""
-        return evolve(self, undone=list(self.undone), applied=list(self.applied), now=dict(self.now))
+        return evolve(self, state=self.state.copy(), undone=list(self.undone), applied=list(self.applied))
+
+    def change(self, returned: int) -> Change | None:
+        """What has changed; ``returned`` is up to which row transfers of undone blocks are kept on disk."""
+        if not self.undone and not self.applied:
+            return None
+        accounts = {key: account or Account() for key, account in self.state.changed.items()}
+        return Change(self.tip, tuple(self.undone), tuple(self.applied), accounts, returned=returned)
 
     def let_newest_go(self) -> None:
         """Keep no more undone transfers than the mempool could take."""

@@ -13,9 +13,10 @@ from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.params import FAUCET_SEED, NetworkParams
 from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
-from svcd.chain.transition import extend
+from svcd.chain.transition import ChainPoint, extend
 from svcd.node.assembly import assemble, by_fee
-from svcd.node.changes import Candidate, Standing
+from svcd.node.changes import Standing
+from svcd.node.connector import ChainView
 from svcd.node.ledger import Chain, Ledger
 from svcd.node.search import Search
 from svcd.node.transfers import Transfers
@@ -143,28 +144,24 @@ class OnDemand:
         raise NotYet(Wait.BUSY, f"blocks of others came first {_ATTEMPTS} times; try again")
 
     def _forge(self, order: _Order) -> list[Block]:
-        """Blocks that fit, made on a state that is taken back at the end: they go through the front door like any."""
+        """Blocks that fit, made on a view of the chain: they go through the front door like any."""
+        # In the slots of those that they replace blocks have the same work, and one more has more.
+        connector = self._chain.connector
+        heights = range(connector.tip.height - order.depth + 1, connector.tip.height + 1)
+        slots = [stored.point.slot for stored in map(connector.store.canonical, heights) if stored]
+        view = connector.view(without=order.depth)
+        waiting = list(order.transfers)
+        blocks = []
+        for number in range(order.count):
+            slot = slots[number] if number < len(slots) else self._next_slot(view.tip, order.newest_slot)
+            block = self._forge_one(view, order.seed, slot, waiting)
+            held = {transfer.txid for transfer in block.transfers}
+            waiting = [transfer for transfer in waiting if transfer.txid not in held]
+            blocks.append(block)
+        return blocks
 
-        def make() -> list[Block]:
-            # In the slots of those that they replace blocks have the same work, and one more has more.
-            slots = []
-            for _ in range(order.depth):
-                slots.append(self._chain.connector.tip.slot)
-                self._chain.connector.retract_tip()
-            waiting = list(order.transfers)
-            blocks = []
-            for _ in range(order.count):
-                slot = slots.pop() if slots else self._next_slot(order.newest_slot)
-                block = self._forge_one(order.seed, slot, waiting)
-                held = {transfer.txid for transfer in block.transfers}
-                waiting = [transfer for transfer in waiting if transfer.txid not in held]
-                blocks.append(block)
-            return blocks
-
-        return self._chain.connector.rehearse(make)
-
-    def _next_slot(self, newest: int) -> int:
-        tip, params = self._chain.connector.tip, self.params
+    def _next_slot(self, tip: ChainPoint, newest: int) -> int:
+        params = self.params
         slot = min(tip.slot + params.slots_per_block, newest)
         if slot <= tip.slot:
             raise RuleViolation(
@@ -172,13 +169,12 @@ class OnDemand:
             )
         return slot
 
-    def _forge_one(self, seed: bytes, slot: int, waiting: Sequence[Transfer]) -> Block:
-        connector, params = self._chain.connector, self.params
-        proposal = assemble(connector, seed=seed, slot=slot, transfers=waiting)
+    def _forge_one(self, view: ChainView, seed: bytes, slot: int, waiting: Sequence[Transfer]) -> Block:
+        proposal = assemble(view, seed=seed, slot=slot, transfers=waiting)
         nonce = None
         while nonce is None:
             start = int.from_bytes(self._random(8), "big")
-            nonce = Search(proposal.header, params.memory_kib, start).run()
+            nonce = Search(proposal.header, self.params.memory_kib, start).run()
         block = proposal.sealed(nonce, seed)
-        connector.append(Candidate(block, extend(params, connector.tip, block.header)))
+        view.tip = extend(self.params, view.tip, block.header)
         return block

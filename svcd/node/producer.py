@@ -125,7 +125,7 @@ class Producer:
             )
 
     def _assemble(self, slot: int, lines: Iterable[tuple[Entry, ...]]) -> Proposal:
-        return assemble(self._chain.connector, seed=self._workshop.seed, slot=slot, transfers=by_fee(lines))
+        return assemble(self._chain.connector.view(), seed=self._workshop.seed, slot=slot, transfers=by_fee(lines))
 
     async def _seal(self, proposal: Proposal) -> Block | None:
         """The finished block, or None if the tip, the slot or the waiting transfers moved on first."""

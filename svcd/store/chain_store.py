@@ -190,6 +190,13 @@ class ChainReader(PaymentReader):
 class ChainWriter(ChainReader):
     """Changes to the chain; only the writer thread calls them, inside :meth:`commit`."""
 
+    def undo(self, block: StoredBlock) -> dict[bytes, Account | None]:
+        """The accounts that a canonical block touched as they were before it, None where there was none."""
+        row = self._db.execute("SELECT data FROM undo WHERE block = ?", (block.id,)).fetchone()
+        if row is None:
+            raise Corrupt(f"the undo record of the canonical block at height {block.point.height} is missing")
+        return unpack(row[0])
+
     @property
     def in_transaction(self) -> bool:
         """Whether a transaction is open."""
@@ -269,10 +276,7 @@ class ChainWriter(ChainReader):
 
     def retract(self, block: StoredBlock, transfers: Sequence[Transfer]) -> dict[bytes, Account | None]:
         """Take the newest canonical block out of the chain; gives the accounts as they were before it."""
-        height = block.point.height
-        row = self._db.execute("SELECT data FROM undo WHERE block = ?", (block.id,)).fetchone()
-        if row is None:
-            raise Corrupt(f"the undo record of the canonical block at height {height} is missing")
+        height, before = block.point.height, self.undo(block)
         self._db.execute("DELETE FROM canonical WHERE height = ?", (height,))
         self._db.execute("DELETE FROM undo WHERE block = ?", (block.id,))
         self._db.executemany("DELETE FROM transaction_place WHERE txid = ?", [(t.txid,) for t in transfers])
@@ -285,7 +289,7 @@ class ChainWriter(ChainReader):
             "AND position = ?",
             _payment_places(transfers, height),
         )
-        return unpack(row[0])
+        return before
 
     def keep_returned(self, transfers: Sequence[tuple[int, Transfer]]) -> int:
         """Keep (number of arrival or 0, transfer) pairs until the mempool's file has them; gives the last row."""

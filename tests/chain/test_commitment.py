@@ -8,17 +8,40 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcd.chain.accounts import Account, leaf_hash, state_root
-from svcd.chain.commitment import Commitment, Row
+from svcd.chain.commitment import Commitment, Overlay, Row
+from svcd.chain.transition import Effect
 from tests.chains import rows_of, scan_of
 
 State = dict[bytes, Account]
 
 
 def loaded(state: State) -> Commitment:
-    """The commitment to a state, which sees later changes of the dictionary as changes on disk."""
+    """The commitment to a state, which reads its accounts from the dictionary."""
     commitment = Commitment(scan_of(state))
     commitment.load(rows_of(state), len(state))
     return commitment
+
+
+def over(commitment: Commitment, state: State) -> Overlay:
+    return Overlay(commitment, len(state))
+
+
+def changed(commitment: Commitment, state: State, changes: dict[bytes, Account | None], count: int) -> bytes:
+    """The root after changes, which are on disk and in the tree then."""
+    overlay = over(commitment, state)
+    root = overlay.change(changes, count)
+    for key, account in changes.items():
+        if account is None:
+            state.pop(key, None)
+        else:
+            state[key] = account
+    commitment.take(overlay)
+    assert commitment.root == overlay.root == root
+    return root
+
+
+def after(state: State, changes: dict[bytes, Account | None]) -> State:
+    return {key: account for key, account in {**state, **changes}.items() if account is not None}
 
 
 def spread_key(number: int) -> bytes:
@@ -36,21 +59,21 @@ def many(number: int) -> State:
 
 KEYS = st.integers(0, 300).map(spread_key) | st.integers(0, 50).map(crowded_key)
 ACCOUNTS = st.builds(Account, st.integers(0, 2**53), st.integers(0, 9), st.none() | st.integers(0, 2**53))
-CHANGES = st.dictionaries(KEYS, ACCOUNTS, max_size=40)
+STATES = st.dictionaries(KEYS, ACCOUNTS, max_size=40)
+CHANGES = st.dictionaries(KEYS, ACCOUNTS | st.none(), max_size=40)
 
 
 def test_of_no_account() -> None:
     commitment = loaded({})
     assert commitment.root == bytes(32)
     assert Commitment(scan_of({})).root == bytes(32)
-    assert commitment.update([], 0) == bytes(32)
+    assert over(commitment, {}).root == bytes(32)
+    assert over(commitment, {}).change({}, 0) == bytes(32)
 
 
 def test_of_one_account() -> None:
-    state: State = {}
-    commitment = loaded(state)
-    state[spread_key(1)] = Account(5, 6, 7)
-    assert commitment.update(state, 1) == leaf_hash(spread_key(1), 5, 6, 7) == commitment.root
+    overlay = over(loaded({}), {})
+    assert overlay.change({spread_key(1): Account(5, 6, 7)}, 1) == leaf_hash(spread_key(1), 5, 6, 7) == overlay.root
 
 
 @pytest.mark.parametrize(
@@ -59,11 +82,14 @@ def test_of_one_account() -> None:
 def test_depth_grows_with_the_number_of_accounts(count: int, depth: int) -> None:
     assert loaded(many(count)).depth == depth
     grown = loaded({})
-    grown.update([], count)
+    overlay = over(grown, {})
+    overlay.change({}, count)
+    assert overlay.depth == depth
+    grown.take(overlay)
     assert grown.depth == depth
 
 
-@given(CHANGES)
+@given(STATES)
 def test_loaded_from_all_rows(state: State) -> None:
     assert loaded(state).root == state_root(state.items())
 
@@ -76,25 +102,54 @@ def test_a_wrong_expectation_of_the_count_gives_the_same_root(expected: int) -> 
     assert commitment.root == state_root(state.items())
 
 
-@given(CHANGES, st.lists(CHANGES, max_size=6))
-def test_any_sequence_of_changes(state: State, batches: list[State]) -> None:
+@given(STATES, st.lists(CHANGES, max_size=6))
+def test_any_sequence_of_changes(state: State, batches: list[dict[bytes, Account | None]]) -> None:
+    """Each on disk before the next."""
     commitment = loaded(state)
     for changes in batches:
-        state |= changes
-        assert commitment.update(changes, len(state)) == state_root(state.items())
-        assert commitment.root == state_root(state.items())
+        wanted = after(state, changes)
+        assert changed(commitment, state, changes, len(wanted)) == state_root(wanted.items())
 
 
-@given(CHANGES, CHANGES, CHANGES)
-def test_a_change_that_was_rolled_back(state: State, refused: State, later: State) -> None:
-    commitment, before = loaded(state), dict(state)
-    state |= refused
-    commitment.update(refused, len(state))
+@given(STATES, st.lists(CHANGES, max_size=6))
+def test_any_sequence_of_changes_over_one_state(state: State, batches: list[dict[bytes, Account | None]]) -> None:
+    """One laid over the other, as of the blocks of one commit; what is below stays as it is until all is taken."""
+    commitment, below, now = loaded(state), dict(state), dict(state)
+    overlay, root = over(commitment, state), commitment.root
+    for changes in batches:
+        now = after(now, changes)
+        assert overlay.change(changes, len(now)) == state_root(now.items())
+        assert overlay.accounts(list(now | changes)) == {key: now[key] for key in now | changes if key in now}
+        assert overlay.count == len(now)
+    assert (commitment.root, state) == (root, below)
     state.clear()
-    state |= before
-    assert commitment.update(refused, len(state)) == state_root(before.items())
-    state |= later
-    assert commitment.update(later, len(state)) == state_root(state.items())
+    state |= now
+    commitment.take(overlay)
+    assert commitment.root == state_root(now.items())
+    last: dict[bytes, Account | None] = dict.fromkeys(list(now)[::2])
+    assert changed(commitment, state, last, len(now) - len(last)) == state_root(state.items())
+
+
+@given(STATES, CHANGES, CHANGES)
+def test_a_copy_is_left_as_it_was(
+    state: State, first: dict[bytes, Account | None], refused: dict[bytes, Account | None]
+) -> None:
+    overlay, now = over(loaded(state), state), after(state, first)
+    root = overlay.change(first, len(now))
+    saved = overlay.copy()
+    overlay.change(refused, len(after(now, refused)))
+    assert (saved.root, saved.count, saved.changed) == (root, len(now), first)
+    later: dict[bytes, Account | None] = {spread_key(5): Account(1), spread_key(6): None}
+    assert saved.change(later, len(after(now, later))) == state_root(after(now, later).items())
+
+
+@given(STATES, STATES)
+def test_what_a_block_did_is_undone(state: State, changes: State) -> None:
+    overlay, root = over(loaded(state), state), state_root(state.items())
+    effect = Effect({key: state.get(key) for key in changes}, changes, 0)
+    assert overlay.apply(effect) == state_root((state | changes).items())
+    assert overlay.undo(effect.before) == root
+    assert overlay.count == len(state)
 
 
 def test_from_nothing_to_thousands_in_blocks_of_any_size() -> None:
@@ -105,8 +160,8 @@ def test_from_nothing_to_thousands_in_blocks_of_any_size() -> None:
     while accounts:
         size = random.choice([1, 2, 5, 40, 400, 1500])
         batch, accounts = dict(accounts[:size]), accounts[size:]
-        state |= batch
-        assert commitment.update(batch, len(state)) == state_root(state.items())
+        root = changed(commitment, state, {**batch}, len(state) + len(batch))
+        assert root == state_root(state.items())
     assert commitment.depth == 10
 
 
@@ -114,21 +169,30 @@ def test_levels_that_were_added_at_once_are_known_where_they_are_needed() -> Non
     state = many(300)
     commitment = loaded(state)
     root = commitment.root
-    assert commitment.update([], 2400) == root
+    assert changed(commitment, state, {}, 2400) == root
     assert commitment.depth == 10
     for number in range(0, 300, 17):
-        state[spread_key(number)] = Account(number + 1)
-        assert commitment.update([spread_key(number)], 2400) == state_root(state.items())
+        changes: dict[bytes, Account | None] = {spread_key(number): Account(number + 1)}
+        assert changed(commitment, state, changes, 2400) == state_root(state.items())
+
+
+def test_levels_that_were_added_over_changes_are_known_where_they_are_needed() -> None:
+    """What was laid over the tree before they were added is found where it belongs."""
+    state = many(300)
+    overlay, now = over(loaded(state), state), dict(state)
+    for count in (300, 2400):
+        for number in range(count % 7, 300, 17):
+            now[spread_key(number)] = Account(number + count)
+            assert overlay.change({spread_key(number): now[spread_key(number)]}, count) == state_root(now.items())
 
 
 def test_an_undone_account_beside_a_level_that_is_not_known_yet() -> None:
     """Accounts older than the last deepening vanish with the blocks that created them."""
     state = many(300)
     commitment = loaded(state)
-    commitment.update([], 2400)
+    changed(commitment, state, {}, 2400)
     for number in range(0, 300, 3):
-        del state[spread_key(number)]
-        assert commitment.update([spread_key(number)], 2400) == state_root(state.items())
+        assert changed(commitment, state, {spread_key(number): None}, 2400) == state_root(state.items())
 
 
 def test_an_update_reads_a_few_accounts_of_many() -> None:
@@ -144,7 +208,11 @@ def test_an_update_reads_a_few_accounts_of_many() -> None:
     commitment = Commitment(scan)
     commitment.load(rows, len(rows))
     assert read == []
-    commitment.update([spread_key(5)], len(rows))
+    overlay = Overlay(commitment, len(rows))
+    assert overlay.accounts([spread_key(5)]) == {spread_key(5): state[spread_key(5)]}
+    once = len(read)
+    overlay.change({spread_key(5): Account(1)}, len(rows))
+    assert len(read) == once, "what was read to see what there is serves for the root too"
     assert spread_key(5) in {row[0] for row in read}
     assert len(read) < 20
 
@@ -158,7 +226,7 @@ def test_buckets_lie_side_by_side_and_cover_every_key() -> None:
 
     commitment = Commitment(scan)
     commitment.load([], 16)
-    commitment.update([bytes([index << 5]) + bytes(19) for index in range(8)], 16)
+    Overlay(commitment, 16).change({bytes([index << 5]) + bytes(19): Account() for index in range(8)}, 16)
     ranges.sort()
     assert ranges[0][0] == 0
     assert ranges[-1][1] == 2**160 - 1

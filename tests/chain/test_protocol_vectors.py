@@ -10,7 +10,7 @@ import pytest
 from svcd.chain.accounts import Account, state_root
 from svcd.chain.address import decode_address, encode_address, key_hash, node_id
 from svcd.chain.block import genesis_header, parse_block
-from svcd.chain.commitment import Commitment
+from svcd.chain.commitment import Commitment, Overlay
 from svcd.chain.difficulty import next_target
 from svcd.chain.encoding import canonical, tagged_hash
 from svcd.chain.errors import Refusal
@@ -30,7 +30,7 @@ from svcd.chain.transition import (
 )
 from svcd.chain.work import work_value
 from tests.chains import rows_of, scan_of
-from tests.referee import Accounts, Verdict, judge
+from tests.referee import Verdict, judge
 
 # Read here and not in a fixture, because the refused blocks are the parameters of a test.
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors" / "svc_protocol.json").read_text())
@@ -151,8 +151,8 @@ def test_state_roots() -> None:
             for key, balance, nonce, held in row["accounts"]
         }
         assert state_root(accounts.items()).hex() == row["root"]
-        commitment = Commitment(scan_of(accounts))
-        assert commitment.update(accounts, len(accounts)).hex() == row["root"]
+        overlay = Overlay(Commitment(scan_of({})), 0)
+        assert overlay.change(accounts, len(accounts)).hex() == row["root"]
 
 
 def test_ties() -> None:
@@ -177,14 +177,16 @@ def chain() -> tuple[ChainPoint, dict[bytes, Account]]:
         block = parse_block(data, DEVNET)
         assert block.wire() == data
         assert block.header.parent_hash == point.hash
-        effect = apply_block(DEVNET, block, Accounts(state))
+        overlay = Overlay(commitment, len(state))
+        effect = apply_block(DEVNET, block, overlay)
+        root = overlay.apply(effect)
+        commitment.take(overlay)
         state |= effect.after
         point = extend(DEVNET, point, block.header)
         assert point.hash == block.header.hash == bytes.fromhex(vector["hash"])
         assert (point.work, point.clock, point.issued) == tuple(
             int(vector[name]) for name in ("cumulativeWork", "clock", "issued")
         )
-        root = commitment.update(effect.after, len(state))
         check_roots(DEVNET, block.header, point=point, state_root=root)
     return point, state
 

@@ -14,7 +14,6 @@ from svcd.chain.block import Block
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
-from svcd.chain.transition import Effect
 from svcd.node.changes import Change, Outcome, Standing
 from svcd.node.connector import Connector
 from svcd.node.guard import Guard
@@ -127,7 +126,7 @@ class Node:
     @property
     def root(self) -> bytes:
         """The state root by the tree in memory."""
-        return self.connector.root_after(Effect({}, {}, 0))
+        return self.connector.view().state.root
 
     def submit(self, *blocks: Block | bytes) -> list[Standing | Refusal | Wait]:
         """What becomes of the blocks, handed in as one batch."""

@@ -1,17 +1,21 @@
 """What tests of the connector say to it: blocks handed straight to the writer's thread, and forks to hand in."""
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from itertools import count
 
 from svcd.chain.block import Block
 from svcd.chain.errors import Refusal, Wait
 from svcd.chain.forkchoice import tie_winner
-from svcd.node.changes import Candidate, Change, Connected, Standing
+from svcd.node.changes import Candidate, Change, Connected, Progress, Standing
 from tests.chains import ChainBuilder
 from tests.node.bench import Node, code_of
 
 CONNECTED, SIDE, KNOWN = Standing.CONNECTED, Standing.SIDE, Standing.KNOWN
+
+
+class _TakeBack(Exception):
+    """Ends what is not to be kept."""
 
 
 def connect(node: Node, chain: ChainBuilder, *blocks: Block) -> Connected:
@@ -55,6 +59,22 @@ def commits(node: Node) -> Iterator[list[str]]:
     )
     yield seen
     node.connections[0].set_trace_callback(None)
+
+
+@contextmanager
+def undoing(node: Node) -> Iterator[Callable[[], bytes]]:
+    """Lets the newest block be undone as in a reorganisation, again and again; all is taken back in the end."""
+    connector = node.connector
+    progress = connector._progress = Progress(connector.tip, connector.view().state)
+
+    def undo() -> bytes:
+        connector._retract_tip()
+        node.store.write_accounts(progress.state.changed)
+        return progress.state.root
+
+    with suppress(_TakeBack), node.store.commit():
+        yield undo
+        raise _TakeBack
 
 
 def branch(chain: ChainBuilder, parent: Block | None, length: int, name: str) -> list[Block]:

@@ -25,7 +25,7 @@ FEE = TEST_PARAMS.minimum_fee
 
 
 def propose(node: Node, transfers: Iterable[Transfer] = (), *, slot: int = 10, producer: str = "p") -> Proposal:
-    return assemble(node.connector, seed=key_of(producer).seed, slot=slot, transfers=transfers)
+    return assemble(node.connector.view(), seed=key_of(producer).seed, slot=slot, transfers=transfers)
 
 
 def seal(proposal: Proposal, producer: str = "p", params: NetworkParams = TEST_PARAMS) -> Block:

@@ -5,11 +5,12 @@ from pathlib import Path
 import pytest
 
 from svcd.chain.accounts import Account
-from svcd.chain.errors import Corrupt, Refusal, RuleViolation, Wait
+from svcd.chain.block import Block
+from svcd.chain.commitment import Commitment
+from svcd.chain.errors import Corrupt, Refusal, Wait
 from svcd.chain.params import DEVNET
 from svcd.chain.transition import apply_block, genesis_accounts, genesis_point
-from svcd.node.changes import Candidate
-from svcd.node.connector import Connector
+from svcd.node.connector import ChainView, Connector
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import Node, Setting, running
 from tests.node.conftest import MakeNode
@@ -25,6 +26,7 @@ from tests.node.connecting import (
     fork,
     hashes,
     sound,
+    undoing,
 )
 from tests.store.contents import contents
 
@@ -178,83 +180,76 @@ def test_an_invalid_block_does_not_harm_the_rest_of_its_batch(node: Node, chain:
     sound(node, chain, c4)
 
 
-# Rehearsals
+# Views
 
 
-def test_a_rehearsal_leaves_no_trace(node: Node, chain: ChainBuilder) -> None:
+def executed(view: ChainView, chain: ChainBuilder, block: Block) -> bytes:
+    """Lay a block over a view; gives the state root after it."""
+    view.tip = chain.point_after(block)
+    return view.state.apply(apply_block(TEST_PARAMS, block, view.state))
+
+
+def test_what_is_laid_over_a_view_leaves_no_trace(node: Node, chain: ChainBuilder) -> None:
     trunk, old, new = fork(chain, 3)
     connect_all(node, chain, *trunk, *old)
     before, blocks_before = node.state(), contents(node.store._db, ["block"])
-
-    def reorganise() -> bytes:
-        for _ in old:
-            node.connector.retract_tip()
-        for block in new:
-            node.connector.append(Candidate(block, chain.point_after(block)))
-        sound(node, chain, new[-1])
-        return node.connector.tip.hash
-
-    assert node.connector.rehearse(reorganise) == new[-1].header.hash
+    view = node.connector.view(without=len(old))
+    assert view.tip == chain.point_after(trunk[-1])
+    assert view.state.root == trunk[-1].header.state_root
+    for block in new:
+        assert executed(view, chain, block) == block.header.state_root
+    keys = list(chain.accounts_after(new[-1]) | chain.accounts_after(old[-1]))
+    assert view.state.accounts(keys) == chain.accounts_after(new[-1])
     assert node.state() == before
     assert contents(node.store._db, ["block"]) == blocks_before
     sound(node, chain, old[-1])
     connect_all(node, chain, *new)
 
 
-def test_a_rehearsal_within_a_rehearsal(node: Node, chain: ChainBuilder) -> None:
-    b = chain.chain("genesis: b[1..3]\nb1 pays 5 from alice to x\nb2 pays 5 from alice to y\nb3 pays 5 from alice to z")
-
-    def append(name: str) -> None:
-        node.connector.append(Candidate(b[name], chain.point_after(b[name])))
-
-    def outer() -> None:
-        append("b1")
-        node.connector.rehearse(lambda: append("b2"))
-        sound(node, chain, b["b1"])
-        append("b2")
-
-    node.connector.rehearse(outer)
+def test_two_views_know_nothing_of_each_other(node: Node, chain: ChainBuilder) -> None:
+    b = chain.chain("genesis: b1\ngenesis: c1\nb1 pays 5 from alice to x\nc1 pays 6 from alice to y")
+    views = [node.connector.view(), node.connector.view()]
+    for view, block in zip(views, b.values(), strict=True):
+        assert executed(view, chain, block) == block.header.state_root
     sound(node, chain, None)
 
 
-def test_a_rehearsal_that_fails_leaves_no_trace(node: Node, chain: ChainBuilder) -> None:
-    first = chain.block()
-    connect_all(node, chain, first)
-    bad = chain.block(first, transfers=[chain.transfer("alice", "new", 5)], break_=Refusal.STATE_ROOT)
-
-    def append() -> None:
-        node.connector.append(Candidate(chain.block(first), chain.point_after(chain.block(first))))
-        node.connector.retract_tip()
-        node.connector.append(Candidate(bad, chain.point_after(bad)))
-
-    with pytest.raises(RuleViolation) as refusal:
-        node.connector.rehearse(append)
-    assert refusal.value.code is Refusal.STATE_ROOT
-    sound(node, chain, first)
-    connect_all(node, chain, chain.block(first))
-
-
-def test_the_root_after_an_effect(node: Node, chain: ChainBuilder) -> None:
-    block = chain.block(transfers=[chain.transfer("alice", "new", 5)])
-    before = node.state()
-    effect = apply_block(TEST_PARAMS, block, node.store)
-    assert node.connector.root_after(effect) == block.header.state_root
-    assert node.state() == before
-    sound(node, chain, None)
+def test_a_view_down_to_the_genesis_and_no_further(node: Node, chain: ChainBuilder) -> None:
+    root = node.root
+    connect_all(node, chain, *branch(chain, None, 3, "t"))
+    view = node.connector.view(without=3)
+    assert (view.tip, view.state.root) == (genesis_point(TEST_PARAMS), root)
+    with pytest.raises(Corrupt, match="canonical block at height -1 is missing"):
+        node.connector.view(without=4)
 
 
 def test_undoing_down_to_the_genesis_and_no_further(node: Node, chain: ChainBuilder) -> None:
     trunk = branch(chain, None, 3, "t")
     fresh = node.state()
     connect_all(node, chain, *trunk)
-
-    def undo() -> None:
+    with undoing(node) as undo:
         for block in [*trunk[-2::-1], None]:
-            node.connector.retract_tip()
-            sound(node, chain, block)
+            undo()
+            assert node.accounts() == chain.accounts_after(block)
+            assert node.store.tip() == chain.point_after(block)
         assert node.state() == fresh
-        node.connector.retract_tip()
-
-    with pytest.raises(Corrupt, match="canonical block at height -1 is missing"):
-        node.connector.rehearse(undo)
+        with pytest.raises(Corrupt, match="canonical block at height -1 is missing"):
+            undo()
     sound(node, chain, trunk[-1])
+
+
+def test_a_tree_that_memory_was_too_short_for_is_built_anew(
+    node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was committed stays; blocks after it must not look bad."""
+    first, second = (chain.chain("genesis: b[1..2]\nb1 pays 5 from alice to x\nb2 pays 5 from alice to y")).values()
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Commitment, "take", fail)
+        with pytest.raises(MemoryError):
+            connect(node, chain, first)
+    assert codes(connect(node, chain, first)) == [KNOWN]
+    connect_all(node, chain, second)

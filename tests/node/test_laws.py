@@ -13,7 +13,7 @@ from svcd.chain.errors import Wait
 from svcd.chain.forkchoice import tie_winner
 from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.node.bench import Node, running
-from tests.node.connecting import sound
+from tests.node.connecting import sound, undoing
 from tests.node.trees import CHAINS, TREES, Sprout, grow
 from tests.torture.audit import audit
 
@@ -97,13 +97,12 @@ def test_undoing_restores_every_byte_and_every_root(folder: Path, tree: list[Spr
             moments.append((node.state(), node.root))
             sound(node, chain, block)
 
-        def undo() -> None:
-            for moment in moments[-2::-1]:
-                node.connector.retract_tip()
-                assert (node.state(), node.root) == moment
-
-        node.connector.rehearse(undo)
+        with undoing(node) as undo:
+            for state, root in moments[-2::-1]:
+                assert undo() == root
+                assert node.state() == state
         assert (node.state(), node.root) == moments[-1]
+        assert node.connector.view(without=len(blocks)).state.root == moments[0][1]
 
 
 @settings(max_examples=EXAMPLES // 3)

@@ -82,10 +82,10 @@ def test_the_tree_does_not_grow_with_every_reorganisation(node: Node, chain: Cha
         behind = (old, new)[number % 2]
         behind += branch(chain, behind[-1], 2, f"r{number}")
         assert len(connect_all(node, chain, *behind[-2:]).undone) > 3
-        assert node.connector._progress.accounts == node.store.count_accounts()
+        assert node.connector._accounts == node.store.count_accounts()
     fresh = Connector(TEST_PARAMS, node.store)
     fresh.load()
-    assert node.connector._commitment.depth == fresh._commitment.depth
+    assert node.connector._tree.depth == fresh._tree.depth
 
 
 def test_there_and_back_in_one_batch(node: Node, chain: ChainBuilder) -> None:
