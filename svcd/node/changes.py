@@ -2,6 +2,7 @@
 
 from collections.abc import Set
 from enum import StrEnum
+from hashlib import sha256
 from typing import Final
 
 from attrs import define, evolve, field, frozen
@@ -47,6 +48,25 @@ class Undone:
 
 
 @frozen
+class CommittedBlock:
+    """The bytes of a block."""
+
+    hash: bytes
+    header: bytes
+    """Its canonical JSON."""
+    wire: bytes
+    """That of the whole block."""
+    digest: bytes
+    """The SHA-256 of that."""
+
+    @classmethod
+    def of(cls, block: Block) -> "CommittedBlock":
+        """Those of ``block``; of a full one it takes milliseconds."""
+        wire = block.wire()
+        return cls(block.header.hash, block.header.wire(), wire, sha256(wire).digest())
+
+
+@frozen
 class Change:
     """How the canonical chain changed in one commit; a block undone and applied again within it is not mentioned."""
 
@@ -57,6 +77,8 @@ class Change:
     """Oldest first."""
     accounts: dict[bytes, Account]
     """Every account that these blocks touched, as it is now."""
+    newest: CommittedBlock = field(kw_only=True, repr=False)
+    """The block at the tip."""
     txids: Set[bytes] = field(init=False, eq=False, repr=False)
     """Of all transfers that became canonical: of hundreds of full blocks it is made in the writer's thread."""
 
@@ -122,16 +144,20 @@ class Progress:
     let_go: int = 0
     """How many entries of ``undone`` have been emptied."""
 
+    @property
+    def moved(self) -> bool:
+        """Whether anything has changed."""
+        return bool(self.undone or self.applied)
+
     def copy(self) -> "Progress":
         """The same, to go back to."""
         return evolve(self, state=self.state.copy(), undone=list(self.undone), applied=list(self.applied))
 
-    def change(self, returned: int) -> Change | None:
-        """What has changed; ``returned`` is up to which row transfers of undone blocks are kept on disk."""
-        if not self.undone and not self.applied:
-            return None
+    def change(self, newest: Block, *, returned: int) -> Change:
+        """What has changed, with the block at the tip; see :class:`Change`."""
         accounts = {key: account or Account() for key, account in self.state.changed.items()}
-        return Change(self.tip, tuple(self.undone), tuple(self.applied), accounts, returned=returned)
+        undone, applied, tip = tuple(self.undone), tuple(self.applied), CommittedBlock.of(newest)
+        return Change(self.tip, undone, applied, accounts, newest=tip, returned=returned)
 
     def let_newest_go(self) -> None:
         """Keep no more undone transfers than the mempool could take."""

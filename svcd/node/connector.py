@@ -21,7 +21,7 @@ from svcd.chain.transition import (
     genesis_accounts,
     genesis_point,
 )
-from svcd.node.changes import Applied, Candidate, Connected, Progress, Standing, Undone
+from svcd.node.changes import Applied, Candidate, Change, Connected, Progress, Standing, Undone
 from svcd.store.chain_store import ChainWriter, StoredBlock
 
 
@@ -106,16 +106,20 @@ class Connector:
         self._parsed = {candidate.point.hash: candidate for candidate in batch}
         self._refused = {}
         self._progress = Progress(self.tip, self._overlay())
+        change: Change | None = None
         with self.store.commit():
             outcomes = [self._submit(candidate) for candidate in batch]
-            change = self._progress.change(self._keep_fallen_out())
-            if change is not None:
-                self.store.write_accounts(self._progress.state.changed)
+            progress = self._progress
+            if progress.moved:
+                self.store.write_accounts(progress.state.changed)
+                # Blocks that were stored before have lost against an earlier tip.
+                newest = self._parsed[progress.tip.hash].block
+                change = progress.change(newest, returned=self._keep_fallen_out())
         if change is not None:
             # Should memory run out here, the next will begin anew from the disk.
             self._behind = True
-            self._tree.take(self._progress.state)
-            self.tip, self._accounts, self._behind = change.tip, self._progress.state.count, False
+            self._tree.take(progress.state)
+            self.tip, self._accounts, self._behind = change.tip, progress.state.count, False
         # They may be large.
         self._parsed, self._progress = {}, Progress(self.tip, self._overlay())
         return Connected(outcomes, self._refused, change)

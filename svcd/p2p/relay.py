@@ -6,25 +6,21 @@ is known to have is not sent to it, nor back to where it came from.
 
 from collections import OrderedDict, deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
-from functools import partial
-from hashlib import sha256
 from typing import Final
 
-from attrs import define, field, frozen
+from attrs import define, field
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.chain.errors import Wait
-from svcd.chain.params import NetworkParams
 from svcd.chain.transition import ChainPoint
-from svcd.node.changes import Change
+from svcd.node.changes import Change, CommittedBlock
 from svcd.node.mempool import Entry
 from svcd.p2p.branch_push import BranchPush
 from svcd.p2p.peers import Peer, Peers
 from svcd.p2p.transport import CallFailed
 from svcd.ports import Timer
-from svcd.store.chain_store import ChainReader
 
 OTHERS: Final = 8
 """Inbound peers, beside all outbound ones, that are sent transfers and small blocks they have not shown."""
@@ -73,29 +69,12 @@ class _TransferQueue:
             self.waiting.insert(next(later, len(self.waiting)), entry)
 
 
-@frozen
-class _NewBlock:
-    """A block to be relayed."""
-
-    hash: bytes
-    header: bytes
-    """In canonical JSON."""
-    wire: bytes
-    digest: bytes
-    """Under which the peer that sent it is known to have it."""
-
-    @property
-    def is_small(self) -> bool:
-        """Whether it goes whole to many peers."""
-        return len(self.wire) <= SMALL_BLOCK
-
-
 @define(eq=False)
 class _BlockQueue:
     """How many blocks are in flight to one peer, and the newest that waits for one of these to be taken."""
 
     in_flight: int = 0
-    waiting: _NewBlock | None = None
+    waiting: CommittedBlock | None = None
     whole: bool = False
     """Whether the one that waits is to be sent whole."""
 
@@ -131,8 +110,6 @@ class Relay:
 
     def chain_changed(self, change: Change) -> None:
         """Offer the new tip; a peer that lacks its parents asks for them."""
-        if not change.applied:
-            return
         tip = change.tip
         self._newest = tip.hash
         for queue in self._blocks.values():
@@ -140,7 +117,7 @@ class Relay:
             queue.waiting = None
         peers = [peer for peer in self._in_order() if not peer.has(tip.hash) and not _is_further(peer, tip)]
         if peers:
-            self._begin(self._offer(tip.hash, peers))
+            self._offer(change.newest, peers)
 
     def pool_changed(self, added: Sequence[Entry], removed: Sequence[Entry]) -> None:
         """Queue new transfers for peers that have not shown them."""
@@ -168,12 +145,9 @@ class Relay:
 
     # Blocks
 
-    async def _offer(self, block_hash: bytes, peers: Sequence[Peer]) -> None:
-        block = await self._home.ledger.long_reads.ask(partial(_read_block, block_hash, self._home.params))
-        if block_hash != self._newest:
-            return
+    def _offer(self, block: CommittedBlock, peers: Sequence[Peer]) -> None:
         lacking = [peer for peer in peers if not peer.has(block.digest)]
-        whole = _some(lacking) if block.is_small else lacking[:WHOLE_BLOCKS]
+        whole = _some(lacking) if _is_small(block) else lacking[:WHOLE_BLOCKS]
         for index, peer in enumerate(lacking):
             queue = self._blocks.setdefault(peer.endpoint, _BlockQueue())
             queue.waiting, queue.whole = block, index < len(whole)
@@ -191,12 +165,12 @@ class Relay:
         if not queue.in_flight:
             self._blocks.pop(peer.endpoint, None)
 
-    def _lacks(self, peer: Peer, block: _NewBlock) -> bool:
+    def _lacks(self, peer: Peer, block: CommittedBlock) -> bool:
         return self._peers.get(peer.endpoint) is peer and not (peer.has(block.hash) or peer.has(block.digest))
 
-    async def _tell(self, peer: Peer, queue: _BlockQueue, block: _NewBlock, *, whole: bool) -> None:
+    async def _tell(self, peer: Peer, queue: _BlockQueue, block: CommittedBlock, *, whole: bool) -> None:
         try:
-            if block.is_small and whole:
+            if _is_small(block) and whole:
                 state = (await self._client.send_block(peer.endpoint, block.wire)).state
             else:
                 state = await self._announce(peer, block, push=whole)
@@ -209,7 +183,7 @@ class Relay:
             queue.in_flight -= 1
         self._send_block(peer, queue)
 
-    async def _announce(self, peer: Peer, block: _NewBlock, *, push: bool) -> str:
+    async def _announce(self, peer: Peer, block: CommittedBlock, *, push: bool) -> str:
         """Tell a peer the header, and send the block if it is wanted; the peer's last word. Raises CallFailed.
 
         With ``push`` the peer waits for the block, and does not ask for it meanwhile.
@@ -226,15 +200,15 @@ class Relay:
         peer.announces = True
         return await self._post(peer, block, push=push) if state == WANTED else state
 
-    async def _say(self, peer: Peer, block: _NewBlock, *, push: bool) -> str:
+    async def _say(self, peer: Peer, block: CommittedBlock, *, push: bool) -> str:
         return (await self._client.announce(peer.endpoint, block.header, self._home.key.endpoint, push=push)).state
 
-    async def _post(self, peer: Peer, block: _NewBlock, *, push: bool = False) -> str:
+    async def _post(self, peer: Peer, block: CommittedBlock, *, push: bool = False) -> str:
         """Send a block whole, a large one only while few are being sent; the peer's word. Raises CallFailed.
 
         Where it had to wait for that, the peer is told the header once more, for it may have the block by now.
         """
-        if block.is_small:
+        if _is_small(block):
             return (await self._client.send_block(peer.endpoint, block.wire)).state
         waits = not self._uploads.tokens
         await self._uploads.acquire()
@@ -259,7 +233,7 @@ class Relay:
                 timer.cancel()
                 self._uploads.release()
 
-    def _is_news(self, peer: Peer, block: _NewBlock) -> bool:
+    def _is_news(self, peer: Peer, block: CommittedBlock) -> bool:
         return block.hash == self._newest and not peer.has(block.digest)
 
     # Transfers
@@ -315,12 +289,9 @@ WANTED: Final = "wanted"
 """What a peer answers to a header whose block it wants to be sent."""
 
 
-def _read_block(block_hash: bytes, params: NetworkParams, reader: ChainReader) -> _NewBlock:
-    stored = reader.stored(block_hash)
-    if stored is None:
-        raise LookupError(f"block {block_hash.hex()} has been committed and is not on disk")
-    wire = reader.block_header(stored, params).wire(b",".join(reader.bodies(stored)))
-    return _NewBlock(block_hash, stored.header, wire, sha256(wire).digest())
+def _is_small(block: CommittedBlock) -> bool:
+    """Whether it goes whole to many peers."""
+    return len(block.wire) <= SMALL_BLOCK
 
 
 def _some(peers: Iterable[Peer]) -> list[Peer]:

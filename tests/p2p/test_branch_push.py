@@ -371,7 +371,6 @@ def test_a_block_that_is_being_read_when_the_node_stops_is_waited_for_by_nobody(
     node, stranger = make_node(endpoint="", reader=reader), make_stranger()
     met(node, stranger)
     node.take(*grow(3))
-    reader.step()
     node.run(2)
     assert len(reader) == 1, "the last block was offered, and its parents are being read"
     service = PeersService(node.network, tmp_path / "peers.json", [], Inline())
@@ -384,20 +383,6 @@ def test_a_block_that_is_being_read_when_the_node_stops_is_waited_for_by_nobody(
     node.run(100)
     assert len(reader) == 0
     assert heights(stranger) == [3]
-
-
-def test_a_block_that_is_being_read_to_be_offered_when_the_node_stops_is_waited_for_by_nobody(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, tmp_path: Path
-) -> None:
-    reader = Stepped()
-    node, stranger = make_node(reader=reader), make_stranger()
-    met(node, stranger)
-    node.take(*grow(3))
-    assert len(reader) == 1
-    node.network.relay.stop()
-    reader.fail(OSError("the database is closed"))
-    node.run(1)
-    assert heights(stranger) == []
 
 
 @pytest.mark.parametrize("own", [3, 40])

@@ -8,7 +8,7 @@ from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from svcd.chain.params import DEVNET
 from svcd.chain.transition import genesis_point
-from svcd.node.changes import Applied, Change, Stage
+from svcd.node.changes import Applied, Change, CommittedBlock, Stage
 from svcd.p2p.progress import WINDOW_SECONDS, Progress, Snapshot, Wait
 
 
@@ -49,7 +49,8 @@ def present(progress: Progress) -> Snapshot:
 def change(*transfers: int) -> Change:
     """Blocks with so many transfers each."""
     point = genesis_point(DEVNET)
-    return Change(point, (), tuple(Applied(point, (b"",) * count) for count in transfers), {})
+    applied = tuple(Applied(point, (b"",) * count) for count in transfers)
+    return Change(point, (), applied, {}, newest=CommittedBlock(point.hash, b"", b"", b""))
 
 
 def test_nothing_is_known_before_and_after(progress: Progress) -> None:

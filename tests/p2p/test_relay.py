@@ -87,6 +87,24 @@ def test_a_block_is_sent_byte_for_byte(node: Node, make_stranger: MakeStranger) 
     assert called.request.body == b'{"block":' + block.wire() + b"}"
 
 
+def test_a_block_is_not_read_again_to_be_sent(make_node: MakeNode, grow: Grow, make_stranger: MakeStranger) -> None:
+    reader = Stepped()
+    node = make_node(reader=reader)
+    (stranger,) = friends(node, make_stranger, 1)
+    node.take(*grow(2, pays=1))
+    node.run(1)
+    assert heights(stranger) == [2]
+    assert len(reader) == 0
+
+
+def test_a_relay_that_was_stopped_sends_nothing(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+    (stranger,) = friends(node, make_stranger, 1)
+    node.network.relay.stop()
+    node.take(*grow(1))
+    node.run(1)
+    assert heights(stranger) == []
+
+
 def test_of_several_blocks_the_newest_is_offered(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
     """Whoever lacks what is between asks for it."""
     (stranger,) = friends(node, make_stranger, 1)
@@ -350,20 +368,6 @@ def test_a_block_that_waits_is_let_go_when_its_peer_shows_a_later_one(
     node.take(*grow(4)[3:])
     node.run(30)
     assert heights(slow) == [1, 2]
-
-
-def test_a_block_that_is_overtaken_while_it_is_read_is_not_sent(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
-) -> None:
-    """Reading a full one takes longer than the reactor has, so a thread does it."""
-    reader = Stepped()
-    node = make_node(reader=reader)
-    (stranger,) = friends(node, make_stranger, 1)
-    node.take(*grow(1))
-    node.take(*grow(2)[1:])
-    reader.finish()
-    node.run(0.5)
-    assert heights(stranger) == [2]
 
 
 # Larger blocks
