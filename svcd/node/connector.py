@@ -33,6 +33,8 @@ class ChainView:
     tip: ChainPoint
     state: Overlay
     """The accounts after the tip."""
+    below: ChainPoint
+    """The tip on disk that it was made of."""
 
 
 class Connector:
@@ -83,11 +85,15 @@ class Connector:
 
     def view(self, *, without: int = 0) -> ChainView:
         """The canonical chain, or what it would be without its newest blocks."""
-        view = ChainView(self.params, self.tip, self._overlay())
+        view = ChainView(self.params, self.tip, self._overlay(), self.tip)
         for height in range(self.tip.height, self.tip.height - without, -1):
             view.state.undo(self.store.undo(self._canonical(height)))
             view.tip = self._canonical(height - 1).point
         return view
+
+    def is_true(self, view: ChainView) -> bool:
+        """Whether what ``view`` was made of is still the canonical chain; else it shows what never was."""
+        return view.below == self.tip
 
     def _overlay(self) -> Overlay:
         if self.store.in_transaction:

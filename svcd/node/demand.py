@@ -5,25 +5,26 @@ from functools import partial
 from typing import Final
 
 from attrs import frozen
-from twisted.internet.defer import DeferredLock
+from twisted.internet.defer import DeferredLock, gatherResults
 
 from svcd.chain.address import decode_address, encode_address, key_hash
-from svcd.chain.block import Block
+from svcd.chain.block import Block, Header
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.params import FAUCET_SEED, NetworkParams
 from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from svcd.chain.transition import ChainPoint, extend
-from svcd.node.assembly import assemble, by_fee
+from svcd.node.assembly import Proposal, assemble, by_fee
 from svcd.node.changes import Standing
 from svcd.node.connector import ChainView
 from svcd.node.ledger import Chain, Ledger
 from svcd.node.search import Search
 from svcd.node.transfers import Transfers
+from svcd.node.verifier import Verifier
 from svcd.ports import Clock, milliseconds
 
 _BATCH: Final = 16
-"""Blocks made and committed together: few enough that others get at the writer's thread in between."""
+"""Blocks made and handed in together: few enough that what is made is not often overtaken by others' blocks."""
 _ATTEMPTS: Final = 3
 """How often blocks are made before others' blocks have come first too often."""
 MAX_BLOCKS: Final = 10_000
@@ -32,7 +33,7 @@ MAX_DEPTH: Final = 1_000
 
 @frozen
 class _Order:
-    """Blocks to be made in the writer's thread on the block ``depth`` below the tip."""
+    """Blocks to be made on the block ``depth`` below the tip."""
 
     depth: int
     count: int
@@ -45,10 +46,18 @@ class OnDemand:
     """Makes the blocks of a devnet when asked; one request after the other."""
 
     def __init__(
-        self, ledger: Ledger, chain: Chain, *, transfers: Transfers, random: Callable[[int], bytes], clock: Clock
+        self,
+        ledger: Ledger,
+        chain: Chain,
+        *,
+        transfers: Transfers,
+        verifier: Verifier,
+        random: Callable[[int], bytes],
+        clock: Clock,
     ) -> None:
         self._ledger = ledger
         self._chain = chain
+        self._verifier = verifier
         self._transfers = transfers
         self._random = random
         self._clock = clock
@@ -133,32 +142,44 @@ class OnDemand:
     async def _make(self, order: Callable[[], _Order]) -> list[bytes]:
         """The hashes of the blocks of an order, all of them in the chain; made anew if others' blocks came first."""
         for _ in range(_ATTEMPTS):
-            blocks = await self._chain.writer.run(self._forge, order())
-            outcomes = await self._ledger.submit_blocks([block.wire() for block in blocks])
+            blocks = await self._forge(order())
+            outcomes = await self._ledger.submit_blocks(blocks)
             for outcome in outcomes:
                 if isinstance(outcome, Exception):
                     raise outcome
             # The first blocks of a branch may lie beside the chain until the last one turns the scales.
-            if outcomes[-1] is Standing.CONNECTED:
+            if outcomes and outcomes[-1] is Standing.CONNECTED:
                 return [block.header.hash for block in blocks]
         raise NotYet(Wait.BUSY, f"blocks of others came first {_ATTEMPTS} times; try again")
 
-    def _forge(self, order: _Order) -> list[Block]:
-        """Blocks that fit, made on a view of the chain: they go through the front door like any."""
-        # In the slots of those that they replace blocks have the same work, and one more has more.
-        connector = self._chain.connector
-        heights = range(connector.tip.height - order.depth + 1, connector.tip.height + 1)
-        slots = [stored.point.slot for stored in map(connector.store.canonical, heights) if stored]
-        view = connector.view(without=order.depth)
+    async def _forge(self, order: _Order) -> list[Block]:
+        """Blocks that fit on one another, and on the chain unless others' blocks come first; none if they have."""
+        params, run = self.params, self._chain.writer.run
+        view, slots = await run(self._begin, order.depth)
         waiting = list(order.transfers)
-        blocks = []
+        blocks: list[Block] = []
         for number in range(order.count):
+            # In the slots of those that they replace blocks have the same work, and one more has more.
             slot = slots[number] if number < len(slots) else self._next_slot(view.tip, order.newest_slot)
-            block = self._forge_one(view, order.seed, slot, waiting)
+            proposal = await run(self._assemble, view, order.seed, slot, waiting)
+            if proposal is None:
+                return []
+            block = proposal.sealed(await self._search(proposal.header), order.seed)
+            view.tip = extend(params, view.tip, block.header)
             held = {transfer.txid for transfer in block.transfers}
             waiting = [transfer for transfer in waiting if transfer.txid not in held]
             blocks.append(block)
         return blocks
+
+    def _begin(self, depth: int) -> tuple[ChainView, list[int]]:
+        """The chain without its newest ``depth`` blocks, and their slots."""
+        connector = self._chain.connector
+        height = connector.tip.height
+        replaced = map(connector.store.canonical, range(height - depth + 1, height + 1))
+        return connector.view(without=depth), [stored.point.slot for stored in replaced if stored]
+
+    def _assemble(self, view: ChainView, seed: bytes, slot: int, waiting: Sequence[Transfer]) -> Proposal | None:
+        return assemble(view, seed=seed, slot=slot, transfers=waiting) if self._chain.connector.is_true(view) else None
 
     def _next_slot(self, tip: ChainPoint, newest: int) -> int:
         params = self.params
@@ -169,12 +190,9 @@ class OnDemand:
             )
         return slot
 
-    def _forge_one(self, view: ChainView, seed: bytes, slot: int, waiting: Sequence[Transfer]) -> Block:
-        proposal = assemble(view, seed=seed, slot=slot, transfers=waiting)
-        nonce = None
-        while nonce is None:
-            start = int.from_bytes(self._random(8), "big")
-            nonce = Search(proposal.header, self.params.memory_kib, start).run()
-        block = proposal.sealed(nonce, seed)
-        view.tip = extend(self.params, view.tip, block.header)
-        return block
+    async def _search(self, header: Header) -> bytes:
+        """The work nonce of a block, from all threads of the verifier."""
+        search = Search(header, self.params.memory_kib, int.from_bytes(self._random(8), "big"))
+        lanes = self._verifier.lanes
+        found = await gatherResults([self._verifier.run(search.run, first, lanes) for first in range(lanes)])
+        return next(nonce for nonce in found if nonce is not None)

@@ -87,7 +87,10 @@ class LivingChain:
 
     def on_demand(self, random: Callable[[int], bytes]) -> OnDemand:
         """Blocks at the operator's word."""
-        return OnDemand(self.ledger, self.chain, transfers=self.transfers, random=random, clock=self.clock)
+        verifier, clock = self.verifier, self.clock
+        return OnDemand(
+            self.ledger, self.chain, transfers=self.transfers, verifier=verifier, random=random, clock=clock
+        )
 
     async def alive(self) -> None:
         """Return once the writer's thread has answered, or is seen to move on with a long piece of work.

@@ -39,7 +39,8 @@ class Verifier:
     def __init__(self, params: NetworkParams, worker: Worker, *, lanes: int, capacity: int) -> None:
         self._params = params
         self._worker = worker
-        self._lanes = lanes
+        self.lanes = lanes
+        """How many threads there are."""
         self._capacity = capacity
         self._waiting = 0
         # One more than there are threads: none is idle until the reactor has brought the next.
@@ -142,7 +143,7 @@ class Verifier:
 
         They are handed to the threads at once, whatever of blocks waits for them.
         """
-        chunks = _cut(transfers, max(_SIGNATURES[0], -(-len(transfers) // self._lanes)))
+        chunks = _cut(transfers, max(_SIGNATURES[0], -(-len(transfers) // self.lanes)))
         jobs = [self._worker.run(_verdicts, Transfer.check_signature, chunk) for chunk in chunks]
         verdicts = [verdict for part in await gatherResults(jobs, consumeErrors=True) for verdict in part]
         self.trust([transfer for transfer, verdict in zip(transfers, verdicts, strict=True) if verdict is None])
@@ -169,7 +170,7 @@ class Verifier:
     ) -> list[Verdict]:
         """The verdict of ``check`` on every item, from all threads; of a chain what follows on a bad one has its."""
         least, most = sizes
-        chunks = enumerate(_cut(items, min(max(least, -(-len(items) // self._lanes)), most)))
+        chunks = enumerate(_cut(items, min(max(least, -(-len(items) // self.lanes)), most)))
         found: dict[int, list[Verdict]] = {}
 
         async def take_turns() -> None:
@@ -179,7 +180,7 @@ class Verifier:
                 if as_chain and bad is not None:
                     found.update({later: [bad] * len(left) for later, left in chunks})
 
-        turns = [Deferred.fromCoroutine(take_turns()) for _ in range(self._lanes + 1)]
+        turns = [Deferred.fromCoroutine(take_turns()) for _ in range(self.lanes + 1)]
         try:
             await gatherResults(turns, consumeErrors=True)
         except FirstError as error:

@@ -57,6 +57,7 @@ class Bench:
             node.ledger,
             node.chain,
             transfers=node.transfers,
+            verifier=node.verifier,
             random=lambda size: (997 * next(numbers)).to_bytes(size, "big"),
             clock=node.clock,
         )
@@ -175,20 +176,23 @@ def stepped(make_node: MakeNode) -> tuple[Bench, Stepped]:
     return Bench(make_node(params=PARAMS, writer=writer)), writer
 
 
-def overtake(bench: Bench, writer: Stepped, blocks: list[Block]) -> None:
-    """Let ``blocks`` be connected between the making of blocks and their turn."""
-    writer.step()
+def overtake(bench: Bench, writer: Stepped, blocks: list[Block], *, made: int) -> None:
+    """Let ``blocks`` be connected between the making of so many blocks and their turn."""
+    for _ in range(1 + made):
+        writer.step()
     bench.node.ledger.submit_blocks([block.wire() for block in blocks])
     writer.step(1)
     assert bench.node.tip == blocks[-1].header.hash
     writer.step()
 
 
-def test_blocks_that_others_overtook_are_made_again(stepped: tuple[Bench, Stepped]) -> None:
+@pytest.mark.parametrize("made", [0, 1, 2])
+def test_blocks_that_others_overtook_are_made_again(stepped: tuple[Bench, Stepped], made: int) -> None:
+    """While they are made, or before they are connected."""
     bench, writer = stepped
     others = list(bench.chain.chain("genesis: f[1..3]").values())
     work = Deferred.fromCoroutine(bench.demand.mine(2, SEED))
-    overtake(bench, writer, others)
+    overtake(bench, writer, others, made=made)
     writer.finish()
     assert bench.hashes() == [block.header.hash for block in others] + result_of(work)
 
@@ -200,7 +204,7 @@ def test_what_is_dropped_is_what_has_been_replaced(stepped: tuple[Bench, Stepped
     bench.node.ledger.submit_blocks([block.wire() for block in others[:3]])
     writer.finish()
     work = Deferred.fromCoroutine(bench.demand.reorganise(1, SEED, drop_transactions=True))
-    overtake(bench, writer, others[3:])
+    overtake(bench, writer, others[3:], made=2)
     while not has_result(work):
         writer.finish()
         bench.node.clock.advance(0)
@@ -214,7 +218,7 @@ def test_others_that_are_always_faster(stepped: tuple[Bench, Stepped]) -> None:
     others = list(bench.chain.chain("genesis: f[1..9]").values())
     work = Deferred.fromCoroutine(bench.demand.mine(1, SEED))
     for first in (0, 3, 6):
-        overtake(bench, writer, others[first : first + 3])
+        overtake(bench, writer, others[first : first + 3], made=1)
     with pytest.raises(NotYet) as busy:
         result_of(work)
     assert (busy.value.code, busy.value.detail) == (Wait.BUSY, "blocks of others came first 3 times; try again")
