@@ -32,12 +32,12 @@ class State:
         seconds, count = 0.0, 0
         for keys in changes:
             accounts = {key: Account(count + index) for index, key in enumerate(keys)}
-            began = perf_counter()
-            overlay = Overlay(self.commitment, len(self.keys))
-            overlay.change(accounts, len(self.keys))
-            self.commitment.take(overlay)
-            seconds += perf_counter() - began
             with self.store.commit():
+                began = perf_counter()
+                overlay = Overlay(self.commitment, len(self.keys))
+                overlay.change(accounts, len(self.keys))
+                self.commitment.take(overlay)
+                seconds += perf_counter() - began
                 self.store.write_accounts(accounts)
             count += len(keys)
         return seconds / count * 1e6

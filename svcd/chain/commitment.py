@@ -25,6 +25,7 @@ _MANY: Final = 2
 _UNKNOWN: Final = 3
 _SIZE: Final = 32
 _NOT_READ: Final[Node] = (_UNKNOWN, bytes(_SIZE))
+_NOTHING: Final[Mapping[bytes, Account | None]] = {}
 
 
 class Commitment:
@@ -61,14 +62,19 @@ class Commitment:
         self._put(self.depth, index, _bucket(bucket, self.depth))
         for depth in range(self.depth - 1, -1, -1):
             for index in range(1 << depth):
-                left, right = self.node(depth + 1, 2 * index), self.node(depth + 1, 2 * index + 1)
-                self._put(depth, index, _joined(left, right))
+                (left, first), (right, second) = self.node(depth + 1, 2 * index), self.node(depth + 1, 2 * index + 1)
+                if left + right >= _MANY:
+                    self._put(depth, index, (_MANY, sha256(b"\1" + first + second).digest()))
+                else:
+                    # A subtree of one account is its leaf at any depth, and the empty side is all zeros.
+                    self._put(depth, index, (left + right, first if left else second))
 
     def node(self, depth: int, index: int) -> Node:
         """The node over the accounts whose keys begin with the ``depth`` bits of ``index``."""
-        if depth > self.depth:
+        if depth >= len(self._kinds):
             return _NOT_READ
-        return self._kinds[depth][index], bytes(self._hashes[depth][index * _SIZE : (index + 1) * _SIZE])
+        at = index * _SIZE
+        return self._kinds[depth][index], bytes(self._hashes[depth][at : at + _SIZE])
 
     def rows(self, depth: int, index: int) -> list[Row]:
         """The accounts on disk below a node."""
@@ -83,7 +89,8 @@ class Commitment:
             kinds, hashes = self._kinds[depth], self._hashes[depth]
             for index, (kind, digest) in level.items():
                 kinds[index] = kind
-                hashes[index * _SIZE : (index + 1) * _SIZE] = digest
+                at = index * _SIZE
+                hashes[at : at + _SIZE] = digest
 
     def _deepen(self, depth: int, kind: int = 0) -> None:
         for level in range(self.depth + 1, depth + 1):
@@ -192,13 +199,14 @@ class Overlay:
         """Hash the accounts below a node: those of one bucket or, where levels are new, of some."""
         levels = self.depth - depth
         rows = self._base.rows(depth, index) if levels else self._rows(index)
-        changed: dict[bytes, Account | None] = {}
-        for bucket in range(index << levels, (index + 1) << levels):
-            changed.update(self._buckets.get(bucket, ()))
-        if changed:
-            now = [(key, a.balance, a.nonce, a.held_since) for key, a in changed.items() if a is not None]
-            rows = sorted([*(row for row in rows if row[0] not in changed), *now])
-        node = self.levels[depth][index] = _bucket(rows, depth)
+        now = {row[0]: row for row in rows}
+        for bucket in range(index << levels, (index + 1) << levels) if levels else (index,):
+            for key, account in self._buckets.get(bucket, _NOTHING).items():
+                if account is not None:
+                    now[key] = (key, account.balance, account.nonce, account.held_since)
+                else:
+                    now.pop(key, None)
+        node = self.levels[depth][index] = _bucket(sorted(now.values()), depth)
         return node
 
     def _node(self, depth: int, index: int) -> Node:
@@ -206,27 +214,23 @@ class Overlay:
 
     def _join(self, depth: int, indexes: Iterable[int]) -> None:
         """Compute the nodes ``indexes`` at ``depth`` from their two children each."""
-        level, below, base = self.levels[depth], self.levels[depth + 1], self._base.node
+        level, below, base = self.levels[depth], self.levels[depth + 1].get, self._base.node
+        depth += 1
         for index in indexes:
-            left = below.get(2 * index) or base(depth + 1, 2 * index)
-            right = below.get(2 * index + 1) or base(depth + 1, 2 * index + 1)
-            if left[0] == _UNKNOWN:
-                left = self._gather(depth + 1, 2 * index)
-            if right[0] == _UNKNOWN:
-                right = self._gather(depth + 1, 2 * index + 1)
-            level[index] = _joined(left, right)
+            at = 2 * index
+            left, right = below(at) or base(depth, at), below(at + 1) or base(depth, at + 1)
+            if left[0] == _UNKNOWN or right[0] == _UNKNOWN:
+                left = self._gather(depth, at) if left[0] == _UNKNOWN else left
+                right = self._gather(depth, at + 1) if right[0] == _UNKNOWN else right
+            if left[0] + right[0] >= _MANY:
+                level[index] = _MANY, sha256(b"\1" + left[1] + right[1]).digest()
+            else:
+                level[index] = left if left[0] else right
 
 
 def _bucket(rows: list[Row], depth: int) -> Node:
     leaves = [(int.from_bytes(row[0], "big"), leaf_hash(*row)) for row in rows]
     return min(len(leaves), _MANY), subtree_root(leaves, depth)
-
-
-def _joined(left: Node, right: Node) -> Node:
-    if left[0] + right[0] >= _MANY:
-        return _MANY, sha256(b"\1" + left[1] + right[1]).digest()
-    # A subtree of one account is its leaf at any depth, and the empty side is all zeros.
-    return left if left[0] else right
 
 
 def _depth_for(count: int) -> int:

@@ -79,10 +79,11 @@ def assemble(view: ChainView, *, seed: bytes, slot: int, transfers: Iterable[Tra
         if room < 0 or len(wanted) == params.max_block_transactions:
             break
         wanted.append(transfer)
-    before = view.state.accounts(touched(wanted, producer))
-    workspace = Workspace(params, slot=slot, before=before)
-    included = tuple([transfer for transfer in wanted if _applies(workspace, transfer)])
-    effect = workspace.finish(producer, params.reward(parent.height + 1))
+    with view.reading():
+        before = view.state.accounts(touched(wanted, producer))
+        workspace = Workspace(params, slot=slot, before=before)
+        included = tuple([transfer for transfer in wanted if _applies(workspace, transfer)])
+        state_root = view.state.apply(workspace.finish(producer, params.reward(parent.height + 1)))
     draft = Header(
         network_id=params.network_id,
         height=parent.height + 1,
@@ -93,7 +94,7 @@ def assemble(view: ChainView, *, seed: bytes, slot: int, transfers: Iterable[Tra
         base_target=next_target(params, height=parent.height + 1, clock=parent.clock),
         transactions_root=transactions_root(included),
         transaction_count=len(included),
-        state_root=view.state.apply(effect),
+        state_root=state_root,
         consensus_root=bytes(32),
     )
     root = consensus_root(params, extend(params, parent, draft))

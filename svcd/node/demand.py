@@ -1,14 +1,12 @@
 """Devnet at the operator's word: blocks at once, reorganisations, coins from the faucet (docs/operations.md)."""
 
 from collections.abc import Callable, Sequence
-from functools import partial
 from typing import Final
 
-from attrs import frozen
-from twisted.internet.defer import DeferredLock, gatherResults
+from twisted.internet.defer import DeferredLock
 
 from svcd.chain.address import decode_address, encode_address, key_hash
-from svcd.chain.block import Block, Header
+from svcd.chain.block import Block
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.params import FAUCET_SEED, NetworkParams
 from svcd.chain.signature import public_key_of
@@ -29,17 +27,6 @@ _ATTEMPTS: Final = 3
 """How often blocks are made before others' blocks have come first too often."""
 MAX_BLOCKS: Final = 10_000
 MAX_DEPTH: Final = 1_000
-
-
-@frozen
-class _Order:
-    """Blocks to be made on the block ``depth`` below the tip."""
-
-    depth: int
-    count: int
-    seed: bytes
-    transfers: tuple[Transfer, ...]
-    newest_slot: int
 
 
 class OnDemand:
@@ -79,13 +66,12 @@ class OnDemand:
     async def _mine(self, count: int, seed: bytes) -> list[bytes]:
         hashes: list[bytes] = []
         while len(hashes) < count:
-            hashes += await self._make(partial(self._extension, min(count - len(hashes), _BATCH), seed))
+            hashes += await self._make(min(count - len(hashes), _BATCH), seed, self._waiting)
         return hashes
 
-    def _extension(self, count: int, seed: bytes) -> _Order:
+    def _waiting(self) -> list[Transfer]:
         # What is kept aside may be covered by what is mined before it, in these very blocks.
-        waiting = (*by_fee(self._transfers.mempool.lines()), *self._transfers.aside)
-        return _Order(0, count, seed, waiting, self._present_slot())
+        return [*by_fee(self._transfers.mempool.lines()), *self._transfers.aside]
 
     async def reorganise(self, depth: int, seed: bytes, *, drop_transactions: bool) -> list[bytes]:
         """The hashes of ``depth`` + 1 empty blocks that take the place of the newest ``depth``.
@@ -98,15 +84,15 @@ class OnDemand:
     async def _reorganise(self, depth: int, seed: bytes, drop_transactions: bool) -> list[bytes]:
         dropped: list[bytes] = []
 
-        def order() -> _Order:
+        def look() -> list[Transfer]:
             height = self._ledger.tip.height
             if depth > height:
                 raise RuleViolation(Refusal.HEIGHT, f"depth must be at most {height}, the height of the chain")
             if drop_transactions:
                 dropped.extend(self._txids(range(height - depth + 1, height + 1)))
-            return _Order(depth, depth + 1, seed, (), self._present_slot())
+            return []
 
-        hashes = await self._make(order)
+        hashes = await self._make(depth + 1, seed, look, without=depth)
         # Whoever mines next expects to find in the block what has fallen out.
         await self._transfers.settled()
         self._transfers.drop(dropped)
@@ -131,18 +117,20 @@ class OnDemand:
         await self._transfers.submit(transfer)
         return transfer.txid
 
-    def _present_slot(self) -> int:
-        return self.params.slot_at(milliseconds(self._clock))
-
     def _txids(self, heights: Sequence[int]) -> list[bytes]:
         blocks = [self._ledger.reader.canonical(height) for height in heights]
         found = [self._ledger.reader.block(block, self.params) for block in blocks if block]
         return [transfer.txid for block in found for transfer in block.transfers]
 
-    async def _make(self, order: Callable[[], _Order]) -> list[bytes]:
-        """The hashes of the blocks of an order, all of them in the chain; made anew if others' blocks came first."""
+    async def _make(
+        self, count: int, seed: bytes, waiting: Callable[[], list[Transfer]], *, without: int = 0
+    ) -> list[bytes]:
+        """The hashes of new blocks, all of them in the chain, in the place of its newest ``without``.
+
+        They are made anew, with what is ``waiting`` then, if others' blocks came first.
+        """
         for _ in range(_ATTEMPTS):
-            blocks = await self._forge(order())
+            blocks = await self._forge(count, seed, waiting(), without)
             outcomes = await self._ledger.submit_blocks(blocks)
             for outcome in outcomes:
                 if isinstance(outcome, Exception):
@@ -152,20 +140,19 @@ class OnDemand:
                 return [block.header.hash for block in blocks]
         raise NotYet(Wait.BUSY, f"blocks of others came first {_ATTEMPTS} times; try again")
 
-    async def _forge(self, order: _Order) -> list[Block]:
+    async def _forge(self, count: int, seed: bytes, waiting: list[Transfer], without: int) -> list[Block]:
         """Blocks that fit on one another, and on the chain unless others' blocks come first; none if they have."""
-        params, run = self.params, self._chain.writer.run
-        view, slots = await run(self._begin, order.depth)
-        waiting = list(order.transfers)
+        run, newest = self._chain.writer.run, self.params.slot_at(milliseconds(self._clock))
+        view, slots = await run(self._begin, without)
         blocks: list[Block] = []
-        for number in range(order.count):
+        for number in range(count):
             # In the slots of those that they replace blocks have the same work, and one more has more.
-            slot = slots[number] if number < len(slots) else self._next_slot(view.tip, order.newest_slot)
-            proposal = await run(self._assemble, view, order.seed, slot, waiting)
+            slot = slots[number] if number < len(slots) else self._next_slot(view.tip, newest)
+            proposal = await run(self._assemble, view, seed, slot, waiting)
             if proposal is None:
                 return []
-            block = proposal.sealed(await self._search(proposal.header), order.seed)
-            view.tip = extend(params, view.tip, block.header)
+            block = await self._seal(proposal, seed)
+            view.tip = extend(self.params, view.tip, block.header)
             held = {transfer.txid for transfer in block.transfers}
             waiting = [transfer for transfer in waiting if transfer.txid not in held]
             blocks.append(block)
@@ -190,9 +177,11 @@ class OnDemand:
             )
         return slot
 
-    async def _search(self, header: Header) -> bytes:
-        """The work nonce of a block, from all threads of the verifier."""
-        search = Search(header, self.params.memory_kib, int.from_bytes(self._random(8), "big"))
-        lanes = self._verifier.lanes
-        found = await gatherResults([self._verifier.run(search.run, first, lanes) for first in range(lanes)])
-        return next(nonce for nonce in found if nonce is not None)
+    async def _seal(self, proposal: Proposal, seed: bytes) -> Block:
+        nonce = None
+        while nonce is None:
+            start = int.from_bytes(self._random(8), "big")
+            nonce = await Search(proposal.header, self.params.memory_kib, start).on(
+                self._verifier, self._verifier.lanes
+            )
+        return proposal.sealed(nonce, seed)

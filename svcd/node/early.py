@@ -25,26 +25,27 @@ class EarlyBlocks:
 
     def refuse_far(self, slot: int) -> None:
         """Raise NotYet(EARLY) for a slot so far ahead that its block would not be kept."""
-        params = self._params
-        if slot - params.drift_slots - params.slot_at(milliseconds(self._clock)) > MAX_SLOTS_AHEAD:
-            raise NotYet(Wait.EARLY, f"slot {slot} lies too far in the future; send the block again when it is due")
+        if self._ahead(slot) > MAX_SLOTS_AHEAD:
+            raise _too_far(slot)
 
     def hold_if_early(self, block_hash: bytes, *, slot: int, data: Callable[[], bytes]) -> None:
         """Raise NotYet(EARLY) for a block beyond the present slot and the drift, which is kept if there is room.
 
         ``data`` gives its canonical JSON.
         """
-        params = self._params
-        now = milliseconds(self._clock)
-        ahead = slot - params.drift_slots - params.slot_at(now)
-        if ahead <= 0:
+        if self._ahead(slot) <= 0:
             return
-        if block_hash in self._held or (ahead <= MAX_SLOTS_AHEAD and len(self._held) < MAX_HELD):
-            if block_hash not in self._held:
-                due = params.slot_time(slot - params.drift_slots)
-                self._held[block_hash] = self._clock.callLater((due - now) / 1000, self._release, block_hash, data())
-            raise NotYet(Wait.EARLY, f"slot {slot} lies in the future; the block is kept until it is due")
-        raise NotYet(Wait.EARLY, f"slot {slot} lies too far in the future; send the block again when it is due")
+        if block_hash not in self._held:
+            self.refuse_far(slot)
+            if len(self._held) == MAX_HELD:
+                raise _too_far(slot)
+            due = self._params.slot_time(slot - self._params.drift_slots)
+            wait = (due - milliseconds(self._clock)) / 1000
+            self._held[block_hash] = self._clock.callLater(wait, self._release, block_hash, data())
+        raise NotYet(Wait.EARLY, f"slot {slot} lies in the future; the block is kept until it is due")
+
+    def _ahead(self, slot: int) -> int:
+        return slot - self._params.drift_slots - self._params.slot_at(milliseconds(self._clock))
 
     def _release(self, block_hash: bytes, data: bytes) -> None:
         del self._held[block_hash]
@@ -55,3 +56,7 @@ class EarlyBlocks:
         for call in self._held.values():
             call.cancel()
         self._held.clear()
+
+
+def _too_far(slot: int) -> NotYet:
+    return NotYet(Wait.EARLY, f"slot {slot} lies too far in the future; send the block again when it is due")

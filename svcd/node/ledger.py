@@ -126,7 +126,7 @@ class Ledger:
             return outcome, self.params.genesis_hash
         return outcome, block.header.hash if block else b""
 
-    async def submit_block(self, data: bytes) -> Standing:
+    async def submit_block(self, data: bytes | Block) -> Standing:
         """The same for one block; raises RuleViolation or NotYet."""
         (outcome,) = await self.submit_blocks([data])
         if isinstance(outcome, Exception):

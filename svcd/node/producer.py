@@ -5,7 +5,7 @@ from typing import Final
 
 from attrs import frozen
 from twisted.application.service import Service
-from twisted.internet.defer import CancelledError, Deferred, DeferredLock, gatherResults, succeed
+from twisted.internet.defer import CancelledError, Deferred, DeferredLock, succeed
 from twisted.logger import Logger
 
 from svcd.chain.block import Block
@@ -115,7 +115,7 @@ class Producer:
             return
         block = await self._seal(proposal)
         if block is not None:
-            standing = await self._ledger.submit_block(block.wire())
+            standing = await self._ledger.submit_block(block)
             self.log.info(
                 "made block {height} {hash} with {count} transfers: {standing}",
                 standing=standing.value,
@@ -136,16 +136,12 @@ class Producer:
         began = self._clock.seconds()
         self._watch(search, proposal.header.slot, began)
         try:
-            jobs = [shop.threads.run(search.run_nicely, first, shop.workers) for first in range(shop.workers)]
-            found = await gatherResults(jobs, consumeErrors=True)
+            nonce = await search.on(shop.threads, shop.workers, nicely=True)
         finally:
-            # Where one thread failed the others must not go on with what nobody waits for.
-            search.end()
             self._search = None
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-        nonce = next((nonce for nonce in found if nonce is not None), None)
         return None if nonce is None else proposal.sealed(nonce, shop.seed)
 
     def _watch(self, search: Search, slot: int, began: float) -> None:

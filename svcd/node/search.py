@@ -5,9 +5,11 @@ import threading
 from typing import Final
 
 from attrs import define, field
+from twisted.internet.defer import gatherResults
 
 from svcd.chain.block import Header
 from svcd.chain.work import effective_target, work_value
+from svcd.node.threads import Worker
 
 _NICE: Final = 19
 _NONCES: Final = 2**64
@@ -52,3 +54,14 @@ class Search:
         if hasattr(os, "setpriority"):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         return self.run(first, step)
+
+    async def on(self, worker: Worker, threads: int, *, nicely: bool = False) -> bytes | None:
+        """What so many threads of ``worker`` find together; None if the search was ended."""
+        run = self.run_nicely if nicely else self.run
+        try:
+            jobs = [worker.run(run, first, threads) for first in range(threads)]
+            found = await gatherResults(jobs, consumeErrors=True)
+        finally:
+            # Where one thread failed the others must not go on with what nobody waits for.
+            self.end()
+        return next((nonce for nonce in found if nonce is not None), None)

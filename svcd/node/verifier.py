@@ -32,8 +32,8 @@ REMEMBERED_HEADERS: Final = 16_384
 class Verifier:
     """Checks blocks and transfers on ``lanes`` threads; at most ``capacity`` blocks may wait for their work check.
 
-    What blocks and headers cost is done in small pieces, and few of these at a time wait in the queue of the threads:
-    a payment's signature never waits behind more than those.
+    Both in small pieces, of which few at a time wait in the queue of the threads: those of blocks and headers, and
+    beside them those of transfers, so that a payment never waits for a flood of blocks.
     """
 
     def __init__(self, params: NetworkParams, worker: Worker, *, lanes: int, capacity: int) -> None:
@@ -44,7 +44,7 @@ class Verifier:
         self._capacity = capacity
         self._waiting = 0
         # One more than there are threads: none is idle until the reactor has brought the next.
-        self._pieces = DeferredSemaphore(lanes + 1)
+        self._of_blocks, self._of_transfers = DeferredSemaphore(lanes + 1), DeferredSemaphore(lanes + 1)
         self._verified: OrderedDict[tuple[bytes, bytes], None] = OrderedDict()
         self._sealed: OrderedDict[bytes, bytes] = OrderedDict()
         """By hash the signature of headers whose signature and work hold."""
@@ -84,14 +84,13 @@ class Verifier:
         """
         if self._waiting + len(blocks) > self._capacity:
             raise NotYet(Wait.BUSY, f"{self._waiting} blocks wait to be verified; send this one again later")
-        params = self._params
         verdicts: list[Verdict] = [None] * len(blocks)
         # The work is done on what the hash commits to, so the hash is enough to know that it was checked.
         unknown = [index for index, block in enumerate(blocks) if block.header.hash not in self._sealed]
         self._waiting += len(blocks)
         try:
             headers = [blocks[index].header for index in unknown]
-            found = await self._in_pieces(headers, lambda header: check_work(header, params), _HASHES)
+            found = await self._in_pieces(self._of_blocks, headers, self._check_work, _HASHES)
         finally:
             self._waiting -= len(blocks)
         for index, verdict in zip(unknown, found, strict=True):
@@ -103,7 +102,8 @@ class Verifier:
             for transfer in block.transfers
             if (transfer.txid, transfer.signature) not in self._verified
         ]
-        found = await self._in_pieces([transfer for _, transfer in owners], Transfer.check_signature, _SIGNATURES)
+        transfers = [transfer for _, transfer in owners]
+        found = await self._in_pieces(self._of_blocks, transfers, Transfer.check_signature, _SIGNATURES)
         for (index, _), verdict in zip(owners, found, strict=True):
             verdicts[index] = verdicts[index] or verdict
         return verdicts
@@ -120,7 +120,8 @@ class Verifier:
         """
         verdicts: list[Verdict] = [None] * len(headers)
         unknown = [index for index, header in enumerate(headers) if not self.is_sealed(header)]
-        found = await self._in_pieces([headers[index] for index in unknown], self._check_header, _HASHES, as_chain=True)
+        chain = [headers[index] for index in unknown]
+        found = await self._in_pieces(self._of_blocks, chain, self._check_header, _HASHES, as_chain=True)
         for index, verdict in zip(unknown, found, strict=True):
             verdicts[index] = verdict
         for header, verdict in zip(headers, verdicts, strict=True):
@@ -136,16 +137,17 @@ class Verifier:
 
     def _check_header(self, header: Header) -> None:
         header.check_signature()
+        self._check_work(header)
+
+    def _check_work(self, header: Header) -> None:
         check_work(header, self._params)
 
     async def check_transfers(self, transfers: Sequence[Transfer]) -> list[Verdict]:
         """For each transfer whether its sender signed it; those that pass are remembered by (txid, signature).
 
-        They are handed to the threads at once, whatever of blocks waits for them.
+        However many blocks wait, the threads are given these beside them.
         """
-        chunks = _cut(transfers, max(_SIGNATURES[0], -(-len(transfers) // self.lanes)))
-        jobs = [self._worker.run(_verdicts, Transfer.check_signature, chunk) for chunk in chunks]
-        verdicts = [verdict for part in await gatherResults(jobs, consumeErrors=True) for verdict in part]
+        verdicts = await self._in_pieces(self._of_transfers, transfers, Transfer.check_signature, _SIGNATURES)
         self.trust([transfer for transfer, verdict in zip(transfers, verdicts, strict=True) if verdict is None])
         return verdicts
 
@@ -166,16 +168,22 @@ class Verifier:
             self._verified.popitem(last=False)
 
     async def _in_pieces(
-        self, items: Sequence[S], check: Callable[[S], None], sizes: tuple[int, int], *, as_chain: bool = False
+        self,
+        room: DeferredSemaphore,
+        items: Sequence[S],
+        check: Callable[[S], None],
+        sizes: tuple[int, int],
+        *,
+        as_chain: bool = False,
     ) -> list[Verdict]:
         """The verdict of ``check`` on every item, from all threads; of a chain what follows on a bad one has its."""
-        least, most = sizes
-        chunks = enumerate(_cut(items, min(max(least, -(-len(items) // self.lanes)), most)))
+        size = min(max(sizes[0], -(-len(items) // self.lanes)), sizes[1])
+        chunks = enumerate([items[start : start + size] for start in range(0, len(items), size)])
         found: dict[int, list[Verdict]] = {}
 
         async def take_turns() -> None:
             for number, chunk in chunks:
-                found[number] = await self._pieces.run(self._worker.run, _verdicts, check, chunk)
+                found[number] = await room.run(self._worker.run, _verdicts, check, chunk)
                 bad = next(filter(None, found[number]), None)
                 if as_chain and bad is not None:
                     found.update({later: [bad] * len(left) for later, left in chunks})
@@ -186,10 +194,6 @@ class Verifier:
         except FirstError as error:
             error.subFailure.raiseException()
         return [verdict for number in sorted(found) for verdict in found[number]]
-
-
-def _cut(items: Sequence[S], size: int) -> list[Sequence[S]]:
-    return [items[start : start + size] for start in range(0, len(items), size)]
 
 
 def _verdicts(check: Callable[[S], None], items: Sequence[S]) -> list[Verdict]:

@@ -154,7 +154,7 @@ class SimulatedNode:
         if not self.status.synced or slot <= self.tip.slot:
             return
         waiting = tuple(transfers) or by_fee(living.transfers.mempool.lines())
-        proposal = assemble(living.chain.connector, seed=self.key.seed, slot=slot, transfers=waiting)
+        proposal = assemble(living.chain.connector.view(), seed=self.key.seed, slot=slot, transfers=waiting)
         if not (proposal.transfers or empty):
             return
         nonce = Search(proposal.header, self.params.memory_kib, self.random.getrandbits(64)).run()
