@@ -1082,7 +1082,7 @@ def test_the_process_is_killed(tmp_path: Path, take_out: TakeOut, defended: bool
 
         def copy(_: str) -> None:
             number = next(statements)
-            if number % 7 == 3:
+            if number % 5 == 3:
                 copies.append(tmp_path / f"copy {number}")
                 copies[-1].mkdir()
                 for file in (tmp_path / "node").glob("chain.sqlite*"):
