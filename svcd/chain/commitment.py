@@ -7,8 +7,10 @@ them changes. No node is stored anywhere else: the tree is a pure function of th
 What blocks do is laid over the tree and the accounts on disk, and becomes part of the tree once it is on disk too.
 """
 
+from bisect import insort
 from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import sha256
+from operator import itemgetter
 from typing import Final
 
 from svcd.chain.accounts import KEY_BITS, Account, leaf_hash, subtree_root
@@ -25,7 +27,7 @@ _MANY: Final = 2
 _UNKNOWN: Final = 3
 _SIZE: Final = 32
 _NOT_READ: Final[Node] = (_UNKNOWN, bytes(_SIZE))
-_NOTHING: Final[Mapping[bytes, Account | None]] = {}
+_key: Final = itemgetter(0)
 
 
 class Commitment:
@@ -56,10 +58,10 @@ class Commitment:
         for row in rows:
             at = int.from_bytes(row[0], "big") >> shift
             if at != index:
-                self._put(self.depth, index, _bucket(bucket, self.depth))
+                self._put(self.depth, index, _hashed(bucket, self.depth))
                 bucket, index = [], at
             bucket.append(row)
-        self._put(self.depth, index, _bucket(bucket, self.depth))
+        self._put(self.depth, index, _hashed(bucket, self.depth))
         for depth in range(self.depth - 1, -1, -1):
             for index in range(1 << depth):
                 (left, first), (right, second) = self.node(depth + 1, 2 * index), self.node(depth + 1, 2 * index + 1)
@@ -113,10 +115,8 @@ class Overlay:
         """Every account that was touched, as it is now; None where there is none."""
         self.levels: list[dict[int, Node]] = [{} for _ in range(base.depth + 1)]
         """The nodes that are not as in the tree below, by depth and index."""
-        self._buckets: dict[int, dict[bytes, Account | None]] = {}
-        """What was touched, by the index of its bucket."""
-        self._read: dict[int, list[Row]] = {}
-        """The buckets on disk that were read since the last change."""
+        self._buckets: dict[int, list[Row]] = {}
+        """By index those that were read, as they are now; ascending."""
 
     @property
     def root(self) -> bytes:
@@ -132,24 +132,15 @@ class Overlay:
         """The same, to go back to."""
         copy = Overlay(self._base, self.count)
         copy.changed, copy.levels = dict(self.changed), [dict(level) for level in self.levels]
-        copy._buckets = {index: dict(bucket) for index, bucket in self._buckets.items()}
+        copy._buckets = {index: list(rows) for index, rows in self._buckets.items()}
         return copy
 
     def accounts(self, keys: Collection[bytes]) -> Mapping[bytes, Account]:
         """Those accounts of ``keys`` that exist: see :class:`svcd.chain.transition.StateView`."""
-        found: dict[bytes, Account] = {}
-        changed, shift = self.changed, KEY_BITS - self.depth
-        for key in keys:
-            if key in changed:
-                account = changed[key]
-                if account is not None:
-                    found[key] = account
-                continue
-            # If it changes, the whole bucket is needed.
-            for row in self._rows(int.from_bytes(key, "big") >> shift):
-                if row[0] == key:
-                    found[key] = Account(*row[1:])
-        return found
+        shift = KEY_BITS - self.depth
+        # If one changes the whole bucket is needed, so it is read once.
+        buckets = [(key, self._bucket(int.from_bytes(key, "big") >> shift)) for key in keys]
+        return {key: Account(*row[1:]) for key, rows in buckets for row in rows if row[0] == key}
 
     def apply(self, effect: Effect) -> bytes:
         """Let a block have its effect; gives the state root after it."""
@@ -169,44 +160,38 @@ class Overlay:
         touched: set[int] = set()
         for key, account in accounts.items():
             index = int.from_bytes(key, "big") >> shift
-            self._buckets.setdefault(index, {})[key] = account
+            rows = self._buckets[index] = [row for row in self._bucket(index) if row[0] != key]
+            if account is not None:
+                insort(rows, (key, account.balance, account.nonce, account.held_since), key=_key)
             touched.add(index)
         for index in touched:
-            self._gather(self.depth, index)
+            self._hash(self.depth, index)
         for depth in range(self.depth - 1, -1, -1):
             touched = {index >> 1 for index in touched}
             self._join(depth, touched)
-        self._read.clear()
         return self.root
 
     def _deepen(self, depth: int) -> None:
         # A new level costs no walk: its nodes are unknown until a neighbour changes.
-        self.levels += [{} for _ in range(self.depth, depth)]
-        shift = KEY_BITS - self.depth
-        self._read.clear()
-        self._buckets.clear()
-        for key, account in self.changed.items():
-            self._buckets.setdefault(int.from_bytes(key, "big") >> shift, {})[key] = account
+        more = depth - self.depth
+        self.levels += [{} for _ in range(more)]
+        before, self._buckets = self._buckets, {}
+        for index, rows in before.items():
+            self._buckets.update({part: [] for part in range(index << more, (index + 1) << more)})
+            for row in rows:
+                self._buckets[int.from_bytes(row[0], "big") >> KEY_BITS - depth].append(row)
 
-    def _rows(self, index: int) -> list[Row]:
-        """The accounts on disk in a bucket."""
-        rows = self._read.get(index)
+    def _bucket(self, index: int) -> list[Row]:
+        rows = self._buckets.get(index)
         if rows is None:
-            rows = self._read[index] = self._base.rows(self.depth, index)
+            rows = self._buckets[index] = self._base.rows(self.depth, index)
         return rows
 
-    def _gather(self, depth: int, index: int) -> Node:
-        """Hash the accounts below a node: those of one bucket or, where levels are new, of some."""
-        levels = self.depth - depth
-        rows = self._base.rows(depth, index) if levels else self._rows(index)
-        now = {row[0]: row for row in rows}
-        for bucket in range(index << levels, (index + 1) << levels) if levels else (index,):
-            for key, account in self._buckets.get(bucket, _NOTHING).items():
-                if account is not None:
-                    now[key] = (key, account.balance, account.nonce, account.held_since)
-                else:
-                    now.pop(key, None)
-        node = self.levels[depth][index] = _bucket(sorted(now.values()), depth)
+    def _hash(self, depth: int, index: int) -> Node:
+        """Hash the accounts below a node: those of a bucket or, where levels are new, of some."""
+        more = self.depth - depth
+        buckets = map(self._bucket, range(index << more, (index + 1) << more)) if more else [self._bucket(index)]
+        node = self.levels[depth][index] = _hashed([row for rows in buckets for row in rows], depth)
         return node
 
     def _node(self, depth: int, index: int) -> Node:
@@ -220,15 +205,15 @@ class Overlay:
             at = 2 * index
             left, right = below(at) or base(depth, at), below(at + 1) or base(depth, at + 1)
             if left[0] == _UNKNOWN or right[0] == _UNKNOWN:
-                left = self._gather(depth, at) if left[0] == _UNKNOWN else left
-                right = self._gather(depth, at + 1) if right[0] == _UNKNOWN else right
+                left = self._hash(depth, at) if left[0] == _UNKNOWN else left
+                right = self._hash(depth, at + 1) if right[0] == _UNKNOWN else right
             if left[0] + right[0] >= _MANY:
                 level[index] = _MANY, sha256(b"\1" + left[1] + right[1]).digest()
             else:
                 level[index] = left if left[0] else right
 
 
-def _bucket(rows: list[Row], depth: int) -> Node:
+def _hashed(rows: list[Row], depth: int) -> Node:
     leaves = [(int.from_bytes(row[0], "big"), leaf_hash(*row)) for row in rows]
     return min(len(leaves), _MANY), subtree_root(leaves, depth)
 
