@@ -1,7 +1,7 @@
 """The house rules as a program: who may import whom, what the rules of the chain may touch, sizes, names.
 
-CONTRIBUTING.md tells them in words. Each check is a function of one module's syntax tree; the lower half shows every
-check a piece of code that it must refuse.
+docs/architecture.md tells them in words. Each check is a function of one module's syntax tree; the lower half shows
+every check a piece of code that it must refuse.
 """
 
 import ast
