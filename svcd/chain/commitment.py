@@ -7,10 +7,8 @@ them changes. No node is stored anywhere else: the tree is a pure function of th
 What blocks do is laid over the tree and the accounts on disk, and becomes part of the tree once it is on disk too.
 """
 
-from bisect import insort
 from collections.abc import Callable, Collection, Iterable, Mapping
 from hashlib import sha256
-from operator import itemgetter
 from typing import Final
 
 from svcd.chain.accounts import KEY_BITS, Account, leaf_hash, subtree_root
@@ -27,7 +25,6 @@ _MANY: Final = 2
 _UNKNOWN: Final = 3
 _SIZE: Final = 32
 _NOT_READ: Final[Node] = (_UNKNOWN, bytes(_SIZE))
-_key: Final = itemgetter(0)
 
 
 class Commitment:
@@ -137,10 +134,15 @@ class Overlay:
 
     def accounts(self, keys: Collection[bytes]) -> Mapping[bytes, Account]:
         """Those accounts of ``keys`` that exist: see :class:`svcd.chain.transition.StateView`."""
+        found: dict[bytes, Account] = {}
         shift = KEY_BITS - self.depth
-        # If one changes the whole bucket is needed, so it is read once.
-        buckets = [(key, self._bucket(int.from_bytes(key, "big") >> shift)) for key in keys]
-        return {key: Account(*row[1:]) for key, rows in buckets for row in rows if row[0] == key}
+        for key in keys:
+            # If it changes the whole bucket is needed, so that is read at once.
+            for row in self._bucket(int.from_bytes(key, "big") >> shift):
+                if row[0] == key:
+                    found[key] = Account(row[1], row[2], row[3])
+                    break
+        return found
 
     def apply(self, effect: Effect) -> bytes:
         """Let a block have its effect; gives the state root after it."""
@@ -160,9 +162,10 @@ class Overlay:
         touched: set[int] = set()
         for key, account in accounts.items():
             index = int.from_bytes(key, "big") >> shift
-            rows = self._buckets[index] = [row for row in self._bucket(index) if row[0] != key]
-            if account is not None:
-                insort(rows, (key, account.balance, account.nonce, account.held_since), key=_key)
+            rows = self._bucket(index)
+            at = next((at for at, row in enumerate(rows) if row[0] >= key), len(rows))
+            now = [] if account is None else [(key, account.balance, account.nonce, account.held_since)]
+            rows[at : at + (at < len(rows) and rows[at][0] == key)] = now
             touched.add(index)
         for index in touched:
             self._hash(self.depth, index)
@@ -190,8 +193,12 @@ class Overlay:
     def _hash(self, depth: int, index: int) -> Node:
         """Hash the accounts below a node: those of a bucket or, where levels are new, of some."""
         more = self.depth - depth
-        buckets = map(self._bucket, range(index << more, (index + 1) << more)) if more else [self._bucket(index)]
-        node = self.levels[depth][index] = _hashed([row for rows in buckets for row in rows], depth)
+        if more:
+            parts = range(index << more, (index + 1) << more)
+            rows = [row for part in parts for row in self._bucket(part)]
+        else:
+            rows = self._bucket(index)
+        node = self.levels[depth][index] = _hashed(rows, depth)
         return node
 
     def _node(self, depth: int, index: int) -> Node:
@@ -203,7 +210,8 @@ class Overlay:
         depth += 1
         for index in indexes:
             at = 2 * index
-            left, right = below(at) or base(depth, at), below(at + 1) or base(depth, at + 1)
+            left = below(at) or base(depth, at)
+            right = below(at + 1) or base(depth, at + 1)
             if left[0] == _UNKNOWN or right[0] == _UNKNOWN:
                 left = self._hash(depth, at) if left[0] == _UNKNOWN else left
                 right = self._hash(depth, at + 1) if right[0] == _UNKNOWN else right

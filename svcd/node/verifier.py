@@ -41,23 +41,15 @@ class Verifier:
         self._worker = worker
         self.lanes = lanes
         """How many threads there are."""
-        self._capacity = capacity
-        self._waiting = 0
+        self.capacity = capacity
+        """How many blocks may wait for their work to be checked."""
+        self.waiting = 0
+        """How many do."""
         # One more than there are threads: none is idle until the reactor has brought the next.
         self._of_blocks, self._of_transfers = DeferredSemaphore(lanes + 1), DeferredSemaphore(lanes + 1)
         self._verified: OrderedDict[tuple[bytes, bytes], None] = OrderedDict()
         self._sealed: OrderedDict[bytes, bytes] = OrderedDict()
         """By hash the signature of headers whose signature and work hold."""
-
-    @property
-    def waiting(self) -> int:
-        """How many blocks wait for their work to be checked."""
-        return self._waiting
-
-    @property
-    def capacity(self) -> int:
-        """How many may."""
-        return self._capacity
 
     def read(self, batch: Sequence[bytes | Block], reading: Reading) -> Deferred[list[tuple[Block | None, Verdict]]]:
         """Each block, or None where a text holds none, and what can be seen to be wrong with it by itself.
@@ -82,17 +74,17 @@ class Verifier:
 
         Raises NotYet(BUSY) where more blocks wait than the queue takes.
         """
-        if self._waiting + len(blocks) > self._capacity:
-            raise NotYet(Wait.BUSY, f"{self._waiting} blocks wait to be verified; send this one again later")
+        if self.waiting + len(blocks) > self.capacity:
+            raise NotYet(Wait.BUSY, f"{self.waiting} blocks wait to be verified; send this one again later")
         verdicts: list[Verdict] = [None] * len(blocks)
         # The work is done on what the hash commits to, so the hash is enough to know that it was checked.
         unknown = [index for index, block in enumerate(blocks) if block.header.hash not in self._sealed]
-        self._waiting += len(blocks)
+        self.waiting += len(blocks)
         try:
             headers = [blocks[index].header for index in unknown]
             found = await self._in_pieces(self._of_blocks, headers, self._check_work, _HASHES)
         finally:
-            self._waiting -= len(blocks)
+            self.waiting -= len(blocks)
         for index, verdict in zip(unknown, found, strict=True):
             verdicts[index] = verdict
         owners = [
