@@ -4,7 +4,7 @@ In two stages, and in the order of docs/protocol.md 10: it is checked, which tak
 connected, in the writer's thread, as one commit. Only then is anybody told.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Final, Protocol
@@ -64,7 +64,7 @@ class _Batch:
     after: "set[_Batch]" = field(factory=set)
     """Those that hold parents of ours, or the same blocks. They came before: no two wait for each other."""
     over: Deferred[None] = field(factory=Deferred)
-    """Fires when it is not under way any more."""
+    """Fires when the batch has its outcomes, and holds up no other any more."""
 
     def going(self) -> list[tuple[int, Candidate]]:
         """Those that have found their place and failed no check so far."""
@@ -87,6 +87,8 @@ class Ledger:
         self._stopping = False
         self._ahead: dict[bytes, tuple[_Batch, ChainPoint]] = {}
         """By hash the blocks under way: children may be checked while their parents are, and wait for them then."""
+        self._ended: deque[_Batch] = deque()
+        """Those that are not under way any more, and have still to tell others."""
         self._invalid: OrderedDict[bytes, None] = OrderedDict()
         self._early = EarlyBlocks(clock, chain.params, self._resubmit)
 
@@ -187,7 +189,15 @@ class Ledger:
                 del self._ahead[placed.point.hash]
             # Else each batch would keep all those before it in memory.
             batch.after.clear()
-            batch.over.callback(None)
+            self._end(batch)
+
+    def _end(self, batch: _Batch) -> None:
+        """Let those go on that wait for ``batch``, one after the other: a row of them may be longer than the stack."""
+        self._ended.append(batch)
+        if len(self._ended) == 1:
+            while self._ended:
+                self._ended[0].over.callback(None)
+                self._ended.popleft()
 
     # The first stage
 

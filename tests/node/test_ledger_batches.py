@@ -54,6 +54,21 @@ def bench(make_node: MakeNode) -> Bench:
     return Bench(make_node(checker=checker, writer=writer, lanes=2, capacity=3), checker, writer)
 
 
+def test_a_long_row_of_batches_ends_together(make_node: MakeNode, chain: ChainBuilder) -> None:
+    """Longer than the stack is deep: each waits for the one before it, and the first is invalid."""
+    writer = Stepped()
+    node = make_node(writer=writer, capacity=1_024)
+    blocks = [chain.block(None, break_=Refusal.STATE_ROOT)]
+    while len(blocks) < 400:
+        blocks.append(chain.block(blocks[-1]))
+    outcomes = [node.ledger.submit_blocks([block.wire()]) for block in blocks]
+    writer.finish()
+    assert codes(outcomes[0]) == [Refusal.STATE_ROOT]
+    assert {code for each in outcomes[1:] for code in codes(each)} == {Refusal.ANCESTOR}
+    assert not node.ledger.busy
+    result_of(node.ledger.stop())
+
+
 # How far a batch is
 
 
