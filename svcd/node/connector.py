@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from attrs import define
+from twisted.logger import Logger
 
 from svcd.chain.block import Block, genesis_header
 from svcd.chain.commitment import Commitment, Overlay
@@ -42,6 +43,8 @@ class ChainView:
 
 class Connector:
     """The canonical chain as the writer thread holds it: its tip, its accounts on disk, and the tree over them."""
+
+    _log = Logger()
 
     def __init__(self, params: NetworkParams, store: ChainWriter) -> None:
         self.params = params
@@ -88,7 +91,9 @@ class Connector:
 
     def view(self, *, without: int = 0) -> ChainView:
         """The canonical chain, or what it would be without its newest blocks."""
-        view = ChainView(self.params, self.tip, self._overlay(), self.tip, self._reading)
+        # First, for it may find that the tip is another one.
+        state = self._overlay()
+        view = ChainView(self.params, self.tip, state, self.tip, self._reading)
         for height in range(self.tip.height, self.tip.height - without, -1):
             view.state.undo(self.store.undo(self._canonical(height)))
             view.tip = self._canonical(height - 1).point
@@ -121,7 +126,9 @@ class Connector:
         """
         self._parsed = {candidate.point.hash: candidate for candidate in batch}
         self._refused = {}
-        self._progress = Progress(self.tip, self._overlay())
+        # First, for it may find that the tip is another one.
+        state = self._overlay()
+        self._progress = Progress(self.tip, state)
         change: Change | None = None
         with self.store.commit():
             outcomes = [self._submit(candidate) for candidate in batch]
@@ -132,13 +139,20 @@ class Connector:
                 newest = self._parsed[progress.tip.hash].block
                 change = progress.change(newest, returned=self._keep_fallen_out())
         if change is not None:
-            # Should memory run out here, the next will begin anew from the disk.
-            self._behind = True
-            self._tree.take(progress.state)
-            self.tip, self._accounts, self._behind = change.tip, progress.state.count, False
+            self._follow(change.tip, progress.state)
         # They may be large.
-        self._parsed, self._progress = {}, Progress(self.tip, self._overlay())
+        self._parsed, self._progress = {}, Progress(self.tip, Overlay(self._tree, self._accounts))
         return Connected(outcomes, self._refused, change)
+
+    def _follow(self, tip: ChainPoint, state: Overlay) -> None:
+        """Go on from ``tip``, whose ``state`` is on disk by now: whatever fails here must not keep that from others."""
+        self.tip, self._accounts, self._behind = tip, state.count, True
+        try:
+            self._tree.take(state)
+        except MemoryError:
+            self._log.failure("memory is short: the tree over the accounts is built anew with the next block")
+        else:
+            self._behind = False
 
     def _keep_fallen_out(self) -> int:
         """Keep the transfers of undone blocks in the same commit: a crash must not lose them before they wait again."""
