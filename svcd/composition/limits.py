@@ -126,8 +126,8 @@ def _chain(config: Config) -> Iterator[Limit]:
     yield Limit("waiting transfers", config.mempool.max_transactions, "things", _POOL, "mempool.maxTransactions")
     yield Limit("size of waiting transfers", config.mempool.max_bytes, "bytes", _POOL, "mempool.maxBytes")
     yield Limit("nonces ahead of the account's", mempool.AHEAD, "things", _POOL)
-    yield Limit("transfers of undone blocks on their way back", aside.MAX_ASIDE, "things", _POOL)
-    yield Limit("size of the transfers on their way back", aside.MAX_ASIDE_BYTES, "bytes", _POOL)
+    yield Limit("transfers kept until there is cover or room for them", aside.MAX_ASIDE, "things", _POOL)
+    yield Limit("size of the transfers kept so", aside.MAX_ASIDE_BYTES, "bytes", _POOL)
     many = "More blocks than can be verified"
     yield Limit("blocks that wait for the check of their work", living.VERIFIER_CAPACITY, "blocks", many)
     yield Limit("early blocks that are held", early.MAX_HELD, "blocks", _FUTURE)
