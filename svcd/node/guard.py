@@ -57,8 +57,9 @@ class Guard:
         """See what an error of the file says about it, and say so."""
         if self.is_damage(error) or not is_disk_trouble(error):
             return
-        self.trouble = str(error)
-        if tells_trouble:
+        # Once until something was written again: a line for each refusal would fill what is left of the disk.
+        is_news, self.trouble = not self.trouble, str(error)
+        if tells_trouble and is_news:
             _LOG.error(
                 "{what} cannot be written: {why}. What was to be written has not happened; free the disk or mend it, "
                 "and the node goes on by itself",

@@ -118,7 +118,7 @@ class LivingChain:
     async def close(self) -> None:
         """Let everything that has been taken in be committed, then close the file."""
         await self.ledger.stop()
-        await self.transfers.settled()
+        await self.transfers.finished()
         await self.chain.writer.run(self._close)
 
 
@@ -189,4 +189,4 @@ def open_pool(params: NetworkParams, mark: OpenMark, threads: Threads, *, limits
         with telling_disk_trouble(path), mark.opening(connection):
             store = MempoolStore(connection, path, params)
     mempool = Mempool(params, max_transactions=limits.max_transactions, max_bytes=limits.max_bytes)
-    return Pool(mempool, store, guard, GuardedWorker(threads.writer, guard))
+    return Pool(mempool, store, guard, GuardedWorker(threads.reader, guard))

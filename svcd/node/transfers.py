@@ -12,13 +12,14 @@ from enum import StrEnum
 from itertools import islice
 from typing import Final, Protocol
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.task import CooperativeTask, Cooperator
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.chain.accounts import Account
+from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.transaction import Transfer, parse_transfer
 from svcd.node.aside import Aside, Kept, may_come_later
@@ -31,18 +32,25 @@ from svcd.node.refusals import Refusals
 from svcd.node.threads import Worker
 from svcd.node.verifier import Verifier
 from svcd.ports import Clock, milliseconds
+from svcd.store.database import MEMPOOL, telling_damage
 from svcd.store.mempool_store import MempoolStore
 
 _IN_TURN: Final = 8
 """Transfers that are checked, written and answered in one turn: 3 ms. A question that comes waits for two turns."""
 _BACK_IN_TURN: Final = 32
-"""Those of undone blocks, whose signatures have been checked."""
+"""Transfers of undone blocks that are taken back in one turn: more, for their signatures need no check."""
 _FLOOD: Final = 64
 """Where more than that wait, the verifier's threads check their signatures first."""
 _TO_THREADS: Final = 128
 """So many at once."""
 _AT_ONCE: Final = 256
 """Transfers that are looked at, or removed from the disk, in one turn: far less than 10 ms."""
+
+
+_INTAKE: Final = "taking in transfers"
+_RETURN: Final = "taking back what undone blocks held"
+_EXPIRY: Final = "expiring transfers"
+_REMOVAL: Final = "removing transfers from the disk"
 
 
 class Reception(StrEnum):
@@ -137,7 +145,8 @@ class Transfers:
         returned = self._reader.returned()
         stored = await self._stored(rows, returned)
         added: list[tuple[int, Transfer]] = []
-        window = self._window()
+        # They were not of the future when they came: now it may be the clock that is wrong, until it is set.
+        window = evolve(self._window(), newest=MAX_INTEGER)
         while stored:
             # Some at a time, so that what is made of them takes the place of what they were read into.
             some = [stored.popleft() for _ in range(min(_AT_ONCE, len(stored)))]
@@ -148,9 +157,11 @@ class Transfers:
                     added.append((row, kept.transfer))
         for row in (*(entry.sequence for entry in self.mempool.entries()), *(kept.row for kept in self._aside.all())):
             rows.pop(row, None)
-        self._store.write(added, rows)
+        with telling_damage(self._store.path, MEMPOOL):
+            self._store.write(added, rows)
+            if returned:
+                self._store.empty_log()
         if returned:
-            self._store.empty_log()
             self._returned = max(row for row, _, _ in returned)
             await self._forget_returned()
         return len(self.mempool)
@@ -227,7 +238,7 @@ class Transfers:
         """
         arrival = _Arrival(transfer)
         self._arrivals.append(arrival)
-        self._begin("taking in transfers", self._take_in())
+        self._begin(_INTAKE, self._take_in())
         return arrival.answer.addErrback(self.refusals.note)
 
     def _take_in(self) -> Iterator[Deferred[None] | None]:
@@ -238,7 +249,7 @@ class Transfers:
                 yield Deferred.fromCoroutine(self._check_in_threads(many)).addErrback(self._say_failed)
             for start in range(0, many, _IN_TURN):
                 self._take_in_some([self._arrivals.popleft() for _ in range(min(_IN_TURN, many - start))])
-                yield None
+                yield self._log_emptied()
 
     async def _check_in_threads(self, many: int) -> None:
         """Check the signatures of the first arrivals, as far as the mempool would take them as things stand.
@@ -262,7 +273,7 @@ class Transfers:
         try:
             outcomes = self._taken_in([arrival.transfer for arrival in arrivals])
         except Exception as error:
-            # Some were refused, or known, for what has not come in now.
+            # A refusal, or that one is known, may rest on another of this turn, which has not come in now.
             for arrival in arrivals:
                 arrival.answer.errback(error)
             return
@@ -345,10 +356,17 @@ class Transfers:
             raise
         self._take_kept(txids)
         self._aside.ease({entry.transfer.sender for entry in left})
-        if self._store.is_log_long():
-            self._pool.worker.run(self._store.empty_log).addErrback(self._say_failed)
         if came or left:
             self._publish(came, left)
+
+    def _log_emptied(self) -> Deferred[None] | None:
+        """What the next step of a task waits for: that a long log is in the file, so that it begins anew, or nothing.
+
+        A log to which transfers are added meanwhile would not begin anew, and grow without end.
+        """
+        if not self._store.is_log_long():
+            return None
+        return self._pool.worker.run(self._store.empty_log).addErrback(self._say_failed)
 
     # What the chain takes and gives back
 
@@ -367,13 +385,13 @@ class Transfers:
         self._returned = change.returned or self._returned
         self._let_go(left, but=uncovered)
         if self._returning or self._returned:
-            self._begin("taking transfers back", self._take_back())
+            self._begin(_RETURN, self._take_back())
 
     def _take_back(self) -> Iterator[Deferred[None] | None]:
         while self._returning or self._returned:
             if self._returning:
                 self._take_back_some(list(islice(self._returning.values(), _BACK_IN_TURN)))
-                yield None
+                yield self._log_emptied()
             else:
                 yield Deferred.fromCoroutine(self._forget_returned())
 
@@ -427,8 +445,11 @@ class Transfers:
     # What leaves otherwise
 
     def expire(self) -> None:
-        """Begin to let go of what no block may hold any more; to be called now and then."""
-        self._begin("expiring transfers", self._expire())
+        """Begin to let go of what no block may hold any more, and to write what the disk has refused; now and then."""
+        self._begin(_EXPIRY, self._expire())
+        if self._returning or self._returned:
+            self._begin(_RETURN, self._take_back())
+        self._forget(())
 
     def _expire(self) -> Iterator[None]:
         oldest = self._window().oldest
@@ -456,9 +477,9 @@ class Transfers:
         """Remove from the disk what neither waits nor is kept aside: no hurry, the next start would see that too."""
         self._gone += [kept.row for kept in gone if kept.row]
         if self._gone:
-            self._begin("removing transfers from the disk", self._clear())
+            self._begin(_REMOVAL, self._clear())
 
-    def _clear(self) -> Iterator[None]:
+    def _clear(self) -> Iterator[Deferred[None] | None]:
         while self._gone:
             rows = self._gone[:_AT_ONCE]
             try:
@@ -467,15 +488,24 @@ class Transfers:
                 self._pool.guard.look(error)
                 raise
             del self._gone[: len(rows)]
-            yield
+            yield self._log_emptied()
 
     async def settled(self) -> None:
-        """Wait until everything that has come in or fallen out of the chain is where it belongs, in memory and on disk.
+        """Wait until what has fallen out of the chain is where it belongs, in memory and on disk.
 
-        What the disk has refused is not waited for.
+        Neither for what comes in, for that may go on without end, nor for what the disk has refused.
         """
+        for what in (_RETURN, _REMOVAL):
+            await self._ended(what)
+
+    async def finished(self) -> None:
+        """Wait until all that has begun is done; nothing may be handed in any more."""
         while self._tasks:
-            await next(iter(self._tasks.values())).whenDone().addErrback(lambda _: None)
+            await self._ended(next(iter(self._tasks)))
+
+    async def _ended(self, what: str) -> None:
+        if what in self._tasks:
+            await self._tasks[what].whenDone().addErrback(lambda _: None)
 
     def _begin(self, what: str, steps: Iterator[Deferred[None] | None]) -> None:
         if what not in self._tasks:

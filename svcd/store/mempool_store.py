@@ -44,7 +44,7 @@ class MempoolStore:
 
     def __init__(self, connection: sqlite3.Connection, path: Path, params: NetworkParams) -> None:
         self._db = connection
-        self._path = path
+        self.path = path
         self._genesis = params.genesis_hash
         self._emptied_at = 0
         # Else every so many commits would wait for the disk, and any for another program that has locked the file.
@@ -55,7 +55,7 @@ class MempoolStore:
 
     def rows(self) -> Iterator[Row]:
         """Everything that waits, by number, one after the other; raises DatabaseError."""
-        with database.telling_damage(self._path, database.MEMPOOL):
+        with database.telling_damage(self.path, database.MEMPOOL):
             for sequence, checked, body in self._db.execute("SELECT sequence, checked, body FROM waiting"):
                 yield Row(sequence, body, self._unpack(checked, body))
 
@@ -81,7 +81,9 @@ class MempoolStore:
 
     def empty_log(self) -> None:
         """Bring the log into the file, and wait until the disk has it; in any thread, while others read and write."""
-        with closing(sqlite3.connect(self._path, isolation_level=None)) as connection:
+        # An empty file must not take the place of one that was moved away.
+        uri = f"{self.path.absolute().as_uri()}?mode=rw"
+        with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def close(self) -> None:

@@ -143,9 +143,9 @@ class Node:
             return refusal.code
 
     def settle(self) -> None:
-        """Let the transfers of undone blocks come back."""
-        settled = Deferred.fromCoroutine(self.transfers.settled())
-        while not has_result(settled):
+        """Let all come to its end: transfers that come in, and those of undone blocks."""
+        finished = Deferred.fromCoroutine(self.transfers.finished())
+        while not has_result(finished):
             self.clock.advance(0)
 
     def state(self) -> Contents:

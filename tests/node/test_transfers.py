@@ -9,6 +9,7 @@ import pytest
 from attrs import define, evolve
 from nacl.bindings import crypto_scalarmult_ed25519_base_noclamp
 from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
 from twisted.logger import LogEvent
 
 from svcd.chain.block import Block
@@ -21,6 +22,7 @@ from svcd.node.changes import Candidate
 from svcd.node.mempool import Entry, Mempool
 from svcd.node.transfers import Reception
 from svcd.ports import milliseconds
+from svcd.store.database import DatabaseError
 from svcd.store.mempool_store import MempoolStore
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import LATE, Node, Stepped
@@ -605,14 +607,31 @@ def test_settled_means_that_everything_has_come_back(node: Node, chain: ChainBui
     assert waiting(node) == [transfer.txid for transfer in [*transfers, other]]
 
 
+def test_settled_does_not_wait_for_what_comes_in(node: Node, chain: ChainBuilder) -> None:
+    """Webhooks wait for it: else they would tell nothing while others send transfers without end."""
+    transfer = chain.transfer("alice", "bob", 5)
+    old, new = two_branches(chain, [chain.transfer("bob", "alice", 1)], [])
+    node.submit(*old)
+    node.submit(*new)
+    settled = Deferred.fromCoroutine(node.transfers.settled())
+    for _ in range(10):
+        node.transfers.submit(transfer)
+        node.clock.advance(0)
+    node.transfers.submit(transfer)
+    assert has_result(settled)
+    node.settle()
+
+
 def test_nothing_comes_back_where_nothing_was_undone(node: Node) -> None:
     node.settle()
     assert waiting(node) == []
 
 
+@pytest.mark.parametrize("again", ["block", "minute"])
 def test_a_disk_that_is_full_when_transfers_come_back(
-    full: Node, chain: ChainBuilder, expected_errors: ExpectedErrors
+    full: Node, chain: ChainBuilder, expected_errors: ExpectedErrors, again: str
 ) -> None:
+    """The next block is another chance, and so is each minute."""
     first, second, old, new = two_hops(chain)
     full.submit(*old)
     full.submit(*new)
@@ -621,9 +640,12 @@ def test_a_disk_that_is_full_when_transfers_come_back(
     assert (len(full.mempool), full.witness.pool, list(full.pool.rows())) == (0, [], [])
     assert [body for _, _, body in full.store.returned()] == [first.wire, second.wire], "the chain's file has them"
     fill(full, False)
-    full.submit(chain.block(new[-1]))
+    if again == "block":
+        full.submit(chain.block(new[-1]))
+    else:
+        full.transfers.expire()
     full.settle()
-    assert (waiting(full), aside(full)) == ([first.txid], [second.txid]), "the next block is another chance"
+    assert (waiting(full), aside(full)) == ([first.txid], [second.txid])
 
 
 # What a reorganisation leaves without cover
@@ -823,7 +845,7 @@ def test_a_disk_that_is_full_when_it_moves(make_node: MakeNode, chain: ChainBuil
     transfer = chain.transfer("alice", "bob", 5)
     of_before(node, (7, transfer))
     fill(node, True)
-    with pytest.raises(sqlite3.OperationalError, match="full"):
+    with pytest.raises(DatabaseError, match=r"mempool\.sqlite cannot be used: .* full; the disk must"):
         load(node)
     assert [body for _, _, body in node.store.returned()] == [transfer.wire], "nothing is lost"
 
@@ -871,6 +893,17 @@ def test_what_was_checked_is_not_checked_again(
 
 
 # Time and the operator
+
+
+def test_a_clock_that_is_behind_at_the_start_loses_nothing(make_node: MakeNode, chain: ChainBuilder) -> None:
+    """A computer without a clock of its own begins in the past, until it has asked for the time."""
+    node = make_node()
+    present = chain.transfer("alice", "bob", 5, timestamp=milliseconds(node.clock))
+    node.send(present)
+    node.close()
+    again = make_node(clock=Clock())
+    assert load(again) == 1
+    assert waiting(again) == [present.txid]
 
 
 def test_expired_transfers_leave_memory_and_disk(node: Node, chain: ChainBuilder) -> None:

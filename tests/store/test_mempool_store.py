@@ -95,6 +95,26 @@ def test_the_log_is_brought_into_the_file_by_whoever_is_asked_to(
     assert len(list(store.rows())) == 100
 
 
+def test_a_log_to_which_nothing_is_added_meanwhile_begins_anew(
+    store: MempoolStore, path: Path, chain: ChainBuilder
+) -> None:
+    transfers = [(number, chain.transfer("alice", "bob", 1)) for number in range(100)]
+    log, sizes = path.with_name(f"{FILE}-wal"), set()
+    for _ in range(4):
+        while not store.is_log_long():
+            store.write(transfers, [])
+        sizes.add(log.stat().st_size)
+        store.empty_log()
+    assert len(sizes) == 1
+
+
+def test_a_file_that_was_moved_away_is_not_made_again(store: MempoolStore, path: Path) -> None:
+    path.rename(path.with_name("moved"))
+    with pytest.raises(sqlite3.OperationalError):
+        store.empty_log()
+    assert not path.exists()
+
+
 def test_nobody_waits_for_another_program(store: MempoolStore, path: Path, chain: ChainBuilder) -> None:
     with closing(sqlite3.connect(path, isolation_level=None)) as other:
         other.execute("BEGIN IMMEDIATE")
