@@ -20,7 +20,7 @@ def measure(folder: Path, quick: bool) -> list[Row]:
             baseline=none,
             baseline_is="MB, no accounts",
             ratio=all_ / none,
-            goal=Goal("figure", "<=", 400),
+            goal=Goal("figure", "<=", 300),
         )
     ]
 

@@ -96,7 +96,7 @@ def measure(folder: Path, quick: bool) -> list[Row]:
             f"transfers connected, {sizes.accounts:,} accounts",
             unit="/s",
             baseline_is="signatures/s, one thread",
-            goal=Goal("ratio", ">=", 0.20),
+            goal=Goal("ratio", ">=", 0.45),
         )
     ]
 
