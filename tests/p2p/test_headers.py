@@ -978,12 +978,12 @@ def test_ranges_of_known_blocks_are_no_progress(
 
 def test_a_full_queue_of_ours_is_nobody_s_fault(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
     stranger = make_stranger(blocks=grow(60))
-    capacity, node.living.verifier._capacity = node.living.verifier._capacity, 0
+    capacity, node.living.verifier.capacity = node.living.verifier.capacity, 0
     meet(node, stranger)
     node.run(20)
     assert node.tip.height == 0
     assert is_clean(node, stranger)
-    node.living.verifier._capacity = capacity
+    node.living.verifier.capacity = capacity
     assert followed(node, grow(60), within=3)
 
 

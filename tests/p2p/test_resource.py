@@ -326,7 +326,7 @@ def test_a_block_of_a_million_values_is_refused_before_one_is_built(client: Clie
 def test_a_full_queue_of_ours_is_nobody_s_fault(make_node: MakeNode, builder: ChainBuilder) -> None:
     checker = Stepped()
     node = make_node(checker=checker)
-    node.living.verifier._capacity = 0
+    node.living.verifier.capacity = 0
     wire = Wire(node.site, SOMEBODY)
     body = b'{"block":' + builder.block(None).wire() + b"}"
     wire.send(b"POST /p2p/block HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
