@@ -67,7 +67,7 @@ def test_the_watchdog_hears_nothing_while_the_writer_hangs(service: Service) -> 
         holder.execute("BEGIN IMMEDIATE")
         asked = http.client.HTTPConnection(*service.port.getsockname(), timeout=DEADLINE)
         writing = LocalConnection(service.state / "operator.sock")
-        writing.request("POST", "/operator/faucet", json.dumps({"recipient": BOB, "amount": "1"}))
+        writing.request("POST", "/operator/mine", json.dumps({"blocks": 1}))
         # What came before the writer was held may have to be read first, and no more than that.
         assert any(not service.notice("WATCHDOG=1", seconds=3 * WATCHDOG_SECONDS) for _ in range(8))
         asked.request("GET", "/rpc/status")
