@@ -4,7 +4,7 @@ In two stages, and in the order of docs/protocol.md 10: it is checked, which tak
 connected, in the writer's thread, as one commit. Only then is anybody told.
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Final, Protocol
@@ -21,6 +21,7 @@ from svcd.node.changes import Candidate, Change, HeaderCheck, Outcome, Stage, St
 from svcd.node.connector import Connector, descendant
 from svcd.node.early import EarlyBlocks
 from svcd.node.long_reads import LongReads
+from svcd.node.recent import Recent
 from svcd.node.threads import Worker
 from svcd.node.underway import Underway
 from svcd.node.verifier import Reading, Verdict, Verifier
@@ -89,7 +90,7 @@ class Ledger:
         """By hash the blocks under way: children may be checked while their parents are, and wait for them then."""
         self._ended: deque[_Batch] = deque()
         """Those that are not under way any more, and have still to tell others."""
-        self._invalid: OrderedDict[bytes, None] = OrderedDict()
+        self._invalid: Recent[bytes, None] = Recent(REMEMBERED_INVALID)
         self._early = EarlyBlocks(clock, chain.params, self._resubmit)
 
     def subscribe(self, listener: ChainListener) -> None:
@@ -332,9 +333,6 @@ class Ledger:
 
     def _remember_invalid(self, block_hash: bytes) -> None:
         self._invalid[block_hash] = None
-        self._invalid.move_to_end(block_hash)
-        if len(self._invalid) > REMEMBERED_INVALID:
-            self._invalid.popitem(last=False)
 
 
 def _nobody(_: Stage) -> None:

@@ -1,6 +1,5 @@
 """The checks that cost time, in threads of their own: parsing, signatures, participation work (docs/protocol.md 10)."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, ParamSpec, TypeVar
 
@@ -11,6 +10,7 @@ from svcd.chain.errors import NotYet, RuleViolation, Wait
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
 from svcd.chain.work import check_work
+from svcd.node.recent import Recent
 from svcd.node.threads import Worker
 
 P = ParamSpec("P")
@@ -47,8 +47,8 @@ class Verifier:
         """How many do."""
         # One more than there are threads: none is idle until the reactor has brought the next.
         self._of_blocks, self._of_transfers = DeferredSemaphore(lanes + 1), DeferredSemaphore(lanes + 1)
-        self._verified: OrderedDict[tuple[bytes, bytes], None] = OrderedDict()
-        self._sealed: OrderedDict[bytes, bytes] = OrderedDict()
+        self._verified: Recent[tuple[bytes, bytes], None] = Recent(_REMEMBERED)
+        self._sealed: Recent[bytes, bytes] = Recent(REMEMBERED_HEADERS)
         """By hash the signature of headers whose signature and work hold."""
 
     def read(self, batch: Sequence[bytes | Block], reading: Reading) -> Deferred[list[tuple[Block | None, Verdict]]]:
@@ -119,8 +119,6 @@ class Verifier:
         for header, verdict in zip(headers, verdicts, strict=True):
             if verdict is None:
                 self._sealed[header.hash] = header.signature
-        while len(self._sealed) > REMEMBERED_HEADERS:
-            self._sealed.popitem(last=False)
         return verdicts
 
     def is_sealed(self, header: Header) -> bool:
@@ -156,8 +154,6 @@ class Verifier:
         """Remember transfers whose signatures are known to be good."""
         for transfer in transfers:
             self._verified[transfer.txid, transfer.signature] = None
-        while len(self._verified) > _REMEMBERED:
-            self._verified.popitem(last=False)
 
     async def _in_pieces(
         self,

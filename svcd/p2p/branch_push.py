@@ -14,10 +14,10 @@ from twisted.python.failure import Failure
 
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import ChainPoint
+from svcd.node.recent import Recent
 from svcd.p2p.client import HeadersReply
 from svcd.p2p.headers import closer_locator, locator
 from svcd.p2p.peers import Peer, Peers
-from svcd.p2p.recent import Recent
 from svcd.p2p.transport import CallFailed
 from svcd.store.chain_store import ChainReader
 

@@ -17,9 +17,9 @@ from svcd.chain.transition import ChainPoint
 from svcd.net.endpoint import Endpoint
 from svcd.net.targets import BadTarget
 from svcd.node.ledger import Ledger
+from svcd.node.recent import Recent
 from svcd.node.status import PROTOCOL_VERSION, SOFTWARE_VERSION
 from svcd.p2p.bans import Bans, address_in
-from svcd.p2p.recent import Recent
 from svcd.p2p.transport import CallFailed, Transport, Trouble
 from svcd.ports import Clock, milliseconds
 

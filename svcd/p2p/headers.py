@@ -25,6 +25,7 @@ from svcd.chain.transition import ChainPoint
 from svcd.chain.work import block_work
 from svcd.node.changes import HeaderCheck, Standing
 from svcd.node.ledger import Ledger
+from svcd.node.recent import Recent
 from svcd.p2p.bans import INVALID_SECONDS
 from svcd.p2p.block_server import MAX_HEADERS
 from svcd.p2p.blocks import BlockDownload, DownloadFailed, InvalidChain, NodeBusy, Wakeup
@@ -32,7 +33,6 @@ from svcd.p2p.client import HeadersReply, PeerStatus
 from svcd.p2p.fields import MAX_BLOCKS
 from svcd.p2p.peers import Peer, Peers
 from svcd.p2p.progress import Progress
-from svcd.p2p.recent import Recent
 from svcd.p2p.transport import CallFailed, Trouble
 
 T = TypeVar("T")

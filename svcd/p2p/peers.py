@@ -1,7 +1,7 @@
 """The peers of this node: which to talk to, handshakes by our own call, polling (docs/peers.md "Who is talked to")."""
 
-from collections import OrderedDict
 from collections.abc import Callable, Coroutine, Iterable
+from functools import partial
 from typing import Final
 
 from attrs import define, field, frozen
@@ -14,6 +14,7 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import parse_transfer
 from svcd.net.endpoint import Endpoint
 from svcd.net.targets import BadTarget
+from svcd.node.recent import Recent
 from svcd.node.status import LONELY, Neighbourhood
 from svcd.node.transfers import Transfers
 from svcd.p2p.address_book import AddressBook, choose, group_of, group_of_endpoint, is_welcome, pick_to_try
@@ -77,7 +78,7 @@ class Peer:
     """The IP address at which it was greeted; "" if unknown."""
     announces: bool | None = None
     """Whether it takes announcements of blocks by header; None while unknown."""
-    _has: OrderedDict[bytes, None] = field(factory=OrderedDict)
+    _has: Recent[bytes, None] = field(factory=partial(Recent, _REMEMBERED))
 
     def group(self) -> str:
         """The part of the network that it is in: that of its address, not of the name that leads there."""
@@ -128,8 +129,6 @@ class Peer:
     def note(self, item: bytes) -> None:
         """Remember that the peer has it."""
         self._has[item] = None
-        if len(self._has) > _REMEMBERED:
-            self._has.popitem(last=False)
 
 
 @frozen(kw_only=True)

@@ -6,8 +6,8 @@ from typing import Final
 
 from attrs import define
 
+from svcd.node.recent import Recent
 from svcd.p2p.peers import Peer, Peers
-from svcd.p2p.recent import Recent
 from svcd.ports import Timer
 
 PUSH_SECONDS: Final = 60.0

@@ -4,7 +4,7 @@ A slow peer delays no other, a slow uplink carries few blocks at a time, and a b
 is known to have is not sent to it, nor back to where it came from.
 """
 
-from collections import OrderedDict, deque
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import Final
 
@@ -17,6 +17,7 @@ from svcd.chain.errors import Wait
 from svcd.chain.transition import ChainPoint
 from svcd.node.changes import Change, CommittedBlock
 from svcd.node.mempool import Entry
+from svcd.node.recent import Recent
 from svcd.p2p.branch_push import BranchPush
 from svcd.p2p.peers import Peer, Peers
 from svcd.p2p.transport import CallFailed
@@ -88,7 +89,7 @@ class Relay:
         """Make it; ``recent(count)`` gives at most so many waiting transfers, the last that came, in their order."""
         self._peers = peers
         self._recent = recent
-        self._told: OrderedDict[bytes, None] = OrderedDict()
+        self._told: Recent[bytes, None] = Recent(_REMEMBERED)
         """The txids that some peer has taken."""
         self._home = peers.home
         self._client = peers.client
@@ -268,8 +269,6 @@ class Relay:
             return failed.status not in _LATER
         peer.note(entry.transfer.txid)
         self._told[entry.transfer.txid] = None
-        if len(self._told) > _REMEMBERED:
-            self._told.popitem(last=False)
         return True
 
     def _begin(self, work: Coroutine[Deferred[object], object, None]) -> None:

@@ -13,6 +13,7 @@ from svcd.chain.transition import ChainPoint
 from svcd.node.changes import HeaderCheck, Standing
 from tests.chains import ChainBuilder
 from tests.node.bench import Node, code_of
+from tests.node.conftest import MakeNode
 from tests.node.connecting import CONNECTED, KNOWN, SIDE
 from tests.node.faults import FAULTS, REMEMBERED, Sketch, faulty
 from tests.support import result_of
@@ -128,9 +129,10 @@ def test_a_junk_copy_of_an_early_block_is_not_kept(node: Node, chain: ChainBuild
 
 
 def test_invalid_blocks_are_forgotten_when_there_are_too_many(
-    node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("svcd.node.ledger.REMEMBERED_INVALID", 3)
+    node = make_node()
     bad = [chain.block(producer=f"p{n}", break_=Refusal.BASE_TARGET) for n in range(4)]
     assert node.submit(*bad[:3]) == [Refusal.BASE_TARGET] * 3
     assert node.submit(*bad[:3]) == [Refusal.KNOWN_INVALID] * 3
