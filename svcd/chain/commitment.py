@@ -61,12 +61,8 @@ class Commitment:
         self._put(self.depth, index, _hashed(bucket, self.depth))
         for depth in range(self.depth - 1, -1, -1):
             for index in range(1 << depth):
-                (left, first), (right, second) = self.node(depth + 1, 2 * index), self.node(depth + 1, 2 * index + 1)
-                if left + right >= _MANY:
-                    self._put(depth, index, (_MANY, sha256(b"\1" + first + second).digest()))
-                else:
-                    # A subtree of one account is its leaf at any depth, and the empty side is all zeros.
-                    self._put(depth, index, (left + right, first if left else second))
+                left, right = self.node(depth + 1, 2 * index), self.node(depth + 1, 2 * index + 1)
+                self._put(depth, index, _joined(left, right))
 
     def node(self, depth: int, index: int) -> Node:
         """The node over the accounts whose keys begin with the ``depth`` bits of ``index``."""
@@ -215,15 +211,20 @@ class Overlay:
             if left[0] == _UNKNOWN or right[0] == _UNKNOWN:
                 left = self._hash(depth, at) if left[0] == _UNKNOWN else left
                 right = self._hash(depth, at + 1) if right[0] == _UNKNOWN else right
-            if left[0] + right[0] >= _MANY:
-                level[index] = _MANY, sha256(b"\1" + left[1] + right[1]).digest()
-            else:
-                level[index] = left if left[0] else right
+            level[index] = _joined(left, right)
 
 
 def _hashed(rows: list[Row], depth: int) -> Node:
     leaves = [(int.from_bytes(row[0], "big"), leaf_hash(*row)) for row in rows]
     return min(len(leaves), _MANY), subtree_root(leaves, depth)
+
+
+def _joined(left: Node, right: Node) -> Node:
+    """The node over two that are known."""
+    if left[0] + right[0] >= _MANY:
+        return _MANY, sha256(b"\1" + left[1] + right[1]).digest()
+    # A subtree of one account is its leaf at any depth, and the empty side is all zeros.
+    return left if left[0] else right
 
 
 def _depth_for(count: int) -> int:
