@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
-from benchmarks.figures import Goal, Rounds, Row, percentile_99
+from benchmarks.figures import Goal, Rounds, Row, latency
 from benchmarks.ground import Person, lay, nobody
 from benchmarks.paced import Paced
 from benchmarks.processes import DATABASE, Served, bare, node
@@ -48,13 +48,11 @@ def measure(folder: Path, quick: bool) -> list[Row]:
             baseline_is="/s, bare Klein route",
             goal=Goal("ratio", ">=", 0.45),
         ),
-        Row(
-            name="/rpc/status, 99th percentile, beside broadcasts",
-            figure=percentile_99(beside) * 1000,
-            unit="ms",
-            baseline=percentile_99(idle) * 1000,
-            baseline_is="ms, nothing to do",
-            ratio=percentile_99(beside) / percentile_99(idle),
+        latency(
+            "/rpc/status, 99th percentile, beside broadcasts",
+            beside,
+            idle,
+            baseline_is="nothing to do",
             goal=Goal("figure", "<=", 20),
         ),
     ]

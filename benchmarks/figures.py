@@ -75,6 +75,19 @@ def percentile_99(values: Sequence[float]) -> float:
     return quantiles(values, n=100)[98] if len(values) > 1 else values[0]
 
 
+def latency(name: str, busy: Sequence[float], idle: Sequence[float], *, baseline_is: str, goal: Goal) -> Row:
+    """The 99th percentile of the seconds that answers took beside other work, against that without it."""
+    return Row(
+        name=name,
+        figure=percentile_99(busy) * 1000,
+        unit="ms",
+        baseline=percentile_99(idle) * 1000,
+        baseline_is=f"ms, {baseline_is}",
+        ratio=percentile_99(busy) / percentile_99(idle),
+        goal=goal,
+    )
+
+
 _HEADINGS = ("benchmark", "figure", "", "baseline", "", "ratio", "least..most", "wanted", "")
 
 

@@ -4,7 +4,7 @@ import time
 from pathlib import Path
 from typing import Any, Final
 
-from benchmarks.figures import Goal, Row, percentile_99
+from benchmarks.figures import Goal, Row, latency
 from benchmarks.paced import Paced
 from benchmarks.processes import DATABASE, fed_node
 from benchmarks.program import main
@@ -28,13 +28,11 @@ def measure(folder: Path, quick: bool) -> list[Row]:
         served.begin()
         busy = client.ask_until(lambda status: _height(status) == len(blocks))
     return [
-        Row(
-            name=f"/rpc/status, 99th percentile, {sizes.transfers:,}-transfer blocks",
-            figure=_percentile(busy),
-            unit="ms",
-            baseline=_percentile(idle),
-            baseline_is="ms, nothing to connect",
-            ratio=_percentile(busy) / _percentile(idle),
+        latency(
+            f"/rpc/status, 99th percentile, {sizes.transfers:,}-transfer blocks",
+            busy,
+            idle,
+            baseline_is="nothing to connect",
             goal=Goal("figure", "<=", 50),
         )
     ]
@@ -42,10 +40,6 @@ def measure(folder: Path, quick: bool) -> list[Row]:
 
 def _height(status: dict[str, Any]) -> int:
     return int(status["height"])
-
-
-def _percentile(seconds: list[float]) -> float:
-    return percentile_99(seconds) * 1000
 
 
 if __name__ == "__main__":
