@@ -163,14 +163,14 @@ def parse_block(data: bytes, params: NetworkParams) -> Block:
 def parse_posted_block(body: bytes, params: NetworkParams) -> Block:
     """The block in the body ``{"block":{…}}`` of a post, in any spelling of strict JSON with the same values.
 
-    What holds for the text of a stored block holds for the text that the values have in canonical form: its size, and
-    that every value has one form. Raises RuleViolation: what parse_json and parse_block raise.
+    Size limit and field formats apply to the canonical form of the values, not to the posted text. Raises
+    RuleViolation: what parse_json and parse_block raise.
     """
     if body.startswith(_BEFORE) and body.endswith(_AFTER):
         try:
             return parse_block(body[len(_BEFORE) : -len(_AFTER)], params)
         except RuleViolation as violation:
-            # The two that another spelling is enough for.
+            # ENCODING and SIZE may be due to the spelling alone: try the lenient parser.
             if violation.code not in (Refusal.ENCODING, Refusal.SIZE):
                 raise
     posted = exact_fields(parse_json(body), _POSTED_FIELDS, "the body")

@@ -1,13 +1,13 @@
 """The state root at the cost of what changed (docs/protocol.md 9).
 
 The top levels of the tree over all accounts are kept in flat byte arrays, 33 bytes a node, about as deep as log2 of the
-number of accounts; a node at the deepest level stands for a bucket of a few accounts, which is read again when one of
-them changes. No node is stored anywhere else: the tree is a pure function of the accounts.
+number of accounts; a node at the deepest level stands for a bucket of one or two accounts, which is read again when one
+of them changes. No node is stored anywhere else: the tree is a pure function of the accounts.
 
 What blocks do is laid over the tree and the accounts on disk, and becomes part of the tree once it is on disk too.
 """
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
 
@@ -16,8 +16,8 @@ from svcd.chain.transition import Effect
 
 Row = tuple[bytes, int, int, int | None]
 """An account as it lies on disk: key hash, balance, nonce, held since."""
-Scan = Callable[[bytes, bytes], list[Row]]
-"""The accounts with first ≤ key hash ≤ last, ascending."""
+Scan = Callable[[Sequence[tuple[bytes, bytes]]], list[Row]]
+"""The accounts in ranges of key hashes, (first, last) with both bounds included; ascending as the ranges are."""
 Node = tuple[int, bytes]
 """How many accounts there are below, up to _MANY, or _UNKNOWN; and the hash over them."""
 
@@ -71,11 +71,11 @@ class Commitment:
         at = index * _SIZE
         return self._kinds[depth][index], bytes(self._hashes[depth][at : at + _SIZE])
 
-    def rows(self, depth: int, index: int) -> list[Row]:
-        """The accounts on disk below a node."""
-        first = index << KEY_BITS - depth
-        last = first + (1 << KEY_BITS - depth) - 1
-        return self._scan(first.to_bytes(20, "big"), last.to_bytes(20, "big"))
+    def rows(self, depth: int, indexes: Iterable[int]) -> list[Row]:
+        """The accounts on disk below nodes at ``depth``; ascending."""
+        shift = KEY_BITS - depth
+        ranges = [(index << shift, (index + 1 << shift) - 1) for index in sorted(indexes)]
+        return self._scan([(first.to_bytes(20, "big"), last.to_bytes(20, "big")) for first, last in ranges])
 
     def take(self, overlay: "Overlay") -> None:
         """Make what was laid over this tree part of it: the accounts are on disk by now."""
@@ -130,15 +130,10 @@ class Overlay:
 
     def accounts(self, keys: Collection[bytes]) -> Mapping[bytes, Account]:
         """Those accounts of ``keys`` that exist: see :class:`svcd.chain.transition.StateView`."""
-        found: dict[bytes, Account] = {}
-        shift = KEY_BITS - self.depth
-        for key in keys:
-            # If it changes the whole bucket is needed, so that is read at once.
-            for row in self._bucket(int.from_bytes(key, "big") >> shift):
-                if row[0] == key:
-                    found[key] = Account(row[1], row[2], row[3])
-                    break
-        return found
+        # If an account changes its whole bucket is needed, so that is read at once.
+        buckets = self._read(keys)
+        rows = {row[0]: row for index in set(buckets.values()) for row in self._buckets[index]}
+        return {key: Account(*rows[key][1:]) for key in keys if key in rows}
 
     def apply(self, effect: Effect) -> bytes:
         """Let a block have its effect; gives the state root after it."""
@@ -154,17 +149,16 @@ class Overlay:
         self.count = count
         if self.depth < _depth_for(count):
             self._deepen(_depth_for(count))
-        shift = KEY_BITS - self.depth
-        touched: set[int] = set()
+        buckets = self._read(accounts)
         for key, account in accounts.items():
-            index = int.from_bytes(key, "big") >> shift
-            rows = self._bucket(index)
+            rows = self._buckets[buckets[key]]
             at = next((at for at, row in enumerate(rows) if row[0] >= key), len(rows))
             now = [] if account is None else [(key, account.balance, account.nonce, account.held_since)]
             rows[at : at + (at < len(rows) and rows[at][0] == key)] = now
-            touched.add(index)
+        touched = set(buckets.values())
+        deepest = self.levels[self.depth]
         for index in touched:
-            self._hash(self.depth, index)
+            deepest[index] = _hashed(self._buckets[index], self.depth)
         for depth in range(self.depth - 1, -1, -1):
             touched = {index >> 1 for index in touched}
             self._join(depth, touched)
@@ -180,21 +174,28 @@ class Overlay:
             for row in rows:
                 self._buckets[int.from_bytes(row[0], "big") >> KEY_BITS - depth].append(row)
 
-    def _bucket(self, index: int) -> list[Row]:
-        rows = self._buckets.get(index)
-        if rows is None:
-            rows = self._buckets[index] = self._base.rows(self.depth, index)
-        return rows
+    def _read(self, keys: Iterable[bytes]) -> dict[bytes, int]:
+        """The bucket of each key; all of them have been read then."""
+        shift = KEY_BITS - self.depth
+        buckets = {key: int.from_bytes(key, "big") >> shift for key in keys}
+        self._fill(buckets.values())
+        return buckets
+
+    def _fill(self, indexes: Iterable[int]) -> None:
+        missing = {index for index in indexes if index not in self._buckets}
+        if not missing:
+            return
+        self._buckets.update({index: [] for index in missing})
+        shift = KEY_BITS - self.depth
+        for row in self._base.rows(self.depth, missing):
+            self._buckets[int.from_bytes(row[0], "big") >> shift].append(row)
 
     def _hash(self, depth: int, index: int) -> Node:
-        """Hash the accounts below a node: those of a bucket or, where levels are new, of some."""
+        """Hash the accounts below a node that is unknown, for its level is new."""
         more = self.depth - depth
-        if more:
-            parts = range(index << more, (index + 1) << more)
-            rows = [row for part in parts for row in self._bucket(part)]
-        else:
-            rows = self._bucket(index)
-        node = self.levels[depth][index] = _hashed(rows, depth)
+        buckets = range(index << more, (index + 1) << more)
+        self._fill(buckets)
+        node = self.levels[depth][index] = _hashed([row for each in buckets for row in self._buckets[each]], depth)
         return node
 
     def _node(self, depth: int, index: int) -> Node:
@@ -215,8 +216,9 @@ class Overlay:
 
 
 def _hashed(rows: list[Row], depth: int) -> Node:
-    leaves = [(int.from_bytes(row[0], "big"), leaf_hash(*row)) for row in rows]
-    return min(len(leaves), _MANY), subtree_root(leaves, depth)
+    if len(rows) < _MANY:
+        return (1, leaf_hash(*rows[0])) if rows else (0, bytes(_SIZE))
+    return _MANY, subtree_root([(int.from_bytes(row[0], "big"), leaf_hash(*row)) for row in rows], depth)
 
 
 def _joined(left: Node, right: Node) -> Node:
@@ -228,4 +230,4 @@ def _joined(left: Node, right: Node) -> Node:
 
 
 def _depth_for(count: int) -> int:
-    return max(count.bit_length() - 2, 0)
+    return max(count.bit_length() - 1, 0)

@@ -8,6 +8,7 @@ from hashlib import sha256
 from typing import Final, NoReturn
 
 from svcd.chain.errors import Refusal, RuleViolation
+from svcd.limits import Limit
 
 MAX_INTEGER: Final = 2**53 - 1
 """The largest height, slot, nonce, amount or time on the wire."""
@@ -20,6 +21,15 @@ CONTAINER_BYTES: Final = 200
 """For each of so many bytes it may have an array or object more: the shortest transfer takes 453 and is two."""
 MEMBER_BYTES: Final = 32
 """For each of so many bytes it may have a comma more: the shortest transfer takes 453 and has eleven."""
+
+_MANY_OBJECTS: Final = "A body of millions of empty arrays, to fill our memory with objects"
+LIMITS: Final = (
+    Limit("levels of JSON", MAX_DEPTH, "things", "JSON nested thousands deep, integers of thousands of digits"),
+    Limit("arrays and objects in JSON, whatever its size", FREE_VALUES, "things", _MANY_OBJECTS),
+    Limit("bytes of JSON for each further array or object", CONTAINER_BYTES, "bytes", _MANY_OBJECTS),
+    Limit("commas in JSON, whatever its size", FREE_VALUES, "things", _MANY_OBJECTS),
+    Limit("bytes of JSON for each further comma", MEMBER_BYTES, "bytes", _MANY_OBJECTS),
+)
 
 _DECIMAL: Final = re.compile(r"0|[1-9][0-9]{0,15}")
 _TRAILING_COMMA: Final = {

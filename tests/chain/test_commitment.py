@@ -1,5 +1,6 @@
 """The state root at the cost of what changed is the state root of the definition (docs/protocol.md 9)."""
 
+from collections.abc import Sequence
 from hashlib import sha256
 from random import Random
 
@@ -77,7 +78,7 @@ def test_of_one_account() -> None:
 
 
 @pytest.mark.parametrize(
-    ("count", "depth"), [(0, 0), (1, 0), (3, 0), (4, 1), (7, 1), (8, 2), (15, 2), (16, 3), (1023, 8), (1024, 9)]
+    ("count", "depth"), [(0, 0), (1, 0), (3, 1), (4, 2), (7, 2), (8, 3), (15, 3), (16, 4), (1023, 9), (1024, 10)]
 )
 def test_depth_grows_with_the_number_of_accounts(count: int, depth: int) -> None:
     assert loaded(many(count)).depth == depth
@@ -162,7 +163,7 @@ def test_from_nothing_to_thousands_in_blocks_of_any_size() -> None:
         batch, accounts = dict(accounts[:size]), accounts[size:]
         root = changed(commitment, state, {**batch}, len(state) + len(batch))
         assert root == state_root(state.items())
-    assert commitment.depth == 10
+    assert commitment.depth == 11
 
 
 def test_levels_that_were_added_at_once_are_known_where_they_are_needed() -> None:
@@ -170,7 +171,7 @@ def test_levels_that_were_added_at_once_are_known_where_they_are_needed() -> Non
     commitment = loaded(state)
     root = commitment.root
     assert changed(commitment, state, {}, 2400) == root
-    assert commitment.depth == 10
+    assert commitment.depth == 11
     for number in range(0, 300, 17):
         changes: dict[bytes, Account | None] = {spread_key(number): Account(number + 1)}
         assert changed(commitment, state, changes, 2400) == state_root(state.items())
@@ -200,8 +201,8 @@ def test_an_update_reads_a_few_accounts_of_many() -> None:
     rows = rows_of(state)
     read: list[Row] = []
 
-    def scan(first: bytes, last: bytes) -> list[Row]:
-        found = [row for row in rows if first <= row[0] <= last]
+    def scan(ranges: Sequence[tuple[bytes, bytes]]) -> list[Row]:
+        found = scan_of(state)(ranges)
         read.extend(found)
         return found
 
@@ -220,15 +221,14 @@ def test_an_update_reads_a_few_accounts_of_many() -> None:
 def test_buckets_lie_side_by_side_and_cover_every_key() -> None:
     ranges: list[tuple[int, int]] = []
 
-    def scan(first: bytes, last: bytes) -> list[Row]:
-        ranges.append((int.from_bytes(first, "big"), int.from_bytes(last, "big")))
+    def scan(wanted: Sequence[tuple[bytes, bytes]]) -> list[Row]:
+        ranges.extend((int.from_bytes(first, "big"), int.from_bytes(last, "big")) for first, last in wanted)
         return []
 
     commitment = Commitment(scan)
     commitment.load([], 16)
-    Overlay(commitment, 16).change({bytes([index << 5]) + bytes(19): Account() for index in range(8)}, 16)
-    ranges.sort()
+    Overlay(commitment, 16).change({bytes([index << 4]) + bytes(19): Account() for index in range(16)}, 16)
     assert ranges[0][0] == 0
     assert ranges[-1][1] == 2**160 - 1
     assert [last + 1 for _, last in ranges[:-1]] == [first for first, _ in ranges[1:]]
-    assert len(ranges) == 8
+    assert len(ranges) == 16
