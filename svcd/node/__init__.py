@@ -1,1 +1,1 @@
-"""The living chain: the one write path, the mempool, the verifier threads and the producer."""
+"""The running chain: one write path for blocks, one for transfers, the verifier's threads and the miner."""

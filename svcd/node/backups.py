@@ -1,4 +1,4 @@
-"""Backups of a running node: one at a time, in a thread of their own."""
+"""Backups of a running node, one at a time, in a thread (docs/operations.md "Backup")."""
 
 from contextlib import closing
 from pathlib import Path
@@ -9,18 +9,17 @@ from twisted.logger import Logger
 
 from svcd.chain.errors import Corrupt, NotYet, Wait
 from svcd.chain.transition import ChainPoint
-from svcd.node.threads import Worker
+from svcd.interfaces import Worker
 from svcd.store.chain_store import ChainReader
-from svcd.store.copying import copy_databases
 from svcd.store.database import open_reader
+from svcd.store.database_copy import copy_databases, remove_partial_copies
 from svcd.store.mempool_store import FILE
-from svcd.store.unfinished import remove_left
 from svcd.store.webhook_store import mark_as_copy
 
 
 @frozen
 class Backup:
-    """What a backup holds."""
+    """A finished backup."""
 
     tip: ChainPoint
     """The newest block in it."""
@@ -29,28 +28,28 @@ class Backup:
 
 
 class Backups(Service):
-    """Makes copies of the node's databases; what is not done when the service stops is given up."""
+    """Copies the node's databases; a copy that is not finished when the service stops is abandoned."""
 
     name = "backups"
     log = Logger()
 
     def __init__(self, chain: Path, webhooks: Path | None, worker: Worker) -> None:
-        """``chain`` is the chain's database, beside the mempool's; ``webhooks``, where there are any, follows it."""
+        """``chain`` is the chain's database, beside the mempool's; ``webhooks`` that of webhooks, if there is one."""
         self._chain = chain
         self._webhooks = webhooks
         self._worker = worker
         self._busy = False
-        self._ending = False
+        self._stopping = False
 
     def stopService(self) -> None:
-        """Give up a copy that is being made, so that nobody has to wait for it."""
+        """Abandon a copy that is being made, so that the node stops at once."""
         super().stopService()  # type: ignore[no-untyped-call]
-        self._ending = True
+        self._stopping = True
 
     async def make(self, folder: Path) -> Backup:
         """Copy everything into a new ``folder``; raises CopyError.
 
-        Raises NotYet while another copy is being made, and where the node is being stopped.
+        Raises NotYet while another copy is being made, or if the node is being stopped.
         """
         if self._busy:
             raise NotYet(Wait.BUSY, "another backup is being made; wait until it is done")
@@ -61,20 +60,20 @@ class Backups(Service):
             self._busy = False
 
     def _copy(self, folder: Path) -> Backup:
-        for left in remove_left(folder):
+        for left in remove_partial_copies(folder):
             self.log.info("{path}, left by a backup that did not end, has been removed", path=str(left))
-        # The chain last: what follows it may have seen less of it than the copy holds, and never more.
+        # The chain last: the other databases may have seen an earlier tip than that of the copy, and never a later one.
         sources = [self._chain.with_name(FILE), self._chain]
         if self._webhooks is not None:
             sources.insert(0, self._webhooks)
         tips: list[ChainPoint] = []
         sizes = copy_databases(
-            sources, folder, progress=self._go_on, look=lambda copies: tips.append(self._finish(copies))
+            sources, folder, progress=self._check_stopping, look=lambda copies: tips.append(self._finish(copies))
         )
         return Backup(tips[0], sizes)
 
     def _finish(self, copies: Path) -> ChainPoint:
-        """The newest block in the copies, of which those of webhooks are marked as such."""
+        """Mark the copy of the webhooks as a copy; gives the newest block in the copies."""
         if self._webhooks is not None:
             mark_as_copy(copies / self._webhooks.name)
         with closing(open_reader(copies / self._chain.name)) as connection:
@@ -83,6 +82,6 @@ class Backups(Service):
             raise Corrupt(f"{self._chain} holds no block")
         return tip
 
-    def _go_on(self, _left: int, _total: int) -> None:
-        if self._ending:
+    def _check_stopping(self, _left: int, _total: int) -> None:
+        if self._stopping:
             raise NotYet(Wait.BUSY, "the node is being stopped, and no backup was made; make it when it runs again")

@@ -1,4 +1,4 @@
-"""Secret seeds in files of the data directory: made on first start, readable by their owner only."""
+"""Secret seeds in files of the data directory: created on the first start, readable by their owner only."""
 
 import os
 import re
@@ -11,13 +11,13 @@ _SEED: Final = re.compile(r"[0-9a-f]{64}\n?")
 
 
 class SeedFileError(Exception):
-    """A seed file cannot be used; the text says why and what to do."""
+    """A seed file cannot be used; the text says why, and what to do."""
 
 
 def load_or_make(path: Path, random: Callable[[int], bytes]) -> bytes:
-    """The 32-byte seed in ``path``, 64 hex characters; made from ``random`` with mode 0600 if there is no file.
+    """The 32-byte seed in ``path``, 64 hex characters; if there is no file it is created from ``random``, mode 0600.
 
-    Raises SeedFileError for a file that others may read, that holds anything else, or that cannot be read or made.
+    Raises SeedFileError for a file that others may read, that has other contents, or that cannot be read or created.
     """
     try:
         return _load(path) if path.exists() else _make(path, random(32))
@@ -41,7 +41,7 @@ def _make(path: Path, seed: bytes) -> bytes:
         file.write(seed.hex() + "\n")
         file.flush()
         os.fsync(file.fileno())
-    # Renamed whole, so that a crash never leaves half a key where a key is expected.
+    # Written under another name first: a crash must not leave half a key.
     partial.rename(path)
     return seed
 

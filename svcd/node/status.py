@@ -1,4 +1,4 @@
-"""What the node says about itself and its chain (the NodeStatus of docs/http.md)."""
+"""The node's status, readiness and alarms (NodeStatus of docs/http.md)."""
 
 from collections.abc import Callable
 from typing import Final, Protocol
@@ -7,59 +7,59 @@ from attrs import frozen
 
 from svcd.chain.block import Header
 from svcd.chain.transition import ChainPoint
+from svcd.interfaces import Clock, milliseconds
 from svcd.node.alarms import STILL_SECONDS, ChainAlarms
-from svcd.node.ledger import Ledger
-from svcd.ports import Clock, milliseconds
+from svcd.node.chain_manager import ChainManager
 
 SOFTWARE_VERSION: Final = "0.0.1"
 PROTOCOL_VERSION: Final = "1.0"
 
 
-LONELY: Final = "no verified peer has been met, and [participation] alone is not set"
+NO_PEER_MET: Final = "no verified peer has been met, and [participation] alone is not set"
 
 
 @frozen
-class Neighbourhood:
-    """What is known of the other nodes at one moment."""
+class NetworkView:
+    """What the node knows of the other nodes."""
 
     known_peers: int
     best_height: int
-    """The greatest height that a verified peer has shown; 0 if none has."""
+    """The greatest height that a verified peer has shown; 0 for none."""
     behind: str
-    """Why the tip may not be the network's: a verified peer has shown more work than ours, or none has been met where
-    one is needed; "" if nothing speaks against it."""
+    """Why the tip may not be the network's: a verified peer has shown more work, or a peer is needed and none has been
+    met; "" if there is no reason."""
     usual_height: int = 0
-    """The height that more than half of the peers of our choice show, or more; 0 if there is none."""
+    """The greatest height that more than half of the outbound peers have; 0 if there is none."""
     unreachable: str = ""
-    """Why other nodes seem unable to call this one; "" if nothing is wrong."""
+    """Why other nodes seem unable to connect to this one; "" for no reason."""
 
 
-class Peers(Protocol):
-    """Whoever knows the other nodes."""
+class NetworkObserver(Protocol):
+    """The source of what is known of the other nodes."""
 
-    def neighbourhood(self) -> Neighbourhood:
-        """The present state."""
+    def network_view(self) -> NetworkView:
+        """The view at present."""
 
 
 @frozen
-class Alone:
-    """No peers: a chain founded or tried out by one node, or one that waits for its first peer."""
+class NoPeers:
+    """A node without peers."""
 
     accepted: bool
-    """Whether the operator has said that being alone is fine; else the node counts as behind."""
+    """Whether the operator allows that ([participation] alone); otherwise the node counts as behind."""
 
-    def neighbourhood(self) -> Neighbourhood:
-        """See :class:`Peers`."""
-        return Neighbourhood(0, 0, "" if self.accepted else LONELY)
+    def network_view(self) -> NetworkView:
+        """See :class:`NetworkObserver`."""
+        return NetworkView(0, 0, "" if self.accepted else NO_PEER_MET)
 
 
 @frozen
-class Identity:
-    """How the node is known to others."""
+class NodeIdentity:
+    """The node's identity in the network."""
 
     node_id: str
     endpoint: str
-    """The public URL, or "" for none."""
+    """The public URL; "" for none."""
 
 
 def _nothing() -> str:
@@ -67,23 +67,23 @@ def _nothing() -> str:
 
 
 class Status:
-    """The node's status, made anew for every question."""
+    """The node's status, computed for each query."""
 
     def __init__(
         self,
-        ledger: Ledger,
+        chain_manager: ChainManager,
         *,
-        identity: Identity,
-        peers: Peers,
+        identity: NodeIdentity,
+        peers: NetworkObserver,
         clock: Clock,
         trouble: Callable[[], str],
         untrusted_proxy: Callable[[], str] = _nothing,
     ) -> None:
-        """Make it; ``trouble`` tells why the node cannot write, "" if it can.
+        """``trouble`` gives the reason why the node cannot write to its disk, "" if it can.
 
-        ``untrusted_proxy`` tells which proxies ask for others without being trusted to, "" if none does.
+        ``untrusted_proxy`` gives a sentence about proxies that forward requests and are not trusted, "" for none.
         """
-        self._ledger = ledger
+        self._chain_manager = chain_manager
         self._identity = identity
         self._peers = peers
         self._clock = clock
@@ -91,24 +91,28 @@ class Status:
         self._untrusted_proxy = untrusted_proxy
         self._header: tuple[bytes, Header] | None = None
         self._outage: tuple[bytes, str] | None = None
-        self.history = ChainAlarms(ledger, clock)
+        self.history = ChainAlarms(chain_manager, clock)
 
     @property
     def synced(self) -> bool:
-        """Whether the node may trust its tip to be the network's, and make blocks on it."""
+        """Whether the tip may be taken for the network's, and blocks be made on it."""
         return not self.behind
 
     @property
     def behind(self) -> str:
-        """Why the tip may not be the network's; "" if nothing speaks against it."""
-        return self._peers.neighbourhood().behind
+        """Why the tip may not be the network's; "" if there is no reason."""
+        return self._peers.network_view().behind
 
     def standstill(self) -> str:
-        """Why the node is left behind although it sees nothing that it could fetch; "" if it is not.
+        """Why the node is behind although it has no block to fetch; "" if it is not.
 
-        Two blocks: one may be on its way.
+        That is two blocks behind most peers: the latest one may be on its way.
         """
-        usual, tip, seconds = self._peers.neighbourhood().usual_height, self._ledger.tip, self.history.still_seconds
+        usual, tip, seconds = (
+            self._peers.network_view().usual_height,
+            self._chain_manager.tip,
+            self.history.still_seconds,
+        )
         if seconds < STILL_SECONDS or usual < tip.height + 2:
             return ""
         return (
@@ -117,43 +121,43 @@ class Status:
         )
 
     def unready(self) -> str:
-        """Why the node cannot be relied on at present; "" if it can."""
+        """Why the node is not ready; "" if it is."""
         return self.behind or self.standstill() or self._trouble()
 
     def alarms(self) -> dict[str, str]:
-        """What an operator must look at, by kind (docs/operations.md "Alarms"); an empty sentence is no alarm."""
+        """A sentence for each kind of alarm (docs/operations.md "Alarms"); "" for no alarm."""
         return {
             "deep-reorganisation": self.history.deep_reorganisation(),
             "outage": self.outage(),
             "standstill": self.standstill(),
             "disk": self._trouble(),
-            "unreachable": self._peers.neighbourhood().unreachable,
+            "unreachable": self._peers.network_view().unreachable,
             "untrusted-proxy": self._untrusted_proxy(),
         }
 
     def line(self) -> str:
-        """How the node fares in one line, for the service manager (docs/operations.md "systemd")."""
-        around, height = self._peers.neighbourhood(), self._ledger.tip.height
+        """The status in one line, for the service manager (docs/operations.md "systemd")."""
+        around, height = self._peers.network_view(), self._chain_manager.tip.height
         target = f" of {around.best_height}" if around.behind and around.best_height > height else ""
         peers = "1 peer" if around.known_peers == 1 else f"{around.known_peers} peers"
         reason = self.unready()
-        # What keeps the node from being ready is said already.
+        # Otherwise the alarms would repeat the reason.
         alarms = [] if reason else [alarm for alarm in self.alarms().values() if alarm]
-        fares = f"not ready: {reason}" if reason else "; alarm: ".join(["ready", *alarms])
-        return f"height {height}{target}, {peers}, {fares}"
+        readiness = f"not ready: {reason}" if reason else "; alarm: ".join(["ready", *alarms])
+        return f"height {height}{target}, {peers}, {readiness}"
 
     def outage(self) -> str:
-        """What a merchant must know of a recent standstill of the chain, or "" (docs/protocol.md 7).
+        """A sentence for merchants about a recent outage of the chain, or "" (docs/protocol.md 7).
 
-        While the difficulty pays back a gap that it counts only up to its cap, blocks come with less work each.
+        After a gap in the chain the difficulty is too low for a while, and blocks have less work than usual.
         """
-        tip = self._ledger.tip
+        tip = self._chain_manager.tip
         if self._outage is None or self._outage[0] != tip.hash:
             self._outage = (tip.hash, self._find_outage(tip))
         return self._outage[1]
 
     def _find_outage(self, tip: ChainPoint) -> str:
-        params, reader = self._ledger.params, self._ledger.reader
+        params, reader = self._chain_manager.params, self._chain_manager.reader
         span = params.gap_cap_slots // params.slots_per_block * 6 // 5
         slot = tip.slot
         for height in range(tip.height - 1, max(tip.height - span, 1) - 1, -1):
@@ -168,14 +172,18 @@ class Status:
             slot = stored.point.slot
         return ""
 
-    def revision(self) -> tuple[bytes, Neighbourhood]:
-        """What :meth:`node_status` is made of beside the time: while this is the same, so is that."""
-        return self._ledger.tip.hash, self._peers.neighbourhood()
+    def revision(self) -> tuple[bytes, NetworkView]:
+        """A key that changes whenever :meth:`node_status` does, apart from its time."""
+        return self._chain_manager.tip.hash, self._peers.network_view()
 
     def node_status(self) -> dict[str, object]:
-        """The object that GET /rpc/status returns as ``status``."""
-        tip, params = self._ledger.tip, self._ledger.params
-        around = self._peers.neighbourhood()
+        """The ``status`` of GET /rpc/status.
+
+        The response is cached by :meth:`revision`: a field that changes without the tip or the network view must be
+        part of that key, or the cached response is stale; only ``time`` is exempt.
+        """
+        tip, params = self._chain_manager.tip, self._chain_manager.params
+        around = self._peers.network_view()
         header = self._tip_header()
         status: dict[str, object] = {
             "softwareVersion": SOFTWARE_VERSION,
@@ -200,10 +208,10 @@ class Status:
         return status
 
     def _tip_header(self) -> Header:
-        tip = self._ledger.tip
+        tip = self._chain_manager.tip
         if self._header is None or self._header[0] != tip.hash:
-            stored = self._ledger.reader.stored(tip.hash)
+            stored = self._chain_manager.reader.stored(tip.hash)
             if stored is None:
                 raise LookupError(f"the tip {tip.hash.hex()} is not on disk")
-            self._header = (tip.hash, self._ledger.reader.block_header(stored, self._ledger.params))
+            self._header = (tip.hash, self._chain_manager.reader.block_header(stored, self._chain_manager.params))
         return self._header[1]

@@ -1,12 +1,12 @@
-"""Where work runs that would hold up the reactor: pools of threads behind a port that a simulation replaces."""
+"""Thread pools for work that would block the reactor, behind an interface that the simulation replaces."""
 
 import gc
 import sys
 import time
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from threading import Lock, Thread
-from typing import Final, ParamSpec, Protocol, TypeVar, cast
+from typing import Final, ParamSpec, TypeVar, cast
 
 from attrs import define, field, frozen
 from twisted.application.service import Service
@@ -14,56 +14,47 @@ from twisted.internet.defer import Deferred, execute
 from twisted.internet.interfaces import IReactorFromThreads
 from twisted.internet.threads import deferToThreadPool
 from twisted.logger import Logger
-from twisted.python.failure import Failure
 from twisted.python.threadpool import ThreadPool
 
-from svcd.chain.errors import NotYet, RuleViolation
-from svcd.ports import Clock
+from svcd.interfaces import Clock
 
 P = ParamSpec("P")
 T = TypeVar("T")
 _LOG = Logger()
 _SWITCH_SECONDS = 0.0005
 _COLLECTIONS: Final = (5_000, 3, 20)
-"""How many new objects, and how many collections of younger ones, bring on one of each generation.
+"""The thresholds of the garbage collector: new objects, and collections of the generation below.
 
 With 20,000 transfers waiting, collecting takes 3 % of the time instead of 12, and no pause but the rare ones of the
 oldest generation is longer than 5 ms.
 """
 
 
-class Worker(Protocol):
-    """A place where a function may run while the reactor goes on."""
+class InlineWorker:
+    """A worker that runs functions at once, in the caller's thread."""
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
-        """A Deferred of what ``function`` returns; cancelling it does not stop the work."""
-
-
-class Here:
-    """A worker that does its work at once, in the thread that asks."""
-
-    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
-        """See :class:`Worker`."""
+        """See :class:`svcd.interfaces.Worker`."""
         return execute(function, *args, **kwargs)
 
 
-class Load:
-    """What a pool of threads has to do, and how long that takes."""
+class PoolLoad:
+    """Counts the queued jobs of a thread pool, and measures their times."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._lock = Lock()
         self._waiting = 0
         self.on_done: Callable[[float, float], object] = _nothing
-        """Called in a thread of the pool for each job: the seconds that it waited, and those that it took."""
+        """Called in a thread of the pool after each job, with the seconds that it was queued and that it ran."""
 
     @property
     def waiting(self) -> int:
-        """How many jobs no thread has begun."""
+        """How many jobs are queued."""
         return self._waiting
 
     def job(self, function: Callable[P, T]) -> Callable[P, T]:
-        """``function`` as a job that waits from now on; to be called once."""
+        """``function`` as a job that is queued from now on; to be called once."""
         self._count(1)
         came = self._clock.seconds()
 
@@ -75,7 +66,7 @@ class Load:
             except Exception:
                 raise
             except BaseException as error:
-                # What is for ending a program or a thread must not get past those who wait for work that may fail.
+                # SystemExit, for instance, is not for ending the pool's thread: the caller must get an error.
                 raise RuntimeError(f"work in a thread raised {error!r}") from error
             finally:
                 self.on_done(began - came, self._clock.seconds() - began)
@@ -88,31 +79,31 @@ class Load:
 
 
 def _nothing(_: float, __: float) -> None:
-    """Nobody has asked to be told."""
+    """The default for PoolLoad.on_done."""
 
 
 @frozen
-class PoolWorker:
-    """A worker on a pool of threads; a pool of one thread does its work in order."""
+class ThreadPoolWorker:
+    """A worker on a thread pool; a pool of one thread runs its jobs in order."""
 
     reactor: IReactorFromThreads
     pool: ThreadPool
-    load: Load = field(init=False)
+    load: PoolLoad = field(init=False)
 
     @load.default
-    def _no_load(self) -> Load:
-        return Load(cast(Clock, self.reactor))
+    def _no_load(self) -> PoolLoad:
+        return PoolLoad(cast(Clock, self.reactor))
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
-        """See :class:`Worker`."""
+        """See :class:`svcd.interfaces.Worker`."""
         return deferToThreadPool(self.reactor, self.pool, self.load.job(function), *args, **kwargs)
 
 
-class ThreadsService(Service):
-    """Starts a pool of ``size`` threads and, when it stops, waits for the work they have taken on.
+class ThreadPoolService(Service):
+    """Starts a pool of ``size`` threads, and waits for their jobs when it stops.
 
-    With ``patience`` it waits so many seconds at most, and what is still under way ends with the process. That is for
-    questions that change nothing, and that somebody else may leave without an answer for minutes.
+    With ``patience`` it waits so many seconds at most, and the remaining jobs end with the process: for queries that
+    change nothing and that another host may leave unanswered for minutes.
     """
 
     def __init__(self, reactor: IReactorFromThreads, *, size: int, name: str, patience: float | None = None) -> None:
@@ -122,11 +113,11 @@ class ThreadsService(Service):
         if patience is not None:
             self._pool.threadFactory = partial(Thread, daemon=True)  # type: ignore[assignment]
         self.size = size
-        self.worker = PoolWorker(reactor, self._pool)
+        self.worker = ThreadPoolWorker(reactor, self._pool)
 
     @property
     def dead(self) -> int:
-        """How many of its threads have ended although nobody stopped them."""
+        """How many threads have died."""
         return sum(not thread.is_alive() for thread in self._pool.threads) if self.running else 0
 
     def startService(self) -> None:
@@ -135,11 +126,11 @@ class ThreadsService(Service):
         self._pool.start()
 
     def stopService(self) -> None:
-        """Let the threads finish what they were given, and end them."""
+        """Let the threads finish their jobs, and end them."""
         super().stopService()  # type: ignore[no-untyped-call]
         threads = list(self._pool.threads)
         if self._patience is not None:
-            # Else the pool would wait for them.
+            # Otherwise the pool would wait for them.
             self._pool.threads.clear()
         self._pool.stop()
         until = time.monotonic() + (self._patience or 0.0)
@@ -148,56 +139,38 @@ class ThreadsService(Service):
 
 
 @define
-class ThreadsWatch:
-    """Sees that a thread has died: the jobs given to it would wait for ever, the closing of the database with them.
+class ThreadWatchdog:
+    """Notices that a thread has died: its jobs would wait for ever, and with them the closing of the database.
 
-    What a job raises kills no thread, whatever it is; running out of memory between two jobs can.
+    No exception of a job kills a thread; running out of memory between two jobs can.
     """
 
-    pools: Iterable[ThreadsService]
+    pools: Iterable[ThreadPoolService]
     end: Callable[[], object]
-    """Ends the process at once: there is nothing left that could be put to rest."""
+    """Ends the process at once, since an orderly stop is no longer possible."""
 
-    def look(self) -> None:
-        """Look at the threads; to be called now and then."""
+    def check(self) -> None:
+        """Check the threads; called now and then."""
         for pool in self.pools:
             if pool.dead:
                 _LOG.critical(
-                    "a thread of the pool {pool} has died, and its work waits in vain. The node ends at once; what was "
-                    "committed is on disk, so start it again",
+                    "a thread of the pool {pool} has died, so its jobs cannot finish. The node exits now; committed "
+                    "data is on disk. Start the node again",
                     pool=pool.name,
                 )
                 self.end()
                 return
 
 
-def kept_going(work: Coroutine[Deferred[object], object, T]) -> Deferred[T]:
-    """A Deferred of what ``work`` returns; cancelling it leaves the work alone.
+def tune_interpreter() -> None:
+    """Set the interpreter's thread switch interval to half a millisecond, and have the garbage collector do less.
 
-    A web framework cancels what a route waits for when the client goes away; what changes state must not stop half-way.
-    An error of ours that nobody waits for any more goes to the log.
-    """
-    result: Deferred[T] = Deferred()
+    With CPython's 5 ms, a request that needs the interpreter several times while a block is being connected would wait
+    for tens of milliseconds, and a signature checked meanwhile would take a hundred times as long.
 
-    def failed(failure: Failure) -> None:
-        if not result.called:
-            result.errback(failure)
-        elif failure.check(RuleViolation, NotYet) is None:  # type: ignore[no-untyped-call]
-            _LOG.failure("work went wrong after whoever wanted it had gone", failure)
-
-    Deferred.fromCoroutine(work).addCallbacks(result.callback, failed)
-    return result
-
-
-def share_the_interpreter() -> None:
-    """Let a thread that waits for the interpreter have it within half a millisecond.
-
-    CPython's default is 5 ms: a request that must take it several times while a block is being connected would then
-    wait for tens of milliseconds, and a signature checked meanwhile would take a hundred times as long.
-
-    The garbage collector lets no other thread in while it works. What exists by now, all modules above all, stays for
-    good and is hidden from it, or it would walk over that for 30 ms every few blocks. And it comes less often than by
-    default: requests that are under way when it comes are taken for old ones, which only its longest walks look at.
+    The garbage collector blocks all threads. All objects that exist now, modules above all, are frozen, or it would
+    traverse them for 30 ms every few blocks. And it runs less often than by default: each run moves the requests in
+    process to an older generation, which only its longest runs collect.
     """
     sys.setswitchinterval(_SWITCH_SECONDS)
     gc.set_threshold(*_COLLECTIONS)

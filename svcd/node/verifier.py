@@ -1,4 +1,4 @@
-"""The checks that cost time, in threads of their own: parsing, signatures, participation work (docs/protocol.md 10)."""
+"""The expensive checks, in threads of their own: parsing, signatures, participation work (docs/protocol.md 10)."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Final, ParamSpec, TypeVar
@@ -10,59 +10,59 @@ from svcd.chain.errors import NotYet, RuleViolation, Wait
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
 from svcd.chain.work import check_work
-from svcd.node.recent import Recent
-from svcd.node.threads import Worker
+from svcd.interfaces import Worker
+from svcd.recent import Recent
 
 P = ParamSpec("P")
 S = TypeVar("S")
 T = TypeVar("T")
 Verdict = RuleViolation | None
-Reading = Callable[[bytes, NetworkParams], Block]
-"""Takes the block from a text; raises RuleViolation."""
+Parser = Callable[[bytes, NetworkParams], Block]
+"""Parses a block; raises RuleViolation."""
 
 _SIGNATURES: Final = (64, 256)
-"""How many are checked in one piece, at least where there are so many, and at most."""
+"""The least and the greatest size of a chunk of signatures, if there are so many."""
 _HASHES: Final = (1, 8)
-"""The same for participation work."""
+"""The same for hashes of participation work."""
 _REMEMBERED: Final = 50_000
 REMEMBERED_HEADERS: Final = 16_384
-"""Headers with good work whose blocks are still to come; synchronisation fetches fewer ahead."""
+"""Verified headers that are remembered until their blocks come; synchronisation fetches fewer ahead."""
 
 
 class Verifier:
-    """Checks blocks and transfers on ``lanes`` threads; at most ``capacity`` blocks may wait for their work check.
+    """Checks blocks and transfers on ``threads`` threads; at most ``capacity`` blocks wait for the check of their work.
 
-    Both in small pieces, of which few at a time wait in the queue of the threads: those of blocks and headers, and
-    beside them those of transfers, so that a payment never waits for a flood of blocks.
+    The work is cut into small chunks, of which few are given to the threads at a time. Chunks of submitted transfers
+    have places of their own beside those of blocks and headers: a payment never waits for a flood of blocks.
     """
 
-    def __init__(self, params: NetworkParams, worker: Worker, *, lanes: int, capacity: int) -> None:
+    def __init__(self, params: NetworkParams, worker: Worker, *, threads: int, capacity: int) -> None:
         self._params = params
         self._worker = worker
-        self.lanes = lanes
+        self.threads = threads
         """How many threads there are."""
         self.capacity = capacity
-        """How many blocks may wait for their work to be checked."""
+        """How many blocks may wait for the check of their work."""
         self.waiting = 0
         """How many do."""
-        # One more than there are threads: none is idle until the reactor has brought the next.
-        self._of_blocks, self._of_transfers = DeferredSemaphore(lanes + 1), DeferredSemaphore(lanes + 1)
+        # One more than threads: no thread is idle while the reactor prepares its next chunk.
+        self._of_blocks, self._of_transfers = DeferredSemaphore(threads + 1), DeferredSemaphore(threads + 1)
         self._verified: Recent[tuple[bytes, bytes], None] = Recent(_REMEMBERED)
-        self._sealed: Recent[bytes, bytes] = Recent(REMEMBERED_HEADERS)
-        """By hash the signature of headers whose signature and work hold."""
+        self._verified_headers: Recent[bytes, bytes] = Recent(REMEMBERED_HEADERS)
+        """By hash the signatures of headers whose signature and work have been verified."""
 
-    def read(self, batch: Sequence[bytes | Block], reading: Reading) -> Deferred[list[tuple[Block | None, Verdict]]]:
-        """Each block, or None where a text holds none, and what can be seen to be wrong with it by itself.
+    def parse(self, batch: Sequence[bytes | Block], parser: Parser) -> Deferred[list[tuple[Block | None, Verdict]]]:
+        """Each block, or None for a text that is none, and the violation that shows in the block alone.
 
-        That is: its producer did not sign it, or its transactions are not those it commits to.
+        That is: the producer's signature is wrong, or the transactions are not those that the header commits to.
         """
-        return self._worker.run(lambda: [self._read(data, reading) for data in batch])
+        return self._worker.run(lambda: [self._parse(data, parser) for data in batch])
 
-    def _read(self, data: bytes | Block, reading: Reading) -> tuple[Block | None, Verdict]:
+    def _parse(self, data: bytes | Block, parser: Parser) -> tuple[Block | None, Verdict]:
         block: Block | None = None
         try:
-            block = data if isinstance(data, Block) else reading(data, self._params)
-            if not self.is_sealed(block.header):
+            block = data if isinstance(data, Block) else parser(data, self._params)
+            if not self.is_verified(block.header):
                 block.header.check_signature()
             block.check_body()
         except RuleViolation as violation:
@@ -70,19 +70,19 @@ class Verifier:
         return block, None
 
     async def check_work(self, blocks: Sequence[Block]) -> list[Verdict]:
-        """For each block whether its participation work and the signatures of its transfers are good.
+        """Verify each block's participation work and the signatures of its transfers.
 
-        Raises NotYet(BUSY) where more blocks wait than the queue takes.
+        Raises NotYet(BUSY) if more blocks than ``capacity`` would wait.
         """
         if self.waiting + len(blocks) > self.capacity:
             raise NotYet(Wait.BUSY, f"{self.waiting} blocks wait to be verified; send this one again later")
         verdicts: list[Verdict] = [None] * len(blocks)
-        # The work is done on what the hash commits to, so the hash is enough to know that it was checked.
-        unknown = [index for index, block in enumerate(blocks) if block.header.hash not in self._sealed]
+        # The hash covers the work, so it suffices to recognise what has been verified.
+        unknown = [index for index, block in enumerate(blocks) if block.header.hash not in self._verified_headers]
         self.waiting += len(blocks)
         try:
             headers = [blocks[index].header for index in unknown]
-            found = await self._in_pieces(self._of_blocks, headers, self._check_work, _HASHES)
+            found = await self._in_chunks(self._of_blocks, headers, self._check_work, _HASHES)
         finally:
             self.waiting -= len(blocks)
         for index, verdict in zip(unknown, found, strict=True):
@@ -95,35 +95,35 @@ class Verifier:
             if (transfer.txid, transfer.signature) not in self._verified
         ]
         transfers = [transfer for _, transfer in owners]
-        found = await self._in_pieces(self._of_blocks, transfers, Transfer.check_signature, _SIGNATURES)
+        found = await self._in_chunks(self._of_blocks, transfers, Transfer.check_signature, _SIGNATURES)
         for (index, _), verdict in zip(owners, found, strict=True):
             verdicts[index] = verdicts[index] or verdict
         return verdicts
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
-        """A Deferred of what ``function`` returns, which a thread of the verifier runs."""
+        """Run ``function`` in a thread of the verifier; a Deferred of its result."""
         return self._worker.run(function, *args, **kwargs)
 
     async def check_headers(self, headers: Sequence[Header]) -> list[Verdict]:
-        """For each header whether its producer signed it and its participation work is good.
+        """Verify each header's signature and participation work.
 
-        Headers that hold are remembered, so that their blocks are not checked for the same again. The check stops soon
-        after the first header that does not hold: later ones then have the same verdict.
+        Valid headers are remembered, so that their blocks are not verified again. The check ends soon after the first
+        invalid header; later ones then get the same verdict.
         """
         verdicts: list[Verdict] = [None] * len(headers)
-        unknown = [index for index, header in enumerate(headers) if not self.is_sealed(header)]
+        unknown = [index for index, header in enumerate(headers) if not self.is_verified(header)]
         chain = [headers[index] for index in unknown]
-        found = await self._in_pieces(self._of_blocks, chain, self._check_header, _HASHES, as_chain=True)
+        found = await self._in_chunks(self._of_blocks, chain, self._check_header, _HASHES, as_chain=True)
         for index, verdict in zip(unknown, found, strict=True):
             verdicts[index] = verdict
         for header, verdict in zip(headers, verdicts, strict=True):
             if verdict is None:
-                self._sealed[header.hash] = header.signature
+                self._verified_headers[header.hash] = header.signature
         return verdicts
 
-    def is_sealed(self, header: Header) -> bool:
-        """Whether signature and work of exactly this header have been checked and hold."""
-        return self._sealed.get(header.hash) == header.signature
+    def is_verified(self, header: Header) -> bool:
+        """Whether signature and work of exactly this header have been verified."""
+        return self._verified_headers.get(header.hash) == header.signature
 
     def _check_header(self, header: Header) -> None:
         header.check_signature()
@@ -133,16 +133,13 @@ class Verifier:
         check_work(header, self._params)
 
     async def check_transfers(self, transfers: Sequence[Transfer]) -> list[Verdict]:
-        """For each transfer whether its sender signed it; those that pass are remembered by (txid, signature).
-
-        However many blocks wait, the threads are given these beside them.
-        """
-        verdicts = await self._in_pieces(self._of_transfers, transfers, Transfer.check_signature, _SIGNATURES)
+        """Verify each transfer's signature, in the places for transfers; valid ones are remembered with it."""
+        verdicts = await self._in_chunks(self._of_transfers, transfers, Transfer.check_signature, _SIGNATURES)
         self.trust([transfer for transfer, verdict in zip(transfers, verdicts, strict=True) if verdict is None])
         return verdicts
 
     def check_here(self, transfer: Transfer) -> Verdict:
-        """The same for one transfer, in the reactor's turn."""
+        """Verify the signature of one transfer at once, in the caller's thread."""
         if (transfer.txid, transfer.signature) in self._verified:
             return None
         (verdict,) = _verdicts(Transfer.check_signature, [transfer])
@@ -151,32 +148,32 @@ class Verifier:
         return verdict
 
     def trust(self, transfers: Iterable[Transfer]) -> None:
-        """Remember transfers whose signatures are known to be good."""
+        """Remember transfers whose signatures have been verified."""
         for transfer in transfers:
             self._verified[transfer.txid, transfer.signature] = None
 
-    async def _in_pieces(
+    async def _in_chunks(
         self,
-        room: DeferredSemaphore,
+        places: DeferredSemaphore,
         items: Sequence[S],
         check: Callable[[S], None],
         sizes: tuple[int, int],
         *,
         as_chain: bool = False,
     ) -> list[Verdict]:
-        """The verdict of ``check`` on every item, from all threads; of a chain what follows on a bad one has its."""
-        size = min(max(sizes[0], -(-len(items) // self.lanes)), sizes[1])
+        """The verdict of ``check`` on every item; in a chain all items after an invalid one share its verdict."""
+        size = min(max(sizes[0], -(-len(items) // self.threads)), sizes[1])
         chunks = enumerate([items[start : start + size] for start in range(0, len(items), size)])
         found: dict[int, list[Verdict]] = {}
 
         async def take_turns() -> None:
             for number, chunk in chunks:
-                found[number] = await room.run(self._worker.run, _verdicts, check, chunk)
+                found[number] = await places.run(self._worker.run, _verdicts, check, chunk)
                 bad = next(filter(None, found[number]), None)
                 if as_chain and bad is not None:
                     found.update({later: [bad] * len(left) for later, left in chunks})
 
-        turns = [Deferred.fromCoroutine(take_turns()) for _ in range(self.lanes + 1)]
+        turns = [Deferred.fromCoroutine(take_turns()) for _ in range(self.threads + 1)]
         try:
             await gatherResults(turns, consumeErrors=True)
         except FirstError as error:

@@ -1,1 +1,1 @@
-"""The disk: SQLite with one writer thread; every SQL statement of the chain stands in chain_store.py."""
+"""The SQLite databases; all SQL is here, behind methods named by intention."""

@@ -1,11 +1,15 @@
 """The SQL statements of the chain, behind methods named by intention (docs/operations.md "Storage")."""
 
 import json
+import sqlite3
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Final
+from struct import Struct
+from typing import Any, Final
 
-from svcd.chain.accounts import Account
+from attrs import frozen
+
+from svcd.chain.accounts import NEVER_HELD, Account
 from svcd.chain.block import Block, Header, parse_header
 from svcd.chain.commitment import Row
 from svcd.chain.errors import Corrupt
@@ -13,32 +17,121 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_transfer
 from svcd.chain.transition import ChainPoint
 from svcd.store import database
-from svcd.store.payment_reader import PaymentReader
-from svcd.store.rows import POINT, Place, StoredBlock, place_of, point_of, stored_of
-from svcd.store.undo import pack, unpack
 
-__all__ = ["ChainReader", "ChainWriter", "Place", "StoredBlock"]
+POINT: Final = "b.hash, b.height, b.slot, b.clock, b.work, b.issued"
+"""The columns of a block, named b, that :func:`chain_point` reads."""
+
+
+@frozen
+class StoredBlock:
+    """The row of a block; its transfers have rows of their own."""
+
+    id: int
+    parent: bytes
+    point: ChainPoint
+    header: bytes
+
+
+@frozen
+class StoredTransfer:
+    """A canonical transfer and its place: the block, and the position in it."""
+
+    point: ChainPoint
+    position: int
+    body: bytes
+
+
+def stored_block(row: Sequence[object]) -> StoredBlock:
+    """A block from the columns id, parent, header and POINT."""
+    number, parent, header, *point = row
+    return StoredBlock(number, parent, chain_point(point), header)  # type: ignore[arg-type]
+
+
+def chain_point(row: Sequence[object]) -> ChainPoint:
+    """The chain variables after a block from the columns POINT."""
+    block_hash, height, slot, clock, work, issued = row
+    return ChainPoint(
+        hash=block_hash,  # type: ignore[arg-type]
+        height=height,  # type: ignore[arg-type]
+        slot=slot,  # type: ignore[arg-type]
+        clock=clock,  # type: ignore[arg-type]
+        work=int.from_bytes(work, "big"),  # type: ignore[arg-type]
+        issued=issued,  # type: ignore[arg-type]
+    )
+
+
+def stored_transfer(row: Sequence[object]) -> StoredTransfer:
+    """A transfer from the columns position, body and POINT."""
+    position, body, *point = row
+    return StoredTransfer(chain_point(point), position, body)  # type: ignore[arg-type]
+
+
+_JOINED: Final = (
+    "JOIN canonical c ON c.height = p.height JOIN block b ON b.id = c.block "
+    "JOIN block_transaction x ON x.block = b.id AND x.position = p.position"
+)
 
 _STORED: Final = f"SELECT b.id, b.parent, b.header, {POINT}"
 _CANONICAL: Final = (
     f"SELECT (SELECT max(height) FROM canonical), b.id, b.parent, b.header, {POINT} "
     "FROM canonical c JOIN block b ON b.id = c.block WHERE c.height = ?"
 )
-_PAGES_OF_A_BLOCK: Final = 64
 _TRANSACTION: Final = (
     f"SELECT (SELECT max(height) FROM canonical), t.position, x.body, {POINT} FROM transaction_place t "
     "JOIN canonical c ON c.height = t.height JOIN block b ON b.id = c.block "
     "JOIN block_transaction x ON x.block = b.id AND x.position = t.position WHERE t.txid = ?"
 )
-_ACCOUNTS_AT_ONCE: Final = 256
 _ACCOUNT: Final = "SELECT balance, nonce, held FROM account WHERE key = ?"
+_ACCOUNTS_AT_ONCE: Final = 256
+_ACCOUNTS_IN_RANGES: Final = """
+    WITH RECURSIVE range (number) AS (SELECT 0 UNION ALL SELECT number + 1 FROM range WHERE number + 1 < ?3)
+    SELECT key, balance, nonce, held FROM range CROSS JOIN account
+    WHERE key BETWEEN substr(?1, 20 * number + 1, 20) AND substr(?2, 20 * number + 1, 20) ORDER BY key"""
+"""For the first keys of all ranges, the last keys of all, and how many ranges there are. One statement takes a third of
+the time of one for each range, and the interpreter is free for other threads meanwhile."""
+PAYMENTS: Final = (
+    f"SELECT p.position, x.body, {POINT} FROM payment_place p {_JOINED} "
+    "WHERE p.reference = ? AND p.recipient = ? AND p.amount = ? AND p.height >= ? "
+    "ORDER BY p.height, p.position LIMIT ?"
+)
+ALL: Final = (
+    f"SELECT p.amount, p.position, x.body, {POINT} FROM (SELECT amount, height, position FROM payment_place "
+    f"WHERE reference = ? AND recipient = ? ORDER BY amount, height, position LIMIT ?) p {_JOINED}"
+)
+ALL_AND_TIP: Final = (
+    f"SELECT t.height, t.hash, p.amount, p.position, x.body, {POINT} FROM canonical n JOIN block t ON t.id = n.block "
+    "LEFT JOIN payment_place p ON p.reference = ? AND p.recipient = ? LEFT JOIN canonical c ON c.height = p.height "
+    "LEFT JOIN block b ON b.id = c.block LEFT JOIN block_transaction x ON x.block = b.id AND x.position = p.position "
+    "WHERE n.height = (SELECT max(height) FROM canonical) LIMIT ?"
+)
+"""At least one row, for the tip; not sorted, for another query is used if there are more than a few rows."""
+_NEAR_MISSES: Final = (
+    f"SELECT p.position, x.body, {POINT} FROM (SELECT amount, height, position FROM ("
+    "SELECT amount, height, position FROM payment_place WHERE reference = ? AND recipient = ? AND amount {side} ? "
+    "ORDER BY amount {order} LIMIT ?) WHERE height >= ? ORDER BY amount {order} LIMIT ?) p " + _JOINED
+)
+LESS: Final = _NEAR_MISSES.format(side="<", order="DESC")
+MORE: Final = _NEAR_MISSES.format(side=">", order="ASC")
+UNDER_REFERENCE: Final = (
+    f"SELECT p.position, x.body, {POINT} FROM payment_place p {_JOINED} "
+    "WHERE p.reference = ? ORDER BY p.recipient, p.amount, p.height, p.position LIMIT ?"
+)
+LOOKED_AT: Final = 1_000
+"""How many transfers of wrong amounts are scanned, below and above, however many there are."""
+
+FEW: Final = 10
+"""Up to so many transfers to a payee are all read with one statement."""
+_PAGES_OF_A_BLOCK: Final = 64
 
 
-class ChainReader(PaymentReader):
-    """Questions about the committed chain; each answer is one statement, so it is consistent in itself."""
+class ChainReader:
+    """Queries of the committed chain; each is one statement, and so consistent in itself."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._db = connection
 
     def snapshot(self) -> AbstractContextManager[None]:
-        """Questions asked inside see one and the same commit."""
+        """A context in which all queries see the same commit."""
         return database.snapshot(self._db)
 
     def tip(self) -> ChainPoint | None:
@@ -46,17 +139,17 @@ class ChainReader(PaymentReader):
         row = self._db.execute(
             f"SELECT {POINT} FROM canonical c JOIN block b ON b.id = c.block ORDER BY c.height DESC LIMIT 1"
         ).fetchone()
-        return None if row is None else point_of(row)
+        return None if row is None else chain_point(row)
 
     def point(self, block_hash: bytes) -> ChainPoint | None:
         """The chain variables after any stored block, canonical or not."""
         row = self._db.execute(f"SELECT {POINT} FROM block b WHERE b.hash = ?", (block_hash,)).fetchone()
-        return None if row is None else point_of(row)
+        return None if row is None else chain_point(row)
 
     def stored(self, block_hash: bytes) -> StoredBlock | None:
         """Any stored block, canonical or not."""
         row = self._db.execute(f"{_STORED} FROM block b WHERE b.hash = ?", (block_hash,)).fetchone()
-        return None if row is None else stored_of(row)
+        return None if row is None else stored_block(row)
 
     def canonical(self, height: int) -> StoredBlock | None:
         """The canonical block at ``height``."""
@@ -64,9 +157,9 @@ class ChainReader(PaymentReader):
         return None if found is None else found[0]
 
     def canonical_and_height(self, height: int) -> tuple[StoredBlock, int] | None:
-        """The same, and the height of the tip in the same commit."""
+        """The same, with the height of the tip in the same commit."""
         row = self._db.execute(_CANONICAL, (height,)).fetchone()
-        return None if row is None else (stored_of(row[1:]), row[0])
+        return None if row is None else (stored_block(row[1:]), row[0])
 
     def headers(self, first: int, *, limit: int) -> list[bytes]:
         """The canonical JSON of the headers of canonical blocks from height ``first`` on."""
@@ -102,7 +195,7 @@ class ChainReader(PaymentReader):
         return [body for (body,) in rows]
 
     def some_bodies(self, block: StoredBlock, *, first: int, limit: int) -> list[bytes]:
-        """The canonical JSON of those from position ``first`` on."""
+        """The canonical JSON of a block's transfers from position ``first`` on."""
         rows = self._db.execute(
             "SELECT body FROM block_transaction WHERE block = ? AND position >= ? ORDER BY position LIMIT ?",
             (block.id, first, limit),
@@ -120,9 +213,9 @@ class ChainReader(PaymentReader):
         wanted = sorted(keys)
         for start in range(0, len(wanted), _ACCOUNTS_AT_ONCE):
             some = wanted[start : start + _ACCOUNTS_AT_ONCE]
-            # Else what is found would keep a copy of each key.
+            # Otherwise the result would have a copy of each key.
             same = dict(zip(some, some, strict=True))
-            # A few lengths only, so that SQLite knows the statements already.
+            # A power of two, so that SQLite has few statements to prepare and cache.
             size = 1 << (len(some) - 1).bit_length()
             some += some[-1:] * (size - len(some))
             sql = f"SELECT key, balance, nonce, held FROM account WHERE key IN ({','.join('?' * size)})"
@@ -130,52 +223,51 @@ class ChainReader(PaymentReader):
                 found[same[key]] = Account(balance, nonce, held)
         return found
 
-    def account_rows(self, first: bytes, last: bytes) -> list[Row]:
-        """The accounts with ``first`` ≤ key hash ≤ ``last``, ascending."""
-        return self._db.execute(
-            "SELECT key, balance, nonce, held FROM account WHERE key BETWEEN ? AND ? ORDER BY key", (first, last)
-        ).fetchall()
+    def account_rows(self, ranges: Sequence[tuple[bytes, bytes]]) -> list[Row]:
+        """The accounts with first ≤ key hash ≤ last of any of ``ranges``, which do not overlap; ascending."""
+        firsts, lasts = (b"".join(bounds) for bounds in zip(*ranges, strict=True))
+        return self._db.execute(_ACCOUNTS_IN_RANGES, (firsts, lasts, len(ranges))).fetchall()
 
     def every_account(self) -> Iterator[Row]:
         """All accounts, ascending by key hash."""
         return iter(self._db.execute("SELECT key, balance, nonce, held FROM account ORDER BY key"))
 
     def count_accounts(self) -> int:
-        """How many accounts exist; a walk, for start-up and checks only."""
+        """The number of accounts; a table scan, for the start and for checks only."""
         (count,) = self._db.execute("SELECT count(*) FROM account").fetchone()
         return int(count)
 
-    def transaction(self, txid: bytes) -> Place | None:
+    def transaction(self, txid: bytes) -> StoredTransfer | None:
         """A canonical transfer by its id."""
         found = self.transaction_and_height(txid)
         return None if found is None else found[0]
 
-    def transaction_and_height(self, txid: bytes) -> tuple[Place, int] | None:
-        """The same, and the height of the tip in the same commit."""
+    def transaction_and_height(self, txid: bytes) -> tuple[StoredTransfer, int] | None:
+        """The same, with the height of the tip in the same commit."""
         row = self._db.execute(_TRANSACTION, (txid,)).fetchone()
-        return None if row is None else (place_of(row[1:]), row[0])
+        return None if row is None else (stored_transfer(row[1:]), row[0])
 
-    def address_transactions(self, key: bytes, *, before: tuple[int, int], limit: int) -> list[Place]:
-        """The newest canonical transfers from or to ``key`` that stand before (height, position), newest first."""
+    def address_transactions(self, key: bytes, *, before: tuple[int, int], limit: int) -> list[StoredTransfer]:
+        """The newest canonical transfers from or to ``key`` before (height, position), newest first."""
         rows = self._db.execute(
             f"SELECT a.position, x.body, {POINT} FROM address_place a JOIN canonical c ON c.height = a.height "
             "JOIN block b ON b.id = c.block JOIN block_transaction x ON x.block = b.id AND x.position = a.position "
             "WHERE a.key = ? AND (a.height, a.position) < (?, ?) ORDER BY a.height DESC, a.position DESC LIMIT ?",
             (key, *before, limit),
         )
-        return [place_of(row) for row in rows]
+        return [stored_transfer(row) for row in rows]
 
     def returned(self) -> list[tuple[int, int, bytes]]:
-        """Transfers of undone blocks that the mempool's file may lack yet, in the order in which they fell out.
+        """Transfers of undone blocks that the mempool's database may not have yet, in the order of their undoing.
 
-        Row, number of arrival, canonical JSON. The number is 0, but for what waited before the mempool had a file of
-        its own: that comes first.
+        Row, sequence number, canonical JSON. The number is 0, except for transfers that were in the mempool before it
+        had a database of its own, which come first.
         """
         rows = self._db.execute("SELECT rowid, sequence, body FROM pool ORDER BY sequence = 0, sequence, rowid")
         return rows.fetchall()
 
     def block_header(self, block: StoredBlock, params: NetworkParams) -> Header:
-        """The parsed header of a stored block; raises Corrupt if it is not what was stored."""
+        """The parsed header of a stored block; raises Corrupt if it does not have the block's hash."""
         header = parse_header(json.loads(block.header), params)
         if header.hash != block.point.hash and block.point.height:
             raise Corrupt(f"the stored block at height {block.point.height} does not have its own hash")
@@ -186,12 +278,79 @@ class ChainReader(PaymentReader):
         transfers = [parse_transfer(json.loads(body), params) for body in self.bodies(stored)]
         return Block(self.block_header(stored, params), tuple(transfers))
 
+    # Payments: their time does not grow with the chain (docs/operations.md)
+
+    def around_and_tip(
+        self, payee: tuple[str, bytes], amount: int, *, since: int, counted: int, missed: int
+    ) -> tuple[int, bytes, list[StoredTransfer], list[StoredTransfer]] | None:
+        """Height and hash of the tip, and the result of :meth:`around`, in one statement and so of one commit.
+
+        None if there are too many transfers for that, or no chain.
+        """
+        rows = self._db.execute(ALL_AND_TIP, (*payee, FEW + 1)).fetchall()
+        if not rows or len(rows) > FEW:
+            return None
+        height, tip = rows[0][:2]
+        places = [row[2:] for row in rows if row[2] is not None]
+        return height, tip, *_split_by_amount(places, amount, since=since, counted=counted, missed=missed)
+
+    def around(
+        self, payee: tuple[str, bytes], amount: int, *, since: int, counted: int, missed: int
+    ) -> tuple[list[StoredTransfer], list[StoredTransfer]]:
+        """The results of :meth:`payments` with the limit ``counted`` and :meth:`near_misses` with the limit ``missed``.
+
+        In one statement in place of three if there are few transfers, as for most orders.
+        """
+        rows = self._db.execute(ALL, (*payee, FEW + 1)).fetchall()
+        if len(rows) > FEW:
+            return (
+                self.payments(payee, amount, since=since, limit=counted),
+                self.near_misses(payee, amount, since=since, limit=missed),
+            )
+        return _split_by_amount(rows, amount, since=since, counted=counted, missed=missed)
+
+    def payments(self, payee: tuple[str, bytes], amount: int, *, since: int, limit: int) -> list[StoredTransfer]:
+        """The transfers to ``payee`` (reference and key hash) of exactly ``amount``, oldest first.
+
+        Only those at height ``since`` and above.
+        """
+        rows = self._db.execute(PAYMENTS, (*payee, amount, since, limit))
+        return [stored_transfer(row) for row in rows]
+
+    def near_misses(self, payee: tuple[str, bytes], amount: int, *, since: int, limit: int) -> list[StoredTransfer]:
+        """The transfers to ``payee`` of the nearest other amounts, at most ``limit`` below and ``limit`` above."""
+        return [
+            stored_transfer(row)
+            for statement in (LESS, MORE)
+            for row in self._db.execute(statement, (*payee, amount, LOOKED_AT, since, limit))
+        ]
+
+    def under_reference(self, reference: str, *, limit: int) -> list[StoredTransfer]:
+        """Transfers to any recipient under ``reference``, by recipient, amount and age."""
+        return [stored_transfer(row) for row in self._db.execute(UNDER_REFERENCE, (reference, limit))]
+
+
+def _split_by_amount(
+    rows: list[Sequence[Any]], amount: int, *, since: int, counted: int, missed: int
+) -> tuple[list[StoredTransfer], list[StoredTransfer]]:
+    """The payments of ``amount``, and the nearest others, from rows that begin with an amount."""
+    places = [(row[0], place) for row in rows if (place := stored_transfer(row[1:])).point.height >= since]
+    places.sort(key=_by_amount_and_position)
+    less = [place for paid, place in places if paid < amount]
+    more = [place for paid, place in places if paid > amount]
+    return [place for paid, place in places if paid == amount][:counted], less[-missed:] + more[:missed]
+
+
+def _by_amount_and_position(row: tuple[int, StoredTransfer]) -> tuple[int, int, int]:
+    amount, place = row
+    return amount, place.point.height, place.position
+
 
 class ChainWriter(ChainReader):
     """Changes to the chain; only the writer thread calls them, inside :meth:`commit`."""
 
     def undo(self, block: StoredBlock) -> dict[bytes, Account | None]:
-        """The accounts that a canonical block touched as they were before it, None where there was none."""
+        """The accounts that a canonical block touched as they were before it, None for those that did not exist."""
         row = self._db.execute("SELECT data FROM undo WHERE block = ?", (block.id,)).fetchone()
         if row is None:
             raise Corrupt(f"the undo record of the canonical block at height {block.point.height} is missing")
@@ -211,15 +370,15 @@ class ChainWriter(ChainReader):
         return database.transaction(self._db)
 
     def probe(self) -> None:
-        """See whether the disk takes as much as a small block; raises sqlite3.Error."""
+        """See whether the disk accepts as much as a small block; raises sqlite3.Error."""
         database.probe(self._db, _PAGES_OF_A_BLOCK)
 
     def attempt(self) -> AbstractContextManager[None]:
-        """A part of a transaction that is undone on an exception while the rest stands."""
+        """A savepoint: a part of a transaction that is undone on an exception."""
         return database.attempt(self._db)
 
     def add_block(self, block: Block, point: ChainPoint) -> StoredBlock:
-        """Store a block that has passed every check but those of the state."""
+        """Store a block that has passed all checks but those that need the state."""
         text = block.header.wire()
         parent = block.header.parent_hash
         work = point.work.to_bytes(32, "big")
@@ -237,7 +396,7 @@ class ChainWriter(ChainReader):
         return StoredBlock(number, parent, point, text)
 
     def delete_with_descendants(self, block: StoredBlock) -> list[bytes]:
-        """Forget a block that is not canonical, and all that build on it; gives the hashes of these others."""
+        """Delete a block that is not canonical, and its descendants; gives the hashes of these."""
         gone: list[bytes] = []
         parents = [(block.id, block.point.hash)]
         while parents:
@@ -261,7 +420,7 @@ class ChainWriter(ChainReader):
             self._db.executemany("DELETE FROM account WHERE key = ?", gone)
 
     def extend(self, block: StoredBlock, transfers: Sequence[Transfer], undo: Mapping[bytes, Account | None]) -> None:
-        """Make ``block`` the newest canonical one: its place, its undo record and the indexes over its transfers."""
+        """Make ``block`` the newest canonical one; writes its undo record and the indexes of its transfers."""
         height = block.point.height
         self._db.execute("INSERT INTO canonical VALUES (?, ?)", (height, block.id))
         self._db.execute("INSERT INTO undo VALUES (?, ?)", (block.id, pack(undo)))
@@ -275,7 +434,7 @@ class ChainWriter(ChainReader):
         self._db.executemany("INSERT INTO payment_place VALUES (?, ?, ?, ?, ?)", _payment_places(transfers, height))
 
     def retract(self, block: StoredBlock, transfers: Sequence[Transfer]) -> dict[bytes, Account | None]:
-        """Take the newest canonical block out of the chain; gives the accounts as they were before it."""
+        """Remove the newest canonical block from the chain; gives the accounts as they were before it."""
         height, before = block.point.height, self.undo(block)
         self._db.execute("DELETE FROM canonical WHERE height = ?", (height,))
         self._db.execute("DELETE FROM undo WHERE block = ?", (block.id,))
@@ -292,7 +451,7 @@ class ChainWriter(ChainReader):
         return before
 
     def keep_returned(self, transfers: Sequence[tuple[int, Transfer]]) -> int:
-        """Keep (number of arrival or 0, transfer) pairs until the mempool's file has them; gives the last row."""
+        """Save pairs of sequence number (or 0) and transfer for the mempool's database; gives the last row."""
         self._db.executemany(
             "INSERT OR REPLACE INTO pool VALUES (?, ?, ?)",
             [(transfer.txid, sequence, transfer.wire) for sequence, transfer in transfers],
@@ -301,9 +460,40 @@ class ChainWriter(ChainReader):
         return int(last)
 
     def forget_returned(self, last: int) -> None:
-        """The mempool's file has what was kept up to the row ``last``; a commit of its own."""
+        """Delete the saved transfers up to row ``last``, which are in the mempool's database; a commit of its own."""
         with self.commit():
             self._db.execute("DELETE FROM pool WHERE rowid <= ?", (last,))
+
+
+_RECORD: Final = Struct(">20s?QQQ")
+
+
+def pack(before: Mapping[bytes, Account | None]) -> bytes:
+    """45 bytes an account: key hash, whether it existed, balance, nonce, held since."""
+    return b"".join(
+        [
+            _RECORD.pack(key, False, 0, 0, 0)
+            if account is None
+            else _RECORD.pack(
+                key,
+                True,
+                account.balance,
+                account.nonce,
+                NEVER_HELD if account.held_since is None else account.held_since,
+            )
+            for key, account in before.items()
+        ]
+    )
+
+
+def unpack(data: bytes) -> dict[bytes, Account | None]:
+    """The accounts that :func:`pack` was given; raises Corrupt if the length cannot be right."""
+    if len(data) % _RECORD.size:
+        raise Corrupt("an undo record has a wrong length")
+    return {
+        key: Account(balance, nonce, None if held == NEVER_HELD else held) if existed else None
+        for key, existed, balance, nonce, held in _RECORD.iter_unpack(data)
+    }
 
 
 def _address_places(transfers: Sequence[Transfer], height: int) -> list[tuple[bytes, int, int]]:

@@ -1,4 +1,4 @@
-"""Opening the SQLite file: settings, numbered schema files, one writer and read-only readers (docs/operations.md)."""
+"""Opens SQLite databases: settings, numbered schema files, one writer, read-only readers (docs/operations.md)."""
 
 import os
 import sqlite3
@@ -7,11 +7,11 @@ from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import resources
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from attrs import frozen
 
-from svcd.store.watched import watched_by
+ErrorReport = Callable[[BaseException], object]
 
 _CACHE_KIB: Final = 65_536
 _WAL_LIMIT: Final = 64 * 1024 * 1024
@@ -27,7 +27,7 @@ _DISK_TROUBLE: Final = (
 
 
 class DatabaseError(Exception):
-    """The database cannot be used; the text says why and what to do, fit to be shown to the operator."""
+    """The database cannot be used; the text tells the operator why, and what to do."""
 
 
 @frozen
@@ -39,26 +39,26 @@ class Migration:
 
 
 @frozen
-class Kind:
-    """What one file is for: what it is called, where its schema files are, how it is written, how to do without it."""
+class DatabaseKind:
+    """The properties of one of the node's databases."""
 
     name: str
     folder: str
     synchronous: str
     last_resort: str
-    """What the operator can do if it is damaged."""
+    """What the operator can do if the database is damaged."""
     tool: str = ""
-    """And before that: a command which may mend it."""
+    """A command that may repair it, to be tried first."""
     refused: str = ""
-    """What is said while the disk does not take what is to be written to it."""
+    """The alarm while it cannot be written."""
 
     @property
     def remedy(self) -> str:
-        """Both, in the order in which they are to be tried."""
+        """Tool and last resort, in one sentence."""
         return f"try `{self.tool}`, {self.last_resort}" if self.tool else self.last_resort
 
 
-CHAIN: Final = Kind(
+CHAIN: Final = DatabaseKind(
     "the database",
     "schema",
     "NORMAL",
@@ -67,15 +67,15 @@ CHAIN: Final = Kind(
     refused="the disk takes nothing",
 )
 """A power loss may cost the last blocks, which peers have, and never the consistency."""
-WEBHOOKS: Final = Kind(
+WEBHOOKS: Final = DatabaseKind(
     "the webhooks' database",
     "webhooks",
     "FULL",
     "move it away and register the webhooks still open anew",
     refused="the disk takes nothing for the webhooks",
 )
-"""What merchants have been promised nobody else has: it is on the disk before anything says that it is."""
-MEMPOOL: Final = Kind(
+"""No other node has a merchant's orders: a commit is on the disk before it is confirmed."""
+MEMPOOL: Final = DatabaseKind(
     "the mempool's database",
     "mempool",
     "NORMAL",
@@ -86,18 +86,18 @@ MEMPOOL: Final = Kind(
 
 
 @cache
-def migrations(kind: Kind = CHAIN) -> tuple[Migration, ...]:
-    """The schema files that come with this program, ascending, without a gap; they are read once."""
+def migrations(kind: DatabaseKind = CHAIN) -> tuple[Migration, ...]:
+    """The schema files of this program, ascending and without a gap; read once."""
     files = sorted(resources.files("svcd.store").joinpath(kind.folder).iterdir(), key=lambda file: file.name)
     return tuple(Migration(int(file.name[:3]), file.read_text("utf-8")) for file in files if file.name.endswith(".sql"))
 
 
-def open_writer(path: Path, kind: Kind = CHAIN) -> sqlite3.Connection:
+def open_writer(path: Path, kind: DatabaseKind = CHAIN) -> sqlite3.Connection:
     """A connection that may write, its schema brought up to date; a new file has mode 0600. Raises DatabaseError."""
     with suppress(OSError):
-        # SQLite would let everybody read a new file, where orders and callbacks stand in it; it tells what is wrong.
+        # SQLite would create a file that all users can read, with orders and callbacks in it. It reports any error.
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC, 0o600))
-    with telling_damage(path, kind):
+    with explaining_errors(path, kind):
         connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False, cached_statements=256)
         try:
             _prepare(connection, path, kind)
@@ -108,43 +108,7 @@ def open_writer(path: Path, kind: Kind = CHAIN) -> sqlite3.Connection:
     return connection
 
 
-@contextmanager
-def telling_damage(path: Path, kind: Kind = CHAIN) -> Iterator[None]:
-    """What SQLite cannot make of the file at ``path`` inside is told to the operator: raises DatabaseError."""
-    try:
-        yield
-    except sqlite3.Error as error:
-        if is_disk_trouble(error):
-            # Not the remedy of damage: whoever moves a sound file away has lost it.
-            raise DatabaseError(
-                f"{path} cannot be used: {error}; the disk must work and have room, and the file and its folder must "
-                "belong to the user that runs the node"
-            ) from error
-        raise DatabaseError(f"{path} cannot be opened as a database: {error}; {kind.remedy}") from error
-
-
-@contextmanager
-def telling_disk_trouble(path: Path) -> Iterator[None]:
-    """What the system refuses beside the database at ``path`` inside is told to the operator: raises DatabaseError."""
-    try:
-        yield
-    except OSError as error:
-        raise DatabaseError(f"{path} cannot be opened for writing: {error.strerror}") from error
-
-
-def is_damage(error: BaseException | None) -> bool:
-    """Whether SQLite says that the file is not what it was: damaged, or no database at all."""
-    code = getattr(error, "sqlite_errorcode", 0)
-    # The low byte is the kind of the error, the rest says more about it.
-    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
-
-
-def is_disk_trouble(error: BaseException | None) -> bool:
-    """Whether SQLite says that the disk does not do what it should: it is full, read-only, locked, or fails."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DISK_TROUBLE
-
-
-def _prepare(connection: sqlite3.Connection, path: Path, kind: Kind) -> None:
+def _prepare(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> None:
     connection.execute("PRAGMA journal_mode = WAL")
     connection.execute(f"PRAGMA synchronous = {kind.synchronous}")
     _tune(connection)
@@ -153,19 +117,34 @@ def _prepare(connection: sqlite3.Connection, path: Path, kind: Kind) -> None:
     _migrate(connection, path, kind)
 
 
-def open_reader(
-    path: Path, look: Callable[[BaseException], object] | None = None, *, cache_kib: int = _CACHE_KIB
-) -> sqlite3.Connection:
+def _migrate(connection: sqlite3.Connection, path: Path, kind: DatabaseKind) -> None:
+    (present,) = connection.execute("PRAGMA user_version").fetchone()
+    known = migrations(kind)
+    newest = known[-1].version
+    if present > newest:
+        raise DatabaseError(
+            f"{path} was written by a newer svcd (schema {present}, this program knows {newest}): "
+            "run the newer program, or start with another data directory"
+        )
+    for migration in known:
+        if migration.version > present:
+            # One transaction a file: executescript alone would leave half a schema behind after a crash.
+            connection.executescript(
+                f"BEGIN IMMEDIATE; {migration.script}; PRAGMA user_version = {migration.version}; COMMIT;"
+            )
+
+
+def open_reader(path: Path, report: ErrorReport | None = None, *, cache_kib: int = _CACHE_KIB) -> sqlite3.Connection:
     """A connection that cannot write, for a file that :func:`open_writer` has opened before.
 
-    ``look`` is shown every error that SQLite reports, before the caller gets it. Raises sqlite3.Error.
+    ``report`` is called with every error of SQLite before the caller gets it. Raises sqlite3.Error.
     """
     connection = sqlite3.connect(
         f"{path.absolute().as_uri()}?mode=ro",
         uri=True,
         isolation_level=None,
         check_same_thread=False,
-        factory=sqlite3.Connection if look is None else watched_by(look),
+        factory=sqlite3.Connection if report is None else reporting_connection(report),
     )
     try:
         connection.execute("PRAGMA query_only = 1")
@@ -183,54 +162,115 @@ def _tune(connection: sqlite3.Connection, cache_kib: int = _CACHE_KIB) -> None:
     connection.execute("PRAGMA temp_store = MEMORY")
 
 
-def _migrate(connection: sqlite3.Connection, path: Path, kind: Kind) -> None:
-    (present,) = connection.execute("PRAGMA user_version").fetchone()
-    known = migrations(kind)
-    newest = known[-1].version
-    if present > newest:
-        raise DatabaseError(
-            f"{path} was written by a newer svcd (schema {present}, this program knows {newest}): "
-            "run the newer program, or start with another data directory"
-        )
-    for migration in known:
-        if migration.version > present:
-            # One transaction a file: executescript alone would leave half a schema behind after a crash.
-            connection.executescript(
-                f"BEGIN IMMEDIATE; {migration.script}; PRAGMA user_version = {migration.version}; COMMIT;"
+def reporting_connection(report: ErrorReport) -> type[sqlite3.Connection]:
+    """A class of connections, for :func:`sqlite3.connect`, that call ``report`` with every error of SQLite."""
+
+    class Cursor(sqlite3.Cursor):
+        # Repeated four times for speed: these run for every row.
+
+        def execute(self, sql: str, values: Any = (), /) -> Any:
+            try:
+                return super().execute(sql, values)
+            except sqlite3.Error as error:
+                report(error)
+                raise
+
+        def fetchone(self) -> Any:
+            try:
+                return super().fetchone()
+            except sqlite3.Error as error:
+                report(error)
+                raise
+
+        def fetchall(self) -> list[Any]:
+            try:
+                return super().fetchall()
+            except sqlite3.Error as error:
+                report(error)
+                raise
+
+        def __next__(self) -> Any:
+            try:
+                return super().__next__()
+            except sqlite3.Error as error:
+                report(error)
+                raise
+
+    class Connection(sqlite3.Connection):
+        def execute(self, sql: str, values: Any = (), /) -> Any:
+            return self.cursor(Cursor).execute(sql, values)
+
+    return Connection
+
+
+@contextmanager
+def explaining_errors(path: Path, kind: DatabaseKind = CHAIN) -> Iterator[None]:
+    """Turn SQLite's errors inside, of the database at ``path``, into a DatabaseError for the operator."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if is_disk_trouble(error):
+            # Not the remedy for damage: an operator who moves a sound file away loses it.
+            advice = (
+                "close the program that has locked it"
+                if _is_busy(error)
+                else "the disk must work and have room, and the file and its folder must belong to the user that runs "
+                "the node"
             )
+            raise DatabaseError(f"{path} cannot be used: {error}; {advice}") from error
+        raise DatabaseError(f"{path} cannot be opened as a database: {error}; {kind.remedy}") from error
+
+
+@contextmanager
+def explaining_os_errors(path: Path) -> Iterator[None]:
+    """Turn errors of the system inside, beside the database at ``path``, into a DatabaseError for the operator."""
+    try:
+        yield
+    except OSError as error:
+        raise DatabaseError(f"{path} cannot be opened for writing: {error.strerror}") from error
+
+
+def is_damage(error: BaseException | None) -> bool:
+    """Whether SQLite reports that the file is damaged, or no database at all."""
+    code = getattr(error, "sqlite_errorcode", 0)
+    # The low byte is the primary result code.
+    return code & 0xFF in (sqlite3.SQLITE_CORRUPT, sqlite3.SQLITE_NOTADB)
+
+
+def is_disk_trouble(error: BaseException | None) -> bool:
+    """Whether SQLite reports that the disk is full, read-only or failing, or the file locked."""
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DISK_TROUBLE
+
+
+def disk_remedy(error: BaseException | None) -> str:
+    """What the operator is to do about disk trouble."""
+    return "close the program that has locked it" if _is_busy(error) else "free the disk or mend it"
+
+
+def _is_busy(error: BaseException | None) -> bool:
+    return getattr(error, "sqlite_errorcode", 0) & 0xFF == sqlite3.SQLITE_BUSY
 
 
 @contextmanager
 def transaction(connection: sqlite3.Connection) -> Iterator[None]:
-    """Everything inside is committed together, or nothing of it."""
+    """Commit everything inside together, or nothing."""
     if connection.in_transaction:
-        # A roll-back that the disk did not allow before; without it nothing could ever be written again.
+        # A rollback that the disk refused before; without it nothing could ever be written again.
         connection.execute("ROLLBACK")
     connection.execute("BEGIN IMMEDIATE")
     try:
         yield
         connection.execute("COMMIT")
     except BaseException:
-        # A full disk may already have rolled back; then there is nothing left to roll back.
+        # On a full disk SQLite may have rolled back already.
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
 
 
-def probe(connection: sqlite3.Connection, pages: int) -> None:
-    """Write what is there already, to see whether the disk takes so many pages; raises sqlite3.Error.
-
-    One by one: where a larger commit has failed, its place in the log is left over, and takes some more pages.
-    """
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
-    for _ in range(pages):
-        with transaction(connection):
-            connection.execute(f"PRAGMA user_version = {version}")
-
-
 @contextmanager
 def attempt(connection: sqlite3.Connection) -> Iterator[None]:
-    """Everything inside is kept, or, on an exception, nothing of it; outside a transaction it is one of its own."""
+    """A savepoint: on an exception everything inside is undone. Outside a transaction it is a transaction."""
     if not connection.in_transaction:
         with transaction(connection):
             yield
@@ -246,11 +286,22 @@ def attempt(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
+def probe(connection: sqlite3.Connection, pages: int) -> None:
+    """Rewrite so many pages, to see whether the disk accepts them; raises sqlite3.Error.
+
+    In a commit each: a failed larger commit leaves room in the write-ahead log, into which some more pages fit.
+    """
+    (version,) = connection.execute("PRAGMA user_version").fetchone()
+    for _ in range(pages):
+        with transaction(connection):
+            connection.execute(f"PRAGMA user_version = {version}")
+
+
 @frozen
 class OneCommit:
-    """Every question inside is answered from one and the same commit."""
+    """All queries inside see the same commit."""
 
-    # A class, since contextmanager() would take as long as a question does.
+    # A class, since contextmanager() would take as long as a query.
     connection: sqlite3.Connection
 
     def __enter__(self) -> None:
@@ -261,5 +312,5 @@ class OneCommit:
 
 
 def snapshot(connection: sqlite3.Connection) -> OneCommit:
-    """Questions asked inside see one and the same commit."""
+    """A context in which all queries see the same commit."""
     return OneCommit(connection)

@@ -1,7 +1,7 @@
-"""The waiting transfers on disk, in a file of their own (docs/operations.md "Storage").
+"""The mempool's database (docs/operations.md "Storage").
 
-A commit waits for no disk, so that it can be made in the reactor's turn. A kill loses nothing; a power cut may cost the
-newest transfers, which their wallets hand in again. Another thread brings the log into the file.
+A commit does not wait for the disk, so that it can be made in the reactor's thread. A kill loses nothing; a power cut
+may lose the newest transfers, which their wallets submit again. Another thread runs the checkpoints.
 """
 
 import sqlite3
@@ -22,45 +22,45 @@ FILE: Final = "mempool.sqlite"
 _FIELDS: Final = Struct(">32s32s20s20s64sQQQQ")
 _DIGEST: Final = 32
 _LOG_ROWS: Final = 4_000
-"""Rows that are written until the log is brought into the file: about 4 MiB."""
+"""Rows written between two checkpoints: about 4 MiB."""
 _PAGES_OF_A_TURN: Final = 16
 _CACHE_KIB: Final = 128
 
 
 @frozen
 class Row:
-    """A transfer as it lies on disk."""
+    """A stored transfer."""
 
     sequence: int
-    """Its local number; negative if nobody has been told of it."""
+    """Its number; negative for disconnected transfers of earlier versions."""
     body: bytes
     """Its canonical JSON."""
     transfer: Transfer | None
-    """The same taken apart, with a good signature; None if the row is not what was written after that was checked."""
+    """The parsed transfer, whose signature has been verified; None if the row is not as it was written."""
 
 
 class MempoolStore:
-    """The file's one writer; all but :meth:`empty_log` is for the reactor's thread."""
+    """The only writer; all methods but :meth:`empty_log` are for the reactor's thread."""
 
     def __init__(self, connection: sqlite3.Connection, path: Path, params: NetworkParams) -> None:
         self._db = connection
         self.path = path
         self._genesis = params.genesis_hash
         self._emptied_at = 0
-        # Else every so many commits would wait for the disk, and any for another program that has locked the file.
+        # Otherwise some commits would wait for the disk, and each one for a program that has locked the file.
         connection.execute("PRAGMA wal_autocheckpoint = 0")
         connection.execute("PRAGMA busy_timeout = 0")
-        # All that waits is in memory already, and rows are written one after the other.
+        # The mempool is in memory, and rows are written in sequence.
         connection.execute(f"PRAGMA cache_size = -{_CACHE_KIB}")
 
     def rows(self) -> Iterator[Row]:
-        """Everything that waits, by number, one after the other; raises DatabaseError."""
-        with database.telling_damage(self.path, database.MEMPOOL):
+        """All rows by number; raises DatabaseError."""
+        with database.explaining_errors(self.path, database.MEMPOOL):
             for sequence, checked, body in self._db.execute("SELECT sequence, checked, body FROM waiting"):
                 yield Row(sequence, body, self._unpack(checked, body))
 
     def write(self, added: Iterable[tuple[int, Transfer]], removed: Iterable[int]) -> None:
-        """Add transfers whose signatures are good, and remove rows by their numbers, in one commit; sqlite3.Error."""
+        """Add transfers with verified signatures, and remove rows, in one commit; raises sqlite3.Error."""
         with database.transaction(self._db):
             self._db.executemany("DELETE FROM waiting WHERE sequence = ?", [(sequence,) for sequence in removed])
             self._db.executemany(
@@ -69,25 +69,25 @@ class MempoolStore:
             )
 
     def probe(self) -> None:
-        """See whether the disk takes as much as some transfers; raises sqlite3.Error."""
+        """See whether the disk accepts as much as some transfers; raises sqlite3.Error."""
         database.probe(self._db, _PAGES_OF_A_TURN)
 
     def is_log_long(self) -> bool:
-        """Whether :meth:`empty_log` is due; it is not again until as much has been written."""
+        """Whether a checkpoint is due; then it is not due again until as much has been written."""
         if self._db.total_changes - self._emptied_at < _LOG_ROWS:
             return False
         self._emptied_at = self._db.total_changes
         return True
 
     def empty_log(self) -> None:
-        """Bring the log into the file, and wait until the disk has it; in any thread, while others read and write."""
-        # An empty file must not take the place of one that was moved away.
+        """Run a checkpoint of the write-ahead log; for any thread, while others read and write."""
+        # Not to be created anew, if it was moved away.
         uri = f"{self.path.absolute().as_uri()}?mode=rw"
         with closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as connection:
             connection.execute("PRAGMA wal_checkpoint(PASSIVE)")
 
     def close(self) -> None:
-        """Close the file; its log is brought into it."""
+        """Close the database, with a checkpoint."""
         self._db.close()
 
     def _pack(self, transfer: Transfer) -> bytes:
@@ -117,5 +117,5 @@ class MempoolStore:
         )
 
     def _digest(self, fields: bytes, body: bytes) -> bytes:
-        """Tells a row that was written here from one that the disk has changed, or that is of another network."""
+        """Detects rows that the disk has changed, or that are of another network."""
         return sha256(self._genesis + fields + body).digest()

@@ -30,7 +30,7 @@ class EventRow:
 
 
 @frozen
-class Queued:
+class WatchQueue:
     """A watch that has something to send."""
 
     watch: str
@@ -39,7 +39,7 @@ class Queued:
 
 
 @frozen
-class Head:
+class QueueHead:
     """The next event that a watch has to send, and where to."""
 
     host: str
@@ -51,7 +51,7 @@ class Head:
 _NAMES: Final = [each.name for each in fields(EventRow)]
 _EVENT_OF_E: Final = ", ".join(f"e.{name}" for name in _NAMES)
 _EMPTIED: Final = "body = x''"
-"""What is sent no more is not kept: the bodies of a busy shop's events would fill the disk."""
+"""Delete bodies that will not be sent again: those of a busy shop's events would fill the disk."""
 _NEXT: Final = "SELECT min(sequence) FROM event WHERE watch = w.number AND fate = 'waiting'"
 
 
@@ -65,10 +65,10 @@ class EventStore:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
 
-    def tell(self, watch: str, event: EventRow, *, supersedes: bool, now: int) -> Queued:
-        """A new event of a watch; one that ``supersedes`` takes the place of those of its name, epoch and back-off.
+    def append(self, watch: str, event: EventRow, *, supersedes: bool, now: int) -> WatchQueue:
+        """Append an event; one that ``supersedes`` replaces those of its name and epoch and takes over their back-off.
 
-        Gives the lane, due at ``now`` if nothing waited in it.
+        Returns the queue, due at ``now`` if it was empty.
         """
         number, host, due = self._db.execute("SELECT number, host, due FROM watch WHERE id = ?", (watch,)).fetchone()
         attempts = 0
@@ -91,7 +91,7 @@ class EventStore:
         if due is None:
             due = now
             self._db.execute("UPDATE watch SET due = ? WHERE number = ?", (due, number))
-        return Queued(watch, host, due)
+        return WatchQueue(watch, host, due)
 
     def events(self, watch: str) -> list[EventRow]:
         """The newest events of a watch, newest first."""
@@ -102,37 +102,37 @@ class EventStore:
         )
         return list(map(_event, rows))
 
-    def queued(self) -> list[Queued]:
+    def queued(self) -> list[WatchQueue]:
         """Every watch that has something to send."""
         rows = self._db.execute("SELECT id, host, due FROM watch WHERE due IS NOT NULL ORDER BY due")
-        return [Queued(*row) for row in rows]
+        return [WatchQueue(*row) for row in rows]
 
-    def head(self, watch: str) -> Head | None:
+    def head(self, watch: str) -> QueueHead | None:
         """What a watch has to send next."""
         row = self._db.execute(
             f"SELECT w.host, w.callback_url, w.due, {_EVENT_OF_E} FROM watch w JOIN event e ON e.watch = w.number "
             "AND e.fate = 'waiting' WHERE w.id = ? ORDER BY e.sequence LIMIT 1",
             (watch,),
         ).fetchone()
-        return None if row is None or row[2] is None else Head(row[0], row[1], row[2], _event(row[3:]))
+        return None if row is None or row[2] is None else QueueHead(row[0], row[1], row[2], _event(row[3:]))
 
-    def delivered(self, watch: str, sequence: int, now: int) -> Queued | None:
-        """The receiver has taken an event; gives the lane if more waits."""
+    def delivered(self, watch: str, sequence: int, now: int) -> WatchQueue | None:
+        """The receiver has taken an event; returns the queue if it has more."""
         delivered = f"fate = 'delivered', delivered_at = ?, attempts = attempts + 1, {_EMPTIED}"
-        self._judge(watch, sequence, delivered, (now,))
+        self._update(watch, sequence, delivered, (now,))
         return self._next(watch, now)
 
     def failed(
         self, watch: str, sequence: int, *, error: str, due: int | None, now: int, counts: bool = True
-    ) -> Queued | None:
-        """An attempt failed, and the next is ``due``, or the event is given up; gives the lane if something waits."""
-        self._judge(watch, sequence, "last_error = ?, attempts = attempts + ?", (error, int(counts)))
+    ) -> WatchQueue | None:
+        """An attempt failed; the next is ``due``, or the event is given up. Returns the queue unless it is empty."""
+        self._update(watch, sequence, "last_error = ?, attempts = attempts + ?", (error, int(counts)))
         if due is None:
-            self._judge(watch, sequence, f"fate = 'abandoned', {_EMPTIED}", (), only_waiting=True)
+            self._update(watch, sequence, f"fate = 'abandoned', {_EMPTIED}", (), only_waiting=True)
         return self._next(watch, now if due is None else due)
 
     def drop_waiting(self, watch: str) -> None:
-        """What a watch has not sent is not sent."""
+        """Mark all waiting events of a watch as dropped."""
         self._db.execute(
             f"UPDATE event SET fate = 'dropped', {_EMPTIED} WHERE fate = 'waiting' "
             "AND watch = (SELECT number FROM watch WHERE id = ?)",
@@ -148,7 +148,7 @@ class EventStore:
             (before,),
         ).fetchall()
         for watch, sequence in late:
-            self._judge(watch, sequence, f"fate = 'abandoned', {_EMPTIED}", ())
+            self._update(watch, sequence, f"fate = 'abandoned', {_EMPTIED}", ())
         for watch in dict.fromkeys(watch for watch, _ in late):
             self._db.execute(
                 f"UPDATE watch AS w SET due = NULL WHERE id = ? AND ({_NEXT}) IS NULL",
@@ -161,20 +161,20 @@ class EventStore:
         (oldest,) = self._db.execute("SELECT min(created_at) FROM event WHERE fate = 'waiting'").fetchone()
         return None if oldest is None else int(oldest)
 
-    def _judge(
-        self, watch: str, sequence: int, verdict: str, values: tuple[object, ...], *, only_waiting: bool = False
+    def _update(
+        self, watch: str, sequence: int, assignments: str, values: tuple[object, ...], *, only_waiting: bool = False
     ) -> None:
         condition = " AND fate = 'waiting'" if only_waiting else ""
         self._db.execute(
-            f"UPDATE event SET {verdict} WHERE watch = (SELECT number FROM watch WHERE id = ?) "
+            f"UPDATE event SET {assignments} WHERE watch = (SELECT number FROM watch WHERE id = ?) "
             f"AND sequence = ?{condition}",
             (*values, watch, sequence),
         )
 
-    def _next(self, watch: str, due: int) -> Queued | None:
+    def _next(self, watch: str, due: int) -> WatchQueue | None:
         self._db.execute(
             f"UPDATE watch AS w SET due = iif(({_NEXT}) IS NULL, NULL, ?) WHERE id = ?",
             (due, watch),
         )
         row = self._db.execute("SELECT id, host, due FROM watch WHERE id = ? AND due IS NOT NULL", (watch,)).fetchone()
-        return None if row is None else Queued(*row)
+        return None if row is None else WatchQueue(*row)

@@ -1,6 +1,6 @@
-"""Every SQL statement of the webhooks, behind methods named by intention (docs/operations.md "Storage").
+"""The SQL of webhooks, behind methods named by intention (docs/operations.md "Storage").
 
-Times are Unix milliseconds. What a watch means is for svcd.commerce to say; here it is a row.
+Times are Unix milliseconds. The meaning of a watch is in svcd.commerce; here it is a row.
 """
 
 import sqlite3
@@ -17,7 +17,7 @@ from svcd.store import database
 
 @frozen(kw_only=True)
 class WatchRow:
-    """A watch as it lies on disk; the columns of the table, in order."""
+    """The row of a watch; the columns in order."""
 
     id: str
     reference: str
@@ -46,7 +46,7 @@ class WatchRow:
 
 _PAGES_OF_AN_ORDER: Final = 16
 _COPY: Final = 0x73766362
-"""In the place that SQLite has for a number of the application's: what stands here is as it was at another time."""
+"""SQLite's application_id of a copy, whose contents are those of an earlier time."""
 _NAMES: Final = [each.name for each in fields(WatchRow)]
 _COLUMNS: Final = ", ".join(_NAMES)
 _CHANGING: Final = _NAMES[10:]
@@ -60,13 +60,13 @@ def _watch(row: Sequence[object]) -> WatchRow:
 
 
 def mark_as_copy(path: Path) -> None:
-    """Note in a copy at ``path`` that the node it was made of goes on; see :meth:`WebhookStore.is_copy`."""
+    """Mark the database at ``path`` as a copy; see :meth:`WebhookStore.is_copy`."""
     with closing(sqlite3.connect(path, isolation_level=None)) as copy:
         copy.execute(f"PRAGMA application_id = {_COPY}")
 
 
 class WebhookStore:
-    """Watches, their events, and the trail of blocks that has been followed; for one thread."""
+    """Watches, and the blocks that have been followed; for one thread."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
@@ -76,34 +76,34 @@ class WebhookStore:
         return database.transaction(self._db)
 
     def probe(self) -> None:
-        """See whether the disk takes as much as an order and its events; raises sqlite3.Error."""
+        """See whether the disk accepts as much as an order and its events; raises sqlite3.Error."""
         database.probe(self._db, _PAGES_OF_AN_ORDER)
 
     def is_copy(self) -> bool:
-        """Whether these are the watches of a backup, and no node has begun with them yet."""
+        """Whether this is a restored backup with which no node has been started yet."""
         (number,) = self._db.execute("PRAGMA application_id").fetchone()
         return bool(number == _COPY)
 
     def begin_epochs(self, least: int) -> None:
-        """Let what active watches tell from now on be of an epoch from ``least`` on, and of none that has been."""
+        """Begin a new epoch of all active watches, at least ``least``."""
         self._db.execute("UPDATE watch SET epoch = max(epoch + 1, ?) WHERE ending IS NULL", (least,))
         self._db.execute("PRAGMA application_id = 0")
 
-    # The trail
+    # Followed blocks
 
     def newest_step(self) -> tuple[int, bytes] | None:
-        """Height and hash of the block at which the watches stand; None if they have never seen one."""
+        """Height and hash of the newest followed block; None if there is none."""
         row: tuple[int, bytes] | None = self._db.execute(
             "SELECT height, hash FROM trail ORDER BY height DESC LIMIT 1"
         ).fetchone()
         return row
 
     def steps_down(self) -> Iterator[tuple[int, bytes]]:
-        """The blocks that have been followed, newest first."""
+        """The followed blocks, newest first."""
         return iter(self._db.execute("SELECT height, hash FROM trail ORDER BY height DESC"))
 
     def follow(self, fork: int, steps: Sequence[tuple[int, bytes]], *, keep: int) -> None:
-        """Replace the trail above height ``fork`` by ``steps``, and forget what is not among the newest ``keep``."""
+        """Replace the followed blocks above height ``fork`` by ``steps``, and keep the newest ``keep``."""
         self._db.execute("DELETE FROM trail WHERE height > ?", (fork,))
         self._db.executemany("INSERT INTO trail VALUES (?, ?)", steps)
         if steps:
@@ -112,12 +112,12 @@ class WebhookStore:
     # Watches
 
     def add(self, watch: WatchRow) -> None:
-        """A new watch."""
+        """Add a watch."""
         marks = ", ".join("?" * len(_NAMES))
         self._db.execute(f"INSERT INTO watch ({_COLUMNS}) VALUES ({marks})", _VALUES(watch))
 
     def save(self, watch: WatchRow) -> None:
-        """The parts of a watch that change."""
+        """Update the columns of a watch that change."""
         assignments = ", ".join(f"{name} = ?" for name in _CHANGING)
         self._db.execute(f"UPDATE watch SET {assignments} WHERE id = ?", _CHANGED_VALUES(watch))
 
@@ -127,21 +127,21 @@ class WebhookStore:
         return None if row is None else _watch(row)
 
     def is_idle(self) -> bool:
-        """Whether nobody watches anything."""
+        """Whether there is no active watch."""
         return self._db.execute("SELECT 1 FROM watch WHERE ending IS NULL LIMIT 1").fetchone() is None
 
     def count_active(self) -> int:
-        """How many watches there are."""
+        """The number of active watches."""
         (count,) = self._db.execute("SELECT count(*) FROM watch WHERE ending IS NULL").fetchone()
         return int(count)
 
     def count_at_host(self, host: str) -> int:
-        """How many active watches have their callback at ``host``."""
+        """The number of active watches with a callback at ``host``."""
         (count,) = self._db.execute("SELECT count(*) FROM watch WHERE ending IS NULL AND host = ?", (host,)).fetchone()
         return int(count)
 
     def of_payment(self, reference: str, recipient: str, amount: int) -> list[WatchRow]:
-        """The active watches over one payment, oldest first."""
+        """The active watches of one payment, oldest first."""
         rows = self._db.execute(
             f"{_ACTIVE} AND reference = ? AND recipient = ? AND amount = ? ORDER BY number",
             (reference, recipient, amount),
@@ -149,27 +149,27 @@ class WebhookStore:
         return list(map(_watch, rows))
 
     def in_state(self, state: str) -> list[WatchRow]:
-        """The active watches that have told ``state``; a walk, for the start only."""
+        """The active watches in ``state``; a table scan, for the start only."""
         return list(map(_watch, self._db.execute(f"{_ACTIVE} AND state = ?", (state,))))
 
     def above(self, height: int) -> list[WatchRow]:
-        """The active watches whose payment stood on the chain above ``height``."""
+        """The active watches whose payment was in a block above ``height``."""
         return list(map(_watch, self._db.execute(f"{_ACTIVE} AND height > ?", (height,))))
 
     def waking_at_height(self, height: int) -> list[WatchRow]:
-        """The active watches that have something to say at ``height`` or said they would before."""
+        """The active watches that are to be woken at ``height`` or before."""
         return list(map(_watch, self._db.execute(f"{_ACTIVE} AND wake_height <= ?", (height,))))
 
     def waking_at(self, now: int) -> list[WatchRow]:
-        """The active watches whose time has come."""
+        """The active watches that are to be woken at ``now`` or before."""
         return list(map(_watch, self._db.execute(f"{_ACTIVE} AND wake_at <= ?", (now,))))
 
     def all_active(self) -> list[WatchRow]:
-        """Every active watch; for when so much has happened that looking for the right ones is not worth it."""
+        """All active watches, for changes so large that a selection is not worth its cost."""
         return list(map(_watch, self._db.execute(f"{_ACTIVE} ORDER BY number")))
 
     def forget_ended(self, before: int, limit: int) -> int:
-        """Delete at most ``limit`` watches that ended before ``before`` and have nothing to send; gives how many."""
+        """Delete at most ``limit`` watches that ended before ``before`` and have no unsent events; gives how many."""
         numbers = self._db.execute(
             "SELECT number FROM watch WHERE ended_at < ? AND due IS NULL LIMIT ?", (before, limit)
         ).fetchall()

@@ -1,4 +1,4 @@
-"""A node on a workbench: the living chain on a real disk, with a clock and workers that the test moves."""
+"""A node on a workbench: the chain on a real disk, with a clock and workers that the test moves."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
@@ -14,14 +14,13 @@ from svcd.chain.block import Block
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
-from svcd.node.changes import Change, Outcome, Standing
-from svcd.node.connector import Connector
-from svcd.node.guard import Guard
-from svcd.node.ledger import Chain, Ledger
-from svcd.node.long_reads import LongReads
-from svcd.node.mempool import Entry, Mempool
-from svcd.node.threads import Worker
-from svcd.node.transfers import Pool, Transfers
+from svcd.interfaces import Worker
+from svcd.node.chain_manager import ChainManager
+from svcd.node.chainstate import Chainstate, LongReads, OpenChain
+from svcd.node.changes import BlockOutcome, BlockStatus, ChainChange
+from svcd.node.database_health import DatabaseHealth
+from svcd.node.mempool import Mempool, MempoolEntry
+from svcd.node.transaction_pool import TransactionPool
 from svcd.node.verifier import Verifier
 from svcd.store.chain_store import ChainReader, ChainWriter
 from svcd.store.database import MEMPOOL, open_reader, open_writer
@@ -78,18 +77,18 @@ class Stepped:
 class Witness:
     """A listener that writes down what it is told."""
 
-    changes: list[Change] = field(factory=list)
+    changes: list[ChainChange] = field(factory=list)
     pool: list[tuple[list[bytes], list[bytes]]] = field(factory=list)
     """Pairs of txids added and removed."""
 
-    def chain_changed(self, change: Change) -> None:
+    def chain_changed(self, change: ChainChange) -> None:
         self.changes.append(change)
 
-    def pool_changed(self, added: Sequence[Entry], removed: Sequence[Entry]) -> None:
+    def pool_changed(self, added: Sequence[MempoolEntry], removed: Sequence[MempoolEntry]) -> None:
         self.pool.append(([entry.transfer.txid for entry in added], [entry.transfer.txid for entry in removed]))
 
 
-def code_of(outcome: Outcome) -> Standing | Refusal | Wait:
+def code_of(outcome: BlockOutcome) -> BlockStatus | Refusal | Wait:
     """What became of a block, in one word."""
     return outcome.code if isinstance(outcome, RuleViolation | NotYet) else outcome
 
@@ -98,44 +97,44 @@ def code_of(outcome: Outcome) -> Standing | Refusal | Wait:
 class Node:
     """The parts of a node that tests look at."""
 
-    chain: Chain
+    chain: OpenChain
     store: ChainWriter
     verifier: Verifier
-    ledger: Ledger
-    transfers: Transfers
+    chain_manager: ChainManager
+    transaction_pool: TransactionPool
     clock: Clock
     connections: tuple[Any, Any]
     pool: MempoolStore
-    guard: Guard
-    """Of the file of what waits."""
+    health: DatabaseHealth
+    """Of the mempool's database."""
     witness: Witness = field(factory=Witness)
 
     @property
-    def connector(self) -> Connector:
-        return self.chain.connector
+    def chainstate(self) -> Chainstate:
+        return self.chain.chainstate
 
     @property
     def mempool(self) -> Mempool:
-        return self.transfers.mempool
+        return self.transaction_pool.mempool
 
     @property
     def tip(self) -> bytes:
         """The hash of the tip."""
-        return self.ledger.tip.hash
+        return self.chain_manager.tip.hash
 
     @property
     def root(self) -> bytes:
         """The state root by the tree in memory."""
-        return self.connector.view().state.root
+        return self.chainstate.view().state.root
 
-    def submit(self, *blocks: Block | bytes) -> list[Standing | Refusal | Wait]:
+    def submit(self, *blocks: Block | bytes) -> list[BlockStatus | Refusal | Wait]:
         """What becomes of the blocks, handed in as one batch."""
-        outcomes = result_of(self.ledger.submit_blocks([wire_of(block) for block in blocks]))
+        outcomes = result_of(self.chain_manager.submit_blocks([wire_of(block) for block in blocks]))
         return [code_of(outcome) for outcome in outcomes]
 
     def send(self, transfer: Transfer) -> str:
         """What becomes of a transfer."""
-        reception = self.transfers.submit(transfer)
+        reception = self.transaction_pool.submit(transfer)
         self.clock.advance(0)
         try:
             return result_of(reception)
@@ -144,7 +143,7 @@ class Node:
 
     def settle(self) -> None:
         """Let all come to its end: transfers that come in, and those of undone blocks."""
-        finished = Deferred.fromCoroutine(self.transfers.finished())
+        finished = Deferred.fromCoroutine(self.transaction_pool.finished())
         while not has_result(finished):
             self.clock.advance(0)
 
@@ -166,14 +165,14 @@ class Node:
         stored = self.store.stored(self.tip)
         assert stored is not None
         header = self.store.block_header(stored, self.chain.params)
-        assert self.store.tip() == self.connector.tip == self.ledger.tip == stored.point
+        assert self.store.tip() == self.chainstate.tip == self.chain_manager.tip == stored.point
         assert state_root(accounts.items()) == header.state_root
         assert self.root == header.state_root
         assert sum(account.balance for account in accounts.values()) == stored.point.issued
 
     def close(self) -> None:
         """Let go of the files, the writer last; nothing else is written."""
-        self.ledger.stop()
+        self.chain_manager.stop()
         self.pool.close()
         for connection in reversed(self.connections):
             connection.close()
@@ -200,7 +199,7 @@ class Setting:
     writer: Worker = field(factory=Inline)
     checker: Worker = field(factory=Inline)
     capacity: int = 1000
-    lanes: int = 2
+    threads: int = 2
     max_transactions: int = 50_000
     max_bytes: int = 2**26
     make_store: type[MempoolStore] = MempoolStore
@@ -213,21 +212,22 @@ def open_node(folder: Path, setting: Setting) -> Node:
         writing = opened.enter_context(closing(open_writer(path)))
         reading = opened.enter_context(closing(open_reader(path)))
         store, reader = ChainWriter(writing), ChainReader(reading)
-        connector = Connector(params, store)
-        connector.load()
+        chainstate = Chainstate(params, store)
+        chainstate.load()
         pooling = opened.enter_context(closing(open_writer(folder / FILE, MEMPOOL)))
         opened.pop_all()
-    verifier = Verifier(params, setting.checker, lanes=setting.lanes, capacity=setting.capacity)
-    chain = Chain(params, reader, LongReads(setting.checker, reading), connector, setting.writer)
-    ledger = Ledger(chain, verifier, clock)
-    pool = Mempool(params, max_transactions=setting.max_transactions, max_bytes=setting.max_bytes)
-    on_disk, guard = setting.make_store(pooling, folder / FILE, params), Guard(lambda: None, MEMPOOL)
-    waiting = Pool(pool, on_disk, guard, setting.writer)
-    transfers = Transfers(chain, waiting, verifier=verifier, clock=clock)
-    ledger.subscribe(transfers)
-    node = Node(chain, store, verifier, ledger, transfers, clock, (writing, reading), on_disk, guard)
-    ledger.subscribe(node.witness)
-    transfers.subscribe(node.witness)
+    verifier = Verifier(params, setting.checker, threads=setting.threads, capacity=setting.capacity)
+    chain = OpenChain(params, reader, LongReads(setting.checker, reading), chainstate, setting.writer)
+    chain_manager = ChainManager(chain, verifier, clock)
+    mempool = Mempool(params, max_transactions=setting.max_transactions, max_bytes=setting.max_bytes)
+    on_disk, guard = setting.make_store(pooling, folder / FILE, params), DatabaseHealth(lambda: None, MEMPOOL)
+    pool = TransactionPool(
+        chain, mempool, store=on_disk, health=guard, worker=setting.writer, verifier=verifier, clock=clock
+    )
+    chain_manager.subscribe(pool)
+    node = Node(chain, store, verifier, chain_manager, pool, clock, (writing, reading), on_disk, guard)
+    chain_manager.subscribe(node.witness)
+    pool.subscribe(node.witness)
     return node
 
 

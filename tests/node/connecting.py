@@ -1,4 +1,4 @@
-"""What tests of the connector say to it: blocks handed straight to the writer's thread, and forks to hand in."""
+"""Helpers for tests of the chainstate: blocks given straight to the writer's thread, and forks."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -7,41 +7,42 @@ from itertools import count
 from svcd.chain.block import Block
 from svcd.chain.errors import Refusal, Wait
 from svcd.chain.forkchoice import tie_winner
-from svcd.node.changes import Candidate, Change, Connected, Progress, Standing
+from svcd.node.chainstate import PendingChange
+from svcd.node.changes import BlockStatus, ChainChange, CheckedBlock, ConnectResult
 from tests.chains import ChainBuilder
 from tests.node.bench import Node, code_of
 
-CONNECTED, SIDE, KNOWN = Standing.CONNECTED, Standing.SIDE, Standing.KNOWN
+CONNECTED, SIDE, KNOWN = BlockStatus.CONNECTED, BlockStatus.SIDE, BlockStatus.KNOWN
 
 
 class _TakeBack(Exception):
     """Ends what is not to be kept."""
 
 
-def connect(node: Node, chain: ChainBuilder, *blocks: Block) -> Connected:
+def connect(node: Node, chain: ChainBuilder, *blocks: Block) -> ConnectResult:
     """What the writer's thread makes of blocks that have passed every check but those of the state."""
-    return node.connector.connect([Candidate(block, chain.point_after(block)) for block in blocks])
+    return node.chainstate.connect([CheckedBlock(block, chain.point_after(block)) for block in blocks])
 
 
-def connect_all(node: Node, chain: ChainBuilder, *blocks: Block) -> Change:
+def connect_all(node: Node, chain: ChainBuilder, *blocks: Block) -> ChainChange:
     """The one change that comes of valid blocks of which the last becomes the tip."""
     connected = connect(node, chain, *blocks)
-    assert connected.refused == {}
+    assert connected.invalid == {}
     assert connected.outcomes[-1] is CONNECTED
     assert connected.change is not None
-    assert connected.change.tip == node.connector.tip == node.store.tip() == chain.point_after(blocks[-1])
+    assert connected.change.tip == node.chainstate.tip == node.store.tip() == chain.point_after(blocks[-1])
     sound(node, chain, blocks[-1])
     return connected.change
 
 
-def codes(connected: Connected) -> list[Standing | Refusal | Wait]:
+def codes(connected: ConnectResult) -> list[BlockStatus | Refusal | Wait]:
     return list(map(code_of, connected.outcomes))
 
 
 def sound(node: Node, chain: ChainBuilder, tip: Block | None) -> None:
     """Memory, disk and the maker of the blocks agree on every account."""
     assert node.accounts() == chain.accounts_after(tip)
-    assert node.store.tip() == node.connector.tip == chain.point_after(tip)
+    assert node.store.tip() == node.chainstate.tip == chain.point_after(tip)
     if tip is not None:
         assert node.root == tip.header.state_root
 
@@ -64,13 +65,13 @@ def commits(node: Node) -> Iterator[list[str]]:
 @contextmanager
 def undoing(node: Node) -> Iterator[Callable[[], bytes]]:
     """Lets the newest block be undone as in a reorganisation, again and again; all is taken back in the end."""
-    connector = node.connector
-    progress = connector._progress = Progress(connector.tip, connector.view().state)
+    chainstate = node.chainstate
+    pending = chainstate._pending = PendingChange(chainstate.tip, chainstate.view().state)
 
     def undo() -> bytes:
-        connector._retract_tip()
-        node.store.write_accounts(progress.state.changed)
-        return progress.state.root
+        chainstate._disconnect_tip()
+        node.store.write_accounts(pending.state.changed)
+        return pending.state.root
 
     with suppress(_TakeBack), node.store.commit():
         yield undo

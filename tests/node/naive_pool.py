@@ -10,7 +10,7 @@ from attrs import define, field, frozen
 from svcd.chain.accounts import Account
 from svcd.chain.errors import Refusal
 from svcd.chain.transaction import Transfer
-from svcd.node.mempool import Window
+from svcd.node.mempool import TimestampWindow
 
 
 @frozen(eq=False)
@@ -58,7 +58,7 @@ class NaivePool:
     def size(self) -> int:
         return sum(len(entry.transfer.wire) for entry in self.waiting)
 
-    def admit(self, transfer: Transfer, account: Account, *, window: Window, sequence: int) -> list[bytes]:
+    def admit(self, transfer: Transfer, account: Account, *, window: TimestampWindow, sequence: int) -> list[bytes]:
         """The txids that leave for ``transfer``; raises Refused."""
         if not window.oldest <= transfer.timestamp <= window.newest:
             raise Refused(Refusal.TIMESTAMP)

@@ -8,7 +8,7 @@ from attrs import define
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from svcd.chain.block import Block
-from svcd.commerce.payment import DEFAULT_CONFIRMATIONS
+from svcd.commerce.payment_request import DEFAULT_CONFIRMATIONS
 from svcd.node.alarms import DEEP, DEEP_BLOCKS, AlarmLog, ChainAlarms
 from tests.chains import ChainBuilder
 from tests.node.bench import Node
@@ -19,7 +19,7 @@ Fork = Callable[[int], tuple[list[Block], list[Block]]]
 @pytest.fixture
 def alarms(node: Node) -> ChainAlarms:
     """What is remembered of the chain of a node."""
-    return ChainAlarms(node.ledger, node.clock)
+    return ChainAlarms(node.chain_manager, node.clock)
 
 
 @pytest.fixture
@@ -76,7 +76,7 @@ def test_a_shallower_one_is_none(node: Node, alarms: ChainAlarms, fork: Fork, wa
     old, new = fork(11)
     node.submit(*old)
     node.submit(*new)
-    assert node.ledger.tip.hash == new[-1].header.hash
+    assert node.chain_manager.tip.hash == new[-1].header.hash
     assert (alarms.deep_reorganisation(), alarms.deep_reorganisations, warnings) == ("", 0, [])
 
 
@@ -117,13 +117,13 @@ def lines() -> Iterator[list[str]]:
 def test_an_alarm_is_said_when_it_begins_and_when_it_is_over(lines: list[str]) -> None:
     shown = Shown()
     log = AlarmLog(lambda: shown.behind, shown.alarms)
-    log.look()
+    log.check()
     shown.standstill, shown.deep = "the chain here has stood still for 10 minutes", "undone"
-    log.look()
+    log.check()
     shown.standstill = "the chain here has stood still for 11 minutes"
-    log.look()
+    log.check()
     shown.standstill = shown.deep = ""
-    log.look()
+    log.check()
     assert lines == [
         "info: in step with the network",
         "warn: alarm standstill: the chain here has stood still for 10 minutes",
@@ -136,7 +136,7 @@ def test_why_a_node_is_not_ready_is_said_once_unless_it_was_for_a_moment(lines: 
     shown = Shown("no peer")
     log = AlarmLog(lambda: shown.behind, shown.alarms)
     for shown.behind in ("no peer", "no peer yet", "", "a block is on its way", "", "far behind", "far", "still", ""):
-        log.look()
+        log.check()
     assert lines == [
         "info: not in step with the network: no peer",
         "info: in step with the network",

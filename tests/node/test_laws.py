@@ -75,7 +75,7 @@ def test_any_order_of_arrival_ends_at_the_same_chain(folder: Path, tree: list[Sp
         node.check()
         most = max([chain.point_after(block).work for block in valid], default=0)
         best = {block.header.hash: block for block in valid if chain.point_after(block).work == most}
-        assert node.ledger.tip.work == most
+        assert node.chain_manager.tip.work == most
         if len(best) == 1:
             assert node.tip in best
         elif len(best) == 2:
@@ -102,7 +102,7 @@ def test_undoing_restores_every_byte_and_every_root(folder: Path, tree: list[Spr
                 assert undo() == root
                 assert node.state() == state
         assert (node.state(), node.root) == moments[-1]
-        assert node.connector.view(without=len(blocks)).state.root == moments[0][1]
+        assert node.chainstate.view(without=len(blocks)).state.root == moments[0][1]
 
 
 @settings(max_examples=EXAMPLES // 3)
@@ -114,5 +114,5 @@ def test_the_sum_of_all_balances_is_what_was_issued(folder: Path, tree: list[Spr
         for block in grow(chain, tree):
             node.submit(block)
             issued += TEST_PARAMS.reward(block.header.height)
-            assert node.ledger.tip.issued == issued
+            assert node.chain_manager.tip.issued == issued
             assert sum(account.balance for account in node.accounts().values()) == issued

@@ -1,7 +1,7 @@
 """Which transfers may wait for a block, line by line (docs/protocol.md 12)."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -10,13 +10,13 @@ from attrs import evolve
 from svcd.chain.accounts import Account
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.transaction import Transfer
-from svcd.node.mempool import AHEAD, Admission, Entry, Mempool, Window
+from svcd.node.mempool import MAX_PER_SENDER, Admission, Mempool, MempoolEntry, TimestampWindow, intersection
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
 
 NOW = TEST_PARAMS.genesis_time + 10**9
 PAST = 1000 * TEST_PARAMS.transaction_past_seconds
 FUTURE = 1000 * TEST_PARAMS.transaction_future_seconds
-WINDOW = Window(NOW - PAST, NOW + FUTURE)
+WINDOW = TimestampWindow(NOW - PAST, NOW + FUTURE)
 FEE = TEST_PARAMS.minimum_fee
 RICH = Account(1000 * COIN)
 
@@ -124,7 +124,7 @@ def test_the_next_block_decides_what_is_too_old(bench: Bench, behind: int, oldes
     """The next block comes two slots after the tip where blocks are made on demand, and never later than now."""
     tip_slot = 10**6
     now = TEST_PARAMS.slot_time(tip_slot) + behind
-    assert bench.pool.window(tip_slot, now) == Window(now - oldest - PAST, now + FUTURE)
+    assert bench.pool.window(tip_slot, now) == TimestampWindow(now - oldest - PAST, now + FUTURE)
 
 
 def test_expired_transfers_leave(bench: Bench) -> None:
@@ -138,7 +138,7 @@ def test_expired_transfers_leave(bench: Bench) -> None:
 # Nonces
 
 
-@pytest.mark.parametrize("ahead", [0, 1, AHEAD - 1])
+@pytest.mark.parametrize("ahead", [0, 1, MAX_PER_SENDER - 1])
 def test_sixteen_nonces_may_wait(bench: Bench, ahead: int) -> None:
     bench.accounts["alice"] = Account(1000 * COIN, nonce=7)
     assert bench.add("alice", 7 + ahead) == []
@@ -218,8 +218,8 @@ def test_replacing_again_and_again_costs_no_memory(bench: Bench) -> None:
         bench.add("alice", 0, fee=fee)
         fee = -(-fee * 11 // 10)
     assert len(bench.pool) == 2
-    assert len(bench.pool._leavers) < 70
-    assert len(bench.pool._numbers) < 70
+    assert len(bench.pool._evictions) < 70
+    assert len(bench.pool._arrivals or []) < 70
     assert [entry.transfer.nonce for entry in bench.pool.since(0, 9)] == [1, 0]
 
 
@@ -469,7 +469,7 @@ def test_asking_for_what_came_last_looks_at_no_more_than_that(monkeypatch: pytes
     bench.pool.since(0, 1)
     looked_at: list[bytes] = []
 
-    class Watched(dict[bytes, Entry]):
+    class Watched(dict[bytes, MempoolEntry]):
         def get(self, key: bytes, default: Any = None) -> Any:
             looked_at.append(key)
             return super().get(key, default)
@@ -488,7 +488,7 @@ def test_asking_again_does_not_go_past_what_has_left(monkeypatch: pytest.MonkeyP
     assert [entry.sequence for entry in bench.pool.since(0, 2)] == [451, 452]
     looked_at: list[bytes] = []
 
-    class Watched(dict[bytes, Entry]):
+    class Watched(dict[bytes, MempoolEntry]):
         def get(self, key: bytes, default: Any = None) -> Any:
             looked_at.append(key)
             return super().get(key, default)
@@ -530,5 +530,38 @@ def test_fee_per_byte_and_not_the_fee_decides() -> None:
     bench.add("alice", fee=FEE + 100)
     long = bench.chain.transfer("bob", "zoe", 1, nonce=0, fee=FEE + 200, timestamp=NOW, reference="r" * 64)
     bench.admit(long, "bob")
-    assert Entry(long, 0).rate < bench.pool.entries()[0].rate
+    assert MempoolEntry(long, 0).rate < bench.pool.entries()[0].rate
     assert bench.add("carol", fee=FEE + 150) == [long.txid]
+
+
+HELD = {b"c": 3, b"a": 1, b"b": 2}
+
+
+@pytest.mark.parametrize(
+    ("keys", "found"),
+    [
+        ([b"b", b"x", b"a", b"b"], [b"b", b"a"]),
+        (dict.fromkeys([b"a", b"c"]), [b"a", b"c"]),
+        (dict.fromkeys([b"x", b"a", b"y", b"c"]), [b"c", b"a"]),
+        (frozenset([b"c", b"b"]), [b"b", b"c"]),
+        (frozenset([b"a", b"x", b"y", b"c"]), [b"c", b"a"]),
+        (frozenset(), []),
+    ],
+)
+def test_order_and_content(keys: list[bytes], found: list[bytes]) -> None:
+    assert intersection(HELD, keys) == found
+
+
+class Many(frozenset[bytes]):
+    """A set that is too large to be walked through."""
+
+    def __len__(self) -> int:
+        return 400_000
+
+    def __iter__(self) -> Iterator[bytes]:
+        raise AssertionError("the small one is to be walked through")
+
+
+def test_of_many_keys_only_those_that_may_be_meant_are_looked_at() -> None:
+    assert intersection(HELD, Many([b"x", b"b", b"c"])) == [b"c", b"b"]
+    assert intersection({}, Many([b"x"])) == []

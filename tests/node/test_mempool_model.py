@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from svcd.chain.accounts import Account
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.transaction import Transfer
-from svcd.node.mempool import Mempool, Window
+from svcd.node.mempool import Mempool, TimestampWindow
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.naive_pool import NaivePool, Refused
 
@@ -60,7 +60,10 @@ class Pool(RuleBasedStateMachine):
         if incoming.txid in self.pool:
             return
         self.sequence += 1
-        arrival: dict[str, Any] = {"window": Window(self.now - DAY, self.now + 600_000), "sequence": self.sequence}
+        arrival: dict[str, Any] = {
+            "window": TimestampWindow(self.now - DAY, self.now + 600_000),
+            "sequence": self.sequence,
+        }
         found: list[bytes] | Refusal
         expected: list[bytes] | Refusal
         try:

@@ -1,6 +1,6 @@
 """The mapping that forgets its oldest entries."""
 
-from svcd.node.recent import Recent
+from svcd.recent import Recent
 
 
 def test_the_oldest_entry_gives_way() -> None:

@@ -7,8 +7,8 @@ from svcd.chain.accounts import Account
 from svcd.chain.block import Block
 from svcd.chain.errors import Corrupt, Refusal
 from svcd.chain.forkchoice import tie_winner
-from svcd.node import changes
-from svcd.node.connector import Connector
+from svcd.node import chainstate
+from svcd.node.chainstate import Chainstate
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import Node
 from tests.node.conftest import MakeNode
@@ -82,10 +82,10 @@ def test_the_tree_does_not_grow_with_every_reorganisation(node: Node, chain: Cha
         behind = (old, new)[number % 2]
         behind += branch(chain, behind[-1], 2, f"r{number}")
         assert len(connect_all(node, chain, *behind[-2:]).undone) > 3
-        assert node.connector._accounts == node.store.count_accounts()
-    fresh = Connector(TEST_PARAMS, node.store)
+        assert node.chainstate._accounts == node.store.count_accounts()
+    fresh = Chainstate(TEST_PARAMS, node.store)
     fresh.load()
-    assert node.connector._tree.depth == fresh._tree.depth
+    assert node.chainstate._tree.depth == fresh._tree.depth
 
 
 def test_there_and_back_in_one_batch(node: Node, chain: ChainBuilder) -> None:
@@ -111,7 +111,7 @@ def test_there_and_half_the_way_back_in_one_batch(node: Node, chain: ChainBuilde
 def test_in_a_deep_reorganisation_the_newest_transfers_are_let_go(
     node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes, "_MAX_RETURNED", 3)
+    monkeypatch.setattr(chainstate, "_MAX_DISCONNECTED", 3)
     trunk, old, new = fork(chain, 5)
     connect_all(node, chain, *trunk, *old)
     change = connect_all(node, chain, *new)
@@ -122,7 +122,7 @@ def test_in_a_deep_reorganisation_the_newest_transfers_are_let_go(
 def test_transfers_let_go_on_the_way_are_no_trouble_on_the_way_back(
     node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(changes, "_MAX_RETURNED", 2)
+    monkeypatch.setattr(chainstate, "_MAX_DISCONNECTED", 2)
     trunk, old, new = fork(chain, 5)
     other = branch(chain, old[1], 6, "d")
     connect_all(node, chain, *trunk, *old)
@@ -167,7 +167,7 @@ def test_a_reorganisation_whose_third_block_is_invalid_rolls_back_wholly(node: N
     before, root_before = node.state(), node.root
     connected = connect(node, chain, b["c4"])
     assert codes(connected) == [Refusal.STATE_ROOT]
-    assert connected.refused.keys() == {b["c4"].header.hash}
+    assert connected.invalid.keys() == {b["c4"].header.hash}
     assert connected.change is None
     assert node.state() == before
     assert node.root == root_before
@@ -198,8 +198,8 @@ def test_what_stands_on_an_invalid_block_of_the_same_branch_goes_with_it(node: N
     connected = connect(node, chain, b["c4"], b["c5"])
     assert set(codes(connected)[1:]) == {Refusal.ANCESTOR}
     gone = {b[name].header.hash for name in ("c2", "c3", "c4", "c5", "d3", "d4")}
-    assert connected.refused.keys() == gone
-    assert connected.refused[b["c2"].header.hash].code is Refusal.NONCE
+    assert connected.invalid.keys() == gone
+    assert connected.invalid[b["c2"].header.hash].code is Refusal.NONCE
     assert {b[name].header.hash for name in b if not node.holds(b[name])} == gone
     sound(node, chain, b["b4"])
 
@@ -242,7 +242,7 @@ def test_of_two_equal_tips_the_same_one_wins_in_any_order(make_node: MakeNode, f
         connected = connect(node, chain, pair[1 - first])
         winner = tie_winner(*hashes(pair))
         assert codes(connected) == [CONNECTED if winner == pair[1 - first].header.hash else SIDE]
-        assert node.connector.tip.hash == winner
+        assert node.chainstate.tip.hash == winner
         sound(node, chain, next(block for block in pair if block.header.hash == winner))
         winners.add(winner == pair[0].header.hash)
     assert winners == {True, False}, "the order of arrival says nothing"
@@ -281,7 +281,7 @@ def test_transfers_of_undone_blocks_wait_on_disk_with_the_commit(make_node: Make
     node.close()
     again = make_node()
     assert [body for _, _, body in again.store.returned()] == [fallen.wire, later.wire]
-    assert result_of(Deferred.fromCoroutine(again.transfers.load())) == 2
+    assert result_of(Deferred.fromCoroutine(again.transaction_pool.load())) == 2
     assert [entry.transfer.txid for entry in again.mempool.entries()] == [fallen.txid, later.txid]
 
 

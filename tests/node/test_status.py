@@ -4,7 +4,7 @@ import pytest
 from attrs import define
 
 from svcd.chain.block import Block
-from svcd.node.status import LONELY, Alone, Identity, Neighbourhood, Status
+from svcd.node.status import NO_PEER_MET, NetworkView, NodeIdentity, NoPeers, Status
 from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.node.bench import LATE, Node
 
@@ -13,23 +13,23 @@ SPAN = CAP // TEST_PARAMS.slots_per_block * 6 // 5
 """How many blocks it takes to pay back the longest gap."""
 
 
-NOBODY = Neighbourhood(0, 0, "")
+NOBODY = NetworkView(0, 0, "")
 
 
 @define
 class Known:
     """Peers that show what the test says."""
 
-    around: Neighbourhood
+    around: NetworkView
 
-    def neighbourhood(self) -> Neighbourhood:
+    def network_view(self) -> NetworkView:
         return self.around
 
 
-def status_of(node: Node, peers: Known | Alone | None = None, endpoint: str = "", trouble: str = "") -> Status:
-    identity = Identity("svcnode_" + "0" * 32, endpoint)
+def status_of(node: Node, peers: Known | NoPeers | None = None, endpoint: str = "", trouble: str = "") -> Status:
+    identity = NodeIdentity("svcnode_" + "0" * 32, endpoint)
     return Status(
-        node.ledger, identity=identity, peers=peers or Known(NOBODY), clock=node.clock, trouble=lambda: trouble
+        node.chain_manager, identity=identity, peers=peers or Known(NOBODY), clock=node.clock, trouble=lambda: trouble
     )
 
 
@@ -87,7 +87,7 @@ def test_time_is_the_clock(node: Node) -> None:
 
 def test_a_node_that_lags_behind_its_peers(node: Node, chain: ChainBuilder) -> None:
     node.submit(chain.block())
-    status = status_of(node, Known(Neighbourhood(7, 9, "a peer has more")))
+    status = status_of(node, Known(NetworkView(7, 9, "a peer has more")))
     said = status.node_status()
     assert said["knownPeerCount"] == 7
     assert (said["bestKnownPeerHeight"], said["syncLagBlocks"], said["syncState"]) == ("9", "8", "catching-up")
@@ -97,15 +97,15 @@ def test_a_node_that_lags_behind_its_peers(node: Node, chain: ChainBuilder) -> N
 
 def test_a_node_that_is_ahead_of_its_peers(node: Node, chain: ChainBuilder) -> None:
     node.submit(*chain.chain("genesis: b[1..3]").values())
-    said = status_of(node, Known(Neighbourhood(1, 2, ""))).node_status()
+    said = status_of(node, Known(NetworkView(1, 2, ""))).node_status()
     assert (said["bestKnownPeerHeight"], said["syncLagBlocks"], said["syncState"]) == ("2", "0", "synced")
 
 
 @pytest.mark.parametrize("accepted", [True, False])
 def test_a_node_that_is_alone(node: Node, accepted: bool) -> None:
-    status = status_of(node, Alone(accepted))
+    status = status_of(node, NoPeers(accepted))
     assert status.synced is accepted
-    assert status.behind == ("" if accepted else LONELY)
+    assert status.behind == ("" if accepted else NO_PEER_MET)
     assert status.node_status()["syncState"] == ("synced" if accepted else "catching-up")
 
 
@@ -139,7 +139,7 @@ def test_a_standstill(node: Node, chain: ChainBuilder) -> None:
 
 def test_a_standstill_is_remembered_until_it_is_paid_back(node: Node, chain: ChainBuilder) -> None:
     last = grow(node, chain, 2, 3 * CAP, *[2] * (SPAN - 1))
-    assert node.ledger.tip.height == SPAN + 1
+    assert node.chain_manager.tip.height == SPAN + 1
     assert f"before block 2: ask for more confirmations than usual until block {1 + SPAN}" in status_of(node).outage()
     node.submit(chain.block(last))
     assert status_of(node).outage() == ""
@@ -159,9 +159,9 @@ def test_the_first_reason_not_to_be_ready_is_the_one_that_is_told(node: Node) ->
     status = status_of(node, peers, trouble="the disk takes nothing: full")
     node.clock.advance(600)
     assert status.unready() == status.alarms()["disk"] == "the disk takes nothing: full"
-    peers.around = Neighbourhood(3, 0, "", usual_height=2)
+    peers.around = NetworkView(3, 0, "", usual_height=2)
     assert status.unready() == status.standstill() != ""
-    peers.around = Neighbourhood(3, 9, "a peer has more", usual_height=2)
+    peers.around = NetworkView(3, 9, "a peer has more", usual_height=2)
     assert status.unready() == "a peer has more"
 
 
@@ -172,15 +172,15 @@ def test_the_first_reason_not_to_be_ready_is_the_one_that_is_told(node: Node) ->
     ("around", "trouble", "line"),
     [
         (NOBODY, "", "height 2, 0 peers, ready"),
-        (Neighbourhood(1, 2, ""), "", "height 2, 1 peer, ready"),
-        (Neighbourhood(8, 3, ""), "", "height 2, 8 peers, ready"),
-        (Neighbourhood(8, 250_000, "a peer has more"), "", "height 2 of 250000, 8 peers, not ready: a peer has more"),
-        (Neighbourhood(0, 0, LONELY), "", f"height 2, 0 peers, not ready: {LONELY}"),
-        (Neighbourhood(8, 2, ""), "the disk is full", "height 2, 8 peers, not ready: the disk is full"),
+        (NetworkView(1, 2, ""), "", "height 2, 1 peer, ready"),
+        (NetworkView(8, 3, ""), "", "height 2, 8 peers, ready"),
+        (NetworkView(8, 250_000, "a peer has more"), "", "height 2 of 250000, 8 peers, not ready: a peer has more"),
+        (NetworkView(0, 0, NO_PEER_MET), "", f"height 2, 0 peers, not ready: {NO_PEER_MET}"),
+        (NetworkView(8, 2, ""), "the disk is full", "height 2, 8 peers, not ready: the disk is full"),
     ],
 )
 def test_the_line_for_the_service_manager(
-    node: Node, chain: ChainBuilder, around: Neighbourhood, trouble: str, line: str
+    node: Node, chain: ChainBuilder, around: NetworkView, trouble: str, line: str
 ) -> None:
     node.submit(*chain.chain("genesis: b[1..2]").values())
     assert status_of(node, Known(around), trouble=trouble).line() == line
@@ -197,7 +197,7 @@ def test_the_line_has_the_alarms_of_a_node_that_is_ready(node: Node, chain: Chai
 
 @pytest.mark.parametrize(("usual", "seconds", "alarm"), [(2, 599, False), (1, 6_000, False), (2, 600, True)])
 def test_a_tip_that_stands_still_while_most_peers_move_on(node: Node, usual: int, seconds: int, alarm: bool) -> None:
-    status = status_of(node, Known(Neighbourhood(3, 0, "", usual_height=usual)))
+    status = status_of(node, Known(NetworkView(3, 0, "", usual_height=usual)))
     node.clock.advance(seconds)
     said = "the chain here has stood still at height 0 for 10 minutes while most peers show height 2 or more"
     assert status.standstill() == (said if alarm else "")
@@ -210,8 +210,8 @@ def test_a_tip_that_stands_still_while_most_peers_move_on(node: Node, usual: int
 def test_an_untrusted_proxy_is_an_alarm_and_the_node_is_ready(node: Node) -> None:
     sentence = "requests from 127.0.0.1 carry X-Forwarded-For"
     status = Status(
-        node.ledger,
-        identity=Identity("svcnode_" + "0" * 32, ""),
+        node.chain_manager,
+        identity=NodeIdentity("svcnode_" + "0" * 32, ""),
         peers=Known(NOBODY),
         clock=node.clock,
         trouble=lambda: "",

@@ -8,77 +8,18 @@ from collections.abc import Callable, Iterator
 
 import pytest
 from twisted.internet import reactor
-from twisted.internet.defer import CancelledError, Deferred, gatherResults
+from twisted.internet.defer import gatherResults
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, formatEvent
 
-from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
-from svcd.node.threads import Load, ThreadsService, ThreadsWatch, kept_going, share_the_interpreter
-from tests.support import has_result, result_of
+from svcd.node.threads import PoolLoad, ThreadPoolService, ThreadWatchdog, tune_interpreter
 
 ExpectedErrors = Callable[..., list[LogEvent]]
 
 
-async def waiting_for(deferred: Deferred[int]) -> int:
-    return 2 * await deferred
-
-
-def test_work_gives_its_result() -> None:
-    source: Deferred[int] = Deferred()
-    result = kept_going(waiting_for(source))
-    assert not has_result(result)
-    source.callback(21)
-    assert result_of(result) == 42
-
-
-def test_work_gives_its_failure() -> None:
-    source: Deferred[int] = Deferred()
-    result = kept_going(waiting_for(source))
-    source.errback(ZeroDivisionError())
-    with pytest.raises(ZeroDivisionError):
-        result_of(result)
-
-
-def cancelled() -> Deferred[int]:
-    """What a piece of work waits for whose result nobody waits for any more."""
-    source: Deferred[int] = Deferred()
-    result = kept_going(waiting_for(source))
-    result.cancel()
-    with pytest.raises(CancelledError):
-        result_of(result)
-    assert not source.called
-    return source
-
-
-def test_cancelling_leaves_the_work_alone() -> None:
-    done: list[int] = []
-    source: Deferred[int] = Deferred()
-
-    async def work() -> None:
-        done.append(await source)
-
-    result = kept_going(work())
-    result.cancel()
-    with pytest.raises(CancelledError):
-        result_of(result)
-    source.callback(7)
-    assert done == [7]
-
-
-def test_an_error_of_ours_is_logged_when_nobody_waits(expected_errors: ExpectedErrors) -> None:
-    cancelled().errback(ZeroDivisionError())
-    assert len(expected_errors(ZeroDivisionError)) == 1
-
-
-@pytest.mark.parametrize("reason", [RuleViolation(Refusal.NONCE, "late"), NotYet(Wait.BUSY, "busy")])
-def test_a_refusal_is_no_news_when_nobody_waits(reason: Exception) -> None:
-    """The fixture that looks for logged errors is the test."""
-    cancelled().errback(reason)
-
-
 @pytest.mark.socket
 async def test_one_thread_does_its_work_in_order_and_off_the_reactor() -> None:
-    service = ThreadsService(reactor, size=1, name="test")
+    service = ThreadPoolService(reactor, size=1, name="test")
     service.startService()
     try:
         done: list[tuple[int, str]] = []
@@ -94,7 +35,7 @@ async def test_one_thread_does_its_work_in_order_and_off_the_reactor() -> None:
 
 @pytest.mark.socket
 async def test_stopping_waits_for_the_work_that_was_taken_on() -> None:
-    service = ThreadsService(reactor, size=1, name="test")
+    service = ThreadPoolService(reactor, size=1, name="test")
     service.startService()
     done: list[int] = []
 
@@ -110,7 +51,7 @@ async def test_stopping_waits_for_the_work_that_was_taken_on() -> None:
 
 @pytest.mark.socket
 async def test_an_exception_in_a_thread_comes_back() -> None:
-    service = ThreadsService(reactor, size=1, name="test")
+    service = ThreadPoolService(reactor, size=1, name="test")
     service.startService()
     try:
         with pytest.raises(ZeroDivisionError):
@@ -121,7 +62,7 @@ async def test_an_exception_in_a_thread_comes_back() -> None:
 
 def test_a_job_waits_until_a_thread_begins_it() -> None:
     clock = Clock()
-    load = Load(clock)
+    load = PoolLoad(clock)
     times: list[tuple[float, float]] = []
     load.on_done = lambda waited, worked: times.append((waited, worked))
 
@@ -142,7 +83,7 @@ def test_a_job_waits_until_a_thread_begins_it() -> None:
 
 @pytest.mark.socket
 async def test_the_load_of_a_pool_is_known() -> None:
-    service = ThreadsService(reactor, size=1, name="test")
+    service = ThreadPoolService(reactor, size=1, name="test")
     load, begun, go_on = service.worker.load, threading.Event(), threading.Event()
     times: list[tuple[float, float]] = []
     load.on_done = lambda waited, worked: times.append((waited, worked))
@@ -177,7 +118,7 @@ def switch_interval() -> Iterator[None]:
 
 @pytest.mark.usefixtures("switch_interval")
 def test_threads_share_the_interpreter_fairly() -> None:
-    share_the_interpreter()
+    tune_interpreter()
     assert sys.getswitchinterval() == pytest.approx(0.0005)
 
 
@@ -185,13 +126,13 @@ def test_threads_share_the_interpreter_fairly() -> None:
 def test_the_collector_does_not_walk_over_what_was_there_at_the_start() -> None:
     there: list[object] = []
     assert any(each is there for each in gc.get_objects())
-    share_the_interpreter()
+    tune_interpreter()
     assert not any(each is there for each in gc.get_objects())
 
 
 @pytest.mark.usefixtures("switch_interval")
 def test_the_collector_leaves_requests_that_are_under_way_alone() -> None:
-    share_the_interpreter()
+    tune_interpreter()
     collections: list[str] = []
     gc.callbacks.append(note := lambda phase, _: collections.append(phase))
     try:
@@ -210,21 +151,21 @@ class Ended:
 
 def test_a_thread_that_has_died_is_told_and_ends_the_node(expected_errors: Callable[..., list[LogEvent]]) -> None:
     ended: list[str] = []
-    service = ThreadsService(reactor, size=2, name="writer")  # type: ignore[arg-type]
-    watch = ThreadsWatch([service], lambda: ended.append("at once"))
+    service = ThreadPoolService(reactor, size=2, name="writer")  # type: ignore[arg-type]
+    watch = ThreadWatchdog([service], lambda: ended.append("at once"))
     service.startService()
     try:
-        watch.look()
+        watch.check()
         assert (service.dead, ended) == (0, [])
         service._pool.threads.append(Ended())  # type: ignore[arg-type]
-        watch.look()
+        watch.check()
         service._pool.threads.pop()
     finally:
         service.stopService()
-    watch.look()
+    watch.check()
     assert ended == ["at once"]
     (event,) = expected_errors()
-    assert formatEvent(event).startswith("a thread of the pool writer has died, and its work waits in vain. ")
+    assert formatEvent(event).startswith("a thread of the pool writer has died, so its jobs cannot finish. ")
 
 
 def test_what_would_end_a_thread_is_an_error_like_others() -> None:
@@ -232,7 +173,7 @@ def test_what_would_end_a_thread_is_an_error_like_others() -> None:
         raise SystemExit(3)
 
     with pytest.raises(RuntimeError, match=r"work in a thread raised SystemExit\(3\)"):
-        Load(Clock()).job(work)()
+        PoolLoad(Clock()).job(work)()
 
 
 def test_a_pool_waits_no_longer_than_its_patience() -> None:
@@ -242,7 +183,7 @@ def test_a_pool_waits_no_longer_than_its_patience() -> None:
         asked.set()
         answered.wait(30)
 
-    service = ThreadsService(reactor, size=1, name="resolver", patience=0.01)  # type: ignore[arg-type]
+    service = ThreadPoolService(reactor, size=1, name="resolver", patience=0.01)  # type: ignore[arg-type]
     service.startService()
     service.worker.run(ask)
     assert asked.wait(30)

@@ -17,8 +17,8 @@ from tests.node.bench import Inline, Stepped
 from tests.support import result_of
 
 
-def make(worker: Inline | Stepped | None = None, *, lanes: int = 2, capacity: int = 100) -> Verifier:
-    return Verifier(TEST_PARAMS, Inline() if worker is None else worker, lanes=lanes, capacity=capacity)
+def make(worker: Inline | Stepped | None = None, *, threads: int = 2, capacity: int = 100) -> Verifier:
+    return Verifier(TEST_PARAMS, Inline() if worker is None else worker, threads=threads, capacity=capacity)
 
 
 def check_work(verifier: Verifier, *blocks: Block) -> list[Refusal | None]:
@@ -30,7 +30,7 @@ def check_transfers(verifier: Verifier, *transfers: Transfer) -> list[Refusal | 
 
 
 def read(verifier: Verifier, *data: Block | bytes) -> list[tuple[Block | None, Verdict]]:
-    return result_of(verifier.read(data, parse_block))
+    return result_of(verifier.parse(data, parse_block))
 
 
 def check_seals(verifier: Verifier, *blocks: Block) -> list[Refusal | None]:
@@ -178,15 +178,15 @@ def test_the_oldest_is_forgotten_when_there_is_too_much(
 def test_work_is_spread_over_the_lanes(chain: ChainBuilder) -> None:
     stepped = Stepped()
     blocks = [chain.block(producer=f"p{number}") for number in range(7)]
-    Deferred.fromCoroutine(make(stepped, lanes=3).check_work(blocks))
+    Deferred.fromCoroutine(make(stepped, threads=3).check_work(blocks))
     assert len(stepped) == 3
 
 
 def test_a_few_signatures_are_not_torn_apart(chain: ChainBuilder) -> None:
     stepped = Stepped()
-    Deferred.fromCoroutine(make(stepped, lanes=4).check_transfers(transfers(chain, 64)))
+    Deferred.fromCoroutine(make(stepped, threads=4).check_transfers(transfers(chain, 64)))
     assert len(stepped) == 1
-    Deferred.fromCoroutine(make(stepped, lanes=4).check_transfers(transfers(chain, 65)))
+    Deferred.fromCoroutine(make(stepped, threads=4).check_transfers(transfers(chain, 65)))
     assert len(stepped) == 3
 
 
@@ -196,7 +196,7 @@ def test_verdicts_come_in_order_from_any_number_of_chunks(chain: ChainBuilder, n
     bad = set(range(0, number, 7))
     mixed = [forged(transfer) if index in bad else transfer for index, transfer in enumerate(waiting)]
     expected = [Refusal.TRANSACTION_SIGNATURE if index in bad else None for index in range(number)]
-    assert check_transfers(make(lanes=2), *mixed) == expected
+    assert check_transfers(make(threads=2), *mixed) == expected
 
 
 def test_no_more_than_the_capacity_may_wait(chain: ChainBuilder) -> None:
@@ -252,7 +252,7 @@ def test_a_header_that_holds_is_not_worked_on_again(chain: ChainBuilder, argon: 
     argon.clear()
     assert check_headers(verifier, *blocks) == [None] * 20
     assert len(argon) == 20
-    assert all(verifier.is_sealed(block.header) for block in blocks)
+    assert all(verifier.is_verified(block.header) for block in blocks)
     assert check_headers(verifier, *blocks) == [None] * 20
     assert check_seals(verifier, *blocks) == [None] * 20
     assert check_work(verifier, *blocks) == [None] * 20
@@ -265,10 +265,10 @@ def test_a_forged_signature_with_a_known_hash_is_refused(chain: ChainBuilder, ar
     check_headers(verifier, block)
     forged = Block(evolve(block.header, signature=bytes(64)), block.transfers)
     assert forged.header.hash == block.header.hash
-    assert not verifier.is_sealed(forged.header)
+    assert not verifier.is_verified(forged.header)
     assert check_seals(verifier, forged) == [Refusal.BLOCK_SIGNATURE]
     assert check_headers(verifier, forged) == [Refusal.BLOCK_SIGNATURE]
-    assert verifier.is_sealed(block.header)
+    assert verifier.is_verified(block.header)
 
 
 def test_a_body_under_a_known_header_is_checked(chain: ChainBuilder) -> None:
@@ -283,28 +283,28 @@ def test_a_body_under_a_known_header_is_checked(chain: ChainBuilder) -> None:
 def test_a_header_that_does_not_hold_is_not_remembered(chain: ChainBuilder, argon: list[bytes], rule: Refusal) -> None:
     verifier, blocks = make(), chain_of(chain, 3, 2, rule)
     assert check_headers(verifier, *blocks) == [None, None, rule]
-    assert not verifier.is_sealed(blocks[2].header)
+    assert not verifier.is_verified(blocks[2].header)
     argon.clear()
     assert check_headers(verifier, *blocks) == [None, None, rule]
     assert len(argon) == (rule is Refusal.WORK)
 
 
-@pytest.mark.parametrize("lanes", [1, 2, 4])
+@pytest.mark.parametrize("threads", [1, 2, 4])
 @pytest.mark.parametrize("bad", [0, 7, 8, 50])
 def test_the_check_ends_soon_after_the_first_header_that_does_not_hold(
-    chain: ChainBuilder, argon: list[bytes], lanes: int, bad: int
+    chain: ChainBuilder, argon: list[bytes], threads: int, bad: int
 ) -> None:
-    """On all lanes: the rest of 2,000 headers of junk must not be worked on."""
+    """On all threads: the rest of 2,000 headers of junk must not be worked on."""
     blocks = chain_of(chain, 120, bad)
     argon.clear()
     stepped = Stepped()
-    verifier = make(stepped, lanes=lanes)
+    verifier = make(stepped, threads=threads)
     checking = Deferred.fromCoroutine(verifier.check_headers([block.header for block in blocks]))
     stepped.finish()
     found = codes(result_of(checking))
     assert found[:bad] == [None] * bad
     assert found[bad] is Refusal.WORK
-    assert len(argon) <= bad + 8 * (lanes + 1)
+    assert len(argon) <= bad + 8 * (threads + 1)
 
 
 def flood_of_headers(verifier: Verifier, chain: ChainBuilder) -> list[Deferred[list[Verdict]]]:
@@ -327,7 +327,7 @@ def test_a_flood_does_not_delay_the_signature_of_a_payment(
 ) -> None:
     """However much waits, three small pieces of it at most are in the queue of two threads."""
     stepped = Stepped()
-    verifier = make(stepped, lanes=2)
+    verifier = make(stepped, threads=2)
     checking = flood(verifier, chain)
     for _ in range(5):
         paid = Deferred.fromCoroutine(verifier.check_transfers([chain.transfer("alice", "bob", 5)]))
@@ -345,7 +345,7 @@ def test_signatures_of_blocks_are_checked_in_small_pieces(chain: ChainBuilder, s
     for first in range(0, 600, 100):
         parent = chain.block(parent, transfers=[chain.transfer("alice", "bob", 1, nonce=first + n) for n in range(100)])
         blocks.append(parent)
-    checking = Deferred.fromCoroutine(make(stepped, lanes=2).check_work(blocks))
+    checking = Deferred.fromCoroutine(make(stepped, threads=2).check_work(blocks))
     while len(stepped):
         before = len(signatures)
         stepped.step()
@@ -360,7 +360,7 @@ def test_headers_are_forgotten_in_the_order_in_which_they_came(
     monkeypatch.setattr(verifier_module, "REMEMBERED_HEADERS", 5)
     verifier, blocks = make(), chain_of(chain, 8)
     check_headers(verifier, *blocks)
-    assert [verifier.is_sealed(block.header) for block in blocks] == [False] * 3 + [True] * 5
+    assert [verifier.is_verified(block.header) for block in blocks] == [False] * 3 + [True] * 5
 
 
 def test_a_check_of_headers_that_is_given_up_fails_as_that(chain: ChainBuilder) -> None:

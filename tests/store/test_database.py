@@ -2,7 +2,7 @@
 
 import os
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from svcd.store.database import (
     DatabaseError,
     Migration,
     attempt,
+    is_damage,
     migrations,
     open_reader,
     open_writer,
@@ -52,6 +53,7 @@ def setting(connection: sqlite3.Connection, name: str) -> object:
 # Settings
 
 
+@pytest.mark.usefixtures("durable")
 def test_the_writer_logs_ahead_and_keeps_the_log_short(writer: sqlite3.Connection) -> None:
     assert setting(writer, "journal_mode") == "wal"
     assert setting(writer, "synchronous") == 1, "NORMAL"
@@ -403,3 +405,64 @@ def test_a_disk_that_has_room_again(full: sqlite3.Connection) -> None:
         fill(full, 20)
     assert len(notes(full)) == 21
     assert setting(full, "integrity_check") == "ok"
+
+
+ROWS = 2000
+
+
+@pytest.fixture
+def damaged(tmp_path: Path) -> Path:
+    """A database of which every page but the first of one table is spoiled."""
+    path = tmp_path / "chain.sqlite"
+    with closing(open_writer(path)) as connection:
+        connection.execute("CREATE TABLE numbers (number INTEGER PRIMARY KEY, text TEXT)")
+        connection.executemany("INSERT INTO numbers VALUES (?, ?)", [(n, "x" * 100) for n in range(ROWS)])
+        leaves = connection.execute("SELECT pageno FROM dbstat WHERE name = 'numbers' AND pagetype = 'leaf'")
+        pages = [page for (page,) in leaves]
+        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    with path.open("r+b") as file:
+        for page in pages[1:]:
+            file.seek((page - 1) * 4096)
+            file.write(b"\xff" * 4096)
+    return path
+
+
+@pytest.mark.parametrize(
+    "read",
+    [
+        pytest.param(lambda db: db.execute("SELECT text FROM numbers WHERE number = ?", (ROWS - 1,)), id="execute"),
+        pytest.param(lambda db: db.execute("SELECT text FROM numbers").fetchall(), id="fetchall"),
+        pytest.param(lambda db: list(db.execute("SELECT text FROM numbers")), id="iterate"),
+        pytest.param(lambda db: _one_by_one(db.execute("SELECT text FROM numbers")), id="fetchone"),
+    ],
+)
+def test_damage_is_shown_and_raised(damaged: Path, read: Callable[[sqlite3.Connection], object]) -> None:
+    seen: list[BaseException] = []
+    with closing(open_reader(damaged, seen.append)) as connection:
+        with pytest.raises(sqlite3.DatabaseError) as raised:
+            read(connection)
+        assert seen == [raised.value]
+        assert is_damage(raised.value)
+
+
+def _one_by_one(cursor: sqlite3.Cursor) -> None:
+    while cursor.fetchone() is not None:
+        pass
+
+
+def test_what_is_whole_is_read_without_a_word(damaged: Path) -> None:
+    seen: list[BaseException] = []
+    with closing(open_reader(damaged, seen.append)) as connection:
+        assert connection.execute("SELECT text FROM numbers WHERE number = 0").fetchone() == ("x" * 100,)
+        assert list(connection.execute("SELECT number FROM numbers WHERE number < 3")) == [(0,), (1,), (2,)]
+    assert seen == []
+
+
+def test_a_file_that_another_program_has_locked(path: Path) -> None:
+    """The disk is not to blame, and nothing has to be freed."""
+    with closing(open_writer(path)) as connection, closing(sqlite3.connect(path, timeout=0)) as other:
+        connection.execute("BEGIN IMMEDIATE")
+        with pytest.raises(DatabaseError) as refusal, database.explaining_errors(path):
+            other.execute("BEGIN IMMEDIATE")
+        assert str(refusal.value) == f"{path} cannot be used: database is locked; close the program that has locked it"
+        connection.execute("ROLLBACK")

@@ -11,7 +11,7 @@ import pytest
 from attrs import evolve
 
 from svcd.store.database import WEBHOOKS, open_writer
-from svcd.store.webhook_events import EventRow, EventStore, Queued
+from svcd.store.webhook_events import EventRow, EventStore, WatchQueue
 from svcd.store.webhook_store import WatchRow, WebhookStore
 
 NOW = 1_000_000
@@ -77,6 +77,7 @@ def ids(rows: list[WatchRow]) -> list[str]:
     return [row.id for row in rows]
 
 
+@pytest.mark.usefixtures("durable")
 def test_every_commit_is_on_the_disk_before_it_is_told(connection: sqlite3.Connection) -> None:
     assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
     assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
@@ -144,15 +145,15 @@ def test_the_trail_is_replaced_above_a_fork_and_shortened_below(watches: Webhook
 def test_events_are_sent_one_after_the_other(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
 
-    assert events.tell("w1", event(1, "payment.pending"), supersedes=False, now=NOW) == Queued(
+    assert events.append("w1", event(1, "payment.pending"), supersedes=False, now=NOW) == WatchQueue(
         "w1", "shop.example.com", NOW
     )
-    assert events.tell("w1", event(2), supersedes=True, now=NOW + 5) == Queued("w1", "shop.example.com", NOW)
-    assert events.queued() == [Queued("w1", "shop.example.com", NOW)]
+    assert events.append("w1", event(2), supersedes=True, now=NOW + 5) == WatchQueue("w1", "shop.example.com", NOW)
+    assert events.queued() == [WatchQueue("w1", "shop.example.com", NOW)]
     head = events.head("w1")
     assert head is not None
     assert (head.event.sequence, head.callback_url) == (1, "https://shop.example.com/w1")
-    assert events.delivered("w1", 1, NOW + 9) == Queued("w1", "shop.example.com", NOW + 9)
+    assert events.delivered("w1", 1, NOW + 9) == WatchQueue("w1", "shop.example.com", NOW + 9)
     assert events.delivered("w1", 2, NOW + 10) is None
     assert events.queued() == []
     assert [(each.sequence, each.fate, each.delivered_at, each.attempts) for each in events.events("w1")] == [
@@ -163,13 +164,15 @@ def test_events_are_sent_one_after_the_other(watches: WebhookStore, events: Even
 
 def test_a_newer_depth_takes_the_place_and_the_pause_of_an_older_one(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
-    events.tell("w1", event(1), supersedes=True, now=NOW)
-    assert events.failed("w1", 1, error="timeout", due=NOW + 5_000, now=NOW) == Queued(
+    events.append("w1", event(1), supersedes=True, now=NOW)
+    assert events.failed("w1", 1, error="timeout", due=NOW + 5_000, now=NOW) == WatchQueue(
         "w1", "shop.example.com", NOW + 5_000
     )
 
-    assert events.tell("w1", event(2), supersedes=True, now=NOW + 1) == Queued("w1", "shop.example.com", NOW + 5_000)
-    assert events.tell("w1", event(3, epoch=1), supersedes=True, now=NOW + 2).due == NOW + 5_000
+    assert events.append("w1", event(2), supersedes=True, now=NOW + 1) == WatchQueue(
+        "w1", "shop.example.com", NOW + 5_000
+    )
+    assert events.append("w1", event(3, epoch=1), supersedes=True, now=NOW + 2).due == NOW + 5_000
 
     fates = [(each.sequence, each.fate, each.attempts) for each in events.events("w1")]
     assert fates == [(3, "waiting", 0), (2, "waiting", 1), (1, "superseded", 1)]
@@ -179,8 +182,8 @@ def test_one_that_was_being_sent_while_it_was_superseded_counts_as_delivered(
     watches: WebhookStore, events: EventStore
 ) -> None:
     watches.add(row())
-    events.tell("w1", event(1), supersedes=True, now=NOW)
-    events.tell("w1", event(2), supersedes=True, now=NOW)
+    events.append("w1", event(1), supersedes=True, now=NOW)
+    events.append("w1", event(2), supersedes=True, now=NOW)
 
     assert events.delivered("w1", 1, NOW) is not None
     assert [each.fate for each in events.events("w1")] == ["waiting", "delivered"]
@@ -188,8 +191,8 @@ def test_one_that_was_being_sent_while_it_was_superseded_counts_as_delivered(
 
 def test_one_that_failed_while_it_was_superseded_stays_so(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
-    events.tell("w1", event(1), supersedes=True, now=NOW)
-    events.tell("w1", event(2), supersedes=True, now=NOW)
+    events.append("w1", event(1), supersedes=True, now=NOW)
+    events.append("w1", event(2), supersedes=True, now=NOW)
 
     assert events.failed("w1", 1, error="timeout", due=None, now=NOW) is not None
     assert [each.fate for each in events.events("w1")] == ["waiting", "superseded"]
@@ -197,20 +200,20 @@ def test_one_that_failed_while_it_was_superseded_stays_so(watches: WebhookStore,
 
 def test_an_attempt_that_does_not_count_leaves_only_why_it_failed(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
-    events.tell("w1", event(1), supersedes=True, now=NOW)
+    events.append("w1", event(1), supersedes=True, now=NOW)
 
-    lane = events.failed("w1", 1, error="timeout", due=NOW + 5_000, now=NOW, counts=False)
+    queue = events.failed("w1", 1, error="timeout", due=NOW + 5_000, now=NOW, counts=False)
 
-    assert lane == Queued("w1", "shop.example.com", NOW + 5_000)
+    assert queue == WatchQueue("w1", "shop.example.com", NOW + 5_000)
     assert [(each.fate, each.attempts, each.last_error) for each in events.events("w1")] == [("waiting", 0, "timeout")]
 
 
 def test_an_abandoned_event_lets_the_next_one_through(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
-    events.tell("w1", event(1, "payment.pending"), supersedes=False, now=NOW)
-    events.tell("w1", event(2), supersedes=True, now=NOW)
+    events.append("w1", event(1, "payment.pending"), supersedes=False, now=NOW)
+    events.append("w1", event(2), supersedes=True, now=NOW)
 
-    assert events.failed("w1", 1, error="status 500", due=None, now=NOW + 7) == Queued(
+    assert events.failed("w1", 1, error="status 500", due=None, now=NOW + 7) == WatchQueue(
         "w1", "shop.example.com", NOW + 7
     )
     newest, oldest = events.events("w1")
@@ -221,7 +224,7 @@ def test_what_is_dropped_is_sent_no_more(
     connection: sqlite3.Connection, watches: WebhookStore, events: EventStore
 ) -> None:
     watches.add(row())
-    events.tell("w1", event(1), supersedes=True, now=NOW)
+    events.append("w1", event(1), supersedes=True, now=NOW)
 
     events.drop_waiting("w1")
 
@@ -234,12 +237,12 @@ def test_what_has_waited_for_too_long_is_given_up(
 ) -> None:
     watches.add(row("w1"))
     watches.add(row("w2"))
-    events.tell("w1", event(1, "payment.pending"), supersedes=False, now=NOW)
-    events.tell("w1", event(5), supersedes=True, now=NOW)
-    events.tell("w2", event(2), supersedes=True, now=NOW)
+    events.append("w1", event(1, "payment.pending"), supersedes=False, now=NOW)
+    events.append("w1", event(5), supersedes=True, now=NOW)
+    events.append("w2", event(2), supersedes=True, now=NOW)
 
     assert events.abandon_older(NOW + 3) == 2
-    assert events.queued() == [Queued("w1", "shop.example.com", NOW)]
+    assert events.queued() == [WatchQueue("w1", "shop.example.com", NOW)]
     assert fates(connection) == {"abandoned": 2, "waiting": 1}
 
 
@@ -247,9 +250,9 @@ def test_the_newest_events_are_kept_and_all_that_wait(
     connection: sqlite3.Connection, watches: WebhookStore, events: EventStore
 ) -> None:
     watches.add(row())
-    events.tell("w1", event(1, "payment.pending"), supersedes=False, now=NOW)
+    events.append("w1", event(1, "payment.pending"), supersedes=False, now=NOW)
     for sequence in range(2, 101):
-        events.tell("w1", event(sequence), supersedes=True, now=NOW)
+        events.append("w1", event(sequence), supersedes=True, now=NOW)
 
     assert len(events.events("w1")) == 32
     assert fates(connection).total() == 33
@@ -266,9 +269,9 @@ def test_what_is_over_is_forgotten_once_nothing_waits(
     watches.save(row("quiet", ending="closed", ended_at=NOW))
     watches.save(row("telling", ending="expired", ended_at=NOW))
     watches.save(row("later", ending="closed", ended_at=NOW + 100))
-    events.tell("quiet", event(1), supersedes=True, now=NOW)
+    events.append("quiet", event(1), supersedes=True, now=NOW)
     events.delivered("quiet", 1, NOW)
-    events.tell("telling", event(1, "payment.expired"), supersedes=False, now=NOW)
+    events.append("telling", event(1, "payment.expired"), supersedes=False, now=NOW)
 
     assert watches.forget_ended(NOW + 100, 10) == 1
     assert watches.watch("quiet") is None
@@ -281,11 +284,11 @@ def test_what_is_sent_no_more_keeps_no_body(
 ) -> None:
     for name in ("a", "b", "c"):
         watches.add(row(name))
-        events.tell(name, event(1), supersedes=True, now=NOW)
-        events.tell(name, event(2, "payment.confirmed"), supersedes=False, now=NOW)
+        events.append(name, event(1), supersedes=True, now=NOW)
+        events.append(name, event(2, "payment.confirmed"), supersedes=False, now=NOW)
     events.delivered("a", 1, NOW)
     events.failed("b", 1, error="timeout", due=None, now=NOW)
-    events.tell("c", event(3), supersedes=True, now=NOW)
+    events.append("c", event(3), supersedes=True, now=NOW)
     events.drop_waiting("c")
 
     bodies = connection.execute("SELECT fate, length(body) FROM event ORDER BY fate").fetchall()

@@ -23,7 +23,7 @@ CREATE TABLE block_transaction (
     PRIMARY KEY (block, position)
 ) STRICT, WITHOUT ROWID;
 
--- The accounts as they were before a canonical block, in the packing of store/undo.py.
+-- The accounts as they were before a canonical block, as packed by svcd/store/chain_store.py.
 CREATE TABLE undo (
     block INTEGER PRIMARY KEY,
     data  BLOB NOT NULL

@@ -1,0 +1,391 @@
+"""The one entrance for blocks: every block, from any source, is checked and connected here.
+
+A batch goes through two stages, in the order of docs/protocol.md 10: its blocks are checked, in the verifier's threads,
+and then connected, in the writer's thread, in one commit. Listeners are told after the commit.
+"""
+
+from collections import deque
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Final, Protocol
+
+from attrs import define, field
+from twisted.internet.defer import Deferred, DeferredLock
+from twisted.logger import Logger
+
+from svcd.chain.block import Block, Header, parse_block, parse_posted_block
+from svcd.chain.errors import Corrupt, NotYet, Refusal, RuleViolation, Wait
+from svcd.chain.params import NetworkParams
+from svcd.chain.transition import ChainPoint, check_header, check_place, extend
+from svcd.interfaces import Clock, Timer, milliseconds
+from svcd.limits import FUTURE_BLOCKS, Limit
+from svcd.node.chainstate import OpenChain, invalid_ancestor
+from svcd.node.changes import BlockOutcome, BlockStage, BlockStatus, ChainChange, CheckedBlock, HeaderCheck
+from svcd.node.tasks import TaskGroup
+from svcd.node.verifier import Parser, Verdict, Verifier
+from svcd.recent import Recent
+
+REMEMBERED_INVALID: Final = 4_096
+MAX_FUTURE_BLOCKS: Final = 64
+MAX_SLOTS_AHEAD: Final = 60
+
+LIMITS: Final = (
+    Limit("early blocks that are held", MAX_FUTURE_BLOCKS, "blocks", FUTURE_BLOCKS),
+    Limit("how early a block may be", MAX_SLOTS_AHEAD, "slots", FUTURE_BLOCKS),
+    Limit("invalid blocks that are remembered", REMEMBERED_INVALID, "blocks", "Filling the memory of invalid blocks"),
+)
+OnStage = Callable[[BlockStage], object]
+"""Called when a batch enters a stage."""
+
+
+class ChainListener(Protocol):
+    """A listener to changes of the canonical chain."""
+
+    def chain_changed(self, change: ChainChange) -> None:
+        """Called in the reactor's thread after each commit that changed the chain, in order."""
+
+
+@define(eq=False)
+class _Batch:
+    """Blocks submitted together; the dictionaries have their indexes as keys."""
+
+    blocks: list[Block | None] = field(factory=list)
+    """None for a text that is no block."""
+    placed: dict[int, CheckedBlock] = field(factory=dict)
+    """Blocks whose parents are known."""
+    duplicates: dict[int, bytes] = field(factory=dict)
+    """The hashes of blocks that are being processed already."""
+    outcomes: dict[int, BlockOutcome] = field(factory=dict)
+    after: "set[_Batch]" = field(factory=set)
+    """Earlier batches with parents or duplicates of these blocks; there are no cycles."""
+    done: Deferred[None] = field(factory=Deferred)
+    """Fires when the batch has its outcomes."""
+
+    def valid(self) -> list[tuple[int, CheckedBlock]]:
+        """The placed blocks that have passed all checks so far."""
+        return [(index, placed) for index, placed in self.placed.items() if index not in self.outcomes]
+
+
+class ChainManager:
+    """Takes blocks in, and tells its listeners how the chain changed."""
+
+    log = Logger()
+
+    def __init__(self, chain: OpenChain, verifier: Verifier, clock: Clock) -> None:
+        self.params = chain.params
+        self.reader, self.long_reads = chain.reader, chain.long_reads
+        self.tip = chain.chainstate.tip
+        self._chain, self._verifier, self._clock = chain, verifier, clock
+        self._listeners: list[ChainListener] = []
+        self._parse_lock = DeferredLock()
+        self._tasks = TaskGroup()
+        self._stopping = False
+        self._pending: dict[bytes, tuple[_Batch, ChainPoint]] = {}
+        """The blocks in process by hash: their children can be checked meanwhile, and are connected after them."""
+        self._ended: deque[_Batch] = deque()
+        """Batches that are done and whose Deferreds have still to fire."""
+        self._invalid: Recent[bytes, None] = Recent(REMEMBERED_INVALID)
+        self._future = FutureBlocks(clock, chain.params, self._resubmit)
+
+    def subscribe(self, listener: ChainListener) -> None:
+        """Tell ``listener`` of every later change, after the listeners that subscribed before."""
+        self._listeners.append(listener)
+
+    @property
+    def busy(self) -> bool:
+        """Whether blocks are being processed."""
+        return self._tasks.busy
+
+    def stop(self) -> Deferred[None]:
+        """Refuse further blocks and drop those held for their slot; fires when all batches are done."""
+        self._stopping = True
+        self._future.clear()
+        return self._tasks.drained()
+
+    def submit_blocks(
+        self, batch: Sequence[bytes | Block], on_stage: OnStage | None = None
+    ) -> Deferred[list[BlockOutcome]]:
+        """The outcomes of blocks, canonical JSON or parsed, parents before children; fires after the commit.
+
+        Cancelling the Deferred does not stop the work: the sender may disconnect, the chain goes on.
+        """
+        return self._tasks.start(self._submit(_Batch(), batch, parse_block, on_stage or _ignore))
+
+    async def submit_posted(self, body: bytes) -> tuple[BlockOutcome, bytes]:
+        """The outcome of the block in the body of a POST, any JSON of it, and the block's hash.
+
+        The hash is b"" if the body is no block. The genesis is always known; its hash is the network's.
+        """
+        batch = _Batch()
+        (outcome,) = await self._tasks.start(self._submit(batch, [body], parse_posted_block, _ignore))
+        block = next(iter(batch.blocks), None)
+        if block is not None and self._is_genesis(block):
+            return outcome, self.params.genesis_hash
+        return outcome, block.header.hash if block else b""
+
+    async def submit_block(self, data: bytes | Block) -> BlockStatus:
+        """The status of one block; raises RuleViolation or NotYet."""
+        (outcome,) = await self.submit_blocks([data])
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    async def check_headers(self, parent: ChainPoint, headers: Sequence[Header]) -> HeaderCheck:
+        """Check ``headers``, each the child of the one before and the first the child of ``parent``.
+
+        Checks all that headers show: place, time, target, consensus root, the producer's signature and participation
+        work (docs/protocol.md 10). The state is not checked: the block of a valid header may still be invalid.
+        """
+        points, failure = await self._verifier.run(self._place_headers, parent, headers)
+        for index, point in enumerate(points):
+            if point.hash in self._invalid:
+                points, failure = points[:index], self._known_invalid(point.hash)
+                break
+        verdicts = await self._verifier.check_headers(headers[: len(points)])
+        bad = next((index for index, verdict in enumerate(verdicts) if verdict is not None), None)
+        return HeaderCheck(points, failure) if bad is None else HeaderCheck(points[:bad], verdicts[bad])
+
+    def _place_headers(
+        self, parent: ChainPoint, headers: Sequence[Header]
+    ) -> tuple[list[ChainPoint], RuleViolation | NotYet | None]:
+        """The chain variables after each header, up to the first one that is in a wrong place."""
+        params = self.params
+        points: list[ChainPoint] = []
+        latest = params.slot_at(milliseconds(self._clock)) + params.drift_slots
+        for header in headers:
+            try:
+                parent = check_header(params, parent, header)
+            except RuleViolation as violation:
+                return points, violation
+            if header.slot > latest:
+                return points, NotYet(Wait.EARLY, f"slot {header.slot} lies in the future")
+            points.append(parent)
+        return points, None
+
+    def _resubmit(self, data: bytes) -> None:
+        self.submit_blocks([data]).addErrback(lambda failure: self.log.failure("a held block failed", failure))
+
+    async def _submit(
+        self, batch: _Batch, data: Sequence[bytes | Block], parser: Parser, on_stage: OnStage
+    ) -> list[BlockOutcome]:
+        if self._stopping:
+            return [_stopping() for _ in data]
+        try:
+            on_stage(BlockStage.PARSE)
+            # Batches are parsed in the order of their arrival: children must not overtake their parents.
+            await self._parse_lock.run(self._parse, batch, data, parser)
+            on_stage(BlockStage.VERIFY)
+            await self._verify(batch)
+            on_stage(BlockStage.CONNECT)
+            await self._connect(batch)
+            return [batch.outcomes[index] for index in range(len(data))]
+        finally:
+            for placed in batch.placed.values():
+                del self._pending[placed.point.hash]
+            # Otherwise each batch would keep all earlier ones in memory.
+            batch.after.clear()
+            self._end(batch)
+
+    def _end(self, batch: _Batch) -> None:
+        """Let the batches after ``batch`` go on; in a loop, since a chain of batches may exceed the stack."""
+        self._ended.append(batch)
+        if len(self._ended) == 1:
+            while self._ended:
+                self._ended[0].done.callback(None)
+                self._ended.popleft()
+
+    # Checking
+
+    async def _parse(self, batch: _Batch, data: Sequence[bytes | Block], parser: Parser) -> None:
+        """Make the checks that need nothing but the block and its parent, on the chain or in process."""
+        for index, (block, verdict) in enumerate(await self._verifier.parse(data, parser)):
+            batch.blocks.append(block)
+            outcome = verdict if block is None else self._place(batch, index, block, verdict)
+            if outcome is not None:
+                batch.outcomes[index] = outcome
+
+    def _place(self, batch: _Batch, index: int, block: Block, verdict: Verdict) -> BlockOutcome | None:
+        """Put a block behind its parent, so that its children can follow; gives its outcome if it has one already."""
+        header = block.header
+        if header.hash in self._pending:
+            batch.duplicates[index] = header.hash
+            batch.after.add(self._pending[header.hash][0])
+            return None
+        outcome = self._known(block) or verdict
+        if outcome is not None:
+            return outcome
+        try:
+            parent = self._parent(batch, header.parent_hash)
+            check_place(self.params, parent, header)
+            self._future.check_distance(header.slot)
+        except RuleViolation as violation:
+            self._remember_invalid(header.hash)
+            return violation
+        except NotYet as reason:
+            return reason
+        placed = batch.placed[index] = CheckedBlock(block, extend(self.params, parent, header))
+        self._pending[header.hash] = batch, placed.point
+        return None
+
+    def _known(self, block: Block) -> BlockOutcome | None:
+        block_hash = block.header.hash
+        if self._is_genesis(block):
+            return BlockStatus.KNOWN
+        known = BlockStatus.KNOWN if self.reader.point(block_hash) is not None else None
+        return self._known_invalid(block_hash) or known
+
+    def _is_genesis(self, block: Block) -> bool:
+        """Whether it is the block at height 0 as ``/p2p/blocks`` sends it, whose hash is not the network's."""
+        return block.header.height == 0 and block.header.hash == self._computed_genesis_hash
+
+    @cached_property
+    def _computed_genesis_hash(self) -> bytes:
+        """The hash that the header of the genesis would have by the rule for all other blocks."""
+        stored = self.reader.stored(self.params.genesis_hash)
+        if stored is None:
+            raise Corrupt(f"the genesis of {self.params.chain_id} is not on disk")
+        return self.reader.block_header(stored, self.params).hash
+
+    def _known_invalid(self, block_hash: bytes) -> RuleViolation | None:
+        if block_hash not in self._invalid:
+            return None
+        self._invalid.move_to_end(block_hash)
+        return RuleViolation(Refusal.KNOWN_INVALID, f"block {block_hash.hex()} was found invalid before")
+
+    def _remember_invalid(self, block_hash: bytes) -> None:
+        self._invalid[block_hash] = None
+
+    def _parent(self, batch: _Batch, parent_hash: bytes) -> ChainPoint:
+        if parent_hash in self._invalid:
+            raise invalid_ancestor(parent_hash)
+        if parent_hash in self._pending:
+            other, point = self._pending[parent_hash]
+            batch.after.add(other)
+            return point
+        parent = self.reader.point(parent_hash)
+        if parent is None:
+            raise NotYet(Wait.ORPHAN, f"the parent {parent_hash.hex()} is not known")
+        return parent
+
+    async def _verify(self, batch: _Batch) -> None:
+        """Check participation work, the signatures of transfers, and the time."""
+        valid = batch.valid()
+        try:
+            verdicts = await self._verifier.check_work([placed.block for _, placed in valid])
+        except NotYet as busy:
+            for index in range(len(batch.blocks)):
+                batch.outcomes.setdefault(index, busy)
+            return
+        for (index, placed), verdict in zip(valid, verdicts, strict=True):
+            if verdict is not None:
+                self._remember_invalid(placed.point.hash)
+            outcome = verdict or self._held(placed.block)
+            if outcome is not None:
+                batch.outcomes[index] = outcome
+
+    def _held(self, block: Block) -> NotYet | None:
+        """Hold a block of the future; only now that its work is good, for few are held."""
+        if self._stopping:
+            return _stopping()
+        try:
+            self._future.hold_if_future(block.header.hash, slot=block.header.slot, data=block.wire)
+        except NotYet as future:
+            return future
+        return None
+
+    # Connecting
+
+    async def _connect(self, batch: _Batch) -> None:
+        if len(batch.outcomes) < len(batch.blocks):
+            for other in batch.after - {batch}:
+                await other.done
+        for index, placed in batch.valid():
+            parent = placed.block.header.parent_hash
+            if parent in self._invalid:
+                self._remember_invalid(placed.point.hash)
+                batch.outcomes[index] = invalid_ancestor(parent)
+        if valid := batch.valid():
+            blocks = [placed for _, placed in valid]
+            result = await self._chain.writer.run(self._chain.chainstate.connect, blocks)
+            batch.outcomes.update(zip([index for index, _ in valid], result.outcomes, strict=True))
+            for block_hash in result.invalid:
+                self._remember_invalid(block_hash)
+            if result.change is not None:
+                self._publish(result.change)
+        for index, block_hash in batch.duplicates.items():
+            batch.outcomes.setdefault(index, self._outcome_of_first(block_hash))
+
+    def _outcome_of_first(self, block_hash: bytes) -> BlockOutcome:
+        """The outcome of a duplicate once the first copy has been processed."""
+        if self.reader.point(block_hash) is not None:
+            return BlockStatus.KNOWN
+        busy = NotYet(Wait.BUSY, "another copy of this block was being processed and has failed; send it again")
+        return self._known_invalid(block_hash) or busy
+
+    def _publish(self, change: ChainChange) -> None:
+        self.tip = change.tip
+        for listener in self._listeners:
+            with self.log.failuresHandled("telling {listener} of a change", listener=listener):
+                listener.chain_changed(change)
+
+
+def _ignore(_: BlockStage) -> None:
+    """The default for OnStage."""
+
+
+def _stopping() -> NotYet:
+    return NotYet(Wait.BUSY, "the node is stopping; send this block again later")
+
+
+class FutureBlocks:
+    """Blocks ahead of the local clock, held until their slot begins (docs/protocol.md 10).
+
+    At most 64 blocks, at most 60 slots ahead; ``resubmit`` gets the canonical JSON of each when it is due.
+    """
+
+    def __init__(self, clock: Clock, params: NetworkParams, resubmit: Callable[[bytes], None]) -> None:
+        self._clock = clock
+        self._params = params
+        self._resubmit = resubmit
+        self._timers: dict[bytes, Timer] = {}
+
+    def __len__(self) -> int:
+        return len(self._timers)
+
+    def check_distance(self, slot: int) -> None:
+        """Raise NotYet(EARLY) for a slot so far ahead that its block would not be held."""
+        if self._slots_ahead(slot) > MAX_SLOTS_AHEAD:
+            raise _too_far(slot)
+
+    def hold_if_future(self, block_hash: bytes, *, slot: int, data: Callable[[], bytes]) -> None:
+        """Raise NotYet(EARLY) for a block beyond the present slot and the drift, and hold it if there is room.
+
+        ``data`` gives its canonical JSON.
+        """
+        if self._slots_ahead(slot) <= 0:
+            return
+        if block_hash not in self._timers:
+            self.check_distance(slot)
+            if len(self._timers) == MAX_FUTURE_BLOCKS:
+                raise _too_far(slot)
+            due = self._params.slot_time(slot - self._params.drift_slots)
+            seconds = (due - milliseconds(self._clock)) / 1000
+            self._timers[block_hash] = self._clock.callLater(seconds, self._release, block_hash, data())
+        raise NotYet(Wait.EARLY, f"slot {slot} lies in the future; the block is kept until it is due")
+
+    def _slots_ahead(self, slot: int) -> int:
+        return slot - self._params.drift_slots - self._params.slot_at(milliseconds(self._clock))
+
+    def _release(self, block_hash: bytes, data: bytes) -> None:
+        del self._timers[block_hash]
+        self._resubmit(data)
+
+    def clear(self) -> None:
+        """Drop all blocks."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+
+def _too_far(slot: int) -> NotYet:
+    return NotYet(Wait.EARLY, f"slot {slot} lies too far in the future; send the block again when it is due")

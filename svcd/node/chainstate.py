@@ -1,0 +1,361 @@
+"""The canonical chain and its accounts: blocks are connected and disconnected here (docs/protocol.md 9, 10).
+
+:class:`Chainstate` is synchronous and runs in the writer's thread, the only thread that writes to the chain's database.
+The chain manager decides which blocks get here, and publishes the result.
+"""
+
+import sqlite3
+from collections.abc import Callable, Sequence
+from threading import Lock
+from typing import Final, TypeVar
+
+from attrs import define, evolve, field, frozen
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from svcd.chain.accounts import Account
+from svcd.chain.block import Block, genesis_header
+from svcd.chain.commitment import Commitment, Overlay
+from svcd.chain.errors import Corrupt, NotYet, Refusal, RuleViolation, Wait
+from svcd.chain.forkchoice import prefers
+from svcd.chain.params import NetworkParams
+from svcd.chain.transition import (
+    ChainPoint,
+    apply_block,
+    check_roots,
+    consensus_root,
+    genesis_accounts,
+    genesis_point,
+)
+from svcd.interfaces import Worker
+from svcd.node.changes import (
+    AppliedBlock,
+    BlockStatus,
+    ChainChange,
+    CheckedBlock,
+    CommittedBlock,
+    ConnectResult,
+    UndoneBlock,
+)
+from svcd.store.chain_store import ChainReader, ChainWriter, StoredBlock
+
+T = TypeVar("T")
+_MAX_DISCONNECTED: Final = 50_000
+"""Transfers of undone blocks that one reorganisation returns to the mempool; beyond that the newest are dropped."""
+
+
+@define
+class ChainView:
+    """A copy of the chain's state in memory, for blocks that are not stored; nothing here is written to disk."""
+
+    params: NetworkParams
+    tip: ChainPoint
+    state: Overlay
+    """The accounts after ``tip``."""
+    base: ChainPoint
+    """The tip on disk from which the view was made."""
+
+
+@define
+class PendingChange:
+    """The tip and the accounts within the open transaction, and the blocks undone and applied since it began."""
+
+    tip: ChainPoint
+    state: Overlay
+    """The accounts; written once, at the end of the transaction."""
+    undone: list[UndoneBlock] = field(factory=list)
+    applied: list[AppliedBlock] = field(factory=list)
+    undone_transfers: int = 0
+    """How many ``undone`` holds."""
+    emptied: int = 0
+    """How many entries of ``undone`` have lost their transfers to _MAX_DISCONNECTED."""
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether the chain is as it was."""
+        return not (self.undone or self.applied)
+
+    def copy(self) -> "PendingChange":
+        """A copy to return to."""
+        return evolve(self, state=self.state.copy(), undone=list(self.undone), applied=list(self.applied))
+
+    def undo(self, block: UndoneBlock, parent: ChainPoint) -> None:
+        """Note that the tip has been undone; a block that was applied in this transaction just disappears."""
+        self.tip = parent
+        if self.applied:
+            self.applied.pop()
+            return
+        self.undone.append(block)
+        self.undone_transfers += len(block.transfers)
+        while self.undone_transfers > _MAX_DISCONNECTED:
+            newest = self.undone[self.emptied]
+            self.undone[self.emptied] = UndoneBlock(newest.point, ())
+            self.undone_transfers -= len(newest.transfers)
+            self.emptied += 1
+
+    def apply(self, point: ChainPoint, block: Block) -> None:
+        """Note that ``block`` is the tip; one that was undone in this transaction is back where it was."""
+        self.tip = point
+        if self.undone and not self.applied and self.undone[-1].point.hash == point.hash:
+            self.undone_transfers -= len(self.undone.pop().transfers)
+            self.emptied = min(self.emptied, len(self.undone))
+        else:
+            self.applied.append(AppliedBlock(point, tuple([transfer.txid for transfer in block.transfers])))
+
+    def as_change(self, newest: Block, *, returned: int) -> ChainChange:
+        """What listeners are told; ``newest`` is the block at the tip."""
+        accounts = {key: account or Account() for key, account in self.state.changed.items()}
+        undone, applied, tip = tuple(self.undone), tuple(self.applied), CommittedBlock.of(newest)
+        return ChainChange(self.tip, undone, applied, accounts, newest=tip, returned=returned)
+
+
+class Chainstate:
+    """The canonical chain as the writer's thread has it: tip, accounts on disk, and the state tree over them."""
+
+    _log = Logger()
+
+    def __init__(self, params: NetworkParams, store: ChainWriter) -> None:
+        self.params = params
+        self.store = store
+        self.tip = genesis_point(params)
+        """The chain variables after the newest canonical block."""
+        self._tree = Commitment(store.account_rows)
+        self._accounts = 0
+        """How many exist."""
+        self._tree_is_stale = False
+        """Whether the tree lacks accounts that have been committed."""
+        self._pending = PendingChange(self.tip, Overlay(self._tree, 0))
+        self.steps = 0
+        """Grows with every block applied or undone, so that a watchdog sees progress in a long reorganisation."""
+        self._batch: dict[bytes, CheckedBlock] = {}
+        self._invalid: dict[bytes, RuleViolation] = {}
+
+    def load(self) -> ChainPoint:
+        """Load the chain on disk, or write the genesis block.
+
+        Raises Corrupt if the accounts do not give the state root of the tip.
+        """
+        if self.store.tip() is None:
+            self._write_genesis()
+        genesis, tip = self.store.canonical(0), self.store.tip()
+        if genesis is None or tip is None or genesis.point.hash != self.params.genesis_hash:
+            raise Corrupt(f"the database does not hold {self.params.chain_id}: use another data directory")
+        self._accounts = self.store.count_accounts()
+        self._tree.load(self.store.every_account(), self._accounts)
+        header = self.store.block_header(self._canonical(tip.height), self.params)
+        if header.state_root != self._tree.root:
+            raise Corrupt(
+                f"the accounts on disk do not give the state root of block {tip.height}: try `svc db rebuild`, restore "
+                "the database from a backup, or move it away and the node fetches the chain again"
+            )
+        self.tip, self._tree_is_stale = tip, False
+        return tip
+
+    def _write_genesis(self) -> None:
+        accounts, point = genesis_accounts(self.params), genesis_point(self.params)
+        with self.store.commit():
+            self.store.write_accounts(accounts)
+            self._tree.load(self.store.every_account(), len(accounts))
+            roots = {"state_root": self._tree.root, "consensus_root": consensus_root(self.params, point)}
+            header = genesis_header(self.params, **roots)
+            self.store.extend(self.store.add_block(Block(header, ()), point), (), undo={})
+
+    # Views
+
+    def view(self, *, without: int = 0) -> ChainView:
+        """The canonical chain, or the chain as it would be without its newest ``without`` blocks."""
+        # First: it may reload the tip.
+        state = self._overlay()
+        view = ChainView(self.params, self.tip, state, self.tip)
+        for height in range(self.tip.height, self.tip.height - without, -1):
+            view.state.undo(self.store.undo(self._canonical(height)))
+            view.tip = self._canonical(height - 1).point
+        return view
+
+    def is_current(self, view: ChainView) -> bool:
+        """Whether the tip is still the one from which ``view`` was made; otherwise its accounts are wrong."""
+        return view.base == self.tip
+
+    def _end_failed_transaction(self) -> None:
+        """End a transaction whose rollback the disk refused: otherwise its changes would be read as if committed."""
+        if self.store.in_transaction:
+            self.store.abandon()
+
+    def _overlay(self) -> Overlay:
+        self._end_failed_transaction()
+        if self._tree_is_stale:
+            self.load()
+        return Overlay(self._tree, self._accounts)
+
+    # Connecting
+
+    def connect(self, batch: Sequence[CheckedBlock]) -> ConnectResult:
+        """Store the blocks of ``batch`` in order and execute those that win, all in one database transaction.
+
+        An invalid block gets its outcome, and the others stand. Any other exception, a full disk for instance, leaves
+        everything as it was.
+        """
+        self._batch = {block.point.hash: block for block in batch}
+        self._invalid = {}
+        # First: it may reload the tip.
+        state = self._overlay()
+        self._pending = PendingChange(self.tip, state)
+        change: ChainChange | None = None
+        with self.store.commit():
+            outcomes = [self._connect_block(block) for block in batch]
+            pending = self._pending
+            if not pending.is_empty:
+                self.store.write_accounts(pending.state.changed)
+                # A block that was stored before this batch lost against an earlier tip, and still does.
+                newest = self._batch[pending.tip.hash].block
+                change = pending.as_change(newest, returned=self._save_disconnected_transfers())
+        if change is not None:
+            self._set_tip(change.tip, pending.state)
+        # Both may be large.
+        self._batch, self._pending = {}, PendingChange(self.tip, Overlay(self._tree, self._accounts))
+        return ConnectResult(outcomes, self._invalid, change)
+
+    def _set_tip(self, tip: ChainPoint, state: Overlay) -> None:
+        """Go on from a committed ``tip``; a failure here must not keep listeners from hearing of the commit."""
+        self.tip, self._accounts, self._tree_is_stale = tip, state.count, True
+        try:
+            self._tree.take(state)
+        except MemoryError:
+            self._log.failure("out of memory: the state tree is rebuilt with the next block")
+        else:
+            self._tree_is_stale = False
+
+    def _save_disconnected_transfers(self) -> int:
+        """Save the transfers of undone blocks for the mempool, which a crash must not lose; gives the last row."""
+        pending = self._pending
+        applied = {txid for block in pending.applied for txid in block.txids}
+        lost = [each for block in reversed(pending.undone) for each in block.transfers if each.txid not in applied]
+        return self.store.keep_returned([(0, transfer) for transfer in lost]) if lost else 0
+
+    def _connect_block(self, candidate: CheckedBlock) -> BlockStatus | RuleViolation | NotYet:
+        header, point = candidate.block.header, candidate.point
+        if self.store.point(point.hash) is not None:
+            return BlockStatus.KNOWN
+        if header.parent_hash in self._invalid:
+            self._invalid[point.hash] = invalid_ancestor(header.parent_hash)
+            return self._invalid[point.hash]
+        if self.store.point(header.parent_hash) is None:
+            return NotYet(Wait.ORPHAN, f"the parent {header.parent_hash.hex()} is not known")
+        stored = self.store.add_block(candidate.block, point)
+        if not prefers(point, self._pending.tip):
+            return BlockStatus.SIDE
+        # If this fails no other branch is better: each stored block was compared with the tip when it came.
+        self._activate(stored)
+        return self._invalid.get(point.hash, BlockStatus.CONNECTED)
+
+    def _activate(self, target: StoredBlock) -> None:
+        """Make ``target`` the tip; if a block on its branch is invalid that block is deleted, and the tip stays."""
+        at = target
+        try:
+            if target.parent == self._pending.tip.hash:
+                self._connect_tip(target)
+                return
+            branch, saved = self._branch_to(target), self._pending
+            try:
+                self._pending = saved.copy()
+                with self.store.attempt():
+                    while self._pending.tip.hash != branch[0].parent:
+                        self._disconnect_tip()
+                    for at in branch:
+                        self._connect_tip(at)
+            except RuleViolation:
+                self._pending = saved
+                raise
+        except RuleViolation as violation:
+            self._delete_invalid(at, violation)
+
+    def _branch_to(self, target: StoredBlock) -> list[StoredBlock]:
+        """The blocks from the first that is not canonical up to ``target``."""
+        branch = [target]
+        while True:
+            parent = self.store.stored(branch[-1].parent)
+            if parent is None:
+                raise Corrupt(f"the parent of the stored block {branch[-1].point.hash.hex()} is missing")
+            if self.store.is_canonical(parent):
+                return branch[::-1]
+            branch.append(parent)
+
+    def _disconnect_tip(self) -> None:
+        """Undo the newest canonical block."""
+        pending = self._pending
+        stored, parent = self._canonical(pending.tip.height), self._canonical(pending.tip.height - 1)
+        block = self.store.block(stored, self.params)
+        pending.state.undo(self.store.retract(stored, block.transfers))
+        pending.undo(UndoneBlock(stored.point, block.transfers), parent.point)
+        self.steps += 1
+
+    def _connect_tip(self, stored: StoredBlock) -> None:
+        """Execute a block on the tip; raises RuleViolation if the state after it is not the one it commits to."""
+        candidate, pending = self._batch.get(stored.point.hash), self._pending
+        block = candidate.block if candidate else self.store.block(stored, self.params)
+        effect = apply_block(self.params, block, pending.state)
+        try:
+            check_roots(self.params, block.header, point=stored.point, state_root=pending.state.apply(effect))
+        except RuleViolation:
+            pending.state.undo(effect.before)
+            raise
+        self.store.extend(stored, block.transfers, effect.before)
+        pending.apply(stored.point, block)
+        self.steps += 1
+
+    def _delete_invalid(self, block: StoredBlock, violation: RuleViolation) -> None:
+        """Delete an invalid block, and everything stored that builds on it."""
+        self._invalid[block.point.hash] = violation
+        for block_hash in self.store.delete_with_descendants(block):
+            self._invalid[block_hash] = invalid_ancestor(block.point.hash)
+
+    def _canonical(self, height: int) -> StoredBlock:
+        stored = self.store.canonical(height)
+        if stored is None:
+            raise Corrupt(f"the canonical block at height {height} is missing")
+        return stored
+
+
+def invalid_ancestor(parent: bytes) -> RuleViolation:
+    """Why a block on the invalid block ``parent`` is invalid itself."""
+    return RuleViolation(Refusal.ANCESTOR, f"the block builds on the invalid block {parent.hex()}")
+
+
+class LongReads:
+    """Queries too long for the reactor's thread, full blocks above all; in ``worker``, on a connection of their own."""
+
+    def __init__(self, worker: Worker, connection: sqlite3.Connection) -> None:
+        self._worker = worker
+        self._connection = connection
+        self._reader = ChainReader(connection)
+        self._lock = Lock()
+        """A connection serves one thread at a time, however many the worker has."""
+
+    def ask(self, query: Callable[[ChainReader], T]) -> Deferred[T]:
+        """The result of ``query``, read from a single commit; fails with what ``query`` raises.
+
+        Cancelling the Deferred does not stop the query.
+        """
+        return self._worker.run(self._run, query)
+
+    def _run(self, query: Callable[[ChainReader], T]) -> T:
+        with self._lock, self._reader.snapshot():
+            return query(self._reader)
+
+    def close(self) -> None:
+        """Close the connection once the running query is done; for any thread."""
+        with self._lock:
+            self._connection.close()
+
+
+@frozen
+class OpenChain:
+    """The parts of an open chain: reader and writer, and the threads for both."""
+
+    params: NetworkParams
+    reader: ChainReader
+    """For queries that the reactor's thread can answer."""
+    long_reads: LongReads
+    chainstate: Chainstate
+    """For the thread of ``writer`` only."""
+    writer: Worker

@@ -1,0 +1,111 @@
+"""Watches the node's databases: damage ends the node, a full or failing disk is reported until it works again."""
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
+from threading import Lock
+from typing import Final, ParamSpec, TypeVar
+
+from attrs import define, field, frozen
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svcd.chain.errors import Corrupt
+from svcd.interfaces import Worker
+from svcd.store.database import CHAIN, DatabaseKind, disk_remedy, is_damage, is_disk_trouble
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_LOG: Final = Logger()
+
+
+@define(eq=False)
+class DatabaseHealth:
+    """Tells damage and disk trouble from the errors of one database; for any thread.
+
+    Damage calls ``stop``, once for all databases of the node, in the thread that has met it.
+    """
+
+    stop: Callable[[], object]
+    kind: DatabaseKind = CHAIN
+    _stopped: Lock = field(factory=Lock)
+    """Acquired for good by the first thread that meets damage."""
+    trouble: str = field(default="", init=False)
+    """SQLite's last error of the disk; "" once a write has succeeded."""
+
+    def of(self, kind: DatabaseKind) -> "DatabaseHealth":
+        """The health of another database of the same node."""
+        return DatabaseHealth(self.stop, kind, self._stopped)
+
+    def is_damage(self, error: BaseException | None) -> bool:
+        """Whether the error means that the database is damaged; if so the node ends."""
+        if not (isinstance(error, Corrupt) or is_damage(error)):
+            return False
+        if self._stopped.acquire(blocking=False):
+            _LOG.critical(
+                "{what} is damaged: {why}. The node stops; {remedy}",
+                what=self.kind.name,
+                why=str(error),
+                remedy=self.kind.remedy,
+            )
+            self.stop()
+        return True
+
+    def report(self, error: BaseException | None, *, log: bool = True) -> None:
+        """Take note of an error of this database; disk trouble is logged unless ``log`` is false."""
+        if self.is_damage(error) or not is_disk_trouble(error):
+            return
+        # Once, until a write succeeds: a line for each error would fill what is left of the disk.
+        is_news, self.trouble = not self.trouble, str(error)
+        if log and is_news:
+            _LOG.error(
+                "{what} cannot be written: {why}. What was to be written has not happened; {remedy}, and the node goes "
+                "on by itself",
+                what=self.kind.name,
+                why=str(error),
+                remedy=disk_remedy(error),
+            )
+
+
+@frozen
+class ReportingWorker:
+    """Passes work on to ``worker``, and reports its errors to ``health``."""
+
+    worker: Worker
+    health: DatabaseHealth
+    log: bool = True
+    """Whether disk trouble is logged; False where the caller does that."""
+
+    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+        """See :class:`svcd.interfaces.Worker`."""
+        return self.worker.run(function, *args, **kwargs).addErrback(self._report)
+
+    def _report(self, failure: Failure) -> Failure:
+        self.health.report(failure.value, log=self.log)
+        return failure
+
+
+@frozen
+class DiskProbe:
+    """Finds out whether the disk under a database works again."""
+
+    health: DatabaseHealth
+    worker: Worker
+    """The thread that writes the database."""
+    probe: Callable[[], None]
+    """Rewrites what the database has; raises sqlite3.Error."""
+
+    @property
+    def trouble(self) -> str:
+        """Why the last write failed; "" if it succeeded."""
+        why = self.health.trouble
+        return f"{self.health.kind.refused}: {why}" if why else ""
+
+    async def try_again(self) -> None:
+        """After a failed write see whether the disk works by now; called now and then."""
+        if self.health.trouble:
+            with suppress(sqlite3.Error):
+                await self.worker.run(self.probe)
+                self.health.trouble = ""

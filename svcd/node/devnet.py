@@ -1,0 +1,191 @@
+"""Devnet on demand: immediate blocks, reorganisations, coins from the faucet (docs/operations.md)."""
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from twisted.internet.defer import DeferredLock
+
+from svcd.chain.address import decode_address, encode_address, key_hash
+from svcd.chain.block import Block
+from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
+from svcd.chain.params import FAUCET_SEED, NetworkParams
+from svcd.chain.signature import public_key_of
+from svcd.chain.transaction import Draft, Transfer, sign_transfer
+from svcd.chain.transition import ChainPoint, extend
+from svcd.interfaces import Clock, milliseconds
+from svcd.node.block_template import BlockTemplate, by_fee_rate, create_template
+from svcd.node.chain_manager import ChainManager
+from svcd.node.chainstate import ChainView, OpenChain
+from svcd.node.changes import BlockStatus
+from svcd.node.miner import WorkSearch
+from svcd.node.transaction_pool import TransactionPool
+from svcd.node.verifier import Verifier
+
+_BATCH: Final = 16
+"""Blocks made and submitted together; few, so that blocks of other nodes seldom come first."""
+_ATTEMPTS: Final = 3
+"""How often blocks are made again because blocks of other nodes came first."""
+MAX_BLOCKS: Final = 10_000
+MAX_DEPTH: Final = 1_000
+
+
+class Devnet:
+    """Makes blocks on request, one request after the other."""
+
+    def __init__(
+        self,
+        chain_manager: ChainManager,
+        chain: OpenChain,
+        *,
+        transaction_pool: TransactionPool,
+        verifier: Verifier,
+        random: Callable[[int], bytes],
+        clock: Clock,
+    ) -> None:
+        self._chain_manager = chain_manager
+        self._chain = chain
+        self._verifier = verifier
+        self._transaction_pool = transaction_pool
+        self._random = random
+        self._clock = clock
+        self._lock = DeferredLock()
+
+    @property
+    def params(self) -> NetworkParams:
+        """The network's parameters."""
+        return self._chain_manager.params
+
+    async def mine(self, count: int, seed: bytes) -> list[bytes]:
+        """Make ``count`` blocks on the tip with the waiting transfers, signed by and paying ``seed``'s key.
+
+        Gives their hashes. Raises RuleViolation(SLOT) if the chain has caught up with the clock, and NotYet(BUSY) if
+        blocks of other nodes keep coming first.
+        """
+        return await self._lock.run(self._mine, count, seed)
+
+    async def _mine(self, count: int, seed: bytes) -> list[bytes]:
+        hashes: list[bytes] = []
+        while len(hashes) < count:
+            hashes += await self._make(min(count - len(hashes), _BATCH), seed, self._waiting)
+        return hashes
+
+    def _waiting(self) -> list[Transfer]:
+        # Parked transfers may be covered by transfers that these very blocks include before them.
+        return [*by_fee_rate(self._transaction_pool.mempool.lines()), *self._transaction_pool.parked]
+
+    async def reorganise(self, depth: int, seed: bytes, *, drop_transactions: bool) -> list[bytes]:
+        """Replace the newest ``depth`` blocks by ``depth`` + 1 empty ones; gives their hashes.
+
+        The transfers of the undone blocks return to the mempool or, with ``drop_transactions``, are dropped. Raises
+        RuleViolation(HEIGHT) for a depth beyond the genesis, and what :meth:`mine` raises.
+        """
+        return await self._lock.run(self._reorganise, depth, seed, drop_transactions)
+
+    async def _reorganise(self, depth: int, seed: bytes, drop_transactions: bool) -> list[bytes]:
+        dropped: list[bytes] = []
+
+        def look() -> list[Transfer]:
+            height = self._chain_manager.tip.height
+            if depth > height:
+                raise RuleViolation(Refusal.HEIGHT, f"depth must be at most {height}, the height of the chain")
+            if drop_transactions:
+                dropped.extend(self._txids(range(height - depth + 1, height + 1)))
+            return []
+
+        hashes = await self._make(depth + 1, seed, look, without=depth)
+        # The next block that is mined must include the returned transfers.
+        await self._transaction_pool.settled()
+        self._transaction_pool.drop(dropped)
+        return hashes
+
+    async def faucet(self, recipient: str, amount: int) -> bytes:
+        """Send ``amount`` base units from the public faucet key; gives the txid. Raises RuleViolation."""
+        return await self._lock.run(self._faucet, recipient, amount)
+
+    async def _faucet(self, recipient: str, amount: int) -> bytes:
+        params = self.params
+        decode_address(recipient, params.address_prefix, "recipient")
+        sender = key_hash(public_key_of(FAUCET_SEED))
+        account = self._chain_manager.reader.account(sender)
+        if account is None:
+            address = encode_address(sender, params.address_prefix)
+            raise RuleViolation(Refusal.BALANCE, f"the faucet {address} has nothing on this network")
+        nonce = self._transaction_pool.mempool.pending_nonce(sender, account)
+        now = milliseconds(self._clock)
+        draft = Draft(recipient=recipient, amount=amount, fee=params.minimum_fee, nonce=nonce, timestamp=now)
+        transfer = sign_transfer(draft, seed=FAUCET_SEED, params=params)
+        await self._transaction_pool.submit(transfer)
+        return transfer.txid
+
+    def _txids(self, heights: Sequence[int]) -> list[bytes]:
+        blocks = [self._chain_manager.reader.canonical(height) for height in heights]
+        found = [self._chain_manager.reader.block(block, self.params) for block in blocks if block]
+        return [transfer.txid for block in found for transfer in block.transfers]
+
+    async def _make(
+        self, count: int, seed: bytes, waiting: Callable[[], list[Transfer]], *, without: int = 0
+    ) -> list[bytes]:
+        """Make blocks in the place of the chain's newest ``without``, and submit them; gives their hashes.
+
+        If blocks of other nodes come first they are made again, from the transfers that ``waiting`` gives then.
+        """
+        for _ in range(_ATTEMPTS):
+            blocks = await self._forge(count, seed, waiting(), without)
+            outcomes = await self._chain_manager.submit_blocks(blocks)
+            for outcome in outcomes:
+                if isinstance(outcome, Exception):
+                    raise outcome
+            # The first blocks of a branch may be side blocks until the last one gives it more work.
+            if outcomes and outcomes[-1] is BlockStatus.CONNECTED:
+                return [block.header.hash for block in blocks]
+        raise NotYet(Wait.BUSY, f"blocks of others came first {_ATTEMPTS} times; try again")
+
+    async def _forge(self, count: int, seed: bytes, waiting: list[Transfer], without: int) -> list[Block]:
+        """A chain of new blocks; none if blocks of other nodes came first."""
+        run, newest = self._chain.writer.run, self.params.slot_at(milliseconds(self._clock))
+        view, slots = await run(self._begin, without)
+        blocks: list[Block] = []
+        for number in range(count):
+            # In the slots of the replaced blocks they have the same work, and the additional block has more.
+            slot = slots[number] if number < len(slots) else self._next_slot(view.tip, newest)
+            template = await run(self._assemble, view, seed, slot, waiting)
+            if template is None:
+                return []
+            block = await self._seal(template, seed)
+            view.tip = extend(self.params, view.tip, block.header)
+            held = {transfer.txid for transfer in block.transfers}
+            waiting = [transfer for transfer in waiting if transfer.txid not in held]
+            blocks.append(block)
+        return blocks
+
+    def _begin(self, depth: int) -> tuple[ChainView, list[int]]:
+        """The chain without its newest ``depth`` blocks, and the slots of these."""
+        chainstate = self._chain.chainstate
+        height = chainstate.tip.height
+        replaced = map(chainstate.store.canonical, range(height - depth + 1, height + 1))
+        return chainstate.view(without=depth), [stored.point.slot for stored in replaced if stored]
+
+    def _assemble(self, view: ChainView, seed: bytes, slot: int, waiting: Sequence[Transfer]) -> BlockTemplate | None:
+        return (
+            create_template(view, seed=seed, slot=slot, transfers=waiting)
+            if self._chain.chainstate.is_current(view)
+            else None
+        )
+
+    def _next_slot(self, tip: ChainPoint, newest: int) -> int:
+        params = self.params
+        slot = min(tip.slot + params.slots_per_block, newest)
+        if slot <= tip.slot:
+            raise RuleViolation(
+                Refusal.SLOT, f"the chain has caught up with the clock: try again in {params.slot_seconds} s"
+            )
+        return slot
+
+    async def _seal(self, template: BlockTemplate, seed: bytes) -> Block:
+        nonce = None
+        while nonce is None:
+            start = int.from_bytes(self._random(8), "big")
+            nonce = await WorkSearch(template.header, self.params.memory_kib, start).on(
+                self._verifier, self._verifier.threads
+            )
+        return template.sealed(nonce, seed)

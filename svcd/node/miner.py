@@ -1,0 +1,269 @@
+"""The miner: it searches for participation work and submits the node's own blocks (docs/protocol.md 6)."""
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final
+
+from attrs import define, field, frozen
+from twisted.application.service import Service
+from twisted.internet.defer import CancelledError, Deferred, DeferredLock, gatherResults, succeed
+from twisted.logger import Logger
+
+from svcd.chain.block import Block, Header
+from svcd.chain.errors import NotYet, RuleViolation
+from svcd.chain.work import effective_target, work_value
+from svcd.interfaces import Clock, Timer, Worker, milliseconds
+from svcd.node.block_template import BlockTemplate, by_fee_rate, create_template
+from svcd.node.chain_manager import ChainManager
+from svcd.node.chainstate import OpenChain
+from svcd.node.changes import ChainChange
+from svcd.node.mempool import Mempool, MempoolEntry
+
+_NICE: Final = 19
+_NONCES: Final = 2**64
+
+
+@define(eq=False)
+class WorkSearch:
+    """One search for participation work, shared by several threads; the first to find a nonce ends it for all."""
+
+    header: Header
+    memory_kib: int
+    start: int
+    """The first of the 2^64 work nonces; a random one, so that two blocks with the same core differ."""
+    tried: int = 0
+    _ended: threading.Event = field(factory=threading.Event)
+
+    def end(self) -> None:
+        """End the search; each thread returns after the hash it is computing."""
+        self._ended.set()
+
+    @property
+    def ended(self) -> bool:
+        """Whether the search is over."""
+        return self._ended.is_set()
+
+    def run(self, first: int = 0, step: int = 1) -> bytes | None:
+        """Try every ``step``-th nonce from ``start + first`` on; the eight bytes of a good one, or None if ended."""
+        target = effective_target(self.header.base_target, self.header.multiplier)
+        core_hash = self.header.core_hash
+        nonce = self.start + first
+        while not self._ended.is_set():
+            work_nonce = (nonce % _NONCES).to_bytes(8, "big")
+            self.tried += 1
+            if work_value(core_hash, work_nonce, self.memory_kib) < target:
+                self.end()
+                return work_nonce
+            nonce += step
+        return None
+
+    def run_nicely(self, first: int, step: int) -> bytes | None:
+        """The same at the lowest priority, on systems where threads have priorities of their own."""
+        if hasattr(os, "setpriority"):
+            os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
+        return self.run(first, step)
+
+    async def on(self, worker: Worker, threads: int, *, nicely: bool = False) -> bytes | None:
+        """Search on ``threads`` threads of ``worker``; the nonce, or None if the search was ended."""
+        run = self.run_nicely if nicely else self.run
+        try:
+            jobs = [worker.run(run, first, threads) for first in range(threads)]
+            found = await gatherResults(jobs, consumeErrors=True)
+        finally:
+            # If one thread failed, the others must stop too.
+            self.end()
+        return next((nonce for nonce in found if nonce is not None), None)
+
+
+_RENEW_SECONDS: Final = 5
+"""How long a search may go on with a template that lacks newer transfers."""
+_RETRY_SECONDS: Final = 5
+
+
+@frozen
+class MinerSettings:
+    """The configuration of a miner."""
+
+    seed: bytes
+    """The 32-byte seed of the key that signs the blocks and receives the reward."""
+    threads: Worker
+    workers: int
+    random: Callable[[int], bytes]
+    may_produce: Callable[[], bool]
+    """Whether blocks may be made now: a node that is behind would only make forks."""
+
+
+class Miner:
+    """Makes blocks on the tip, one after the other."""
+
+    log = Logger()
+
+    def __init__(
+        self, chain_manager: ChainManager, chain: OpenChain, *, mempool: Mempool, settings: MinerSettings, clock: Clock
+    ) -> None:
+        self._chain_manager = chain_manager
+        self._chain = chain
+        self._mempool = mempool
+        self._settings = settings
+        self._clock = clock
+        self._search: WorkSearch | None = None
+        self._stale = False
+        self._running: Deferred[None] | None = None
+        self._pause: Deferred[None] | None = None
+        self._timer: Timer | None = None
+        self._stopping = False
+
+    @property
+    def active(self) -> bool:
+        """Whether the miner is running."""
+        return self._running is not None
+
+    def start(self) -> None:
+        """Start making blocks, unless it is running."""
+        if self._running is None:
+            self._stopping = False
+            self._running = Deferred.fromCoroutine(self._run())
+
+    async def stop(self) -> None:
+        """Stop making blocks, and wait until the threads are idle."""
+        running, self._stopping = self._running, True
+        if running is None:
+            return
+        self._interrupt()
+        if self._pause is not None:
+            self._pause.cancel()
+        await running
+        self._running = None
+
+    def chain_changed(self, change: ChainChange) -> None:
+        """End the search: its block would not be on the tip."""
+        self._interrupt()
+
+    def pool_changed(self, added: Sequence[MempoolEntry], removed: Sequence[MempoolEntry]) -> None:
+        """Note that the template is out of date; the next renewal includes new transfers."""
+        self._stale = True
+
+    def _interrupt(self) -> None:
+        if self._search is not None:
+            self._search.end()
+
+    async def _run(self) -> None:
+        while not self._stopping:
+            try:
+                if self._settings.may_produce():
+                    await self._make_block()
+                else:
+                    await self._sleep(_RETRY_SECONDS)
+            except (RuleViolation, NotYet) as refusal:
+                self.log.warn("our own block was refused: {why}", why=str(refusal))
+                await self._sleep(_RETRY_SECONDS)
+            except Exception:
+                # An unexpected error must not end participation for good.
+                self.log.failure("making a block failed; trying again in {seconds} s", seconds=_RETRY_SECONDS)
+                await self._sleep(_RETRY_SECONDS)
+
+    async def _make_block(self) -> None:
+        slot = self._chain_manager.params.slot_at(milliseconds(self._clock))
+        if slot <= self._chain_manager.tip.slot:
+            await self._sleep(self._seconds_to(self._chain_manager.tip.slot + 1))
+            return
+        self._stale = False
+        lines = self._mempool.lines()
+        template = await self._chain.writer.run(self._assemble, slot, lines)
+        if template.header.parent_hash != self._chain_manager.tip.hash or self._stopping:
+            return
+        block = await self._seal(template)
+        if block is not None:
+            standing = await self._chain_manager.submit_block(block)
+            self.log.info(
+                "made block {height} {hash} with {count} transfers: {standing}",
+                standing=standing.value,
+                height=block.header.height,
+                hash=block.header.hash.hex(),
+                count=len(block.transfers),
+            )
+
+    def _assemble(self, slot: int, lines: Iterable[tuple[MempoolEntry, ...]]) -> BlockTemplate:
+        return create_template(
+            self._chain.chainstate.view(), seed=self._settings.seed, slot=slot, transfers=by_fee_rate(lines)
+        )
+
+    async def _seal(self, template: BlockTemplate) -> Block | None:
+        """The finished block, or None if tip, slot or mempool changed first."""
+        settings = self._settings
+        start = int.from_bytes(settings.random(8), "big")
+        search = WorkSearch(template.header, self._chain_manager.params.memory_kib, start)
+        self._search = search
+        began = self._clock.seconds()
+        self._watch(search, template.header.slot, began)
+        try:
+            nonce = await search.on(settings.threads, settings.workers, nicely=True)
+        finally:
+            self._search = None
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+        return None if nonce is None else template.sealed(nonce, settings.seed)
+
+    def _watch(self, search: WorkSearch, slot: int, began: float) -> None:
+        """End a search whose slot is over, or whose template has been out of date for too long."""
+        now = self._clock.seconds()
+        self._timer = None
+        over = self._seconds_to(slot + 1) <= 0
+        if over or (self._stale and now - began >= _RENEW_SECONDS):
+            search.end()
+            return
+        wait = min(self._seconds_to(slot + 1), max(began + _RENEW_SECONDS - now, 1))
+        self._timer = self._clock.callLater(wait, self._watch, search, slot, began)
+
+    def _seconds_to(self, slot: int) -> float:
+        return (self._chain_manager.params.slot_time(slot) - milliseconds(self._clock)) / 1000
+
+    async def _sleep(self, seconds: float) -> None:
+        """Wait; ends early if the miner is stopped."""
+        self._pause = Deferred()
+        call = self._clock.callLater(max(seconds, 0), self._pause.callback, None)
+        try:
+            await self._pause
+        except CancelledError:
+            call.cancel()
+        finally:
+            self._pause = None
+
+
+class MinerService(Service):
+    """Runs the miner from its start to its stop, while participation is switched on."""
+
+    def __init__(self, miner: Miner, *, enabled: bool = True) -> None:
+        self._miner = miner
+        self._lock = DeferredLock()
+        self.enabled = enabled
+        """Whether participation is switched on; not kept across a restart, which follows the configuration."""
+
+    def startService(self) -> Deferred[None]:
+        """Start the miner, if participation is switched on."""
+        super().startService()  # type: ignore[no-untyped-call]
+        return self._update()
+
+    def stopService(self) -> Deferred[None]:
+        """Stop the miner; fires when the threads are idle."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        return self._update()
+
+    def switch(self, enabled: bool) -> Deferred[None]:
+        """Switch participation on or off; fires when the miner has started or stopped."""
+        if enabled != self.enabled:
+            self.enabled = enabled
+            self._miner.log.info("participation is switched {state}", state="on" if enabled else "off")
+        return self._update()
+
+    def _update(self) -> Deferred[None]:
+        # One after the other, by the switch as it is then: off and on in quick succession ends with on.
+        return self._lock.run(self._start_or_stop)
+
+    def _start_or_stop(self) -> Deferred[None]:
+        if self.running and self.enabled:
+            self._miner.start()
+            return succeed(None)
+        return Deferred.fromCoroutine(self._miner.stop())

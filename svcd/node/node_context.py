@@ -1,0 +1,207 @@
+"""Opens the databases of a node, builds everything that works on the chain, and closes it again in order."""
+
+from collections.abc import Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from attrs import field, frozen
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+
+from svcd.chain.edge_cases import check_library
+from svcd.chain.params import NetworkParams
+from svcd.interfaces import Clock, Worker
+from svcd.limits import Limit
+from svcd.node.chain_manager import ChainManager
+from svcd.node.chainstate import Chainstate, LongReads, OpenChain
+from svcd.node.database_health import DatabaseHealth, DiskProbe, ReportingWorker
+from svcd.node.devnet import Devnet
+from svcd.node.mempool import Mempool
+from svcd.node.miner import Miner, MinerSettings
+from svcd.node.threads import InlineWorker
+from svcd.node.transaction_pool import TransactionPool
+from svcd.node.verifier import Verifier
+from svcd.store.chain_store import ChainReader, ChainWriter
+from svcd.store.database import MEMPOOL, explaining_errors, explaining_os_errors, open_reader, open_writer
+from svcd.store.mempool_store import FILE, MempoolStore
+from svcd.store.unclean_shutdown import UncleanShutdownMarker
+
+_LOG: Final = Logger()
+VERIFIER_CAPACITY: Final = 1_024
+"""Blocks that may wait for the check of their work; further ones are refused for the moment."""
+
+LIMITS: Final = (
+    Limit(
+        "blocks that wait for the check of their work", VERIFIER_CAPACITY, "blocks", "More blocks than can be verified"
+    ),
+)
+_LONG_READS_CACHE_KIB: Final = 4_096
+"""Small: long reads go through whole blocks once, which are hardly read again."""
+
+
+def _do_nothing() -> None:
+    """The writer's thread shows with this that it is alive."""
+
+
+@frozen
+class NodeThreads:
+    """The threads in which the chain's work runs."""
+
+    writer: Worker
+    """One thread: all writes to the chain's database go through it, in order."""
+    verifier: Worker
+    verifier_threads: int
+    reader: Worker = field()
+    """For long reads; by default the verifier."""
+    health: DatabaseHealth = field(factory=lambda: DatabaseHealth(_do_nothing))
+    """Ends the node when an open database turns out to be damaged."""
+
+    @reader.default
+    def _verifier_reads(self) -> Worker:
+        return self.verifier
+
+
+@frozen
+class MempoolLimits:
+    """The size of the mempool."""
+
+    max_transactions: int
+    max_bytes: int
+
+
+@frozen
+class NodeContext:
+    """An open chain with everything that works on it; :meth:`close` it last."""
+
+    chain: OpenChain
+    chain_manager: ChainManager
+    transaction_pool: TransactionPool
+    verifier: Verifier
+    clock: Clock
+    threads: NodeThreads
+    _close: Callable[[], None]
+
+    def miner(self, settings: MinerSettings) -> Miner:
+        """A miner on this chain."""
+        mempool = self.transaction_pool.mempool
+        miner = Miner(self.chain_manager, self.chain, mempool=mempool, settings=settings, clock=self.clock)
+        self.chain_manager.subscribe(miner)
+        self.transaction_pool.subscribe(miner)
+        return miner
+
+    def devnet(self, random: Callable[[int], bytes]) -> Devnet:
+        """The operator's controls of a devnet."""
+        return Devnet(
+            self.chain_manager,
+            self.chain,
+            transaction_pool=self.transaction_pool,
+            verifier=self.verifier,
+            random=random,
+            clock=self.clock,
+        )
+
+    async def alive(self) -> None:
+        """Return once the writer's thread has answered or has made progress with a reorganisation.
+
+        A reorganisation may take minutes; a node killed for that would only begin it again.
+        """
+        answered = self.chain.writer.run(_do_nothing)
+        steps = self.chain.chainstate.steps
+        while not answered.called and self.chain.chainstate.steps == steps:
+            second: Deferred[None] = Deferred()
+            self.clock.callLater(1.0, second.callback, None)
+            await second
+
+    @property
+    def disks(self) -> tuple[DiskProbe, DiskProbe]:
+        """Probes of the disk under the chain's database and under the mempool's."""
+        pool = self.transaction_pool
+        chain = DiskProbe(self.threads.health, self.threads.writer, self.chain.chainstate.store.probe)
+        return chain, DiskProbe(pool.health, InlineWorker(), pool.store.probe)
+
+    @property
+    def trouble(self) -> str:
+        """Why the last write to one of the databases failed; "" if none did."""
+        return next((disk.trouble for disk in self.disks if disk.trouble), "")
+
+    async def close(self) -> None:
+        """Commit everything that has been submitted, then close the databases."""
+        await self.chain_manager.stop()
+        await self.transaction_pool.finished()
+        await self.chain.writer.run(self._close)
+
+
+async def open_node(
+    params: NetworkParams, path: Path, *, threads: NodeThreads, pool: MempoolLimits, clock: Clock
+) -> NodeContext:
+    """Open or create the chain's database at ``path`` and the mempool's beside it, and load both.
+
+    Raises DatabaseError or Corrupt, with a text for the operator.
+    """
+    check_library()
+    # Damage shows where a page is read, which may be long after the file was opened.
+    with explaining_errors(path):
+        return await _open_node(params, path, threads=threads, limits=pool, clock=clock)
+
+
+async def _open_node(
+    params: NetworkParams, path: Path, *, threads: NodeThreads, limits: MempoolLimits, clock: Clock
+) -> NodeContext:
+    markers = [UncleanShutdownMarker(path), UncleanShutdownMarker(path.with_name(FILE))]
+    for marker in markers:
+        if marker.log_is_missing:
+            _LOG.warn(
+                "{log} is missing although the last run did not end by itself: the newest blocks or waiting transfers "
+                "are lost with it, and are fetched again",
+                log=str(marker.log),
+            )
+    connection = await threads.writer.run(open_writer, path)
+    chainstate = Chainstate(params, ChainWriter(connection))
+    with explaining_os_errors(path), markers[0].opening(connection):
+        tip = await threads.writer.run(chainstate.load)
+    reading = open_reader(path, threads.health.is_damage)
+    long_reading = open_reader(path, threads.health.is_damage, cache_kib=_LONG_READS_CACHE_KIB)
+    long_reads = LongReads(threads.reader, long_reading)
+    writer = ReportingWorker(threads.writer, threads.health)
+    chain = OpenChain(params, ChainReader(reading), long_reads, chainstate, writer)
+    verifier = Verifier(params, threads.verifier, threads=threads.verifier_threads, capacity=VERIFIER_CAPACITY)
+    chain_manager = ChainManager(chain, verifier, clock)
+    health = threads.health.of(MEMPOOL)
+    transaction_pool = TransactionPool(
+        chain,
+        Mempool(params, max_transactions=limits.max_transactions, max_bytes=limits.max_bytes),
+        store=_open_mempool_store(params, markers[1]),
+        health=health,
+        worker=ReportingWorker(threads.reader, health),
+        verifier=verifier,
+        clock=clock,
+    )
+    chain_manager.subscribe(transaction_pool)
+    count = await transaction_pool.load()
+    _LOG.info(
+        "{chain_id}: height {height}, tip {hash}, {count} transfers wait",
+        chain_id=params.chain_id,
+        height=tip.height,
+        hash=tip.hash.hex(),
+        count=count,
+    )
+
+    def close() -> None:
+        for marker in markers:
+            with suppress(OSError):
+                marker.remove()
+        transaction_pool.store.close()
+        long_reads.close()
+        reading.close()
+        connection.close()
+
+    return NodeContext(chain, chain_manager, transaction_pool, verifier, clock, threads, close)
+
+
+def _open_mempool_store(params: NetworkParams, marker: UncleanShutdownMarker) -> MempoolStore:
+    path = marker.database
+    with explaining_errors(path, MEMPOOL):
+        connection = open_writer(path, MEMPOOL)
+        with explaining_os_errors(path), marker.opening(connection):
+            return MempoolStore(connection, path, params)

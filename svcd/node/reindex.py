@@ -1,0 +1,129 @@
+"""Rebuilds the chain's database from its stored blocks: accounts, undo records, indexes and roots."""
+
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar
+
+from attrs import frozen
+
+from svcd.chain.encoding import parse_wire_object
+from svcd.chain.errors import Corrupt
+from svcd.chain.params import NetworkParams
+from svcd.chain.transaction import Transfer, parse_transfer
+from svcd.chain.transition import check_place, extend
+from svcd.node.chainstate import Chainstate
+from svcd.node.changes import BlockStatus, CheckedBlock
+from svcd.node.verify_chain import BAD_BLOCK, Replay
+from svcd.store.chain_store import ChainWriter, StoredBlock
+from svcd.store.offline_database import Inspector, errors_as_corrupt
+
+T = TypeVar("T")
+BATCH: Final = 64
+"""Blocks in one commit."""
+
+
+@frozen(kw_only=True)
+class ReindexResult:
+    """What the new database has."""
+
+    height: int
+    tip: bytes
+    side: int
+    """Blocks copied that are not canonical."""
+    unread: tuple[str, ...]
+    """What else of the old database could not be copied, a sentence each."""
+    lost: int
+    """Blocks of the old chain from the first damaged one on."""
+    why: str
+    """What is wrong with that block; "" if none is damaged."""
+
+
+def reindex(old: Inspector, new: ChainWriter, params: NetworkParams, step: Callable[[int], object]) -> ReindexResult:
+    """Execute the canonical blocks of ``old`` into the empty database ``new``, and copy the rest.
+
+    Stops before the first damaged block; the tip may then be that of another branch, which has more work.
+    ``step`` is called with the number of further blocks done. Raises Corrupt if ``old`` has no block.
+    """
+    chainstate = Chainstate(params, new)
+    chainstate.load()
+    with errors_as_corrupt():
+        tip = old.tip()
+    if tip is None:
+        raise Corrupt("the database holds no block")
+    replay, why = Replay(params, old), ""
+    while not why and chainstate.tip.height < tip.height:
+        batch, why = _next_blocks(replay, min(BATCH, tip.height - chainstate.tip.height))
+        why = _connect(chainstate, batch) or why
+        step(len(batch))
+    lost = tip.height - chainstate.tip.height
+    unread: list[str] = []
+    side_blocks = _readable(old.side_blocks, "blocks beside the chain", unread)
+    side = sum(_copy_side_block(old, chainstate, stored) for stored in side_blocks)
+    _copy_returned(_readable(old.returned, "transfers of undone blocks", unread), new, params)
+    top = chainstate.tip
+    return ReindexResult(height=top.height, tip=top.hash, side=side, unread=tuple(unread), lost=lost, why=why)
+
+
+def _readable(rows: Callable[[], Iterable[T]], what: str, unread: list[str]) -> list[T]:
+    """The ``rows``, or none and a sentence about ``what`` in ``unread``; no block of the chain depends on them."""
+    try:
+        with errors_as_corrupt():
+            return list(rows())
+    except Corrupt as error:
+        unread.append(f"{what}: {error}")
+        return []
+
+
+def _next_blocks(replay: Replay, count: int) -> tuple[list[CheckedBlock], str]:
+    """Up to ``count`` blocks, and what is wrong with the next one, or ""."""
+    batch: list[CheckedBlock] = []
+    for _ in range(count):
+        height = replay.at.height + 1
+        try:
+            with errors_as_corrupt():
+                stored = replay.stored(height)
+                batch.append(CheckedBlock(replay.read(stored), stored.point))
+        except BAD_BLOCK as error:
+            return batch, f"block {height}: {error}"
+        replay.at = stored.point
+    return batch, ""
+
+
+def _connect(chainstate: Chainstate, batch: list[CheckedBlock]) -> str:
+    """Execute blocks; gives what is wrong with the first invalid one, or ""."""
+    if not batch:
+        return ""
+    for candidate, outcome in zip(batch, chainstate.connect(batch).outcomes, strict=True):
+        if outcome is not BlockStatus.CONNECTED:
+            return f"block {candidate.point.height}: {outcome}"
+    return ""
+
+
+def _copy_side_block(old: Inspector, chainstate: Chainstate, stored: StoredBlock) -> bool:
+    """Store a block that is not canonical; gives whether it could be."""
+    parent = chainstate.store.point(stored.parent)
+    try:
+        if parent is None:
+            raise Corrupt("its parent is not there")
+        with errors_as_corrupt():
+            block = old.block(stored, chainstate.params)
+        block.header.check_signature()
+        block.check_body()
+        check_place(chainstate.params, parent, block.header)
+    except BAD_BLOCK:
+        return False
+    point = extend(chainstate.params, parent, block.header)
+    return chainstate.connect([CheckedBlock(block, point)]).outcomes[0] in (BlockStatus.SIDE, BlockStatus.CONNECTED)
+
+
+def _copy_returned(rows: Iterable[tuple[int, int, bytes]], new: ChainWriter, params: NetworkParams) -> None:
+    """Copy the undamaged transfers of undone blocks, which the mempool may not have yet."""
+    found: list[tuple[int, Transfer]] = []
+    for _, sequence, body in rows:
+        try:
+            transfer = parse_transfer(parse_wire_object(body), params)
+            transfer.check_signature()
+        except BAD_BLOCK:
+            continue
+        found.append((sequence, transfer))
+    with new.commit():
+        new.keep_returned(found)

@@ -1,0 +1,64 @@
+"""Tasks that go on when their client disconnects, and that are waited for before the node stops."""
+
+from collections.abc import Coroutine
+from typing import TypeVar
+
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svcd.chain.errors import NotYet, RuleViolation
+
+T = TypeVar("T")
+
+
+class TaskGroup:
+    """Counts the running tasks, so that what they work on is closed after the last one."""
+
+    _log = Logger()
+
+    def __init__(self) -> None:
+        self._count = 0
+        self._waiting: list[Deferred[None]] = []
+
+    @property
+    def busy(self) -> bool:
+        """Whether a task is running."""
+        return bool(self._count)
+
+    def start(self, work: Coroutine[Deferred[object], object, T]) -> Deferred[T]:
+        """Run ``work`` to its end; a Deferred of its result, which can be cancelled without cancelling ``work``.
+
+        A web framework cancels what a route awaits when the client disconnects; a change of state must not stop
+        half-way. An unexpected error after that is logged.
+        """
+        result: Deferred[T] = Deferred()
+
+        def failed(failure: Failure) -> None:
+            if not result.called:
+                result.errback(failure)
+            elif failure.check(RuleViolation, NotYet) is None:  # type: ignore[no-untyped-call]
+                self._log.failure("a task failed after its client disconnected", failure)
+
+        Deferred.fromCoroutine(self._counted(work)).addCallbacks(result.callback, failed)
+        return result
+
+    async def _counted(self, work: Coroutine[Deferred[object], object, T]) -> T:
+        self._count += 1
+        try:
+            return await work
+        finally:
+            self._count -= 1
+            if not self._count:
+                waiting, self._waiting = self._waiting, []
+                for drained in waiting:
+                    drained.callback(None)
+
+    def drained(self) -> Deferred[None]:
+        """A Deferred that fires when no task is running."""
+        drained: Deferred[None] = Deferred()
+        if self._count:
+            self._waiting.append(drained)
+        else:
+            drained.callback(None)
+        return drained

@@ -1,0 +1,524 @@
+"""The one entrance for transfers: they are checked, committed to disk and published here, in one turn of the reactor.
+
+Since mempool and disk change in the same turn, nobody ever sees a transfer that is not on disk (docs/protocol.md 12).
+The transfers of undone blocks return in the same way.
+"""
+
+import json
+import sqlite3
+from collections import Counter, deque
+from collections.abc import Container, Iterable, Iterator, Sequence
+from enum import StrEnum
+from itertools import islice
+from typing import Final, Protocol
+
+from attrs import define, evolve, field
+from twisted.internet.defer import Deferred
+from twisted.internet.task import CooperativeTask, Cooperator
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svcd.chain.accounts import Account
+from svcd.chain.encoding import MAX_INTEGER
+from svcd.chain.errors import Refusal, RuleViolation
+from svcd.chain.transaction import Transfer, parse_transfer
+from svcd.interfaces import Clock, Worker, milliseconds
+from svcd.node.chainstate import OpenChain
+from svcd.node.changes import ChainChange
+from svcd.node.database_health import DatabaseHealth
+from svcd.node.disconnected import DisconnectedTransfer, DisconnectedTransfers, may_become_valid
+from svcd.node.mempool import Admission, Mempool, MempoolEntry, TimestampWindow
+from svcd.node.verifier import Verifier
+from svcd.store.database import MEMPOOL, explaining_errors
+from svcd.store.mempool_store import MempoolStore
+
+_ADMIT_PER_TURN: Final = 8
+"""Transfers checked, written and answered in one turn, which takes 3 ms; a query waits for two turns at most."""
+_READMIT_PER_TURN: Final = 32
+"""Transfers of undone blocks readmitted in one turn; more, since their signatures are not checked again."""
+_FLOOD: Final = 64
+"""If more transfers than these are queued, the verifier's threads check their signatures first."""
+_VERIFY_AT_ONCE: Final = 128
+"""How many signatures the threads are given at once."""
+_SCAN_PER_TURN: Final = 256
+"""Entries scanned, or rows deleted, in one turn; takes far less than 10 ms."""
+
+_ADMISSION: Final = "admission"
+_READMISSION: Final = "readmission"
+_EXPIRY: Final = "expiry"
+_DELETION: Final = "deletion"
+
+
+class SubmitResult(StrEnum):
+    """The result of submitting a transfer that broke no rule."""
+
+    ACCEPTED = "accepted"
+    KNOWN = "known"
+
+
+class MempoolListener(Protocol):
+    """A listener to changes of the mempool."""
+
+    def pool_changed(self, added: Sequence[MempoolEntry], removed: Sequence[MempoolEntry]) -> None:
+        """Called in the reactor's thread, in order; after the commit of what was added."""
+
+
+@define(eq=False)
+class _Submission:
+    """A transfer that has been submitted, and the Deferred for its result."""
+
+    transfer: Transfer
+    result: Deferred[SubmitResult] = field(factory=Deferred)
+
+
+class TransactionPool:
+    """Admits transfers to the mempool, and keeps the mempool in step with chain and disk."""
+
+    log = Logger()
+
+    def __init__(
+        self,
+        chain: OpenChain,
+        mempool: Mempool,
+        *,
+        store: MempoolStore,
+        health: DatabaseHealth,
+        worker: Worker,
+        verifier: Verifier,
+        clock: Clock,
+    ) -> None:
+        """``worker`` runs the checkpoints of ``store``, of which ``health`` is told each error."""
+        self.mempool, self.store, self.health = mempool, store, health
+        self.refusals: Counter[Refusal] = Counter()
+        """How many submissions broke which rule."""
+        self._chain, self._reader = chain, chain.reader
+        self._worker, self._verifier, self._clock = worker, verifier, clock
+        self._listeners: list[MempoolListener] = []
+        self._submissions: deque[_Submission] = deque()
+        self._sequence = 0
+        tip = chain.reader.tip()
+        self._tip_slot = tip.slot if tip else 0
+        self._disconnected = DisconnectedTransfers()
+        self._returned = 0
+        """The last row of undone transfers that the chain's database keeps until they are in the mempool's."""
+        self._stale_rows: list[int] = []
+        """Rows to be deleted; after a crash the next start deletes them."""
+        self._tasks: dict[str, CooperativeTask[Iterator[Deferred[None] | None]]] = {}
+        """Running tasks by name; they make one step in each turn of the reactor."""
+        self._cooperator = Cooperator(
+            terminationPredicateFactory=lambda: lambda: True,
+            scheduler=lambda call: clock.callLater(0, call),  # type: ignore[arg-type,return-value]
+        )
+
+    @property
+    def sequence(self) -> int:
+        """The number of the newest transfer. Each run begins at its Unix time in µs, so that no number is reused."""
+        return self._sequence
+
+    @property
+    def parked(self) -> list[Transfer]:
+        """Disconnected transfers that the mempool has refused for now, for lack of cover above all."""
+        return [item.transfer for item in self._disconnected.parked()]
+
+    def subscribe(self, listener: MempoolListener) -> None:
+        """Tell ``listener`` of every later change of the mempool."""
+        self._listeners.append(listener)
+
+    # Start
+
+    async def load(self) -> int:
+        """Load the transfers on disk; gives how many are in the mempool.
+
+        The two databases are committed one after the other. A transfer that has got into the chain since has a used
+        nonce; one that has fallen out is in the chain's database until it is in ours.
+        """
+        returned = self._reader.returned()
+        intact, items = await self._read_disk(returned)
+        # No upper limit on timestamps here: these transfers passed it when they arrived, so one in the future means
+        # that this computer's clock is not set yet.
+        window = evolve(self._window(), newest=MAX_INTEGER)
+        while items:
+            # In chunks, whose memory can be used again for the entries made of them.
+            some = [items.popleft() for _ in range(min(_SCAN_PER_TURN, len(items)))]
+            accounts = self._accounts([item.transfer for item in some])
+            for item in some:
+                account = accounts[item.transfer.sender]
+                try:
+                    self.mempool.admit(item.transfer, account, window=window, sequence=item.stored_row)
+                except RuleViolation as refusal:
+                    self._park(item, account, refusal)
+        rows = {entry.sequence: entry.transfer for entry in self.mempool.entries()}
+        rows |= {item.stored_row: item.transfer for item in self._disconnected.parked()}
+        with explaining_errors(self.store.path, MEMPOOL):
+            self.store.write(
+                [(row, transfer) for row, transfer in rows.items() if not intact.get(row)],
+                [row for row in intact if row not in rows],
+            )
+            if returned:
+                self.store.empty_log()
+        if returned:
+            self._returned = max(row for row, _, _ in returned)
+            await self._release_returned()
+        return len(self.mempool)
+
+    async def _read_disk(
+        self, returned: Sequence[tuple[int, int, bytes]]
+    ) -> tuple[dict[int, bool], deque[DisconnectedTransfer]]:
+        """For each row of our database whether it is intact, and all transfers there and in ``returned``.
+
+        In the order of their nonces: a replacement is newer than the transfers that depend on it, which must not seem
+        to be behind a gap.
+        """
+        intact: dict[int, bool] = {}
+        items: list[DisconnectedTransfer] = []
+        unread: list[tuple[int, bytes]] = []
+        for row in self.store.rows():
+            # Negative numbers were written by earlier versions, for parked transfers.
+            intact[row.sequence] = row.transfer is not None and row.sequence > 0
+            if row.transfer is None:
+                unread.append((abs(row.sequence), row.body))
+            else:
+                items.append(DisconnectedTransfer(row.transfer, abs(row.sequence)))
+        self._sequence = max(
+            milliseconds(self._clock) * 1_000,
+            max(map(abs, intact), default=0),
+            max((number for _, number, _ in returned), default=0),
+        )
+        self._verifier.trust([item.transfer for item in items])
+        items.sort(key=lambda item: item.stored_row)
+        again = await self._read_again([*unread, *((number, body) for _, number, body in returned)])
+        known = {item.transfer.txid for item in items} if again else set()
+        for item in again:
+            if item.transfer.txid not in known:
+                known.add(item.transfer.txid)
+                if item.row is None:
+                    item.row = self._next_sequence()
+                items.append(item)
+        return intact, deque(sorted(items, key=lambda item: item.transfer.nonce))
+
+    async def _read_again(self, stored: Sequence[tuple[int, bytes]]) -> list[DisconnectedTransfer]:
+        """Parse and verify rows of the chain's database, and rows of ours that are not as they were written."""
+        items: list[DisconnectedTransfer] = []
+        for row, body in stored:
+            try:
+                items.append(DisconnectedTransfer(parse_transfer(json.loads(body), self._chain.params), row or None))
+            except (ValueError, RuleViolation) as error:
+                self.log.info("a stored transfer is dropped: {why}", why=str(error))
+        verdicts = await self._verifier.check_transfers([item.transfer for item in items])
+        for item, verdict in zip(items, verdicts, strict=True):
+            if verdict is not None:
+                self._log_dropped(item.transfer, verdict)
+        return [item for item, verdict in zip(items, verdicts, strict=True) if verdict is None]
+
+    def _next_sequence(self) -> int:
+        self._sequence += 1
+        return self._sequence
+
+    # Admission
+
+    def submit(self, transfer: Transfer) -> Deferred[SubmitResult]:
+        """Admit a transfer whose fields have been checked; the Deferred fires after the commit.
+
+        It fails with RuleViolation, or with an error of the disk. Cancelling it does not stop the work.
+        """
+        submission = _Submission(transfer)
+        self._submissions.append(submission)
+        self._begin(_ADMISSION, self._admit_all())
+        return submission.result.addErrback(self._count_refusal)
+
+    def _count_refusal(self, failure: Failure) -> Failure:
+        if isinstance(failure.value, RuleViolation):
+            self.refusals[failure.value.code] += 1
+        return failure
+
+    def _admit_all(self) -> Iterator[Deferred[None] | None]:
+        while self._submissions:
+            count = len(self._submissions)
+            if count > _FLOOD:
+                count = min(count, _VERIFY_AT_ONCE)
+                yield Deferred.fromCoroutine(self._verify_in_threads(count)).addErrback(self._log_failure)
+            for start in range(0, count, _ADMIT_PER_TURN):
+                self._admit_some([self._submissions.popleft() for _ in range(min(_ADMIT_PER_TURN, count - start))])
+                yield self._checkpoint()
+
+    async def _verify_in_threads(self, count: int) -> None:
+        """Verify the signatures of the first submissions that the mempool would accept; the verifier remembers them."""
+        transfers = [submission.transfer for submission in islice(self._submissions, count)]
+        accounts, window = self._accounts(transfers), self._window()
+        await self._verifier.check_transfers([each for each in transfers if self._fits(each, accounts, window)])
+
+    def _fits(self, transfer: Transfer, accounts: dict[bytes, Account], window: TimestampWindow) -> bool:
+        try:
+            self.mempool.check(transfer, accounts[transfer.sender], window)
+        except RuleViolation:
+            return False
+        return True
+
+    def _admit_some(self, submissions: Sequence[_Submission]) -> None:
+        """Check, write, publish and answer, all in this turn."""
+        try:
+            results = self._results_of([submission.transfer for submission in submissions])
+        except Exception as error:
+            # Fail every submission of this turn: the write was rolled back, and a refusal may have depended on a
+            # transfer that was rolled back with it.
+            for submission in submissions:
+                submission.result.errback(error)
+            return
+        for submission, result in zip(submissions, results, strict=True):
+            if isinstance(result, SubmitResult):
+                submission.result.callback(result)
+            else:
+                submission.result.errback(result)
+
+    def _results_of(self, transfers: Sequence[Transfer]) -> list[SubmitResult | Exception]:
+        """The result of each transfer, committed and published; raises sqlite3.Error."""
+        accounts, window = self._accounts(transfers), self._window()
+        results: list[SubmitResult | Exception] = []
+        admissions: list[Admission] = []
+        for transfer in transfers:
+            try:
+                admission = self._admit(transfer, accounts[transfer.sender], window)
+            except Exception as error:
+                # For its sender; it does not concern the others.
+                results.append(error)
+            else:
+                admissions += [admission] if admission else []
+                results.append(SubmitResult.ACCEPTED if admission else SubmitResult.KNOWN)
+        self._commit(admissions)
+        return results
+
+    def _admit(self, transfer: Transfer, account: Account, window: TimestampWindow) -> Admission | None:
+        """Admit a transfer to the mempool, not yet to the disk; None if it is known. Raises RuleViolation."""
+        known = self._known_wire(transfer, account)
+        if known == transfer.wire:
+            return None
+        # The cheap checks come first.
+        leaving = self.mempool.check(transfer, account, window) if known is None else []
+        verdict = self._verifier.check_here(transfer)
+        if verdict is not None:
+            raise verdict
+        return None if known is not None else self._enter(transfer, account, leaving)
+
+    def _enter(self, transfer: Transfer, account: Account, leaving: Sequence[MempoolEntry]) -> Admission:
+        return self.mempool.enter(transfer, account, leaving=leaving, sequence=self._next_sequence())
+
+    def _known_wire(self, transfer: Transfer, account: Account) -> bytes | None:
+        """The canonical JSON of a transfer in mempool or chain, perhaps with another signature: txids cover none."""
+        if entry := self.mempool.get(transfer.txid):
+            return entry.transfer.wire
+        # A transfer in the chain has a used nonce.
+        stored = self._reader.transaction(transfer.txid) if transfer.nonce < account.nonce else None
+        return None if stored is None else stored.body
+
+    def _window(self) -> TimestampWindow:
+        return self.mempool.window(self._tip_slot, milliseconds(self._clock))
+
+    def _accounts(self, transfers: Iterable[Transfer]) -> dict[bytes, Account]:
+        """The accounts of all senders."""
+        # A commit of the chain that has not been published here yet does no harm: the mempool settles when it is.
+        unknown = dict.fromkeys([transfer.sender for transfer in transfers], Account())
+        return {**unknown, **self._reader.accounts(unknown)}
+
+    def _commit(self, admissions: Sequence[Admission], parked: Sequence[DisconnectedTransfer] = ()) -> None:
+        """Write the admitted transfers, and newly ``parked`` ones, then publish the change.
+
+        Raises sqlite3.Error: then the admissions have been reverted.
+        """
+        if not admissions and not parked:
+            return
+        own = {admission.entry for admission in admissions}
+        came = [entry for entry in own if self.mempool.get(entry.transfer.txid) is entry]
+        came.sort(key=lambda entry: entry.sequence)
+        left = [entry for admission in admissions for entry in admission.removed if entry not in own]
+        txids = [entry.transfer.txid for entry in own]
+        rows = [entry.sequence for entry in left]
+        rows += [item.row for item in self._disconnected.get(txids) if item.row is not None]
+        added = [(entry.sequence, entry.transfer) for entry in came]
+        added += [(item.row, item.transfer) for item in parked if item.row is not None]
+        try:
+            self.store.write(added, rows)
+        except Exception as error:
+            for admission in reversed(admissions):
+                self.mempool.revert(admission)
+            self.health.report(error)
+            raise
+        self._disconnected.take(txids)
+        self._disconnected.unblock({entry.transfer.sender for entry in left})
+        if came or left:
+            self._publish(came, left)
+
+    def _checkpoint(self) -> Deferred[None] | None:
+        """A Deferred for which a task must wait while a long write-ahead log is brought into the file, or None.
+
+        A log to which transfers are added meanwhile could not be reset, and would grow without limit.
+        """
+        if not self.store.is_log_long():
+            return None
+        return self._worker.run(self.store.empty_log).addErrback(self._log_failure)
+
+    # Changes of the chain
+
+    def chain_changed(self, change: ChainChange) -> None:
+        """Remove the transfers that the new blocks include or rule out, and queue those of undone blocks."""
+        self._tip_slot = change.tip.slot
+        txids = change.txids
+        self._delete(self._disconnected.take(txids))
+        left = self.mempool.settle(txids, change.accounts)
+        uncovered = _uncovered(left, txids, change) if change.undone else []
+        undone = [transfer for block in reversed(change.undone) for transfer in block.transfers]
+        self._disconnected.queue(DisconnectedTransfer(each, None) for each in undone if each.txid not in txids)
+        self._disconnected.queue(DisconnectedTransfer(entry.transfer, entry.sequence) for entry in uncovered)
+        self._disconnected.queue(self._disconnected.retry(change.accounts))
+        self._returned = change.returned or self._returned
+        self._remove(left, keep_rows=uncovered)
+        self._begin_readmission()
+
+    def _begin_readmission(self) -> None:
+        if self._returned or not self._disconnected.is_queue_empty:
+            self._begin(_READMISSION, self._readmit_all())
+
+    def _readmit_all(self) -> Iterator[Deferred[None] | None]:
+        while self._returned or not self._disconnected.is_queue_empty:
+            if some := self._disconnected.next(_READMIT_PER_TURN):
+                self._readmit(some)
+                yield self._checkpoint()
+            else:
+                yield Deferred.fromCoroutine(self._release_returned())
+
+    def _readmit(self, some: Sequence[DisconnectedTransfer]) -> None:
+        """Return disconnected transfers to the mempool, or park or drop them; their signatures have been verified."""
+        admissions: list[Admission] = []
+        parked: list[DisconnectedTransfer] = []
+        accounts, window = self._accounts([item.transfer for item in some]), self._window()
+        for item in some:
+            transfer, account = item.transfer, accounts[item.transfer.sender]
+            try:
+                leaving = self.mempool.check(transfer, account, window)
+            except RuleViolation as refusal:
+                if not self._park(item, account, refusal):
+                    self._disconnected.take([transfer.txid])
+                    self._delete([item])
+                elif item.row is None:
+                    item.row = self._next_sequence()
+                    parked.append(item)
+            else:
+                admissions.append(self._enter(transfer, account, leaving))
+        try:
+            self._commit(admissions, parked)
+        except Exception:
+            # They are still queued and in the chain's database: the next block or the next minute tries again.
+            for item in parked:
+                item.row = None
+            raise
+        self._disconnected.dequeue(some)
+
+    def _park(self, item: DisconnectedTransfer, account: Account, refusal: RuleViolation) -> bool:
+        """Park a transfer that the mempool has refused and may accept later, or log that it is dropped."""
+        pool_full = refusal.code is Refusal.POOL
+        if may_become_valid(refusal, item.transfer, account) and self._disconnected.park(item, pool_full=pool_full):
+            return True
+        self._log_dropped(item.transfer, refusal)
+        return False
+
+    async def _release_returned(self) -> None:
+        """Delete from the chain's database the undone transfers that are in ours."""
+        last, self._returned = self._returned, 0
+        try:
+            await self._chain.writer.run(self._chain.chainstate.store.forget_returned, last)
+        except Exception:
+            self._returned = self._returned or last
+            raise
+
+    # Removal
+
+    def expire(self) -> None:
+        """Begin to remove expired transfers, and to repeat writes that the disk has refused; called now and then."""
+        self._begin(_EXPIRY, self._expire())
+        self._begin_readmission()
+        self._delete(())
+
+    def _expire(self) -> Iterator[None]:
+        oldest = self._window().oldest
+        self._delete(self._disconnected.take([old.txid for old in self.parked if old.timestamp < oldest]))
+        seen = 0
+        while entries := self.mempool.since(seen, _SCAN_PER_TURN):
+            seen = entries[-1].sequence
+            self._remove(self.mempool.expire(oldest, among=entries))
+            yield
+
+    def drop(self, txids: Sequence[bytes]) -> None:
+        """Remove transfers, whatever their state; for devnet's reorganisations."""
+        self._remove(self.mempool.drop(txids))
+        self._delete(self._disconnected.take(txids))
+
+    def _remove(self, left: Sequence[MempoolEntry], *, keep_rows: Sequence[MempoolEntry] = ()) -> None:
+        """Publish that ``left`` have left the mempool, and delete their rows but those of ``keep_rows``."""
+        if left:
+            self._disconnected.unblock({entry.transfer.sender for entry in left})
+            kept = set(keep_rows)
+            self._delete_rows(entry.sequence for entry in left if entry not in kept)
+            self._publish([], left)
+
+    def _delete(self, items: Iterable[DisconnectedTransfer]) -> None:
+        self._delete_rows(item.row for item in items if item.row is not None)
+
+    def _delete_rows(self, rows: Iterable[int]) -> None:
+        """Delete rows from the disk, without haste: the next start would delete them too."""
+        self._stale_rows += rows
+        if self._stale_rows:
+            self._begin(_DELETION, self._delete_stale_rows())
+
+    def _delete_stale_rows(self) -> Iterator[Deferred[None] | None]:
+        while self._stale_rows:
+            rows = self._stale_rows[:_SCAN_PER_TURN]
+            try:
+                self.store.write((), rows)
+            except Exception as error:
+                self.health.report(error)
+                raise
+            del self._stale_rows[: len(rows)]
+            yield self._checkpoint()
+
+    # Tasks
+
+    async def settled(self) -> None:
+        """Wait until the disconnected transfers are where they belong, in memory and on disk.
+
+        Does not wait for submissions, of which there may be no end, nor for writes that the disk has refused.
+        """
+        for name in (_READMISSION, _DELETION):
+            await self._end_of(name)
+
+    async def finished(self) -> None:
+        """Wait until all tasks are done; nothing may be submitted any more."""
+        while self._tasks:
+            await self._end_of(next(iter(self._tasks)))
+
+    async def _end_of(self, name: str) -> None:
+        if name in self._tasks:
+            await self._tasks[name].whenDone().addErrback(lambda _: None)
+
+    def _begin(self, name: str, steps: Iterator[Deferred[None] | None]) -> None:
+        if name not in self._tasks:
+            task = self._tasks[name] = self._cooperator.cooperate(steps)
+            task.whenDone().addErrback(self._log_failure).addBoth(lambda _: self._tasks.pop(name))
+
+    def _publish(self, added: Sequence[MempoolEntry], removed: Sequence[MempoolEntry]) -> None:
+        for listener in self._listeners:
+            with self.log.failuresHandled("telling {listener} of the mempool", listener=listener):
+                listener.pool_changed(added, removed)
+
+    def _log_failure(self, failure: Failure) -> None:
+        # Errors of the disk have been reported to `health`.
+        if not isinstance(failure.value, sqlite3.Error):
+            self.log.failure("work on the mempool failed", failure)
+
+    def _log_dropped(self, transfer: Transfer, why: BaseException) -> None:
+        self.log.info("transfer {txid} is dropped: {why}", txid=transfer.txid.hex(), why=str(why))
+
+
+def _uncovered(left: Sequence[MempoolEntry], txids: Container[bytes], change: ChainChange) -> list[MempoolEntry]:
+    """The entries that have left only since the balance does not cover them, by nonce."""
+    entries = [entry for entry in left if entry.transfer.txid not in txids]
+    uncovered = [each for each in entries if each.transfer.nonce >= change.accounts[each.transfer.sender].nonce]
+    return sorted(uncovered, key=lambda entry: entry.transfer.nonce)

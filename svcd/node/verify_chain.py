@@ -1,0 +1,297 @@
+"""Verifies the stored chain of a stopped node: `svc db check` and `svc db verify` (docs/operations.md "Repairing").
+
+:func:`verify_chain` hashes every header and executes every block again, from the genesis on accounts in memory, and
+compares accounts, undo records and indexes with what is stored. It leaves out participation work and the signatures of
+transfers: they were checked when the blocks came, and the hashes cover them. :func:`verify_headers` checks the
+participation work, on every core.
+"""
+
+import time
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from attrs import define, field, frozen
+
+from svcd.chain.accounts import Account
+from svcd.chain.block import Block, Header
+from svcd.chain.commitment import Commitment
+from svcd.chain.errors import Corrupt, RuleViolation
+from svcd.chain.params import NETWORKS, NetworkParams
+from svcd.chain.transition import (
+    ChainPoint,
+    apply_block,
+    check_header,
+    check_place,
+    consensus_root,
+    extend,
+    genesis_accounts,
+    genesis_point,
+)
+from svcd.chain.work import check_work, work_value
+from svcd.store.chain_store import ChainReader, StoredBlock
+from svcd.store.offline_database import INDEXES, Inspector, errors_as_corrupt
+
+BAD_BLOCK: Final = (Corrupt, RuleViolation, ValueError)
+"""What reading and executing a damaged block raises."""
+
+
+def network_of(reader: Inspector) -> NetworkParams:
+    """The network whose chain is stored; raises Corrupt if it is not a known one."""
+    genesis = reader.canonical(0)
+    for params in NETWORKS.values():
+        if genesis is not None and genesis.point.hash == params.genesis_hash:
+            return params
+    raise Corrupt("the database does not begin with the genesis of a network that is known")
+
+
+@define
+class Replay:
+    """The state after the blocks that have been executed so far."""
+
+    params: NetworkParams
+    reader: Inspector
+    at: ChainPoint = field(init=False)
+    state: dict[bytes, Account] = field(init=False)
+    index_rows: dict[str, int] = field(init=False)
+    """How many rows each index must have."""
+
+    def __attrs_post_init__(self) -> None:
+        self.at = genesis_point(self.params)
+        self.state = genesis_accounts(self.params)
+        self.index_rows = dict.fromkeys(INDEXES, 0)
+
+    def accounts(self, keys: Collection[bytes]) -> Mapping[bytes, Account]:
+        """See :class:`svcd.chain.transition.StateView`."""
+        return {key: self.state[key] for key in keys if key in self.state}
+
+    def stored(self, height: int) -> StoredBlock:
+        """The canonical block at ``height``; raises Corrupt."""
+        stored = self.reader.canonical(height)
+        if stored is None:
+            raise Corrupt("it is missing")
+        return stored
+
+    def execute(self, stored: StoredBlock) -> None:
+        """Execute the next canonical block and compare its undo record and indexes; raises one of BAD_BLOCK."""
+        if not stored.point.height:
+            if stored.point != self.at:
+                raise Corrupt("it is not the genesis")
+            return
+        block = self.read(stored)
+        effect = apply_block(self.params, block, self)
+        if self.reader.undo(stored) != effect.before:
+            raise Corrupt("its undo record is missing or wrong")
+        self._check_indexes(block)
+        self.state.update(effect.after)
+        self.at = stored.point
+
+    def read(self, stored: StoredBlock) -> Block:
+        """Parse the next canonical block and make the checks that need no state; raises one of BAD_BLOCK."""
+        block = self.reader.block(stored, self.params)
+        header = block.header
+        if header.wire() != stored.header or [t.wire for t in block.transfers] != self.reader.bodies(stored):
+            raise Corrupt("it is not stored in its canonical form")
+        if header.parent_hash != self.at.hash or stored.parent != self.at.hash:
+            raise Corrupt("it does not build on the block before it")
+        header.check_signature()
+        block.check_body()
+        check_place(self.params, self.at, header)
+        point = extend(self.params, self.at, header)
+        if stored.point != point:
+            raise Corrupt("its chain variables are not those that follow from the headers")
+        if header.consensus_root != consensus_root(self.params, point):
+            raise Corrupt("its consensus root is not that of the chain after it")
+        return block
+
+    def _check_indexes(self, block: Block) -> None:
+        height, reader = block.header.height, self.reader
+        for position, transfer in enumerate(block.transfers):
+            if reader.transaction_place(transfer.txid) != (height, position):
+                raise Corrupt(f"the index of transfers does not have {transfer.txid.hex()} where it is")
+            keys = {transfer.sender, transfer.recipient}
+            if not all(reader.has_address_place(key, height, position) for key in keys):
+                raise Corrupt(f"the index of addresses lacks {transfer.txid.hex()}")
+            if transfer.reference is not None and not reader.has_payment_place(transfer, height, position):
+                raise Corrupt(f"the index of payments lacks {transfer.txid.hex()}")
+            self.index_rows["transaction_place"] += 1
+            self.index_rows["address_place"] += len(keys)
+            self.index_rows["payment_place"] += transfer.reference is not None
+
+
+def verify_chain(reader: Inspector, params: NetworkParams, step: Callable[[int], object]) -> list[str]:
+    """The problems of the chain, a sentence each; ``step`` is called with the number of further blocks done."""
+    tip = reader.tip()
+    if tip is None:
+        return ["it holds no block"]
+    replay = Replay(params, reader)
+    for height in range(tip.height + 1):
+        try:
+            with errors_as_corrupt():
+                replay.execute(replay.stored(height))
+        except BAD_BLOCK as error:
+            # Everything after it depends on it.
+            return [f"block {height}: {error}"]
+        step(1)
+    return [*_state_problems(replay), *_count_problems(replay)]
+
+
+def _state_problems(replay: Replay) -> list[str]:
+    problems = []
+    stored = {key: Account(balance, nonce, held) for key, balance, nonce, held in replay.reader.every_account()}
+    if stored != replay.state:
+        wrong = sum(stored.get(key) != replay.state.get(key) for key in stored.keys() | replay.state.keys())
+        problems.append(f"{wrong} of the accounts: not what the blocks make of them")
+    tip = replay.reader.canonical(replay.at.height)
+    commitment = Commitment(replay.reader.account_rows)
+    commitment.load(replay.reader.every_account(), len(stored))
+    if tip is not None and replay.reader.block_header(tip, replay.params).state_root != commitment.root:
+        problems.append(f"the accounts do not give the state root of block {replay.at.height}")
+    return problems
+
+
+def _count_problems(replay: Replay) -> list[str]:
+    blocks = replay.at.height + 1
+    wanted = {**replay.index_rows, "canonical": blocks, "undo": blocks}
+    found = {table: replay.reader.rows_of(table) for table in wanted}
+    return [
+        f"{table} has {found[table]} rows and not {wanted[table]}" for table in wanted if found[table] != wanted[table]
+    ]
+
+
+# Participation work
+
+BATCH: Final = 2_000
+"""Headers read at a time, while the threads work on the batch before; a peer's answer has as many."""
+_CHUNK: Final = 8
+"""Headers in one job of a thread."""
+_RAW_HASHES: Final = 64
+"""Argon2 hashes on each core in each of the two measurements of the machine."""
+
+
+@frozen
+class HeaderVerification:
+    """The result of verifying headers; rates are those of all cores together."""
+
+    first: int
+    """The height of the first header that was verified."""
+    count: int
+    """How many headers are valid."""
+    wrong: str
+    """The first invalid header, and why; "" if all are valid."""
+    headers_per_second: float
+    raw_per_second: float
+    """Argon2 hashes with the network's memory."""
+
+    @property
+    def ratio(self) -> float:
+        """The part of the machine's Argon2 rate that is used."""
+        return self.headers_per_second / self.raw_per_second
+
+
+def verify_headers(
+    reader: ChainReader,
+    params: NetworkParams,
+    *,
+    newest: int | None,
+    threads: int,
+    step: Callable[[int], object],
+) -> HeaderVerification:
+    """Verify place, producer's signature and participation work of the ``newest`` canonical headers, or of all.
+
+    ``step`` is called with the number of further valid headers. Raises Corrupt if the database has no chain.
+    """
+    tip = reader.tip()
+    if tip is None:
+        raise Corrupt("the database has no chain")
+    first = max(1, tip.height + 1 - (tip.height if newest is None else newest))
+    pool = ThreadPoolExecutor(threads)
+    try:
+        raw = _seconds_of_hashes(pool, params, threads)
+        began = time.perf_counter()
+        count, wrong = _verify(reader, pool, params, first, step)
+        seconds = time.perf_counter() - began
+        raw += _seconds_of_hashes(pool, params, threads)
+    finally:
+        pool.shutdown(cancel_futures=True)
+    hashes = 2 * threads * _RAW_HASHES
+    return HeaderVerification(first, count, wrong, count / seconds if count else 0.0, hashes / raw)
+
+
+def _verify(
+    reader: ChainReader, pool: ThreadPoolExecutor, params: NetworkParams, first: int, step: Callable[[int], object]
+) -> tuple[int, str]:
+    """How many headers from height ``first`` on are valid, and what is wrong with the next one, or ""."""
+    count = 0
+    headers, parent, wrong = _read_batch(reader, params, first, _stored(reader, first - 1).point)
+    while headers or wrong:
+        chunks = [headers[start : start + _CHUNK] for start in range(0, len(headers), _CHUNK)]
+        jobs = [pool.submit(_check_headers, params, chunk) for chunk in chunks]
+        try:
+            # Read while the threads work.
+            after = first + count + len(headers)
+            following = ([], parent, "") if wrong else _read_batch(reader, params, after, parent)
+            for job in jobs:
+                valid, violation = job.result()
+                count += valid
+                if violation:
+                    return count, f"block {first + count}: {violation}"
+        finally:
+            for job in jobs:
+                job.cancel()
+        step(len(headers))
+        if wrong:
+            return count, wrong
+        headers, parent, wrong = following
+    return count, ""
+
+
+def _check_headers(params: NetworkParams, headers: Sequence[Header]) -> tuple[int, str]:
+    """How many of ``headers`` have a good signature and good work, and what is wrong with the next one, or ""."""
+    for index, header in enumerate(headers):
+        try:
+            header.check_signature()
+            check_work(header, params)
+        except RuleViolation as violation:
+            return index, violation.detail
+    return len(headers), ""
+
+
+def _stored(reader: ChainReader, height: int) -> StoredBlock:
+    stored = reader.canonical(height)
+    if stored is None:
+        raise Corrupt(f"block {height} is missing")
+    return stored
+
+
+def _read_batch(
+    reader: ChainReader, params: NetworkParams, first: int, parent: ChainPoint
+) -> tuple[list[Header], ChainPoint, str]:
+    """Headers from height ``first`` on, the chain variables after them, and what is wrong with the next one, or "".
+
+    At most BATCH, each of which follows from the one before.
+    """
+    headers: list[Header] = []
+    tip = reader.tip()
+    last = min(first + BATCH - 1, tip.height if tip else 0)
+    for height in range(first, last + 1):
+        try:
+            header = reader.block_header(_stored(reader, height), params)
+            parent = check_header(params, parent, header)
+        except BAD_BLOCK as error:
+            return headers, parent, f"block {height}: {error}"
+        headers.append(header)
+    return headers, parent, ""
+
+
+def _seconds_of_hashes(pool: ThreadPoolExecutor, params: NetworkParams, threads: int) -> float:
+    """How long all threads take for their Argon2 hashes."""
+
+    def share(number: int) -> None:
+        for index in range(_RAW_HASHES):
+            work_value(b"raw".ljust(28, b".") + number.to_bytes(4, "big"), index.to_bytes(8, "big"), params.memory_kib)
+
+    began = time.perf_counter()
+    for job in [pool.submit(share, number) for number in range(threads)]:
+        job.result()
+    return time.perf_counter() - began

@@ -1,0 +1,159 @@
+"""Databases of a stopped node: inspected row by row, and replaced by rebuilt ones.
+
+The queries here are those that a running node never makes: whether every row that should exist does, and no other.
+"""
+
+import os
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Final
+
+from attrs import evolve
+
+from svcd.chain.accounts import Account
+from svcd.chain.errors import Corrupt
+from svcd.chain.transaction import Transfer
+from svcd.store.chain_store import POINT, ChainReader, StoredBlock, stored_block, unpack
+from svcd.store.database import CHAIN, DatabaseError, DatabaseKind, explaining_errors, is_damage, migrations
+from svcd.store.database_copy import sync
+from svcd.store.unclean_shutdown import UncleanShutdownMarker
+
+INDEXES = ("transaction_place", "address_place", "payment_place")
+
+_COMPANIONS: Final = ("-wal", "-shm")
+"""Files that SQLite keeps beside a database; it would take them for those of a new one of the same name."""
+
+
+@contextmanager
+def open_offline(path: Path, kind: DatabaseKind = CHAIN) -> Iterator[sqlite3.Connection]:
+    """A connection that can only read the database at ``path``.
+
+    Raises DatabaseError if there is no such file, it is damaged, or has another schema than this program's.
+    """
+    if not path.is_file():
+        raise DatabaseError(f"there is no {path}; name the data directory of a node")
+    # Opened for writing: the write-ahead log of a killed node must be brought into the file.
+    uri = f"{path.absolute().as_uri()}?mode=rw"
+    with (
+        # The caller is the repair tool; do not recommend it.
+        explaining_errors(path, evolve(kind, tool="")),
+        _marker_cleared(UncleanShutdownMarker(path)),
+        closing(sqlite3.connect(uri, uri=True, isolation_level=None)) as db,
+    ):
+        db.execute("PRAGMA query_only = 1")
+        (present,) = db.execute("PRAGMA user_version").fetchone()
+        newest = migrations(kind)[-1].version
+        if present != newest:
+            program = "a newer program" if present > newest else "the node once, which brings it up to date"
+            raise DatabaseError(f"{path} has the schema {present} and this program knows {newest}: start {program}")
+        yield db
+
+
+@contextmanager
+def _marker_cleared(marker: UncleanShutdownMarker) -> Iterator[None]:
+    """Remove a killed node's marker once the closing of the connection inside has brought the log into the file.
+
+    If the log was missing before, the marker stays, and the node tells what is lost when it starts.
+    """
+    was_killed = marker.path.exists() and marker.log.exists()
+    try:
+        yield
+    finally:
+        if was_killed and not marker.log.exists():
+            marker.remove()
+
+
+@contextmanager
+def errors_as_corrupt() -> Iterator[None]:
+    """Turn errors of SQLite inside into Corrupt, for damage of which the caller knows the place."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        raise Corrupt(f"it cannot be read: {error}") from error
+
+
+def integrity(connection: sqlite3.Connection) -> list[str]:
+    """The problems that SQLite finds in the file, which it reads whole."""
+    try:
+        found = [str(text) for (text,) in connection.execute("PRAGMA integrity_check")]
+    except sqlite3.Error as error:
+        if not is_damage(error):
+            raise
+        return [str(error)]  # A damaged first page, for instance, ends the check.
+    return [] if found == ["ok"] else found
+
+
+class Inspector(ChainReader):
+    """Queries about the chain of a stopped node."""
+
+    def undo(self, block: StoredBlock) -> dict[bytes, Account | None] | None:
+        """The accounts before a block by its undo record, or None if there is none; raises Corrupt."""
+        row = self._db.execute("SELECT data FROM undo WHERE block = ?", (block.id,)).fetchone()
+        return None if row is None else unpack(row[0])
+
+    def transaction_place(self, txid: bytes) -> tuple[int, int] | None:
+        """The height and position of a transfer by the index."""
+        row = self._db.execute("SELECT height, position FROM transaction_place WHERE txid = ?", (txid,)).fetchone()
+        return None if row is None else (row[0], row[1])
+
+    def has_address_place(self, key: bytes, height: int, position: int) -> bool:
+        """Whether the index of addresses has a transfer of an account."""
+        query = "SELECT 1 FROM address_place WHERE key = ? AND height = ? AND position = ?"
+        return self._db.execute(query, (key, height, position)).fetchone() is not None
+
+    def has_payment_place(self, transfer: Transfer, height: int, position: int) -> bool:
+        """Whether the index of payments has a transfer."""
+        row = self._db.execute(
+            "SELECT 1 FROM payment_place WHERE reference = ? AND recipient = ? AND amount = ? AND height = ? "
+            "AND position = ?",
+            (transfer.reference, transfer.recipient, transfer.amount, height, position),
+        ).fetchone()
+        return row is not None
+
+    def rows_of(self, table: str) -> int:
+        """The number of rows of ``canonical``, ``undo``, or one of INDEXES."""
+        (count,) = self._db.execute(f"SELECT count(*) FROM {table}").fetchone()
+        return int(count)
+
+    def side_blocks(self) -> Iterator[StoredBlock]:
+        """The stored blocks that are not canonical, parents first."""
+        rows = self._db.execute(
+            f"SELECT b.id, b.parent, b.header, {POINT} FROM block b "
+            "WHERE NOT EXISTS (SELECT 1 FROM canonical c WHERE c.block = b.id) ORDER BY b.height, b.id"
+        )
+        return map(stored_block, rows)
+
+
+def replace_database(path: Path, fresh: Path) -> Path:
+    """Move the closed database ``fresh`` to ``path``; gives the new name of the old one. Raises OSError.
+
+    A database exists at ``path`` all the time: a node that starts meanwhile must not begin a new chain.
+    """
+    fresh.chmod(stat.S_IMODE(path.stat().st_mode))
+    sync(fresh)
+    kept = kept_name(path)
+    os.link(path, kept)
+    for suffix in _COMPANIONS:
+        companion = path.with_name(path.name + suffix)
+        if companion.exists():
+            companion.rename(kept.with_name(kept.name + suffix))
+    fresh.replace(path)
+    sync(path.parent)
+    return kept
+
+
+def kept_name(path: Path) -> Path:
+    """A free name for the old database at ``path``."""
+    number = 1
+    while os.path.lexists(path.with_name(f"{path.name}.old-{number}")):
+        number += 1
+    return path.with_name(f"{path.name}.old-{number}")
+
+
+def discard(path: Path) -> None:
+    """Remove a database that was never used, if it exists, with the files beside it."""
+    for suffix in ("", *_COMPANIONS):
+        path.with_name(path.name + suffix).unlink(missing_ok=True)

@@ -1,0 +1,322 @@
+"""Blocks into state, in one database transaction each time (docs/protocol.md 9, 10)."""
+
+from collections.abc import Callable
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from twisted.logger import LogEvent
+
+from svcd.chain.accounts import Account
+from svcd.chain.block import Block
+from svcd.chain.commitment import Commitment
+from svcd.chain.errors import Corrupt, Refusal, Wait
+from svcd.chain.params import DEVNET
+from svcd.chain.transition import apply_block, genesis_accounts, genesis_point
+from svcd.node.chainstate import Chainstate, ChainView, LongReads
+from svcd.store.chain_store import ChainReader
+from svcd.store.database import open_reader, open_writer
+from tests.chains import TEST_PARAMS, ChainBuilder, key_of
+from tests.node.bench import Node, Setting, Stepped, running
+from tests.node.conftest import MakeNode
+from tests.node.connecting import (
+    CONNECTED,
+    KNOWN,
+    SIDE,
+    branch,
+    codes,
+    commits,
+    connect,
+    connect_all,
+    fork,
+    hashes,
+    sound,
+    undoing,
+)
+from tests.store.contents import contents
+from tests.support import has_result, result_of
+
+# Loading
+
+
+def test_a_new_database_begins_with_the_genesis(node: Node, chain: ChainBuilder) -> None:
+    assert node.chainstate.tip == genesis_point(TEST_PARAMS)
+    assert node.store.accounts(list(genesis_accounts(TEST_PARAMS))) == genesis_accounts(TEST_PARAMS)
+    sound(node, chain, None)
+    genesis = node.store.canonical(0)
+    assert genesis is not None
+    header = node.store.block_header(genesis, TEST_PARAMS)
+    assert header.state_root == node.root
+
+
+def test_the_genesis_of_devnet_is_the_published_one(tmp_path: Path) -> None:
+    with running(tmp_path, Setting(params=DEVNET)) as node:
+        genesis = node.store.stored(DEVNET.genesis_hash)
+        assert genesis is not None
+        assert node.store.block_header(genesis, DEVNET).state_root == node.root
+
+
+def test_a_chain_is_taken_up_where_it_was_left(make_node: MakeNode, chain: ChainBuilder) -> None:
+    blocks = chain.chain("genesis: b[1..5]\nb3: c4\nb2 pays 5 from alice to dave")
+    node = make_node()
+    connect(node, chain, *blocks.values())
+    state, tip = node.state(), node.chainstate.tip
+    node.close()
+    again = make_node()
+    assert again.chainstate.tip == tip
+    assert again.state() == state
+    sound(again, chain, blocks["b5"])
+    connect_all(again, chain, chain.block(blocks["b5"]))
+
+
+def test_a_database_of_another_network_is_refused(tmp_path: Path) -> None:
+    with running(tmp_path) as node, pytest.raises(Corrupt) as refusal:
+        Chainstate(DEVNET, node.store).load()
+    assert str(refusal.value) == "the database does not hold SVC-DEVNET: use another data directory"
+
+
+def test_accounts_that_do_not_give_the_state_root_are_refused(node: Node, chain: ChainBuilder) -> None:
+    connect_all(node, chain, chain.block())
+    node.store.write_accounts({key_of("alice").hash: Account(1)})
+    with pytest.raises(Corrupt, match="do not give the state root of block 1: try `svc db rebuild`"):
+        Chainstate(TEST_PARAMS, node.store).load()
+
+
+def test_a_tip_whose_header_is_damaged_is_refused(node: Node, chain: ChainBuilder) -> None:
+    block = chain.block()
+    connect_all(node, chain, block)
+    other = chain.block(block).header.wire()
+    node.connections[0].execute("UPDATE block SET header = ? WHERE height = 1", (other,))
+    with pytest.raises(Corrupt, match="height 1 does not have its own hash"):
+        Chainstate(TEST_PARAMS, node.store).load()
+
+
+# One block after the other
+
+
+def test_a_block_on_the_tip_becomes_the_tip(node: Node, chain: ChainBuilder) -> None:
+    (block,) = chain.chain("genesis: b1\nb1 pays 5000 from alice to dave for order-1").values()
+    change = connect_all(node, chain, block)
+    assert change.undone == ()
+    assert [(applied.point, applied.txids) for applied in change.applied] == [
+        (chain.point_after(block), tuple(transfer.txid for transfer in block.transfers))
+    ]
+    assert change.accounts == {key_of(name).hash: chain.account_after(block, name) for name in ("alice", "dave", "b")}
+    assert node.store.transaction(block.transfers[0].txid) is not None
+
+
+def test_blocks_of_one_batch_share_one_commit(node: Node, chain: ChainBuilder) -> None:
+    blocks = list(chain.chain("genesis: b[1..20]").values())
+    with commits(node) as seen:
+        change = connect_all(node, chain, *blocks)
+    assert seen[:2] == ["BEGIN IMMEDIATE", "COMMIT"]
+    assert seen.count("COMMIT") == 1
+    assert [applied.point.hash for applied in change.applied] == hashes(blocks)
+
+
+def test_a_block_that_is_stored_is_known(node: Node, chain: ChainBuilder) -> None:
+    blocks = chain.chain("genesis: b[1..2]\ngenesis: c1")
+    connect(node, chain, *blocks.values())
+    before = node.state()
+    connected = connect(node, chain, *blocks.values())
+    assert codes(connected) == [KNOWN, KNOWN, KNOWN]
+    assert connected.change is None
+    assert node.state() == before
+
+
+def test_a_block_twice_in_one_batch(node: Node, chain: ChainBuilder) -> None:
+    block = chain.block()
+    assert codes(connect(node, chain, block, block)) == [CONNECTED, KNOWN]
+
+
+def test_a_block_without_its_parent_waits(node: Node, chain: ChainBuilder) -> None:
+    blocks = list(chain.chain("genesis: b[1..3]").values())
+    connected = connect(node, chain, blocks[1], blocks[0], blocks[2])
+    assert codes(connected) == [Wait.ORPHAN, CONNECTED, Wait.ORPHAN]
+    assert not node.holds(blocks[1])
+    assert connected.invalid == {}
+
+
+def test_a_lighter_branch_is_stored_and_not_executed(node: Node, chain: ChainBuilder) -> None:
+    blocks = chain.chain("genesis: b[1..3]\ngenesis: c[1..2]\nc1 has an invalid state root\nc2 has an invalid nonce")
+    change = connect_all(node, chain, blocks["b1"], blocks["b2"], blocks["b3"])
+    before = node.state()
+    connected = connect(node, chain, blocks["c1"], blocks["c2"])
+    assert codes(connected) == [SIDE, SIDE], "nobody has looked at their state"
+    assert connected.change is None
+    assert node.holds(blocks["c1"])
+    assert node.holds(blocks["c2"])
+    assert node.state() == before
+    assert node.chainstate.tip == change.tip
+
+
+STATE_RULES = [
+    Refusal.TIMESTAMP,
+    Refusal.NONCE,
+    Refusal.BALANCE,
+    Refusal.MULTIPLIER,
+    Refusal.STATE_ROOT,
+    Refusal.CONSENSUS_ROOT,
+]
+
+
+@pytest.mark.parametrize("rule", STATE_RULES)
+def test_a_block_that_breaks_a_rule_of_the_state(node: Node, chain: ChainBuilder, rule: Refusal) -> None:
+    first = chain.block()
+    bad = chain.block(first, transfers=[chain.transfer("alice", "erin", 5)], break_=rule)
+    connect_all(node, chain, first)
+    before = node.state()
+    connected = connect(node, chain, bad)
+    assert codes(connected) == [rule]
+    assert connected.invalid.keys() == {bad.header.hash}
+    assert connected.change is None
+    assert node.state() == before
+    assert not node.holds(bad)
+    connect_all(node, chain, chain.block(first))
+
+
+def test_an_invalid_block_does_not_harm_the_rest_of_its_batch(node: Node, chain: ChainBuilder) -> None:
+    blocks = chain.chain("genesis: b[1..4]\nb2: c[3..4]\nb3 has an invalid balance")
+    b1, b2, b3, b4, c3, c4 = blocks.values()
+    connected = connect(node, chain, b1, b2, b3, b4, c3, c4)
+    assert codes(connected) == [CONNECTED, CONNECTED, Refusal.BALANCE, Refusal.ANCESTOR, CONNECTED, CONNECTED]
+    assert connected.invalid.keys() == {b3.header.hash, b4.header.hash}
+    assert not node.holds(b3)
+    assert not node.holds(b4)
+    sound(node, chain, c4)
+
+
+# Views
+
+
+def executed(view: ChainView, chain: ChainBuilder, block: Block) -> bytes:
+    """Lay a block over a view; gives the state root after it."""
+    view.tip = chain.point_after(block)
+    return view.state.apply(apply_block(TEST_PARAMS, block, view.state))
+
+
+def test_what_is_laid_over_a_view_leaves_no_trace(node: Node, chain: ChainBuilder) -> None:
+    trunk, old, new = fork(chain, 3)
+    connect_all(node, chain, *trunk, *old)
+    before, blocks_before = node.state(), contents(node.store._db, ["block"])
+    view = node.chainstate.view(without=len(old))
+    assert view.tip == chain.point_after(trunk[-1])
+    assert view.state.root == trunk[-1].header.state_root
+    for block in new:
+        assert executed(view, chain, block) == block.header.state_root
+    keys = list(chain.accounts_after(new[-1]) | chain.accounts_after(old[-1]))
+    assert view.state.accounts(keys) == chain.accounts_after(new[-1])
+    assert node.state() == before
+    assert contents(node.store._db, ["block"]) == blocks_before
+    sound(node, chain, old[-1])
+    connect_all(node, chain, *new)
+
+
+def test_two_views_know_nothing_of_each_other(node: Node, chain: ChainBuilder) -> None:
+    b = chain.chain("genesis: b1\ngenesis: c1\nb1 pays 5 from alice to x\nc1 pays 6 from alice to y")
+    views = [node.chainstate.view(), node.chainstate.view()]
+    for view, block in zip(views, b.values(), strict=True):
+        assert executed(view, chain, block) == block.header.state_root
+    sound(node, chain, None)
+
+
+def test_a_view_down_to_the_genesis_and_no_further(node: Node, chain: ChainBuilder) -> None:
+    root = node.root
+    connect_all(node, chain, *branch(chain, None, 3, "t"))
+    view = node.chainstate.view(without=3)
+    assert (view.tip, view.state.root) == (genesis_point(TEST_PARAMS), root)
+    with pytest.raises(Corrupt, match="canonical block at height -1 is missing"):
+        node.chainstate.view(without=4)
+
+
+def test_undoing_down_to_the_genesis_and_no_further(node: Node, chain: ChainBuilder) -> None:
+    trunk = branch(chain, None, 3, "t")
+    fresh = node.state()
+    connect_all(node, chain, *trunk)
+    with undoing(node) as undo:
+        for block in [*trunk[-2::-1], None]:
+            undo()
+            assert node.accounts() == chain.accounts_after(block)
+            assert node.store.tip() == chain.point_after(block)
+        assert node.state() == fresh
+        with pytest.raises(Corrupt, match="canonical block at height -1 is missing"):
+            undo()
+    sound(node, chain, trunk[-1])
+
+
+def test_a_tree_that_memory_was_too_short_for_is_built_anew(
+    node: Node,
+    chain: ChainBuilder,
+    monkeypatch: pytest.MonkeyPatch,
+    expected_errors: Callable[..., list[LogEvent]],
+) -> None:
+    """What was committed is told, and the next block goes on from there."""
+    first, second = (chain.chain("genesis: b[1..2]\nb1 pays 5 from alice to x\nb2 pays 5 from alice to y")).values()
+
+    def fail(*_: object) -> None:
+        raise MemoryError
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Commitment, "take", fail)
+        connected = connect(node, chain, first)
+    assert connected.change is not None
+    assert connected.change.tip == node.chainstate.tip
+    assert len(expected_errors(MemoryError)) == 1
+    connect_all(node, chain, second)
+
+
+@pytest.fixture
+def worker() -> Stepped:
+    return Stepped()
+
+
+@pytest.fixture
+def long_reads(worker: Stepped, tmp_path: Path) -> LongReads:
+    open_writer(tmp_path / "chain.sqlite").close()
+    return LongReads(worker, open_reader(tmp_path / "chain.sqlite"))
+
+
+def test_the_worker_answers(long_reads: LongReads, worker: Stepped) -> None:
+    asked = long_reads.ask(lambda reader: reader.tip())
+    assert not has_result(asked)
+    worker.step()
+    assert result_of(asked) is None
+    long_reads.close()
+
+
+def test_an_error_goes_to_whoever_asked_and_the_next_question_is_answered(
+    long_reads: LongReads, worker: Stepped
+) -> None:
+    def wrong(_: ChainReader) -> None:
+        raise ValueError("no such thing")
+
+    failed, asked = long_reads.ask(wrong), long_reads.ask(lambda reader: reader.tip())
+    worker.step()
+    worker.step()
+    with pytest.raises(ValueError, match="no such thing"):
+        result_of(failed)
+    assert result_of(asked) is None
+    long_reads.close()
+
+
+@pytest.mark.parametrize("other", ["question", "close"])
+def test_two_threads_wait_for_each_other(long_reads: LongReads, worker: Stepped, other: str) -> None:
+    seen: list[str] = []
+    run: Callable[[], None] = worker.step if other == "question" else long_reads.close
+    second = Thread(target=lambda: (run(), seen.append("second")))
+
+    def first(reader: ChainReader) -> None:
+        second.start()
+        second.join(0.2)
+        assert reader.tip() is None
+        seen.append("first")
+
+    asked = long_reads.ask(first)
+    if other == "question":
+        long_reads.ask(lambda reader: reader.tip())
+    worker.step()
+    second.join(10)
+    assert seen == ["first", "second"]
+    assert result_of(asked) is None
+    if other == "question":
+        long_reads.close()

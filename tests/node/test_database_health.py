@@ -1,0 +1,184 @@
+"""A writer that ends the node when its data contradict themselves, and only then."""
+
+import sqlite3
+from collections.abc import Callable
+from threading import Thread
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
+
+from svcd.chain.errors import Corrupt, Refusal, RuleViolation
+from svcd.node.database_health import DatabaseHealth, DiskProbe, ReportingWorker
+from svcd.store.database import CHAIN, WEBHOOKS, DatabaseKind
+from tests.node.bench import Inline
+from tests.support import result_of
+
+ExpectedErrors = Callable[..., list[LogEvent]]
+
+
+def sqlite_error(code: int) -> sqlite3.Error:
+    error = sqlite3.DatabaseError("what SQLite says")
+    error.sqlite_errorcode = code
+    return error
+
+
+def fail(error: Exception) -> int:
+    raise error
+
+
+@pytest.fixture
+def calls() -> list[str]:
+    """One entry for each call of what ends the node."""
+    return []
+
+
+@pytest.fixture
+def guard(calls: list[str]) -> ReportingWorker:
+    return ReportingWorker(Inline(), DatabaseHealth(lambda: calls.append("damaged")))
+
+
+def test_work_gives_its_result(guard: ReportingWorker, calls: list[str]) -> None:
+    assert result_of(guard.run(divmod, 7, 2)) == (3, 1)
+    assert result_of(guard.run(sorted, [1, 2], reverse=True)) == [2, 1]
+    assert calls == []
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        Corrupt("the undo record is missing"),
+        sqlite_error(sqlite3.SQLITE_CORRUPT),
+        sqlite_error(sqlite3.SQLITE_CORRUPT_VTAB),
+        sqlite_error(sqlite3.SQLITE_NOTADB),
+    ],
+)
+def test_damage_is_told_once_and_ends_the_node(
+    guard: ReportingWorker, calls: list[str], expected_errors: ExpectedErrors, error: Exception
+) -> None:
+    with pytest.raises(type(error)) as raised:
+        result_of(guard.run(fail, error))
+    assert raised.value is error, "whoever asked for the work hears of it too"
+    assert calls == ["damaged"]
+    (event,) = expected_errors()
+    assert event["log_level"] is LogLevel.critical
+    assert formatEvent(event) == (
+        f"the database is damaged: {error}. The node stops; try `svc db rebuild`, restore it from a backup, or move it "
+        "away and the node fetches the chain again"
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "tells", "remedy"),
+    [
+        (sqlite3.SQLITE_FULL, True, "free the disk or mend it"),
+        (sqlite3.SQLITE_READONLY, True, "free the disk or mend it"),
+        (sqlite3.SQLITE_BUSY, True, "close the program that has locked it"),
+        (sqlite3.SQLITE_IOERR_WRITE, False, ""),
+    ],
+)
+def test_a_failing_disk_is_told_and_waited_for(calls: list[str], code: int, tells: bool, remedy: str) -> None:
+    lines: list[str] = []
+
+    def note(event: LogEvent) -> None:
+        lines.append(f"{event['log_level'].name}: {formatEvent(event)}")
+
+    guard = ReportingWorker(Inline(), DatabaseHealth(lambda: calls.append("damaged")), tells)
+    globalLogPublisher.addObserver(note)
+    try:
+        with pytest.raises(sqlite3.Error):
+            result_of(guard.run(fail, sqlite_error(code)))
+    finally:
+        globalLogPublisher.removeObserver(note)
+    sentence = (
+        "error: the database cannot be written: what SQLite says. What was to be written has not happened; "
+        f"{remedy}, and the node goes on by itself"
+    )
+    assert (lines, calls) == ([sentence] if tells else [], [])
+    assert guard.health.trouble == "what SQLite says"
+
+
+def test_two_files_of_one_node_end_it_once(calls: list[str], expected_errors: ExpectedErrors) -> None:
+    chain = DatabaseHealth(lambda: calls.append("damaged"))
+    assert chain.of(WEBHOOKS).is_damage(Corrupt("first"))
+    assert chain.is_damage(Corrupt("second"))
+    assert calls == ["damaged"]
+    (event,) = expected_errors()
+    assert formatEvent(event).startswith("the webhooks' database is damaged: first. The node stops; move it away")
+
+
+def test_two_threads_that_see_damage_at_once_end_it_once(calls: list[str], expected_errors: ExpectedErrors) -> None:
+    """One reader sees it while another is about to tell of it."""
+    chain = DatabaseHealth(lambda: calls.append("damaged"))
+
+    class Meanwhile(Corrupt):
+        """Another thread sees damage, to the end, while this error is being put into words."""
+
+        def __str__(self) -> str:
+            other = Thread(target=chain.of(WEBHOOKS).is_damage, args=(Corrupt("second"),))
+            other.start()
+            other.join()
+            return "first"
+
+    assert chain.is_damage(Meanwhile())
+    assert calls == ["damaged"]
+    (event,) = expected_errors()
+    assert event["why"] == "first"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        sqlite_error(sqlite3.SQLITE_BUSY),
+        sqlite3.ProgrammingError("Cannot operate on a closed database."),
+        RuleViolation(Refusal.NONCE, "nonce must be 3"),
+        ZeroDivisionError(),
+    ],
+)
+def test_another_error_is_no_damage(guard: ReportingWorker, calls: list[str], error: Exception) -> None:
+    """That nothing is logged is what the fixture for errors that nobody expected looks for."""
+    done: Deferred[int] = guard.run(fail, error)
+    with pytest.raises(type(error)):
+        result_of(done)
+    assert calls == []
+
+
+class Failing:
+    """What the disk does when something is written, as SQLite says it."""
+
+    def __init__(self) -> None:
+        self.code = sqlite3.SQLITE_FULL
+        self.tried = 0
+
+    def write(self) -> None:
+        self.tried += 1
+        if self.code:
+            raise sqlite_error(self.code)
+
+
+@pytest.mark.parametrize(
+    ("kind", "sentence"), [(CHAIN, "the disk takes nothing"), (WEBHOOKS, "the disk takes nothing for the webhooks")]
+)
+def test_a_disk_is_tried_again_until_it_takes_something(calls: list[str], kind: DatabaseKind, sentence: str) -> None:
+    failing = Failing()
+    guard = DatabaseHealth(lambda: calls.append("damaged"), kind)
+    disk = DiskProbe(guard, Inline(), failing.write)
+
+    def try_again() -> str:
+        result_of(Deferred.fromCoroutine(disk.try_again()))
+        return disk.trouble
+
+    assert (disk.trouble, try_again(), failing.tried) == ("", "", 0), "what is well is left in peace"
+    with pytest.raises(sqlite3.Error):
+        result_of(ReportingWorker(Inline(), guard).run(failing.write))
+    assert disk.trouble == f"{sentence}: what SQLite says"
+    assert [try_again(), try_again()] == [disk.trouble] * 2
+    failing.code = 0
+    assert (try_again(), failing.tried, calls) == ("", 4, [])
+
+
+def test_trouble_with_one_file_is_not_that_of_another(calls: list[str]) -> None:
+    chain = DatabaseHealth(lambda: calls.append("damaged"))
+    with pytest.raises(sqlite3.Error):
+        result_of(ReportingWorker(Inline(), chain.of(WEBHOOKS)).run(fail, sqlite_error(sqlite3.SQLITE_FULL)))
+    assert chain.trouble == ""

@@ -1,0 +1,588 @@
+"""Participation: what is worked on, when it is begun anew, and how it ends (docs/protocol.md 6, docs/operations.md)."""
+
+import os
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from attrs import define, evolve, field
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import LogEvent
+
+from svcd.chain.block import Header
+from svcd.chain.errors import Refusal, RuleViolation
+from svcd.chain.work import check_work, work_value
+from svcd.node.miner import Miner, MinerService, MinerSettings, WorkSearch
+from tests.chains import TEST_PARAMS, ChainBuilder, key_of
+from tests.node.bench import Node, Stepped, late_clock
+from tests.node.conftest import MakeNode
+from tests.node.connecting import CONNECTED
+from tests.support import has_result, result_of
+
+ExpectedErrors = Callable[..., list[LogEvent]]
+
+MINUTES = evolve(TEST_PARAMS, slot_seconds=60)
+"""Slots long enough to watch what happens within one."""
+
+
+class Hands(Stepped):
+    """Threads that search when the test says so, and not at the lowest priority: they are the test's own thread."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.searches: list[WorkSearch] = []
+        self.shares: list[tuple[int, int]] = []
+
+    def run(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
+        search = function.__self__
+        assert function == search.run_nicely
+        self.searches.append(search)
+        self.shares.append(args)
+        return super().run(search.run, *args, **kwargs)
+
+
+@define
+class Bench:
+    """A producer with its hands, and a slot of a minute."""
+
+    node: Node
+    hands: Hands
+    chain: ChainBuilder
+    producer: Miner
+    may: bool = True
+    randoms: list[int] = field(factory=list)
+
+    @property
+    def clock(self) -> Clock:
+        return self.node.clock
+
+    def search(self) -> WorkSearch:
+        """What is being worked on."""
+        assert len(self.hands), "nothing is being worked on"
+        return self.hands.searches[-1]
+
+    def pay(self, nonce: int, sender: str = "alice") -> bytes:
+        """Send a transfer; gives its txid."""
+        transfer = self.chain.transfer(sender, "bob", 5, nonce=nonce, timestamp=int(self.clock.seconds() * 1000))
+        assert self.node.send(transfer) == "accepted"
+        return transfer.txid
+
+    def stop(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self.producer.stop())
+
+
+def going_on(search: WorkSearch) -> bool:
+    """Whether a search that ends later in a test has not ended yet."""
+    return not search.ended
+
+
+MakeBench = Callable[..., Bench]
+
+
+@pytest.fixture
+def make_bench(make_node: MakeNode) -> Iterator[MakeBench]:
+    benches: list[Bench] = []
+
+    def make(*, workers: int = 1, **setting: Any) -> Bench:
+        node = make_node(params=MINUTES, clock=late_clock(MINUTES), **setting)
+        hands = Hands()
+        made: list[Bench] = []
+
+        def random(size: int) -> bytes:
+            made[0].randoms.append(size)
+            return bytes(size - 1) + bytes([len(made[0].randoms)])
+
+        settings = MinerSettings(
+            seed=key_of("p").seed,
+            threads=hands,
+            workers=workers,
+            random=random,
+            may_produce=lambda: made[0].may,
+        )
+        producer = Miner(node.chain_manager, node.chain, mempool=node.mempool, settings=settings, clock=node.clock)
+        node.chain_manager.subscribe(producer)
+        node.transaction_pool.subscribe(producer)
+        made.append(Bench(node, hands, ChainBuilder(MINUTES), producer))
+        benches.append(made[0])
+        return made[0]
+
+    yield make
+    for bench in benches:
+        stopped = bench.stop()
+        bench.hands.finish()
+        assert has_result(stopped)
+        # The disk is rid of what the last block took.
+        bench.clock.advance(0)
+        assert bench.clock.getDelayedCalls() == []
+
+
+@pytest.fixture
+def bench(make_bench: MakeBench) -> Bench:
+    return make_bench()
+
+
+# Making blocks
+
+
+def test_it_works_on_the_tip_at_the_present_slot(bench: Bench) -> None:
+    bench.producer.start()
+    assert bench.producer.active
+    header = bench.search().header
+    assert (header.height, header.slot) == (1, 50_000)
+    assert header.parent_hash == MINUTES.genesis_hash
+    assert header.producer_key == key_of("p").public
+    assert bench.randoms == [8], "where it begins is random"
+
+
+def test_what_it_finds_becomes_the_tip(bench: Bench) -> None:
+    txid = bench.pay(0)
+    bench.producer.start()
+    bench.hands.step()
+    (change,) = bench.node.witness.changes
+    assert change.tip.height == 1
+    assert change.applied[0].txids == (txid,)
+    assert len(bench.node.mempool) == 0
+    bench.node.check()
+
+
+def test_there_is_one_block_of_its_own_a_slot(bench: Bench) -> None:
+    bench.producer.start()
+    bench.hands.step()
+    assert len(bench.hands) == 0
+    bench.clock.advance(59.9)
+    assert len(bench.hands) == 0
+    bench.clock.advance(0.1)
+    assert (bench.search().header.height, bench.search().header.slot) == (2, 50_001)
+    bench.hands.step()
+    assert bench.node.chain_manager.tip.height == 2
+
+
+def test_it_waits_for_a_tip_that_is_ahead(bench: Bench) -> None:
+    bench.node.submit(bench.chain.block(slot=50_003))
+    bench.producer.start()
+    assert len(bench.hands) == 0
+    for _ in range(4):
+        assert len(bench.hands) == 0
+        bench.clock.advance(60)
+    assert bench.search().header.slot == 50_004
+
+
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_its_threads_share_the_nonces(make_bench: MakeBench, workers: int) -> None:
+    bench = make_bench(workers=workers)
+    bench.producer.start()
+    assert bench.hands.shares == [(first, workers) for first in range(workers)]
+    assert len({id(search) for search in bench.hands.searches}) == 1
+    bench.hands.finish()
+    assert bench.node.chain_manager.tip.height == 1
+    assert bench.randoms == [8]
+
+
+# Beginning anew
+
+
+def test_a_new_tip_ends_the_search(bench: Bench) -> None:
+    bench.producer.start()
+    old = bench.search()
+    block = bench.chain.block(slot=49_000)
+    assert bench.node.submit(block) == [CONNECTED]
+    assert old.ended
+    bench.hands.step()
+    assert bench.search().header.parent_hash == block.header.hash
+    bench.hands.step()
+    assert bench.node.chain_manager.tip.height == 2
+
+
+def test_a_side_branch_does_not_end_the_search(bench: Bench) -> None:
+    bench.node.submit(*bench.chain.chain("genesis: b[1..3]").values())
+    bench.producer.start()
+    bench.node.submit(bench.chain.block(producer="q"))
+    assert not bench.search().ended
+
+
+def test_a_new_slot_ends_the_search(bench: Bench) -> None:
+    bench.producer.start()
+    old = bench.search()
+    bench.clock.advance(59.9)
+    assert going_on(old)
+    bench.clock.advance(0.2)
+    assert old.ended
+    bench.hands.step()
+    assert (bench.search().header.height, bench.search().header.slot) == (1, 50_001)
+
+
+def test_without_new_transfers_the_search_goes_on(bench: Bench) -> None:
+    bench.pay(0)
+    bench.producer.start()
+    for _ in range(590):
+        bench.clock.advance(0.1)
+    assert not bench.search().ended
+
+
+def test_new_transfers_are_taken_up_after_five_seconds(bench: Bench) -> None:
+    bench.producer.start()
+    old = bench.search()
+    bench.clock.advance(1)
+    bench.pay(0)
+    bench.clock.advance(3.9)
+    assert going_on(old)
+    bench.clock.advance(0.2)
+    assert old.ended
+    bench.hands.step()
+    assert bench.search().header.transaction_count == 1
+    assert bench.search().header.slot == old.header.slot
+
+
+def test_transfers_are_taken_up_at_most_every_five_seconds(bench: Bench) -> None:
+    bench.producer.start()
+    for nonce in range(12):
+        bench.clock.advance(1)
+        bench.pay(nonce)
+        if bench.search().ended:
+            bench.hands.step()
+    assert len(bench.hands.searches) == 3
+    assert bench.search().header.transaction_count == 10
+
+
+def test_a_transfer_that_comes_during_the_assembly_has_to_wait_as_well(make_bench: MakeBench) -> None:
+    writer = Stepped()
+    bench = make_bench(writer=writer)
+    bench.producer.start()
+    bench.producer.pool_changed([], [])
+    writer.step()
+    search = bench.search()
+    assert going_on(search)
+    bench.clock.advance(4.9)
+    assert going_on(search)
+    bench.clock.advance(0.1)
+    assert search.ended
+    bench.hands.step()
+    writer.step()
+
+
+def test_a_transfer_that_comes_late_is_taken_up_soon(bench: Bench) -> None:
+    bench.producer.start()
+    for _ in range(20):
+        bench.clock.advance(1)
+    assert not bench.search().ended
+    bench.pay(0)
+    bench.clock.advance(1)
+    assert bench.search().ended
+
+
+# Permission
+
+
+def test_it_makes_no_blocks_until_it_may(bench: Bench) -> None:
+    bench.may = False
+    bench.producer.start()
+    for _ in range(3):
+        bench.clock.advance(4.9)
+        assert len(bench.hands) == 0
+    bench.may = True
+    bench.clock.advance(5)
+    assert bench.search().header.height == 1
+
+
+def test_it_asks_again_for_every_block(bench: Bench) -> None:
+    bench.producer.start()
+    bench.may = False
+    bench.hands.step()
+    assert bench.node.chain_manager.tip.height == 1
+    bench.clock.advance(120)
+    assert len(bench.hands) == 0
+
+
+# Stopping
+
+
+def test_stopping_waits_until_the_threads_have_put_down_their_work(make_bench: MakeBench) -> None:
+    bench = make_bench(workers=2)
+    bench.producer.start()
+    stopped = bench.stop()
+    assert bench.search().ended
+    bench.hands.step()
+    assert not has_result(stopped)
+    bench.hands.step()
+    assert has_result(stopped)
+    assert not bench.producer.active
+    assert bench.node.chain_manager.tip.height == 0
+    assert bench.clock.getDelayedCalls() == []
+
+
+def test_stopping_while_it_waits_for_a_slot(bench: Bench) -> None:
+    bench.producer.start()
+    bench.hands.step()
+    assert len(bench.clock.getDelayedCalls()) == 1
+    assert has_result(bench.stop())
+    assert bench.clock.getDelayedCalls() == []
+
+
+def test_stopping_while_a_block_is_being_assembled(make_bench: MakeBench) -> None:
+    writer = Stepped()
+    bench = make_bench(writer=writer)
+    bench.producer.start()
+    stopped = bench.stop()
+    assert not has_result(stopped)
+    writer.step()
+    assert has_result(stopped)
+    assert bench.hands.searches == []
+
+
+def test_a_block_that_is_found_is_handed_in_before_it_stops(make_bench: MakeBench) -> None:
+    writer = Stepped()
+    bench = make_bench(writer=writer)
+    bench.producer.start()
+    writer.step()
+    bench.hands.step()
+    stopped = bench.stop()
+    assert not has_result(stopped)
+    writer.finish()
+    assert has_result(stopped)
+    assert bench.node.chain_manager.tip.height == 1
+
+
+def test_stopping_what_never_started(bench: Bench) -> None:
+    assert not bench.producer.active
+    assert has_result(bench.stop())
+
+
+def test_stopping_twice_at_once(bench: Bench) -> None:
+    bench.producer.start()
+    both = [bench.stop(), bench.stop()]
+    bench.hands.finish()
+    assert [result_of(stopped) for stopped in both] == [None, None]
+
+
+def test_starting_twice_is_starting_once(bench: Bench) -> None:
+    bench.producer.start()
+    bench.producer.start()
+    assert len(bench.hands) == 1
+
+
+def test_starting_again(bench: Bench) -> None:
+    bench.producer.start()
+    stopped = bench.stop()
+    bench.hands.finish()
+    assert has_result(stopped)
+    bench.producer.start()
+    bench.hands.step()
+    assert bench.node.chain_manager.tip.height == 1
+
+
+def test_as_a_service(bench: Bench) -> None:
+    service = MinerService(bench.producer)
+    service.startService()
+    assert bench.producer.active
+    stopped = service.stopService()
+    assert not has_result(stopped)
+    bench.hands.finish()
+    assert has_result(stopped)
+    assert not bench.producer.active
+
+
+def test_switched_off_and_on_while_it_runs(bench: Bench) -> None:
+    service = MinerService(bench.producer, enabled=False)
+    service.startService()
+    assert not bench.producer.active
+    assert has_result(service.switch(True))
+    assert (service.enabled, bench.producer.active, len(bench.hands)) == (True, True, 1)
+    off = service.switch(False)
+    assert (service.enabled, has_result(off)) == (False, False)
+    bench.hands.finish()
+    assert has_result(off)
+    assert not bench.producer.active
+    assert has_result(service.stopService())
+
+
+def test_switched_off_and_at_once_on_again_it_goes_on(bench: Bench) -> None:
+    service = MinerService(bench.producer)
+    service.startService()
+    off, on = service.switch(False), service.switch(True)
+    assert not has_result(on)
+    bench.hands.finish()
+    assert has_result(off)
+    assert has_result(on)
+    assert bench.producer.active
+    stopped = service.stopService()
+    bench.hands.finish()
+    assert has_result(stopped)
+
+
+def test_switched_on_before_it_runs_or_after_it_makes_nothing(bench: Bench) -> None:
+    service = MinerService(bench.producer, enabled=False)
+    assert has_result(service.switch(True))
+    assert not bench.producer.active
+    service.startService()
+    stopped = service.stopService()
+    bench.hands.finish()
+    assert has_result(stopped)
+    assert has_result(service.switch(True))
+    assert not bench.producer.active
+
+
+# What goes wrong
+
+
+def test_a_refusal_is_no_reason_to_give_up(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def refuse(data: bytes) -> None:
+        raise RuleViolation(Refusal.NONCE, "a bug in the assembly")
+
+    bench.producer.start()
+    monkeypatch.setattr(bench.node.chain_manager, "submit_block", refuse)
+    bench.hands.step()
+    monkeypatch.undo()
+    assert len(bench.hands) == 0
+    bench.clock.advance(4.9)
+    assert len(bench.hands) == 0
+    bench.clock.advance(0.1)
+    bench.hands.step()
+    assert bench.node.chain_manager.tip.height == 1
+
+
+def test_a_full_disk_is_no_reason_to_give_up(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, expected_errors: ExpectedErrors
+) -> None:
+    def full(*args: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    bench.producer.start()
+    monkeypatch.setattr(bench.node.chainstate, "connect", full)
+    bench.hands.step()
+    monkeypatch.undo()
+    assert len(expected_errors(sqlite3.OperationalError)) == 1
+    bench.clock.advance(5)
+    bench.hands.step()
+    assert bench.node.chain_manager.tip.height == 1
+
+
+def test_a_thread_that_fails_ends_the_search_of_the_others(
+    make_bench: MakeBench, monkeypatch: pytest.MonkeyPatch, expected_errors: ExpectedErrors
+) -> None:
+    def fail(*args: object) -> None:
+        raise MemoryError
+
+    bench = make_bench(workers=2)
+    bench.producer.start()
+    old = bench.search()
+    monkeypatch.setattr("svcd.node.miner.work_value", fail)
+    bench.hands.step()
+    monkeypatch.undo()
+    assert len(expected_errors()) == 1
+    assert old.ended
+    bench.hands.step()
+    bench.clock.advance(5)
+    bench.hands.finish()
+    assert bench.node.chain_manager.tip.height == 1
+
+
+def test_a_block_that_comes_during_the_assembly_ends_the_search(make_bench: MakeBench) -> None:
+    writer = Stepped()
+    bench = make_bench(writer=writer)
+    bench.producer.start()
+    block = bench.chain.block()
+    bench.node.chain_manager.submit_blocks([block.wire()])
+    writer.finish()
+    assert [search.ended for search in bench.hands.searches] == [True]
+    bench.hands.step()
+    writer.finish()
+    assert bench.search().header.parent_hash == block.header.hash
+
+
+KIB = TEST_PARAMS.memory_kib
+
+
+@pytest.fixture
+def header(chain: ChainBuilder) -> Header:
+    return chain.block().header
+
+
+def first_after(header: Header, start: int) -> int:
+    """The first nonce from ``start`` on that will do."""
+    target = header.base_target * header.multiplier // 10_000
+    return next(
+        nonce
+        for nonce in range(start, start + 1000)
+        if work_value(header.core_hash, (nonce % 2**64).to_bytes(8, "big"), KIB) < target
+    )
+
+
+@pytest.mark.parametrize("start", [0, 5, 2**64 - 1])
+def test_it_finds_the_first_nonce_that_will_do(header: Header, start: int) -> None:
+    search = WorkSearch(header, KIB, start)
+    found = search.run()
+    expected = first_after(header, start)
+    assert found == (expected % 2**64).to_bytes(8, "big")
+    assert search.tried == expected - start + 1
+    assert search.ended
+    check_work(evolve(header, work_nonce=found), TEST_PARAMS)
+
+
+def test_another_start_finds_another_nonce(header: Header) -> None:
+    """So that two blocks with the same content have different ids."""
+    assert len({WorkSearch(header, KIB, 1000 * number).run() for number in range(5)}) == 5
+
+
+def test_every_thread_tries_nonces_of_its_own(header: Header) -> None:
+    found = {first: WorkSearch(header, KIB, 0).run(first, 3) for first in range(3)}
+    for first, nonce in found.items():
+        assert nonce is not None
+        assert int.from_bytes(nonce, "big") % 3 == first
+
+
+def test_whoever_finds_ends_it_for_all(header: Header) -> None:
+    search = WorkSearch(header, KIB, 0)
+    assert search.run(0, 2) is not None
+    assert search.run(1, 2) is None
+
+
+def test_an_ended_search_finds_nothing(header: Header) -> None:
+    search = WorkSearch(header, KIB, 0)
+    assert not search.ended
+    search.end()
+    assert search.run() is None
+    assert search.tried == 0
+
+
+def test_the_multiplier_makes_it_easier(header: Header) -> None:
+    generous = evolve(header, multiplier=40_000)
+    assert WorkSearch(generous, KIB, 0).run() == bytes(8), "the target is above every value"
+
+
+def in_a_thread(function: Callable[[], object]) -> list[object]:
+    results: list[object] = []
+    thread = threading.Thread(target=lambda: results.append(function()))
+    thread.start()
+    thread.join(60)
+    return results
+
+
+@pytest.mark.socket
+def test_it_ends_within_one_attempt_from_another_thread(header: Header) -> None:
+    search = WorkSearch(evolve(header, base_target=1), KIB, 0)
+
+    def end_it_while_it_runs() -> None:
+        while search.tried < 3:
+            time.sleep(0.001)
+        search.end()
+
+    ending = threading.Thread(target=end_it_while_it_runs)
+    ending.start()
+    assert in_a_thread(search.run) == [None]
+    ending.join()
+
+
+@pytest.mark.socket
+@pytest.mark.skipif(not hasattr(os, "setpriority"), reason="the system has no priorities for threads")
+def test_a_nice_search_has_the_lowest_priority_and_nobody_else(header: Header) -> None:
+    def niceness() -> tuple[bytes | None, int]:
+        found = WorkSearch(header, KIB, 0).run_nicely(0, 1)
+        return found, os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+
+    before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
+    assert in_a_thread(niceness) == [(WorkSearch(header, KIB, 0).run(), 19)]
+    assert os.getpriority(os.PRIO_PROCESS, threading.get_native_id()) == before

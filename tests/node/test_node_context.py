@@ -1,0 +1,303 @@
+"""A chain brought to life from its file, and put to rest again (docs/operations.md "Storage")."""
+
+import gc
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import LogEvent
+
+from svcd.chain.errors import Corrupt, Wait
+from svcd.chain.params import DEVNET
+from svcd.node import transaction_pool as pool_module
+from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
+from svcd.node.transaction_pool import SubmitResult
+from svcd.store.database import DatabaseError
+from svcd.store.unclean_shutdown import UncleanShutdownMarker
+from tests.chains import TEST_PARAMS, ChainBuilder
+from tests.node.bench import Inline, Stepped, code_of, late_clock, wire_of
+from tests.support import has_result, result_of
+from tests.torture.audit import audit
+
+ExpectedErrors = Callable[..., list[LogEvent]]
+
+
+class Brake(Stepped):
+    """A thread that works at once until it is held."""
+
+    held = False
+
+    def run(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
+        return (super().run if self.held else Inline().run)(function, *args, **kwargs)
+
+
+class Bench:
+    """An open node and the threads it lives on."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.writer = Brake()
+        self.checker = Brake()
+        self.clock: Clock = late_clock()
+        self.node_context = self.open()
+
+    def open(self) -> NodeContext:
+        threads, pool = NodeThreads(self.writer, self.checker, 2), MempoolLimits(1000, 2**20)
+        opening = open_node(TEST_PARAMS, self.path, threads=threads, pool=pool, clock=self.clock)
+        return result_of(Deferred.fromCoroutine(opening))
+
+    def submit(self, *blocks: Any) -> Deferred[Any]:
+        return self.node_context.chain_manager.submit_blocks([wire_of(block) for block in blocks])
+
+    def close(self) -> Deferred[None]:
+        return Deferred.fromCoroutine(self.node_context.close())
+
+    def finish(self) -> None:
+        while len(self.writer) or len(self.checker) or self.clock.getDelayedCalls():
+            self.checker.finish()
+            self.writer.finish()
+            self.clock.advance(1)
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "chain.sqlite"
+
+
+@pytest.fixture
+def bench(path: Path) -> Iterator[Bench]:
+    bench = Bench(path)
+    yield bench
+    closed = bench.close()
+    bench.finish()
+    assert has_result(closed)
+
+
+def test_a_new_chain(bench: Bench) -> None:
+    assert bench.node_context.chain_manager.tip.height == 0
+    assert len(bench.node_context.transaction_pool.mempool) == 0
+
+
+def test_a_chain_and_what_waits_are_taken_up(bench: Bench, chain: ChainBuilder) -> None:
+    block = chain.block(transfers=[chain.transfer("alice", "bob", 5)])
+    waiting = chain.transfer("alice", "bob", 6)
+    bench.submit(block)
+    bench.node_context.transaction_pool.submit(waiting)
+    closed = bench.close()
+    bench.finish()
+    assert has_result(closed)
+    bench.node_context = bench.open()
+    assert bench.node_context.chain_manager.tip.hash == block.header.hash
+    assert [entry.transfer.txid for entry in bench.node_context.transaction_pool.mempool.entries()] == [waiting.txid]
+
+
+def test_the_mempool_follows_the_chain(bench: Bench, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    bench.node_context.transaction_pool.submit(transfer)
+    bench.submit(chain.block(transfers=[transfer]))
+    assert len(bench.node_context.transaction_pool.mempool) == 0
+
+
+def alive(bench: Bench) -> Deferred[None]:
+    """The sign of life that somebody waits for."""
+    return Deferred.fromCoroutine(bench.node_context.alive())
+
+
+# Closing
+
+
+def test_a_closed_chain_leaves_two_files(bench: Bench, chain: ChainBuilder, path: Path) -> None:
+    bench.submit(*chain.chain("genesis: b[1..3]").values())
+    result_of(bench.close())
+    assert sorted(file.name for file in path.parent.iterdir()) == ["chain.sqlite", "mempool.sqlite"]
+    assert audit(path, TEST_PARAMS.rules).height == 3
+    bench.node_context = bench.open()
+
+
+def test_closing_waits_for_a_commit(bench: Bench, chain: ChainBuilder, path: Path) -> None:
+    bench.writer.held = True
+    outcomes = bench.submit(chain.block())
+    closed = bench.close()
+    assert not has_result(closed)
+    bench.finish()
+    assert has_result(closed)
+    assert result_of(outcomes) == ["connected"]
+    assert audit(path, TEST_PARAMS.rules).height == 1
+    bench.writer.held = False
+    bench.node_context = bench.open()
+
+
+def test_closing_waits_for_a_block_that_is_being_verified(bench: Bench, chain: ChainBuilder, path: Path) -> None:
+    """It is looked up on disk on its way, and sent away only then: its sender is told to bring it again."""
+    bench.checker.held = True
+    outcomes = bench.submit(chain.block())
+    bench.checker.step()
+    closed = bench.close()
+    assert len(bench.checker) == 1
+    assert not has_result(closed)
+    bench.finish()
+    assert has_result(closed)
+    assert [code_of(outcome) for outcome in result_of(outcomes)] == [Wait.BUSY]
+    assert audit(path, TEST_PARAMS.rules).height == 0
+    bench.checker.held = False
+    bench.node_context = bench.open()
+
+
+def test_a_closing_chain_takes_in_no_more(bench: Bench, chain: ChainBuilder) -> None:
+    bench.checker.held = True
+    begun, closed = bench.submit(chain.block()), bench.close()
+    late = bench.submit(chain.block(producer="late"), b"no block at all")
+    assert [code_of(outcome) for outcome in result_of(late)] == [Wait.BUSY] * 2
+    assert len(bench.checker) == 1, "no thread is bothered"
+    bench.finish()
+    assert has_result(begun)
+    assert has_result(closed)
+    bench.checker.held = False
+    bench.node_context = bench.open()
+
+
+def test_closing_waits_until_every_transfer_is_written(bench: Bench, chain: ChainBuilder) -> None:
+    bench.writer.held = True
+    receptions = [bench.node_context.transaction_pool.submit(chain.transfer("alice", "bob", 5)) for _ in range(3)]
+    closed = bench.close()
+    bench.finish()
+    assert has_result(closed)
+    assert [result_of(reception) for reception in receptions] == [SubmitResult.ACCEPTED] * 3
+    bench.writer.held = False
+    bench.node_context = bench.open()
+    assert len(bench.node_context.transaction_pool.mempool) == 3
+
+
+def test_closing_waits_for_the_transfers_of_undone_blocks(bench: Bench, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer("alice", "bob", 5) for _ in range(8)]
+    old = chain.block(transfers=transfers)
+    new = chain.chain("genesis: n[1..2]")
+    bench.submit(old)
+    bench.submit(*new.values())
+    closed = bench.close()
+    bench.finish()
+    assert has_result(closed)
+    bench.node_context = bench.open()
+    entries = bench.node_context.transaction_pool.mempool.entries()
+    assert [entry.transfer.txid for entry in entries] == [transfer.txid for transfer in transfers]
+
+
+def test_a_file_of_transfers_that_is_locked_does_not_keep_the_chain_open(
+    bench: Bench, chain: ChainBuilder, path: Path
+) -> None:
+    """Nobody waits for the one who locked it: transfers are refused, and the node goes on."""
+    with closing(sqlite3.connect(path.with_name("mempool.sqlite"), isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")
+        reception = bench.node_context.transaction_pool.submit(chain.transfer("alice", "bob", 5))
+        closed = bench.close()
+        bench.finish()
+        with pytest.raises(sqlite3.OperationalError, match="locked"):
+            result_of(reception)
+        assert has_result(closed)
+    with pytest.raises(sqlite3.ProgrammingError, match="closed"):
+        bench.node_context.chain_manager.reader.tip()
+    bench.node_context = bench.open()
+
+
+# Signs of life
+
+
+def test_a_node_whose_writer_answers_is_alive(bench: Bench) -> None:
+    assert has_result(alive(bench))
+
+
+def test_a_node_is_alive_as_soon_as_its_writer_answers(bench: Bench) -> None:
+    bench.writer.held = True
+    sign = alive(bench)
+    bench.clock.pump([1] * 60)
+    assert not has_result(sign), "nothing moves"
+    bench.writer.finish()
+    bench.clock.advance(1)
+    assert has_result(sign)
+    assert bench.clock.getDelayedCalls() == []
+
+
+def test_a_node_with_a_long_piece_of_work_is_alive_while_it_moves_on(bench: Bench, chain: ChainBuilder) -> None:
+    chainstate = bench.node_context.chain.chainstate
+    bench.writer.held = True
+    for _ in range(3):
+        sign = alive(bench)
+        bench.clock.pump([1] * 60)
+        assert not has_result(sign)
+        chainstate.steps += 1
+        bench.clock.advance(1)
+        assert has_result(sign)
+    bench.writer.finish()
+
+
+def test_every_block_applied_or_undone_is_a_step(bench: Bench, chain: ChainBuilder) -> None:
+    b = chain.chain("genesis: b[1..2]\ngenesis: c[1..3]")
+    steps = []
+    for names in (("b1", "b2"), ("c1", "c2", "c3")):
+        before = bench.node_context.chain.chainstate.steps
+        result_of(bench.submit(*(b[name] for name in names)))
+        steps.append(bench.node_context.chain.chainstate.steps - before)
+    assert bench.node_context.chain_manager.tip.hash == b["c3"].header.hash
+    assert steps[0] == 2
+    assert steps[1] >= 5, "two are undone and three applied, one of them twice where c2 wins the tie"
+
+
+# Files that cannot be used
+
+
+def failure(path: Path) -> Exception:
+    with pytest.raises((DatabaseError, Corrupt)) as failed:
+        Bench(path)
+    return failed.value
+
+
+def test_a_damaged_page_is_told_in_one_sentence(path: Path, chain: ChainBuilder) -> None:
+    bench = Bench(path)
+    bench.submit(*chain.chain("genesis: b[1..3]").values())
+    result_of(bench.close())
+    with closing(sqlite3.connect(path)) as db:
+        (page,) = db.execute("SELECT rootpage FROM sqlite_master WHERE name = 'account'").fetchone()
+        (size,) = db.execute("PRAGMA page_size").fetchone()
+    with path.open("r+b") as file:
+        file.seek((page - 1) * size)
+        file.write(b"\xff" * size)
+    told = failure(path)
+    assert isinstance(told, DatabaseError)
+    assert str(told) == (
+        f"{path} cannot be opened as a database: database disk image is malformed; "
+        "try `svc db rebuild`, restore it from a backup, or move it away and the node fetches the chain again"
+    )
+
+
+def test_the_chain_of_another_network_is_told_in_one_sentence(path: Path) -> None:
+    result_of(Bench(path).close())
+    threads, pool = NodeThreads(Inline(), Inline(), 2), MempoolLimits(1000, 2**20)
+    opening = open_node(DEVNET, path, threads=threads, pool=pool, clock=late_clock(DEVNET))
+    with pytest.raises(Corrupt, match="does not hold SVC-DEVNET: use another data directory"):
+        result_of(Deferred.fromCoroutine(opening))
+    gc.collect()
+    assert not UncleanShutdownMarker(path).log_is_missing, "and with the right one nothing is said to be lost"
+
+
+def test_closing_waits_for_a_transfer_that_is_being_verified(
+    bench: Bench, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(pool_module, "_FLOOD", 0)
+    bench.checker.held = True
+    transfer = chain.transfer("alice", "bob", 5)
+    reception = bench.node_context.transaction_pool.submit(transfer)
+    bench.clock.advance(0)
+    closed = bench.close()
+    assert len(bench.checker) == 1
+    assert not has_result(closed)
+    bench.finish()
+    assert has_result(closed)
+    assert result_of(reception) is SubmitResult.ACCEPTED
+    bench.checker.held = False
+    bench.node_context = bench.open()
+    assert [entry.transfer.txid for entry in bench.node_context.transaction_pool.mempool.entries()] == [transfer.txid]

@@ -1,0 +1,131 @@
+"""Tasks run to their end, whoever waits for them (svcd/node/tasks.py)."""
+
+from collections.abc import Callable
+
+import pytest
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.logger import LogEvent
+
+from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
+from svcd.node.tasks import TaskGroup
+from tests.support import has_result, result_of
+
+ExpectedErrors = Callable[..., list[LogEvent]]
+
+
+async def waiting_for(deferred: Deferred[int]) -> int:
+    return await deferred
+
+
+def test_a_task_gives_its_result() -> None:
+    source: Deferred[int] = Deferred()
+    result = TaskGroup().start(waiting_for(source))
+    assert not has_result(result)
+    source.callback(42)
+    assert result_of(result) == 42
+
+
+def test_a_task_gives_its_failure() -> None:
+    source: Deferred[int] = Deferred()
+    result = TaskGroup().start(waiting_for(source))
+    source.errback(ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        result_of(result)
+
+
+def cancelled() -> Deferred[int]:
+    """What a task awaits after its own caller has cancelled."""
+    source: Deferred[int] = Deferred()
+    result = TaskGroup().start(waiting_for(source))
+    result.cancel()
+    with pytest.raises(CancelledError):
+        result_of(result)
+    assert not source.called
+    return source
+
+
+def test_cancelling_the_result_leaves_the_task_alone() -> None:
+    done: list[int] = []
+    source: Deferred[int] = Deferred()
+
+    async def work() -> None:
+        done.append(await source)
+
+    result = TaskGroup().start(work())
+    result.cancel()
+    with pytest.raises(CancelledError):
+        result_of(result)
+    source.callback(7)
+    assert done == [7]
+
+
+def test_an_error_of_ours_is_logged_when_nobody_waits(expected_errors: ExpectedErrors) -> None:
+    cancelled().errback(ZeroDivisionError())
+    assert len(expected_errors(ZeroDivisionError)) == 1
+
+
+@pytest.mark.parametrize("reason", [RuleViolation(Refusal.NONCE, "late"), NotYet(Wait.BUSY, "busy")])
+def test_a_refusal_is_no_news_when_nobody_waits(reason: Exception) -> None:
+    """The fixture that looks for logged errors is the test."""
+    cancelled().errback(reason)
+
+
+def test_no_task_is_running_at_first() -> None:
+    assert has_result(TaskGroup().drained())
+
+
+def test_a_task_runs_until_it_ends() -> None:
+    tasks, source = TaskGroup(), Deferred[int]()
+    work = tasks.start(waiting_for(source))
+    drained = [tasks.drained(), tasks.drained()]
+    assert not any(map(has_result, drained))
+    source.callback(7)
+    assert result_of(work) == 7
+    assert all(map(has_result, drained))
+    assert has_result(tasks.drained())
+
+
+def test_every_task_is_waited_for() -> None:
+    tasks, first, second = TaskGroup(), Deferred[int](), Deferred[int]()
+    tasks.start(waiting_for(first))
+    drained = tasks.drained()
+    tasks.start(waiting_for(second))
+    first.callback(1)
+    assert not has_result(drained)
+    second.callback(2)
+    assert has_result(drained)
+
+
+def test_a_task_that_fails_has_ended() -> None:
+    tasks, source = TaskGroup(), Deferred[int]()
+    work = tasks.start(waiting_for(source))
+    drained = tasks.drained()
+    source.errback(ZeroDivisionError())
+    with pytest.raises(ZeroDivisionError):
+        result_of(work)
+    assert has_result(drained)
+
+
+def test_a_cancelled_task_is_still_running() -> None:
+    tasks, source = TaskGroup(), Deferred[int]()
+    work = tasks.start(waiting_for(source))
+    drained = tasks.drained()
+    work.cancel()
+    with pytest.raises(CancelledError):
+        result_of(work)
+    assert not has_result(drained)
+    source.callback(7)
+    assert has_result(drained)
+
+
+def test_new_work_may_begin_when_all_has_ended() -> None:
+    tasks, first, second = TaskGroup(), Deferred[int](), Deferred[int]()
+    tasks.start(waiting_for(first))
+    again: list[Deferred[int]] = []
+    tasks.drained().addCallback(lambda _: again.append(tasks.start(waiting_for(second))))
+    first.callback(1)
+    drained = tasks.drained()
+    assert not has_result(drained)
+    second.callback(2)
+    assert has_result(drained)
+    assert result_of(again[0]) == 2

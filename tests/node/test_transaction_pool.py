@@ -1,0 +1,1121 @@
+"""The door for transfers, and how they keep in step with the chain and the disk (docs/protocol.md 12)."""
+
+import sqlite3
+from collections.abc import Callable, Iterable, Sequence
+from hashlib import sha512
+from typing import Any
+
+import pytest
+from attrs import define, evolve
+from nacl.bindings import crypto_scalarmult_ed25519_base_noclamp
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.task import Clock
+from twisted.logger import LogEvent
+
+from svcd.chain.block import Block
+from svcd.chain.errors import Refusal, RuleViolation
+from svcd.chain.signature import sign
+from svcd.chain.transaction import Transfer
+from svcd.interfaces import milliseconds
+from svcd.node import transaction_pool as pool_module
+from svcd.node.changes import CheckedBlock
+from svcd.node.disconnected import DisconnectedTransfers
+from svcd.node.mempool import Mempool, MempoolEntry
+from svcd.node.transaction_pool import SubmitResult
+from svcd.store.database import DatabaseError
+from svcd.store.mempool_store import MempoolStore
+from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
+from tests.node.bench import LATE, Node, Stepped
+from tests.node.conftest import MakeNode
+from tests.node.connecting import CONNECTED
+from tests.support import has_result, result_of
+
+ExpectedErrors = Callable[..., list[LogEvent]]
+
+ACCEPTED, KNOWN = SubmitResult.ACCEPTED, SubmitResult.KNOWN
+DAY = TEST_PARAMS.transaction_past_seconds
+_ORDER = 2**252 + 27742317777372353535851937790883648493
+"""Of Ed25519's group (RFC 8032 5.1)."""
+
+
+def forged(transfer: Transfer) -> Transfer:
+    """The same transfer with a signature by somebody else."""
+    return under(sign(key_of("forger").seed, transfer.txid), transfer)
+
+
+def signed_otherwise(transfer: Transfer, *, seed: bytes) -> Transfer:
+    """The same transfer with another signature of its sender: one whose R is not that of RFC 8032."""
+    secret = int.from_bytes(sha512(seed).digest()[:32], "little") & ((1 << 254) - 8) | 1 << 254
+    nonce = 7
+    r32 = crypto_scalarmult_ed25519_base_noclamp(nonce.to_bytes(32, "little"))
+    challenge = int.from_bytes(sha512(r32 + transfer.sender_key + transfer.txid).digest(), "little")
+    return under(r32 + ((nonce + challenge * secret) % _ORDER).to_bytes(32, "little"), transfer)
+
+
+def under(signature: bytes, transfer: Transfer) -> Transfer:
+    """The same transfer under ``signature``."""
+    wire = transfer.wire.replace(transfer.signature.hex().encode(), signature.hex().encode())
+    return evolve(transfer, signature=signature, wire=wire)
+
+
+def waiting(node: Node) -> list[bytes]:
+    """The txids in the mempool, in order of arrival; those on disk are the same, and what is kept aside."""
+    node.settle()
+    entries, rows = node.mempool.entries(), list(node.pool.rows())
+    assert all(row.transfer is not None and row.transfer.wire == row.body for row in rows)
+    aside = {transfer.wire for transfer in node.transaction_pool.parked}
+    assert aside <= {row.body for row in rows}
+    assert [(row.sequence, row.body) for row in rows if row.body not in aside] == [
+        (entry.sequence, entry.transfer.wire) for entry in entries
+    ]
+    assert node.store.returned() == [], "our own file has it"
+    return [entry.transfer.txid for entry in entries]
+
+
+def at_present(node: Node, chain: ChainBuilder, parent: Block | None = None) -> None:
+    """Hand in a block in the present slot: then no later one can hold what is too old by the clock."""
+    slot = TEST_PARAMS.slot_at(milliseconds(node.clock))
+    assert node.submit(chain.block(parent, slot=slot)) == [CONNECTED]
+
+
+def load(node: Node) -> int:
+    return result_of(Deferred.fromCoroutine(node.transaction_pool.load()))
+
+
+# Coming in
+
+
+def test_a_transfer_that_is_accepted_waits_in_memory_and_on_disk(node: Node, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    assert node.send(transfer) is ACCEPTED
+    assert waiting(node) == [transfer.txid]
+    assert node.witness.pool == [([transfer.txid], [])]
+    assert node.transaction_pool.sequence == 1
+
+
+def test_a_transfer_that_waits_is_known(node: Node, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    node.send(transfer)
+    assert node.send(transfer) is KNOWN
+    assert node.send(forged(transfer)) is Refusal.TRANSACTION_SIGNATURE
+    assert waiting(node) == [transfer.txid]
+    assert len(node.witness.pool) == 1
+
+
+def test_a_transfer_in_the_chain_is_known(node: Node, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    node.submit(chain.block(transfers=[transfer]))
+    assert node.send(transfer) is KNOWN
+    assert node.send(forged(transfer)) is Refusal.TRANSACTION_SIGNATURE
+    assert waiting(node) == []
+
+
+@pytest.mark.parametrize("confirmed", [False, True])
+def test_another_valid_signature_of_a_known_transfer(node: Node, chain: ChainBuilder, confirmed: bool) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    if confirmed:
+        node.submit(chain.block(transfers=[transfer]))
+    else:
+        node.send(transfer)
+    again = signed_otherwise(transfer, seed=key_of("alice").seed)
+    assert again.wire != transfer.wire
+    assert node.send(again) is KNOWN, "the id does not cover the signature"
+
+
+def test_a_transfer_on_a_side_branch_is_not_known(node: Node, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    node.submit(*chain.chain("genesis: b[1..3]").values(), chain.block(transfers=[transfer]))
+    assert node.send(transfer) is ACCEPTED
+
+
+def test_a_forged_transfer(node: Node, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    assert node.send(forged(transfer)) is Refusal.TRANSACTION_SIGNATURE
+    assert waiting(node) == []
+    assert node.send(transfer) is ACCEPTED
+
+
+@pytest.mark.parametrize(
+    ("sender", "amount", "nonce", "fee", "code"),
+    [
+        ("dave", 5, 0, 10_000, Refusal.BALANCE),
+        ("alice", 1000 * COIN, 0, 10_000, Refusal.BALANCE),
+        ("alice", 5, 16, 10_000, Refusal.NONCE),
+        ("bob", 5, 0, 10_999, Refusal.FEE),
+    ],
+)
+def test_policy_is_asked_before_the_signature(
+    node: Node, chain: ChainBuilder, sender: str, amount: int, nonce: int, fee: int, code: Refusal
+) -> None:
+    node.send(chain.transfer("bob", "alice", 1, nonce=0))
+    transfer = forged(chain.transfer(sender, "carol", amount, nonce=nonce, fee=fee))
+    assert node.send(transfer) is code
+    assert len(waiting(node)) == 1
+
+
+def test_a_nonce_that_the_chain_has_used(node: Node, chain: ChainBuilder) -> None:
+    node.submit(chain.block(transfers=[chain.transfer("alice", "bob", 5)]))
+    assert node.send(chain.transfer("alice", "bob", 6, nonce=0)) is Refusal.NONCE
+    assert node.send(chain.transfer("alice", "bob", 6, nonce=1)) is ACCEPTED
+
+
+def test_an_old_transfer(node: Node, chain: ChainBuilder) -> None:
+    assert node.send(chain.transfer("alice", "bob", 5)) is ACCEPTED
+    node.clock.advance(DAY - LATE)
+    at_present(node, chain)
+    assert node.send(chain.transfer("alice", "bob", 5)) is ACCEPTED
+    node.clock.advance(0.001)
+    assert node.send(chain.transfer("alice", "bob", 5)) is Refusal.TIMESTAMP
+
+
+def test_an_old_transfer_that_the_next_block_may_hold(node: Node, chain: ChainBuilder) -> None:
+    """Blocks on demand follow the tip, however far the clock is ahead of it."""
+    node.send(chain.transfer("alice", "bob", 5))
+    node.clock.advance(9 * DAY)
+    assert node.send(chain.transfer("alice", "bob", 5)) is ACCEPTED
+    node.transaction_pool.expire()
+    node.settle()
+    assert len(waiting(node)) == 2
+
+
+def test_a_replacement_takes_the_place_on_disk_too(node: Node, chain: ChainBuilder) -> None:
+    first, second = (chain.transfer("alice", "bob", 5, nonce=0, fee=fee) for fee in (10_000, 11_000))
+    node.send(first)
+    assert node.send(second) is ACCEPTED
+    assert waiting(node) == [second.txid]
+    assert node.witness.pool[-1] == ([second.txid], [first.txid])
+
+
+def test_an_eviction_is_one_on_disk_too(make_node: MakeNode, chain: ChainBuilder) -> None:
+    node = make_node(max_transactions=1)
+    cheap, dear = chain.transfer("alice", "bob", 5), chain.transfer("bob", "alice", 5, fee=20_000)
+    node.send(cheap)
+    assert node.send(dear) is ACCEPTED
+    assert waiting(node) == [dear.txid]
+    assert node.send(cheap) is Refusal.POOL
+
+
+# What comes in one turn
+
+
+@define
+class Counting(MempoolStore):
+    """Says what it is asked to write before it does so."""
+
+    on_write: Callable[[list[int], list[int]], object]
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self.on_write = lambda added, removed: None
+
+    def write(self, added: Iterable[tuple[int, Transfer]], removed: Iterable[int]) -> None:
+        added, removed = list(added), list(removed)
+        self.on_write([sequence for sequence, _ in added], removed)
+        super().write(added, removed)
+
+
+def at_once(node: Node, *transfers: Transfer) -> list[Deferred[SubmitResult]]:
+    """What is told of transfers that come in one turn, when that is over."""
+    receptions = [node.transaction_pool.submit(transfer) for transfer in transfers]
+    assert not any(map(has_result, receptions))
+    node.clock.advance(0)
+    return receptions
+
+
+def test_the_same_transfer_twice_at_once(node: Node, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    assert list(map(result_of, at_once(node, transfer, transfer))) == [ACCEPTED, KNOWN]
+    assert waiting(node) == [transfer.txid]
+
+
+def test_the_same_nonce_twice_at_once(node: Node, chain: ChainBuilder) -> None:
+    pair = [chain.transfer("alice", "bob", amount, nonce=0) for amount in (5, 6)]
+    first, second = at_once(node, *pair)
+    assert result_of(first) is ACCEPTED
+    with pytest.raises(RuleViolation) as refusal:
+        result_of(second)
+    assert refusal.value.code is Refusal.FEE
+    assert waiting(node) == [pair[0].txid]
+
+
+def test_nothing_is_to_be_seen_of_a_transfer_before_the_turn_in_which_it_is_committed(
+    node: Node, chain: ChainBuilder
+) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    node.transaction_pool.submit(transfer)
+    assert (len(node.mempool), node.mempool.since(0, 9), list(node.pool.rows()), node.witness.pool) == (0, [], [], [])
+    node.clock.advance(0)
+    assert waiting(node) == [transfer.txid]
+
+
+def test_what_comes_in_one_turn_is_one_commit_and_told_once(make_node: MakeNode, chain: ChainBuilder) -> None:
+    node = make_node(make_store=Counting)
+    written: list[tuple[list[int], list[int]]] = []
+    node.pool.on_write = lambda *rows: written.append(rows)  # type: ignore[attr-defined]
+    transfers = [chain.transfer("alice", "bob", 5) for _ in range(8)]
+    assert [result_of(reception) for reception in at_once(node, *transfers)] == [ACCEPTED] * 8
+    assert written == [(list(range(1, 9)), [])]
+    assert node.witness.pool == [([transfer.txid for transfer in transfers], [])]
+    assert waiting(node) == [transfer.txid for transfer in transfers]
+
+
+def test_nobody_hears_of_what_came_and_went_in_one_turn(node: Node, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer("alice", "bob", 5, nonce=0, fee=fee) for fee in (10_000, 20_000, 30_000)]
+    node.send(transfers[0])
+    assert [result_of(reception) for reception in at_once(node, *transfers[1:])] == [ACCEPTED] * 2
+    assert node.witness.pool[1:] == [([transfers[2].txid], [transfers[0].txid])]
+    assert waiting(node) == [transfers[2].txid]
+
+
+def test_a_turn_takes_in_so_few_that_a_question_does_not_wait_long(node: Node, chain: ChainBuilder) -> None:
+    """With 64 clients at full speed, turns of 32 had a question wait for 25 to 40 ms on a slow machine."""
+    at_once(node, *(chain.transfer("alice", "bob", 5) for _ in range(16)))
+    assert [len(added) for added, _ in node.witness.pool] == [8, 8]
+
+
+def test_a_turn_takes_in_so_many(node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "_ADMIT_PER_TURN", 3)
+    transfers = [chain.transfer("alice", "bob", 5) for _ in range(7)]
+    receptions = at_once(node, *transfers)
+    assert [len(added) for added, _ in node.witness.pool] == [3, 3, 1]
+    assert [result_of(reception) for reception in receptions] == [ACCEPTED] * 7
+
+
+def test_a_transfer_that_waits_is_checked_in_no_thread(make_node: MakeNode, chain: ChainBuilder) -> None:
+    threads = Stepped()
+    node = make_node(checker=threads, writer=threads)
+    assert node.send(chain.transfer("alice", "bob", 5)) is ACCEPTED
+    assert len(threads) == 0
+
+
+def test_a_committed_block_that_the_mempool_has_not_heard_of(node: Node, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    block = chain.block(transfers=[transfer])
+    node.chainstate.connect([CheckedBlock(block, chain.point_after(block))])
+    assert node.send(transfer) is KNOWN
+    assert node.witness.pool == []
+
+
+def test_a_sender_that_goes_away_does_not_stop_the_work(node: Node, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    reception = node.transaction_pool.submit(transfer)
+    reception.cancel()
+    with pytest.raises(CancelledError):
+        result_of(reception)
+    assert waiting(node) == [transfer.txid]
+    assert node.witness.pool == [([transfer.txid], [])]
+
+
+# A flood
+
+
+@define
+class Bench:
+    """A node whose threads check the signatures of more than two transfers, when the test says so."""
+
+    node: Node
+    checker: Stepped
+
+    def finish(self) -> None:
+        while len(self.checker) or self.node.clock.getDelayedCalls():
+            self.checker.finish()
+            self.node.clock.advance(0)
+
+
+@pytest.fixture
+def bench(make_node: MakeNode, monkeypatch: pytest.MonkeyPatch) -> Bench:
+    monkeypatch.setattr(pool_module, "_FLOOD", 2)
+    monkeypatch.setattr(pool_module, "_VERIFY_AT_ONCE", 4)
+    checker = Stepped()
+    return Bench(make_node(checker=checker), checker)
+
+
+def test_a_flood_is_checked_in_threads(bench: Bench, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    transfers = [chain.transfer("alice", "bob", 5) for _ in range(6)]
+    receptions = at_once(bench.node, forged(transfers[0]), *transfers)
+    assert (len(bench.checker), len(bench.node.mempool)) == (1, 0)
+    bench.checker.step()
+    checked: list[bytes] = []
+    check = Transfer.check_signature
+
+    def counted(transfer: Transfer) -> None:
+        checked.append(transfer.signature)
+        check(transfer)
+
+    monkeypatch.setattr(Transfer, "check_signature", counted)
+    bench.node.clock.advance(0)
+    assert checked == [forged(transfers[0]).signature], "the verifier remembers what is good"
+    bench.finish()
+    with pytest.raises(RuleViolation):
+        result_of(receptions[0])
+    assert [result_of(reception) for reception in receptions[1:]] == [ACCEPTED] * 6
+    assert waiting(bench.node) == [transfer.txid for transfer in transfers]
+
+
+def test_no_thread_is_bothered_with_what_the_mempool_would_refuse(bench: Bench, chain: ChainBuilder) -> None:
+    receptions = at_once(bench.node, *(chain.transfer("dave", "bob", 5, nonce=n) for n in range(4)))
+    bench.node.clock.advance(0)
+    assert len(bench.checker) == 0
+    for reception in receptions:
+        with pytest.raises(RuleViolation):
+            result_of(reception)
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_block_that_comes_meanwhile(bench: Bench, chain: ChainBuilder, same: bool) -> None:
+    transfer = chain.transfer("alice", "bob", 5, nonce=0)
+    held = transfer if same else chain.transfer("alice", "bob", 6, nonce=0)
+    others = [chain.transfer("bob", "carol", 5) for _ in range(2)]
+    reception, *_ = at_once(bench.node, transfer, *others)
+    verification = bench.checker._jobs.pop()
+    bench.node.chain_manager.submit_blocks([chain.block(transfers=[held]).wire()])
+    bench.finish()
+    assert bench.node.chain_manager.tip.height == 1
+    bench.checker._jobs.append(verification)
+    bench.finish()
+    if same:
+        assert result_of(reception) is KNOWN
+    else:
+        with pytest.raises(RuleViolation) as refusal:
+            result_of(reception)
+        assert refusal.value.code is Refusal.NONCE
+    assert waiting(bench.node) == [other.txid for other in others]
+
+
+def test_a_sender_that_goes_away_in_the_middle(bench: Bench, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer("alice", "bob", 5) for _ in range(3)]
+    reception, *_ = at_once(bench.node, *transfers)
+    reception.cancel()
+    with pytest.raises(CancelledError):
+        result_of(reception)
+    bench.finish()
+    assert waiting(bench.node) == [transfer.txid for transfer in transfers]
+
+
+# A disk that fails
+
+
+class FullDisk(MempoolStore):
+    """A file whose disk is full until there is room again."""
+
+    full = False
+
+    def write(self, added: Iterable[tuple[int, Transfer]], removed: Iterable[int]) -> None:
+        if self.full:
+            error = sqlite3.OperationalError("database or disk is full")
+            error.sqlite_errorcode = sqlite3.SQLITE_FULL
+            raise error
+        super().write(added, removed)
+
+
+@pytest.fixture
+def full(make_node: MakeNode) -> Node:
+    """A node whose disk can be full."""
+    return make_node(make_store=FullDisk, max_transactions=3)
+
+
+def fill(node: Node, full: bool) -> None:
+    node.pool.full = full  # type: ignore[attr-defined]
+
+
+def failed(reception: Deferred[SubmitResult]) -> bool:
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        result_of(reception)
+    return True
+
+
+def test_what_is_not_on_disk_is_not_accepted(full: Node, chain: ChainBuilder, expected_errors: ExpectedErrors) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    fill(full, True)
+    assert all(map(failed, at_once(full, transfer, transfer, chain.transfer("bob", "alice", 5))))
+    assert waiting(full) == []
+    assert full.witness.pool == []
+    assert full.health.trouble == "database or disk is full"
+    fill(full, False)
+    assert full.send(transfer) is ACCEPTED
+    assert waiting(full) == [transfer.txid]
+
+
+def test_replacements_and_evictions_that_cannot_be_written(
+    full: Node, chain: ChainBuilder, expected_errors: ExpectedErrors
+) -> None:
+    first, second, third = (chain.transfer("alice", "bob", 5, nonce=0, fee=fee) for fee in (10_000, 20_000, 30_000))
+    others = [chain.transfer("bob", "alice", 5, fee=11_000), chain.transfer("carol", "alice", 5, fee=12_000)]
+    for transfer in [first, *others]:
+        full.send(transfer)
+    before, told = waiting(full), len(full.witness.pool)
+    lines, size = set(full.mempool.lines()), full.mempool.size
+    fill(full, True)
+    evicting = chain.transfer("alice", "bob", 5, nonce=1, fee=90_000)
+    assert all(map(failed, at_once(full, second, evicting, third)))
+    fill(full, False)
+    assert waiting(full) == before, "what was acknowledged is there, in memory and on disk"
+    assert (set(full.mempool.lines()), full.mempool.size) == (lines, size)
+    assert len(full.witness.pool) == told, "nothing has happened"
+    receptions = at_once(full, second, evicting, third)
+    assert [result_of(reception) for reception in receptions] == [ACCEPTED] * 3
+    assert set(waiting(full)) == {others[1].txid, evicting.txid, third.txid}
+    assert full.witness.pool[-1] == ([evicting.txid, third.txid], [first.txid, others[0].txid])
+
+
+def test_a_refusal_that_rests_on_what_cannot_be_written_is_none(
+    full: Node, chain: ChainBuilder, expected_errors: ExpectedErrors
+) -> None:
+    fill(full, True)
+    pair = [chain.transfer("alice", "bob", amount, nonce=0) for amount in (5, 6)]
+    assert all(map(failed, at_once(full, *pair)))
+
+
+def test_removals_that_cannot_be_written_are_made_up_for(
+    full: Node, chain: ChainBuilder, expected_errors: ExpectedErrors
+) -> None:
+    transfers = [chain.transfer("alice", "bob", 5) for _ in range(2)]
+    for transfer in transfers:
+        full.send(transfer)
+    fill(full, True)
+    full.submit(block := chain.block(transfers=transfers[:1]))
+    full.settle()
+    assert [row.sequence for row in full.pool.rows()] == [1, 2]
+    fill(full, False)
+    full.submit(chain.block(block))
+    full.transaction_pool.drop([bytes(32)])
+    assert waiting(full) == [transfers[1].txid]
+
+
+# In step with the chain
+
+
+def test_what_a_block_holds_waits_no_longer(node: Node, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer("alice", "bob", amount) for amount in (1, 2, 3)]
+    for transfer in transfers:
+        node.send(transfer)
+    node.submit(chain.block(transfers=transfers[:2]))
+    assert waiting(node) == [transfers[2].txid]
+    assert node.witness.pool[-1] == ([], [transfers[0].txid, transfers[1].txid])
+
+
+def test_what_a_block_rules_out_waits_no_longer(node: Node, chain: ChainBuilder) -> None:
+    node.send(chain.transfer("alice", "bob", 5, nonce=0))
+    node.send(chain.transfer("bob", "alice", 999 * COIN, nonce=1))
+    rival, spent = chain.transfer("alice", "bob", 6, nonce=0), chain.transfer("bob", "carol", 2 * COIN, nonce=0)
+    node.submit(chain.block(transfers=[rival, spent]))
+    assert waiting(node) == []
+
+
+def two_branches(
+    chain: ChainBuilder, old: Sequence[Transfer], new: Sequence[Transfer]
+) -> tuple[list[Block], list[Block]]:
+    """A block for each of the old transfers, and a heavier branch that begins with the new ones."""
+    branches: tuple[list[Block], list[Block]] = ([], [])
+    for transfer in old:
+        branches[0].append(chain.block(branches[0][-1] if branches[0] else None, producer="o", transfers=[transfer]))
+    branches[1].append(chain.block(producer="n", transfers=new))
+    while len(branches[1]) <= len(branches[0]):
+        branches[1].append(chain.block(branches[1][-1], producer="n"))
+    return branches
+
+
+def reorganise(node: Node, old: Sequence[Block], new: Sequence[Block]) -> None:
+    node.submit(*old)
+    assert node.tip == old[-1].header.hash
+    assert node.submit(*new)[-1] is CONNECTED
+    node.settle()
+
+
+def test_transfers_of_undone_blocks_wait_again_in_their_order(node: Node, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer(sender, "dave", 5) for sender in ("alice", "bob", "alice", "alice")]
+    later = chain.transfer("alice", "dave", 5)
+    old, new = two_branches(chain, transfers, [])
+    node.submit(*old)
+    node.send(later)
+    reorganise(node, old, new)
+    assert waiting(node) == [later.txid, *(transfer.txid for transfer in transfers)]
+    block = chain.block(new[-1], transfers=[*transfers, later])
+    node.submit(block)
+    assert waiting(node) == []
+
+
+def test_transfers_that_both_branches_hold_do_not_wait(node: Node, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer("alice", "bob", 5), chain.transfer("bob", "alice", 5)]
+    old, new = two_branches(chain, transfers, transfers[1:])
+    reorganise(node, old, new)
+    assert waiting(node) == [transfers[0].txid]
+
+
+def test_transfers_that_the_new_branch_rules_out_are_let_go(node: Node, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer("alice", "bob", 5, nonce=0), chain.transfer("bob", "alice", 5, nonce=0)]
+    old, new = two_branches(chain, transfers, [chain.transfer("alice", "carol", 5, nonce=0)])
+    reorganise(node, old, new)
+    assert waiting(node) == [transfers[1].txid]
+
+
+def test_transfers_that_have_become_too_old_are_let_go(node: Node, chain: ChainBuilder) -> None:
+    fresh = chain.transfer("bob", "alice", 5, timestamp=TEST_PARAMS.genesis_time + 400_000)
+    old, new = two_branches(chain, [chain.transfer("alice", "bob", 5), fresh], [])
+    node.submit(*old)
+    node.clock.advance(DAY - LATE + 1)
+    reorganise(node, old, [*new, chain.block(new[-1], slot=DAY + 1)])
+    assert waiting(node) == [fresh.txid]
+
+
+def test_transfers_that_come_back_are_not_verified_again(
+    node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    old, new = two_branches(chain, [chain.transfer("alice", "bob", 5)], [])
+    checked: list[Transfer] = []
+    node.submit(*old)
+    monkeypatch.setattr(Transfer, "check_signature", checked.append)
+    reorganise(node, old, new)
+    assert len(waiting(node)) == 1
+    assert checked == []
+
+
+def test_transfers_that_were_sent_again_meanwhile(node: Node, chain: ChainBuilder) -> None:
+    transfer = chain.transfer("alice", "bob", 5)
+    old, new = two_branches(chain, [transfer], [])
+    node.submit(*old)
+    node.submit(*new)
+    assert list(map(result_of, at_once(node, transfer))) == [KNOWN], "it came back first"
+    assert waiting(node) == [transfer.txid]
+
+
+def test_two_reorganisations_at_once(node: Node, chain: ChainBuilder) -> None:
+    """The transfers of the first have not all come back when the second one comes."""
+    transfers = [chain.transfer("alice", "bob", amount) for amount in range(1, 9)]
+    old, new = two_branches(chain, transfers, [])
+    node.submit(*old)
+    node.submit(*new)
+    first = chain.block(old[-1])
+    second = chain.block(first)
+    node.submit(first, second)
+    assert node.tip == second.header.hash
+    while node.clock.getDelayedCalls():
+        node.clock.advance(0)
+    assert waiting(node) == []
+
+
+def test_settled_means_that_everything_has_come_back(node: Node, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer("alice", "bob", amount) for amount in range(1, 9)]
+    other = chain.transfer("bob", "alice", 9)
+    old, new = two_branches(chain, transfers, [])
+    last = chain.block(new[-1], transfers=[other])
+    newest, _ = two_branches(chain, [chain.transfer("carol", "bob", 1, nonce=n) for n in range(12)], [])
+    node.submit(*old)
+    node.submit(*new, last)
+    assert node.submit(*newest)[-1] is CONNECTED
+    node.settle()
+    assert waiting(node) == [transfer.txid for transfer in [*transfers, other]]
+
+
+def test_settled_does_not_wait_for_what_comes_in(node: Node, chain: ChainBuilder) -> None:
+    """Webhooks wait for it: else they would tell nothing while others send transfers without end."""
+    transfer = chain.transfer("alice", "bob", 5)
+    old, new = two_branches(chain, [chain.transfer("bob", "alice", 1)], [])
+    node.submit(*old)
+    node.submit(*new)
+    settled = Deferred.fromCoroutine(node.transaction_pool.settled())
+    for _ in range(10):
+        node.transaction_pool.submit(transfer)
+        node.clock.advance(0)
+    node.transaction_pool.submit(transfer)
+    assert has_result(settled)
+    node.settle()
+
+
+def test_nothing_comes_back_where_nothing_was_undone(node: Node) -> None:
+    node.settle()
+    assert waiting(node) == []
+
+
+@pytest.mark.parametrize("again", ["block", "minute"])
+def test_a_disk_that_is_full_when_transfers_come_back(
+    full: Node, chain: ChainBuilder, expected_errors: ExpectedErrors, again: str
+) -> None:
+    """The next block is another chance, and so is each minute."""
+    first, second, old, new = two_hops(chain)
+    full.submit(*old)
+    full.submit(*new)
+    fill(full, True)
+    full.settle()
+    assert (len(full.mempool), full.witness.pool, list(full.pool.rows())) == (0, [], [])
+    assert [body for _, _, body in full.store.returned()] == [first.wire, second.wire], "the chain's file has them"
+    fill(full, False)
+    if again == "block":
+        full.submit(chain.block(new[-1]))
+    else:
+        full.transaction_pool.expire()
+    full.settle()
+    assert (waiting(full), aside(full)) == ([first.txid], [second.txid])
+
+
+# What a reorganisation leaves without cover
+
+
+def two_hops(chain: ChainBuilder) -> tuple[Transfer, Transfer, list[Block], list[Block]]:
+    """Alice pays dave and then dave pays erin, a block each; and an empty branch that is heavier."""
+    first, second = chain.transfer("alice", "dave", COIN), chain.transfer("dave", "erin", COIN // 2)
+    return (first, second, *two_branches(chain, [first, second], []))
+
+
+def aside(node: Node) -> list[bytes]:
+    return [transfer.txid for transfer in node.transaction_pool.parked]
+
+
+def test_a_transfer_whose_cover_was_undone_comes_back_with_it(node: Node, chain: ChainBuilder) -> None:
+    first, second, old, new = two_hops(chain)
+    reorganise(node, old, new)
+    assert (waiting(node), aside(node)) == ([first.txid], [second.txid])
+    third = chain.block(new[-1], transfers=[first])
+    node.submit(third)
+    node.settle()
+    assert (waiting(node), aside(node)) == ([second.txid], [])
+    node.submit(chain.block(third, transfers=[second]))
+    assert (waiting(node), aside(node)) == ([], [])
+    assert all(node.store.transaction(transfer.txid) for transfer in (first, second))
+
+
+def test_what_is_kept_aside_waits_for_nobody(node: Node, chain: ChainBuilder) -> None:
+    first, second, old, new = two_hops(chain)
+    reorganise(node, old, new)
+    assert node.witness.pool[-1] == ([first.txid], [])
+    assert node.mempool.get(second.txid) is None
+    assert node.send(second) is Refusal.BALANCE
+
+
+def test_what_waited_on_an_undone_payment_is_kept_aside_too(node: Node, chain: ChainBuilder) -> None:
+    first, second, old, new = two_hops(chain)
+    later = [chain.transfer("dave", "erin", 5) for _ in range(2)]
+    node.submit(*old)
+    for transfer in later:
+        node.send(transfer)
+    reorganise(node, old, new)
+    assert (waiting(node), aside(node)) == ([first.txid], [transfer.txid for transfer in (second, *later)])
+    third = chain.block(new[-1], transfers=[first, second])
+    node.submit(third)
+    node.settle()
+    assert (waiting(node), aside(node)) == ([transfer.txid for transfer in later], [])
+
+
+def test_what_has_lost_its_cover_never_leaves_the_disk(node: Node, chain: ChainBuilder) -> None:
+    _, second, old, new = two_hops(chain)
+    later = chain.transfer("dave", "erin", 5)
+    node.submit(*old)
+    node.send(later)
+    node.submit(*new)
+    assert later.txid not in node.mempool
+    assert [row.body for row in node.pool.rows()] == [later.wire]
+    assert second.wire in {body for _, _, body in node.store.returned()}
+    assert aside(node) == [], "the reactor goes first"
+    node.settle()
+    assert aside(node) == [second.txid, later.txid]
+    assert {second.wire, later.wire} <= {row.body for row in node.pool.rows()}
+
+
+def test_what_another_payment_of_the_sender_leaves_uncovered_is_not_kept_aside(node: Node, chain: ChainBuilder) -> None:
+    node.send(chain.transfer("alice", "bob", 600 * COIN, nonce=1))
+    node.submit(chain.block(transfers=[chain.transfer("alice", "bob", 600 * COIN, nonce=0)]))
+    node.settle()
+    assert (waiting(node), aside(node)) == ([], [])
+
+
+def test_more_nonces_than_may_wait_are_kept_aside(node: Node, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer("alice", "bob", 5) for _ in range(18)]
+    old, new = chain.block(producer="o", transfers=transfers), [chain.block(producer="n")]
+    new.append(chain.block(new[0], producer="n"))
+    reorganise(node, [old], new)
+    txids = [transfer.txid for transfer in transfers]
+    assert (waiting(node), aside(node)) == (txids[:16], txids[16:])
+    node.submit(chain.block(new[1], transfers=transfers[:2]))
+    node.settle()
+    assert (waiting(node), aside(node)) == (txids[2:], [])
+
+
+def test_what_is_kept_aside_is_let_go_when_its_nonce_is_used(node: Node, chain: ChainBuilder) -> None:
+    first, _, old, new = two_hops(chain)
+    reorganise(node, old, new)
+    other = chain.transfer("dave", "alice", 7, nonce=0)
+    node.submit(chain.block(new[-1], transfers=[first, other]))
+    node.settle()
+    assert (waiting(node), aside(node)) == ([], [])
+
+
+def test_what_is_kept_aside_is_let_go_when_it_expires(node: Node, chain: ChainBuilder) -> None:
+    _, _, old, new = two_hops(chain)
+    reorganise(node, old, new)
+    node.clock.advance(DAY - LATE - 1)
+    at_present(node, chain, new[-1])
+    node.settle()
+    assert len(aside(node)) == 1
+    node.clock.advance(2)
+    node.transaction_pool.expire()
+    node.settle()
+    assert (waiting(node), aside(node)) == ([], [])
+
+
+def test_what_is_kept_aside_can_be_dropped(node: Node, chain: ChainBuilder) -> None:
+    first, second, old, new = two_hops(chain)
+    reorganise(node, old, new)
+    node.transaction_pool.drop([second.txid])
+    assert (waiting(node), aside(node)) == ([first.txid], [])
+
+
+def test_what_is_kept_aside_is_kept_across_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
+    node = make_node()
+    first, second, old, new = two_hops(chain)
+    reorganise(node, old, new)
+    node.close()
+    again = make_node()
+    assert load(again) == 1
+    assert (waiting(again), aside(again)) == ([first.txid], [second.txid])
+    again.submit(chain.block(new[-1], transfers=[first]))
+    again.settle()
+    assert (waiting(again), aside(again)) == ([second.txid], [])
+
+
+def test_a_crash_after_the_commit_that_undid_them(make_node: MakeNode, chain: ChainBuilder) -> None:
+    """Nothing of what is taken back afterwards has happened: the chain's file has it, without a place in the order."""
+    node = make_node()
+    first, second, old, new = two_hops(chain)
+    node.submit(*old)
+    earlier = chain.transfer("bob", "alice", 1)
+    node.send(earlier)
+    node.submit(*new)
+    assert [row.body for row in node.pool.rows()] == [earlier.wire]
+    assert [sequence for _, sequence, _ in node.store.returned()] == [0, 0]
+    node.close()
+    again = make_node()
+    assert load(again) == 2
+    assert (waiting(again), aside(again)) == ([earlier.txid, first.txid], [second.txid])
+    assert again.transaction_pool.sequence >= 2
+
+
+def test_a_crash_before_the_chain_s_file_forgets_them(make_node: MakeNode, chain: ChainBuilder) -> None:
+    """Both files have them then, which is no reason that any of them waits twice, or under another number."""
+    node = make_node()
+    first, second, old, new = two_hops(chain)
+    reorganise(node, old, new)
+    (entry,) = node.mempool.entries()
+    node.store.keep_returned([(0, first), (0, second)])
+    node.close()
+    again = make_node()
+    assert load(again) == 1
+    assert (waiting(again), aside(again)) == ([first.txid], [second.txid])
+    assert again.mempool.entries()[0].sequence == entry.sequence
+
+
+def test_a_crash_before_what_a_block_holds_has_left_the_disk(make_node: MakeNode, chain: ChainBuilder) -> None:
+    node = make_node()
+    held, kept = chain.transfer("alice", "bob", 5), chain.transfer("alice", "bob", 6)
+    for transfer in (held, kept):
+        node.send(transfer)
+    node.submit(chain.block(transfers=[held]))
+    assert len(list(node.pool.rows())) == 2
+    node.close()
+    again = make_node()
+    assert load(again) == 1
+    assert waiting(again) == [kept.txid]
+
+
+# A data directory of before the mempool had a file of its own
+
+
+def of_before(node: Node, *rows: tuple[int, Transfer]) -> None:
+    """Put rows where they were then."""
+    with node.store.commit():
+        node.store.keep_returned(rows)
+
+
+def test_what_waited_in_the_chain_s_file_moves(make_node: MakeNode, chain: ChainBuilder) -> None:
+    node = make_node()
+    numbered = [chain.transfer(name, "carol", 5) for name in ("alice", "bob")]
+    fallen = chain.transfer("alice", "carol", 6)
+    bad = forged(chain.transfer("carol", "bob", 5))
+    of_before(node, (0, fallen), (7, numbered[0]), (9, numbered[1]), (11, bad))
+    assert load(node) == 3
+    assert waiting(node) == [transfer.txid for transfer in (*numbered, fallen)]
+    assert [entry.sequence for entry in node.mempool.entries()][:2] == [7, 9]
+    node.close()
+    again = make_node()
+    assert load(again) == 3
+    assert waiting(again) == [transfer.txid for transfer in (*numbered, fallen)]
+
+
+def test_a_disk_that_is_full_when_it_moves(make_node: MakeNode, chain: ChainBuilder) -> None:
+    node = make_node(make_store=FullDisk)
+    transfer = chain.transfer("alice", "bob", 5)
+    of_before(node, (7, transfer))
+    fill(node, True)
+    with pytest.raises(DatabaseError, match=r"mempool\.sqlite cannot be used: .* full; the disk must"):
+        load(node)
+    assert [body for _, _, body in node.store.returned()] == [transfer.wire], "nothing is lost"
+
+
+# Rows that are not what was written
+
+
+@pytest.mark.parametrize(
+    ("statement", "waits"),
+    [
+        ("UPDATE waiting SET checked = zeroblob(300)", True),
+        ("UPDATE waiting SET checked = x''", True),
+        ('UPDATE waiting SET body = CAST(replace(body, \'"amount":"5"\', \'"amount":"6"\') AS BLOB)', False),
+        ("UPDATE waiting SET body = x'ff'", False),
+        ("UPDATE waiting SET body = x''", False),
+    ],
+)
+def test_what_the_disk_has_changed_is_checked_again(
+    make_node: MakeNode, chain: ChainBuilder, statement: str, waits: bool
+) -> None:
+    node = make_node()
+    transfer = chain.transfer("alice", "bob", 5)
+    node.send(transfer)
+    node.pool._db.execute(statement)
+    node.close()
+    again = make_node()
+    assert load(again) == waits
+    assert waiting(again) == ([transfer.txid] if waits else [])
+
+
+def test_what_was_checked_is_not_checked_again(
+    make_node: MakeNode, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    node = make_node()
+    transfers = [chain.transfer("alice", "bob", 5, reference=reference) for reference in (None, "order-1")]
+    for transfer in transfers:
+        node.send(transfer)
+    node.close()
+    again = make_node()
+    checked: list[Transfer] = []
+    monkeypatch.setattr(Transfer, "check_signature", checked.append)
+    assert load(again) == 2
+    again.submit(chain.block(transfers=transfers))
+    assert checked == []
+
+
+# Time and the operator
+
+
+def test_a_clock_that_is_behind_at_the_start_loses_nothing(make_node: MakeNode, chain: ChainBuilder) -> None:
+    """A computer without a clock of its own begins in the past, until it has asked for the time."""
+    node = make_node()
+    present = chain.transfer("alice", "bob", 5, timestamp=milliseconds(node.clock))
+    node.send(present)
+    node.close()
+    again = make_node(clock=Clock())
+    assert load(again) == 1
+    assert waiting(again) == [present.txid]
+
+
+def test_expired_transfers_leave_memory_and_disk(node: Node, chain: ChainBuilder) -> None:
+    old = chain.transfer("alice", "bob", 5)
+    new = chain.transfer("bob", "alice", 5, timestamp=TEST_PARAMS.genesis_time + 1)
+    for transfer in (old, new):
+        node.send(transfer)
+    node.transaction_pool.expire()
+    node.settle()
+    assert waiting(node) == [old.txid, new.txid]
+    node.clock.advance(DAY - LATE)
+    at_present(node, chain)
+    node.clock.advance(0.001)
+    node.transaction_pool.expire()
+    node.settle()
+    assert waiting(node) == [new.txid]
+    assert node.witness.pool[-1] == ([], [old.txid])
+
+
+def test_expired_transfers_leave_in_steps(node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pool_module, "_SCAN_PER_TURN", 2)
+    transfers = [chain.transfer("alice", "bob", 5) for _ in range(5)]
+    for transfer in transfers:
+        node.send(transfer)
+    node.clock.advance(2 * DAY)
+    at_present(node, chain)
+    told = len(node.witness.pool)
+    node.transaction_pool.expire()
+    node.transaction_pool.expire()
+    assert len(node.mempool) == 5, "the reactor goes first"
+    node.settle()
+    assert waiting(node) == []
+    assert [len(removed) for _, removed in node.witness.pool[told:]] == [2, 2, 1]
+
+
+def test_no_transfer_block_or_expiry_has_all_listed_that_waits(
+    node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor all that is kept aside: there may be 50,000 of the ones and 4,096 of the others."""
+
+    def listed(_: object) -> list[Any]:
+        raise AssertionError("all of them are looked at")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Mempool, "entries", listed)
+        patched.setattr(DisconnectedTransfers, "parked", listed)
+        first, second, third = (chain.transfer("alice", "bob", 5) for _ in range(3))
+        assert [node.send(first), node.send(second)] == [ACCEPTED, ACCEPTED]
+        node.submit(chain.block(transfers=[first]))
+        assert node.send(third) is ACCEPTED
+        assert [entry.transfer for entry in node.mempool.since(0, 9)] == [second, third]
+        assert [len(line) for line in node.mempool.lines()] == [2]
+        patched.setattr(DisconnectedTransfers, "parked", lambda _: [])
+        node.transaction_pool.expire()
+        node.settle()
+    assert waiting(node) == [second.txid, third.txid]
+
+
+def test_the_operator_drops_transfers(node: Node, chain: ChainBuilder) -> None:
+    transfers = [chain.transfer("alice", "bob", 5) for _ in range(3)]
+    for transfer in transfers:
+        node.send(transfer)
+    node.transaction_pool.drop([transfers[1].txid, bytes(32)])
+    assert waiting(node) == [transfers[0].txid, transfers[2].txid]
+    told = len(node.witness.pool)
+    node.transaction_pool.drop([bytes(32)])
+    assert len(node.witness.pool) == told, "nothing happened"
+
+
+# Across a restart
+
+
+def test_what_waits_is_kept_across_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
+    node = make_node()
+    transfers = [chain.transfer(sender, "carol", 5) for sender in ("alice", "bob", "alice")]
+    for transfer in transfers:
+        node.send(transfer)
+    node.transaction_pool.drop([transfers[0].txid])
+    node.settle()
+    node.close()
+    again = make_node()
+    assert load(again) == 2
+    assert waiting(again) == [transfers[1].txid, transfers[2].txid]
+    assert [entry.sequence for entry in again.mempool.entries()] == [2, 3]
+    first = again.transaction_pool.sequence
+    again.send(transfers[0])
+    assert waiting(again) == [transfers[1].txid, transfers[2].txid, transfers[0].txid]
+    assert again.transaction_pool.sequence == first + 1
+
+
+def test_an_empty_pool_across_a_restart(make_node: MakeNode) -> None:
+    node = make_node()
+    assert load(node) == 0
+    assert node.transaction_pool.sequence == node.clock.seconds() * 1_000_000
+
+
+def test_a_number_of_an_earlier_run_never_comes_again(make_node: MakeNode, chain: ChainBuilder) -> None:
+    """Whoever asks for what came after one of before the restart misses nothing, however much has come meanwhile."""
+    node = make_node()
+    load(node)
+    sent = [chain.transfer("alice", "carol", 5) for _ in range(3)]
+    for transfer in sent:
+        node.send(transfer)
+    cursor = node.transaction_pool.sequence
+    node.transaction_pool.drop([transfer.txid for transfer in sent[1:]])
+    node.close()
+    node.clock.advance(0.001)
+    again = make_node(clock=node.clock)
+    load(again)
+    later = [chain.transfer("bob", "carol", 5) for _ in range(4)]
+    for transfer in later:
+        again.send(transfer)
+    assert [entry.transfer.txid for entry in again.mempool.since(cursor, 9)] == [new.txid for new in later]
+
+
+def test_what_may_no_longer_wait_is_let_go_after_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
+    node = make_node()
+    used, kept = chain.transfer("alice", "bob", 5), chain.transfer("bob", "alice", 5)
+    entries = [MempoolEntry(transfer, number) for number, transfer in enumerate((used, kept), 1)]
+    node.submit(chain.block(transfers=[used]))
+    node.pool.write([(entry.sequence, entry.transfer) for entry in entries], [])
+    node.close()
+    again = make_node()
+    assert load(again) == 1
+    assert waiting(again) == [kept.txid]
+
+
+def test_what_has_expired_is_let_go_after_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
+    node = make_node()
+    node.send(chain.transfer("alice", "bob", 5))
+    node.close()
+    again = make_node()
+    again.clock.advance(DAY)
+    at_present(again, chain)
+    assert load(again) == 0
+    assert waiting(again) == []
+
+
+def test_what_builds_on_a_replacement_is_kept_across_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
+    """One in ten may wait behind a gap: none of these do."""
+    node = make_node(max_transactions=10)
+    transfers = [chain.transfer("alice", "bob", 5, nonce=nonce) for nonce in range(4)]
+    for transfer in [*transfers, chain.transfer("alice", "bob", 5, nonce=0, fee=20_000)]:
+        node.send(transfer)
+    before = waiting(node)
+    node.close()
+    again = make_node(max_transactions=10)
+    assert load(again) == 4
+    assert waiting(again) == before
+
+
+def test_a_smaller_pool_after_a_restart(make_node: MakeNode, chain: ChainBuilder) -> None:
+    node = make_node()
+    transfers = [
+        chain.transfer(name, "dave", 5, fee=fee)
+        for name, fee in {"alice": 10_000, "bob": 30_000, "carol": 20_000}.items()
+    ]
+    for transfer in transfers:
+        node.send(transfer)
+    node.close()
+    again = make_node(max_transactions=2)
+    assert load(again) == 2
+    assert waiting(again) == [transfers[1].txid, transfers[2].txid]
+
+
+# Listeners
+
+
+@define
+class Onlooker:
+    """A listener that does what the test says."""
+
+    look: Callable[[Sequence[MempoolEntry], Sequence[MempoolEntry]], object]
+
+    def pool_changed(self, added: Sequence[MempoolEntry], removed: Sequence[MempoolEntry]) -> None:
+        self.look(added, removed)
+
+
+def test_listeners_are_told_after_the_commit(node: Node, chain: ChainBuilder) -> None:
+    seen: list[int] = []
+    node.transaction_pool.subscribe(Onlooker(lambda added, removed: seen.append(len(list(node.pool.rows())))))
+    node.send(chain.transfer("alice", "bob", 5))
+    node.send(chain.transfer("alice", "bob", 5))
+    assert seen == [1, 2]
+
+
+def test_a_failing_listener_does_not_silence_the_next(
+    node: Node, chain: ChainBuilder, expected_errors: ExpectedErrors
+) -> None:
+    told: list[int] = []
+
+    def fail(added: Sequence[MempoolEntry], removed: Sequence[MempoolEntry]) -> None:
+        raise ZeroDivisionError("a bug in a listener")
+
+    node.transaction_pool.subscribe(Onlooker(fail))
+    node.transaction_pool.subscribe(Onlooker(lambda added, removed: told.append(len(added))))
+    assert node.send(chain.transfer("alice", "bob", 5)) is ACCEPTED
+    assert told == [1]
+    assert len(expected_errors(ZeroDivisionError)) == 1
+
+
+def test_refusals_are_counted_by_the_rule_and_errors_of_the_disk_are_not(
+    full: Node, chain: ChainBuilder, expected_errors: ExpectedErrors
+) -> None:
+    used = chain.transfer("alice", "bob", 5)
+    full.submit(chain.block(transfers=[used]))
+    for refused in (
+        chain.transfer("alice", "carol", 6, nonce=0),
+        forged(chain.transfer("bob", "alice", 5)),
+        forged(used),
+    ):
+        full.send(refused)
+    fill(full, True)
+    assert all(map(failed, at_once(full, chain.transfer("bob", "alice", 5, nonce=0))))
+    assert full.transaction_pool.refusals == {Refusal.NONCE: 1, Refusal.TRANSACTION_SIGNATURE: 2}

@@ -1,0 +1,211 @@
+"""Payments are found by index: as quickly on a long chain as on a short one, however much somebody has sent."""
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+from svcd.store import chain_store
+from svcd.store.chain_store import (
+    ALL,
+    ALL_AND_TIP,
+    LESS,
+    LOOKED_AT,
+    MORE,
+    PAYMENTS,
+    UNDER_REFERENCE,
+    ChainReader,
+    ChainWriter,
+    StoredTransfer,
+)
+from svcd.store.database import open_writer
+from tests.chains import ChainBuilder, key_of
+
+PAYEE = ("order-1", key_of("bob").hash)
+
+CHAIN = """
+genesis: b[1..4]
+b1 pays 5000 from alice to bob for order-1
+b1 pays 5000 from carol to bob for order-1
+b1 pays 5000 from alice to carol for order-1
+b1 pays 5000 from alice to bob for order-2
+b1 pays 5000 from alice to bob for Order-1
+b1 pays 5000 from alice to bob
+b2 pays 4999 from alice to bob for order-1
+b2 pays 5001 from alice to bob for order-1
+b2 pays 9000 from alice to bob for order-1
+b3 pays 5000 from alice to bob for order-1
+b3 pays 1 from alice to bob for order-1
+b3 pays 4999 from carol to bob for order-1
+"""
+
+
+@pytest.fixture
+def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    with closing(open_writer(tmp_path / "chain.sqlite")) as writer:
+        yield writer
+
+
+@pytest.fixture
+def store(connection: sqlite3.Connection) -> ChainReader:
+    """The chain of this page."""
+    store, chain = ChainWriter(connection), ChainBuilder()
+    for block in chain.chain(CHAIN).values():
+        store.extend(store.add_block(block, chain.point_after(block)), block.transfers, {})
+    return store
+
+
+def at(places: list[StoredTransfer]) -> list[tuple[int, int]]:
+    return [(place.point.height, place.position) for place in places]
+
+
+def payments(store: ChainReader, amount: int = 5000, *, since: int = 0, limit: int = 9) -> list[tuple[int, int]]:
+    return at(store.payments(PAYEE, amount, since=since, limit=limit))
+
+
+def misses(store: ChainReader, amount: int = 5000, *, since: int = 0, limit: int = 9) -> set[tuple[int, int]]:
+    return set(at(store.near_misses(PAYEE, amount, since=since, limit=limit)))
+
+
+def test_payments_come_in_the_order_of_the_chain(store: ChainReader) -> None:
+    assert payments(store) == [(1, 0), (1, 1), (3, 0)]
+    assert payments(store, limit=2) == [(1, 0), (1, 1)]
+    assert payments(store, 5001) == [(2, 1)]
+    assert payments(store, 5002) == []
+
+
+def test_payments_begin_at_a_height(store: ChainReader) -> None:
+    assert payments(store, since=1) == payments(store)
+    assert payments(store, since=2) == payments(store, since=3) == [(3, 0)]
+    assert payments(store, since=4) == []
+
+
+def test_a_payment_comes_with_its_block_and_transfer(store: ChainReader) -> None:
+    (place,) = store.payments(PAYEE, 5001, since=0, limit=9)
+    block = store.canonical(2)
+    assert block is not None
+    assert place.point == block.point
+    assert place.body == store.bodies(block)[1]
+
+
+def test_near_misses_are_the_nearest_on_either_side(store: ChainReader) -> None:
+    assert misses(store) == {(2, 0), (3, 2), (3, 1), (2, 1), (2, 2)}
+    assert misses(store, limit=1) < {(2, 0), (3, 2), (2, 1)}
+    assert misses(store, 4999, limit=1) in [{(3, 1), place} for place in payments(store)]
+
+
+@pytest.mark.parametrize("few", [9, 7])
+def test_both_are_found_at_once_where_there_are_few(
+    store: ChainReader, monkeypatch: pytest.MonkeyPatch, few: int
+) -> None:
+    monkeypatch.setattr(chain_store, "FEW", few)
+    for amount in (1, 4999, 5000, 5001, 9000, 9001):
+        for since in range(5):
+            for limit in (1, 2, 9):
+                paid, missed = store.around(PAYEE, amount, since=since, counted=limit, missed=9)
+                assert at(paid) == payments(store, amount, since=since, limit=limit)
+                assert set(at(missed)) == misses(store, amount, since=since)
+                with_tip = store.around_and_tip(PAYEE, amount, since=since, counted=limit, missed=9)
+                assert with_tip == ((*tip_of(store), paid, missed) if few == 9 else None)
+
+
+def tip_of(store: ChainReader) -> tuple[int, bytes]:
+    tip = store.tip()
+    assert tip is not None
+    return tip.height, tip.hash
+
+
+def test_the_tip_comes_alone_where_there_is_no_payment(store: ChainReader) -> None:
+    found = store.around_and_tip(("order-3", PAYEE[1]), 5000, since=0, counted=9, missed=9)
+    assert found == (*tip_of(store), [], [])
+
+
+def test_of_few_near_misses_the_nearest_are_kept(store: ChainReader) -> None:
+    _, missed = store.around(PAYEE, 5000, since=0, counted=9, missed=1)
+    assert at(missed) in ([(2, 0), (2, 1)], [(3, 2), (2, 1)])
+    assert store.around(("order-3", PAYEE[1]), 5000, since=0, counted=9, missed=9) == ([], [])
+
+
+def test_near_misses_begin_at_a_height(store: ChainReader) -> None:
+    assert misses(store, since=3) == {(3, 1), (3, 2)}
+    assert misses(store, since=3, limit=1) == {(3, 2)}
+
+
+def test_whoever_is_paid_under_a_reference_is_found(store: ChainReader) -> None:
+    found = store.under_reference(PAYEE[0], limit=99)
+    assert set(at(found)) >= {*payments(store), *misses(store)}
+    assert store.under_reference(PAYEE[0], limit=2) == found[:2]
+    assert store.under_reference("nobody", limit=9) == []
+
+
+def plan(connection: sqlite3.Connection, statement: str, values: tuple[object, ...]) -> list[str]:
+    return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
+
+
+@pytest.mark.parametrize(
+    ("statement", "values", "index"),
+    [
+        (ALL, (*PAYEE, 9), "(reference=? AND recipient=?)"),
+        (PAYMENTS, (*PAYEE, 1, 0, 9), "(reference=? AND recipient=? AND amount=? AND height>?)"),
+        (LESS, (*PAYEE, 1, 9, 0, 9), "(reference=? AND recipient=? AND amount<?)"),
+        (MORE, (*PAYEE, 1, 9, 0, 9), "(reference=? AND recipient=? AND amount>?)"),
+        (UNDER_REFERENCE, (PAYEE[0], 9), "(reference=?)"),
+    ],
+)
+def test_every_table_is_searched_by_its_key(
+    connection: sqlite3.Connection, statement: str, values: tuple[object, ...], index: str
+) -> None:
+    steps = plan(connection, statement, values)
+    searches = [step for step in steps if step.startswith("SEARCH")]
+    table = "p" if statement in (PAYMENTS, UNDER_REFERENCE) else "payment_place"
+    assert searches[0] == f"SEARCH {table} USING PRIMARY KEY {index}"
+    assert len(searches) == 4
+    # What is scanned are the few rows that the search has found.
+    assert {step for step in steps if step.startswith("SCAN")} <= {"SCAN p", "SCAN (subquery-1)", "SCAN (subquery-2)"}
+
+
+def test_few_payments_and_the_tip_are_searched_by_their_keys(connection: sqlite3.Connection) -> None:
+    steps = plan(connection, ALL_AND_TIP, (*PAYEE, 9))
+    assert [step for step in steps if step.startswith("SEARCH p ") and "(reference=? AND recipient=?)" in step]
+    assert not [step for step in steps if step.startswith(("SCAN", "MATERIALIZE", "USE TEMP"))]
+
+
+def steps_of(connection: sqlite3.Connection, store: ChainReader, since: int = 0) -> int:
+    """How many steps SQLite takes for one question of each kind, in tens; they differ a little between its versions."""
+    ticks = count()
+    connection.set_progress_handler(lambda: next(ticks) and 0, 10)
+    store.payments(PAYEE, 5000, since=since, limit=9)
+    store.near_misses(PAYEE, 5000, since=since, limit=9)
+    store.around(PAYEE, 5000, since=since, counted=9, missed=9)
+    connection.set_progress_handler(None, 0)
+    return next(ticks)
+
+
+def pay_often(connection: sqlite3.Connection, first: int, amounts: range, payee: tuple[str, bytes] = PAYEE) -> None:
+    """Enter payments into the index as if blocks held them."""
+    rows = [(*payee, amount, 1, first + position) for position, amount in enumerate(amounts)]
+    connection.executemany("INSERT INTO payment_place VALUES (?, ?, ?, ?, ?)", rows)
+
+
+def test_other_payments_cost_nothing(connection: sqlite3.Connection, store: ChainReader) -> None:
+    before = steps_of(connection, store)
+    pay_often(connection, 1000, range(1, 5_000), ("order-0", PAYEE[1]))
+    pay_often(connection, 1000, range(1, 5_000), (PAYEE[0], key_of("carol").hash))
+    # One step for each of the others would be 1,000 tens.
+    assert steps_of(connection, store) < 2 * before < 500
+
+
+@pytest.mark.parametrize("since", [0, 2])
+def test_wrong_amounts_in_any_number_cost_only_so_much(
+    connection: sqlite3.Connection, store: ChainReader, monkeypatch: pytest.MonkeyPatch, since: int
+) -> None:
+    pay_often(connection, 1000, range(6000, 6000 + LOOKED_AT))
+    pay_often(connection, 1000, range(3000, 4000))
+    some = steps_of(connection, store, since)
+    pay_often(connection, 5000, range(10_000, 30_000))
+    assert steps_of(connection, store, since) <= some * 1.1
+    monkeypatch.setattr(chain_store, "LOOKED_AT", 100_000)
+    assert since == 0 or steps_of(connection, store, since) > 5 * some
