@@ -1,1 +1,1 @@
-"""Reaching out safely: which URLs and addresses may be called, and HTTP calls that go nowhere else."""
+"""Outgoing HTTP without SSRF: which URLs and addresses may be called, and a client that connects to nothing else."""

@@ -1,4 +1,7 @@
-"""Which IP addresses may be called: public ones, by the registries of special-purpose addresses (RFC 6890)."""
+"""Which IP addresses may be called: public ones, by the registries of special-purpose addresses (RFC 6890).
+
+This is the defence against server-side request forgery: URLs of merchants and peers must not reach private networks.
+"""
 
 from collections.abc import Container, Iterable
 from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address
@@ -13,11 +16,11 @@ _PRIVATE: Final = frozenset({"private", "loopback", "link-local"})
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 """The well-known prefix of the addresses that a translator makes of IPv4 addresses (RFC 6052 section 2.1)."""
 _LOCAL_NAT64: Final = IPv6Network("64:ff9b:1::/48")
-"""Where the translators of one network may have their prefixes (RFC 8215); which ones, is to be discovered."""
+"""The range of local-use prefixes (RFC 8215); `svcd.net.nat64` discovers which of them a network uses."""
 _METADATA: Final = frozenset(
     map(ip_address, ("169.254.169.254", "fd00:ec2::254", "168.63.129.16", "100.100.100.200")),
 )
-"""Where clouds tell a machine its own secrets."""
+"""Metadata services of clouds, which hand out a machine's credentials."""
 
 
 def _v4(category: str, *networks: str) -> tuple[tuple[IPv4Network, str], ...]:
@@ -37,7 +40,7 @@ _V4: Final = (
     *_v4("reserved", "192.52.193.0/24", "192.88.99.0/24", "192.175.48.0/24", "198.18.0.0/15"),
     *_v4("reserved", "198.51.100.0/24", "203.0.113.0/24", "240.0.0.0/4"),
 )
-"""What is no public IPv4 address; everything else is one."""
+"""Every IPv4 network that is not public."""
 
 _V6: Final = (
     *_v6("loopback", "::1/128"),
@@ -51,7 +54,7 @@ _V6: Final = (
     *_v6("reserved", "2001::/23", "2001:db8::/32", "2620:4f:8000::/48", "3fff::/20"),
     *_v6("public", "2000::/3"),
 )
-"""What IPv6 addresses are; the first network that holds one counts, and one that none holds is reserved."""
+"""IPv6 networks; the first one that contains an address decides, and an address in none of them is reserved."""
 
 _SENTENCES: Final = {
     "loopback": "is this machine itself",
@@ -67,10 +70,10 @@ _SENTENCES: Final = {
 
 
 class BadAddress(ValueError):
-    """An address may not be called; ``category`` is a key of the sentences above, the text a whole sentence."""
+    """An address may not be called; ``category`` is a key of _SENTENCES, the text a whole sentence."""
 
     def __init__(self, address: Address, category: str, inside: IPv4Address | None = None) -> None:
-        """``inside`` is what a translator makes of ``address``, and what ``category`` is about."""
+        """``inside`` is the IPv4 address that NAT64 translates ``address`` to; ``category`` is then about that one."""
         place = text_of(address) if inside is None else f"{text_of(address)} leads by NAT64 to {inside}, which"
         super().__init__(f"{place} {_SENTENCES[category]}")
         self.category = category
@@ -81,15 +84,15 @@ class AddressPolicy:
     """Which addresses may be called: public ones, and with ``allow_private`` also those of the operator's networks."""
 
     allow_private: bool = False
-    """Admits private, loopback and link-local addresses, yet never a metadata address."""
+    """Admits private, loopback and link-local addresses, but never a metadata address."""
     own: Container[Address] = frozenset()
-    """The node's public addresses, which it never calls itself."""
+    """The node's own public addresses, which it never calls."""
 
     def check(self, address: Address, nat64: Iterable[IPv6Network] = ()) -> None:
         """Raise BadAddress unless ``address`` may be called.
 
-        Where a translator makes it of an IPv4 address, that must be one that may be called as well. ``nat64`` are the
-        prefixes of the network's own translators; RFC 6052's well-known one goes without saying.
+        Where NAT64 translates it to an IPv4 address, that one must be admitted as well. ``nat64`` are the prefixes of
+        the network's own translators; RFC 6052's well-known prefix is always included.
         """
         inside = [ipv4 for prefix in (_NAT64, *nat64) if (ipv4 := ipv4_inside(address, prefix)) is not None]
         category = self._category(address)
@@ -99,7 +102,7 @@ class AddressPolicy:
             raise BadAddress(address, category)
         for ipv4 in inside:
             category = self._category(ipv4)
-            # Loopback and link are the translator's there, not the operator's.
+            # Loopback and link-local addresses would be those of the translator, not of this machine.
             if category != "public" and not (self.allow_private and category == "private"):
                 raise BadAddress(address, category, ipv4)
 
@@ -107,14 +110,14 @@ class AddressPolicy:
         return "own" if address in self.own else category_of(address)
 
     def check_host(self, host: str) -> None:
-        """Raise BadAddress if ``host`` is the literal of an address that may not be called; a name passes for now."""
+        """Raise BadAddress if ``host`` is the literal of an address that may not be called; names pass."""
         address = parse_literal(host)
         if address is not None:
             self.check(address)
 
 
 def parse_literal(host: str) -> Address | None:
-    """The address whose literal ``host`` is, without brackets; None for a name."""
+    """Parse an IP address without brackets; None for a name."""
     try:
         return ip_address(host)
     except ValueError:
@@ -129,7 +132,7 @@ def text_of(address: Address) -> str:
     if isinstance(address, IPv4Address):
         return str(address)
     groups = [int(address) >> shift & 0xFFFF for shift in range(112, -1, -16)]
-    # The indices of each run of zeros; the first of the longest runs is left out.
+    # The indices of each run of zeros; the first of the longest runs becomes "::".
     runs = [[index for index, _ in run] for zero, run in groupby(enumerate(groups), lambda one: one[1] == 0) if zero]
     longest = max(runs, key=len, default=[])
     texts = [f"{group:x}" for group in groups]
@@ -141,9 +144,9 @@ def text_of(address: Address) -> str:
 
 
 def ipv4_inside(address: Address, prefix: IPv6Network) -> IPv4Address | None:
-    """The IPv4 address of which a translator with ``prefix`` makes ``address``; None if it makes it of none.
+    """The IPv4 address that a NAT64 translator with ``prefix`` translates ``address`` to; None outside of the prefix.
 
-    ``prefix`` has one of the lengths of RFC 6052 section 2.2; octet 8 is skipped, and not looked at.
+    ``prefix`` has one of the lengths of RFC 6052 section 2.2; octet 8 is skipped unread.
     """
     if not isinstance(address, IPv6Address) or address not in prefix:
         return None
@@ -153,24 +156,24 @@ def ipv4_inside(address: Address, prefix: IPv6Network) -> IPv4Address | None:
 
 
 def untranslated(address: Address, nat64: Iterable[IPv6Network] = ()) -> Address:
-    """The public IPv4 address of which a translator makes ``address``; where none does, ``address`` itself.
+    """The public IPv4 address that NAT64 translates ``address`` to; ``address`` itself where there is none.
 
-    By that one a host is to be counted, or behind a translator all of IPv4 would be one /64. ``nat64`` are the prefixes
-    of the network's own translators. Nobody becomes an address of the operator's own networks by this.
+    Rate limits and address buckets count hosts by it: otherwise all of IPv4 would be one /64 behind a translator.
+    ``nat64`` are the prefixes of the network's own translators. The result is never a private IPv4 address.
     """
     inside = (ipv4_inside(address, prefix) for prefix in (_NAT64, *nat64))
     return next((ipv4 for ipv4 in inside if ipv4 is not None and category_of(ipv4) == "public"), address)
 
 
 def may_be_translated(address: Address) -> bool:
-    """Whether only the prefixes of the network's translators tell if ``address`` stands for an IPv4 address."""
+    """Whether ``address`` could be below a prefix of the network's own NAT64 translators, which must be looked up."""
     if isinstance(address, IPv4Address):
         return False
     return address in _LOCAL_NAT64 or category_of(address) in ("public", "private")
 
 
 def category_of(address: Address) -> str:
-    """What an address is: "public", or a category of :class:`BadAddress`."""
+    """The category of an address: "public", or one of :class:`BadAddress`."""
     if address in _METADATA:
         return "metadata"
     if isinstance(address, IPv4Address):
@@ -183,5 +186,5 @@ def category_of(address: Address) -> str:
 
 
 def _is_isatap(address: IPv6Address) -> bool:
-    """Whether the interface id is ``[0200:]5efe`` and an IPv4 address (RFC 5214, section 6.1)."""
+    """Whether the interface identifier is ``[0200:]5efe`` and an IPv4 address (RFC 5214, section 6.1)."""
     return int(address) >> 32 & 0xFDFF_FFFF == 0x0000_5EFE

@@ -1,4 +1,4 @@
-"""What a call may cost, what comes back, and every way in which it fails."""
+"""HTTP calls: their limits, their reply, and the ways in which they fail."""
 
 # mypy: allow-untyped-calls
 
@@ -17,7 +17,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.python.failure import Failure
 from twisted.web.client import RequestGenerationFailed, RequestTransmissionFailed, ResponseFailed
 
-from svcd.ports import Clock, Timer
+from svcd.interfaces import Clock, Timer
 
 Category = Literal["refused-address", "dns", "connect", "tls", "timeout", "too-large", "protocol"]
 
@@ -31,14 +31,14 @@ FAILURES: Final = (
     RequestTransmissionFailed,
     ResponseFailed,
 )
-"""What Twisted raises when a request or its answer is lost on the way."""
+"""Twisted's exceptions for a request or response that is lost on the way."""
 
 _CHECKS: Final = 4
-"""How often in a period the bytes are read: a stall is noticed after one period, and a quarter of one at most."""
+"""Checks in a period: a stall is noticed after one period, or a quarter of one later."""
 
 
-class Lane(Enum):
-    """What a call to a peer is for: none waits for a connection that a call of another lane has."""
+class CallKind(Enum):
+    """The kinds of calls to a peer, each with connections of its own, so that none waits for one of another kind."""
 
     ASK = "ask"
     HEADERS = "headers"
@@ -49,33 +49,33 @@ class Lane(Enum):
 
 @frozen(kw_only=True)
 class CallLimits:
-    """What one call may cost.
+    """The limits on time and size of one call.
 
-    With ``least_bytes`` 0 the whole call must end within ``seconds``: look-up, connection, TLS, request, answer. With
-    more there is no limit on the whole call; instead each stage (the look-up or the wait for a free connection, TCP's
-    connection, the transfer) must end within ``seconds``, and the transfer has any number of further periods of
-    ``seconds`` as long as at least ``least_bytes`` bytes are moved in each. Received bytes count as they arrive, sent
-    bytes when the other side has acknowledged them.
+    With ``least_bytes`` 0 the whole call must end within ``seconds``: look-up, connection, TLS, request, response.
+    Otherwise the whole call has no limit; instead each stage (the look-up or the wait for a free connection, the TCP
+    connection, the transfer) must end within ``seconds``, and the transfer gets further periods of ``seconds`` as long
+    as at least ``least_bytes`` bytes are moved in each. Received bytes count as they arrive, sent bytes when the other
+    side has acknowledged them.
     """
 
     seconds: float
     max_bytes: int
-    """The longest answer: a head of at most 16 KiB, and the body with the framing of its chunks."""
+    """The longest response: a head of at most 16 KiB, and the body with the framing of its chunks."""
     least_bytes: int = 0
 
 
 @frozen(kw_only=True)
 class Reply:
-    """What was answered. Redirects are not followed, and nothing is decoded."""
+    """A response. Redirects are not followed, and nothing is decoded."""
 
     status: int
     headers: Mapping[str, str]
-    """``content-type`` and ``retry-after``, as far as they were sent."""
+    """``content-type`` and ``retry-after``, where they were sent."""
     body: bytes
 
 
 class CallFailed(Exception):
-    """A call has no answer; the text is one sentence with the host in it, never the path or anything that was sent."""
+    """A call failed; the text is one sentence with the host in it, never the path or anything that was sent."""
 
     def __init__(self, category: Category, sentence: str) -> None:
         super().__init__(sentence)
@@ -83,7 +83,7 @@ class CallFailed(Exception):
 
 
 def within(seconds: float, clock: Clock, work: Coroutine[Deferred[Any], Any, T], late: str) -> Deferred[T]:
-    """The outcome of ``work``, or CallFailed with the sentence ``late`` if it takes longer; it is then cancelled."""
+    """Return the result of ``work``; after ``seconds`` cancel it and fail with CallFailed and the sentence ``late``."""
 
     def in_time(outcome: T | Failure, _seconds: float) -> T | Failure:
         return Failure(CallFailed("timeout", late)) if isinstance(outcome, Failure) else outcome
@@ -92,7 +92,7 @@ def within(seconds: float, clock: Clock, work: Coroutine[Deferred[Any], Any, T],
 
 
 class Progress:
-    """Measures the bytes that one call moves, and ends the call when they are fewer than ``limits`` demands."""
+    """Measures the bytes that one call moves, and cancels a call that moves fewer than ``limits`` demands."""
 
     def __init__(self, limits: CallLimits, clock: Clock, on_bytes: Callable[[int], None] | None = None) -> None:
         self._limits = limits
@@ -105,7 +105,7 @@ class Progress:
         self._stalled = False
 
     def watch(self, work: Coroutine[Deferred[Any], Any, T], place: str) -> Deferred[T]:
-        """The outcome of ``work``, a call to ``place``; CallFailed("timeout") when the limits end and cancel it."""
+        """Return the result of ``work``, a call to ``place``; CallFailed("timeout") when a limit cancels it."""
         if not self._limits.least_bytes:
             late = f"{place} did not answer within {self._limits.seconds:g} s"
             return within(self._limits.seconds, self._clock, work, late)
@@ -114,14 +114,14 @@ class Progress:
         return running.addBoth(self._ended, place)
 
     def begin_stage(self, measure: Callable[[], int] | None = None) -> None:
-        """Count the period from now on anew; ``measure`` tells the bytes moved since now, without it there are none."""
+        """Begin a new period; ``measure`` returns the bytes moved since now, and without it none count."""
         self._measure = measure or _none_moved
         self._seen = deque([0], maxlen=_CHECKS + 1)
         if self._timer is not None:
             self._timer.reset(self._slice)
 
     def body_received(self, count: int) -> None:
-        """Tell the caller of ``count`` further bytes of the answer's body."""
+        """Tell the caller about ``count`` further bytes of the response's body."""
         if self._on_bytes is not None:
             self._on_bytes(count)
 
@@ -158,7 +158,7 @@ def _amount(count: int) -> str:
 
 
 def explain(error: Exception, place: str) -> Exception:
-    """What to raise instead of one of the FAILURES: CallFailed, or CancelledError for a call that was cancelled."""
+    """Translate one of the FAILURES into CallFailed, or CancelledError for a call that was cancelled."""
     causes = list(_causes(error))
     if any(isinstance(cause, CancelledError | ConnectingCancelledError) for cause in causes):
         return CancelledError()
@@ -179,7 +179,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def _tls_reason(error: SSL.Error) -> str:
-    """OpenSSL's own words, which hold nothing that the other side said."""
+    """OpenSSL's own words, which contain nothing from the other side."""
     entries = error.args[0] if error.args and isinstance(error.args[0], list) else []
     return entries[-1][-1] if entries else "the connection was closed"
 

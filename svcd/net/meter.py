@@ -1,4 +1,4 @@
-"""A connection whose bytes are counted: what may arrive is bounded, and how far a transfer has come can be told."""
+"""A transport wrapper that counts bytes: it bounds what may arrive, and measures the progress of a transfer."""
 
 # Any below: mypy takes the first parameter of a zope interface's method for self, and does not see who provides what.
 # mypy: allow-untyped-calls
@@ -13,8 +13,12 @@ from typing import Any, Final
 
 from twisted.protocols.policies import ProtocolWrapper, WrappingFactory
 
+from svcd.limits import ENDLESS_ANSWER, Limit
+
 MAX_HEAD_BYTES: Final = 16 * 1024
-"""Status line and headers, and every 1xx answer before them: a line of these costs far more than a piece of a body."""
+"""Status line, headers, and 1xx responses before them; a header costs far more memory than as many bytes of a body."""
+
+LIMITS: Final = (Limit("headers of a response to the node", MAX_HEAD_BYTES, "bytes", ENDLESS_ANSWER),)
 _PIECE: Final = 16 * 1024
 """The longest TLS record."""
 # struct tcp_info of Linux: 8 octets and 24 numbers of 32 bits, then the pacing rates; since Linux 4.1.
@@ -23,7 +27,7 @@ _BYTES_ACKED: Final = struct.Struct("=120xQ")
 
 
 class _Outgoing:
-    """Writes to ``transport`` in pieces, each when the transport has room; the rest of a long body is never copied."""
+    """Writes to ``transport`` in pieces, each when the transport has room; a long body is never copied whole."""
 
     def __init__(self, transport: Any) -> None:
         self._transport = transport
@@ -34,11 +38,11 @@ class _Outgoing:
 
     @property
     def empty(self) -> bool:
-        """Whether the transport has been given everything."""
+        """Whether everything has been written to the transport."""
         return not self._waiting
 
     def write(self, data: bytes) -> None:
-        """Send ``data`` after all that is still waiting."""
+        """Write ``data`` behind everything that is still queued."""
         self._waiting.append(memoryview(data))
         if len(data) > _PIECE and not self._registered:
             self._registered = True
@@ -72,7 +76,7 @@ class _Outgoing:
 
 
 class Meter(ProtocolWrapper):
-    """Stands between HTTP and the transport: counts bytes, and closes a connection on which too many arrive."""
+    """Wraps the transport of an HTTP connection: counts bytes, and closes the connection when too many arrive."""
 
     transport: Any
     exceeded = False
@@ -83,12 +87,12 @@ class Meter(ProtocolWrapper):
     _acknowledged_before = 0
 
     def makeConnection(self, transport: Any) -> None:
-        """Begin to count."""
+        """Start counting."""
         self._outgoing = _Outgoing(transport)
         super().makeConnection(transport)
 
     def expect_answer(self, max_bytes: int) -> None:
-        """A request is being sent: allow an answer of ``max_bytes``, and count from 0."""
+        """Begin a request: allow a response of ``max_bytes``, and count from 0."""
         self._left = min(max_bytes, MAX_HEAD_BYTES)
         self._after_head = max_bytes - self._left
         self._received = 0
@@ -96,26 +100,26 @@ class Meter(ProtocolWrapper):
         self._acknowledged_before = self._acknowledged() or 0
 
     def expect_body(self) -> None:
-        """The head is here: allow the rest."""
+        """The head has arrived: allow the rest."""
         self._left += self._after_head
         self._after_head = 0
 
     @property
     def moved(self) -> int:
-        """The bytes that were received, and sent and acknowledged, since the request.
+        """The bytes received, and those sent and acknowledged, since the request began.
 
-        Where the system does not tell what was acknowledged, a byte counts as sent once the transport has it.
+        Where the system does not report acknowledgements, a byte counts as sent once the transport has it.
         """
         written = self._outgoing.written - self._written_before
         acknowledged = self._acknowledged()
         if acknowledged is None:
             return self._received + written
-        # Never more than the request has: TLS alone can be kept busy for ever.
+        # Never more than the request has: a peer could keep TLS itself busy for ever.
         return self._received + min(written, acknowledged - self._acknowledged_before)
 
     @property
     def sending(self) -> bool:
-        """Whether a part of the request still waits for room in the transport."""
+        """Whether part of the request still waits for room in the transport."""
         return not self._outgoing.empty
 
     def write(self, data: bytes) -> None:
@@ -127,14 +131,14 @@ class Meter(ProtocolWrapper):
         self._outgoing.write(b"".join(data))
 
     def registerProducer(self, producer: Any, streaming: bool) -> None:
-        """Ignore a request's body as a producer: it has nothing to pause, for it is written at once."""
+        """Do nothing: the request's body is written at once, so there is nothing to pause."""
 
     def unregisterProducer(self) -> None:
         """See :meth:`registerProducer`."""
 
     def dataReceived(self, data: bytes) -> None:
-        """Hand on what is allowed."""
-        # In pieces, for the first may complete the head and so allow the second.
+        """Pass on what is allowed."""
+        # In pieces: the first may complete the head, which allows the second.
         while data and self._left and not self.disconnecting:
             piece, data = data[: self._left], data[self._left :]
             self._left -= len(piece)
@@ -145,7 +149,7 @@ class Meter(ProtocolWrapper):
             self.abortConnection()
 
     def loseConnection(self) -> None:
-        """Close at once: waiting for the other side's farewell, as TLS does, is waiting for ever if it keeps silent."""
+        """Close at once: TLS would wait for the other side's close_notify, for ever if that keeps silent."""
         self.abortConnection()
 
     def abortConnection(self) -> None:
@@ -154,9 +158,9 @@ class Meter(ProtocolWrapper):
         self.transport.abortConnection()
 
     def _acknowledged(self) -> int | None:
-        """The bytes that the other side's kernel has acknowledged on this connection; None where Linux is not asked.
+        """The bytes that the other side's kernel has acknowledged on this connection; None where Linux does not tell.
 
-        What the socket has taken says little: its buffer may hold megabytes, on a slow line a minute's worth.
+        The bytes accepted by the socket say little: its buffer may hold megabytes, a minute's worth on a slow line.
         """
         transport = self.transport
         while isinstance(transport, ProtocolWrapper):
@@ -177,7 +181,7 @@ class Metering(WrappingFactory[Meter]):
     protocol = Meter
 
     def doStart(self) -> None:
-        """Say nothing: Twisted would write a line into the log for every connection."""
+        """Do not log: Twisted would write a line for every connection."""
 
     def doStop(self) -> None:
-        """Say nothing."""
+        """Do not log."""

@@ -1,7 +1,7 @@
-"""Which URLs may be called: one strict reading of a URL, and one canonical spelling of what was read.
+"""Which URLs may be called: one strict parser, and one canonical spelling of what it parsed.
 
 Programs disagree about what an odd URL means: full-width digits, other dots, a backslash, ``+443`` as a port, ``127.1``
-as an address. So a URL is read once, here, what is odd is refused, and nobody sees the caller's string again.
+as an address. So a URL is parsed once, here; odd spellings are refused, and nothing uses the original string again.
 """
 
 import re
@@ -22,11 +22,11 @@ _BAD_PORTS: Final = frozenset(
         "10080".split(),
     )
 )
-"""The Fetch standard's bad ports: another protocol's server there may take an HTTP request for its own commands."""
+"""The Fetch standard's bad ports: a server of another protocol could take an HTTP request for its own commands."""
 
 _PRIVATE_NAMES: Final = ("localhost", "local", "internal", "home.arpa")
 _NO_NAMES: Final = ("onion",)
-"""Not to be looked up in the DNS (RFC 7686)."""
+"""Never looked up in the DNS (RFC 7686)."""
 
 _URL: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://([^/?]*)(.*)")
 _AUTHORITY: Final = re.compile(r"(\[[^\[\]]*\]|[^:\[\]]*)(?::(.*))?")
@@ -34,7 +34,7 @@ _PORT: Final = re.compile(r"[1-9][0-9]{0,4}")
 _LABEL: Final = r"[a-z0-9](?:[a-z0-9-]{0,61}[a-z0-9])?"
 _NAME: Final = re.compile(rf"{_LABEL}(?:\.{_LABEL})*")
 _ENDS_IN_A_NUMBER: Final = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?")
-"""What the URL standard takes for an IPv4 address, right or wrong."""
+"""Every host that the URL standard parses as an IPv4 address, valid or not."""
 _TO_BE_ENCODED: Final = re.compile(r'["<>\[\]^`{|}]')
 _PATH: Final = re.compile(r"/(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2})*")
 _EMPTY_PART: Final = re.compile(r"[^?]*;(?:\?.*)?|[^?]*\?")
@@ -44,7 +44,7 @@ _EMPTY_PART: Final = re.compile(r"[^?]*;(?:\?.*)?|[^?]*\?")
 class BadTarget(ValueError):
     """A URL may not be called; the text is a sentence for its author: ``subject`` and ``predicate``.
 
-    ``category`` names the part that is wrong.
+    ``category`` names the wrong part of the URL.
     """
 
     def __init__(self, category: str, subject: str, predicate: str) -> None:
@@ -60,7 +60,7 @@ def _is_path(_target: object, _attribute: object, path: str) -> None:
 
 @frozen
 class Target:
-    """A URL that has been read, in parts; made by :meth:`Rules.parse`."""
+    """A parsed URL; made by :meth:`Rules.parse`."""
 
     scheme: str
     """"http" or "https"."""
@@ -87,23 +87,23 @@ class Target:
         return self.origin + self.path
 
     def at(self, path: str) -> "Target":
-        """The same place with another path (and query); raises ValueError for what cannot be one."""
+        """The same origin with another path (and query); raises ValueError for an invalid one."""
         return evolve(self, path=path)
 
 
 @frozen(kw_only=True)
 class Rules:
-    """What the URLs of one purpose must look like."""
+    """The form of the URLs for one purpose."""
 
     name: str
-    """What such a URL is called; sentences begin with it."""
+    """The name of such a URL, the subject of error sentences."""
     max_length: int
     """In characters."""
     allow_http: bool
     allow_private: bool
-    """Admits names without a dot and those that only private networks know."""
+    """Admits names without a dot and names of private networks."""
     bare: bool
-    """Admits nothing behind the port."""
+    """Admits nothing after the port."""
 
     @classmethod
     def for_callbacks(cls, *, allow_http: bool = False, allow_private: bool = False) -> "Rules":
@@ -116,7 +116,7 @@ class Rules:
         return cls(name="endpoint", max_length=256, allow_http=True, allow_private=allow_private, bare=True)
 
     def parse(self, text: str) -> Target:
-        """Read a URL. Whether the address behind it may be called is for AddressPolicy to say.
+        """Parse a URL. Whether its address may be called is decided by AddressPolicy.
 
         Raises:
             BadTarget: it breaks a rule.

@@ -1,4 +1,4 @@
-"""Whose certificates are believed: those of the system's authorities, and of one more file if the operator says so."""
+"""TLS trust: the certificate authorities of the system, and those in one more file if the operator configures it."""
 
 # mypy: allow-untyped-calls
 # ruff: noqa: N802
@@ -14,23 +14,23 @@ from twisted.protocols.tls import TLSMemoryBIOProtocol
 from twisted.web.iweb import IPolicyForHTTPS
 from zope.interface import implementer  # type: ignore[import-untyped]
 
-_NOBODY: Final = trustRootFromCertificates([])
+_NO_ROOTS: Final = trustRootFromCertificates([])
 
 
 @implementer(IPolicyForHTTPS)
 class Trust:
-    """Makes TLS connections whose certificate is checked: by an authority in ``context``, and for the host's name.
+    """Makes TLS connections that verify the certificate: signed by an authority in ``context``, for the host's name.
 
-    Twisted's own policy loads the system's authorities again for every host, which holds up the reactor for some
-    milliseconds and takes more than half a MiB. Here they are loaded once, and shared.
+    Twisted's own policy loads the system's authorities again for every host, which blocks the reactor for some
+    milliseconds and takes more than half a MiB. Here they are loaded once and shared.
     """
 
     def __init__(self, context: SSL.Context) -> None:
         self._context = context
 
     def creatorForNetloc(self, hostname: bytes, port: int) -> "_SharedContext":
-        """What makes connections to ``hostname``; raises ValueError for a name that breaks the rules of IDNA."""
-        by_name = optionsForClientTLS(hostname.decode("ascii"), trustRoot=_NOBODY)
+        """Return the creator of connections to ``hostname``; raises ValueError for an invalid name (IDNA)."""
+        by_name = optionsForClientTLS(hostname.decode("ascii"), trustRoot=_NO_ROOTS)
         return _SharedContext(by_name, self._context)
 
 
@@ -42,18 +42,18 @@ class _SharedContext:
         self._context = context
 
     def clientConnectionForTLS(self, protocol: TLSMemoryBIOProtocol) -> SSL.Connection:
-        """A connection that demands a certificate for the name, which so far nobody is trusted to have signed."""
+        """Return a connection that verifies the host's name, in the shared context instead of an empty one."""
         connection: SSL.Connection = self._by_name.clientConnectionForTLS(protocol)
         connection.set_context(self._context)
         return connection
 
 
 class TrustError(ValueError):
-    """The certificates of a file cannot be had; the text is a sentence for the operator."""
+    """A file of certificates cannot be used; the text is a sentence for the operator."""
 
 
 def load_trust(extra_ca_file: Path | None = None) -> Trust:
-    """Trust in the authorities of the system, and in those of a PEM file; raises TrustError."""
+    """Trust the authorities of the system, and those in a PEM file; raises TrustError."""
     context = CertificateOptions(trustRoot=platformTrust()).getContext()
     store = cast(crypto.X509Store, context.get_cert_store())
     if extra_ca_file is not None:

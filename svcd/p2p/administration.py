@@ -1,4 +1,4 @@
-"""What the operator asks about other nodes, and orders (docs/operations.md "Operator interface")."""
+"""Administration of peers and bans by the operator (docs/operations.md "Operator interface")."""
 
 import re
 from collections.abc import Callable
@@ -6,80 +6,81 @@ from typing import Final
 
 from twisted.internet.defer import Deferred
 
+from svcd.limits import TOO_MANY_REQUESTS, Limit
 from svcd.net.endpoint import Endpoint
 from svcd.net.targets import BadTarget
+from svcd.p2p.address_book import OPERATOR
 from svcd.p2p.bans import Ban, address_name, endpoint_name, node_name, posts_name
 from svcd.p2p.handshake import HandshakeFailed
 from svcd.p2p.peers import Peer, Peers
-from svcd.web.errors import HttpError
+from svcd.web.responses import HttpError
 
 MAX_SHOWN: Final = 2_000
-SOURCE: Final = "operator"
+
+LIMITS: Final = (Limit("bans that are shown", MAX_SHOWN, "things", TOO_MANY_REQUESTS),)
 _NODE_ID: Final = re.compile("svcnode_[0-9a-f]{32}")
 
 
-class Orders:
-    """The peers and the bans as the operator sees them; ``keep`` writes the bans to disk, done once they are.
+class PeerAdministration:
+    """Lists and changes peers and bans; every method raises HttpError for a request that cannot be carried out."""
 
-    Every method raises HttpError for an order that cannot be carried out.
-    """
-
-    def __init__(self, peers: Peers, keep: Callable[[], Deferred[None]]) -> None:
+    def __init__(self, peers: Peers, save: Callable[[], Deferred[None]]) -> None:
+        """``save`` writes the bans to disk."""
         self._peers = peers
-        self._keep = keep
+        self._save = save
 
     def peers(self) -> list[dict[str, object]]:
-        """Every peer that is talked to: those of our choice first, then by endpoint."""
+        """All peers: outbound ones first, then by endpoint."""
         peers = sorted(self._peers.all(), key=lambda peer: (not peer.outbound, peer.endpoint))
         return [_record_of_peer(peer) for peer in peers]
 
     def bans(self) -> list[dict[str, object]]:
-        """The bans that have not ended, at most 2,000: all of the operator's, and those that last longest."""
-        return [_record_of_ban(ban) for ban in self._peers.bans.listed(self._peers.home.now())[:MAX_SHOWN]]
+        """The bans that have not ended, at most 2,000: all of the operator's, and the others that last longest."""
+        return [_record_of_ban(ban) for ban in self._peers.bans.listed(self._peers.node.now())[:MAX_SHOWN]]
 
     async def add(self, endpoint: str) -> dict[str, object]:
-        """Note an endpoint on the operator's word, and greet it now; tells how that went."""
+        """Add an endpoint to the address book, and connect to it at once; returns the outcome."""
         return await self._add(_endpoint(endpoint))
 
     async def _add(self, endpoint: Endpoint) -> dict[str, object]:
-        peers, now = self._peers, self._peers.home.now()
-        if endpoint == peers.home.key.endpoint or peers.book.is_ours(endpoint, now):
+        peers, now = self._peers, self._peers.node.now()
+        if endpoint == peers.node.key.endpoint or peers.book.is_own(endpoint, now):
             raise HttpError(400, f"{endpoint} is this node itself")
         if peers.bans.shut_out(endpoint, now):
             raise HttpError(400, f"{endpoint} is banned here; lift the ban first")
-        peers.hint(endpoint, source=SOURCE, trusted=True)
+        peers.hint(endpoint, source=OPERATOR)
         if peers.book.get(endpoint) is None:
-            raise HttpError(400, f"the book has no room for {endpoint}: its place is taken by nodes that answer")
+            raise HttpError(400, f"the address book has no room for {endpoint}: nodes that answer have its place")
         peers.book.try_again(endpoint)
         known = peers.get(endpoint)
         missing = peers.settings.outbound > len(peers.outbound())
         try:
-            peer = await peers.meet(endpoint, outbound=known.outbound if known else missing)
+            peer = await peers.handshake(endpoint, outbound=known.outbound if known else missing)
         except HandshakeFailed as why:
             return {"peer": None, "why": str(why)}
-        full = "it answers and is noted, but there is no place for one more peer"
+        full = "it answers and is in the address book, but there is no place for one more peer"
         return {"peer": _record_of_peer(peer), "why": None} if peer else {"peer": None, "why": full}
 
     async def ban(
         self, *, endpoint: str | None, node_id: str | None, address: str | None, seconds: int | None
     ) -> dict[str, object]:
-        """Ban one of the three for so many seconds, or for good, and talk no more to whoever it hits."""
+        """Ban one of the three for a number of seconds, or without an end, and drop the peers that it covers."""
         (name, *_) = _names(endpoint, node_id, address)
-        key = self._peers.home.key
+        key = self._peers.node.key
         if name == node_name(key.node_id) or (key.endpoint and name == endpoint_name(key.endpoint)):
             raise HttpError(400, "that is this node itself")
         try:
-            ban = self._peers.bans.ban_by_operator(name, seconds=seconds, now=self._peers.home.now())
+            ban = self._peers.bans.ban_by_operator(name, seconds=seconds, now=self._peers.node.now())
         except OverflowError as error:
             raise HttpError(400, str(error)) from error
-        left = self._peers.leave_banned()
-        await self._note()
+        left = self._peers.drop_banned()
+        await self._save_now()
         return {"ban": _record_of_ban(ban), "dropped": [peer.endpoint for peer in left]}
 
     async def unban(self, *, endpoint: str | None, node_id: str | None, address: str | None) -> dict[str, object]:
-        """Lift every ban of one of the three, whoever made it; those it hit may be called again at once."""
+        """Lift all bans of one of the three; the endpoints that they covered may be called again at once."""
         names = _names(endpoint, node_id, address)
-        peers, now = self._peers, self._peers.home.now()
+        peers, now = self._peers, self._peers.node.now()
         lifted = [name for name in names if peers.bans.unban(name, now)]
         if not lifted:
             raise HttpError(404, f"{endpoint or node_id or address} is not banned")
@@ -87,14 +88,15 @@ class Orders:
             own = {endpoint_name(entry.endpoint), node_name(entry.node_id)}
             if address is not None or own.intersection(lifted):
                 peers.book.try_again(entry.endpoint)
-        await self._note()
+        await self._save_now()
         return {}
 
-    async def _note(self) -> None:
+    async def _save_now(self) -> None:
         try:
-            await self._keep()
+            await self._save()
         except OSError as error:
-            raise HttpError(503, f"done, but it cannot be noted on the disk ({error.strerror}): see to that") from error
+            why = f"done, but it cannot be saved to disk ({error.strerror}): a restart undoes it"
+            raise HttpError(503, why) from error
 
 
 def _endpoint(text: str) -> Endpoint:
@@ -105,7 +107,7 @@ def _endpoint(text: str) -> Endpoint:
 
 
 def _names(endpoint: str | None, node_id: str | None, address: str | None) -> list[str]:
-    """What the one of the three that is given is called in the list of bans."""
+    """The names of bans of the one that is given."""
     if sum(given is not None for given in (endpoint, node_id, address)) != 1:
         raise HttpError(400, "give exactly one of endpoint, nodeId and address")
     if endpoint is not None:
@@ -129,7 +131,7 @@ def _record_of_peer(peer: Peer) -> dict[str, object]:
         "direction": "outbound" if peer.outbound else "inbound",
         "height": None if status is None else str(status.height),
         "work": None if status is None else str(status.work),
-        "lastSeen": str(int(peer.seen * 1000)),
+        "lastSeen": str(int(peer.last_seen * 1000)),
         "failures": peer.failures,
     }
 

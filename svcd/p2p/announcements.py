@@ -1,5 +1,6 @@
-"""Announced blocks: a peer tells the header of a new block, and this node fetches the block (docs/peers.md "Relay")."""
+"""Announced blocks: a peer sends the header of a new block, and this node fetches the block (docs/peers.md "Relay")."""
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Final
 
@@ -8,52 +9,206 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from svcd.chain.block import Block, Header, parse_header
+from svcd.chain.block import Block, Header
 from svcd.chain.errors import NotYet, RuleViolation, Wait
 from svcd.chain.transition import ChainPoint
-from svcd.net.endpoint import Endpoint
-from svcd.node.changes import Change, HeaderCheck, Outcome
-from svcd.p2p.bans import BANNED, INVALID_SECONDS, MALFORMED_TOKENS, PostBans, ban_persistent
-from svcd.p2p.client import Bodies
-from svcd.p2p.fields import BOOLEAN, HASH, OBJECT, TEXT
-from svcd.p2p.handshake import LocalNode
+from svcd.interfaces import Timer
+from svcd.limits import Limit
+from svcd.node.changes import BlockOutcome, ChainChange, HeaderCheck
+from svcd.p2p.client import ASKED, KNOWN, WANTED, BlocksReply
 from svcd.p2p.peers import Peer, Peers
-from svcd.p2p.promises import PUSH_SECONDS, Promises, Records
-from svcd.p2p.relay import WANTED
-from svcd.p2p.transport import CallFailed, Trouble
-from svcd.ports import Timer
-from svcd.web.answers import Answer
-from svcd.web.errors import HttpError
-from svcd.web.routing import Field, Route, object_schema, read_boolean, read_text
+from svcd.p2p.transport import FailureKind, PeerCallFailed
+from svcd.recent import Recent
 
 MAX_FETCHES: Final = 8
 """Announced blocks that are fetched at a time."""
 HEAD_START_SECONDS: Final = 3.0
-"""How long a peer has for a block until another that has it is asked too, unless the block is on its way by then."""
+"""How long a peer has for a block until another one is asked too, unless the block is on its way by then."""
 FETCH_SECONDS: Final = 30.0
-"""How long peers keep others from being asked by delivering it slowly."""
+"""How long peers that deliver a block slowly keep others from being asked."""
 GOOD_RATE: Final = 64 * 1024
-"""Bytes per second that peers must deliver together, so that no other is asked beside them."""
+"""Bytes per second from all peers together at which no further peer is asked."""
 LEAST_RATE: Final = 8 * 1024
-"""Bytes per second of a peer that delivers at all: two of these suffice, lest more copies share a slow line."""
+"""Bytes per second of a peer that counts as delivering. Two such peers suffice: more copies would share a slow line."""
 SENDING_RATE: Final = 128 * 1024
-"""Bytes per second at which a peer of our choice may send a block before another is asked: a line of 1 Mbit/s."""
+"""Bytes per second at which an outbound peer may push a block before another one is asked: a line of 1 Mbit/s."""
 TRANSFER_BYTES: Final = 600
-"""What a transfer takes in a block, about."""
+"""Estimated size of a transfer in a block."""
 MAX_CHECKS: Final = 16
 """Announced headers whose work is checked at a time; each costs an Argon2."""
+PUSH_SECONDS: Final = 60.0
+"""How long a peer that has announced a push has for it."""
+BROKEN_SECONDS: Final = 3_600.0
+"""How long no block is awaited from a peer that did not send one as announced, nor from its network group."""
+MAX_EXCUSES: Final = 3
+"""Pushes in a row that a peer may leave out with a good reason, until they count as broken promises."""
 _LOOK_SECONDS: Final = 0.5
-ASKED: Final = "asked"
-KNOWN: Final = "known"
+_REMEMBERED: Final = 1_024
+_MAX_PROMISES: Final = 64
+_NOT_DELIVERED: Final = "Announcing a block and not delivering it, so that others are not asked"
+_BROKEN_PROMISE: Final = "Announcing every block first and saying that it comes, so that it is asked of no other peer"
+LIMITS: Final = (
+    Limit("announced blocks that are fetched at a time", MAX_FETCHES, "blocks", _NOT_DELIVERED),
+    Limit("head start of the first peer that announced a block", HEAD_START_SECONDS, "seconds", _NOT_DELIVERED),
+    Limit("bytes per second of a peer that delivers at all", LEAST_RATE, "bytes", _NOT_DELIVERED),
+    Limit("bytes per second at which no other peer is asked", GOOD_RATE, "bytes", _NOT_DELIVERED),
+    Limit("time for which these rates suffice", FETCH_SECONDS, "seconds", _NOT_DELIVERED),
+    Limit(
+        "announced headers that are checked at a time",
+        MAX_CHECKS,
+        "things",
+        "Announcing headers without end, to have their work checked",
+    ),
+    Limit("time that a peer has to push a block", PUSH_SECONDS, "seconds", _BROKEN_PROMISE),
+    Limit("time without waiting for a push after one that did not come", BROKEN_SECONDS, "seconds", _BROKEN_PROMISE),
+    Limit("reasons in a row not to push a block", MAX_EXCUSES, "things", _BROKEN_PROMISE),
+)
 
 
-def _endpoint(value: object) -> Endpoint | None:
-    return Endpoint(text) if (text := read_text(value)) else None
+class UnreliablePeers:
+    """The peers that did not send or deliver a block as announced, for an hour.
+
+    An outbound peer answers for itself only: others in its network group must not be able to spoil its record.
+    """
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self._until: Recent[str, float] = Recent(_REMEMBERED)
+        """Unix seconds by network group, and by endpoint."""
+        self._excuses: Recent[str, int] = Recent(_REMEMBERED)
+        """Excuses in a row, by the same keys."""
+
+    def add(self, peer: Peer) -> None:
+        """Record that the peer did not send or deliver a block as announced."""
+        for key in self._keys(peer):
+            self._until[key] = self._peers.node.now() + BROKEN_SECONDS
+            self._excuses.pop(key, None)
+
+    def excuse(self, peer: Peer) -> None:
+        """Count a push that the peer had a good reason to leave out."""
+        for key in self._keys(peer):
+            self._excuses[key] = self._excuses.get(key, 0) + 1
+        if self._excuses[self._own_key(peer)] > MAX_EXCUSES:
+            self.add(peer)
+
+    def clear(self, peer: Peer) -> None:
+        """Record that the peer sent a block as announced."""
+        for key in self._keys(peer):
+            self._until.pop(key, None)
+            self._excuses.pop(key, None)
+
+    def has(self, peer: Peer) -> bool:
+        """Whether the peer, or another for which it answers, is recorded."""
+        return self._until.get(self._own_key(peer), 0.0) > self._peers.node.now()
+
+    def answers_for(self, peer: Peer, other: Peer) -> bool:
+        """Whether ``peer`` answers for what ``other`` does."""
+        return self._own_key(peer) in self._keys(other)
+
+    def _own_key(self, peer: Peer) -> str:
+        return peer.endpoint if peer.outbound else self._peers.reputation_key(peer)
+
+    def _keys(self, peer: Peer) -> set[str]:
+        return {self._peers.reputation_key(peer), peer.endpoint}
 
 
 @define(eq=False)
-class _Source:
-    """A peer that is asked for a block, or that sends it of itself."""
+class _Promise:
+    """A push that a peer has announced."""
+
+    peer: Peer
+    work: int
+    """Of the chain up to this block."""
+    timer: Timer | None = None
+    """Until the deadline; None afterwards."""
+
+    def cancel(self) -> None:
+        """Cancel the deadline."""
+        if self.timer is not None:
+            self.timer.cancel()
+            self.timer = None
+
+
+class PushPromises:
+    """Pushes that peers have announced. They have a minute, even if the block comes from another peer before.
+
+    An honest peer may send the block late over a slow line. It may not send it at all if it has a better block by then,
+    or if it announces the block again and hears that it is known. So only silence breaks a promise, and the peer is
+    forgiven once the block does come.
+    """
+
+    def __init__(self, peers: Peers, is_missing: Callable[[bytes], bool]) -> None:
+        """``is_missing`` tells whether a block, by its hash, is still awaited."""
+        self._peers = peers
+        self._is_missing = is_missing
+        self._promises: OrderedDict[bytes, _Promise] = OrderedDict()
+        """By the hash of the block: promises of the last minute, and older ones that were broken."""
+        self._unreliable = UnreliablePeers(peers)
+
+    def stop(self) -> None:
+        """Cancel all deadlines."""
+        for promise in self._promises.values():
+            promise.cancel()
+        self._promises.clear()
+
+    def trusts(self, peer: Peer) -> bool:
+        """Whether to wait for a block that ``peer`` announces to push.
+
+        Not while it owes another one that came from elsewhere: otherwise it could delay every block a little.
+        """
+        owes = (
+            self._unreliable.answers_for(peer, promise.peer)
+            for block_hash, promise in self._promises.items()
+            if promise.timer is not None and not self._is_missing(block_hash)
+        )
+        return not self._unreliable.has(peer) and not any(owes)
+
+    def add(self, peer: Peer, block_hash: bytes, work: int) -> None:
+        """Note that ``peer`` has announced to push a block, up to which its chain has this ``work``."""
+        self._forget(block_hash)
+        timer = self._peers.node.clock.callLater(PUSH_SECONDS, self._judge, block_hash)
+        self._promises[block_hash] = _Promise(peer, work, timer)
+        if len(self._promises) > _MAX_PROMISES:
+            self._forget(next(iter(self._promises)))
+
+    def has(self, peer: Peer, block_hash: bytes) -> bool:
+        """Whether ``peer`` has lately announced to push the block."""
+        promise = self._promises.get(block_hash)
+        return promise is not None and promise.peer is peer
+
+    def announced_again(self, peer: Peer, block_hash: bytes) -> None:
+        """Excuse a push of ``peer``: it announced the block again, and hears that the block is known."""
+        promise = self._promises.get(block_hash)
+        if promise is not None and promise.peer is peer and promise.timer is not None:
+            self._forget(block_hash)
+            self._unreliable.excuse(peer)
+
+    def block_posted(self, block_hash: bytes, client: str | None) -> None:
+        """Note that the block has been posted from the address of ``client``, in time or not."""
+        promise = self._promises.get(block_hash)
+        if promise is not None and promise.peer.may_be_at(client):
+            self._forget(block_hash)
+            self._unreliable.clear(promise.peer)
+
+    def _judge(self, block_hash: bytes) -> None:
+        promise = self._promises[block_hash]
+        promise.timer = None
+        if self._peers.node.chain_manager.tip.work > promise.work:
+            # The peer had a better block to send by then, or has heard of one.
+            del self._promises[block_hash]
+            self._unreliable.excuse(promise.peer)
+        else:
+            self._unreliable.add(promise.peer)
+
+    def _forget(self, block_hash: bytes) -> None:
+        promise = self._promises.pop(block_hash, None)
+        if promise is not None:
+            promise.cancel()
+
+
+@define(eq=False)
+class _BlockSource:
+    """A peer that is asked for a block, or that pushes it."""
 
     peer: Peer
     began: float
@@ -61,21 +216,21 @@ class _Source:
     """Whether it may keep others from being asked."""
     pushes: bool = False
     received: int = 0
-    """Bytes of the block that have come from it; not known of what it sends of itself."""
-    call: Deferred[Bodies] | None = None
+    """Bytes of the block so far; unknown, and 0, for a push."""
+    call: Deferred[BlocksReply] | None = None
 
     def note_bytes(self, count: int) -> None:
-        """So many more bytes have come from it."""
+        """Count bytes that have come."""
         self.received += count
 
     def rate(self, now: float) -> float:
         """Bytes per second, so far."""
         return self.received / max(now - self.began, 1.0)
 
-    def keeps_back(self, now: float, size: int) -> bool:
-        """Whether another is not even asked if nothing comes from this one; ``size`` is that of the block, about.
+    def has_head_start(self, now: float, size: int) -> bool:
+        """Whether no other peer is asked even if nothing comes; ``size`` is the estimated one of the block.
 
-        A block that is being sent is not seen before it is there. That is waited for longer only if it is our choice.
+        A push is invisible until the whole block is here. An outbound peer gets the time that takes.
         """
         patience = HEAD_START_SECONDS
         if self.pushes and self.peer.outbound:
@@ -84,14 +239,14 @@ class _Source:
 
 
 @define(eq=False)
-class _Fetch:
-    """A block that a peer sends or is asked for."""
+class _AnnouncedBlock:
+    """A block that a peer pushes or is asked for."""
 
     header: Header
     began: float
     """When it was announced first (Unix seconds)."""
-    sources: list[_Source] = field(factory=list)
-    """Where it is to come from at present."""
+    sources: list[_BlockSource] = field(factory=list)
+    """The peers that it may come from at present."""
     asked: dict[str, Peer] = field(factory=dict)
     """By endpoint, the peers that were asked for the block or announced a push; each peer is asked once."""
     timer: Timer | None = None
@@ -100,28 +255,28 @@ class _Fetch:
 
     @property
     def size(self) -> int:
-        """That of the block, about; its sender cannot lie about how many transfers it has."""
+        """The estimated size; its sender cannot lie about the number of transfers."""
         return self.header.transaction_count * TRANSFER_BYTES
 
     def may_ask(self, peer: Peer, now: float, *, trusted: bool) -> bool:
         """Whether it is time to ask ``peer`` too.
 
-        An acquaintance keeps no peer of our choice from being asked for longer than its head start, however well it
-        seems to deliver. A peer that is not trusted keeps no other from being asked, and waits for all others.
+        An inbound peer keeps no outbound peer from being asked for longer than its head start, however well it seems to
+        deliver. A peer that is not trusted keeps no other one from being asked, and waits for all others.
         """
         if any(now - source.began < HEAD_START_SECONDS for source in self.sources if source.trusted or not trusted):
             return False
         rivals = [source for source in self.sources if source.trusted and (source.peer.outbound or not peer.outbound)]
-        if any(source.keeps_back(now, self.size) for source in rivals):
+        if any(source.has_head_start(now, self.size) for source in rivals):
             return False
         rates = [source.rate(now) for source in rivals if now - source.began < FETCH_SECONDS]
         return sum(rates) < GOOD_RATE and sum(rate >= LEAST_RATE for rate in rates) < 2
 
     def is_coming(self, now: float) -> bool:
-        """Whether it can be left to those it is to come from: it does come, or a peer of our choice was just asked."""
+        """Whether the block is being delivered, or an outbound peer was just asked, so that no other is needed."""
         return self.over or any(
             source.rate(now) >= (LEAST_RATE if source.peer.outbound else GOOD_RATE)
-            or (source.peer.outbound and source.keeps_back(now, self.size))
+            or (source.peer.outbound and source.has_head_start(now, self.size))
             for source in self.sources
             if source.trusted and now - source.began < FETCH_SECONDS
         )
@@ -138,89 +293,58 @@ class _Fetch:
 
 
 class Announcements:
-    """Takes headers of new blocks, and fetches the blocks from the peers that announced them."""
+    """Takes headers of new blocks, and fetches the blocks from the peers that have announced them."""
 
     log = Logger()
 
-    def __init__(self, peers: Peers, *, on_orphan: Callable[[], None], post_bans: PostBans) -> None:
+    def __init__(self, peers: Peers) -> None:
         self._peers = peers
-        self.post_bans = post_bans
-        self._home: LocalNode = peers.home
-        self._on_orphan = on_orphan
-        self._fetches: dict[bytes, _Fetch] = {}
+        self._node = peers.node
+        self._fetches: dict[bytes, _AnnouncedBlock] = {}
         self._checks = 0
-        self.promises = Promises(peers, self._fetches.__contains__)
-        self._slow = Records(peers)
-        """Those that announced a block, and did not deliver it."""
+        self._promises = PushPromises(peers, self._fetches.__contains__)
+        self._unreliable = UnreliablePeers(peers)
+        """Those that announced a block and did not deliver it."""
         self._stopping = False
 
     def stop(self) -> None:
-        """Give up what is being fetched, and fetch nothing any more."""
+        """Cancel all fetches, and start none any more."""
         self._stopping = True
         for fetch in tuple(self._fetches.values()):
             self._end(fetch)
-        self.promises.stop()
+        self._promises.stop()
 
-    def chain_changed(self, change: Change) -> None:
-        """End what is done for a block that has come."""
+    def chain_changed(self, change: ChainChange) -> None:
+        """End the fetch of a block that has come."""
         if (fetch := self._fetches.get(change.tip.hash)) is not None:
             self._arrived(fetch)
 
+    def block_posted(self, block_hash: bytes, client: str | None) -> None:
+        """Note that a block has been posted from the address of ``client``."""
+        self._promises.block_posted(block_hash, client)
+
     def is_coming(self, block_hash: bytes) -> bool:
-        """Whether a new block is being fetched from a peer that has it, or sent by one, for a minute at most."""
+        """Whether a new block is being fetched or pushed, for a minute at most."""
         fetch = self._fetches.get(block_hash)
-        return fetch is not None and self._home.now() - fetch.began < PUSH_SECONDS
+        return fetch is not None and self._node.now() - fetch.began < PUSH_SECONDS
 
-    @Route(
-        "POST",
-        "/p2p/header",
-        "Announce a new block by its header",
-        bucket="p2p",
-        malformed_tokens=MALFORMED_TOKENS,
-        on_persistence=ban_persistent,
-        body_fields=(
-            Field("header", lambda value: value, OBJECT, "The header of the block."),
-            Field("endpoint", _endpoint, TEXT, 'Where the caller serves the block; "" for nowhere.', required=False),
-            Field("push", read_boolean, BOOLEAN, "Whether the caller sends the block.", required=False, default=False),
-        ),
-        with_client=True,
-        answers={200: object_schema({"hash": HASH, "state": {"enum": [KNOWN, ASKED, WANTED, "orphan", "early"]}})},
-        errors={403: "The caller is banned."},
-    )
-    async def header(self, header: object, endpoint: Endpoint | None, push: bool, client: str | None) -> Answer:
-        """Answer POST /p2p/header."""
-        if self.post_bans.ignores(client):
-            raise HttpError(403, BANNED)
-        try:
-            parsed = parse_header(header, self._home.params)
-        except RuleViolation as violation:
-            raise HttpError(400, violation.detail, tokens=MALFORMED_TOKENS) from violation
-        try:
-            state = await self._take(parsed, self._announcer(endpoint, client), push=push)
-        except RuleViolation as violation:
-            tokens = self.post_bans.price_of_block(client, violation.detail)
-            raise HttpError(400, violation.detail, tokens=tokens) from violation
-        return {"hash": parsed.hash.hex(), "state": state}
+    async def receive(self, header: Header, announcer: Peer | None, *, push: bool) -> str:
+        """Take an announced header; the state to answer with. Raises RuleViolation or NotYet.
 
-    def _announcer(self, endpoint: Endpoint | None, client: str | None) -> Peer | None:
-        """The peer that announces, if it is known and can be called."""
-        peer = None if endpoint is None else self._peers.get(endpoint)
-        return peer if peer is not None and (client is None or not peer.address or peer.is_at(client)) else None
-
-    async def _take(self, header: Header, announcer: Peer | None, *, push: bool) -> str:
-        """The state to answer with; raises RuleViolation or NotYet."""
-        ledger = self._home.ledger
+        ``announcer`` is the sender if it is a peer that can be called; with ``push`` it posts the block, too.
+        """
+        chain_manager = self._node.chain_manager
         if announcer is not None:
-            announcer.note(header.hash)
-        if ledger.reader.point(header.hash) is not None:
+            announcer.mark_known(header.hash)
+        if chain_manager.reader.point(header.hash) is not None:
             if announcer is not None:
-                self.promises.asked_again(announcer, header.hash)
+                self._promises.announced_again(announcer, header.hash)
             return KNOWN
         if (fetch := self._fetches.get(header.hash)) is not None:
             return self._join(fetch, announcer)
-        parent = ledger.reader.point(header.parent_hash)
+        parent = chain_manager.reader.point(header.parent_hash)
         if parent is None:
-            self._on_orphan()
+            self._peers.poll_all()
             return Wait.ORPHAN
         check = await self._check(parent, header)
         if isinstance(check.failure, RuleViolation):
@@ -237,157 +361,154 @@ class Announcements:
             return self._join(fetch, announcer)
         if announcer is None or self._stopping or not self._has_room(announcer):
             return WANTED
-        if push and not self.promises.may_make(announcer):
+        if push and not self._promises.trusts(announcer):
             return WANTED
-        fetch = self._fetches[header.hash] = _Fetch(header, self._home.now())
+        fetch = self._fetches[header.hash] = _AnnouncedBlock(header, self._node.now())
         if push:
-            self.promises.make(announcer, header.hash, check.points[-1].work)
+            self._promises.add(announcer, header.hash, check.points[-1].work)
             fetch.asked[announcer.endpoint] = announcer
-            fetch.sources.append(_Source(announcer, fetch.began, trusted=True, pushes=True))
-        self._go_on(fetch)
+            fetch.sources.append(_BlockSource(announcer, fetch.began, trusted=True, pushes=True))
+        self._continue(fetch)
         return WANTED if push else ASKED
 
-    def _join(self, fetch: _Fetch, announcer: Peer | None) -> str:
-        """The state to answer with where the block is being fetched already."""
-        now = self._home.now()
+    def _join(self, fetch: _AnnouncedBlock, announcer: Peer | None) -> str:
+        """The state to answer with if the block is being fetched already."""
+        now = self._node.now()
         if announcer is None:
             return ASKED if fetch.is_coming(now) else WANTED
-        if self.promises.made_by(announcer, fetch.header.hash) and not fetch.over:
+        if self._promises.has(announcer, fetch.header.hash) and not fetch.over:
             return WANTED
-        self._look_again(fetch, 0.0)
+        self._continue_later(fetch, 0.0)
         return ASKED
 
     def _has_room(self, announcer: Peer) -> bool:
-        """Whether one more block can be fetched, maybe instead of one of which nothing good is to be hoped."""
+        """Whether one more block can be fetched, if need be in place of one with less hope."""
         if len(self._fetches) < MAX_FETCHES:
             return True
-        now, peers = self._home.now(), self._peers.all()
+        now, peers = self._node.now(), self._peers.all()
         for fetch in self._fetches.values():
-            backed = any(peer.outbound and peer.has(fetch.header.hash) for peer in peers)
+            backed = any(peer.outbound and peer.knows(fetch.header.hash) for peer in peers)
             if not fetch.over and (now - fetch.began >= PUSH_SECONDS or (announcer.outbound and not backed)):
                 self._end(fetch)
                 return True
         return False
 
     async def _check(self, parent: ChainPoint, header: Header) -> HeaderCheck:
-        """Whether a header can follow on ``parent``; raises NotYet where too many wait."""
+        """Check a header that follows on ``parent``; raises NotYet if too many checks are under way."""
         if self._checks >= MAX_CHECKS:
             raise NotYet(Wait.BUSY, f"{MAX_CHECKS} announced headers wait for the check of their work; try again later")
         self._checks += 1
         try:
-            return await self._home.ledger.check_headers(parent, [header])
+            return await self._node.chain_manager.check_headers(parent, [header])
         finally:
             self._checks -= 1
 
     # Fetching
 
-    def _look_again(self, fetch: _Fetch, seconds: float) -> None:
+    def _continue_later(self, fetch: _AnnouncedBlock, seconds: float) -> None:
         if fetch.timer is not None:
             fetch.timer.cancel()
-        fetch.timer = self._home.clock.callLater(seconds, self._due, fetch)
+        fetch.timer = self._node.clock.callLater(seconds, self._continue, fetch)
 
-    def _due(self, fetch: _Fetch) -> None:
+    def _continue(self, fetch: _AnnouncedBlock) -> None:
+        """Ask one more peer if it is time, and look again soon; give up if no peer is left."""
         fetch.timer = None
-        self._go_on(fetch)
-
-    def _go_on(self, fetch: _Fetch) -> None:
-        """Ask one more peer if it is time, and look again soon; give up where no peer is left."""
         if fetch.over:
             return
-        now = self._home.now()
-        if self._home.ledger.reader.point(fetch.header.hash) is not None:
+        now = self._node.now()
+        if self._node.chain_manager.reader.point(fetch.header.hash) is not None:
             self._arrived(fetch)
             return
         late = [source for source in fetch.sources if source.pushes and now - source.began >= PUSH_SECONDS]
         for source in late:
             fetch.sources.remove(source)
-        peer = self._next(fetch)
-        if peer is not None and fetch.may_ask(peer, now, trusted=not self._slow.has(peer)):
+        peer = self._next_peer(fetch)
+        if peer is not None and fetch.may_ask(peer, now, trusted=not self._unreliable.has(peer)):
             self._ask(peer, fetch)
         elif peer is None and not fetch.sources:
             self._end(fetch)
             # Peers that have the block show more work: synchronisation finds it.
-            self._on_orphan()
+            self._peers.poll_all()
             return
-        self._look_again(fetch, _LOOK_SECONDS)
+        self._continue_later(fetch, _LOOK_SECONDS)
 
-    def _next(self, fetch: _Fetch) -> Peer | None:
-        """The best of the peers that have announced the block, or show it as their tip, and have not been asked.
+    def _next_peer(self, fetch: _AnnouncedBlock) -> Peer | None:
+        """The best peer to ask among those that have announced the block, or show it as their tip.
 
-        Of acquaintances in one part of the network one comes before those in other parts, and the rest after them.
+        Of the inbound peers in one network group one comes before those in other groups, and the rest after them.
         """
-        parts = {self._peers.part_of(peer) for peer in fetch.asked.values()}
+        groups = {self._peers.reputation_key(peer) for peer in fetch.asked.values()}
 
         def rank(peer: Peer) -> tuple[bool, ...]:
-            crowd = not peer.outbound and self._peers.part_of(peer) in parts
-            return self._slow.has(peer), crowd, not peer.outbound, not peer.delivered
+            crowded = not peer.outbound and self._peers.reputation_key(peer) in groups
+            return self._unreliable.has(peer), crowded, not peer.outbound, not peer.delivered
 
-        having = [peer for peer in self._peers.all() if peer.has(fetch.header.hash)]
+        having = [peer for peer in self._peers.all() if peer.knows(fetch.header.hash)]
         return min((peer for peer in having if peer.endpoint not in fetch.asked), key=rank, default=None)
 
-    def _ask(self, peer: Peer, fetch: _Fetch) -> None:
-        source = _Source(peer, self._home.now(), trusted=not self._slow.has(peer))
+    def _ask(self, peer: Peer, fetch: _AnnouncedBlock) -> None:
+        source = _BlockSource(peer, self._node.now(), trusted=not self._unreliable.has(peer))
         fetch.asked[peer.endpoint] = peer
         fetch.sources.append(source)
-        bodies = self._peers.client.bodies(peer.endpoint, [fetch.header], source.note_bytes)
-        source.call = Deferred.fromCoroutine(bodies)
+        reply = self._peers.client.blocks_by_hash(peer.endpoint, [fetch.header], source.note_bytes)
+        source.call = Deferred.fromCoroutine(reply)
         Deferred.fromCoroutine(self._fetch_from(source, source.call, fetch)).addErrback(self._log_failure)
 
-    async def _fetch_from(self, source: _Source, call: Deferred[Bodies], fetch: _Fetch) -> None:
-        """Take what a peer delivers; where it does not, the next is asked."""
+    async def _fetch_from(self, source: _BlockSource, call: Deferred[BlocksReply], fetch: _AnnouncedBlock) -> None:
+        """Take the block from a peer; if it does not deliver, the next one is asked."""
         peer = source.peer
         try:
-            bodies = await call
+            reply = await call
         except CancelledError:
             self.log.debug("{endpoint} is not waited for any longer", endpoint=peer.endpoint)
             return
-        except CallFailed as failed:
+        except PeerCallFailed as failed:
             self.log.debug("{endpoint} did not deliver a block: {why}", endpoint=peer.endpoint, why=failed.detail)
-            if failed.trouble is Trouble.TIMEOUT:
-                self._slow.add(peer)
-            if failed.trouble is Trouble.FALSE and self._peers.get(peer.endpoint) is peer:
-                self._peers.punish(peer, seconds=INVALID_SECONDS, why=failed.detail)
-            bodies = Bodies([], 0)
+            if failed.kind is FailureKind.TIMEOUT:
+                self._unreliable.add(peer)
+            if failed.kind is FailureKind.INVALID:
+                self._peers.ban(peer, failed.detail)
+            reply = BlocksReply([], 0)
         finally:
             if source in fetch.sources:
                 fetch.sources.remove(source)
         if fetch.over:
             return
-        if not bodies.blocks:
-            self._look_again(fetch, 0.0)
+        if not reply.blocks:
+            self._continue_later(fetch, 0.0)
             return
         peer.delivered = True
-        self._note_late(fetch)
+        self._note_overtaken(fetch)
         fetch.end()
         try:
-            outcome = await self._submit(bodies.blocks[0])
+            outcome = await self._submit(reply.blocks[0])
         finally:
             self._end(fetch)
         if isinstance(outcome, Exception):
-            # Its header promised no more: a block with good work and an invalid state is its producer's fault.
+            # No ban: the header was valid, and an invalid state is the producer's fault, not the sender's.
             self.log.info("an announced block is not connected: {why}", why=str(outcome))
 
-    def _arrived(self, fetch: _Fetch) -> None:
-        """The block is here, and did not come from those who were asked for it."""
-        self._note_late(fetch)
+    def _arrived(self, fetch: _AnnouncedBlock) -> None:
+        """The block is here, and did not come from the peers that were asked for it."""
+        self._note_overtaken(fetch)
         self._end(fetch)
 
-    def _note_late(self, fetch: _Fetch) -> None:
-        """Remember who had a head start, and has been overtaken with next to nothing."""
-        now = self._home.now()
+    def _note_overtaken(self, fetch: _AnnouncedBlock) -> None:
+        """Record the peers that had a head start, delivered next to nothing, and were overtaken."""
+        now = self._node.now()
         for source in fetch.sources:
-            asked_early = not source.pushes and now - source.began >= HEAD_START_SECONDS
-            if asked_early and source.rate(now) < LEAST_RATE and not fetch.over:
-                self._slow.add(source.peer)
+            had_time = not source.pushes and now - source.began >= HEAD_START_SECONDS
+            if had_time and source.rate(now) < LEAST_RATE and not fetch.over:
+                self._unreliable.add(source.peer)
 
-    def _end(self, fetch: _Fetch) -> None:
+    def _end(self, fetch: _AnnouncedBlock) -> None:
         """End the fetch and forget it."""
         fetch.end()
         if self._fetches.get(fetch.header.hash) is fetch:
             del self._fetches[fetch.header.hash]
 
-    async def _submit(self, block: Block) -> Outcome:
-        (outcome,) = await self._home.ledger.submit_blocks([block])
+    async def _submit(self, block: Block) -> BlockOutcome:
+        (outcome,) = await self._node.chain_manager.submit_blocks([block])
         return outcome
 
     def _log_failure(self, failure: Failure) -> None:

@@ -1,4 +1,4 @@
-"""What one node asks another: each route as a method, every answer checked for its form (docs/http.md "Peers")."""
+"""The HTTP client for other nodes: each route as a method, every reply checked for its form (docs/peers.md)."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -17,14 +17,30 @@ from svcd.chain.encoding import (
 )
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
-from svcd.net.calls import Lane
-from svcd.node.threads import Worker
-from svcd.p2p.block_server import MAX_HEADERS
-from svcd.p2p.fields import MAX_BLOCKS, MAX_PEERS, MAX_TRANSACTIONS
+from svcd.interfaces import Worker
+from svcd.limits import ENDLESS_ANSWER, TOO_MANY_REQUESTS, Limit
+from svcd.net.calls import CallKind
 from svcd.p2p.handshake import Hello, HelloRefused, parse_hello
-from svcd.p2p.transport import CallFailed, Request, Transport, Trouble
+from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerRequest, Transport
 
 T = TypeVar("T")
+
+MAX_REPLY_BYTES: Final = 3 * 1024 * 1024
+"""Size limit of a reply with headers or blocks; the first item may exceed it."""
+MAX_HEADERS: Final = 2_000
+"""Headers in one reply."""
+MAX_LOCATOR: Final = 128
+"""Hashes in one locator."""
+MAX_HASHES: Final = 512
+"""Blocks that one request may name by hash."""
+MAX_BLOCKS: Final = 16
+"""Blocks in one reply to a request by height."""
+MAX_PEERS: Final = 100
+MAX_TRANSACTIONS: Final = 256
+ASKED: Final = "asked"
+KNOWN: Final = "known"
+WANTED: Final = "wanted"
+"""Answers to an announced header: the receiver fetches the block, has it, or wants the sender to post it."""
 HELLO_BYTES: Final = 4_096
 STATUS_BYTES: Final = 4_096
 PEERS_BYTES: Final = 65_536
@@ -35,13 +51,23 @@ HELLO_SECONDS: Final = 5.0
 STATUS_SECONDS: Final = 5.0
 STALL_SECONDS: Final = 10.0
 LEAST_BYTES: Final = 16 * 1024
-"""What a transfer of blocks must bring forward in that time; there is no limit on the whole of it."""
+"""Bytes that a call must move in STALL_SECONDS to count as making progress; it has no deadline of its own."""
+
+LIMITS: Final = (
+    Limit("size of a reply with blocks", BLOCKS_BYTES, "bytes", ENDLESS_ANSWER),
+    Limit("time without progress of a reply", STALL_SECONDS, "seconds", ENDLESS_ANSWER),
+    Limit("progress of a reply in that time", LEAST_BYTES, "bytes", ENDLESS_ANSWER),
+    Limit("headers in a reply", MAX_HEADERS, "things", TOO_MANY_REQUESTS),
+    Limit("hashes in a locator", MAX_LOCATOR, "things", TOO_MANY_REQUESTS),
+    Limit("blocks in one request", MAX_HASHES, "things", TOO_MANY_REQUESTS),
+    Limit("size of a reply that the node sends", MAX_REPLY_BYTES, "bytes", TOO_MANY_REQUESTS),
+)
 _ERROR_SHOWN: Final = 200
 
 
 @frozen
 class PeerStatus:
-    """What a peer claims its chain to be."""
+    """The chain that a peer claims to have."""
 
     height: int
     hash: bytes
@@ -60,44 +86,44 @@ class HeadersReply:
 
 
 @frozen
-class Bodies:
-    """Blocks that came in one answer."""
+class BlocksReply:
+    """Blocks of one reply."""
 
     blocks: list[Block]
-    """With the headers that were asked for, in their order."""
+    """Each with the header that was given for it, in the order of the headers."""
     size: int
-    """Bytes of the answer."""
+    """Bytes of the reply."""
 
 
 @frozen
-class Receipt:
-    """What a peer made of something that we sent."""
+class SubmitReply:
+    """A peer's reply to a block, header or transfer."""
 
     accepted: bool
     state: str
-    """As the peer says it, or its reason for refusing."""
+    """The state that the peer reports, or its reason for refusing."""
 
 
 @frozen
 class PeerClient:
-    """Calls the routes of other nodes; every method raises CallFailed."""
+    """Calls the routes of other nodes; every method raises PeerCallFailed."""
 
     params: NetworkParams
     caller: Transport
     parser: Worker
-    """Where a reply that takes more than a few milliseconds is taken apart."""
+    """A thread for parsing larger replies."""
 
     async def hello(self, endpoint: str, ours: Hello, *, call_back: bool = False) -> Hello:
-        """The peer's hello in return for ours; with ``call_back`` the peer is asked to call this node."""
+        """The peer's hello in reply to ours; ``call_back`` asks the peer to call this node."""
         body, path = canonical({"hello": ours.message()}), "/p2p/hello?callBack=true" if call_back else "/p2p/hello"
         answer = await self._ask(endpoint, path, body=body, max_bytes=HELLO_BYTES, seconds=HELLO_SECONDS)
         try:
             return parse_hello(answer.get("hello"))
         except HelloRefused as refused:
-            raise CallFailed(Trouble.MALFORMED, f"its hello is malformed: {refused.detail}") from refused
+            raise PeerCallFailed(FailureKind.MALFORMED, f"its hello is malformed: {refused.detail}") from refused
 
     async def status(self, endpoint: str) -> PeerStatus:
-        """What the peer claims its chain to be."""
+        """The chain that the peer claims to have."""
         answer = await self._ask(endpoint, "/p2p/status", max_bytes=STATUS_BYTES, seconds=STATUS_SECONDS)
 
         def read(status: dict[str, Any]) -> PeerStatus:
@@ -111,8 +137,8 @@ class PeerClient:
     async def blocks(self, endpoint: str, first: int, limit: int = MAX_BLOCKS) -> list[bytes]:
         """The canonical JSON of the peer's blocks from height ``first`` on, at most ``limit``; fewer at its tip."""
         path = f"/p2p/blocks?from={first}&limit={limit}"
-        request = Request(
-            path=path, max_bytes=BLOCKS_BYTES, seconds=STALL_SECONDS, least_bytes=LEAST_BYTES, lane=Lane.FETCH
+        request = PeerRequest(
+            path=path, max_bytes=BLOCKS_BYTES, seconds=STALL_SECONDS, least_bytes=LEAST_BYTES, kind=CallKind.FETCH
         )
         reply = await self._call(endpoint, request)
         return await self.parser.run(split_blocks, reply, limit)
@@ -122,62 +148,62 @@ class PeerClient:
     ) -> HeadersReply:
         """The peer's canonical headers above the first block of ``locator``, hashes, that is canonical there.
 
-        The answer must make progress or, if given, be there ``within`` so many seconds. Fails with Trouble.REFUSED and
-        status 404 where the peer does not know the route.
+        The answer must make progress or, if ``within`` is given, arrive within that many seconds. Fails with
+        FailureKind.REFUSED and status 404 where the peer does not know the route.
         """
         body = canonical({"limit": limit, "locator": [block_hash.hex() for block_hash in locator]})
-        request = Request(
+        request = PeerRequest(
             path="/p2p/headers",
             body=body,
             max_bytes=BLOCKS_BYTES,
             seconds=within or STALL_SECONDS,
             least_bytes=0 if within else LEAST_BYTES,
-            lane=Lane.HEADERS,
+            kind=CallKind.HEADERS,
         )
         reply = await self._call(endpoint, request)
         return await self.parser.run(_read_headers, reply, limit, self.params)
 
-    async def bodies(
+    async def blocks_by_hash(
         self, endpoint: str, headers: Sequence[Header], on_bytes: Callable[[int], None] | None = None
-    ) -> Bodies:
-        """The blocks of ``headers`` as far as the peer has them and they fit into its answer.
+    ) -> BlocksReply:
+        """The blocks of ``headers`` that the peer has and that fit into its reply.
 
-        Fails with Trouble.FALSE where a block does not have the transactions that its header commits to, and with
-        Trouble.MALFORMED where the answer is not whole or has other blocks.
+        Fails with FailureKind.INVALID where a block does not have the transactions that its header commits to, and with
+        FailureKind.MALFORMED where the answer is not whole or has other blocks.
         """
         body = canonical({"hashes": [header.hash.hex() for header in headers]})
-        request = Request(
+        request = PeerRequest(
             path="/p2p/blocks",
             body=body,
             max_bytes=BLOCKS_BYTES,
             seconds=STALL_SECONDS,
             least_bytes=LEAST_BYTES,
             on_bytes=on_bytes,
-            lane=Lane.FETCH,
+            kind=CallKind.FETCH,
         )
         reply = await self._call(endpoint, request)
-        return Bodies(await self.parser.run(_read_bodies, reply, headers, self.params), len(reply))
+        return BlocksReply(await self.parser.run(_read_bodies, reply, headers, self.params), len(reply))
 
-    async def announce(self, endpoint: str, header: bytes, ours: str, *, push: bool = False) -> Receipt:
-        """Tell the peer of a new block by its header in canonical JSON; says whether the peer wants the block.
+    async def announce(self, endpoint: str, header: bytes, ours: str, *, push: bool = False) -> SubmitReply:
+        """Announce a new block by its header in canonical JSON; the reply says whether the peer wants the block.
 
-        ``ours`` is the endpoint at which this node serves the block; "" for none. With ``push`` this node sends it as
-        soon as the peer says that it wants it.
+        ``ours`` is the endpoint at which this node serves the block; "" for none. With ``push`` this node posts the
+        block as soon as the peer answers that it wants it.
         """
         pushed = b',"push":true' if push else b""
         body = b'{"endpoint":' + canonical(ours) + b',"header":' + header + pushed + b"}"
-        return await self._offer(endpoint, "/p2p/header", body, Lane.URGENT)
+        return await self._offer(endpoint, "/p2p/header", body, CallKind.URGENT)
 
     async def peers(self, endpoint: str) -> list[str]:
-        """Endpoints that the peer says it has verified: hints."""
+        """Endpoints that the peer claims to have verified."""
         path = f"/p2p/peers?limit={MAX_PEERS}"
         answer = await self._ask(endpoint, path, max_bytes=PEERS_BYTES, seconds=STATUS_SECONDS)
         return _read(answer, lambda found: [_text(peer["endpoint"]) for peer in _list(found["peers"])[:MAX_PEERS]])
 
     async def transactions(self, endpoint: str, after: int) -> tuple[list[object], int]:
-        """Waiting transfers of the peer since its sequence number ``after``, and the number to ask from next."""
+        """Transfers in the peer's mempool after a sequence number, and the number to continue from."""
         path = f"/p2p/transactions?after={after}&limit={MAX_TRANSACTIONS}"
-        request = Request(path=path, max_bytes=TRANSACTIONS_BYTES, seconds=STATUS_SECONDS)
+        request = PeerRequest(path=path, max_bytes=TRANSACTIONS_BYTES, seconds=STATUS_SECONDS)
         answer = await self.parser.run(_object, await self._call(endpoint, request))
 
         def read(found: dict[str, Any]) -> tuple[list[object], int]:
@@ -185,41 +211,45 @@ class PeerClient:
 
         return _read(answer, read)
 
-    async def send_transaction(self, endpoint: str, wire: bytes) -> Receipt:
+    async def send_transaction(self, endpoint: str, wire: bytes) -> SubmitReply:
         """Offer a transfer."""
-        return await self._offer(endpoint, "/p2p/transaction", b'{"transaction":' + wire + b"}", Lane.TELL)
+        return await self._offer(endpoint, "/p2p/transaction", b'{"transaction":' + wire + b"}", CallKind.TELL)
 
-    async def send_block(self, endpoint: str, wire: bytes) -> Receipt:
+    async def send_block(self, endpoint: str, wire: bytes) -> SubmitReply:
         """Offer a block."""
-        return await self._offer(endpoint, "/p2p/block", b'{"block":' + wire + b"}", Lane.URGENT)
+        return await self._offer(endpoint, "/p2p/block", b'{"block":' + wire + b"}", CallKind.URGENT)
 
-    async def _offer(self, endpoint: str, path: str, body: bytes, lane: Lane) -> Receipt:
-        request = Request(
-            path=path, body=body, max_bytes=RECEIPT_BYTES, seconds=STALL_SECONDS, least_bytes=LEAST_BYTES, lane=lane
+    async def _offer(self, endpoint: str, path: str, body: bytes, kind: CallKind) -> SubmitReply:
+        request = PeerRequest(
+            path=path, body=body, max_bytes=RECEIPT_BYTES, seconds=STALL_SECONDS, least_bytes=LEAST_BYTES, kind=kind
         )
         try:
             reply = await self._call(endpoint, request)
-        except CallFailed as failed:
-            if failed.trouble is Trouble.REFUSED and failed.status == 400:
-                return Receipt(False, failed.detail)
+        except PeerCallFailed as failed:
+            if failed.kind is FailureKind.REFUSED and failed.status == 400:
+                return SubmitReply(False, failed.detail)
             raise
-        return Receipt(True, _read(_object(reply), lambda receipt: _text(receipt["state"])))
+        return SubmitReply(True, _read(_object(reply), lambda receipt: _text(receipt["state"])))
 
     async def _ask(
         self, endpoint: str, path: str, *, body: bytes | None = None, max_bytes: int, seconds: float
     ) -> dict[str, Any]:
-        return _object(await self._call(endpoint, Request(path=path, body=body, max_bytes=max_bytes, seconds=seconds)))
+        return _object(
+            await self._call(endpoint, PeerRequest(path=path, body=body, max_bytes=max_bytes, seconds=seconds))
+        )
 
-    async def _call(self, endpoint: str, request: Request) -> bytes:
+    async def _call(self, endpoint: str, request: PeerRequest) -> bytes:
         reply = await self.caller.call(endpoint, request)
         if reply.status != 200:
             text = reply.body[:_ERROR_SHOWN].decode("utf-8", "replace")
-            raise CallFailed(Trouble.REFUSED, f"it answered {reply.status}: {text}", reply.status, reply.retry_after)
+            raise PeerCallFailed(
+                FailureKind.REFUSED, f"it answered {reply.status}: {text}", reply.status, reply.retry_after
+            )
         return reply.body
 
 
 def split_blocks(reply: bytes, limit: int) -> list[bytes]:
-    """The blocks in the reply of ``/p2p/blocks``, each one byte for byte as it was sent; raises CallFailed."""
+    """The blocks in the reply of ``/p2p/blocks``, each one byte for byte as it was sent; raises PeerCallFailed."""
     blocks: list[bytes] = []
     try:
         # The decoder lets no other thread run before it has finished a block: half a second for 4 MiB of empty arrays.
@@ -229,34 +259,34 @@ def split_blocks(reply: bytes, limit: int) -> list[bytes]:
         complete = text[at] == "]"
         while not complete:
             if len(blocks) == limit:
-                raise CallFailed(Trouble.MALFORMED, "it sent more blocks than were asked for")
+                raise PeerCallFailed(FailureKind.MALFORMED, "it sent more blocks than were asked for")
             block, end = _DECODER.raw_decode(text, at)
             if type(block) is not dict or text[end] not in ",]":
                 raise ValueError("not a list of objects")
             blocks.append(text[at:end].encode())
             at, complete = end + 1, text[end] == "]"
     except RuleViolation as violation:
-        raise CallFailed(Trouble.MALFORMED, f"its reply is refused: {violation.detail}") from violation
+        raise PeerCallFailed(FailureKind.MALFORMED, f"its reply is refused: {violation.detail}") from violation
     except (ValueError, IndexError, RecursionError) as error:
-        raise CallFailed(Trouble.MALFORMED, "its reply is not the JSON of blocks") from error
+        raise PeerCallFailed(FailureKind.MALFORMED, "its reply is not the JSON of blocks") from error
     return blocks
 
 
 def _read_headers(reply: bytes, limit: int, params: NetworkParams) -> HeadersReply:
-    """The headers in the reply of ``/p2p/headers``; raises CallFailed."""
+    """The headers in the reply of ``/p2p/headers``; raises PeerCallFailed."""
     try:
         found = parse_wire_object(reply)
         headers = [parse_header(value, params) for value in _list(found["headers"])]
         first, height = decimal_u53(found["from"], "from"), decimal_u53(found["height"], "height")
     except (KeyError, TypeError, ValueError, RuleViolation) as error:
-        raise CallFailed(Trouble.MALFORMED, f"its headers do not have the agreed form: {error}") from error
+        raise PeerCallFailed(FailureKind.MALFORMED, f"its headers do not have the agreed form: {error}") from error
     if len(headers) > limit:
-        raise CallFailed(Trouble.MALFORMED, "it sent more headers than were asked for")
+        raise PeerCallFailed(FailureKind.MALFORMED, "it sent more headers than were asked for")
     return HeadersReply(headers, first, height)
 
 
 def _read_bodies(reply: bytes, headers: Sequence[Header], params: NetworkParams) -> list[Block]:
-    """The blocks in the reply, each under its header and with the transactions it commits to; raises CallFailed."""
+    """The blocks in the reply, each under its header and with the transactions it commits to; raises PeerCallFailed."""
     blocks: list[Block] = []
     expected = iter(headers)
     for wire in split_blocks(reply, len(headers)):
@@ -264,12 +294,16 @@ def _read_bodies(reply: bytes, headers: Sequence[Header], params: NetworkParams)
             block = parse_block(wire, params)
             header = next((header for header in expected if header.hash == block.header.hash), None)
             if header is None:
-                raise CallFailed(Trouble.MALFORMED, "it sent a block that was not asked for, or not in that order")
+                raise PeerCallFailed(
+                    FailureKind.MALFORMED, "it sent a block that was not asked for, or not in that order"
+                )
             # The hash leaves the signature out; the one that was checked counts.
             block = Block(header, block.transfers)
             block.check_body()
         except RuleViolation as violation:
-            raise CallFailed(Trouble.FALSE, f"a block that it sent is none: {violation.detail}") from violation
+            raise PeerCallFailed(
+                FailureKind.INVALID, f"a block that it sent is none: {violation.detail}"
+            ) from violation
         blocks.append(block)
     return blocks
 
@@ -282,9 +316,9 @@ def _object(body: bytes) -> dict[str, Any]:
     try:
         value = parse_json(body)
     except RuleViolation as violation:
-        raise CallFailed(Trouble.MALFORMED, f"its reply is {violation.detail}") from violation
+        raise PeerCallFailed(FailureKind.MALFORMED, f"its reply is {violation.detail}") from violation
     if type(value) is not dict:
-        raise CallFailed(Trouble.MALFORMED, "its reply is not a JSON object")
+        raise PeerCallFailed(FailureKind.MALFORMED, "its reply is not a JSON object")
     return value
 
 
@@ -292,7 +326,7 @@ def _read(value: Any, read: Callable[[Any], T]) -> T:
     try:
         return read(value)
     except (KeyError, TypeError, ValueError, RuleViolation) as error:
-        raise CallFailed(Trouble.MALFORMED, "its reply does not have the agreed form") from error
+        raise PeerCallFailed(FailureKind.MALFORMED, "its reply does not have the agreed form") from error
 
 
 def _list(value: object) -> list[Any]:

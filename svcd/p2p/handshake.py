@@ -14,16 +14,21 @@ from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.signature import is_valid, public_key_of, sign
 from svcd.chain.transition import ChainPoint
+from svcd.interfaces import Clock, milliseconds
+from svcd.limits import Limit
 from svcd.net.endpoint import Endpoint
 from svcd.net.targets import BadTarget
-from svcd.node.ledger import Ledger
-from svcd.node.recent import Recent
+from svcd.node.chain_manager import ChainManager
 from svcd.node.status import PROTOCOL_VERSION, SOFTWARE_VERSION
 from svcd.p2p.bans import Bans, address_in
-from svcd.p2p.transport import CallFailed, Transport, Trouble
-from svcd.ports import Clock, milliseconds
+from svcd.p2p.transport import FailureKind, PeerCallFailed, Transport
+from svcd.recent import Recent
 
 CLOCK_TOLERANCE_MS: Final = 60_000
+
+LIMITS: Final = (
+    Limit("age of a hello", CLOCK_TOLERANCE_MS / 1000, "seconds", "A hello from the future, to be used when it suits"),
+)
 _FIELDS: Final = frozenset(
     "softwareVersion protocolVersion networkId chainId genesisHash nodeId nodePublicKey height hash timestamp "
     "endpoint signature".split()
@@ -45,7 +50,7 @@ class Fault(StrEnum):
 
 
 class HelloRefused(Exception):
-    """A hello does not prove what it says; the text is fit to be shown to its sender."""
+    """A hello is refused; the text is for its sender."""
 
     def __init__(self, fault: Fault, detail: str) -> None:
         super().__init__(fault, detail)
@@ -58,7 +63,7 @@ class HelloRefused(Exception):
 
 @frozen(kw_only=True)
 class Hello:
-    """What a node says of itself; only its key is proven, the rest is a claim."""
+    """A node's description of itself; only its key is proven, the rest are claims."""
 
     software_version: str
     protocol_version: str
@@ -73,12 +78,12 @@ class Hello:
     timestamp: int
     """Unix milliseconds."""
     endpoint: str
-    """Where the node says it can be called, or "": as it spells that, for the signature covers the spelling."""
+    """Where the node says it can be called, or "". Its spelling is kept, for the signature covers it."""
     signature: bytes = bytes(64)
 
     @cached_property
     def place(self) -> Endpoint | None:
-        """Where the node says it can be called, whatever the spelling; None for nowhere."""
+        """The endpoint in its canonical spelling; None if it names none."""
         return Endpoint(self.endpoint) if self.endpoint else None
 
     def fields(self) -> dict[str, object]:
@@ -108,7 +113,7 @@ class Hello:
 
 @frozen
 class NodeKey:
-    """Our own key as a node, and where we can be called ("" for nowhere)."""
+    """The key of this node, and the endpoint where it can be called, "" for none."""
 
     seed: bytes
     endpoint: Endpoint | Literal[""]
@@ -120,7 +125,7 @@ class NodeKey:
 
     @cached_property
     def node_id(self) -> str:
-        """The id under which others know us."""
+        """The node id of the key."""
         return node_id(self.public)
 
     def hello(self, params: NetworkParams, tip: ChainPoint, now: int) -> Hello:
@@ -196,7 +201,7 @@ def _endpoint(value: object) -> str:
 def check_hello(hello: Hello, params: NetworkParams, *, own: str, now: int) -> None:
     """Raise HelloRefused unless the hello is of our network, fresh, signed by its key, and not our own.
 
-    ``own`` is our node id, ``now`` the Unix time in milliseconds. Replays are for whoever remembers earlier hellos.
+    ``own`` is our node id, ``now`` the Unix time in milliseconds. LatestHellos finds replays.
     """
     ours = (params.network_id, params.chain_id, params.genesis_hash)
     if (hello.network_id, hello.chain_id, hello.genesis_hash) != ours:
@@ -216,14 +221,14 @@ def check_hello(hello: Hello, params: NetworkParams, *, own: str, now: int) -> N
 
 
 class LatestHellos:
-    """The newest timestamp that each node key has shown: an older or equal one is a replay."""
+    """The newest timestamp of each node key's hellos: one that is not newer is a replay."""
 
     def __init__(self, capacity: int = 4_096) -> None:
         # The clock tolerance bounds how long a forgotten hello could be replayed.
         self._newest: Recent[bytes, int] = Recent(capacity)
 
     def take(self, hello: Hello) -> None:
-        """Remember the hello; raises HelloRefused(REPLAY) for one that is not newer than the last."""
+        """Remember a hello; raises HelloRefused(REPLAY) if it is not newer than the last one of its key."""
         if hello.timestamp <= self._newest.get(hello.node_key, -1):
             raise HelloRefused(Fault.REPLAY, "a hello at least as new was seen from this key; send a fresh one")
         self._newest[hello.node_key] = hello.timestamp
@@ -234,10 +239,10 @@ _AT_ONCE: Final = 8
 
 @frozen
 class LocalNode:
-    """What every part of this room needs to know of the node it belongs to."""
+    """This node, as far as every module of p2p needs to know it."""
 
     params: NetworkParams
-    ledger: Ledger
+    chain_manager: ChainManager
     key: NodeKey
     clock: Clock
 
@@ -247,30 +252,30 @@ class LocalNode:
 
     def hello(self) -> Hello:
         """A fresh signed hello."""
-        return self.key.hello(self.params, self.ledger.tip, milliseconds(self.clock))
+        return self.key.hello(self.params, self.chain_manager.tip, milliseconds(self.clock))
 
 
 class HandshakeFailed(Exception):
-    """Nobody at an endpoint whom we would talk to; the text is a sentence about it.
+    """There is no acceptable peer at an endpoint; the text says why.
 
-    ``is_ours``: we are there ourselves; ``is_lost``: no answer came in time; ``rest``: for so many seconds the node
-    there wants to be left alone, 0.0 if that is not why; ``elsewhere`` is the endpoint that whoever answered names
-    instead, or "".
+    ``is_own``: the endpoint leads to this node itself; ``timed_out``: no reply came in time; ``rest``: the seconds for
+    which an overloaded node wants no further call, or 0.0; ``elsewhere``: the endpoint that the hello names instead,
+    or "".
     """
 
     def __init__(
-        self, why: str, *, is_ours: bool = False, is_lost: bool = False, rest: float = 0.0, elsewhere: str = ""
+        self, why: str, *, is_own: bool = False, timed_out: bool = False, rest: float = 0.0, elsewhere: str = ""
     ) -> None:
         super().__init__(why)
-        self.is_ours = is_ours
-        self.is_lost = is_lost
+        self.is_own = is_own
+        self.timed_out = timed_out
         self.rest = rest
         self.elsewhere = elsewhere
 
 
 @frozen
 class HandshakeResult:
-    """Who answered, and at which IP address; "" where that is not known."""
+    """The hello of the node that answered, and its IP address, "" if unknown."""
 
     hello: Hello
     address: str
@@ -281,24 +286,24 @@ class HelloClient(Protocol):
 
     @property
     def caller(self) -> Transport:
-        """How the calls are made."""
+        """The transport of its calls."""
 
     async def hello(self, endpoint: Endpoint, ours: Hello, *, call_back: bool = False) -> Hello:
-        """The hello that the node at ``endpoint`` answers with; raises CallFailed.
+        """The hello with which the node at ``endpoint`` answers ours; raises PeerCallFailed.
 
         With ``call_back`` that node is asked to call this one.
         """
 
 
 class Handshakes:
-    """Those that are under way, at most eight, and the newest hello that each key has answered with."""
+    """The handshakes under way, at most eight, and the newest hello with which each key has answered."""
 
     log = Logger()
 
-    def __init__(self, home: LocalNode, client: HelloClient, bans: Bans) -> None:
+    def __init__(self, node: LocalNode, client: HelloClient, bans: Bans) -> None:
         self.endpoints: set[Endpoint] = set()
-        """Where we are waiting for an answer."""
-        self._home = home
+        """Endpoints of which an answer is awaited."""
+        self._node = node
         self._client = client
         self._bans = bans
         self._replies = LatestHellos()
@@ -307,42 +312,42 @@ class Handshakes:
         return len(self.endpoints)
 
     def may_begin(self, endpoint: Endpoint) -> bool:
-        """Whether an endpoint may be greeted now: it is not being greeted yet, and there is room."""
+        """Whether a handshake with an endpoint may begin: none is under way there, and fewer than eight in all."""
         return endpoint not in self.endpoints and len(self.endpoints) < _AT_ONCE
 
     async def exchange(self, endpoint: Endpoint, *, call_back: bool = False) -> HandshakeResult:
-        """The hello of the node that listens at an endpoint, which ``call_back`` asks to call this node.
+        """Exchange hellos with the node at an endpoint; ``call_back`` asks it to call this node.
 
         Raises HandshakeFailed.
         """
-        if self._bans.shut_out(endpoint, self._home.now()):
+        if self._bans.shut_out(endpoint, self._node.now()):
             raise HandshakeFailed("it is banned here")
         self.endpoints.add(endpoint)
         try:
-            hello = await self._client.hello(endpoint, self._home.hello(), call_back=call_back)
+            hello = await self._client.hello(endpoint, self._node.hello(), call_back=call_back)
             address = self._client.caller.address_of(endpoint) or address_in(endpoint)
             self._check(endpoint, hello, address)
         except HelloRefused as refused:
             if refused.fault is Fault.SELF:
-                raise HandshakeFailed("it is this node itself", is_ours=True) from refused
-            self.log.info("{endpoint} is no peer of ours: {why}", endpoint=endpoint, why=refused.detail)
+                raise HandshakeFailed("it is this node itself", is_own=True) from refused
+            self.log.info("the hello of {endpoint} is refused: {why}", endpoint=endpoint, why=refused.detail)
             raise HandshakeFailed(f"its hello is refused: {refused.detail}") from refused
-        except CallFailed as failed:
-            self.log.debug("{endpoint} cannot be greeted: {why}", endpoint=endpoint, why=failed.detail)
-            is_lost = failed.trouble is Trouble.TIMEOUT
-            raise HandshakeFailed(failed.detail, is_lost=is_lost, rest=failed.rest) from failed
+        except PeerCallFailed as failed:
+            self.log.debug("the handshake with {endpoint} failed: {why}", endpoint=endpoint, why=failed.detail)
+            timed_out = failed.kind is FailureKind.TIMEOUT
+            raise HandshakeFailed(failed.detail, timed_out=timed_out, rest=failed.rest) from failed
         finally:
             self.endpoints.discard(endpoint)
         return HandshakeResult(hello, address)
 
     def _check(self, endpoint: Endpoint, hello: Hello, address: str) -> None:
-        home = self._home
-        check_hello(hello, home.params, own=home.key.node_id, now=milliseconds(home.clock))
+        node = self._node
+        check_hello(hello, node.params, own=node.key.node_id, now=milliseconds(node.clock))
         if hello.place == endpoint:
-            # Somebody who hands on the hello of another node must not make that node's own look old.
+            # A node that replays the hello of another one must not make the latter's own hello look old.
             self._replies.take(hello)
-        # Only now is it known who is there, and where a name leads.
-        if self._bans.forbids(hello.node_key, endpoint, address, home.now()):
+        # The key, and the address behind a name, are known only now.
+        if self._bans.forbids(hello.node_key, endpoint, address, node.now()):
             raise HandshakeFailed("the node that answers there, or its address, is banned here")
         if hello.place != endpoint:
             said = hello.endpoint or "nothing: it has no publicUrl"

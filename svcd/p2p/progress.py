@@ -1,4 +1,4 @@
-"""How far catching up has come: said in the log once a second at most, and asked for by the operator."""
+"""Progress of synchronisation, for the log (once a second at most) and for the operator."""
 
 from collections import Counter, deque
 from collections.abc import Hashable
@@ -8,36 +8,36 @@ from typing import Final
 from attrs import define, field, frozen
 from twisted.logger import Logger
 
-from svcd.node.changes import Change, Stage
-from svcd.ports import Clock
+from svcd.interfaces import Clock
+from svcd.node.changes import BlockStage, ChainChange
 
 _LOG_SECONDS: Final = 1.0
 WINDOW_SECONDS: Final = 60
 """Rates, and the slowest stage, are those of the last minute."""
 
 
-class Wait(StrEnum):
-    """What may hold up catching up: no blocks to hand on, or a stage of the oldest batch on its way into the chain."""
+class SyncStage(StrEnum):
+    """What catching up waits for: blocks from peers, or a stage of the oldest batch that is being connected."""
 
     FETCH = "fetch"
-    """Blocks are asked for, received, and cut out of the answer."""
-    PARSE = Stage.PARSE
-    VERIFY = Stage.VERIFY
-    CONNECT = Stage.CONNECT
+    """Blocks are requested, received, and cut out of the reply."""
+    PARSE = BlockStage.PARSE
+    VERIFY = BlockStage.VERIFY
+    CONNECT = BlockStage.CONNECT
 
 
 @frozen
-class Snapshot:
-    """The present state of catching up."""
+class SyncStatus:
+    """The state of catching up at one moment."""
 
     height: int
     target: int
     blocks_per_second: float
     transactions_per_second: float
-    slowest_stage: Wait
-    """The one that was waited for longest."""
+    slowest_stage: SyncStage
+    """The stage with the longest wait in the last minute."""
     seconds_left: float | None
-    """None while nothing has come by which to tell."""
+    """None while no block has come to estimate it by."""
     peers_used: int
     """How many peers have sent blocks since it began."""
 
@@ -57,20 +57,20 @@ class Snapshot:
 
 @define
 class _Second:
-    """What happened within one second of the clock."""
+    """The counts of one second."""
 
     at: int
     blocks: int = 0
     transactions: int = 0
-    waited: Counter[Wait] = field(factory=Counter)
+    waited: Counter[SyncStage] = field(factory=Counter)
     """Microseconds by stage."""
 
 
-class Progress:
-    """Counts what is connected while the node catches up, and times what it waits for; a listener of the chain.
+class SyncProgress:
+    """Counts blocks and transfers while the node catches up, and times each stage; a listener of the chain.
 
-    At each moment one stage is waited for: that of the oldest batch that is on its way into the chain, since nothing
-    after it can become part of the chain before it does, or fetching where there is no batch.
+    At each moment one stage is waited for: that of the oldest batch that is being connected, since no later one can be
+    connected before it, or fetching while there is no batch.
     """
 
     log = Logger()
@@ -78,17 +78,17 @@ class Progress:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self.blocks = 0
-        """Taken in while catching up, since the start of the node."""
+        """Accepted while catching up, since the start of the node."""
         self.transactions = 0
         """Connected while catching up, since the start of the node."""
-        self._waited: Counter[Wait] = Counter()
+        self._waited: Counter[SyncStage] = Counter()
         self._began = 0.0
         self._since = 0.0
         self._said = 0.0
         self._height = 0
         self._target: int | None = None
         self._seconds: deque[_Second] = deque()
-        self._batches: dict[Hashable, Stage] = {}
+        self._batches: dict[Hashable, BlockStage] = {}
         self._senders: set[str] = set()
 
     def begin(self, height: int, target: int) -> None:
@@ -99,25 +99,25 @@ class Progress:
         self._senders.clear()
 
     def end(self) -> None:
-        """Catching up is over, or has been given up."""
+        """Catching up has ended, or has been abandoned."""
         self._charge()
         self._target = None
 
     def sent_by(self, endpoint: str) -> None:
-        """Blocks came from a peer."""
+        """Note a peer that blocks came from."""
         self._senders.add(endpoint)
 
-    def enters(self, batch: Hashable, stage: Stage) -> None:
-        """A batch enters a stage; it is older than those that come after it."""
+    def enters(self, batch: Hashable, stage: BlockStage) -> None:
+        """A batch enters a stage; batches become known in the order of their blocks."""
         self._charge()
         self._batches[batch] = stage
 
     def leaves(self, batch: Hashable) -> None:
-        """A batch is in the chain, or will not be."""
+        """A batch is connected, or has been dropped."""
         self._charge()
         self._batches.pop(batch, None)
 
-    def chain_changed(self, change: Change) -> None:
+    def chain_changed(self, change: ChainChange) -> None:
         """Count transfers that were connected."""
         if self._target is not None:
             count = sum(len(block.txids) for block in change.applied)
@@ -125,7 +125,7 @@ class Progress:
             self._second().transactions += count
 
     def connected(self, blocks: int, height: int) -> None:
-        """So many more blocks have been taken in, and the tip of the chain is at ``height``."""
+        """Count accepted blocks; the tip of the chain is at ``height``."""
         self._height = height
         if self._target is None:
             return
@@ -145,45 +145,45 @@ class Progress:
                 left="?" if state.seconds_left is None else round(state.seconds_left),
             )
 
-    def waited(self) -> dict[Wait, float]:
-        """For how many seconds each stage has been waited for, since the start of the node."""
+    def waited(self) -> dict[SyncStage, float]:
+        """Seconds spent waiting for each stage, since the start of the node."""
         self._charge()
-        return {stage: self._waited[stage] / 1e6 for stage in Wait}
+        return {stage: self._waited[stage] / 1e6 for stage in SyncStage}
 
-    def snapshot(self) -> Snapshot | None:
+    def snapshot(self) -> SyncStatus | None:
         """The present state; None while the node is not catching up."""
         if self._target is None:
             return None
         self._charge()
-        waited: Counter[Wait] = Counter()
+        waited: Counter[SyncStage] = Counter()
         for second in self._seconds:
             waited.update(second.waited)
         elapsed = max(min(self._clock.seconds() - self._began, WINDOW_SECONDS), 1e-3)
         rate = sum(second.blocks for second in self._seconds) / elapsed
-        return Snapshot(
+        return SyncStatus(
             height=self._height,
             target=self._target,
             blocks_per_second=rate,
             transactions_per_second=sum(second.transactions for second in self._seconds) / elapsed,
-            slowest_stage=max(Wait, key=lambda stage: waited[stage]),
+            slowest_stage=max(SyncStage, key=lambda stage: waited[stage]),
             seconds_left=max(self._target - self._height, 0) / rate if rate else None,
             peers_used=len(self._senders),
         )
 
     def _charge(self) -> None:
-        """Note for what was waited since the last time."""
+        """Add the time since the last call to the stage that was waited for."""
         if self._target is None:
             return
         now = self._clock.seconds()
         # Whole microseconds: sums of them do not drift apart from each other.
         passed = max(round((now - self._since) * 1e6), 0)
-        waited_for = Wait(next(iter(self._batches.values()), Wait.FETCH))
+        waited_for = SyncStage(next(iter(self._batches.values()), SyncStage.FETCH))
         self._since = now
         self._waited[waited_for] += passed
         self._second().waited[waited_for] += passed
 
     def _second(self) -> _Second:
-        """The present second; those out of the window are let go."""
+        """The counts of the present second; those outside the window are dropped."""
         now = int(self._clock.seconds())
         if not self._seconds or self._seconds[-1].at != now:
             self._seconds.append(_Second(now))

@@ -1,11 +1,12 @@
-"""Relay: new blocks, whole to a few peers and as headers to the others, and transfers (docs/peers.md "Relay").
+"""Relay of new blocks and transfers, and pushes of whole branches (docs/peers.md "Relay").
 
-A slow peer delays no other, a slow uplink carries few blocks at a time, and a block waits for no transfer. What a peer
-is known to have is not sent to it, nor back to where it came from.
+A new block goes whole to a few peers and as a header to the others; a block waits for no transfer, and a slow peer
+delays no other. What a peer is known to have is not sent to it, nor back to its sender.
 """
 
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import Final
 
 from attrs import define, field
@@ -14,57 +15,99 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 
 from svcd.chain.errors import Wait
+from svcd.chain.params import NetworkParams
 from svcd.chain.transition import ChainPoint
-from svcd.node.changes import Change, CommittedBlock
-from svcd.node.mempool import Entry
-from svcd.node.recent import Recent
-from svcd.p2p.branch_push import BranchPush
-from svcd.p2p.peers import Peer, Peers
-from svcd.p2p.transport import CallFailed
-from svcd.ports import Timer
+from svcd.interfaces import Timer
+from svcd.limits import Limit
+from svcd.node.changes import ChainChange, CommittedBlock
+from svcd.node.mempool import MempoolEntry
+from svcd.p2p.client import WANTED, HeadersReply
+from svcd.p2p.headers import closer_locator, locator
+from svcd.p2p.peers import Backoff, Peer, Peers
+from svcd.p2p.transport import PeerCallFailed
+from svcd.recent import Recent
+from svcd.store.chain_store import ChainReader
 
 OTHERS: Final = 8
-"""Inbound peers, beside all outbound ones, that are sent transfers and small blocks they have not shown."""
+"""Inbound peers to which a transfer or a small block is sent whole, beside all outbound ones."""
 SMALL_BLOCK: Final = 16 * 1024
-"""Bytes up to which a block goes whole to so many: its header alone would be no quicker."""
+"""Bytes up to which a block is sent whole like that: its header alone would not be faster."""
 WHOLE_BLOCKS: Final = 2
-"""Peers that are sent a larger block without having asked for it."""
+"""Peers to which a larger block is pushed."""
 UPLOADS: Final = 2
 """Larger blocks that are sent at a time, to all peers together."""
 UPLOAD_SECONDS: Final = 20.0
 """How long one of them keeps others waiting: a peer that takes a block slowly must not keep it from the others."""
-_LATER: Final = {0, 429, 503}
-"""Statuses after which to offer the same again: none at all, too many requests, not at present."""
 QUEUE: Final = 2_048
-"""Transfers that may wait for one peer; beyond that the oldest are dropped, and reach it by others."""
-_REMEMBERED: Final = 16_384
+"""Transfers that may wait for one peer; beyond that the oldest are dropped, and reach it through others."""
 BLOCKS_IN_FLIGHT: Final = 2
-"""Blocks that may be on their way to one peer; of later ones the newest waits."""
+"""Blocks that may be in flight to one peer; of later ones only the newest waits."""
 IN_FLIGHT: Final = 4
-"""Transfers that may be on their way to one peer; as many as it has places for (svcd.net.pinned.PLACES)."""
+"""Transfers that may be in flight to one peer; one for each connection (svcd.net.http_client)."""
+_RETRY_STATUSES: Final = {0, 429, 503}
+"""Statuses after which the same transfer is offered again: no reply, too many requests, service unavailable."""
+_REMEMBERED_TXIDS: Final = 16_384
+
+# Of branch pushes
+
+ROUND_BYTES: Final = 64 * 1024 * 1024
+"""Blocks that are pushed to a peer in one round."""
+ROUND_SECONDS: Final = 600.0
+"""Time limit for a round: a slow peer keeps the others waiting."""
+LEAST_BLOCK_BYTES: Final = 4_096
+"""The least that a block counts for in a round: a call has a cost of its own."""
+SEARCH_HEADERS: Final = 100
+"""Headers in each request for the last common block."""
+SEARCH_QUESTIONS: Final = 8
+"""Such requests in one search; each narrows it to a hundredth of what the last one left."""
+SEARCH_SECONDS: Final = 30.0
+"""Time limit for a search; no other peer is sent blocks meanwhile."""
+FIRST_REST: Final = 60.0
+LONGEST_REST: Final = 3_600.0
+"""How long a peer that makes no progress is left alone, the first time and at most."""
+_REMEMBERED_PUSHES: Final = 4_096
+_PLACED: Final = {"connected", "side", "known"}
+"""Answers to a block after which the peer can take the next one."""
+_SLOW_PEER: Final = "Taking transfers or sending ranges slowly, so that blocks wait"
+_REPEATED_BRANCH: Final = "Taking a branch from a node that nobody can call, again and again from its root"
+_SLOW_BRANCH: Final = "Taking a branch from such a node slowly, so that others wait for it"
+LIMITS: Final = (
+    Limit("transfers queued for one peer", QUEUE, "things", _SLOW_PEER),
+    Limit("transfers in flight to one peer", IN_FLIGHT, "things", _SLOW_PEER),
+    Limit("large blocks sent to all peers at a time", UPLOADS, "blocks", _SLOW_PEER),
+    Limit("time that a large block keeps others waiting", UPLOAD_SECONDS, "seconds", _SLOW_PEER),
+    Limit("blocks in flight to one peer", BLOCKS_IN_FLIGHT, "blocks", _SLOW_PEER),
+    Limit("blocks of a branch pushed in a round", ROUND_BYTES, "bytes", _REPEATED_BRANCH),
+    Limit("least size that a pushed block counts as", LEAST_BLOCK_BYTES, "bytes", _REPEATED_BRANCH),
+    Limit("first rest of a peer after a round without progress", FIRST_REST, "seconds", _REPEATED_BRANCH),
+    Limit("longest rest of a peer after rounds without progress", LONGEST_REST, "seconds", _REPEATED_BRANCH),
+    Limit("time for a round", ROUND_SECONDS, "seconds", _SLOW_BRANCH),
+    Limit("time to find the last common block of a branch", SEARCH_SECONDS, "seconds", _SLOW_BRANCH),
+    Limit("requests to find the last common block of a branch", SEARCH_QUESTIONS, "things", _SLOW_BRANCH),
+)
 
 
 @define(eq=False)
 class _TransferQueue:
-    """Transfers that wait to be sent to one peer, in order of arrival here, and the txids of those being sent."""
+    """Transfers to be sent to one peer, in order of arrival here, and the txids of those in flight."""
 
-    waiting: deque[Entry] = field(factory=lambda: deque(maxlen=QUEUE))
+    waiting: deque[MempoolEntry] = field(factory=lambda: deque(maxlen=QUEUE))
     in_flight: set[bytes] = field(factory=set)
     width: int = IN_FLIGHT
-    """How many may be in flight; one only to a peer that has just refused for now."""
+    """How many may be in flight; only one to a peer that has just put us off."""
 
-    def next_for(self, peer: Peer) -> Entry | None:
-        """The first transfer that ``peer`` lacks, which is in flight from now on."""
+    def next_for(self, peer: Peer) -> MempoolEntry | None:
+        """The first transfer that ``peer`` lacks; it is in flight from now on."""
         while self.waiting:
             entry = self.waiting.popleft()
             txid = entry.transfer.txid
-            if not peer.has(txid) and txid not in self.in_flight:
+            if not peer.knows(txid) and txid not in self.in_flight:
                 self.in_flight.add(txid)
                 return entry
         return None
 
-    def put_back(self, entry: Entry) -> None:
-        """Let a transfer wait again, before those that came later; where the queue is full it is the oldest."""
+    def put_back(self, entry: MempoolEntry) -> None:
+        """Let a transfer wait again, before later ones; if the queue is full it is dropped, being the oldest."""
         later = (index for index, other in enumerate(self.waiting) if other.sequence > entry.sequence)
         if len(self.waiting) < QUEUE:
             self.waiting.insert(next(later, len(self.waiting)), entry)
@@ -72,170 +115,164 @@ class _TransferQueue:
 
 @define(eq=False)
 class _BlockQueue:
-    """How many blocks are in flight to one peer, and the newest that waits for one of these to be taken."""
+    """The number of blocks in flight to one peer, and the newest block that waits for one of these to arrive."""
 
     in_flight: int = 0
     waiting: CommittedBlock | None = None
     whole: bool = False
-    """Whether the one that waits is to be sent whole."""
+    """Whether the waiting block is to be sent whole."""
 
 
 class Relay:
-    """Tells peers of new blocks and transfers, after they have been committed here."""
+    """Sends committed blocks and transfers to peers."""
 
     log = Logger()
 
-    def __init__(self, peers: Peers, recent: Callable[[int], Iterable[Entry]]) -> None:
-        """Make it; ``recent(count)`` gives at most so many waiting transfers, the last that came, in their order."""
+    def __init__(self, peers: Peers, recent: Callable[[int], Iterable[MempoolEntry]]) -> None:
+        """``recent(count)`` gives the newest transfers of the mempool, at most ``count``, in order of arrival."""
         self._peers = peers
         self._recent = recent
-        self._told: Recent[bytes, None] = Recent(_REMEMBERED)
-        """The txids that some peer has taken."""
-        self._home = peers.home
+        self._node = peers.node
         self._client = peers.client
+        self._sent_txids: Recent[bytes, None] = Recent(_REMEMBERED_TXIDS)
+        """The transfers that some peer has taken."""
         self._transfers: dict[str, _TransferQueue] = {}
         self._blocks: dict[str, _BlockQueue] = {}
         """By endpoint, the peers to which a block is in flight."""
         self._newest = b""
         self._uploads = DeferredSemaphore(UPLOADS)
         self.branch_push = BranchPush(peers)
-        self._work: set[Deferred[None]] = set()
+        self._running: set[Deferred[None]] = set()
         self._stopping = False
 
     def stop(self) -> None:
-        """Give up what is under way, and begin nothing any more."""
+        """Cancel what is in flight, and send nothing more."""
         self._stopping = True
         self.branch_push.stop()
-        for work in tuple(self._work):
+        for work in tuple(self._running):
             work.cancel()
 
-    def chain_changed(self, change: Change) -> None:
+    def chain_changed(self, change: ChainChange) -> None:
         """Offer the new tip; a peer that lacks its parents asks for them."""
         tip = change.tip
         self._newest = tip.hash
         for queue in self._blocks.values():
-            # The new one is offered instead, to the peers that have not shown it.
+            # The new tip is offered instead, to the peers that have not shown it.
             queue.waiting = None
-        peers = [peer for peer in self._in_order() if not peer.has(tip.hash) and not _is_further(peer, tip)]
+        order = self._peers.in_relay_order()
+        peers = [peer for peer in order if not peer.knows(tip.hash) and not _is_ahead(peer, tip)]
         if peers:
             self._offer(change.newest, peers)
 
-    def pool_changed(self, added: Sequence[Entry], removed: Sequence[Entry]) -> None:
+    def pool_changed(self, added: Sequence[MempoolEntry], removed: Sequence[MempoolEntry]) -> None:
         """Queue new transfers for peers that have not shown them."""
         if not added:
             return
-        peers = self._in_order()
+        peers = self._peers.in_relay_order()
         self._transfers = {peer.endpoint: self._transfers.get(peer.endpoint) or _TransferQueue() for peer in peers}
         for entry in added:
             txid = entry.transfer.txid
-            for peer in _some(peer for peer in peers if not peer.has(txid)):
+            for peer in _few(peer for peer in peers if not peer.knows(txid)):
                 self._transfers[peer.endpoint].waiting.append(entry)
         for peer in peers:
             self._send_waiting(peer, self._transfers[peer.endpoint])
 
-    def met(self, peer: Peer) -> None:
+    def peer_added(self, peer: Peer) -> None:
         """Queue for a new peer the transfers that no peer has taken: they came while none could be reached."""
-        waiting = [entry for entry in self._recent(QUEUE) if entry.transfer.txid not in self._told]
+        waiting = [entry for entry in self._recent(QUEUE) if entry.transfer.txid not in self._sent_txids]
         self._transfers[peer.endpoint] = _TransferQueue(deque(waiting, QUEUE))
         self._send_waiting(peer, self._transfers[peer.endpoint])
-
-    def _in_order(self) -> list[Peer]:
-        """Every peer, outbound ones first, else by chance: the same few might keep what is new to themselves."""
-        random = self._peers.book.random
-        return sorted(self._peers.all(), key=lambda peer: (not peer.outbound, random()))
 
     # Blocks
 
     def _offer(self, block: CommittedBlock, peers: Sequence[Peer]) -> None:
-        lacking = [peer for peer in peers if not peer.has(block.digest)]
-        whole = _some(lacking) if _is_small(block) else lacking[:WHOLE_BLOCKS]
+        lacking = [peer for peer in peers if not peer.knows(block.digest)]
+        whole = len(_few(lacking)) if _is_small(block) else WHOLE_BLOCKS
         for index, peer in enumerate(lacking):
             queue = self._blocks.setdefault(peer.endpoint, _BlockQueue())
-            queue.waiting, queue.whole = block, index < len(whole)
-            self._send_block(peer, queue)
+            queue.waiting, queue.whole = block, index < whole
+            self._send_next_block(peer, queue)
 
-    def _send_block(self, peer: Peer, queue: _BlockQueue) -> None:
-        """Send the block that waits for a peer, as soon as fewer than two are in flight to it."""
+    def _send_next_block(self, peer: Peer, queue: _BlockQueue) -> None:
+        """Send the block that waits for a peer, if fewer than two are in flight to it."""
         block = queue.waiting
         if block is not None and queue.in_flight < BLOCKS_IN_FLIGHT:
             queue.waiting = None
-            if self._lacks(peer, block):
-                peer.note(block.hash)
+            if self._peers.get(peer.endpoint) is peer and not (peer.knows(block.hash) or peer.knows(block.digest)):
+                peer.mark_known(block.hash)
                 queue.in_flight += 1
-                self._begin(self._tell(peer, queue, block, whole=queue.whole))
+                self._start(self._send_block(peer, queue, block, whole=queue.whole))
         if not queue.in_flight:
             self._blocks.pop(peer.endpoint, None)
 
-    def _lacks(self, peer: Peer, block: CommittedBlock) -> bool:
-        return self._peers.get(peer.endpoint) is peer and not (peer.has(block.hash) or peer.has(block.digest))
-
-    async def _tell(self, peer: Peer, queue: _BlockQueue, block: CommittedBlock, *, whole: bool) -> None:
+    async def _send_block(self, peer: Peer, queue: _BlockQueue, block: CommittedBlock, *, whole: bool) -> None:
         try:
             if _is_small(block) and whole:
-                state = (await self._client.send_block(peer.endpoint, block.wire)).state
+                state = await self._post(peer, block)
             else:
                 state = await self._announce(peer, block, push=whole)
             if state == Wait.ORPHAN:
                 # The peer lacks the blocks between, and may not be able to call this node to ask for them.
-                self.branch_push.begin(peer)
-        except CallFailed as failed:
+                self.branch_push.start(peer)
+        except PeerCallFailed as failed:
             self.log.debug("{endpoint} did not take a block: {why}", endpoint=peer.endpoint, why=failed.detail)
         finally:
             queue.in_flight -= 1
-        self._send_block(peer, queue)
+        self._send_next_block(peer, queue)
 
     async def _announce(self, peer: Peer, block: CommittedBlock, *, push: bool) -> str:
-        """Tell a peer the header, and send the block if it is wanted; the peer's last word. Raises CallFailed.
+        """Send the header, and the block if the peer wants it; the peer's last answer. Raises PeerCallFailed.
 
-        With ``push`` the peer waits for the block, and does not ask for it meanwhile.
+        ``push`` tells the peer to wait for the block instead of requesting it.
         """
-        if peer.announces is False:
-            return await self._post(peer, block)
+        if peer.takes_headers is False:
+            return await self._upload(peer, block)
         try:
-            state = await self._say(peer, block, push=push)
-        except CallFailed as failed:
+            state = await self._send_header(peer, block, push=push)
+        except PeerCallFailed as failed:
             if failed.status not in (404, 405):
                 raise
-            peer.announces = False
-            return await self._post(peer, block)
-        peer.announces = True
-        return await self._post(peer, block, push=push) if state == WANTED else state
+            peer.takes_headers = False
+            return await self._upload(peer, block)
+        peer.takes_headers = True
+        return await self._upload(peer, block, push=push) if state == WANTED else state
 
-    async def _say(self, peer: Peer, block: CommittedBlock, *, push: bool) -> str:
-        return (await self._client.announce(peer.endpoint, block.header, self._home.key.endpoint, push=push)).state
+    async def _send_header(self, peer: Peer, block: CommittedBlock, *, push: bool) -> str:
+        return (await self._client.announce(peer.endpoint, block.header, self._node.key.endpoint, push=push)).state
 
-    async def _post(self, peer: Peer, block: CommittedBlock, *, push: bool = False) -> str:
-        """Send a block whole, a large one only while few are being sent; the peer's word. Raises CallFailed.
+    async def _post(self, peer: Peer, block: CommittedBlock) -> str:
+        return (await self._client.send_block(peer.endpoint, block.wire)).state
 
-        Where it had to wait for that, the peer is told the header once more, for it may have the block by now.
+    async def _upload(self, peer: Peer, block: CommittedBlock, *, push: bool = False) -> str:
+        """Send a block whole, a larger one only while few are being sent; the peer's answer. Raises PeerCallFailed.
+
+        If the block had to wait for that, its header is sent once more, for the peer may have the block by now.
         """
         if _is_small(block):
-            return (await self._client.send_block(peer.endpoint, block.wire)).state
+            return await self._post(peer, block)
         waits = not self._uploads.tokens
         await self._uploads.acquire()
         timer: Timer | None = None
 
-        def give_way() -> None:
+        def release_early() -> None:
             nonlocal timer
             timer = None
             self._uploads.release()
 
-        timer = self._home.clock.callLater(UPLOAD_SECONDS, give_way)
+        timer = self._node.clock.callLater(UPLOAD_SECONDS, release_early)
         try:
-            if waits and peer.announces and self._is_news(peer, block):
-                state = await self._say(peer, block, push=push)
+            if waits and peer.takes_headers and self._is_news(peer, block):
+                state = await self._send_header(peer, block, push=push)
                 if state != WANTED:
                     return state
-            if not self._is_news(peer, block):
-                return ""
-            return (await self._client.send_block(peer.endpoint, block.wire)).state
+            return await self._post(peer, block) if self._is_news(peer, block) else ""
         finally:
             if timer is not None:
                 timer.cancel()
                 self._uploads.release()
 
     def _is_news(self, peer: Peer, block: CommittedBlock) -> bool:
-        return block.hash == self._newest and not peer.has(block.digest)
+        return block.hash == self._newest and not peer.knows(block.digest)
 
     # Transfers
 
@@ -245,78 +282,246 @@ class Relay:
         for _ in range(queue.width - len(queue.in_flight)):
             entry = queue.next_for(peer)
             if entry is not None:
-                self._begin(self._send_transfer(peer, queue, entry))
+                self._start(self._send_transfer(peer, queue, entry))
 
-    async def _send_transfer(self, peer: Peer, queue: _TransferQueue, entry: Entry) -> None:
+    async def _send_transfer(self, peer: Peer, queue: _TransferQueue, entry: MempoolEntry) -> None:
         try:
-            sent = await self._sent(peer, entry)
+            sent = await self._offer_transfer(peer, entry)
         finally:
             queue.in_flight.discard(entry.transfer.txid)
         if sent:
             queue.width = min(queue.width + 1, IN_FLIGHT)
             self._send_waiting(peer, queue)
         else:
-            # It goes on with the next transfer that comes: the peer may refuse for now.
+            # It is sent again with the next new transfer: the peer puts us off for now.
             queue.width = 1
             queue.put_back(entry)
 
-    async def _sent(self, peer: Peer, entry: Entry) -> bool:
-        """Whether the peer has been offered a transfer, so that it need not be offered again."""
+    async def _offer_transfer(self, peer: Peer, entry: MempoolEntry) -> bool:
+        """Send a transfer; False if it is to be sent again later."""
         try:
             await self._client.send_transaction(peer.endpoint, entry.transfer.wire)
-        except CallFailed as failed:
+        except PeerCallFailed as failed:
             self.log.debug("{endpoint} did not take a transfer: {why}", endpoint=peer.endpoint, why=failed.detail)
-            return failed.status not in _LATER
-        peer.note(entry.transfer.txid)
-        self._told[entry.transfer.txid] = None
+            return failed.status not in _RETRY_STATUSES
+        peer.mark_known(entry.transfer.txid)
+        self._sent_txids[entry.transfer.txid] = None
         return True
 
-    def _begin(self, work: Coroutine[Deferred[object], object, None]) -> None:
+    def _start(self, work: Coroutine[Deferred[object], object, None]) -> None:
         if self._stopping:
             work.close()
             return
-        begun = Deferred.fromCoroutine(work)
-        self._work.add(begun)
-        begun.addErrback(self._log_failure).addBoth(lambda _: self._work.discard(begun))
+        running = Deferred.fromCoroutine(work)
+        self._running.add(running)
+        running.addErrback(self._log_failure).addBoth(lambda _: self._running.discard(running))
 
     def _log_failure(self, failure: Failure) -> None:
         if not (self._stopping and failure.check(CancelledError)):  # type: ignore[no-untyped-call]
             self.log.failure("relay failed", failure)
 
 
-WANTED: Final = "wanted"
-"""What a peer answers to a header whose block it wants to be sent."""
-
-
 def _is_small(block: CommittedBlock) -> bool:
-    """Whether it goes whole to many peers."""
+    """Whether it is sent whole to many peers."""
     return len(block.wire) <= SMALL_BLOCK
 
 
-def _some(peers: Iterable[Peer]) -> list[Peer]:
-    """Of ``peers`` in order all outbound ones, and as many others as are told of what is new."""
+def _few(peers: Iterable[Peer]) -> list[Peer]:
+    """All outbound ones of ``peers``, which come first, and the first inbound ones, at most OTHERS."""
     chosen: list[Peer] = []
-    others = 0
+    inbound = 0
     for peer in peers:
         chosen.append(peer)
-        others += not peer.outbound
-        if others == OTHERS:
+        inbound += not peer.outbound
+        if inbound == OTHERS:
             break
     return chosen
 
 
-def _is_further(peer: Peer, tip: ChainPoint) -> bool:
-    """Whether a peer has shown more work than ``tip``, so that this node is the one that is catching up."""
+def _is_ahead(peer: Peer, tip: ChainPoint) -> bool:
+    """Whether a peer has shown more work than ``tip``, so that this node is the one that has to catch up."""
     return peer.status is not None and peer.status.work > tip.work
 
 
-def note_sender(peers: Peers, client: str | None, item: bytes) -> None:
-    """Note that the sender of ``item`` has it: the only peer at the address of ``client``, if there is one.
+# Branches
 
-    ``item`` is a txid, or the SHA-256 of a block's canonical JSON. What is posted is not signed by a node, so the
-    address is all there is to go by; where several peers share it, none is left out.
+
+class _NotTaken(Exception):
+    """A peer does not take the next block."""
+
+
+@define
+class _PushRecord:
+    """The outcome of the rounds with a peer, or with a network group."""
+
+    ended: float = 0.0
+    """When the last round ended (Unix seconds)."""
+    backoff: Backoff = field(factory=Backoff)
+    """After rounds that brought the peer no further."""
+    best_work: int = 0
+    """The most work of a block of our chain that was its tip after a round: only more than that is progress."""
+
+
+class BranchPush:
+    """Pushes branches to peers that lack them, because no peer can call this node to ask for blocks.
+
+    One peer is served at a time, in rounds, since peers relay the blocks to each other. Each round goes on where the
+    last one stopped. A peer that gets no further by a round rests: its answers to single blocks prove nothing.
     """
-    if client is not None:
-        there = [peer for peer in peers.all() if peer.is_at(client)]
-        if len(there) == 1:
-            there[0].note(item)
+
+    log = Logger()
+
+    def __init__(self, peers: Peers) -> None:
+        self._peers = peers
+        self._round: Deferred[None] | None = None
+        """The round that is under way."""
+        self._stopping = False
+        self._records: Recent[str, _PushRecord] = Recent(_REMEMBERED_PUSHES)
+        self._unfinished: set[str] = set()
+        """Endpoints of peers whose last round was full: they need not lag before the next one."""
+        self._placed: dict[str, ChainPoint] = {}
+        """By endpoint, the last block that a peer has placed; on a side branch no request shows it."""
+
+    def tick(self) -> None:
+        """Start a round with a peer that lags; to be called every second."""
+        lacking = [peer for peer in self._peers.all() if peer.lags or peer.endpoint in self._unfinished]
+        for peer in sorted(lacking, key=lambda peer: (self._record(peer).ended, not peer.outbound)):
+            self.start(peer)
+
+    def start(self, peer: Peer) -> None:
+        """Start to post the blocks that ``peer`` lacks, unless it can ask for them, rests, or a round is under way."""
+        now = self._peers.node.now()
+        if self._peers.reachable or self._round or self._stopping or self._record(peer).backoff.until > now:
+            return
+        self._round = Deferred.fromCoroutine(self._run_round(peer))
+        self._round.addErrback(self._log_failure).addBoth(self._round_ended)
+
+    def stop(self) -> None:
+        """Cancel the round that is under way, and start none any more."""
+        self._stopping = True
+        if self._round is not None:
+            self._round.cancel()
+
+    def _log_failure(self, failure: Failure) -> None:
+        if not (self._stopping and failure.check(CancelledError)):  # type: ignore[no-untyped-call]
+            self.log.failure("pushing a branch failed", failure)
+
+    def _round_ended(self, _: object) -> None:
+        self._round = None
+
+    def _record(self, peer: Peer) -> _PushRecord:
+        return self._records.get(self._peers.reputation_key(peer)) or _PushRecord()
+
+    async def _run_round(self, peer: Peer) -> None:
+        self._placed = {endpoint: point for endpoint, point in self._placed.items() if self._peers.get(endpoint)}
+        self._unfinished = {other for other in self._unfinished - {peer.endpoint} if self._peers.get(other)}
+        await self._peers.poll_status(peer)
+        work_before = peer.status.work if peer.status is not None else 0
+        if work_before > self._peers.node.chain_manager.tip.work:
+            # This node is the one that lacks blocks, and requests them.
+            return
+        taken = full = False
+        try:
+            full = await self._push(peer)
+            taken = True
+        except (PeerCallFailed, _NotTaken) as failed:
+            self.log.debug("{endpoint} takes no more blocks: {why}", endpoint=peer.endpoint, why=str(failed))
+        if self._peers.get(peer.endpoint) is peer:
+            await self._peers.poll_status(peer)
+        self._note_round(peer, work_before, taken=taken)
+        if full:
+            self._unfinished.add(peer.endpoint)
+
+    def _note_round(self, peer: Peer, work_before: int, *, taken: bool) -> None:
+        """Record a round, before which the peer showed ``work_before``."""
+        record, now = self._record(peer), self._peers.node.now()
+        work = self._work_on_our_chain(peer)
+        progress = work > max(work_before, record.best_work)
+        if progress:
+            record.best_work, record.backoff = work, Backoff()
+        if not (progress and taken):
+            record.backoff.fail(now, first=FIRST_REST, longest=LONGEST_REST)
+        if progress:
+            # A rest because a block was refused doubles nothing.
+            record.backoff.failures = 0
+        record.ended = now
+        self._records[self._peers.reputation_key(peer)] = record
+
+    def _work_on_our_chain(self, peer: Peer) -> int:
+        """The work of the tip that a peer shows if it is on our chain; else 0, for other claims prove nothing."""
+        ours = None if peer.status is None else self._peers.node.chain_manager.reader.canonical(peer.status.height)
+        return ours.point.work if ours is not None and peer.status and ours.point.hash == peer.status.hash else 0
+
+    async def _push(self, peer: Peer) -> bool:
+        """Post in order the blocks that the peer lacks; True if the round was full before the last one.
+
+        Raises PeerCallFailed or _NotTaken.
+        """
+        node, began, size = self._peers.node, self._peers.node.now(), 0
+        height = max(await self._last_common(peer), self._height_placed(peer))
+        while node.now() - began < ROUND_SECONDS:
+            height += 1
+            found = await node.chain_manager.long_reads.ask(partial(_block_at, height, node.params))
+            if found is None or self._peers.get(peer.endpoint) is not peer:
+                return False
+            point, wire = found
+            size += max(len(wire), LEAST_BLOCK_BYTES)
+            if size > ROUND_BYTES:
+                break
+            await self._post(peer, point, wire)
+        return True
+
+    async def _last_common(self, peer: Peer) -> int:
+        """The height of the last common block; raises PeerCallFailed or _NotTaken."""
+        chain_manager, status = self._peers.node.chain_manager, peer.status
+        ours = None if status is None else chain_manager.reader.canonical(status.height)
+        if status is not None and ours is not None and ours.point.hash == status.hash:
+            return status.height
+        if peer.serves_headers is False:
+            raise _NotTaken("it serves no headers, so the last common block cannot be found")
+        hashes, least, began = locator(chain_manager), 0, self._peers.node.now()
+        for _ in range(SEARCH_QUESTIONS):
+            left = began + SEARCH_SECONDS - self._peers.node.now()
+            if left <= 0:
+                break
+            reply = await self._peers.client.headers(peer.endpoint, hashes, SEARCH_HEADERS, within=left)
+            if reply.first <= least:
+                raise _NotTaken("its headers do not lead upwards from the last common block")
+            common = self._common_height(reply)
+            if common - reply.first + 1 < SEARCH_HEADERS:
+                return common
+            hashes, least = closer_locator(chain_manager, common, chain_manager.tip.height), common
+        raise _NotTaken("the last common block was not found in time")
+
+    def _common_height(self, reply: HeadersReply) -> int:
+        """The height of the last block of our chain that a reply shows, or that it has below its first header."""
+        common, reader = reply.first - 1, self._peers.node.chain_manager.reader
+        for header in reply.headers:
+            ours = reader.canonical(common + 1)
+            if ours is None or ours.point.hash != header.hash:
+                break
+            common += 1
+        return common
+
+    async def _post(self, peer: Peer, point: ChainPoint, wire: bytes) -> None:
+        """Post one block; raises PeerCallFailed or _NotTaken."""
+        reply = await self._peers.client.send_block(peer.endpoint, wire)
+        if not reply.accepted or reply.state not in _PLACED:
+            # It may have lost blocks that it once had; then the next round begins with the last common one.
+            self._placed.pop(peer.endpoint, None)
+            raise _NotTaken(f"it answers block {point.height} with {reply.state}")
+        self._placed[peer.endpoint] = point
+
+    def _height_placed(self, peer: Peer) -> int:
+        """The height of the last block that the peer has placed, if that is still on our chain; else 0."""
+        point = self._placed.get(peer.endpoint)
+        ours = None if point is None else self._peers.node.chain_manager.reader.canonical(point.height)
+        return ours.point.height if ours is not None and ours.point == point else 0
+
+
+def _block_at(height: int, params: NetworkParams, reader: ChainReader) -> tuple[ChainPoint, bytes] | None:
+    """A canonical block as it is posted; None above the tip."""
+    stored = reader.canonical(height)
+    if stored is None:
+        return None
+    return stored.point, reader.block_header(stored, params).wire(b",".join(reader.bodies(stored)))

@@ -1,67 +1,190 @@
-"""Peers as a service: begins with the anchors and the seeds, keeps its notes, and stops without losing any."""
+"""The network of peers put together, and its service, which keeps ``peers.json`` (docs/peers.md)."""
 
+import json
+import os
+import re
 from collections.abc import Callable, Sequence
 from copy import copy
+from math import isfinite
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
-from attrs import frozen
+from attrs import evolve, frozen
+from cattrs import Converter, transform_error
 from twisted.application.service import Service
 from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.logger import Logger
 
+from svcd.interfaces import Worker
 from svcd.net.endpoint import Endpoint
-from svcd.node.mempool import Entry
-from svcd.node.threads import Worker
-from svcd.node.transfers import Transfers
-from svcd.p2p import block_server, resource
-from svcd.p2p.address_book import AddressBook
+from svcd.net.targets import BadTarget
+from svcd.node import mempool
+from svcd.node.transaction_pool import TransactionPool
+from svcd.p2p.address_book import OPERATOR, AddressBook, AddressEntry
 from svcd.p2p.announcements import Announcements
-from svcd.p2p.bans import Bans, PostBans
-from svcd.p2p.block_server import BlockServer
+from svcd.p2p.bans import KINDS, Ban, Bans, PostBans, end_of, endpoint_name
+from svcd.p2p.chain_sync import ChainSync
 from svcd.p2p.client import PeerClient
 from svcd.p2p.handshake import LocalNode
-from svcd.p2p.headers import Synchroniser
-from svcd.p2p.peer_store import FORMAT, Notes, load, save
-from svcd.p2p.peers import Peers, PeerSettings, PolledTransfers
-from svcd.p2p.progress import Progress
+from svcd.p2p.peers import Peers, PeerSettings
+from svcd.p2p.progress import SyncProgress
 from svcd.p2p.relay import Relay
-from svcd.p2p.resource import PeerRoutes
+from svcd.p2p.routes import BlockRoutes, PeerRoutes
 
-BEAT_SECONDS: Final = 1.0
-BODY_CAPS: Final = resource.BODY_CAPS | block_server.BODY_CAPS
-"""Bytes that the bodies of routes may have that need more than others."""
+TICK_SECONDS: Final = 1.0
 SAVE_SECONDS: Final = 60.0
 ANCHORS: Final = 2
-_OPERATOR: Final = "operator"
+FORMAT: Final = 2
+_LOG: Final = Logger()
+_SECRET: Final = re.compile("[0-9a-f]{64}")
+
+
+# peers.json
 
 
 @frozen
-class Network:
-    """Everything of this room, joined together."""
+class PeersFile:
+    """The content of ``peers.json``, which is kept from one run to the next."""
+
+    format: int
+    secret: str
+    """The key of the address book's buckets, 64 hex characters; another key would move every entry."""
+    entries: list[AddressEntry]
+    anchors: list[Endpoint]
+    """Two outbound peers of the last run, which are called first: a restart must not be a chance for an eclipse."""
+    bans: list[Ban]
+
+
+def read_peers_file(path: Path) -> PeersFile | None:
+    """Read ``path``; None if there is no file, or if it is damaged, which is logged."""
+    try:
+        return _read(path.read_text("utf-8"))
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, RecursionError) as error:
+        why = str(error)
+    except ExceptionGroup as errors:
+        why = "; ".join(transform_error(errors))
+    _LOG.warn("{path} cannot be read, so the node starts without known peers: {why}", path=str(path), why=why)
+    return None
+
+
+def _read(text: str) -> PeersFile:
+    value = json.loads(text)
+    if type(value) is not dict:
+        raise ValueError("it must be a JSON object")
+    notes = _CONVERTER.structure(_with_endpoints_only(value), PeersFile)
+    if notes.format != FORMAT:
+        raise ValueError(f"its format must be {FORMAT}, not {notes.format}")
+    if not _SECRET.fullmatch(notes.secret):
+        raise ValueError("its secret must be 64 lower-case hex characters")
+    for ban in notes.bans:
+        if ban.name.partition(":")[0] not in KINDS or (ban.until is None and not ban.own):
+            raise ValueError(f"{ban.name!r} must be the name of a ban, and only the operator's have no end")
+    return evolve(notes, entries=_one_of_each(notes.entries), bans=_in_canonical_form(notes.bans))
+
+
+def _with_endpoints_only(value: dict[str, Any]) -> dict[str, Any]:
+    """``value`` without entries and anchors that are no endpoints, which earlier versions accepted.
+
+    Strangers choose the hints, so a bad hint must not make the whole file count as damaged.
+    """
+    kept = dict(value)
+    for name, text_of in (("entries", _endpoint_of), ("anchors", lambda anchor: anchor)):
+        if type(kept.get(name)) is list:
+            kept[name] = [each for each in kept[name] if _may_be_endpoint(text_of(each))]
+    return kept
+
+
+def _endpoint_of(entry: Any) -> object:
+    return entry.get("endpoint") if type(entry) is dict else None
+
+
+def _may_be_endpoint(value: object) -> bool:
+    """Whether ``value`` is a valid endpoint; also true for what is not a string, which the converter refuses later."""
+    try:
+        return type(value) is not str or bool(Endpoint(value))
+    except BadTarget:
+        return False
+
+
+def _one_of_each(entries: list[AddressEntry]) -> list[AddressEntry]:
+    """The entries; of several spellings of one endpoint the verified one, or the one last seen."""
+    found: dict[Endpoint, AddressEntry] = {}
+    for entry in entries:
+        other = found.setdefault(entry.endpoint, entry)
+        if (entry.verified, entry.last_seen) > (other.verified, other.last_seen):
+            found[entry.endpoint] = entry
+    return list(found.values())
+
+
+def _in_canonical_form(bans: list[Ban]) -> list[Ban]:
+    """The bans with each endpoint in its canonical spelling; of several spellings the longest ban."""
+    found: dict[tuple[str, bool], Ban] = {}
+    for ban in bans:
+        kind, _, text = ban.name.partition(":")
+        if kind == "endpoint":
+            if not _may_be_endpoint(text):
+                continue
+            ban = evolve(ban, name=endpoint_name(text))
+        other = found.setdefault((ban.name, ban.own), ban)
+        if end_of(ban) > end_of(other):
+            found[ban.name, ban.own] = ban
+    return list(found.values())
+
+
+def _exactly(*kinds: type) -> Callable[[Any, object], Any]:
+    """A hook that takes only values of these types; the converter's own hooks convert other values."""
+
+    def take(value: Any, _: object) -> Any:
+        if type(value) in kinds and (type(value) is not float or isfinite(value)):
+            return value
+        raise ValueError(f"{value!r:.50} must be of another type")
+
+    return take
+
+
+def _converter() -> Converter:
+    converter = Converter(forbid_extra_keys=True)
+    for kind in (str, int, bool):
+        converter.register_structure_hook(kind, _exactly(kind))
+    converter.register_structure_hook(float, _exactly(float, int))
+    converter.register_structure_hook(Endpoint, lambda value, _: Endpoint(_exactly(str)(value, str)))
+    return converter
+
+
+_CONVERTER: Final = _converter()
+
+
+def write_peers_file(path: Path, content: PeersFile) -> None:
+    """Replace ``path``; after a crash the old file or the new one is there, never half. Raises OSError."""
+    partial = path.with_name(path.name + ".new")
+    descriptor = os.open(partial, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+    with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+        # Unlike json.dump, which takes three times as long, json.dumps encodes in C.
+        file.write(json.dumps(_CONVERTER.unstructure(content)))
+        file.flush()
+        os.fsync(file.fileno())
+    partial.replace(path)
+
+
+# The network
+
+
+@frozen
+class PeerNetwork:
+    """The parts of p2p that others use."""
 
     peers: Peers
     relay: Relay
     announcements: Announcements
-    synchroniser: Synchroniser
-    progress: Progress
-
-    def rooms(self, transfers: Transfers) -> list[object]:
-        """The objects whose routes other nodes may call."""
-        return [
-            PeerRoutes(
-                self.peers,
-                transfers=transfers,
-                on_orphan=self.peers.ask_all,
-                on_sent=self.announcements.promises.sent,
-                post_bans=self.announcements.post_bans,
-            ),
-            self.announcements,
-            BlockServer(self.peers.home.ledger),
-        ]
+    sync: ChainSync
+    progress: SyncProgress
+    routes: list[object]
+    """The objects whose routes other nodes may call."""
 
     def record(self) -> dict[str, object]:
-        """What the operator is told."""
+        """The JSON object of the operator's status."""
         peers, state = self.peers, self.progress.snapshot()
         return {
             "verified": len(peers.all()),
@@ -71,105 +194,107 @@ class Network:
             "catchingUp": None if state is None else state.record(),
         }
 
-    def beat(self) -> None:
-        """What is due by now; to be called every second."""
-        self.peers.beat()
-        self.synchroniser.consider()
-        self.relay.branch_push.consider()
+    def tick(self) -> None:
+        """Do what is due by now; to be called every second."""
+        self.peers.tick()
+        self.sync.check_claims()
+        self.relay.branch_push.tick()
 
     async def stop(self) -> None:
-        """Stop fetching and pushing blocks; done when no block of a peer's chain is being connected any more."""
+        """Stop sending and fetching blocks; done when no block of a peer's chain is being connected any more."""
         self.relay.stop()
         self.announcements.stop()
-        await self.synchroniser.stop()
+        await self.sync.stop()
 
 
-def join(
-    home: LocalNode,
+def build_peer_network(
+    node: LocalNode,
     client: PeerClient,
     *,
-    transfers: Transfers,
+    transaction_pool: TransactionPool,
     book: AddressBook,
     settings: PeerSettings,
     forwards: Callable[[str, float], bool],
-) -> Network:
-    """Join the parts, so that what one finds out the others hear of.
+) -> PeerNetwork:
+    """Create the parts and connect them.
 
-    ``forwards`` tells of an address and a Unix time whether a proxy asks from there for many clients.
+    ``forwards`` tells for an address and a Unix time whether an untrusted proxy forwards many clients from there.
     """
-    peers = Peers(home, client, book=book, bans=Bans(), settings=settings)
-    progress = Progress(home.clock)
-    synchroniser = Synchroniser(peers, progress)
+    peers = Peers(node, client, transaction_pool=transaction_pool, book=book, bans=Bans(), settings=settings)
+    progress = SyncProgress(node.clock)
+    announcements = Announcements(peers)
+    sync = ChainSync(peers, progress, is_coming=announcements.is_coming)
 
-    def recent(count: int) -> list[Entry]:
-        return transfers.mempool.since(max(transfers.sequence - count, 0), count)
+    def recent(count: int) -> list[mempool.MempoolEntry]:
+        return transaction_pool.mempool.since(max(transaction_pool.sequence - count, 0), count)
 
     relay = Relay(peers, recent)
-    polled = PolledTransfers(home.params, transfers)
-    peers.on_status = synchroniser.consider
-    peers.behind, peers.best_height = synchroniser.behind, synchroniser.best_height
-    peers.on_transaction = polled.take
-    peers.on_met = relay.met
-    home.ledger.subscribe(progress)
-    home.ledger.subscribe(relay)
-    transfers.subscribe(relay)
-    post_bans = PostBans(peers.bans, home.clock, forwards)
-    announcements = Announcements(peers, on_orphan=peers.ask_all, post_bans=post_bans)
-    peers.is_coming = announcements.is_coming
-    home.ledger.subscribe(announcements)
-    return Network(peers, relay, announcements, synchroniser, progress)
+    peers.on_status, peers.on_added = sync.check_claims, relay.peer_added
+    peers.behind, peers.best_height = sync.behind, sync.best_height
+    for listener in (progress, relay, announcements):
+        node.chain_manager.subscribe(listener)
+    transaction_pool.subscribe(relay)
+    post_bans = PostBans(peers.bans, node.clock, forwards)
+    routes: list[object] = [
+        PeerRoutes(peers, transaction_pool=transaction_pool, announcements=announcements, post_bans=post_bans),
+        BlockRoutes(node.chain_manager),
+    ]
+    return PeerNetwork(peers, relay, announcements, sync, progress, routes)
+
+
+# The service
 
 
 class PeersService(Service):
-    """Takes up the notes of the last run when it starts, and writes them when it stops; the beat is its owner's.
+    """Reads ``peers.json`` when it starts, and writes it when it stops; its owner calls :meth:`PeerNetwork.tick`.
 
-    One writing follows the other, whatever threads ``files`` has: the later notes must be what is on disk in the end.
+    The file is written once at a time, however many threads ``files`` has: the newest content must be the last.
     """
 
     name = "peers"
     _log = Logger()
 
-    def __init__(self, network: Network, path: Path, seeds: Sequence[str], files: Worker) -> None:
+    def __init__(self, network: PeerNetwork, path: Path, seeds: Sequence[str], files: Worker) -> None:
         self._network = network
         self._path = path
         self._seeds = [Endpoint(seed) for seed in seeds]
         self._files = files
-        self._turn = DeferredLock()
+        self._write_lock = DeferredLock()
         self._anchors: list[Endpoint] = []
-        self._taken_up = False
+        self._loaded = False
 
     def startService(self) -> None:
-        """Take up the book and the bans, and note the seeds."""
+        """Load the address book and the bans, and note the seeds."""
         super().startService()  # type: ignore[no-untyped-call]
         peers = self._network.peers
-        notes = load(self._path)
-        if notes is not None:
-            peers.book.secret = bytes.fromhex(notes.secret)
-            for entry in notes.entries:
+        content = read_peers_file(self._path)
+        if content is not None:
+            peers.book.secret = bytes.fromhex(content.secret)
+            for entry in content.entries:
                 peers.book.restore(entry)
-            peers.bans.restore(notes.bans)
-        self._anchors = notes.anchors if notes else []
-        self._taken_up = True
-        peers.first = [*self._anchors, *self._seeds]
+            peers.bans.restore(content.bans)
+        self._anchors = content.anchors if content else []
+        self._loaded = True
+        peers.preferred = [*self._anchors, *self._seeds]
         for seed in self._seeds:
-            peers.hint(seed, source=_OPERATOR, trusted=True)
-        for endpoint in peers.first:
-            # Whoever restarts the node wants them tried now, however often they failed before.
+            peers.hint(seed, source=OPERATOR)
+        for endpoint in peers.preferred:
+            # An operator who restarts the node wants them called now, however often calls have failed.
             peers.book.try_again(endpoint)
 
     def stopService(self) -> Deferred[None]:
-        """Stop catching up and write the notes."""
+        """Stop the network and write the file."""
         super().stopService()  # type: ignore[no-untyped-call]
         return Deferred.fromCoroutine(self._stop())
 
     async def _stop(self) -> None:
         await self._network.stop()
-        await self.keep()
+        await self.save_or_log()
         for peer in self._network.peers.all():
             self._network.peers.drop(peer)
 
-    async def keep(self) -> None:
-        """Write the notes, and say so where the disk does not take them; the next time is soon."""
+    async def save_or_log(self) -> None:
+        """Write the file; a failure is logged, for the next attempt is soon."""
         try:
             await self.save()
         except OSError as error:
@@ -180,18 +305,18 @@ class PeersService(Service):
             )
 
     def save(self) -> Deferred[None]:
-        """Write the notes as they are now; done when they are on disk. Fails with OSError."""
-        if not self._taken_up:
-            # What is on disk has not been read yet; the next time is soon.
+        """Write the present state; done when it is on disk. Fails with OSError."""
+        if not self._loaded:
+            # The file has not been read yet; the next attempt is soon.
             return succeed(None)
         peers = self._network.peers
-        # Those of before are kept until there are new ones: an outage is when they are needed.
+        # Earlier anchors are kept until there are new ones: they are needed after an outage.
         self._anchors = list(dict.fromkeys([*(peer.endpoint for peer in peers.outbound()), *self._anchors]))[:ANCHORS]
-        notes = Notes(
+        content = PeersFile(
             format=FORMAT,
             secret=peers.book.secret.hex(),
             entries=[copy(entry) for entry in peers.book.entries()],
             anchors=self._anchors,
-            bans=peers.bans.standing(peers.home.now()),
+            bans=peers.bans.standing(peers.node.now()),
         )
-        return self._turn.run(self._files.run, save, self._path, notes)
+        return self._write_lock.run(self._files.run, write_peers_file, self._path, content)

@@ -13,7 +13,7 @@ from twisted.internet.task import Clock
 
 from svcd.net.addresses import Address, AddressPolicy
 from svcd.net.calls import CallLimits
-from svcd.net.pinned import PinnedCaller
+from svcd.net.http_client import PinnedClient
 from svcd.net.targets import Rules, Target
 from svcd.net.trust import Trust, load_trust
 from tests.net.certificates import Signed, make_authority, sign
@@ -86,11 +86,11 @@ async def serve() -> AsyncIterator[Callable[..., Server]]:
 
 
 @pytest.fixture
-def make_caller(trust: Trust) -> Callable[..., PinnedCaller]:
+def make_caller(trust: Trust) -> Callable[..., PinnedClient]:
     """``make_caller(resolver)``: a caller that may call this machine."""
 
-    def make(resolver: Any = None, *, policy: AddressPolicy | None = None, dialler: Any = reactor) -> PinnedCaller:
-        return PinnedCaller(
+    def make(resolver: Any = None, *, policy: AddressPolicy | None = None, dialler: Any = reactor) -> PinnedClient:
+        return PinnedClient(
             dialler,
             resolver=resolver or Answers(["127.0.0.1"]),
             policy=policy or AddressPolicy(allow_private=True),
@@ -101,7 +101,7 @@ def make_caller(trust: Trust) -> Callable[..., PinnedCaller]:
 
 
 @pytest.fixture
-def caller(make_caller: Callable[..., PinnedCaller]) -> PinnedCaller:
+def caller(make_caller: Callable[..., PinnedClient]) -> PinnedClient:
     return make_caller()
 
 

@@ -6,7 +6,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svcd.net.addresses import AddressPolicy, BadAddress, category_of, ipv4_inside, parse_literal, text_of, untranslated
+from svcd.net.addresses import (
+    AddressPolicy,
+    BadAddress,
+    category_of,
+    ipv4_inside,
+    parse_literal,
+    text_of,
+    untranslated,
+)
 
 PUBLIC = AddressPolicy()
 LENIENT = AddressPolicy(allow_private=True)

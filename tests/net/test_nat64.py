@@ -9,12 +9,11 @@ from twisted.internet.testing import MemoryReactorClock
 
 from svcd.net.addresses import Address, AddressPolicy
 from svcd.net.calls import CallFailed
+from svcd.net.http_client import PinnedClient, PinnedConnections
 from svcd.net.nat64 import FAILED_SECONDS, FOUND_SECONDS, Nat64Discovery, prefixes_of
-from svcd.net.pinned import PinnedCaller, PinnedPeer
 from svcd.net.targets import Rules
 from svcd.net.trust import load_trust
-from svcd.p2p.transport import CallFailed as NotCalled
-from svcd.p2p.transport import PinnedTransport, Request
+from svcd.p2p.transport import PeerCallFailed, PeerRequest, PinnedTransport
 from tests.support import has_result, result_of
 
 PLAIN = ("192.0.0.170", "192.0.0.171")
@@ -72,9 +71,9 @@ class Bench:
         self.reactor = MemoryReactorClock()
         self.dns = Dns()
         self.discovery = Nat64Discovery(self.dns, self.reactor)
-        self.caller = PinnedCaller(self.reactor, resolver=self.dns, policy=AddressPolicy(), trust=load_trust())
+        self.caller = PinnedClient(self.reactor, resolver=self.dns, policy=AddressPolicy(), trust=load_trust())
 
-    def pin(self, host: str) -> "Deferred[PinnedPeer]":
+    def pin(self, host: str) -> "Deferred[PinnedConnections]":
         target = Rules.for_peers().parse(f"http://{host}:8645")
         return Deferred.fromCoroutine(self.caller.pin(target, seconds=10))
 
@@ -166,11 +165,11 @@ def test_behind_a_discovered_translator_a_peer_is_at_its_ipv4_address(bench: Ben
     network = PinnedTransport(bench.caller, Rules.for_peers())
     bench.dns.known = {"node.example.com": ["2a02:898:146:64::8.8.8.8"], "ipv4only.arpa": TRANSLATED}
     endpoint = "http://node.example.com"
-    call = network.call(endpoint, Request(path="/p2p/status", max_bytes=1, seconds=5.0))
+    call = network.call(endpoint, PeerRequest(path="/p2p/status", max_bytes=1, seconds=5.0))
     assert network.address_of(endpoint) == "8.8.8.8"
     assert network.untranslated(ip_address("2a02:898:146:64::808:404")) == ip_address("8.8.4.4")
     call.cancel()
-    with pytest.raises((CancelledError, NotCalled)):
+    with pytest.raises((CancelledError, PeerCallFailed)):
         result_of(call)
     network.forget_all()
 

@@ -8,7 +8,7 @@ from twisted.internet import reactor
 
 from svcd.net.addresses import AddressPolicy
 from svcd.net.calls import CallFailed
-from svcd.net.pinned import PinnedCaller
+from svcd.net.http_client import PinnedClient
 from svcd.net.trust import Trust, TrustError, load_trust
 from tests.net.certificates import Signed, make_authority, sign
 from tests.net.conftest import HOST, LIMITS, Answers, target_of
@@ -17,9 +17,9 @@ from tests.net.servers import Server, answer, saying
 Serve = Callable[..., Server]
 
 
-def caller_with(trust: Trust) -> PinnedCaller:
+def caller_with(trust: Trust) -> PinnedClient:
     policy = AddressPolicy(allow_private=True)
-    return PinnedCaller(reactor, resolver=Answers(["127.0.0.1"]), policy=policy, trust=trust)
+    return PinnedClient(reactor, resolver=Answers(["127.0.0.1"]), policy=policy, trust=trust)
 
 
 @pytest.mark.socket

@@ -13,27 +13,27 @@ from twisted.internet.task import Clock
 from svcd.chain.block import Block
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import ChainPoint
-from svcd.node.changes import Standing
-from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
-from svcd.node.status import Identity, Status
-from svcd.node.threads import Worker
+from svcd.interfaces import Worker, milliseconds
+from svcd.node.changes import BlockStatus
+from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
+from svcd.node.status import NodeIdentity, Status
 from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
 from svcd.p2p.handshake import LocalNode, NodeKey
 from svcd.p2p.peers import Peer, PeerSettings
-from svcd.p2p.service import BODY_CAPS, Network, join
-from svcd.ports import milliseconds
-from svcd.rpc.resource import ChainRoutes
-from svcd.rpc.sites import Public, Sites
-from svcd.web.buckets import Buckets
-from svcd.web.clients import Clients
-from svcd.web.limits import BodyCaps, SiteLimits
+from svcd.p2p.routes import BODY_CAPS
+from svcd.p2p.service import PeerNetwork, build_peer_network
+from svcd.rpc.chain_routes import ChainRoutes
+from svcd.rpc.sites import PublicSite, SiteFactory
+from svcd.web.connections import BodyCaps, SiteLimits
+from svcd.web.rate_limits import Clients, RateLimiter, rates_of
 from svcd.web.site import Site
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import LATE, Inline
 from tests.p2p.strangers import Stranger
 from tests.p2p.town import Town, run, run_until
 from tests.support import result_of
+from tests.web.wire import Response, Wire
 
 OURS = "http://192.0.2.1:8645"
 LIMITS = SiteLimits(body_caps=BodyCaps(BODY_CAPS))
@@ -79,12 +79,12 @@ class Node:
         self.builder = builder
         self.setting = setting
         self.path = folder / "chain.sqlite"
-        threads = Threads(setting.writer, setting.checker, 2, setting.reader)
-        pool = PoolLimits(50_000, 1 << 26)
-        opening = open_chain(setting.params, self.path, threads=threads, pool=pool, clock=self.clock)
-        self.living: LivingChain = result_of(Deferred.fromCoroutine(opening))
+        threads = NodeThreads(setting.writer, setting.checker, 2, setting.reader)
+        pool = MempoolLimits(50_000, 1 << 26)
+        opening = open_node(setting.params, self.path, threads=threads, pool=pool, clock=self.clock)
+        self.node_context: NodeContext = result_of(Deferred.fromCoroutine(opening))
         self.key = NodeKey(key_of(setting.name).seed, setting.endpoint)
-        self.home = LocalNode(setting.params, self.living.ledger, self.key, self.clock)
+        self.local = LocalNode(setting.params, self.node_context.chain_manager, self.key, self.clock)
         client = PeerClient(setting.params, town, Inline())
         settings = PeerSettings(
             outbound=setting.outbound,
@@ -94,10 +94,10 @@ class Node:
         )
         book = AddressBook(b"s" * 32, Random(setting.name).random)
         self.clients = Clients(exempt=setting.exempt)
-        self.network: Network = join(
-            self.home,
+        self.network: PeerNetwork = build_peer_network(
+            self.local,
             client,
-            transfers=self.living.transfers,
+            transaction_pool=self.node_context.transaction_pool,
             book=book,
             settings=settings,
             forwards=self.clients.untrusted.forwards,
@@ -110,36 +110,41 @@ class Node:
         self._beat = self.clock.callLater(1.0, self._keep_in_touch)
 
     def _site(self) -> Site:
-        living, setting = self.living, self.setting
-        identity = Identity(self.key.node_id, self.key.endpoint)
+        node_context, setting = self.node_context, self.setting
+        identity = NodeIdentity(self.key.node_id, self.key.endpoint)
         self.status = Status(
-            living.ledger,
+            node_context.chain_manager,
             identity=identity,
             peers=self.peers,
             clock=self.clock,
-            trouble=lambda: living.trouble,
+            trouble=lambda: node_context.trouble,
             untrusted_proxy=lambda: self.clients.untrusted.alarm(self.clock.seconds()),
         )
-        self.buckets = Buckets.per_second(setting.rates, 10)
-        chain = ChainRoutes(living.ledger, transfers=living.transfers, status=self.status, clock=self.clock)
-        self.rooms: list[Any] = self.network.rooms(living.transfers)
-        public = Public(setting.limits, self.clients, self.buckets)
+        self.limiter = RateLimiter(self.clients, rates_of(setting.rates, 10), self.clock)
+        chain = ChainRoutes(
+            node_context.chain_manager,
+            transaction_pool=node_context.transaction_pool,
+            status=self.status,
+            clock=self.clock,
+        )
+        self.rooms: list[Any] = self.network.routes
+        public = PublicSite(setting.limits, self.limiter)
         errors = count(1)
-        return Sites(self.clock, lambda: f"e{next(errors)}").public([chain], public, peers=self.rooms)
+        return SiteFactory(self.clock, lambda: f"e{next(errors)}").public([chain], public, peers=self.rooms)
 
     def _keep_in_touch(self) -> None:
         self._beat = self.clock.callLater(1.0, self._keep_in_touch)
         self._be_called()
-        self.network.beat()
+        self.network.tick()
 
     def _be_called(self) -> None:
         if self.setting.called:
-            self.peers.called_by(self._caller, "198.51.100.99")
+            self.peers.hello_received(self._caller, "198.51.100.99")
 
     @property
     def tip(self) -> ChainPoint:
         """The end of our chain."""
-        return self.living.ledger.tip
+        return self.node_context.chain_manager.tip
 
     def run(self, seconds: float = 1.0) -> None:
         """Let time pass."""
@@ -151,18 +156,31 @@ class Node:
 
     def take(self, *blocks: Block) -> None:
         """Let blocks in, parents first."""
-        outcomes = result_of(self.living.ledger.submit_blocks([block.wire() for block in blocks]))
-        assert set(outcomes) <= {Standing.CONNECTED, Standing.SIDE}, outcomes
+        outcomes = result_of(self.node_context.chain_manager.submit_blocks([block.wire() for block in blocks]))
+        assert set(outcomes) <= {BlockStatus.CONNECTED, BlockStatus.SIDE}, outcomes
+
+    def send(self, path: str, body: bytes, client: str, *headers: str) -> Wire:
+        """A connection from the address of a client, on which it has posted something."""
+        head = [f"POST {path} HTTP/1.1", "Host: h", f"Content-Length: {len(body)}", *headers, "", ""]
+        return Wire(self.site, client).send("\r\n".join(head).encode() + body)
+
+    def post(self, path: str, body: bytes, client: str, *headers: str) -> Response:
+        """The answer to what a client posts."""
+        wire = self.send(path, body, client, *headers)
+        self.clock.advance(0)
+        response = wire.response()
+        wire.close()
+        return response
 
     def hint(self, *strangers: Stranger) -> None:
         """Tell the node of others, as its operator does."""
         for stranger in strangers:
-            self.peers.hint(stranger.endpoint, source="operator", trusted=True)
+            self.peers.hint(stranger.endpoint, source="operator")
 
     def meet(self, *strangers: Stranger, outbound: bool = True) -> None:
         """Greet others; each is a peer afterwards."""
         for stranger in strangers:
-            self.begin(self.peers.greet(stranger.endpoint, outbound=outbound))
+            self.begin(self.peers.connect(stranger.endpoint, outbound=outbound))
         self.run(0.2)
         for stranger in strangers:
             assert self.peers.get(stranger.endpoint) is not None, stranger.endpoint
@@ -187,7 +205,7 @@ class Node:
         stopped = Deferred.fromCoroutine(self.network.stop())
         run(self.clock, 31.0)
         result_of(stopped)
-        closed = Deferred.fromCoroutine(self.living.close())
+        closed = Deferred.fromCoroutine(self.node_context.close())
         self.clock.advance(0)
         result_of(closed)
 

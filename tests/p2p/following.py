@@ -1,7 +1,7 @@
 """What tests of synchronisation ask of a node and of the peers whose chains it follows."""
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -15,6 +15,22 @@ HEADERS = "/p2p/headers"
 BLOCKS = "/p2p/blocks"
 
 
+def make_peers(
+    node: Node, make_stranger: Callable[..., Stranger], count: int = 2, *, settle: float = 0.0, **changes: Any
+) -> list[Stranger]:
+    """Outbound peers that have ``settle`` seconds to show their chains."""
+    strangers = [make_stranger(number, **changes) for number in range(count)]
+    node.meet(*strangers)
+    node.run(settle)
+    return strangers
+
+
+def boaster(make_stranger: Callable[..., Stranger], number: int, script: Script, **changes: Any) -> Stranger:
+    """A stranger that claims far more work than there is, and answers requests about it by a script."""
+    claim = {"work": 2**255, "height": 2**53 - 1} | changes
+    return make_stranger(number, scripts={HEADERS: script, BLOCKS: script}, **claim)
+
+
 def followed(node: Node, blocks: Sequence[Block], within: float = 10.0) -> bool:
     """Whether the node comes to the end of a chain in so many seconds."""
     return node.until(lambda: node.tip.hash == blocks[-1].header.hash, within=within)
@@ -24,7 +40,7 @@ def is_clean(node: Node, *strangers: Stranger) -> bool:
     """Whether peers are neither banned, doubted nor left."""
     return all(
         node.knows(stranger)
-        and not node.peer(stranger).doubts
+        and not node.peer(stranger).claim_backoff.failures
         and not node.peer(stranger).failures
         and not node.peers.is_banned(stranger.key.public)
         for stranger in strangers
@@ -34,17 +50,17 @@ def is_clean(node: Node, *strangers: Stranger) -> bool:
 def meet(node: Node, *strangers: Stranger) -> None:
     """Meet others and hear of all their chains before any claim is looked into; how slow they are shows later."""
     latency, node.town.latency = node.town.latency, {}
-    synchroniser = node.network.synchroniser
-    consider, synchroniser.consider = synchroniser.consider, lambda: None  # type: ignore[method-assign]
+    sync = node.network.sync
+    check_claims, sync.check_claims = sync.check_claims, lambda: None  # type: ignore[method-assign]
     on_status, node.peers.on_status = node.peers.on_status, lambda: None
     for start in range(0, len(strangers), 8):
         group = strangers[start : start + 8]
         for stranger in group:
-            node.begin(node.peers.greet(stranger.endpoint, outbound=True))
+            node.begin(node.peers.connect(stranger.endpoint, outbound=True))
         assert node.until(lambda group=group: all(node.knows(each) and node.peer(each).status for each in group))
     node.town.latency = latency
-    synchroniser.consider, node.peers.on_status = consider, on_status  # type: ignore[method-assign]
-    synchroniser.consider()
+    sync.check_claims, node.peers.on_status = check_claims, on_status  # type: ignore[method-assign]
+    sync.check_claims()
 
 
 def body(called: Called) -> Any:

@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from attrs import define, field
 
@@ -10,35 +11,35 @@ from svcd.chain.block import Block
 from svcd.chain.encoding import canonical
 from svcd.chain.transaction import Transfer
 from svcd.chain.transition import ChainPoint
+from svcd.interfaces import milliseconds
 from svcd.p2p.handshake import NodeKey
-from svcd.p2p.transport import Reply, Request
-from svcd.ports import milliseconds
+from svcd.p2p.transport import PeerReply, PeerRequest
 from tests.chains import ChainBuilder, key_of
 from tests.p2p.town import Answer, Called, Town
 
 Script = Callable[[Called], Answer]
 
 
-def ok(**members: object) -> Reply:
+def ok(**members: object) -> PeerReply:
     """A success with these members."""
-    return Reply(200, canonical({"ok": True, **members}))
+    return PeerReply(200, canonical({"ok": True, **members}))
 
 
-def refused(status: int = 400, error: str = "no") -> Reply:
+def refused(status: int = 400, error: str = "no") -> PeerReply:
     """An error."""
-    return Reply(status, canonical({"ok": False, "error": error}))
+    return PeerReply(status, canonical({"ok": False, "error": error}))
 
 
-def blocks_reply(blocks: Sequence[Block | bytes], height: int = 0) -> Reply:
+def blocks_reply(blocks: Sequence[Block | bytes], height: int = 0) -> PeerReply:
     """A reply of /p2p/blocks."""
     wires = b",".join(block if isinstance(block, bytes) else block.wire() for block in blocks)
-    return Reply(200, b'{"ok":true,"blocks":[' + wires + b'],"height":"%d"}' % height)
+    return PeerReply(200, b'{"ok":true,"blocks":[' + wires + b'],"height":"%d"}' % height)
 
 
-def headers_reply(blocks: Sequence[Block], first: int, height: int) -> Reply:
+def headers_reply(blocks: Sequence[Block], first: int, height: int) -> PeerReply:
     """A reply of /p2p/headers."""
     wires = b",".join(block.header.wire() for block in blocks)
-    return Reply(200, b'{"ok":true,"headers":[' + wires + b'],"from":"%d","height":"%d"}' % (first, height))
+    return PeerReply(200, b'{"ok":true,"headers":[' + wires + b'],"from":"%d","height":"%d"}' % (first, height))
 
 
 def silent(_called: Called) -> None:
@@ -78,11 +79,16 @@ class Stranger:
         return self.endpoint
 
     @property
+    def host(self) -> str:
+        """The host in its endpoint."""
+        return str(urlsplit(self.endpoint).hostname)
+
+    @property
     def tip(self) -> ChainPoint:
         """The end of its chain."""
         return self.builder.point_after(self.blocks[-1] if self.blocks else None)
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: PeerRequest) -> Answer:
         called = Called(self.endpoint, request, self.town.clock.seconds())
         script = self.scripts.get(called.path) or self.scripts.get("")
         if request.body is not None:
@@ -124,7 +130,7 @@ class Stranger:
     def _body(self, called: Called) -> Any:
         return json.loads(called.request.body or b"{}")
 
-    def _headers(self, locator: list[str], limit: int) -> Reply:
+    def _headers(self, locator: list[str], limit: int) -> PeerReply:
         heights = {block.header.hash.hex(): block.header.height for block in self.blocks}
         first = next((heights[name] for name in locator if name in heights), 0) + 1
         return headers_reply(self.blocks[first - 1 : first - 1 + limit], first, self.tip.height)

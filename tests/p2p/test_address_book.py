@@ -19,7 +19,7 @@ from svcd.p2p.address_book import (
     SOURCE_BUCKETS,
     TRIED_BUCKETS,
     AddressBook,
-    Entry,
+    AddressEntry,
     group_of,
     group_of_endpoint,
 )
@@ -58,11 +58,11 @@ def fill(book: AddressBook) -> None:
     assert len(book) == NEW
 
 
-def hints(book: AddressBook) -> list[Entry]:
+def hints(book: AddressBook) -> list[AddressEntry]:
     return book.candidates(FOREVER, exclude=(), tried=False)
 
 
-def tried(book: AddressBook) -> list[Entry]:
+def tried(book: AddressBook) -> list[AddressEntry]:
     return book.candidates(FOREVER, exclude=(), tried=True)
 
 
@@ -132,7 +132,7 @@ def test_the_operator_is_always_heard() -> None:
     book = new_book()
     fill(book)
     for number in range(20_000, 20_040):
-        assert book.hint(endpoint(number), source="operator", now=NOW, trusted=True)
+        assert book.hint(endpoint(number), source="operator", now=NOW)
         assert book.get(endpoint(number)) is not None
     assert len(hints(book)) == NEW
 
@@ -281,8 +281,8 @@ OLDEST, NEWEST = "http://200.1.0.0", f"http://200.1.0.{BUCKET_SIZE}"
 
 def test_in_a_full_bucket_the_longest_unseen_is_called_before_it_is_lost() -> None:
     book = crowded_book()
-    assert book.contested(NOW, exclude=()) == OLDEST
-    assert book.contested(NOW, exclude={OLDEST}) is None
+    assert book.next_collision(NOW, exclude=()) == OLDEST
+    assert book.next_collision(NOW, exclude={OLDEST}) is None
     assert [entry.endpoint for entry in hints(book)] == [NEWEST]
     assert len(book.verified()) == BUCKET_SIZE
 
@@ -290,15 +290,15 @@ def test_in_a_full_bucket_the_longest_unseen_is_called_before_it_is_lost() -> No
 def test_if_it_answers_it_stays() -> None:
     book = crowded_book()
     book.failed(OLDEST, NOW)
-    assert book.contested(NOW, exclude=()) is None, "it has to wait before it is called again"
-    assert book.contested(NOW + 20, exclude=()) == OLDEST
+    assert book.next_collision(NOW, exclude=()) is None, "it has to wait before it is called again"
+    assert book.next_collision(NOW + 20, exclude=()) == OLDEST
     book.succeeded(OLDEST, node_id="node 0", height=0, now=NOW + 20)
-    assert book.contested(NOW + DAY, exclude=()) is None
+    assert book.next_collision(NOW + DAY, exclude=()) is None
     for _ in range(3):
         book.failed(OLDEST, NOW + 30)
     assert OLDEST in {entry.endpoint for entry in book.verified()}
     book.succeeded(NEWEST, node_id="node 16", height=0, now=NOW + 40)
-    assert book.contested(NOW + 40, exclude=()) == "http://200.1.0.1", "now another has not been seen for longest"
+    assert book.next_collision(NOW + 40, exclude=()) == "http://200.1.0.1", "now another has not been seen for longest"
 
 
 def test_if_it_does_not_answer_three_times_the_other_gets_its_place() -> None:
@@ -310,7 +310,7 @@ def test_if_it_does_not_answer_three_times_the_other_gets_its_place() -> None:
     assert book.get(OLDEST) is None
     assert NEWEST in {entry.endpoint for entry in book.verified()}
     assert hints(book) == []
-    assert book.contested(NOW + DAY, exclude=()) is None
+    assert book.next_collision(NOW + DAY, exclude=()) is None
 
 
 @pytest.mark.parametrize("how", ["forgotten", "failing"])
@@ -321,7 +321,7 @@ def test_who_is_gone_meanwhile_gets_nobody_s_place(how: str) -> None:
         book.failed(OLDEST, NOW)
     assert OLDEST in {entry.endpoint for entry in book.verified()}
     book.forget(OLDEST)
-    assert book.contested(NOW + DAY, exclude=()) is None
+    assert book.next_collision(NOW + DAY, exclude=()) is None
 
 
 def test_what_lost_its_verification_goes_first() -> None:
@@ -418,12 +418,12 @@ def test_a_failure_of_an_unknown_endpoint_is_none() -> None:
 def test_our_own_endpoint_is_remembered_for_a_day() -> None:
     book = new_book()
     learn(book, 1)
-    book.is_mine(endpoint(1), NOW)
+    book.note_own(endpoint(1), NOW)
     assert book.get(endpoint(1)) is None
     assert tried(book) == hints(book) == []
-    assert book.is_ours(endpoint(1), NOW + DAY - 1)
+    assert book.is_own(endpoint(1), NOW + DAY - 1)
     assert not book.hint(endpoint(1), source=source(1), now=NOW + DAY - 1)
-    assert not book.is_ours(endpoint(1), NOW + DAY)
+    assert not book.is_own(endpoint(1), NOW + DAY)
     assert book.hint(endpoint(1), source=source(1), now=NOW + DAY)
 
 
@@ -464,7 +464,7 @@ def test_what_is_restored_is_what_there_was() -> None:
 def test_what_is_restored_twice_stands_once() -> None:
     book = new_book()
     for number, verified in enumerate((False, True, True, False)):
-        book.restore(Entry(endpoint=endpoint(number // 2), source=source(1), verified=verified))
+        book.restore(AddressEntry(endpoint=endpoint(number // 2), source=source(1), verified=verified))
     assert [entry.endpoint for entry in hints(book)] == [endpoint(0)]
     assert [entry.endpoint for entry in tried(book)] == [endpoint(1)]
     assert len(book) == 2
@@ -473,7 +473,7 @@ def test_what_is_restored_twice_stands_once() -> None:
 def test_more_than_fits_is_not_restored() -> None:
     book = new_book()
     for number in range(20_000):
-        book.restore(Entry(endpoint=endpoint(number), source=source(1), verified=number % 2 == 0))
+        book.restore(AddressEntry(endpoint=endpoint(number), source=source(1), verified=number % 2 == 0))
     assert len(tried(book)) <= TRIED
     assert len(hints(book)) <= SOURCE_BUCKETS * BUCKET_SIZE
 
@@ -514,7 +514,7 @@ class BookMachine(RuleBasedStateMachine):
         before = self.known()
         self.book.succeeded(self.crowded(number), node_id=f"node {who}", height=number, now=self.now)
         after = self.known()
-        contested = self.book.contested(FOREVER, exclude=())
+        contested = self.book.next_collision(FOREVER, exclude=())
         assert after.get(self.crowded(number)) == f"node {who}" or contested in after
         moved = {endpoint for endpoint, node in before.items() if node == f"node {who}"}
         assert before.keys() - after.keys() <= moved, "who answered before loses no place to another that answers"
@@ -529,7 +529,7 @@ class BookMachine(RuleBasedStateMachine):
 
     @rule(number=numbers)
     def is_ours(self, number: int) -> None:
-        self.book.is_mine(self.crowded(number), self.now)
+        self.book.note_own(self.crowded(number), self.now)
         assert self.book.get(self.crowded(number)) is None
 
     @rule(seconds=st.sampled_from([1.0, 60.0, HOUR]))
@@ -573,10 +573,10 @@ TestBook.settings = settings(stateful_step_count=30)
 
 
 def test_the_part_of_the_network_is_that_of_the_address_once_it_is_known() -> None:
-    entry = Entry(endpoint="https://seed.node.example", source="x")
-    assert entry.part() == "name:node.example"
+    entry = AddressEntry(endpoint="https://seed.node.example", source="x")
+    assert entry.best_group() == "name:node.example"
     entry.group = "198.51.0.0/16"
-    assert entry.part() == "198.51.0.0/16"
+    assert entry.best_group() == "198.51.0.0/16"
 
 
 def test_names_that_lead_to_one_part_of_the_network_share_a_bucket() -> None:

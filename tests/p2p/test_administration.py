@@ -12,28 +12,24 @@ from twisted.internet.defer import Deferred
 from twisted.logger import LogLevel, formatEvent, globalLogPublisher
 
 from svcd.p2p.address_book import AddressBook
-from svcd.p2p.administration import MAX_SHOWN, Orders
+from svcd.p2p.administration import MAX_SHOWN, PeerAdministration
 from svcd.p2p.bans import MAX_OWN, Ban, posts_name
 from svcd.p2p.handshake import NodeKey
-from svcd.p2p.peer_store import FORMAT, Notes, load, save
-from svcd.p2p.service import PeersService
-from svcd.rpc.peer_orders import PeerOrders
-from svcd.rpc.sites import Sites
-from svcd.web.limits import SiteLimits
+from svcd.p2p.service import FORMAT, PeersFile, PeersService, read_peers_file, write_peers_file
+from svcd.rpc.peer_admin_routes import PeerAdminRoutes
+from svcd.rpc.sites import SiteFactory
+from svcd.web.connections import SiteLimits
 from svcd.web.openapi import document
-from svcd.web.routing import routes_of
+from svcd.web.routes import routes_of
 from tests.chains import key_of
 from tests.node.bench import Inline, Stepped
 from tests.p2p.bench import OURS, Node, place
+from tests.p2p.conftest import Grow, MakeNode, MakeStranger
 from tests.p2p.strangers import Stranger, silent
 from tests.rpc.description import Asked, Description
 from tests.rpc.node import OPERATOR_SOCKET, TOKEN
 from tests.support import result_of
 from tests.web.wire import Response, Wire
-
-Grow = Callable[..., list[Any]]
-MakeNode = Callable[..., Node]
-MakeStranger = Callable[..., Stranger]
 
 HOUR = 3_600
 HELLO = "/p2p/hello"
@@ -61,9 +57,9 @@ class Operator:
         self.node = node
         self.path = path
         self.service = PeersService(self.node.network, self.path, [], Inline())
-        room = PeerOrders(Orders(self.node.peers, self.service.save), token=token)
+        room = PeerAdminRoutes(PeerAdministration(self.node.peers, self.service.save), token=token)
         errors = count(1)
-        self.site = Sites(self.node.clock, lambda: f"e{next(errors)}").operator([room], SiteLimits())
+        self.site = SiteFactory(self.node.clock, lambda: f"e{next(errors)}").operator([room], SiteLimits())
         described: Any = document([route for route, _ in routes_of(room)], {"title": "operator", "version": "0"})
         self.description = Description(described, cors=False)
         self.service.startService()
@@ -115,7 +111,7 @@ def test_peers_are_shown(operator: Operator, make_stranger: MakeStranger, grow: 
     node.town.addresses[chosen.endpoint] = "198.51.100.7"
     node.meet(chosen)
     node.meet(caller, outbound=False)
-    seen = node.peer(chosen).seen
+    seen = node.peer(chosen).last_seen
     assert operator.ok("")["peers"] == [
         {
             "nodeId": chosen.key.node_id,
@@ -134,7 +130,7 @@ def test_peers_are_shown(operator: Operator, make_stranger: MakeStranger, grow: 
             "direction": "inbound",
             "height": "0",
             "work": str(caller.tip.work),
-            "lastSeen": str(int(node.peer(caller).seen * 1000)),
+            "lastSeen": str(int(node.peer(caller).last_seen * 1000)),
             "failures": 0,
         },
     ]
@@ -143,7 +139,7 @@ def test_peers_are_shown(operator: Operator, make_stranger: MakeStranger, grow: 
 def test_one_that_does_not_answer_shows_since_when(operator: Operator, make_stranger: MakeStranger) -> None:
     stranger = make_stranger(scripts={"/p2p/status": silent})
     operator.node.meet(stranger)
-    met = operator.node.home.now()
+    met = operator.node.local.now()
     operator.node.run(6)
     (peer,) = operator.ok("")["peers"]
     assert (peer["height"], peer["work"], peer["failures"]) == (None, None, 1)
@@ -155,7 +151,7 @@ def test_where_there_is_a_token_it_is_asked_for(node: Node, tmp_path: Path, path
     guarded = Operator(node, tmp_path / "peers.json", token=TOKEN)
     body: dict[str, object] | None = {"address": "192.0.2.7"} if path else None
     assert guarded.send(f"/operator/peers{path}", body).status == 401
-    assert node.peers.bans.listed(node.home.now()) == []
+    assert node.peers.bans.listed(node.local.now()) == []
 
 
 # Adding
@@ -176,7 +172,7 @@ def test_however_often_it_failed_before(operator: Operator, make_stranger: MakeS
     stranger = make_stranger()
     entry = node.book.get(place(1))
     assert entry is not None
-    entry.next_try = node.home.now() + 1_000
+    entry.next_try = node.local.now() + 1_000
     operator.ok("/add", {"endpoint": stranger.endpoint})
     assert node.knows(stranger)
 
@@ -209,7 +205,7 @@ def test_one_too_many_is_noted(operator: Operator, make_stranger: MakeStranger) 
     stranger = make_stranger()
     assert operator.ok("/add", {"endpoint": stranger.endpoint}) == {
         "peer": None,
-        "why": "it answers and is noted, but there is no place for one more peer",
+        "why": "it answers and is in the address book, but there is no place for one more peer",
     }
     entry = operator.node.book.get(stranger.endpoint)
     assert entry is not None
@@ -257,7 +253,7 @@ def test_what_is_banned_cannot_be_added(operator: Operator) -> None:
 def test_a_full_book_has_no_room(operator: Operator, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("svcd.p2p.address_book.BUCKET_SIZE", 0)
     monkeypatch.setattr(AddressBook, "_make_room", lambda *_, **__: False)
-    assert operator.refusal("/add", {"endpoint": place(1)}).startswith(f"the book has no room for {place(1)}")
+    assert operator.refusal("/add", {"endpoint": place(1)}).startswith(f"the address book has no room for {place(1)}")
 
 
 # Banning
@@ -275,8 +271,8 @@ def test_a_ban_of_one_spelling_is_a_ban_of_all(
     assert operator.refusal("/add", {"endpoint": tried}) == f"{place_of_all} is banned here; lift the ban first"
     stranger.names = tried
     for other in (make_stranger(5, acquaintances=[tried]), make_stranger(6, names=tried)):
-        node.begin(node.peers.greet(other.endpoint, outbound=True))
-    node.peers.called_by(stranger.hello(), "198.51.100.7")
+        node.begin(node.peers.connect(other.endpoint, outbound=True))
+    node.peers.hello_received(stranger.hello(), "198.51.100.7")
     node.run(HOUR)
     assert node.town.calls_to(place_of_all) == []
     operator.ok("/unban", {"endpoint": tried})
@@ -337,7 +333,7 @@ def test_when_the_ban_is_lifted_it_is_met_again(
 def test_a_ban_may_have_an_end(operator: Operator, make_stranger: MakeStranger) -> None:
     node, stranger = operator.node, make_stranger()
     node.meet(stranger)
-    now = node.home.now()
+    now = node.local.now()
     ban = operator.ok("/ban", {"nodeId": stranger.key.node_id, "seconds": 600}, seconds=0)["ban"]
     assert ban["until"] == str(int((now + 600) * 1000))
     node.run(500)
@@ -361,7 +357,7 @@ def test_a_name_that_leads_to_a_banned_address(operator: Operator, make_stranger
 
 
 def test_the_price_of_a_post_is_shown_and_can_be_lifted(operator: Operator) -> None:
-    bans, now = operator.node.peers.bans, operator.node.home.now()
+    bans, now = operator.node.peers.bans, operator.node.local.now()
     bans.ban(posts_name("192.0.2.7"), seconds=600, now=now, why="it posted: nonsense")
     (ban,) = operator.ok("", seconds=0)["bans"]
     assert ban == {
@@ -372,11 +368,11 @@ def test_the_price_of_a_post_is_shown_and_can_be_lifted(operator: Operator) -> N
         "own": False,
     }
     operator.ok("/unban", {"address": "192.0.2.7"})
-    assert not bans.is_ignored("192.0.2.7", operator.node.home.now())
+    assert not bans.is_ignored("192.0.2.7", operator.node.local.now())
 
 
 def test_so_many_bans_are_shown(operator: Operator) -> None:
-    bans, now = operator.node.peers.bans, operator.node.home.now()
+    bans, now = operator.node.peers.bans, operator.node.local.now()
     for number in range(MAX_SHOWN):
         bans.ban(f"node:{number}", seconds=HOUR, now=now)
     operator.ok("/ban", {"address": "192.0.2.7"})
@@ -386,7 +382,7 @@ def test_so_many_bans_are_shown(operator: Operator) -> None:
 
 ONE = "give exactly one of endpoint, nodeId and address"
 ADDRESS = "address must be an IP address, such as 192.0.2.1, or a /64 of IPv6"
-SECONDS = "seconds: must be a whole number from 1 to 315360000; leave it out to ban for good"
+SECONDS = "seconds: must be a whole number from 1 to 315360000"
 
 
 @pytest.mark.parametrize(
@@ -425,7 +421,7 @@ def test_what_is_not_banned_cannot_be_unbanned(operator: Operator) -> None:
 
 def test_too_many_bans_of_ones_own(operator: Operator) -> None:
     for number in range(MAX_OWN):
-        operator.node.peers.bans.ban_by_operator(f"node:{number}", seconds=None, now=operator.node.home.now())
+        operator.node.peers.bans.ban_by_operator(f"node:{number}", seconds=None, now=operator.node.local.now())
     sentence = operator.refusal("/ban", {"address": "192.0.2.7"})
     assert sentence == "there are 1000 bans of yours already; lift some first"
 
@@ -440,14 +436,14 @@ def test_the_operator_s_bans_are_on_disk_when_the_answer_comes(operator: Operato
     again = Operator(make_node("again", name="again", endpoint="http://192.0.2.2:8645"), operator.path)
     assert again.bans() == [("address", "192.0.2.7", True), ("node", "svcnode_" + "ab" * 16, True)]
     again.ok("/unban", {"address": "192.0.2.7"})
-    notes = load(operator.path)
+    notes = read_peers_file(operator.path)
     assert notes is not None
     assert [ban.name for ban in notes.bans] == ["node:svcnode_" + "ab" * 16]
 
 
 def test_a_ban_that_the_disk_does_not_take_holds_and_is_said_to(operator: Operator) -> None:
     operator.path.with_name(f"{operator.path.name}.new").mkdir()
-    sentence = "done, but it cannot be noted on the disk (Is a directory): see to that"
+    sentence = "done, but it cannot be saved to disk (Is a directory): a restart undoes it"
     assert operator.refusal("/ban", {"address": "192.0.2.7"}, 503) == sentence
     assert operator.bans() == [("address", "192.0.2.7", True)]
     assert operator.refusal("/unban", {"address": "192.0.2.7"}, 503) == sentence
@@ -457,14 +453,14 @@ def test_a_ban_that_the_disk_does_not_take_holds_and_is_said_to(operator: Operat
 def test_an_order_before_the_notes_are_read_does_not_write_over_them(node: Node, tmp_path: Path) -> None:
     """The operator's socket opens before the notes are taken up."""
     path = tmp_path / "peers.json"
-    save(path, Notes(FORMAT, "5e" * 32, [], [], [Ban("address:192.0.2.7", None, "", own=True)]))
+    write_peers_file(path, PeersFile(FORMAT, "5e" * 32, [], [], [Ban("address:192.0.2.7", None, "", own=True)]))
     service = PeersService(node.network, path, [], Inline())
-    orders = Orders(node.peers, service.save)
+    orders = PeerAdministration(node.peers, service.save)
     result_of(node.begin(orders.ban(endpoint=None, node_id=None, address="192.0.2.8", seconds=None)))
     service.startService()
     service.save()
     assert [ban["name"] for ban in orders.bans()] == ["192.0.2.7", "192.0.2.8"]
-    notes = load(path)
+    notes = read_peers_file(path)
     assert notes is not None
     assert len(notes.bans) == 2
 
@@ -474,15 +470,17 @@ def test_an_order_is_carried_out_when_its_ban_is_on_disk(node: Node, tmp_path: P
     path, writer = tmp_path / "peers.json", Stepped()
     service = PeersService(node.network, path, [], writer)
     service.startService()
-    node.peers.hint(place(1), source="operator", trusted=True)
-    order = Orders(node.peers, service.save).ban(endpoint=None, node_id=None, address="192.0.2.8", seconds=None)
+    node.peers.hint(place(1), source="operator")
+    order = PeerAdministration(node.peers, service.save).ban(
+        endpoint=None, node_id=None, address="192.0.2.8", seconds=None
+    )
     done = node.begin(order)
     node.run(1)
     assert not done.called
-    assert load(path) is None
+    assert read_peers_file(path) is None
     writer.finish()
     assert done.called
-    notes = load(path)
+    notes = read_peers_file(path)
     assert notes is not None
     assert [ban.name for ban in notes.bans] == ["address:192.0.2.8"]
     assert [(entry.endpoint, entry.failures) for entry in notes.entries] == [(place(1), 0)]
@@ -495,11 +493,13 @@ def test_of_two_notes_the_later_ones_are_on_disk_in_the_end(node: Node, tmp_path
     service.startService()
     for number in (7, 8):
         node.begin(
-            Orders(node.peers, service.save).ban(endpoint=None, node_id=None, address=f"192.0.2.{number}", seconds=None)
+            PeerAdministration(node.peers, service.save).ban(
+                endpoint=None, node_id=None, address=f"192.0.2.{number}", seconds=None
+            )
         )
     while files.jobs:
         files.finish_newest()
-    notes = load(path)
+    notes = read_peers_file(path)
     assert notes is not None
     assert [ban.name for ban in notes.bans] == ["address:192.0.2.7", "address:192.0.2.8"]
 

@@ -1,9 +1,7 @@
 """Announced blocks, on the real HTTP stack in memory: what is answered, and from which peer the block is fetched."""
 
 import json
-from collections.abc import Callable
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from attrs import evolve
@@ -11,27 +9,21 @@ from attrs import evolve
 from svcd.chain.block import Block
 from svcd.chain.errors import Refusal
 from svcd.chain.signature import sign
-from svcd.p2p import announcements, promises
+from svcd.p2p import announcements
 from svcd.p2p.bans import posts_name
-from svcd.p2p.transport import Trouble
+from svcd.p2p.transport import FailureKind
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import Node
+from tests.p2p.conftest import Grow, MakeNode, MakeStranger
+from tests.p2p.following import make_peers
 from tests.p2p.strangers import Script, Stranger, blocks_reply, refused, silent
-from tests.p2p.test_resource import client_of
+from tests.p2p.test_routes import client_of
 from tests.p2p.town import LATENCY, Called
-from tests.web.wire import Response, Wire
-
-Grow = Callable[..., list[Block]]
-MakeNode = Callable[..., Node]
-MakeStranger = Callable[..., Stranger]
+from tests.web.wire import Response
 
 BLOCKS, HEADER, STATUS = "/p2p/blocks", "/p2p/header", "/p2p/status"
 MINUTES_10, DAY = 600, 86_400
-
-
-def host(stranger: Stranger) -> str:
-    return str(urlsplit(stranger.endpoint).hostname)
 
 
 def message(block: Block, endpoint: str | None = None, *, push: bool = False) -> bytes:
@@ -43,7 +35,7 @@ def announce(node: Node, block: Block, stranger: Stranger | None = None, *, push
     """Announce a block to ``node``, as ``stranger`` or without a name; with ``push`` the sender sends it next."""
     if stranger is None:
         return client_of(node).post(HEADER, message(block, push=push))
-    return client_of(node, host(stranger)).post(HEADER, message(block, stranger.endpoint, push=push))
+    return client_of(node, stranger.host).post(HEADER, message(block, stranger.endpoint, push=push))
 
 
 def send(node: Node, block: Block, stranger: Stranger) -> None:
@@ -53,19 +45,12 @@ def send(node: Node, block: Block, stranger: Stranger) -> None:
 
 def posted(node: Node, block: Block, stranger: Stranger) -> str:
     """What is answered when ``stranger`` sends a block."""
-    return state(client_of(node, host(stranger)).post("/p2p/block", b'{"block":' + block.wire() + b"}"))
+    return state(client_of(node, stranger.host).post("/p2p/block", b'{"block":' + block.wire() + b"}"))
 
 
 def state(response: Response) -> str:
     assert response.status == 200, response.body
     return str(response.json["state"])
-
-
-def holders(make_stranger: MakeStranger, node: Node, count: int = 2, **changes: Any) -> list[Stranger]:
-    """Peers that show nothing yet."""
-    strangers = [make_stranger(number, **changes) for number in range(count)]
-    node.meet(*strangers)
-    return strangers
 
 
 def fetched(node: Node, stranger: Stranger) -> list[Called]:
@@ -100,7 +85,7 @@ def unsigned(block: Block) -> Block:
 def test_a_block_is_fetched_from_the_peer_that_announces_it(
     node: Node, paid: Block, make_stranger: MakeStranger
 ) -> None:
-    sender, other = holders(make_stranger, node)
+    sender, other = make_peers(node, make_stranger)
     sender.blocks = [paid]
     response = announce(node, paid, sender)
     assert response.json == {"ok": True, "hash": paid.header.hash.hex(), "state": "asked"}
@@ -123,7 +108,7 @@ def test_the_endpoint_of_an_announcement_may_be_spelled_in_any_way(
 
 
 def test_a_block_that_is_here_is_known(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
-    (sender,) = holders(make_stranger, node, 1)
+    (sender,) = make_peers(node, make_stranger, 1)
     node.take(paid)
     assert state(announce(node, paid, sender)) == state(announce(node, paid)) == "known"
     assert fetched(node, sender) == []
@@ -132,7 +117,7 @@ def test_a_block_that_is_here_is_known(node: Node, paid: Block, make_stranger: M
 def test_a_block_without_transfers_is_complete_with_its_header(
     node: Node, grow: Grow, make_stranger: MakeStranger
 ) -> None:
-    (sender,) = holders(make_stranger, node, 1)
+    (sender,) = make_peers(node, make_stranger, 1)
     for number, block in enumerate(grow(4)):
         assert state(announce(node, block, sender if number % 2 else None)) == "known"
         assert node.tip.hash == block.header.hash
@@ -150,10 +135,10 @@ def test_a_node_that_is_no_peer_is_told_to_send_the_block(node: Node, paid: Bloc
 
 def test_a_peer_is_not_spoken_for_from_another_address(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
     """Else any client could have peers asked, or keep them from being told, as if they had the block."""
-    (victim,) = holders(make_stranger, node, 1)
+    (victim,) = make_peers(node, make_stranger, 1)
     response = client_of(node).post(HEADER, message(paid, victim.endpoint))
     assert state(response) == "wanted"
-    assert not node.peer(victim).has(paid.header.hash)
+    assert not node.peer(victim).knows(paid.header.hash)
     node.run(1)
     assert fetched(node, victim) == []
 
@@ -161,7 +146,7 @@ def test_a_peer_is_not_spoken_for_from_another_address(node: Node, paid: Block, 
 def test_a_block_whose_parent_is_not_here_has_peers_asked_for_their_chains(
     node: Node, grow: Grow, make_stranger: MakeStranger
 ) -> None:
-    (sender,) = holders(make_stranger, node, 1)
+    (sender,) = make_peers(node, make_stranger, 1)
     node.run(2)
     sender.blocks = grow(3, pays=1)
     assert state(announce(node, grow(3, pays=1)[-1], sender)) == "orphan"
@@ -170,13 +155,13 @@ def test_a_block_whose_parent_is_not_here_has_peers_asked_for_their_chains(
 
 
 def test_a_block_of_the_future_is_early(node: Node, builder: ChainBuilder, make_stranger: MakeStranger) -> None:
-    (sender,) = holders(make_stranger, node, 1)
+    (sender,) = make_peers(node, make_stranger, 1)
     pays = [builder.transfer("alice", "bob", 1, nonce=0)]
     block = builder.block(None, slot=LATE + TEST_PARAMS.drift_slots + 1, producer="early", transfers=pays)
     assert state(announce(node, block, sender)) == "early"
     node.run(0.5)
     assert fetched(node, sender) == []
-    assert node.peers.bans.listed(node.home.now()) == []
+    assert node.peers.bans.listed(node.local.now()) == []
 
 
 # What breaks a rule
@@ -186,12 +171,12 @@ def test_a_block_of_the_future_is_early(node: Node, builder: ChainBuilder, make_
 def test_a_header_that_breaks_a_rule_has_its_price(
     node: Node, builder: ChainBuilder, make_stranger: MakeStranger, break_: Refusal
 ) -> None:
-    (sender,) = holders(make_stranger, node, 1)
+    (sender,) = make_peers(node, make_stranger, 1)
     pays = [builder.transfer("alice", "bob", 1, nonce=0)]
     response = announce(node, builder.block(None, transfers=pays, break_=break_), sender)
     assert response.status == 400
-    (ban,) = node.peers.bans.listed(node.home.now())
-    assert (ban.name, ban.until) == (posts_name(host(sender)), node.home.now() + DAY)
+    (ban,) = node.peers.bans.listed(node.local.now())
+    assert (ban.name, ban.until) == (posts_name(sender.host), node.local.now() + DAY)
     assert fetched(node, sender) == []
     assert announce(node, builder.block(None, transfers=pays), sender).status == 403
 
@@ -212,7 +197,7 @@ def test_what_is_no_endpoint_is_refused(node: Node, paid: Block, endpoint: objec
 def test_a_spoiled_copy_of_a_header_costs_the_honest_one_nothing(
     node: Node, paid: Block, make_stranger: MakeStranger
 ) -> None:
-    (sender,) = holders(make_stranger, node, 1)
+    (sender,) = make_peers(node, make_stranger, 1)
     sender.blocks = [paid]
     assert announce(node, unsigned(paid)).status == 400
     assert state(announce(node, paid, sender)) == "asked"
@@ -224,7 +209,7 @@ def test_a_block_that_turned_out_to_be_invalid_is_not_fetched_again(
     node: Node, builder: ChainBuilder, make_stranger: MakeStranger
 ) -> None:
     """Its work is good, and its state is not: that is remembered by hash."""
-    first, second = holders(make_stranger, node)
+    first, second = make_peers(node, make_stranger)
     pays = [builder.transfer("alice", "bob", 1, nonce=0)]
     bad = builder.block(None, transfers=pays, break_=Refusal.STATE_ROOT)
     first.scripts = second.scripts = delivers(bad)
@@ -246,7 +231,7 @@ def test_no_more_than_so_many_headers_wait_for_the_check_of_their_work(
     wires = []
     for number in range(announcements.MAX_CHECKS + 1):
         block = builder.block(None, producer=f"p{number}", transfers=pays)
-        wires.append(post(node, message(block), f"203.0.113.{number}"))
+        wires.append(node.send(HEADER, message(block), f"203.0.113.{number}"))
         checker.step(-1)
         if number < announcements.MAX_CHECKS:
             assert wires[-1].responses() == []
@@ -257,16 +242,11 @@ def test_no_more_than_so_many_headers_wait_for_the_check_of_their_work(
         wire.close()
 
 
-def post(node: Node, body: bytes, client: str) -> Wire:
-    head = f"POST {HEADER} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n"
-    return Wire(node.site, client).send(head.encode() + body)
-
-
 # Fetching
 
 
 def test_a_block_is_fetched_once_however_many_announce_it(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
-    strangers = holders(make_stranger, node, 6)
+    strangers = make_peers(node, make_stranger, 6)
     for stranger in strangers:
         stranger.blocks = [paid]
         assert state(announce(node, paid, stranger)) == "asked"
@@ -277,7 +257,7 @@ def test_a_block_is_fetched_once_however_many_announce_it(node: Node, paid: Bloc
 
 
 FAILURES: dict[str, Any] = {
-    "lost": lambda _: Trouble.TIMEOUT,
+    "lost": lambda _: FailureKind.TIMEOUT,
     "refused": lambda _: refused(503),
     "absent": lambda _: blocks_reply([]),
     "older": lambda _: refused(404),
@@ -288,7 +268,7 @@ FAILURES: dict[str, Any] = {
 def test_the_second_announcer_is_asked_when_the_first_does_not_deliver(
     node: Node, paid: Block, make_stranger: MakeStranger, script: Any
 ) -> None:
-    first, second = holders(make_stranger, node)
+    first, second = make_peers(node, make_stranger)
     first.scripts, second.blocks = {BLOCKS: script}, [paid]
     announce(node, paid, first)
     announce(node, paid, second)
@@ -296,7 +276,7 @@ def test_the_second_announcer_is_asked_when_the_first_does_not_deliver(
     assert node.tip.hash == paid.header.hash
     assert [len(fetched(node, stranger)) for stranger in (first, second)] == [1, 1]
     assert node.knows(first)
-    assert node.peers.bans.listed(node.home.now()) == []
+    assert node.peers.bans.listed(node.local.now()) == []
 
 
 @pytest.mark.parametrize(
@@ -316,7 +296,7 @@ def test_the_second_announcer_is_asked_when_the_first_lies(
         "another": [other],
         "two": [paid, paid],
     }
-    first, second, third = holders(make_stranger, node, 3)
+    first, second, third = make_peers(node, make_stranger, 3)
     first.scripts, second.blocks = {BLOCKS: lambda _: blocks_reply(lies[lie])}, [paid]
     announce(node, paid, first)
     announce(node, paid, second)
@@ -331,7 +311,7 @@ def test_the_second_announcer_is_asked_when_the_first_lies(
 def test_a_peer_that_delivers_too_slowly_is_left_for_the_next_announcer(
     node: Node, paid: Block, make_stranger: MakeStranger
 ) -> None:
-    slow, quick = holders(make_stranger, node)
+    slow, quick = make_peers(node, make_stranger)
     drip(slow)
     quick.scripts = delivers(paid)
     announce(node, paid, slow)
@@ -346,7 +326,7 @@ def test_a_peer_that_delivers_too_slowly_is_left_for_the_next_announcer(
 def test_an_announcer_that_waits_is_asked_after_a_few_seconds(
     node: Node, paid: Block, make_stranger: MakeStranger
 ) -> None:
-    slow, quick = holders(make_stranger, node)
+    slow, quick = make_peers(node, make_stranger)
     drip(slow)
     quick.scripts = delivers(paid)
     announce(node, paid, slow)
@@ -360,7 +340,7 @@ def test_an_announcer_that_waits_is_asked_after_a_few_seconds(
 def test_one_peer_does_not_take_the_places_of_other_announcers(
     node: Node, paid: Block, make_stranger: MakeStranger
 ) -> None:
-    liar, honest = holders(make_stranger, node)
+    liar, honest = make_peers(node, make_stranger)
     liar.scripts, honest.scripts = {BLOCKS: silent}, delivers(paid)
     for _ in range(10):
         announce(node, paid, liar)
@@ -373,7 +353,7 @@ def test_one_peer_does_not_take_the_places_of_other_announcers(
 def test_when_no_announcer_delivers_all_peers_are_asked_for_their_chains(
     node: Node, paid: Block, make_stranger: MakeStranger
 ) -> None:
-    liar, honest = holders(make_stranger, node)
+    liar, honest = make_peers(node, make_stranger)
     node.run(2)
     liar.scripts, honest.blocks = {BLOCKS: lambda _: blocks_reply([])}, [paid]
     announce(node, paid, liar)
@@ -382,7 +362,7 @@ def test_when_no_announcer_delivers_all_peers_are_asked_for_their_chains(
 
 
 def test_eight_blocks_are_fetched_at_a_time(node: Node, builder: ChainBuilder, make_stranger: MakeStranger) -> None:
-    (sender,) = holders(make_stranger, node, 1, scripts={BLOCKS: silent})
+    (sender,) = make_peers(node, make_stranger, 1, scripts={BLOCKS: silent})
     pays = [builder.transfer("alice", "bob", 1, nonce=0)]
     blocks = [builder.block(None, producer=f"p{number}", transfers=pays) for number in range(10)]
     said = [state(announce(node, block, sender)) for block in blocks]
@@ -392,7 +372,7 @@ def test_eight_blocks_are_fetched_at_a_time(node: Node, builder: ChainBuilder, m
 
 
 def test_a_peer_that_is_gone_is_not_asked(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
-    first, second = holders(make_stranger, node)
+    first, second = make_peers(node, make_stranger)
     first.scripts, second.scripts = {BLOCKS: silent}, delivers(paid)
     announce(node, paid, first)
     announce(node, paid, second)
@@ -410,7 +390,7 @@ def test_a_client_that_goes_away_does_not_stop_the_fetch(
     sender = make_stranger(1)
     node.meet(sender)
     sender.scripts = delivers(paid)
-    wire = post(node, message(paid, sender.endpoint), host(sender))
+    wire = node.send(HEADER, message(paid, sender.endpoint), sender.host)
     wire.close()
     checker.finish()
     node.run(5 * LATENCY)
@@ -419,7 +399,7 @@ def test_a_client_that_goes_away_does_not_stop_the_fetch(
 
 
 def test_a_node_that_stops_fetches_nothing_any_more(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
-    first, second = holders(make_stranger, node)
+    first, second = make_peers(node, make_stranger)
     first.scripts, second.scripts = {BLOCKS: silent}, delivers(paid)
     announce(node, paid, first)
     announce(node, paid, second)
@@ -435,7 +415,7 @@ def test_a_header_with_another_body_under_a_key_of_its_own_is_another_block(
     node: Node, paid: Block, make_stranger: MakeStranger
 ) -> None:
     """The signature is not in a block's hash: a copy with another signature is checked, and found to be none."""
-    (sender,) = holders(make_stranger, node, 1)
+    (sender,) = make_peers(node, make_stranger, 1)
     forged = evolve(paid.header, signature=sign(key_of("forger").seed, paid.header.hash))
     assert announce(node, Block(forged, paid.transfers), sender).status == 400
     assert fetched(node, sender) == []
@@ -445,7 +425,7 @@ def test_a_header_with_another_body_under_a_key_of_its_own_is_another_block(
 
 
 def test_a_block_that_is_sent_is_asked_of_no_other_peer(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
-    sender, *others = holders(make_stranger, node, 4)
+    sender, *others = make_peers(node, make_stranger, 4)
     assert state(announce(node, paid, sender, push=True)) == "wanted"
     for other in others:
         other.blocks = [paid]
@@ -462,7 +442,7 @@ def test_a_block_that_is_sent_is_asked_of_no_other_peer(node: Node, paid: Block,
 def test_a_block_that_is_not_sent_is_asked_of_another_announcer(
     node: Node, paid: Block, make_stranger: MakeStranger
 ) -> None:
-    liar, other = holders(make_stranger, node)
+    liar, other = make_peers(node, make_stranger)
     other.scripts = delivers(paid)
     announce(node, paid, liar, push=True)
     announce(node, paid, other)
@@ -472,7 +452,7 @@ def test_a_block_that_is_not_sent_is_asked_of_another_announcer(
 
 
 def test_an_announcer_that_comes_late_is_asked_at_once(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
-    liar, other = holders(make_stranger, node)
+    liar, other = make_peers(node, make_stranger)
     other.scripts = delivers(paid)
     announce(node, paid, liar, push=True)
     node.run(announcements.FETCH_SECONDS + 1)
@@ -484,7 +464,7 @@ def test_an_announcer_that_comes_late_is_asked_at_once(node: Node, paid: Block, 
 def test_a_block_that_is_not_sent_is_asked_of_a_peer_that_shows_it(
     node: Node, paid: Block, make_stranger: MakeStranger
 ) -> None:
-    liar, other = holders(make_stranger, node)
+    liar, other = make_peers(node, make_stranger)
     announce(node, paid, liar, push=True)
     other.blocks = [paid]
     node.run(7)
@@ -495,15 +475,15 @@ def test_a_block_that_nobody_else_has_is_waited_for_a_minute(
     node: Node, paid: Block, make_stranger: MakeStranger
 ) -> None:
     """Then peers are asked for their chains."""
-    liar, other = holders(make_stranger, node)
-    began = node.home.now()
+    liar, other = make_peers(node, make_stranger)
+    began = node.local.now()
     announce(node, paid, liar, push=True)
-    node.run(promises.PUSH_SECONDS - 1)
+    node.run(announcements.PUSH_SECONDS - 1)
     before = len(node.town.calls_to(other.endpoint, STATUS))
     assert node.network.announcements.is_coming(paid.header.hash)
     node.run(1.6)
     (*_, last) = node.town.calls_to(other.endpoint, STATUS)[before:]
-    assert 0 <= last.at - began - promises.PUSH_SECONDS < 0.6
+    assert 0 <= last.at - began - announcements.PUSH_SECONDS < 0.6
     assert not node.network.announcements.is_coming(paid.header.hash)
 
 
@@ -511,7 +491,7 @@ def test_a_peer_that_did_not_send_a_block_is_not_waited_for_again(
     node: Node, grow: Grow, make_stranger: MakeStranger
 ) -> None:
     """Else the first to announce could keep every block from a node for half a minute."""
-    liar, other = holders(make_stranger, node)
+    liar, other = make_peers(node, make_stranger)
     chain = grow(3, pays=1)
     for number, block in enumerate(chain):
         other.scripts = delivers(block)
@@ -519,7 +499,7 @@ def test_a_peer_that_did_not_send_a_block_is_not_waited_for_again(
         announce(node, block, other)
         node.run(1 if number else announcements.FETCH_SECONDS + 1)
         assert node.tip.hash == block.header.hash
-    node.run(promises.BROKEN_SECONDS)
+    node.run(announcements.BROKEN_SECONDS)
     (block,) = grow(1, on=chain, pays=1)[3:]
     announce(node, block, liar, push=True)
     announce(node, block, other)
@@ -567,7 +547,7 @@ def test_a_peer_that_sends_a_block_slowly_has_kept_its_word(
     node: Node, grow: Grow, make_stranger: MakeStranger, seconds: float
 ) -> None:
     """Its line may be slow, and another peer quicker."""
-    sender, other = holders(make_stranger, node)
+    sender, other = make_peers(node, make_stranger)
     first, second = grow(2, pays=1)
     overtake(node, first, sender, other)
     node.run(seconds - 4)
@@ -579,17 +559,17 @@ def test_a_peer_that_has_a_better_block_by_then_has_not_broken_its_word(
     node: Node, grow: Grow, make_stranger: MakeStranger
 ) -> None:
     """It sends its newest block only, and may wait for its line to be free."""
-    sender, other = holders(make_stranger, node)
+    sender, other = make_peers(node, make_stranger)
     better = grow(2, name="better")
     announce(node, grow(1, pays=1)[0], sender, push=True)
     node.run(20)
     node.take(*better)
-    node.run(promises.PUSH_SECONDS)
+    node.run(announcements.PUSH_SECONDS)
     assert is_waited_for(node, grow(1, on=better, pays=1)[-1], sender, other)
 
 
 def test_a_peer_that_asks_again_before_it_sends_a_block(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    sender, other = holders(make_stranger, node)
+    sender, other = make_peers(node, make_stranger)
     first, second = grow(2, pays=1)
     announce(node, first, sender, push=True)
     node.run(2)
@@ -601,23 +581,23 @@ def test_a_peer_that_asks_again_before_it_sends_a_block(node: Node, grow: Grow, 
 
 def test_reasons_not_to_send_a_block_do_not_hold_for_ever(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
     """Else a peer could delay each block by a few seconds."""
-    liar, other = holders(make_stranger, node)
+    liar, other = make_peers(node, make_stranger)
     late = []
     for block in grow(8, pays=1):
-        began = node.home.now()
+        began = node.local.now()
         announce(node, block, liar, push=True)
         other.scripts = delivers(block)
         announce(node, block, other)
         late.append(seconds_until(node, block) > 1)
         assert state(announce(node, block, liar, push=True)) == "known"
-        node.run(10 + began - node.home.now())
-    assert late == [True] * (promises.MAX_EXCUSES + 1) + [False] * (7 - promises.MAX_EXCUSES)
+        node.run(10 + began - node.local.now())
+    assert late == [True] * (announcements.MAX_EXCUSES + 1) + [False] * (7 - announcements.MAX_EXCUSES)
 
 
 def test_a_peer_is_not_waited_for_while_another_block_is_due_from_it(
     node: Node, grow: Grow, make_stranger: MakeStranger
 ) -> None:
-    liar, other = holders(make_stranger, node)
+    liar, other = make_peers(node, make_stranger)
     first, second = grow(2, pays=1)
     overtake(node, first, liar, other)
     other.scripts = delivers(second)
@@ -628,7 +608,7 @@ def test_a_peer_is_not_waited_for_while_another_block_is_due_from_it(
 
 def test_a_sender_that_is_no_peer_is_not_waited_for(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
     """Its addresses cost nothing; so nobody but it need send the block, and whoever else has it is asked."""
-    (other,) = holders(make_stranger, node, 1)
+    (other,) = make_peers(node, make_stranger, 1)
     other.scripts = delivers(paid)
     assert state(announce(node, paid, push=True)) == "wanted"
     assert state(announce(node, paid, other)) == "asked"
@@ -643,7 +623,7 @@ def test_what_says_nothing_about_a_push(node: Node, paid: Block, push: object) -
 
 
 def test_a_fetch_ends_when_the_block_comes_from_elsewhere(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
-    slow, other = holders(make_stranger, node)
+    slow, other = make_peers(node, make_stranger)
     slow.scripts = {BLOCKS: silent}
     announce(node, paid, slow)
     announce(node, paid, other)
@@ -657,10 +637,10 @@ def test_a_fetch_ends_when_the_block_comes_from_elsewhere(node: Node, paid: Bloc
 def test_a_fetch_keeps_synchronisation_from_the_block_for_a_minute_at_most(
     node: Node, paid: Block, make_stranger: MakeStranger
 ) -> None:
-    (slow,) = holders(make_stranger, node, 1)
+    (slow,) = make_peers(node, make_stranger, 1)
     drip(slow)
     announce(node, paid, slow)
-    node.run(promises.PUSH_SECONDS - 1)
+    node.run(announcements.PUSH_SECONDS - 1)
     assert node.network.announcements.is_coming(paid.header.hash)
     node.run(2)
     assert not node.network.announcements.is_coming(paid.header.hash)
@@ -683,9 +663,9 @@ EIGHT_PARTS = tuple(f"http://70.{number}.7.1:8645" for number in range(8))
 
 def seconds_until(node: Node, block: Block) -> float:
     """How long it takes until a block is here."""
-    began = node.home.now()
+    began = node.local.now()
     assert node.until(lambda: node.tip.hash == block.header.hash, within=300)
-    return node.home.now() - began
+    return node.local.now() - began
 
 
 @pytest.mark.parametrize("push", [False, True])
@@ -694,7 +674,7 @@ def test_acquaintances_that_announce_first_delay_no_block_by_more_than_a_few_sec
     node: Node, grow: Grow, make_stranger: MakeStranger, endpoints: tuple[str, ...], push: bool
 ) -> None:
     """They drip, and so make progress for ever; peers of our choice announce the block a moment later."""
-    chosen = holders(make_stranger, node, 8)
+    chosen = make_peers(node, make_stranger, 8)
     liars = crowd(make_stranger, node, *endpoints)
     late = []
     for block in grow(10, pays=1):
@@ -711,7 +691,7 @@ def test_acquaintances_that_announce_first_delay_no_block_by_more_than_a_few_sec
 
 
 def test_who_has_been_overtaken_is_asked_last(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    slow, first, second = holders(make_stranger, node, 3)
+    slow, first, second = make_peers(node, make_stranger, 3)
     drip(slow)
     chain = grow(2, pays=1)
     for honest, block in zip((first, second), chain, strict=True):
@@ -725,7 +705,7 @@ def test_who_has_been_overtaken_is_asked_last(node: Node, grow: Grow, make_stran
     second.scripts = delivers(block)
     assert seconds_until(node, block) < 4
     assert len(fetched(node, slow)) == 2
-    node.run(promises.BROKEN_SECONDS)
+    node.run(announcements.BROKEN_SECONDS)
     (block,) = grow(2, on=chain, pays=1)[3:]
     announce(node, block, slow)
     announce(node, block, second)
@@ -736,7 +716,7 @@ def test_who_has_been_overtaken_is_asked_last(node: Node, grow: Grow, make_stran
 def test_a_neighbour_does_not_spoil_the_record_of_a_peer_of_our_choice(
     node: Node, grow: Grow, make_stranger: MakeStranger
 ) -> None:
-    honest, other = holders(make_stranger, node)
+    honest, other = make_peers(node, make_stranger)
     address = honest.endpoint.removesuffix(":8645")
     (liar,) = crowd(make_stranger, node, f"{address}:9000")
     drip(liar)
@@ -773,7 +753,7 @@ def test_a_peer_that_delivers_well_is_left_to_it(
 ) -> None:
     """The block may be large, and more copies of it would share the line. But acquaintances may just pretend."""
     node = make_node(outbound=1 + outbound)
-    (other,) = holders(make_stranger, node, 1)
+    (other,) = make_peers(node, make_stranger, 1)
     busy = make_stranger(5, scripts=moves(node, announcements.GOOD_RATE * 1.1))
     node.meet(busy, outbound=outbound)
     node.town.dripping.add(busy.endpoint)
@@ -787,7 +767,7 @@ def test_a_peer_that_delivers_well_is_left_to_it(
 
 
 def test_over_a_slow_line_a_block_comes_twice_at_most(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
-    strangers = holders(make_stranger, node, 4, scripts=moves(node, announcements.LEAST_RATE * 1.1))
+    strangers = make_peers(node, make_stranger, 4, scripts=moves(node, announcements.LEAST_RATE * 1.1))
     for stranger in strangers:
         node.town.dripping.add(stranger.endpoint)
         announce(node, paid, stranger)
@@ -803,7 +783,7 @@ def test_a_full_block_that_a_peer_of_our_choice_sends_is_waited_for_as_long_as_i
     """On a line of 1 Mbit/s. Of an acquaintance nobody knows whether it sends anything."""
     monkeypatch.setattr(announcements, "TRANSFER_BYTES", 5 * announcements.SENDING_RATE)
     node = make_node(outbound=2)
-    sender, other = holders(make_stranger, node)
+    sender, other = make_peers(node, make_stranger)
     (acquaintance,) = crowd(make_stranger, node, EIGHT_PARTS[0])
     for name, pusher, patience in (("first", sender, 8), ("second", acquaintance, 3)):
         block = builder.block(None, producer=name, transfers=[builder.transfer("alice", "bob", 1, nonce=0)])
@@ -825,7 +805,7 @@ def test_acquaintances_do_not_take_all_places_for_blocks(
     make_node: MakeNode, paid: Block, builder: ChainBuilder, make_stranger: MakeStranger
 ) -> None:
     node = make_node(outbound=1)
-    (honest,) = holders(make_stranger, node, 1)
+    (honest,) = make_peers(node, make_stranger, 1)
     liar, other = crowd(make_stranger, node, *EIGHT_PARTS[:2])
     drip(liar)
     for block in side_blocks(builder):
@@ -839,12 +819,12 @@ def test_acquaintances_do_not_take_all_places_for_blocks(
 def test_nobody_keeps_a_place_for_a_block_longer_than_a_minute(
     node: Node, paid: Block, builder: ChainBuilder, make_stranger: MakeStranger
 ) -> None:
-    liar, honest = holders(make_stranger, node)
+    liar, honest = make_peers(node, make_stranger)
     drip(liar)
     for block in side_blocks(builder):
         announce(node, block, liar)
     assert state(announce(node, paid, honest)) == "wanted"
-    node.run(promises.PUSH_SECONDS + 1)
+    node.run(announcements.PUSH_SECONDS + 1)
     honest.scripts = delivers(paid)
     assert state(announce(node, paid, honest)) == "asked"
     assert seconds_until(node, paid) < 1
@@ -855,7 +835,7 @@ def test_who_cannot_be_asked_sends_a_block_that_others_only_say_they_have(
 ) -> None:
     """Else whoever hears of the block of a node that nobody can call could keep it from everybody."""
     node = make_node(outbound=1)
-    (chosen,) = holders(make_stranger, node, 1)
+    (chosen,) = make_peers(node, make_stranger, 1)
     (liar,) = crowd(make_stranger, node, EIGHT_PARTS[0])
     drip(chosen, liar)
     announce(node, paid, liar)

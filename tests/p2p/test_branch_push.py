@@ -1,7 +1,6 @@
 """What a node that nobody can call does for peers that lack blocks below its own."""
 
 import json
-from collections.abc import Callable
 from itertools import count, pairwise
 from pathlib import Path
 
@@ -9,18 +8,15 @@ import pytest
 from twisted.internet.defer import Deferred
 
 from svcd.chain.block import Block, parse_block
-from svcd.p2p import branch_push
+from svcd.p2p import relay
 from svcd.p2p.service import PeersService
-from svcd.p2p.transport import Reply
+from svcd.p2p.transport import PeerReply
 from tests.node.bench import Inline, Stepped
 from tests.p2p.bench import OURS, Node
+from tests.p2p.conftest import Grow, MakeNode, MakeStranger
 from tests.p2p.strangers import Script, Stranger, headers_reply, ok, refused, silent
 from tests.p2p.town import Answer, Called
 from tests.support import result_of
-
-Grow = Callable[..., list[Block]]
-MakeNode = Callable[..., Node]
-MakeStranger = Callable[..., Stranger]
 
 
 def takes_what_fits(stranger: Stranger, most: int = 1_000) -> Script:
@@ -77,7 +73,7 @@ def hashes(blocks: list[Block]) -> list[bytes]:
 
 def limit_to(blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Let a round have so many blocks."""
-    monkeypatch.setattr(branch_push, "ROUND_BYTES", blocks * branch_push.LEAST_BYTES)
+    monkeypatch.setattr(relay, "ROUND_BYTES", blocks * relay.LEAST_BLOCK_BYTES)
 
 
 def says_known(node: Node, stranger: Stranger, orphan: int = 6) -> None:
@@ -201,8 +197,8 @@ def test_no_more_is_handed_in_at_a_time_than_the_limit(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = [len(block.wire()) for block in grow(4)]
-    monkeypatch.setattr(branch_push, "LEAST_BYTES", 1)
-    monkeypatch.setattr(branch_push, "ROUND_BYTES", sum(size) - 1)
+    monkeypatch.setattr(relay, "LEAST_BLOCK_BYTES", 1)
+    monkeypatch.setattr(relay, "ROUND_BYTES", sum(size) - 1)
     node, stranger = make_node(endpoint=""), make_stranger()
     says_known(node, stranger)
     node.take(*grow(6))
@@ -261,7 +257,7 @@ def test_who_gets_no_further_rests_for_longer_each_time(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says of every block that it has it, and lacks the parent of the last, to have them all again."""
-    monkeypatch.setattr(branch_push, "LONGEST_REST", 200.0)
+    monkeypatch.setattr(relay, "LONGEST_REST", 200.0)
     node, stranger = make_node(endpoint=""), make_stranger()
     node.take(*grow(4))
     says_known(node, stranger, orphan=4)
@@ -342,13 +338,13 @@ def test_they_are_handed_in_to_one_at_a_time(make_node: MakeNode, grow: Grow, ma
 def test_a_round_ends_in_time_and_the_next_is_that_of_another(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(branch_push, "ROUND_SECONDS", 20.0)
+    monkeypatch.setattr(relay, "ROUND_SECONDS", 20.0)
     node, slow, honest = make_node(endpoint=""), make_stranger(1), make_stranger(2)
     node.take(*grow(8))
     node.meet(slow, honest)
 
     def takes_its_time(called: Called) -> Answer:
-        taken: Deferred[Reply] = Deferred()
+        taken: Deferred[PeerReply] = Deferred()
         answer = takes_what_fits(slow)(called)
         node.clock.callLater(9.0, taken.callback, answer)
         return taken
@@ -390,7 +386,7 @@ def test_a_deep_branch_is_pushed_from_its_first_block(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch, own: int
 ) -> None:
     """A locator names few blocks that far down: the headers above the one they share say where the chains part."""
-    monkeypatch.setattr(branch_push, "SEARCH_HEADERS", 7)
+    monkeypatch.setattr(relay, "SEARCH_HEADERS", 7)
     node = make_node(endpoint="")
     node.take(*grow(70, on=grow(60), name="ours", step=1))
     stranger = make_stranger(blocks=grow(own, on=grow(60), name="theirs"))
@@ -403,7 +399,7 @@ def test_a_deep_branch_is_pushed_from_its_first_block(
 def test_a_peer_that_leads_the_search_in_circles_is_pushed_nothing(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(branch_push, "SEARCH_HEADERS", 3)
+    monkeypatch.setattr(relay, "SEARCH_HEADERS", 3)
     node = make_node(endpoint="")
     node.take(*grow(20, on=grow(10), name="ours", step=1))
     stranger = make_stranger(blocks=grow(2, on=grow(10), name="theirs"))
@@ -429,7 +425,7 @@ def test_a_search_without_end_keeps_no_branch_from_another_peer(
         assert called.request.body is not None
         first, limit = next(firsts), json.loads(called.request.body)["limit"]
         found = [ours[first - 1 + span * index] for index in range(limit)]
-        reply: Deferred[Reply] = Deferred()
+        reply: Deferred[PeerReply] = Deferred()
         node.clock.callLater(9.0, reply.callback, headers_reply(found, first, 10**6))
         return reply
 
@@ -447,7 +443,7 @@ def test_a_search_without_end_keeps_no_branch_from_another_peer(
 def test_the_search_for_the_last_common_block_takes_few_questions(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(branch_push, "SEARCH_HEADERS", 2)
+    monkeypatch.setattr(relay, "SEARCH_HEADERS", 2)
     node, ours = make_node(endpoint=""), grow(900, step=1)
     node.take(*ours)
     stranger = make_stranger(blocks=grow(3, on=ours[:333], name="theirs"))

@@ -15,12 +15,11 @@ from svcd.chain.block import Block
 from svcd.chain.encoding import canonical, check_structure
 from svcd.chain.errors import RuleViolation
 from svcd.chain.transition import ChainPoint
-from svcd.net.calls import Lane
+from svcd.net.calls import CallKind
 from svcd.p2p import client as client_module
-from svcd.p2p.client import TRANSACTIONS_BYTES, PeerClient, PeerStatus, Receipt, split_blocks
-from svcd.p2p.fields import MAX_TRANSACTIONS
+from svcd.p2p.client import MAX_TRANSACTIONS, TRANSACTIONS_BYTES, PeerClient, PeerStatus, SubmitReply, split_blocks
 from svcd.p2p.handshake import NodeKey
-from svcd.p2p.transport import CallFailed, Reply, Request, Trouble
+from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerReply, PeerRequest
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import Inline, Stepped
 from tests.support import result_of
@@ -38,12 +37,12 @@ RECEIPT = {"ok": True, "txid": "ab" * 32, "state": "accepted"}
 class Script:
     """A caller that gets one reply to everything, and keeps what was asked."""
 
-    reply: Reply | CallFailed
-    asked: list[tuple[str, Request]] = field(factory=list)
+    reply: PeerReply | PeerCallFailed
+    asked: list[tuple[str, PeerRequest]] = field(factory=list)
 
-    def call(self, endpoint: str, request: Request) -> Deferred[Reply]:
+    def call(self, endpoint: str, request: PeerRequest) -> Deferred[PeerReply]:
         self.asked.append((endpoint, request))
-        return fail(self.reply) if isinstance(self.reply, CallFailed) else succeed(self.reply)
+        return fail(self.reply) if isinstance(self.reply, PeerCallFailed) else succeed(self.reply)
 
     def address_of(self, endpoint: str) -> str:
         raise AssertionError("the client does not ask where it calls")
@@ -54,8 +53,8 @@ class Script:
 
 def scripted(reply: object, status: int = 200) -> tuple[PeerClient, Script]:
     """A client to which everybody answers with the same bytes or JSON."""
-    if not isinstance(reply, CallFailed):
-        reply = Reply(status, reply if isinstance(reply, bytes) else json.dumps(reply).encode())
+    if not isinstance(reply, PeerCallFailed):
+        reply = PeerReply(status, reply if isinstance(reply, bytes) else json.dumps(reply).encode())
     script = Script(reply)
     return PeerClient(TEST_PARAMS, script, Inline()), script
 
@@ -64,17 +63,17 @@ def outcome(work: Coroutine[Any, Any, Any]) -> Any:
     return result_of(Deferred.fromCoroutine(work))
 
 
-def trouble(work: Coroutine[Any, Any, Any]) -> Trouble:
-    with pytest.raises(CallFailed) as failed:
+def trouble(work: Coroutine[Any, Any, Any]) -> FailureKind:
+    with pytest.raises(PeerCallFailed) as failed:
         outcome(work)
     assert str(failed.value) == failed.value.detail != ""
-    return failed.value.trouble
+    return failed.value.kind
 
 
 # What is asked
 
 
-def the_request(script: Script) -> Request:
+def the_request(script: Script) -> PeerRequest:
     ((endpoint, request),) = script.asked
     assert endpoint == THERE
     return request
@@ -100,14 +99,18 @@ def test_a_hello_that_asks_for_a_call_back() -> None:
 def test_status() -> None:
     client, script = scripted({"ok": True, "status": {**STATUS, "peers": 3}})
     assert outcome(client.status(THERE)) == PeerStatus(7, b"\xab" * 32, 99)
-    assert the_request(script) == Request(path="/p2p/status", max_bytes=4_096, seconds=5.0)
+    assert the_request(script) == PeerRequest(path="/p2p/status", max_bytes=4_096, seconds=5.0)
 
 
 def test_blocks() -> None:
     client, script = scripted(b'{"ok":true,"blocks":[{"a":1},{"b":[2,3]}],"height":"9"}')
     assert outcome(client.blocks(THERE, 5, 3)) == [b'{"a":1}', b'{"b":[2,3]}']
-    expected = Request(
-        path="/p2p/blocks?from=5&limit=3", max_bytes=4 * 1024 * 1024, seconds=10.0, least_bytes=16_384, lane=Lane.FETCH
+    expected = PeerRequest(
+        path="/p2p/blocks?from=5&limit=3",
+        max_bytes=4 * 1024 * 1024,
+        seconds=10.0,
+        least_bytes=16_384,
+        kind=CallKind.FETCH,
     )
     assert the_request(script) == expected
 
@@ -131,7 +134,7 @@ def test_headers() -> None:
     assert (reply.first, reply.height) == (3, 9)
     request = the_request(script)
     assert request.body == canonical({"limit": 7, "locator": ["ab" * 32, "cd" * 32]})
-    assert (request.path, request.max_bytes, request.lane) == ("/p2p/headers", 4 * 1024 * 1024, Lane.HEADERS)
+    assert (request.path, request.max_bytes, request.kind) == ("/p2p/headers", 4 * 1024 * 1024, CallKind.HEADERS)
     assert (request.seconds, request.least_bytes) == (10.0, 16_384)
 
 
@@ -160,7 +163,7 @@ def test_headers_within_a_time() -> None:
 )
 def test_headers_of_any_other_form(answer: object) -> None:
     client, _ = scripted(answer)
-    assert trouble(client.headers(THERE, [bytes(32)], 2)) is Trouble.MALFORMED
+    assert trouble(client.headers(THERE, [bytes(32)], 2)) is FailureKind.MALFORMED
 
 
 def bodies_answer(*wires: bytes) -> bytes:
@@ -174,7 +177,7 @@ def test_bodies() -> None:
     for found in ([], blocks[:1], blocks[1:], blocks):
         client, script = scripted(bodies_answer(*(block.wire() for block in found)))
         counted: list[int] = []
-        reply = outcome(client.bodies(THERE, headers, counted.append))
+        reply = outcome(client.blocks_by_hash(THERE, headers, counted.append))
         assert [block.wire() for block in reply.blocks] == [block.wire() for block in found]
         assert all(block.header in headers for block in reply.blocks)
         assert reply.size == len(bodies_answer(*(block.wire() for block in found)))
@@ -189,7 +192,7 @@ def test_bodies_that_are_not_those_of_their_headers() -> None:
     headers = [paying.header, empty.header]
     for wire in (paying.header.wire(b""), b"{}", paying.wire().replace(b'"version":4', b'"version":5')):
         client, _ = scripted(bodies_answer(wire))
-        assert trouble(client.bodies(THERE, headers)) is Trouble.FALSE
+        assert trouble(client.blocks_by_hash(THERE, headers)) is FailureKind.INVALID
 
 
 def test_bodies_that_were_not_asked_for() -> None:
@@ -201,35 +204,35 @@ def test_bodies_that_were_not_asked_for() -> None:
         ([paying.header], [paying, paying]),
     ):
         client, _ = scripted(bodies_answer(*(block.wire() for block in found)))
-        assert trouble(client.bodies(THERE, headers)) is Trouble.MALFORMED
+        assert trouble(client.blocks_by_hash(THERE, headers)) is FailureKind.MALFORMED
 
 
 def test_a_body_under_a_header_with_another_signature_gets_the_one_that_was_checked() -> None:
     paying, _ = two_blocks()
     forged = Block(evolve(paying.header, signature=bytes(64)), paying.transfers)
     client, _ = scripted(bodies_answer(forged.wire()))
-    (block,) = outcome(client.bodies(THERE, [paying.header])).blocks
+    (block,) = outcome(client.blocks_by_hash(THERE, [paying.header])).blocks
     assert block.wire() == paying.wire()
 
 
 def test_peers() -> None:
     client, script = scripted({"ok": True, "peers": [{"endpoint": "http://a.example", "nodeId": "x"}] * 120})
     assert outcome(client.peers(THERE)) == ["http://a.example"] * 100
-    assert the_request(script) == Request(path="/p2p/peers?limit=100", max_bytes=65_536, seconds=5.0)
+    assert the_request(script) == PeerRequest(path="/p2p/peers?limit=100", max_bytes=65_536, seconds=5.0)
 
 
 def test_transactions() -> None:
     client, script = scripted({"ok": True, "transactions": [{"n": number} for number in range(300)], "next": "12"})
     found, cursor = outcome(client.transactions(THERE, 4))
     assert (found, cursor) == ([{"n": number} for number in range(256)], 12)
-    expected = Request(path="/p2p/transactions?after=4&limit=256", max_bytes=256 * 1024, seconds=5.0)
+    expected = PeerRequest(path="/p2p/transactions?after=4&limit=256", max_bytes=256 * 1024, seconds=5.0)
     assert the_request(script) == expected
 
 
 def test_a_long_list_is_taken_apart_elsewhere() -> None:
     """A quarter of a MiB of JSON that somebody has thought of takes a tenth of a second."""
     threads = Stepped()
-    client = PeerClient(TEST_PARAMS, Script(Reply(200, b'{"ok":true,"transactions":[],"next":"7"}')), threads)
+    client = PeerClient(TEST_PARAMS, Script(PeerReply(200, b'{"ok":true,"transactions":[],"next":"7"}')), threads)
     for work in (client.transactions(THERE, 4), client.blocks(THERE, 1)):
         Deferred.fromCoroutine(work).addErrback(lambda _: None)
     assert len(threads) == 2
@@ -239,9 +242,9 @@ def test_a_long_list_is_taken_apart_elsewhere() -> None:
 def test_a_reply_that_would_hold_up_all_threads_is_not_decoded(part: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(client_module, "_DECODER", None)
     reply = b'{"ok":true,"blocks":[{"a":[' + b",".join([part] * 1_000_000) + b']}],"height":"1"}'
-    with pytest.raises(CallFailed) as failed:
+    with pytest.raises(PeerCallFailed) as failed:
         split_blocks(reply, 16)
-    assert failed.value.trouble is Trouble.MALFORMED
+    assert failed.value.kind is FailureKind.MALFORMED
 
 
 def test_blocks_of_the_shortest_transfers_are_decoded() -> None:
@@ -266,7 +269,7 @@ def test_as_many_transfers_as_are_asked_for_fit_into_an_answer() -> None:
 def test_a_transfer_is_offered_byte_for_byte() -> None:
     wire = ChainBuilder().transfer("alice", "bob", 5).wire
     client, script = scripted(RECEIPT)
-    assert outcome(client.send_transaction(THERE, wire)) == Receipt(True, "accepted")
+    assert outcome(client.send_transaction(THERE, wire)) == SubmitReply(True, "accepted")
     request = the_request(script)
     assert request.body == b'{"transaction":' + wire + b"}"
     assert (request.path, request.max_bytes, request.seconds) == ("/p2p/transaction", 4_096, 10.0)
@@ -275,7 +278,7 @@ def test_a_transfer_is_offered_byte_for_byte() -> None:
 def test_a_block_is_offered_byte_for_byte() -> None:
     wire = ChainBuilder().block().wire()
     client, script = scripted({"ok": True, "hash": "ab" * 32, "state": "connected"})
-    assert outcome(client.send_block(THERE, wire)) == Receipt(True, "connected")
+    assert outcome(client.send_block(THERE, wire)) == SubmitReply(True, "connected")
     request = the_request(script)
     assert request.body == b'{"block":' + wire + b"}"
     assert (request.path, request.max_bytes, request.seconds) == ("/p2p/block", 4_096, 10.0)
@@ -285,11 +288,11 @@ def test_a_block_is_offered_byte_for_byte() -> None:
 def test_a_header_is_announced_byte_for_byte(ours: str) -> None:
     header = ChainBuilder().block().header
     client, script = scripted({"ok": True, "hash": "ab" * 32, "state": "wanted"})
-    assert outcome(client.announce(THERE, header.wire(), ours)) == Receipt(True, "wanted")
+    assert outcome(client.announce(THERE, header.wire(), ours)) == SubmitReply(True, "wanted")
     request = the_request(script)
     assert request.body == canonical({"endpoint": ours, "header": json.loads(header.wire())})
     assert (request.path, request.max_bytes, request.seconds) == ("/p2p/header", 4_096, 10.0)
-    assert request.lane is Lane.URGENT
+    assert request.kind is CallKind.URGENT
 
 
 def test_a_refused_offer_is_a_receipt_too() -> None:
@@ -302,7 +305,7 @@ def test_a_refused_offer_is_a_receipt_too() -> None:
 @pytest.mark.parametrize("status", [403, 404, 413, 429, 500, 503])
 def test_an_offer_that_is_not_looked_at_is_no_receipt(status: int) -> None:
     client, _ = scripted({"ok": False, "error": "no"}, status)
-    assert trouble(client.send_block(THERE, b"{}")) is Trouble.REFUSED
+    assert trouble(client.send_block(THERE, b"{}")) is FailureKind.REFUSED
 
 
 # What is refused
@@ -337,23 +340,23 @@ NO_REPLIES = {
 @pytest.mark.parametrize("reply", NO_REPLIES.values(), ids=NO_REPLIES)
 def test_what_is_no_reply_at_all(call: Any, reply: bytes) -> None:
     client, _ = scripted(reply)
-    assert trouble(call(client)) is Trouble.MALFORMED
+    assert trouble(call(client)) is FailureKind.MALFORMED
 
 
 @each_call
 @pytest.mark.parametrize("status", [201, 204, 301, 403, 404, 500, 503])
 def test_an_answer_that_is_no_success(call: Any, status: int) -> None:
     client, _ = scripted({"ok": True, "error": "x" * 1_000}, status)
-    with pytest.raises(CallFailed) as failed:
+    with pytest.raises(PeerCallFailed) as failed:
         outcome(call(client))
-    assert (failed.value.trouble, failed.value.status) == (Trouble.REFUSED, status)
+    assert (failed.value.kind, failed.value.status) == (FailureKind.REFUSED, status)
     assert len(failed.value.detail) < 300
 
 
 @each_call
-@pytest.mark.parametrize("kind", [Trouble.UNREACHABLE, Trouble.TIMEOUT, Trouble.TOO_LARGE])
-def test_a_call_that_fails(call: Any, kind: Trouble) -> None:
-    client, _ = scripted(CallFailed(kind, "no"))
+@pytest.mark.parametrize("kind", [FailureKind.UNREACHABLE, FailureKind.TIMEOUT, FailureKind.TOO_LARGE])
+def test_a_call_that_fails(call: Any, kind: FailureKind) -> None:
+    client, _ = scripted(PeerCallFailed(kind, "no"))
     assert trouble(call(client)) is kind
 
 
@@ -382,13 +385,13 @@ def test_a_call_that_fails(call: Any, kind: Trouble) -> None:
 )
 def test_a_status_of_another_form(status: object) -> None:
     client, _ = scripted({"ok": True, "status": status})
-    assert trouble(client.status(THERE)) is Trouble.MALFORMED
+    assert trouble(client.status(THERE)) is FailureKind.MALFORMED
 
 
 @pytest.mark.parametrize("hello", [None, 5, {}, {**KEY.hello(TEST_PARAMS, TIP, NOW).message(), "height": "x"}])
 def test_a_hello_of_another_form(hello: object) -> None:
     client, _ = scripted({"ok": True, "hello": hello})
-    assert trouble(client.hello(THERE, OURS.hello(TEST_PARAMS, TIP, NOW))) is Trouble.MALFORMED
+    assert trouble(client.hello(THERE, OURS.hello(TEST_PARAMS, TIP, NOW))) is FailureKind.MALFORMED
 
 
 @pytest.mark.parametrize(
@@ -408,7 +411,7 @@ def test_a_hello_of_another_form(hello: object) -> None:
 )
 def test_peers_of_another_form(answer: dict[str, object]) -> None:
     client, _ = scripted({"ok": True, **answer})
-    assert trouble(client.peers(THERE)) is Trouble.MALFORMED
+    assert trouble(client.peers(THERE)) is FailureKind.MALFORMED
 
 
 @pytest.mark.parametrize(
@@ -425,13 +428,13 @@ def test_peers_of_another_form(answer: dict[str, object]) -> None:
 )
 def test_transactions_of_another_form(answer: dict[str, object]) -> None:
     client, _ = scripted({"ok": True, **answer})
-    assert trouble(client.transactions(THERE, 0)) is Trouble.MALFORMED
+    assert trouble(client.transactions(THERE, 0)) is FailureKind.MALFORMED
 
 
 @pytest.mark.parametrize("answer", [{"ok": True}, {"ok": True, "state": None}, {"ok": True, "state": 5}])
 def test_a_receipt_of_another_form(answer: dict[str, object]) -> None:
     client, _ = scripted(answer)
-    assert trouble(client.send_block(THERE, b"{}")) is Trouble.MALFORMED
+    assert trouble(client.send_block(THERE, b"{}")) is FailureKind.MALFORMED
 
 
 JSON = st.recursive(
@@ -445,7 +448,7 @@ JSON = st.recursive(
 def test_whatever_comes_back_the_client_says_what_is_wrong(value: object) -> None:
     for call in EVERY_CALL.values():
         client, _ = scripted(dict.fromkeys("hello status peers transactions next state".split(), value))
-        with suppress(CallFailed):
+        with suppress(PeerCallFailed):
             outcome(call(client))
 
 
@@ -476,9 +479,9 @@ def test_whatever_comes_back_the_client_says_what_is_wrong(value: object) -> Non
     ],
 )
 def test_what_is_no_list_of_blocks(reply: bytes) -> None:
-    with pytest.raises(CallFailed) as failed:
+    with pytest.raises(PeerCallFailed) as failed:
         split_blocks(reply, 4)
-    assert failed.value.trouble is Trouble.MALFORMED
+    assert failed.value.kind is FailureKind.MALFORMED
 
 
 def test_as_many_blocks_as_asked_for() -> None:
@@ -506,5 +509,5 @@ def test_real_blocks_come_out_as_they_were_sent() -> None:
 
 @given(st.binary(max_size=200).map(lambda rest: b'{"ok":true,"blocks":[' + rest))
 def test_any_bytes_are_blocks_or_malformed(reply: bytes) -> None:
-    with suppress(CallFailed):
+    with suppress(PeerCallFailed):
         assert b",".join(split_blocks(reply, 16)) in reply

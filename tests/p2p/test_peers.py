@@ -9,27 +9,22 @@ from typing import Any
 import pytest
 from attrs import evolve
 
-from svcd.chain.block import Block
 from svcd.chain.signature import sign
-from svcd.node.status import LONELY
+from svcd.interfaces import milliseconds
+from svcd.node.status import NO_PEER_MET
 from svcd.p2p import peers
-from svcd.p2p.address_book import BUCKET_SIZE, Entry, group_of_endpoint
+from svcd.p2p.address_book import BUCKET_SIZE, AddressEntry, group_of_endpoint
 from svcd.p2p.bans import endpoint_name, key_name
 from svcd.p2p.handshake import Hello, NodeKey, check_hello, parse_hello
-from svcd.p2p.peer_store import FORMAT, Notes, load, save
-from svcd.p2p.service import PeersService
-from svcd.p2p.transport import Trouble
-from svcd.ports import milliseconds
+from svcd.p2p.service import FORMAT, PeersFile, PeersService, read_peers_file, write_peers_file
+from svcd.p2p.transport import FailureKind
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import LATE, Inline
 from tests.p2p.bench import OURS, Node, place
+from tests.p2p.conftest import Grow, MakeNode, MakeStranger
 from tests.p2p.strangers import Stranger, ok, refused, silent
 from tests.p2p.town import Called
 from tests.support import result_of
-
-Grow = Callable[..., list[Block]]
-MakeNode = Callable[..., Node]
-MakeStranger = Callable[..., Stranger]
 
 HOUR = 3_600.0
 DAY = 24 * HOUR
@@ -40,7 +35,7 @@ def greetings(node: Node, endpoint: str) -> int:
     return len(node.town.calls_to(endpoint, HELLO))
 
 
-def entry(node: Node, stranger: Stranger) -> Entry:
+def entry(node: Node, stranger: Stranger) -> AddressEntry:
     found = node.book.get(stranger.endpoint)
     assert found is not None
     return found
@@ -68,7 +63,7 @@ def test_what_we_say_is_a_hello_that_others_accept(node: Node, make_stranger: Ma
     stranger = make_stranger()
     node.meet(stranger)
     said = parse_hello(stranger.got_at(HELLO)[0])
-    check_hello(said, node.home.params, own=stranger.key.node_id, now=milliseconds(node.clock))
+    check_hello(said, node.local.params, own=stranger.key.node_id, now=milliseconds(node.clock))
     assert (said.endpoint, said.node_key, said.hash) == (OURS, node.key.public, node.tip.hash)
 
 
@@ -87,7 +82,7 @@ def test_nobody_there(node: Node) -> None:
         lambda _: refused(429),
         lambda _: ok(),
         lambda _: ok(hello={}),
-        lambda _: Trouble.TOO_LARGE,
+        lambda _: FailureKind.TOO_LARGE,
     ],
     ids=["silence", "403", "429", "no hello", "another form", "too much"],
 )
@@ -134,7 +129,7 @@ def test_a_hello_that_is_refused(
     node.run(8)
     assert not node.knows(stranger)
     assert entry(node, stranger).failures >= 1
-    assert node.peers.bans.listed(node.home.now()) == []
+    assert node.peers.bans.listed(node.local.now()) == []
 
 
 def test_a_forged_hello_is_refused(node: Node, make_stranger: MakeStranger) -> None:
@@ -150,7 +145,7 @@ def test_a_forged_hello_is_refused(node: Node, make_stranger: MakeStranger) -> N
 def test_an_endpoint_counts_only_if_the_hello_names_it(node: Node, make_stranger: MakeStranger, named: str) -> None:
     """A hello proves a key; somebody else's endpoint may be behind which that key does not listen."""
     stranger = make_stranger(names=named)
-    node.begin(node.peers.greet(stranger.endpoint, outbound=True))
+    node.begin(node.peers.connect(stranger.endpoint, outbound=True))
     node.run(0.5)
     assert not node.knows(stranger)
     assert not node.book.verified()
@@ -175,14 +170,14 @@ def test_our_own_endpoint_under_another_name(node: Node, make_stranger: MakeStra
 
 
 def test_our_own_endpoint_is_never_called(node: Node) -> None:
-    node.peers.hint(OURS, source="operator", trusted=True)
+    node.peers.hint(OURS, source="operator")
     node.run(60)
     assert node.town.calls == []
 
 
 def test_a_banned_key_is_not_met(node: Node, make_stranger: MakeStranger) -> None:
     stranger = make_stranger()
-    node.peers.bans.ban(key_name(stranger.key.public), seconds=HOUR, now=node.home.now())
+    node.peers.bans.ban(key_name(stranger.key.public), seconds=HOUR, now=node.local.now())
     node.hint(stranger)
     node.run(HOUR - 1)
     assert not node.knows(stranger)
@@ -193,7 +188,7 @@ def test_a_banned_key_is_not_met(node: Node, make_stranger: MakeStranger) -> Non
 
 def test_a_banned_endpoint_is_not_called(node: Node, make_stranger: MakeStranger) -> None:
     stranger = make_stranger()
-    node.peers.bans.ban(endpoint_name(stranger.endpoint), seconds=HOUR, now=node.home.now())
+    node.peers.bans.ban(endpoint_name(stranger.endpoint), seconds=HOUR, now=node.local.now())
     node.hint(stranger)
     node.run(HOUR - 1)
     assert greetings(node, stranger.endpoint) == 0
@@ -210,7 +205,7 @@ def test_an_old_reply_is_refused_the_second_time(node: Node, make_stranger: Make
 
     stranger = make_stranger(scripts={HELLO: script})
     node.meet(stranger)
-    node.begin(node.peers.greet(stranger.endpoint, outbound=True))
+    node.begin(node.peers.connect(stranger.endpoint, outbound=True))
     node.run(0.5)
     assert len(recorded) == 2
     assert not node.knows(stranger)
@@ -222,9 +217,9 @@ def test_handing_on_the_hello_of_another_does_not_make_its_own_look_old(
     victim = make_stranger(1)
     parrot = make_stranger(2, scripts={HELLO: lambda _: ok(hello=victim.hello().message())})
     node.town.latency[victim.endpoint] = 1.0
-    greeting = node.begin(node.peers.greet(victim.endpoint, outbound=True))
+    greeting = node.begin(node.peers.connect(victim.endpoint, outbound=True))
     node.run(1.5)
-    node.begin(node.peers.greet(parrot.endpoint, outbound=True))
+    node.begin(node.peers.connect(parrot.endpoint, outbound=True))
     node.run(1.0)
     assert result_of(greeting) is node.peer(victim)
     assert not node.knows(parrot)
@@ -252,7 +247,7 @@ def test_a_key_at_a_new_endpoint_wins(node: Node, make_stranger: MakeStranger) -
 def test_one_endpoint_is_greeted_once_at_a_time(node: Node, make_stranger: MakeStranger) -> None:
     stranger = make_stranger()
     for _ in range(5):
-        node.begin(node.peers.greet(stranger.endpoint, outbound=True))
+        node.begin(node.peers.connect(stranger.endpoint, outbound=True))
     node.run(0.5)
     assert greetings(node, stranger.endpoint) == 1
 
@@ -260,19 +255,19 @@ def test_one_endpoint_is_greeted_once_at_a_time(node: Node, make_stranger: MakeS
 def test_eight_greetings_at_a_time(node: Node, make_stranger: MakeStranger) -> None:
     for number in range(20):
         make_stranger(number, scripts={HELLO: silent})
-        node.begin(node.peers.greet(place(number), outbound=True))
+        node.begin(node.peers.connect(place(number), outbound=True))
     assert len(node.town.calls) == 8
     node.run(5.1)
-    node.begin(node.peers.greet(place(19), outbound=True))
+    node.begin(node.peers.connect(place(19), outbound=True))
     assert greetings(node, place(19)) == 1
 
 
 def test_no_connection_is_kept_to_whoever_is_no_peer(node: Node, make_stranger: MakeStranger) -> None:
     for number, changes in enumerate([{"names": ""}, {"scripts": {HELLO: silent}}, {"key": node.key}]):
         make_stranger(number, **changes)
-        node.begin(node.peers.greet(place(number), outbound=True))
+        node.begin(node.peers.connect(place(number), outbound=True))
     known = make_stranger(3)
-    node.begin(node.peers.greet(known.endpoint, outbound=False, keep=False))
+    node.begin(node.peers.connect(known.endpoint, outbound=False, keep=False))
     node.run(8)
     assert {place(number) for number in range(4)} <= set(node.town.forgotten)
 
@@ -281,7 +276,7 @@ def test_no_connection_is_kept_to_whoever_is_no_peer(node: Node, make_stranger: 
 
 
 def call(node: Node, stranger: Stranger, client: str = "198.51.100.7") -> None:
-    node.peers.called_by(stranger.hello(), client)
+    node.peers.hello_received(stranger.hello(), client)
 
 
 def test_whoever_calls_us_is_called_back(node: Node, make_stranger: MakeStranger) -> None:
@@ -372,7 +367,7 @@ def test_call_backs_leave_room_for_greetings_of_our_own(node: Node, make_strange
         call(node, make_stranger(number, scripts={HELLO: silent}), client=f"{20 + number}.1.1.1")
     assert len(node.town.calls) == 4
     honest = make_stranger(40)
-    node.begin(node.peers.greet(honest.endpoint, outbound=True))
+    node.begin(node.peers.connect(honest.endpoint, outbound=True))
     node.run(0.5)
     assert node.knows(honest)
 
@@ -450,7 +445,7 @@ def test_behind_a_translator_ipv4_peers_are_told_apart(node: Node, make_stranger
     assert [peer.is_at("81.1.1.1") for peer in peers] == [True] + 7 * [False]
     punish(node, strangers[0])
     assert not node.knows(strangers[0])
-    assert not node.peers.leave_banned()
+    assert not node.peers.drop_banned()
     node.run(310)
     assert all(node.knows(stranger) for stranger in strangers[1:])
 
@@ -600,7 +595,7 @@ def test_one_whose_place_another_wants_is_called_first(
     node.meet(chosen)
     others = [make_stranger(endpoint=f"http://200.1.0.{number}:8645") for number in range(1, BUCKET_SIZE + 1)]
     for stranger in (oldest, *others):
-        node.book.succeeded(stranger.endpoint, node_id=stranger.key.node_id, height=0, now=node.home.now())
+        node.book.succeeded(stranger.endpoint, node_id=stranger.key.node_id, height=0, now=node.local.now())
         node.run(1)
     if not alive:
         del node.town.inhabitants[oldest.endpoint]
@@ -623,12 +618,14 @@ def served(node: Node, path: Path, seeds: list[str]) -> Iterator[PeersService]:
 def test_anchors_are_called_first(node: Node, make_stranger: MakeStranger, tmp_path: Path) -> None:
     """An eclipse must not begin with every restart: whom we had chosen before comes before all that are known."""
     entries = [
-        Entry(endpoint=make_stranger(number).endpoint, source="x", node_id=f"{number}", last_seen=1.0, verified=True)
+        AddressEntry(
+            endpoint=make_stranger(number).endpoint, source="x", node_id=f"{number}", last_seen=1.0, verified=True
+        )
         for number in range(40)
     ]
     anchors = [place(31), place(17)]
     path = tmp_path / "peers.json"
-    save(path, Notes(FORMAT, "5e" * 32, entries, anchors, []))
+    write_peers_file(path, PeersFile(FORMAT, "5e" * 32, entries, anchors, []))
     with served(node, path, []):
         node.run(1)
         first = [called.endpoint for called in node.town.calls][:2]
@@ -662,9 +659,9 @@ def test_what_is_known_is_kept(make_node: MakeNode, make_stranger: MakeStranger,
     strangers = [make_stranger(number) for number in range(3)]
     with served(node, path, [stranger.endpoint for stranger in strangers]):
         node.run(5)
-        node.peers.bans.ban("node:a", seconds=HOUR, now=node.home.now(), why="its block broke a rule")
-        node.peers.bans.ban_by_operator("address:192.0.2.9", seconds=None, now=node.home.now())
-    notes = load(path)
+        node.peers.bans.ban("node:a", seconds=HOUR, now=node.local.now(), why="its block broke a rule")
+        node.peers.bans.ban_by_operator("address:192.0.2.9", seconds=None, now=node.local.now())
+    notes = read_peers_file(path)
     assert notes is not None
     assert {kept.endpoint for kept in notes.entries if kept.verified} == {place(0), place(1), place(2)}
     assert len(notes.anchors) == 2
@@ -673,7 +670,7 @@ def test_what_is_known_is_kept(make_node: MakeNode, make_stranger: MakeStranger,
     again = make_node("again", name="again", endpoint="http://192.0.2.2:8645")
     with served(again, path, []):
         assert again.book.secret == node.book.secret
-        bans = [(ban.name, ban.why, ban.own) for ban in again.peers.bans.listed(node.home.now())]
+        bans = [(ban.name, ban.why, ban.own) for ban in again.peers.bans.listed(node.local.now())]
         assert bans == [("address:192.0.2.9", "", True), ("node:a", "its block broke a rule", False)]
         assert len(again.book.verified()) == 3
         again.run(2)
@@ -688,7 +685,7 @@ def test_a_damaged_notebook_does_not_keep_a_node_from_starting(
     with served(node, path, [stranger.endpoint]):
         node.run(2)
         assert node.knows(stranger)
-    assert load(path) is not None
+    assert read_peers_file(path) is not None
 
 
 # Keeping in touch
@@ -737,7 +734,7 @@ def test_one_that_does_not_answer_three_times_is_left(node: Node, make_stranger:
     assert not node.until(lambda: not node.knows(stranger), within=12)
     assert node.until(lambda: not node.knows(stranger), within=12)
     assert stranger.endpoint in node.town.forgotten
-    assert node.peers.bans.listed(node.home.now()) == []
+    assert node.peers.bans.listed(node.local.now()) == []
     stranger.scripts = {}
     node.run(30)
     assert node.knows(stranger), "it is tried again"
@@ -771,7 +768,7 @@ def test_a_peer_whose_hello_is_lost_once_stays(node: Node, make_stranger: MakeSt
     peer = node.peer(stranger)
     node.run(5)
     assert node.peer(stranger) is peer
-    assert node.home.now() - peer.greeted < 5
+    assert node.local.now() - peer.handshake_at < 5
 
 
 def test_a_peer_that_says_no_hello_any_more_is_left(node: Node, make_stranger: MakeStranger) -> None:
@@ -793,7 +790,7 @@ def test_a_peer_that_has_had_enough_is_asked_again_later_and_stays(
     assert node.until(lambda: len(node.town.calls_to(stranger.endpoint, path)) == before + 1, within=303)
     node.run(0.1)
     refused_at = node.clock.seconds()
-    node.peers.ask_all()
+    node.peers.poll_all()
     node.run(100)
     assert node.peers.all() == [peer]
     assert peer.failures == 0
@@ -803,7 +800,7 @@ def test_a_peer_that_has_had_enough_is_asked_again_later_and_stays(
     del stranger.scripts[path]
     node.run(62)
     if path == HELLO:
-        assert node.home.now() - peer.greeted < 62
+        assert node.local.now() - peer.handshake_at < 62
 
 
 def test_a_peer_that_says_no_hello_any_more_because_it_has_had_enough_is_left(
@@ -832,7 +829,7 @@ def test_everybody_is_asked_at_once_but_not_again_and_again(node: Node, make_str
     node.run(2)
     before = len(node.town.calls)
     for _ in range(100):
-        node.peers.ask_all()
+        node.peers.poll_all()
     assert [called.path for called in node.town.calls[before:]] == [STATUS] * 5
 
 
@@ -843,11 +840,11 @@ def test_what_comes_within_a_second_of_a_question_is_asked_about_after_it(
     stranger = make_stranger(blocks=grow(3))
     node.meet(stranger, outbound=False)
     node.run(30)
-    node.peers.ask_all()
+    node.peers.poll_all()
     node.run(0.5)
     assert node.tip.height == 3
     stranger.blocks = grow(6)
-    node.peers.ask_all()
+    node.peers.poll_all()
     node.run(2)
     assert node.tip.height == 6
     asked = len(node.town.calls_to(stranger.endpoint, STATUS))
@@ -863,12 +860,12 @@ def test_a_node_that_nobody_can_call_asks_for_waiting_transfers(
 ) -> None:
     node = make_node(endpoint="")
     builder = ChainBuilder()
-    stranger = make_stranger(pool=[builder.transfer("alice", "bob", 5, timestamp=node.home.params.slot_time(50_000))])
+    stranger = make_stranger(pool=[builder.transfer("alice", "bob", 5, timestamp=node.local.params.slot_time(50_000))])
     node.meet(stranger)
-    assert len(node.living.transfers.mempool) == 1
-    stranger.pool.append(builder.transfer("alice", "bob", 6, timestamp=node.home.params.slot_time(50_000)))
+    assert len(node.node_context.transaction_pool.mempool) == 1
+    stranger.pool.append(builder.transfer("alice", "bob", 6, timestamp=node.local.params.slot_time(50_000)))
     node.run(10)
-    assert len(node.living.transfers.mempool) == 2
+    assert len(node.node_context.transaction_pool.mempool) == 2
     assert stranger.got_at("/p2p/transaction") == [], "what it has shown is not sent back to it"
     cursors = [called.query["after"] for called in node.town.calls_to(stranger.endpoint, "/p2p/transactions")]
     assert cursors[-1] == 1
@@ -892,7 +889,7 @@ def test_it_does_not_wait_for_the_next_slot(make_node: MakeNode) -> None:
         moment = params.slot_time(LATE // 10)
         stranger.pool.append(builder.transfer("alice", "bob", number, timestamp=moment))
         assert node.until(lambda: node.tip.hash == stranger.tip.hash, within=6)
-        assert stranger.pool[-1].txid in node.living.transfers.mempool
+        assert stranger.pool[-1].txid in node.node_context.transaction_pool.mempool
 
 
 def test_a_node_that_others_can_call_does_not(node: Node, make_stranger: MakeStranger) -> None:
@@ -909,17 +906,17 @@ def test_a_transfer_that_is_none_harms_nobody(make_node: MakeNode, make_stranger
     node.meet(stranger)
     node.run(30)
     assert node.knows(stranger)
-    assert len(node.living.transfers.mempool) == 0
+    assert len(node.node_context.transaction_pool.mempool) == 0
 
 
 def test_a_transfer_that_the_mempool_refuses_harms_nobody(make_node: MakeNode, make_stranger: MakeStranger) -> None:
     node = make_node(endpoint="")
-    poor = ChainBuilder().transfer("nobody", "bob", 5, timestamp=node.home.params.slot_time(50_000))
+    poor = ChainBuilder().transfer("nobody", "bob", 5, timestamp=node.local.params.slot_time(50_000))
     stranger = make_stranger(pool=[poor])
     node.meet(stranger)
     node.run(30)
     assert node.knows(stranger)
-    assert len(node.living.transfers.mempool) == 0
+    assert len(node.node_context.transaction_pool.mempool) == 0
 
 
 def test_a_peer_that_does_not_know_the_route_is_a_good_peer(
@@ -937,24 +934,24 @@ def test_a_peer_that_does_not_know_the_route_is_a_good_peer(
 
 
 def test_a_node_that_has_met_nobody_is_behind(node: Node, make_stranger: MakeStranger) -> None:
-    assert node.peers.neighbourhood().behind == LONELY
+    assert node.peers.network_view().behind == NO_PEER_MET
     stranger = make_stranger()
     node.meet(stranger)
-    assert node.peers.neighbourhood().behind == ""
+    assert node.peers.network_view().behind == ""
     del node.town.inhabitants[stranger.endpoint]
     node.run(60)
     assert node.peers.all() == []
-    assert node.peers.neighbourhood().behind == "", "it has met somebody since the start"
+    assert node.peers.network_view().behind == "", "it has met somebody since the start"
 
 
 def test_a_node_that_may_be_alone_is_not(make_node: MakeNode) -> None:
-    assert make_node(alone=True).peers.neighbourhood().behind == ""
+    assert make_node(alone=True).peers.network_view().behind == ""
 
 
 def test_what_peers_show_is_known(node: Node, make_stranger: MakeStranger, grow: Grow) -> None:
     node.take(*grow(9))
     node.meet(make_stranger(1, blocks=grow(9)), make_stranger(2, blocks=grow(4)))
-    around = node.peers.neighbourhood()
+    around = node.peers.network_view()
     assert (around.known_peers, around.best_height, around.behind) == (2, 9, "")
 
 
@@ -967,10 +964,10 @@ def test_what_more_than_half_of_the_chosen_peers_show(
     strangers = [make_stranger(number, blocks=grow(height)) for number, height in enumerate(shown, 1)]
     if strangers:
         node.meet(*strangers)
-    assert node.peers.neighbourhood().usual_height == usual
+    assert node.peers.network_view().usual_height == usual
     for peer in node.peers.all():
         peer.outbound = False
-    assert node.peers.neighbourhood().usual_height == 0, "whoever called first has no voice"
+    assert node.peers.network_view().usual_height == 0, "whoever called first has no voice"
 
 
 def test_a_claim_that_no_header_proves_is_not_shown(node: Node, make_stranger: MakeStranger, grow: Grow) -> None:
@@ -979,7 +976,7 @@ def test_a_claim_that_no_header_proves_is_not_shown(node: Node, make_stranger: M
     node.meet(liar)
     for _ in range(60):
         node.run(10)
-        assert (node.peers.neighbourhood().best_height, node.peers.neighbourhood().behind) == (3, "")
+        assert (node.peers.network_view().best_height, node.peers.network_view().behind) == (3, "")
     assert node.knows(liar), "a claim is no reason to leave a peer"
 
 
@@ -996,7 +993,7 @@ def test_a_height_without_work_is_not_shown(node: Node, make_stranger: MakeStran
 
 
 def punish(node: Node, stranger: Stranger) -> None:
-    node.peers.punish(node.peer(stranger), seconds=DAY, why="its block broke a rule")
+    node.peers.ban(node.peer(stranger), "its block broke a rule")
 
 
 def test_a_peer_that_broke_a_rule_is_banned_for_a_day(make_node: MakeNode, make_stranger: MakeStranger) -> None:
@@ -1059,7 +1056,7 @@ def test_more_than_half_of_the_outbound_peers_are_not_banned(node: Node, make_st
     assert len(banned) == 3
     assert len(outbound(node)) == 5
     assert "most peers send blocks that break a rule" in node.peers.alarm
-    assert node.peers.neighbourhood().behind == node.peers.alarm
+    assert node.peers.network_view().behind == node.peers.alarm
     assert not node.status.synced
 
 
@@ -1081,8 +1078,8 @@ def test_of_what_a_peer_has_the_newest_is_remembered(node: Node, make_stranger: 
     (known,) = node.peers.all()
     items = [number.to_bytes(32, "big") for number in range(peers._REMEMBERED + 1)]
     for item in items:
-        known.note(item)
-    assert [known.has(item) for item in (items[0], items[2], items[-1])] == [False, True, True]
+        known.mark_known(item)
+    assert [known.knows(item) for item in (items[0], items[2], items[-1])] == [False, True, True]
 
 
 # What the operator is told

@@ -11,15 +11,12 @@ from attrs import evolve, frozen
 
 from svcd.chain.errors import Refusal
 from svcd.p2p.bans import posts_name
-from svcd.web.forwarding import MAX_PROXIES
+from svcd.web.untrusted_proxies import MAX_PROXIES
 from tests.chains import ChainBuilder
 from tests.node.bench import LATE, Stepped
-from tests.p2p.bench import RATES, Node
-from tests.p2p.strangers import Stranger
+from tests.p2p.bench import RATES
+from tests.p2p.conftest import MakeNode, MakeStranger
 from tests.web.wire import Response, Wire
-
-MakeNode = Callable[..., Node]
-MakeStranger = Callable[..., Stranger]
 
 SOMEBODY, LOOPBACK, PROXY = "198.51.100.7", "127.0.0.1", "203.0.113.80"
 RATE, BURST = 200.0, 2_000.0
@@ -64,11 +61,11 @@ class Poster:
 
     def missing(self, client: str = SOMEBODY) -> float:
         """How many tokens a client's bucket is short of a full one."""
-        return round(self.node.buckets.wait("p2p", client, BURST, self.node.clock.seconds()) * RATE, 3)
+        return round(self.node.limiter.buckets["p2p"].wait(client, BURST, self.node.clock.seconds()) * RATE, 3)
 
     def banned(self, client: str = SOMEBODY) -> float:
         """For how many seconds the posts of a client are ignored."""
-        now = self.node.home.now()
+        now = self.node.local.now()
         bans = [ban for ban in self.node.peers.bans.listed(now) if ban.name == posts_name(client)]
         return sum((ban.until or 0.0) - now for ban in bans)
 
@@ -232,7 +229,7 @@ def test_a_post_costs_what_the_table_says(poster: Poster, what: str) -> None:
         assert (answer.status, body) == (told.status, body), answer.body
         assert poster.missing() == float(told.tokens), body
         assert poster.banned() == SECONDS[told.ban], body
-        poster.node.peers.bans.unban(posts_name(SOMEBODY), poster.node.home.now())
+        poster.node.peers.bans.unban(posts_name(SOMEBODY), poster.node.local.now())
 
 
 def test_the_table_has_no_other_rows() -> None:
@@ -255,7 +252,7 @@ def test_malformed_posts_that_go_on(poster: Poster, path: str) -> None:
         poster.node.clock.advance(0.1)
     assert 60 <= poster.node.clock.seconds() - began < 65
     assert poster.banned() == pytest.approx(SECONDS[told.ban], abs=0.2)
-    (ban,) = poster.node.peers.bans.listed(poster.node.home.now())
+    (ban,) = poster.node.peers.bans.listed(poster.node.local.now())
     assert ban.why == "it posted: malformed posts for a minute on end"
 
 
@@ -270,7 +267,7 @@ def test_one_that_waits_as_it_is_told_is_never_banned(poster: Poster) -> None:
 def test_what_is_read_counts_for_nothing_there(poster: Poster) -> None:
     """Who catches up keeps the bucket empty for long, and one mistake is no flood."""
     for _ in range(100):
-        poster.node.buckets.owe("p2p", SOMEBODY, BURST, poster.node.clock.seconds())
+        poster.node.limiter.buckets["p2p"].owe(SOMEBODY, BURST, poster.node.clock.seconds())
         poster.node.clock.advance(1)
     poster.refill()
     poster.post(BLOCK, b"{}")
@@ -321,7 +318,7 @@ def test_a_ban_from_before_it_was_seen_to_be_a_proxy_does_not_count(poster: Post
 
 
 def test_the_operator_s_ban_of_a_proxy_counts(poster: Poster) -> None:
-    poster.node.peers.bans.ban_by_operator(f"address:{LOOPBACK}", seconds=None, now=poster.node.home.now())
+    poster.node.peers.bans.ban_by_operator(f"address:{LOOPBACK}", seconds=None, now=poster.node.local.now())
     assert poster.post(*block(poster.wire()), client=LOOPBACK).status == 403
 
 
@@ -348,7 +345,7 @@ def test_good_posts_while_posts_are_ignored(poster: Poster) -> None:
 
 def test_more_than_the_bucket_holds(poster: Poster) -> None:
     told = row(TOO_MANY)
-    poster.node.buckets.owe("p2p", SOMEBODY, BURST, poster.node.clock.seconds())
+    poster.node.limiter.buckets["p2p"].owe(SOMEBODY, BURST, poster.node.clock.seconds())
     answer = poster.post(*block(poster.wire()))
     assert (answer.status, told.tokens) == (told.status, "0")
     assert answer.headers["retry-after"] == "1"
@@ -364,4 +361,4 @@ def test_hanging_up_before_the_refusal_is_no_cheaper(make_node: MakeNode) -> Non
     wire.send(b"POST /p2p/block HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
     wire.close()
     checker.finish()
-    assert node.buckets.wait("p2p", SOMEBODY, BURST, node.clock.seconds()) * RATE == pytest.approx(21)
+    assert node.limiter.buckets["p2p"].wait(SOMEBODY, BURST, node.clock.seconds()) * RATE == pytest.approx(21)

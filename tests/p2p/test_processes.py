@@ -167,6 +167,7 @@ def broadcast(node: RunningNode, transfer: Transfer, network: list[RunningNode])
     wait_until(lambda: all(waits_at(each, transfer.txid.hex()) for each in network), "a transfer in every mempool")
 
 
+@pytest.mark.story
 @pytest.mark.deadline(120)
 def test_two_nodes_that_were_cut_off(nodes: Nodes, trunk: Path) -> None:
     """50 blocks each, the same money spent in two ways; joined again, there is one chain, and the books are right."""

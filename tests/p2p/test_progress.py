@@ -8,8 +8,8 @@ from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
 from svcd.chain.params import DEVNET
 from svcd.chain.transition import genesis_point
-from svcd.node.changes import Applied, Change, CommittedBlock, Stage
-from svcd.p2p.progress import WINDOW_SECONDS, Progress, Snapshot, Wait
+from svcd.node.changes import AppliedBlock, BlockStage, ChainChange, CommittedBlock
+from svcd.p2p.progress import WINDOW_SECONDS, SyncProgress, SyncStage, SyncStatus
 
 
 @pytest.fixture
@@ -18,7 +18,7 @@ def said() -> Iterator[list[LogEvent]]:
     events: list[LogEvent] = []
 
     def observe(event: LogEvent) -> None:
-        if event["log_namespace"] == "svcd.p2p.progress.Progress":
+        if event["log_namespace"] == "svcd.p2p.progress.SyncProgress":
             events.append(event)
 
     globalLogPublisher.addObserver(observe)
@@ -35,25 +35,25 @@ def clock() -> Clock:
 
 
 @pytest.fixture
-def progress(clock: Clock) -> Progress:
-    return Progress(clock)
+def progress(clock: Clock) -> SyncProgress:
+    return SyncProgress(clock)
 
 
-def present(progress: Progress) -> Snapshot:
+def present(progress: SyncProgress) -> SyncStatus:
     """The snapshot of a node that is catching up."""
     snapshot = progress.snapshot()
     assert snapshot is not None
     return snapshot
 
 
-def change(*transfers: int) -> Change:
+def change(*transfers: int) -> ChainChange:
     """Blocks with so many transfers each."""
     point = genesis_point(DEVNET)
-    applied = tuple(Applied(point, (b"",) * count) for count in transfers)
-    return Change(point, (), applied, {}, newest=CommittedBlock(point.hash, b"", b"", b""))
+    applied = tuple(AppliedBlock(point, (b"",) * count) for count in transfers)
+    return ChainChange(point, (), applied, {}, newest=CommittedBlock(point.hash, b"", b"", b""))
 
 
-def test_nothing_is_known_before_and_after(progress: Progress) -> None:
+def test_nothing_is_known_before_and_after(progress: SyncProgress) -> None:
     assert progress.snapshot() is None
     progress.begin(10, 110)
     assert progress.snapshot() is not None
@@ -61,7 +61,7 @@ def test_nothing_is_known_before_and_after(progress: Progress) -> None:
     assert progress.snapshot() is None
 
 
-def test_rate_and_time_left(progress: Progress, clock: Clock) -> None:
+def test_rate_and_time_left(progress: SyncProgress, clock: Clock) -> None:
     progress.begin(10, 110)
     before = present(progress)
     assert (before.height, before.target, before.blocks_per_second, before.seconds_left) == (10, 110, 0.0, None)
@@ -75,7 +75,7 @@ def test_rate_and_time_left(progress: Progress, clock: Clock) -> None:
     assert (later.height, later.blocks_per_second, later.seconds_left) == (90, 10.0, 2.0)
 
 
-def test_rates_are_those_of_the_last_minute(progress: Progress, clock: Clock) -> None:
+def test_rates_are_those_of_the_last_minute(progress: SyncProgress, clock: Clock) -> None:
     progress.begin(0, 10_000)
     progress.connected(6_000, 6_000)
     for height in range(6_001, 6_001 + 2 * WINDOW_SECONDS):
@@ -84,7 +84,7 @@ def test_rates_are_those_of_the_last_minute(progress: Progress, clock: Clock) ->
     assert present(progress).blocks_per_second == 1.0
 
 
-def test_every_time_it_begins_anew(progress: Progress, clock: Clock) -> None:
+def test_every_time_it_begins_anew(progress: SyncProgress, clock: Clock) -> None:
     progress.begin(0, 100)
     progress.sent_by("http://a")
     clock.advance(10)
@@ -99,14 +99,14 @@ def test_every_time_it_begins_anew(progress: Progress, clock: Clock) -> None:
     assert progress.blocks == 110
 
 
-def test_a_tip_beyond_the_target_leaves_no_time(progress: Progress, clock: Clock) -> None:
+def test_a_tip_beyond_the_target_leaves_no_time(progress: SyncProgress, clock: Clock) -> None:
     progress.begin(0, 10)
     clock.advance(1)
     progress.connected(12, 12)
     assert present(progress).seconds_left == 0.0
 
 
-def test_transfers_are_counted_while_it_catches_up(progress: Progress, clock: Clock) -> None:
+def test_transfers_are_counted_while_it_catches_up(progress: SyncProgress, clock: Clock) -> None:
     progress.chain_changed(change(7))
     progress.begin(0, 10)
     clock.advance(2)
@@ -117,47 +117,47 @@ def test_transfers_are_counted_while_it_catches_up(progress: Progress, clock: Cl
     assert progress.transactions == 8
 
 
-def test_peers_are_counted_once(progress: Progress) -> None:
+def test_peers_are_counted_once(progress: SyncProgress) -> None:
     progress.begin(0, 10)
     for endpoint in ("http://a", "http://b", "http://a"):
         progress.sent_by(endpoint)
     assert present(progress).peers_used == 2
 
 
-def test_the_oldest_batch_is_waited_for(progress: Progress, clock: Clock) -> None:
+def test_the_oldest_batch_is_waited_for(progress: SyncProgress, clock: Clock) -> None:
     progress.begin(0, 100)
     clock.advance(1)  # nothing is here yet
-    progress.enters(1, Stage.PARSE)
+    progress.enters(1, BlockStage.PARSE)
     clock.advance(2)
-    progress.enters(1, Stage.VERIFY)
-    progress.enters(2, Stage.PARSE)
+    progress.enters(1, BlockStage.VERIFY)
+    progress.enters(2, BlockStage.PARSE)
     clock.advance(4)
-    progress.enters(2, Stage.VERIFY)
-    progress.enters(1, Stage.CONNECT)
+    progress.enters(2, BlockStage.VERIFY)
+    progress.enters(1, BlockStage.CONNECT)
     clock.advance(8)
     progress.leaves(1)
     clock.advance(16)  # the second one is verified
     progress.leaves(2)
     clock.advance(32)
-    assert progress.waited() == {Wait.FETCH: 33, Wait.PARSE: 2, Wait.VERIFY: 20, Wait.CONNECT: 8}
-    assert present(progress).slowest_stage is Wait.FETCH
+    assert progress.waited() == {SyncStage.FETCH: 33, SyncStage.PARSE: 2, SyncStage.VERIFY: 20, SyncStage.CONNECT: 8}
+    assert present(progress).slowest_stage is SyncStage.FETCH
 
 
-def test_the_slowest_stage_is_that_of_the_last_minute(progress: Progress, clock: Clock) -> None:
+def test_the_slowest_stage_is_that_of_the_last_minute(progress: SyncProgress, clock: Clock) -> None:
     progress.begin(0, 100)
     for _ in range(5):
         clock.advance(20)
         progress.waited()
-    progress.enters(1, Stage.CONNECT)
-    assert present(progress).slowest_stage is Wait.FETCH
+    progress.enters(1, BlockStage.CONNECT)
+    assert present(progress).slowest_stage is SyncStage.FETCH
     for _ in range(40):
         clock.advance(1)
         progress.waited()
-    assert present(progress).slowest_stage is Wait.CONNECT
-    assert progress.waited()[Wait.FETCH] == 100
+    assert present(progress).slowest_stage is SyncStage.CONNECT
+    assert progress.waited()[SyncStage.FETCH] == 100
 
 
-def test_nobody_waits_while_nothing_is_to_be_caught_up_with(progress: Progress, clock: Clock) -> None:
+def test_nobody_waits_while_nothing_is_to_be_caught_up_with(progress: SyncProgress, clock: Clock) -> None:
     clock.advance(10)
     progress.begin(0, 1)
     progress.end()
@@ -166,18 +166,18 @@ def test_nobody_waits_while_nothing_is_to_be_caught_up_with(progress: Progress, 
     clock.advance(1)
     progress.end()
     clock.advance(10)
-    assert progress.waited() == {Wait.FETCH: 1, Wait.PARSE: 0, Wait.VERIFY: 0, Wait.CONNECT: 0}
+    assert progress.waited() == {SyncStage.FETCH: 1, SyncStage.PARSE: 0, SyncStage.VERIFY: 0, SyncStage.CONNECT: 0}
 
 
-def test_a_clock_that_is_set_back_counts_nothing(progress: Progress, clock: Clock) -> None:
+def test_a_clock_that_is_set_back_counts_nothing(progress: SyncProgress, clock: Clock) -> None:
     progress.begin(0, 1)
     clock.rightNow -= 50
-    assert progress.waited()[Wait.FETCH] == 0
+    assert progress.waited()[SyncStage.FETCH] == 0
     clock.advance(1)
-    assert progress.waited()[Wait.FETCH] == 1
+    assert progress.waited()[SyncStage.FETCH] == 1
 
 
-def test_the_record_for_the_operator(progress: Progress, clock: Clock) -> None:
+def test_the_record_for_the_operator(progress: SyncProgress, clock: Clock) -> None:
     progress.begin(10, 110)
     assert present(progress).record()["secondsLeft"] is None
     progress.sent_by("http://a")
@@ -195,7 +195,7 @@ def test_the_record_for_the_operator(progress: Progress, clock: Clock) -> None:
     }
 
 
-def test_it_says_so_once_a_second_at_most(progress: Progress, clock: Clock, said: list[LogEvent]) -> None:
+def test_it_says_so_once_a_second_at_most(progress: SyncProgress, clock: Clock, said: list[LogEvent]) -> None:
     progress.begin(0, 1_000)
     for height in range(1, 31):
         clock.advance(0.1)
@@ -208,7 +208,7 @@ def test_it_says_so_once_a_second_at_most(progress: Progress, clock: Clock, said
     )
 
 
-def test_it_says_nothing_of_blocks_that_come_by_themselves(progress: Progress, said: list[LogEvent]) -> None:
+def test_it_says_nothing_of_blocks_that_come_by_themselves(progress: SyncProgress, said: list[LogEvent]) -> None:
     progress.connected(1, 1)
     assert said == []
     assert progress.blocks == 0

@@ -1,27 +1,22 @@
 """Whether other nodes can call this one: what follows while none does, the alarm, and asking to be called."""
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import pytest
 from attrs import evolve, frozen
 
-from svcd.chain.block import Block
 from svcd.net.endpoint import Endpoint
 from svcd.p2p import peers
 from svcd.p2p.handshake import NodeKey
-from svcd.p2p.transport import Reply, Request
+from svcd.p2p.transport import PeerReply, PeerRequest
 from tests.p2p.bench import OURS, Node, place
+from tests.p2p.conftest import Grow, MakeNode, MakeStranger
 from tests.p2p.strangers import Stranger
 from tests.p2p.test_branch_push import takes_what_fits
-from tests.p2p.test_resource import client_of
+from tests.p2p.test_routes import client_of
 from tests.p2p.town import Answer
 from tests.web.wire import Wire
-
-Grow = Callable[..., list[Block]]
-MakeNode = Callable[..., Node]
-MakeStranger = Callable[..., Stranger]
 
 HELLO, STATUS = "/p2p/hello", "/p2p/status"
 
@@ -31,7 +26,7 @@ def greetings(node: Node, endpoint: str) -> int:
 
 
 def call(node: Node, stranger: Stranger) -> None:
-    node.peers.called_by(stranger.hello(), "198.51.100.7")
+    node.peers.hello_received(stranger.hello(), "198.51.100.7")
 
 
 @frozen
@@ -40,14 +35,14 @@ class Neighbour:
 
     node: Node
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: PeerRequest) -> Answer:
         body = request.body or b""
         method = "GET" if request.body is None else "POST"
         wire = Wire(self.node.site, "60.9.9.9")
         wire.send(f"{method} {request.path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
         response = wire.response()
         wire.close()
-        return Reply(response.status, response.body)
+        return PeerReply(response.status, response.body)
 
 
 def unreached(make_node: MakeNode, **changes: Any) -> Node:
@@ -142,7 +137,7 @@ def test_a_node_that_misses_calls_asks_for_one(make_node: MakeNode, make_strange
     assert asked_back(node, stranger) == [True]
     call(node, stranger)
     node.run(200)
-    node.begin(node.peers.greet(stranger.endpoint, outbound=True))
+    node.begin(node.peers.connect(stranger.endpoint, outbound=True))
     assert asked_back(node, stranger) == [True, False]
     node.run(120)
     assert asked_back(node, stranger) == [True, False]
@@ -168,13 +163,13 @@ def test_a_peer_that_asks_for_it_is_called_though_it_is_known(
     node.meet(stranger, outbound=outbound)
     known = node.peer(stranger)
     for _ in range(5):
-        node.peers.called_by(stranger.hello(), "198.51.100.7", call_back=True)
+        node.peers.hello_received(stranger.hello(), "198.51.100.7", call_back=True)
         node.run(1)
     assert greetings(node, stranger.endpoint) == 2, "once in a minute"
     assert node.peer(stranger) is known
     assert known.outbound is outbound
     node.run(peers.CALL_BACK_SECONDS)
-    node.peers.called_by(stranger.hello(), "198.51.100.7", call_back=True)
+    node.peers.hello_received(stranger.hello(), "198.51.100.7", call_back=True)
     node.run(1)
     assert greetings(node, stranger.endpoint) == 3
 
@@ -182,7 +177,7 @@ def test_a_peer_that_asks_for_it_is_called_though_it_is_known(
 def test_a_peer_that_does_not_ask_is_not(node: Node, make_stranger: MakeStranger) -> None:
     stranger = make_stranger()
     node.meet(stranger)
-    node.peers.called_by(stranger.hello(), "198.51.100.7")
+    node.peers.hello_received(stranger.hello(), "198.51.100.7")
     node.run(1)
     assert greetings(node, stranger.endpoint) == 1
 
@@ -196,7 +191,7 @@ def test_a_node_that_asks_is_called_where_there_is_no_room_for_it(
     node.run(1)
     assert greetings(node, stranger.endpoint) == 0
     for _ in range(30):
-        node.peers.called_by(stranger.hello(), "198.51.100.7", call_back=True)
+        node.peers.hello_received(stranger.hello(), "198.51.100.7", call_back=True)
         node.run(1)
     assert greetings(node, stranger.endpoint) == 1
     assert not node.knows(stranger)
@@ -207,7 +202,7 @@ def test_a_key_cannot_have_another_s_endpoint_called_again_and_again(node: Node,
     node.meet(victim)
     thief = Stranger(town=node.town, endpoint=victim.endpoint, builder=node.builder, key=NodeKey(b"t" * 32, ""))
     for _ in range(299):
-        node.peers.called_by(thief.hello(), "198.51.100.7", call_back=True)
+        node.peers.hello_received(thief.hello(), "198.51.100.7", call_back=True)
         node.run(1)
     assert greetings(node, victim.endpoint) <= 6
 
@@ -234,7 +229,7 @@ def test_two_nodes_tell_each_other_that_they_can_be_reached(make_node: MakeNode,
     second = make_node("b", name="b", endpoint=place(2), called=False, max_inbound=0, outbound=0)
     for node in (first, second):
         first.town.inhabitants[node.key.endpoint] = Neighbour(node)
-    first.peers.hint(Endpoint(place(2)), source="operator", trusted=True)
+    first.peers.hint(Endpoint(place(2)), source="operator")
     first.run(5)
     assert first.peers.reachable
     assert second.peers.reachable

@@ -1,33 +1,28 @@
 """Relay: to which peers, in what order, how often, in what form, and that no peer waits for a slow one."""
 
 import json
-from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
-from urllib.parse import urlsplit
 
 import pytest
 from twisted.internet.defer import Deferred
 
 from svcd.chain.block import Block
 from svcd.chain.transaction import Transfer, parse_transfer
-from svcd.net.calls import Lane
-from svcd.net.pinned import PLACES
-from svcd.node.mempool import Entry
+from svcd.net.calls import CallKind
+from svcd.net.http_client import MAX_CALLS
+from svcd.node.mempool import MempoolEntry
 from svcd.p2p import relay
-from svcd.p2p.transport import Trouble
+from svcd.p2p.transport import FailureKind
 from tests.chains import ChainBuilder
 from tests.handing_in import handed_in
 from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import OURS, Node
+from tests.p2p.conftest import Grow, MakeNode, MakeStranger
+from tests.p2p.following import make_peers
 from tests.p2p.strangers import Stranger, ok, refused, silent
 from tests.p2p.town import LATENCY, Called
 from tests.support import result_of
-from tests.web.wire import Wire
-
-Grow = Callable[..., list[Block]]
-MakeNode = Callable[..., Node]
-MakeStranger = Callable[..., Stranger]
 
 BLOCK, BLOCKS, HEADER, TRANSACTION = "/p2p/block", "/p2p/blocks", "/p2p/header", "/p2p/transaction"
 
@@ -44,32 +39,24 @@ def transfer(maker: ChainBuilder, sender: str = "alice", amount: int = 5) -> Tra
 
 def submit(node: Node, *transfers: Transfer) -> None:
     for each in transfers:
-        handed_in(node.living.transfers, each, node.clock)
+        handed_in(node.node_context.transaction_pool, each, node.clock)
 
 
 def txids(node: Node, stranger: Stranger) -> list[bytes]:
-    return [parse_transfer(value, node.home.params).txid for value in stranger.got_at(TRANSACTION)]
+    return [parse_transfer(value, node.local.params).txid for value in stranger.got_at(TRANSACTION)]
 
 
 def heights(stranger: Stranger) -> list[int]:
     return [int(value["height"]) for value in stranger.got_at(BLOCK)]
 
 
-def friends(node: Node, make_stranger: MakeStranger, count: int = 3, **changes: Any) -> list[Stranger]:
-    """Peers of our choice that have settled in."""
-    strangers = [make_stranger(number, **changes) for number in range(count)]
-    node.meet(*strangers)
-    node.run(2)
-    return strangers
-
-
 # Blocks
 
 
 def test_a_new_block_goes_to_every_peer_at_once(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    strangers = friends(node, make_stranger, 5)
+    strangers = make_peers(node, make_stranger, 5, settle=2)
     node.take(*grow(1))
-    now = node.home.now()
+    now = node.local.now()
     calls = [called for called in node.town.calls if called.path == BLOCK]
     assert {called.endpoint for called in calls} == {each.endpoint for each in strangers}
     assert [called.at for called in calls] == [now] * 5
@@ -79,7 +66,7 @@ def test_a_new_block_goes_to_every_peer_at_once(node: Node, grow: Grow, make_str
 
 
 def test_a_block_is_sent_byte_for_byte(node: Node, make_stranger: MakeStranger) -> None:
-    friends(node, make_stranger, 1)
+    make_peers(node, make_stranger, 1, settle=2)
     builder = ChainBuilder()
     block = builder.block(None, transfers=[builder.transfer("alice", "bob", 5, reference="order-1")])
     node.take(block)
@@ -90,7 +77,7 @@ def test_a_block_is_sent_byte_for_byte(node: Node, make_stranger: MakeStranger) 
 def test_a_block_is_not_read_again_to_be_sent(make_node: MakeNode, grow: Grow, make_stranger: MakeStranger) -> None:
     reader = Stepped()
     node = make_node(reader=reader)
-    (stranger,) = friends(node, make_stranger, 1)
+    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
     node.take(*grow(2, pays=1))
     node.run(1)
     assert heights(stranger) == [2]
@@ -98,7 +85,7 @@ def test_a_block_is_not_read_again_to_be_sent(make_node: MakeNode, grow: Grow, m
 
 
 def test_a_relay_that_was_stopped_sends_nothing(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    (stranger,) = friends(node, make_stranger, 1)
+    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
     node.network.relay.stop()
     node.take(*grow(1))
     node.run(1)
@@ -107,14 +94,14 @@ def test_a_relay_that_was_stopped_sends_nothing(node: Node, grow: Grow, make_str
 
 def test_of_several_blocks_the_newest_is_offered(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
     """Whoever lacks what is between asks for it."""
-    (stranger,) = friends(node, make_stranger, 1)
+    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
     node.take(*grow(5))
     node.run(1)
     assert heights(stranger) == [5]
 
 
 def test_a_side_block_is_not_passed_on(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    (stranger,) = friends(node, make_stranger, 1)
+    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
     node.take(*grow(3))
     node.take(*grow(1, name="side"))
     node.run(1)
@@ -122,7 +109,7 @@ def test_a_side_block_is_not_passed_on(node: Node, grow: Grow, make_stranger: Ma
 
 
 def test_a_reorganisation_is_passed_on(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    (stranger,) = friends(node, make_stranger, 1)
+    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
     node.take(*grow(2))
     node.take(*grow(3, name="side"))
     node.run(1)
@@ -130,7 +117,7 @@ def test_a_reorganisation_is_passed_on(node: Node, grow: Grow, make_stranger: Ma
 
 
 def test_a_block_is_not_sent_twice(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    (stranger,) = friends(node, make_stranger, 1)
+    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
     first, other = grow(1), grow(2, name="other")
     node.take(*first)
     node.take(*other)
@@ -195,18 +182,27 @@ def test_a_small_block_goes_whole_to_eight_inbound_peers_too(
 def test_which_acquaintances_are_told_is_left_to_chance(
     make_node: MakeNode, grow: Grow, maker: ChainBuilder, make_stranger: MakeStranger
 ) -> None:
-    """Those that called first may be all one party, which tells nobody."""
+    """Those that called first may be all one party, which tells nobody.
+
+    The eight are drawn anew for each event: a window over one order of 16 callers would show 16 groups at most.
+    """
     node = make_node(outbound=1)
     node.meet(make_stranger(99))
     callers = [make_stranger(number, scripts={HEADER: fetches_itself}) for number in range(16)]
     for start in range(0, 16, 4):
         node.meet(*callers[start : start + 4], outbound=False)
-    for number, block in enumerate(grow(16)):
+    sent = [transfer(maker, amount=number + 1) for number in range(16)]
+    for each, block in zip(sent, grow(16), strict=True):
         node.take(block)
-        submit(node, transfer(maker, amount=number + 1))
+        submit(node, each)
         node.run(0.5)
-    assert all(0 < len(heights(caller)) < 16 for caller in callers)
-    assert all(0 < len(txids(node, caller)) < 16 for caller in callers)
+    told_blocks = [heights(caller) for caller in callers]
+    told_transfers = [txids(node, caller) for caller in callers]
+    assert all(0 < len(told) < 16 for told in (*told_blocks, *told_transfers))
+    groups = [tuple(height in told for told in told_blocks) for height in range(1, 17)]
+    groups += [tuple(each.txid in told for told in told_transfers) for each in sent]
+    assert {sum(group) for group in groups} == {relay.OTHERS}
+    assert len(set(groups)) > 16 + 8
 
 
 def test_who_has_shown_it_takes_no_place_of_others(
@@ -219,8 +215,8 @@ def test_who_has_shown_it_takes_no_place_of_others(
         node.meet(*callers[start : start + 5], outbound=False)
     sent, block = transfer(maker), grow(1)[0]
     for caller in callers[:10]:
-        node.peer(caller).note(sent.txid)
-        node.peer(caller).note(block.header.hash)
+        node.peer(caller).mark_known(sent.txid)
+        node.peer(caller).mark_known(block.header.hash)
     submit(node, sent)
     node.take(block)
     node.run(1)
@@ -239,14 +235,14 @@ def test_a_peer_that_refuses_or_is_silent_is_not_held_against(
     node.take(*grow(1))
     node.run(15)
     assert all(node.knows(stranger) for stranger in strangers)
-    assert node.peers.bans.listed(node.home.now()) == []
+    assert node.peers.bans.listed(node.local.now()) == []
 
 
 # Transfers
 
 
 def test_a_transfer_goes_to_every_peer(node: Node, maker: ChainBuilder, make_stranger: MakeStranger) -> None:
-    strangers = friends(node, make_stranger)
+    strangers = make_peers(node, make_stranger, 3, settle=2)
     sent = transfer(maker)
     submit(node, sent)
     node.run(0.5)
@@ -257,7 +253,7 @@ def test_a_transfer_goes_to_every_peer(node: Node, maker: ChainBuilder, make_str
 def test_transfers_go_in_the_order_in_which_they_came(
     node: Node, maker: ChainBuilder, make_stranger: MakeStranger
 ) -> None:
-    strangers = friends(node, make_stranger)
+    strangers = make_peers(node, make_stranger, 3, settle=2)
     sent = [transfer(maker, amount=number) for number in range(1, 11)]
     submit(node, *sent)
     node.run(2)
@@ -266,18 +262,18 @@ def test_transfers_go_in_the_order_in_which_they_came(
 
 
 def test_a_transfer_is_not_sent_twice(node: Node, maker: ChainBuilder, make_stranger: MakeStranger) -> None:
-    (stranger,) = friends(node, make_stranger, 1)
+    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
     sent = transfer(maker)
     submit(node, sent, sent)
     node.run(1)
-    node.living.transfers.drop([sent.txid])
+    node.node_context.transaction_pool.drop([sent.txid])
     submit(node, sent)
     node.run(1)
     assert txids(node, stranger) == [sent.txid]
 
 
 def test_a_transfer_of_an_undone_block_is_not_sent_again(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    (stranger,) = friends(node, make_stranger, 1)
+    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
     builder = ChainBuilder()
     sent = builder.transfer("alice", "bob", 5, timestamp=builder.params.slot_time(LATE - 10))
     submit(node, sent)
@@ -285,12 +281,12 @@ def test_a_transfer_of_an_undone_block_is_not_sent_again(node: Node, grow: Grow,
     node.take(builder.block(None, slot=LATE - 10, transfers=[sent]))
     node.take(*grow(2, name="empty"))
     node.run(1)
-    assert sent.txid in node.living.transfers.mempool
+    assert sent.txid in node.node_context.transaction_pool.mempool
     assert txids(node, stranger) == [sent.txid]
 
 
 def test_a_slow_peer_delays_nobody(node: Node, grow: Grow, maker: ChainBuilder, make_stranger: MakeStranger) -> None:
-    slow, quick = friends(node, make_stranger, 2)
+    slow, quick = make_peers(node, make_stranger, 2, settle=2)
     slow.scripts = {TRANSACTION: silent, BLOCK: silent}
     submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
     node.take(*grow(1))
@@ -302,7 +298,7 @@ def test_a_slow_peer_delays_nobody(node: Node, grow: Grow, maker: ChainBuilder, 
 def test_a_block_does_not_wait_for_transfers(
     node: Node, grow: Grow, maker: ChainBuilder, make_stranger: MakeStranger
 ) -> None:
-    (stranger,) = friends(node, make_stranger, 1)
+    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
     node.town.latency[stranger.endpoint] = 1.0
     submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
     node.run(0.5)
@@ -316,7 +312,7 @@ def test_a_block_waits_for_nothing_that_its_peer_is_slow_to_take_or_to_send(
     node: Node, grow: Grow, maker: ChainBuilder, make_stranger: MakeStranger
 ) -> None:
     """Transfers that it does not answer, and ranges of a chain that it claims to have, hold all their places."""
-    (stranger,) = friends(node, make_stranger, 1)
+    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
     stranger.scripts = {TRANSACTION: silent, BLOCKS: silent}
     submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
     for number in range(5):
@@ -330,7 +326,7 @@ def test_a_block_waits_for_nothing_that_its_peer_is_slow_to_take_or_to_send(
 def test_of_blocks_that_wait_for_a_slow_peer_the_newest_is_kept(
     node: Node, grow: Grow, make_stranger: MakeStranger
 ) -> None:
-    slow, other = friends(node, make_stranger, 2)
+    slow, other = make_peers(node, make_stranger, 2, settle=2)
     slow.scripts = {BLOCK: silent}
     for block in grow(6):
         node.take(block)
@@ -348,11 +344,11 @@ def test_of_blocks_that_wait_for_a_slow_peer_the_newest_is_kept(
 def test_a_block_that_a_slow_peer_has_shown_meanwhile_is_not_sent(
     node: Node, grow: Grow, make_stranger: MakeStranger
 ) -> None:
-    (slow,) = friends(node, make_stranger, 1)
+    (slow,) = make_peers(node, make_stranger, 1, settle=2)
     slow.scripts = {BLOCK: silent}
     for block in grow(3):
         node.take(block)
-    node.peer(slow).note(grow(3)[-1].header.hash)
+    node.peer(slow).mark_known(grow(3)[-1].header.hash)
     node.run(30)
     assert heights(slow) == [1, 2]
 
@@ -360,11 +356,11 @@ def test_a_block_that_a_slow_peer_has_shown_meanwhile_is_not_sent(
 def test_a_block_that_waits_is_let_go_when_its_peer_shows_a_later_one(
     node: Node, grow: Grow, make_stranger: MakeStranger
 ) -> None:
-    (slow,) = friends(node, make_stranger, 1)
+    (slow,) = make_peers(node, make_stranger, 1, settle=2)
     slow.scripts = {BLOCK: silent}
     for block in grow(3):
         node.take(block)
-    node.peer(slow).note(grow(4)[-1].header.hash)
+    node.peer(slow).mark_known(grow(4)[-1].header.hash)
     node.take(*grow(4)[3:])
     node.run(30)
     assert heights(slow) == [1, 2]
@@ -411,7 +407,7 @@ def test_which_two_are_sent_the_whole_block_is_left_to_chance(
     node: Node, grow: Grow, make_stranger: MakeStranger
 ) -> None:
     """Two that never hand anything on must not be the two for every block."""
-    strangers = friends(node, make_stranger, 6, scripts={HEADER: fetches_itself})
+    strangers = make_peers(node, make_stranger, 6, settle=2, scripts={HEADER: fetches_itself})
     for block in grow(20):
         node.take(block)
         node.run(0.5)
@@ -421,7 +417,7 @@ def test_which_two_are_sent_the_whole_block_is_left_to_chance(
 
 @pytest.mark.usefixtures("all_large")
 def test_a_peer_that_wants_an_announced_block_is_sent_it(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    strangers = friends(node, make_stranger, 5)
+    strangers = make_peers(node, make_stranger, 5, settle=2)
     node.take(*grow(1))
     node.run(1)
     assert [heights(stranger) for stranger in strangers] == [[1]] * 5
@@ -434,7 +430,7 @@ def test_peers_that_have_got_a_block_from_others_while_it_waits_are_not_sent_it(
 ) -> None:
     """Where nobody can call the node, all of its peers want each block, and its uplink may be slow."""
     node = make_node(endpoint="")
-    strangers = friends(node, make_stranger, 8)
+    strangers = make_peers(node, make_stranger, 8, settle=2)
     told: list[str] = []
 
     def wants_it_once(called: Called) -> Any:
@@ -458,12 +454,12 @@ def test_peers_that_have_got_a_block_from_others_while_it_waits_are_not_sent_it(
 def test_a_peer_that_waits_for_a_block_is_told_again_that_it_is_sent(
     node: Node, grow: Grow, make_stranger: MakeStranger
 ) -> None:
-    slow = friends(node, make_stranger, 2, scripts={BLOCK: silent})
+    slow = make_peers(node, make_stranger, 2, settle=2, scripts={BLOCK: silent})
     node.town.dripping.update(stranger.endpoint for stranger in slow)
     node.take(*grow(1))
     node.run(0.1)
     for stranger in slow:
-        node.peer(stranger).note(grow(2)[1].header.hash)
+        node.peer(stranger).mark_known(grow(2)[1].header.hash)
     other = make_stranger(5)
     node.meet(other)
     node.take(*grow(2)[1:])
@@ -476,7 +472,9 @@ def test_a_peer_that_waits_for_a_block_is_told_again_that_it_is_sent(
 @pytest.mark.usefixtures("all_large")
 @pytest.mark.parametrize("state", ["known", "asked", "early", "nonsense"])
 def test_a_peer_that_does_not_want_it_is_not(node: Node, grow: Grow, make_stranger: MakeStranger, state: str) -> None:
-    strangers = friends(node, make_stranger, 5, scripts={HEADER: lambda _: ok(hash="00" * 32, state=state)})
+    strangers = make_peers(
+        node, make_stranger, 5, settle=2, scripts={HEADER: lambda _: ok(hash="00" * 32, state=state)}
+    )
     node.take(*grow(1))
     node.run(1)
     assert [heights(stranger) for stranger in strangers] == [[]] * 5
@@ -489,7 +487,7 @@ def test_a_peer_that_does_not_want_it_is_not(node: Node, grow: Grow, make_strang
 def test_a_peer_that_takes_no_headers_is_sent_whole_blocks_from_then_on(
     node: Node, grow: Grow, make_stranger: MakeStranger, status: int
 ) -> None:
-    strangers = friends(node, make_stranger, 3, scripts={HEADER: lambda _: refused(status)})
+    strangers = make_peers(node, make_stranger, 3, settle=2, scripts={HEADER: lambda _: refused(status)})
     for block in grow(6):
         node.take(block)
         node.run(0.5)
@@ -498,11 +496,13 @@ def test_a_peer_that_takes_no_headers_is_sent_whole_blocks_from_then_on(
 
 
 @pytest.mark.usefixtures("all_large")
-@pytest.mark.parametrize("answer", [refused(429), refused(503), refused(400), Trouble.TIMEOUT])
+@pytest.mark.parametrize("answer", [refused(429), refused(503), refused(400), FailureKind.TIMEOUT])
 def test_a_peer_that_refuses_a_header_is_announced_the_next(
     node: Node, grow: Grow, make_stranger: MakeStranger, answer: Any
 ) -> None:
-    strangers = friends(node, make_stranger, 3, scripts={HEADER: lambda _: answer, BLOCK: lambda _: answer})
+    strangers = make_peers(
+        node, make_stranger, 3, settle=2, scripts={HEADER: lambda _: answer, BLOCK: lambda _: answer}
+    )
     for block in grow(4):
         node.take(block)
         node.run(0.5)
@@ -514,7 +514,7 @@ def test_a_peer_that_refuses_a_header_is_announced_the_next(
 
 @pytest.mark.usefixtures("all_large")
 def test_two_larger_blocks_are_sent_at_a_time(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    strangers = friends(node, make_stranger, 8)
+    strangers = make_peers(node, make_stranger, 8, settle=2)
     waiting: list[Deferred[Any]] = []
     most = 0
 
@@ -540,7 +540,7 @@ def test_peers_that_take_a_block_slowly_do_not_keep_it_from_the_others(
     node: Node, grow: Grow, make_stranger: MakeStranger
 ) -> None:
     """Two that read so slowly would hold every place for as long as they make a little progress."""
-    slow = friends(node, make_stranger, 2, scripts={BLOCK: silent})
+    slow = make_peers(node, make_stranger, 2, settle=2, scripts={BLOCK: silent})
     node.town.dripping.update(stranger.endpoint for stranger in slow)
     node.take(*grow(1))
     node.run(0.1)
@@ -557,7 +557,7 @@ def test_peers_that_take_a_block_slowly_do_not_keep_it_from_the_others(
 def test_a_newer_block_takes_the_place_of_one_that_waits_to_be_sent(
     node: Node, grow: Grow, make_stranger: MakeStranger
 ) -> None:
-    strangers = friends(node, make_stranger, 6)
+    strangers = make_peers(node, make_stranger, 6, settle=2)
     for stranger in strangers:
         node.town.latency[stranger.endpoint] = 0.2
     node.take(*grow(1))
@@ -572,13 +572,13 @@ def test_a_newer_block_takes_the_place_of_one_that_waits_to_be_sent(
 def test_a_larger_block_that_a_peer_shows_while_it_waits_is_not_sent(
     node: Node, grow: Grow, make_stranger: MakeStranger
 ) -> None:
-    strangers = friends(node, make_stranger, 3)
+    strangers = make_peers(node, make_stranger, 3, settle=2)
     for stranger in strangers:
         node.town.latency[stranger.endpoint] = 0.5
     (block,) = grow(1)
     node.take(block)
     for stranger in strangers:
-        node.peer(stranger).note(sha256(block.wire()).digest())
+        node.peer(stranger).mark_known(sha256(block.wire()).digest())
     node.run(5)
     assert [heights(stranger) for stranger in strangers] == [[]] * 3
 
@@ -588,7 +588,7 @@ def test_a_node_that_others_cannot_call_names_no_place_to_fetch_from(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
 ) -> None:
     node = make_node(endpoint="")
-    strangers = friends(node, make_stranger, 3)
+    strangers = make_peers(node, make_stranger, 3, settle=2)
     node.take(*grow(1))
     node.run(1)
     assert [stranger.got_at(HEADER)[0]["endpoint"] for stranger in strangers] == [""] * 3
@@ -597,7 +597,7 @@ def test_a_node_that_others_cannot_call_names_no_place_to_fetch_from(
 
 def test_questions_wait_for_neither(node: Node, maker: ChainBuilder, make_stranger: MakeStranger) -> None:
     """Else a peer that is slow would seem to be dead."""
-    (stranger,) = friends(node, make_stranger, 1)
+    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
     stranger.scripts = {TRANSACTION: silent, BLOCKS: silent}
     submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
     for number in range(5):
@@ -611,7 +611,7 @@ def test_questions_wait_for_neither(node: Node, maker: ChainBuilder, make_strang
 def test_a_few_transfers_are_on_their_way_to_one_peer(
     node: Node, maker: ChainBuilder, make_stranger: MakeStranger
 ) -> None:
-    (stranger,) = friends(node, make_stranger, 1)
+    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
     waiting = most = 0
 
     def script(called: Called) -> Any:
@@ -634,13 +634,13 @@ def test_a_few_transfers_are_on_their_way_to_one_peer(
         node.run(0.001)
     node.run(2)
     assert len(txids(node, stranger)) == 12
-    assert most == relay.IN_FLIGHT == PLACES[Lane.TELL] == 4
+    assert most == relay.IN_FLIGHT == MAX_CALLS[CallKind.TELL] == 4
 
 
 def test_what_waits_for_one_peer_is_bounded(node: Node, maker: ChainBuilder, make_stranger: MakeStranger) -> None:
     """The oldest are let go: whoever is that slow gets them from others, or asks for what it missed."""
-    (stranger,) = friends(node, make_stranger, 1)
-    entries = [Entry(transfer(maker), number) for number in range(3_000)]
+    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
+    entries = [MempoolEntry(transfer(maker), number) for number in range(3_000)]
     for entry in entries:
         node.network.relay.pool_changed([entry], [])
     node.run(60)
@@ -652,25 +652,13 @@ def test_what_waits_for_one_peer_is_bounded(node: Node, maker: ChainBuilder, mak
 # Not back to where it came from
 
 
-def host(stranger: Stranger) -> str:
-    return str(urlsplit(stranger.endpoint).hostname)
-
-
-def post(node: Node, path: str, body: bytes, client: str) -> None:
-    wire = Wire(node.site, client)
-    wire.send(f"POST {path} HTTP/1.1\r\nHost: h\r\nContent-Length: {len(body)}\r\n\r\n".encode() + body)
-    node.clock.advance(0)
-    assert wire.response().status == 200
-    wire.close()
-
-
 def test_what_a_peer_hands_in_is_not_sent_back_to_it(
     node: Node, grow: Grow, maker: ChainBuilder, make_stranger: MakeStranger
 ) -> None:
-    sender, other = friends(node, make_stranger, 2)
+    sender, other = make_peers(node, make_stranger, 2, settle=2)
     sent, (block,) = transfer(maker), grow(1)
-    post(node, TRANSACTION, b'{"transaction":' + sent.wire + b"}", host(sender))
-    post(node, BLOCK, b'{"block":' + block.wire() + b"}", host(sender))
+    assert node.post(TRANSACTION, b'{"transaction":' + sent.wire + b"}", sender.host).status == 200
+    assert node.post(BLOCK, b'{"block":' + block.wire() + b"}", sender.host).status == 200
     node.run(1)
     assert sender.got_at(TRANSACTION) == sender.got_at(BLOCK) == []
     assert txids(node, other) == [sent.txid]
@@ -680,9 +668,9 @@ def test_what_a_peer_hands_in_is_not_sent_back_to_it(
 def test_what_a_stranger_hands_in_goes_to_every_peer(
     node: Node, grow: Grow, maker: ChainBuilder, make_stranger: MakeStranger
 ) -> None:
-    strangers = friends(node, make_stranger, 2)
-    post(node, TRANSACTION, b'{"transaction":' + transfer(maker).wire + b"}", "198.51.100.7")
-    post(node, BLOCK, b'{"block":' + grow(1)[0].wire() + b"}", "198.51.100.7")
+    strangers = make_peers(node, make_stranger, 2, settle=2)
+    assert node.post(TRANSACTION, b'{"transaction":' + transfer(maker).wire + b"}", "198.51.100.7").status == 200
+    assert node.post(BLOCK, b'{"block":' + grow(1)[0].wire() + b"}", "198.51.100.7").status == 200
     node.run(1)
     assert [len(stranger.got) for stranger in strangers] == [3, 3], "a hello, a transfer and a block"
 
@@ -693,7 +681,7 @@ def test_where_several_peers_share_an_address_nobody_is_left_out(
     node = make_node(diverse=False)
     strangers = [make_stranger(endpoint=f"http://127.0.0.1:{port}") for port in (8001, 8002)]
     node.meet(*strangers)
-    post(node, BLOCK, b'{"block":' + grow(1)[0].wire() + b"}", "127.0.0.1")
+    assert node.post(BLOCK, b'{"block":' + grow(1)[0].wire() + b"}", "127.0.0.1").status == 200
     node.run(1)
     assert [heights(stranger) for stranger in strangers] == [[1], [1]]
 
@@ -702,7 +690,7 @@ def test_where_several_peers_share_an_address_nobody_is_left_out(
 def test_a_peer_that_has_had_enough_for_now_is_offered_the_rest_later(
     node: Node, maker: ChainBuilder, make_stranger: MakeStranger, status: int
 ) -> None:
-    (stranger,) = friends(node, make_stranger, 1)
+    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
     stranger.scripts = {TRANSACTION: lambda _: refused(status)}
     sent = [transfer(maker, amount=number) for number in range(1, 7)]
     submit(node, *sent[:1])
@@ -720,7 +708,7 @@ def test_a_peer_that_has_had_enough_for_now_is_offered_the_rest_later(
 def test_a_peer_that_has_had_enough_is_tried_with_one(
     node: Node, maker: ChainBuilder, make_stranger: MakeStranger
 ) -> None:
-    (stranger,) = friends(node, make_stranger, 1)
+    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
     stranger.scripts = {TRANSACTION: lambda _: refused(429)}
     sent = [transfer(maker, amount=number) for number in range(1, 11)]
     submit(node, *sent[:9])
@@ -736,8 +724,8 @@ def test_a_peer_that_has_had_enough_is_tried_with_one(
 def test_a_transfer_that_is_on_its_way_is_not_sent_beside(
     node: Node, maker: ChainBuilder, make_stranger: MakeStranger
 ) -> None:
-    (stranger,) = friends(node, make_stranger, 1)
-    entry = Entry(transfer(maker), 1)
+    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
+    entry = MempoolEntry(transfer(maker), 1)
     for _ in range(3):
         node.network.relay.pool_changed([entry], [])
     node.run(1)
@@ -748,9 +736,9 @@ def test_what_was_not_taken_gives_way_where_the_queue_is_full(
     node: Node, maker: ChainBuilder, make_stranger: MakeStranger
 ) -> None:
     """It is the oldest."""
-    (stranger,) = friends(node, make_stranger, 1)
+    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
     stranger.scripts = {TRANSACTION: lambda _: refused(429)}
-    entries = [Entry(transfer(maker), number) for number in range(relay.QUEUE + relay.IN_FLIGHT + 1)]
+    entries = [MempoolEntry(transfer(maker), number) for number in range(relay.QUEUE + relay.IN_FLIGHT + 1)]
     node.network.relay.pool_changed(entries[:-1], [])
     node.run(1)
     stranger.scripts = {}
@@ -763,7 +751,7 @@ def test_what_was_not_taken_gives_way_where_the_queue_is_full(
 def test_a_refused_transfer_does_not_stop_the_others(
     node: Node, maker: ChainBuilder, make_stranger: MakeStranger
 ) -> None:
-    (stranger,) = friends(node, make_stranger, 1)
+    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
     stranger.scripts = {TRANSACTION: lambda _: refused(400)}
     submit(node, *[transfer(maker, amount=number) for number in range(1, 6)])
     node.run(1)
@@ -774,7 +762,7 @@ def test_a_refused_transfer_does_not_stop_the_others(
 def test_nothing_more_is_sent_to_a_peer_that_is_gone(
     node: Node, maker: ChainBuilder, make_stranger: MakeStranger
 ) -> None:
-    (stranger,) = friends(node, make_stranger, 1)
+    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
     submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
     node.run(0.015)
     node.peers.drop(node.peer(stranger))
@@ -795,7 +783,7 @@ def test_what_came_while_nobody_could_be_reached_is_told_to_whoever_is_met(
     """A wallet's node may be the only one that has a transfer; nobody would ever put it into a block."""
     alone = [transfer(maker, amount=amount) for amount in (5, 6)]
     submit(node, *alone)
-    first = make_stranger(1, scripts={TRANSACTION: lambda _: Trouble.UNREACHABLE})
+    first = make_stranger(1, scripts={TRANSACTION: lambda _: FailureKind.UNREACHABLE})
     node.meet(first)
     node.run(5)
     second = make_stranger(2)

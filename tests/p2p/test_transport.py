@@ -11,11 +11,11 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
 from svcd.net.addresses import Address, AddressPolicy
-from svcd.net.pinned import PinnedCaller
+from svcd.net.http_client import PinnedClient
 from svcd.net.targets import Rules
 from svcd.net.trust import load_trust
 from svcd.p2p import transport
-from svcd.p2p.transport import CallFailed, PinnedTransport, Reply, Request, Trouble, reach
+from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerReply, PeerRequest, PinnedTransport, open_transport
 from tests.net.conftest import Answers
 from tests.net.servers import Conversation, Script, Server, answer, dripping, saying, silent, until
 from tests.rpc.node import Inline
@@ -23,8 +23,8 @@ from tests.rpc.node import Inline
 pytestmark = pytest.mark.socket
 
 NAME = "node.example.com"
-STATUS = Request(path="/p2p/status", max_bytes=4_096, seconds=60.0)
-QUICK = Request(path="/p2p/status", max_bytes=4_096, seconds=0.3)
+STATUS = PeerRequest(path="/p2p/status", max_bytes=4_096, seconds=60.0)
+QUICK = PeerRequest(path="/p2p/status", max_bytes=4_096, seconds=0.3)
 BAD_ANSWERS = [
     ["127.0.0.1"],
     ["198.51.100.1"],
@@ -63,7 +63,7 @@ async def make_network() -> AsyncIterator[MakeNetwork]:
     def make(
         *, allow_private: bool = True, resolver: Answers | None = None, policy: AddressPolicy | None = None
     ) -> PinnedTransport:
-        caller = PinnedCaller(
+        caller = PinnedClient(
             reactor,
             resolver=resolver or Answers(["127.0.0.1"]),
             policy=policy or AddressPolicy(allow_private=allow_private),
@@ -82,11 +82,11 @@ def at(server: Server, host: str = "127.0.0.1") -> str:
     return f"http://{host}:{server.port}"
 
 
-async def trouble(network: PinnedTransport, endpoint: str, request: Request = STATUS) -> Trouble:
-    with pytest.raises(CallFailed) as failed:
+async def trouble(network: PinnedTransport, endpoint: str, request: PeerRequest = STATUS) -> FailureKind:
+    with pytest.raises(PeerCallFailed) as failed:
         await network.call(endpoint, request)
     assert failed.value.detail
-    return failed.value.trouble
+    return failed.value.kind
 
 
 # Calls
@@ -94,7 +94,7 @@ async def trouble(network: PinnedTransport, endpoint: str, request: Request = ST
 
 async def test_a_reply(serve: Serve, make_network: MakeNetwork) -> None:
     server = serve(saying(answer(b'{"ok":true}')))
-    assert await make_network().call(at(server), STATUS) == Reply(200, b'{"ok":true}')
+    assert await make_network().call(at(server), STATUS) == PeerReply(200, b'{"ok":true}')
     (request,) = server.requests
     assert request.line == b"GET /p2p/status HTTP/1.1"
     assert request.headers[b"host"] == f"127.0.0.1:{server.port}".encode()
@@ -102,8 +102,8 @@ async def test_a_reply(serve: Serve, make_network: MakeNetwork) -> None:
 
 async def test_a_post(serve: Serve, make_network: MakeNetwork) -> None:
     server = serve(saying(answer(b"{}", status=b"400 Bad Request")))
-    request = Request(path="/p2p/hello", body=b'{"hello":{}}', max_bytes=4_096, seconds=60.0)
-    assert await make_network().call(at(server), request) == Reply(400, b"{}")
+    request = PeerRequest(path="/p2p/hello", body=b'{"hello":{}}', max_bytes=4_096, seconds=60.0)
+    assert await make_network().call(at(server), request) == PeerReply(400, b"{}")
     assert (server.requests[0].line, server.requests[0].body) == (b"POST /p2p/hello HTTP/1.1", b'{"hello":{}}')
 
 
@@ -113,7 +113,7 @@ async def test_a_post(serve: Serve, make_network: MakeNetwork) -> None:
 )
 async def test_when_to_ask_again(serve: Serve, make_network: MakeNetwork, said: bytes, seconds: float) -> None:
     server = serve(saying(answer(b"{}", b"Retry-After: " + said, status=b"429 Too Many Requests")))
-    assert await make_network().call(at(server), STATUS) == Reply(429, b"{}", seconds)
+    assert await make_network().call(at(server), STATUS) == PeerReply(429, b"{}", seconds)
 
 
 async def test_calls_share_connections(serve: Serve, make_network: MakeNetwork) -> None:
@@ -203,7 +203,7 @@ async def test_a_redirect_is_an_answer_and_not_followed(serve: Serve, make_netwo
 async def test_this_machine_and_its_network(make_network: MakeNetwork, serve: Serve, host: str) -> None:
     """A hint must not make a node call its own operator's interface, or a neighbour's printer."""
     server = serve(saying(answer()))
-    assert await trouble(make_network(allow_private=False), at(server, host)) is Trouble.UNREACHABLE
+    assert await trouble(make_network(allow_private=False), at(server, host)) is FailureKind.UNREACHABLE
     assert server.connections == 0
 
 
@@ -217,7 +217,7 @@ async def test_with_private_addresses_allowed_this_machine_may_be_called(
 @pytest.mark.parametrize("allow_private", [True, False])
 @pytest.mark.parametrize("host", METADATA)
 async def test_where_clouds_keep_secrets(make_network: MakeNetwork, host: str, allow_private: bool) -> None:
-    assert await trouble(make_network(allow_private=allow_private), f"http://{host}") is Trouble.UNREACHABLE
+    assert await trouble(make_network(allow_private=allow_private), f"http://{host}") is FailureKind.UNREACHABLE
 
 
 @pytest.mark.parametrize("addresses", BAD_ANSWERS, ids=" and ".join)
@@ -227,7 +227,7 @@ async def test_a_name_for_an_address_that_may_not_be_called(
     """One bad address is enough: whoever owns the name could choose which of them we come to."""
     server = serve(saying(answer()))
     network = make_network(allow_private=False, resolver=Answers(addresses))
-    assert await trouble(network, at(server, NAME)) is Trouble.UNREACHABLE
+    assert await trouble(network, at(server, NAME)) is FailureKind.UNREACHABLE
     assert server.connections == 0
 
 
@@ -246,9 +246,9 @@ async def test_a_name_that_is_pointed_elsewhere_later(make_network: MakeNetwork,
     assert resolver.asked == [NAME]
     endpoint = at(server, NAME)
     await server.listening.stopListening()
-    assert await trouble(network, endpoint) is Trouble.UNREACHABLE
+    assert await trouble(network, endpoint) is FailureKind.UNREACHABLE
     assert resolver.asked == [NAME]
-    assert await trouble(network, endpoint) is Trouble.UNREACHABLE
+    assert await trouble(network, endpoint) is FailureKind.UNREACHABLE
     assert resolver.asked == [NAME] * 2
     assert other.connections == 0
 
@@ -256,19 +256,19 @@ async def test_a_name_that_is_pointed_elsewhere_later(make_network: MakeNetwork,
 @pytest.mark.parametrize("endpoint", ["http://node.example.com:25", "http://1.2.3", "http://0x7f000001", "http://x..y"])
 async def test_what_is_odd_is_not_called(make_network: MakeNetwork, endpoint: str) -> None:
     resolver = Answers(["127.0.0.1"])
-    assert await trouble(make_network(resolver=resolver), endpoint) is Trouble.UNREACHABLE
+    assert await trouble(make_network(resolver=resolver), endpoint) is FailureKind.UNREACHABLE
     assert resolver.asked == []
 
 
 async def test_a_name_without_an_address(make_network: MakeNetwork) -> None:
     network = make_network(resolver=Answers(socket.gaierror("no such name")))
-    assert await trouble(network, f"http://{NAME}") is Trouble.UNREACHABLE
+    assert await trouble(network, f"http://{NAME}") is FailureKind.UNREACHABLE
 
 
 async def test_the_network_of_a_real_node_is_as_strict(serve: Serve) -> None:
     server = serve(saying(answer()))
-    strict, private = (reach(reactor, Inline(), allow_private=allow) for allow in (False, True))
-    assert await trouble(strict, at(server)) is Trouble.UNREACHABLE
+    strict, private = (open_transport(reactor, Inline(), allow_private=allow) for allow in (False, True))
+    assert await trouble(strict, at(server)) is FailureKind.UNREACHABLE
     assert server.connections == 0
     assert (await private.call(at(server), STATUS)).status == 200
     private.forget_all()
@@ -281,12 +281,12 @@ async def test_nobody_listens(make_network: MakeNetwork, serve: Serve) -> None:
     server = serve(silent)
     endpoint = at(server)
     await server.listening.stopListening()
-    assert await trouble(make_network(), endpoint) is Trouble.UNREACHABLE
+    assert await trouble(make_network(), endpoint) is FailureKind.UNREACHABLE
 
 
 async def test_silence_is_cut(make_network: MakeNetwork, serve: Serve) -> None:
     server = serve(silent)
-    assert await trouble(make_network(), at(server), QUICK) is Trouble.TIMEOUT
+    assert await trouble(make_network(), at(server), QUICK) is FailureKind.TIMEOUT
     await until(lambda: not server.open)
 
 
@@ -303,7 +303,7 @@ async def test_silence_is_cut(make_network: MakeNetwork, serve: Serve) -> None:
 async def test_a_drip_is_cut(make_network: MakeNetwork, serve: Serve, head: bytes) -> None:
     """The time is for the whole answer, however alive it looks."""
     server = serve(dripping(head))
-    assert await trouble(make_network(), at(server), QUICK) is Trouble.TIMEOUT
+    assert await trouble(make_network(), at(server), QUICK) is FailureKind.TIMEOUT
     await until(lambda: not server.open)
 
 
@@ -344,7 +344,7 @@ async def test_a_reply_of_a_gib_is_cut(make_network: MakeNetwork, serve: Serve, 
     floods: list[Flood] = []
     server = serve(lambda conversation: floods.append(Flood(conversation, head)))
     network = make_network()
-    assert await trouble(network, at(server)) is Trouble.TOO_LARGE
+    assert await trouble(network, at(server)) is FailureKind.TOO_LARGE
     await until(lambda: not server.open)
     # What is beyond the cap has only filled the buffers of two sockets.
     assert floods[0].sent < 16 << 20
@@ -353,7 +353,7 @@ async def test_a_reply_of_a_gib_is_cut(make_network: MakeNetwork, serve: Serve, 
 
 
 async def test_a_reply_may_be_as_large_as_was_said(make_network: MakeNetwork, serve: Serve) -> None:
-    request = Request(path="/p2p/blocks", max_bytes=4 << 20, seconds=60.0)
+    request = PeerRequest(path="/p2p/blocks", max_bytes=4 << 20, seconds=60.0)
     server, network = serve(saying(answer(b"x" * (4 << 20)))), make_network()
     assert len((await network.call(at(server), request)).body) == 4 << 20
 
@@ -369,4 +369,4 @@ async def test_what_is_no_http(make_network: MakeNetwork, serve: Serve, said: by
         conversation.transport.loseConnection()
 
     server = serve(script)
-    assert await trouble(make_network(), at(server)) is Trouble.MALFORMED
+    assert await trouble(make_network(), at(server)) is FailureKind.MALFORMED

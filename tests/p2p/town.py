@@ -9,14 +9,14 @@ from attrs import define, field, frozen
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore
 from twisted.internet.task import Clock
 
-from svcd.net.calls import Lane
-from svcd.net.pinned import PLACES
-from svcd.p2p.transport import CallFailed, Reply, Request, Trouble
+from svcd.net.calls import CallKind
+from svcd.net.http_client import MAX_CALLS
+from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerReply, PeerRequest
 
 LATENCY = 0.01
 """Seconds that a request takes to arrive, and its answer too."""
 
-Answer = Reply | Trouble | Deferred[Reply] | None
+Answer = PeerReply | FailureKind | Deferred[PeerReply] | None
 """What comes of a request: a reply now or later, trouble, or nothing at all."""
 
 
@@ -25,7 +25,7 @@ class Called:
     """One request as it reached the town."""
 
     endpoint: str
-    request: Request
+    request: PeerRequest
     at: float
 
     @property
@@ -42,7 +42,7 @@ class Called:
 class Inhabitant(Protocol):
     """Whoever answers at an endpoint."""
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: PeerRequest) -> Answer:
         """What comes of a request."""
 
 
@@ -65,23 +65,23 @@ class Town:
     dripping: set[str] = field(factory=set)
     """Endpoints to and from which each transfer makes just enough progress to go on, though it never ends."""
     _open: dict[str, int] = field(factory=dict)
-    _places: dict[tuple[str, Lane], DeferredSemaphore] = field(factory=dict)
+    _places: dict[tuple[str, CallKind], DeferredSemaphore] = field(factory=dict)
 
-    def call(self, endpoint: str, request: Request) -> Deferred[Reply]:
+    def call(self, endpoint: str, request: PeerRequest) -> Deferred[PeerReply]:
         called = Called(endpoint, request, self.clock.seconds())
         self.calls.append(called)
-        answer: Deferred[Reply] = Deferred()
+        answer: Deferred[PeerReply] = Deferred()
         self._count(called, answer)
         patient = request.least_bytes and (self.patient or endpoint in self.dripping)
-        limit = self.clock.callLater(1e9 if patient else request.seconds, self._end, answer, Trouble.TIMEOUT)
+        limit = self.clock.callLater(1e9 if patient else request.seconds, self._end, answer, FailureKind.TIMEOUT)
         answer.addBoth(self._over, limit)
         self._in_turn(endpoint, request, answer)
         return answer
 
-    def _in_turn(self, endpoint: str, request: Request, answer: Deferred[Reply]) -> None:
+    def _in_turn(self, endpoint: str, request: PeerRequest, answer: Deferred[PeerReply]) -> None:
         """Send it as soon as there is a connection for it, of which a real network has so many."""
-        lane = endpoint, request.lane
-        places = self._places.setdefault(lane, DeferredSemaphore(PLACES[request.lane]))
+        lane = endpoint, request.kind
+        places = self._places.setdefault(lane, DeferredSemaphore(MAX_CALLS[request.kind]))
         turn = places.acquire()
 
         def leave(result: Any) -> Any:
@@ -109,7 +109,7 @@ class Town:
         """The paths asked for at an endpoint, in order."""
         return [call.path for call in self.calls_to(endpoint)]
 
-    def _count(self, called: Called, answer: Deferred[Reply]) -> None:
+    def _count(self, called: Called, answer: Deferred[PeerReply]) -> None:
         if called.path != "/p2p/blocks":
             return
         endpoint = called.endpoint
@@ -125,25 +125,25 @@ class Town:
     def _later(self, endpoint: str, call: Callable[..., object], *args: object) -> None:
         self.clock.callLater(self.latency.get(endpoint, LATENCY), call, *args)
 
-    def _arrive(self, endpoint: str, request: Request, answer: Deferred[Reply]) -> None:
+    def _arrive(self, endpoint: str, request: PeerRequest, answer: Deferred[PeerReply]) -> None:
         inhabitant = self.inhabitants.get(endpoint)
-        given = Trouble.UNREACHABLE if inhabitant is None else inhabitant.answer(request)
+        given = FailureKind.UNREACHABLE if inhabitant is None else inhabitant.answer(request)
         if isinstance(given, Deferred):
             given.addCallback(lambda reply: self._later(endpoint, self._return, request, answer, reply))
         elif given is not None:
             self._later(endpoint, self._return, request, answer, given)
 
-    def _return(self, request: Request, answer: Deferred[Reply], given: Reply | Trouble) -> None:
-        if isinstance(given, Reply) and len(given.body) > request.max_bytes:
-            given = Trouble.TOO_LARGE
-        if isinstance(given, Trouble):
+    def _return(self, request: PeerRequest, answer: Deferred[PeerReply], given: PeerReply | FailureKind) -> None:
+        if isinstance(given, PeerReply) and len(given.body) > request.max_bytes:
+            given = FailureKind.TOO_LARGE
+        if isinstance(given, FailureKind):
             self._end(answer, given)
         elif not answer.called:
             answer.callback(given)
 
-    def _end(self, answer: Deferred[Reply], trouble: Trouble) -> None:
+    def _end(self, answer: Deferred[PeerReply], trouble: FailureKind) -> None:
         if not answer.called:
-            answer.errback(CallFailed(trouble, f"in memory: {trouble.value}"))
+            answer.errback(PeerCallFailed(trouble, f"in memory: {trouble.value}"))
 
     def _over(self, result: Any, limit: Any) -> Any:
         if limit.active():

@@ -1,7 +1,7 @@
 """Downloading blocks by hash: shares, windows, stalls, and that only the sender of a false block pays."""
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -13,20 +13,17 @@ from twisted.internet.task import Clock
 
 from svcd.chain.block import Block
 from svcd.chain.errors import Refusal
-from svcd.p2p import blocks
-from svcd.p2p.block_server import MAX_HASHES, MAX_REPLY_BYTES
-from svcd.p2p.blocks import BATCH_BLOCKS, MAX_REQUESTS, BlockDownload, Wakeup
-from svcd.p2p.transport import Trouble
+from svcd.p2p import block_download
+from svcd.p2p.block_download import BATCH_BLOCKS, MAX_REQUESTS, BlockDownload, Wakeup
+from svcd.p2p.client import MAX_HASHES, MAX_REPLY_BYTES
+from svcd.p2p.transport import FailureKind
 from tests.chains import ChainBuilder
 from tests.p2p.bench import Node
+from tests.p2p.conftest import Grow, MakeStranger
 from tests.p2p.following import BLOCKS, asked_for, body, followed, hashes_of, is_clean, later, meet
 from tests.p2p.strangers import Script, Stranger, blocks_reply, refused, silent
 from tests.p2p.town import Called
 from tests.support import has_result
-
-Grow = Callable[..., list[Block]]
-MakeNode = Callable[..., Node]
-MakeStranger = Callable[..., Stranger]
 
 
 def several(make_stranger: MakeStranger, count: int, chain: Sequence[Block]) -> list[Stranger]:
@@ -44,9 +41,9 @@ def all_asked(node: Node, *strangers: Stranger) -> Counter[str]:
 
 
 def download_of(node: Node) -> BlockDownload:
-    found = node.network.synchroniser._download
-    assert found is not None
-    return found
+    following = node.network.sync._following
+    assert following is not None
+    return following.download
 
 
 # Shares
@@ -110,7 +107,7 @@ def test_questions_grow_with_the_rate(node: Node, grow: Grow, make_stranger: Mak
 def test_a_block_larger_than_the_first_share_is_asked_for_alone(
     node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "FIRST_BYTES", 100)
+    monkeypatch.setattr(block_download, "FIRST_BYTES", 100)
     chain = grow(20, pays=8)
     stranger = make_stranger(blocks=chain)
     meet(node, stranger)
@@ -162,7 +159,7 @@ def test_the_window_is_bounded_while_its_base_is_missing(
     """A peer that holds back the first block must not make the node hold everything behind it."""
     chain = grow(300, pays=8)
     most = 40 * len(chain[0].wire())
-    monkeypatch.setattr(blocks, "WINDOW_BYTES", most)
+    monkeypatch.setattr(block_download, "WINDOW_BYTES", most)
     first = hashes_of(chain)[0]
     strangers = several(make_stranger, 3, chain)
 
@@ -204,31 +201,31 @@ def test_the_window_is_empty_in_the_end(
     absent.scripts = {BLOCKS: lambda called: blocks_reply([])}
     meet(node, good, silent_one, absent)
     node.run(0.03)
-    node.living.ledger.submit_blocks([block.wire() for block in chain[:50]])
+    node.node_context.chain_manager.submit_blocks([block.wire() for block in chain[:50]])
     assert followed(node, chain, within=60)
     node.run(15)
     assert [download._window_bytes for download in made] == [0] * len(made)
-    assert not any(source.fetches for download in made for source in download._sources.values())
+    assert not any(source.requests for download in made for source in download._sources.values())
 
 
 def test_a_batch_has_no_more_blocks_and_bytes_than_it_may(
     node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sixty-four blocks may be full: what is verified and committed together must not fill the memory."""
-    assert blocks.BATCH_BYTES == 4 * 1024 * 1024
+    assert block_download.BATCH_BYTES == 4 * 1024 * 1024
     chain = grow(200, pays=1)
-    submit, batches = node.living.ledger.submit_blocks, []
+    submit, batches = node.node_context.chain_manager.submit_blocks, []
 
     def submitted(batch: Any, entering: Any = None) -> Any:
         batches.append(len(batch))
         return submit(batch, entering)
 
-    monkeypatch.setattr(node.living.ledger, "submit_blocks", submitted)
+    monkeypatch.setattr(node.node_context.chain_manager, "submit_blocks", submitted)
     meet(node, make_stranger(blocks=chain))
     assert followed(node, chain)
     assert (sum(batches), max(batches)) == (200, BATCH_BLOCKS)
     batches.clear()
-    monkeypatch.setattr(blocks, "BATCH_BYTES", 10 * len(chain[0].wire()))
+    monkeypatch.setattr(block_download, "BATCH_BYTES", 10 * len(chain[0].wire()))
     more = grow(300, pays=1)
     meet(node, make_stranger(2, blocks=more))
     assert followed(node, more)
@@ -258,9 +255,9 @@ def test_what_is_missing_after_a_full_answer_is_asked_of_the_same_peer_at_once(
     """Estimates may be too small; a full answer says nothing about the blocks that found no room."""
     chain = grow(60, pays=8)
     size = len(chain[0].wire())
-    monkeypatch.setattr(blocks, "MAX_REPLY_BYTES", 10 * size)
-    monkeypatch.setattr(blocks, "_HEADER_BYTES", 1)
-    monkeypatch.setattr(blocks, "_TRANSACTION_BYTES", 1)
+    monkeypatch.setattr(block_download, "MAX_REPLY_BYTES", 10 * size)
+    monkeypatch.setattr(block_download, "_HEADER_BYTES", 1)
+    monkeypatch.setattr(block_download, "_TRANSACTION_BYTES", 1)
     stranger = make_stranger(blocks=chain)
     stranger.scripts = {BLOCKS: cut_at(stranger, 10 * size)}
     meet(node, stranger)
@@ -310,7 +307,9 @@ def test_what_one_peer_does_not_send_is_asked_of_another(node: Node, grow: Grow,
     assert is_clean(node, good)
 
 
-@pytest.mark.parametrize("answer", [lambda _: refused(500), lambda _: Trouble.UNREACHABLE, lambda _: Trouble.MALFORMED])
+@pytest.mark.parametrize(
+    "answer", [lambda _: refused(500), lambda _: FailureKind.UNREACHABLE, lambda _: FailureKind.MALFORMED]
+)
 def test_failures_are_asked_for_elsewhere_and_cost_no_ban(
     node: Node, grow: Grow, make_stranger: MakeStranger, answer: Any
 ) -> None:
@@ -339,8 +338,8 @@ def test_one_that_never_answers_is_given_up(node: Node, grow: Grow, make_strange
     stranger = make_stranger(blocks=grow(40, pays=1), scripts={BLOCKS: silent})
     meet(node, stranger)
     node.run(70)
-    assert not node.network.synchroniser.running
-    assert node.peers.neighbourhood().behind == ""
+    assert not node.network.sync.running
+    assert node.peers.network_view().behind == ""
     assert not node.peers.is_banned(stranger.key.public), "slowness is no crime"
 
 
@@ -388,9 +387,9 @@ def test_a_peer_that_has_always_had_enough_is_followed_no_longer_than_one_that_b
     stranger = make_stranger(blocks=grow(60, pays=1), scripts={BLOCKS: lambda _: refused(429)})
     meet(node, stranger)
     node.run(55)
-    assert node.network.synchroniser.running
+    assert node.network.sync.running
     node.run(8)
-    assert not node.network.synchroniser.running
+    assert not node.network.sync.running
     assert is_clean(node, stranger)
 
 
@@ -418,7 +417,7 @@ def with_another_body(block: Block, other: Block) -> bytes:
 def test_only_the_sender_of_a_false_block_pays(
     node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch, deed: str
 ) -> None:
-    monkeypatch.setattr(blocks, "FIRST_BYTES", 40_000)
+    monkeypatch.setattr(block_download, "FIRST_BYTES", 40_000)
     chain, other = grow(150, pays=4), grow(5, name="other", pays=2)
     honest = several(make_stranger, 3, chain)
     criminal = make_stranger(5, blocks=chain)
@@ -461,7 +460,7 @@ def test_a_header_with_another_signature_over_a_good_block_changes_nothing(
     stranger.scripts = {BLOCKS: script}
     meet(node, stranger)
     assert followed(node, chain)
-    stored = node.living.ledger.reader.stored(chain[0].header.hash)
+    stored = node.node_context.chain_manager.reader.stored(chain[0].header.hash)
     assert stored is not None
     assert stored.header == chain[0].header.wire()
 
@@ -543,7 +542,7 @@ def test_news_that_come_before_are_heard_once() -> None:
 @given(st.lists(st.integers(1, 100_000), max_size=30))
 def test_a_rate_is_never_zero_nor_endless(sizes: list[int]) -> None:
     """Bytes to have under way stay within reason, whatever a peer's answers were like."""
-    source = blocks._Source(None)  # type: ignore[arg-type]
+    source = block_download._Source(None)  # type: ignore[arg-type]
     for size in sizes:
         BlockDownload._measure(None, source, size, size / 1e9)  # type: ignore[arg-type]
-    assert source.aim >= blocks.FIRST_BYTES / 4
+    assert source.target >= block_download.FIRST_BYTES / 4

@@ -1,4 +1,8 @@
-"""Which public addresses are this machine's own."""
+"""Which public addresses are this machine's own.
+
+A module of its own: its tests need real sockets, and those of the policy in `svcd/net/addresses.py` are repeated for a
+thousand changed copies of it (tests/mutation).
+"""
 
 import socket
 from collections.abc import Iterable
@@ -7,10 +11,10 @@ from svcd.net.addresses import Address, category_of
 
 
 class OwnAddresses:
-    """Holds a public address if a socket can be bound to it, or if it is one of ``further``.
+    """The public addresses of this machine: those that a socket can be bound to, and the ones in ``further``.
 
     The list of a machine's interfaces changes while it runs; binding asks the kernel, and sends nothing. ``further``
-    are addresses that only a router in front knows, as the operator has named them.
+    are addresses of a router in front of the machine, as the operator has configured them.
     """
 
     def __init__(self, further: Iterable[Address] = ()) -> None:

@@ -10,7 +10,7 @@ from twisted.internet.defer import Deferred, execute
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
-from svcd.net.resolving import MAX_ANSWERS, SystemResolver
+from svcd.net.resolver import MAX_ANSWERS, SystemResolver
 from tests.support import result_of
 
 

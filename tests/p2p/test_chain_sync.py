@@ -15,21 +15,18 @@ from svcd.chain import work as work_module
 from svcd.chain.block import Block
 from svcd.chain.errors import Refusal
 from svcd.chain.forkchoice import tie_winner
-from svcd.p2p import headers
-from svcd.p2p.block_server import MAX_HEADERS, MAX_LOCATOR
-from svcd.p2p.headers import MAX_CLAIMS, MAX_SEARCHES, closer_locator, locator
+from svcd.p2p import chain_sync, headers
+from svcd.p2p.chain_sync import MAX_CLAIMS, MAX_SEARCHES
+from svcd.p2p.client import MAX_HEADERS, MAX_LOCATOR
+from svcd.p2p.headers import closer_locator, locator
 from tests.chains import ChainBuilder
 from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import Node
-from tests.p2p.following import BLOCKS, HEADERS, asked_for, body, followed, is_clean, later, meet, questions
+from tests.p2p.conftest import Grow, MakeNode, MakeStranger
+from tests.p2p.following import BLOCKS, HEADERS, asked_for, boaster, body, followed, is_clean, later, meet, questions
 from tests.p2p.strangers import Stranger, blocks_reply, headers_reply, refused, silent
 from tests.p2p.town import LATENCY, Called
 from tests.support import has_result, result_of
-
-Grow = Callable[..., list[Block]]
-MakeNode = Callable[..., Node]
-MakeStranger = Callable[..., Stranger]
-
 
 # One peer
 
@@ -44,7 +41,7 @@ def test_a_longer_chain_is_followed(
     meet(node, stranger)
     assert followed(node, grow(theirs, pays=pays), within=3)
     node.run(0.1)
-    assert not node.network.synchroniser.running
+    assert not node.network.sync.running
     assert is_clean(node, stranger)
 
 
@@ -56,7 +53,7 @@ def test_the_first_block_is_asked_for_with_the_first_beat(
     strangers = [make_stranger(number, blocks=grow(160, pays=1)) for number in range(peers)]
     node.hint(*strangers)
     began = node.clock.seconds()
-    node.network.beat()
+    node.network.tick()
     assert node.until(lambda: node.town.calls[-1].path == BLOCKS)
     assert node.town.calls[-1].at - began <= 8 * LATENCY + 0.01
 
@@ -77,11 +74,11 @@ def test_a_chain_of_less_work_is_not_asked_for(node: Node, grow: Grow, make_stra
 
 
 def test_nothing_is_followed_without_a_claim(node: Node, make_stranger: MakeStranger) -> None:
-    node.network.synchroniser.consider()
-    assert not node.network.synchroniser.running
+    node.network.sync.check_claims()
+    assert not node.network.sync.running
     stranger = make_stranger(5)
     meet(node, stranger)
-    assert not node.network.synchroniser.running
+    assert not node.network.sync.running
     assert questions(node, stranger) == []
 
 
@@ -95,7 +92,7 @@ def test_the_rule_for_ties_chooses_between_chains_of_the_same_work(
     stranger = make_stranger(blocks=theirs)
     meet(node, stranger)
     winner = tie_winner(ours[-1].header.hash, theirs[-1].header.hash)
-    assert node.until(lambda: node.tip.hash == winner and not node.network.synchroniser.running, within=3)
+    assert node.until(lambda: node.tip.hash == winner and not node.network.sync.running, within=3)
     node.run(60)
     assert len(questions(node, stranger)) == 1
     assert len(asked_for(node, stranger)) == (winner == theirs[-1].header.hash)
@@ -151,14 +148,14 @@ def test_no_locator_is_too_long(low: int, span: int) -> None:
     class Point:
         height = low + span
 
-    class Ledger:
+    class ChainManager:
         tip, reader = Point(), Reader()
 
-    closer_locator(Ledger(), low, low + span)  # type: ignore[arg-type]
+    closer_locator(ChainManager(), low, low + span)  # type: ignore[arg-type]
     assert len(heights) <= MAX_LOCATOR
     assert (heights[0], heights[-1]) == (low + span, low)
     heights.clear()
-    locator(Ledger())  # type: ignore[arg-type]
+    locator(ChainManager())  # type: ignore[arg-type]
     assert len(heights) <= MAX_LOCATOR
     assert (heights[0], heights[-1]) == (low + span, 0)
     assert heights == sorted(heights, reverse=True)
@@ -183,7 +180,8 @@ def test_a_chain_with_more_headers_than_the_window_takes(
     """Its proof reaches to its end; the headers that found no room are fetched again."""
     monkeypatch.setattr(headers, "WINDOW_HEADERS", 200)
     monkeypatch.setattr(headers, "MAX_HEADERS", 64)
-    monkeypatch.setattr(headers, "PROOF_HEADERS", 100)
+    for module in (chain_sync, headers):
+        monkeypatch.setattr(module, "PROOF_HEADERS", 100)
     node.take(*grow(640, name="o"))
     theirs = grow(660, name="t", pays=1)
     stranger = make_stranger(blocks=theirs)
@@ -209,10 +207,6 @@ def one_at_a_time(called: Called, blocks: list[Block]) -> Any:
     return headers_reply(blocks[first - 1 : first], first, first)
 
 
-def boaster(make_stranger: MakeStranger, number: int, script: Any, **changes: Any) -> Stranger:
-    return make_stranger(number, work=2**255, height=2**53 - 1, scripts={HEADERS: script, BLOCKS: script}, **changes)
-
-
 LIES = {
     "silence": silent,
     "nothing": lambda _: headers_reply([], 1, 10**9),
@@ -229,11 +223,11 @@ def test_a_boaster_keeps_us_from_nothing(node: Node, grow: Grow, make_stranger: 
     node.take(*grow(10))
     liar, honest = boaster(make_stranger, 1, LIES[lie]), make_stranger(2, blocks=grow(60))
     meet(node, liar, honest)
-    assert node.peers.neighbourhood().behind.startswith("the first peers since the start")
+    assert node.peers.network_view().behind.startswith("the first peers since the start")
     assert followed(node, grow(60), within=12)
     assert is_clean(node, honest)
     node.run(1)
-    assert node.peers.neighbourhood().behind == ""
+    assert node.peers.network_view().behind == ""
     honest.blocks = grow(70)
     assert followed(node, grow(70), within=30)
     assert is_clean(node, honest)
@@ -248,12 +242,12 @@ def test_boasters_hold_nothing_up_once_the_node_has_settled(
     node.take(*grow(10))
     meet(node, make_stranger(0, blocks=grow(10)))
     node.run(2)
-    assert node.peers.neighbourhood().behind == ""
+    assert node.peers.network_view().behind == ""
     for number in range(1, 11):
         meet(node, boaster(make_stranger, number, silent))
         for _ in range(20):
             node.run(1)
-            assert node.peers.neighbourhood().behind == ""
+            assert node.peers.network_view().behind == ""
 
 
 def test_unproven_claims_are_bounded_together(make_node: MakeNode, make_stranger: MakeStranger) -> None:
@@ -268,7 +262,7 @@ def test_unproven_claims_are_bounded_together(make_node: MakeNode, make_stranger
     meet(node, *liars)
     for _ in range(60):
         node.run(1)
-        waiting = [len(node.network.synchroniser._looks)]
+        waiting = [len(node.network.sync._checks)]
         assert max(waiting) <= MAX_CLAIMS
     assert all(node.town.calls_to(liar.endpoint, BLOCKS) == [] for liar in liars)
 
@@ -279,10 +273,10 @@ def test_a_hundred_liars_and_one_honest_chain(make_node: MakeNode, grow: Grow, m
     liars = [boaster(make_stranger, number, silent) for number in range(1, 101)]
     honest = make_stranger(0, blocks=grow(60))
     meet(node, *liars, honest)
-    assert followed(node, grow(60), within=101 / MAX_CLAIMS * headers.PROOF_SECONDS + 10)
+    assert followed(node, grow(60), within=101 / MAX_CLAIMS * chain_sync.PROOF_SECONDS + 10)
     assert is_clean(node, honest)
     honest.blocks = grow(70)
-    assert followed(node, grow(70), within=2 * headers.PROOF_SECONDS + 10), "a peer that delivered comes first"
+    assert followed(node, grow(70), within=2 * chain_sync.PROOF_SECONDS + 10), "a peer that delivered comes first"
 
 
 def test_a_claim_is_not_kept_open_by_one_header_at_a_time(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
@@ -298,8 +292,8 @@ def test_a_claim_is_not_kept_open_by_one_header_at_a_time(node: Node, grow: Grow
     liar = boaster(make_stranger, 1, one)
     meet(node, liar)
     node.run(3)
-    assert node.peer(liar).doubts == 1
-    assert not node.network.synchroniser.running
+    assert node.peer(liar).claim_backoff.failures == 1
+    assert not node.network.sync.running
 
 
 def test_a_long_chain_of_little_work_costs_its_headers_and_no_block(
@@ -310,24 +304,24 @@ def test_a_long_chain_of_little_work_costs_its_headers_and_no_block(
     assert liar.tip.work < node.tip.work
     meet(node, liar)
     node.run(5)
-    assert node.peer(liar).doubts == 1
+    assert node.peer(liar).claim_backoff.failures == 1
     assert asked_for(node, liar) == []
     assert len(questions(node, liar)) == 3
-    assert node.peers.neighbourhood().behind == ""
+    assert node.peers.network_view().behind == ""
 
 
 def test_a_claim_does_not_outlive_its_time(
     node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(headers, "LONGEST_PROOF", 5.0)
-    monkeypatch.setattr(headers, "FIRST_HEADERS", 20)
-    monkeypatch.setattr(headers, "PROOF_HEADERS", 20)
+    monkeypatch.setattr(chain_sync, "LONGEST_PROOF", 5.0)
+    monkeypatch.setattr(chain_sync, "FIRST_HEADERS", 20)
+    monkeypatch.setattr(chain_sync, "PROOF_HEADERS", 20)
     node.take(*grow(700, step=1))
     liar = make_stranger(1, blocks=grow(800, name="cheap", step=8), work=2**200)
     node.town.latency[liar.endpoint] = 0.5
     meet(node, liar)
     node.run(8)
-    assert node.peer(liar).doubts == 1
+    assert node.peer(liar).claim_backoff.failures == 1
     assert len(questions(node, liar)) <= 8
 
 
@@ -336,7 +330,7 @@ def test_headers_that_are_stored_already_are_no_progress(node: Node, grow: Grow,
     liar = boaster(make_stranger, 1, lambda called: headers_reply(grow(128), 1, 2**53 - 1))
     meet(node, liar)
     node.run(3)
-    assert node.peer(liar).doubts == 1
+    assert node.peer(liar).claim_backoff.failures == 1
     assert len(questions(node, liar)) <= 3
 
 
@@ -358,7 +352,9 @@ def test_our_own_headers_one_height_more_at_a_time_keep_no_claim_open(
     honest = make_stranger(20, blocks=grow(260))
     meet(node, honest)
     assert followed(node, honest.blocks, within=30)
-    assert node.until(lambda: not any(node.knows(liar) and not node.peer(liar).doubts for liar in liars), within=30)
+    assert node.until(
+        lambda: not any(node.knows(liar) and not node.peer(liar).claim_backoff.failures for liar in liars), within=30
+    )
 
 
 def test_the_search_for_the_last_common_block_ends(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
@@ -367,7 +363,7 @@ def test_the_search_for_the_last_common_block_ends(node: Node, grow: Grow, make_
     liar = boaster(make_stranger, 1, lambda called: headers_reply(grow(140)[: body(called)["limit"]], 1, 10**9))
     meet(node, liar)
     node.run(30)
-    assert node.peer(liar).doubts == 1
+    assert node.peer(liar).claim_backoff.failures == 1
     assert len(questions(node, liar)) <= MAX_SEARCHES + 1
 
 
@@ -471,10 +467,10 @@ def test_blocks_that_could_not_be_had_hold_the_node_once(node: Node, grow: Grow,
             if node.knows(away):
                 node.peers.drop(node.peer(away))
             if not node.knows(here):
-                node.begin(node.peers.greet(here.endpoint, outbound=False))
+                node.begin(node.peers.connect(here.endpoint, outbound=False))
             node.run(1)
-            behind += bool(node.peers.neighbourhood().behind)
-    assert 0 < behind <= headers.HOLD_SECONDS
+            behind += bool(node.peers.network_view().behind)
+    assert 0 < behind <= chain_sync.HOLD_SECONDS
 
 
 def test_the_best_known_height_is_not_one_peer_s_word(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
@@ -483,7 +479,7 @@ def test_the_best_known_height_is_not_one_peer_s_word(node: Node, grow: Grow, ma
     liar.scripts[HEADERS] = lambda called: headers_reply(chain[:128], 1, 2**53 - 1)
     meet(node, make_stranger(2, blocks=grow(30, pays=1)), liar)
     node.run(3)
-    assert node.peers.neighbourhood().best_height <= 300
+    assert node.peers.network_view().best_height <= 300
 
 
 def test_a_rival_tip_without_headers_costs_one_question(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
@@ -492,10 +488,10 @@ def test_a_rival_tip_without_headers_costs_one_question(node: Node, grow: Grow, 
     node.meet(make_stranger(2, blocks=grow(30)))
     node.run(2)
     meet(node, liar)
-    assert node.peers.neighbourhood().behind == ""
+    assert node.peers.network_view().behind == ""
     node.run(60)
     assert len(questions(node, liar)) == 1
-    assert not node.network.synchroniser.running
+    assert not node.network.sync.running
 
 
 @pytest.mark.parametrize("rule", [Refusal.WORK, Refusal.BLOCK_SIGNATURE, Refusal.CONSENSUS_ROOT, Refusal.BASE_TARGET])
@@ -537,7 +533,7 @@ def test_an_early_header_is_nobody_s_crime(
     node.run(5)
     assert node.tip.height == 20
     assert is_clean(node, stranger)
-    assert node.peers.bans.listed(node.home.now()) == []
+    assert node.peers.bans.listed(node.local.now()) == []
 
 
 def test_most_peers_send_invalid_chains(
@@ -576,8 +572,8 @@ def changing(stranger: Stranger, at: int, chain: list[Block]) -> Any:
 def test_a_peer_that_reorganises_between_two_questions(
     node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
-    monkeypatch.setattr(headers, "FIRST_HEADERS", 30)
-    monkeypatch.setattr(headers, "PROOF_HEADERS", 30)
+    monkeypatch.setattr(chain_sync, "FIRST_HEADERS", 30)
+    monkeypatch.setattr(chain_sync, "PROOF_HEADERS", 30)
     node.take(*grow(80, name="o"))
     old, new = grow(150), grow(160, on=grow(20), name="new")
     stranger = make_stranger(blocks=old)
@@ -603,8 +599,8 @@ def test_a_peer_that_reorganises_to_fewer_blocks_with_more_work(
 def test_a_peer_that_shows_another_chain_at_every_question_is_doubted_in_the_end(
     node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(headers, "FIRST_HEADERS", 10)
-    monkeypatch.setattr(headers, "PROOF_HEADERS", 10)
+    monkeypatch.setattr(chain_sync, "FIRST_HEADERS", 10)
+    monkeypatch.setattr(chain_sync, "PROOF_HEADERS", 10)
     node.take(*grow(80, name="o"))
     chains = [grow(90, name=name) for name in ("x", "y")]
     stranger = make_stranger(blocks=chains[0])
@@ -618,9 +614,9 @@ def test_a_peer_that_shows_another_chain_at_every_question_is_doubted_in_the_end
     stranger.scripts = {HEADERS: script}
     meet(node, stranger)
     node.run(10)
-    assert node.peer(stranger).doubts == 1
+    assert node.peer(stranger).claim_backoff.failures == 1
     assert not node.peers.is_banned(stranger.key.public)
-    assert turns["all"] <= 2 * headers.MAX_RESTARTS + 2
+    assert turns["all"] <= 2 * chain_sync.MAX_RESTARTS + 2
 
 
 def test_a_peer_that_grows_while_it_is_followed(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
@@ -640,11 +636,11 @@ def test_blocks_that_come_by_relay_meanwhile_end_the_download(
     stranger = make_stranger(blocks=chain, scripts={BLOCKS: silent})
     meet(node, stranger)
     node.run(0.5)
-    assert node.network.synchroniser.running
-    node.living.ledger.submit_blocks([block.wire() for block in chain])
+    assert node.network.sync.running
+    node.node_context.chain_manager.submit_blocks([block.wire() for block in chain])
     node.run(1.1)
     assert node.tip.height == 100
-    assert not node.network.synchroniser.running
+    assert not node.network.sync.running
     assert is_clean(node, stranger)
 
 
@@ -657,19 +653,19 @@ def test_our_own_tip_moves_while_a_chain_is_proven(node: Node, grow: Grow, make_
     node.take(*grow(30)[20:])
     node.run(5)
     assert node.tip.hash == grow(30)[-1].header.hash
-    assert not node.network.synchroniser.running
+    assert not node.network.sync.running
     assert is_clean(node, stranger)
 
 
 def test_a_chain_that_is_committed_while_its_claim_is_looked_into(
     node: Node, grow: Grow, make_stranger: MakeStranger
 ) -> None:
-    """The database shows the block a moment before the ledger tells of it."""
+    """The database shows the block a moment before the chain manager tells of it."""
     stranger = make_stranger(blocks=grow(20))
     meet(node, stranger)
     tip = node.tip
     node.take(*grow(20))
-    node.living.ledger.tip = tip
+    node.node_context.chain_manager.tip = tip
     node.run(1)
     assert is_clean(node, stranger)
 
@@ -734,7 +730,7 @@ def test_a_source_whose_headers_do_not_come_is_left_for_another(
     meet(node, slow)
     node.run(1)
     meet(node, honest)
-    assert followed(node, chain, within=headers.FEED_SECONDS + 10)
+    assert followed(node, chain, within=chain_sync.FEED_SECONDS + 10)
     assert is_clean(node, honest)
 
 
@@ -785,8 +781,8 @@ def test_a_miner_that_withholds_its_newest_block_stops_nobody(
     meet(node, miner)
     for _ in range(30):
         node.run(1)
-        assert node.peers.neighbourhood().behind == ""
-    assert node.network.synchroniser.running
+        assert node.peers.network_view().behind == ""
+    assert node.network.sync.running
     honest.blocks = grow(35)
     assert followed(node, grow(35), within=12)
     assert is_clean(node, honest)
@@ -799,15 +795,15 @@ def test_a_long_chain_without_blocks_is_left_and_its_rest_doubles(
     miner = make_stranger(1, blocks=chain, scripts={BLOCKS: lambda _: blocks_reply([])})
     meet(node, miner)
     node.run(5)
-    assert "proven by its headers up to height 60" in node.peers.neighbourhood().behind
+    assert "proven by its headers up to height 60" in node.peers.network_view().behind
     node.run(58)
-    assert not node.network.synchroniser.running
-    assert node.peers.neighbourhood().behind == ""
+    assert not node.network.sync.running
+    assert node.peers.network_view().behind == ""
     assert not node.peers.is_banned(miner.key.public)
-    assert node.until(lambda: node.network.synchroniser.running, within=65)
+    assert node.until(lambda: node.network.sync.running, within=65)
     node.run(65)
-    assert not node.network.synchroniser.running
-    assert not node.until(lambda: node.network.synchroniser.running, within=100)
+    assert not node.network.sync.running
+    assert not node.until(lambda: node.network.sync.running, within=100)
 
 
 def test_a_peer_that_comes_later_with_the_blocks_is_followed_at_once(
@@ -816,7 +812,7 @@ def test_a_peer_that_comes_later_with_the_blocks_is_followed_at_once(
     chain = grow(60, pays=1)
     meet(node, make_stranger(1, blocks=chain, scripts={BLOCKS: lambda _: blocks_reply([])}))
     node.run(65)
-    assert not node.network.synchroniser.running
+    assert not node.network.sync.running
     honest = make_stranger(2, blocks=chain)
     meet(node, honest)
     assert followed(node, chain, within=5)
@@ -829,7 +825,7 @@ def test_a_greater_chain_replaces_the_one_that_is_followed(node: Node, grow: Gro
     miner = make_stranger(1, blocks=withheld, scripts={BLOCKS: lambda _: blocks_reply([])})
     meet(node, miner)
     node.run(1)
-    assert node.network.synchroniser.running
+    assert node.network.sync.running
     honest = make_stranger(2, blocks=grow(80, pays=1))
     meet(node, honest)
     assert followed(node, honest.blocks, within=15)
@@ -864,12 +860,12 @@ def test_a_chain_whose_state_is_invalid_is_remembered(
     assert node.peers.is_banned(criminal.key.public)
     assert is_clean(node, honest)
     assert node.tip.height in (36, 39)
-    assert node.peers.neighbourhood().behind == ""
+    assert node.peers.network_view().behind == ""
     another = make_stranger(3, blocks=chain, work=10**6)
     meet(node, another)
     node.run(5)
     assert node.peers.alarm, "a second ban within the hour would leave too few"
-    assert node.peer(another).doubts == 1
+    assert node.peer(another).claim_backoff.failures == 1
     assert asked_for(node, another) == []
     honest.blocks = grow(60)
     assert followed(node, grow(60), within=10)
@@ -958,7 +954,7 @@ def test_ranges_of_known_blocks_are_no_progress(
     node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A boaster sends what is stored here again and again: it ends, and an honest peer is looked into meanwhile."""
-    monkeypatch.setattr(headers, "BRANCH_SECONDS", 20.0)
+    monkeypatch.setattr(chain_sync, "BRANCH_SECONDS", 20.0)
     node.take(*grow(40))
     liars = [old(make_stranger(number, work=2**255, height=2**53 - 1)) for number in (1, 2, 3)]
     for liar in liars:
@@ -969,7 +965,7 @@ def test_ranges_of_known_blocks_are_no_progress(
     honest = make_stranger(4, blocks=grow(50, name="t"))
     meet(node, honest)
     assert followed(node, honest.blocks, within=15)
-    assert node.until(lambda: sum(node.peer(liar).doubts for liar in liars) == 3, within=200)
+    assert node.until(lambda: sum(node.peer(liar).claim_backoff.failures for liar in liars) == 3, within=200)
     assert is_clean(node, honest)
 
 
@@ -978,12 +974,12 @@ def test_ranges_of_known_blocks_are_no_progress(
 
 def test_a_full_queue_of_ours_is_nobody_s_fault(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
     stranger = make_stranger(blocks=grow(60))
-    capacity, node.living.verifier.capacity = node.living.verifier.capacity, 0
+    capacity, node.node_context.verifier.capacity = node.node_context.verifier.capacity, 0
     meet(node, stranger)
     node.run(20)
     assert node.tip.height == 0
     assert is_clean(node, stranger)
-    node.living.verifier.capacity = capacity
+    node.node_context.verifier.capacity = capacity
     assert followed(node, grow(60), within=3)
 
 
@@ -998,7 +994,7 @@ def test_a_look_that_fails_here_is_not_repeated_at_once(
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(headers, "locator", fail)
+        patch.setattr(chain_sync, "locator", fail)
         meet(node, stranger)
         node.run(12)
     assert len(tries) == 3
@@ -1016,7 +1012,7 @@ def test_a_disk_that_fails_is_nobody_s_fault(
         raise OSError("no space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(node.living.chain.connector, "connect", fail)
+        patch.setattr(node.node_context.chain.chainstate, "connect", fail)
         meet(node, stranger)
         node.run(5)
         assert node.tip.height == 0
@@ -1056,13 +1052,13 @@ def test_it_stops_when_the_ledger_has_finished(make_node: MakeNode, grow: Grow, 
             node.run(0.2)
             if len(checker):
                 checker.step()
-        stopped = node.begin(node.network.synchroniser.stop())
+        stopped = node.begin(node.network.sync.stop())
         while len(checker):
             checker.step()
             node.run(0.01)
         assert has_result(stopped), steps
-        node.network.synchroniser.consider()
-        assert not node.network.synchroniser.running
+        node.network.sync.check_claims()
+        assert not node.network.sync.running
 
 
 @pytest.mark.parametrize("path", [HEADERS, BLOCKS])
@@ -1073,8 +1069,8 @@ def test_it_does_not_wait_for_a_peer_when_it_stops(
     node.take(*grow(ours, pays=1))
     meet(node, make_stranger(blocks=grow(400, pays=1), scripts={path: silent}))
     node.run(0.5)
-    assert node.network.synchroniser.running or path == HEADERS
-    stopped = node.begin(node.network.synchroniser.stop())
+    assert node.network.sync.running or path == HEADERS
+    stopped = node.begin(node.network.sync.stop())
     assert has_result(stopped)
     result_of(stopped)
     beat = [node._beat]
@@ -1084,7 +1080,7 @@ def test_it_does_not_wait_for_a_peer_when_it_stops(
 # The law
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=min(30, settings().max_examples), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_the_node_ends_on_the_heaviest_valid_chain_that_an_honest_peer_serves(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, data: st.DataObject

@@ -11,7 +11,7 @@ from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.testing import MemoryReactorClock, StringTransport
 from twisted.python.failure import Failure
 
-from svcd.net.connections import CheckedEndpoint
+from svcd.net.happy_eyeballs import CheckedEndpoint
 from svcd.net.meter import MAX_HEAD_BYTES, Meter
 from svcd.net.targets import Rules
 from svcd.net.trust import load_trust

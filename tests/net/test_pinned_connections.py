@@ -8,8 +8,8 @@ import pytest
 from twisted.internet.defer import CancelledError, Deferred
 
 from svcd.net.addresses import AddressPolicy
-from svcd.net.calls import CallFailed, CallLimits, Lane
-from svcd.net.pinned import PLACES, PinnedCaller, PinnedPeer
+from svcd.net.calls import CallFailed, CallKind, CallLimits
+from svcd.net.http_client import MAX_CALLS, PinnedClient, PinnedConnections
 from svcd.net.targets import Rules
 from tests.net.certificates import Signed
 from tests.net.conftest import HOST, LIMITS, Answers
@@ -17,26 +17,26 @@ from tests.net.servers import Conversation, Server, answer, saying, silent, unti
 
 pytestmark = pytest.mark.socket
 
-PLACES_TO_ASK = PLACES[Lane.ASK]
+CALLS_TO_ASK = MAX_CALLS[CallKind.ASK]
 SHORT = CallLimits(seconds=1, max_bytes=1024)
 SHORTER = CallLimits(seconds=LIMITS.seconds / 3, max_bytes=1024)
 """Than a call has that is not answered."""
 Serve = Callable[..., Server]
-MakeCaller = Callable[..., PinnedCaller]
+MakeCaller = Callable[..., PinnedClient]
 
 
-async def pin(caller: PinnedCaller, server: Server, scheme: str = "http") -> PinnedPeer:
+async def pin(caller: PinnedClient, server: Server, scheme: str = "http") -> PinnedConnections:
     endpoint = Rules.for_peers().parse(f"{scheme}://{HOST}:{server.port}")
     return await caller.pin(endpoint, seconds=60)
 
 
-def start(peer: PinnedPeer, limits: CallLimits = LIMITS, lane: Lane = Lane.ASK) -> "Deferred[Any]":
-    return Deferred.fromCoroutine(peer.call("GET", "/p2p/status", limits=limits, lane=lane))
+def start(peer: PinnedConnections, limits: CallLimits = LIMITS, kind: CallKind = CallKind.ASK) -> "Deferred[Any]":
+    return Deferred.fromCoroutine(peer.call("GET", "/p2p/status", limits=limits, kind=kind))
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_two_calls_share_one_connection(
-    serve: Serve, caller: PinnedCaller, shop_certificate: Signed, scheme: str
+    serve: Serve, caller: PinnedClient, shop_certificate: Signed, scheme: str
 ) -> None:
     server = serve(saying(answer()), shop_certificate if scheme == "https" else None)
     peer = await pin(caller, server, scheme)
@@ -84,7 +84,7 @@ async def test_it_stays_at_the_address_that_answered(serve: Serve, make_caller: 
     await peer.close()
 
 
-async def test_more_calls_than_connections_wait_their_turn(serve: Serve, caller: PinnedCaller) -> None:
+async def test_more_calls_than_connections_wait_their_turn(serve: Serve, caller: PinnedClient) -> None:
     waiting: list[Conversation] = []
     server = serve(waiting.append)
     peer = await pin(caller, server)
@@ -92,61 +92,61 @@ async def test_more_calls_than_connections_wait_their_turn(serve: Serve, caller:
     answered = 0
     while answered < len(calls):
         await until(lambda: waiting)
-        assert server.most_open <= PLACES_TO_ASK
+        assert server.most_open <= CALLS_TO_ASK
         waiting.pop().say(answer())
         answered += 1
     assert [(await call).body for call in calls] == [b"ok"] * 5
-    assert server.connections == PLACES_TO_ASK
+    assert server.connections == CALLS_TO_ASK
     await peer.close()
 
 
-async def test_the_wait_for_a_connection_counts(serve: Serve, caller: PinnedCaller) -> None:
+async def test_the_wait_for_a_connection_counts(serve: Serve, caller: PinnedClient) -> None:
     server = serve(silent)
     peer = await pin(caller, server)
-    stalled = [start(peer) for _ in range(PLACES_TO_ASK)]
-    await until(lambda: len(server.requests) == PLACES_TO_ASK)
+    stalled = [start(peer) for _ in range(CALLS_TO_ASK)]
+    await until(lambda: len(server.requests) == CALLS_TO_ASK)
     with pytest.raises(CallFailed) as failed:
         await start(peer, SHORT)
     assert failed.value.category == "timeout"
-    assert len(server.requests) == PLACES_TO_ASK
+    assert len(server.requests) == CALLS_TO_ASK
     await peer.close()
     for call in stalled:
         with pytest.raises(CallFailed, match="closed"):
             await call
 
 
-@pytest.mark.parametrize("lane", Lane)
-async def test_a_call_waits_for_none_of_another_lane(serve: Serve, caller: PinnedCaller, lane: Lane) -> None:
+@pytest.mark.parametrize("kind", CallKind)
+async def test_a_call_waits_for_none_of_another_lane(serve: Serve, caller: PinnedClient, kind: CallKind) -> None:
     """However many of the other lanes are waiting for an answer or for a place."""
     server = serve(silent)
     peer = await pin(caller, server)
-    others = [other for other in Lane if other is not lane]
-    stalled = [start(peer, lane=other) for other in others for _ in range(PLACES[other] + 3)]
-    await until(lambda: len(server.requests) == sum(PLACES[other] for other in others))
+    others = [other for other in CallKind if other is not kind]
+    stalled = [start(peer, kind=other) for other in others for _ in range(MAX_CALLS[other] + 3)]
+    await until(lambda: len(server.requests) == sum(MAX_CALLS[other] for other in others))
     server.script = saying(answer())
-    assert [(await start(peer, SHORTER, lane)).body for _ in range(3)] == [b"ok"] * 3
-    assert server.most_open == sum(PLACES[other] for other in others) + 1
+    assert [(await start(peer, SHORTER, kind)).body for _ in range(3)] == [b"ok"] * 3
+    assert server.most_open == sum(MAX_CALLS[other] for other in others) + 1
     await peer.close()
     for call in stalled:
         with pytest.raises(CallFailed, match="closed"):
             await call
 
 
-async def test_the_connections_of_all_lanes_are_kept(serve: Serve, caller: PinnedCaller) -> None:
+async def test_the_connections_of_all_lanes_are_kept(serve: Serve, caller: PinnedClient) -> None:
     waiting: list[Conversation] = []
     server = serve(waiting.append)
     peer = await pin(caller, server)
     for _ in range(2):
-        calls = [start(peer, lane=lane) for lane in Lane for _ in range(PLACES[lane])]
-        await until(lambda: len(waiting) == sum(PLACES.values()))
+        calls = [start(peer, kind=kind) for kind in CallKind for _ in range(MAX_CALLS[kind])]
+        await until(lambda: len(waiting) == sum(MAX_CALLS.values()))
         while waiting:
             waiting.pop().say(answer())
         assert [(await call).body for call in calls] == [b"ok"] * len(calls)
-    assert server.connections == sum(PLACES.values()) == 11
+    assert server.connections == sum(MAX_CALLS.values()) == 11
     await peer.close()
 
 
-async def test_a_connection_with_a_late_answer_is_not_used_again(serve: Serve, caller: PinnedCaller) -> None:
+async def test_a_connection_with_a_late_answer_is_not_used_again(serve: Serve, caller: PinnedClient) -> None:
     late: list[Conversation] = []
     server = serve(late.append)
     peer = await pin(caller, server)
@@ -160,7 +160,7 @@ async def test_a_connection_with_a_late_answer_is_not_used_again(serve: Serve, c
     await peer.close()
 
 
-async def test_a_flood_costs_its_connection_and_no_more(serve: Serve, caller: PinnedCaller) -> None:
+async def test_a_flood_costs_its_connection_and_no_more(serve: Serve, caller: PinnedClient) -> None:
     server = serve(saying(answer(b"x" * 100_000)))
     peer = await pin(caller, server)
     with pytest.raises(CallFailed) as failed:
@@ -172,7 +172,7 @@ async def test_a_flood_costs_its_connection_and_no_more(serve: Serve, caller: Pi
     await peer.close()
 
 
-async def test_every_call_has_its_own_cap(serve: Serve, caller: PinnedCaller) -> None:
+async def test_every_call_has_its_own_cap(serve: Serve, caller: PinnedClient) -> None:
     whole = answer(b"x" * 50_000)
     server = serve(saying(whole))
     peer = await pin(caller, server)
@@ -183,7 +183,7 @@ async def test_every_call_has_its_own_cap(serve: Serve, caller: PinnedCaller) ->
     await peer.close()
 
 
-async def test_what_nobody_asked_for_closes_the_connection(serve: Serve, caller: PinnedCaller) -> None:
+async def test_what_nobody_asked_for_closes_the_connection(serve: Serve, caller: PinnedClient) -> None:
     server = serve(saying(answer()))
     peer = await pin(caller, server)
     await start(peer)
@@ -194,7 +194,7 @@ async def test_what_nobody_asked_for_closes_the_connection(serve: Serve, caller:
     await peer.close()
 
 
-async def test_after_closing_nothing_is_called(serve: Serve, caller: PinnedCaller) -> None:
+async def test_after_closing_nothing_is_called(serve: Serve, caller: PinnedClient) -> None:
     server = serve(saying(answer()))
     peer = await pin(caller, server)
     await peer.close()
@@ -205,7 +205,7 @@ async def test_after_closing_nothing_is_called(serve: Serve, caller: PinnedCalle
     await peer.close()
 
 
-async def test_a_cancelled_call_leaves_the_others_alone(serve: Serve, caller: PinnedCaller) -> None:
+async def test_a_cancelled_call_leaves_the_others_alone(serve: Serve, caller: PinnedClient) -> None:
     waiting: list[Conversation] = []
     server = serve(waiting.append)
     peer = await pin(caller, server)
@@ -221,7 +221,7 @@ async def test_a_cancelled_call_leaves_the_others_alone(serve: Serve, caller: Pi
 
 
 async def test_closing_does_not_wait_for_a_farewell(
-    serve: Serve, caller: PinnedCaller, shop_certificate: Signed
+    serve: Serve, caller: PinnedClient, shop_certificate: Signed
 ) -> None:
     """A TLS connection that is closed politely is open until the other side says so too."""
     server = serve(saying(answer()), shop_certificate)
@@ -250,7 +250,7 @@ async def test_a_resolver_that_never_answers_pins_nothing(serve: Serve, make_cal
     assert resolver.cancelled == 1
 
 
-async def test_what_is_no_path_is_not_sent(serve: Serve, caller: PinnedCaller) -> None:
+async def test_what_is_no_path_is_not_sent(serve: Serve, caller: PinnedClient) -> None:
     server = serve(silent)
     peer = await pin(caller, server)
     with pytest.raises(ValueError, match="a path begins with /"):

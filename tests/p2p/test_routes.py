@@ -2,7 +2,7 @@
 
 import json
 import tracemalloc
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from typing import Any
 
@@ -11,28 +11,24 @@ from attrs import evolve
 
 from svcd.chain.block import Block
 from svcd.chain.errors import Refusal
-from svcd.p2p import block_server, resource
+from svcd.interfaces import milliseconds
+from svcd.p2p import routes
 from svcd.p2p.bans import address_in, address_name, endpoint_name, key_name, posts_name
-from svcd.p2p.client import split_blocks
+from svcd.p2p.client import MAX_HASHES, MAX_HEADERS, MAX_LOCATOR, split_blocks
 from svcd.p2p.handshake import check_hello, parse_hello
-from svcd.ports import milliseconds
-from svcd.rpc.sites import Public, Sites
+from svcd.p2p.routes import BlockRoutes
+from svcd.rpc.sites import PublicSite, SiteFactory
 from svcd.web import api
-from svcd.web.buckets import Buckets
-from svcd.web.clients import Clients
+from svcd.web.rate_limits import NO_LIMIT, Clients, RateLimiter
 from tests.chains import ChainBuilder
 from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import LIMITS, OURS, Node, place
-from tests.p2p.strangers import Stranger
+from tests.p2p.conftest import Grow, MakeNode, MakeStranger
 from tests.rpc.conftest import published
 from tests.rpc.description import Description
 from tests.rpc.node import Client
 from tests.support import has_result, result_of
 from tests.web.wire import Response, Wire
-
-Grow = Callable[..., list[Block]]
-MakeNode = Callable[..., Node]
-MakeStranger = Callable[..., Stranger]
 
 SOMEBODY, OTHER = "198.51.100.7", "203.0.113.9"
 POSTS = ("/p2p/hello", "/p2p/transaction", "/p2p/block")
@@ -68,8 +64,8 @@ def post_block(client: Client, block: Block | bytes) -> Response:
 
 def banned_for(node: Node, peer: str = SOMEBODY) -> float:
     """How long a client is banned from now on, in seconds; 0.0 if it is not."""
-    bans = node.peers.bans.listed(node.home.now())
-    return sum((ban.until or 0.0) - node.home.now() for ban in bans if ban.name == posts_name(peer))
+    bans = node.peers.bans.listed(node.local.now())
+    return sum((ban.until or 0.0) - node.local.now() for ban in bans if ban.name == posts_name(peer))
 
 
 # Status
@@ -85,7 +81,7 @@ def test_status(node: Node, client: Client, grow: Grow, make_stranger: MakeStran
             "protocolVersion": "1.0",
             "networkId": 3,
             "chainId": "SVC-TEST",
-            "genesisHash": node.home.params.genesis_hash.hex(),
+            "genesisHash": node.local.params.genesis_hash.hex(),
             "nodeId": node.key.node_id,
             "nodePublicKey": node.key.public.hex(),
             "height": "3",
@@ -107,7 +103,7 @@ def test_hellos_are_exchanged(node: Node, client: Client, make_stranger: MakeStr
     answer = client.ok("/p2p/hello", {"hello": stranger.hello().message()})
     ours = parse_hello(answer.pop("hello"))
     assert answer == {}
-    check_hello(ours, node.home.params, own=stranger.key.node_id, now=milliseconds(node.clock))
+    check_hello(ours, node.local.params, own=stranger.key.node_id, now=milliseconds(node.clock))
     assert (ours.node_key, ours.endpoint) == (node.key.public, OURS)
     node.run(0.5)
     assert node.knows(stranger), "whoever greets is called back"
@@ -140,7 +136,7 @@ def test_a_hello_that_is_refused_costs_nothing(
 
 
 def test_our_own_hello_is_refused(node: Node, client: Client) -> None:
-    assert client.refusal("/p2p/hello", {"hello": node.home.hello().message()}) == "this is our own hello"
+    assert client.refusal("/p2p/hello", {"hello": node.local.hello().message()}) == "this is our own hello"
     assert banned_for(node) == 0
 
 
@@ -154,7 +150,7 @@ def test_a_replayed_hello_is_refused(node: Node, client: Client, make_stranger: 
 
 def test_a_banned_key_is_refused(node: Node, client: Client, make_stranger: MakeStranger) -> None:
     stranger = make_stranger()
-    node.peers.bans.ban(key_name(stranger.key.public), seconds=60, now=node.home.now())
+    node.peers.bans.ban(key_name(stranger.key.public), seconds=60, now=node.local.now())
     refusal = client.refusal("/p2p/hello", {"hello": stranger.hello().message()}, status=403)
     assert refusal == "this node key is banned here"
     node.run(5)
@@ -167,7 +163,7 @@ def test_a_banned_key_is_refused(node: Node, client: Client, make_stranger: Make
 def test_a_transfer(node: Node, client: Client, transfers: ChainBuilder) -> None:
     body = {"transaction": transfer(transfers)}
     first = client.ok("/p2p/transaction", body)
-    (entry,) = node.living.transfers.mempool.entries()
+    (entry,) = node.node_context.transaction_pool.mempool.entries()
     assert first == {"txid": entry.transfer.txid.hex(), "state": "accepted"}
     assert client.ok("/p2p/transaction", body) == {"txid": entry.transfer.txid.hex(), "state": "known"}
 
@@ -193,7 +189,7 @@ def test_what_only_this_mempool_refuses_costs_nothing(
     """The pool of an honest peer may well hold it."""
     client.refusal("/p2p/transaction", {"transaction": transfer(transfers, **changes)})
     assert banned_for(node) == 0
-    assert len(node.living.transfers.mempool) == 0
+    assert len(node.node_context.transaction_pool.mempool) == 0
 
 
 # Blocks that come
@@ -228,7 +224,7 @@ def test_an_orphan_makes_us_ask_and_costs_nothing(
 
 
 def test_an_early_block_waits(node: Node, client: Client, builder: ChainBuilder) -> None:
-    params = node.home.params
+    params = node.local.params
     early = builder.block(None, slot=LATE + params.drift_slots + 3)
     assert post_block(client, early).json == {"ok": True, "hash": early.header.hash.hex(), "state": "early"}
     assert node.tip.height == 0
@@ -326,7 +322,7 @@ def test_a_block_of_a_million_values_is_refused_before_one_is_built(client: Clie
 def test_a_full_queue_of_ours_is_nobody_s_fault(make_node: MakeNode, builder: ChainBuilder) -> None:
     checker = Stepped()
     node = make_node(checker=checker)
-    node.living.verifier.capacity = 0
+    node.node_context.verifier.capacity = 0
     wire = Wire(node.site, SOMEBODY)
     body = b'{"block":' + builder.block(None).wire() + b"}"
     wire.send(b"POST /p2p/block HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(body) + body)
@@ -387,7 +383,7 @@ def test_what_is_not_valid_is_called_that_whoever_sends_it(
     node.run(1)
     assert client.refusal(path, body, status=400) == sentence
     assert banned_for(node) == DAY - 1
-    node.peers.bans.ban_by_operator(address_name(SOMEBODY), seconds=None, now=node.home.now())
+    node.peers.bans.ban_by_operator(address_name(SOMEBODY), seconds=None, now=node.local.now())
     assert client.refusal(path, body, status=400) == sentence
 
 
@@ -395,7 +391,7 @@ def test_a_long_block_of_somebody_who_is_not_listened_to_is_not_read(
     node: Node, client: Client, builder: ChainBuilder
 ) -> None:
     break_a_rule(node, builder)
-    at_most = resource.DEFAULT_BODY_CAP - len('{"block":{"":""}}')
+    at_most = routes.DEFAULT_BODY_CAP - len('{"block":{"":""}}')
     for size, status in ((at_most, 400), (at_most + 1, 403)):
         client.refusal("/p2p/block", b'{"block":{"":"' + b"x" * size + b'"}}', status=status)
 
@@ -407,7 +403,7 @@ def test_a_node_whose_neighbour_is_not_listened_to_still_says_hello(
     break_a_rule(node, builder)
     assert client.ok("/p2p/hello", {"hello": make_stranger().hello().message()})
     assert post_block(client, grow(1)[0]).status == 403
-    node.peers.bans.ban_by_operator(address_name(SOMEBODY), seconds=None, now=node.home.now())
+    node.peers.bans.ban_by_operator(address_name(SOMEBODY), seconds=None, now=node.local.now())
     client.refusal("/p2p/hello", {"hello": make_stranger(2).hello().message()}, status=403)
 
 
@@ -432,7 +428,7 @@ def test_of_ipv6_a_64_is_banned(node: Node, grow: Grow, builder: ChainBuilder) -
 
 def test_the_operator_is_told_what_the_price_was_for(node: Node, builder: ChainBuilder) -> None:
     break_a_rule(node, builder)
-    (ban,) = node.peers.bans.listed(node.home.now())
+    (ban,) = node.peers.bans.listed(node.local.now())
     assert (ban.name, ban.own) == (f"posts:{SOMEBODY}", False)
     assert ban.why.startswith("it posted: ")
     assert "work" in ban.why
@@ -451,7 +447,7 @@ def test_a_node_at_an_address_that_posted_nonsense_is_called_all_the_same(
 
 def test_an_address_that_is_banned_is_not_listened_to_either(node: Node, grow: Grow) -> None:
     (block,) = grow(1)
-    node.peers.bans.ban_by_operator(address_name(SOMEBODY), seconds=None, now=node.home.now())
+    node.peers.bans.ban_by_operator(address_name(SOMEBODY), seconds=None, now=node.local.now())
     assert post_block(client_of(node), block).status == 403
     assert post_block(client_of(node, OTHER), block).status == 200
 
@@ -460,7 +456,7 @@ def test_whoever_is_under_no_limit_is_never_banned(make_node: MakeNode, builder:
     node = make_node(exempt=("198.51.100.0/24",))
     for _ in range(2):
         break_a_rule(node, builder)
-    assert node.peers.bans.listed(node.home.now()) == []
+    assert node.peers.bans.listed(node.local.now()) == []
 
 
 # Blocks that are asked for
@@ -524,15 +520,15 @@ def test_numbers_out_of_range(client: Client, query: str, name: str) -> None:
 def test_a_reply_stops_before_three_mib(
     node: Node, client: Client, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert block_server.MAX_REPLY_BYTES == 3 * 1024 * 1024
+    assert routes.MAX_REPLY_BYTES == 3 * 1024 * 1024
     chain = grow(10)
     node.take(*chain)
     sizes = [len(block.wire()) for block in chain]
-    monkeypatch.setattr(block_server, "MAX_REPLY_BYTES", sum(sizes[:4]))
+    monkeypatch.setattr(routes, "MAX_REPLY_BYTES", sum(sizes[:4]))
     assert len(blocks_of(client, "?from=1")[0]) == 4
-    monkeypatch.setattr(block_server, "MAX_REPLY_BYTES", sum(sizes[:4]) - 1)
+    monkeypatch.setattr(routes, "MAX_REPLY_BYTES", sum(sizes[:4]) - 1)
     assert len(blocks_of(client, "?from=1")[0]) == 3
-    monkeypatch.setattr(block_server, "MAX_REPLY_BYTES", 1)
+    monkeypatch.setattr(routes, "MAX_REPLY_BYTES", 1)
     assert blocks_of(client, "?from=5")[0] == [chain[4].wire()], "one at least, or nobody could go on"
 
 
@@ -541,12 +537,12 @@ def test_a_reply_is_of_one_chain_even_if_that_changes_meanwhile(
 ) -> None:
     old, new = grow(12, name="old"), grow(14, name="new")
     node.take(*old)
-    reader = node.living.ledger.reader
+    reader = node.node_context.chain_manager.reader
     canonical, calls = type(reader).canonical, count(1)
 
     def disturbed(self: Any, height: int) -> Any:
         if next(calls) == 5:
-            node.living.ledger.submit_blocks([block.wire() for block in new])
+            node.node_context.chain_manager.submit_blocks([block.wire() for block in new])
         return canonical(self, height)
 
     monkeypatch.setattr(type(reader), "canonical", disturbed)
@@ -560,7 +556,7 @@ def test_a_reply_is_of_one_chain_even_if_that_changes_meanwhile(
 
 def test_waiting_transfers_in_the_order_in_which_they_came(node: Node, client: Client, transfers: ChainBuilder) -> None:
     assert client.ok("/p2p/transactions") == {"transactions": [], "next": "0"}
-    start = node.living.transfers.sequence
+    start = node.node_context.transaction_pool.sequence
     values = [transfer(transfers, amount=number) for number in range(1, 6)]
     for value in values:
         client.ok("/p2p/transaction", {"transaction": value})
@@ -576,7 +572,7 @@ def test_a_number_that_we_never_gave_begins_anew(node: Node, client: Client, tra
     values = [transfer(transfers, amount=number) for number in (1, 2)]
     for value in values:
         client.ok("/p2p/transaction", {"transaction": value})
-    newest = node.living.transfers.sequence
+    newest = node.node_context.transaction_pool.sequence
     assert client.ok(f"/p2p/transactions?after={newest + 1}") == {"transactions": values, "next": str(newest)}
 
 
@@ -596,7 +592,7 @@ def test_256_at_most(node: Node, client: Client, transfers: ChainBuilder) -> Non
 
 def learn(node: Node, count: int) -> list[str]:
     for number in range(count):
-        node.book.succeeded(place(number), node_id=f"svcnode_{number:032x}", height=number, now=node.home.now())
+        node.book.succeeded(place(number), node_id=f"svcnode_{number:032x}", height=number, now=node.local.now())
     return [place(number) for number in range(count)]
 
 
@@ -606,7 +602,7 @@ def test_only_verified_nodes_are_handed_out(
     stranger = make_stranger(blocks=grow(3))
     node.meet(stranger)
     node.peers.hint(place(2), source="x")
-    seen = str(int(node.peer(stranger).greeted * 1000))
+    seen = str(int(node.peer(stranger).handshake_at * 1000))
     expected = {"nodeId": stranger.key.node_id, "endpoint": stranger.endpoint, "height": "3", "lastSeen": seen}
     assert client.ok("/p2p/peers") == {"peers": [expected]}
 
@@ -623,7 +619,7 @@ def test_nobody_is_sent_to_whoever_is_banned(
         "endpoint": endpoint_name(bad.endpoint),
         "address": address_name(address_in(bad.endpoint)),
     }
-    node.peers.bans.ban(names[whose], seconds=60, now=node.home.now())
+    node.peers.bans.ban(names[whose], seconds=60, now=node.local.now())
     for query in ("", "?limit=1"):
         assert [peer["endpoint"] for peer in client.ok(f"/p2p/peers{query}")["peers"]] == [good.endpoint]
     node.run(60)
@@ -733,8 +729,8 @@ def test_many_bytes_of_blocks_cost_more_than_few(make_node: MakeNode, monkeypatc
 @pytest.fixture
 def between_nodes(node: Node) -> Callable[[str], Response]:
     """Asks the site that has nothing but the routes of peers."""
-    public = Public(LIMITS, Clients(), Buckets.per_second({"read": 0, "p2p": 0}, 10))
-    site = Sites(node.clock, lambda: "e1").between_nodes(node.rooms, public)
+    public = PublicSite(LIMITS, RateLimiter(Clients(), {"read": NO_LIMIT, "p2p": NO_LIMIT}, node.clock))
+    site = SiteFactory(node.clock, lambda: "e1").between_nodes(node.rooms, public)
 
     def get(path: str) -> Response:
         wire = Wire(site, SOMEBODY).send(f"GET {path} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
@@ -749,3 +745,176 @@ def test_peers_may_have_an_endpoint_of_their_own(between_nodes: Callable[[str], 
     assert between_nodes("/p2p/status").status == 200
     assert between_nodes("/rpc/status").status == 404
     assert between_nodes("/rpc/openapi.json").status == 404
+
+
+def names(blocks: Sequence[Block]) -> list[str]:
+    return [block.header.hash.hex() for block in blocks]
+
+
+def heights(answer: Any) -> list[int]:
+    return [int(header["height"]) for header in answer["headers"]]
+
+
+def get_headers(client: Client, query: str = "") -> Any:
+    response = client.get(f"/p2p/headers{query}")
+    assert response.status == 200, response.body
+    return response.json
+
+
+# Headers by place
+
+
+def test_headers_are_sent_byte_for_byte(node: Node, client: Client, grow: Grow) -> None:
+    chain = grow(20, pays=1)
+    node.take(*chain)
+    response = client.get("/p2p/headers?from=3&limit=4")
+    wires = b",".join(block.header.wire() for block in chain[2:6])
+    assert response.body == b'{"ok":true,"headers":[' + wires + b'],"from":"3","height":"20"}'
+
+
+@pytest.mark.parametrize(
+    ("query", "expected"),
+    [("", range(21)), ("?from=19", [19, 20]), ("?from=20&limit=1", [20]), ("?limit=1", [0]), ("?from=21", [])],
+)
+def test_headers_at_the_ends(node: Node, client: Client, grow: Grow, query: str, expected: Sequence[int]) -> None:
+    node.take(*grow(20))
+    assert heights(get_headers(client, query)) == list(expected)
+
+
+@pytest.mark.parametrize(
+    ("query", "name"),
+    [("limit=0", "limit"), (f"limit={MAX_HEADERS + 1}", "limit"), ("limit=x", "limit"), ("from=-1", "from")],
+)
+def test_header_numbers_out_of_range(client: Client, query: str, name: str) -> None:
+    assert client.refusal(f"/p2p/headers?{query}").startswith(f"{name}: must be a whole number from")
+
+
+# Headers by locator
+
+
+@pytest.mark.parametrize(
+    ("known", "first"),
+    [([19], 20), ([20], 21), ([17, 9, 4], 18), ([4, 9, 17], 5), ([], 1)],
+    ids=["below the tip", "the tip", "newest first", "the first that is canonical", "none"],
+)
+def test_headers_above_the_first_common_block(
+    node: Node, client: Client, grow: Grow, known: list[int], first: int
+) -> None:
+    chain, side = grow(20), grow(3, on=grow(5), name="side")
+    node.take(*chain, *side[5:])
+    locator = ["ff" * 32, *names(side[5:]), *names([chain[height - 1] for height in known])]
+    answer = client.ok("/p2p/headers", {"locator": locator})
+    assert answer["from"] == str(first)
+    assert answer["height"] == "20"
+    assert heights(answer) == list(range(first, 21))
+
+
+def test_the_genesis_is_common_to_all(node: Node, client: Client, grow: Grow) -> None:
+    node.take(*grow(5))
+    genesis = node.setting.params.genesis_hash.hex()
+    assert heights(client.ok("/p2p/headers", {"locator": [genesis], "limit": 2})) == [1, 2]
+
+
+HASH_LISTS = [
+    [],
+    "ab" * 32,
+    ["ab" * 31],
+    ["AB" * 32],
+    [7],
+    [None],
+    {"0": "ab" * 32},
+    ["ab" * 32, "x"],
+]
+
+
+@pytest.mark.parametrize("bad", [*HASH_LISTS, ["ab" * 32] * (MAX_LOCATOR + 1)])
+def test_what_is_no_locator(client: Client, bad: object) -> None:
+    sentence = f"locator: must be an array of 1 to {MAX_LOCATOR} block hashes, each 64 lower-case hex characters"
+    assert client.refusal("/p2p/headers", {"locator": bad}) == sentence
+
+
+@pytest.mark.parametrize("bad", [0, MAX_HEADERS + 1, "5", True, None])
+def test_what_is_no_limit(client: Client, bad: object) -> None:
+    sentence = f"limit: must be a whole number from 1 to {MAX_HEADERS}"
+    assert client.refusal("/p2p/headers", {"locator": ["ab" * 32], "limit": bad}) == sentence
+
+
+# Blocks by hash
+
+
+def blocks_by_hash(client: Client, hashes: Sequence[str]) -> list[bytes]:
+    response = client.post("/p2p/blocks", json.dumps({"hashes": hashes}).encode())
+    assert response.status == 200, response.body
+    return split_blocks(response.body, MAX_HASHES)
+
+
+def test_blocks_come_in_the_order_of_their_hashes(node: Node, client: Client, grow: Grow) -> None:
+    """Canonical or not, and without those that are not stored here."""
+    chain, side = grow(10, pays=2), grow(2, on=grow(5, pays=2), name="side", pays=1)
+    node.take(*chain, *side[5:])
+    wanted = [chain[7], side[6], chain[2], side[5]]
+    asked = names(wanted)
+    found = blocks_by_hash(client, [*asked[:2], "ff" * 32, *asked[2:]])
+    assert found == [block.wire() for block in wanted]
+
+
+def test_none_of_them(client: Client) -> None:
+    assert blocks_by_hash(client, ["ff" * 32] * 3) == []
+
+
+@pytest.mark.parametrize("bad", [*HASH_LISTS, ["ab" * 32] * (MAX_HASHES + 1)])
+def test_what_are_no_hashes(client: Client, bad: object) -> None:
+    sentence = f"hashes: must be an array of 1 to {MAX_HASHES} block hashes, each 64 lower-case hex characters"
+    assert client.refusal("/p2p/blocks", {"hashes": bad}) == sentence
+
+
+def test_as_many_as_may_be_named_find_room_in_a_body(node: Node, client: Client, grow: Grow) -> None:
+    node.take(*grow(3))
+    assert len(blocks_by_hash(client, [*names(grow(3)), *["ff" * 32] * (MAX_HASHES - 3)])) == 3
+
+
+# What all answers have in common
+
+
+@pytest.mark.parametrize("path", ["/p2p/headers", "/p2p/blocks"])
+def test_an_answer_stops_before_three_mib(
+    node: Node, client: Client, grow: Grow, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    assert routes.MAX_REPLY_BYTES == 3 * 1024 * 1024
+    chain = grow(10, pays=1)
+    node.take(*chain)
+    sizes = [len(block.header.wire() if path == "/p2p/headers" else block.wire()) for block in chain]
+
+    def count() -> int:
+        if path == "/p2p/headers":
+            return len(client.ok(path, {"locator": [node.setting.params.genesis_hash.hex()]})["headers"])
+        return len(blocks_by_hash(client, names(chain)))
+
+    monkeypatch.setattr(routes, "MAX_REPLY_BYTES", sum(sizes[:4]))
+    assert count() == 4
+    monkeypatch.setattr(routes, "MAX_REPLY_BYTES", sum(sizes[:4]) - 1)
+    assert count() == 3
+    monkeypatch.setattr(routes, "MAX_REPLY_BYTES", 1)
+    assert count() == 1, "one at least, or no peer could go on"
+
+
+@pytest.mark.parametrize("question", ["headers", "headers_after", "blocks", "blocks_by_hash"])
+def test_answers_are_read_by_a_thread(make_node: MakeNode, grow: Grow, question: str) -> None:
+    """Two thousand headers or three full blocks take longer than the reactor has."""
+    reader = Stepped()
+    node = make_node(reader=reader)
+    node.take(*grow(5))
+    server = BlockRoutes(node.node_context.chain_manager)
+    hashes = [block.header.hash for block in grow(5)]
+    asked = node.begin(
+        {
+            "headers": lambda: server.headers(1, 9),
+            "headers_after": lambda: server.headers_after([node.setting.params.genesis_hash], 9),
+            "blocks": lambda: server.blocks(1, 9),
+            "blocks_by_hash": lambda: server.blocks_by_hash(hashes),
+        }[question]()
+    )
+    assert not has_result(asked)
+    reader.finish()
+    answer = json.loads(result_of(asked).body)
+    assert len(answer.get("headers") or answer["blocks"]) == 5

@@ -12,7 +12,7 @@ from twisted.web.error import SchemeNotSupported
 
 from svcd.net.addresses import AddressPolicy
 from svcd.net.calls import CallFailed, CallLimits, Reply
-from svcd.net.pinned import PinnedCaller
+from svcd.net.http_client import PinnedClient
 from svcd.net.targets import Target
 from tests.net.certificates import Signed, sign
 from tests.net.conftest import HOST, LENIENT, LIMITS, Answers, SteppedDialler, target_of
@@ -22,11 +22,11 @@ pytestmark = pytest.mark.socket
 
 SHORT = CallLimits(seconds=1, max_bytes=64 * 1024)
 Serve = Callable[..., Server]
-MakeCaller = Callable[..., PinnedCaller]
+MakeCaller = Callable[..., PinnedClient]
 
 
 async def failure_of(
-    caller: PinnedCaller, target: Target, *, limits: CallLimits = LIMITS, method: str = "POST"
+    caller: PinnedClient, target: Target, *, limits: CallLimits = LIMITS, method: str = "POST"
 ) -> CallFailed:
     with pytest.raises(CallFailed) as failed:
         await caller.call(method, target, body=b"{}", limits=limits)
@@ -35,7 +35,7 @@ async def failure_of(
     return failed.value
 
 
-async def test_a_call_arrives_as_it_was_meant(serve: Serve, caller: PinnedCaller) -> None:
+async def test_a_call_arrives_as_it_was_meant(serve: Serve, caller: PinnedClient) -> None:
     server = serve(saying(answer(b"thanks", b"Content-Type: text/plain", status=b"202 Accepted")))
     headers = {"Content-Type": "application/json", "X-Svc-Event": "payment.pending"}
     reply = await caller.call("POST", target_of(server), headers=headers, body=b'{"a":1}', limits=LIMITS)
@@ -52,7 +52,7 @@ async def test_a_call_arrives_as_it_was_meant(serve: Serve, caller: PinnedCaller
     }
 
 
-async def test_a_call_over_tls_is_for_the_name(serve: Serve, caller: PinnedCaller, shop_certificate: Signed) -> None:
+async def test_a_call_over_tls_is_for_the_name(serve: Serve, caller: PinnedClient, shop_certificate: Signed) -> None:
     seen: list[Any] = []
 
     def script(conversation: Any) -> None:
@@ -65,7 +65,7 @@ async def test_a_call_over_tls_is_for_the_name(serve: Serve, caller: PinnedCalle
     assert seen == [(HOST.encode(), None)]
 
 
-async def test_a_certificate_for_another_name_is_refused(serve: Serve, caller: PinnedCaller, authority: Signed) -> None:
+async def test_a_certificate_for_another_name_is_refused(serve: Serve, caller: PinnedClient, authority: Signed) -> None:
     server = serve(saying(answer()), sign("other.example.com", "127.0.0.1", by=authority))
     failed = await failure_of(caller, target_of(server, scheme="https"))
     assert failed.category == "tls"
@@ -74,7 +74,7 @@ async def test_a_certificate_for_another_name_is_refused(serve: Serve, caller: P
 
 
 @pytest.mark.parametrize("fault", ["self-signed", "expired", "not yet valid"])
-async def test_a_bad_certificate_is_refused(serve: Serve, caller: PinnedCaller, authority: Signed, fault: str) -> None:
+async def test_a_bad_certificate_is_refused(serve: Serve, caller: PinnedClient, authority: Signed, fault: str) -> None:
     certificate = {
         "self-signed": lambda: sign(HOST, by=None),
         "expired": lambda: sign(HOST, by=authority, days=(-3, -1)),
@@ -87,7 +87,7 @@ async def test_a_bad_certificate_is_refused(serve: Serve, caller: PinnedCaller, 
     assert not server.requests
 
 
-async def test_a_server_without_tls_is_refused(serve: Serve, caller: PinnedCaller) -> None:
+async def test_a_server_without_tls_is_refused(serve: Serve, caller: PinnedClient) -> None:
     def rude(conversation: Any) -> None:
         raise AssertionError("a TLS greeting is no request")
 
@@ -99,7 +99,7 @@ async def test_a_server_without_tls_is_refused(serve: Serve, caller: PinnedCalle
     assert failed.category == "tls"
 
 
-async def test_a_name_that_no_certificate_can_be_for_is_refused(serve: Serve, caller: PinnedCaller) -> None:
+async def test_a_name_that_no_certificate_can_be_for_is_refused(serve: Serve, caller: PinnedClient) -> None:
     server = serve(saying(answer()))
     failed = await failure_of(caller, target_of(server, scheme="https", host="ab--c.example.com"))
     assert failed.category == "tls"
@@ -176,7 +176,7 @@ async def test_a_literal_is_not_looked_up(serve: Serve, make_caller: MakeCaller)
 
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
-async def test_an_ipv6_literal_is_called(serve: Serve, caller: PinnedCaller, authority: Signed, scheme: str) -> None:
+async def test_an_ipv6_literal_is_called(serve: Serve, caller: PinnedClient, authority: Signed, scheme: str) -> None:
     if not _has_ipv6():
         pytest.skip("this machine has no IPv6 loopback")
     server = serve(saying(answer()), sign("::1", by=authority) if scheme == "https" else None, "::1")
@@ -248,7 +248,7 @@ async def test_nobody_listening_is_told(serve: Serve, make_caller: MakeCaller) -
     assert "connection refused" in str(failed)
 
 
-async def test_a_redirect_is_an_answer_and_not_followed(serve: Serve, caller: PinnedCaller) -> None:
+async def test_a_redirect_is_an_answer_and_not_followed(serve: Serve, caller: PinnedClient) -> None:
     inner = serve(saying(answer()))
     location = b"Location: http://127.0.0.1:%d/" % inner.port
     server = serve(saying(answer(b"", location, status=b"302 Found")))
@@ -276,7 +276,7 @@ async def test_a_resolver_that_never_answers_meets_the_deadline(make_caller: Mak
 
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_a_server_that_says_nothing_meets_the_deadline(
-    serve: Serve, caller: PinnedCaller, shop_certificate: Signed, scheme: str
+    serve: Serve, caller: PinnedClient, shop_certificate: Signed, scheme: str
 ) -> None:
     server = serve(silent, shop_certificate if scheme == "https" else None)
     assert (await failure_of(caller, target_of(server, scheme=scheme), limits=SHORT)).category == "timeout"
@@ -284,7 +284,7 @@ async def test_a_server_that_says_nothing_meets_the_deadline(
     await until(lambda: not server.open)
 
 
-async def test_a_stalled_handshake_meets_the_deadline(serve: Serve, caller: PinnedCaller) -> None:
+async def test_a_stalled_handshake_meets_the_deadline(serve: Serve, caller: PinnedClient) -> None:
     server = serve(silent)
     assert (await failure_of(caller, target_of(server, scheme="https"), limits=SHORT)).category == "timeout"
     assert server.connections == 1
@@ -294,13 +294,13 @@ async def test_a_stalled_handshake_meets_the_deadline(serve: Serve, caller: Pinn
 @pytest.mark.parametrize(
     "head", [b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n", b"HTTP/1.1 200 OK\r\nX: ", b"HTTP/1.1 200 OK\r\n\r\n"]
 )
-async def test_a_slow_answer_meets_the_deadline(serve: Serve, caller: PinnedCaller, head: bytes) -> None:
+async def test_a_slow_answer_meets_the_deadline(serve: Serve, caller: PinnedClient, head: bytes) -> None:
     server = serve(dripping(head))
     assert (await failure_of(caller, target_of(server), limits=SHORT)).category == "timeout"
     await until(lambda: not server.open)
 
 
-async def test_a_cancelled_call_closes_its_connection(serve: Serve, caller: PinnedCaller) -> None:
+async def test_a_cancelled_call_closes_its_connection(serve: Serve, caller: PinnedClient) -> None:
     server = serve(silent)
     call = Deferred.fromCoroutine(caller.call("GET", target_of(server), limits=LIMITS))
     await until(lambda: server.requests)
@@ -337,7 +337,7 @@ FLOODS = {
 @pytest.mark.parametrize("flood", FLOODS)
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_a_flood_is_cut_off(
-    serve: Serve, caller: PinnedCaller, shop_certificate: Signed, flood: str, scheme: str
+    serve: Serve, caller: PinnedClient, shop_certificate: Signed, flood: str, scheme: str
 ) -> None:
     server = serve(saying(FLOODS[flood]), shop_certificate if scheme == "https" else None)
     failed = await failure_of(caller, target_of(server, scheme=scheme))
@@ -348,7 +348,7 @@ async def test_a_flood_is_cut_off(
 @pytest.mark.parametrize("size", [100, 16 * 1024, 16 * 1024 + 1, 64 * 1024, 200_000])
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_the_cap_is_exact(
-    serve: Serve, caller: PinnedCaller, shop_certificate: Signed, size: int, scheme: str
+    serve: Serve, caller: PinnedClient, shop_certificate: Signed, size: int, scheme: str
 ) -> None:
     whole = answer(b"x" * size)
     server = serve(saying(whole), shop_certificate if scheme == "https" else None)
@@ -359,14 +359,14 @@ async def test_the_cap_is_exact(
     assert failed.category == "too-large"
 
 
-async def test_a_long_head_is_cut_off_however_large_the_answer_may_be(serve: Serve, caller: PinnedCaller) -> None:
+async def test_a_long_head_is_cut_off_however_large_the_answer_may_be(serve: Serve, caller: PinnedClient) -> None:
     fields = [b"X: " + b"y" * 1000] * 20
     server = serve(saying(answer(b"ok", *fields)))
     failed = await failure_of(caller, target_of(server), limits=CallLimits(seconds=60, max_bytes=4 << 20))
     assert failed.category == "too-large"
 
 
-async def test_nothing_is_decoded(serve: Serve, caller: PinnedCaller) -> None:
+async def test_nothing_is_decoded(serve: Serve, caller: PinnedClient) -> None:
     bomb = gzip.compress(bytes(1_000_000))
     server = serve(saying(answer(bomb, b"Content-Encoding: gzip")))
     reply = await caller.call("GET", target_of(server), limits=LIMITS)
@@ -374,17 +374,17 @@ async def test_nothing_is_decoded(serve: Serve, caller: PinnedCaller) -> None:
     assert b"accept-encoding" not in server.requests[0].headers
 
 
-async def test_chunks_are_put_together(serve: Serve, caller: PinnedCaller) -> None:
+async def test_chunks_are_put_together(serve: Serve, caller: PinnedClient) -> None:
     server = serve(saying(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n"))
     assert (await caller.call("GET", target_of(server), limits=LIMITS)).body == b"abcde"
 
 
-async def test_an_early_1xx_is_passed_over(serve: Serve, caller: PinnedCaller) -> None:
+async def test_an_early_1xx_is_passed_over(serve: Serve, caller: PinnedClient) -> None:
     server = serve(saying(b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n" + answer()))
     assert (await caller.call("GET", target_of(server), limits=LIMITS)).body == b"ok"
 
 
-async def test_when_to_come_again_is_handed_on(serve: Serve, caller: PinnedCaller) -> None:
+async def test_when_to_come_again_is_handed_on(serve: Serve, caller: PinnedClient) -> None:
     fields = (b"Retry-After: 99999999999999999999", b"Set-Cookie: a=b")
     server = serve(saying(answer(b"", *fields, status=b"429 Too Many Requests")))
     reply = await caller.call("POST", target_of(server), limits=LIMITS)
@@ -393,7 +393,7 @@ async def test_when_to_come_again_is_handed_on(serve: Serve, caller: PinnedCalle
     assert b"cookie" not in server.requests[1].headers
 
 
-async def test_a_header_may_hold_any_bytes(serve: Serve, caller: PinnedCaller) -> None:
+async def test_a_header_may_hold_any_bytes(serve: Serve, caller: PinnedClient) -> None:
     server = serve(saying(answer(b"", b"Retry-After: \xff\xfe")))
     assert (await caller.call("GET", target_of(server), limits=LIMITS)).headers == {"retry-after": "\xff\xfe"}
 
@@ -416,7 +416,7 @@ async def test_a_header_may_hold_any_bytes(serve: Serve, caller: PinnedCaller) -
         b"\x16\x03\x01\r\n\r\n",
     ],
 )
-async def test_half_an_answer_is_none(serve: Serve, caller: PinnedCaller, data: bytes) -> None:
+async def test_half_an_answer_is_none(serve: Serve, caller: PinnedClient, data: bytes) -> None:
     def script(conversation: Any) -> None:
         conversation.say(data)
         conversation.transport.loseConnection()
@@ -426,7 +426,7 @@ async def test_half_an_answer_is_none(serve: Serve, caller: PinnedCaller, data: 
     assert len(server.requests) == 1
 
 
-async def test_every_call_has_a_connection_of_its_own_and_closes_it(serve: Serve, caller: PinnedCaller) -> None:
+async def test_every_call_has_a_connection_of_its_own_and_closes_it(serve: Serve, caller: PinnedClient) -> None:
     server = serve(saying(answer()))
     for _ in range(2):
         await caller.call("GET", target_of(server), limits=LIMITS)
@@ -434,13 +434,13 @@ async def test_every_call_has_a_connection_of_its_own_and_closes_it(serve: Serve
     await until(lambda: not server.open)
 
 
-async def test_a_url_that_twisted_reads_otherwise_is_not_called(serve: Serve, caller: PinnedCaller) -> None:
+async def test_a_url_that_twisted_reads_otherwise_is_not_called(serve: Serve, caller: PinnedClient) -> None:
     """No such target comes out of Rules.parse; this one is made by hand."""
     server = serve(saying(answer()))
     for target in (
         Target("http", f"127.0.0.1/{server.port}", 80),
         Target("http", "Shop.example.com?", server.port),
     ):
-        with pytest.raises(SchemeNotSupported, match="read in two ways"):
+        with pytest.raises(SchemeNotSupported, match="parsed in two ways"):
             await caller.call("GET", target, limits=LIMITS)
     assert server.connections == 0

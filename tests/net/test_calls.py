@@ -11,9 +11,9 @@ from twisted.internet.task import Clock
 from twisted.internet.testing import StringTransport
 
 from svcd.net.addresses import AddressPolicy
-from svcd.net.calls import CallFailed, CallLimits, Lane, Progress, Reply
+from svcd.net.calls import CallFailed, CallKind, CallLimits, Progress, Reply
+from svcd.net.http_client import MAX_CALLS, PinnedClient, PinnedConnections
 from svcd.net.meter import Meter, Metering
-from svcd.net.pinned import PLACES, PinnedCaller, PinnedPeer
 from svcd.net.targets import Rules
 from svcd.net.trust import Trust
 from tests.net.certificates import Signed
@@ -25,7 +25,7 @@ KIB = 1024
 PERIOD = 10
 LEAST = CallLimits(seconds=PERIOD, max_bytes=8 << 20, least_bytes=16 * KIB)
 STALLED = f"took and sent less than 16 KiB in {PERIOD} s"
-PLACES_TO_ASK = PLACES[Lane.ASK]
+CALLS_TO_ASK = MAX_CALLS[CallKind.ASK]
 Serve = Callable[..., Server]
 
 
@@ -195,13 +195,13 @@ def clock() -> SteppedDialler:
     return SteppedDialler()
 
 
-async def pin(clock: SteppedDialler, port: int, trust: Trust, scheme: str = "http") -> PinnedPeer:
+async def pin(clock: SteppedDialler, port: int, trust: Trust, scheme: str = "http") -> PinnedConnections:
     policy = AddressPolicy(allow_private=True)
-    caller = PinnedCaller(clock, resolver=Answers(["127.0.0.1"]), policy=policy, trust=trust)
+    caller = PinnedClient(clock, resolver=Answers(["127.0.0.1"]), policy=policy, trust=trust)
     return await caller.pin(Rules.for_peers().parse(f"{scheme}://{HOST}:{port}"), seconds=60)
 
 
-def start(peer: PinnedPeer, body: bytes | None = None, **options: Any) -> "Deferred[Reply]":
+def start(peer: PinnedConnections, body: bytes | None = None, **options: Any) -> "Deferred[Reply]":
     method = "GET" if body is None else "POST"
     return Deferred.fromCoroutine(peer.call(method, "/p2p/block", body=body, **{"limits": LEAST, **options}))
 
@@ -245,12 +245,12 @@ async def test_the_wait_for_a_connection_is_one_stage(serve: Serve, clock: Stepp
     server = serve(silent)
     peer = await pin(clock, server.port, trust)
     endless = CallLimits(seconds=3600, max_bytes=KIB)
-    busy = [start(peer, limits=endless) for _ in range(PLACES_TO_ASK)]
-    await until(lambda: len(server.requests) == PLACES_TO_ASK)
+    busy = [start(peer, limits=endless) for _ in range(CALLS_TO_ASK)]
+    await until(lambda: len(server.requests) == CALLS_TO_ASK)
     early, late = start(peer), start(peer)
     step(clock, PERIOD * 0.9)
     next(iter(server.open)).say(answer())
-    await until(lambda: len(server.requests) == PLACES_TO_ASK + 1)
+    await until(lambda: len(server.requests) == CALLS_TO_ASK + 1)
     step(clock, PERIOD * 0.9)
     with pytest.raises(CallFailed, match=STALLED):
         await late
@@ -356,7 +356,7 @@ async def test_a_body_that_is_no_longer_taken_is_given_up(
 @pytest.mark.socket
 @pytest.mark.parametrize("scheme", ["http", "https"])
 async def test_a_long_body_arrives_whole(
-    serve: Serve, make_caller: Callable[..., PinnedCaller], shop_certificate: Signed, scheme: str
+    serve: Serve, make_caller: Callable[..., PinnedClient], shop_certificate: Signed, scheme: str
 ) -> None:
     server = serve(saying(answer()), shop_certificate if scheme == "https" else None)
     peer = await make_caller().pin(Rules.for_peers().parse(f"{scheme}://{HOST}:{server.port}"), seconds=60)
@@ -406,14 +406,14 @@ async def _receiving(server: Server) -> None:
 @pytest.mark.parametrize("stage", [_connecting, _sending, _waiting_for_an_answer, _receiving])
 async def test_a_cancelled_call_closes_its_connection_and_frees_its_place(
     serve: Serve,
-    make_caller: Callable[..., PinnedCaller],
+    make_caller: Callable[..., PinnedClient],
     shop_certificate: Signed,
     stage: Callable[[Server], Awaitable[None]],
     scheme: str,
 ) -> None:
     server = serve(silent, shop_certificate if scheme == "https" else None)
     peer = await make_caller().pin(Rules.for_peers().parse(f"{scheme}://{HOST}:{server.port}"), seconds=60)
-    for _ in range(PLACES_TO_ASK + 1):
+    for _ in range(CALLS_TO_ASK + 1):
         call = start(peer, BLOCK * 8 if stage is _sending else b"{}")
         await stage(server)
         call.cancel()

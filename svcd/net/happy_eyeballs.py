@@ -1,4 +1,4 @@
-"""Connections that can only go to addresses that were checked; the first of them that answers is the one."""
+"""Connecting to the first of several checked addresses that answers: Happy Eyeballs (RFC 8305)."""
 
 # Any below: mypy takes the first parameter of a zope interface's method for self, and does not see who provides what.
 # mypy: allow-untyped-calls
@@ -15,18 +15,18 @@ from twisted.internet.interfaces import IProtocolFactory, IReactorTime, IStreamC
 from twisted.python.failure import Failure
 from zope.interface import implementer  # type: ignore[import-untyped]
 
+from svcd.interfaces import Clock, Timer
 from svcd.net.addresses import Address, text_of
 from svcd.net.calls import CallFailed
 from svcd.net.meter import Meter, Metering
-from svcd.net.resolving import interleaved
+from svcd.net.resolver import interleaved
 from svcd.net.targets import Target
 from svcd.net.trust import Trust
-from svcd.ports import Clock, Timer
 
 ATTEMPT_SECONDS: Final = 0.25
-"""How long an address has to answer before the next one is tried beside it (RFC 8305 section 5)."""
+"""Time before the next address is tried as well (RFC 8305 section 5)."""
 _CONNECTING_SHARE: Final = 0.75
-"""Of a call's time for one attempt: less than all, so that the call fails for want of a connection and not of time."""
+"""Share of a call's time for one attempt: less than all, so that the error names the connection, not the time."""
 
 
 class Dialler(Clock, Protocol):
@@ -40,14 +40,14 @@ class Dialler(Clock, Protocol):
         timeout: float = 30,
         bindAddress: tuple[str, int] | None = None,
     ) -> object:
-        """Connect ``factory``'s protocol to an address."""
+        """Connect a protocol of ``factory`` to an address."""
 
 
 class _Attempts:
-    """Connects to the first endpoint that answers: Happy Eyeballs (RFC 8305 section 5).
+    """The attempts to connect to several endpoints; the first that answers wins (RFC 8305 section 5).
 
-    Not Twisted's HostnameEndpoint: that wants a reactor with a resolver of names, of which there must be none here, and
-    lets ATTEMPT_SECONDS go by also after an attempt that failed at once, as each does without a route for IPv6.
+    Not Twisted's HostnameEndpoint: it resolves names itself, which must not happen here, and it waits ATTEMPT_SECONDS
+    even after an attempt that failed at once, as each does without a route for IPv6.
     """
 
     def __init__(self, clock: Clock, endpoints: Sequence[tuple[Address, Any]], factory: IProtocolFactory) -> None:
@@ -58,10 +58,10 @@ class _Attempts:
         self._timer: Timer | None = None
         self._ended = False
         self.outcome: Deferred[tuple[Address, Meter]] = Deferred(self._end)
-        """The address that answered first, and the connection to it; or the last failure if none answers."""
+        """The first address that answered, and the connection to it; the last failure if none did."""
 
     def begin(self) -> None:
-        """Begin the next attempt, and in ATTEMPT_SECONDS the one after it."""
+        """Begin the next attempt, and the one after it in ATTEMPT_SECONDS."""
         self._timer = None
         address, endpoint = self._waiting.popleft()
         if self._waiting:
@@ -97,10 +97,10 @@ class _Attempts:
 
 @implementer(IStreamClientEndpoint)
 class CheckedEndpoint:
-    """Connects to the first of ``addresses`` that answers, and ever after to that one only.
+    """Connects to the first of ``addresses`` that answers, and from then on to that one only.
 
-    TLS begins after one address has won: addresses of one name differ in whether they are reached, seldom in their
-    certificates, and the handshakes of those that lose would cost both sides for nothing.
+    TLS begins after one address has won: the addresses of a name differ in reachability, seldom in certificates, and
+    the handshakes of the losers would be wasted work for both sides.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class CheckedEndpoint:
         self._target = target
         self._trust = trust
         self._seconds = seconds
-        self._choosing = DeferredLock()
+        self._selection = DeferredLock()
 
     def connect(self, factory: IProtocolFactory) -> Deferred[Any]:
         """A Deferred of the protocol, whose transport is a Meter; fails with ConnectError or CallFailed."""
@@ -119,13 +119,13 @@ class CheckedEndpoint:
 
     async def _connect(self, factory: IProtocolFactory) -> Any:
         if len(self.addresses) > 1:
-            # Two that choose at the same time could choose two addresses.
-            await self._choosing.acquire()
+            # Concurrent calls could otherwise settle on different addresses.
+            await self._selection.acquire()
             try:
                 if len(self.addresses) > 1:
                     return await self._attempt(factory)
             finally:
-                self._choosing.release()
+                self._selection.release()
         return await self._attempt(factory)
 
     async def _attempt(self, factory: IProtocolFactory) -> Any:
@@ -142,7 +142,7 @@ class CheckedEndpoint:
         return kind(self._reactor, text_of(address), self._target.port, timeout=self._seconds * _CONNECTING_SHARE)
 
     def _security(self) -> Callable[[Any], Any]:
-        """What wraps an endpoint in TLS if the target demands it."""
+        """Return a function that wraps an endpoint in TLS if the target has the scheme https."""
         if self._target.scheme == "http":
             return lambda endpoint: endpoint
         try:

@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from twisted.logger import LogEvent, LogLevel, globalLogPublisher
 
-from svcd.p2p.address_book import Entry
+from svcd.p2p.address_book import AddressEntry
 from svcd.p2p.bans import Ban
-from svcd.p2p.peer_store import FORMAT, Notes, load, save
+from svcd.p2p.service import FORMAT, PeersFile, read_peers_file, write_peers_file
 
 SECRET = "5e" * 32
 
@@ -37,10 +37,10 @@ def warnings() -> Iterator[list[LogEvent]]:
     globalLogPublisher.removeObserver(observe)
 
 
-def notes(**changes: Any) -> Notes:
+def notes(**changes: Any) -> PeersFile:
     entries = [
-        Entry(endpoint="http://192.0.2.1:8645", source="operator"),
-        Entry(
+        AddressEntry(endpoint="http://192.0.2.1:8645", source="operator"),
+        AddressEntry(
             endpoint="https://[2001:db8::1]",
             source="198.51.0.0/16",
             node_id="svcnode_" + "ab" * 16,
@@ -62,37 +62,37 @@ def notes(**changes: Any) -> Notes:
             Ban("address:203.0.113.9", None, "", own=True),
         ],
     }
-    return Notes(**(kept | changes))
+    return PeersFile(**(kept | changes))
 
 
 def test_what_is_saved_is_loaded(path: Path) -> None:
-    save(path, notes())
-    loaded = load(path)
+    write_peers_file(path, notes())
+    loaded = read_peers_file(path)
     assert loaded is not None
     assert asdict(loaded) == asdict(notes())
 
 
 def test_there_may_be_none(path: Path, warnings: list[LogEvent]) -> None:
-    assert load(path) is None
+    assert read_peers_file(path) is None
     assert warnings == []
 
 
 def test_the_file_is_its_owner_s(path: Path) -> None:
     """The secret in it is what keeps others from aiming at the book's buckets."""
-    save(path, notes())
+    write_peers_file(path, notes())
     assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_saving_replaces_the_file_whole(path: Path) -> None:
-    save(path, notes())
+    write_peers_file(path, notes())
     before = path.read_bytes()
-    save(path, notes(entries=[]))
+    write_peers_file(path, notes(entries=[]))
     assert path.read_bytes() != before
     assert [file.name for file in path.parent.iterdir()] == ["peers.json"]
 
 
 def test_a_crash_while_saving_leaves_the_old_notes(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    save(path, notes())
+    write_peers_file(path, notes())
     before = path.read_bytes()
 
     def die(*_: object) -> None:
@@ -100,7 +100,7 @@ def test_a_crash_while_saving_leaves_the_old_notes(path: Path, monkeypatch: pyte
 
     monkeypatch.setattr("os.fsync", die)
     with pytest.raises(KeyboardInterrupt):
-        save(path, notes(entries=[]))
+        write_peers_file(path, notes(entries=[]))
     assert path.read_bytes() == before
 
 
@@ -145,18 +145,18 @@ DAMAGES: dict[str, Callable[[str], str]] = {
 def test_a_damaged_file_is_told_and_replaced(
     path: Path, warnings: list[LogEvent], damage: Callable[[str], str]
 ) -> None:
-    save(path, notes())
+    write_peers_file(path, notes())
     path.write_text(damage(path.read_text()))
-    assert load(path) is None
+    assert read_peers_file(path) is None
     (told,) = warnings
     assert told["path"] == str(path)
     assert told["why"]
-    save(path, notes())
-    assert load(path) is not None
+    write_peers_file(path, notes())
+    assert read_peers_file(path) is not None
 
 
 def test_other_spellings_of_earlier_versions_are_read_as_the_same_endpoint(path: Path) -> None:
-    save(path, notes())
+    write_peers_file(path, notes())
     kept = json.loads(path.read_text())
     spelled = [kept["entries"][0] | {"endpoint": text} for text in ("http://EVIL.com", "http://evil.com:80")]
     spelled[1] |= {"node_id": "svcnode_" + "ef" * 16, "verified": True, "last_seen": 1.0}
@@ -169,7 +169,7 @@ def test_other_spellings_of_earlier_versions_are_read_as_the_same_endpoint(path:
     ]
     anchors = ["https://[2001:DB8::1]:443"]
     path.write_text(json.dumps(kept | {"entries": spelled, "anchors": anchors, "bans": bans}))
-    loaded = load(path)
+    loaded = read_peers_file(path)
     assert loaded is not None
     assert [(entry.endpoint, entry.node_id) for entry in loaded.entries] == [
         ("http://evil.com", "svcnode_" + "ef" * 16)
@@ -184,14 +184,14 @@ def test_other_spellings_of_earlier_versions_are_read_as_the_same_endpoint(path:
 
 def test_what_nobody_can_be_called_at_is_left_out(path: Path, warnings: list[LogEvent]) -> None:
     """Earlier versions took it for an endpoint, and strangers chose it: it must not cost the operator's bans."""
-    save(path, notes())
+    write_peers_file(path, notes())
     kept = json.loads(path.read_text())
     nowhere = ["http://a:22", "http://x.onion", "http://a..b", "http://[:::]"]
     entries = [kept["entries"][0] | {"endpoint": text} for text in nowhere]
     bans = [{"name": f"endpoint:{text}", "until": None, "why": "", "own": True} for text in nowhere]
     changed = {"entries": kept["entries"] + entries, "anchors": nowhere, "bans": kept["bans"] + bans}
     path.write_text(json.dumps(kept | changed))
-    loaded = load(path)
+    loaded = read_peers_file(path)
     assert loaded is not None
     assert asdict(loaded) == asdict(notes(anchors=[]))
     assert warnings == []
@@ -199,13 +199,13 @@ def test_what_nobody_can_be_called_at_is_left_out(path: Path, warnings: list[Log
 
 def test_a_file_that_cannot_be_read_is_told(path: Path, warnings: list[LogEvent]) -> None:
     path.mkdir()
-    assert load(path) is None
+    assert read_peers_file(path) is None
     assert len(warnings) == 1
 
 
 def test_bytes_that_are_no_text_are_told(path: Path, warnings: list[LogEvent]) -> None:
     path.write_bytes(b"\xff\xfe{}")
-    assert load(path) is None
+    assert read_peers_file(path) is None
     assert len(warnings) == 1
 
 
@@ -220,8 +220,8 @@ def test_whatever_stands_there_the_node_can_start(
     tmp_path_factory: pytest.TempPathFactory, value: object, name: str
 ) -> None:
     path = tmp_path_factory.mktemp("notes") / "peers.json"
-    save(path, notes())
+    write_peers_file(path, notes())
     path.write_text(json.dumps(json.loads(path.read_text()) | {name: value}))
-    loaded = load(path)
+    loaded = read_peers_file(path)
     if loaded is not None:
         assert len(bytes.fromhex(loaded.secret)) == 32

@@ -1,4 +1,4 @@
-"""A machine's own public addresses; the test gives one to a network of its own, where root may make one."""
+"""Which addresses are this machine's own: asked of the kernel, in a network where the test may add one."""
 
 import os
 import subprocess
@@ -8,21 +8,21 @@ from ipaddress import ip_address
 import pytest
 
 from svcd.net.addresses import AddressPolicy
-from svcd.net.own import OwnAddresses
+from svcd.net.own_addresses import OwnAddresses
 from tests.programs import needs
 
-PUBLIC = "198.41.0.200"
+OWN = "198.41.0.200"
 ASKING = f"""
 from ipaddress import ip_address
 from svcd.net.addresses import AddressPolicy, BadAddress
-from svcd.net.own import OwnAddresses
+from svcd.net.own_addresses import OwnAddresses
 try:
-    AddressPolicy(own=OwnAddresses()).check(ip_address("{PUBLIC}"))
+    AddressPolicy(own=OwnAddresses()).check(ip_address("{OWN}"))
 except BadAddress as error:
     print(error)
 """
 # In a namespace: to every other program on the machine its network would seem to have changed.
-WITH_THE_ADDRESS = f'ip link set lo up && ip address add {PUBLIC}/32 dev lo && exec "$0" -c "$1"'
+WITH_THE_ADDRESS = f'ip link set lo up && ip address add {OWN}/32 dev lo && exec "$0" -c "$1"'
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a network of its own")
 
 
@@ -32,10 +32,10 @@ needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can make a 
 def test_an_address_of_an_interface_is_our_own() -> None:
     command = ["unshare", "--net", "sh", "-c", WITH_THE_ADDRESS, sys.executable, ASKING]
     asked = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
-    assert asked.stdout == f"{PUBLIC} is an address of this node\n"
+    assert asked.stdout == f"{OWN} is an address of this node\n"
 
 
-@pytest.mark.parametrize("address", [PUBLIC, "2606:4700::6810:84e5"])
+@pytest.mark.parametrize("address", [OWN, "2606:4700::6810:84e5"])
 def test_addresses_of_others_are_not(address: str) -> None:
     assert ip_address(address) not in OwnAddresses()
     AddressPolicy(own=OwnAddresses()).check(ip_address(address))
@@ -47,4 +47,4 @@ def test_what_is_not_public_has_rules_of_its_own(address: str) -> None:
 
 
 def test_an_address_that_only_the_router_knows_is_named() -> None:
-    assert ip_address(PUBLIC) in OwnAddresses([ip_address(PUBLIC)])
+    assert ip_address(OWN) in OwnAddresses([ip_address(OWN)])

@@ -1,0 +1,632 @@
+"""Synchronisation, headers first: whose claims to check, when they count, and which chain to follow.
+
+A peer's claim of more work counts when verified headers with that work stand behind it; until then the node stays
+synced and makes blocks. The chain that is proven to have more work is followed: its blocks are fetched from every peer
+that has them, and no peer pays for what another one sent (docs/peers.md "Catching up").
+"""
+
+from collections import deque
+from collections.abc import Callable, Coroutine, Sequence
+from itertools import pairwise
+from typing import Any, Final, TypeVar, cast
+
+from attrs import define, field
+from twisted.internet.defer import CancelledError, Deferred
+from twisted.internet.defer import TimeoutError as DeferredTimeout
+from twisted.internet.interfaces import IReactorTime
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svcd.chain.block import Header
+from svcd.chain.difficulty import next_target
+from svcd.chain.errors import NotYet, RuleViolation, Wait
+from svcd.chain.forkchoice import prefers
+from svcd.chain.work import block_work
+from svcd.limits import STALLING_PEER, Limit
+from svcd.node.changes import BlockStatus
+from svcd.p2p.block_download import BlockDownload, DownloadFailed, InvalidChain, NodeBusy
+from svcd.p2p.client import MAX_BLOCKS, HeadersReply, PeerStatus
+from svcd.p2p.headers import (
+    FIRST_HEADERS,
+    PROOF_HEADERS,
+    FalseClaim,
+    HeaderChain,
+    HeaderFeed,
+    check_count,
+    closer_locator,
+    is_last,
+    locator,
+)
+from svcd.p2p.peers import Backoff, Peer, Peers
+from svcd.p2p.progress import SyncProgress
+from svcd.p2p.transport import PeerCallFailed
+from svcd.recent import Recent
+
+T = TypeVar("T")
+
+MAX_CLAIMS: Final = 2
+"""Claims that are checked at a time, for at most PROOF_SECONDS each."""
+MAX_LONG_CLAIMS: Final = 4
+"""Claims that are checked beside these for longer: those with the most verified work."""
+CLAIM_APART_SECONDS: Final = 2.0
+"""Between the beginnings of two checks: most peers have the same chain, and its headers are fetched once."""
+PROOF_SECONDS: Final = 10.0
+"""For each reply about a claim that is not proven yet."""
+LONGEST_PROOF: Final = 600.0
+"""How long one claim may be checked, however many headers come."""
+MAX_SEARCHES: Final = 6
+"""Requests to find the last common block in the canonical chain; three find it in a chain of 500,000 blocks."""
+MAX_RESTARTS: Final = 5
+"""How often the check of one claim begins anew because the peer's chain changed."""
+HOLD_SECONDS: Final = 90.0
+"""How long a proven chain keeps the node in catching-up without another block of it."""
+FAR_BLOCKS: Final = 6
+"""How many blocks' work a proven chain must be ahead to keep the node in catching-up: a miner that publishes the
+headers of its newest blocks and withholds the blocks must not stop other miners."""
+BRANCH_SECONDS: Final = 300.0
+"""How long a peer that serves no headers is followed without more work here than before."""
+FEED_SECONDS: Final = 30.0
+"""How much longer blocks may have waited for headers than not while another peer claims to have the headers."""
+GAIN_SECONDS: Final = 60.0
+"""A node that gained more blocks in this time than the network makes is catching up while a peer claims more."""
+SETTLE_SECONDS: Final = 10.0
+"""How long after its first peer a node that has started waits for claims to be checked until it counts as synced."""
+FIRST_REST: Final = 60.0
+LONGEST_REST: Final = 3_600.0
+"""How long a chain whose blocks are not available is not followed again, the first time and at most."""
+FIRST_RETRY: Final = 5.0
+LONGEST_RETRY: Final = 300.0
+"""How long no claim of a peer that did not answer is checked, the first time and at most."""
+_REMEMBERED: Final = 1_024
+_FALSE_CLAIM: Final = "Claiming a chain of maximal work and delivering nothing"
+LIMITS: Final = (
+    Limit("claims examined at a time", MAX_CLAIMS, "things", _FALSE_CLAIM),
+    Limit("claims that take longer, beside them", MAX_LONG_CLAIMS, "things", _FALSE_CLAIM),
+    Limit("requests to find the last common block of a claim", MAX_SEARCHES, "things", _FALSE_CLAIM),
+    Limit("time for a reply about a claim", PROOF_SECONDS, "seconds", _FALSE_CLAIM),
+    Limit("time to prove one claim", LONGEST_PROOF, "seconds", "Headers of little work without end"),
+    Limit("time that a proven chain counts without its blocks", HOLD_SECONDS, "seconds", _FALSE_CLAIM),
+    Limit("lead of a proven chain that makes the node wait for it", FAR_BLOCKS, "blocks", _FALSE_CLAIM),
+    Limit("time in which a node that catches up gains blocks", GAIN_SECONDS, "seconds", _FALSE_CLAIM),
+    Limit("time that blocks wait for further headers", FEED_SECONDS, "seconds", STALLING_PEER),
+    Limit("time to follow a peer without headers in vain", BRANCH_SECONDS, "seconds", _FALSE_CLAIM),
+)
+
+
+@define(eq=False)
+class _ClaimCheck:
+    """The check of one peer's claim."""
+
+    peer: Peer
+    began: float
+    """Unix seconds."""
+    chain: HeaderChain | None = None
+    """The headers that are verified so far."""
+    by_ranges: bool = False
+    """Whether the peer serves no headers and its blocks are fetched."""
+    work: Deferred[None] | None = None
+    call: Deferred[Any] | None = None
+    """The request that is under way."""
+    ended: bool = False
+    """Whether no further request is made."""
+
+    @property
+    def proven(self) -> int:
+        """The work of the verified headers."""
+        return 0 if self.chain is None else self.chain.tip.work - self.chain.fork.work
+
+    def end(self) -> None:
+        """Make no further request; the check notices at its next one, for it may be the caller itself."""
+        self.ended = True
+        if self.call is not None:
+            self.call.cancel()
+
+    async def reply(self, request: Coroutine[Any, Any, T]) -> T:
+        """The reply to a request. Raises CancelledError if the check has ended."""
+        if self.ended:
+            request.close()
+            raise CancelledError
+        self.call = call = Deferred.fromCoroutine(request)
+        try:
+            return await call
+        finally:
+            self.call = None
+
+
+@define(eq=False)
+class _Following:
+    """A proven chain that is being fetched."""
+
+    chain: HeaderChain
+    download: BlockDownload
+    retried: bool
+    """Whether its blocks were not available before."""
+    feed: HeaderFeed | None = None
+    done: Deferred[None] | None = None
+
+
+@define
+class _Unavailable:
+    """A chain whose blocks were not available."""
+
+    backoff: Backoff = field(factory=Backoff)
+    """Until when it is not followed again from one of the same peers."""
+    tried: frozenset[str] = frozenset()
+    """Endpoints of the peers that did not deliver."""
+
+
+class ChainSync:
+    """Checks claims of more work, and follows the chain that is proven to have it."""
+
+    log = Logger()
+
+    def __init__(self, peers: Peers, progress: SyncProgress, *, is_coming: Callable[[bytes], bool]) -> None:
+        """``is_coming`` tells whether a new block, by its hash, is being fetched or pushed already."""
+        self._peers = peers
+        self._node = peers.node
+        self._progress = progress
+        self._is_coming = is_coming
+        self._checks: dict[str, _ClaimCheck] = {}
+        """By endpoint, the claims that are being checked."""
+        self._last_check = 0.0
+        self._following: _Following | None = None
+        self._next_chain: HeaderChain | None = None
+        """A chain with more work than the one that is being given up for it."""
+        self._heights: deque[tuple[float, int]] = deque()
+        """The height of the tip second by second (Unix seconds), for GAIN_SECONDS."""
+        self._unavailable: Recent[bytes, _Unavailable] = Recent(_REMEMBERED)
+        """By the hash of the first missing block."""
+        self._first_peer_at: float | None = None
+        self._settled = False
+        """Whether the claims of the first peers since the start have been checked."""
+        self._stopping = False
+
+    # State
+
+    @property
+    def running(self) -> bool:
+        """Whether the node is fetching a chain that is proven to have more work."""
+        return self._following is not None
+
+    def behind(self) -> str:
+        """Why the tip may not be the network's; "" if nothing speaks against it."""
+        following = self._following
+        if following is not None and self._holds(following) and self._is_far_ahead(following.chain):
+            chain = following.chain
+            return (
+                f"a chain with more work than the one here, proven by its headers up to height {chain.tip.height}, is "
+                f"being fetched, first from {chain.source.endpoint}"
+            )
+        if (gained := self._gained()) and self._is_claimed_more():
+            return f"{gained} blocks came within {GAIN_SECONDS:g} s, and a peer claims to have more"
+        if self._peers.ever_verified and not self._settled:
+            return "the first peers since the start are being asked for their chains"
+        return ""
+
+    def _holds(self, following: _Following) -> bool:
+        """Whether blocks come; for a chain whose blocks were not available before, none has to be awaited."""
+        download = following.download
+        return self._node.now() - download.last_block < HOLD_SECONDS and (download.delivered or not following.retried)
+
+    def _is_far_ahead(self, chain: HeaderChain) -> bool:
+        params, tip = self._node.params, self._node.chain_manager.tip
+        usual = block_work(next_target(params, height=tip.height + 1, clock=tip.clock))
+        return chain.tip.work - tip.work >= FAR_BLOCKS * usual
+
+    def _gained(self) -> int:
+        """By how many blocks the chain has grown in the last minute if the network makes fewer; else 0."""
+        if not self._heights:
+            return 0
+        gained = self._node.chain_manager.tip.height - self._heights[0][1]
+        return gained if gained >= FAR_BLOCKS + GAIN_SECONDS / self._node.params.slot_seconds else 0
+
+    def _is_claimed_more(self) -> bool:
+        work = self._node.chain_manager.tip.work
+        return any(peer.status is not None and peer.status.work > work for peer in self._peers.all())
+
+    def _note_height(self, now: float) -> None:
+        while self._heights and now - self._heights[0][0] > GAIN_SECONDS:
+            self._heights.popleft()
+        if not self._heights or now - self._heights[-1][0] >= 1.0:
+            self._heights.append((now, self._node.chain_manager.tip.height))
+
+    def best_height(self) -> int:
+        """The height of the chain that is followed; 0 if none is.
+
+        Above the verified headers it is the source's claim, bounded by the highest claim of the other peers, if any.
+        """
+        if self._following is None:
+            return 0
+        chain = self._following.chain
+        others = [peer.status.height for peer in self._peers.all() if peer.status and peer is not chain.source]
+        return max(chain.tip.height, min(chain.claimed_height, max(others, default=chain.claimed_height)))
+
+    async def stop(self) -> None:
+        """Stop; done when no block of a peer's chain is being connected any more."""
+        self._stopping = True
+        for check in tuple(self._checks.values()):
+            if check.work is not None:
+                check.work.cancel()
+        following = self._following
+        if following is not None and following.done is not None:
+            following.download.stop(DownloadFailed("the node is stopping"))
+            done: Deferred[None] = Deferred()
+            following.done.addBoth(lambda _: done.callback(None))
+            await done
+
+    # Choosing claims
+
+    def check_claims(self) -> None:
+        """Check what peers claim, as far as there is room; to be called after every poll and every second."""
+        if self._stopping:
+            return
+        now = self._node.now()
+        self._note_height(now)
+        self._replace_slow_source(now)
+        self._end_checks(now)
+        candidates = self._candidates(now)
+        if self._peers.ever_verified and not self._settled:
+            self._first_peer_at = now if self._first_peer_at is None else self._first_peer_at
+            polled = all(peer.status is not None for peer in self._peers.all())
+            checked = polled and not (self._checks or candidates)
+            self._settled = checked or now - self._first_peer_at >= SETTLE_SECONDS
+        for peer in candidates:
+            short = sum(now - check.began < PROOF_SECONDS and not check.by_ranges for check in self._checks.values())
+            if short >= MAX_CLAIMS or (self._checks and now - self._last_check < CLAIM_APART_SECONDS):
+                return
+            self._last_check = now
+            self._start_check(peer, now)
+
+    def _end_checks(self, now: float) -> None:
+        """End checks of peers that have left, and of the checks that take long all but the best few."""
+        for check in tuple(self._checks.values()):
+            if self._peers.get(check.peer.endpoint) is not check.peer:
+                check.end()
+        long = [check for check in self._checks.values() if now - check.began >= PROOF_SECONDS and not check.by_ranges]
+        for check in sorted(long, key=lambda check: check.proven, reverse=True)[MAX_LONG_CLAIMS:]:
+            if not check.ended:
+                self._peers.reject_claim(check.peer, "others have proven more in the time")
+                check.end()
+
+    def _candidates(self, now: float) -> list[Peer]:
+        """Peers whose claims to check: those that delivered before first, then outbound peers."""
+        random = self._peers.book.random
+        found = [peer for peer in self._peers.all() if self._is_candidate(peer, now)]
+        return sorted(
+            found, key=lambda peer: (not peer.delivered, peer.claim_backoff.failures, not peer.outbound, random())
+        )
+
+    def _is_candidate(self, peer: Peer, now: float) -> bool:
+        status, tip = peer.status, self._node.chain_manager.tip
+        if status is None or peer.claim_backoff.until > now or peer.endpoint in self._checks:
+            return False
+        if self._following is not None and not self._may_be_elsewhere(peer, status.work, self._following):
+            return False
+        if self._is_coming(status.hash):
+            return False
+        if peer.serves_headers is False and (self._fetches_ranges() or self._following is not None):
+            return False
+        # A tip with equal work may win, so it is checked once.
+        unknown = (
+            status.hash not in (tip.hash, peer.checked_tip)
+            and self._node.chain_manager.reader.point(status.hash) is None
+        )
+        return status.work > tip.work or (status.work == tip.work and unknown)
+
+    def _fetches_ranges(self) -> bool:
+        """Whether the blocks of a peer without headers are being fetched: one such peer at a time."""
+        return any(check.by_ranges for check in self._checks.values())
+
+    def _may_be_elsewhere(self, peer: Peer, work: int, following: _Following) -> bool:
+        """Whether a peer claims more than the chain that is followed has, and may not be on that chain."""
+        chain, download, feed = following.chain, following.download, following.feed
+        if work <= chain.tip.work:
+            return False
+        starved = feed is not None and feed.starved >= PROOF_SECONDS
+        idle = starved or self._node.now() - download.last_block >= PROOF_SECONDS
+        return download.lacks_chain(peer) or (idle and peer is not chain.source)
+
+    # Checking a claim
+
+    def _start_check(self, peer: Peer, now: float) -> None:
+        check = self._checks[peer.endpoint] = _ClaimCheck(peer, now)
+        check.work = Deferred.fromCoroutine(self._check(check))
+        check.work.addErrback(self._check_failed, check).addBoth(lambda _: self._check_ended(check))
+
+    def _check_ended(self, check: _ClaimCheck) -> None:
+        del self._checks[check.peer.endpoint]
+        if not self._stopping:
+            self.check_claims()
+
+    def _check_failed(self, failure: Failure, check: _ClaimCheck) -> None:
+        # An error of ours would occur again at once.
+        backoff = check.peer.claim_backoff
+        backoff.until = max(backoff.until, self._node.now() + FIRST_RETRY)
+        self._log_failure(failure)
+
+    def _log_failure(self, failure: Failure) -> None:
+        # A check is cancelled when its peer leaves, when it gives way and when the node stops.
+        if not failure.check(CancelledError):  # type: ignore[no-untyped-call]
+            self.log.failure("synchronisation failed", failure)
+
+    async def _check(self, check: _ClaimCheck) -> None:
+        peer = check.peer
+        try:
+            if peer.serves_headers is not False:
+                await self._prove(check)
+            if peer.serves_headers is False and not self._fetches_ranges() and self._following is None:
+                check.by_ranges = True
+                await self._follow_by_ranges(check)
+        except FalseClaim as why:
+            self._peers.reject_claim(peer, str(why))
+        except PeerCallFailed as failed:
+            if failed.rest:
+                peer.claim_backoff.until = self._node.now() + failed.rest
+            else:
+                # The line may be bad: one lost reply in three must not keep a node from a chain for long.
+                self._peers.reject_claim(peer, failed.detail, first=FIRST_RETRY, longest=LONGEST_RETRY)
+
+    async def _prove(self, check: _ClaimCheck) -> None:
+        """Fetch and verify headers until they prove the claim of the peer, and follow their chain.
+
+        Raises FalseClaim or PeerCallFailed.
+        """
+        peer, restarts = check.peer, 0
+        claim = peer.status
+        chain = check.chain = await self._first_headers(check)
+        while chain is not None:
+            if self._is_followed(chain):
+                peer.claim_backoff.until = self._node.now() + PROOF_SECONDS
+                return
+            if chain.window and self._is_better(chain):
+                self._follow_unless_unavailable(chain)
+                return
+            if chain.failure is not None:
+                self._ban(peer, chain.failure.detail)
+                return
+            if chain.early:
+                # No lie: one of the two clocks may be a little wrong, and the header is due soon.
+                peer.claim_backoff.until = self._node.now() + self._node.params.slot_seconds
+                return
+            if chain.complete:
+                break
+            reply = await self._request_headers(check, [chain.tip.hash], PROOF_HEADERS)
+            if reply.headers and reply.headers[0].parent_hash == chain.tip.hash:
+                await self._verify(chain, reply)
+            elif restarts < MAX_RESTARTS:
+                restarts += 1
+                chain = check.chain = await self._first_headers(check)
+            else:
+                raise FalseClaim("its chain changed while its headers were fetched, again and again")
+        if claim is not None and peer.serves_headers is not False:
+            peer.checked_tip = claim.hash
+            stored = self._node.chain_manager.reader.point(claim.hash)
+            shown = max(
+                self._node.chain_manager.tip.work if chain is None else chain.tip.work, stored.work if stored else 0
+            )
+            if shown < claim.work:
+                raise FalseClaim("its headers have less work than it claims")
+
+    async def _first_headers(self, check: _ClaimCheck) -> HeaderChain | None:
+        """The first headers of a peer's chain that are not stored here; None if it has none, or no headers at all."""
+        chain_manager, peer = self._node.chain_manager, check.peer
+        hashes, limit = locator(chain_manager), FIRST_HEADERS
+        for search in range(MAX_SEARCHES + 1):
+            try:
+                reply = await self._request_headers(check, hashes, limit)
+            except PeerCallFailed as failed:
+                if search or failed.status not in (404, 405):
+                    raise
+                peer.serves_headers = False
+                return None
+            peer.serves_headers = True
+            stored = self._count_stored(reply)
+            while stored and stored == len(reply.headers) and not self._is_canonical(reply.headers[-1]):
+                # A side branch that is stored here in part.
+                if is_last(reply):
+                    return None
+                reply = await self._request_headers(check, [reply.headers[-1].hash], PROOF_HEADERS)
+                stored = self._count_stored(reply)
+            if stored < len(reply.headers):
+                break
+            if is_last(reply):
+                return None
+            # The last common block lies between two hashes of the locator.
+            hashes, limit = (
+                closer_locator(chain_manager, reply.headers[-1].height, chain_manager.tip.height),
+                PROOF_HEADERS,
+            )
+        else:
+            raise FalseClaim("its headers do not go on")
+        headers = reply.headers[stored:]
+        fork = chain_manager.reader.point(headers[0].parent_hash)
+        if fork is None:
+            raise FalseClaim("its headers do not begin at a block that both have")
+        chain = HeaderChain(peer, fork, fork, reply.height)
+        await self._verify(chain, HeadersReply(headers, reply.first + stored, reply.height))
+        return chain
+
+    def _is_canonical(self, header: Header) -> bool:
+        canonical = self._node.chain_manager.reader.canonical(header.height)
+        return canonical is not None and canonical.point.hash == header.hash
+
+    def _count_stored(self, reply: HeadersReply) -> int:
+        """How many of the first headers are of blocks that are stored here."""
+        reader = self._node.chain_manager.reader
+        return next(
+            (index for index, header in enumerate(reply.headers) if reader.point(header.hash) is None),
+            len(reply.headers),
+        )
+
+    def _is_followed(self, chain: HeaderChain) -> bool:
+        """Whether the first headers are those of the chain whose blocks are being fetched."""
+        pending = set() if self._following is None else self._following.download.pending()
+        return any(header.hash in pending for header in chain.window)
+
+    async def _request_headers(self, check: _ClaimCheck, hashes: Sequence[bytes], limit: int) -> HeadersReply:
+        """Headers for a proof: the reply must be here in time, whatever its progress.
+
+        Raises FalseClaim, also for headers that are not those of one chain.
+        """
+        if self._node.now() - check.began > LONGEST_PROOF:
+            raise FalseClaim(f"its headers did not prove it within {LONGEST_PROOF:g} s")
+        client = self._peers.client
+        reply = await check.reply(client.headers(check.peer.endpoint, hashes, limit, within=PROOF_SECONDS))
+        check_count(reply, limit)
+        if any(header.parent_hash != before.hash for before, header in pairwise(reply.headers)):
+            raise FalseClaim("its headers are not those of one chain")
+        return reply
+
+    async def _verify(self, chain: HeaderChain, reply: HeadersReply) -> None:
+        chain.append(reply, await self._node.chain_manager.check_headers(chain.tip, reply.headers))
+
+    def _ban(self, peer: Peer, why: str) -> None:
+        # If it is not banned, because too many would be, its claims rest all the same.
+        self._peers.reject_claim(peer, why)
+        self._peers.ban(peer, why)
+
+    def _is_better(self, chain: HeaderChain) -> bool:
+        """Whether the verified headers prove more than the chain here and the one that is followed."""
+        if not prefers(chain.tip, self._node.chain_manager.tip):
+            return False
+        return self._following is None or chain.tip.work > self._following.chain.tip.work
+
+    # Following a proven chain
+
+    def _follow_unless_unavailable(self, chain: HeaderChain) -> None:
+        peer, found = chain.source, self._unavailable.get(chain.window[0].hash)
+        if found is not None and found.backoff.until > self._node.now() and peer.endpoint in found.tried:
+            peer.claim_backoff.until = found.backoff.until
+            return
+        peer.claim_backoff.failures = 0
+        self._follow(chain)
+
+    def _follow(self, chain: HeaderChain) -> None:
+        if self._following is not None:
+            self._following.download.stop(DownloadFailed(f"{chain.source.endpoint} proves a chain with more work"))
+            self._next_chain = chain
+            return
+        self._settled = True
+        download = BlockDownload(self._peers, self._progress, chain)
+        following = self._following = _Following(chain, download, chain.window[0].hash in self._unavailable)
+        self._progress.begin(chain.fork.height, self.best_height())
+        following.done = Deferred.fromCoroutine(self._fetch(following))
+        following.done.addErrback(self._log_failure).addBoth(self._followed)
+
+    def _followed(self, _: object) -> None:
+        self._following = None
+        self._progress.end()
+        chain, self._next_chain = self._next_chain, None
+        if self._stopping:
+            return
+        if chain is not None and self._is_better(chain):
+            self._follow(chain)
+        else:
+            self.check_claims()
+
+    async def _fetch(self, following: _Following) -> None:
+        chain, download = following.chain, following.download
+        first, source = chain.window[0].hash, chain.source
+        feed = following.feed = HeaderFeed(self._peers, chain, download.wake)
+        self._progress.sent_by(source.endpoint)
+        try:
+            await download.run()
+            self._unavailable.pop(first, None)
+            source.delivered = True
+            if chain.failure is not None:
+                self._ban(source, chain.failure.detail)
+        except InvalidChain as invalid:
+            self.log.warn("the chain of {endpoint} is invalid: {why}", endpoint=source.endpoint, why=str(invalid))
+            self._ban(source, str(invalid))
+        except DownloadFailed as failed:
+            if not self._stopping:
+                self.log.info("not following {endpoint}: {why}", endpoint=source.endpoint, why=str(failed))
+            if not self._stopping and self._next_chain is None:
+                self._note_unavailable(first, source)
+        except NodeBusy as busy:
+            self.log.info("catching up waits: {why}", why=str(busy))
+            source.claim_backoff.until = self._node.now() + 1.0
+        finally:
+            feed.stop()
+
+    def _note_unavailable(self, first: bytes, source: Peer) -> None:
+        found = self._unavailable.get(first) or _Unavailable()
+        found.backoff.fail(self._node.now(), first=FIRST_REST, longest=LONGEST_REST)
+        found.tried |= {peer.endpoint for peer in self._peers.all()}
+        self._unavailable[first] = found
+        source.claim_backoff.until = found.backoff.until
+
+    def _replace_slow_source(self, now: float) -> None:
+        """Take the headers from another peer if the blocks wait for them for too long."""
+        following = self._following
+        if following is None or following.feed is None:
+            return
+        chain, feed = following.chain, following.feed
+        feed.note_wait(now, blocks_wait=not following.download.pending())
+        others = [peer for peer in self._peers.all() if peer is not chain.source and peer.serves_headers is not False]
+        able = any(
+            peer.status and peer.status.work > chain.tip.work and peer.claim_backoff.until <= now for peer in others
+        )
+        if able and not chain.abandoned and feed.starved >= FEED_SECONDS:
+            self._peers.reject_claim(chain.source, "its headers come too slowly")
+            chain.abandoned = True
+            feed.stop()
+            following.download.wake()
+
+    # Peers that serve no headers
+
+    async def _follow_by_ranges(self, check: _ClaimCheck) -> None:
+        """Follow a peer that serves no headers: from it alone, one range of blocks after the other.
+
+        Raises FalseClaim or PeerCallFailed.
+        """
+        chain_manager, peer = self._node.chain_manager, check.peer
+        claim = peer.status
+        if claim is None:
+            return
+        self._progress.begin(chain_manager.tip.height, claim.height)
+        try:
+            await self._fetch_ranges(check, claim)
+        finally:
+            if self._following is None:
+                self._progress.end()
+        peer.checked_tip = claim.hash
+        if chain_manager.tip.work < claim.work and peer.claim_backoff.until <= self._node.now():
+            raise FalseClaim("its blocks have less work than it claims")
+
+    async def _fetch_ranges(self, check: _ClaimCheck, claim: PeerStatus) -> None:
+        chain_manager, peer = self._node.chain_manager, check.peer
+        height = min(chain_manager.tip.height, claim.height)
+        step, fetched = MAX_BLOCKS, False
+        work, gained_at = chain_manager.tip.work, self._node.now()
+        while not self._stopping:
+            if chain_manager.tip.work > work:
+                work, gained_at = chain_manager.tip.work, self._node.now()
+            left = gained_at + BRANCH_SECONDS - self._node.now()
+            request = Deferred.fromCoroutine(check.reply(self._peers.client.blocks(peer.endpoint, height + 1)))
+            try:
+                blocks = await request.addTimeout(max(left, 0.0), cast(IReactorTime, self._node.clock))
+            except DeferredTimeout as late:
+                raise FalseClaim(f"its blocks did not prove it within {BRANCH_SECONDS:g} s") from late
+            outcomes = await chain_manager.submit_blocks(blocks)
+            failure = next((outcome for outcome in outcomes if isinstance(outcome, Exception)), None)
+            if isinstance(failure, RuleViolation):
+                self._ban(peer, failure.detail)
+                return
+            if isinstance(failure, NotYet) and failure.code is not Wait.ORPHAN:
+                peer.claim_backoff.until = self._node.now() + 1.0
+                return
+            if failure is not None or not (blocks or fetched):
+                if height == 0:
+                    raise FalseClaim("it does not show the blocks that it claims")
+                # The last common block lies further down.
+                height, step = max(height - step, 0), step * 2
+                continue
+            fetched = True
+            peer.delivered = peer.delivered or BlockStatus.CONNECTED in outcomes
+            self._progress.connected(
+                sum(outcome is not BlockStatus.KNOWN for outcome in outcomes), chain_manager.tip.height
+            )
+            height += len(blocks)
+            if not blocks:
+                return

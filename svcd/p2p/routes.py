@@ -1,0 +1,456 @@
+"""The routes that other nodes call (docs/http.md "Between nodes")."""
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from hashlib import sha256
+from typing import Final
+
+from svcd.chain.block import parse_header, parse_posted_block
+from svcd.chain.encoding import MAX_INTEGER
+from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
+from svcd.chain.params import NetworkParams
+from svcd.chain.transaction import fold_case, parse_transfer
+from svcd.chain.transition import ChainPoint
+from svcd.interfaces import milliseconds
+from svcd.limits import LARGE_BODY, Limit
+from svcd.net.endpoint import Endpoint
+from svcd.node.chain_manager import ChainManager
+from svcd.node.transaction_pool import TransactionPool
+from svcd.p2p.announcements import Announcements
+from svcd.p2p.bans import BANNED, MALFORMED_TOKENS, PERSISTENT_BAN_SECONDS, PostBans, address_name
+from svcd.p2p.client import (
+    ASKED,
+    KNOWN,
+    MAX_BLOCKS,
+    MAX_HASHES,
+    MAX_HEADERS,
+    MAX_LOCATOR,
+    MAX_PEERS,
+    MAX_REPLY_BYTES,
+    MAX_TRANSACTIONS,
+    WANTED,
+)
+from svcd.p2p.handshake import Fault, HelloRefused, LatestHellos, LocalNode, check_hello, parse_hello
+from svcd.p2p.peers import Peers
+from svcd.store.chain_store import ChainReader, StoredBlock
+from svcd.web.connections import DEFAULT_BODY_CAP
+from svcd.web.field_types import Bool, Custom, Int, Schema, Text
+from svcd.web.responses import HttpError, Renderable, Response
+from svcd.web.routes import Field, Route, object_schema
+
+BODY_CAPS: Final = {
+    (b"POST", b"/p2p/transaction"): 32 * 1024,
+    (b"POST", b"/p2p/block"): 2 * 1024 * 1024,
+    (b"POST", b"/p2p/blocks"): 40 * 1024,
+}
+LIMITS: Final = tuple(
+    Limit(f"body of {method.decode()} {path.decode()}", cap, "bytes", LARGE_BODY)
+    for (method, path), cap in BODY_CAPS.items()
+)
+"""Body size limits, in bytes, of the routes that need more than the default."""
+DEFAULT_PEERS: Final = 50
+_BEFORE, _AFTER = b'{"block":', b"}"
+_POLICY: Final = {Refusal.TIMESTAMP, Refusal.NONCE, Refusal.FEE, Refusal.BALANCE, Refusal.POOL}
+"""Reasons to refuse an honest peer's transfer: mempools differ from node to node."""
+_HEX_HASH: Final = re.compile("[0-9a-f]{64}")
+
+# Schemas
+
+_HASH: Final[Schema] = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+_DECIMAL: Final[Schema] = {"type": "string", "pattern": "^(0|[1-9][0-9]*)$"}
+_NODE_ID: Final[Schema] = {"type": "string", "pattern": "^svcnode_[0-9a-f]{32}$"}
+_TEXT: Final[Schema] = {"type": "string"}
+_CLAIMS: Final[Mapping[str, Schema]] = {
+    "softwareVersion": _TEXT,
+    "protocolVersion": _TEXT,
+    "networkId": {"type": "integer"},
+    "chainId": _TEXT,
+    "genesisHash": _HASH,
+    "nodeId": _NODE_ID,
+    "nodePublicKey": _HASH,
+    "height": _DECIMAL,
+    "hash": _HASH,
+    "timestamp": _DECIMAL,
+    "endpoint": _TEXT,
+}
+_HELLO: Final = object_schema({**_CLAIMS, "signature": {"type": "string", "pattern": "^[0-9a-f]{128}$"}})
+_STATUS: Final = object_schema(
+    {**_CLAIMS, "cumulativeWork": _DECIMAL, "peers": {"type": "integer", "minimum": 0}, "time": _DECIMAL}
+)
+_PEER: Final = object_schema({"nodeId": _NODE_ID, "endpoint": _TEXT, "height": _DECIMAL, "lastSeen": _DECIMAL})
+_OBJECT: Final[Schema] = {"type": "object"}
+_OBJECTS: Final[Schema] = {"type": "array", "items": _OBJECT}
+_HEADERS_REPLY: Final = object_schema({"headers": _OBJECTS, "from": _DECIMAL, "height": _DECIMAL})
+_BLOCKS_REPLY: Final = object_schema({"blocks": _OBJECTS, "height": _DECIMAL})
+
+# Fields
+
+
+def _query_number(name: str, least: int, most: int, default: int, description: str) -> Field:
+    """An integer from ``least`` to ``most`` in the query."""
+    return Field(name, Int(least, most), description, default=default)
+
+
+def _hashes(most: int, value: object) -> list[bytes]:
+    found = value if type(value) is list and len(value) <= most else []
+    hashes = [bytes.fromhex(text) for text in found if type(text) is str and _HEX_HASH.fullmatch(text)]
+    if hashes and len(hashes) == len(found):
+        return hashes
+    raise ValueError(f"must be an array of 1 to {most} block hashes, each 64 lower-case hex characters")
+
+
+def _hash_list(name: str, most: int, description: str) -> Field:
+    schema = {"type": "array", "items": _HASH, "minItems": 1, "maxItems": most}
+    return Field(name, Custom(schema, partial(_hashes, most)), description)
+
+
+def _endpoint(text: str) -> Endpoint | None:
+    return Endpoint(text) if text else None
+
+
+_ENDPOINT: Final = Text(convert=_endpoint)
+_FROM: Final = _query_number("from", 0, MAX_INTEGER, 0, "The height of the first block.")
+_HOW_MANY: Final = "How many headers to return at most."
+_CALL_BACK: Final = Field(
+    "callBack",
+    Bool(),
+    "Whether the caller wants to be called at the endpoint of its hello, to learn whether it can be reached.",
+    default=False,
+)
+
+
+def ban_persistent(routes: "PeerRoutes", client: str) -> None:
+    """Ban the posts of a client that keeps sending malformed ones."""
+    routes.post_bans.ban(client, seconds=PERSISTENT_BAN_SECONDS, why="malformed posts for a minute on end")
+
+
+class PeerRoutes:
+    """Routes for handshakes, gossip, blocks and transfers that are posted, and the mempool."""
+
+    def __init__(
+        self, peers: Peers, *, transaction_pool: TransactionPool, announcements: Announcements, post_bans: PostBans
+    ) -> None:
+        self._peers = peers
+        self._node: LocalNode = peers.node
+        self._transaction_pool = transaction_pool
+        self._announcements = announcements
+        self._hellos = LatestHellos()
+        self.post_bans = post_bans
+
+    @Route(
+        "GET",
+        "/p2p/status",
+        "What this node claims its chain to be",
+        bucket="p2p",
+        answers={200: object_schema({"status": _STATUS})},
+    )
+    def status(self) -> Renderable:
+        """Answer GET /p2p/status."""
+        node, now = self._node, milliseconds(self._node.clock)
+        claims = node.key.unsigned(node.params, node.chain_manager.tip, now).fields()
+        work = str(node.chain_manager.tip.work)
+        return {"status": {**claims, "cumulativeWork": work, "peers": len(self._peers.all()), "time": str(now)}}
+
+    @Route(
+        "POST",
+        "/p2p/hello",
+        "Exchange signed hellos",
+        bucket="p2p",
+        malformed_tokens=MALFORMED_TOKENS,
+        on_persistence=ban_persistent,
+        query_fields=(_CALL_BACK,),
+        body_fields=(Field("hello", Custom(_HELLO), "The signed hello of the caller."),),
+        with_client=True,
+        answers={200: object_schema({"hello": _HELLO})},
+        errors={403: "The caller is banned."},
+    )
+    async def hello(self, call_back: bool, hello: object, client: str | None) -> Renderable:
+        """Answer POST /p2p/hello.
+
+        A hello is signed, unlike other posts, so a ban of posts from its address does not keep it out.
+        """
+        try:
+            theirs = parse_hello(hello)
+            if client is not None and self._peers.bans.is_banned(address_name(client), self._node.now()):
+                raise HttpError(403, BANNED)
+            check_hello(theirs, self._node.params, own=self._node.key.node_id, now=milliseconds(self._node.clock))
+            self._hellos.take(theirs)
+        except HelloRefused as refused:
+            tokens = MALFORMED_TOKENS if refused.fault is Fault.FORMAT else 0.0
+            raise HttpError(400, refused.detail, tokens=tokens) from refused
+        if self._peers.is_banned(theirs.node_key):
+            raise HttpError(403, "this node key is banned here")
+        self._peers.hello_received(theirs, client or "exempt", call_back=call_back)
+        return {"hello": self._node.hello().message()}
+
+    @Route(
+        "POST",
+        "/p2p/transaction",
+        "Hand in a transfer",
+        bucket="p2p",
+        malformed_tokens=MALFORMED_TOKENS,
+        on_persistence=ban_persistent,
+        body_fields=(Field("transaction", Custom(_OBJECT, fold_case), "The signed transfer."),),
+        with_client=True,
+        answers={200: object_schema({"txid": _HASH, "state": {"enum": ["accepted", "known"]}})},
+        errors={403: "The caller is banned."},
+    )
+    async def transaction(self, transaction: object, client: str | None) -> Renderable:
+        """Answer POST /p2p/transaction."""
+        try:
+            transfer = parse_transfer(transaction, self._node.params)
+            if self.post_bans.ignores(client):
+                raise HttpError(403, BANNED)
+            self._peers.note_sender(client, transfer.txid)
+            state = await self._transaction_pool.submit(transfer)
+        except RuleViolation as violation:
+            tokens = 0.0 if violation.code in _POLICY else MALFORMED_TOKENS
+            raise HttpError(400, violation.detail, tokens=tokens) from violation
+        return {"txid": transfer.txid.hex(), "state": state.value}
+
+    @Route(
+        "POST",
+        "/p2p/block",
+        "Hand in a block",
+        bucket="p2p",
+        malformed_tokens=MALFORMED_TOKENS,
+        on_persistence=ban_persistent,
+        body_fields=(Field("block", Custom(_OBJECT), "The block."),),
+        raw_body=True,
+        with_client=True,
+        answers={
+            200: object_schema({"hash": _HASH, "state": {"enum": ["connected", "side", "known", "orphan", "early"]}})
+        },
+        errors={403: "The caller is banned."},
+        seconds=60,
+    )
+    async def block(self, body: bytes, client: str | None) -> Renderable:
+        """Answer POST /p2p/block.
+
+        Any spelling of JSON will do. The verifier's threads parse it, since a full block takes long.
+        """
+        if self.post_bans.ignores(client):
+            self._check_short(body)
+            raise HttpError(403, BANNED)
+        if body.startswith(_BEFORE) and body.endswith(_AFTER):
+            # As nodes send it: then the sender is known to have it before the block is passed on.
+            self._peers.note_sender(client, sha256(body[len(_BEFORE) : -len(_AFTER)]).digest())
+        outcome, block_hash = await self._node.chain_manager.submit_posted(body)
+        if isinstance(outcome, RuleViolation):
+            tokens = self.post_bans.penalise_invalid_block(client, outcome.detail) if block_hash else MALFORMED_TOKENS
+            raise HttpError(400, outcome.detail, tokens=tokens)
+        self._announcements.block_posted(block_hash, client)
+        if isinstance(outcome, NotYet):
+            if outcome.code is Wait.BUSY:
+                raise outcome
+            if outcome.code is Wait.ORPHAN:
+                self._peers.poll_all()
+            return {"hash": block_hash.hex(), "state": outcome.code.value}
+        return {"hash": block_hash.hex(), "state": outcome.value}
+
+    @Route(
+        "POST",
+        "/p2p/header",
+        "Announce a new block by its header",
+        bucket="p2p",
+        malformed_tokens=MALFORMED_TOKENS,
+        on_persistence=ban_persistent,
+        body_fields=(
+            Field("header", Custom(_OBJECT), "The header of the block."),
+            Field("endpoint", _ENDPOINT, 'Where the caller serves the block; "" for nowhere.', default=None),
+            Field("push", Bool(), "Whether the caller sends the block.", default=False),
+        ),
+        with_client=True,
+        answers={200: object_schema({"hash": _HASH, "state": {"enum": [KNOWN, ASKED, WANTED, "orphan", "early"]}})},
+        errors={403: "The caller is banned."},
+    )
+    async def header(self, header: object, endpoint: Endpoint | None, push: bool, client: str | None) -> Renderable:
+        """Answer POST /p2p/header."""
+        if self.post_bans.ignores(client):
+            raise HttpError(403, BANNED)
+        try:
+            parsed = parse_header(header, self._node.params)
+        except RuleViolation as violation:
+            raise HttpError(400, violation.detail, tokens=MALFORMED_TOKENS) from violation
+        peer = None if endpoint is None else self._peers.get(endpoint)
+        sender = peer if peer is not None and peer.may_be_at(client) else None
+        try:
+            state = await self._announcements.receive(parsed, sender, push=push)
+        except RuleViolation as violation:
+            tokens = self.post_bans.penalise_invalid_block(client, violation.detail)
+            raise HttpError(400, violation.detail, tokens=tokens) from violation
+        return {"hash": parsed.hash.hex(), "state": state}
+
+    @Route(
+        "GET",
+        "/p2p/transactions",
+        "Waiting transfers in the order in which this node got them",
+        bucket="p2p",
+        cost=2,
+        query_fields=(
+            _query_number("after", 0, MAX_INTEGER, 0, "The `next` of the answer before."),
+            _query_number("limit", 1, MAX_TRANSACTIONS, MAX_TRANSACTIONS, "How many transfers to return at most."),
+        ),
+        answers={200: object_schema({"transactions": _OBJECTS, "next": _DECIMAL})},
+    )
+    def transactions(self, after: int, limit: int) -> Renderable:
+        """Answer GET /p2p/transactions."""
+        if after > self._transaction_pool.sequence:
+            # A number of an earlier run: numbers may begin anew with each.
+            after = 0
+        found = self._transaction_pool.mempool.since(after, limit)
+        last = found[-1].sequence if found else after
+        wires = b",".join([entry.transfer.wire for entry in found])
+        return Response(b'{"ok":true,"transactions":[' + wires + f'],"next":"{last}"}}'.encode())
+
+    @Route(
+        "GET",
+        "/p2p/peers",
+        "Nodes that this one has called and verified, a random sample",
+        bucket="p2p",
+        query_fields=(
+            _query_number(
+                "limit", 1, MAX_INTEGER, DEFAULT_PEERS, "How many peers to return at most; more than 100 is 100."
+            ),
+        ),
+        answers={200: object_schema({"peers": {"type": "array", "items": _PEER}})},
+    )
+    def peers(self, limit: int) -> Renderable:
+        """Answer GET /p2p/peers."""
+        bans, now = self._peers.bans, self._node.now()
+        return {
+            "peers": [
+                {
+                    "nodeId": entry.node_id,
+                    "endpoint": entry.endpoint,
+                    "height": str(entry.height),
+                    "lastSeen": str(int(entry.last_seen * 1000)),
+                }
+                for entry in self._peers.book.sample(
+                    min(limit, MAX_PEERS), unless=lambda entry: bans.hides(entry.node_id, entry.endpoint, now)
+                )
+            ]
+        }
+
+    def _check_short(self, body: bytes) -> None:
+        """Raise HttpError for what is no block, if it is as short as other bodies, and so costs no more to read."""
+        if len(body) <= DEFAULT_BODY_CAP:
+            try:
+                parse_posted_block(body, self._node.params)
+            except RuleViolation as violation:
+                raise HttpError(400, violation.detail, tokens=MALFORMED_TOKENS) from violation
+
+
+class BlockRoutes:
+    """Routes for headers and blocks; every answer is read in a thread, from one commit."""
+
+    def __init__(self, chain_manager: ChainManager) -> None:
+        self._chain_manager = chain_manager
+
+    @Route(
+        "GET",
+        "/p2p/headers",
+        "Canonical headers in order of height, at most 3 MiB",
+        bucket="p2p",
+        cost=4,
+        by_size=MAX_REPLY_BYTES,
+        query_fields=(_FROM, _query_number("limit", 1, MAX_HEADERS, MAX_HEADERS, _HOW_MANY)),
+        answers={200: _HEADERS_REPLY},
+    )
+    async def headers(self, from_: int, limit: int) -> Renderable:
+        """Answer GET /p2p/headers."""
+        return await self._ask(partial(_headers_answer, from_, limit))
+
+    @Route(
+        "POST",
+        "/p2p/headers",
+        "Canonical headers above the last common block, which a locator finds",
+        bucket="p2p",
+        cost=4,
+        by_size=MAX_REPLY_BYTES,
+        cancellable=True,
+        body_fields=(
+            _hash_list("locator", MAX_LOCATOR, "Hashes of blocks of the asking node, the newest first."),
+            Field("limit", Int(1, MAX_HEADERS), _HOW_MANY, default=MAX_HEADERS),
+        ),
+        answers={200: _HEADERS_REPLY},
+    )
+    async def headers_after(self, locator: list[bytes], limit: int) -> Renderable:
+        """Answer POST /p2p/headers."""
+
+        def answer(tip: ChainPoint, params: NetworkParams, reader: ChainReader) -> bytes:
+            return _headers_answer(reader.last_common(locator) + 1, limit, tip, params, reader)
+
+        return await self._ask(answer)
+
+    @Route(
+        "GET",
+        "/p2p/blocks",
+        "Canonical blocks in order of height; fewer than asked for where they would be more than 3 MiB",
+        bucket="p2p",
+        cost=4,
+        by_size=MAX_REPLY_BYTES,
+        query_fields=(_FROM, _query_number("limit", 1, MAX_BLOCKS, MAX_BLOCKS, "How many blocks to return at most.")),
+        answers={200: _BLOCKS_REPLY},
+    )
+    async def blocks(self, from_: int, limit: int) -> Renderable:
+        """Answer GET /p2p/blocks."""
+        wanted = range(from_, min(from_ + limit, self._chain_manager.tip.height + 1))
+        return await self._ask(partial(_blocks_answer, wanted))
+
+    @Route(
+        "POST",
+        "/p2p/blocks",
+        "Blocks by hash, canonical or not, in the order of the hashes, at most 3 MiB; unknown ones are left out",
+        bucket="p2p",
+        cost=4,
+        by_size=MAX_REPLY_BYTES,
+        cancellable=True,
+        body_fields=(_hash_list("hashes", MAX_HASHES, "The blocks to return."),),
+        answers={200: _BLOCKS_REPLY},
+    )
+    async def blocks_by_hash(self, hashes: list[bytes]) -> Renderable:
+        """Answer POST /p2p/blocks."""
+        return await self._ask(partial(_blocks_answer, hashes))
+
+    async def _ask(self, question: Callable[[ChainPoint, NetworkParams, ChainReader], bytes]) -> Renderable:
+        chain_manager = self._chain_manager
+        return Response(await chain_manager.long_reads.ask(partial(question, chain_manager.tip, chain_manager.params)))
+
+
+def _headers_answer(first: int, limit: int, tip: ChainPoint, _params: NetworkParams, reader: ChainReader) -> bytes:
+    headers = list(_bounded(reader.headers(first, limit=limit)))
+    return _rendered("headers", headers, f'"from":"{first}","height":"{tip.height}"')
+
+
+def _blocks_answer(
+    wanted: Iterable[int] | Iterable[bytes], tip: ChainPoint, params: NetworkParams, reader: ChainReader
+) -> bytes:
+    return _rendered("blocks", list(_bounded(_wires(wanted, params, reader))), f'"height":"{tip.height}"')
+
+
+def _rendered(name: str, items: Sequence[bytes], rest: str) -> bytes:
+    return b"".join([b'{"ok":true,"%s":[' % name.encode(), b",".join(items), b"],", rest.encode(), b"}"])
+
+
+def _bounded(items: Iterable[bytes]) -> Iterator[bytes]:
+    """The first of ``items`` and those after it, as far as they are 3 MiB together."""
+    size = 0
+    for index, item in enumerate(items):
+        size += len(item)
+        if index and size > MAX_REPLY_BYTES:
+            return
+        yield item
+
+
+def _wires(wanted: Iterable[int] | Iterable[bytes], params: NetworkParams, reader: ChainReader) -> Iterator[bytes]:
+    """The canonical JSON of blocks by height or hash; those that are not stored are left out."""
+    for name in wanted:
+        stored = reader.canonical(name) if isinstance(name, int) else reader.stored(name)
+        if stored is not None:
+            yield _wire(stored, params, reader)
+
+
+def _wire(stored: StoredBlock, params: NetworkParams, reader: ChainReader) -> bytes:
+    return reader.block_header(stored, params).wire(b",".join(reader.bodies(stored)))
