@@ -1,1 +1,1 @@
-"""Payments: what an order asks for, and whether the chain shows it paid (docs/payments.md)."""
+"""SVC-PAY: payment requests, verification and proofs (docs/payments.md), and webhooks (docs/webhooks.md)."""

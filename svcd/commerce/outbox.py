@@ -1,65 +1,96 @@
-"""What waits to be sent to merchants, as whoever sends it sees it (docs/webhooks.md "Delivery").
-
-Times are milliseconds since the Unix epoch.
-"""
-
-from typing import Protocol
+"""The outbox: events on disk that wait for delivery (docs/webhooks.md "Delivery"). Times are Unix milliseconds."""
 
 from attrs import field, frozen
 from twisted.internet.defer import Deferred
 
-
-@frozen
-class Lane:
-    """A watch that has something to send. Its events go out one after the other, in the order of their sequence."""
-
-    watch: str
-    """Its id, ``svcwh_…``."""
-    host: str
-    """Of its callback."""
-    due: int
-    """When its next attempt is to be made."""
+from svcd.commerce.watch import EndReason
+from svcd.commerce.watch_repository import WatchRepository
+from svcd.interfaces import Worker
+from svcd.store.webhook_events import WatchQueue
 
 
 @frozen
-class Parcel:
-    """The head of a lane: the event of lowest sequence that is neither delivered nor superseded nor abandoned."""
+class OutboundEvent:
+    """The head of a watch's queue: its undelivered event of the lowest sequence."""
 
     watch: str
+    """The watch's id, ``svcwh_…``."""
     host: str
     sequence: int
     event_id: str
     """``svcevt_…``."""
-    event: str
-    """Its name, such as ``payment.confirmed``."""
+    type: str
+    """Such as ``payment.confirmed``."""
     url: str = field(repr=False)
-    """The callback, whose path and query may hold a secret of the merchant's."""
+    """The callback, whose path and query may contain a secret of the merchant's."""
     body: bytes = field(repr=False)
-    """Exactly what is signed and sent."""
+    """Exactly the bytes that are signed and sent."""
     attempts: int
-    """How many have been made before."""
+    """Attempts made so far."""
     created_at: int
 
 
-class Outbox(Protocol):
-    """Where events wait. Each call is one transaction; its Deferred fails if the disk does not take it."""
+@frozen
+class WebhookOutbox:
+    """Reads and updates undelivered events, each call in one transaction; a Deferred fails if the disk does."""
 
-    def head(self, watch: str) -> Deferred[Parcel | None]:
-        """What a watch has to send next; None if there is nothing, or no such watch any more."""
+    _repository: WatchRepository
+    _worker: Worker
 
-    def delivered(self, parcel: Parcel, now: int) -> Deferred[Lane | None]:
-        """The receiver has it; gives the lane again if more waits."""
+    def head(self, watch: str) -> Deferred[OutboundEvent | None]:
+        """The event that a watch has to send next; None if there is none, or no such watch."""
+        return self._worker.run(self._head, watch)
+
+    def delivered(self, event: OutboundEvent, now: int) -> Deferred[WatchQueue | None]:
+        """Note that the receiver has accepted ``event``; the result is the queue if it has more events."""
+        return self._worker.run(self._delivered, event, now)
 
     def failed(
-        self, parcel: Parcel, *, error: str, due: int | None, now: int, counts: bool = True
-    ) -> Deferred[Lane | None]:
-        """An attempt failed; the next is due at ``due``, or the event is abandoned if that is None.
+        self, event: OutboundEvent, *, error: str, due: int | None, now: int, counts: bool = True
+    ) -> Deferred[WatchQueue | None]:
+        """Note that an attempt has failed; the result is the queue if it has events.
 
-        Unless it ``counts``, it is none of the attempts that an event has.
-
-        ``error`` is a category such as "timeout" or "status 500", never a receiver's words. Gives the lane again if
-        something waits.
+        Args:
+            event: that was not delivered.
+            error: a category such as "timeout" or "status 500", never a receiver's words.
+            due: the time of the next attempt; None abandons the event.
+            now: the time of the failure.
+            counts: whether this was one of the attempts that an event has.
         """
+        return self._worker.run(self._failed, event, error, due, now, counts)
 
-    def gone(self, parcel: Parcel, now: int) -> Deferred[None]:
-        """The receiver wants no more (410): the watch ends, and what it has not delivered is dropped."""
+    def gone(self, event: OutboundEvent, now: int) -> Deferred[None]:
+        """End the watch because its receiver answered 410, and drop its undelivered events."""
+        return self._worker.run(self._gone, event, now)
+
+    def _head(self, watch: str) -> OutboundEvent | None:
+        head = self._repository.events.head(watch)
+        if head is None:
+            return None
+        row = head.event
+        return OutboundEvent(
+            watch=watch,
+            host=head.host,
+            sequence=row.sequence,
+            event_id=row.id,
+            type=row.name,
+            url=head.callback_url,
+            body=row.body,
+            attempts=row.attempts,
+            created_at=row.created_at,
+        )
+
+    def _delivered(self, event: OutboundEvent, now: int) -> WatchQueue | None:
+        with self._repository.watches.commit():
+            return self._repository.events.delivered(event.watch, event.sequence, now)
+
+    def _failed(self, event: OutboundEvent, error: str, due: int | None, now: int, counts: bool) -> WatchQueue | None:
+        with self._repository.watches.commit():
+            return self._repository.events.failed(
+                event.watch, event.sequence, error=error, due=due, now=now, counts=counts
+            )
+
+    def _gone(self, event: OutboundEvent, now: int) -> None:
+        with self._repository.watches.commit():
+            self._repository.events.failed(event.watch, event.sequence, error="status 410", due=None, now=now)
+            self._repository.end(event.watch, EndReason.GONE, now)

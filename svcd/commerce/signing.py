@@ -1,7 +1,7 @@
-"""How a receiver knows that an event comes from its node (docs/webhooks.md "Signatures").
+"""Signatures of events (docs/webhooks.md "Signatures").
 
-Every attempt is signed anew, for its timestamp is signed with the body. There are two forms: the node's own, and that
-of Standard Webhooks (https://www.standardwebhooks.com), for which there are verifiers in many languages.
+Each attempt has its own signature, which covers its timestamp and the body. There are two forms: the node's own, and
+that of Standard Webhooks (https://www.standardwebhooks.com), which has verifiers in many languages.
 """
 
 import re
@@ -18,21 +18,21 @@ _TIMESTAMP: Final = re.compile(r"[0-9]{1,15}")
 
 
 class BadSignature(ValueError):
-    """An event is not, or no longer, to be believed; the text is one sentence that says why."""
+    """A signature or its timestamp is invalid; the text is one sentence that says why."""
 
 
 @frozen
 class SigningKeys:
-    """The node's signing secret and, while it is being replaced, the one before; empty if there is none."""
+    """The signing secret and, during a rotation, the previous one; empty if there is none."""
 
     current: str = field(repr=False)
     previous: str = field(default="", repr=False)
 
 
 def signed_headers(keys: SigningKeys, *, event_id: str, event: str, body: bytes, timestamp: int) -> dict[str, str]:
-    """The headers that tell of an event and sign it; ``timestamp`` is the Unix time of this attempt in seconds.
+    """The headers that name and sign an event; ``timestamp`` is the Unix time of this attempt in seconds.
 
-    X-Svc-Signature has room for the current secret only, webhook-signature also for the previous one.
+    X-Svc-Signature is under the current secret only, webhook-signature under both.
     """
     secrets = [secret for secret in (keys.current, keys.previous) if secret]
     return {
@@ -42,15 +42,15 @@ def signed_headers(keys: SigningKeys, *, event_id: str, event: str, body: bytes,
         "X-Svc-Signature": _PREFIX + _digest(keys.current, str(timestamp), body).hex(),
         "webhook-id": event_id,
         "webhook-timestamp": str(timestamp),
-        "webhook-signature": " ".join(_standard(secret, event_id, timestamp, body) for secret in secrets),
+        "webhook-signature": " ".join(_standard_signature(secret, event_id, timestamp, body) for secret in secrets),
     }
 
 
 def verify(body: bytes, *, timestamp: str, signature: str, secret: str, now: int) -> None:
-    """Check X-Svc-Timestamp and X-Svc-Signature of an event that arrived at ``now``, Unix time in seconds.
+    """Verify X-Svc-Timestamp and X-Svc-Signature of an event that arrived at ``now``, Unix time in seconds.
 
     Raises:
-        BadSignature: the timestamp is none or too far from now, or the signature is not that of timestamp and body.
+        BadSignature: the timestamp is malformed or too far from now, or the signature is wrong.
     """
     if not _TIMESTAMP.fullmatch(timestamp):
         raise BadSignature("X-Svc-Timestamp must be a Unix time in seconds, in digits")
@@ -58,7 +58,7 @@ def verify(body: bytes, *, timestamp: str, signature: str, secret: str, now: int
         raise BadSignature(f"X-Svc-Timestamp must be within {TOLERANCE_SECONDS} s of the receiver's clock")
     if signature[: len(_PREFIX)].lower() != _PREFIX:
         raise BadSignature("X-Svc-Signature must begin with v1=")
-    # As bytes, for compare_digest takes no text outside ASCII, and a header may hold any.
+    # As bytes, because compare_digest refuses non-ASCII text, which a header may contain.
     given = signature[len(_PREFIX) :].lower().encode("utf-8", "surrogatepass")
     if not compare_digest(given, _digest(secret, timestamp, body).hex().encode("ascii")):
         raise BadSignature(
@@ -66,7 +66,7 @@ def verify(body: bytes, *, timestamp: str, signature: str, secret: str, now: int
         )
 
 
-def _standard(secret: str, event_id: str, timestamp: int, body: bytes) -> str:
+def _standard_signature(secret: str, event_id: str, timestamp: int, body: bytes) -> str:
     return "v1," + b64encode(_digest(secret, f"{event_id}.{timestamp}", body)).decode("ascii")
 
 

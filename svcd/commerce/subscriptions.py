@@ -1,178 +1,170 @@
-"""What a merchant may ask of the webhooks: begin a watch, look at one, end one (docs/webhooks.md)."""
+"""What merchants may do with watches: register, show and cancel them (docs/webhooks.md)."""
 
 from collections.abc import Callable
 from typing import Final
 
 from attrs import evolve, field, frozen
 
-from svcd.commerce.follower import Follower, Present
-from svcd.commerce.outbox import Lane
-from svcd.commerce.payment import Sighting, Terms, payment_record
-from svcd.commerce.register import lane_of, watch_of
-from svcd.commerce.schedule import LONGEST_PAUSE
-from svcd.commerce.watch import Ending, Watch
-from svcd.store.webhook_events import EventRow
-from svcd.store.webhook_store import WebhookStore
+from svcd.commerce.chain_follower import ChainFollower, StepContext
+from svcd.commerce.payment import Observation, payment_record
+from svcd.commerce.payment_request import PaymentTerms
+from svcd.commerce.retry_policy import MAX_RETRY_DELAY
+from svcd.commerce.watch import EndReason, Watch
+from svcd.commerce.watch_repository import WatchRepository, watch_of
+from svcd.limits import MANY_WATCHES, Limit
+from svcd.store.webhook_events import EventRow, WatchQueue
 
 MAX_WATCHES: Final = 50_000
-MAX_AT_HOST: Final = 2_000
-_AT_ONCE: Final = 1_000
-"""Watches that are forgotten in one transaction."""
-_FATES: Final = {"superseded", "abandoned", "dropped"}
+MAX_WATCHES_PER_HOST: Final = 2_000
+
+LIMITS: Final = (
+    Limit("active watches", MAX_WATCHES, "things", MANY_WATCHES),
+    Limit("active watches for one host", MAX_WATCHES_PER_HOST, "things", MANY_WATCHES),
+)
+_CLEANUP_BATCH: Final = 1_000
+"""Watches that one transaction deletes."""
+_SHOWN_FATES: Final = {"superseded", "abandoned", "dropped"}
 
 
 class TooManyWatches(Exception):
-    """There is no room for another watch; the text is for who asked."""
+    """A limit on watches is reached; the text is for the merchant."""
 
 
 @frozen(kw_only=True)
-class Order:
-    """What is to be watched, and who is to be told."""
+class WatchRequest:
+    """A merchant's request for a watch."""
 
-    terms: Terms
+    terms: PaymentTerms
     callback_url: str = field(repr=False)
-    """In its canonical spelling; its path and query may hold a secret of the merchant's."""
+    """Normalised; its path and query may contain a secret of the merchant's."""
     host: str
+    """Of the callback."""
     ttl_ms: int
-    """How long, in milliseconds."""
+    """How long the watch waits for its payment, in milliseconds."""
 
 
 @frozen
-class Registered:
-    """What has become of an order."""
+class Registration:
+    """The result of a registration."""
 
     record: dict[str, object]
-    """The subscription as clients read it."""
-    lanes: list[Lane]
-    """Watches that have something new to send."""
+    """The API's form of the subscription."""
+    queues: list[WatchQueue]
+    """Of all watches, those with new events."""
 
 
 @frozen
-class Standing:
-    """How much the webhooks have to do."""
+class Backlog:
+    """How much work the webhooks have."""
 
     watches: int
-    """Active ones."""
-    waiting_since: int | None
-    """When the oldest event that has not been delivered was made, Unix milliseconds."""
+    """Active watches."""
+    oldest_undelivered: int | None
+    """The creation time of the oldest undelivered event, Unix milliseconds."""
 
 
 @frozen
-class Tidied:
-    """What one round of tidying up has done."""
+class CleanupResult:
+    """The result of one batch of the cleanup."""
 
-    lost: int
-    """Events that have been given up."""
+    abandoned: int
+    """Events."""
     done: bool
-    """Whether there is nothing left to tidy."""
+    """Whether nothing is left to clean up."""
 
 
 @frozen
 class Subscriptions:
-    """Answers merchants; for the thread of the follower. ``new_id`` makes the id of a watch, at random."""
+    """The merchants' operations, for the follower's thread; ``new_id`` returns a random id for a watch."""
 
-    follower: Follower
+    follower: ChainFollower
     new_id: Callable[[], str]
 
-    def begin(self, order: Order, present: Present) -> Registered:
-        """Watch ``order`` from now on, or give the watch that already does.
+    @property
+    def repository(self) -> WatchRepository:
+        """Where the watches are stored."""
+        return self.follower.repository
 
-        Raises TooManyWatches, or svcd.commerce.follower.Behind.
+    def register(self, request: WatchRequest, context: StepContext) -> Registration:
+        """Begin a watch, or return the active watch that the same request has begun.
+
+        Raises TooManyWatches, or svcd.commerce.chain_follower.ChainBehind.
         """
-        # Nobody else will be told of it, even if there is nothing to begin.
-        self.follower.hear(present.news)
-        twin = self._twin(order)
-        if twin is not None:
-            record = _record(twin, self.follower.sighting(twin.terms))
-            return Registered({**record, "existing": True}, [])
-        self._check_room(order.host)
+        # The context's changes come only once, so they are noted even if no watch begins.
+        self.follower.note_mempool_changes(context.mempool_changes)
+        existing = self._find_existing(request)
+        if existing is not None:
+            record = _record(existing, self.follower.lookup.find(existing.terms))
+            return Registration({**record, "existing": True}, [])
+        self._check_limits(request.host)
         watch = Watch(
             id=self.new_id(),
-            terms=order.terms,
-            callback_url=order.callback_url,
-            host=order.host,
-            created_at=present.now,
-            expires_at=present.now + order.ttl_ms,
+            terms=request.terms,
+            callback_url=request.callback_url,
+            host=request.host,
+            created_at=context.now,
+            expires_at=context.now + request.ttl_ms,
         )
-        lanes, sighting = self.follower.admit(watch, present)
-        # As it was when it began: the first event has not been told yet.
-        return Registered(_record(watch, sighting), lanes)
+        queues, observation = self.follower.add_watch(watch, context)
+        # The answer shows the watch before its first event.
+        return Registration(_record(watch, observation), queues)
 
     def show(self, identifier: str) -> dict[str, object] | None:
         """A watch and its newest events; None if there is no such watch."""
-        row = self._watches.watch(identifier)
+        row = self.repository.watches.watch(identifier)
         if row is None:
             return None
         watch = watch_of(row)
-        queue = self.follower.register.events.head(identifier)
-        due = None if queue is None else (queue.event.sequence, queue.due)
-        events = [_event_record(event, due) for event in self.follower.register.events.events(identifier)]
-        return {**_record(watch, self.follower.sighting(watch.terms)), "events": events}
+        head = self.repository.events.head(identifier)
+        next_attempt = None if head is None else (head.event.sequence, head.due)
+        events = [_event_record(event, next_attempt) for event in self.repository.events.events(identifier)]
+        return {**_record(watch, self.follower.lookup.find(watch.terms)), "events": events}
 
     def cancel(self, identifier: str, now: int) -> dict[str, object] | None:
-        """End a watch on the merchant's word; gives what :meth:`show` gives then."""
-        with self._watches.commit():
-            self._end(identifier, Ending.CANCELLED, now)
+        """End a watch at the merchant's request; returns what :meth:`show` does."""
+        with self.repository.watches.commit():
+            self.repository.end(identifier, EndReason.CANCELLED, now)
         return self.show(identifier)
 
-    def refused(self, identifier: str, sequence: int, now: int) -> None:
-        """End a watch whose receiver wants no more (410)."""
-        with self._watches.commit():
-            self.follower.register.events.failed(identifier, sequence, error="status 410", due=None, now=now)
-            self._end(identifier, Ending.GONE, now)
+    def queues(self, now: int) -> list[WatchQueue]:
+        """The queues of all watches with undelivered events, none due later than the longest retry delay.
 
-    def lanes(self, now: int) -> list[Lane]:
-        """Every watch that has something to send, at the latest after the longest pause there is from ``now`` on.
-
-        What is due later was put off while the computer's clock was far ahead.
+        A later due time was set while the computer's clock was far ahead.
         """
-        lanes = map(lane_of, self.follower.register.events.queued())
-        return [evolve(lane, due=min(lane.due, now + LONGEST_PAUSE)) for lane in lanes]
+        queued = self.repository.events.queued()
+        return [evolve(queue, due=min(queue.due, now + MAX_RETRY_DELAY)) for queue in queued]
 
-    def standing(self) -> Standing:
-        """How much there is to do."""
-        return Standing(self._watches.count_active(), self.follower.register.events.waiting_since())
+    def backlog(self) -> Backlog:
+        """The present backlog."""
+        return Backlog(self.repository.watches.count_active(), self.repository.events.waiting_since())
 
-    def tidy(self, waited_since: int, ended_before: int) -> Tidied:
-        """Give up events from before ``waited_since`` and forget watches that ended before ``ended_before``.
+    def clean_up(self, created_before: int, ended_before: int) -> CleanupResult:
+        """Abandon undelivered events and delete ended watches from before the given times.
 
-        No more than a thousand watches in one round: others want the thread, too.
+        At most a thousand watches at once, because other operations need the thread too.
         """
-        with self._watches.commit():
-            lost = self.follower.register.events.abandon_older(waited_since)
-            forgotten = self._watches.forget_ended(ended_before, _AT_ONCE)
-        return Tidied(lost, forgotten < _AT_ONCE)
+        with self.repository.watches.commit():
+            abandoned = self.repository.events.abandon_older(created_before)
+            forgotten = self.repository.watches.forget_ended(ended_before, _CLEANUP_BATCH)
+        return CleanupResult(abandoned, forgotten < _CLEANUP_BATCH)
 
-    def _end(self, identifier: str, ending: Ending, now: int) -> None:
-        row = self._watches.watch(identifier)
-        if row is None:
-            return
-        if row.ending is None:
-            self.follower.register.end(evolve(watch_of(row), ending=ending), now)
-        else:
-            self.follower.register.events.drop_waiting(identifier)
-
-    @property
-    def _watches(self) -> WebhookStore:
-        return self.follower.register.watches
-
-    def _twin(self, order: Order) -> Watch | None:
-        terms = order.terms
-        for row in self._watches.of_payment(terms.reference, terms.recipient, terms.amount):
+    def _find_existing(self, request: WatchRequest) -> Watch | None:
+        terms = request.terms
+        for row in self.repository.watches.of_payment(terms.reference, terms.recipient, terms.amount):
             watch = watch_of(row)
-            lasts = watch.expires_at - watch.created_at
-            if (watch.terms, watch.callback_url, lasts) == (terms, order.callback_url, order.ttl_ms):
+            ttl_ms = watch.expires_at - watch.created_at
+            if (watch.terms, watch.callback_url, ttl_ms) == (terms, request.callback_url, request.ttl_ms):
                 return watch
         return None
 
-    def _check_room(self, host: str) -> None:
-        if self._watches.count_active() >= MAX_WATCHES:
-            raise TooManyWatches(f"this node keeps at most {MAX_WATCHES} watches; cancel some or wait until they end")
-        if self._watches.count_at_host(host) >= MAX_AT_HOST:
-            raise TooManyWatches(f"{host} has {MAX_AT_HOST} watches, which is the most; cancel some or wait")
+    def _check_limits(self, host: str) -> None:
+        if self.repository.watches.count_active() >= MAX_WATCHES:
+            raise TooManyWatches(f"this node has {MAX_WATCHES} active watches, the most it keeps; cancel some or wait")
+        if self.repository.watches.count_at_host(host) >= MAX_WATCHES_PER_HOST:
+            raise TooManyWatches(f"{host} has {MAX_WATCHES_PER_HOST} active watches, the most; cancel some or wait")
 
 
-def _record(watch: Watch, sighting: Sighting) -> dict[str, object]:
+def _record(watch: Watch, observation: Observation) -> dict[str, object]:
     terms = watch.terms
     record: dict[str, object] = {
         "id": watch.id,
@@ -185,7 +177,7 @@ def _record(watch: Watch, sighting: Sighting) -> dict[str, object]:
         "callbackUrl": watch.callback_url,
         "createdAt": str(watch.created_at),
         "expiresAt": str(watch.expires_at),
-        "payment": payment_record(terms, sighting),
+        "payment": payment_record(terms, observation),
     }
     if terms.since_height is not None:
         record["sinceHeight"] = str(terms.since_height)
@@ -194,16 +186,18 @@ def _record(watch: Watch, sighting: Sighting) -> dict[str, object]:
     return record
 
 
-def _event_record(event: EventRow, due: tuple[int, int] | None) -> dict[str, object]:
+def _event_record(event: EventRow, next_attempt: tuple[int, int] | None) -> dict[str, object]:
+    """The API's form of an event; ``next_attempt`` is the sequence of the queue's head and its due time."""
+    due = next_attempt[1] if next_attempt is not None and next_attempt[0] == event.sequence else None
     record: dict[str, object] = {
         "id": event.id,
         "event": event.name,
         "createdAt": str(event.created_at),
         "attempts": event.attempts,
         "deliveredAt": None if event.delivered_at is None else str(event.delivered_at),
-        "nextAttemptAt": str(due[1]) if due is not None and due[0] == event.sequence else None,
+        "nextAttemptAt": None if due is None else str(due),
         "lastError": event.last_error,
     }
-    if event.fate in _FATES:
+    if event.fate in _SHOWN_FATES:
         record[event.fate] = True
     return record

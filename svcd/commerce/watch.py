@@ -1,6 +1,6 @@
-"""A merchant's watch over one payment, and what it has to say when the chain moves (docs/webhooks.md "Events").
+"""A watch over one payment, and the events that it emits as the chain moves (docs/webhooks.md "Events").
 
-Functions of values: whoever follows the chain shows a watch what there is to see, and stores what comes out.
+Pure functions: svcd.commerce.chain_follower calls :func:`evaluate` and stores the result.
 """
 
 from enum import StrEnum
@@ -8,29 +8,23 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
-from svcd.commerce.payment import Place, Sighting, State, Terms, state_of
+from svcd.commerce.events import EventType, WebhookEvent
+from svcd.commerce.payment import Observation, PaymentLocation, PaymentState, payment_state
+from svcd.commerce.payment_request import PaymentTerms
 
-_LEAST_BLOCKS: Final = 30
-
-
-class Event(StrEnum):
-    """What a merchant is told."""
-
-    PENDING = "payment.pending"
-    CONFIRMING = "payment.confirming"
-    CONFIRMED = "payment.confirmed"
-    REORGED = "payment.reorged"
-    EXPIRED = "payment.expired"
+_MIN_BLOCKS_AFTER_CONFIRMATION: Final = 30
+"""A confirmed payment is watched for at least so many more blocks."""
 
 
-class Ending(StrEnum):
-    """Why a watch is over."""
+class EndReason(StrEnum):
+    """Why a watch has ended."""
 
     EXPIRED = "expired"
-    """It ran out while the payment was not confirmed."""
+    """The payment was not confirmed in time."""
     CLOSED = "closed"
-    """The payment was confirmed and stayed so for long enough."""
+    """The payment was confirmed, and stayed so for long enough."""
     CANCELLED = "cancelled"
+    """The merchant cancelled it."""
     GONE = "gone"
     """The receiver answered 410."""
 
@@ -41,66 +35,53 @@ class Watch:
 
     id: str
     """``svcwh_`` and 32 hex characters."""
-    terms: Terms
+    terms: PaymentTerms
     callback_url: str = field(repr=False)
-    """In its canonical spelling; its path and query may hold a secret of the merchant's."""
+    """Normalised; its path and query may contain a secret of the merchant's."""
     host: str
-    """The name or address that is called; limits and pauses go by it."""
+    """The callback's host name or address, to which limits and the circuit breaker apply."""
     created_at: int
     expires_at: int
-    state: State = State.UNPAID
-    """What the events so far have told."""
-    place: Place | None = None
-    """Where the payment stood on the chain when it was last looked at."""
+    state: PaymentState = PaymentState.UNPAID
+    """As told by the events so far."""
+    location: PaymentLocation | None = None
+    """Of the payment on the chain, at the last evaluation."""
     epoch: int = 0
-    """How often the payment has been reorganised away."""
+    """How often the payment has been reorganised."""
     sequence: int = 0
-    """How many events there have been."""
+    """Of the newest event; 0 before the first."""
     close_height: int | None = None
-    """Once confirmed: the height from which the watch need not look any more."""
-    ending: Ending | None = None
+    """Set on confirmation: the height at which the watch may close."""
+    ending: EndReason | None = None
 
     @property
     def active(self) -> bool:
-        """Whether it still watches."""
+        """Whether the watch has not ended."""
         return self.ending is None
 
     @property
     def last_state(self) -> str:
         """The specification's ``lastState``."""
-        return "expired" if self.ending is Ending.EXPIRED else self.state.value
+        return "expired" if self.ending is EndReason.EXPIRED else self.state.value
 
 
 @frozen(kw_only=True)
-class Draft:
-    """One event, before it is written down."""
-
-    event: Event
-    epoch: int
-    sequence: int
-    previous_state: State
-    initial: bool
-    """Whether it tells what stood when the watch began, not what has happened since."""
-    sighting: Sighting
-
-
-@frozen(kw_only=True)
-class Moment:
-    """When, and on what terms, a watch is looked at."""
+class EvaluationContext:
+    """What an evaluation depends on besides the watch and its payment."""
 
     now: int
     """Unix milliseconds."""
     tip_before: int
-    """The height at which the watches were last looked at."""
+    """The height at the previous evaluation of the watches."""
     synced: bool
-    """Nothing expires while the node may not know the newest blocks."""
+    """Watches expire only while the node is synchronised, because it may lack the newest blocks otherwise."""
     every_depth: bool = True
-    """Whether each further block on top of an unconfirmed payment is told."""
+    """Whether each further confirmation of an unconfirmed payment is an event."""
 
 
 @frozen
-class Wake:
-    """When a watch next has something to say by itself."""
+class NextEvaluation:
+    """When a watch must be evaluated even if its payment does not change."""
 
     height: int | None
     at: int | None
@@ -108,90 +89,95 @@ class Wake:
 
 
 @frozen
-class _Telling:
-    """A watch, and what it has said in this step."""
+class _Evaluation:
+    """A watch, and the events that this evaluation has emitted so far."""
 
     watch: Watch
-    sighting: Sighting
+    observation: Observation
     initial: bool
-    drafts: tuple[Draft, ...] = field(default=())
+    events: tuple[WebhookEvent, ...] = field(default=())
 
-    def tell(self, event: Event, state: State) -> "_Telling":
+    def emit(self, event_type: EventType, state: PaymentState) -> "_Evaluation":
         watch = self.watch
-        epoch = watch.epoch + (event is Event.REORGED)
+        epoch = watch.epoch + (event_type is EventType.REORGED)
         close_height = watch.close_height
-        if event is Event.CONFIRMED:
-            close_height = self.sighting.tip.height + max(_LEAST_BLOCKS, 2 * watch.terms.required)
-        draft = Draft(
-            event=event,
+        if event_type is EventType.CONFIRMED:
+            further = max(_MIN_BLOCKS_AFTER_CONFIRMATION, 2 * watch.terms.required)
+            close_height = self.observation.tip.height + further
+        event = WebhookEvent(
+            type=event_type,
             epoch=epoch,
             sequence=watch.sequence + 1,
             previous_state=watch.state,
             initial=self.initial,
-            sighting=self.sighting,
+            observation=self.observation,
         )
-        watch = evolve(watch, state=state, epoch=epoch, sequence=draft.sequence, close_height=close_height)
-        return evolve(self, watch=watch, drafts=(*self.drafts, draft))
+        watch = evolve(watch, state=state, epoch=epoch, sequence=event.sequence, close_height=close_height)
+        return evolve(self, watch=watch, events=(*self.events, event))
 
 
-def look(watch: Watch, sighting: Sighting, moment: Moment, *, initial: bool = False) -> tuple[Watch, tuple[Draft, ...]]:
-    """The watch after it has seen ``sighting``, and the events of that, in order; one that is over says nothing."""
+def evaluate(
+    watch: Watch, observation: Observation, context: EvaluationContext, *, initial: bool = False
+) -> tuple[Watch, tuple[WebhookEvent, ...]]:
+    """The watch after ``observation``, and the events that it emits, in order; an ended watch emits none."""
     if not watch.active:
         return watch, ()
-    telling = _payment(_Telling(watch, sighting, initial), moment)
-    telling = evolve(telling, watch=evolve(telling.watch, place=sighting.place))
-    telling = _ending(telling, moment)
-    return telling.watch, telling.drafts
+    evaluation = _evaluate_payment(_Evaluation(watch, observation, initial), context)
+    evaluation = evolve(evaluation, watch=evolve(evaluation.watch, location=observation.location))
+    evaluation = _evaluate_expiry(evaluation, context)
+    return evaluation.watch, evaluation.events
 
 
-def _payment(telling: _Telling, moment: Moment) -> _Telling:
-    watch, sighting = telling.watch, telling.sighting
-    state = state_of(watch.terms, sighting)
-    if watch.place is None:
-        if sighting.place is not None:
-            return telling.tell(Event.CONFIRMED if state is State.CONFIRMED else Event.CONFIRMING, state)
-        if state is State.PENDING and watch.state is State.UNPAID:
-            return telling.tell(Event.PENDING, state)
-        # A payment that only waited and is gone was never on the chain: nothing has been taken back.
-        return evolve(telling, watch=evolve(watch, state=state))
-    depth_before = moment.tip_before - watch.place.height + 1
-    if _moved(watch.place, sighting.place) or sighting.confirmations < depth_before:
-        # Confirmed anew is a second thing to tell, for it is what goods are handed out for.
-        telling = telling.tell(Event.REORGED, State.CONFIRMING if state is State.CONFIRMED else state)
-        return telling.tell(Event.CONFIRMED, state) if state is State.CONFIRMED else telling
-    if watch.state is State.CONFIRMING:
-        if state is State.CONFIRMED:
-            return telling.tell(Event.CONFIRMED, state)
-        if moment.every_depth and sighting.confirmations > depth_before:
-            return telling.tell(Event.CONFIRMING, state)
-    return telling
+def _evaluate_payment(evaluation: _Evaluation, context: EvaluationContext) -> _Evaluation:
+    watch, observation = evaluation.watch, evaluation.observation
+    state = payment_state(watch.terms, observation)
+    if watch.location is None:
+        if observation.location is not None:
+            confirmed = state is PaymentState.CONFIRMED
+            return evaluation.emit(EventType.CONFIRMED if confirmed else EventType.CONFIRMING, state)
+        if state is PaymentState.PENDING and watch.state is PaymentState.UNPAID:
+            return evaluation.emit(EventType.PENDING, state)
+        # A payment that has left the mempool was never on the chain: no reorganisation to report.
+        return evolve(evaluation, watch=evolve(watch, state=state))
+    depth_before = context.tip_before - watch.location.height + 1
+    if _moved(watch.location, observation.location) or observation.confirmations < depth_before:
+        # A payment that is confirmed again gets a second event, because shops hand out goods on `confirmed`.
+        confirmed = state is PaymentState.CONFIRMED
+        evaluation = evaluation.emit(EventType.REORGED, PaymentState.CONFIRMING if confirmed else state)
+        return evaluation.emit(EventType.CONFIRMED, state) if confirmed else evaluation
+    if watch.state is PaymentState.CONFIRMING:
+        if state is PaymentState.CONFIRMED:
+            return evaluation.emit(EventType.CONFIRMED, state)
+        if context.every_depth and observation.confirmations > depth_before:
+            return evaluation.emit(EventType.CONFIRMING, state)
+    return evaluation
 
 
-def _moved(before: Place, after: Place | None) -> bool:
+def _moved(before: PaymentLocation, after: PaymentLocation | None) -> bool:
     return after is None or (after.txid, after.block_hash) != (before.txid, before.block_hash)
 
 
-def _ending(telling: _Telling, moment: Moment) -> _Telling:
-    watch = telling.watch
-    if not moment.synced or moment.now < watch.expires_at:
-        return telling
-    if watch.close_height is not None and telling.sighting.tip.height < watch.close_height:
-        return telling
-    if watch.close_height is not None and watch.state is State.CONFIRMED:
-        return evolve(telling, watch=evolve(watch, ending=Ending.CLOSED))
-    telling = telling.tell(Event.EXPIRED, watch.state)
-    return evolve(telling, watch=evolve(telling.watch, ending=Ending.EXPIRED))
+def _evaluate_expiry(evaluation: _Evaluation, context: EvaluationContext) -> _Evaluation:
+    watch = evaluation.watch
+    if not context.synced or context.now < watch.expires_at:
+        return evaluation
+    if watch.close_height is not None and evaluation.observation.tip.height < watch.close_height:
+        return evaluation
+    if watch.close_height is not None and watch.state is PaymentState.CONFIRMED:
+        return evolve(evaluation, watch=evolve(watch, ending=EndReason.CLOSED))
+    evaluation = evaluation.emit(EventType.EXPIRED, watch.state)
+    return evolve(evaluation, watch=evolve(evaluation.watch, ending=EndReason.EXPIRED))
 
 
-def wake(watch: Watch, tip_height: int, moment: Moment) -> Wake:
-    """When ``watch``, as a look at ``moment`` has left it, must be looked at even if its payment does not move."""
+def next_evaluation(watch: Watch, tip_height: int, context: EvaluationContext) -> NextEvaluation:
+    """When ``watch``, as the evaluation in ``context`` has left it, must next be evaluated."""
     if not watch.active:
-        return Wake(None, None)
-    over = moment.now >= watch.expires_at and moment.synced
+        return NextEvaluation(None, None)
+    expired = context.now >= watch.expires_at and context.synced
     heights = []
-    if watch.state is State.CONFIRMING and watch.place is not None:
-        confirmed = watch.place.height + watch.terms.required - 1
-        heights.append(min(tip_height + 1, confirmed) if moment.every_depth else confirmed)
-    if over and watch.close_height is not None:
+    if watch.state is PaymentState.CONFIRMING and watch.location is not None:
+        confirmed = watch.location.height + watch.terms.required - 1
+        heights.append(min(tip_height + 1, confirmed) if context.every_depth else confirmed)
+    if expired and watch.close_height is not None:
         heights.append(watch.close_height)
-    return Wake(min(heights, default=None), None if over else watch.expires_at)
+    return NextEvaluation(min(heights, default=None), None if expired else watch.expires_at)

@@ -1,75 +1,119 @@
-"""What the chain routes take from a request, each with the sentence that says what would be right (docs/http.md)."""
+"""The fields of requests to the chain and payment routes (docs/http.md, docs/payments.md "Values")."""
 
-import re
-from typing import Any, Final
+from typing import Final, TypedDict
 
 from svcd.chain.encoding import MAX_INTEGER
+from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import fold_case
+from svcd.chain.units import parse_amount, parse_base_units
+from svcd.commerce.payment_request import (
+    DEFAULT_CONFIRMATIONS,
+    FORBIDDEN_IN_LABEL,
+    MAX_CONFIRMATIONS,
+    MAX_LABEL,
+    PaymentTerms,
+    parse_label,
+    parse_reference,
+    parse_terms,
+    resolve_amount,
+)
 from svcd.rpc import schemas
-from svcd.web.routing import Field
+from svcd.web.field_types import Custom, Hex, Int, Text
+from svcd.web.routes import Field
 
-_NUMBER: Final = re.compile(r"0|[1-9][0-9]{0,15}")
-_TXID: Final = re.compile(r"[0-9a-fA-F]{64}")
-_CURSOR: Final = re.compile(r"(0|[1-9][0-9]{0,15})-(0|[1-9][0-9]{0,15})")
+HEIGHT_TYPE: Final = Int(0, MAX_INTEGER)
+TXID_TYPE: Final = Hex(32, any_case=True)
 NEWEST: Final = (MAX_INTEGER, MAX_INTEGER)
-"""A place after every transfer."""
+"""A cursor after every transfer."""
 
 
-def parse_height(text: str) -> int:
-    """A height in a path; raises ValueError."""
-    if _NUMBER.fullmatch(text) and int(text) <= MAX_INTEGER:
-        return int(text)
-    raise ValueError(f"a height is a whole number from 0 to {MAX_INTEGER} without sign or leading zeros")
+def _cursor(text: str) -> tuple[int, int]:
+    height, _, position = text.partition("-")
+    return int(height), int(position)
 
 
-def parse_txid(text: str) -> bytes:
-    """A transaction id in upper or lower case; raises ValueError."""
-    if _TXID.fullmatch(text):
-        return bytes.fromhex(text)
-    raise ValueError("a transaction id is 64 hex characters")
-
-
-def parse_limit(text: str) -> int:
-    """A page's length; raises ValueError."""
-    if _NUMBER.fullmatch(text) and 1 <= int(text) <= 100:
-        return int(text)
-    raise ValueError("must be a whole number from 1 to 100")
-
-
-def parse_cursor(text: str) -> tuple[int, int]:
-    """Where a page begins, as the page before it said; raises ValueError."""
-    match = _CURSOR.fullmatch(text)
-    if match:
-        return int(match[1]), int(match[2])
-    raise ValueError("must be the `next` of the page before, such as 120-3")
-
-
-def parse_transaction(value: Any) -> object:
-    """A signed transaction as a wallet may send it: public key and signature in either case."""
-    return fold_case(value)
-
-
-HEIGHT: Final = Field(
-    "height", parse_height, {"type": "integer", "minimum": 0, "maximum": MAX_INTEGER}, "The height; the genesis is 0."
+CURSOR_TYPE: Final = Text(
+    "(0|[1-9][0-9]{0,15})-(0|[1-9][0-9]{0,15})", "must be the `next` of the page before, such as 120-3", _cursor
 )
-ADDRESS: Final = Field("address", str, schemas.ADDRESS, "An address of this node's network.")
-TXID: Final = Field("txid", parse_txid, {"type": "string", "pattern": "^[0-9a-fA-F]{64}$"}, "The transaction id.")
-LIMIT: Final = Field(
-    "limit",
-    parse_limit,
-    {"type": "integer", "minimum": 1, "maximum": 100, "default": 25},
-    "How many transfers to return at most.",
-    required=False,
-    default=25,
+AMOUNT_TYPE: Final = Custom(
+    {"type": "string", "pattern": r"^(0|[1-9][0-9]*)(\.[0-9]{1,8})?$", "maxLength": 32}, parse_amount
 )
-BEFORE: Final = Field(
-    "before",
-    parse_cursor,
-    {"type": "string", "pattern": "^(0|[1-9][0-9]{0,15})-(0|[1-9][0-9]{0,15})$"},
-    "The `next` of the page before.",
-    required=False,
-    default=NEWEST,
-)
+
+
+def parse_since_height(value: object) -> int:
+    """A height as a decimal string; raises ValueError."""
+    return HEIGHT_TYPE.parse_text(value if isinstance(value, str) else "")
+
+
+HEIGHT: Final = Field("height", HEIGHT_TYPE, "The height; the genesis is 0.")
+ADDRESS: Final = Field("address", Custom(schemas.ADDRESS), "An address of this node's network.")
+TXID: Final = Field("txid", TXID_TYPE, "The transaction id.")
+LIMIT: Final = Field("limit", Int(1, 100), "How many transfers to return at most.", default=25)
+BEFORE: Final = Field("before", CURSOR_TYPE, "The `next` of the page before.", default=None)
 TRANSACTION: Final = Field(
-    "transaction", parse_transaction, schemas.SIGNED_TRANSACTION, "The signed transfer to broadcast."
+    "transaction", Custom(schemas.SIGNED_TRANSACTION, fold_case), "The signed transfer to broadcast."
 )
+
+_EITHER: Final = "Either amount or amountBaseUnits must be given."
+_REFERENCE: Final = Custom(schemas.ORDER_REFERENCE, parse_reference)
+
+REFERENCE: Final = Field("reference", _REFERENCE, "The reference of the order.")
+NEW_REFERENCE: Final = Field(
+    "reference", _REFERENCE, "The reference of the order; one is made where it is left out.", default=None
+)
+RECIPIENT: Final = Field("recipient", Custom(schemas.ADDRESS), "The address that is to be paid.")
+AMOUNT: Final = Field(
+    "amount",
+    AMOUNT_TYPE,
+    f'The amount in coins, a string such as "25". {_EITHER}',
+    default=None,
+)
+AMOUNT_BASE_UNITS: Final = Field(
+    "amountBaseUnits",
+    Custom({"type": "string", "pattern": "^0*[1-9][0-9]{0,15}$"}, parse_base_units),
+    f"The amount in base units, a string. {_EITHER}",
+    default=None,
+)
+CONFIRMATIONS: Final = Field(
+    "confirmations",
+    Int(1, MAX_CONFIRMATIONS),
+    "How deep the payment must lie: 1 for the newest block.",
+    default=DEFAULT_CONFIRMATIONS,
+)
+LABEL: Final = Field(
+    "label",
+    Custom({"type": "string", "maxLength": MAX_LABEL, "pattern": f"^[^{FORBIDDEN_IN_LABEL}]*$"}, parse_label),
+    "What people are shown as the name of the order.",
+    default=None,
+)
+SINCE_HEIGHT: Final = Field(
+    "sinceHeight",
+    Custom(schemas.DECIMAL, parse_since_height),
+    f"Transfers in blocks below this height, 0 to {MAX_INTEGER}, do not count.",
+    default=None,
+)
+
+ORDER_QUERY: Final = (RECIPIENT, AMOUNT, AMOUNT_BASE_UNITS, CONFIRMATIONS, SINCE_HEIGHT)
+"""The fields of an order beside its reference."""
+
+
+class OrderValues(TypedDict):
+    """The values of ORDER_QUERY."""
+
+    recipient: object
+    amount: int | None
+    amount_base_units: int | None
+    confirmations: int
+    since_height: int | None
+
+
+def terms_from(params: NetworkParams, reference: str, order: OrderValues) -> PaymentTerms:
+    """The terms of an order; raises RuleViolation for a wrong recipient, and for no or two amounts."""
+    return parse_terms(
+        params,
+        reference=reference,
+        recipient=order["recipient"],
+        amount=resolve_amount(order["amount"], order["amount_base_units"]),
+        required=order["confirmations"],
+        since_height=order["since_height"],
+    )

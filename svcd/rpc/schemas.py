@@ -1,9 +1,10 @@
-"""JSON schemas of what the chain routes take and answer; the OpenAPI document shows them."""
+"""JSON schemas of the requests and responses of the chain routes, for the OpenAPI document."""
 
 from typing import Final
 
 from svcd.chain.encoding import MAX_INTEGER
-from svcd.web.routing import Schema, object_schema
+from svcd.web.field_types import Hex, Schema
+from svcd.web.routes import object_schema
 
 DECIMAL: Final[Schema] = {
     "type": "string",
@@ -11,8 +12,9 @@ DECIMAL: Final[Schema] = {
     "description": f"A whole number from 0 to {MAX_INTEGER}.",
 }
 COINS: Final[Schema] = {"type": "string", "pattern": "^(0|[1-9][0-9]*)(\\.[0-9]{0,7}[1-9])?$"}
-HASH: Final[Schema] = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
-SIGNATURE: Final[Schema] = {"type": "string", "pattern": "^[0-9a-f]{128}$"}
+HASH: Final = Hex(32).schema
+SIGNATURE: Final = Hex(64).schema
+NODE_ID: Final[Schema] = {"type": "string", "pattern": "^svcnode_[0-9a-f]{32}$"}
 COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 ADDRESS: Final[Schema] = {"type": "string", "pattern": "^svcd?1q[02-9ac-hj-np-z]{38}$"}
 REFERENCE: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[A-Za-z0-9._:-]+$"}
@@ -42,8 +44,8 @@ TRANSFER: Final = object_schema(_TRANSFER)
 SIGNED_TRANSACTION: Final = object_schema(
     {
         **_TRANSFER,
-        "senderPublicKey": {"type": "string", "pattern": "^[0-9a-fA-F]{64}$"},
-        "signature": {"type": "string", "pattern": "^[0-9a-fA-F]{128}$"},
+        "senderPublicKey": Hex(32, any_case=True).schema,
+        "signature": Hex(64, any_case=True).schema,
     }
 )
 RECORD: Final = object_schema(
@@ -73,7 +75,7 @@ _HEADER: Final[dict[str, Schema]] = {
     "transactionCount": COUNT,
     "stateRoot": HASH,
     "consensusRoot": HASH,
-    "workNonce": {"type": "string", "pattern": "^[0-9a-f]{16}$"},
+    "workNonce": Hex(8).schema,
     "signature": SIGNATURE,
 }
 HEADER: Final = object_schema(_HEADER)
@@ -92,7 +94,7 @@ STATUS: Final = object_schema(
         "hash": HASH,
         "stateRoot": HASH,
         "consensusRoot": HASH,
-        "nodeId": {"type": "string", "pattern": "^svcnode_[0-9a-f]{32}$"},
+        "nodeId": NODE_ID,
         "endpoint": {"type": "string"},
         "knownPeerCount": COUNT,
         "bestKnownPeerHeight": DECIMAL,

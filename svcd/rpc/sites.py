@@ -1,4 +1,4 @@
-"""The two HTTP faces of the node: the public site, and the operator's (docs/http.md)."""
+"""Builds the HTTP sites of a node: public, between nodes, and for the operator (docs/http.md)."""
 
 import sqlite3
 from collections.abc import Callable, Collection, Iterable
@@ -9,18 +9,15 @@ from twisted.web.resource import Resource
 
 from svcd.chain.encoding import parse_json
 from svcd.chain.errors import Corrupt, NotYet, RuleViolation
-from svcd.ports import Clock
-from svcd.rpc.catalog import CatalogRoute
-from svcd.rpc.openapi import OpenApiRoute
+from svcd.interfaces import Clock
+from svcd.rpc.openapi import CatalogRoute, OpenApiRoute
 from svcd.store.database import is_disk_trouble
-from svcd.web import cors
-from svcd.web.api import Api, Ports
-from svcd.web.buckets import Buckets
-from svcd.web.clients import Clients, ClientThrottle, Throttle, Unlimited
-from svcd.web.errors import ErrorTable, Headers, HttpError
-from svcd.web.fast_lane import FastLane
-from svcd.web.limits import SiteLimits
-from svcd.web.resources import NOT_FOUND, AllowedHosts, Branch
+from svcd.web.api import UNROUTED_BUCKET, KleinApi, SiteContext
+from svcd.web.connections import SiteLimits
+from svcd.web.fast_path import FastPath
+from svcd.web.rate_limits import NO_LIMIT, Clients, RateLimiter
+from svcd.web.resources import CORS_HEADERS, NOT_FOUND, AllowedHosts, Branch, Cors
+from svcd.web.responses import ErrorTable, Headers, HttpError
 from svcd.web.site import Site
 
 DAMAGED: Final = "the node's database is damaged, and the node stops"
@@ -30,7 +27,8 @@ ERRORS: Final[ErrorTable] = {
     NotYet: lambda reason: HttpError(503, reason.detail),
     sqlite3.OperationalError: lambda error: HttpError(503, DISK_TROUBLE) if is_disk_trouble(error) else None,
 }
-"""How the rooms' exceptions are told to clients."""
+"""The HTTP errors for exceptions of chain, node and store."""
+_OPERATOR_RATES: Final = {UNROUTED_BUCKET: NO_LIMIT, "operator": NO_LIMIT}
 
 
 def _undamaged(_: BaseException) -> bool:
@@ -38,19 +36,18 @@ def _undamaged(_: BaseException) -> bool:
 
 
 @frozen
-class Public:
-    """What the public site grants, and to whom."""
+class PublicSite:
+    """The limits of the public sites, which share the rate limits."""
 
     limits: SiteLimits
-    clients: Clients
-    buckets: Buckets
+    limiter: RateLimiter
 
 
 @frozen
-class Sites:
-    """Builds both sites; ``new_id`` gives the ids of unexpected errors in the log.
+class SiteFactory:
+    """Builds the sites of a node; ``new_id`` makes the ids under which the log has unexpected errors.
 
-    ``is_damage`` tells whether an error means that the node's data are damaged, and ends the node if so.
+    ``is_damage`` tells whether an error means a damaged database, and if so stops the node.
     """
 
     clock: Clock
@@ -59,64 +56,60 @@ class Sites:
 
     def public(
         self,
-        rooms: Iterable[object],
-        public: Public,
+        routes: Iterable[object],
+        public: PublicSite,
         *,
         peers: Iterable[object] = (),
-        pages: Callable[[Ports], Resource] | None = None,
+        pages: Callable[[SiteContext], Resource] | None = None,
     ) -> Site:
-        """``rooms`` under ``/rpc`` with a description of all routes, ``peers`` under ``/p2p``, ``pages`` elsewhere.
+        """``routes`` and their OpenAPI document under ``/rpc``, ``peers`` under ``/p2p``, ``pages`` elsewhere."""
+        context = self._context(public.limiter)
+        rpc = _api("/rpc", routes, context, CORS_HEADERS)
+        p2p = _api("/p2p", peers, context)
+        rpc.add(CatalogRoute(lambda: rpc.routes))
+        rpc.add(OpenApiRoute(lambda: rpc.routes + p2p.routes))
+        root: Any = Branch(pages(context) if pages else NOT_FOUND)
+        root.putChild(b"p2p", p2p.resource())
+        root.putChild(b"rpc", Cors(rpc.resource()))
+        return self._site(root, public, context)
 
-        Clients have limits, which are the same for all three.
-        """
-        ports = self._public_ports(public)
-        api = _api("/rpc", rooms, ports, cors.HEADERS)
-        between_nodes = _api("/p2p", peers, ports)
-        api.add(CatalogRoute(lambda: api.routes))
-        api.add(OpenApiRoute(lambda: api.routes + between_nodes.routes))
-        root: Any = Branch(pages(ports) if pages else NOT_FOUND)
-        root.putChild(b"p2p", between_nodes.resource())
-        root.putChild(b"rpc", cors.Cors(api.resource()))
-        return self._site(root, public, ports)
-
-    def between_nodes(self, peers: Iterable[object], public: Public) -> Site:
-        """``peers`` under ``/p2p`` and nothing else, for an endpoint of their own."""
+    def between_nodes(self, peers: Iterable[object], public: PublicSite) -> Site:
+        """Only ``peers`` under ``/p2p``, for an endpoint of their own."""
+        context = self._context(public.limiter)
         root: Any = Branch()
-        ports = self._public_ports(public)
-        root.putChild(b"p2p", _api("/p2p", peers, ports).resource())
-        return self._site(root, public, ports)
+        root.putChild(b"p2p", _api("/p2p", peers, context).resource())
+        return self._site(root, public, context)
 
-    def _site(self, root: Any, public: Public, ports: Ports) -> Site:
+    def operator(self, routes: Iterable[object], limits: SiteLimits, *, hosts: Collection[str] | None = None) -> Site:
+        """``routes`` at the root, without rate limits; ``hosts`` are the allowed ``Host`` names, None for any."""
+        clients = Clients()
+        limiter = RateLimiter(clients, _OPERATOR_RATES, self.clock, note_forwarding=False)
+        resource: Any = _api("", routes, self._context(limiter)).resource()
+        if hosts is not None:
+            resource = AllowedHosts(resource, hosts)
+        return Site(resource, limits=limits, clients=clients, clock=self.clock, new_id=self.new_id)
+
+    def _site(self, root: Any, public: PublicSite, context: SiteContext) -> Site:
         return Site(
             root,
             limits=public.limits,
-            clients=public.clients,
+            clients=public.limiter.clients,
             clock=self.clock,
             new_id=self.new_id,
-            headers_by_prefix={b"/rpc": cors.HEADERS},
-            fast_lane=FastLane(ports.router),
+            headers_by_prefix={b"/rpc": CORS_HEADERS},
+            fast_path=FastPath(context.router),
         )
 
-    def operator(self, rooms: Iterable[object], limits: SiteLimits, *, hosts: Collection[str] | None = None) -> Site:
-        """``rooms`` at the root for the operator, who is under no rate limit; None for ``hosts`` admits every name."""
-        resource: Any = _api("", rooms, self._ports(Unlimited())).resource()
-        if hosts is not None:
-            resource = AllowedHosts(resource, hosts)
-        return Site(resource, limits=limits, clients=Clients(), clock=self.clock, new_id=self.new_id)
-
-    def _public_ports(self, public: Public) -> Ports:
-        return self._ports(ClientThrottle(public.clients, public.buckets, self.clock))
-
-    def _ports(self, throttle: Throttle) -> Ports:
+    def _context(self, limiter: RateLimiter) -> SiteContext:
         errors = {**ERRORS, Corrupt: self._damaged, sqlite3.DatabaseError: self._damaged}
-        return Ports(parse_json=parse_json, errors=errors, throttle=throttle, clock=self.clock, new_id=self.new_id)
+        return SiteContext(parse_json=parse_json, errors=errors, limiter=limiter, clock=self.clock, new_id=self.new_id)
 
     def _damaged(self, error: BaseException) -> HttpError | None:
         return HttpError(503, DAMAGED) if self.is_damage(error) else None
 
 
-def _api(mount: str, rooms: Iterable[object], ports: Ports, headers: Headers = ()) -> Api:
-    api = Api(mount, ports, headers)
-    for room in rooms:
-        api.add(room)
+def _api(mount: str, routes: Iterable[object], context: SiteContext, headers: Headers = ()) -> KleinApi:
+    api = KleinApi(mount, context, headers)
+    for owner in routes:
+        api.add(owner)
     return api

@@ -7,7 +7,8 @@ from typing import Any, TypeVar
 from attrs import define, evolve, field
 from twisted.internet.defer import Deferred, execute
 
-from svcd.commerce.outbox import Lane, Parcel
+from svcd.commerce.outbox import OutboundEvent
+from svcd.store.webhook_events import WatchQueue
 
 T = TypeVar("T")
 
@@ -16,7 +17,7 @@ T = TypeVar("T")
 class Row:
     """One event."""
 
-    parcel: Parcel
+    event: OutboundEvent
     due: int
     state: str = "waiting"
     errors: list[str] = field(factory=list)
@@ -32,22 +33,22 @@ class MemoryOutbox:
     asked: list[str] = field(factory=list)
     """Every call: its name and the watch."""
 
-    def add(self, watch: str, url: str = "", *, event: str = "payment.pending", now: int = 0) -> Lane:
+    def add(self, watch: str, url: str = "", *, event_type: str = "payment.pending", now: int = 0) -> WatchQueue:
         """Queue an event; ``watch`` is such as "shop/1", and its callback is at that host."""
         host = watch.partition("/")[0]
         rows = self.rows.setdefault(watch, [])
         sequence = len(rows) + 1
         event_id = "svcevt_" + hashlib.sha256(f"{watch} {sequence}".encode()).hexdigest()[:32]
-        body = f'{{"id":"{event_id}","event":"{event}"}}'.encode()
+        body = f'{{"id":"{event_id}","event":"{event_type}"}}'.encode()
         url = url or f"https://{host}.example.com/hook?key=secret"
-        rows.append(Row(Parcel(watch, host, sequence, event_id, event, url, body, 0, now), now))
-        lane = self.lane(watch)
-        assert lane is not None
-        return lane
+        rows.append(Row(OutboundEvent(watch, host, sequence, event_id, event_type, url, body, 0, now), now))
+        queue = self.queue(watch)
+        assert queue is not None
+        return queue
 
-    def lane(self, watch: str) -> Lane | None:
+    def queue(self, watch: str) -> WatchQueue | None:
         row = self._waiting(watch)
-        return None if row is None else Lane(watch, row.parcel.host, row.due)
+        return None if row is None else WatchQueue(watch, row.event.host, row.due)
 
     def row(self, watch: str, sequence: int = 1) -> Row:
         return self.rows[watch][sequence - 1]
@@ -61,21 +62,21 @@ class MemoryOutbox:
         for row in self.rows[watch]:
             row.state = "dropped" if row.state == "waiting" else row.state
 
-    # What Outbox asks for
+    # As WebhookOutbox does
 
-    def head(self, watch: str) -> "Deferred[Parcel | None]":
-        return self._do("head", watch, lambda: row.parcel if (row := self._waiting(watch)) else None)
+    def head(self, watch: str) -> "Deferred[OutboundEvent | None]":
+        return self._do("head", watch, lambda: row.event if (row := self._waiting(watch)) else None)
 
-    def delivered(self, parcel: Parcel, now: int) -> "Deferred[Lane | None]":
-        return self._do("delivered", parcel.watch, lambda: self._delivered(parcel))
+    def delivered(self, event: OutboundEvent, now: int) -> "Deferred[WatchQueue | None]":
+        return self._do("delivered", event.watch, lambda: self._delivered(event))
 
     def failed(
-        self, parcel: Parcel, *, error: str, due: int | None, now: int, counts: bool = True
-    ) -> "Deferred[Lane | None]":
-        return self._do("failed", parcel.watch, lambda: self._failed(parcel, error, due, counts))
+        self, event: OutboundEvent, *, error: str, due: int | None, now: int, counts: bool = True
+    ) -> "Deferred[WatchQueue | None]":
+        return self._do("failed", event.watch, lambda: self._failed(event, error, due, counts))
 
-    def gone(self, parcel: Parcel, now: int) -> "Deferred[None]":
-        return self._do("gone", parcel.watch, lambda: self.cancel(parcel.watch))
+    def gone(self, event: OutboundEvent, now: int) -> "Deferred[None]":
+        return self._do("gone", event.watch, lambda: self.cancel(event.watch))
 
     def _do(self, name: str, watch: str, work: Callable[[], T]) -> "Deferred[T]":
         self.asked.append(f"{name} {watch}")
@@ -90,17 +91,17 @@ class MemoryOutbox:
     def _waiting(self, watch: str) -> Row | None:
         return next((row for row in self.rows.get(watch, []) if row.state == "waiting"), None)
 
-    def _delivered(self, parcel: Parcel) -> Lane | None:
-        self._row_of(parcel).state = "delivered"
-        return self.lane(parcel.watch)
+    def _delivered(self, event: OutboundEvent) -> WatchQueue | None:
+        self._row_of(event).state = "delivered"
+        return self.queue(event.watch)
 
-    def _failed(self, parcel: Parcel, error: str, due: int | None, counts: bool) -> Lane | None:
-        row = self._row_of(parcel)
+    def _failed(self, event: OutboundEvent, error: str, due: int | None, counts: bool) -> WatchQueue | None:
+        row = self._row_of(event)
         if row.state == "waiting":
             row.errors.append(error)
-            row.parcel = evolve(row.parcel, attempts=row.parcel.attempts + counts)
+            row.event = evolve(row.event, attempts=row.event.attempts + counts)
             row.due, row.state = (row.due, "abandoned") if due is None else (due, "waiting")
-        return self.lane(parcel.watch)
+        return self.queue(event.watch)
 
-    def _row_of(self, parcel: Parcel) -> Any:
-        return self.row(parcel.watch, parcel.sequence)
+    def _row_of(self, event: OutboundEvent) -> Any:
+        return self.row(event.watch, event.sequence)

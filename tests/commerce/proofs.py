@@ -10,7 +10,7 @@ from svcd.chain.block import Block, Header
 from svcd.chain.signature import sign
 from svcd.chain.transition import ChainPoint, consensus_root, extend
 from svcd.chain.work import effective_target, work_value
-from svcd.commerce.proof import Excerpt, Proof, parse_proof, proof_answer
+from svcd.commerce.payment_proof import Proof, ProofData, parse_proof, render_proof
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 
 PAID = """
@@ -28,11 +28,11 @@ PLACE = 2
 
 def excerpt_of(
     chain: ChainBuilder, blocks: Sequence[Block], height: int, position: int, *, on_top: int | None = None
-) -> Excerpt:
+) -> ProofData:
     """What a node whose chain is ``blocks`` reads for a proof; ``on_top`` is how many later headers at most."""
     block, later = blocks[height - 1], blocks[height:]
     shown = later if on_top is None else later[:on_top]
-    return Excerpt(
+    return ProofData(
         body=block.transfers[position].wire,
         position=position,
         bodies=[transfer.wire for transfer in block.transfers],
@@ -47,7 +47,7 @@ def answer_of(text: str = PAID, height: int = 3, position: int = PLACE) -> dict[
     """The answer with the proof of one transfer of the chain in ``text``, as an object to be changed."""
     chain = ChainBuilder()
     blocks = list(chain.chain(text).values())
-    answer: dict[str, Any] = json.loads(proof_answer(TEST_PARAMS, excerpt_of(chain, blocks, height, position)))
+    answer: dict[str, Any] = json.loads(render_proof(TEST_PARAMS, excerpt_of(chain, blocks, height, position)))
     return answer
 
 

@@ -1,4 +1,4 @@
-"""Deliveries over real sockets on loopback: what the network does, and what the outbox then says."""
+"""Deliveries over real sockets on loopback: what the network does, and what the outbox then records."""
 
 from collections.abc import Callable
 from ipaddress import ip_address
@@ -10,12 +10,12 @@ from attrs import evolve, frozen
 from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
-from svcd.commerce.attempt import Sender
-from svcd.commerce.delivery import Deliveries
+from svcd.commerce.dispatcher import WebhookDispatcher
+from svcd.commerce.sender import WebhookSender
 from svcd.commerce.signing import SigningKeys, verify
 from svcd.net.addresses import AddressPolicy
 from svcd.net.calls import CallLimits, Reply
-from svcd.net.pinned import PinnedCaller
+from svcd.net.http_client import PinnedClient
 from svcd.net.targets import Rules, Target
 from tests.commerce.memory_outbox import MemoryOutbox
 from tests.net.certificates import Signed, sign
@@ -27,14 +27,14 @@ pytestmark = pytest.mark.socket
 
 SECRET = "a-signing-secret-of-thirty-two-characters"
 Serve = Callable[..., Server]
-MakeCaller = Callable[..., PinnedCaller]
+MakeCaller = Callable[..., PinnedClient]
 
 
 @frozen
 class Hasty:
     """A caller with less patience than 10 s."""
 
-    caller: PinnedCaller
+    caller: PinnedClient
     seconds: float
 
     def call(
@@ -51,15 +51,15 @@ class Shop:
 
     def __init__(self, caller: Any) -> None:
         self.outbox = MemoryOutbox()
-        sender = Sender(caller, Rules.for_callbacks(allow_http=True, allow_private=True), SigningKeys(SECRET))
-        self.deliveries = Deliveries(self.outbox, sender, clock=reactor, chance=lambda: 0.5)
+        sender = WebhookSender(caller, Rules.for_callbacks(allow_http=True, allow_private=True), SigningKeys(SECRET))
+        self.dispatcher = WebhookDispatcher(self.outbox, sender, clock=reactor, chance=lambda: 0.5)
 
     async def send(self, server: Server | int, *, scheme: str = "https", host: str = HOST) -> None:
         """Send one event and wait until its attempt has ended."""
         port = server if isinstance(server, int) else server.port
         url = f"{scheme}://{host}:{port}/hook?key=secret"
-        self.deliveries.wake([self.outbox.add("shop/1", url, now=int(reactor.seconds() * 1000))])
-        await until(lambda: not self.deliveries.counts().in_flight)
+        self.dispatcher.enqueue([self.outbox.add("shop/1", url, now=int(reactor.seconds() * 1000))])
+        await until(lambda: not self.dispatcher.counts().in_flight)
 
     @property
     def outcome(self) -> str:
@@ -78,14 +78,14 @@ async def open_shop() -> Any:
 
     yield start
     for shop in shops:
-        await shop.deliveries.stop()
+        await shop.dispatcher.stop()
 
 
 OpenShop = Callable[[Any], Shop]
 
 
 async def test_an_event_arrives_over_tls_and_can_be_verified(
-    serve: Serve, caller: PinnedCaller, shop_certificate: Signed, open_shop: OpenShop
+    serve: Serve, caller: PinnedClient, shop_certificate: Signed, open_shop: OpenShop
 ) -> None:
     server = serve(saying(answer(b"thanks", status=b"202 Accepted")), shop_certificate)
     shop = open_shop(caller)
@@ -93,7 +93,7 @@ async def test_an_event_arrives_over_tls_and_can_be_verified(
     assert shop.outcome == "delivered"
     [request] = server.requests
     assert request.line == b"POST /hook?key=secret HTTP/1.1"
-    assert request.body == shop.outbox.row("shop/1").parcel.body
+    assert request.body == shop.outbox.row("shop/1").event.body
     assert set(request.headers) == {
         *(b"host", b"connection", b"content-length", b"content-type", b"user-agent"),
         *(b"x-svc-event", b"x-svc-event-id", b"x-svc-timestamp", b"x-svc-signature"),
@@ -105,7 +105,7 @@ async def test_an_event_arrives_over_tls_and_can_be_verified(
 
 @pytest.mark.parametrize("fault", ["wrong name", "self-signed", "expired"])
 async def test_a_bad_certificate_gets_no_event(
-    serve: Serve, caller: PinnedCaller, authority: Signed, open_shop: OpenShop, fault: str
+    serve: Serve, caller: PinnedClient, authority: Signed, open_shop: OpenShop, fault: str
 ) -> None:
     certificate = {
         "wrong name": lambda: sign("other.example.com", by=authority),
@@ -131,7 +131,7 @@ async def test_each_attempt_looks_up_once_and_never_calls_another_address(
     row = shop.outbox.row("shop/1")
     assert (resolver.asked, row.errors) == ([HOST], ["status 500"])
     for attempts in (2, 3):
-        shop.deliveries.wake([evolve(shop.outbox.lane("shop/1"), due=0)])
+        shop.dispatcher.enqueue([evolve(shop.outbox.queue("shop/1"), due=0)])
         await until(lambda attempts=attempts: len(row.errors) == attempts)
         assert resolver.asked == [HOST] * attempts
     assert row.errors == ["status 500", "refused-address", "refused-address"]
@@ -145,8 +145,8 @@ HEADS = {
 
 
 @pytest.mark.parametrize("stall", ["handshake", "no answer", *HEADS])
-async def test_whoever_stalls_is_left_at_the_deadline(
-    serve: Serve, caller: PinnedCaller, shop_certificate: Signed, open_shop: OpenShop, stall: str
+async def test_a_stalling_receiver_is_dropped_at_the_deadline(
+    serve: Serve, caller: PinnedClient, shop_certificate: Signed, open_shop: OpenShop, stall: str
 ) -> None:
     server = serve(
         dripping(HEADS[stall]) if stall in HEADS else silent, None if stall == "handshake" else shop_certificate
@@ -167,7 +167,7 @@ async def test_whoever_stalls_is_left_at_the_deadline(
     ids=["body", "headers", "early hints"],
 )
 async def test_a_flood_is_no_success(
-    serve: Serve, caller: PinnedCaller, shop_certificate: Signed, open_shop: OpenShop, flood: bytes
+    serve: Serve, caller: PinnedClient, shop_certificate: Signed, open_shop: OpenShop, flood: bytes
 ) -> None:
     server = serve(saying(flood), shop_certificate)
     shop = open_shop(caller)
@@ -176,8 +176,8 @@ async def test_a_flood_is_no_success(
     await until(lambda: not server.open)
 
 
-async def test_a_redirect_is_not_followed_and_tried_again(
-    serve: Serve, caller: PinnedCaller, shop_certificate: Signed, open_shop: OpenShop
+async def test_a_redirect_is_not_followed_but_retried(
+    serve: Serve, caller: PinnedClient, shop_certificate: Signed, open_shop: OpenShop
 ) -> None:
     inner = serve(saying(answer()))
     location = b"Location: http://127.0.0.1:%d/" % inner.port
@@ -187,20 +187,22 @@ async def test_a_redirect_is_not_followed_and_tried_again(
     assert (shop.outcome, inner.connections) == ("status 302", 0)
 
 
-async def test_410_ends_the_watch(serve: Serve, caller: PinnedCaller, open_shop: OpenShop) -> None:
+async def test_410_ends_the_watch(serve: Serve, caller: PinnedClient, open_shop: OpenShop) -> None:
     server = serve(saying(answer(b"", status=b"410 Gone")))
     shop = open_shop(caller)
     await shop.send(server, scheme="http")
     assert shop.outcome == "dropped"
 
 
-async def test_an_absurd_retry_after_is_two_steps(serve: Serve, caller: PinnedCaller, open_shop: OpenShop) -> None:
+async def test_an_absurd_retry_after_is_twice_the_regular_delay(
+    serve: Serve, caller: PinnedClient, open_shop: OpenShop
+) -> None:
     server = serve(saying(answer(b"", b"Retry-After: " + b"9" * 5_000, status=b"429 Too Many Requests")))
     shop = open_shop(caller)
     await shop.send(server, scheme="http")
     assert shop.outcome == "status 429"
     row = shop.outbox.row("shop/1")
-    assert row.parcel.created_at + 10_000 <= row.due <= int(reactor.seconds() * 1000) + 10_000
+    assert row.event.created_at + 10_000 <= row.due <= int(reactor.seconds() * 1000) + 10_000
 
 
 @pytest.mark.parametrize(
@@ -213,7 +215,9 @@ async def test_an_absurd_retry_after_is_two_steps(serve: Serve, caller: PinnedCa
         b"Thanks!\r\n\r\n",
     ],
 )
-async def test_half_a_success_is_none(serve: Serve, caller: PinnedCaller, open_shop: OpenShop, data: bytes) -> None:
+async def test_an_incomplete_answer_is_no_success(
+    serve: Serve, caller: PinnedClient, open_shop: OpenShop, data: bytes
+) -> None:
     def script(conversation: Any) -> None:
         conversation.say(data)
         conversation.transport.loseConnection()
@@ -225,7 +229,7 @@ async def test_half_a_success_is_none(serve: Serve, caller: PinnedCaller, open_s
     assert len(server.requests) == 1
 
 
-async def test_a_name_without_an_address_and_a_closed_port_are_tried_again(
+async def test_a_name_without_an_address_and_a_closed_port_are_retried(
     serve: Serve, make_caller: MakeCaller, open_shop: OpenShop
 ) -> None:
     lost = open_shop(make_caller(Answers(OSError(-2, "Name or service not known"))))
@@ -236,28 +240,28 @@ async def test_a_name_without_an_address_and_a_closed_port_are_tried_again(
     assert (lost.outcome, closed.outcome) == ("dns", "connect")
 
 
-async def test_stopping_closes_the_connection_of_what_is_cut_off(
-    serve: Serve, caller: PinnedCaller, open_shop: OpenShop, monkeypatch: pytest.MonkeyPatch
+async def test_stopping_closes_the_connections_of_aborted_deliveries(
+    serve: Serve, caller: PinnedClient, open_shop: OpenShop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("svcd.commerce.delivery.STOP_SECONDS", 0.1)
+    monkeypatch.setattr("svcd.commerce.dispatcher.STOP_SECONDS", 0.1)
     server = serve(silent)
     shop = open_shop(caller)
     url = f"http://{HOST}:{server.port}/"
-    shop.deliveries.wake([shop.outbox.add("shop/1", url)])
+    shop.dispatcher.enqueue([shop.outbox.add("shop/1", url)])
     await until(lambda: server.requests)
-    await shop.deliveries.stop()
+    await shop.dispatcher.stop()
     await until(lambda: not server.open)
     assert shop.outcome == "waiting"
 
 
-async def test_an_event_that_is_sent_twice_has_one_id(serve: Serve, caller: PinnedCaller, open_shop: OpenShop) -> None:
-    """The process died between the answer and its line in the outbox; after the start it goes out again."""
+async def test_an_event_that_is_sent_twice_has_one_id(serve: Serve, caller: PinnedClient, open_shop: OpenShop) -> None:
+    """The process died between the answer and its record in the outbox; after the start it is sent again."""
     server = serve(saying(answer()))
     before, after = open_shop(caller), open_shop(caller)
     await before.send(server, scheme="http")
     before.outbox.row("shop/1").state = "waiting"
     after.outbox.rows = before.outbox.rows
-    after.deliveries.wake([before.outbox.lane("shop/1")])
+    after.dispatcher.enqueue([before.outbox.queue("shop/1")])
     await until(lambda: after.outcome == "delivered")
     first, second = server.requests
     assert first.headers[b"x-svc-event-id"] == second.headers[b"x-svc-event-id"]

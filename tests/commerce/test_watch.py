@@ -1,4 +1,4 @@
-"""A watch is shown one state of the chain after the other, and says what is new (docs/webhooks.md "Events")."""
+"""The events of a watch as one observation follows the other (docs/webhooks.md "Events")."""
 
 from collections.abc import Iterable
 from hashlib import sha256
@@ -9,8 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcd.chain.address import encode_address
-from svcd.commerce.payment import Place, Sighting, State, Terms, Tip, state_of
-from svcd.commerce.watch import Draft, Ending, Event, Moment, Wake, Watch, look, wake
+from svcd.commerce.events import EventType, WebhookEvent
+from svcd.commerce.payment import ChainTip, Observation, PaymentLocation, PaymentState, payment_state
+from svcd.commerce.payment_request import PaymentTerms
+from svcd.commerce.watch import EndReason, EvaluationContext, NextEvaluation, Watch, evaluate, next_evaluation
 
 EXPIRES = 100_000
 
@@ -22,7 +24,7 @@ def digest(*what: object) -> bytes:
 def order(required: int = 3) -> Watch:
     return Watch(
         id="svcwh_" + 32 * "0",
-        terms=Terms("order-1", encode_address(bytes(20), "svc"), 25, required),
+        terms=PaymentTerms("order-1", encode_address(bytes(20), "svc"), 25, required),
         callback_url="https://shop.example.com/paid",
         host="shop.example.com",
         created_at=0,
@@ -30,79 +32,81 @@ def order(required: int = 3) -> Watch:
     )
 
 
-def at(height: int, block: int | None = None, *, fork: str = "", txid: bytes = b"", pending: bytes = b"") -> Sighting:
-    """The tip at ``height``, the payment in ``block`` of the branch ``fork``, or waiting."""
-    place = None
+def at(
+    height: int, block: int | None = None, *, fork: str = "", txid: bytes = b"", pending: bytes = b""
+) -> Observation:
+    """The tip at ``height``, with the payment in ``block`` of the branch ``fork`` or in the mempool."""
+    location = None
     if block is not None:
-        place = Place(txid or digest("tx"), digest("block", block, fork), block, 0, 1000 * block)
-    return Sighting(Tip(height, digest("block", height, fork)), place=place, pending=pending or None)
+        location = PaymentLocation(txid or digest("tx"), digest("block", block, fork), block, 0, 1000 * block)
+    return Observation(ChainTip(height, digest("block", height, fork)), location=location, pending=pending or None)
 
 
-class Told:
-    """What a watch says while it is shown one sighting after the other."""
+class Evaluated:
+    """A watch that is evaluated with one observation after the other, and its events."""
 
     def __init__(self, watch: Watch, *, height: int = 9, every_depth: bool = True) -> None:
         self.watch = watch
         self.height = height
         self.every_depth = every_depth
-        self.drafts: list[Draft] = []
+        self.events: list[WebhookEvent] = []
 
-    def moment(self, now: int = 0, *, synced: bool = True) -> Moment:
-        return Moment(now=now, tip_before=self.height, synced=synced, every_depth=self.every_depth)
+    def context(self, now: int = 0, *, synced: bool = True) -> EvaluationContext:
+        return EvaluationContext(now=now, tip_before=self.height, synced=synced, every_depth=self.every_depth)
 
-    def see(self, sighting: Sighting, now: int = 0, *, synced: bool = True, initial: bool = False) -> list[str]:
-        moment = self.moment(now, synced=synced)
-        self.watch, drafts = look(self.watch, sighting, moment, initial=initial)
-        self.height = sighting.tip.height
-        self.drafts += drafts
-        return [draft.event.removeprefix("payment.") for draft in drafts]
+    def see(self, observation: Observation, now: int = 0, *, synced: bool = True, initial: bool = False) -> list[str]:
+        context = self.context(now, synced=synced)
+        self.watch, events = evaluate(self.watch, observation, context, initial=initial)
+        self.height = observation.tip.height
+        self.events += events
+        return [event.type.removeprefix("payment.") for event in events]
 
 
-def all_of(told: Told, sightings: Iterable[Sighting]) -> list[list[str]]:
-    return [told.see(sighting) for sighting in sightings]
+def all_of(told: Evaluated, observations: Iterable[Observation]) -> list[list[str]]:
+    return [told.see(observation) for observation in observations]
 
 
 PENDING = at(9, pending=digest("tx"))
 
 
 def test_a_payment_from_the_mempool_to_its_confirmation() -> None:
-    told = Told(order())
+    told = Evaluated(order())
 
     events = all_of(told, [at(9), PENDING, PENDING, at(10, 10), at(10, 10), at(11, 10), at(12, 10), at(13, 10)])
 
     assert events == [[], ["pending"], [], ["confirming"], [], ["confirming"], ["confirmed"], []]
-    assert [draft.sequence for draft in told.drafts] == [1, 2, 3, 4]
-    assert {draft.epoch for draft in told.drafts} == {0}
-    assert [draft.previous_state for draft in told.drafts] == ["unpaid", "pending", "confirming", "confirming"]
-    assert not any(draft.initial for draft in told.drafts)
+    assert [event.sequence for event in told.events] == [1, 2, 3, 4]
+    assert {event.epoch for event in told.events} == {0}
+    assert [event.previous_state for event in told.events] == ["unpaid", "pending", "confirming", "confirming"]
+    assert not any(event.initial for event in told.events)
     assert told.watch.last_state == "confirmed"
 
 
-def test_one_confirmation_is_confirmed_at_once() -> None:
-    assert all_of(Told(order(required=1)), [at(10, 10), at(11, 10)]) == [["confirmed"], []]
+def test_with_one_required_confirmation_the_first_block_confirms() -> None:
+    assert all_of(Evaluated(order(required=1)), [at(10, 10), at(11, 10)]) == [["confirmed"], []]
 
 
-def test_depths_in_between_are_left_out_on_request() -> None:
-    told = Told(order(required=4), every_depth=False)
+def test_intermediate_depths_can_be_left_out() -> None:
+    told = Evaluated(order(required=4), every_depth=False)
 
     assert all_of(told, [at(10, 10), at(11, 10), at(12, 10), at(13, 10)]) == [["confirming"], [], [], ["confirmed"]]
 
 
-def test_several_blocks_at_once_are_one_step() -> None:
-    assert all_of(Told(order()), [at(10, 10), at(15, 10)]) == [["confirming"], ["confirmed"]]
+def test_several_blocks_at_once_are_one_event() -> None:
+    assert all_of(Evaluated(order()), [at(10, 10), at(15, 10)]) == [["confirming"], ["confirmed"]]
 
 
-def test_what_stands_when_the_watch_begins_is_told_as_such() -> None:
-    told = Told(order(), height=11)
+def test_a_payment_from_before_the_watch_is_an_initial_event() -> None:
+    told = Evaluated(order(), height=11)
 
     assert told.see(at(11, 10), initial=True) == ["confirming"]
-    assert told.drafts[0].initial
+    assert told.events[0].initial
     assert told.see(at(12, 10)) == ["confirmed"]
-    assert not told.drafts[1].initial
+    assert not told.events[1].initial
 
 
-def test_what_only_waited_goes_without_a_word_and_comes_with_one() -> None:
-    told = Told(order())
+def test_leaving_the_mempool_is_no_event_and_returning_is() -> None:
+    told = Evaluated(order())
 
     assert all_of(told, [PENDING, at(9), PENDING]) == [["pending"], [], ["pending"]]
     assert told.watch.epoch == 0
@@ -111,76 +115,76 @@ def test_what_only_waited_goes_without_a_word_and_comes_with_one() -> None:
 @pytest.mark.parametrize(
     ("after", "state"),
     [
-        pytest.param(at(11), State.UNPAID, id="gone"),
-        pytest.param(at(11, pending=digest("tx")), State.PENDING, id="back in the mempool"),
-        pytest.param(at(11, 11, fork="b"), State.CONFIRMING, id="in another block"),
-        pytest.param(at(11, 10, txid=digest("other")), State.CONFIRMING, id="paid by another transfer"),
+        pytest.param(at(11), PaymentState.UNPAID, id="gone"),
+        pytest.param(at(11, pending=digest("tx")), PaymentState.PENDING, id="back in the mempool"),
+        pytest.param(at(11, 11, fork="b"), PaymentState.CONFIRMING, id="in another block"),
+        pytest.param(at(11, 10, txid=digest("other")), PaymentState.CONFIRMING, id="paid by another transfer"),
     ],
 )
-def test_a_reorganisation_is_told_with_the_new_state(after: Sighting, state: State) -> None:
-    told = Told(order())
+def test_a_reorganisation_reports_the_new_state(after: Observation, state: PaymentState) -> None:
+    told = Evaluated(order())
     told.see(at(10, 10))
 
     assert told.see(after) == ["reorged"]
-    assert told.drafts[-1].epoch == 1
+    assert told.events[-1].epoch == 1
     assert told.watch.state is state
-    assert state_of(told.watch.terms, told.drafts[-1].sighting) is state
+    assert payment_state(told.watch.terms, told.events[-1].observation) is state
 
 
-def test_a_payment_that_comes_back_is_of_a_new_epoch() -> None:
-    told = Told(order())
+def test_a_payment_that_returns_is_in_a_new_epoch() -> None:
+    told = Evaluated(order())
 
     events = all_of(told, [at(10, 10), at(11), at(12, 12, fork="b"), at(14, 12, fork="b"), at(14)])
 
     assert events == [["confirming"], ["reorged"], ["confirming"], ["confirmed"], ["reorged"]]
-    assert [draft.epoch for draft in told.drafts] == [0, 1, 1, 1, 2]
+    assert [event.epoch for event in told.events] == [0, 1, 1, 1, 2]
 
 
-def test_a_new_place_that_is_deep_enough_is_confirmed_in_the_same_step() -> None:
-    told = Told(order())
+def test_a_new_location_that_is_deep_enough_is_confirmed_in_the_same_step() -> None:
+    told = Evaluated(order())
     told.see(at(12, 10))
 
     assert told.see(at(13, 11, fork="b")) == ["reorged", "confirmed"]
-    assert [draft.previous_state for draft in told.drafts[1:]] == ["confirmed", "confirming"]
+    assert [event.previous_state for event in told.events[1:]] == ["confirmed", "confirming"]
 
 
-def test_a_heavier_chain_that_is_shorter_takes_depth_away() -> None:
-    told = Told(order())
+def test_a_heavier_but_shorter_chain_reduces_confirmations() -> None:
+    told = Evaluated(order())
     told.see(at(20, 10))
 
     assert told.see(at(19, 10)) == ["reorged", "confirmed"]
     assert told.see(at(19, 10)) == []
     assert told.see(at(11, 10)) == ["reorged"]
-    assert told.watch.state is State.CONFIRMING
+    assert told.watch.state is PaymentState.CONFIRMING
 
 
-def test_a_deeper_payment_whose_block_stands_is_not_reorganised() -> None:
-    told = Told(order())
+def test_a_payment_in_the_same_block_and_deeper_is_not_reorganised() -> None:
+    told = Evaluated(order())
     told.see(at(11, 10))
 
     # Everything above its block has been replaced.
-    assert told.see(Sighting(Tip(11, digest("another")), place=at(11, 10).place)) == []
+    assert told.see(Observation(ChainTip(11, digest("another")), location=at(11, 10).location)) == []
 
 
 def test_an_order_that_nobody_paid_expires() -> None:
-    told = Told(order())
+    told = Evaluated(order())
 
     assert told.see(at(9), now=EXPIRES - 1) == []
     assert told.see(at(9), now=EXPIRES) == ["expired"]
-    assert (told.watch.last_state, told.watch.active, told.watch.ending) == ("expired", False, Ending.EXPIRED)
+    assert (told.watch.last_state, told.watch.active, told.watch.ending) == ("expired", False, EndReason.EXPIRED)
     assert told.see(at(10, 10), now=EXPIRES) == []
 
 
-def test_expiry_tells_what_was_seen() -> None:
-    told = Told(order())
+def test_expiry_reports_the_state_of_the_payment() -> None:
+    told = Evaluated(order())
     told.see(at(10, 10))
 
     assert told.see(at(11, 10), now=EXPIRES) == ["confirming", "expired"]
-    assert state_of(told.watch.terms, told.drafts[-1].sighting) is State.CONFIRMING
+    assert payment_state(told.watch.terms, told.events[-1].observation) is PaymentState.CONFIRMING
 
 
 def test_confirmation_wins_over_expiry() -> None:
-    told = Told(order())
+    told = Evaluated(order())
     told.see(at(10, 10))
 
     assert told.see(at(12, 10), now=EXPIRES) == ["confirmed"]
@@ -188,7 +192,7 @@ def test_confirmation_wins_over_expiry() -> None:
 
 
 def test_nothing_expires_while_the_node_catches_up() -> None:
-    told = Told(order())
+    told = Evaluated(order())
 
     assert told.see(at(9), now=EXPIRES, synced=False) == []
     assert told.see(at(12, 10), now=EXPIRES, synced=False) == ["confirmed"]
@@ -196,7 +200,7 @@ def test_nothing_expires_while_the_node_catches_up() -> None:
 
 
 def test_a_confirmed_watch_closes_silently_after_thirty_blocks() -> None:
-    told = Told(order())
+    told = Evaluated(order())
     told.see(at(12, 10))
 
     assert told.see(at(41, 10), now=EXPIRES) == []
@@ -204,21 +208,21 @@ def test_a_confirmed_watch_closes_silently_after_thirty_blocks() -> None:
     assert told.see(at(42, 10), now=EXPIRES - 1) == []
     assert told.watch.active
     assert told.see(at(42, 10), now=EXPIRES) == []
-    assert (told.watch.ending, told.watch.last_state) == (Ending.CLOSED, "confirmed")
+    assert (told.watch.ending, told.watch.last_state) == (EndReason.CLOSED, "confirmed")
 
 
-def test_it_goes_on_for_twice_the_depth_asked_for() -> None:
-    told = Told(order(required=20), height=29)
+def test_a_confirmed_watch_lasts_for_twice_the_required_confirmations() -> None:
+    told = Evaluated(order(required=20), height=29)
     told.see(at(29, 10))
 
     told.see(at(68, 10), now=EXPIRES)
     assert told.watch.active
     told.see(at(69, 10), now=EXPIRES)
-    assert told.watch.ending is Ending.CLOSED
+    assert told.watch.ending is EndReason.CLOSED
 
 
-def test_a_late_reorganisation_is_told_and_its_end_too() -> None:
-    told = Told(order())
+def test_a_late_reorganisation_and_the_expiry_after_it_are_reported() -> None:
+    told = Evaluated(order())
     told.see(at(12, 10))
 
     assert told.see(at(20), now=EXPIRES) == ["reorged"]
@@ -226,8 +230,8 @@ def test_a_late_reorganisation_is_told_and_its_end_too() -> None:
     assert told.see(at(42), now=EXPIRES) == ["expired"]
 
 
-def test_confirming_anew_lengthens_the_watch() -> None:
-    told = Told(order())
+def test_a_second_confirmation_extends_the_watch() -> None:
+    told = Evaluated(order())
     told.see(at(12, 10))
     told.see(at(20), now=EXPIRES)
     told.see(at(30, 28, fork="b"), now=EXPIRES)
@@ -235,41 +239,41 @@ def test_confirming_anew_lengthens_the_watch() -> None:
     told.see(at(59, 28, fork="b"), now=EXPIRES)
     assert told.watch.active
     told.see(at(60, 28, fork="b"), now=EXPIRES)
-    assert told.watch.ending is Ending.CLOSED
+    assert told.watch.ending is EndReason.CLOSED
 
 
 @pytest.mark.parametrize(
-    ("sightings", "now", "every_depth", "expected"),
+    ("observations", "now", "every_depth", "expected"),
     [
-        ([at(9)], 0, True, Wake(None, EXPIRES)),
-        ([at(10, 10)], 0, True, Wake(11, EXPIRES)),
-        ([at(10, 10)], 0, False, Wake(12, EXPIRES)),
-        ([at(12, 10)], 0, True, Wake(None, EXPIRES)),
-        ([at(12, 10), at(13, 10)], EXPIRES, True, Wake(42, None)),
-        ([at(12, 10), at(20)], EXPIRES, True, Wake(42, None)),
-        ([at(9)], EXPIRES, True, Wake(None, None)),
+        ([at(9)], 0, True, NextEvaluation(None, EXPIRES)),
+        ([at(10, 10)], 0, True, NextEvaluation(11, EXPIRES)),
+        ([at(10, 10)], 0, False, NextEvaluation(12, EXPIRES)),
+        ([at(12, 10)], 0, True, NextEvaluation(None, EXPIRES)),
+        ([at(12, 10), at(13, 10)], EXPIRES, True, NextEvaluation(42, None)),
+        ([at(12, 10), at(20)], EXPIRES, True, NextEvaluation(42, None)),
+        ([at(9)], EXPIRES, True, NextEvaluation(None, None)),
     ],
 )
-def test_when_it_has_something_to_say_by_itself(
-    sightings: list[Sighting], now: int, every_depth: bool, expected: Wake
+def test_the_next_evaluation(
+    observations: list[Observation], now: int, every_depth: bool, expected: NextEvaluation
 ) -> None:
-    told = Told(order(), every_depth=every_depth)
-    for sighting in sightings:
-        told.see(sighting, now=now)
+    told = Evaluated(order(), every_depth=every_depth)
+    for observation in observations:
+        told.see(observation, now=now)
 
-    assert wake(told.watch, told.height, told.moment(now)) == expected
+    assert next_evaluation(told.watch, told.height, told.context(now)) == expected
 
 
-def test_a_time_that_came_while_catching_up_is_not_forgotten() -> None:
-    told = Told(order())
+def test_an_expiry_during_catch_up_is_not_forgotten() -> None:
+    told = Evaluated(order())
     told.see(at(9), now=EXPIRES, synced=False)
 
-    assert wake(told.watch, 9, told.moment(EXPIRES, synced=False)) == Wake(None, EXPIRES)
+    assert next_evaluation(told.watch, 9, told.context(EXPIRES, synced=False)) == NextEvaluation(None, EXPIRES)
 
 
 @st.composite
-def stories(draw: st.DrawFn) -> list[tuple[Sighting, int]]:
-    """Sightings such as chains give: a payment in a block, waiting or nowhere, tips that go up and sometimes down."""
+def stories(draw: st.DrawFn) -> list[tuple[Observation, int]]:
+    """Observations as chains give them: a payment in a block, in the mempool or nowhere; tips rise and fall."""
     story, height, now = [], 10, 0
     for _ in range(draw(st.integers(1, 12))):
         height = max(height + draw(st.integers(-2, 4)), 1)
@@ -282,24 +286,24 @@ def stories(draw: st.DrawFn) -> list[tuple[Sighting, int]]:
 
 
 @given(story=stories(), required=st.integers(1, 4), every_depth=st.booleans())
-def test_laws_of_every_story(story: list[tuple[Sighting, int]], required: int, every_depth: bool) -> None:
-    told = Told(order(required), every_depth=every_depth)
-    for sighting, now in story:
+def test_laws_of_every_story(story: list[tuple[Observation, int]], required: int, every_depth: bool) -> None:
+    told = Evaluated(order(required), every_depth=every_depth)
+    for observation, now in story:
         before = told.watch
-        said = told.see(sighting, now=now)
+        said = told.see(observation, now=now)
         # Seeing the same again says nothing.
-        assert told.see(sighting, now=now) == []
+        assert told.see(observation, now=now) == []
         if before.active:
-            assert ("expired" in said) == (told.watch.ending is Ending.EXPIRED)
-            assert evolve(told.watch, ending=None).state is state_of(told.watch.terms, sighting)
+            assert ("expired" in said) == (told.watch.ending is EndReason.EXPIRED)
+            assert evolve(told.watch, ending=None).state is payment_state(told.watch.terms, observation)
         else:
             assert told.watch == before
-    assert [draft.sequence for draft in told.drafts] == list(range(1, len(told.drafts) + 1))
-    epochs = [draft.epoch for draft in told.drafts]
+    assert [event.sequence for event in told.events] == list(range(1, len(told.events) + 1))
+    epochs = [event.epoch for event in told.events]
     assert epochs == sorted(epochs)
-    assert max(epochs, default=0) == sum(draft.event is Event.REORGED for draft in told.drafts)
-    confirmed = [draft.epoch for draft in told.drafts if draft.event is Event.CONFIRMED]
+    assert max(epochs, default=0) == sum(event.type is EventType.REORGED for event in told.events)
+    confirmed = [event.epoch for event in told.events if event.type is EventType.CONFIRMED]
     assert len(confirmed) == len(set(confirmed))
-    for draft in told.drafts:
-        if draft.event is Event.CONFIRMED:
-            assert draft.sighting.confirmations >= required
+    for event in told.events:
+        if event.type is EventType.CONFIRMED:
+            assert event.observation.confirmations >= required

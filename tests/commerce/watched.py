@@ -1,4 +1,4 @@
-"""A node in memory with webhooks on it, and a receiver that takes every event at once."""
+"""A node in memory with webhooks, and a receiver that accepts every event at once."""
 
 import json
 from collections.abc import Iterable
@@ -9,33 +9,32 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
-from svcd.commerce.desk import Files, open_desk
-from svcd.commerce.desk import Terms as DeskTerms
-from svcd.commerce.outbox import Lane
-from svcd.commerce.payment import Terms
-from svcd.commerce.stored_outbox import StoredOutbox
-from svcd.commerce.subscriptions import Order
-from svcd.commerce.webhooks import Surroundings, Webhooks
-from svcd.node.guard import Guard
-from svcd.node.living import LivingChain
-from svcd.ports import milliseconds
+from svcd.commerce.outbox import WebhookOutbox
+from svcd.commerce.payment_request import PaymentTerms
+from svcd.commerce.subscriptions import WatchRequest
+from svcd.commerce.webhook_database import OpenDatabases, WatchSettings, open_webhook_database
+from svcd.commerce.webhook_service import WebhookContext, WebhookService
+from svcd.interfaces import milliseconds
+from svcd.node.database_health import DatabaseHealth
+from svcd.node.node_context import NodeContext
+from svcd.store.webhook_events import WatchQueue
 from tests.chains import key_of
 from tests.handing_in import handed_in
 from tests.rpc.node import Inline, Node, Settings
 from tests.support import result_of
 
 
-class Lanes:
-    """Notes which watches have something to send."""
+class Queues:
+    """A dispatcher that only notes which queues have events."""
 
     def __init__(self) -> None:
-        self.awake: dict[str, Lane] = {}
+        self.pending: dict[str, WatchQueue] = {}
 
-    def wake(self, lanes: Iterable[Lane]) -> None:
-        self.awake |= {lane.watch: lane for lane in lanes}
+    def enqueue(self, queues: Iterable[WatchQueue]) -> None:
+        self.pending |= {queue.watch: queue for queue in queues}
 
     def cancel(self, watch: str) -> None:
-        self.awake.pop(watch, None)
+        self.pending.pop(watch, None)
 
     def stop(self) -> "Deferred[None]":
         return succeed(None)
@@ -50,7 +49,7 @@ class Watched:
         self.synced = True
         self.every_depth = True
         self.busy = False
-        self.naps: list[float] = []
+        self.pauses: list[float] = []
         self.numbers = count(1)
         self._settings = Settings(**settings)
         self.open()
@@ -60,35 +59,37 @@ class Watched:
         self.open_webhooks()
 
     def open_webhooks(self) -> None:
-        terms = DeskTerms(
+        settings = WatchSettings(
             every_depth=self.every_depth,
             new_id=lambda: f"svcwh_{next(self.numbers):032x}",
             now=lambda: milliseconds(self.clock),
         )
-        opening = open_desk(
+        opening = open_webhook_database(
             self.node.params,
             self.folder,
             chain=self.folder / "chain.sqlite",
             worker=Inline(),
-            guard=Guard(lambda: None),
-            terms=terms,
+            health=DatabaseHealth(lambda: None),
+            settings=settings,
         )
-        self.desk = result_of(Deferred.fromCoroutine(opening))
-        living = self.node.living
-        self.node.files = Files(living, self.desk)
-        self.lanes = Lanes()
-        around = Surroundings(
+        self.database = result_of(Deferred.fromCoroutine(opening))
+        node_context = self.node.node_context
+        self.node.files = OpenDatabases(node_context, self.database)
+        self.queues = Queues()
+        context = WebhookContext(
             clock=self.clock,
             synced=lambda: self.synced,
             busy=lambda: self.busy,
-            settled=living.transfers.settled,
-            nap=self.naps.append,
+            settled=node_context.transaction_pool.settled,
+            sleep=self.pauses.append,
         )
-        self.webhooks = Webhooks(self.desk.subscriptions, self.desk.worker, sender=self.lanes, surroundings=around)
-        self.outbox = StoredOutbox(self.desk.subscriptions, self.desk.worker)
-        self.webhooks.begin(living.transfers.mempool.entries())
-        living.ledger.subscribe(self.webhooks)
-        living.transfers.subscribe(self.webhooks)
+        self.webhooks = WebhookService(
+            self.database.subscriptions, self.database.worker, dispatcher=self.queues, context=context
+        )
+        self.outbox = WebhookOutbox(self.database.subscriptions.repository, self.database.worker)
+        self.webhooks.load_mempool(node_context.transaction_pool.mempool.entries())
+        node_context.chain_manager.subscribe(self.webhooks)
+        node_context.transaction_pool.subscribe(self.webhooks)
         self.webhooks.startService()
 
     def close_webhooks(self) -> None:
@@ -97,7 +98,7 @@ class Watched:
         for _ in range(20):
             self.clock.advance(0)
         result_of(stopped)
-        result_of(Deferred.fromCoroutine(self.desk.close()))
+        result_of(Deferred.fromCoroutine(self.database.close()))
 
     def close(self) -> None:
         self.close_webhooks()
@@ -111,10 +112,10 @@ class Watched:
         self.node.builder = builder
 
     @property
-    def living(self) -> LivingChain:
-        return self.node.living
+    def node_context(self) -> NodeContext:
+        return self.node.node_context
 
-    def order(
+    def request(
         self,
         reference: str = "order-1",
         amount: int = 5000,
@@ -124,16 +125,16 @@ class Watched:
         since: int | None = None,
         ttl: int = 3600,
         host: str = "shop.example.com",
-    ) -> Order:
-        terms = Terms(reference, self.node.address(recipient), amount, required, since)
-        return Order(terms=terms, callback_url=f"https://{host}/paid", host=host, ttl_ms=1000 * ttl)
+    ) -> WatchRequest:
+        terms = PaymentTerms(reference, self.node.address(recipient), amount, required, since)
+        return WatchRequest(terms=terms, callback_url=f"https://{host}/paid", host=host, ttl_ms=1000 * ttl)
 
     def register(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Begin a watch; gives the subscription."""
-        return self.begin(self.order(*args, **kwargs))
+        return self.begin(self.request(*args, **kwargs))
 
-    def begin(self, order: Order) -> dict[str, Any]:
-        registering: Deferred[dict[str, Any]] = Deferred.fromCoroutine(self.webhooks.register(order))
+    def begin(self, request: WatchRequest) -> dict[str, Any]:
+        registering: Deferred[dict[str, Any]] = Deferred.fromCoroutine(self.webhooks.register(request))
         return result_of(registering)
 
     def show(self, identifier: str) -> dict[str, Any]:
@@ -147,38 +148,38 @@ class Watched:
     def pay(self, text: str) -> bytes:
         """Broadcast a transfer such as "5000 from alice to bob for order-1"; gives its id."""
         amount, _, sender, _, recipient, *rest = text.split()
-        living = self.living
-        account = living.ledger.reader.account(key_of(sender).hash)
+        node_context = self.node_context
+        account = node_context.chain_manager.reader.account(key_of(sender).hash)
         nonce = 0 if account is None else account.nonce
         transfer = self.node.builder.transfer(
             sender, recipient, int(amount), nonce=nonce, reference=rest[1] if rest else None
         )
-        handed_in(living.transfers, transfer, self.clock)
+        handed_in(node_context.transaction_pool, transfer, self.clock)
         return transfer.txid
 
-    def tidy(self) -> None:
-        result_of(self.webhooks.tidy())
+    def clean_up(self) -> None:
+        result_of(self.webhooks.clean_up())
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """What the timer does."""
-        self.webhooks.look()
+        self.webhooks.poll()
 
     def events(self) -> list[dict[str, Any]]:
-        """The bodies of all events that wait, each taken by its receiver; in order within a watch."""
+        """The bodies of all undelivered events, which become delivered; in order within a watch."""
         bodies = []
-        while self.lanes.awake:
-            _, lane = self.lanes.awake.popitem()
-            parcel = result_of(self.outbox.head(lane.watch))
-            if parcel is None:
+        while self.queues.pending:
+            _, queue = self.queues.pending.popitem()
+            event = result_of(self.outbox.head(queue.watch))
+            if event is None:
                 continue
-            bodies.append(json.loads(parcel.body))
-            more = result_of(self.outbox.delivered(parcel, 0))
+            bodies.append(json.loads(event.body))
+            more = result_of(self.outbox.delivered(event, 0))
             if more is not None:
-                self.lanes.awake[more.watch] = more
+                self.queues.pending[more.watch] = more
         return bodies
 
     def told(self) -> list[str]:
-        """The names of the events that wait, with the state and depth that they tell."""
+        """The undelivered events: type, state and confirmations of each."""
         return [
             f"{body['event'].removeprefix('payment.')}: {body['payment']['state']} {body['payment']['confirmations']}"
             for body in self.events()

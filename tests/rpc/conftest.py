@@ -9,7 +9,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from svcd.web.openapi import document
-from svcd.web.routing import routes_of
+from svcd.web.routes import routes_of
 from tests.rpc.description import Asked, Description
 from tests.rpc.node import OPERATOR_SOCKET, PARAMS, Client, Node, Settings
 from tests.web.wire import Wire
@@ -96,7 +96,7 @@ def still_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Node]:
     """A node on a chain without blocks that no test changes."""
     node = Node(tmp_path_factory.mktemp("still") / "chain.sqlite", present(), Settings())
     yield node
-    assert node.living.ledger.tip.height == len(node.living.transfers.mempool) == 0
+    assert node.node_context.chain_manager.tip.height == len(node.node_context.transaction_pool.mempool) == 0
     node.close()
 
 

@@ -109,8 +109,7 @@ class Description:
         given |= dict(parse_qsl(asked.target.partition("?")[2], keep_blank_values=True))
         for parameter in operation.declared.get("parameters", []):
             if parameter["name"] in given:
-                text = given[parameter["name"]]
-                self._validate(parameter["schema"], int(text) if parameter["schema"]["type"] == "integer" else text)
+                self._validate(parameter["schema"], _as_json(given[parameter["name"]], parameter["schema"]))
             else:
                 assert not parameter["required"]
         if "requestBody" in operation.declared:
@@ -119,3 +118,8 @@ class Description:
 
     def _validate(self, schema: Schema, value: object) -> None:
         self._validators(json.dumps(schema)).validate(value)
+
+
+def _as_json(text: str, schema: Schema) -> object:
+    """The JSON value of a text in a path or a query."""
+    return json.loads(text) if schema["type"] in ("integer", "boolean") else text

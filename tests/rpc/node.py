@@ -18,24 +18,24 @@ from svcd.chain.address import encode_address, key_hash
 from svcd.chain.block import Block
 from svcd.chain.params import FAUCET_SEED, NetworkParams
 from svcd.chain.signature import public_key_of
-from svcd.commerce.desk import Files
-from svcd.commerce.looking import Payments
-from svcd.node.changes import Standing
-from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
-from svcd.node.status import Alone, Identity, Neighbourhood, Status
+from svcd.commerce.payment_lookup import PaymentLookup
+from svcd.commerce.webhook_database import OpenDatabases
+from svcd.node.changes import BlockStatus
+from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
+from svcd.node.status import NetworkView, NodeIdentity, NoPeers, Status
 from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
 from svcd.p2p.handshake import LocalNode, NodeKey
 from svcd.p2p.peers import PeerSettings
-from svcd.p2p.service import BODY_CAPS, join
-from svcd.rpc.commerce import CommerceRoutes
-from svcd.rpc.operator import DevnetRoutes, OperatorRoutes
-from svcd.rpc.proof import ProofRoutes
-from svcd.rpc.resource import ChainRoutes
-from svcd.rpc.sites import Public, Sites
-from svcd.web.buckets import Buckets, Rate
-from svcd.web.clients import Clients
-from svcd.web.limits import BodyCaps, SiteLimits
+from svcd.p2p.routes import BODY_CAPS
+from svcd.p2p.service import build_peer_network
+from svcd.rpc.chain_routes import ChainRoutes
+from svcd.rpc.devnet_routes import DevnetRoutes
+from svcd.rpc.operator_routes import OperatorRoutes
+from svcd.rpc.payment_routes import CommerceRoutes, ProofRoutes
+from svcd.rpc.sites import PublicSite, SiteFactory
+from svcd.web.connections import BodyCaps, SiteLimits
+from svcd.web.rate_limits import Clients, Rate, RateLimiter
 from svcd.web.site import Site
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, address_of, key_of
 from tests.rpc.description import Asked, Description
@@ -51,7 +51,7 @@ OPERATOR = key_of("operator")
 TOKEN = "a token of 32 characters or more."
 OPERATOR_SOCKET = UNIXAddress(b"")
 UNLIMITED = {"read": Rate(0, 1), "broadcast": Rate(0, 1), "p2p": Rate(0, 1)}
-ROOMY = PoolLimits(1_000, 1 << 20)
+ROOMY = MempoolLimits(1_000, 1 << 20)
 COMMON = SiteLimits(body_caps=BodyCaps(BODY_CAPS))
 
 PARAMS = evolve(
@@ -75,9 +75,9 @@ class Inline:
 class Shown:
     """Peers that show what a test says; none until it says something."""
 
-    around: Neighbourhood
+    around: NetworkView
 
-    def neighbourhood(self) -> Neighbourhood:
+    def network_view(self) -> NetworkView:
         return self.around
 
 
@@ -93,7 +93,7 @@ class Settings:
     """What tests vary about a node."""
 
     params: NetworkParams = PARAMS
-    pool: PoolLimits = ROOMY
+    pool: MempoolLimits = ROOMY
     rates: dict[str, Rate] = UNLIMITED
     limits: SiteLimits = COMMON
     alone: bool = True
@@ -111,46 +111,47 @@ class Node:
         self.params = settings.params
         self.builder = ChainBuilder(self.params)
         self.clock = clock
-        threads = Threads(worker or Inline(), Inline(), 2)
-        opening = open_chain(self.params, path, threads=threads, pool=settings.pool, clock=clock)
-        self.living: LivingChain = result_of(Deferred.fromCoroutine(opening))
-        self.files = Files(self.living, None)
-        identity = Identity(NODE_ID, settings.endpoint)
-        ledger, transfers = self.living.ledger, self.living.transfers
-        self.peers = Shown(Alone(settings.alone).neighbourhood())
+        threads = NodeThreads(worker or Inline(), Inline(), 2)
+        opening = open_node(self.params, path, threads=threads, pool=settings.pool, clock=clock)
+        self.node_context: NodeContext = result_of(Deferred.fromCoroutine(opening))
+        self.files = OpenDatabases(self.node_context, None)
+        identity = NodeIdentity(NODE_ID, settings.endpoint)
+        chain_manager, transaction_pool = self.node_context.chain_manager, self.node_context.transaction_pool
+        self.peers = Shown(NoPeers(settings.alone).network_view())
         self.status = Status(
-            ledger, identity=identity, peers=self.peers, clock=clock, trouble=lambda: self.files.trouble
+            chain_manager, identity=identity, peers=self.peers, clock=clock, trouble=lambda: self.files.trouble
         )
-        chain = ChainRoutes(ledger, transfers=transfers, status=self.status, clock=clock)
+        chain = ChainRoutes(chain_manager, transaction_pool=transaction_pool, status=self.status, clock=clock)
         errors, nonces = count(1), count(1)
-        demand = self.living.on_demand(lambda size: sha256(b"%d" % next(nonces)).digest()[:size])
+        demand = self.node_context.devnet(lambda size: sha256(b"%d" % next(nonces)).digest()[:size])
         self.operator_rooms: list[object] = [
             OperatorRoutes(self.status, details=lambda: {"verifierQueue": 0}, token=settings.token),
             DevnetRoutes(demand, seed=OPERATOR.seed, token=settings.token),
         ]
-        self.sites = Sites(clock, lambda: f"e{next(errors)}")
-        public = Public(settings.limits, Clients(exempt=settings.exempt), Buckets(settings.rates))
+        self.sites = SiteFactory(clock, lambda: f"e{next(errors)}")
+        limiter = RateLimiter(Clients(exempt=settings.exempt), settings.rates, clock)
+        public = PublicSite(settings.limits, limiter)
         peers = self._peer_routes(settings) if settings.peers else []
-        payments = Payments.followed(ledger, transfers)
-        commerce = CommerceRoutes(ledger, payments, random=bytes, webhooks_enabled=False)
-        proofs = ProofRoutes(ledger, payments, Inline())
+        payments = PaymentLookup.subscribed(chain_manager, transaction_pool)
+        commerce = CommerceRoutes(chain_manager, payments, random=bytes, webhooks_enabled=False)
+        proofs = ProofRoutes(chain_manager, payments, Inline())
         self.public: Site = self.sites.public([chain, commerce, proofs], public, peers=peers)
         self.operator: Site = self.sites.operator(self.operator_rooms, SiteLimits())
 
     def _peer_routes(self, settings: Settings) -> list[object]:
-        ledger, transfers = self.living.ledger, self.living.transfers
-        home = LocalNode(self.params, ledger, NodeKey(key_of("node").seed, settings.endpoint), self.clock)
+        chain_manager, transaction_pool = self.node_context.chain_manager, self.node_context.transaction_pool
+        home = LocalNode(self.params, chain_manager, NodeKey(key_of("node").seed, settings.endpoint), self.clock)
         client = PeerClient(self.params, NobodyThere(), Inline())
         counts = PeerSettings(outbound=0, max_inbound=8, diverse=False, alone=settings.alone)
-        network = join(
+        network = build_peer_network(
             home,
             client,
-            transfers=transfers,
+            transaction_pool=transaction_pool,
             book=AddressBook(bytes(32), Random(1).random),
             settings=counts,
             forwards=lambda *_: False,
         )
-        return network.rooms(transfers)
+        return network.routes
 
     def address(self, name: str) -> str:
         """The address of somebody in a test, or of the faucet."""
@@ -158,8 +159,8 @@ class Node:
 
     def take(self, *blocks: Block) -> None:
         """Let blocks in, parents first; each is valid and new."""
-        outcomes = result_of(self.living.ledger.submit_blocks([block.wire() for block in blocks]))
-        assert set(outcomes) <= {Standing.CONNECTED, Standing.SIDE}, outcomes
+        outcomes = result_of(self.node_context.chain_manager.submit_blocks([block.wire() for block in blocks]))
+        assert set(outcomes) <= {BlockStatus.CONNECTED, BlockStatus.SIDE}, outcomes
 
     def grow(self, text: str) -> dict[str, Block]:
         """Let in the blocks of a text in the language of `tests.chains`, by name."""
@@ -169,7 +170,7 @@ class Node:
 
     def close(self) -> None:
         """Close the files, as the node does last."""
-        closed = Deferred.fromCoroutine(self.living.close())
+        closed = Deferred.fromCoroutine(self.node_context.close())
         self.clock.advance(0)
         result_of(closed)
 

@@ -9,8 +9,8 @@ from attrs import evolve
 
 from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Transfer
-from svcd.node.living import PoolLimits
-from svcd.node.mempool import AHEAD
+from svcd.node.mempool import MAX_PER_SENDER
+from svcd.node.node_context import MempoolLimits
 from tests.chains import COIN, ChainBuilder, key_of
 from tests.rpc.conftest import START_SLOT, public_client
 from tests.rpc.node import PARAMS, Client, Node
@@ -49,7 +49,7 @@ def test_transfer_is_known_when_a_block_holds_it(node: Node, client: Client, pay
     transfer = pay()
     node.take(node.builder.block(transfers=[transfer]))
     assert client.ok(ROUTE, body(transfer)) == {"txid": transfer.txid.hex(), "state": "known"}
-    assert len(node.living.transfers.mempool) == 0
+    assert len(node.node_context.transaction_pool.mempool) == 0
 
 
 def test_order_and_blanks_of_the_json_do_not_matter(client: Client, pay: Pay) -> None:
@@ -64,7 +64,7 @@ def test_key_and_signature_in_upper_case_are_stored_in_lower_case(node: Node, cl
     fields = json.loads(transfer.wire)
     upper = {name: fields[name].upper() for name in ("senderPublicKey", "signature")}
     assert client.ok(ROUTE, body(transfer, **upper)) == {"txid": transfer.txid.hex(), "state": "accepted"}
-    entry = node.living.transfers.mempool.get(transfer.txid)
+    entry = node.node_context.transaction_pool.mempool.get(transfer.txid)
     assert entry is not None
     assert entry.transfer.wire == transfer.wire
     node.take(node.builder.block(transfers=[entry.transfer]))
@@ -81,7 +81,11 @@ def test_content_type_is_not_asked_for(client: Client, pay: Pay) -> None:
 def test_transfers_may_come_in_any_order(node: Node, client: Client, pay: Pay) -> None:
     for nonce in (2, 1, 0):
         client.ok(ROUTE, body(pay(nonce=nonce)))
-    assert [entry.transfer.nonce for line in node.living.transfers.mempool.lines() for entry in line] == [0, 1, 2]
+    assert [entry.transfer.nonce for line in node.node_context.transaction_pool.mempool.lines() for entry in line] == [
+        0,
+        1,
+        2,
+    ]
 
 
 def test_replacement_takes_the_place_of_what_waits(client: Client, pay: Pay) -> None:
@@ -103,9 +107,9 @@ def test_nonce_that_is_used(node: Node, client: Client, pay: Pay) -> None:
 
 
 def test_nonce_too_far_ahead(client: Client, pay: Pay) -> None:
-    sentence = client.refusal(ROUTE, body(pay(nonce=AHEAD)))
+    sentence = client.refusal(ROUTE, body(pay(nonce=MAX_PER_SENDER)))
     assert sentence == "nonce 16 is too far ahead; at most 15 may wait now"
-    client.ok(ROUTE, body(pay(nonce=AHEAD - 1)))
+    client.ok(ROUTE, body(pay(nonce=MAX_PER_SENDER - 1)))
 
 
 def test_balance_that_is_short(client: Client, pay: Pay) -> None:
@@ -150,18 +154,18 @@ def test_replacement_that_pays_too_little_more(client: Client, pay: Pay) -> None
 
 
 def test_pool_that_is_full(open_node: Callable[..., Node]) -> None:
-    node = open_node(pool=PoolLimits(1, 1 << 20))
+    node = open_node(pool=MempoolLimits(1, 1 << 20))
     client, transfer = public_client(node), node.builder.transfer
     client.ok(ROUTE, body(transfer("alice", "bob", 1, fee=20_000)))
     assert client.refusal(ROUTE, body(transfer("carol", "bob", 1, fee=20_000, nonce=0))) == (
         "the pool is full: for this transfer the fee must exceed 20000 base units"
     )
     client.ok(ROUTE, body(transfer("carol", "bob", 1, fee=20_001, nonce=0)))
-    assert [entry.transfer.fee for entry in node.living.transfers.mempool.entries()] == [20_001]
+    assert [entry.transfer.fee for entry in node.node_context.transaction_pool.mempool.entries()] == [20_001]
 
 
 def test_full_pool_names_the_fee_that_gets_in(open_node: Callable[..., Node]) -> None:
-    node = open_node(pool=PoolLimits(1, 1 << 20))
+    node = open_node(pool=MempoolLimits(1, 1 << 20))
     client, transfer = public_client(node), node.builder.transfer
     client.ok(ROUTE, body(transfer("bob", "alice", 1, fee=31_415, nonce=0)))
     for amount, sender in enumerate(("alice", "carol") * 10, 1):
@@ -173,7 +177,7 @@ def test_full_pool_names_the_fee_that_gets_in(open_node: Callable[..., Node]) ->
 
 
 def test_pool_that_is_full_of_bytes(open_node: Callable[..., Node]) -> None:
-    node = open_node(pool=PoolLimits(1_000, 900))
+    node = open_node(pool=MempoolLimits(1_000, 900))
     client, transfer = public_client(node), node.builder.transfer
     client.ok(ROUTE, body(transfer("alice", "bob", 1)))
     assert client.refusal(ROUTE, body(transfer("carol", "bob", 1))).startswith("the pool is full: ")
@@ -324,4 +328,4 @@ def test_what_was_accepted_is_on_disk_before_the_answer(node: Node, client: Clie
     transfers = [pay(amount) for amount in (1, 2, 3)]
     for transfer in transfers:
         client.ok(ROUTE, body(transfer))
-        assert list(node.living.pool.store.rows())[-1].body == transfer.wire
+        assert list(node.node_context.transaction_pool.store.rows())[-1].body == transfer.wire

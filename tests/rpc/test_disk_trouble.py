@@ -6,11 +6,10 @@ import sqlite3
 import pytest
 
 from svcd.chain.errors import Corrupt
-from svcd.rpc.resource import ChainRoutes
-from svcd.rpc.sites import Public, Sites
-from svcd.web.buckets import Buckets
-from svcd.web.clients import Clients
-from svcd.web.limits import SiteLimits
+from svcd.rpc.chain_routes import ChainRoutes
+from svcd.rpc.sites import PublicSite, SiteFactory
+from svcd.web.connections import SiteLimits
+from svcd.web.rate_limits import Clients, RateLimiter
 from tests.rpc.node import UNLIMITED, Node
 from tests.web.wire import Wire
 
@@ -45,9 +44,14 @@ def test_trouble_with_the_disk_is_told_without_an_id(
         return True
 
     monkeypatch.setattr(node.status, "node_status", fail)
-    chain = ChainRoutes(node.living.ledger, transfers=node.living.transfers, status=node.status, clock=node.clock)
-    public = Public(SiteLimits(), Clients(), Buckets(UNLIMITED))
-    site = Sites(node.clock, lambda: "e1", is_damage).public([chain], public)
+    chain = ChainRoutes(
+        node.node_context.chain_manager,
+        transaction_pool=node.node_context.transaction_pool,
+        status=node.status,
+        clock=node.clock,
+    )
+    public = PublicSite(SiteLimits(), RateLimiter(Clients(), UNLIMITED, node.clock))
+    site = SiteFactory(node.clock, lambda: "e1", is_damage).public([chain], public)
     wire = Wire(site)
     wire.send(b"GET /rpc/status HTTP/1.1\r\nHost: h\r\n\r\n")
     (response,) = wire.responses()

@@ -179,7 +179,7 @@ def test_list_of_bodies(besiege: Callable[[str], Siege], node: Node, path: str) 
     # Nearly any text will do as a label or a reference.
     assert siege.site.answers[400] > (0.9 if path.startswith("/rpc/commerce/") else 0.95) * len(spoiled)
     if not path.startswith("/operator/"):
-        assert (len(node.living.transfers.mempool), node.living.ledger.tip.height) == (0, 3)
+        assert (len(node.node_context.transaction_pool.mempool), node.node_context.chain_manager.tip.height) == (0, 3)
 
 
 @every_route
@@ -193,13 +193,17 @@ def test_list_of_framings(besiege: Callable[[str], Siege], path: str) -> None:
 # One test draws all routes: pytest-twisted wraps a test of Hypothesis once more for every parameter.
 
 
-@settings(max_examples=600, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=min(600, settings().max_examples * 12), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(path=st.sampled_from(list(VALID)), data=st.data())
 def test_any_body(besiege: Callable[[str], Siege], path: str, data: st.DataObject) -> None:
     besiege(path).body(data.draw(bodies(VALID[path])))
 
 
-@settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(
+    max_examples=min(400, settings().max_examples * 8), suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
 @given(path=st.sampled_from(list(VALID)), data=st.data())
 def test_any_framing(besiege: Callable[[str], Siege], path: str, data: st.DataObject) -> None:
     besiege(path).raw(data.draw(framings(path, VALID[path])))

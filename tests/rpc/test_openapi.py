@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 from svcd.chain.params import DEVNET, MAINNET
 from svcd.chain.transition import genesis_point
 from svcd.rpc import schemas
-from svcd.rpc.records import consensus_record
+from svcd.rpc.chain_routes import consensus_record
 from tests.rpc.conftest import published
 from tests.rpc.node import FAUCET, PARAMS, Client, Node
 

@@ -8,14 +8,14 @@ from twisted.internet.defer import Deferred
 
 from svcd.chain.block import Block
 from svcd.chain.work import check_work
-from svcd.commerce.looking import Payments
-from svcd.commerce.payment import Terms
-from svcd.commerce.proof import MAX_HEADERS, Proof, check, check_terms, check_tip, parse_proof
-from svcd.rpc import proof as proof_module
-from svcd.rpc.proof import ProofRoutes
+from svcd.commerce.payment_lookup import PaymentLookup
+from svcd.commerce.payment_proof import MAX_HEADERS, Proof, check, check_terms, check_tip, parse_proof
+from svcd.commerce.payment_request import PaymentTerms
+from svcd.rpc import payment_routes as proof_module
+from svcd.rpc.payment_routes import ProofRoutes
 from svcd.store.chain_store import ChainReader
-from svcd.web.answers import Rendered
-from svcd.web.buckets import Rate
+from svcd.web.rate_limits import Rate
+from svcd.web.responses import Response
 from tests.rpc.conftest import public_client
 from tests.rpc.node import PARAMS, UNLIMITED, Client, Node
 from tests.support import has_result, result_of
@@ -53,8 +53,8 @@ def proof_of(*bodies: bytes) -> Proof:
 def test_an_answer_proves_the_payment_as_it_stands(node: Node, client: Client, paid: dict[str, Block]) -> None:
     response = client.get(path(node))
     proof = proof_of(response.body)
-    check_terms(Terms("order-1", node.address("bob"), 5000, 7), proof)
-    check_tip(node.living.ledger.tip.hash, proof)
+    check_terms(PaymentTerms("order-1", node.address("bob"), 5000, 7), proof)
+    check_tip(node.node_context.chain_manager.tip.hash, proof)
     assert response.json["next"] is None
     assert proof.block.hash == paid["b3"].header.hash
     assert proof.transfer.txid == paid["b3"].transfers[1].txid
@@ -103,7 +103,7 @@ def test_nothing_begins_below_the_payment(node: Node, client: Client, paid: dict
     assert client.refusal(path(node, more="&from=3")) == (
         "from must be above 3, the height of the block that holds the payment"
     )
-    assert client.refusal(path(node, more="&from=04")).startswith("from: a height is a whole number")
+    assert client.refusal(path(node, more="&from=04")).startswith("from: must be a whole number")
 
 
 def test_answers_that_are_too_long_for_one_continue_one_another(
@@ -197,8 +197,10 @@ class Patient:
 
 def test_what_was_read_is_hashed_elsewhere(node: Node, client: Client, paid: dict[str, Block]) -> None:
     """The reactor only reads; and what happens meanwhile does not show in the answer."""
-    worker, ledger = Patient(), node.living.ledger
-    room = ProofRoutes(ledger, Payments.followed(ledger, node.living.transfers), worker)
+    worker, chain_manager = Patient(), node.node_context.chain_manager
+    room = ProofRoutes(
+        chain_manager, PaymentLookup.subscribed(chain_manager, node.node_context.transaction_pool), worker
+    )
     asked: dict[str, Any] = {"amount": 5000, "amount_base_units": None, "confirmations": 1, "since_height": None}
     answered = Deferred.fromCoroutine(room.proof("order-1", recipient=node.address("bob"), from_=None, **asked))
     before = client.get(path(node)).body
@@ -206,5 +208,5 @@ def test_what_was_read_is_hashed_elsewhere(node: Node, client: Client, paid: dic
     node.take(node.builder.block(paid["b9"]))
     (work,) = worker.work
     work()
-    assert result_of(answered) == Rendered(before)
+    assert result_of(answered) == Response(before)
     assert client.get(path(node)).body != before

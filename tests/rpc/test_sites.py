@@ -1,4 +1,4 @@
-"""Both sites as `svcd.tap` composes them: what holds for every route alike (docs/http.md "One server, three faces")."""
+"""Both sites as `svcd.tap` composes them: what holds for every route alike (docs/http.md)."""
 
 import json
 from collections.abc import Callable
@@ -7,8 +7,8 @@ import pytest
 from twisted.internet.task import Clock
 
 from svcd.web import api
-from svcd.web.buckets import Rate
-from svcd.web.limits import SiteLimits
+from svcd.web.connections import SiteLimits
+from svcd.web.rate_limits import Rate
 from tests.rpc.conftest import local_client, public_client
 from tests.rpc.node import FAUCET, OPERATOR_SOCKET, Client, Node
 from tests.web.wire import Wire
@@ -201,6 +201,16 @@ def test_rate_is_drawn_before_anything_is_read(open_node: OpenNode) -> None:
 def test_operator_has_no_rate(open_node: OpenNode) -> None:
     operator = local_client(open_node(rates={"read": Rate(1, 1), "broadcast": Rate(1, 1)}))
     assert all(operator.ok("/health") == {} for _ in range(50))
+
+
+def test_operator_s_site_counts_no_ignored_forwarding_headers(node: Node) -> None:
+    site = node.sites.operator(node.operator_rooms, SiteLimits())
+    for target in ("/health", "/none"):
+        for named in ("198.51.100.7", "198.51.100.8"):
+            head = f"GET {target} HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: {named}\r\n\r\n"
+            assert Wire(site, "10.0.0.1").send(head.encode()).response().status in (200, 404)
+    assert site.clients.untrusted.ignored == 0
+    assert not site.clients.untrusted.forwards("10.0.0.1", node.clock.seconds())
 
 
 def test_limits_are_those_that_are_set(open_node: OpenNode) -> None:

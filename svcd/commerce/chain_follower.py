@@ -1,0 +1,279 @@
+"""Evaluates watches as chain and mempool change, and stores the events: one step is one transaction.
+
+The follower runs in a thread of its own, with its own reader of the chain. A step compares the cursor, which is where
+the watches stand, with the tip. So its result does not depend on what happened in between or on how often it runs.
+"""
+
+import json
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Final
+
+from attrs import define, evolve, field, frozen
+
+from svcd.chain.address import encode_address
+from svcd.chain.errors import Corrupt
+from svcd.chain.params import NetworkParams
+from svcd.commerce.payment import ChainTip, Observation, PaymentState
+from svcd.commerce.payment_lookup import MempoolPaymentIndex, PaymentLookup
+from svcd.commerce.watch import EvaluationContext, Watch, evaluate, next_evaluation
+from svcd.commerce.watch_repository import WatchRepository, watch_of
+from svcd.node.mempool import MempoolEntry
+from svcd.store.chain_store import ChainReader
+from svcd.store.webhook_events import WatchQueue
+from svcd.store.webhook_store import WatchRow, WebhookStore
+
+CURSOR_BLOCKS: Final = 4_096
+"""Block hashes that the cursor keeps to find a fork: more than the largest number of confirmations."""
+_MAX_BLOCKS_READ: Final = 256
+"""After more new blocks than this, a step evaluates every watch instead of reading the blocks' transfers."""
+
+_PaymentKey = tuple[str, str, int]
+"""Reference, recipient's address and amount in base units."""
+_Rows = dict[str, WatchRow]
+"""Watches by id."""
+
+
+class ChainBehind(Exception):
+    """The chain has lost blocks that the cursor has passed and downloads them again; nothing can be evaluated."""
+
+
+# The cursor
+
+
+@frozen
+class ChainDelta:
+    """How the chain has moved since the watches were last evaluated."""
+
+    tip: ChainTip
+    before: int
+    """The cursor's height."""
+    fork: int
+    """The height of the newest common block; blocks above it up to ``before`` have been undone."""
+
+    @property
+    def moved(self) -> bool:
+        """Whether the tip is another block than the cursor's."""
+        return not self.fork == self.before == self.tip.height
+
+    @property
+    def new_heights(self) -> range:
+        """The heights of the blocks above the fork."""
+        return range(self.fork + 1, self.tip.height + 1)
+
+
+def read_delta(watches: WebhookStore, reader: ChainReader) -> ChainDelta | None:
+    """The way from the cursor to the tip, inside a snapshot of ``reader``.
+
+    None while the chain is shorter than the cursor without a fork, as after a power loss: the node downloads the lost
+    blocks again, so no payment in them has been undone.
+    """
+    point = reader.tip()
+    if point is None:
+        return None
+    tip = ChainTip(point.height, point.hash)
+    newest = watches.newest_step()
+    if newest is None:
+        return ChainDelta(tip, tip.height, tip.height)
+    fork = -1
+    for height, block_hash in watches.steps_down():
+        fork = height - 1
+        stored = reader.canonical(height) if height <= tip.height else None
+        if stored is not None and stored.point.hash == block_hash:
+            fork = height
+            break
+    if tip.height < newest[0] and fork >= tip.height:
+        return None
+    return ChainDelta(tip, newest[0], min(fork, tip.height))
+
+
+def advance_cursor(watches: WebhookStore, reader: ChainReader, delta: ChainDelta) -> None:
+    """Move the cursor to the tip."""
+    if watches.newest_step() is None:
+        watches.follow(delta.fork, [(delta.tip.height, delta.tip.hash)], keep=CURSOR_BLOCKS)
+    elif delta.moved:
+        newest = delta.new_heights[-CURSOR_BLOCKS:]
+        watches.follow(delta.fork, list(_hashes(reader, newest)), keep=CURSOR_BLOCKS)
+
+
+def _hashes(reader: ChainReader, heights: range) -> Iterator[tuple[int, bytes]]:
+    for height in heights:
+        stored = reader.canonical(height)
+        if stored is not None:
+            yield height, stored.point.hash
+
+
+# The steps
+
+
+@frozen
+class MempoolChange:
+    """Transfers that entered and left the mempool in one change."""
+
+    added: tuple[MempoolEntry, ...]
+    removed: tuple[MempoolEntry, ...]
+
+
+def _no_pause() -> None:
+    """Go on at once."""
+
+
+@frozen(kw_only=True)
+class StepContext:
+    """What the reactor's thread knows when a step begins."""
+
+    now: int
+    """Unix milliseconds."""
+    synced: bool
+    mempool_changes: Sequence[MempoolChange] = ()
+    """Since the previous step."""
+    pause: Callable[[], None] = _no_pause
+    """Called before each watch and payment; may block while the chain needs the processor."""
+
+
+@define
+class ChainFollower:
+    """Keeps the watches up to date with chain and mempool; for one thread."""
+
+    repository: WatchRepository
+    params: NetworkParams
+    reader: ChainReader
+    every_depth: bool
+    """Whether each further confirmation of an unconfirmed payment is an event."""
+    mempool: MempoolPaymentIndex = field(factory=MempoolPaymentIndex, init=False)
+    """As far as this thread has been told of it."""
+    lookup: PaymentLookup = field(init=False)
+    _changed_in_mempool: dict[_PaymentKey, None] = field(factory=dict, init=False)
+    """Payments of the mempool changes that no committed step has covered yet."""
+    _has_stepped: bool = field(default=False, init=False)
+    """Whether a step has been committed since the node started."""
+
+    @lookup.default
+    def _lookup_with_mempool(self) -> PaymentLookup:
+        return PaymentLookup(self.params, self.reader, self.mempool)
+
+    def step(self, context: StepContext) -> list[WatchQueue]:
+        """Evaluate the watches that changes may affect; returns the queues with new events.
+
+        Does nothing while the chain is behind the cursor.
+        """
+        self.note_mempool_changes(context.mempool_changes)
+        with self.reader.snapshot(), self.repository.watches.commit():
+            delta = read_delta(self.repository.watches, self.reader)
+            queues = [] if delta is None else self._advance(delta, context)
+        if delta is not None:
+            self._committed()
+        return queues
+
+    def add_watch(self, watch: Watch, context: StepContext) -> tuple[list[WatchQueue], Observation]:
+        """Store a new watch and evaluate it, after a step for all others; returns all queues with new events.
+
+        The mempool changes of ``context`` must have been noted before. Raises ChainBehind.
+        """
+        with self.reader.snapshot(), self.repository.watches.commit():
+            delta = read_delta(self.repository.watches, self.reader)
+            if delta is None:
+                raise ChainBehind
+            queues = self._advance(delta, context)
+            evaluation = self._evaluation_context(delta.tip.height, context)
+            observation = self.lookup.find_at(watch.terms, delta.tip)
+            begun, events = evaluate(watch, observation, evaluation, initial=True)
+            following = next_evaluation(begun, delta.tip.height, evaluation)
+            queues += self.repository.add(begun, events, following, context.now)
+        self._committed()
+        return queues, observation
+
+    def note_mempool_changes(self, changes: Iterable[MempoolChange]) -> None:
+        """Update the index and remember the payments for the next step; pass each change once, even if a step fails."""
+        for change in changes:
+            self.mempool.pool_changed(change.added, change.removed)
+            for entry in (*change.added, *change.removed):
+                transfer = entry.transfer
+                if transfer.reference is not None:
+                    recipient = encode_address(transfer.recipient, self.params.address_prefix)
+                    self._changed_in_mempool[transfer.reference, recipient, transfer.amount] = None
+
+    def _committed(self) -> None:
+        self._changed_in_mempool.clear()
+        self._has_stepped = True
+
+    def _evaluation_context(self, tip_before: int, context: StepContext, *, at_tip: bool = True) -> EvaluationContext:
+        # Only at the tip may a watch expire: a payment in a later new block comes first.
+        synced = context.synced and at_tip
+        return EvaluationContext(now=context.now, tip_before=tip_before, synced=synced, every_depth=self.every_depth)
+
+    def _advance(self, delta: ChainDelta, context: StepContext) -> list[WatchQueue]:
+        """Evaluate watches for each new block in turn, or for a reorganisation as a whole, and advance the cursor."""
+        queues: list[WatchQueue] = []
+        watches = self.repository.watches
+        if not watches.is_idle():
+            block_by_block = delta.fork == delta.before and len(delta.new_heights) <= _MAX_BLOCKS_READ
+            before = delta.before
+            for height in delta.new_heights[:-1] if block_by_block else ():
+                affected = self._paid_at([height], context) | _by_id(watches.waking_at_height(height))
+                evaluation = self._evaluation_context(before, context, at_tip=False)
+                queues += self._evaluate(affected, self._tip_at(height), evaluation, context)
+                before = height
+            last = evolve(delta, before=before, fork=before) if block_by_block else delta
+            affected = self._affected_at_tip(last, context)
+            queues += self._evaluate(affected, delta.tip, self._evaluation_context(before, context), context)
+        advance_cursor(watches, self.reader, delta)
+        return queues
+
+    def _evaluate(
+        self, rows: _Rows, tip: ChainTip, evaluation: EvaluationContext, context: StepContext
+    ) -> list[WatchQueue]:
+        queues: list[WatchQueue] = []
+        for row in rows.values():
+            context.pause()
+            watch = watch_of(row)
+            evaluated, events = evaluate(watch, self.lookup.find_at(watch.terms, tip), evaluation)
+            following = next_evaluation(evaluated, tip.height, evaluation)
+            if evaluated != watch or (following.height, following.at) != (row.wake_height, row.wake_at):
+                queues += self.repository.save(evaluated, events, following, evaluation.now)
+        return queues
+
+    def _tip_at(self, height: int) -> ChainTip:
+        stored = self.reader.canonical(height)
+        if stored is None:
+            raise Corrupt(f"there is no canonical block at height {height}")
+        return ChainTip(height, stored.point.hash)
+
+    def _affected_at_tip(self, delta: ChainDelta, context: StepContext) -> _Rows:
+        """The watches that may have an event at the tip."""
+        watches = self.repository.watches
+        if len(delta.new_heights) > _MAX_BLOCKS_READ:
+            return _by_id(watches.all_active())
+        affected = _by_id(watches.waking_at_height(delta.tip.height))
+        if delta.tip.height < delta.before:
+            # A heavier chain may be shorter: every payment on it has lost confirmations.
+            affected |= _by_id(watches.above(-1))
+        elif delta.fork < delta.before:
+            affected |= _by_id(watches.above(delta.fork))
+        if context.synced:
+            affected |= _by_id(watches.waking_at(context.now))
+        for payment in self._changed_in_mempool:
+            affected |= _by_id(watches.of_payment(*payment))
+        if not self._has_stepped:
+            # No listener was told of transfers that left the mempool while the node was down.
+            affected |= _by_id(watches.in_state(PaymentState.PENDING))
+        return affected | self._paid_at(delta.new_heights, context)
+
+    def _paid_at(self, heights: Iterable[int], context: StepContext) -> _Rows:
+        """The watches over payments in the canonical blocks at ``heights``."""
+        affected: _Rows = {}
+        for payment in dict.fromkeys(self._payments_at(heights)):
+            context.pause()
+            affected |= _by_id(self.repository.watches.of_payment(*payment))
+        return affected
+
+    def _payments_at(self, heights: Iterable[int]) -> Iterator[_PaymentKey]:
+        for height in heights:
+            stored = self.reader.canonical(height)
+            for body in [] if stored is None else self.reader.bodies(stored):
+                if b'"paymentReference"' in body:
+                    payload = json.loads(body)["payload"]
+                    yield payload["paymentReference"], payload["recipient"], int(payload["amount"])
+
+
+def _by_id(rows: Collection[WatchRow]) -> _Rows:
+    return {row.id: row for row in rows}

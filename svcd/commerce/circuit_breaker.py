@@ -1,0 +1,85 @@
+"""The circuit breaker of a callback host (docs/webhooks.md "Attempts"). Times are Unix milliseconds.
+
+A host that fails repeatedly gets one attempt at a time, a probe, with growing delays between them.
+"""
+
+from enum import Enum
+from typing import Final
+
+from attrs import define, field
+
+from svcd.commerce.retry_policy import RETRY_PERIOD, probe_delay
+from svcd.limits import DEAD_RECEIVER, Limit
+
+FAILURES_TO_OPEN: Final = 5
+"""Consecutive failed attempts at a host, whichever watches they were for."""
+
+LIMITS: Final = (Limit("failures in a row that break a host", FAILURES_TO_OPEN, "things", DEAD_RECEIVER),)
+
+
+class DeliveryOutcome(Enum):
+    """What an attempt says about the host."""
+
+    ACCEPTED = "accepted"
+    REFUSED = "refused"
+    """The host works but rejects this event: retrying depends on the event, not on the host."""
+    FAILED = "failed"
+    """The host cannot be reached or reports trouble."""
+    UNTRIED = "untried"
+    """Nothing was sent."""
+
+
+class BreakerChange(Enum):
+    """What an outcome did to the breaker."""
+
+    NONE = "none"
+    OPENED = "opened"
+    CLOSED = "closed"
+
+
+@define
+class CircuitBreaker:
+    """Opens after consecutive failures of a host, and closes when it answers."""
+
+    opened_at: int | None = field(default=None, init=False)
+    """None while closed."""
+    probe_at: int = field(default=0, init=False)
+    """While open: when the next probe is due."""
+    _failures: int = field(default=0, init=False)
+    _probes: int = field(default=0, init=False)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether the host gets probes only."""
+        return self.opened_at is not None
+
+    def gives_up_at(self, due: int) -> int:
+        """While open: when to abandon an event due at ``due`` without an attempt.
+
+        The time is a whole retry period after both, because an event may be overdue only since this node was down.
+        """
+        return max(self.opened_at or 0, due) + RETRY_PERIOD
+
+    def has_outlasted_retries(self, now: int) -> bool:
+        """Whether the breaker has been open for a whole retry period."""
+        return self.opened_at is not None and self.opened_at + RETRY_PERIOD <= now
+
+    def record(self, outcome: DeliveryOutcome, now: int, *, probe: bool) -> BreakerChange:
+        """Note the outcome of an attempt, which was a ``probe`` if the breaker was open when it began."""
+        if outcome is DeliveryOutcome.UNTRIED:
+            return BreakerChange.NONE
+        if outcome is not DeliveryOutcome.FAILED:
+            was_open = self.is_open
+            self._failures, self.opened_at = 0, None
+            return BreakerChange.CLOSED if was_open else BreakerChange.NONE
+        self._failures += 1
+        if self.is_open:
+            # Attempts that began before the breaker opened are no probes.
+            if probe:
+                self._probes += 1
+                self.probe_at = now + probe_delay(self._probes)
+            return BreakerChange.NONE
+        if self._failures < FAILURES_TO_OPEN:
+            return BreakerChange.NONE
+        self.opened_at, self._probes, self.probe_at = now, 0, now + probe_delay(0)
+        return BreakerChange.OPENED

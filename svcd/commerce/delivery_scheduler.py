@@ -1,0 +1,312 @@
+"""Decides which event is sent next, so that no host delays another (docs/webhooks.md "Attempts").
+
+At most one event of a watch, four of a host and 32 in all are in flight. Hosts with due events take turns: each sends
+one event and goes to the end of the line. No operation visits every queue: a dead host may have tens of thousands.
+Times are Unix milliseconds.
+"""
+
+from collections import deque
+from enum import Enum
+from heapq import heapify, heappop, heappush
+from itertools import count
+from typing import Final
+
+from attrs import define, field, frozen
+
+from svcd.commerce.circuit_breaker import BreakerChange, CircuitBreaker, DeliveryOutcome
+from svcd.limits import STALLING_RECEIVER, Limit
+from svcd.store.webhook_events import WatchQueue
+
+MAX_IN_FLIGHT: Final = 32
+MAX_IN_FLIGHT_PER_HOST: Final = 4
+
+LIMITS: Final = (
+    Limit("deliveries at once", MAX_IN_FLIGHT, "things", STALLING_RECEIVER),
+    Limit("deliveries at once to one host", MAX_IN_FLIGHT_PER_HOST, "things", STALLING_RECEIVER),
+)
+_STALE_ALLOWED: Final = 64
+"""Stale entries that a collection may hold before it is worth a cleanup."""
+
+
+class LeaseKind(Enum):
+    """What to do with the head of a leased queue."""
+
+    ATTEMPT = "attempt"
+    PROBE = "probe"
+    """An attempt that decides whether the host's breaker closes."""
+    GIVE_UP = "give up"
+    """The host has failed for a whole retry period: abandon the event without an attempt."""
+
+
+@frozen
+class Lease:
+    """The right to send the head of one queue, until :meth:`DeliveryScheduler.release`."""
+
+    queue: WatchQueue
+    kind: LeaseKind
+    early: bool
+    """Whether a success of the host has woken the queue before it was due."""
+    last_chance: bool
+    """Whether the host has failed for a whole retry period, so that another failure abandons an old event."""
+
+
+@define(eq=False)
+class QueueEntry:
+    """A queue that waits for a lease."""
+
+    queue: WatchQueue
+    stale: bool = False
+    """Whether the entry has been replaced or cancelled, and only its removal from the heap is left."""
+
+
+_Heap = list[tuple[int, int, QueueEntry]]
+"""By due time, then by arrival."""
+
+
+@define(eq=False)
+class HostQueue:
+    """The waiting queues of one callback host, and its circuit breaker."""
+
+    name: str
+    breaker: CircuitBreaker = field(init=False, factory=CircuitBreaker)
+    in_line: bool = field(init=False, default=False)
+    """Whether the scheduler has the host in its line."""
+    timer: int = field(init=False, default=0)
+    """The serial number of the scheduler's valid timer for this host; 0 for none."""
+    in_flight: int = field(init=False, default=0)
+    waiting: int = field(init=False, default=0)
+    """Entries that are not stale."""
+    _woken: _Heap = field(init=False, factory=list)
+    """Woken by a success of the host: sent even before they are due."""
+    _scheduled: _Heap = field(init=False, factory=list)
+    _not_woken: _Heap = field(init=False, factory=list)
+    """Woken only when the breaker closes: an early attempt was in vain, or the host refuses the event itself."""
+    _stale: int = field(init=False, default=0)
+    _serial: "count[int]" = field(init=False, factory=count)
+
+    def add(self, entry: QueueEntry, *, wakeable: bool) -> None:
+        """Add an entry; unless it is ``wakeable``, a success of the host does not make it due."""
+        heappush(self._scheduled if wakeable else self._not_woken, (entry.queue.due, next(self._serial), entry))
+        self.waiting += 1
+
+    def remove(self, entry: QueueEntry) -> None:
+        """Remove an entry that waits."""
+        entry.stale = True
+        self.waiting -= 1
+        self._stale += 1
+        if self._stale > self.waiting + _STALE_ALLOWED:
+            for heap in (self._woken, self._scheduled, self._not_woken):
+                heap[:] = [item for item in heap if not item[2].stale]
+                heapify(heap)
+            self._stale = 0
+
+    def lease(self, now: int) -> tuple[QueueEntry, Lease] | None:
+        """Take out the entry whose turn it is; None if it is no entry's turn."""
+        if self._is_full():
+            return None
+        if self.breaker.is_open and now < self.breaker.probe_at:
+            heap = _earliest(self._woken, self._scheduled, self._not_woken)
+            kind = LeaseKind.GIVE_UP
+            if heap is None or self.breaker.gives_up_at(heap[0][0]) > now:
+                return None
+        else:
+            timed = (self._scheduled, self._not_woken)
+            heap = _earliest(self._woken, *[heap for heap in timed if (due := _due(heap)) is not None and due <= now])
+            kind = LeaseKind.PROBE if self.breaker.is_open else LeaseKind.ATTEMPT
+            if heap is None:
+                return None
+        entry = heappop(heap)[2]
+        self.waiting -= 1
+        self.in_flight += 1
+        last_chance = self.breaker.has_outlasted_retries(now)
+        return entry, Lease(entry.queue, kind, early=entry.queue.due > now, last_chance=last_chance)
+
+    def ready_at(self) -> int | None:
+        """From when on :meth:`lease` returns an entry; None if not before something else happens."""
+        heap = _earliest(self._woken, self._scheduled, self._not_woken)
+        if heap is None or self._is_full():
+            return None
+        ready = 0 if _due(self._woken) is not None else heap[0][0]
+        if not self.breaker.is_open:
+            return ready
+        return min(max(ready, self.breaker.probe_at), self.breaker.gives_up_at(heap[0][0]))
+
+    def record(self, lease: Lease, outcome: DeliveryOutcome, now: int) -> BreakerChange:
+        """Note the outcome of a lease; a success wakes the entries that wait."""
+        self.in_flight -= 1
+        change = self.breaker.record(outcome, now, probe=lease.kind is LeaseKind.PROBE)
+        if outcome in (DeliveryOutcome.ACCEPTED, DeliveryOutcome.REFUSED):
+            self._woken, self._scheduled = _merged(self._woken, self._scheduled), []
+        if change is BreakerChange.CLOSED:
+            self._woken, self._not_woken = _merged(self._woken, self._not_woken), []
+        return change
+
+    def _is_full(self) -> bool:
+        return self.in_flight >= (1 if self.breaker.is_open else MAX_IN_FLIGHT_PER_HOST)
+
+
+def _earliest(*heaps: _Heap) -> _Heap | None:
+    """The heap whose first entry is due first."""
+    return min((heap for heap in heaps if _due(heap) is not None), key=lambda heap: heap[0][:2], default=None)
+
+
+def _due(heap: _Heap) -> int | None:
+    while heap and heap[0][2].stale:
+        heappop(heap)
+    return heap[0][0] if heap else None
+
+
+def _merged(one: _Heap, other: _Heap) -> _Heap:
+    small, large = sorted((one, other), key=len)
+    for item in small:
+        heappush(large, item)
+    return large
+
+
+@define(eq=False)
+class _ActiveLease:
+    host: HostQueue
+    rescheduled: WatchQueue | None = None
+    """The queue, if it was scheduled again during the lease."""
+    cancelled: bool = False
+
+
+class DeliveryScheduler:
+    """All queues that wait or are leased. Call ``lease`` until it returns None, and again at ``next_at``."""
+
+    def __init__(self) -> None:
+        self._hosts: dict[str, HostQueue] = {}
+        self._waiting: dict[str, QueueEntry] = {}
+        self._leases: dict[str, _ActiveLease] = {}
+        self._line: deque[HostQueue] = deque()
+        self._timers: list[tuple[int, int, HostQueue]] = []
+        self._serial = count(1)
+        self._open_breakers = 0
+
+    @property
+    def waiting(self) -> int:
+        """Queues that wait."""
+        return len(self._waiting)
+
+    @property
+    def in_flight(self) -> int:
+        """Queues that are leased."""
+        return len(self._leases)
+
+    @property
+    def open_breakers(self) -> int:
+        """Hosts whose circuit breaker is open."""
+        return self._open_breakers
+
+    @property
+    def hosts(self) -> int:
+        """Hosts in memory: those with a queue that waits or is leased."""
+        return len(self._hosts)
+
+    def schedule(self, queue: WatchQueue, now: int) -> None:
+        """Add a queue, or replace the due time that it had."""
+        active = self._leases.get(queue.watch)
+        if active is not None:
+            active.rescheduled = None if active.cancelled else queue
+            return
+        entry = self._waiting.get(queue.watch)
+        if entry is not None:
+            if entry.queue == queue:
+                return
+            # Only the entry goes: the host must not be forgotten in between, nor its breaker.
+            self._hosts[entry.queue.host].remove(entry)
+        self._add(queue, now, wakeable=True)
+
+    def cancel(self, watch: str, now: int) -> None:
+        """Remove the queue of a watch that has ended; a lease goes on but is not followed by another."""
+        active = self._leases.get(watch)
+        if active is not None:
+            active.rescheduled, active.cancelled = None, True
+        entry = self._waiting.pop(watch, None)
+        if entry is not None:
+            host = self._hosts[entry.queue.host]
+            host.remove(entry)
+            self._place(host, now)
+
+    def lease(self, now: int) -> Lease | None:
+        """The next lease, to be given to ``release`` in the end; None if there is none at present."""
+        if len(self._leases) >= MAX_IN_FLIGHT:
+            return None
+        while self._timers and self._timers[0][0] <= now:
+            _, serial, host = heappop(self._timers)
+            if serial == host.timer:
+                host.timer = 0
+                self._place(host, now)
+        while self._line:
+            host = self._line.popleft()
+            host.in_line = False
+            leased = host.lease(now)
+            if leased is not None:
+                del self._waiting[leased[0].queue.watch]
+                self._leases[leased[0].queue.watch] = _ActiveLease(host)
+            self._place(host, now)
+            if leased is not None:
+                return leased[1]
+        return None
+
+    def release(self, lease: Lease, outcome: DeliveryOutcome, again: WatchQueue | None, now: int) -> BreakerChange:
+        """End a lease; ``again`` is the queue if it has more events, with its next due time."""
+        active = self._leases.pop(lease.queue.watch)
+        host = active.host
+        change = host.record(lease, outcome, now)
+        self._open_breakers += (change is BreakerChange.OPENED) - (change is BreakerChange.CLOSED)
+        if again is not None and not active.cancelled:
+            early_in_vain = lease.early and outcome is not DeliveryOutcome.ACCEPTED
+            self._add(again, now, wakeable=outcome is not DeliveryOutcome.REFUSED and not early_in_vain)
+        elif active.rescheduled is not None:
+            self._add(active.rescheduled, now, wakeable=True)
+        self._place(host, now)
+        return change
+
+    def next_at(self, now: int) -> int | None:
+        """When ``lease`` may succeed again; None if not before a lease ends or a queue is scheduled."""
+        if len(self._leases) >= MAX_IN_FLIGHT:
+            return None
+        if self._line:
+            return now
+        while self._timers and self._timers[0][1] != self._timers[0][2].timer:
+            heappop(self._timers)
+        return self._timers[0][0] if self._timers else None
+
+    def _add(self, queue: WatchQueue, now: int, *, wakeable: bool) -> None:
+        host = self._hosts.setdefault(queue.host, HostQueue(queue.host))
+        entry = self._waiting[queue.watch] = QueueEntry(queue)
+        host.add(entry, wakeable=wakeable)
+        self._place(host, now)
+
+    def _place(self, host: HostQueue, now: int) -> None:
+        """Put a host into the line or under a timer, or forget it, whichever its state calls for."""
+        if not host.waiting and not host.in_flight:
+            self._forget(host)
+        if host.in_line:
+            return
+        ready_at = host.ready_at()
+        if ready_at is None:
+            host.timer = 0
+        elif ready_at <= now:
+            host.timer, host.in_line = 0, True
+            self._line.append(host)
+        else:
+            host.timer = next(self._serial)
+            heappush(self._timers, (ready_at, host.timer, host))
+        self._remove_stale()
+
+    def _remove_stale(self) -> None:
+        """Remove outdated timers and forgotten hosts once they outnumber the valid ones."""
+        enough = 2 * len(self._hosts) + _STALE_ALLOWED
+        if len(self._timers) > enough:
+            self._timers = [timer for timer in self._timers if timer[1] == timer[2].timer]
+            heapify(self._timers)
+        if len(self._line) > enough:
+            self._line = deque(host for host in self._line if self._hosts.get(host.name) is host)
+
+    def _forget(self, host: HostQueue) -> None:
+        # A forgotten host may still be in the line after a new one of its name has come.
+        if self._hosts.get(host.name) is host:
+            del self._hosts[host.name]
+            self._open_breakers -= host.breaker.is_open

@@ -1,0 +1,305 @@
+"""Delivers the events of the outbox (docs/webhooks.md "Delivery").
+
+Delivery is at least once: an event counts as delivered when the outbox has recorded it. If the process dies between the
+receiver's answer and that record, the event is sent again with the same id.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Final, TypeVar, cast
+
+from attrs import define, evolve, field, frozen
+from twisted.internet.defer import CancelledError, Deferred, DeferredList
+from twisted.internet.interfaces import IReactorTime
+from twisted.internet.task import deferLater
+from twisted.logger import Logger
+
+from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome
+from svcd.commerce.delivery_scheduler import DeliveryScheduler, Lease, LeaseKind
+from svcd.commerce.outbox import OutboundEvent, WebhookOutbox
+from svcd.commerce.retry_policy import RETRY_PERIOD, next_attempt
+from svcd.commerce.sender import DeliveryResult, WebhookSender
+from svcd.interfaces import Clock, Timer, milliseconds, unix_seconds
+from svcd.store.webhook_events import WatchQueue
+
+OUTBOX_RETRY_SECONDS: Final = 10
+"""Delay before an outbox operation that has failed is tried again."""
+HOLD_SECONDS: Final = 5
+"""How long no delivery begins after such a failure; shorter, so that one unrecordable event does not block others."""
+ENQUEUE_BATCH: Final = 1_000
+"""Queues that are passed to the scheduler in one turn of the reactor."""
+STOP_SECONDS: Final = 5
+"""How long deliveries in flight may take when the node stops."""
+HOST_BROKEN: Final = "host-broken"
+"""The error of an event that was abandoned because of its host, without an attempt."""
+
+T = TypeVar("T")
+
+
+@define
+class ForwardClock:
+    """Unix milliseconds that follow the computer's clock when it is set forward, but never go back.
+
+    Otherwise, setting the clock back by an hour would delay every scheduled attempt by an hour.
+    """
+
+    _clock: Clock
+    _offset: float = field(init=False)
+
+    @_offset.default
+    def _first_offset(self) -> float:
+        return self._current_offset()
+
+    def now(self) -> int:
+        """The time in milliseconds."""
+        self._offset = max(self._offset, self._current_offset())
+        return int((self._clock.seconds() + self._offset) * 1000)
+
+    def _current_offset(self) -> float:
+        return unix_seconds(self._clock) - self._clock.seconds()
+
+
+@frozen(kw_only=True)
+class DeliveryCounts:
+    """The present state of deliveries, and totals since the start."""
+
+    in_flight: int
+    waiting: int
+    """Watches with undelivered events."""
+    broken_hosts: int
+    delivered: int
+    """Events, in total."""
+    failed: int
+    """Attempts, in total."""
+    abandoned: int
+    """Events, in total."""
+
+
+class WebhookDispatcher:
+    """Delivers each event of an outbox until its receiver accepts it or all attempts have failed."""
+
+    log = Logger()
+
+    def __init__(
+        self, outbox: WebhookOutbox, sender: WebhookSender, *, clock: Clock, chance: Callable[[], float]
+    ) -> None:
+        """Sends nothing before :meth:`enqueue`; ``chance`` returns random numbers from 0 to 1."""
+        self._outbox = outbox
+        self._sender = sender
+        self._clock = clock
+        self._forward_clock = ForwardClock(clock)
+        self._chance = chance
+        self._scheduler = DeliveryScheduler()
+        self._running: set[Deferred[None]] = set()
+        self._timer: Timer | None = None
+        self._incoming: deque[WatchQueue] = deque()
+        self._incoming_call: Timer | None = None
+        self._starting = False
+        self._stopping = False
+        self._aborted = False
+        self._held_until: int | None = None
+        self._delivered = self._failed = self._abandoned = 0
+
+    def enqueue(self, queues: Iterable[WatchQueue]) -> None:
+        """Deliver the events of these queues: all queues after the start, and later those that have new events."""
+        self._incoming.extend(queues)
+        if self._incoming_call is None:
+            self._take_incoming()
+
+    def cancel(self, watch: str) -> None:
+        """Make no further attempt for a watch that has ended; one in flight may still arrive."""
+        self._scheduler.cancel(watch, self._now())
+        self._start_deliveries()
+
+    def stop(self) -> Deferred[None]:
+        """Begin no more deliveries; fires when those in flight have ended, after 5 s at most.
+
+        Those that take longer are aborted; their events stay undelivered and are sent after the next start.
+        """
+        self._stopping = True
+        if self._incoming_call is not None:
+            self._incoming_call.cancel()
+        self._start_deliveries()
+        return Deferred.fromCoroutine(self._finish())
+
+    def counts(self) -> DeliveryCounts:
+        """The present counts."""
+        return DeliveryCounts(
+            in_flight=self._scheduler.in_flight,
+            waiting=self._scheduler.waiting,
+            broken_hosts=self._scheduler.open_breakers,
+            delivered=self._delivered,
+            failed=self._failed,
+            abandoned=self._abandoned,
+        )
+
+    def _now(self) -> int:
+        """For the scheduler and due times."""
+        return self._forward_clock.now()
+
+    def _unix(self) -> int:
+        """For records and signatures."""
+        return milliseconds(self._clock)
+
+    # Starting deliveries
+
+    def _take_incoming(self) -> None:
+        self._incoming_call = None
+        now = self._now()
+        for _ in range(min(ENQUEUE_BATCH, len(self._incoming))):
+            self._scheduler.schedule(self._incoming.popleft(), now)
+        if self._incoming and not self._stopping:
+            self._incoming_call = self._clock.callLater(0, self._take_incoming)
+        self._start_deliveries()
+
+    def _start_deliveries(self) -> None:
+        """Start all deliveries that may start now, and set the timer for the next."""
+        if self._starting:
+            # A delivery that ends at once calls this from inside the loop below.
+            return
+        self._starting = True
+        try:
+            while not self._is_held() and (lease := self._scheduler.lease(self._now())) is not None:
+                self._start(lease)
+        finally:
+            self._starting = False
+        self._set_timer()
+
+    def _is_held(self) -> bool:
+        return self._stopping or (self._held_until is not None and self._now() < self._held_until)
+
+    def _set_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        at = None if self._stopping else self._scheduler.next_at(self._now())
+        if at is not None:
+            at = max(at, self._held_until or 0)
+            self._timer = self._clock.callLater(max(0, at - self._now()) / 1000, self._timer_fired)
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        self._start_deliveries()
+
+    def _start(self, lease: Lease) -> None:
+        running = Deferred.fromCoroutine(self._run(lease))
+        self._running.add(running)
+        running.addBoth(self._ended, running)
+
+    def _ended(self, _: object, running: Deferred[None]) -> None:
+        self._running.discard(running)
+        self._start_deliveries()
+
+    # One delivery
+
+    async def _run(self, lease: Lease) -> None:
+        retry = evolve(lease.queue, due=self._now() + OUTBOX_RETRY_SECONDS * 1000)
+        try:
+            outcome, again = await self._deliver(lease)
+        except CancelledError:
+            # The node is stopping, and the outbox still has the event.
+            outcome, again = DeliveryOutcome.UNTRIED, retry
+        except Exception:
+            self.log.failure("delivering for {watch} failed; it will be retried", watch=lease.queue.watch)
+            outcome, again = DeliveryOutcome.UNTRIED, retry
+        change = self._scheduler.release(lease, outcome, again, self._now())
+        if change is BreakerChange.OPENED:
+            self.log.info(
+                "callbacks to {host} keep failing: until one succeeds, only one at a time is tried",
+                host=lease.queue.host,
+            )
+        elif change is BreakerChange.CLOSED:
+            self.log.info("callbacks to {host} succeed again", host=lease.queue.host)
+
+    async def _deliver(self, lease: Lease) -> tuple[DeliveryOutcome, WatchQueue | None]:
+        """The outcome of a lease, and the queue if it has more events."""
+        event = await self._retried(lambda: self._outbox.head(lease.queue.watch))
+        if event is None:
+            return DeliveryOutcome.UNTRIED, None
+        if lease.kind is LeaseKind.GIVE_UP:
+            return DeliveryOutcome.UNTRIED, await self._give_up(lease, event)
+        result = await self._sender.send(event, self._unix())
+        return result.outcome, await self._record(lease, event, result)
+
+    async def _give_up(self, lease: Lease, event: OutboundEvent) -> WatchQueue | None:
+        if not _has_outlived_retries(event, self._now()):
+            # A newer event has superseded the one that was to be abandoned.
+            return evolve(lease.queue, due=event.created_at)
+        return await self._record_failure(event, HOST_BROKEN, due=None)
+
+    async def _record(self, lease: Lease, event: OutboundEvent, result: DeliveryResult) -> WatchQueue | None:
+        now = self._now()
+        if result.gone:
+            await self._retried(lambda: self._outbox.gone(event, self._unix()))
+            return None
+        if result.outcome is DeliveryOutcome.ACCEPTED:
+            again = await self._retried(lambda: self._outbox.delivered(event, self._unix()))
+            self._delivered += 1
+            return again
+        self._failed += 1
+        if lease.last_chance and _has_outlived_retries(event, now):
+            return await self._record_failure(event, result.error, due=None)
+        if lease.early:
+            # Other events' successes wake this one, however often, and must not use up its attempts.
+            return await self._record_failure(event, result.error, due=lease.queue.due, counts=False)
+        due = next_attempt(event.attempts + 1, now, chance=self._chance(), retry_after=result.retry_after)
+        return await self._record_failure(event, result.error, due=due)
+
+    async def _record_failure(
+        self, event: OutboundEvent, error: str, *, due: int | None, counts: bool = True
+    ) -> WatchQueue | None:
+        now = self._unix()
+        again = await self._retried(lambda: self._outbox.failed(event, error=error, due=due, now=now, counts=counts))
+        if due is None:
+            self._abandoned += 1
+            self.log.warn(
+                "event {event_id} of {watch} for {host} is abandoned: {error}",
+                event_id=event.event_id,
+                watch=event.watch,
+                host=event.host,
+                error=error,
+            )
+        return again
+
+    async def _retried(self, operation: Callable[[], Deferred[T]]) -> T:
+        """The result of an outbox operation, retried until it succeeds; meanwhile no delivery begins.
+
+        If a full disk cannot record deliveries, every event sent would be sent again.
+        """
+        while True:
+            try:
+                result = await operation()
+            except CancelledError:
+                raise
+            except Exception:
+                if self._held_until is None:
+                    self.log.failure("the webhook outbox fails; nothing is sent until it works again")
+                self._held_until = self._now() + HOLD_SECONDS * 1000
+                await deferLater(cast(IReactorTime, self._clock), OUTBOX_RETRY_SECONDS, _nothing)
+            else:
+                self._held_until = None
+                return result
+
+    # Stopping
+
+    async def _finish(self) -> None:
+        running = tuple(self._running)
+        if running:
+            timer = self._clock.callLater(STOP_SECONDS, self._abort)
+            await DeferredList(running)
+            if not self._aborted:
+                timer.cancel()
+
+    def _abort(self) -> None:
+        self._aborted = True
+        for running in tuple(self._running):
+            running.cancel()
+
+
+def _has_outlived_retries(event: OutboundEvent, now: int) -> bool:
+    """Whether all attempts would have been made by now if the host had got them."""
+    return event.created_at + RETRY_PERIOD <= now
+
+
+def _nothing() -> None:
+    """Do nothing after a delay."""

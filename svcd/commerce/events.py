@@ -1,0 +1,75 @@
+"""Webhook events: their types, ids, and the bodies that are signed and sent (docs/webhooks.md "Events", "The body")."""
+
+from enum import StrEnum
+from hashlib import sha256
+from typing import Final
+
+from attrs import frozen
+
+from svcd.chain.encoding import canonical
+from svcd.commerce.payment import Observation, PaymentState, payment_record
+from svcd.commerce.payment_request import PaymentTerms
+
+
+class EventType(StrEnum):
+    """The types of events, as receivers read them."""
+
+    PENDING = "payment.pending"
+    CONFIRMING = "payment.confirming"
+    CONFIRMED = "payment.confirmed"
+    REORGED = "payment.reorged"
+    EXPIRED = "payment.expired"
+
+
+SUPERSEDING: Final = frozenset({EventType.CONFIRMING})
+"""A new event of these types replaces undelivered ones of its type and epoch: a slow receiver gets the newest depth."""
+
+
+@frozen(kw_only=True)
+class WebhookEvent:
+    """One event of a watch, before it is stored."""
+
+    type: EventType
+    epoch: int
+    sequence: int
+    previous_state: PaymentState
+    initial: bool
+    """Whether it reports what was there when the watch began, not a change since."""
+    observation: Observation
+
+
+@frozen(kw_only=True)
+class ChainIdentity:
+    """The chain that events are about."""
+
+    network_id: int
+    chain_id: str
+    genesis_hash: bytes
+
+
+def event_id(watch_id: str, epoch: int, sequence: int) -> str:
+    """``svcevt_`` and 32 hex characters, always the same for the same event."""
+    return "svcevt_" + sha256(f"{watch_id}.{epoch}.{sequence}".encode("ascii")).hexdigest()[:32]
+
+
+def event_body(event: WebhookEvent, *, chain: ChainIdentity, watch_id: str, terms: PaymentTerms, now: int) -> bytes:
+    """The event as compact JSON of at most 4 KiB; ``now`` is the time of its creation in Unix milliseconds."""
+    payment = payment_record(terms, event.observation)
+    tip = payment.pop("tip")
+    return canonical(
+        {
+            "id": event_id(watch_id, event.epoch, event.sequence),
+            "event": event.type.value,
+            "createdAt": str(now),
+            "networkId": chain.network_id,
+            "chainId": chain.chain_id,
+            "genesisHash": chain.genesis_hash.hex(),
+            "subscriptionId": watch_id,
+            "epoch": event.epoch,
+            "sequence": event.sequence,
+            "initial": event.initial,
+            "previousState": event.previous_state.value,
+            "payment": payment,
+            "tip": tip,
+        }
+    )

@@ -1,0 +1,210 @@
+"""Finds a payment on the chain and in the mempool, both as of one moment (docs/payments.md "States")."""
+
+import json
+from bisect import bisect_left, insort
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
+from typing import Final
+
+from svcd.chain.errors import Corrupt
+from svcd.chain.params import NetworkParams
+from svcd.chain.transaction import parse_transfer, txid_of
+from svcd.commerce.payment import (
+    MAX_COUNTED,
+    MAX_MISMATCHES,
+    ChainTip,
+    Mismatch,
+    Observation,
+    PaymentLocation,
+    observe,
+)
+from svcd.commerce.payment_request import PaymentTerms
+from svcd.node.chain_manager import ChainManager
+from svcd.node.mempool import MempoolEntry
+from svcd.node.transaction_pool import TransactionPool
+from svcd.store.chain_store import ChainReader, StoredTransfer
+
+CACHE_SIZE: Final = 1_024
+"""Orders whose result on the chain is cached until the tip changes, since shops ask for the same order repeatedly."""
+
+OnChain = tuple[ChainTip, tuple[PaymentLocation, ...], tuple[Mismatch, ...]]
+"""What the chain shows of a payment: the tip, the matching transfers, and some of other amounts."""
+
+
+class PaymentLookup:
+    """Looks payments up; for the thread that owns ``reader`` and ``mempool``.
+
+    ``announced_tip`` gives the hash of the tip that the chain manager last announced. With it, results from the chain
+    are cached as long as that tip stays; without it, nothing is cached.
+    """
+
+    def __init__(
+        self,
+        params: NetworkParams,
+        reader: ChainReader,
+        mempool: "MempoolPaymentIndex",
+        announced_tip: Callable[[], bytes] | None = None,
+    ) -> None:
+        self._params = params
+        self._reader = reader
+        self._mempool = mempool
+        self._announced_tip = announced_tip
+        self._cached = lru_cache(CACHE_SIZE)(self._read)
+
+    @classmethod
+    def subscribed(cls, chain_manager: ChainManager, pool: TransactionPool) -> "PaymentLookup":
+        """The lookup of a running node whose mempool has been loaded; it follows the mempool from now on."""
+        mempool = MempoolPaymentIndex(pool.mempool.entries())
+        pool.subscribe(mempool)
+        return cls(chain_manager.params, chain_manager.reader, mempool, lambda: chain_manager.tip.hash)
+
+    def find(self, terms: PaymentTerms) -> Observation:
+        """What chain and mempool show of the payment, in time that does not grow with either."""
+        if self._announced_tip is None:
+            return self._observe(terms, *self._read(terms))
+        return self._observe(terms, *self._cached(terms, self._announced_tip()))
+
+    def find_at(self, terms: PaymentTerms, tip: ChainTip) -> Observation:
+        """The same as if ``tip``, a canonical block, were the newest; inside a snapshot of the chain."""
+        return self._observe(terms, *self._read_at(terms, tip))
+
+    def _read(self, terms: PaymentTerms, _announced_tip: bytes = b"") -> OnChain:
+        found = self._reader.around_and_tip(
+            (terms.reference, terms.key),
+            terms.amount,
+            since=terms.since_height or 0,
+            counted=MAX_COUNTED,
+            missed=MAX_MISMATCHES,
+        )
+        if found is None:
+            with self._reader.snapshot():
+                return self._read_at(terms, self._tip())
+        height, tip, paid, missed = found
+        return self._on_chain(ChainTip(height, tip), paid, missed)
+
+    def _tip(self) -> ChainTip:
+        point = self._reader.tip()
+        if point is None:
+            raise Corrupt("the database has no chain in it")
+        return ChainTip(point.height, point.hash)
+
+    def _read_at(self, terms: PaymentTerms, tip: ChainTip) -> OnChain:
+        payee, since = (terms.reference, terms.key), terms.since_height or 0
+        paid, missed = self._reader.around(payee, terms.amount, since=since, counted=MAX_COUNTED, missed=MAX_MISMATCHES)
+        return self._on_chain(tip, paid, missed)
+
+    def _on_chain(self, tip: ChainTip, paid: list[StoredTransfer], missed: list[StoredTransfer]) -> OnChain:
+        return (
+            tip,
+            tuple([self._location(place) for place in paid if place.point.height <= tip.height]),
+            tuple([self._mismatch(place) for place in missed if place.point.height <= tip.height]),
+        )
+
+    def _observe(
+        self,
+        terms: PaymentTerms,
+        tip: ChainTip,
+        locations: tuple[PaymentLocation, ...],
+        mismatches: tuple[Mismatch, ...],
+    ) -> Observation:
+        return observe(
+            terms,
+            tip,
+            locations=locations,
+            pending=self._mempool.matching(terms),
+            mismatches=(*mismatches, *self._mempool.mismatching(terms)),
+        )
+
+    def _location(self, place: StoredTransfer) -> PaymentLocation:
+        point = place.point
+        # The chain has validated the transfer, so its id needs no full parse.
+        txid = txid_of(place.body, self._params)
+        return PaymentLocation(txid, point.hash, point.height, place.position, self._params.slot_time(point.slot))
+
+    def _mismatch(self, place: StoredTransfer) -> Mismatch:
+        transfer = parse_transfer(json.loads(place.body), self._params)
+        return Mismatch(transfer.txid, transfer.amount, place.point.height)
+
+
+_Payee = tuple[str, bytes]
+"""Reference and recipient's key hash."""
+
+
+class MempoolPaymentIndex:
+    """The mempool's transfers by reference, recipient and amount; a MempoolListener of svcd.node.transaction_pool."""
+
+    def __init__(self, entries: Iterable[MempoolEntry] = ()) -> None:
+        self._single: dict[_Payee, MempoolEntry] = {}
+        """The transfer of a payee with only one, as nearly all have: a nested index would be larger than the entry."""
+        self._several: dict[_Payee, dict[int, list[tuple[int, bytes]]]] = {}
+        """The transfers of payees that have, or had, more: by amount, (arrival number, txid) in order."""
+        self.pool_changed(list(entries), [])
+
+    def __len__(self) -> int:
+        several = sum(len(entries) for amounts in self._several.values() for entries in amounts.values())
+        return len(self._single) + several
+
+    def pool_changed(self, added: Sequence[MempoolEntry], removed: Sequence[MempoolEntry]) -> None:
+        """Follow a change of the mempool."""
+        for entry in removed:
+            self._remove(entry)
+        for entry in added:
+            self._add(entry)
+
+    def matching(self, terms: PaymentTerms) -> list[bytes]:
+        """The txids of transfers that pay the order, in order of arrival; at most MAX_COUNTED."""
+        entries = self._by_amount(terms).get(terms.amount, [])
+        return [txid for _, txid in entries[:MAX_COUNTED]]
+
+    def mismatching(self, terms: PaymentTerms) -> list[Mismatch]:
+        """Transfers with the order's reference and recipient but another amount; at most MAX_MISMATCHES."""
+        return list(islice(self._other_amounts(terms), MAX_MISMATCHES))
+
+    def _other_amounts(self, terms: PaymentTerms) -> Iterator[Mismatch]:
+        for amount, entries in self._by_amount(terms).items():
+            if amount != terms.amount:
+                for _, txid in entries:
+                    yield Mismatch(txid, amount, None)
+
+    def _by_amount(self, terms: PaymentTerms) -> dict[int, list[tuple[int, bytes]]]:
+        payee = (terms.reference, terms.key)
+        single = self._single.get(payee)
+        return self._several.get(payee, {}) if single is None else {single.transfer.amount: [_sort_key(single)]}
+
+    def _add(self, entry: MempoolEntry) -> None:
+        transfer = entry.transfer
+        if transfer.reference is None:
+            return
+        payee = (transfer.reference, transfer.recipient)
+        amounts = self._several.get(payee)
+        if amounts is None:
+            single = self._single.pop(payee, None)
+            if single is None:
+                self._single[payee] = entry
+                return
+            amounts = self._several[payee] = {single.transfer.amount: [_sort_key(single)]}
+        insort(amounts.setdefault(transfer.amount, []), _sort_key(entry))
+
+    def _remove(self, entry: MempoolEntry) -> None:
+        transfer = entry.transfer
+        payee, key = (transfer.reference or "", transfer.recipient), _sort_key(entry)
+        single = self._single.get(payee)
+        if single is not None and _sort_key(single) == key:
+            del self._single[payee]
+            return
+        amounts = self._several.get(payee, {})
+        entries = amounts.get(transfer.amount, [])
+        at = bisect_left(entries, key)
+        # A transfer may leave before its arrival is announced; then it was never in the index.
+        if at == len(entries) or entries[at] != key:
+            return
+        del entries[at]
+        if not entries:
+            del amounts[transfer.amount]
+        if not amounts:
+            del self._several[payee]
+
+
+def _sort_key(entry: MempoolEntry) -> tuple[int, bytes]:
+    return entry.sequence, entry.transfer.txid

@@ -1,0 +1,258 @@
+"""What a merchant asks to be paid: the terms of an order, payment URIs and payment requests (docs/payments.md).
+
+A wallet signs what a payment URI says, so there must be one way to read it: anything ambiguous is refused.
+"""
+
+import re
+from base64 import b32encode
+from collections.abc import Callable
+from typing import Final
+from urllib.parse import quote, unquote, urlencode
+
+from attrs import field, frozen
+
+from svcd.chain.address import decode_address
+from svcd.chain.errors import Refusal, RuleViolation
+from svcd.chain.params import NetworkParams
+from svcd.chain.transaction import check_reference
+from svcd.chain.units import format_amount, parse_amount
+
+PROTOCOL: Final = "SVC-PAY"
+VERSION: Final = 1
+
+DEFAULT_CONFIRMATIONS: Final = 12
+MAX_CONFIRMATIONS: Final = 1_000
+MAX_LABEL: Final = 80
+FORBIDDEN_IN_LABEL: Final = r"\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+"""A regular expression's character class: control characters, line and paragraph separators, and the characters that
+change the direction of text (Unicode's Bidi_Control)."""
+SINCE_HEIGHT_MARGIN: Final = 100
+"""A new order counts payments from this many blocks below the tip, since a reorganisation may move one down."""
+
+SCHEME: Final = "svc:"
+MAX_URI: Final = 2_048
+"""Characters accepted; :func:`format_uri` writes 1,150 at most."""
+
+_FORBIDDEN_IN_LABEL: Final = re.compile(rf"[{FORBIDDEN_IN_LABEL}\ud800-\udfff]")
+_CONFIRMATIONS: Final = re.compile("[1-9][0-9]{0,3}")
+_REFERENCE_BYTES: Final = 17
+_REFERENCE_CHARACTERS: Final = 26
+_PRINTABLE: Final = re.compile("[!-~]*")
+_PARAMETER_NAME: Final = re.compile("[a-z][a-z0-9-]*")
+_PARAMETER_VALUE: Final = re.compile(r"(?:[A-Za-z0-9\-._~!$'()*+,;=:@/?]|%[0-9A-Fa-f]{2})*")
+_REQUIRED_PREFIX: Final = "req-"
+
+
+# Terms
+
+
+@frozen
+class PaymentTerms:
+    """What an order asks for; only a transfer with exactly this reference, recipient and amount pays it."""
+
+    reference: str
+    recipient: str
+    """The address."""
+    amount: int
+    """Base units."""
+    required: int = DEFAULT_CONFIRMATIONS
+    """Confirmations until the payment counts as settled; the newest block gives one."""
+    since_height: int | None = None
+    """Transfers in blocks below this height do not count."""
+    key: bytes = field(repr=False)
+    """The recipient's 20-byte key hash, as it stands in transfers; derived from the address unless given."""
+
+    @key.default
+    def _key_of_recipient(self) -> bytes:
+        # Any network's prefix will do: `parse_terms` has checked that the address is of this node's.
+        return decode_address(self.recipient, self.recipient.partition("1")[0], "recipient")
+
+    def excludes(self, height: int) -> bool:
+        """Whether transfers in the block at ``height`` are too old to count."""
+        return self.since_height is not None and height < self.since_height
+
+
+def parse_terms(
+    params: NetworkParams,
+    *,
+    reference: str,
+    recipient: object,
+    amount: int,
+    required: int = DEFAULT_CONFIRMATIONS,
+    since_height: int | None = None,
+) -> PaymentTerms:
+    """The terms of an order; raises RuleViolation(ADDRESS) unless ``recipient`` is an address of this network."""
+    key = decode_address(recipient, params.address_prefix, "recipient")
+    return PaymentTerms(reference, str(recipient), amount, required, since_height, key)
+
+
+def parse_reference(value: object) -> str:
+    """The reference of an order; raises RuleViolation(REFERENCE).
+
+    A transfer may carry ``.`` or ``..``, but URLs drop such path segments, so its payment could not be asked for.
+    """
+    try:
+        reference = check_reference(value)
+    except RuleViolation as violation:
+        sentence = "reference must be 1 to 64 of the characters A-Z a-z 0-9 . _ : -, such as order-1042"
+        raise RuleViolation(violation.code, sentence) from None
+    if reference in (".", ".."):
+        raise RuleViolation(Refusal.REFERENCE, "reference must not be . or .., which URLs drop; add a letter")
+    return reference
+
+
+def parse_label(value: object) -> str | None:
+    """The order's name as the payer reads it, None if it is empty; raises RuleViolation(FORMAT)."""
+    if type(value) is not str or len(value) > MAX_LABEL:
+        raise RuleViolation(Refusal.FORMAT, f"label must be a string of at most {MAX_LABEL} characters")
+    forbidden = _FORBIDDEN_IN_LABEL.search(value)
+    if forbidden:
+        raise RuleViolation(
+            Refusal.FORMAT,
+            f"label contains U+{ord(forbidden[0]):04X}; "
+            "control characters and those that change the direction of text are not allowed",
+        )
+    return value or None
+
+
+def parse_confirmations(value: object) -> int:
+    """The required confirmations, a JSON integer; raises RuleViolation(FORMAT)."""
+    if type(value) is int and 1 <= value <= MAX_CONFIRMATIONS:
+        return value
+    raise RuleViolation(Refusal.FORMAT, f"confirmations must be a whole number from 1 to {MAX_CONFIRMATIONS}")
+
+
+def parse_confirmations_text(text: str) -> int:
+    """The required confirmations in a query or URI: digits, no leading zeros; raises RuleViolation(FORMAT)."""
+    return parse_confirmations(int(text) if _CONFIRMATIONS.fullmatch(text) else text)
+
+
+def resolve_amount(amount: int | None, base_units: int | None) -> int:
+    """The one amount given, in base units; raises RuleViolation(AMOUNT) for both or neither."""
+    if amount is not None and base_units is not None:
+        raise RuleViolation(Refusal.AMOUNT, "amount and amountBaseUnits are both given; give one of them")
+    if base_units is not None:
+        return base_units
+    if amount is None:
+        raise RuleViolation(
+            Refusal.AMOUNT, "the amount is missing: give amount in coins or amountBaseUnits in base units"
+        )
+    return amount
+
+
+def status_path(terms: PaymentTerms) -> str:
+    """The path of the route that verifies the payment; references need no quoting in a path."""
+    query = {"recipient": terms.recipient, "amountBaseUnits": terms.amount, "confirmations": terms.required}
+    if terms.since_height is not None:
+        query["sinceHeight"] = terms.since_height
+    return f"/rpc/commerce/payment/{terms.reference}?{urlencode(query)}"
+
+
+# Payment URIs (docs/payments.md "Payment URI", RFC 3986)
+
+
+@frozen
+class PaymentRequest:
+    """The content of a payment URI."""
+
+    terms: PaymentTerms
+    label: str | None = None
+    """The merchant's name for the order, for people to read; not signed."""
+
+
+def format_uri(request: PaymentRequest) -> str:
+    """The payment URI of ``request``, without ``since_height``, which only the merchant needs."""
+    terms = request.terms
+    amount, label = format_amount(terms.amount), request.label
+    tail = "" if label is None else f"&label={quote(label, safe='')}"
+    return f"{SCHEME}{terms.recipient}?amount={amount}&ref={terms.reference}&confirmations={terms.required}{tail}"
+
+
+def parse_uri(text: str, params: NetworkParams) -> PaymentRequest:
+    """The payment request in a URI, for the network of ``params``.
+
+    Raises RuleViolation(FORMAT, ADDRESS, AMOUNT or REFERENCE) with a sentence that says what is wrong.
+    """
+    if len(text) > MAX_URI or not _PRINTABLE.fullmatch(text):
+        raise _refusal(f"a payment URI has at most {MAX_URI} characters, all printable ASCII; encode others with %")
+    if not text.startswith(SCHEME) or "#" in text:
+        raise _refusal("a payment URI begins with svc: in lower case and has no fragment (#)")
+    recipient, _, query = text.removeprefix(SCHEME).partition("?")
+    values = _parse_query(query)
+    terms = parse_terms(
+        params,
+        reference=parse_reference(values["ref"]),
+        recipient=recipient,
+        amount=parse_amount(values["amount"]),
+        required=parse_confirmations_text(values.get("confirmations", str(DEFAULT_CONFIRMATIONS))),
+    )
+    return PaymentRequest(terms, _decode_label(values["label"]) if "label" in values else None)
+
+
+def _parse_query(query: str) -> dict[str, str]:
+    """The parameters by name, not yet decoded."""
+    values: dict[str, str] = {}
+    for pair in query.split("&"):
+        name, equals, value = pair.partition("=")
+        if not _PARAMETER_NAME.fullmatch(name) or not equals:
+            raise _refusal(f"{_excerpt(pair)} in the payment URI must be name=value with a name in lower case")
+        if not _PARAMETER_VALUE.fullmatch(value):
+            raise _refusal(f"{name} must be percent-encoded: two hex digits after each %, %22 for a quotation mark")
+        if name in values:
+            raise _refusal(f"{_excerpt(name)} appears more than once in the payment URI; give it once")
+        if name.startswith(_REQUIRED_PREFIX):
+            raise _refusal(f"the payment URI requires {_excerpt(name)}, which is unknown here; do not pay")
+        values[name] = value
+    for name in ("amount", "ref"):
+        if name not in values:
+            raise _refusal(f"the payment URI has no {name}; it must have amount and ref")
+    return values
+
+
+def _decode_label(encoded: str) -> str:
+    try:
+        label = parse_label(unquote(encoded, errors="strict"))
+    except UnicodeDecodeError:
+        raise _refusal("label must be percent-encoded UTF-8") from None
+    if label is None:
+        raise _refusal("label is empty; leave it out")
+    return label
+
+
+def _excerpt(text: str) -> str:
+    return repr(text[:32])
+
+
+def _refusal(sentence: str) -> RuleViolation:
+    return RuleViolation(Refusal.FORMAT, sentence)
+
+
+# Payment requests (docs/payments.md "POST /rpc/commerce/payment-request")
+
+
+def new_reference(random: Callable[[int], bytes]) -> str:
+    """A fresh reference: ``pay_`` and 130 random bits in base32."""
+    return f"pay_{b32encode(random(_REFERENCE_BYTES)).decode('ascii').lower()[:_REFERENCE_CHARACTERS]}"
+
+
+def request_record(params: NetworkParams, request: PaymentRequest, *, tip_height: int) -> dict[str, object]:
+    """The API's form of a payment request made at ``tip_height``; the node stores none."""
+    terms = request.terms
+    uri = format_uri(request)
+    record: dict[str, object] = {
+        "protocol": PROTOCOL,
+        "version": VERSION,
+        "networkId": params.network_id,
+        "recipient": terms.recipient,
+        "amount": str(terms.amount),
+        "amountSvc": format_amount(terms.amount),
+        "reference": terms.reference,
+        "requiredConfirmations": terms.required,
+        "paymentUri": uri,
+        "walletPath": f"/wallet/?pay={quote(uri, safe='')}",
+        "statusPath": status_path(terms),
+        "sinceHeight": str(max(tip_height - SINCE_HEIGHT_MARGIN, 0)),
+    }
+    if request.label is not None:
+        record["label"] = request.label
+    return record

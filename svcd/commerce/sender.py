@@ -1,0 +1,96 @@
+"""Sends one event to its receiver, and interprets the answer (docs/webhooks.md "Attempts")."""
+
+from collections.abc import Awaitable, Mapping
+from typing import Final, Protocol
+
+from attrs import field, frozen
+from twisted.internet.defer import CancelledError
+from twisted.logger import Logger
+
+from svcd.commerce.circuit_breaker import DeliveryOutcome
+from svcd.commerce.outbox import OutboundEvent
+from svcd.commerce.signing import SigningKeys, signed_headers
+from svcd.limits import STALLING_RECEIVER, Limit
+from svcd.net.calls import CallFailed, CallLimits, Reply
+from svcd.net.targets import BadTarget, Rules, Target
+from svcd.node.status import SOFTWARE_VERSION
+
+CALL_LIMITS: Final = CallLimits(seconds=10, max_bytes=64 * 1024)
+
+LIMITS: Final = (
+    Limit("time for an attempt", CALL_LIMITS.seconds, "seconds", STALLING_RECEIVER),
+    Limit("response to a callback", CALL_LIMITS.max_bytes, "bytes", "A receiver that answers without end"),
+)
+_GONE: Final = 410
+_RETRY_LATER: Final = (429, 503)
+
+
+class Caller(Protocol):
+    """Calls hosts whose addresses may be called (svcd.net.http_client.PinnedClient)."""
+
+    def call(
+        self, method: str, target: Target, *, headers: Mapping[str, str], body: bytes | None, limits: CallLimits
+    ) -> Awaitable[Reply]:
+        """The reply; raises CallFailed if there is none."""
+
+
+@frozen(kw_only=True)
+class DeliveryResult:
+    """The result of one attempt."""
+
+    outcome: DeliveryOutcome
+    gone: bool = False
+    """Whether the receiver answered 410 and wants no more events."""
+    error: str = ""
+    """Why the attempt failed: a category, never a receiver's words."""
+    retry_after: str | None = field(default=None, repr=False)
+    """The receiver's Retry-After."""
+
+
+@frozen
+class WebhookSender:
+    """Signs and sends events under the operator's rules for callback URLs."""
+
+    caller: Caller
+    rules: Rules
+    keys: SigningKeys
+    log = Logger()
+
+    async def send(self, event: OutboundEvent, now: int) -> DeliveryResult:
+        """Sign and send ``event`` at ``now``, Unix milliseconds.
+
+        The URL is checked on each attempt, because the rules may have changed since the registration.
+        """
+        try:
+            target = self.rules.parse(event.url)
+            headers = signed_headers(
+                self.keys, event_id=event.event_id, event=event.type, body=event.body, timestamp=now // 1000
+            )
+            headers |= {"Content-Type": "application/json", "User-Agent": f"svcd/{SOFTWARE_VERSION}"}
+            reply = await self.caller.call("POST", target, headers=headers, body=event.body, limits=CALL_LIMITS)
+        except BadTarget:
+            # This does not count against the host: its other URLs may be allowed.
+            return DeliveryResult(outcome=DeliveryOutcome.UNTRIED, error="refused-url")
+        except CallFailed as error:
+            return DeliveryResult(outcome=DeliveryOutcome.FAILED, error=error.category)
+        except CancelledError:
+            raise
+        except Exception:
+            # A bug here must neither lose the event nor cause endless retries.
+            self.log.failure("sending event {event_id} failed", event_id=event.event_id)
+            return DeliveryResult(outcome=DeliveryOutcome.UNTRIED, error="internal")
+        return interpret_reply(reply)
+
+
+def interpret_reply(reply: Reply) -> DeliveryResult:
+    """The result that a reply means: 2xx is success, 410 ends the watch, and any other status is retried."""
+    if 200 <= reply.status <= 299:
+        return DeliveryResult(outcome=DeliveryOutcome.ACCEPTED)
+    if reply.status == _GONE:
+        return DeliveryResult(outcome=DeliveryOutcome.REFUSED, gone=True)
+    host_failed = reply.status >= 500 or reply.status in _RETRY_LATER
+    return DeliveryResult(
+        outcome=DeliveryOutcome.FAILED if host_failed else DeliveryOutcome.REFUSED,
+        error=f"status {reply.status}",
+        retry_after=reply.headers.get("retry-after") if reply.status in _RETRY_LATER else None,
+    )

@@ -1,0 +1,109 @@
+"""Watches and their events on disk, as the values that the rest of this room works with."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from attrs import evolve, frozen
+
+from svcd.commerce.events import SUPERSEDING, ChainIdentity, WebhookEvent, event_body, event_id
+from svcd.commerce.payment import PaymentLocation, PaymentState
+from svcd.commerce.payment_request import PaymentTerms
+from svcd.commerce.watch import EndReason, NextEvaluation, Watch
+from svcd.store.webhook_events import EventRow, EventStore, WatchQueue
+from svcd.store.webhook_store import WatchRow, WebhookStore
+
+_NEVER: Final = NextEvaluation(None, None)
+
+
+@frozen
+class WatchRepository:
+    """Stores watches with their events; for one thread, inside a transaction of ``watches``."""
+
+    watches: WebhookStore
+    events: EventStore
+    chain: ChainIdentity
+
+    def add(self, watch: Watch, events: Sequence[WebhookEvent], due: NextEvaluation, now: int) -> list[WatchQueue]:
+        """Store a new watch and its first events; returns its queue if there are any."""
+        self.watches.add(_row_of(watch, due, None))
+        return self._add_events(watch, events, now)
+
+    def save(self, watch: Watch, events: Sequence[WebhookEvent], due: NextEvaluation, now: int) -> list[WatchQueue]:
+        """Store a changed watch and its new events; returns its queue if there are any."""
+        self.watches.save(_row_of(watch, due, None if watch.active else now))
+        return self._add_events(watch, events, now)
+
+    def end(self, identifier: str, reason: EndReason, now: int) -> None:
+        """End a watch without an event and drop its undelivered ones; does nothing if there is no such watch."""
+        row = self.watches.watch(identifier)
+        if row is None:
+            return
+        if row.ending is None:
+            self.watches.save(_row_of(evolve(watch_of(row), ending=reason), _NEVER, now))
+        self.events.drop_waiting(identifier)
+
+    def _add_events(self, watch: Watch, events: Sequence[WebhookEvent], now: int) -> list[WatchQueue]:
+        queues = []
+        for event in events:
+            row = EventRow(
+                sequence=event.sequence,
+                epoch=event.epoch,
+                id=event_id(watch.id, event.epoch, event.sequence),
+                name=event.type.value,
+                body=event_body(event, chain=self.chain, watch_id=watch.id, terms=watch.terms, now=now),
+                created_at=now,
+            )
+            queues.append(self.events.append(watch.id, row, supersedes=event.type in SUPERSEDING, now=now))
+        return queues[-1:]
+
+
+def watch_of(row: WatchRow) -> Watch:
+    """The watch in a row."""
+    return Watch(
+        id=row.id,
+        terms=PaymentTerms(row.reference, row.recipient, row.amount, row.required, row.since_height),
+        callback_url=row.callback_url,
+        host=row.host,
+        created_at=row.created_at,
+        expires_at=row.expires_at,
+        state=PaymentState(row.state),
+        location=_location_of(row),
+        epoch=row.epoch,
+        sequence=row.sequence,
+        close_height=row.close_height,
+        ending=None if row.ending is None else EndReason(row.ending),
+    )
+
+
+def _location_of(row: WatchRow) -> PaymentLocation | None:
+    location = row.txid, row.block_hash, row.height, row.position, row.block_time
+    return None if None in location else PaymentLocation(*location)  # type: ignore[arg-type]
+
+
+def _row_of(watch: Watch, due: NextEvaluation, ended_at: int | None) -> WatchRow:
+    terms, location = watch.terms, watch.location
+    return WatchRow(
+        id=watch.id,
+        reference=terms.reference,
+        recipient=terms.recipient,
+        amount=terms.amount,
+        required=terms.required,
+        since_height=terms.since_height,
+        callback_url=watch.callback_url,
+        host=watch.host,
+        created_at=watch.created_at,
+        expires_at=watch.expires_at,
+        state=watch.state.value,
+        epoch=watch.epoch,
+        sequence=watch.sequence,
+        close_height=watch.close_height,
+        ending=None if watch.ending is None else watch.ending.value,
+        txid=None if location is None else location.txid,
+        block_hash=None if location is None else location.block_hash,
+        height=None if location is None else location.height,
+        position=None if location is None else location.position,
+        block_time=None if location is None else location.block_time,
+        wake_height=due.height,
+        wake_at=due.at,
+        ended_at=ended_at,
+    )

@@ -1,0 +1,149 @@
+"""Opens and closes the database of webhooks (docs/operations.md "Storage")."""
+
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from pathlib import Path
+from typing import Final
+
+from attrs import frozen
+from twisted.logger import Logger
+
+from svcd.chain.params import NetworkParams
+from svcd.commerce.chain_follower import ChainFollower
+from svcd.commerce.events import ChainIdentity
+from svcd.commerce.subscriptions import Subscriptions
+from svcd.commerce.watch_repository import WatchRepository
+from svcd.interfaces import Worker
+from svcd.node.database_health import DatabaseHealth, DiskProbe, ReportingWorker
+from svcd.node.node_context import NodeContext
+from svcd.store.chain_store import ChainReader
+from svcd.store.database import (
+    WEBHOOKS,
+    DatabaseError,
+    explaining_errors,
+    explaining_os_errors,
+    open_reader,
+    open_writer,
+)
+from svcd.store.unclean_shutdown import UncleanShutdownMarker
+from svcd.store.webhook_events import EventStore
+from svcd.store.webhook_store import WebhookStore
+
+FILE: Final = "webhooks.sqlite"
+_LOG: Final = Logger()
+
+
+@frozen(kw_only=True)
+class WatchSettings:
+    """How this node keeps watches."""
+
+    every_depth: bool
+    """Whether each further confirmation of an unconfirmed payment is an event."""
+    new_id: Callable[[], str]
+    """Returns a random id for a watch."""
+    now: Callable[[], int]
+    """Returns the time in Unix milliseconds."""
+
+
+@frozen
+class WebhookDatabase:
+    """The open database; to be closed before the chain."""
+
+    subscriptions: Subscriptions
+    worker: Worker
+    """The thread in which all access to it happens, in order."""
+    disk: DiskProbe
+    """Whether its disk can be written."""
+    _close: Callable[[], None]
+
+    async def close(self) -> None:
+        """Close the files after all operations that have begun."""
+        await self.worker.run(self._close)
+
+
+async def open_webhook_database(
+    params: NetworkParams, folder: Path, *, chain: Path, worker: Worker, health: DatabaseHealth, settings: WatchSettings
+) -> WebhookDatabase:
+    """Open the database of webhooks in ``folder``, or create it, for the open chain at ``chain``.
+
+    ``worker`` must have one thread; ``health`` is the chain's. Raises DatabaseError.
+    """
+    mark = UncleanShutdownMarker(folder / FILE)
+    if mark.log_is_missing:
+        raise DatabaseError(
+            f"{mark.log} is missing although the last run did not end by itself: the newest watches and events "
+            f"are lost with it. Put it back, or move {mark.database} away and register the open orders again"
+        )
+    connection = await worker.run(open_writer, mark.database, WEBHOOKS)
+    store = WebhookStore(connection)
+    with explaining_os_errors(mark.database), mark.opening(connection):
+        with explaining_errors(mark.database, WEBHOOKS):
+            await worker.run(_begin_epochs_of_copy, store, settings.now())
+        reading = open_reader(chain, health.is_damage)
+    identity = ChainIdentity(network_id=params.network_id, chain_id=params.chain_id, genesis_hash=params.genesis_hash)
+    repository = WatchRepository(store, EventStore(connection), identity)
+    follower = ChainFollower(repository, params, ChainReader(reading), settings.every_depth)
+
+    def close() -> None:
+        with suppress(OSError):
+            mark.remove()
+        reading.close()
+        connection.close()
+
+    own = health.of(WEBHOOKS)
+    guarded = ReportingWorker(worker, own, log=False)
+    return WebhookDatabase(
+        Subscriptions(follower, settings.new_id), guarded, DiskProbe(own, worker, store.probe), close
+    )
+
+
+def _begin_epochs_of_copy(store: WebhookStore, now: int) -> None:
+    """Begin new epochs if this database is a backup, so that no event id is used for two different events.
+
+    The node that the backup was made of has sent more events since, an unknown number. An epoch equal to the Unix
+    time in seconds is higher than any of its epochs, because no watch is reorganised once a second.
+    """
+    if not store.is_copy():
+        return
+    with store.commit():
+        store.begin_epochs(now // 1000)
+    _LOG.info("the webhooks are from a backup: their watches go on, and receivers may get events that they know")
+
+
+@frozen
+class OpenDatabases:
+    """The open chain and, if webhooks are on, their open database."""
+
+    node: NodeContext
+    webhooks: WebhookDatabase | None
+
+    @property
+    def trouble(self) -> str:
+        """Why a database cannot be written, as of the last attempt; "" if all can."""
+        # Usually all are on one disk, and the chain's sentence covers them.
+        return self.node.trouble or ("" if self.webhooks is None else self.webhooks.disk.trouble)
+
+    async def try_disks(self) -> None:
+        """Retry disks that have failed; to be called periodically."""
+        for disk in (*self.node.disks, *([] if self.webhooks is None else [self.webhooks.disk])):
+            await disk.try_again()
+
+    async def close(self) -> None:
+        """Close all, the last opened first."""
+        try:
+            if self.webhooks is not None:
+                await self.webhooks.close()
+        finally:
+            await self.node.close()
+
+
+async def open_databases(
+    chain: Awaitable[NodeContext], webhooks: Callable[[], Awaitable[WebhookDatabase]] | None
+) -> OpenDatabases:
+    """Open the chain and then, if given, the webhooks; if that fails, nothing stays open."""
+    node = await chain
+    try:
+        return OpenDatabases(node, None if webhooks is None else await webhooks())
+    except BaseException:
+        await node.close()
+        raise

@@ -1,0 +1,318 @@
+"""The webhook service: follows chain and mempool, serves merchants and feeds the dispatcher (docs/webhooks.md).
+
+Everything durable is on disk. A notification from chain or mempool only says that it is time for a step.
+"""
+
+import sqlite3
+import time
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Final, Protocol
+
+from attrs import define, field, frozen
+from twisted.application.service import Service
+from twisted.internet.defer import Deferred
+from twisted.logger import Logger
+from twisted.python.failure import Failure
+
+from svcd.commerce.chain_follower import MempoolChange, StepContext
+from svcd.commerce.dispatcher import DeliveryCounts, WebhookDispatcher
+from svcd.commerce.outbox import WebhookOutbox
+from svcd.commerce.sender import WebhookSender
+from svcd.commerce.subscriptions import Backlog, Registration, Subscriptions, WatchRequest
+from svcd.commerce.webhook_database import WebhookDatabase
+from svcd.interfaces import Clock, Worker, milliseconds
+from svcd.node.changes import ChainChange
+from svcd.node.mempool import MempoolEntry
+from svcd.node.node_context import NodeContext
+from svcd.node.tasks import TaskGroup
+from svcd.store.database import is_damage
+from svcd.store.webhook_events import WatchQueue
+
+POLL_SECONDS: Final = 1.0
+"""How often it is checked whether watches have expired."""
+BACKLOG_SECONDS: Final = 10.0
+CLEANUP_SECONDS: Final = 3600.0
+_ENDED_KEPT_MS: Final = 30 * 86_400_000
+"""How long an ended watch can be shown."""
+_UNDELIVERED_KEPT_MS: Final = 7 * 86_400_000
+"""An event is abandoned after this time even if no attempt was due because another event's retries came first."""
+
+# The chain comes first
+_MAX_WAIT_SECONDS: Final = 10.0
+"""How long a step waits while blocks are connected."""
+_WAIT_INTERVAL_SECONDS: Final = 0.05
+PAUSE_SECONDS: Final = 0.005
+MAX_PAUSES_SECONDS: Final = 2.0
+"""All pauses of one step, which also delay the delivery of its events."""
+
+
+class Dispatcher(Protocol):
+    """Delivers events (svcd.commerce.dispatcher.WebhookDispatcher)."""
+
+    def enqueue(self, queues: Iterable[WatchQueue]) -> None:
+        """Deliver the events of these queues."""
+
+    def cancel(self, watch: str) -> None:
+        """Make no further attempt for this watch."""
+
+    def stop(self) -> Deferred[None]:
+        """Begin no more deliveries; fires when none is in flight."""
+
+    def counts(self) -> DeliveryCounts:
+        """The present counts."""
+
+
+@frozen(kw_only=True)
+class WebhookContext:
+    """What the webhook service knows of the node around it."""
+
+    clock: Clock
+    synced: Callable[[], bool]
+    """Whether the node is synchronised."""
+    busy: Callable[[], bool]
+    """Whether blocks are being connected; safe to call in any thread."""
+    settled: Callable[[], Awaitable[None]]
+    """Returns when a reorganisation's disconnected transfers are back in the mempool, where they may be."""
+    sleep: Callable[[float], object] = time.sleep
+    """Blocks the thread of the watches for some seconds."""
+
+
+@define
+class PauseBudget:
+    """Pauses one step while blocks are connected, for MAX_PAUSES_SECONDS in total.
+
+    Two busy threads share the interpreter equally. Without pauses, a block that arrives while 2,000 watches are
+    evaluated would take twice as long to connect (docs/performance.md "Watches").
+    """
+
+    _busy: Callable[[], bool]
+    _sleep: Callable[[float], object]
+    _pauses_left: int = field(default=round(MAX_PAUSES_SECONDS / PAUSE_SECONDS), init=False)
+
+    def pause(self) -> None:
+        """Block while blocks are connected and the budget lasts."""
+        while self._pauses_left and self._busy():
+            self._pauses_left -= 1
+            self._sleep(PAUSE_SECONDS)
+
+
+class WebhookService(Service):
+    """Runs the follower's steps one after the other, each after the changes that it needs are committed."""
+
+    name = "webhooks"
+    log = Logger()
+
+    def __init__(
+        self, subscriptions: Subscriptions, worker: Worker, *, dispatcher: Dispatcher, context: WebhookContext
+    ) -> None:
+        self._subscriptions = subscriptions
+        self._worker = worker
+        self._dispatcher = dispatcher
+        self._context = context
+        self._mempool_changes: list[MempoolChange] = []
+        """Not yet passed to the follower."""
+        self._reorganisations = 0
+        self._settled_reorganisations = 0
+        """Of these, how many are known to have returned their transfers to the mempool."""
+        self._step_requested = False
+        self._stepping = False
+        self._resumed = False
+        """Whether the queues of the previous run have been passed to the dispatcher."""
+        self._failing = False
+        self._tasks = TaskGroup()
+        self._backlog = Backlog(0, None)
+
+    def load_mempool(self, entries: Iterable[MempoolEntry]) -> None:
+        """Take in the mempool as it is; call once, before subscribing to its changes."""
+        self._mempool_changes.append(MempoolChange(tuple(entries), ()))
+
+    def startService(self) -> None:
+        """Resume deliveries, and evaluate what has changed since the previous run."""
+        super().startService()  # type: ignore[no-untyped-call]
+        self.poll()
+
+    async def stopService(self) -> None:
+        """Let the current step and the deliveries in flight end; the outbox keeps the rest for the next start."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        await self._dispatcher.stop()
+        await self._tasks.drained()
+
+    # Notifications
+
+    def chain_changed(self, change: ChainChange) -> None:
+        """See svcd.node.chain_manager.ChainListener."""
+        self._reorganisations += bool(change.undone)
+        self.poll()
+
+    def pool_changed(self, added: Sequence[MempoolEntry], removed: Sequence[MempoolEntry]) -> None:
+        """See svcd.node.transaction_pool.MempoolListener."""
+        self._mempool_changes.append(MempoolChange(tuple(added), tuple(removed)))
+        self.poll()
+
+    def poll(self) -> None:
+        """Request a step; requests during a step lead to one more step."""
+        self._step_requested = True
+        if self.running and not self._stepping:
+            self._tasks.start(self._run_steps()).addErrback(self._log_failure)
+
+    # For merchants
+
+    async def register(self, request: WatchRequest) -> dict[str, object]:
+        """Begin a watch; returns the subscription. Raises TooManyWatches or ChainBehind."""
+        registration = await self._tasks.start(self._register(request))
+        return registration.record
+
+    async def show(self, identifier: str) -> dict[str, object] | None:
+        """A subscription and its newest events; None if there is none of this id."""
+        return await self._worker.run(self._subscriptions.show, identifier)
+
+    async def cancel(self, identifier: str) -> dict[str, object] | None:
+        """End a watch; returns the subscription, None if there is none of this id."""
+        record = await self._worker.run(self._subscriptions.cancel, identifier, milliseconds(self._context.clock))
+        self._dispatcher.cancel(identifier)
+        return record
+
+    async def _register(self, request: WatchRequest) -> Registration:
+        await self._wait_for_mempool()
+        registration = await self._worker.run(self._subscriptions.register, request, self._step_context())
+        self._dispatcher.enqueue(registration.queues)
+        return registration
+
+    # For the operator
+
+    @property
+    def backlog(self) -> Backlog:
+        """As of the last :meth:`refresh_backlog`."""
+        return self._backlog
+
+    def counts(self) -> DeliveryCounts:
+        """The dispatcher's counts."""
+        return self._dispatcher.counts()
+
+    def record(self) -> dict[str, object]:
+        """Backlog and counts for the operator (docs/operations.md "Operator interface")."""
+        counts, oldest = self.counts(), self.backlog.oldest_undelivered
+        return {
+            "watches": self.backlog.watches,
+            "waiting": counts.waiting,
+            "inFlight": counts.in_flight,
+            "oldestWaitingSince": None if oldest is None else str(oldest),
+            "brokenHosts": counts.broken_hosts,
+            "abandoned": counts.abandoned,
+        }
+
+    def refresh_backlog(self) -> Deferred[None]:
+        """Read the backlog from disk; to be called every BACKLOG_SECONDS."""
+        return self._tasks.start(self._refresh_backlog())
+
+    def clean_up(self) -> Deferred[None]:
+        """Abandon events that are too old and forget watches that ended long ago; every CLEANUP_SECONDS."""
+        return self._tasks.start(self._clean_up())
+
+    async def _refresh_backlog(self) -> None:
+        self._backlog = await self._worker.run(self._subscriptions.backlog)
+
+    async def _clean_up(self) -> None:
+        # The earlier of two clocks: if the computer's is set forward, a week must not pass in a moment.
+        now = min(milliseconds(self._context.clock), int(self._context.clock.seconds() * 1000))
+        lost, done = 0, False
+        while self.running and not done:
+            result = await self._worker.run(
+                self._subscriptions.clean_up, now - _UNDELIVERED_KEPT_MS, now - _ENDED_KEPT_MS
+            )
+            lost, done = lost + result.abandoned, result.done
+        if lost:
+            self.log.warn("{lost} webhook events could not be delivered for a week and are abandoned", lost=lost)
+
+    # Steps
+
+    async def _run_steps(self) -> None:
+        self._stepping = True
+        try:
+            while self._step_requested and self.running:
+                self._step_requested = False
+                await self._step()
+        finally:
+            self._stepping = False
+
+    async def _step(self) -> None:
+        await self._wait_while_busy()
+        await self._wait_for_mempool()
+        try:
+            if not self._resumed:
+                now = milliseconds(self._context.clock)
+                self._dispatcher.enqueue(await self._worker.run(self._subscriptions.queues, now))
+                self._resumed = True
+            budget = PauseBudget(lambda: self._context.busy() and bool(self.running), self._context.sleep)
+            context = self._step_context(budget.pause)
+            queues = await self._worker.run(self._subscriptions.follower.step, context)
+        except sqlite3.OperationalError as error:
+            self._log_unwritable(error)
+            return
+        if self._failing:
+            self._failing = False
+            self.log.info("the webhooks' database can be written again; no event is lost")
+        self._dispatcher.enqueue(queues)
+
+    async def _wait_while_busy(self) -> None:
+        """Let the node connect blocks first, for some seconds at most."""
+        until = self._context.clock.seconds() + _MAX_WAIT_SECONDS
+        while self._context.busy() and self._context.clock.seconds() < until and self.running:
+            elapsed: Deferred[None] = Deferred()
+            self._context.clock.callLater(_WAIT_INTERVAL_SECONDS, elapsed.callback, None)
+            await elapsed
+
+    async def _wait_for_mempool(self) -> None:
+        """Wait for the transfers of reorganisations, lest a payment that returns to the mempool be reported as gone."""
+        while self._settled_reorganisations < (number := self._reorganisations):
+            try:
+                await self._context.settled()
+            finally:
+                self._settled_reorganisations = max(self._settled_reorganisations, number)
+
+    def _step_context(self, pause: Callable[[], None] = lambda: None) -> StepContext:
+        changes, self._mempool_changes = self._mempool_changes, []
+        return StepContext(
+            now=milliseconds(self._context.clock),
+            synced=self._context.synced(),
+            mempool_changes=changes,
+            pause=pause,
+        )
+
+    def _log_unwritable(self, error: Exception) -> None:
+        if not self._failing:
+            self._failing = True
+            self.log.error("the webhooks' database cannot be written: {why}. Events follow once it can", why=str(error))
+
+    def _log_failure(self, failure: Failure) -> None:
+        if is_damage(failure.value):
+            # The database health has logged it and stops the node.
+            return
+        self.log.failure("evaluating the watches failed; the next block or transfer starts it again", failure)
+
+
+def build_webhooks(
+    database: WebhookDatabase,
+    node: NodeContext,
+    *,
+    sender: WebhookSender,
+    synced: Callable[[], bool],
+    chance: Callable[[], float],
+) -> WebhookService:
+    """The service on an open database, subscribed to chain and mempool.
+
+    ``synced`` tells whether the node is synchronised; ``chance`` returns random numbers from 0 to 1.
+    """
+    chain_manager, pool = node.chain_manager, node.transaction_pool
+    outbox = WebhookOutbox(database.subscriptions.repository, database.worker)
+    service = WebhookService(
+        database.subscriptions,
+        database.worker,
+        dispatcher=WebhookDispatcher(outbox, sender, clock=node.clock, chance=chance),
+        context=WebhookContext(clock=node.clock, synced=synced, busy=lambda: chain_manager.busy, settled=pool.settled),
+    )
+    service.load_mempool(pool.mempool.entries())
+    # After the mempool has subscribed, because it takes back the transfers of undone blocks.
+    chain_manager.subscribe(service)
+    pool.subscribe(service)
+    return service

@@ -1,0 +1,265 @@
+"""The public chain routes (docs/http.md "Bodies")."""
+
+import json
+from collections.abc import Coroutine
+from typing import Any, Final
+
+from svcd.chain.accounts import Account
+from svcd.chain.address import decode_address
+from svcd.chain.difficulty import next_target
+from svcd.chain.params import MAINNET, NetworkParams
+from svcd.chain.transaction import parse_transfer, txid_of
+from svcd.chain.transition import ChainPoint
+from svcd.chain.units import format_amount
+from svcd.chain.work import HASH_LENGTH, PARALLELISM, TIME_COST, VERSION
+from svcd.interfaces import Clock, milliseconds
+from svcd.node.chain_manager import ChainManager
+from svcd.node.status import Status
+from svcd.node.transaction_pool import TransactionPool
+from svcd.rpc import schemas
+from svcd.rpc.fields import ADDRESS, BEFORE, HEIGHT, LIMIT, NEWEST, TRANSACTION, TXID
+from svcd.store.chain_store import ChainReader, StoredBlock, StoredTransfer
+from svcd.web.responses import Cached, HttpError, Renderable, Response, json_body, to_response
+from svcd.web.routes import Route, object_schema
+
+
+def confirmations(tip_height: int, height: int) -> int:
+    """How deep the canonical block at ``height`` lies; the tip has one confirmation."""
+    return tip_height - height + 1
+
+
+def account_answer(address: str, account: Account, pending: int) -> bytes:
+    """The whole answer for an account, whose next nonce is ``pending`` with the transfers that wait."""
+    # Spelt out: the JSON encoder would take as long as reading the account does.
+    held_since = "null" if account.held_since is None else f'"{account.held_since}"'
+    return (
+        f'{{"ok":true,"account":{{"address":"{address}","balance":"{account.balance}",'
+        f'"balanceSvc":"{format_amount(account.balance)}","nonce":"{account.nonce}","pendingNonce":"{pending}",'
+        f'"heldSince":{held_since}}}}}'
+    ).encode("ascii")
+
+
+def transaction_record(params: NetworkParams, place: StoredTransfer, tip_height: int) -> bytes:
+    """A canonical transfer as JSON: its stored form, and its position in the chain."""
+    # It was checked before it was stored: nothing of it has to be parsed but two amounts.
+    fields, point = json.loads(place.body), place.point
+    txid = txid_of(place.body, params)
+    extra = (
+        f',"txid":"{txid.hex()}","amountSvc":"{format_amount(int(fields["payload"]["amount"]))}",'
+        f'"feeSvc":"{format_amount(int(fields["fee"]))}","blockHash":"{point.hash.hex()}",'
+        f'"blockHeight":"{point.height}","index":{place.position},"slot":"{point.slot}",'
+        f'"blockTime":"{params.slot_time(point.slot)}","confirmations":{confirmations(tip_height, point.height)}}}'
+    )
+    return place.body[:-1] + extra.encode("ascii")
+
+
+def block_answer(stored: StoredBlock, bodies: list[bytes], tip_height: int) -> bytes:
+    """The response for a canonical block, spliced from its stored bytes without parsing them."""
+    extra = f'],"hash":"{stored.point.hash.hex()}","confirmations":{confirmations(tip_height, stored.point.height)}}}}}'
+    parts = (b'{"ok":true,"block":', stored.header[:-1], b',"transactions":[', b",".join(bodies), extra.encode())
+    return b"".join(parts)
+
+
+def consensus_record(params: NetworkParams, tip: ChainPoint, now: int) -> dict[str, object]:
+    """The rules of the network and the values due for the next block; ``now`` in Unix milliseconds."""
+    return {
+        "networkId": params.network_id,
+        "chainId": params.chain_id,
+        "genesisHash": params.genesis_hash.hex(),
+        "genesisTime": str(params.genesis_time),
+        "slotSeconds": params.slot_seconds,
+        "currentSlot": str(max(params.slot_at(now), 0)),
+        "targetSlotsPerBlock": params.slots_per_block,
+        "nextHeight": str(tip.height + 1),
+        "nextTarget": f"{next_target(params, height=tip.height + 1, clock=tip.clock):064x}",
+        "nextBlockReward": str(params.reward(tip.height + 1)),
+        "rewardSchedule": {
+            "initialReward": str(params.initial_reward),
+            "halvingBlocks": params.halving_blocks,
+            "supplyLimit": str(params.supply_limit),
+        },
+        "participationWork": {
+            "algorithm": "argon2id",
+            "version": VERSION,
+            "memoryKiB": params.memory_kib,
+            "timeCost": TIME_COST,
+            "parallelism": PARALLELISM,
+            "hashLength": HASH_LENGTH,
+        },
+        "holdingMultiplier": {
+            "minimumBalance": str(params.holding_minimum),
+            "unit": "basis points",
+            "schedule": [{"heldSlots": held, "multiplier": points} for held, points in params.multiplier_schedule],
+        },
+        "minimumFee": str(params.minimum_fee),
+        "maxBlockTransactions": params.max_block_transactions,
+        "maxBlockBytes": params.max_block_bytes,
+        "transactionPastSeconds": params.transaction_past_seconds,
+        "transactionFutureSeconds": params.transaction_future_seconds,
+    }
+
+
+_FEW: Final = 64
+"""A block with this many transfers is read in 0.1 ms, faster than it is handed to a thread."""
+
+
+class ChainRoutes:
+    """Reads of the canonical chain, and the door for signed transfers."""
+
+    def __init__(
+        self, chain_manager: ChainManager, *, transaction_pool: TransactionPool, status: Status, clock: Clock
+    ) -> None:
+        self._chain_manager = chain_manager
+        self._params = chain_manager.params
+        self._reader = chain_manager.reader
+        self._transaction_pool = transaction_pool
+        self._status = status
+        self._clock = clock
+        self._kept_status: Cached[tuple[bytes, bytes]] = Cached()
+        self._kept_consensus: Cached[Response] = Cached()
+
+    @Route(
+        "GET",
+        "/rpc/status",
+        "The node and its tip",
+        bucket="read",
+        answers={200: object_schema({"status": schemas.STATUS})},
+    )
+    def status(self) -> Renderable:
+        """Answer GET /rpc/status."""
+        before, after = self._kept_status.get(self._status.revision(), self._status_but_the_time)
+        return Response(b'%b"%d"%b' % (before, milliseconds(self._clock), after))
+
+    def _status_but_the_time(self) -> tuple[bytes, bytes]:
+        """The answer in two parts."""
+        mark = "the time"
+        before, _, after = json_body({"status": {**self._status.node_status(), "time": mark}}).partition(
+            f'"{mark}"'.encode("ascii")
+        )
+        return before, after
+
+    @Route(
+        "GET",
+        "/rpc/consensus",
+        "The rules of the network and what the next block is due",
+        bucket="read",
+        answers={200: object_schema({"consensus": schemas.CONSENSUS})},
+    )
+    def consensus(self) -> Renderable:
+        """Answer GET /rpc/consensus."""
+        tip, now = self._chain_manager.tip, milliseconds(self._clock)
+
+        def render() -> Response:
+            return to_response({"consensus": consensus_record(self._params, tip, now)})
+
+        return self._kept_consensus.get((tip.hash, self._params.slot_at(now)), render)
+
+    @Route(
+        "GET",
+        "/rpc/block/{height}",
+        "The canonical block at a height",
+        bucket="read",
+        by_size=MAINNET.max_block_bytes,
+        path_fields=(HEIGHT,),
+        answers={200: object_schema({"block": schemas.BLOCK})},
+        errors={404: "The chain is not that high."},
+    )
+    def block(self, height: int) -> Renderable | Coroutine[Any, Any, Renderable]:
+        """Answer GET /rpc/block/{height}."""
+        with self._reader.snapshot():
+            stored, tip_height = self._found(self._reader, height)
+            bodies = self._reader.some_bodies(stored, first=0, limit=_FEW + 1)
+        if len(bodies) > _FEW:
+            return self._long_block(height)
+        return Response(block_answer(stored, bodies, tip_height))
+
+    async def _long_block(self, height: int) -> Renderable:
+        """A block that takes longer to read than the reactor has."""
+
+        def read(reader: ChainReader) -> bytes:
+            stored, tip_height = self._found(reader, height)
+            return block_answer(stored, reader.bodies(stored), tip_height)
+
+        return Response(await self._chain_manager.long_reads.ask(read))
+
+    def _found(self, reader: ChainReader, height: int) -> tuple[StoredBlock, int]:
+        """The block, and the height of the tip; within a snapshot."""
+        found = reader.canonical_and_height(height)
+        if found is None:
+            newest = (reader.tip() or self._chain_manager.tip).height
+            raise HttpError(404, f"there is no block {height} yet; the newest is {newest}")
+        return found
+
+    @Route(
+        "GET",
+        "/rpc/balance/{address}",
+        "The account of an address; one never seen has zeros",
+        bucket="read",
+        path_fields=(ADDRESS,),
+        answers={200: object_schema({"account": schemas.ACCOUNT})},
+    )
+    def balance(self, address: str) -> Renderable:
+        """Answer GET /rpc/balance/{address}."""
+        key = decode_address(address, self._params.address_prefix)
+        account = self._reader.account(key) or Account()
+        pending = self._transaction_pool.mempool.pending_nonce(key, account)
+        return Response(account_answer(address, account, pending))
+
+    @Route(
+        "GET",
+        "/rpc/address/{address}/transactions",
+        "The newest confirmed transfers from or to an address",
+        bucket="read",
+        cost=2,
+        path_fields=(ADDRESS,),
+        query_fields=(LIMIT, BEFORE),
+        answers={200: schemas.HISTORY},
+    )
+    def address_transactions(self, address: str, limit: int, before: tuple[int, int] | None) -> Renderable:
+        """Answer GET /rpc/address/{address}/transactions."""
+        key = decode_address(address, self._params.address_prefix)
+        with self._reader.snapshot():
+            tip = self._reader.tip() or self._chain_manager.tip
+            places = self._reader.address_transactions(key, before=before or NEWEST, limit=limit + 1)
+        page = places[:limit]
+        more = f"{page[-1].point.height}-{page[-1].position}" if len(places) > limit else None
+        records = b",".join([transaction_record(self._params, place, tip.height) for place in page])
+        after = b"null" if more is None else f'"{more}"'.encode("ascii")
+        head = f'{{"ok":true,"address":"{address}","transactions":['.encode("ascii")
+        return Response(head + records + b'],"next":' + after + b"}")
+
+    @Route(
+        "GET",
+        "/rpc/transaction/{txid}",
+        "A confirmed canonical transfer",
+        bucket="read",
+        path_fields=(TXID,),
+        answers={200: object_schema({"transaction": schemas.RECORD})},
+        errors={404: "No canonical block holds this transfer; the sentence says whether it waits for one."},
+    )
+    def transaction(self, txid: bytes) -> Renderable:
+        """Answer GET /rpc/transaction/{txid}."""
+        found = self._reader.transaction_and_height(txid)
+        if found is None:
+            waits = (
+                "it waits in the mempool"
+                if txid in self._transaction_pool.mempool
+                else "it does not wait for one either"
+            )
+            raise HttpError(404, f"no block of the chain holds transaction {txid.hex()}; {waits}")
+        return Response(b'{"ok":true,"transaction":' + transaction_record(self._params, *found) + b"}")
+
+    @Route(
+        "POST",
+        "/rpc/broadcast",
+        "Hand in a signed transfer",
+        bucket="broadcast",
+        body_fields=(TRANSACTION,),
+        answers={200: schemas.RECEIPT},
+        errors={400: "The transfer breaks a rule of the network or of this node's mempool; the sentence says which."},
+    )
+    async def broadcast(self, transaction: object) -> Renderable:
+        """Answer POST /rpc/broadcast."""
+        transfer = parse_transfer(transaction, self._params)
+        state = await self._transaction_pool.submit(transfer)
+        return {"txid": transfer.txid.hex(), "state": state.value}

@@ -1,0 +1,227 @@
+"""The operator's routes, never on the public endpoint (docs/operations.md "Operator interface")."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Final, Protocol
+
+from attrs import asdict, frozen
+
+from svcd.chain.address import encode_address, key_hash
+from svcd.chain.signature import public_key_of
+from svcd.limits import UNITS, Limit
+from svcd.node.backups import Backups
+from svcd.node.miner import MinerService
+from svcd.node.node_context import NodeContext
+from svcd.node.status import Status
+from svcd.node.threads import PoolLoad
+from svcd.rpc import schemas
+from svcd.store.database_copy import CopyError, NoRoom
+from svcd.web.field_types import Bool, Text
+from svcd.web.responses import HttpError, Renderable
+from svcd.web.routes import Field, Guard, IncomingRequest, Route, object_schema, require_bearer
+
+BACKUP_SECONDS: Final = 900.0
+MAX_PATH: Final = 4_000
+ON_DEMAND: Final = "this node makes blocks on demand ([participation] onDemand is true): ask for them at /operator/mine"
+
+
+class _HasToken(Protocol):
+    token: str | None
+
+
+def _check_token(owner: _HasToken, request: IncomingRequest) -> None:
+    if owner.token is not None:
+        require_bearer(request, owner.token)
+
+
+BEARER: Final = Guard(401, "The bearer token is missing or wrong.", _check_token, scheme="bearer")
+"""Asks for the operator's token over TCP; the Unix socket is guarded by its file mode."""
+
+
+@frozen
+class NodeDetails:
+    """The state of the node's parts, for the operator.
+
+    ``writer`` is the load of the thread that writes blocks; ``seed`` is the private key of the account that own blocks
+    pay; ``peers`` and ``webhooks`` are None for a node without them.
+    """
+
+    node_context: NodeContext
+    writer: PoolLoad
+    seed: bytes
+    participates: Callable[[], bool]
+    peers: Callable[[], dict[str, object]] | None
+    webhooks: Callable[[], dict[str, object]] | None
+
+    def record(self) -> dict[str, object]:
+        """The state of this moment as a JSON object."""
+        node_context, mempool = self.node_context, self.node_context.transaction_pool.mempool
+        address = encode_address(key_hash(public_key_of(self.seed)), node_context.chain_manager.params.address_prefix)
+        return {
+            "participation": {"enabled": self.participates(), "address": address},
+            "mempool": {"transactions": len(mempool), "bytes": mempool.size},
+            "verifierQueue": node_context.verifier.waiting,
+            "writerQueue": self.writer.waiting,
+            "webhooks": None if self.webhooks is None else self.webhooks(),
+            "peers": None if self.peers is None else self.peers(),
+        }
+
+
+class OperatorRoutes:
+    """Health, readiness and status."""
+
+    def __init__(self, status: Status, *, details: Callable[[], dict[str, object]], token: str | None) -> None:
+        self.token = token
+        self._status = status
+        self._details = details
+
+    @Route("GET", "/health", "Whether the process works", bucket="operator", answers={200: object_schema({})})
+    def health(self) -> Renderable:
+        """Answer GET /health."""
+        return {}
+
+    @Route(
+        "GET",
+        "/ready",
+        "Whether the node can be relied on",
+        bucket="operator",
+        guards=(BEARER,),
+        answers={200: object_schema({"alarms": {"type": "array", "items": {"type": "string"}}})},
+        errors={503: "The node is not ready; the sentence says why."},
+    )
+    def ready(self) -> Renderable:
+        """Answer GET /ready."""
+        if reason := self._status.unready():
+            raise HttpError(503, f"not ready: {reason}")
+        return {"alarms": [alarm for alarm in self._status.alarms().values() if alarm]}
+
+    @Route(
+        "GET",
+        "/operator/status",
+        "The node's status in detail",
+        bucket="operator",
+        guards=(BEARER,),
+        answers={200: {"type": "object", "properties": {"status": {"type": "object"}}, "required": ["status"]}},
+    )
+    def operator_status(self) -> Renderable:
+        """Answer GET /operator/status."""
+        alarms = {kind: alarm for kind, alarm in self._status.alarms().items() if alarm}
+        more = {"behind": self._status.behind or None, "alarms": alarms}
+        return {"status": {**self._status.node_status(), **more, **self._details()}}
+
+
+_LIMIT: Final = object_schema(
+    {
+        "name": {"type": "string"},
+        "value": {"type": "number", "minimum": 0},
+        "unit": {"enum": list(UNITS)},
+        "setting": {"type": ["string", "null"]},
+        "stops": {"type": "string"},
+    }
+)
+
+
+def _limit_record(limit: Limit) -> dict[str, object]:
+    return asdict(limit) | {"value": int(limit.value) if limit.value == int(limit.value) else limit.value}
+
+
+class LimitsRoutes:
+    """The table of limits."""
+
+    def __init__(self, limits: Sequence[Limit], *, token: str | None) -> None:
+        self.token = token
+        self._records = [_limit_record(limit) for limit in limits]
+
+    @Route(
+        "GET",
+        "/operator/limits",
+        "Every limit in force, with the attack that it stops",
+        bucket="operator",
+        guards=(BEARER,),
+        answers={200: object_schema({"limits": {"type": "array", "items": _LIMIT}})},
+    )
+    def limits(self) -> Renderable:
+        """Answer GET /operator/limits."""
+        return {"limits": self._records}
+
+
+_ENABLED: Final = Field("enabled", Bool(), "Whether to make blocks.")
+
+
+class ParticipationRoutes:
+    """Starts and stops making blocks; ``producer`` is None for a node that makes blocks on demand only."""
+
+    def __init__(self, status: Status, producer: MinerService | None, *, token: str | None) -> None:
+        self.token = token
+        self._status = status
+        self._producer = producer
+
+    @Route(
+        "POST",
+        "/operator/participation",
+        "Start or stop making blocks, until the node restarts",
+        bucket="operator",
+        guards=(BEARER,),
+        body_fields=(_ENABLED,),
+        answers={
+            200: object_schema({"enabled": {"type": "boolean"}, "waitsFor": {"type": ["string", "null"]}}),
+        },
+        errors={400: "The field is wrong, or the node makes blocks on demand."},
+    )
+    async def participation(self, enabled: bool) -> Renderable:
+        """Answer POST /operator/participation."""
+        if self._producer is None:
+            raise HttpError(400, ON_DEMAND)
+        await self._producer.switch(enabled)
+        now = self._producer.enabled
+        return {"enabled": now, "waitsFor": (self._status.behind or None) if now else None}
+
+
+PATH: Final = Field(
+    "path",
+    Text(
+        f"/[^\0]{{0,{MAX_PATH - 1}}}",
+        "must be the absolute path of a new folder: the node does not know your working directory",
+        Path,
+    ),
+    "The absolute path of a folder that does not exist yet.",
+)
+
+
+class BackupRoutes:
+    """Backups of the databases."""
+
+    def __init__(self, backups: Backups, *, token: str | None) -> None:
+        self.token = token
+        self._backups = backups
+
+    @Route(
+        "POST",
+        "/operator/backup",
+        "Copy the databases into a new folder while the node runs",
+        bucket="operator",
+        guards=(BEARER,),
+        body_fields=(PATH,),
+        answers={
+            200: object_schema(
+                {
+                    "path": {"type": "string"},
+                    "height": schemas.DECIMAL,
+                    "hash": schemas.HASH,
+                    "files": {"type": "object", "additionalProperties": schemas.DECIMAL},
+                }
+            )
+        },
+        errors={503: "Another backup is being made, the disk does not take it, or the node stops."},
+        seconds=BACKUP_SECONDS,
+    )
+    async def backup(self, path: Path) -> Renderable:
+        """Answer POST /operator/backup."""
+        try:
+            made = await self._backups.make(path)
+        except NoRoom as error:
+            raise HttpError(503, str(error)) from None
+        except CopyError as error:
+            raise HttpError(400, str(error)) from None
+        sizes = {name: str(size) for name, size in made.sizes.items()}
+        return {"path": str(path), "height": str(made.tip.height), "hash": made.tip.hash.hex(), "files": sizes}

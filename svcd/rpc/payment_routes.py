@@ -1,0 +1,205 @@
+"""The public routes for merchants (docs/payments.md): requests and verification, which need no account and no key."""
+
+from collections.abc import Callable
+from typing import Final, Unpack
+
+from svcd.chain.errors import Corrupt
+from svcd.commerce.payment import HIGH_VALUE_CONFIRMATIONS, SETTLEMENT_MODEL, payment_record
+from svcd.commerce.payment_lookup import PaymentLookup
+from svcd.commerce.payment_proof import MAX_HEADERS, ProofData, render_proof
+from svcd.commerce.payment_request import (
+    DEFAULT_CONFIRMATIONS,
+    PROTOCOL,
+    VERSION,
+    PaymentRequest,
+    PaymentTerms,
+    new_reference,
+    parse_terms,
+    request_record,
+    resolve_amount,
+)
+from svcd.interfaces import Worker
+from svcd.node.chain_manager import ChainManager
+from svcd.rpc import fields, schemas
+from svcd.rpc.fields import OrderValues, terms_from
+from svcd.store.chain_store import ChainReader
+from svcd.web.field_types import Schema
+from svcd.web.responses import HttpError, Renderable, Response, to_response
+from svcd.web.routes import Field, Route, object_schema
+
+
+class CommerceRoutes:
+    """Stateless: the node keeps no order; ``random`` gives so many random bytes."""
+
+    def __init__(
+        self,
+        chain_manager: ChainManager,
+        payments: PaymentLookup,
+        *,
+        random: Callable[[int], bytes],
+        webhooks_enabled: bool,
+    ) -> None:
+        self._chain_manager = chain_manager
+        self._params = chain_manager.params
+        self._payments = payments
+        self._random = random
+        self._info = self._render_info(webhooks_enabled)
+
+    @Route(
+        "GET",
+        "/rpc/commerce/info",
+        "The payment protocol and how much confirmation it advises",
+        bucket="read",
+        answers={200: object_schema({"commerce": schemas.COMMERCE})},
+    )
+    def info(self) -> Renderable:
+        """Answer GET /rpc/commerce/info."""
+        return self._info
+
+    def _render_info(self, webhooks_enabled: bool) -> Response:
+        return to_response(
+            {
+                "commerce": {
+                    "protocol": PROTOCOL,
+                    "version": VERSION,
+                    "networkId": self._params.network_id,
+                    "chainId": self._params.chain_id,
+                    "defaultConfirmations": DEFAULT_CONFIRMATIONS,
+                    "highValueConfirmations": HIGH_VALUE_CONFIRMATIONS,
+                    "hardFinality": False,
+                    "settlementModel": SETTLEMENT_MODEL,
+                    "webhooksEnabled": webhooks_enabled,
+                }
+            }
+        )
+
+    @Route(
+        "POST",
+        "/rpc/commerce/payment-request",
+        "Make a payment request for an order; nothing is stored",
+        bucket="read",
+        body_fields=(
+            fields.RECIPIENT,
+            fields.AMOUNT,
+            fields.AMOUNT_BASE_UNITS,
+            fields.NEW_REFERENCE,
+            fields.LABEL,
+            fields.CONFIRMATIONS,
+        ),
+        answers={200: object_schema({"payment": schemas.PAYMENT_REQUEST})},
+    )
+    def payment_request(
+        self,
+        *,
+        recipient: object,
+        amount: int | None,
+        amount_base_units: int | None,
+        reference: str | None,
+        label: str | None,
+        confirmations: int,
+    ) -> Renderable:
+        """Answer POST /rpc/commerce/payment-request."""
+        terms = parse_terms(
+            self._params,
+            reference=reference or new_reference(self._random),
+            recipient=recipient,
+            amount=resolve_amount(amount, amount_base_units),
+            required=confirmations,
+        )
+        request = PaymentRequest(terms, label)
+        return {"payment": request_record(self._params, request, tip_height=self._chain_manager.tip.height)}
+
+    @Route(
+        "GET",
+        "/rpc/commerce/payment/{reference}",
+        "Whether an order is paid, by reference, recipient and exact amount",
+        bucket="read",
+        path_fields=(fields.REFERENCE,),
+        query_fields=fields.ORDER_QUERY,
+        answers={200: object_schema({"payment": schemas.PAYMENT})},
+    )
+    def payment(self, reference: str, **order: Unpack[OrderValues]) -> Renderable:
+        """Answer GET /rpc/commerce/payment/{reference}."""
+        terms = terms_from(self._params, reference, order)
+        return {"payment": payment_record(terms, self._payments.find(terms))}
+
+
+FROM: Final = Field(
+    "from",
+    fields.HEIGHT_TYPE,
+    "The height at which `headers` begin: the `next` of the answer before; left out, they begin above the payment.",
+    default=None,
+)
+
+
+_PROOF: Final = object_schema(
+    {
+        "chainId": {"type": "string"},
+        "genesisHash": schemas.HASH,
+        "transaction": schemas.TRANSFER,
+        "index": schemas.COUNT,
+        "path": {"type": "array", "items": schemas.HASH},
+        "parent": object_schema({"slot": schemas.DECIMAL, "clock": schemas.DECIMAL, "cumulativeWork": schemas.HASH}),
+        "header": schemas.HEADER,
+        "headers": {"type": "array", "maxItems": MAX_HEADERS, "items": schemas.HEADER},
+    }
+)
+
+
+_NEXT: Final[Schema] = {"anyOf": [schemas.DECIMAL, {"type": "null"}]}
+
+
+class ProofRoutes:
+    """Proofs of payment; ``worker`` hashes the transfers of full blocks, which takes longer than the reactor has."""
+
+    def __init__(self, chain_manager: ChainManager, payments: PaymentLookup, worker: Worker) -> None:
+        self._chain_manager = chain_manager
+        self._params = chain_manager.params
+        self._payments = payments
+        self._worker = worker
+
+    @Route(
+        "GET",
+        "/rpc/commerce/payment/{reference}/proof",
+        "A proof that an order is paid, which can be checked without a node",
+        bucket="read",
+        cost=4,
+        path_fields=(fields.REFERENCE,),
+        query_fields=(*fields.ORDER_QUERY, FROM),
+        answers={200: object_schema({"proof": _PROOF, "next": _NEXT})},
+        errors={404: "No block of the chain holds the payment; the sentence says whether it waits for one."},
+    )
+    async def proof(self, reference: str, *, from_: int | None, **order: Unpack[OrderValues]) -> Renderable:
+        """Answer GET /rpc/commerce/payment/{reference}/proof."""
+        terms = terms_from(self._params, reference, order)
+        excerpt = await self._chain_manager.long_reads.ask(lambda reader: _excerpt(reader, terms, from_))
+        if excerpt is None:
+            waits = "one waits in the mempool" if self._payments.find(terms).pending else "none waits for one either"
+            raise HttpError(404, f"no block of the chain holds this payment of {terms.reference}; {waits}")
+        return Response(await self._worker.run(render_proof, self._params, excerpt))
+
+
+def _excerpt(reader: ChainReader, terms: PaymentTerms, first: int | None) -> ProofData | None:
+    """The data of the proof, all of one commit; None if the chain has no payment. Raises HttpError."""
+    paid = reader.payments((terms.reference, terms.key), terms.amount, since=terms.since_height or 0, limit=1)
+    if not paid:
+        return None
+    height = paid[0].point.height
+    begin = height + 1 if first is None else first
+    if begin <= height:
+        raise HttpError(400, f"from must be above {height}, the height of the block that holds the payment")
+    tip, block = reader.tip(), reader.canonical(height)
+    parent = None if block is None else reader.point(block.parent)
+    if tip is None or block is None or parent is None:
+        raise Corrupt(f"the canonical block at height {height} or its parent is missing")
+    headers = reader.headers(begin, limit=MAX_HEADERS)
+    following = begin + len(headers)
+    return ProofData(
+        body=paid[0].body,
+        position=paid[0].position,
+        bodies=reader.bodies(block),
+        parent=parent,
+        header=block.header,
+        headers=headers,
+        next_height=following if following <= tip.height else None,
+    )

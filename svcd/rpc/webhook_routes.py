@@ -1,0 +1,225 @@
+"""The merchant's routes for webhooks (docs/webhooks.md), guarded by the management token."""
+
+from typing import Final, Unpack
+
+from attrs import field, frozen
+
+from svcd.chain.params import NetworkParams
+from svcd.commerce.chain_follower import ChainBehind
+from svcd.commerce.events import EventType
+from svcd.commerce.payment import PaymentState
+from svcd.commerce.payment_request import MAX_CONFIRMATIONS
+from svcd.commerce.subscriptions import TooManyWatches, WatchRequest
+from svcd.commerce.watch import EndReason
+from svcd.commerce.webhook_service import WebhookService
+from svcd.net.calls import CallFailed
+from svcd.net.http_client import PinnedClient
+from svcd.net.targets import BadTarget, Rules, Target
+from svcd.rpc import fields, schemas
+from svcd.rpc.fields import OrderValues, terms_from
+from svcd.web.field_types import Int, Schema, Text
+from svcd.web.responses import HttpError, Renderable
+from svcd.web.routes import Field, Guard, IncomingRequest, Route, object_schema, require_bearer
+
+LEAST_TTL: Final = 60
+MOST_TTL: Final = 604_800
+_ID: Final = Text("svcwh_[a-f0-9]{32}", "must be the id of a webhook: svcwh_ and 32 lower-case hex characters")
+
+WEBHOOK: Final = Field("id", _ID, "The id that the registration gave.")
+CALLBACK: Final = Field(
+    "callbackUrl",
+    Text(more={"format": "uri", "maxLength": 2048}, rule="must be a string, such as https://shop.example.com/paid"),
+    "Where events are posted to.",
+)
+TTL: Final = Field(
+    "ttlSeconds",
+    Int(LEAST_TTL, MOST_TTL),
+    "How long to watch; the node may have a lower maximum, and has a default.",
+    default=None,
+)
+
+_TIME_OR_NULL: Final[Schema] = {"oneOf": [schemas.DECIMAL, {"type": "null"}]}
+_FLAG: Final[Schema] = {"const": True}
+_EVENT: Final = object_schema(
+    {
+        "id": {"type": "string", "pattern": "^svcevt_[0-9a-f]{32}$"},
+        "event": {"type": "string", "enum": [event.value for event in EventType]},
+        "createdAt": schemas.DECIMAL,
+        "attempts": {"type": "integer", "minimum": 0},
+        "deliveredAt": _TIME_OR_NULL,
+        "nextAttemptAt": _TIME_OR_NULL,
+        "lastError": {"type": ["string", "null"]},
+        "superseded": _FLAG,
+        "abandoned": _FLAG,
+        "dropped": _FLAG,
+    },
+    optional=("superseded", "abandoned", "dropped"),
+)
+SUBSCRIPTION: Final = object_schema(
+    {
+        "subscription": object_schema(
+            {
+                "id": _ID.schema,
+                "active": {"type": "boolean"},
+                "reference": schemas.ORDER_REFERENCE,
+                "recipient": schemas.ADDRESS,
+                "amount": schemas.DECIMAL,
+                "requiredConfirmations": {"type": "integer", "minimum": 1, "maximum": MAX_CONFIRMATIONS},
+                "lastState": {
+                    "type": "string",
+                    "enum": [*(state.value for state in PaymentState), EndReason.EXPIRED.value],
+                },
+                "callbackUrl": {"type": "string", "format": "uri"},
+                "createdAt": schemas.DECIMAL,
+                "expiresAt": schemas.DECIMAL,
+                "payment": schemas.PAYMENT,
+                "sinceHeight": schemas.DECIMAL,
+                "ending": {"type": "string", "enum": [ending.value for ending in EndReason]},
+                "existing": _FLAG,
+                "events": {"type": "array", "items": _EVENT, "maxItems": 32},
+            },
+            optional=("sinceHeight", "ending", "existing", "events"),
+        )
+    }
+)
+
+
+LOOK_UP_SECONDS: Final = 5.0
+FULL_SECONDS: Final = 60
+"""When to ask again where there is no room: watches end all the time."""
+
+
+@frozen(kw_only=True)
+class WebhookPolicy:
+    """The terms on which this node accepts watches; ``problem`` is why it accepts none, or ""."""
+
+    problem: str
+    token: str = field(repr=False)
+    default_ttl: int
+    """Seconds."""
+    max_ttl: int
+
+
+def _check_enabled(owner: "WebhookRoutes", _request: IncomingRequest) -> None:
+    if owner.policy.problem:
+        raise HttpError(503, owner.policy.problem)
+
+
+def _check_token(owner: "WebhookRoutes", request: IncomingRequest) -> None:
+    require_bearer(request, owner.policy.token)
+
+
+ENABLED: Final = Guard(503, "Webhooks are not enabled on this node, or cannot work.", _check_enabled)
+MANAGER: Final = Guard(401, "The management token is missing or wrong.", _check_token, scheme="bearer")
+
+
+_GUARDS: Final = (ENABLED, MANAGER)
+_UNKNOWN: Final = "There is no webhook of that id, or it has been over for more than 30 days."
+
+
+class WebhookRoutes:
+    """Begins, shows and ends watches. ``webhooks`` is None where they are not enabled or cannot work."""
+
+    def __init__(
+        self,
+        params: NetworkParams,
+        policy: WebhookPolicy,
+        *,
+        webhooks: WebhookService | None,
+        rules: Rules,
+        caller: PinnedClient,
+    ) -> None:
+        self.policy = policy
+        self._params = params
+        self._webhooks = webhooks
+        self._rules = rules
+        self._caller = caller
+
+    @Route(
+        "POST",
+        "/rpc/commerce/webhooks",
+        "Watch one payment and be told of every change",
+        bucket="webhooks",
+        guards=_GUARDS,
+        body_fields=(
+            fields.RECIPIENT,
+            fields.AMOUNT,
+            fields.AMOUNT_BASE_UNITS,
+            fields.REFERENCE,
+            fields.CONFIRMATIONS,
+            fields.SINCE_HEIGHT,
+            CALLBACK,
+            TTL,
+        ),
+        answers={201: SUBSCRIPTION},
+        errors={429: "There are too many watches already, or too many requests."},
+    )
+    async def register(
+        self, reference: str, *, callback_url: str, ttl_seconds: int | None, **order: Unpack[OrderValues]
+    ) -> Renderable:
+        """Answer POST /rpc/commerce/webhooks."""
+        terms = terms_from(self._params, reference, order)
+        seconds = ttl_seconds or self.policy.default_ttl
+        if seconds > self.policy.max_ttl:
+            raise HttpError(400, f"ttlSeconds must be at most {self.policy.max_ttl} on this node")
+        target = await self._checked(callback_url)
+        request = WatchRequest(terms=terms, callback_url=target.url, host=target.host, ttl_ms=1000 * seconds)
+        try:
+            return 201, {"subscription": await self._service.register(request)}
+        except TooManyWatches as full:
+            raise HttpError(429, str(full), ((b"Retry-After", b"%d" % FULL_SECONDS),)) from full
+        except ChainBehind as behind:
+            sentence = "the node has lost its newest blocks and fetches them again; try again in some minutes"
+            raise HttpError(503, sentence) from behind
+
+    @Route(
+        "GET",
+        "/rpc/commerce/webhooks/{id}",
+        "A watch, its payment as it stands, and its newest events",
+        bucket="webhooks",
+        guards=_GUARDS,
+        path_fields=(WEBHOOK,),
+        answers={200: SUBSCRIPTION},
+        errors={404: _UNKNOWN},
+    )
+    async def show(self, id: str) -> Renderable:  # noqa: A002
+        """Answer GET /rpc/commerce/webhooks/{id}."""
+        return _found(await self._service.show(id))
+
+    @Route(
+        "POST",
+        "/rpc/commerce/webhooks/{id}/cancel",
+        "End a watch: no further events",
+        bucket="webhooks",
+        guards=_GUARDS,
+        path_fields=(WEBHOOK,),
+        answers={200: SUBSCRIPTION},
+        errors={404: _UNKNOWN},
+    )
+    async def cancel(self, id: str) -> Renderable:  # noqa: A002
+        """Answer POST /rpc/commerce/webhooks/{id}/cancel."""
+        return _found(await self._service.cancel(id))
+
+    @property
+    def _service(self) -> WebhookService:
+        if self._webhooks is None:
+            raise HttpError(503, self.policy.problem)
+        return self._webhooks
+
+    async def _checked(self, url: str) -> Target:
+        """Parse the callback URL and resolve its host, which every delivery resolves anew."""
+        try:
+            target = self._rules.parse(url)
+            pinned = await self._caller.pin(target, seconds=LOOK_UP_SECONDS)
+        except BadTarget as bad:
+            raise HttpError(400, str(bad)) from bad
+        except CallFailed as failed:
+            raise HttpError(400, f"callbackUrl: {failed}") from failed
+        await pinned.close()
+        return target
+
+
+def _found(subscription: dict[str, object] | None) -> Renderable:
+    if subscription is None:
+        raise HttpError(404, "there is no webhook of that id here")
+    return {"subscription": subscription}

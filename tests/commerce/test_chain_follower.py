@@ -1,0 +1,702 @@
+"""Watches on a running chain: the events as blocks come, are undone and return (docs/webhooks.md "Events")."""
+
+import shutil
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NoReturn
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from twisted.internet.defer import Deferred
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
+
+from svcd.chain.block import Block
+from svcd.commerce import chain_follower, subscriptions
+from svcd.commerce.chain_follower import CURSOR_BLOCKS, ChainBehind, ChainDelta, advance_cursor, read_delta
+from svcd.commerce.payment import ChainTip
+from svcd.commerce.subscriptions import Subscriptions, TooManyWatches
+from svcd.commerce.watch_repository import watch_of
+from svcd.commerce.webhook_service import MAX_PAUSES_SECONDS
+from svcd.node.changes import ChainChange
+from svcd.store.chain_store import ChainReader
+from svcd.store.database import WEBHOOKS, open_writer
+from svcd.store.webhook_store import WebhookStore
+from tests.commerce.watched import Watched
+from tests.rpc.conftest import present
+from tests.rpc.node import Node, Settings
+from tests.support import has_result
+
+DAY = 86_400
+FORK = """
+genesis: b[1..6]
+b2: c[3..7]
+c7: c[8..12]
+b3 pays 5000 from alice to bob for order-1
+c8 pays 5000 from alice to bob for order-1
+"""
+"""The payment stands in b3; the heavier branch c lacks it until c8."""
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return present()
+
+
+@pytest.fixture
+def watched(tmp_path: Path, clock: Clock) -> Iterator[Watched]:
+    watched = Watched(tmp_path, clock)
+    yield watched
+    watched.close()
+
+
+def run(watched: Watched, *blocks: Block) -> list[str]:
+    """The events as these blocks are connected one after the other."""
+    told: list[str] = []
+    for block in blocks:
+        watched.node.take(block)
+        told += settle(watched)
+    return told
+
+
+def settle(watched: Watched) -> list[str]:
+    for _ in range(20):
+        watched.clock.advance(0)
+    return watched.told()
+
+
+def chain(watched: Watched, text: str = FORK) -> dict[str, Block]:
+    return watched.node.builder.chain(text)
+
+
+def some(blocks: dict[str, Block], letter: str, first: int, last: int) -> list[Block]:
+    return [blocks[f"{letter}{number}"] for number in range(first, last + 1)]
+
+
+def test_a_payment_from_the_mempool_to_its_confirmation(watched: Watched) -> None:
+    identifier = watched.register()["id"]
+
+    watched.pay("5000 from alice to bob for order-1")
+    assert watched.told() == ["pending: pending 0"]
+    waiting = [entry.transfer for entry in watched.node_context.transaction_pool.mempool.entries()]
+    first = watched.node.builder.block(transfers=waiting)
+    second = watched.node.builder.block(first)
+    third = watched.node.builder.block(second)
+    assert run(watched, first) == ["confirming: confirming 1"]
+    assert run(watched, second, third) == ["confirming: confirming 2", "confirmed: confirmed 3"]
+    shown = watched.show(identifier)
+    assert (shown["lastState"], shown["active"], shown["payment"]["state"]) == ("confirmed", True, "confirmed")
+    assert [event["event"] for event in shown["events"]] == [
+        "payment.confirmed",
+        "payment.confirming",
+        "payment.confirming",
+        "payment.pending",
+    ]
+
+
+def test_the_body_says_what_a_merchant_needs(watched: Watched) -> None:
+    identifier = watched.register()["id"]
+    blocks = chain(watched)
+    watched.node.take(*some(blocks, "b", 1, 3))
+
+    (body,) = watched.events()
+
+    assert body["event"] == "payment.confirming"
+    assert body["id"].startswith("svcevt_")
+    assert body["subscriptionId"] == identifier
+    assert (body["epoch"], body["sequence"], body["initial"], body["previousState"]) == (0, 1, False, "unpaid")
+    assert body["tip"] == {"height": "3", "hash": blocks["b3"].header.hash.hex()}
+    assert body["payment"]["blockHash"] == blocks["b3"].header.hash.hex()
+    assert body["payment"]["blockHeight"] == "3"
+    assert body["payment"]["amount"] == "5000"
+    assert body["genesisHash"] == watched.node.params.genesis_hash.hex()
+
+
+def test_a_reorganisation_undoes_a_payment_and_later_blocks_bring_it_back(watched: Watched) -> None:
+    watched.register()
+    blocks = chain(watched)
+    assert run(watched, *some(blocks, "b", 1, 6)) == [
+        "confirming: confirming 1",
+        "confirming: confirming 2",
+        "confirmed: confirmed 3",
+    ]
+
+    # The payment is back in the mempool before the watch is evaluated.
+    assert run(watched, *some(blocks, "c", 3, 7)) == ["reorged: pending 0"]
+    assert run(watched, *some(blocks, "c", 8, 12)) == [
+        "confirming: confirming 1",
+        "confirming: confirming 2",
+        "confirmed: confirmed 3",
+    ]
+
+
+def test_a_registration_waits_until_undone_transfers_are_back_in_the_mempool(watched: Watched) -> None:
+    blocks = chain(watched)
+    watched.register()
+    run(watched, *some(blocks, "b", 1, 6))
+    registering: list[Deferred[dict[str, object]]] = []
+
+    class Hasty:
+        def chain_changed(self, change: ChainChange) -> None:
+            if change.undone:
+                registering.append(Deferred.fromCoroutine(watched.webhooks.register(watched.request("order-2"))))
+
+    watched.node_context.chain_manager.subscribe(Hasty())
+    told = run(watched, *some(blocks, "c", 3, 7))
+
+    assert len(registering) == 1
+    assert has_result(registering[0])
+    assert told == ["reorged: pending 0"]
+
+
+def test_a_heavier_but_shorter_chain_reduces_confirmations_below_the_fork(watched: Watched) -> None:
+    slow = "\n".join(f"b{number} is at slot {6 + 40 * (number - 3)}" for number in range(4, 9))
+    blocks = chain(watched, f"genesis: b[1..8]\nb3 pays 5000 from alice to bob for order-1\n{slow}\nb3: c[4..7]")
+    watched.register(required=10)
+
+    assert run(watched, *some(blocks, "b", 1, 8))[-1] == "confirming: confirming 6"
+    assert run(watched, *some(blocks, "c", 4, 7)) == ["reorged: confirming 5"]
+
+
+def test_epochs_and_sequences_grow(watched: Watched) -> None:
+    watched.register()
+    blocks = chain(watched)
+    watched.node.take(*some(blocks, "b", 1, 6))
+    first = watched.events()
+    run(watched, *some(blocks, "c", 3, 6))
+    watched.node.take(blocks["c7"])
+    watched.clock.advance(0)
+    watched.node.take(*some(blocks, "c", 8, 12))
+    second = watched.events()
+
+    assert [(body["event"], body["epoch"], body["sequence"]) for body in first + second] == [
+        # Of the undelivered depths only the newest is delivered.
+        ("payment.confirming", 0, 2),
+        ("payment.confirmed", 0, 3),
+        ("payment.reorged", 1, 4),
+        ("payment.confirming", 1, 6),
+        ("payment.confirmed", 1, 7),
+    ]
+
+
+@pytest.mark.parametrize("stop", range(1, 17))
+def test_a_restart_at_any_block_does_not_change_the_events(tmp_path: Path, clock: Clock, stop: int) -> None:
+    watched = Watched(tmp_path, clock)
+    try:
+        watched.register()
+        blocks = chain(watched)
+        told: list[str] = []
+        order = [*some(blocks, "b", 1, 6), *some(blocks, "c", 3, 12)]
+        told += run(watched, *order[:stop])
+        watched.again()
+        told += settle(watched) + run(watched, *order[stop:])
+    finally:
+        watched.close()
+
+    assert told == [
+        "confirming: confirming 1",
+        "confirming: confirming 2",
+        "confirmed: confirmed 3",
+        "reorged: pending 0",
+        "confirming: confirming 1",
+        "confirming: confirming 2",
+        "confirmed: confirmed 3",
+    ]
+
+
+def test_blocks_from_while_the_webhooks_were_down_are_evaluated(watched: Watched) -> None:
+    watched.register()
+    blocks = chain(watched)
+    watched.node.take(*some(blocks, "b", 1, 4))
+    assert watched.told() == ["confirming: confirming 2"]
+    watched.close_webhooks()
+    watched.node.take(*some(blocks, "c", 3, 12))
+    watched.clock.advance(0)
+
+    watched.open_webhooks()
+
+    assert watched.told() == ["reorged: confirmed 5", "confirmed: confirmed 5"]
+
+
+def test_several_blocks_at_once_give_the_same_events_as_one_by_one(watched: Watched) -> None:
+    watched.register()
+    watched.node.take(*some(chain(watched), "b", 1, 6))
+
+    assert watched.told() == ["confirming: confirming 2", "confirmed: confirmed 3"]
+
+
+def test_after_hundreds_of_blocks_only_the_final_state_is_an_event(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(chain_follower, "_MAX_BLOCKS_READ", 5)
+    watched.register()
+    watched.node.take(*some(chain(watched), "b", 1, 6))
+
+    assert watched.told() == ["confirmed: confirmed 4"]
+
+
+def test_a_chain_that_lost_blocks_in_a_power_loss_undoes_no_payment(watched: Watched, tmp_path: Path) -> None:
+    watched.register()
+    blocks = chain(watched)
+    watched.node.take(*some(blocks, "b", 1, 2))
+    builder = watched.node.builder
+    watched.close()
+    shutil.copy(tmp_path / "chain.sqlite", tmp_path / "before.sqlite")
+    watched.open()
+    assert run(watched, *some(blocks, "b", 3, 5))[-1] == "confirmed: confirmed 3"
+    watched.close()
+    shutil.copy(tmp_path / "before.sqlite", tmp_path / "chain.sqlite")
+    watched.open()
+    watched.node.builder = builder
+
+    assert settle(watched) == []
+    with pytest.raises(ChainBehind):
+        watched.register("order-2")
+    assert run(watched, *some(blocks, "b", 3, 6)) == []
+    # Later reorganisations are reported as usual.
+    assert run(watched, *some(blocks, "c", 3, 7)) == ["reorged: pending 0"]
+
+
+def test_a_payment_made_while_the_chain_was_behind_is_reported_afterwards(watched: Watched, tmp_path: Path) -> None:
+    watched.register()
+    builder = watched.node.builder
+    first = builder.block()
+    watched.close()
+    shutil.copy(tmp_path / "chain.sqlite", tmp_path / "before.sqlite")
+    watched.open()
+    run(watched, first)
+    watched.close()
+    shutil.copy(tmp_path / "before.sqlite", tmp_path / "chain.sqlite")
+    watched.open()
+    watched.node.builder = builder
+
+    watched.pay("5000 from alice to bob for order-1")
+    assert settle(watched) == []
+    assert run(watched, first) == ["pending: pending 0"]
+
+
+@pytest.mark.parametrize(
+    "payment",
+    [
+        "4999 from alice to bob for order-1",
+        "5001 from alice to bob for order-1",
+        "5000 from alice to bob for Order-1",
+        "5000 from alice to bob for order-10",
+        "5000 from alice to carol for order-1",
+        "5000 from alice to bob",
+    ],
+)
+def test_a_transfer_that_differs_in_any_term_causes_no_event(watched: Watched, payment: str) -> None:
+    watched.register()
+
+    watched.pay(payment)
+    watched.node.grow(f"genesis: b[1..2]\nb2 pays {payment}")
+
+    assert settle(watched) == []
+
+
+def test_a_payment_from_before_the_order_does_not_count(watched: Watched) -> None:
+    watched.node.grow("genesis: b[1..5]\nb2 pays 5000 from alice to bob for order-1")
+
+    assert watched.register(since=3)["payment"]["state"] == "unpaid"
+    assert watched.told() == []
+
+
+@pytest.mark.parametrize(("required", "told"), [(3, "confirmed: confirmed 4"), (9, "confirming: confirming 4")])
+def test_a_payment_already_on_the_chain_is_one_initial_event(watched: Watched, required: int, told: str) -> None:
+    watched.node.grow("genesis: b[1..5]\nb2 pays 5000 from alice to bob for order-1")
+
+    subscription = watched.register(required=required)
+
+    assert subscription["lastState"] == "unpaid"
+    assert subscription["payment"]["confirmations"] == 4
+    (body,) = watched.events()
+    assert body["initial"]
+    assert f"{body['event'].removeprefix('payment.')}: {body['payment']['state']} 4" == told
+
+
+def test_a_payment_already_in_the_mempool_is_an_event(watched: Watched) -> None:
+    watched.pay("5000 from alice to bob for order-1")
+
+    watched.register()
+
+    assert watched.told() == ["pending: pending 0"]
+
+
+def test_a_pending_payment_is_still_pending_after_a_restart(watched: Watched) -> None:
+    watched.register()
+    watched.pay("5000 from alice to bob for order-1")
+    watched.again()
+
+    assert settle(watched) == ["pending: pending 0"]
+    watched.again()
+    assert settle(watched) == []
+    assert watched.node.node_context.transaction_pool.mempool.entries()
+
+
+def test_a_payment_that_left_the_mempool_while_the_webhooks_were_down_is_unpaid(watched: Watched) -> None:
+    identifier = watched.register()["id"]
+    txid = watched.pay("5000 from alice to bob for order-1")
+    assert watched.told() == ["pending: pending 0"]
+    watched.close_webhooks()
+    watched.node_context.transaction_pool.drop([txid])
+    watched.open_webhooks()
+
+    assert settle(watched) == []
+    assert watched.show(identifier)["lastState"] == "unpaid"
+    watched.clock.advance(1)
+    watched.pay("5000 from alice to bob for order-1")
+    assert watched.told() == ["pending: pending 0"]
+
+
+def test_the_second_of_two_payments_replaces_the_first_when_it_is_undone(watched: Watched) -> None:
+    watched.register()
+    blocks = chain(
+        watched,
+        """
+        genesis: b[1..6]
+        b2: c[3..8]
+        b3 pays 5000 from alice to bob for order-1
+        b4 pays 5000 from carol to bob for order-1
+        c4 pays 5000 from carol to bob for order-1
+        """,
+    )
+    run(watched, *some(blocks, "b", 1, 5))
+    watched.node.take(blocks["b6"])
+    assert watched.told() == []
+    shown = watched.show("svcwh_" + "1".rjust(32, "0"))
+    assert (shown["payment"]["matchCount"], shown["payment"]["blockHeight"]) == (2, "3")
+
+    assert run(watched, *some(blocks, "c", 3, 8)) == ["reorged: confirmed 4", "confirmed: confirmed 4"]
+
+
+def test_an_order_that_nobody_pays_expires(watched: Watched) -> None:
+    identifier = watched.register(ttl=60)["id"]
+
+    watched.clock.advance(59)
+    watched.poll()
+    assert watched.told() == []
+    watched.clock.advance(1)
+    watched.poll()
+    assert watched.told() == ["expired: unpaid 0"]
+    shown = watched.show(identifier)
+    assert (shown["active"], shown["lastState"], shown["ending"]) == (False, "expired", "expired")
+
+
+def test_nothing_expires_while_the_node_catches_up(watched: Watched) -> None:
+    watched.register(ttl=60)
+    watched.synced = False
+    watched.clock.advance(3600)
+    watched.poll()
+    assert watched.told() == []
+
+    watched.synced = True
+    watched.poll()
+    assert watched.told() == ["expired: unpaid 0"]
+
+
+def test_a_payment_confirmed_while_the_webhooks_were_down_has_not_expired(watched: Watched) -> None:
+    """Earlier blocks are evaluated with the present time, but only at the tip may the watch expire."""
+    watched.register(ttl=60)
+    watched.close_webhooks()
+    watched.clock.advance(3600)
+    watched.node.take(*some(chain(watched), "b", 1, 5))
+    watched.clock.advance(0)
+
+    watched.open_webhooks()
+
+    assert watched.told() == ["confirming: confirming 2", "confirmed: confirmed 3"]
+
+
+def test_the_same_order_again_is_the_same_watch(watched: Watched) -> None:
+    first = watched.register()
+    watched.pay("5000 from alice to bob for order-1")
+
+    again = watched.register()
+
+    assert (again["id"], again["existing"], again["lastState"]) == (first["id"], True, "pending")
+    assert watched.told() == ["pending: pending 0"]
+    others = [watched.register(**other)["id"] for other in ({"required": 4}, {"ttl": 60}, {"host": "b.example.com"})]
+    assert len({first["id"], *others}) == 4
+
+
+def test_no_repr_contains_a_callback_path(watched: Watched) -> None:
+    """Its path and query may contain a secret of the shop's, and tracebacks contain reprs."""
+    identifier = watched.register()["id"]
+    watched.pay("5000 from alice to bob for order-1")
+    repository = watched.database.subscriptions.repository
+    row = repository.watches.watch(identifier)
+    assert row is not None
+
+    shown = repr([watched.request(), row, watch_of(row), repository.events.head(identifier)])
+
+    assert row.callback_url.endswith("/paid")
+    assert "/paid" not in shown
+
+
+def test_a_cancelled_watch_has_no_more_events(watched: Watched) -> None:
+    identifier = watched.register()["id"]
+    watched.pay("5000 from alice to bob for order-1")
+
+    cancelled = watched.cancel(identifier)
+
+    assert (cancelled["active"], cancelled["lastState"]) == (False, "pending")
+    assert cancelled["events"][0]["dropped"] is True
+    assert watched.cancel(identifier) == cancelled
+    watched.again()
+    watched.node.grow("genesis: b[1..1]\nb1 pays 5000 from alice to bob for order-1")
+    assert settle(watched) == []
+
+
+def test_cancelling_an_ended_watch_drops_its_undelivered_events(watched: Watched) -> None:
+    identifier = watched.register(ttl=60)["id"]
+    watched.clock.advance(60)
+    watched.poll()
+
+    cancelled = watched.cancel(identifier)
+
+    assert (cancelled["ending"], cancelled["lastState"]) == ("expired", "expired")
+    assert cancelled["events"][0]["dropped"] is True
+    watched.again()
+    assert watched.told() == []
+
+
+def test_the_limits_on_watches(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "MAX_WATCHES", 3)
+    monkeypatch.setattr(subscriptions, "MAX_WATCHES_PER_HOST", 2)
+    first = watched.register("order-1")["id"]
+    watched.register("order-2")
+
+    with pytest.raises(TooManyWatches, match=r"shop.example.com has 2 active watches"):
+        watched.register("order-3")
+    watched.register("order-3", host="other.example.com")
+    with pytest.raises(TooManyWatches, match="has 3 active watches"):
+        watched.register("order-4", host="third.example.com")
+    # A repeated request does not count.
+    assert watched.register("order-1")["existing"]
+    watched.cancel(first)
+    watched.register("order-4")
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["known already", "no room"])
+def test_mempool_changes_survive_a_registration_that_begins_no_watch(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, refused: bool
+) -> None:
+    watched.register()
+    monkeypatch.setattr(subscriptions, "MAX_WATCHES", 1)
+    watched.busy = True
+    watched.pay("5000 from alice to bob for order-1")
+
+    if refused:
+        with pytest.raises(TooManyWatches):
+            watched.register("order-2")
+    else:
+        assert watched.register()["payment"]["state"] == "pending"
+
+    watched.busy = False
+    watched.clock.advance(0.1)
+    assert watched.told() == ["pending: pending 0"]
+
+
+def test_watches_that_ended_a_month_ago_are_deleted(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "_CLEANUP_BATCH", 2)
+    over = [watched.register(f"order-{number}")["id"] for number in range(5)]
+    for identifier in over:
+        watched.cancel(identifier)
+    node_context = watched.register("order-5", ttl=604_800)["id"]
+
+    watched.clock.advance(30 * DAY)
+    watched.clean_up()
+    assert all(watched.show(identifier) for identifier in over)
+    watched.clock.advance(0.001)
+    watched.clean_up()
+    assert [watched.show(identifier) for identifier in over] == [None] * 5
+    assert watched.show(node_context)
+
+
+def test_events_undelivered_for_a_week_are_abandoned_and_logged(watched: Watched) -> None:
+    identifier = watched.register(ttl=604_800)["id"]
+    watched.pay("5000 from alice to bob for order-1")
+    watched.clock.advance(7 * DAY)
+    watched.clean_up()
+    assert "abandoned" not in watched.show(identifier)["events"][0]
+
+    watched.clock.advance(0.001)
+    with capturedLogs() as logs:
+        watched.clean_up()
+    assert watched.show(identifier)["events"][0]["abandoned"]
+    assert [event["lost"] for event in logs if "lost" in event] == [1]
+
+
+@pytest.mark.parametrize("ahead", [10 * DAY, -10 * DAY])
+def test_setting_the_clock_by_more_than_a_week_abandons_no_event(watched: Watched, ahead: int) -> None:
+    identifier = watched.register(ttl=604_800)["id"]
+    watched.pay("5000 from alice to bob for order-1")
+    watched.clock.unix_seconds = lambda: watched.clock.seconds() + ahead  # type: ignore[attr-defined]
+    watched.clean_up()
+    assert "abandoned" not in watched.show(identifier)["events"][0]
+
+
+def test_queues_that_cannot_be_read_at_the_start_are_read_later(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watched.register()
+    watched.pay("5000 from alice to bob for order-1")
+    with monkeypatch.context() as broken, capturedLogs() as logs:
+        broken.setattr(Subscriptions, "queues", _no_reading)
+        watched.again()
+    assert watched.told() == []
+    assert [event["why"] for event in logs if "why" in event] == ["disk I/O error"]
+
+    watched.poll()
+    assert watched.told() == ["pending: pending 0"]
+
+
+def _no_reading(_: Subscriptions, __: int) -> NoReturn:
+    raise sqlite3.OperationalError("disk I/O error")
+
+
+def test_a_full_disk_loses_nothing(watched: Watched) -> None:
+    watched.register()
+    connection: sqlite3.Connection = watched.database.subscriptions.repository.watches._db
+    (pages,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.execute(f"PRAGMA max_page_count = {pages}")
+    for number in range(40):
+        # Fills the space left in the pages.
+        try:
+            watched.register(f"filling-{number}")
+        except sqlite3.OperationalError:
+            break
+    blocks = chain(watched)
+
+    with capturedLogs() as logged:
+        assert run(watched, *some(blocks, "b", 1, 4)) == []
+    assert [event["log_level"].name for event in logged if "cannot be written" in event["log_format"]] == ["error"]
+    connection.execute("PRAGMA max_page_count = 100000")
+    watched.poll()
+
+    assert settle(watched) == ["confirming: confirming 2"]
+
+
+@given(data=st.data())
+@settings(max_examples=settings().max_examples // 3 + 1)
+def test_whatever_happens_the_last_event_agrees_with_verification(
+    data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    watched = Watched(tmp_path_factory.mktemp("law"), present())
+    try:
+        identifier = watched.register()["id"]
+        blocks = chain(watched)
+        order = [*some(blocks, "b", 1, 6), *some(blocks, "c", 3, 12)]
+        told: list[dict[str, Any]] = []
+        while order:
+            count = data.draw(st.integers(1, len(order)), label="blocks in this step")
+            watched.node.take(*order[:count])
+            del order[:count]
+            if data.draw(st.booleans(), label="settled"):
+                watched.clock.advance(0)
+            if data.draw(st.booleans(), label="received"):
+                told += watched.events()
+            if data.draw(st.booleans(), label="restarted"):
+                watched.again()
+        watched.clock.advance(0)
+        told += watched.events()
+        payment = watched.show(identifier)["payment"]
+    finally:
+        watched.close()
+
+    sequences = [body["sequence"] for body in told]
+    assert sequences == sorted(set(sequences))
+    # The chain has the required confirmations in the end, so the merchant must know.
+    assert payment["state"] == "confirmed"
+    assert told[-1]["event"] == "payment.confirmed"
+    assert told[-1]["payment"]["txid"] == payment["txid"]
+    assert told[-1]["payment"]["blockHash"] == payment["blockHash"]
+
+
+def test_a_step_pauses_while_blocks_are_connected_but_not_for_ever(watched: Watched) -> None:
+    watched.register()
+    blocks = some(chain(watched), "b", 1, 3)
+    run(watched, *blocks[:2])
+    assert not watched.pauses
+    watched.busy = True
+    watched.node.take(blocks[2])
+    for _ in range(300):
+        watched.clock.advance(0.05)
+    assert sum(watched.pauses) == pytest.approx(MAX_PAUSES_SECONDS)
+    assert watched.told() == ["confirming: confirming 1"]
+
+
+@pytest.fixture
+def watches(tmp_path: Path) -> Iterator[WebhookStore]:
+    with closing(open_writer(tmp_path / "webhooks.sqlite", WEBHOOKS)) as connection:
+        yield WebhookStore(connection)
+
+
+@pytest.fixture
+def node(tmp_path: Path) -> Iterator[Node]:
+    node = Node(tmp_path / "chain.sqlite", present(), Settings())
+    yield node
+    node.close()
+
+
+def tip_of(node: Node) -> ChainTip:
+    point = node.node_context.chain_manager.tip
+    return ChainTip(point.height, point.hash)
+
+
+def follow(watches: WebhookStore, node: Node) -> ChainDelta:
+    """Advance the cursor; returns the delta before."""
+    reader = node.node_context.chain_manager.reader
+    with reader.snapshot(), watches.commit():
+        delta = read_delta(watches, reader)
+        assert delta is not None
+        advance_cursor(watches, reader, delta)
+    return delta
+
+
+def test_a_file_without_a_chain_has_no_delta(watches: WebhookStore, tmp_path: Path) -> None:
+    with closing(open_writer(tmp_path / "empty.sqlite")) as connection:
+        assert read_delta(watches, ChainReader(connection)) is None
+
+
+def test_a_new_cursor_begins_at_the_tip(watches: WebhookStore, node: Node) -> None:
+    node.grow("genesis: a[1..3]")
+    delta = follow(watches, node)
+    assert (delta.tip, delta.before, delta.fork, delta.moved) == (tip_of(node), 3, 3, False)
+    assert list(watches.steps_down()) == [(3, delta.tip.hash)]
+
+
+def test_new_and_undone_blocks(watches: WebhookStore, node: Node) -> None:
+    node.grow("genesis: a[1..2]")
+    follow(watches, node)
+    blocks = node.builder.chain("genesis: a[1..4]\na3: b[4..6]")
+    node.take(blocks["a3"], blocks["a4"])
+    delta = follow(watches, node)
+    assert (delta.before, delta.fork, list(delta.new_heights)) == (2, 2, [3, 4])
+    node.take(blocks["b4"], blocks["b5"], blocks["b6"])
+    delta = follow(watches, node)
+    assert (delta.before, delta.fork, list(delta.new_heights)) == (4, 3, [4, 5, 6])
+    assert [height for height, _ in watches.steps_down()] == [6, 5, 4, 3, 2]
+    assert not follow(watches, node).moved
+
+
+def test_a_fork_below_all_blocks_of_the_cursor(watches: WebhookStore, node: Node) -> None:
+    """No block of the cursor is canonical: all from its oldest one on count as undone."""
+    node.grow("genesis: a[1..3]")
+    watches.follow(0, [(2, bytes(32)), (3, bytes(31) + b"1")], keep=CURSOR_BLOCKS)
+    delta = follow(watches, node)
+    assert (delta.before, delta.fork, list(delta.new_heights)) == (3, 1, [2, 3])
+    assert next(watches.steps_down()) == (3, tip_of(node).hash)
+
+
+def test_a_chain_that_lost_its_newest_blocks_has_undone_nothing(watches: WebhookStore, node: Node) -> None:
+    node.grow("genesis: a[1..2]")
+    tip = tip_of(node)
+    watches.follow(0, [(2, tip.hash), (3, bytes(32))], keep=CURSOR_BLOCKS)
+    reader = node.node_context.chain_manager.reader
+    with reader.snapshot():
+        assert read_delta(watches, reader) is None

@@ -1,0 +1,554 @@
+"""Which event is sent next: the rules one by one, a model of them all, and the cost of a dead host."""
+
+from typing import Any
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome
+from svcd.commerce.delivery_scheduler import DeliveryScheduler, Lease, LeaseKind
+from svcd.commerce.retry_policy import RETRY_PERIOD
+from svcd.store.webhook_events import WatchQueue
+from tests.commerce.naive_scheduler import NaiveScheduler
+
+NOW = 1_000_000_000
+SECOND = 1000
+HOUR = 3_600_000
+
+
+def put(scheduler: DeliveryScheduler, *names: str, due: int = NOW, now: int = NOW) -> None:
+    """Schedule queues by names such as "shop/1": the host, and what tells its watches apart."""
+    for name in names:
+        scheduler.schedule(queue(name, due), now)
+
+
+def queue(name: str, due: int = NOW) -> WatchQueue:
+    return WatchQueue(name, name.partition("/")[0], due)
+
+
+def drain(scheduler: DeliveryScheduler, now: int = NOW) -> list[Lease]:
+    leases = []
+    while (lease := scheduler.lease(now)) is not None:
+        leases.append(lease)
+    return leases
+
+
+def names(leases: list[Lease]) -> list[str]:
+    return [lease.queue.watch for lease in leases]
+
+
+def end(
+    scheduler: DeliveryScheduler, lease: Lease, outcome: DeliveryOutcome, *, due: int | None = None, now: int = NOW
+) -> BreakerChange:
+    return scheduler.release(lease, outcome, None if due is None else queue(lease.queue.watch, due), now)
+
+
+def fail(
+    scheduler: DeliveryScheduler, leases: list[Lease], *, due: int = NOW + HOUR, now: int = NOW
+) -> list[BreakerChange]:
+    return [end(scheduler, lease, DeliveryOutcome.FAILED, due=due, now=now) for lease in leases]
+
+
+def break_host(scheduler: DeliveryScheduler, host: str = "shop", *, due: int = NOW + HOUR, now: int = NOW) -> None:
+    put(scheduler, *(f"{host}/{number}" for number in range(5)), due=now, now=now)
+    fail(scheduler, drain(scheduler, now), due=due, now=now)
+    assert fail(scheduler, drain(scheduler, now), due=due, now=now) == [BreakerChange.OPENED]
+
+
+def test_a_new_scheduler_has_no_lease() -> None:
+    scheduler = DeliveryScheduler()
+    assert scheduler.lease(NOW) is None
+    assert scheduler.next_at(NOW) is None
+
+
+def test_one_event_of_a_watch_is_in_flight_at_a_time() -> None:
+    scheduler = DeliveryScheduler()
+    put(scheduler, "shop/1")
+    [lease] = drain(scheduler)
+    put(scheduler, "shop/1")
+    assert drain(scheduler) == []
+    end(scheduler, lease, DeliveryOutcome.ACCEPTED, due=NOW)
+    assert names(drain(scheduler)) == ["shop/1"]
+
+
+def test_a_queue_scheduled_during_its_lease_is_sent_next() -> None:
+    scheduler = DeliveryScheduler()
+    put(scheduler, "shop/1")
+    [lease] = drain(scheduler)
+    put(scheduler, "shop/1", due=NOW + 5)
+    end(scheduler, lease, DeliveryOutcome.ACCEPTED)
+    assert scheduler.next_at(NOW) == NOW + 5
+
+
+def test_the_due_time_at_release_overrides_one_set_during_the_lease() -> None:
+    scheduler = DeliveryScheduler()
+    put(scheduler, "shop/1")
+    [lease] = drain(scheduler)
+    put(scheduler, "shop/1")
+    end(scheduler, lease, DeliveryOutcome.FAILED, due=NOW + 5 * SECOND)
+    assert scheduler.next_at(NOW) == NOW + 5 * SECOND
+
+
+def test_a_queue_waits_until_it_is_due() -> None:
+    scheduler = DeliveryScheduler()
+    put(scheduler, "shop/1", due=NOW + 10)
+    assert drain(scheduler, NOW + 9) == []
+    assert scheduler.next_at(NOW + 9) == NOW + 10
+    assert names(drain(scheduler, NOW + 10)) == ["shop/1"]
+
+
+def test_scheduling_a_queue_again_replaces_its_due_time() -> None:
+    scheduler = DeliveryScheduler()
+    put(scheduler, "shop/1", due=NOW + 10)
+    put(scheduler, "shop/1", due=NOW + 20)
+    assert drain(scheduler, NOW + 19) == []
+    put(scheduler, "shop/1", due=NOW + 5, now=NOW + 19)
+    assert names(drain(scheduler, NOW + 19)) == ["shop/1"]
+    assert scheduler.waiting == 0
+
+
+def test_four_events_of_a_host_and_thirty_two_in_all_are_in_flight() -> None:
+    scheduler = DeliveryScheduler()
+    put(scheduler, *(f"host{host}/{number}" for host in range(10) for number in range(10)))
+    leases = drain(scheduler)
+    assert len(leases) == scheduler.in_flight == 32
+    assert scheduler.next_at(NOW) is None
+    end(scheduler, leases[0], DeliveryOutcome.ACCEPTED)
+    assert len(drain(scheduler)) == 1
+
+    alone = DeliveryScheduler()
+    put(alone, *(f"shop/{number}" for number in range(10)))
+    first = drain(alone)
+    assert names(first) == ["shop/0", "shop/1", "shop/2", "shop/3"]
+    end(alone, first[2], DeliveryOutcome.ACCEPTED)
+    assert names(drain(alone)) == ["shop/4"]
+
+
+def test_queues_of_one_host_are_leased_by_due_time() -> None:
+    scheduler = DeliveryScheduler()
+    put(scheduler, "shop/late", due=NOW - 1)
+    put(scheduler, "shop/later", due=NOW)
+    put(scheduler, "shop/first", due=NOW - 100)
+    assert names(drain(scheduler)) == ["shop/first", "shop/late", "shop/later"]
+
+
+def test_hosts_take_turns() -> None:
+    scheduler = DeliveryScheduler()
+    put(scheduler, *(f"large/{number}" for number in range(100)), due=NOW - HOUR)
+    put(scheduler, "small/1", "small/2", "other/1")
+    assert names(drain(scheduler)) == [
+        *("large/0", "small/1", "other/1", "large/1", "small/2", "large/2", "large/3"),
+    ]
+
+
+def test_five_consecutive_failures_open_the_breaker() -> None:
+    scheduler = DeliveryScheduler()
+    put(scheduler, *(f"shop/{number}" for number in range(20)))
+    assert fail(scheduler, drain(scheduler)) == [BreakerChange.NONE] * 4
+    leases = drain(scheduler)
+    assert fail(scheduler, leases) == [BreakerChange.OPENED, *[BreakerChange.NONE] * 3]
+    assert scheduler.open_breakers == 1
+    assert drain(scheduler, NOW + 4_999) == []
+    assert scheduler.next_at(NOW) == NOW + 5_000
+    [probe] = drain(scheduler, NOW + 5_000)
+    assert (probe.queue.watch, probe.kind) == ("shop/8", LeaseKind.PROBE)
+
+
+def test_a_success_in_between_resets_the_count() -> None:
+    scheduler = DeliveryScheduler()
+    put(scheduler, *(f"shop/{number}" for number in range(9)))
+    fail(scheduler, drain(scheduler))
+    leases = drain(scheduler)
+    end(scheduler, leases[0], DeliveryOutcome.ACCEPTED)
+    assert fail(scheduler, leases[1:]) == [BreakerChange.NONE] * 3
+    assert scheduler.open_breakers == 0
+
+
+def test_probe_delays_grow() -> None:
+    scheduler = DeliveryScheduler()
+    put(scheduler, *(f"shop/{number}" for number in range(100)))
+    fail(scheduler, drain(scheduler), due=NOW + 90 * HOUR)
+    fail(scheduler, drain(scheduler), due=NOW + 90 * HOUR)
+    now, pauses = NOW, []
+    for _ in range(8):
+        at = scheduler.next_at(now)
+        assert at is not None
+        pauses.append((at - now) // SECOND)
+        now = at
+        [probe] = drain(scheduler, now)
+        fail(scheduler, [probe], due=now + 90 * HOUR, now=now)
+    assert pauses == [5, 30, 120, 600, 1800, 1800, 1800, 1800]
+
+
+def test_a_probe_needs_a_queue_that_is_due() -> None:
+    scheduler = DeliveryScheduler()
+    break_host(scheduler)
+    assert scheduler.next_at(NOW) == NOW + HOUR
+
+
+def test_a_probe_that_was_not_sent_decides_nothing() -> None:
+    scheduler = DeliveryScheduler()
+    break_host(scheduler, due=NOW + SECOND)
+    [probe] = drain(scheduler, NOW + 5 * SECOND)
+    assert end(scheduler, probe, DeliveryOutcome.UNTRIED, now=NOW + 5 * SECOND) is BreakerChange.NONE
+    [probe] = drain(scheduler, NOW + 5 * SECOND)
+    assert probe.kind is LeaseKind.PROBE
+
+
+@pytest.mark.parametrize("outcome", [DeliveryOutcome.ACCEPTED, DeliveryOutcome.REFUSED])
+def test_any_answer_closes_the_breaker(outcome: DeliveryOutcome) -> None:
+    scheduler = DeliveryScheduler()
+    break_host(scheduler, due=NOW + HOUR)
+    put(scheduler, "shop/new")
+    [probe] = drain(scheduler, NOW + 5 * SECOND)
+    assert end(scheduler, probe, outcome, now=NOW + 5 * SECOND) is BreakerChange.CLOSED
+    assert scheduler.open_breakers == 0
+    assert len(drain(scheduler, NOW + 5 * SECOND)) == 4
+
+
+def test_a_success_wakes_waiting_queues_by_due_time() -> None:
+    scheduler = DeliveryScheduler()
+    put(scheduler, "shop/a", "shop/b", "shop/c")
+    for hours, lease in zip((3, 1, 2), drain(scheduler), strict=True):
+        end(scheduler, lease, DeliveryOutcome.FAILED, due=NOW + hours * HOUR)
+    put(scheduler, "shop/new", "other/x")
+    new, other = drain(scheduler)
+    end(scheduler, other, DeliveryOutcome.ACCEPTED)
+    assert drain(scheduler) == []
+    end(scheduler, new, DeliveryOutcome.ACCEPTED)
+    woken = drain(scheduler)
+    assert names(woken) == ["shop/b", "shop/c", "shop/a"]
+    assert all(lease.early for lease in woken)
+
+
+def test_a_queue_woken_in_vain_waits_for_its_due_time() -> None:
+    """Where one path of a host works and another fails, successes of the one must not use up attempts of the other."""
+    scheduler = DeliveryScheduler()
+    put(scheduler, "shop/bad")
+    fail(scheduler, drain(scheduler), due=NOW + HOUR)
+    for expected in (["shop/bad"], [], []):
+        put(scheduler, "shop/good")
+        [good] = drain(scheduler)
+        end(scheduler, good, DeliveryOutcome.ACCEPTED)
+        woken = drain(scheduler)
+        assert names(woken) == expected
+        fail(scheduler, woken, due=NOW + 2 * HOUR)
+    assert names(drain(scheduler, NOW + 2 * HOUR)) == ["shop/bad"]
+
+
+def test_a_refused_queue_is_not_woken() -> None:
+    scheduler = DeliveryScheduler()
+    put(scheduler, "shop/refused", "shop/good")
+    refused, good = drain(scheduler)
+    end(scheduler, refused, DeliveryOutcome.REFUSED, due=NOW + HOUR)
+    end(scheduler, good, DeliveryOutcome.ACCEPTED)
+    assert drain(scheduler) == []
+
+
+def test_the_end_of_an_outage_wakes_all_queues() -> None:
+    scheduler = DeliveryScheduler()
+    put(scheduler, "shop/refused")
+    [refused] = drain(scheduler)
+    end(scheduler, refused, DeliveryOutcome.REFUSED, due=NOW + 2 * HOUR)
+    break_host(scheduler, due=NOW + HOUR)
+    put(scheduler, "shop/new")
+    [probe] = drain(scheduler, NOW + 5 * SECOND)
+    end(scheduler, probe, DeliveryOutcome.ACCEPTED, now=NOW + 5 * SECOND)
+    seen: list[str] = []
+    while leases := drain(scheduler, NOW + 5 * SECOND):
+        seen += names(leases)
+        for lease in leases:
+            end(scheduler, lease, DeliveryOutcome.ACCEPTED, now=NOW + 5 * SECOND)
+    assert seen == ["shop/0", "shop/1", "shop/2", "shop/3", "shop/4", "shop/refused"]
+
+
+def test_a_cancelled_watch_gets_no_turn() -> None:
+    scheduler = DeliveryScheduler()
+    put(scheduler, "shop/1", "shop/2")
+    scheduler.cancel("shop/1", NOW)
+    scheduler.cancel("shop/unknown", NOW)
+    [lease] = drain(scheduler)
+    assert lease.queue.watch == "shop/2"
+    put(scheduler, "shop/2")
+    scheduler.cancel("shop/2", NOW)
+    put(scheduler, "shop/2")
+    end(scheduler, lease, DeliveryOutcome.FAILED, due=NOW)
+    assert drain(scheduler) == []
+    assert scheduler.hosts == 0
+
+
+def test_queues_of_a_host_that_fails_for_the_retry_period_are_given_up() -> None:
+    scheduler = DeliveryScheduler()
+    break_host(scheduler, due=NOW + 1000 * HOUR)
+    put(scheduler, *(f"shop/late{number}" for number in range(200)))
+    now = NOW
+    while now < NOW + RETRY_PERIOD - HOUR:
+        now = scheduler.next_at(now) or pytest.fail("nothing is due any more")
+        [probe] = drain(scheduler, now)
+        assert probe.kind is LeaseKind.PROBE
+        fail(scheduler, [probe], due=NOW + 1000 * HOUR, now=now)
+    put(scheduler, "shop/new", due=now, now=now)
+    given_up = []
+    while now < NOW + RETRY_PERIOD + HOUR:
+        now = scheduler.next_at(now) or pytest.fail("nothing is due any more")
+        for lease in drain(scheduler, now):
+            if lease.kind is LeaseKind.GIVE_UP:
+                given_up.append(lease.queue.watch)
+                end(scheduler, lease, DeliveryOutcome.UNTRIED, now=now)
+            else:
+                fail(scheduler, [lease], due=NOW + 1000 * HOUR, now=now)
+    assert len(given_up) > 10
+    assert "shop/new" not in given_up
+
+
+def test_a_queue_that_is_overdue_because_the_node_was_down_is_tried() -> None:
+    scheduler = DeliveryScheduler()
+    put(scheduler, *(f"shop/{number}" for number in range(50)), due=NOW - 2 * RETRY_PERIOD)
+    fail(scheduler, drain(scheduler))
+    fail(scheduler, drain(scheduler))
+    assert drain(scheduler, NOW + 4 * SECOND) == []
+    [probe] = drain(scheduler, NOW + 5 * SECOND)
+    assert probe.kind is LeaseKind.PROBE
+
+
+def test_hosts_without_queues_are_forgotten() -> None:
+    scheduler = DeliveryScheduler()
+    for number in range(10_000):
+        put(scheduler, f"host{number}/1", due=NOW + number % 2)
+        scheduler.cancel(f"host{number}/1", NOW)
+    assert size_of(scheduler) < 1_000
+    break_host(scheduler)
+    for number in range(5):
+        scheduler.cancel(f"shop/{number}", NOW)
+    assert (scheduler.hosts, scheduler.waiting, scheduler.in_flight, scheduler.open_breakers) == (0, 0, 0, 0)
+    assert size_of(scheduler) < 1_000
+
+
+def test_scheduling_a_queue_repeatedly_takes_no_memory() -> None:
+    scheduler = DeliveryScheduler()
+    for number in range(10_000):
+        put(scheduler, "shop/1", due=NOW + 10_000 - number)
+    assert size_of(scheduler) < 1_000
+    assert scheduler.next_at(NOW) == NOW + 1
+
+
+def test_removing_stale_entries_keeps_the_order_of_others() -> None:
+    scheduler = DeliveryScheduler()
+    dues = [(number * 7919) % 1_009 for number in range(400)]
+    for number, due in enumerate(dues):
+        put(scheduler, f"shop/{number}", due=NOW - 2_000 + due)
+    for number in range(400):
+        if number % 4:
+            scheduler.cancel(f"shop/{number}", NOW)
+    seen = []
+    while (lease := scheduler.lease(NOW)) is not None:
+        seen.append(lease.queue.due - NOW + 2_000)
+        end(scheduler, lease, DeliveryOutcome.UNTRIED)
+    assert seen == sorted(dues[::4])
+
+
+def test_scheduling_the_only_queue_again_keeps_the_breaker_open() -> None:
+    scheduler = DeliveryScheduler()
+    put(scheduler, "shop/1")
+    for _ in range(5):
+        fail(scheduler, drain(scheduler), due=NOW)
+    assert scheduler.open_breakers == 1
+    put(scheduler, "shop/1", due=NOW + 1)
+    assert scheduler.open_breakers == 1
+    assert scheduler.next_at(NOW) == NOW + 5 * SECOND
+
+
+def size_of(scheduler: DeliveryScheduler) -> int:
+    """Everything that is kept, counted."""
+    hosts = list(scheduler._hosts.values())
+    return (
+        len(scheduler._timers)
+        + len(scheduler._line)
+        + len(scheduler._waiting)
+        + sum(len(host._woken) + len(host._scheduled) + len(host._not_woken) for host in hosts)
+    )
+
+
+class Counted(int):
+    """A due time that counts how often it is compared."""
+
+    comparisons = 0
+
+    def __lt__(self, other: int) -> bool:
+        Counted.comparisons += 1
+        return int(self) < int(other)
+
+    def __le__(self, other: int) -> bool:
+        Counted.comparisons += 1
+        return int(self) <= int(other)
+
+    def __gt__(self, other: int) -> bool:
+        Counted.comparisons += 1
+        return int(self) > int(other)
+
+    def __eq__(self, other: object) -> bool:
+        Counted.comparisons += 1
+        return int(self) == other
+
+    __hash__ = int.__hash__
+
+
+def test_a_dead_host_with_twenty_five_thousand_queues_costs_others_nothing() -> None:
+    scheduler = DeliveryScheduler()
+    for number in range(25_000):
+        put(scheduler, f"dead/{number}", due=Counted(NOW - number % 1000))
+    fail(scheduler, drain(scheduler))
+    fail(scheduler, drain(scheduler))
+    assert scheduler.open_breakers == 1
+    Counted.comparisons = 0
+    now = NOW
+    for number in range(1_000):
+        now += SECOND
+        put(scheduler, f"shop{number % 50}/{number}", due=now, now=now)
+        for lease in drain(scheduler, now):
+            if lease.queue.host == "dead":
+                fail(scheduler, [lease], due=Counted(now + HOUR), now=now)
+            else:
+                assert lease.queue.watch == f"shop{number % 50}/{number}"
+                end(scheduler, lease, DeliveryOutcome.ACCEPTED, now=now)
+    # In 1,000 s the dead host has five probes, each a few comparisons deep into its heap.
+    assert 0 < Counted.comparisons < 1_000
+
+
+def test_waking_twenty_five_thousand_queues_visits_none_of_them() -> None:
+    scheduler = DeliveryScheduler()
+    for number in range(25_000):
+        put(scheduler, f"shop/{number}", due=Counted(NOW + HOUR + number))
+    put(scheduler, "shop/new")
+    [new] = drain(scheduler)
+    Counted.comparisons = 0
+    end(scheduler, new, DeliveryOutcome.ACCEPTED)
+    for _ in range(5):
+        leases = drain(scheduler)
+        assert len(leases) == 4
+        for lease in leases:
+            end(scheduler, lease, DeliveryOutcome.ACCEPTED)
+    assert Counted.comparisons < 5_000
+
+
+HOSTS = [f"host{number}" for number in range(12)]
+
+
+class SchedulerModel(RuleBasedStateMachine):
+    """The scheduler beside a naive one, with the same operations on both."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scheduler = DeliveryScheduler()
+        self.naive = NaiveScheduler()
+        self.now = NOW
+        self.leases: dict[str, Lease] = {}
+        self.passed_over: dict[str, set[str]] = {}
+
+    @rule(host=st.sampled_from(HOSTS[:4]), number=st.integers(0, 9), wait=st.integers(-2, 20))
+    def put(self, host: str, number: int, wait: int) -> None:
+        self._put(WatchQueue(f"{host}/{number}", host, self.now + wait * SECOND))
+
+    @rule(hosts=st.integers(1, 12), wait=st.integers(-2, 3))
+    def put_many(self, hosts: int, wait: int) -> None:
+        for host in HOSTS[:hosts]:
+            for number in range(5):
+                self._put(WatchQueue(f"{host}/{number}", host, self.now + wait * SECOND))
+
+    def _put(self, queue: WatchQueue) -> None:
+        self.scheduler.schedule(queue, self.now)
+        self.naive.put(queue)
+
+    @rule(host=st.sampled_from(HOSTS[:4]), number=st.integers(0, 9))
+    def cancel(self, host: str, number: int) -> None:
+        self.scheduler.cancel(f"{host}/{number}", self.now)
+        self.naive.cancel(f"{host}/{number}")
+
+    @rule()
+    def take(self) -> None:
+        self._take()
+
+    @rule()
+    def take_all(self) -> None:
+        while self._take():
+            pass
+
+    def _take(self) -> bool:
+        possible = self.naive.leases(self.now)
+        lease = self.scheduler.lease(self.now)
+        # No host gets two leases while another waits for one.
+        self.passed_over = {host: self.passed_over.get(host, set()) for host in possible}
+        if lease is None:
+            assert not possible
+            return False
+        host = lease.queue.host
+        assert possible[host] == (lease.queue, lease.kind, lease.early)
+        assert all(host not in seen for other, seen in self.passed_over.items() if other != host)
+        for seen in self.passed_over.values():
+            seen.add(host)
+        del self.passed_over[host]
+        self.naive.take(lease.queue.watch, possible[host])
+        self.leases[lease.queue.watch] = lease
+        return True
+
+    @precondition(lambda self: self.leases)
+    @rule(data=st.data(), outcome=st.sampled_from(DeliveryOutcome), wait=st.one_of(st.none(), st.integers(0, 40)))
+    def end(self, data: Any, outcome: DeliveryOutcome, wait: int | None) -> None:
+        self._end(data.draw(st.sampled_from(sorted(self.leases))), outcome, wait)
+
+    @precondition(lambda self: self.leases)
+    @rule(
+        outcome=st.sampled_from([DeliveryOutcome.FAILED, DeliveryOutcome.FAILED, DeliveryOutcome.ACCEPTED]),
+        wait=st.integers(0, 40),
+    )
+    def end_all(self, outcome: DeliveryOutcome, wait: int) -> None:
+        for watch in sorted(self.leases):
+            self._end(watch, outcome, wait)
+
+    def _end(self, watch: str, outcome: DeliveryOutcome, wait: int | None) -> None:
+        lease = self.leases.pop(watch)
+        again = None if wait is None else WatchQueue(watch, lease.queue.host, self.now + wait * SECOND)
+        before = self.naive.breakers.get(lease.queue.host)
+        was_broken = before is not None and before.broken_since is not None
+        failures = before.failures if before is not None else 0
+        change = self.scheduler.release(lease, outcome, again, self.now)
+        opens = outcome is DeliveryOutcome.FAILED and not was_broken and failures == 4
+        closes = outcome in (DeliveryOutcome.ACCEPTED, DeliveryOutcome.REFUSED) and was_broken
+        assert change is (BreakerChange.OPENED if opens else BreakerChange.CLOSED if closes else BreakerChange.NONE)
+        self.naive.end(watch, outcome, again, self.now)
+
+    @rule(seconds=st.one_of(st.integers(0, 40), st.sampled_from([600, 1800, RETRY_PERIOD // SECOND])))
+    def wait(self, seconds: int) -> None:
+        self.now += seconds * SECOND
+        if seconds:
+            self._look()
+
+    @rule()
+    def wait_for_the_next(self) -> None:
+        at = self.scheduler.next_at(self.now)
+        if at is not None and at > self.now:
+            assert not self.naive.leases(at - 1)
+            self.now = at
+            self._look()
+
+    def _look(self) -> None:
+        """Hosts that have become ready line up behind those that were."""
+        possible = self.naive.leases(self.now)
+        self.passed_over = {host: self.passed_over.get(host, set()) for host in possible}
+
+    @invariant()
+    def nothing_is_forgotten(self) -> None:
+        assert self.scheduler.waiting == len(self.naive.waiting)
+        assert self.scheduler.in_flight == len(self.naive.leased) <= 32
+        assert self.scheduler.hosts == len(self.naive.hosts())
+        assert self.scheduler.open_breakers == self.naive.broken()
+        if self.naive.leases(self.now):
+            at = self.scheduler.next_at(self.now)
+            assert at is not None
+            assert at <= self.now
+
+
+TestModel = SchedulerModel.TestCase
+TestModel.settings = settings(settings.default, stateful_step_count=60)

@@ -1,0 +1,584 @@
+"""Deliveries with a clock that the test advances: receivers that answer, fail, recover or are gone."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+from attrs import define, field, frozen
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
+from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
+
+from svcd.commerce.circuit_breaker import DeliveryOutcome
+from svcd.commerce.dispatcher import HOST_BROKEN, DeliveryCounts, ForwardClock, WebhookDispatcher
+from svcd.commerce.retry_policy import RETRY_DELAYS, RETRY_PERIOD
+from svcd.commerce.sender import CALL_LIMITS, WebhookSender, interpret_reply
+from svcd.commerce.signing import SigningKeys, verify
+from svcd.net.calls import CallFailed, CallLimits, Reply
+from svcd.net.targets import Rules
+from svcd.store.webhook_events import WatchQueue
+from tests.commerce.memory_outbox import MemoryOutbox
+from tests.support import has_result, result_of
+
+START = 1_790_000_000
+SECRET = "a-signing-secret-of-thirty-two-characters"
+HOUR = 3600
+
+
+@frozen
+class Sent:
+    """One call that was made."""
+
+    url: str
+    headers: dict[str, str]
+    body: bytes
+    at: int
+
+
+def replying(status: int, **headers: str) -> Reply:
+    return Reply(status=status, headers={name.replace("_", "-"): value for name, value in headers.items()}, body=b"")
+
+
+Answer = Reply | Exception | None
+
+
+@define
+class Network:
+    """Receivers by host: each answers with a reply, an exception, or None for an answer that the test gives later."""
+
+    clock: Clock
+    answers: dict[str, Answer | Callable[[], Answer]] = field(factory=dict)
+    sent: list[Sent] = field(factory=list)
+    open: list["Deferred[Reply]"] = field(factory=list)
+    cancelled: int = 0
+
+    def call(
+        self, method: str, target: Any, *, headers: Any, body: bytes | None, limits: CallLimits
+    ) -> "Deferred[Reply]":
+        assert (method, limits) == ("POST", CALL_LIMITS)
+        assert body is not None
+        self.sent.append(Sent(target.url, dict(headers), body, int(self.clock.seconds())))
+        answer = self.answers.get(target.host.partition(".")[0], replying(200))
+        answer = answer() if callable(answer) else answer
+        if isinstance(answer, Exception):
+            return fail(answer)
+        if isinstance(answer, Reply):
+            return succeed(answer)
+        waiting: Deferred[Reply] = Deferred(self._cancel)
+        self.open.append(waiting)
+        return waiting
+
+    def _cancel(self, _: object) -> None:
+        self.cancelled += 1
+
+
+@define
+class World:
+    clock: Clock
+    outbox: MemoryOutbox
+    network: Network
+    dispatcher: WebhookDispatcher
+    log: list[LogEvent]
+
+    def send(self, *watches: str, url: str = "") -> None:
+        self.dispatcher.enqueue([self.outbox.add(watch, url, now=self.now) for watch in watches])
+
+    @property
+    def now(self) -> int:
+        return int(self.clock.seconds() * 1000)
+
+    def sent(self) -> int:
+        return len(self.network.sent)
+
+    def said(self, level: LogLevel = LogLevel.info) -> list[str]:
+        return [formatEvent(event) for event in self.log if event["log_level"] is level]
+
+    def pass_time(self, seconds: int) -> None:
+        """Advance the clock from timer to timer, since each may set new ones."""
+        until = self.clock.seconds() + seconds
+        while (calls := self.clock.getDelayedCalls()) and (at := min(call.getTime() for call in calls)) <= until:
+            self.clock.advance(max(0, at - self.clock.seconds()))
+        self.clock.advance(until - self.clock.seconds())
+
+
+def world_of(outbox: MemoryOutbox, clock: Clock, log: list[LogEvent], *, rules: Rules | None = None) -> World:
+    network = Network(clock)
+    sender = WebhookSender(network, rules or Rules.for_callbacks(), SigningKeys(SECRET))
+    return World(clock, outbox, network, WebhookDispatcher(outbox, sender, clock=clock, chance=lambda: 0.5), log)
+
+
+@pytest.fixture
+def log() -> Iterator[list[LogEvent]]:
+    """The log events of svcd."""
+    events: list[LogEvent] = []
+
+    def observe(event: LogEvent) -> None:
+        if event["log_namespace"].startswith("svcd"):
+            events.append(event)
+
+    globalLogPublisher.addObserver(observe)
+    yield events
+    globalLogPublisher.removeObserver(observe)
+
+
+@pytest.fixture
+def world(log: list[LogEvent]) -> World:
+    clock = Clock()
+    clock.advance(START)
+    return world_of(MemoryOutbox(), clock, log)
+
+
+def counts(**numbers: int) -> DeliveryCounts:
+    return DeliveryCounts(
+        **dict.fromkeys(("in_flight", "waiting", "broken_hosts", "delivered", "failed", "abandoned"), 0) | numbers
+    )
+
+
+# What is sent
+
+
+def test_an_event_is_signed_and_sent_with_its_headers(world: World) -> None:
+    world.send("shop/1")
+    [sent] = world.network.sent
+    row = world.outbox.row("shop/1")
+    assert sent.url == "https://shop.example.com/hook?key=secret"
+    assert sent.body == row.event.body
+    assert sent.headers["Content-Type"] == "application/json"
+    assert sent.headers["X-Svc-Event"] == "payment.pending"
+    assert sent.headers["X-Svc-Event-Id"] == sent.headers["webhook-id"] == row.event.event_id
+    stamp, signature = sent.headers["X-Svc-Timestamp"], sent.headers["X-Svc-Signature"]
+    assert stamp == str(START)
+    verify(sent.body, timestamp=stamp, signature=signature, secret=SECRET, now=START)
+    assert row.state == "delivered"
+    assert world.dispatcher.counts() == counts(delivered=1)
+    assert world.clock.getDelayedCalls() == []
+
+
+def test_each_attempt_is_signed_for_its_own_time_and_has_the_same_body(world: World) -> None:
+    world.network.answers["shop"] = replying(500)
+    world.send("shop/1")
+    world.clock.advance(5)
+    first, second = world.network.sent
+    assert first.body == second.body
+    assert (first.headers["X-Svc-Timestamp"], second.headers["X-Svc-Timestamp"]) == (str(START), str(START + 5))
+    assert first.headers["X-Svc-Signature"] != second.headers["X-Svc-Signature"]
+
+
+def test_events_of_a_watch_go_one_after_the_other(world: World) -> None:
+    world.network.answers["shop"] = None
+    world.send("shop/1", "shop/1", "shop/1")
+    for sequence in (1, 2, 3):
+        assert world.sent() == sequence
+        world.network.open[-1].callback(replying(200))
+    assert world.outbox.states("shop/1") == ["delivered"] * 3
+
+
+def test_the_next_event_of_a_watch_waits_for_the_one_that_fails(world: World) -> None:
+    world.network.answers["shop"] = replying(500)
+    world.send("shop/1")
+    world.send("shop/1")
+    assert world.sent() == 1
+    world.network.answers["shop"] = replying(200)
+    world.clock.advance(5)
+    assert world.outbox.states("shop/1") == ["delivered", "delivered"]
+    assert world.sent() == 3
+
+
+def test_queues_of_the_previous_run_are_sent_when_due(world: World) -> None:
+    queue = world.outbox.add("shop/1", now=world.now)
+    world.outbox.row("shop/1").due += 60_000
+    world.dispatcher.enqueue([WatchQueue(queue.watch, queue.host, queue.due + 60_000)])
+    world.clock.advance(59.9)
+    assert world.sent() == 0
+    world.clock.advance(0.1)
+    assert world.outbox.states("shop/1") == ["delivered"]
+
+
+def test_many_queues_at_once_leave_the_reactor_time_for_other_work(world: World) -> None:
+    world.send(*(f"shop{number}/1" for number in range(2_500)))
+    assert world.sent() == 1_000
+    world.clock.advance(0)
+    assert world.dispatcher.counts() == counts(delivered=2_500)
+
+
+def test_an_empty_queue_is_forgotten(world: World) -> None:
+    world.dispatcher.enqueue([WatchQueue("shop/1", "shop", 0)])
+    assert world.dispatcher.counts() == counts()
+    assert world.sent() == 0
+
+
+# What answers mean
+
+
+@pytest.mark.parametrize("status", [200, 201, 202, 204, 299])
+def test_every_2xx_is_success(status: int) -> None:
+    assert interpret_reply(replying(status)).outcome is DeliveryOutcome.ACCEPTED
+
+
+@pytest.mark.parametrize("status", [300, 301, 302, 304, 307, 308, 400, 401, 404, 418, 429, 500, 502, 503, 504, 599])
+def test_other_statuses_are_retried(world: World, status: int) -> None:
+    world.network.answers["shop"] = replying(status)
+    world.send("shop/1")
+    row = world.outbox.row("shop/1")
+    assert (row.state, row.errors, row.due) == ("waiting", [f"status {status}"], world.now + 5_000)
+    assert interpret_reply(replying(status)).outcome is (
+        DeliveryOutcome.FAILED if status >= 429 else DeliveryOutcome.REFUSED
+    )
+    world.dispatcher.cancel("shop/1")
+
+
+@pytest.mark.parametrize("category", ["refused-address", "dns", "connect", "tls", "timeout", "too-large", "protocol"])
+def test_a_call_without_an_answer_is_retried_and_recorded_by_category(world: World, category: Any) -> None:
+    world.network.answers["shop"] = CallFailed(category, "shop.example.com said: you are an idiot")
+    world.send("shop/1")
+    assert world.outbox.row("shop/1").errors == [category]
+    world.network.answers["shop"] = replying(200)
+    world.clock.advance(5)
+    assert world.outbox.states("shop/1") == ["delivered"]
+
+
+def test_410_ends_the_watch(world: World) -> None:
+    world.network.answers["shop"] = replying(410)
+    world.send("shop/1", "shop/1")
+    assert world.sent() == 1
+    assert world.outbox.states("shop/1") == ["dropped", "dropped"]
+    assert world.outbox.asked == ["head shop/1", "gone shop/1"]
+    assert world.dispatcher.counts() == counts()
+
+
+@pytest.mark.parametrize("status", [429, 503])
+@pytest.mark.parametrize(
+    ("retry_after", "seconds"), [("7", 7), ("1", 5), ("99999999999999999999", 10), ("tomorrow", 5)]
+)
+def test_retry_after_is_honoured(world: World, status: int, retry_after: str, seconds: int) -> None:
+    world.network.answers["shop"] = replying(status, retry_after=retry_after)
+    world.send("shop/1")
+    assert world.outbox.row("shop/1").due == world.now + seconds * 1000
+    world.dispatcher.cancel("shop/1")
+
+
+def test_retry_after_of_other_statuses_is_ignored(world: World) -> None:
+    world.network.answers["shop"] = replying(500, retry_after="10")
+    world.send("shop/1")
+    assert world.outbox.row("shop/1").due == world.now + 5_000
+    world.dispatcher.cancel("shop/1")
+
+
+def test_after_thirteen_attempts_an_event_is_abandoned_and_the_next_one_sent(world: World) -> None:
+    world.network.answers["shop"] = CallFailed("timeout", "shop.example.com did not answer within 10 s")
+    world.send("shop/1")
+    begun = world.clock.seconds()
+    world.pass_time(80 * HOUR)
+    row = world.outbox.row("shop/1")
+    assert (row.state, len(row.errors)) == ("abandoned", 13)
+    times = [sent.at - int(begun) for sent in world.network.sent]
+    assert times == [sum(RETRY_DELAYS[:number]) // 1000 for number in range(13)]
+    assert world.said(LogLevel.warn) == [f"event {row.event.event_id} of shop/1 for shop is abandoned: timeout"]
+    world.network.answers.clear()
+    world.send("shop/1")
+    assert world.outbox.states("shop/1") == ["abandoned", "delivered"]
+    assert world.dispatcher.counts() == counts(delivered=1, failed=13, abandoned=1)
+
+
+def test_a_url_that_the_rules_no_longer_allow_is_not_called(world: World, log: list[LogEvent]) -> None:
+    world.send("shop/1", url="http://shop.example.com/")
+    world.send("shop/2", url="https://localhost/")
+    assert world.sent() == 0
+    assert [world.outbox.row(watch).errors for watch in ("shop/1", "shop/2")] == [["refused-url"], ["refused-url"]]
+    # The breaker stays closed: the host's other URLs may be allowed.
+    world.pass_time(HOUR)
+    assert world.dispatcher.counts().broken_hosts == 0
+    lenient = world_of(world.outbox, world.clock, log, rules=Rules.for_callbacks(allow_http=True, allow_private=True))
+    lenient.dispatcher.enqueue([WatchQueue("shop/1", "shop", 0), WatchQueue("shop/2", "shop", 0)])
+    assert lenient.dispatcher.counts().delivered == 2
+    world.dispatcher.cancel("shop/1")
+    world.dispatcher.cancel("shop/2")
+
+
+def test_an_unexpected_error_counts_as_a_failed_attempt(world: World, expected_errors: Any) -> None:
+    world.network.answers["shop"] = RuntimeError("a bug")
+    world.send("shop/1")
+    assert world.outbox.row("shop/1").errors == ["internal"]
+    expected_errors(RuntimeError)
+    world.dispatcher.cancel("shop/1")
+
+
+# Hosts
+
+
+def test_a_dead_host_does_not_delay_another(world: World) -> None:
+    world.network.answers["dead"] = None
+    world.send(*(f"dead/{number}" for number in range(500)))
+    assert world.sent() == 4
+    world.send(*(f"shop{number}/1" for number in range(100)))
+    assert world.dispatcher.counts() == counts(in_flight=4, waiting=496, delivered=100)
+
+
+def test_a_failing_host_is_probed_and_gets_everything_once_it_recovers(world: World) -> None:
+    world.network.answers["shop"] = CallFailed("connect", "shop.example.com cannot be reached")
+    world.send(*(f"shop/{number}" for number in range(40)))
+    assert world.dispatcher.counts() == counts(waiting=40, broken_hosts=1, failed=5)
+    assert world.said() == ["callbacks to shop keep failing: until one succeeds, only one at a time is tried"]
+    world.pass_time(4)
+    assert world.sent() == 5
+    world.pass_time(60)
+    assert world.sent() == 7
+    world.network.answers["shop"] = replying(200)
+    world.pass_time(100)
+    assert world.dispatcher.counts() == counts(delivered=40, failed=7)
+    assert world.said()[-1] == "callbacks to shop succeed again"
+
+
+def test_a_success_wakes_the_other_queues_of_its_host(world: World) -> None:
+    world.network.answers["shop"] = replying(503)
+    world.send("shop/1")
+    world.pass_time(40)
+    assert world.outbox.row("shop/1").due > world.now
+    world.network.answers["shop"] = replying(200)
+    world.send("shop/2")
+    assert world.outbox.states("shop/1") == world.outbox.states("shop/2") == ["delivered"]
+
+
+def test_events_for_a_host_that_stays_dead_are_abandoned(world: World) -> None:
+    world.network.answers["dead"] = CallFailed("connect", "dead.example.com cannot be reached")
+    watches = [f"dead/{number}" for number in range(600)]
+    world.send(*watches)
+    world.pass_time(RETRY_PERIOD // 1000 - 60)
+    assert world.dispatcher.counts().waiting > 300
+    assert world.outbox.states("dead/300") == ["waiting"]
+    world.pass_time(HOUR)
+    assert world.outbox.states("dead/300") == ["abandoned"]
+    # Events that were sent as probes are abandoned after one more retry period.
+    world.pass_time(RETRY_PERIOD // 1000 + HOUR)
+    assert {world.outbox.row(watch).state for watch in watches} == {"abandoned"}
+    untried = [watch for watch in watches if world.outbox.row(watch).errors == [HOST_BROKEN]]
+    assert len(untried) > 300
+    assert world.sent() < 400
+    assert world.dispatcher.counts() == counts(failed=world.sent(), abandoned=600)
+
+
+def test_an_event_that_superseded_an_old_one_is_not_abandoned(world: World) -> None:
+    world.network.answers["dead"] = CallFailed("connect", "dead.example.com cannot be reached")
+    world.send(*(f"dead/{number}" for number in range(600)))
+    world.pass_time(RETRY_PERIOD // 1000 - HOUR)
+    world.outbox.row("dead/599").state = "superseded"
+    world.outbox.add("dead/599", now=world.now)
+    world.pass_time(2 * HOUR)
+    assert world.outbox.states("dead/599") == ["superseded", "waiting"]
+    assert world.outbox.row("dead/598").state == "abandoned"
+    for number in range(600):
+        world.dispatcher.cancel(f"dead/{number}")
+
+
+def test_a_new_event_for_a_host_that_has_long_failed_is_tried_more_than_once(world: World) -> None:
+    world.network.answers["dead"] = CallFailed("connect", "dead.example.com cannot be reached")
+    for number in range(RETRY_PERIOD // 1000 // HOUR // 6 + 2):
+        world.send(f"dead/{number}")
+        world.pass_time(6 * HOUR)
+    assert world.dispatcher.counts().broken_hosts == 1
+    assert world.outbox.states("dead/0") == ["abandoned"]
+    world.send("dead/new")
+    world.pass_time(12 * HOUR)
+    assert world.outbox.states("dead/new") == ["waiting"]
+    assert len(world.outbox.row("dead/new").errors) > 1
+    for watch in world.outbox.rows:
+        world.dispatcher.cancel(watch)
+
+
+def test_other_successes_at_a_host_use_up_no_attempts(world: World) -> None:
+    """A shop fails for some orders only: its breaker keeps opening and closing."""
+    bad = [f"shop/bad-{number}" for number in range(6)]
+    world.network.answers["shop"] = lambda: replying(500 if "bad" in world.network.sent[-1].url else 200)
+    for watch in bad:
+        world.send(watch, url="https://shop.example.com/bad")
+    for number in range(HOUR // 6):
+        world.send(f"shop/{number}")
+        world.pass_time(6)
+    assert {world.outbox.row(watch).state for watch in bad} == {"waiting"}
+    assert world.outbox.row(bad[0]).event.attempts == 6
+    assert len(world.outbox.row(bad[0]).errors) > 12
+    world.network.answers["shop"] = replying(200)
+    world.pass_time(HOUR)
+    assert {world.outbox.row(watch).state for watch in bad} == {"delivered"}
+
+
+# Ends
+
+
+def test_a_cancelled_watch_gets_no_further_attempt(world: World) -> None:
+    world.network.answers["shop"] = replying(500)
+    world.send("shop/1")
+    world.dispatcher.cancel("shop/1")
+    world.pass_time(100 * HOUR)
+    assert world.sent() == 1
+
+
+def test_an_event_in_flight_when_its_watch_is_cancelled_may_arrive(world: World) -> None:
+    world.network.answers["shop"] = None
+    world.send("shop/1", "shop/1")
+    world.outbox.cancel("shop/1")
+    world.dispatcher.cancel("shop/1")
+    world.network.open[0].callback(replying(200))
+    assert world.sent() == 1
+    assert world.dispatcher.counts() == counts(delivered=1)
+
+
+def test_stopping_with_nothing_in_flight_ends_at_once(world: World) -> None:
+    world.network.answers["shop"] = replying(500)
+    world.send("shop/1")
+    assert has_result(world.dispatcher.stop())
+    assert world.clock.getDelayedCalls() == []
+    world.send("shop/2")
+    assert world.sent() == 1
+    assert world.clock.getDelayedCalls() == []
+
+
+def test_stopping_waits_for_deliveries_in_flight(world: World) -> None:
+    world.network.answers["shop"] = None
+    world.send("shop/1", "shop/1")
+    stopped = world.dispatcher.stop()
+    assert not has_result(stopped)
+    world.clock.advance(4.9)
+    world.network.open[0].callback(replying(200))
+    assert has_result(stopped)
+    assert world.outbox.states("shop/1") == ["delivered", "waiting"]
+    assert world.clock.getDelayedCalls() == []
+
+
+def test_stopping_aborts_slow_deliveries_which_stay_undelivered(world: World) -> None:
+    world.network.answers["shop"] = None
+    world.send("shop/1", "shop/2")
+    stopped = world.dispatcher.stop()
+    world.clock.advance(4.9)
+    assert not has_result(stopped)
+    world.clock.advance(0.1)
+    assert has_result(stopped)
+    assert world.network.cancelled == 2
+    assert [world.outbox.row(watch).errors for watch in ("shop/1", "shop/2")] == [[], []]
+    assert world.outbox.states("shop/1") == ["waiting"]
+    assert world.clock.getDelayedCalls() == []
+
+
+def test_stopping_while_queues_come_in(world: World) -> None:
+    world.send(*(f"shop{number}/1" for number in range(1_500)))
+    result_of(world.dispatcher.stop())
+    assert world.clock.getDelayedCalls() == []
+
+
+# An outbox that fails
+
+
+def test_an_outbox_that_cannot_be_read_is_retried(world: World, expected_errors: Any) -> None:
+    world.outbox.faults = 3
+    world.send("shop/1")
+    assert world.outbox.asked == ["head shop/1"]
+    world.clock.advance(9.9)
+    assert len(world.outbox.asked) == 1
+    world.pass_time(30)
+    assert world.outbox.states("shop/1") == ["delivered"]
+    assert len(expected_errors(OSError)) == 1
+
+
+def test_an_answer_that_cannot_be_recorded_is_kept_and_the_event_not_sent_again(
+    world: World, expected_errors: Any
+) -> None:
+    world.network.answers["shop"] = None
+    world.send("shop/1")
+    world.outbox.faults = 2
+    world.network.open[0].callback(replying(200))
+    assert world.outbox.states("shop/1") == ["waiting"]
+    world.pass_time(20)
+    assert world.outbox.states("shop/1") == ["delivered"]
+    assert world.sent() == 1
+    assert len(expected_errors(OSError)) == 1
+
+
+def test_no_delivery_begins_while_the_outbox_fails(world: World, expected_errors: Any) -> None:
+    world.outbox.faults = 100_000
+    world.send(*(f"shop{number}/1" for number in range(100)))
+    asked = len(world.outbox.asked)
+    assert asked == 1
+    world.pass_time(HOUR)
+    # At most 32 deliveries in flight retry once in 10 s.
+    assert len(world.outbox.asked) - asked <= 32 * 360 + 32
+    assert world.sent() == 0
+    world.outbox.faults = 0
+    world.pass_time(20)
+    assert world.dispatcher.counts() == counts(delivered=100)
+    assert len(expected_errors(OSError)) == 1
+
+
+def test_one_event_that_cannot_be_recorded_does_not_block_others(
+    world: World, expected_errors: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    do = MemoryOutbox._do
+
+    def broken_for_one(self: MemoryOutbox, name: str, watch: str, work: Any) -> Any:
+        return fail(ValueError("a row that breaks a rule")) if watch == "bad/1" else do(self, name, watch, work)
+
+    monkeypatch.setattr(MemoryOutbox, "_do", broken_for_one)
+    world.send("bad/1")
+    world.send(*(f"shop{number}/1" for number in range(100)))
+    world.pass_time(20)
+    assert world.dispatcher.counts().delivered == 100
+    result_of_stop = world.dispatcher.stop()
+    world.pass_time(5)
+    assert has_result(result_of_stop)
+    expected_errors(ValueError)
+
+
+def test_each_failure_of_the_outbox_is_logged(world: World, expected_errors: Any) -> None:
+    for watch in ("shop/1", "shop/2"):
+        world.outbox.faults = 2
+        world.send(watch)
+        world.pass_time(60)
+        assert world.outbox.states(watch) == ["delivered"]
+    assert len(expected_errors(OSError)) == 2
+
+
+def test_a_stop_does_not_wait_for_an_outbox_that_fails(world: World, expected_errors: Any) -> None:
+    world.outbox.faults = 100
+    world.send("shop/1")
+    stopped = world.dispatcher.stop()
+    world.clock.advance(5)
+    assert has_result(stopped)
+    assert world.clock.getDelayedCalls() == []
+    expected_errors(OSError)
+
+
+# The log
+
+
+def test_no_secret_no_url_and_no_body_is_logged(world: World) -> None:
+    world.network.answers["shop"] = CallFailed("connect", "shop.example.com cannot be reached")
+    world.send(*(f"shop/{number}" for number in range(20)))
+    world.pass_time(200 * HOUR)
+    text = repr(world.log) + "\n".join(world.said() + world.said(LogLevel.warn))
+    assert world.said(LogLevel.warn)
+    for part in (SECRET, "/hook", "key=", "payment."):
+        assert part not in text
+    assert "secret" not in repr(world.outbox.row("shop/1").event)
+
+
+class Settable(Clock):
+    """A clock whose Unix time can be set, while its seconds run evenly."""
+
+    ahead = 0.0
+
+    def unix_seconds(self) -> float:
+        return float(self.seconds()) + self.ahead
+
+
+def test_the_forward_clock_follows_forward_but_not_back() -> None:
+    clock = Settable()
+    clock.advance(1000)
+    time = ForwardClock(clock)
+    assert time.now() == 1_000_000
+    clock.ahead = -3600
+    clock.advance(1)
+    assert time.now() == 1_001_000, "set back: it goes on evenly"
+    clock.ahead = 3600
+    assert time.now() == 4_601_000, "set forward: it follows"
+    clock.ahead = 0
+    clock.advance(1)
+    assert time.now() == 4_602_000

@@ -1,0 +1,155 @@
+"""Opening and closing the databases of a node: whatever fails, nothing stays open."""
+
+import gc
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from svcd.commerce.webhook_database import (
+    FILE,
+    OpenDatabases,
+    WatchSettings,
+    WebhookDatabase,
+    open_databases,
+    open_webhook_database,
+)
+from svcd.node.database_health import DatabaseHealth
+from svcd.store.database import WEBHOOKS, DatabaseError, open_writer
+from svcd.store.webhook_store import mark_as_copy
+from tests.rpc.conftest import present
+from tests.rpc.node import Inline, Node, Settings
+from tests.support import result_of
+
+
+class Living:
+    """An open chain, as far as closing it goes."""
+
+    def __init__(self, said: list[str]) -> None:
+        self._said = said
+
+    async def close(self) -> None:
+        self._said.append("chain closed")
+
+
+def files_of(said: list[str], database: Any) -> OpenDatabases:
+    """What `open_databases` returns."""
+    node_context: Any = Living(said)
+
+    async def chain() -> Any:
+        return node_context
+
+    return result_of(Deferred.fromCoroutine(open_databases(chain(), database)))
+
+
+def database_that(said: list[str], *, closes: bool = True) -> WebhookDatabase:
+    """An open database of webhooks."""
+
+    def close() -> None:
+        said.append("webhooks closed")
+        if not closes:
+            raise OSError("no")
+
+    nothing: Any = None
+    return WebhookDatabase(nothing, Inline(), nothing, close)
+
+
+def close(files: OpenDatabases) -> None:
+    result_of(Deferred.fromCoroutine(files.close()))
+
+
+def test_the_webhooks_are_closed_before_the_chain() -> None:
+    said: list[str] = []
+
+    async def opening() -> WebhookDatabase:
+        return database_that(said)
+
+    close(files_of(said, opening))
+    assert said == ["webhooks closed", "chain closed"]
+
+
+def test_without_webhooks_there_is_the_chain_alone() -> None:
+    said: list[str] = []
+    files = files_of(said, None)
+    assert files.webhooks is None
+    close(files)
+    assert said == ["chain closed"]
+
+
+def test_a_webhook_database_that_cannot_be_closed_leaves_no_chain_open() -> None:
+    said: list[str] = []
+
+    async def opening() -> WebhookDatabase:
+        return database_that(said, closes=False)
+
+    with pytest.raises(OSError, match="no"):
+        close(files_of(said, opening))
+    assert said == ["webhooks closed", "chain closed"]
+
+
+def test_a_webhook_database_that_cannot_be_opened_leaves_no_chain_open() -> None:
+    said: list[str] = []
+
+    async def opening() -> WebhookDatabase:
+        raise DatabaseError("damaged")
+
+    with pytest.raises(DatabaseError, match="damaged"):
+        files_of(said, opening)
+    assert said == ["chain closed"]
+
+
+def test_after_a_kill_a_database_without_its_log_is_not_opened(tmp_path: Path) -> None:
+    """Opened all the same, the database would quietly lack the newest events."""
+    node = Node(tmp_path / "chain.sqlite", present(), Settings())
+    database = tmp_path / FILE
+    database.write_bytes(b"")
+    (tmp_path / f"{FILE}-open").touch()
+    settings = WatchSettings(every_depth=True, new_id=lambda: "svcwh_" + 32 * "0", now=lambda: 0)
+    opening = open_webhook_database(
+        node.params,
+        tmp_path,
+        chain=tmp_path / "chain.sqlite",
+        worker=Inline(),
+        health=DatabaseHealth(lambda: None),
+        settings=settings,
+    )
+    with pytest.raises(DatabaseError, match=rf"{database}-wal is missing although the last run did not end by itself"):
+        result_of(Deferred.fromCoroutine(opening))
+    assert database.read_bytes() == b""
+    node.close()
+
+
+def test_a_backup_that_a_full_disk_refuses_can_be_opened_later(tmp_path: Path) -> None:
+    """Nothing of them is lost, so the next start must not say that something is."""
+    node = Node(tmp_path / "chain.sqlite", present(), Settings())
+    database = tmp_path / FILE
+    with closing(open_writer(database, WEBHOOKS)) as connection:
+        connection.execute("CREATE TRIGGER full BEFORE UPDATE ON watch BEGIN SELECT RAISE(ABORT, 'disk is full'); END")
+        connection.execute(
+            "INSERT INTO watch (id, reference, recipient, amount, required, callback_url, host, created_at, "
+            "expires_at, state, epoch, sequence) VALUES ('w', 'r', 'a', 1, 1, 'u', 'h', 0, 1, 'unpaid', 0, 0)"
+        )
+    mark_as_copy(database)
+
+    async def opening() -> WebhookDatabase:
+        settings = WatchSettings(every_depth=True, new_id=lambda: "svcwh_" + 32 * "0", now=lambda: 1_800_000_000_000)
+        return await open_webhook_database(
+            node.params,
+            tmp_path,
+            chain=tmp_path / "chain.sqlite",
+            worker=Inline(),
+            health=DatabaseHealth(lambda: None),
+            settings=settings,
+        )
+
+    with pytest.raises(DatabaseError, match="disk is full"):
+        result_of(Deferred.fromCoroutine(opening()))
+    gc.collect()
+    with closing(sqlite3.connect(database)) as connection:
+        connection.execute("DROP TRIGGER full")
+    database = result_of(Deferred.fromCoroutine(opening()))
+    result_of(Deferred.fromCoroutine(database.close()))
+    node.close()

@@ -1,0 +1,217 @@
+"""The webhook service: a disk that cannot be written, stops, pauses for the chain, and the operator's figures."""
+
+import sqlite3
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from twisted.internet.defer import Deferred
+from twisted.logger import LogEvent, capturedLogs
+
+from svcd.commerce.payment_request import PaymentTerms
+from svcd.commerce.subscriptions import WatchRequest
+from svcd.commerce.webhook_service import MAX_PAUSES_SECONDS, PAUSE_SECONDS, PauseBudget, WebhookContext, WebhookService
+from svcd.interfaces import milliseconds
+from tests.chains import address_of
+from tests.commerce.watched import Queues, Watched
+from tests.metrics.conftest import Measured, builder, make_node, make_stranger, measure, measured, node, town
+from tests.rpc.conftest import local_client, present
+from tests.support import has_result, result_of
+
+
+@pytest.fixture
+def watched(tmp_path: Path) -> Iterator[Watched]:
+    watched = Watched(tmp_path, present())
+    yield watched
+    watched.close()
+
+
+class Disk:
+    """The disk under the webhooks' database, as SQLite shows it."""
+
+    def __init__(self, watched: Watched) -> None:
+        self._watched = watched
+        self._connection: sqlite3.Connection = watched.database.subscriptions.repository.watches._db
+        self.blocks = iter(watched.node.builder.chain("genesis: b[1..10]").values())
+
+    def let(self, writable: bool) -> None:
+        """Accept or refuse writes from now on."""
+        self._connection.execute(f"PRAGMA query_only = {not writable}")
+
+    def written(self, writable: bool) -> list[str]:
+        """The log levels of lines about the database while two blocks are connected on such a disk."""
+        self.let(writable)
+        logged: list[LogEvent]
+        with capturedLogs() as logged:
+            for _ in range(2):
+                self._watched.node.take(next(self.blocks))
+                for _ in range(20):
+                    self._watched.clock.advance(0)
+        return [event["log_level"].name for event in logged if "database" in event["log_format"]]
+
+
+def test_each_outage_of_the_disk_and_its_end_are_logged_once(watched: Watched) -> None:
+    watched.register()
+    disk = Disk(watched)
+    assert disk.written(True) == []
+    for _ in range(2):
+        assert disk.written(False) == ["error"]
+        assert disk.written(True) == ["info"]
+
+
+def try_disks(watched: Watched) -> None:
+    result_of(Deferred.fromCoroutine(watched.node.files.try_disks()))
+
+
+def test_the_operator_sees_an_alarm_until_the_disk_can_be_written_again(watched: Watched) -> None:
+    """Also after a refused registration: the merchant sees a 503, and the operator must know why."""
+    operator, disk = local_client(watched.node), Disk(watched)
+    assert disk.written(True) == []
+    assert operator.ok("/ready") == {"alarms": []}
+    disk.let(False)
+    with pytest.raises(sqlite3.OperationalError):
+        watched.register()
+    sentence = "the disk takes nothing for the webhooks: attempt to write a readonly database"
+    for _ in range(2):
+        assert operator.refusal("/ready", status=503) == f"not ready: {sentence}"
+        assert operator.ok("/operator/status")["status"]["alarms"] == {"disk": sentence}
+        try_disks(watched)
+    watched.node.take(next(disk.blocks))
+    assert watched.node_context.chain_manager.tip.height == 3, "the chain goes on"
+    disk.let(True)
+    try_disks(watched)
+    assert operator.ok("/ready") == {"alarms": []}
+    watched.register()
+
+
+def test_of_two_databases_that_cannot_be_written_the_chain_s_is_reported(watched: Watched) -> None:
+    """Usually it is one disk; the webhooks are reported only once the chain can be written again."""
+    disk, chain = Disk(watched), watched.node_context.chain.chainstate.store._db
+    disk.let(False)
+    with pytest.raises(sqlite3.OperationalError):
+        watched.register()
+    chain.execute("PRAGMA query_only = 1")
+    mining = Deferred.fromCoroutine(watched.node_context.devnet(bytes).mine(1, bytes(32)))
+    with pytest.raises(sqlite3.OperationalError):
+        result_of(mining)
+    readonly = "attempt to write a readonly database"
+    assert watched.node.files.trouble == f"the disk takes nothing: {readonly}"
+    chain.execute("PRAGMA query_only = 0")
+    try_disks(watched)
+    assert watched.node.files.trouble == f"the disk takes nothing for the webhooks: {readonly}"
+    disk.let(True)
+    try_disks(watched)
+    assert watched.node.files.trouble == ""
+
+
+def test_events_scheduled_while_the_clock_was_years_ahead_are_sent_within_days_of_the_next_start(
+    watched: Watched,
+) -> None:
+    identifier = watched.register()["id"]
+    watched.pay("5000 from alice to bob for order-1")
+    event = result_of(watched.outbox.head(identifier))
+    assert event is not None
+    now = milliseconds(watched.clock)
+    for put_off, due in ((3_600_000, 3_600_000), (10 * 365 * 86_400_000, 2 * 86_400_000)):
+        result_of(watched.outbox.failed(event, error="timeout", due=now + put_off, now=now))
+        watched.again()
+        assert watched.queues.pending[identifier].due == now + due
+
+
+def test_a_receiver_that_answers_410_ends_its_watch(watched: Watched) -> None:
+    identifier = watched.register()["id"]
+    watched.pay("5000 from alice to bob for order-1")
+    event = result_of(watched.outbox.head(identifier))
+    assert event is not None
+    now = milliseconds(watched.clock)
+    result_of(watched.outbox.gone(event, now))
+    shown = watched.show(identifier)
+    assert (shown["active"], shown["ending"]) == (False, "gone")
+    (record,) = shown["events"]
+    assert (record["deliveredAt"], record["lastError"], record["abandoned"]) == (None, "status 410", True)
+    assert result_of(watched.outbox.head(identifier)) is None
+    assert result_of(watched.outbox.failed(event, error="late", due=now, now=now)) is None
+
+
+class Sending(Queues):
+    """A dispatcher with a delivery in flight."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.ended: list[Deferred[None]] = []
+
+    def stop(self) -> "Deferred[None]":
+        """See svcd.commerce.webhook_service.Dispatcher."""
+        self.ended.append(Deferred())
+        return self.ended[-1]
+
+
+def test_a_stop_waits_for_deliveries_in_flight(watched: Watched) -> None:
+    dispatcher = Sending()
+    context = WebhookContext(
+        clock=watched.clock,
+        synced=lambda: True,
+        busy=lambda: False,
+        settled=watched.node_context.transaction_pool.settled,
+        sleep=watched.pauses.append,
+    )
+    webhooks = WebhookService(
+        watched.database.subscriptions, watched.database.worker, dispatcher=dispatcher, context=context
+    )
+    webhooks.startService()
+
+    stopped = Deferred.fromCoroutine(webhooks.stopService())
+    (ended,) = dispatcher.ended
+    assert not has_result(stopped)
+    ended.callback(None)
+    assert has_result(stopped)
+
+
+def test_a_step_goes_on_as_soon_as_no_block_is_connected() -> None:
+    answers, pauses = [False, True, True, False, True, False], list[float]()
+    budget = PauseBudget(lambda: answers.pop(0), pauses.append)
+    budget.pause()
+    assert not pauses
+    budget.pause()
+    assert pauses == [PAUSE_SECONDS] * 2
+    budget.pause()
+    assert pauses == [PAUSE_SECONDS] * 3
+    assert not answers
+
+
+def test_one_step_pauses_for_two_seconds_in_total() -> None:
+    pauses: list[float] = []
+    budget = PauseBudget(lambda: True, pauses.append)
+    for _ in range(3):
+        budget.pause()
+        assert abs(sum(pauses) - MAX_PAUSES_SECONDS) < PAUSE_SECONDS
+
+
+__all__ = ["builder", "make_node", "make_stranger", "measure", "measured", "node", "town"]
+
+NOTHING = {"watches": 0, "waiting": 0, "inFlight": 0, "oldestWaitingSince": None, "brokenHosts": 0, "abandoned": 0}
+
+
+def test_the_operator_sees_watches_and_the_age_of_the_oldest_event(measured: Measured) -> None:
+    """The receiver of these events cannot be reached."""
+    webhooks, clock = measured.webhooks, measured.clock
+    clock.advance(1)
+    webhooks.startService()
+    assert webhooks.record() == NOTHING
+
+    shop = address_of("bob", measured.node.setting.params.address_prefix)
+    terms = PaymentTerms("order-1", shop, 5000)
+    request = WatchRequest(
+        terms=terms, callback_url="https://shop.example.com/", host="shop.example.com", ttl_ms=60_000
+    )
+    result_of(Deferred.fromCoroutine(webhooks.register(request)))
+    result_of(webhooks.refresh_backlog())
+    assert webhooks.record() == NOTHING | {"watches": 1}
+
+    clock.advance(60)
+    expired = milliseconds(clock)
+    webhooks.poll()
+    clock.advance(1)
+    result_of(webhooks.refresh_backlog())
+    assert webhooks.record() == NOTHING | {"waiting": 1, "oldestWaitingSince": str(expired)}
+    result_of(Deferred.fromCoroutine(webhooks.stopService()))

@@ -1,0 +1,650 @@
+"""The operator's routes, and devnet at the operator's word."""
+
+import ast
+import os
+import re
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import attrs
+import pytest
+from attrs import define, evolve
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.task import Clock
+from twisted.logger import capturedLogs, formatEvent
+
+from svcd import limits
+from svcd.chain.address import encode_address
+from svcd.chain.encoding import MAX_INTEGER
+from svcd.chain.errors import Corrupt
+from svcd.composition.limits import limits_of
+from svcd.config.loader import camel, load
+from svcd.config.schema import Limits
+from svcd.limits import UNITS, Limit
+from svcd.node.backups import Backups
+from svcd.node.status import NO_PEER_MET, NetworkView
+from svcd.node.threads import PoolLoad
+from svcd.rpc.operator_routes import BackupRoutes, LimitsRoutes, NodeDetails, ParticipationRoutes
+from svcd.store.mempool_store import FILE as MEMPOOL
+from svcd.web.connections import SiteLimits
+from svcd.web.openapi import document
+from svcd.web.routes import routes_of
+from tests.chains import COIN, key_of
+from tests.rpc.conftest import START_SLOT, local_client, public_client
+from tests.rpc.description import Description
+from tests.rpc.node import FAUCET, OPERATOR, OPERATOR_SOCKET, PARAMS, TOKEN, Client, Inline, Node, Settings
+from tests.support import result_of
+from tests.web.wire import Wire
+
+OpenNode = Callable[..., Node]
+
+OWN = encode_address(OPERATOR.hash, "svcd")
+BOB = encode_address(key_of("bob").hash, "svcd")
+
+
+def height(client: Client) -> int:
+    return int(client.ok("/rpc/status")["status"]["height"])
+
+
+def balance(client: Client, address: str) -> int:
+    return int(client.ok(f"/rpc/balance/{address}")["account"]["balance"])
+
+
+def hashes(client: Client) -> list[str]:
+    """All blocks after the genesis."""
+    return [client.ok(f"/rpc/block/{each}")["block"]["hash"] for each in range(1, height(client) + 1)]
+
+
+# How the node fares
+
+
+def test_health(still_operator: Client) -> None:
+    assert still_operator.ok("/health") == {}
+
+
+def test_ready(still_operator: Client) -> None:
+    assert still_operator.ok("/ready") == {"alarms": []}
+
+
+def test_ready_with_an_alarm_after_an_outage(node: Node, operator: Client) -> None:
+    blocks = node.grow("genesis: b[1..3] c[4..26]\nb3 is at slot 44")
+    assert operator.ok("/ready") == {
+        "alarms": [
+            "the chain stood still for 40 slots before block 3: ask for more confirmations than usual until block 26"
+        ]
+    }
+    node.take(node.builder.block(blocks["c26"]))
+    assert operator.ok("/ready") == {"alarms": []}
+
+
+def test_ready_without_one_after_a_shorter_gap(node: Node, operator: Client) -> None:
+    node.grow("genesis: b[1..3]\nb3 is at slot 43")
+    assert operator.ok("/ready") == {"alarms": []}
+
+
+def test_ready_with_an_alarm_after_a_deep_reorganisation(node: Node, operator: Client, client: Client) -> None:
+    node.grow("genesis: b[1..12]")
+    operator.ok("/operator/reorganise", {"depth": 12})
+    sentence = "a reorganisation undid 12 blocks, from height 1 to 12: look at payments that were settled in them"
+    assert operator.ok("/ready") == {"alarms": [sentence]}
+    assert operator.ok("/operator/status")["status"]["alarms"] == {"deep-reorganisation": sentence}
+    assert client.ok("/rpc/status")["status"]["syncState"] == "synced"
+
+
+def test_not_ready_while_peers_move_on(node: Node, operator: Client, client: Client, clock: Clock) -> None:
+    node.peers.around = NetworkView(3, 0, "", usual_height=2)
+    clock.advance(599)
+    assert operator.ok("/ready") == {"alarms": []}
+    clock.advance(1)
+    assert operator.refusal("/ready", status=503) == (
+        "not ready: the chain here has stood still at height 0 for 10 minutes while most peers show height 2 or more"
+    )
+    assert client.ok("/rpc/status")["status"]["syncState"] == "synced"
+
+
+def test_not_ready_while_the_disk_takes_nothing(node: Node, operator: Client) -> None:
+    connection = node.node_context.chain.chainstate.store._db
+    connection.execute("PRAGMA query_only = 1")
+    assert operator.refusal("/operator/mine", {"blocks": 1}, status=503).startswith("the node cannot write to its disk")
+    sentence = "not ready: the disk takes nothing: attempt to write a readonly database"
+    for _ in range(2):
+        assert operator.refusal("/ready", status=503) == sentence
+        result_of(Deferred.fromCoroutine(node.files.try_disks()))
+    connection.execute("PRAGMA query_only = 0")
+    result_of(Deferred.fromCoroutine(node.files.try_disks()))
+    assert operator.ok("/ready") == {"alarms": []}
+
+
+def test_not_ready_while_most_peers_break_the_rules(node: Node, operator: Client) -> None:
+    node.peers.around = NetworkView(3, 0, "most peers send blocks that break a rule, last http://peer: why")
+    assert operator.refusal("/ready", status=503) == (
+        "not ready: most peers send blocks that break a rule, last http://peer: why"
+    )
+
+
+def test_not_ready_without_peers(open_node: OpenNode) -> None:
+    operator = local_client(open_node(alone=False))
+    assert operator.refusal("/ready", status=503) == (
+        "not ready: no verified peer has been met, and [participation] alone is not set"
+    )
+    assert operator.ok("/health") == {}
+
+
+def test_operator_status_is_the_node_s_with_details(still: Client, still_operator: Client) -> None:
+    status = still.ok("/rpc/status")["status"]
+    assert still_operator.ok("/operator/status") == {
+        "status": {**status, "behind": None, "alarms": {}, "verifierQueue": 0}
+    }
+
+
+def test_operator_routes_are_not_on_the_public_site(still: Client) -> None:
+    for path in ("/rpc/health", "/rpc/ready", "/rpc/operator/status", "/rpc/operator/mine"):
+        assert still.refusal(path, status=404).startswith("there is no such path here")
+
+
+@pytest.mark.parametrize("path", ["/health", "/ready", "/operator/status", "/operator/mine", "/"])
+def test_nothing_but_rpc_is_on_the_public_site(node: Node, path: str) -> None:
+    response = Wire(node.public).send(f"GET {path} HTTP/1.1\r\nHost: h\r\n\r\n".encode()).response()
+    assert response.status == 404
+    assert response.error.startswith("there is no such path here")
+
+
+def test_chain_routes_are_not_on_the_operator_s_site(still_operator: Client) -> None:
+    still_operator.refusal("/rpc/status", status=404)
+
+
+# The token
+
+
+@pytest.fixture
+def guarded(open_node: OpenNode) -> Client:
+    """The operator's site over TCP, where a token is asked for."""
+    return local_client(open_node(token=TOKEN))
+
+
+GUARDED = {
+    "/ready": None,
+    "/operator/status": None,
+    "/operator/mine": {"blocks": 1},
+    "/operator/reorganise": {"depth": 1},
+    "/operator/faucet": {"recipient": BOB, "amount": "1"},
+}
+
+
+@pytest.mark.parametrize("path", GUARDED)
+@pytest.mark.parametrize("given", [None, "Bearer", "Bearer wrong", f"Basic {TOKEN}", TOKEN, f"Bearer {TOKEN}x"])
+def test_token_is_asked_for(guarded: Client, path: str, given: str | None) -> None:
+    headers = {} if given is None else {"Authorization": given}
+    response = guarded.send("GET" if GUARDED[path] is None else "POST", path, GUARDED[path], headers)
+    assert (response.status, response.headers["www-authenticate"]) == (401, "Bearer")
+    assert response.error == "this needs the header Authorization: Bearer <token> with the right token"
+
+
+def test_token_opens_the_door(guarded: Client) -> None:
+    assert guarded.send("GET", "/ready", headers={"Authorization": f"bearer {TOKEN}"}).status == 200
+    response = guarded.send("POST", "/operator/mine", {"blocks": 1}, {"Authorization": f"Bearer {TOKEN}"})
+    assert len(response.json["hashes"]) == 1
+
+
+def test_token_comes_before_the_body(guarded: Client) -> None:
+    assert guarded.send("POST", "/operator/mine", b"not JSON").status == 401
+
+
+def test_health_needs_no_token(guarded: Client) -> None:
+    assert guarded.ok("/health") == {}
+
+
+# Mining
+
+
+def test_mine_makes_blocks_at_once(client: Client, operator: Client) -> None:
+    made = operator.ok("/operator/mine", {"blocks": 40})["hashes"]
+    assert made == hashes(client)
+    slots = [int(client.ok(f"/rpc/block/{each}")["block"]["slot"]) for each in (1, 2, 40)]
+    assert slots == [2, 4, 80]
+
+
+def test_mine_pays_the_operator_or_the_one_that_is_named(client: Client, operator: Client) -> None:
+    operator.ok("/operator/mine", {"blocks": 2})
+    operator.ok("/operator/mine", {"blocks": 3, "producer": key_of("dave").seed.hex()})
+    assert balance(client, OWN) == 40 * COIN
+    assert balance(client, encode_address(key_of("dave").hash, "svcd")) == 60 * COIN
+
+
+def test_mine_never_makes_blocks_of_the_future(open_node: OpenNode, clock: Clock) -> None:
+    node = open_node(params=evolve(PARAMS, genesis_time=PARAMS.slot_time(START_SLOT) - 3_000))
+    operator, client = local_client(node), public_client(node)
+    assert len(operator.ok("/operator/mine", {"blocks": 2})["hashes"]) == 2
+    assert client.ok("/rpc/status")["status"]["slot"] == "3"
+    sentence = "the chain has caught up with the clock: try again in 1 s"
+    assert operator.refusal("/operator/mine", {"blocks": 1}) == sentence
+    clock.advance(1)
+    operator.ok("/operator/mine", {"blocks": 1})
+    assert client.ok("/rpc/status")["status"]["slot"] == "4"
+
+
+BLOCKS = "blocks: must be a whole number from 1 to 10000"
+SEED = "producer: must be 64 lower-case hex characters"
+DEPTH = "depth: must be a whole number from 1 to 1000"
+ADDRESS = "recipient must be an address of this network: 44 characters that begin with svcd1q"
+AMOUNT = 'amount must be a decimal such as "25" or "0.5", at most 8 decimal places'
+RANGE = f"amount must be more than 0 and at most {MAX_INTEGER} base units"
+WRONG = [
+    ("mine", {}, "blocks is missing: How many blocks to make."),
+    ("mine", {"blocks": 0}, BLOCKS),
+    ("mine", {"blocks": 10_001}, BLOCKS),
+    ("mine", {"blocks": "1"}, BLOCKS),
+    ("mine", {"blocks": True}, BLOCKS),
+    ("mine", {"blocks": None}, BLOCKS),
+    ("mine", {"blocks": 1, "producer": "ab"}, SEED),
+    ("mine", {"blocks": 1, "producer": None}, SEED),
+    ("mine", {"blocks": 1, "count": 1}, "unknown field 'count' in the body; the known ones are blocks, producer"),
+    ("reorganise", {}, "depth is missing: How many blocks to replace."),
+    ("reorganise", {"depth": 0}, DEPTH),
+    ("reorganise", {"depth": 1001}, DEPTH),
+    ("reorganise", {"depth": 1, "dropTransactions": 1}, "dropTransactions: must be true or false"),
+    ("reorganise", {"depth": 1}, "depth must be at most 0, the height of the chain"),
+    ("faucet", {"amount": "1"}, "recipient is missing: The address that gets the coins."),
+    ("faucet", {"recipient": BOB}, 'amount is missing: How many coins, such as "25" or "0.5".'),
+    ("faucet", {"recipient": 5, "amount": "1"}, "recipient: must be a string"),
+    ("faucet", {"recipient": "bob", "amount": "1"}, ADDRESS),
+    ("faucet", {"recipient": BOB, "amount": 25}, 'amount must be a string: put it in quotes, as in "25" or "0.5"'),
+    ("faucet", {"recipient": BOB, "amount": "1e3"}, AMOUNT),
+    ("faucet", {"recipient": BOB, "amount": "0.123456789"}, AMOUNT),
+    ("faucet", {"recipient": BOB, "amount": "0"}, RANGE),
+    ("faucet", {"recipient": BOB, "amount": "90071992.54740992"}, RANGE),
+    (
+        "faucet",
+        {"recipient": BOB, "amount": "5"},
+        "the balance is 10000 base units short of amount, fee and what waits already",
+    ),
+]
+
+
+@pytest.mark.parametrize(("route", "body", "sentence"), WRONG)
+def test_order_that_is_wrong(still_operator: Client, route: str, body: dict[str, Any], sentence: str) -> None:
+    assert still_operator.refusal(f"/operator/{route}", body) == sentence
+
+
+# Reorganising
+
+
+def test_reorganise_replaces_the_newest_blocks_by_one_more(client: Client, operator: Client) -> None:
+    operator.ok("/operator/mine", {"blocks": 5})
+    before = hashes(client)
+    made = operator.ok("/operator/reorganise", {"depth": 3})["hashes"]
+    assert len(made) == 4
+    assert hashes(client) == before[:2] + made
+    assert not set(before[2:]) & set(made)
+
+
+def test_reorganise_to_the_genesis(client: Client, operator: Client) -> None:
+    operator.ok("/operator/mine", {"blocks": 3})
+    made = operator.ok("/operator/reorganise", {"depth": 3})["hashes"]
+    assert hashes(client) == made
+    assert operator.refusal("/operator/reorganise", {"depth": 5}) == "depth must be at most 4, the height of the chain"
+
+
+def test_transfers_that_fall_out_wait_again_when_it_is_done(client: Client, operator: Client) -> None:
+    txid = operator.ok("/operator/faucet", {"recipient": BOB, "amount": "0.5"})["txid"]
+    operator.ok("/operator/mine", {"blocks": 2})
+    assert client.ok(f"/rpc/transaction/{txid}")["transaction"]["confirmations"] == 2
+    operator.ok("/operator/reorganise", {"depth": 2})
+    assert client.refusal(f"/rpc/transaction/{txid}", status=404).endswith("it waits in the mempool")
+    operator.ok("/operator/mine", {"blocks": 1})
+    assert client.ok(f"/rpc/transaction/{txid}")["transaction"]["confirmations"] == 1
+
+
+def test_transfers_that_fall_out_may_be_dropped(client: Client, operator: Client) -> None:
+    txid = operator.ok("/operator/faucet", {"recipient": BOB, "amount": "0.5"})["txid"]
+    operator.ok("/operator/mine", {"blocks": 2})
+    operator.ok("/operator/reorganise", {"depth": 2, "dropTransactions": True})
+    assert client.refusal(f"/rpc/transaction/{txid}", status=404).endswith("it does not wait for one either")
+    operator.ok("/operator/mine", {"blocks": 1})
+    assert balance(client, BOB) == 1000 * COIN
+
+
+# The faucet
+
+
+def test_faucet_sends_what_it_is_told_to(client: Client, operator: Client) -> None:
+    txid = operator.ok("/operator/faucet", {"recipient": BOB, "amount": "1.5"})["txid"]
+    operator.ok("/operator/mine", {"blocks": 1})
+    record = client.ok(f"/rpc/transaction/{txid}")["transaction"]
+    assert (record["senderAddress"], record["amountSvc"], record["fee"]) == (FAUCET, "1.5", "10000")
+    assert balance(client, BOB) == 1001 * COIN + COIN // 2
+    assert balance(client, FAUCET) == 5 * COIN - COIN * 3 // 2 - 10_000
+
+
+def test_faucet_counts_what_waits(client: Client, operator: Client) -> None:
+    for _ in range(3):
+        operator.ok("/operator/faucet", {"recipient": BOB, "amount": "0.1"})
+    operator.ok("/operator/mine", {"blocks": 1})
+    assert client.ok("/rpc/block/1")["block"]["transactionCount"] == 3
+
+
+def test_faucet_of_a_network_without_one(open_node: OpenNode) -> None:
+    node = open_node(params=evolve(PARAMS, allocations=()))
+    assert local_client(node).refusal("/operator/faucet", {"recipient": BOB, "amount": "1"}) == (
+        f"the faucet {FAUCET} has nothing on this network"
+    )
+
+
+# GET /operator/limits: one table of every limit, each with an attack that docs/threats.md names
+
+ROOT = Path(__file__).parents[2]
+CONFIG = load()
+TABLE = limits_of(CONFIG)
+ATTACKS = re.findall(
+    r"^\| (.*?) \| .*`tests/", (ROOT / "docs" / "threats.md").read_text(encoding="utf-8"), re.MULTILINE
+)
+NO_LIMITS = {"drainSeconds", "exempt"}
+"""Settings beside the limits: how long a stop takes, and for whom there are none."""
+
+
+@pytest.fixture
+def asking(still_node: Node) -> Client:
+    """The operator of a node that has nothing but its limits."""
+    still_node.operator = still_node.sites.operator([LimitsRoutes(TABLE, token=None)], still_node.operator.limits)
+    still_node.operator_rooms = [LimitsRoutes(TABLE, token=None)]
+    return local_client(still_node)
+
+
+@pytest.mark.parametrize("limit", TABLE, ids=lambda limit: limit.name)
+def test_every_limit_stops_an_attack_that_is_known(limit: Limit) -> None:
+    assert limit.stops in ATTACKS
+    assert limit.unit in UNITS
+    assert limit.value > 0
+
+
+def test_no_name_stands_twice() -> None:
+    assert len({limit.name for limit in TABLE}) == len(TABLE)
+
+
+def test_every_setting_is_in_it_with_its_value() -> None:
+    by_setting = {limit.setting: limit.value for limit in TABLE if limit.setting}
+    for field in attrs.fields(Limits):
+        name = camel(field.name)
+        if name not in NO_LIMITS:
+            assert by_setting.pop(f"limits.{name}") == getattr(CONFIG.limits, field.name)
+    assert by_setting == {
+        "mempool.maxTransactions": CONFIG.mempool.max_transactions,
+        "mempool.maxBytes": CONFIG.mempool.max_bytes,
+        "commerce.webhooks.maxTtlSeconds": CONFIG.commerce.webhooks.max_ttl_seconds,
+    }
+
+
+def test_what_is_configured_is_shown() -> None:
+    config = attrs.evolve(CONFIG, limits=attrs.evolve(CONFIG.limits, connections=7))
+    assert [limit.value for limit in limits_of(config) if limit.name == "connections"] == [7]
+
+
+def declared(path: Path) -> set[str]:
+    """The constants in the LIMITS of a module."""
+    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+        if isinstance(node, ast.AnnAssign) and ast.unparse(node.target) == "LIMITS" and node.value is not None:
+            return {name.id for name in ast.walk(node.value) if isinstance(name, ast.Name) and name.id.isupper()}
+    return set()
+
+
+def test_the_limits_of_every_module_are_in_it() -> None:
+    modules = [path for path in (ROOT / "svcd").rglob("*.py") if declared(path)]
+    assert len(modules) > 30
+    for path in modules:
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        assert set(import_module(name).LIMITS) <= set(TABLE), name
+
+
+def test_the_peers_page_shows_the_limits_of_p2p() -> None:
+    page = (ROOT / "docs" / "peers.md").read_text(encoding="utf-8")
+    shown = re.findall(r"^\| `(svcd\.p2p\.\w+\.[A-Z_]+)` ", page, re.MULTILINE)
+    assert set(shown) == {
+        f"svcd.p2p.{path.stem}.{name}"
+        for path in (ROOT / "svcd" / "p2p").glob("*.py")
+        for name in declared(path) - {"BODY_CAPS"}
+        if hasattr(import_module(f"svcd.p2p.{path.stem}"), name) and not hasattr(limits, name) and name[0] != "_"
+    }
+
+
+def test_the_operator_reads_the_table(asking: Client) -> None:
+    shown = asking.ok("/operator/limits")["limits"]
+    assert [limit["name"] for limit in shown] == [limit.name for limit in TABLE]
+    assert shown[0] == {
+        "name": "connections",
+        "value": 1000,
+        "unit": "connections",
+        "setting": "limits.connections",
+        "stops": "Idle connections, to use up sockets",
+    }
+
+
+def test_it_asks_for_the_token(still_node: Node) -> None:
+    room = LimitsRoutes(TABLE, token=TOKEN)
+    still_node.operator = still_node.sites.operator([room], still_node.operator.limits)
+    still_node.operator_rooms = [room]
+    assert local_client(still_node).refusal("/operator/limits", status=401)
+
+
+# POST /operator/participation: making blocks begins and ends at the operator's word
+
+PATH = "/operator/participation"
+
+
+@define
+class Lever:
+    """Stands where it was put last."""
+
+    enabled: bool = False
+
+    def switch(self, enabled: bool) -> "Deferred[None]":
+        self.enabled = enabled
+        return succeed(None)
+
+
+def participant(node: Node, lever: Lever | None, token: str | None = None) -> Client:
+    """The operator of a node with this lever."""
+    node.operator_rooms = [ParticipationRoutes(node.status, lever, token=token)]
+    node.operator = node.sites.operator(node.operator_rooms, SiteLimits())
+    return local_client(node)
+
+
+def test_on_and_off(node: Node) -> None:
+    lever = Lever()
+    operator = participant(node, lever)
+    assert operator.ok(PATH, {"enabled": True}) == {"enabled": True, "waitsFor": None}
+    assert lever.enabled
+    assert operator.ok(PATH, {"enabled": False}) == {"enabled": False, "waitsFor": None}
+    assert not lever.enabled
+
+
+def test_what_it_waits_for(node: Node) -> None:
+    node.peers.around = NetworkView(0, 0, NO_PEER_MET)
+    operator = participant(node, Lever())
+    assert operator.ok(PATH, {"enabled": True}) == {"enabled": True, "waitsFor": NO_PEER_MET}
+    assert operator.ok(PATH, {"enabled": False}) == {"enabled": False, "waitsFor": None}
+
+
+@pytest.mark.parametrize("body", [{"enabled": 1}, {"enabled": "true"}, {"enabled": None}])
+def test_a_value_that_is_neither(node: Node, body: dict[str, object]) -> None:
+    assert participant(node, Lever()).refusal(PATH, body) == "enabled: must be true or false"
+
+
+def test_what_must_be_given(node: Node) -> None:
+    assert participant(node, Lever()).refusal(PATH, {}) == "enabled is missing: Whether to make blocks."
+
+
+def test_blocks_on_demand_know_no_switch(node: Node) -> None:
+    assert participant(node, None).refusal(PATH, {"enabled": True}) == (
+        "this node makes blocks on demand ([participation] onDemand is true): ask for them at /operator/mine"
+    )
+
+
+def test_participation_asks_for_the_token(node: Node) -> None:
+    lever = Lever()
+    participant(node, lever, TOKEN).refusal(PATH, {"enabled": True}, status=401)
+    assert not lever.enabled
+
+
+# What the operator is told of the node's rooms
+
+
+def test_the_details_are_those_of_the_moment(node: Node) -> None:
+    writer, enabled = PoolLoad(node.clock), [True]
+    details = NodeDetails(
+        node.node_context, writer, key_of("operator").seed, lambda: enabled[0], lambda: {"verified": 2}, dict
+    )
+    before = details.record()
+    assert before == {
+        "participation": {"enabled": True, "address": node.address("operator")},
+        "mempool": {"transactions": 0, "bytes": 0},
+        "verifierQueue": 0,
+        "writerQueue": 0,
+        "webhooks": {},
+        "peers": {"verified": 2},
+    }
+    writer.job(int)
+    assert details.record() == {**before, "writerQueue": 1}
+    enabled[0] = False
+    assert details.record()["participation"] == {"enabled": False, "address": node.address("operator")}
+
+
+def test_a_node_without_peers_and_webhooks_has_none_to_tell_of(node: Node) -> None:
+    details = NodeDetails(node.node_context, PoolLoad(node.clock), key_of("operator").seed, lambda: False, None, None)
+    assert (details.record()["peers"], details.record()["webhooks"]) == (None, None)
+
+
+# The operator's backup: what is copied, who may ask, and every sentence of refusal
+
+
+class Slow:
+    """A worker that begins when it is told."""
+
+    def __init__(self) -> None:
+        self.jobs: list[Callable[[], None]] = []
+
+    def run(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        waited: Deferred[Any] = Deferred()
+        self.jobs.append(lambda: waited.callback(function(*args, **kwargs)))
+        return waited
+
+
+class BackupOperator:
+    """A node with some blocks, and its operator who wants backups."""
+
+    def __init__(self, open_node: Callable[..., Node], folder: Path, worker: Any, token: str | None = None) -> None:
+        self.node = open_node()
+        self.node.grow("genesis a[1..5]")
+        (chain,) = (path for path in folder.glob("*.sqlite") if path.name != MEMPOOL)
+        self.chain = chain
+        self.backups = Backups(chain, None, worker)
+        room = BackupRoutes(self.backups, token=token)
+        described: Any = document([route for route, _ in routes_of(room)], {"title": "operator", "version": "0"})
+        site = self.node.sites.operator([room], SiteLimits())
+        self.client = Client(site, Description(described, cors=False), self.node.clock, OPERATOR_SOCKET)
+
+
+@pytest.fixture
+def backup_operator(open_node: Callable[..., Node], tmp_path: Path) -> BackupOperator:
+    return BackupOperator(open_node, tmp_path, Inline())
+
+
+def test_a_backup_holds_the_chain(backup_operator: BackupOperator, tmp_path: Path) -> None:
+    tip = backup_operator.node.node_context.chain_manager.tip
+    answer = backup_operator.client.ok("/operator/backup", {"path": str(tmp_path / "copy")})
+    copied = tmp_path / "copy" / backup_operator.chain.name
+    assert answer == {
+        "path": str(tmp_path / "copy"),
+        "height": "5",
+        "hash": tip.hash.hex(),
+        "files": {name: str((copied.parent / name).stat().st_size) for name in (MEMPOOL, copied.name)},
+    }
+    assert {path.name for path in copied.parent.iterdir()} == {MEMPOOL, copied.name}
+    again = Node(copied, backup_operator.node.clock, Settings())
+    assert again.node_context.chain_manager.tip == tip
+    again.close()
+
+
+def test_what_is_refused(backup_operator: BackupOperator, tmp_path: Path) -> None:
+    for path in ("copy", "", "./copy", "~/copy", "/copy\0", 7, "/" * 5000):
+        sentence = backup_operator.client.refusal("/operator/backup", {"path": path})
+        assert sentence == (
+            "path: must be the absolute path of a new folder: the node does not know your working directory"
+        )
+    assert backup_operator.client.refusal("/operator/backup", {"path": str(tmp_path)}) == (
+        f"{tmp_path} exists already and is never written over; name a folder that is not there yet"
+    )
+    assert backup_operator.client.refusal("/operator/backup", {"path": f"{tmp_path}/no/copy"}) == (
+        f"{tmp_path}/no/copy cannot be made: no such file or directory"
+    )
+
+
+def test_one_at_a_time(open_node: Callable[..., Node], tmp_path: Path) -> None:
+    worker = Slow()
+    backup_operator = BackupOperator(open_node, tmp_path, worker)
+    first = Deferred.fromCoroutine(backup_operator.backups.make(tmp_path / "first"))
+    sentence = backup_operator.client.refusal("/operator/backup", {"path": str(tmp_path / "second")}, status=503)
+    assert sentence == "another backup is being made; wait until it is done"
+    worker.jobs[0]()
+    assert result_of(first).tip.height == 5
+
+
+def test_a_stop_gives_up_what_is_being_made(backup_operator: BackupOperator, tmp_path: Path) -> None:
+    backup_operator.backups.stopService()
+    sentence = backup_operator.client.refusal("/operator/backup", {"path": str(tmp_path / "copy")}, status=503)
+    assert sentence == "the node is being stopped, and no backup was made; make it when it runs again"
+    assert not list(tmp_path.glob("copy*"))
+
+
+@pytest.mark.parametrize("name", ["copy", "monday"])
+def test_what_a_backup_that_did_not_end_has_left_is_removed_by_the_next_one(
+    backup_operator: BackupOperator, tmp_path: Path, name: str
+) -> None:
+    partial = tmp_path / f"{name}.partial"
+    partial.mkdir(mode=0o700)
+    (partial / "chain.sqlite").write_text("half")
+    with capturedLogs() as logged:
+        backup_operator.client.ok("/operator/backup", {"path": str(tmp_path / "copy")})
+    lines = [formatEvent(event) for event in logged if event["log_namespace"] == "svcd.node.backups.Backups"]
+    assert lines == [f"{partial}, left by a backup that did not end, has been removed"]
+    assert not partial.exists()
+
+
+def test_what_is_in_the_way_is_not_removed_where_it_may_be_somebody_s(
+    backup_operator: BackupOperator, tmp_path: Path
+) -> None:
+    (tmp_path / "copy.partial").mkdir()
+    (tmp_path / "copy.partial" / "notes").touch()
+    assert backup_operator.client.refusal("/operator/backup", {"path": str(tmp_path / "copy")}) == (
+        f"{tmp_path}/copy.partial is there: another copy is being made, or one did not end; remove it then"
+    )
+
+
+def test_a_disk_that_does_not_take_it_is_no_bad_request(
+    backup_operator: BackupOperator, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    copy = tmp_path / "copy"
+    sentence = backup_operator.client.refusal("/operator/backup", {"path": str(copy)}, status=503)
+    assert sentence == f"{copy} cannot be written: no space left on device"
+    assert not list(tmp_path.glob("copy*"))
+
+
+def test_a_copy_in_which_no_block_can_be_found_gets_no_name(backup_operator: BackupOperator, tmp_path: Path) -> None:
+    with closing(sqlite3.connect(backup_operator.chain)) as connection, connection:
+        connection.execute("DELETE FROM canonical")
+    with pytest.raises(Corrupt, match="holds no block"):
+        result_of(Deferred.fromCoroutine(backup_operator.backups.make(tmp_path / "copy")))
+    assert not list(tmp_path.glob("copy*"))
+
+
+def test_over_tcp_it_needs_the_token(open_node: Callable[..., Node], tmp_path: Path) -> None:
+    backup_operator = BackupOperator(open_node, tmp_path, Inline(), TOKEN)
+    response = backup_operator.client.post("/operator/backup", {"path": str(tmp_path / "copy")})
+    assert (response.status, (tmp_path / "copy").exists()) == (401, False)

@@ -1,0 +1,256 @@
+"""The merchant's routes over the real HTTP stack: who may, what is refused, and what is answered (docs/webhooks.md)."""
+
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from attrs import evolve
+from twisted.internet.task import Clock
+
+from svcd.net.addresses import AddressPolicy
+from svcd.net.http_client import PinnedClient
+from svcd.net.targets import Rules
+from svcd.net.trust import load_trust
+from svcd.rpc.webhook_routes import WebhookPolicy, WebhookRoutes
+from svcd.web.rate_limits import Clients, Rate, RateLimiter
+from tests.commerce.watched import Watched
+from tests.net.conftest import Answers
+from tests.rpc.conftest import CLIENT, present, published
+from tests.rpc.node import COMMON, UNLIMITED, Client, PublicSite
+
+TOKEN = "the management token of the tests"
+PATH = "/rpc/commerce/webhooks"
+UNKNOWN = "svcwh_" + 32 * "f"
+OFFER = WebhookPolicy(problem="", token=TOKEN, default_ttl=86_400, max_ttl=600_000)
+Ask = Callable[..., Any]
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return present()
+
+
+@pytest.fixture
+def watched(tmp_path: Path, clock: Clock) -> Iterator[Watched]:
+    watched = Watched(tmp_path, clock)
+    yield watched
+    watched.close()
+
+
+def client_of(watched: Watched, *answers: Any, offer: WebhookPolicy = OFFER) -> Client:
+    reactor: Any = watched.clock
+    resolver = Answers(*(answers or (["93.184.215.14"],)))
+    caller = PinnedClient(reactor, resolver=resolver, policy=AddressPolicy(allow_private=False), trust=load_trust())
+    webhooks = None if offer.problem else watched.webhooks
+    routes = WebhookRoutes(watched.node.params, offer, webhooks=webhooks, rules=Rules.for_callbacks(), caller=caller)
+    public = PublicSite(COMMON, RateLimiter(Clients(), {**UNLIMITED, "webhooks": Rate(0, 1)}, watched.clock))
+    site = watched.node.sites.public([routes], public)
+    return Client(site, published(site), watched.clock, CLIENT)
+
+
+@pytest.fixture
+def client(watched: Watched) -> Client:
+    return client_of(watched)
+
+
+def body_of(watched: Watched, **differing: Any) -> dict[str, Any]:
+    common = {
+        "recipient": watched.node.address("bob"),
+        "amountBaseUnits": "5000",
+        "reference": "order-1",
+        "callbackUrl": "https://shop.example.com/paid?shop=7",
+    }
+    return {name: value for name, value in {**common, **differing}.items() if value is not None}
+
+
+def register(client: Client, body: dict[str, Any], token: str = TOKEN) -> Any:
+    return client.post(PATH, body, Authorization=f"Bearer {token}")
+
+
+def test_registration_gives_the_subscription(watched: Watched, client: Client) -> None:
+    response = register(client, body_of(watched))
+
+    assert response.status == 201
+    answer = response.json
+    assert answer["ok"] is True
+    subscription = answer["subscription"]
+    assert subscription["id"].startswith("svcwh_")
+    assert subscription["active"] is True
+    assert (subscription["lastState"], subscription["requiredConfirmations"]) == ("unpaid", 12)
+    assert (subscription["amount"], subscription["reference"]) == ("5000", "order-1")
+    assert subscription["callbackUrl"] == "https://shop.example.com/paid?shop=7"
+    assert int(subscription["expiresAt"]) - int(subscription["createdAt"]) == 86_400_000
+    assert subscription["payment"]["state"] == "unpaid"
+
+
+def test_a_decimal_amount_and_all_that_may_be_said(watched: Watched, client: Client) -> None:
+    body = body_of(watched, amountBaseUnits=None, amount="0.5", confirmations=1, ttlSeconds=60, sinceHeight="7")
+
+    subscription = register(client, body).json["subscription"]
+
+    assert (subscription["amount"], subscription["requiredConfirmations"]) == ("50000000", 1)
+    assert subscription["sinceHeight"] == "7"
+    assert int(subscription["expiresAt"]) - int(subscription["createdAt"]) == 60_000
+
+
+def test_a_second_registration_gives_the_first(watched: Watched, client: Client) -> None:
+    first, second = (register(client, body_of(watched)) for _ in range(2))
+
+    assert second.status == 201
+    assert second.json["subscription"] == {**first.json["subscription"], "existing": True}
+
+
+def test_showing_and_cancelling(watched: Watched, client: Client) -> None:
+    identifier = register(client, body_of(watched)).json["subscription"]["id"]
+    watched.pay("5000 from alice to bob for order-1")
+
+    shown = client.get(f"{PATH}/{identifier}", Authorization=f"Bearer {TOKEN}").json["subscription"]
+    assert (shown["lastState"], shown["payment"]["state"]) == ("pending", "pending")
+    (event,) = shown["events"]
+    assert (event["event"], event["attempts"], event["deliveredAt"]) == ("payment.pending", 0, None)
+    assert event["nextAttemptAt"] == event["createdAt"]
+
+    cancelled = client.post(f"{PATH}/{identifier}/cancel", Authorization=f"Bearer {TOKEN}")
+    again = client.post(f"{PATH}/{identifier}/cancel", {}, Authorization=f"Bearer {TOKEN}")
+    assert (cancelled.status, again.status) == (200, 200)
+    assert cancelled.json == again.json
+    assert cancelled.json["subscription"]["active"] is False
+    assert cancelled.json["subscription"]["ending"] == "cancelled"
+    assert cancelled.json["subscription"]["events"][0]["dropped"] is True
+
+
+@pytest.mark.parametrize("token", ["", "wrong", TOKEN + "x", TOKEN.upper()])
+@pytest.mark.parametrize(
+    ("method", "path"), [("POST", PATH), ("GET", f"{PATH}/{UNKNOWN}"), ("POST", f"{PATH}/{UNKNOWN}/cancel")]
+)
+def test_a_wrong_token_is_refused(client: Client, method: str, path: str, token: str) -> None:
+    response = client.send(method, path, headers={"Authorization": f"Bearer {token}"})
+
+    assert response.status == 401
+    assert response.headers["www-authenticate"] == "Bearer"
+
+
+def test_no_token_is_refused_before_anything_is_read(client: Client) -> None:
+    assert client.send("POST", PATH, b"this is not JSON").status == 401
+
+
+def test_the_token_is_in_no_repr() -> None:
+    assert TOKEN not in repr(OFFER)
+
+
+def test_webhooks_that_are_off_come_before_everything(watched: Watched) -> None:
+    client = client_of(watched, offer=evolve(OFFER, problem="webhooks are not enabled on this node"))
+
+    for method, path in (("POST", PATH), ("GET", f"{PATH}/nonsense"), ("POST", f"{PATH}/{UNKNOWN}/cancel")):
+        response = client.send(method, path, b"junk" if method == "POST" else None)
+        assert (response.status, response.error) == (503, "webhooks are not enabled on this node")
+
+
+@pytest.mark.parametrize(
+    ("differing", "says"),
+    [
+        ({"reference": None}, "reference"),
+        ({"reference": "no blanks"}, "reference must be 1 to 64"),
+        ({"reference": ".."}, "reference must not be"),
+        ({"recipient": "svc1nonsense"}, "recipient"),
+        ({"amount": "1"}, "both given"),
+        ({"amountBaseUnits": None}, "the amount is missing"),
+        ({"amountBaseUnits": "0"}, "more than 0"),
+        ({"confirmations": 0}, "from 1 to 1000"),
+        ({"confirmations": "3"}, "from 1 to 1000"),
+        ({"confirmation": 3}, "confirmation"),
+        ({"ttlSeconds": 59}, "from 60 to 604800"),
+        ({"ttlSeconds": 604_801}, "from 60 to 604800"),
+        ({"ttlSeconds": 600_001}, "at most 600000 on this node"),
+        ({"callbackUrl": None}, "callbackUrl"),
+        ({"callbackUrl": 7}, "callbackUrl"),
+        ({"callbackUrl": "http://shop.example.com/paid"}, "callbackUrl must begin with https://"),
+        ({"callbackUrl": "https://localhost/paid"}, "public host name"),
+        ({"callbackUrl": "https://127.0.0.1/paid"}, "may not be called"),
+        ({"callbackUrl": "https://2130706433/paid"}, "IPv4"),
+        ({"callbackUrl": "https://user:pw@shop.example.com/"}, "user or a password"),
+        ({"callbackUrl": "https://shop.example.com:25/"}, "another port"),
+    ],
+)
+def test_what_is_refused_and_how(watched: Watched, client: Client, differing: dict[str, Any], says: str) -> None:
+    response = register(client, body_of(watched, **differing))
+
+    assert response.status == 400
+    assert says in response.error
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (["10.0.0.1"], "may not be called"),
+        (["93.184.215.14", "169.254.169.254"], "may not be called"),
+        (OSError(8, "no such name"), "cannot be looked up: no such name"),
+        ([], "has no address"),
+    ],
+)
+def test_where_the_name_leads_is_looked_at_early(watched: Watched, answer: Any, says: str) -> None:
+    response = register(client_of(watched, answer), body_of(watched))
+
+    assert response.status == 400
+    assert response.error.startswith("callbackUrl: ")
+    assert says in response.error
+
+
+def test_a_name_that_is_never_found_takes_five_seconds(watched: Watched) -> None:
+    waiting = client_of(watched, None)
+    watched.clock.callLater(0, watched.clock.advance, 5)
+
+    assert "not found within 5 s" in register(waiting, body_of(watched)).error
+
+
+@pytest.mark.parametrize("identifier", ["svcwh_", UNKNOWN.upper(), UNKNOWN + "0", "svcevt_" + 32 * "0"])
+def test_an_id_that_is_none(client: Client, identifier: str) -> None:
+    response = client.get(f"{PATH}/{identifier}", Authorization=f"Bearer {TOKEN}")
+
+    assert (response.status, "svcwh_ and 32 lower-case hex characters" in response.error) == (400, True)
+
+
+@pytest.mark.parametrize(("method", "end"), [("GET", ""), ("POST", "/cancel")])
+def test_an_id_that_nobody_has(client: Client, method: str, end: str) -> None:
+    response = client.send(method, f"{PATH}/{UNKNOWN}{end}", headers={"Authorization": f"Bearer {TOKEN}"})
+
+    assert (response.status, response.error) == (404, "there is no webhook of that id here")
+
+
+def test_too_many_watches_at_one_host(watched: Watched, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("svcd.commerce.subscriptions.MAX_WATCHES_PER_HOST", 1)
+    register(client, body_of(watched))
+
+    response = register(client, body_of(watched, reference="order-2"))
+
+    assert response.status == 429
+    assert "shop.example.com has 1 active watches" in response.error
+
+
+def test_nothing_is_promised_while_the_chain_lacks_blocks_that_the_watches_have_seen(
+    watched: Watched, tmp_path: Path
+) -> None:
+    """As after a power loss: what was paid in those blocks would look unpaid."""
+    blocks = watched.node.builder.chain("genesis: b[1..3]")
+    watched.node.take(blocks["b1"])
+    watched.register("another")
+    watched.close()
+    shutil.copy(tmp_path / "chain.sqlite", tmp_path / "before.sqlite")
+    watched.open()
+    watched.node.take(blocks["b2"], blocks["b3"])
+    for _ in range(20):
+        watched.clock.advance(0)
+    watched.close()
+    shutil.copy(tmp_path / "before.sqlite", tmp_path / "chain.sqlite")
+    watched.open()
+
+    refused = register(client_of(watched), body_of(watched))
+    assert (refused.status, refused.error) == (
+        503,
+        "the node has lost its newest blocks and fetches them again; try again in some minutes",
+    )
+
+    watched.node.take(blocks["b2"], blocks["b3"])
+    assert register(client_of(watched), body_of(watched)).status == 201
