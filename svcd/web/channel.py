@@ -1,7 +1,7 @@
-"""One HTTP connection with absolute deadlines, a cap on bodies while they arrive, and JSON for what is malformed.
+"""One HTTP connection with absolute deadlines, bounded bodies, and JSON errors for malformed requests.
 
-Twisted's own channel has an idle time-out only, which a client that drips a byte now and then never meets, and stores a
-body before anybody is asked about it. Deadlines here cost one timer per connection, not several per request.
+Twisted's own channel has only an idle timeout, which a client that drips bytes never reaches, and stores a body before
+its size can be checked. The deadlines here cost one timer per connection, not several per request.
 """
 
 # Twisted's web server is not annotated, and its methods have names of their own.
@@ -21,25 +21,25 @@ from twisted.web.http import HTTPChannel
 from twisted.web.http_headers import Headers
 from zope.interface import implementer  # type: ignore[import-untyped]
 
-from svcd.ports import Clock, Timer
-from svcd.web.answers import rendered_error, written_out
+from svcd.interfaces import Clock, Timer
+from svcd.limits import Limit
 from svcd.web.connections import AHEAD_BYTES
-from svcd.web.errors import HttpError, too_late
+from svcd.web.responses import HttpError, error_response, request_timeout, serialize
 
 if TYPE_CHECKING:
-    from svcd.web.fast_lane import FastRequest
+    from svcd.web.fast_path import FastRequest
     from svcd.web.request import Request
     from svcd.web.site import Site
 
 DISCARDED_BYTES: Final = 64 * 1024
-"""How much is read and thrown away after a refusal, so that a client in the middle of sending still gets the answer."""
+"""How much is read and discarded after a refusal, so that a client that is still sending gets the response."""
 _LENGTH_DIGITS: Final = 18
 
 
-class Phase(Enum):
-    """Whose turn it is on a connection."""
+class ConnectionState(Enum):
+    """How far the current request of a connection has come."""
 
-    IDLE = "nothing of a request has been looked at"
+    IDLE = "no byte of a request has been parsed"
     HEADERS = "a request's first byte has arrived"
     BODY = "its headers have arrived"
     ANSWERING = "all of it has arrived"
@@ -48,9 +48,9 @@ class Phase(Enum):
 
 @define
 class Deadline:
-    """Calls ``passed`` when the time that was set last is over.
+    """Calls ``passed`` at the deadline that was set last.
 
-    The timer never rings later than the deadline of the moment, and if it rings early it is set again.
+    The timer never fires after the current deadline; if it fires early, it is set again.
     """
 
     clock: Clock
@@ -60,7 +60,7 @@ class Deadline:
     _timer: Timer | None = field(default=None, init=False)
 
     def set(self, seconds: float) -> None:
-        """Let it be in so many seconds, at once if that is not positive, and no later than its bound."""
+        """Set the deadline in ``seconds``, at once if not positive, but no later than the bound."""
         now = self.clock.seconds()
         self._at = min(now + seconds, self._latest)
         left = max(self._at - now, 0.0)
@@ -70,14 +70,14 @@ class Deadline:
             self._timer.reset(left)
 
     def bound(self, seconds: float) -> None:
-        """Let what is set, and whatever is set from now on, be no later than in so many seconds; the earliest holds."""
+        """Let no deadline, now or later, be more than ``seconds`` from now; the earliest bound holds."""
         now = self.clock.seconds()
         self._latest = min(self._latest, now + seconds)
         if self._timer is not None:
             self.set(self._at - now)
 
     def cancel(self) -> None:
-        """Let it never pass; nothing happens if none is set."""
+        """Cancel the deadline; does nothing if none is set."""
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
@@ -101,7 +101,7 @@ class Channel(HTTPChannel):
 
     def __init__(self) -> None:
         super().__init__()
-        self._phase = Phase.IDLE
+        self._phase = ConnectionState.IDLE
         self._started = 0.0
         self._line = b""
         self._cap = 0
@@ -114,61 +114,61 @@ class Channel(HTTPChannel):
         self._ahead = b""
         self._client_has_ended = False
 
-    # What the transport tells
+    # Events of the transport
 
     def connectionMade(self) -> None:
-        """Count the connection and start the clock."""
+        """Count the connection and start its deadline."""
         super().connectionMade()
-        # Klein asks for both on every request, and the answers are a system call and an adapter away.
+        # Klein asks for both on every request, and they cost a system call and an adapter each time.
         self._host = self.transport.getHost()
         self._peer: Any = None
         self._is_secure = bool(ISSLTransport.providedBy(self.transport))
         self._deadline = Deadline(self.site.clock, self._is_over)
         self.site.connections.add(self)
-        self._enter(Phase.IDLE, self.site.limits.header_seconds)
+        self._enter(ConnectionState.IDLE, self.site.limits.header_seconds)
 
     def getHost(self) -> Any:
-        """Our address."""
+        """This server's address."""
         return self._host
 
     def getPeer(self) -> Any:
-        """The client's address, or that of a proxy in front of it; once bytes have come it is known."""
+        """The address of the client, or of a proxy in front of it; known once bytes have arrived."""
         if self._peer is None:
             self._peer = self.transport.getPeer()
         return self._peer
 
     def isSecure(self) -> bool:
-        """Whether this is TLS."""
+        """Whether the connection uses TLS."""
         return self._is_secure
 
     def dataReceived(self, data: bytes) -> None:
-        """Note the first byte of a request and let Twisted parse, unless others have their turn first."""
+        """Try the fast path, then let Twisted parse; keep ``data`` while other connections have their turn."""
         if self.paused:
             self._ahead += data
             if len(self._ahead) > AHEAD_BYTES:
                 self.transport.pauseProducing()
             return
-        if self._phase is Phase.IDLE:
-            if self.site.fast_lane is not None and self.site.fast_lane.take(self, data):
+        if self._phase is ConnectionState.IDLE:
+            if self.site.fast_path is not None and self.site.fast_path.take(self, data):
                 return
             self._begin()
         super().dataReceived(data)
 
     def readConnectionLost(self) -> None:
-        """The client has ended its half: what came whole is answered as far as that is soon done."""
-        # Somebody who is gone altogether looks the same until an answer is sent, and reads for nobody are given up.
+        """The client has closed its half: complete requests are still answered, within ``close_seconds``."""
+        # A client that has disconnected looks the same until a response is sent to it.
         self._client_has_ended = True
         self._deadline.bound(self.site.limits.close_seconds)
-        if self._phase is Phase.CLOSING:
+        if self._phase is ConnectionState.CLOSING:
             super().loseConnection()
         self._close_if_ended()
 
     def writeConnectionLost(self) -> None:
-        """We have ended our half."""
+        """This side has closed its half; nothing to do."""
 
     def connectionLost(self, reason: Failure = connectionDone) -> None:
-        """Give back what the connection held."""
-        self._phase = Phase.CLOSING
+        """Release all that the connection held."""
+        self._phase = ConnectionState.CLOSING
         self._forget_body()
         self._deadline.cancel()
         self.site.turns.forget(self)
@@ -178,23 +178,23 @@ class Channel(HTTPChannel):
         super().connectionLost(reason)
 
     def pauseProducing(self) -> None:
-        """More is unsent than the transport likes to hold."""
+        """The transport's send buffer is full."""
         self._client_is_slow = True
         if self._fast is None:
             super().pauseProducing()
 
     def resumeProducing(self) -> None:
-        """All is sent: the next pipelined request may be answered."""
+        """The send buffer is empty: the next pipelined request may be answered."""
         self._client_is_slow = False
         super().resumeProducing()
         answered, self._answered = self._answered, None
         if answered is not None:
             self.requestDone(answered)
 
-    # What the parser of Twisted tells
+    # Events of Twisted's parser
 
     def lineReceived(self, line: bytes) -> None:
-        """Remember the line, for it may be what is malformed."""
+        """Remember the line for the error response if it is malformed."""
         self._line = line
         super().lineReceived(line)
 
@@ -204,7 +204,7 @@ class Channel(HTTPChannel):
         self._respondToBadRequestAndDisconnect()
 
     def headerReceived(self, line: bytes) -> bool:
-        """Refuse an absurd Content-Length; Twisted checks the rest."""
+        """Refuse a Content-Length of too many digits; Twisted checks the rest."""
         # int() of thousands of digits raises, and Twisted would drop the connection with a traceback in the log.
         if len(line) > 16 + _LENGTH_DIGITS and line[:15].lower() == b"content-length:" and line[15:].strip().isdigit():
             self.refuse(HttpError(413, f"a Content-Length may have at most {_LENGTH_DIGITS} digits"))
@@ -212,7 +212,7 @@ class Channel(HTTPChannel):
         return bool(super().headerReceived(line))
 
     def allHeadersReceived(self) -> None:
-        """Refuse a declared body over the cap, before ``100 Continue`` invites it."""
+        """Refuse a declared body above the limit, before ``100 Continue`` is sent."""
         if self.length != 0:
             path = cast(bytes, self._path).partition(b"?")[0]
             self._cap = self.site.limits.body_caps(self._command, path)
@@ -220,12 +220,14 @@ class Channel(HTTPChannel):
             if self.length is not None and self.length > self._cap:
                 self._refuse_body()
                 return
-            self._enter(Phase.BODY, self._started + self.site.limits.request_seconds - self.site.clock.seconds())
+            self._enter(
+                ConnectionState.BODY, self._started + self.site.limits.request_seconds - self.site.clock.seconds()
+            )
         super().allHeadersReceived()
 
     def body_arrives(self, size: int) -> bool:
-        """Whether ``size`` more bytes of body may be stored; if not, the request has been refused."""
-        if self._phase is Phase.CLOSING:
+        """Reserve ``size`` more bytes of body; False if the request was refused."""
+        if self._phase is ConnectionState.CLOSING:
             return False
         if self._body_bytes + size > self._cap:
             self._refuse_body()
@@ -234,8 +236,8 @@ class Channel(HTTPChannel):
         return self.site.bodies.arrives(self, self._client, size)
 
     def rawDataReceived(self, data: bytes) -> None:
-        """Refuse a body that its request does not take; throw away what comes after the end, up to a bound."""
-        if self._phase is not Phase.CLOSING:
+        """Refuse a body that its request rejects; while closing, discard input up to DISCARDED_BYTES."""
+        if self._phase is not ConnectionState.CLOSING:
             try:
                 super().rawDataReceived(data)
             except HttpError as error:
@@ -246,37 +248,37 @@ class Channel(HTTPChannel):
             self.transport.pauseProducing()
 
     def writeHeaders(self, version: bytes, code: bytes, reason: bytes, headers: Headers) -> None:
-        """Start the time to take the answer; announce the end of the connection while the site drains."""
-        if self._phase is Phase.ANSWERING:
-            self._enter(Phase.ANSWERING, self.site.limits.answer_seconds)
+        """Start the deadline to read the response; send ``Connection: close`` while the site drains."""
+        if self._phase is ConnectionState.ANSWERING:
+            self._enter(ConnectionState.ANSWERING, self.site.limits.answer_seconds)
         if self.site.draining:
             headers.setRawHeaders(b"Connection", [b"close"])
         super().writeHeaders(version, code, reason, headers)
 
     def allContentReceived(self) -> None:
-        """It is our turn; nothing is asked if the request was refused meanwhile."""
-        if self._phase is Phase.CLOSING:
+        """Serve the request, unless it has been refused meanwhile."""
+        if self._phase is ConnectionState.CLOSING:
             return
-        self._enter(Phase.ANSWERING, self.site.limits.answer_seconds)
+        self._enter(ConnectionState.ANSWERING, self.site.limits.answer_seconds)
         self.site.bodies.is_complete(self)
         self.site.connections.is_served(self)
         super().allContentReceived()
 
     def answer_within(self, seconds: float) -> None:
-        """Wait ``seconds`` for the route of the request to answer before the time to take its answer starts.
+        """Allow the route ``seconds`` to answer, in addition to the time to read the response.
 
-        The deadline of the connection so is always later than that of the route, whose 503 reaches the client.
+        So the connection's deadline is always later than the route's, whose 503 reaches the client.
         """
-        if self._phase is Phase.ANSWERING:
-            self._enter(Phase.ANSWERING, seconds + self.site.limits.answer_seconds)
+        if self._phase is ConnectionState.ANSWERING:
+            self._enter(ConnectionState.ANSWERING, seconds + self.site.limits.answer_seconds)
             self.site.connections.is_served(self)
 
-    # The fast lane
+    # The fast path (svcd.web.fast_path)
 
     def begin_fast(self, request: "FastRequest", size: int, ahead: bytes) -> bool:
-        """Begin a request that has come whole, with a body of ``size`` bytes, and ``ahead`` what came after it.
+        """Begin a complete request with a body of ``size`` bytes; ``ahead`` is the data that follows it.
 
-        False, with nothing done, if the body is too large, or another one had to give way to it.
+        Returns False, with nothing done, if the body is too large or does not fit without an eviction.
         """
         if size:
             site, client = self.site, self.site.clients.of_request(request)
@@ -284,18 +286,18 @@ class Channel(HTTPChannel):
                 return False
             site.bodies.arrives(self, client, size)
             site.bodies.is_complete(self)
-        self._phase, self._fast = Phase.ANSWERING, request
+        self._phase, self._fast = ConnectionState.ANSWERING, request
         self.paused, self._ahead = True, ahead
         return True
 
     def send(self, answer: bytes) -> None:
-        """Write a whole answer; the time to take it starts."""
+        """Write a complete response; if the client reads slowly, start its deadline."""
         self.transport.write(answer)
         if self._client_is_slow:
-            self._enter(Phase.ANSWERING, self.site.limits.answer_seconds)
+            self._enter(ConnectionState.ANSWERING, self.site.limits.answer_seconds)
 
     def requestDone(self, request: "Request | FastRequest") -> None:
-        """It is the client's turn, once it has taken the answer."""
+        """Wait for the next request as soon as the client has read the response."""
         self._forget_body()
         if self._client_is_slow:
             # The next pipelined request would be answered into the same full buffer, and so on without end.
@@ -304,9 +306,9 @@ class Channel(HTTPChannel):
             return
         if self.site.draining:
             self.persistent = 0
-        self._enter(Phase.IDLE, self.site.limits.idle_seconds)
+        self._enter(ConnectionState.IDLE, self.site.limits.idle_seconds)
         self.site.connections.waits(self)
-        # What has come of the next requests is handed to us while we are paused, or left in the buffer of lines.
+        # Data of the next requests arrives here while the channel is paused, or is left in the line buffer.
         self.paused = True
         if request is self._fast:
             self._fast = None
@@ -316,14 +318,14 @@ class Channel(HTTPChannel):
             super().requestDone(request)
             self._ahead += self.clearLineBuffer()
         if self._ahead and self.persistent:
-            # Thousands of pipelined requests may have come at once; others have their turn in between, or its place.
+            # Thousands of pipelined requests may have arrived at once: other connections get their turns in between.
             self.site.turns.wait(self)
         else:
             self.paused = False
             self._close_if_ended()
 
     def go_on(self) -> None:
-        """Begin the next request, of which something has come already."""
+        """Begin the next request, of which data has arrived already."""
         self.paused = False
         ahead, self._ahead = self._ahead, b""
         if len(ahead) > AHEAD_BYTES:
@@ -334,41 +336,45 @@ class Channel(HTTPChannel):
     # Closing
 
     def _close_if_ended(self) -> None:
-        """Close if the client sends no more and no request of its waits for an answer."""
-        if self._client_has_ended and not self.paused and self._phase not in (Phase.ANSWERING, Phase.CLOSING):
+        """Close if the client has closed its half and no request awaits a response."""
+        if (
+            self._client_has_ended
+            and not self.paused
+            and self._phase not in (ConnectionState.ANSWERING, ConnectionState.CLOSING)
+        ):
             self.loseConnection()
 
     def loseConnection(self) -> None:
-        """Close when all is sent, and in bounded time."""
+        """Close when all data is sent, within ``close_seconds``."""
         self._stop_reading()
         super().loseConnection()
 
     def abort(self) -> None:
-        """Close at once, whatever is unsent."""
+        """Close at once and discard unsent data."""
         self.transport.abortConnection()
 
     def drain(self) -> None:
-        """Close if nothing has been asked; otherwise the connection ends with its answer."""
-        if self._phase is Phase.IDLE:
+        """Close if no request has begun; otherwise the connection closes after its response."""
+        if self._phase is ConnectionState.IDLE:
             self.loseConnection()
 
     def refuse(self, error: HttpError) -> None:
-        """Answer what cannot become a request with ``error``, let go of its body and close the connection."""
-        if self._phase is Phase.CLOSING:
+        """Answer an invalid or incomplete request with ``error``, discard its body and close the connection."""
+        if self._phase is ConnectionState.CLOSING:
             return
-        if self._phase is Phase.BODY:
+        if self._phase is ConnectionState.BODY:
             self.requests[-1].drop_body()
         self._forget_body()
         target = getattr(self, "_path", None) or self._line.partition(b" ")[2]
-        told = rendered_error(error)
+        told = error_response(error)
         headers = (*self.site.headers_of(target), *told.fields, (b"Connection", b"close"))
         body = b"" if getattr(self, "_command", None) == b"HEAD" else told.body
-        self.transport.write(written_out(error.status, headers, body))
+        self.transport.write(serialize(error.status, headers, body))
         self.site.count(error.status)
         self._linger()
 
     def _linger(self) -> None:
-        """Close our half only: closing a socket with unread bytes resets it, and the client would lose the answer."""
+        """Close this half only: closing a socket with unread data resets it, and the client would lose the response."""
         self._stop_reading()
         if self._client_has_ended or self._is_secure or not ITCPTransport.providedBy(self.transport):
             super().loseConnection()
@@ -376,15 +382,15 @@ class Channel(HTTPChannel):
             self.transport.loseWriteConnection()
 
     def _stop_reading(self) -> None:
-        self._enter(Phase.CLOSING, self.site.limits.close_seconds)
-        # What still comes is no line of a request any more: rawDataReceived throws it away.
+        self._enter(ConnectionState.CLOSING, self.site.limits.close_seconds)
+        # Further data is not parsed: rawDataReceived discards it.
         self.setRawMode()
 
     def _refuse_body(self) -> None:
         self.refuse(HttpError(413, f"the body is too large; at most {self._cap} bytes are accepted here"))
 
     def _respondToBadRequestAndDisconnect(self) -> None:
-        # Twisted calls this for all that is malformed, and would answer without a body.
+        # Twisted calls this for every malformed request, and would answer without a body.
         most = self.totalHeadersSize
         self.refuse(HttpError(400, f"not a well-formed HTTP/1.1 request with headers of at most {most} bytes"))
 
@@ -396,20 +402,27 @@ class Channel(HTTPChannel):
 
     def _begin(self) -> None:
         self._started = self.site.clock.seconds()
-        self._enter(Phase.HEADERS, self.site.limits.header_seconds)
+        self._enter(ConnectionState.HEADERS, self.site.limits.header_seconds)
         self.site.connections.waits(self)
 
-    def _enter(self, phase: Phase, seconds: float) -> None:
+    def _enter(self, phase: ConnectionState, seconds: float) -> None:
         self._phase = phase
         self._deadline.set(seconds)
 
     def _is_over(self) -> None:
         limits = self.site.limits
-        if self._phase is Phase.IDLE:
+        if self._phase is ConnectionState.IDLE:
             self.loseConnection()
-        elif self._phase is Phase.HEADERS:
-            self.refuse(too_late("headers", limits.header_seconds))
-        elif self._phase is Phase.BODY:
-            self.refuse(too_late("body", limits.request_seconds))
+        elif self._phase is ConnectionState.HEADERS:
+            self.refuse(request_timeout("headers", limits.header_seconds))
+        elif self._phase is ConnectionState.BODY:
+            self.refuse(request_timeout("body", limits.request_seconds))
         else:
             self.abort()
+
+
+_LONG_HEADERS: Final = "Headers without end, to fill memory"
+LIMITS: Final = (
+    Limit("a request's headers", Channel.totalHeadersSize, "bytes", _LONG_HEADERS),
+    Limit("lines of a request's headers", Channel.maxHeaders, "things", _LONG_HEADERS),
+)

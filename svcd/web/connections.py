@@ -1,30 +1,118 @@
-"""The connections of a site: how many are open, whose turn it is, and what gives way when they hold too much."""
+"""The connections of a site: how many are open, the order of pipelined requests, and evictions to make room."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import chain
 from math import inf
 from typing import Final, Generic, Protocol, TypeVar
 
-from attrs import define
+from attrs import define, field, fields, frozen
+from attrs.validators import ge, gt
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from svcd.ports import Clock
-from svcd.web.errors import HttpError, crowded_out
-from svcd.web.limits import SiteLimits
+from svcd.interfaces import Clock
+from svcd.limits import LARGE_BODY, Limit
+from svcd.web.responses import HttpError, service_unavailable
+
+DEFAULT_BODY_CAP: Final = 16 * 1024
+
+
+@frozen
+class BodyCaps:
+    """The size limit of a request's body in bytes: ``of`` its (method, path), or ``default``."""
+
+    of: Mapping[tuple[bytes, bytes], int] = field(factory=dict)
+    default: int = DEFAULT_BODY_CAP
+
+    def __call__(self, method: bytes, path: bytes) -> int:
+        return self.of.get((method, path), self.default)
+
+    @property
+    def largest(self) -> int:
+        """The largest of these limits."""
+        return max([self.default, *self.of.values()])
+
+
+@frozen(kw_only=True)
+class SiteLimits:
+    """The limits of one site. Times are in seconds; 0 connections means no limit."""
+
+    header_seconds: float = field(default=10.0, validator=gt(0))
+    """From the connection, or a request's first byte, to the end of the headers: drip-feeding is bounded."""
+    request_seconds: float = field(default=30.0, validator=gt(0))
+    """From a request's first byte to the last byte of its body: drip-feeding is bounded."""
+    answer_seconds: float = field(default=60.0, validator=gt(0))
+    """From the start of a response until the client has read it: clients that never read cannot fill memory.
+
+    It is also the time to answer a request whose route states no time of its own.
+    """
+    idle_seconds: float = field(default=60.0, validator=gt(0))
+    """Between two requests on one connection."""
+    close_seconds: float = field(default=5.0, validator=gt(0))
+    """For a client to read the last bytes of a connection that this side closes, or of which it has closed its half."""
+    connections: int = field(default=1_000, validator=ge(0))
+    """Open at once: the sockets of a process are finite."""
+    connections_per_client: int = field(default=64, validator=ge(0))
+    """Open at once by one client group: one client cannot take all of them."""
+    body_caps: BodyCaps = field(factory=BodyCaps)
+    """Bytes in the body of one request: larger bodies are never stored in memory, and none on disk."""
+    bodies_bytes: int = field(default=64 * 1024 * 1024, validator=ge(1))
+    """Bytes in the bodies of all requests at once: a thousand connections cannot fill memory."""
+    bodies_bytes_per_client: int = field(default=8 * 1024 * 1024, validator=ge(1))
+    """Bytes in the bodies of one client group at once: no client can use up ``bodies_bytes``."""
+    untaken_bytes: int = field(default=64 * 1024 * 1024, validator=ge(1))
+    """Bytes in all responses that clients have not read yet: clients that never read cannot fill memory."""
+
+    @classmethod
+    def picked_from(cls, settings: object, body_caps: BodyCaps) -> "SiteLimits":
+        """``body_caps``, and the limits that ``settings`` has as attributes; the others have their defaults."""
+        names = [field.name for field in fields(cls) if hasattr(settings, field.name)]
+        return cls(body_caps=body_caps, **{name: getattr(settings, name) for name in names})
+
 
 C = TypeVar("C")
 
 AT_ONCE: Final = 8
-"""Requests that are answered between two looks at the sockets: a millisecond or two."""
+"""Pipelined requests answered in one iteration of the reactor: a millisecond or two."""
 AHEAD_BYTES: Final = 16 * 1024
-"""How much is read of the further requests of a connection while others have their turn."""
+"""How many bytes of pipelined requests a connection may read before their turn."""
+
+_PIPELINING: Final = "Thousands of requests in one piece, to hold up the reactor"
+LIMITS: Final = (
+    Limit("a request's body", DEFAULT_BODY_CAP, "bytes", LARGE_BODY),
+    Limit(
+        "bodies of all requests at once",
+        SiteLimits().bodies_bytes,
+        "bytes",
+        "A body just below the cap on each of a thousand connections",
+    ),
+    Limit(
+        "bodies of one client's requests at once",
+        SiteLimits().bodies_bytes_per_client,
+        "bytes",
+        "Bodies that are never completed, so that no other client's are taken",
+    ),
+    Limit(
+        "answers that clients have not taken",
+        SiteLimits().untaken_bytes,
+        "bytes",
+        "Requesting megabytes on many connections without reading them, to fill memory or occupy all connections",
+    ),
+    Limit("pipelined requests answered in an iteration of the reactor", AT_ONCE, "things", _PIPELINING),
+    Limit("pipelined requests that are read ahead of their turn", AHEAD_BYTES, "bytes", _PIPELINING),
+    Limit(
+        "time for the responses to a client that has closed its half",
+        SiteLimits().close_seconds,
+        "seconds",
+        "Many pipelined requests before closing the sending half, so that the node answers nobody else for long",
+    ),
+)
 LOG_SECONDS: Final = 60.0
-"""Between two lines of the log about bodies that gave way."""
+"""Between two log lines about evicted bodies."""
 RETRY_SECONDS: Final = 5
-"""After how many seconds a client whose body gave way may try again."""
+"""The ``Retry-After`` of a client whose body was evicted."""
 MODEST_BODIES: Final = 2
-"""How many of the largest bodies a client may hold until it counts as greedy: a peer sends two blocks at once."""
+"""How many bodies of the largest size a client may hold before it counts as greedy: a peer sends two blocks at once."""
 OF_ONE_CLIENT: Final = "the bodies of one client's requests may have {most} bytes at once; try again later"
 OF_ALL_CLIENTS: Final = "too many large requests are under way; try again later"
 
@@ -38,28 +126,28 @@ class _Share:
 
 
 class Budget(Generic[C]):
-    """The shares of one resource, in the order in which they began.
+    """The shares of one resource, the oldest first.
 
-    A share belongs to a client group, or to its connection alone where the client is None.
+    A share belongs to a client group, or to its connection alone if the client is None.
     """
 
     def __init__(self) -> None:
         self.bytes = 0
-        """All shares together."""
+        """The sum of all shares."""
         self._shares: dict[C, _Share] = {}
         self._kept: dict[C, _Share] = {}
         self._of_holder: dict[object, int] = {}
 
     def __bool__(self) -> bool:
-        """Whether a share may give way."""
+        """Whether any share can be evicted."""
         return bool(self._shares)
 
     def __iter__(self) -> Iterator[C]:
-        """The connections whose share may give way, the oldest share first."""
+        """The connections whose shares can be evicted, the oldest share first."""
         return iter(self._shares)
 
     def add(self, connection: C, client: str | None, size: int) -> None:
-        """Let ``connection`` hold ``size`` bytes more for ``client``."""
+        """Add ``size`` bytes to the share of ``connection``, which belongs to ``client``."""
         share = self._shares.get(connection)
         if share is None:
             share = self._shares[connection] = _Share(client, client or connection)
@@ -67,13 +155,13 @@ class Budget(Generic[C]):
         self._count(share.holder, size)
 
     def keep(self, connection: C) -> None:
-        """Let the share of ``connection``, if it has one, count on but give way no more."""
+        """Protect the share of ``connection``, if any, from eviction; it still counts."""
         share = self._shares.pop(connection, None)
         if share is not None:
             self._kept[connection] = share
 
     def release(self, connection: C) -> str | None:
-        """Count the share of ``connection`` no more and return its client; nothing happens if it has no share."""
+        """Remove the share of ``connection`` and return its client; None if there is no share."""
         share = self._shares.pop(connection, None) or self._kept.pop(connection, None)
         if share is None:
             return None
@@ -85,19 +173,19 @@ class Budget(Generic[C]):
         return self._of_holder.get(client, 0)
 
     def oldest_of(self, client: str) -> C:
-        """The connection whose share began first among those of ``client`` that may give way; there must be one."""
+        """The connection of the oldest share of ``client`` that can be evicted; there must be one."""
         return next(connection for connection, share in self._shares.items() if share.client == client)
 
     def oldest_of_greediest(self, modest: int = 0) -> C:
-        """The connection whose share began first among those of the client that holds most; one must give way.
+        """The connection of the oldest share of the largest holder; at least one share must be evictable.
 
-        Clients that hold no more than ``modest`` bytes count as one: of them the oldest share of all comes first.
+        Holders of ``modest`` bytes or less rank equal: if there is no larger one, the oldest share of all is chosen.
         """
 
         def greed(connection: C) -> int:
             return max(self._of_holder.get(self._shares[connection].holder, 0), modest)
 
-        # max() returns the first of several that are equal, which is the oldest.
+        # max() returns the first of several equal ones, which is the oldest.
         return max(self._shares, key=greed)
 
     def _count(self, holder: object, change: int) -> None:
@@ -110,28 +198,28 @@ class Budget(Generic[C]):
 
 
 class Waiting(Protocol):
-    """A connection on which the next request is here already."""
+    """A connection whose next, pipelined request has arrived."""
 
     def go_on(self) -> None:
         """Begin the next request."""
 
 
-class Turns:
-    """Lets connections go on one after the other, each with one request."""
+class PipelineQueue:
+    """Takes turns among connections with pipelined requests: one request each."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        # A dict for its order: the one that has waited longest stands first.
+        # A dict for its order: the connection that has waited longest comes first.
         self._waiting: dict[Waiting, None] = {}
         self._is_due = False
 
     def wait(self, connection: Waiting) -> None:
-        """Let a connection go on when all that wait have had a turn, and whoever asks one thing at a time as well."""
+        """Queue a connection; other queued connections and clients without pipelining are served first."""
         self._waiting[connection] = None
         self._come_again()
 
     def forget(self, connection: Waiting) -> None:
-        """Let a connection not go on; nothing happens if it does not wait."""
+        """Remove a connection from the queue; does nothing if it is not queued."""
         self._waiting.pop(connection, None)
 
     def _come_again(self) -> None:
@@ -144,7 +232,7 @@ class Turns:
         taken = list(self._waiting)[:AT_ONCE]
         try:
             for connection in taken:
-                # The turn of another may have ended it.
+                # Another connection's request may have closed it.
                 if connection in self._waiting:
                     del self._waiting[connection]
                     connection.go_on()
@@ -153,17 +241,17 @@ class Turns:
 
 
 class Receiver(Protocol):
-    """A connection on which the body of a request arrives."""
+    """A connection that receives the body of a request."""
 
     def refuse(self, error: HttpError) -> None:
-        """Answer the request with ``error``, let go of its body and close the connection."""
+        """Answer the request with ``error``, discard its body and close the connection."""
 
 
-class Bodies:
-    """The bodies of all requests to one site, from their first byte until the request is answered.
+class BodyBudget:
+    """Bounds the bodies of all requests to one site, each from its first byte until its request is answered.
 
-    ``limits`` say how many bytes are held at most, in all and for one client group. An incomplete body gives way to
-    further bytes; a complete one counts, but is never given up.
+    ``limits`` set the largest number of bytes, in total and for one client group. Incomplete bodies are evicted to make
+    room for further bytes; complete ones count, but are never evicted.
     """
 
     _log = Logger()
@@ -175,22 +263,22 @@ class Bodies:
         self._clock = clock
         self._budget: Budget[Receiver] = Budget()
         self.gave_way = 0
-        """How many incomplete bodies were given up to make room for others."""
+        """How many incomplete bodies were evicted to make room for others."""
         self._reported = 0
         self._report_at = -inf
 
     @property
     def bytes(self) -> int:
-        """How many bytes are held."""
+        """How many bytes are reserved."""
         return self._budget.bytes
 
     def arrives(self, receiver: Receiver, client: str | None, size: int) -> bool:
-        """Whether ``size`` more bytes of the body of ``receiver`` may be stored; if not, its request has been refused.
+        """Reserve ``size`` more bytes for the body of ``receiver``; False if its own request was refused to make room.
 
-        To make room the oldest incomplete body of the client that holds most gives way, or the oldest one of
-        ``client`` (None for one under no limit of its own) if that client would hold more than its share. Where no
-        client holds more than a few bodies need, the oldest one of all gives way: one address in each of many networks
-        holds as little as anybody likes, but those who send what they have begun are done before it is their turn.
+        ``client`` is None for one without a limit of its own. Incomplete bodies are evicted in this order: the oldest
+        of ``client`` while it exceeds its share, then the oldest of the largest holder, or the oldest of all if no
+        holder has more than MODEST_BODIES of the largest size. An attacker with many addresses stays below every
+        share, but honest clients complete their bodies before these become the oldest.
         """
         budget = self._budget
         budget.add(receiver, client, 0)
@@ -205,26 +293,26 @@ class Bodies:
         return True
 
     def has_room(self, client: str | None, size: int) -> bool:
-        """Whether ``size`` bytes more of ``client`` can be held without another body's giving way."""
+        """Whether ``size`` more bytes of ``client`` fit without an eviction."""
         budget = self._budget
         fits = client is None or budget.of_client(client) + size <= self._per_client
         return fits and budget.bytes + size <= self._total
 
     def is_complete(self, receiver: Receiver) -> None:
-        """The whole body has arrived: it does not give way."""
+        """Protect a complete body from eviction."""
         self._budget.keep(receiver)
 
     def forget(self, receiver: Receiver) -> None:
-        """The body is needed no more; nothing happens if there is none."""
+        """Release the bytes of a body; does nothing if there are none."""
         self._budget.release(receiver)
 
     def _give_way(self, receiver: Receiver, sentence: str) -> Receiver:
         client = self._budget.release(receiver)
         self.gave_way += 1
-        receiver.refuse(crowded_out(sentence, RETRY_SECONDS))
+        receiver.refuse(service_unavailable(sentence, RETRY_SECONDS))
         now = self._clock.seconds()
         if now >= self._report_at:
-            # A client that has its bodies cut off all day must not fill the log.
+            # A client whose bodies are evicted all day must not fill the log.
             self._log.warn(
                 "{count} incomplete request bodies gave way to others, the last one of {client}: {why}",
                 count=self.gave_way - self._reported,
@@ -239,21 +327,21 @@ class Connection(Protocol):
     """One open connection."""
 
     group: str | None
-    """The client group it counts for; None if it counts for nobody."""
+    """The client group whose limit it counts towards; None if it counts towards none."""
 
     def abort(self) -> None:
-        """Close at once, whatever is unsent."""
+        """Close at once and discard unsent data."""
 
     def drain(self) -> None:
-        """Close at once if nothing is asked, else after the answer."""
+        """Close at once if no request is under way, otherwise after the response."""
 
 
 class Connections:
-    """The open connections of one site; ``total`` and ``per_client`` bound them, 0 sets no bound.
+    """The open connections of one site; ``total`` and ``per_client`` limit their number, 0 means no limit.
 
-    A connection *waits* while it is the client's turn (nothing asked, or half a request sent, or we are closing) or
-    has another request to be looked at, is *served* from a request's last byte until its answer is given, and *takes*
-    the answer until the client has it; all that is being taken comes to ``untaken`` bytes at most.
+    A connection *waits* while it is idle, receives a request, closes, or has a pipelined request in the queue; it *is
+    served* from a request's last byte until the response is written; it *takes* the response until the client has read
+    it. Responses being taken have ``untaken`` bytes at most.
     """
 
     def __init__(self, total: int, per_client: int, untaken: int) -> None:
@@ -262,21 +350,21 @@ class Connections:
         self._untaken = untaken
         self._open: set[Connection] = set()
         self._of_group: dict[str, int] = {}
-        # A dict for its order: the one that has waited longest stands first.
+        # A dict for its order: the connection that has waited longest comes first.
         self._waiting: dict[Connection, None] = {}
         self._taking: Budget[Connection] = Budget()
         self._empty: list[Deferred[None]] = []
         self.refused = 0
-        """How many were not let in."""
+        """How many connections were refused."""
         self.gave_way = 0
-        """How many were closed to let another one in, or another answer."""
+        """How many connections were closed to make room for another connection or response."""
 
     def __len__(self) -> int:
         return len(self._open)
 
     @property
     def untaken_bytes(self) -> int:
-        """How many bytes clients have asked for and not taken."""
+        """How many bytes of responses clients have not read yet."""
         return self._taking.bytes
 
     @property
@@ -290,7 +378,7 @@ class Connections:
     def admit(self, group: str | None) -> bool:
         """Whether one more connection of ``group`` may be opened.
 
-        To make room the one that waits longest is closed; where none waits, the one that takes longest.
+        To make room, the connection that has waited longest is closed; if none waits, the one that has taken longest.
         """
         if group is not None and self._per_client and self._of_group.get(group, 0) >= self._per_client:
             self.refused += 1
@@ -305,14 +393,14 @@ class Connections:
         return True
 
     def add(self, connection: Connection) -> None:
-        """Count a connection, which waits."""
+        """Add a connection, which waits at first."""
         self._open.add(connection)
         self._waiting[connection] = None
         if connection.group is not None:
             self._of_group[connection.group] = self._of_group.get(connection.group, 0) + 1
 
     def remove(self, connection: Connection) -> None:
-        """Count a connection no more; nothing happens if it is not counted."""
+        """Remove a connection; does nothing if it was not added."""
         if connection not in self._open:
             return
         self._open.remove(connection)
@@ -328,17 +416,17 @@ class Connections:
                 waiter.callback(None)
 
     def waits(self, connection: Connection) -> None:
-        """It is the client's turn from now on, or its next request has come already."""
+        """The connection waits from now on, and can be closed to make room."""
         if connection in self._open:
             self._forget(connection)
             self._waiting[connection] = None
 
     def is_served(self, connection: Connection) -> None:
-        """It is our turn: the connection does not give way."""
+        """The connection is served from now on, and is not closed to make room."""
         self._forget(connection)
 
     def takes(self, connection: Connection, size: int) -> None:
-        """The client takes an answer of ``size`` bytes; if it is too much with all others, one gives way."""
+        """The client takes a response of ``size`` bytes; connections are closed while the total exceeds ``untaken``."""
         if connection not in self._open:
             return
         self._forget(connection)

@@ -5,7 +5,8 @@ from collections.abc import Iterable, Mapping
 from http import HTTPStatus
 from typing import Final
 
-from svcd.web.routing import Field, Route, Schema
+from svcd.web.field_types import Schema
+from svcd.web.routes import Field, Route
 
 ERROR: Final[Schema] = {
     "type": "object",
@@ -68,8 +69,6 @@ def document(
 
 def _operation(route: Route) -> dict[str, object]:
     operation: dict[str, object] = {"operationId": _operation_id(route), "summary": route.summary}
-    if route.description:
-        operation["description"] = route.description
     parameters = [_parameter(field, "path") for field in route.path_fields]
     parameters += [_parameter(field, "query") for field in route.query_fields]
     if parameters:

@@ -1,4 +1,4 @@
-"""One HTTP request whose errors are JSON and whose body stays within what its channel allows."""
+"""One HTTP request on the slow path: its errors are JSON, and its channel bounds its body."""
 
 # Twisted's web server is not annotated, and its methods have names of their own.
 # mypy: allow-untyped-calls
@@ -13,15 +13,21 @@ from twisted.python.failure import Failure
 from twisted.web import server
 from twisted.web.error import UnsupportedMethod
 
-from svcd.web.answers import put_on, rendered_error
-from svcd.web.errors import HttpError, internal, method_not_allowed
+from svcd.limits import Limit
+from svcd.web.responses import HttpError, error_response, internal_error, method_not_allowed
 
 if TYPE_CHECKING:
     from svcd.web.site import Site
 
 FREE_PIECES: Final = 256
-"""In so many pieces a chunked body may come whatever their size, and in one more for each LEAST_PIECE bytes of it."""
+"""How many chunks a body may have whatever their size; every LEAST_PIECE bytes of it allow one more."""
 LEAST_PIECE: Final = 256
+
+_TINY_CHUNKS: Final = "A body in chunks of a byte each, to hold up the reactor"
+LIMITS: Final = (
+    Limit("chunks of a body, whatever their size", FREE_PIECES, "things", _TINY_CHUNKS),
+    Limit("bytes in each further chunk, on average", LEAST_PIECE, "bytes", _TINY_CHUNKS),
+)
 
 _ABSOLUTE = (b"http://", b"https://")
 
@@ -30,38 +36,38 @@ class Request(server.Request):
     """A request to a :class:`svcd.web.site.Site`; resources may raise HttpError while they render."""
 
     channel: Any
-    """The :class:`svcd.web.channel.Channel`; None once the client is gone."""
+    """The :class:`svcd.web.channel.Channel`; None after the client has disconnected."""
     site: "Site"
     content: BytesIO
     defaultContentType = None
     began = 0.0
-    """When its last byte had come, in the clock's seconds."""
+    """When its last byte arrived, in the clock's seconds."""
     route = ""
-    """The declared path, with placeholders, of the route that answers; "" where there is none."""
+    """The declared path, with placeholders, of the matching route; "" if none matches."""
     _is_chunked = False
     _pieces = 0
     _log = Logger()
 
     def gotLength(self, length: int | None) -> None:
-        """Hold the body in memory, never on disk: the channel lets none grow over its cap."""
+        """Store the body in memory, never on disk; the channel enforces the limit of its size."""
         self.content = BytesIO()
         self._is_chunked = length is None
 
     def handleContentChunk(self, data: bytes) -> None:
-        """Hold more of the body, if the channel lets it; raises HttpError for too many pieces."""
+        """Store more of the body if the channel allows it; raises HttpError 400 for too many chunks."""
         self._pieces += 1
         if self._is_chunked and self._pieces > FREE_PIECES + self.content.tell() // LEAST_PIECE:
-            # Refusing here and returning would have the rest of what was read decoded all the same.
+            # Returning after a refusal would let Twisted decode the rest of the data all the same.
             raise HttpError(400, f"the body comes in too many chunks of less than {LEAST_PIECE} bytes")
         if self.channel.body_arrives(len(data)):
             self.content.write(data)
 
     def drop_body(self) -> None:
-        """Let go of what has arrived of the body: its request is refused, and the connection may last a while."""
+        """Free the memory of the body: the request is refused, but its connection may stay open for a while."""
         self.content = BytesIO()
 
     def answer_within(self, seconds: float) -> None:
-        """Announce that the route answers within ``seconds``; nothing happens if the client is gone."""
+        """Announce that the route answers within ``seconds``; does nothing if the client has disconnected."""
         if self.channel is not None:
             self.channel.answer_within(seconds)
 
@@ -70,7 +76,7 @@ class Request(server.Request):
         return b"localhost"
 
     def process(self) -> None:
-        """Find the resource and render it; what goes wrong is answered in JSON."""
+        """Find the resource and render it; errors are answered in JSON."""
         self.site = self.channel.site
         self.began = self.site.clock.seconds()
         for name, value in self.site.first_headers():
@@ -88,7 +94,7 @@ class Request(server.Request):
             self.processingFailed(Failure())
 
     def render(self, resrc: Any) -> None:
-        """Render ``resrc``, for HEAD without the body."""
+        """Render ``resrc`` and send the response."""
         try:
             body = resrc.render(self)
         except UnsupportedMethod as error:
@@ -101,26 +107,26 @@ class Request(server.Request):
         self.finish()
 
     def refuse(self, error: HttpError) -> None:
-        """Answer with ``error``; if an answer has begun, cut it off, so that the client sees that it is not whole."""
+        """Answer with ``error``; if a response has begun, abort, so that the client sees that it is incomplete."""
         if self.channel is None:
             return
         if self.startedWriting:
             self.channel.abort()
             return
-        self.write(put_on(self, rendered_error(error)))
+        self.write(error_response(error).apply_to(self))
         self.finish()
 
     def processingFailed(self, reason: Failure) -> Failure:
         """Log ``reason`` under an id and answer 500 with that id and nothing else."""
         error_id = self.site.new_id()
         self._log.failure("a request failed; its client was told {error_id}", failure=reason, error_id=error_id)
-        self.refuse(internal(error_id))
+        self.refuse(internal_error(error_id))
         return reason
 
     def _check_head(self) -> None:
-        """Raise HttpError 400 for what Twisted and Klein let pass (RFC 9110 section 9.1, RFC 9112 section 3.2)."""
+        """Raise HttpError 400 for errors that Twisted and Klein accept (RFC 9110 section 9.1, RFC 9112 section 3.2)."""
         if self.method != self.method.upper():
-            # Klein would take it for the method in capitals; limits that go by the method would not.
+            # Klein would treat it as the method in capitals; limits that depend on the method would not.
             raise HttpError(400, "methods are case-sensitive: write GET, HEAD, POST and OPTIONS in capital letters")
         hosts = len(self.requestHeaders.getRawHeaders(b"Host") or [])
         if hosts > 1 or (hosts == 0 and self.clientproto == b"HTTP/1.1"):

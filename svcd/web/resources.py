@@ -1,19 +1,32 @@
-"""Branches and leaves of a tree of resources whose errors are JSON."""
+"""Resources of twisted.web whose errors are JSON: branches, leaves, and checks of the host and the path."""
+
+# Twisted's web server is not annotated, and its methods have names of their own.
+# mypy: allow-untyped-calls
+# ruff: noqa: N802, N815
 
 import re
 from collections.abc import Callable, Collection
 from typing import Any, Final
 
-from twisted.web.resource import Resource
+from twisted.web import http, server
+from twisted.web.resource import Resource, getChildForRequest
 
-from svcd.web.clients import parse_address
-from svcd.web.errors import NO_ROUTE, HttpError
+from svcd.web.rate_limits import parse_address
 from svcd.web.request import Request
-from svcd.web.routing import Asked
+from svcd.web.responses import NO_ROUTE, Headers, HttpError
+from svcd.web.routes import IncomingRequest
 
-# Twisted's web server is not annotated, and its methods have names of their own.
-# mypy: allow-untyped-calls
-# ruff: noqa: N802, N815
+CORS_HEADERS: Final[Headers] = ((b"Access-Control-Allow-Origin", b"*"),)
+"""The headers of every response, errors included; a site gets them as ``headers_by_prefix``."""
+
+
+_PREFLIGHT: Final[Headers] = (
+    (b"Access-Control-Allow-Methods", b"GET, HEAD, POST, OPTIONS"),
+    (b"Access-Control-Allow-Headers", b"Authorization, Content-Type"),
+    (b"Access-Control-Max-Age", b"86400"),
+    (b"Cache-Control", b"no-store"),
+)
+
 
 _HOST: Final = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+?)\.?(:[0-9]*)?")
 
@@ -33,35 +46,35 @@ class ErrorLeaf(Resource):
 
 
 NOT_FOUND: Final = ErrorLeaf(HttpError(404, NO_ROUTE))
-"""The leaf for a path where nothing is."""
+"""The leaf for a path that does not exist."""
 
 
 class Branch(Resource):
-    """A node of the tree that has children and is no page itself; ``otherwise`` answers what is not there."""
+    """A resource that has children and no page of its own; ``otherwise`` answers for children that do not exist."""
 
     def __init__(self, otherwise: Resource = NOT_FOUND) -> None:
         super().__init__()
         self._otherwise = otherwise
 
     def getChild(self, path: bytes, request: Request) -> Resource:
-        """Called for a child that does not exist."""
+        """The resource for a child that does not exist."""
         return self._otherwise
 
     def render(self, request: Request) -> bytes:
-        """Raise 404: a branch is no page."""
+        """Raise HttpError 404: a branch has no page."""
         return NOT_FOUND.render(request)
 
 
 def host_name(header: bytes) -> str | None:
-    """The name or address in a ``Host`` header, in lower case and without the port; None if it is none."""
+    """The name or address in a ``Host`` header, in lower case and without the port; None if the header is malformed."""
     match = _HOST.fullmatch(header)
     return match[1].decode("latin-1").lower() if match else None
 
 
-def check_host(request: Asked, hosts: Collection[str], *, addresses: bool = False) -> None:
+def check_host(request: IncomingRequest, hosts: Collection[str], *, addresses: bool = False) -> None:
     """Raise HttpError 421 unless the request names one of ``hosts`` or, with ``addresses``, any IP address.
 
-    A page of somebody else whose name was pointed at our address (DNS rebinding) sends its own name. ``hosts`` are in
+    This stops DNS rebinding: a foreign page whose name was pointed at this address sends its own name. ``hosts`` are in
     lower case and without ports, IPv6 addresses in brackets.
     """
     named = request.requestHeaders.getRawHeaders(b"Host") or []
@@ -72,7 +85,7 @@ def check_host(request: Asked, hosts: Collection[str], *, addresses: bool = Fals
 
 
 class AllowedHosts(Resource):
-    """Lets requests pass to a resource, and to what is below it, only if :func:`check_host` does."""
+    """Passes requests to a resource and its children only if :func:`check_host` accepts their ``Host`` header."""
 
     def __init__(self, resource: Any, hosts: Collection[str]) -> None:
         super().__init__()
@@ -81,38 +94,39 @@ class AllowedHosts(Resource):
         self._hosts = frozenset(hosts)
 
     def getChildWithDefault(self, path: bytes, request: Request) -> Any:
-        """The child of the resource behind, if the host is allowed."""
+        """The child of the wrapped resource; raises HttpError 421 if the host is not allowed."""
         check_host(request, self._hosts)
         return self._resource.getChildWithDefault(path, request)
 
     def render(self, request: Request) -> Any:
-        """Render the resource behind, if the host is allowed."""
+        """Render the wrapped resource; raises HttpError 421 if the host is not allowed."""
         check_host(request, self._hosts)
         return self._resource.render(request)
 
 
 class PlainPaths(Resource):
-    """Lets only paths in plain form pass to Klein, which would take ``//`` for ``/`` and log non-UTF-8 as an error.
+    """Passes only paths in plain form to Klein, which would take ``//`` for ``/`` and log non-UTF-8 as an error.
 
-    ``turn_away`` is called for each of those, before Klein is, and may raise HttpError.
+    ``admit`` is called once for each of them, before Klein: it draws the cost of the request, sets ``request.route``
+    and may raise HttpError.
     """
 
     isLeaf = True
 
-    def __init__(self, resource: Resource, turn_away: Callable[[Request], None]) -> None:
+    def __init__(self, resource: Resource, admit: Callable[[Request], None]) -> None:
         super().__init__()
         self._resource = resource
-        self._turn_away = turn_away
+        self._admit = admit
 
     def render(self, request: Request) -> Any:
-        """Render the resource behind; raises HttpError 404 for empty segments, 400 for what no route can match."""
+        """Render the wrapped resource; raises HttpError 404 for an empty segment, 400 for an invalid one."""
         segments: list[bytes] = request.postpath or []
         if b"" in segments:
             raise HttpError(404, NO_ROUTE)
         for segment in segments:
             if b"/" in segment or not _is_utf8(segment):
                 raise HttpError(400, "the path must be UTF-8 in percent-encoding, without encoded slashes")
-        self._turn_away(request)
+        self._admit(request)
         return self._resource.render(request)
 
 
@@ -122,3 +136,25 @@ def _is_utf8(segment: bytes) -> bool:
     except UnicodeDecodeError:
         return False
     return True
+
+
+class Cors(Resource):
+    """Wraps a resource as a leaf: pages of every origin may read its responses; OPTIONS is answered with 204."""
+
+    isLeaf = True
+
+    def __init__(self, resource: Any) -> None:
+        super().__init__()
+        self._resource = resource
+
+    def render(self, request: Request) -> Any:
+        """Set the headers before anything can fail, then render the wrapped resource."""
+        for name, value in CORS_HEADERS:
+            request.responseHeaders.setRawHeaders(name, [value])
+        if request.method != b"OPTIONS":
+            return getChildForRequest(self._resource, request).render(request)
+        for name, value in _PREFLIGHT:
+            request.responseHeaders.setRawHeaders(name, [value])
+        request.setResponseCode(http.NO_CONTENT)
+        request.finish()
+        return server.NOT_DONE_YET

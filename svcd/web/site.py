@@ -1,4 +1,4 @@
-"""A web site that holds every client to its limits and answers every error in JSON (docs/http.md)."""
+"""A site that enforces the limits of its clients and answers every error in JSON (docs/http.md)."""
 
 # Twisted's web server is not annotated, and its methods have names of their own.
 # mypy: allow-untyped-calls
@@ -13,28 +13,27 @@ from twisted.internet.interfaces import IAddress, IReactorTime
 from twisted.web import http, server
 from twisted.web.resource import IResource
 
-from svcd.ports import Clock, milliseconds
+from svcd.interfaces import Clock, milliseconds
 from svcd.web.channel import Channel
-from svcd.web.clients import Clients
-from svcd.web.connections import Bodies, Connections, Turns
-from svcd.web.errors import Headers
-from svcd.web.fast_lane import FastLane, FastRequest
-from svcd.web.limits import SiteLimits
+from svcd.web.connections import BodyBudget, Connections, PipelineQueue, SiteLimits
+from svcd.web.fast_path import FastPath, FastRequest
+from svcd.web.rate_limits import Clients
 from svcd.web.request import Request
+from svcd.web.responses import Headers
 
 
 class Recorder(Protocol):
-    """Counts what a site does; called in the reactor's thread, for every request, so it must be quick."""
+    """Counts the responses of a site. Called in the reactor's thread for every request, so it must be quick."""
 
     def answered(self, route: str, method: bytes, status: int, seconds: float | None) -> None:
-        """An answer was given, ``seconds`` after the last byte of the request.
+        """A response was sent, ``seconds`` after the last byte of the request.
 
-        ``route`` is the declared path with its placeholders, "" where the request met none; ``method`` is what the
-        client wrote; ``seconds`` is None for what never became a request.
+        ``route`` is the declared path with its placeholders, "" if no route matched; ``method`` is as the client sent
+        it; ``seconds`` is None for input that never became a request.
         """
 
     def throttled(self, bucket: str) -> None:
-        """A request was refused since its client asks too often."""
+        """A request was refused because its client exceeds a rate limit."""
 
 
 class Unrecorded:
@@ -50,8 +49,8 @@ class Unrecorded:
 SERVER_NAME: Final = b"svcd"
 
 
-class Refused(protocol.Protocol):
-    """The server's end of a connection over the caps."""
+class RefusedConnection(protocol.Protocol):
+    """The server's end of a connection above the limits."""
 
     transport: Any
 
@@ -61,15 +60,15 @@ class Refused(protocol.Protocol):
 
 
 class Site(server.Site):
-    """The factory of HTTP connections to one tree of resources.
+    """The factory of HTTP connections to one resource tree.
 
-    ``headers_by_prefix`` are the headers of errors that are found before a resource is: of a body too large under
-    ``/rpc``, for instance. ``new_id`` gives the ids under which unexpected errors are logged. ``fast_lane`` answers
-    plain requests to routes of ``root`` without asking it.
+    ``headers_by_prefix`` are the headers of errors that occur before a resource is found, such as a body too large
+    under ``/rpc``. ``new_id`` makes the ids under which unexpected errors are logged. ``fast_path`` answers plain
+    requests to the routes of ``root`` without going through the resource tree.
     """
 
     noisy = False
-    """Whoever listens says so; Twisted would say it again with an address in memory."""
+    """The listening service logs its address; Twisted would log it again with a memory address."""
     protocol = Channel  # type: ignore[assignment]
     requestFactory = Request
 
@@ -82,7 +81,7 @@ class Site(server.Site):
         clock: Clock,
         new_id: Callable[[], str],
         headers_by_prefix: Mapping[bytes, Headers] | None = None,
-        fast_lane: FastLane | None = None,
+        fast_path: FastPath | None = None,
     ) -> None:
         # Twisted's own time-out is switched off: the channel has deadlines of its own.
         super().__init__(root, reactor=clock, timeout=None, parsePOSTFormSubmission=False)
@@ -91,14 +90,14 @@ class Site(server.Site):
         self.clock = clock
         self.new_id = new_id
         self.connections = Connections(limits.connections, limits.connections_per_client, limits.untaken_bytes)
-        self.turns = Turns(clock)
+        self.turns = PipelineQueue(clock)
         self.draining = False
-        self.bodies = Bodies(limits, clock)
+        self.bodies = BodyBudget(limits, clock)
         self.answers: Counter[int] = Counter()
         self.recorder: Recorder = Unrecorded()
-        """Hears of every answer, once somebody has put a recorder of their own here."""
-        self.fast_lane = fast_lane
-        """Looks first at what comes; None lets everything go the long way."""
+        """Counts every response; the metrics replace it."""
+        self.fast_path = fast_path
+        """Gets every request first; None if all take the slow path."""
         self._headers_by_prefix = dict(headers_by_prefix or {})
         self._second = -1
         self._first_headers: Headers = ()
@@ -113,29 +112,29 @@ class Site(server.Site):
         """HTTP/1.1 only, over TLS too: the limits are those of :class:`svcd.web.channel.Channel`."""
         return [b"http/1.1"]
 
-    def buildProtocol(self, addr: IAddress | None) -> Channel | Refused:  # type: ignore[override]
+    def buildProtocol(self, addr: IAddress | None) -> Channel | RefusedConnection:  # type: ignore[override]
         """The server's end of a connection from ``addr``, or one that closes it at once."""
         group = self.clients.of_connection(addr)
         if self.draining or not self.connections.admit(group):
             # Not None, which a TLS endpoint takes for a protocol.
-            return Refused()
+            return RefusedConnection()
         channel: Channel = super().buildProtocol(addr)
         channel.group = group
         return channel
 
     def log(self, request: http.Request | FastRequest) -> None:
-        """Count an answer that has been given."""
-        asked = cast("Request | FastRequest", request)
-        self.answers[asked.code] += 1
-        self.recorder.answered(asked.route, asked.method, asked.code, self.clock.seconds() - asked.began)
+        """Count a response that was sent."""
+        answered = cast("Request | FastRequest", request)
+        self.answers[answered.code] += 1
+        self.recorder.answered(answered.route, answered.method, answered.code, self.clock.seconds() - answered.began)
 
     def count(self, status: int) -> None:
-        """Count an answer, by its status, to what never became a request."""
+        """Count a response with ``status`` to input that never became a request."""
         self.answers[status] += 1
         self.recorder.answered("", b"", status, None)
 
     def first_headers(self) -> Headers:
-        """What every answer begins with; made once a second, for the time is in it."""
+        """The first headers of every response; cached for a second, since they contain the time."""
         now = milliseconds(self.clock) // 1000
         if self._second != now:
             self._second, date = now, http.datetimeToString(now)
@@ -143,7 +142,7 @@ class Site(server.Site):
         return self._first_headers
 
     def headers_of(self, target: bytes) -> Headers:
-        """The headers of an error that is found before the resource at ``target`` is."""
+        """The headers of an error that occurs before the resource at ``target`` is found."""
         path = target.partition(b"?")[0]
         for prefix, headers in self._headers_by_prefix.items():
             if path == prefix or path.startswith(prefix + b"/"):
@@ -151,7 +150,7 @@ class Site(server.Site):
         return self.first_headers()
 
     async def drain(self, seconds: float) -> None:
-        """Accept no more, close what is idle and wait up to ``seconds`` for the requests that have begun."""
+        """Refuse new connections, close idle ones and wait up to ``seconds`` for requests; then abort the rest."""
         self.draining = True
         for connection in self.connections:
             connection.drain()

@@ -3,34 +3,44 @@
 from collections.abc import Mapping
 from typing import Any
 
+from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.web.resource import Resource
 from twisted.web.server import NOT_DONE_YET
 
-from svcd.web.answers import Rendered
-from svcd.web.fast_lane import FastLane
-from svcd.web.router import Router, Served
-from svcd.web.routing import Route
+from svcd.web.api import Router
+from svcd.web.fast_path import FastPath
+from svcd.web.responses import Response
+from svcd.web.routes import Route
 
 # Resources have names of Twisted's kind.
 # ruff: noqa: N802, N815
 
 
+@frozen
+class Bound:
+    """A route that is answered by any callable."""
+
+    route: Route
+    respond: Any
+    headers: tuple[tuple[bytes, bytes], ...] = ()
+
+
 class Leaf(Resource):
-    """One resource for all paths, of which the fast lane knows some."""
+    """One resource for all paths, of which the fast path knows some."""
 
     isLeaf = True
 
-    def fast_lane(self) -> FastLane:
-        """The fast lane to this resource."""
+    def fast_path(self) -> FastPath:
+        """The fast path to this resource."""
         router = Router()
         for method, path in (("GET", "/a"), ("POST", "/a"), ("POST", "/b")):
-            router.add(Served(Route(method, path, "", bucket="read", answers={}), self.respond))
-        return FastLane(router)
+            router.add(Bound(Route(method, path, "", bucket="read", answers={}), self.respond))
+        return FastPath(router)
 
-    def respond(self, request: Any, _values: Mapping[str, str]) -> "Rendered | Deferred[Rendered]":
+    def respond(self, request: Any, _values: Mapping[str, str]) -> "Response | Deferred[Response]":
         """What the resource renders."""
-        return Rendered(self.render(request))
+        return Response(self.render(request))
 
 
 class Echo(Leaf):
@@ -72,8 +82,8 @@ class Slow(Leaf):
         request.notifyFinish().addErrback(lambda _: self.gone.append(request))
         return NOT_DONE_YET
 
-    def respond(self, request: Any, _values: Mapping[str, str]) -> "Deferred[Rendered]":
-        later: Deferred[Rendered] = Deferred(self.gone.append)
+    def respond(self, request: Any, _values: Mapping[str, str]) -> "Deferred[Response]":
+        later: Deferred[Response] = Deferred(self.gone.append)
         self.waiting.append(later)
         request.answer_within(0)
         return later
@@ -81,7 +91,7 @@ class Slow(Leaf):
     def answer(self) -> None:
         request = self.waiting.pop(0)
         if isinstance(request, Deferred):
-            request.callback(Rendered(b"ok"))
+            request.callback(Response(b"ok"))
             return
         request.setHeader(b"Content-Length", b"2")
         request.write(b"ok")

@@ -10,14 +10,16 @@ from twisted.internet.defer import CancelledError, Deferred
 from twisted.internet.task import Clock
 
 from svcd.web import api as svcd_web_api
-from svcd.web.answers import Answer, Rendered
-from svcd.web.api import Api
-from svcd.web.buckets import Rate
-from svcd.web.errors import HttpError
-from svcd.web.routing import Field, Guard, Route
+from svcd.web.api import KleinApi, Router
+from svcd.web.field_types import Custom, Text
+from svcd.web.rate_limits import Rate
+from svcd.web.responses import HttpError, Renderable, Response
+from svcd.web.routes import Field, Guard, Route
 from svcd.web.site import Site
 from tests.web.conftest import Refused
-from tests.web.wire import SEND_BUFFER, Response, Wire
+from tests.web.echoing import Bound
+from tests.web.wire import SEND_BUFFER, Wire
+from tests.web.wire import Response as Received
 
 Serve = Callable[..., Site]
 
@@ -47,12 +49,12 @@ class Room:
         self.later: Deferred[Any] = Deferred()
         self.log: list[str] = []
 
-    def _give(self) -> Answer:
+    def _give(self) -> Renderable:
         if isinstance(self.answer, Exception):
             raise self.answer
         return self.answer  # type: ignore[no-any-return]
 
-    async def _wait(self) -> Answer:
+    async def _wait(self) -> Renderable:
         self.log.append("begun")
         try:
             await self.later
@@ -63,23 +65,23 @@ class Room:
         return self._give()
 
     @Route("GET", "/rpc/now", "at once", bucket="read", answers={})
-    def now(self) -> Answer:
+    def now(self) -> Renderable:
         return self._give()
 
     @Route("GET", "/rpc/soon", "at once, from a coroutine", bucket="read", answers={})
-    async def soon(self) -> Answer:
+    async def soon(self) -> Renderable:
         return self._give()
 
     @Route("GET", "/rpc/later", "reads", bucket="read", answers={})
-    async def read_later(self) -> Answer:
+    async def read_later(self) -> Renderable:
         return await self._wait()
 
     @Route("POST", "/rpc/later", "writes", bucket="broadcast", answers={}, seconds=5)
-    async def write_later(self) -> Answer:
+    async def write_later(self) -> Renderable:
         return await self._wait()
 
     @Route("POST", "/rpc/dear", "costs much", bucket="broadcast", answers={}, cost=4)
-    def dear(self) -> Answer:
+    def dear(self) -> Renderable:
         return {}
 
     @Route(
@@ -88,21 +90,21 @@ class Room:
         "mistakes cost",
         bucket="broadcast",
         answers={},
-        body_fields=(Field("id", no_letters, {}, "an id"),),
+        body_fields=(Field("id", Custom({}, no_letters), "an id"),),
         malformed_tokens=20,
         on_persistence=lambda room, client: room.log.append(client),
     )
-    async def strict(self, id: str) -> Answer:  # noqa: A002
+    async def strict(self, id: str) -> Renderable:  # noqa: A002
         if id == "7":
             raise HttpError(400, "not this one", tokens=5)
         return await self._wait()
 
     @Route("GET", "/rpc/large", "costs by size", bucket="read", answers={}, by_size=500)
-    async def large(self) -> Answer:
+    async def large(self) -> Renderable:
         return await self._wait()
 
     @Route("GET", "/rpc/large/now", "costs by size", bucket="read", answers={}, by_size=500)
-    def large_now(self) -> Answer:
+    def large_now(self) -> Renderable:
         return self._give()
 
     @Route(
@@ -111,14 +113,14 @@ class Room:
         "guarded",
         bucket="read",
         answers={},
-        path_fields=(Field("id", no_letters, {}, "an id"),),
+        path_fields=(Field("id", Custom({}, no_letters), "an id"),),
         guards=(Guard(401, "locked", locked, "bearer"), Guard(503, "closed", closed)),
     )
-    def guarded(self, id: str) -> Answer:  # noqa: A002
+    def guarded(self, id: str) -> Renderable:  # noqa: A002
         raise HttpError(404, f"there is no {id}")
 
 
-def ask(site: Site, line: bytes, body: bytes = b"") -> Response:
+def ask(site: Site, line: bytes, body: bytes = b"") -> Received:
     head = b"%b HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % (line, len(body))
     return Wire(site).send(head + body).response(head=line.startswith(b"HEAD"))
 
@@ -148,7 +150,7 @@ def test_status_beside_the_object(serve: Serve) -> None:
 
 def test_rendered_body_is_sent_as_it_is(serve: Serve) -> None:
     room = Room()
-    room.answer = Rendered(b"up 1\n", content_type=b"text/plain; version=0.0.4", headers=((b"X-A", b"b"),))
+    room.answer = Response(b"up 1\n", content_type=b"text/plain; version=0.0.4", headers=((b"X-A", b"b"),))
 
     answer = ask(serve(room), b"GET /rpc/now")
 
@@ -380,7 +382,7 @@ def test_a_refusal_takes_clearly_less_than_an_answer(serve_of: Serve) -> None:
     assert refusals[-1] < 0.8 * answers[-1], (answers, refusals)
     site = serve_of(True, Room(), rates=rates)
     answers, refusals = [calls(site, 200) for _ in range(3)], [calls(site, 429) for _ in range(2)]
-    assert max(answers[-1], refusals[-1]) < 100, "on the fast lane neither takes long"
+    assert max(answers[-1], refusals[-1]) < 100, "on the fast path neither takes long"
 
 
 # Costs by size
@@ -395,7 +397,7 @@ def small_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(("size", "wait"), [(10, None), (100, None), (500, None), (700, 2), (1_000, 5), (9_000, 7)])
 def test_what_is_large_is_paid_for_before_the_next(serve: Serve, clock: Clock, size: int, wait: int | None) -> None:
     room = Room()
-    room.answer = Rendered(b"x" * size)
+    room.answer = Response(b"x" * size)
     site = serve(room, rates={"read": Rate(1, 6), "broadcast": Rate(1, 1)})
 
     assert ask(site, b"GET /rpc/large/now").status == 200
@@ -407,7 +409,7 @@ def test_what_is_large_is_paid_for_before_the_next(serve: Serve, clock: Clock, s
 @pytest.mark.usefixtures("small_tokens")
 def test_many_large_answers_at_once_are_paid_for_afterwards(serve: Serve, clock: Clock) -> None:
     room = Room()
-    room.answer = Rendered(b"x" * 300)
+    room.answer = Response(b"x" * 300)
     site = serve(room, rates={"read": Rate(1, 6), "broadcast": Rate(1, 1)})
     wires = [Wire(site).send(b"GET /rpc/large HTTP/1.1\r\nHost: h\r\n\r\n") for _ in range(3)]
 
@@ -604,35 +606,35 @@ def test_failure_that_nobody_waits_for_is_logged(serve: Serve, expected_errors: 
 # Binding
 
 
-def test_route_outside_the_mount_is_refused(make_api: Callable[..., Api]) -> None:
+def test_route_outside_the_mount_is_refused(make_api: Callable[..., KleinApi]) -> None:
     with pytest.raises(ValueError, match="/rpc/now is not below /p2p"):
         make_api(Room(), mount="/p2p")
 
 
-def test_a_rate_for_what_has_no_route_is_asked_for(make_api: Callable[..., Api]) -> None:
+def test_a_rate_for_what_has_no_route_is_asked_for(make_api: Callable[..., KleinApi]) -> None:
     with pytest.raises(ValueError, match="there is no rate named 'read'"):
         make_api(rates={"broadcast": Rate(1, 1)})
 
 
-def test_route_that_draws_from_no_known_bucket_is_refused(make_api: Callable[..., Api]) -> None:
+def test_route_that_draws_from_no_known_bucket_is_refused(make_api: Callable[..., KleinApi]) -> None:
     with pytest.raises(ValueError, match="/rpc/later: there is no rate named 'broadcast'"):
         make_api(Room(), rates={"read": Rate(1, 1)})
 
 
-def test_route_whose_method_lacks_a_field_is_refused(make_api: Callable[..., Api]) -> None:
+def test_route_whose_method_lacks_a_field_is_refused(make_api: Callable[..., KleinApi]) -> None:
     class Forgetful:
-        @Route("GET", "/rpc/a/{b}", "a", bucket="read", answers={}, path_fields=(Field("b", str, {}, "b"),))
-        def a(self) -> Answer:
+        @Route("GET", "/rpc/a/{b}", "a", bucket="read", answers={}, path_fields=(Field("b", Text(), "b"),))
+        def a(self) -> Renderable:
             return {}
 
     with pytest.raises(TypeError, match="unexpected keyword argument 'b'"):
         make_api(Forgetful())
 
 
-def test_routes_at_the_root(make_api: Callable[..., Api], make_site: Callable[..., Site]) -> None:
+def test_routes_at_the_root(make_api: Callable[..., KleinApi], make_site: Callable[..., Site]) -> None:
     class Operator:
         @Route("GET", "/health", "is it alive", bucket="read", answers={})
-        def health(self) -> Answer:
+        def health(self) -> Renderable:
             return {}
 
     site = make_site(make_api(Operator(), mount="").resource())
@@ -641,7 +643,70 @@ def test_routes_at_the_root(make_api: Callable[..., Api], make_site: Callable[..
     assert ask(site, b"GET /").status == 404
 
 
-def test_routes_are_listed(make_api: Callable[..., Api]) -> None:
+def test_routes_are_listed(make_api: Callable[..., KleinApi]) -> None:
     api = make_api(Room())
 
     assert [route.path for route in api.routes][:3] == ["/rpc/now", "/rpc/soon", "/rpc/later"]
+
+
+# Finding a route by its method and the segments of its path
+
+PATHS = ("/", "/a", "/a/{x}", "/a/{x}/b", "/a/now", "/a/now/{y}/c", "/{z}/d")
+
+
+def served(path: str, method: str = "GET") -> Any:
+    names = [segment[1:-1] for segment in path.split("/") if segment.startswith("{")]
+    fields = tuple(Field(name, Text(), "") for name in names)
+    route = Route(method, path, "", bucket="read", answers={}, path_fields=fields)
+    return Bound(route, lambda _request, _values: Response(b""))
+
+
+@pytest.fixture
+def router() -> Router:
+    router = Router()
+    for path in PATHS:
+        router.add(served(path))
+    router.add(served("/a", "POST"))
+    return router
+
+
+@pytest.mark.parametrize(
+    ("asked", "path", "values"),
+    [
+        ("/", "/", {}),
+        ("/a", "/a", {}),
+        ("/a/1", "/a/{x}", {"x": "1"}),
+        ("/a/1/b", "/a/{x}/b", {"x": "1"}),
+        ("/a/now", "/a/now", {}),
+        ("/a/now/b", "/a/{x}/b", {"x": "now"}),
+        ("/a/now/2/c", "/a/now/{y}/c", {"y": "2"}),
+        ("/a/d", "/a/{x}", {"x": "d"}),
+        ("/b/d", "/{z}/d", {"z": "b"}),
+    ],
+)
+def test_what_is_spelt_out_goes_before_a_placeholder(
+    router: Router, asked: str, path: str, values: dict[str, str]
+) -> None:
+    found = router.find(b"GET", asked.split("/")[1:])
+    assert found is not None
+    assert (found[0].route.path, found[1]) == (path, values)
+
+
+@pytest.mark.parametrize("asked", ["/b", "/a/", "/a//b", "/a/1/b/c", "/a/now/2", "//d", "/A"])
+def test_where_nothing_is(router: Router, asked: str) -> None:
+    assert router.find(b"GET", asked.split("/")[1:]) is None
+
+
+def test_a_route_answers_its_own_method(router: Router) -> None:
+    found = router.find(b"POST", ["a"])
+    assert found is not None
+    assert found[0].route.method == "POST"
+    assert router.find(b"POST", ["a", "1"]) is None
+    assert router.find(b"HEAD", ["a"]) is None
+
+
+def test_no_two_routes_have_the_same_path() -> None:
+    router = Router()
+    router.add(served("/a/{x}"))
+    with pytest.raises(ValueError, match=r"/a/\{y\}: /a/\{x\} is the same path"):
+        router.add(served("/a/{y}"))

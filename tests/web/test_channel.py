@@ -6,8 +6,8 @@ import pytest
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
 
-from svcd.web.clients import Clients
-from svcd.web.limits import BodyCaps
+from svcd.web.connections import BodyCaps
+from svcd.web.rate_limits import Clients
 from svcd.web.site import Site
 from tests.web.echoing import Echo, Filled, Slow
 from tests.web.wire import SEND_BUFFER, Wire

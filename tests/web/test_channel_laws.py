@@ -46,7 +46,7 @@ def nothing_is_left(site: Site, clock: Clock) -> bool:
     cuts=st.lists(st.tuples(st.sampled_from([1, 20, 400, 30_000]), st.booleans()), min_size=1),
     reads=st.booleans(),
     ends=st.booleans(),
-    has_lane=st.booleans(),
+    uses_fast_path=st.booleans(),
 )
 def test_every_request_is_answered_once(
     make_site_of: MakeSite,
@@ -55,9 +55,9 @@ def test_every_request_is_answered_once(
     cuts: list[tuple[int, bool]],
     reads: bool,
     ends: bool,
-    has_lane: bool,
+    uses_fast_path: bool,
 ) -> None:
-    site, data = make_site_of(has_lane, Echo()), b"".join(asked)
+    site, data = make_site_of(uses_fast_path, Echo()), b"".join(asked)
     wire = Wire(site, reads=reads)
     while data:
         for size, has_turns in cuts:
@@ -80,12 +80,12 @@ def test_every_request_is_answered_once(
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(events=st.lists(WHATEVER, max_size=40), reads=st.booleans(), has_lane=st.booleans())
+@given(events=st.lists(WHATEVER, max_size=40), reads=st.booleans(), uses_fast_path=st.booleans())
 def test_every_connection_ends(
-    make_site_of: MakeSite, clock: Clock, events: list[bytes | str | float], reads: bool, has_lane: bool
+    make_site_of: MakeSite, clock: Clock, events: list[bytes | str | float], reads: bool, uses_fast_path: bool
 ) -> None:
     slow = Slow()
-    site = make_site_of(has_lane, slow)
+    site = make_site_of(uses_fast_path, slow)
     wire, ended = Wire(site, reads=reads), False
     for event in events:
         if isinstance(event, bytes):

@@ -1,8 +1,11 @@
 """How many connections are open, and which one gives way."""
 
-from attrs import define, field
+from collections.abc import Callable
 
-from svcd.web.connections import Connections
+from attrs import define, field, frozen
+from twisted.internet.task import Clock
+
+from svcd.web.connections import AT_ONCE, Budget, Connections, PipelineQueue
 from tests.support import has_result, result_of
 
 
@@ -165,3 +168,121 @@ def test_emptied_fires_when_the_last_one_closes() -> None:
 
     result_of(emptied)
     result_of(connections.emptied())
+
+
+# Which connection gives way when a resource is used up
+
+
+def test_oldest_share_of_the_client_that_holds_most_gives_way() -> None:
+    budget: Budget[str] = Budget()
+    for connection, client, size in (("m", "modest", 40), ("first", "greedy", 25), ("second", "greedy", 25)):
+        budget.add(connection, client, size)
+
+    assert budget.oldest_of_greediest() == "first"
+    assert (budget.bytes, budget.of_client("greedy"), budget.of_client("other")) == (90, 50, 0)
+    assert budget.release("first") == "greedy"
+    assert budget.oldest_of_greediest() == "m"
+
+
+def test_clients_that_hold_no_more_than_they_need_count_as_one() -> None:
+    budget: Budget[str] = Budget()
+    for connection, client, size in (("old", "small", 10), ("m", "modest", 40), ("g", "greedy", 41)):
+        budget.add(connection, client, size)
+
+    assert budget.oldest_of_greediest(modest=40) == "g"
+    assert budget.oldest_of_greediest(modest=41) == "old"
+
+
+def test_connections_without_a_client_are_told_apart() -> None:
+    budget: Budget[str] = Budget()
+    for connection, size in (("a", 30), ("b", 50), ("c", 30)):
+        budget.add(connection, None, size)
+
+    assert budget.oldest_of_greediest() == "b"
+    assert budget.release("b") is None
+
+
+def test_share_that_grows_keeps_its_age() -> None:
+    budget: Budget[str] = Budget()
+    for connection in ("first", "second", "first"):
+        budget.add(connection, "client", 10)
+
+    assert budget.oldest_of("client") == "first"
+
+
+def test_share_that_is_kept_counts_and_does_not_give_way() -> None:
+    budget: Budget[str] = Budget()
+    budget.add("complete", "client", 100)
+    budget.keep("complete")
+    budget.keep("unknown")
+    assert not budget
+
+    budget.add("incomplete", "client", 1)
+
+    assert list(budget) == ["incomplete"]
+    assert budget.oldest_of_greediest() == budget.oldest_of("client") == "incomplete"
+    assert budget.of_client("client") == 101
+    budget.release("complete")
+    budget.release("complete")
+    assert budget.bytes == 1
+
+
+def test_shares_of_no_bytes() -> None:
+    budget: Budget[str] = Budget()
+    for connection in ("first", "second"):
+        budget.add(connection, "client", 0)
+
+    assert budget.oldest_of_greediest() == "first"
+    for connection in ("first", "second"):
+        budget.release(connection)
+    assert not budget
+
+
+# Turns among connections: few in each turn of the reactor, and none for whoever is gone
+
+
+@frozen(eq=False)
+class Waiting:
+    """Does what the test says when it is its turn."""
+
+    go_on: Callable[[], object]
+
+
+def test_the_first_to_wait_go_on_first_and_few_at_once() -> None:
+    clock = Clock()
+    turns, gone_on = PipelineQueue(clock), list[int]()
+    for number in range(2 * AT_ONCE):
+        turns.wait(Waiting(lambda number=number: gone_on.append(number)))  # type: ignore[misc]
+
+    due = clock.getDelayedCalls()
+    due[0].func()
+    assert gone_on == list(range(AT_ONCE))
+    clock.advance(0)
+
+    assert gone_on == list(range(2 * AT_ONCE))
+    assert clock.getDelayedCalls() == []
+
+
+def test_who_is_ended_by_the_turn_of_another_does_not_go_on() -> None:
+    clock = Clock()
+    turns, gone_on = PipelineQueue(clock), list[str]()
+    second = Waiting(lambda: gone_on.append("second"))
+    turns.wait(Waiting(lambda: turns.forget(second)))
+    turns.wait(second)
+    turns.wait(Waiting(lambda: gone_on.append("third")))
+
+    clock.advance(0)
+
+    assert gone_on == ["third"]
+
+
+def test_who_waits_again_has_a_turn_later() -> None:
+    clock = Clock()
+    turns, gone_on = PipelineQueue(clock), list[str]()
+    greedy = Waiting(lambda: (gone_on.append("greedy"), len(gone_on) < 3 and turns.wait(greedy)))
+    turns.wait(greedy)
+    turns.wait(Waiting(lambda: gone_on.append("other")))
+
+    clock.advance(0)
+
+    assert gone_on == ["greedy", "other", "greedy"]

@@ -9,8 +9,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from twisted.internet.task import Clock
 
-from svcd.web.answers import Answer
-from svcd.web.routing import Field, Route
+from svcd.web.field_types import Custom, Text
+from svcd.web.responses import Renderable
+from svcd.web.routes import Field, Route
 from svcd.web.site import Site
 from tests.web.wire import Wire
 
@@ -18,16 +19,18 @@ Serve = Callable[..., Site]
 
 
 class Room:
-    @Route("GET", "/rpc/thing/{name}", "a thing", bucket="read", answers={}, path_fields=(Field("name", str, {}, "n"),))
-    def thing(self, name: str) -> Answer:
+    @Route("GET", "/rpc/thing/{name}", "a thing", bucket="read", answers={}, path_fields=(Field("name", Text(), "n"),))
+    def thing(self, name: str) -> Renderable:
         return {"name": name}
 
-    @Route("GET", "/rpc/list", "a list", bucket="read", answers={}, query_fields=(Field("limit", int, {}, "n"),))
-    def things(self, limit: int) -> Answer:
+    @Route(
+        "GET", "/rpc/list", "a list", bucket="read", answers={}, query_fields=(Field("limit", Custom({}, int), "n"),)
+    )
+    def things(self, limit: int) -> Renderable:
         return {"limit": limit}
 
-    @Route("POST", "/rpc/send", "sends", bucket="read", answers={}, body_fields=(Field("a", str, {}, "n"),))
-    async def send(self, a: str) -> Answer:
+    @Route("POST", "/rpc/send", "sends", bucket="read", answers={}, body_fields=(Field("a", Text(), "n"),))
+    async def send(self, a: str) -> Renderable:
         return {"a": a}
 
 
@@ -78,8 +81,8 @@ def judge(site: Site, clock: Clock, pieces: list[bytes]) -> None:
 @pytest.fixture
 def hostile(serve_of: Serve, clock: Clock) -> Callable[[list[bytes]], None]:
     def both_ways(pieces: list[bytes]) -> None:
-        for has_lane in (True, False):
-            judge(serve_of(has_lane, Room()), clock, pieces)
+        for uses_fast_path in (True, False):
+            judge(serve_of(uses_fast_path, Room()), clock, pieces)
 
     return both_ways
 
@@ -98,10 +101,10 @@ def test_any_requests_in_any_pieces(hostile: Callable[[list[bytes]], None], aske
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(path=st.binary(max_size=40), has_lane=st.booleans())
-def test_any_path(serve_of: Serve, path: bytes, has_lane: bool) -> None:
+@given(path=st.binary(max_size=40), uses_fast_path=st.booleans())
+def test_any_path(serve_of: Serve, path: bytes, uses_fast_path: bool) -> None:
     target = b"".join(b"%%%02X" % byte for byte in path)
-    wire = Wire(serve_of(has_lane, Room())).send(b"GET /rpc/thing/" + target + b" HTTP/1.1\r\nHost: h\r\n\r\n")
+    wire = Wire(serve_of(uses_fast_path, Room())).send(b"GET /rpc/thing/" + target + b" HTTP/1.1\r\nHost: h\r\n\r\n")
 
     answer = wire.response()
 

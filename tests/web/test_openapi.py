@@ -5,14 +5,15 @@ from typing import Any
 import pytest
 from openapi_spec_validator import validate
 
-from svcd.web.answers import Answer
+from svcd.web.field_types import Custom
 from svcd.web.openapi import ERRORS, document
-from svcd.web.routing import Field, Guard, Route, object_schema, routes_of
+from svcd.web.responses import Renderable
+from svcd.web.routes import Field, Guard, Route, object_schema, routes_of
 
 INFO = {"title": "svcd", "version": "0.0.1"}
-ADDRESS = Field("address", str, {"type": "string", "pattern": "^svc1"}, "an address")
-LIMIT = Field("limit", int, {"type": "integer", "default": 25}, "at most so many", required=False)
-URL = Field("callbackUrl", str, {"type": "string", "format": "uri"}, "where to call")
+ADDRESS = Field("address", Custom({"type": "string", "pattern": "^svc1"}), "an address")
+LIMIT = Field("limit", Custom({"type": "integer", "default": 25}, int), "at most so many", default=None)
+URL = Field("callbackUrl", Custom({"type": "string", "format": "uri"}), "where to call")
 TOKEN = Guard(401, "The token is wrong.", lambda room, request: None, "bearer")
 ENABLED = Guard(503, "Webhooks are disabled.", lambda room, request: None)
 
@@ -23,13 +24,12 @@ class Room:
         "/rpc/address/{address}/transactions",
         "Transfers of an address",
         bucket="read",
-        description="Newest first.",
         path_fields=(ADDRESS,),
         query_fields=(LIMIT,),
         answers={200: object_schema({"transactions": {"type": "array", "items": {"$ref": "#/components/schemas/T"}}})},
         errors={404: "Nobody has heard of this address."},
     )
-    def transactions(self, address: str, limit: int) -> Answer:
+    def transactions(self, address: str, limit: int) -> Renderable:
         return {}
 
     @Route(
@@ -41,15 +41,15 @@ class Room:
         guards=(TOKEN, ENABLED),
         answers={201: object_schema({"id": {"type": "string"}})},
     )
-    def register(self, callback_url: str, limit: int) -> Answer:
+    def register(self, callback_url: str, limit: int) -> Renderable:
         return {}
 
     @Route("POST", "/rpc/cancel", "Cancel", bucket="read", answers={200: {"type": "object"}})
-    def cancel(self) -> Answer:
+    def cancel(self) -> Renderable:
         return {}
 
     @Route("GET", "/metrics", "Metrics", bucket="read", answers={200: {"type": "string"}}, media_type="text/plain")
-    def metrics(self) -> Answer:
+    def metrics(self) -> Renderable:
         return {}
 
 
@@ -78,7 +78,6 @@ def test_parameters(described: Any) -> None:
     operation = described["paths"]["/rpc/address/{address}/transactions"]["get"]
 
     assert operation["operationId"] == "getRpcAddressAddressTransactions"
-    assert operation["description"] == "Newest first."
     assert operation["parameters"] == [
         {
             "name": "address",

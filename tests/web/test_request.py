@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from svcd.web.errors import HttpError
 from svcd.web.resources import Branch
+from svcd.web.responses import HttpError
 from svcd.web.site import Site
 from tests.web.echoing import Echo, Failing, Filled, Slow
 from tests.web.wire import Response, Wire

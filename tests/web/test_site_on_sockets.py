@@ -16,10 +16,10 @@ from twisted.internet import endpoints, error, reactor, ssl, task
 from twisted.internet.protocol import Factory, Protocol
 from twisted.web.resource import Resource
 
-from svcd.process.listening import Listening
+from svcd.process.listener import ListenerService
 from svcd.process.sequential import CannotStart
-from svcd.web.clients import Clients
-from svcd.web.limits import SiteLimits
+from svcd.web.connections import SiteLimits
+from svcd.web.rate_limits import Clients
 from svcd.web.site import Site
 from tests.web.echoing import Echo, Filled, Slow
 from tests.web.wire import split_responses
@@ -31,7 +31,7 @@ pytestmark = pytest.mark.socket
 class OpenSite:
     """A site on its open port, as the node opens and closes it."""
 
-    service: Listening
+    service: ListenerService
     site: Site
 
 
@@ -73,7 +73,7 @@ def port_of(listening: OpenSite) -> int:
     return int(listening.service.address.port)
 
 
-async def connect(listening: Listening, tls: Any = None) -> Client:
+async def connect(listening: ListenerService, tls: Any = None) -> Client:
     return await connect_to(port_of(listening), tls)
 
 
@@ -92,7 +92,7 @@ async def opened() -> AsyncIterator[Open]:
     async def open_site(root: Resource, endpoint: Any = None, drain: float = 0.2, **limits: Any) -> OpenSite:
         site = Site(root, limits=SiteLimits(**limits), clients=Clients(), clock=reactor, new_id=lambda: "id")
         endpoint = endpoint or endpoints.TCP4ServerEndpoint(reactor, 0, interface="127.0.0.1")
-        service = Listening(endpoint, site, description="the endpoint", drain=lambda: site.drain(drain))
+        service = ListenerService(endpoint, site, description="the endpoint", drain=lambda: site.drain(drain))
         await service.startService()
         all_opened.append(OpenSite(service, site))
         return all_opened[-1]

@@ -3,7 +3,7 @@
 import json
 from typing import Any
 
-from attrs import frozen
+from attrs import define, field, frozen
 from twisted.internet.address import IPv4Address
 from twisted.internet.error import ConnectionAborted, ConnectionDone
 from twisted.internet.interfaces import IAddress, IHalfCloseableProtocol, IPushProducer, ITCPTransport
@@ -191,3 +191,17 @@ class Wire:
             self.open = False
             self.saw_end = True
             self.protocol.connectionLost(Failure(reason))
+
+
+@define
+class Recording:
+    """A site's recorder that keeps what it is told."""
+
+    answers: list[tuple[str, bytes, int, float | None]] = field(factory=list)
+    buckets: list[str] = field(factory=list)
+
+    def answered(self, route: str, method: bytes, status: int, seconds: float | None) -> None:
+        self.answers.append((route, method, status, seconds))
+
+    def throttled(self, bucket: str) -> None:
+        self.buckets.append(bucket)

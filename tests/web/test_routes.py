@@ -1,4 +1,4 @@
-"""What a request brings is read as declared; anything else is 400 with a sentence."""
+"""Declarations of routes: what they accept, and that a wrong one is found when it is made."""
 
 import json
 from collections.abc import Callable
@@ -9,12 +9,148 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from twisted.internet.address import UNIXAddress
+from twisted.web.test.requesthelper import DummyRequest
 
-from svcd.web import api
-from svcd.web.routing import Field, Route
+from svcd.web import routes
+from svcd.web.field_types import Custom
+from svcd.web.responses import HttpError
+from svcd.web.routes import Field, Guard, Route, object_schema, require_bearer, routes_of
 from svcd.web.site import Site
 from tests.web.conftest import Refused
 from tests.web.wire import Response, Wire
+
+
+def field(name: str) -> Field:
+    return Field(name, Custom({"type": "string"}), "a value")
+
+
+def declare(method: str = "GET", path: str = "/a", **more: Any) -> Route:
+    return Route(method, path, "what it does", bucket="read", answers={}, **more)
+
+
+@pytest.mark.parametrize(
+    ("name", "argument"),
+    [("height", "height"), ("ttlSeconds", "ttl_seconds"), ("amountBaseUnits", "amount_base_units"), ("from", "from_")],
+)
+def test_argument_of_a_field(name: str, argument: str) -> None:
+    assert field(name).argument == argument
+
+
+def test_rule_is_what_klein_understands() -> None:
+    declared = declare(path="/address/{address}/transactions/{page}", path_fields=(field("address"), field("page")))
+
+    assert declared.rule == "/address/<address>/transactions/<page>"
+
+
+@pytest.mark.parametrize(
+    ("more", "complaint"),
+    [
+        ({"path": "/a/{b}"}, "path_fields must be its placeholders"),
+        ({"path_fields": (field("b"),)}, "path_fields must be its placeholders"),
+        ({"path": "/{a}/{b}", "path_fields": (field("b"), field("a"))}, "path_fields must be its placeholders"),
+        ({"body_fields": (field("b"),)}, "a GET request has no body"),
+        ({"query_fields": (field("b"), field("b"))}, "two fields have the same name"),
+        ({"query_fields": (field("client"),), "with_client": True}, "two fields have the same name"),
+        ({"method": "FETCH"}, "must be in"),
+        ({"cost": 0}, "must be > 0"),
+        ({"seconds": 0}, "must be > 0"),
+    ],
+)
+def test_wrong_declaration_is_refused(more: dict[str, Any], complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        declare(**more)
+
+
+def test_route_without_a_bucket_is_refused() -> None:
+    with pytest.raises(TypeError, match="bucket"):
+        Route("GET", "/a", "what it does", answers={})  # type: ignore[call-arg]
+
+
+def test_only_reads_are_cancellable_unless_said_otherwise() -> None:
+    assert declare("GET").cancellable
+    assert not declare("POST").cancellable
+    assert declare("POST", cancellable=True).cancellable
+
+
+def test_guards_are_checked_503_first() -> None:
+    token = Guard(401, "a token", lambda room, request: None)
+    enabled = Guard(503, "it is on", lambda room, request: None)
+
+    assert declare(guards=(token, enabled)).guards == (enabled, token)
+
+
+def test_routes_of_a_room_in_the_order_of_declaration() -> None:
+    class Base:
+        @declare(path="/z")
+        def z(self) -> str:
+            return "z"
+
+    class Room(Base):
+        @declare(path="/b")
+        def b(self) -> str:
+            return "b"
+
+        def no_route(self) -> None: ...
+
+        @declare(path="/a")
+        def a(self) -> str:
+            return "a"
+
+    assert [(route.path, method()) for route, method in routes_of(Room())] == [("/z", "z"), ("/b", "b"), ("/a", "a")]
+
+
+def test_object_schema() -> None:
+    schema = object_schema({"a": {"type": "string"}, "b": {"type": "integer"}}, optional=["b"])
+
+    assert schema == {
+        "type": "object",
+        "properties": {"a": {"type": "string"}, "b": {"type": "integer"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+
+
+# Bearer tokens: one right way to send one
+
+TOKEN = "t" * 32
+
+
+def request(*authorization: bytes) -> Any:
+    made = DummyRequest([b""])
+    made.requestHeaders.setRawHeaders(b"Authorization", list(authorization))
+    return made
+
+
+@pytest.mark.parametrize("header", [b"Bearer " + b"t" * 32, b"bearer  " + b"t" * 32 + b" "])
+def test_right_token_passes(header: bytes) -> None:
+    require_bearer(request(header), TOKEN)
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        (),
+        (b"",),
+        (b"Bearer",),
+        (b"Bearer ",),
+        (b"Bearer " + b"t" * 31,),
+        (b"Bearer " + b"T" * 32,),
+        (b"Bearer \xff",),
+        (b"Basic " + b"t" * 32,),
+        (b"t" * 32,),
+        (b"Bearer " + b"t" * 32, b"Bearer " + b"t" * 32),
+    ],
+)
+def test_anything_else_is_401(headers: tuple[bytes, ...]) -> None:
+    with pytest.raises(HttpError) as refused:
+        require_bearer(request(*headers), TOKEN)
+
+    assert refused.value.status == 401
+    assert refused.value.headers == ((b"WWW-Authenticate", b"Bearer"),)
+    assert TOKEN not in refused.value.sentence
+
+
+# What a request brings is read as declared; anything else is 400 with a sentence
 
 Serve = Callable[..., Site]
 
@@ -31,10 +167,10 @@ def known_thing(raw: str) -> str:
     return raw
 
 
-HEIGHT = Field("height", number, {"type": "string"}, "a height")
-NAME = Field("name", known_thing, {"type": "string"}, "a name")
-LIMIT = Field("limit", number, {"type": "string"}, "at most so many", required=False, default=25)
-FROM = Field("from", number, {"type": "string"}, "the first one")
+HEIGHT = Field("height", Custom({"type": "string"}, number), "a height")
+NAME = Field("name", Custom({"type": "string"}, known_thing), "a name")
+LIMIT = Field("limit", Custom({"type": "string"}, number), "at most so many", default=25)
+FROM = Field("from", Custom({"type": "string"}, number), "the first one")
 
 
 class Room:
@@ -128,7 +264,7 @@ def test_query_fields_are_parsed(serve: Serve, query: bytes, values: dict[str, i
         (b"from=", "from: must be a decimal string such as \"12\", not ''"),
         (b"from", "from: must be a decimal string such as \"12\", not ''"),
         (b"from=3&limit=", "limit: must be a decimal string such as \"12\", not ''"),
-        (b"from=1&from=1", "from stands more than once in the query; once is right"),
+        (b"from=1&from=1", "from occurs more than once in the query; give it once"),
         (b"from=1;limit=2", "from: must be a decimal string such as \"12\", not '1;limit=2'"),
         (b"from=%FF", "the query must be UTF-8 in percent-encoding"),
         (b"from=1&x=\xa0", "the query must be UTF-8 in percent-encoding"),
@@ -220,4 +356,4 @@ def test_content_type_is_not_asked_for(serve: Serve) -> None:
 
 @given(st.text("ab=&;?/:.-_~!", max_size=40))
 def test_a_query_without_anything_to_decode_is_read_as_by_the_standard_library(text: str) -> None:
-    assert api._pairs(text) == parse_qsl(text, keep_blank_values=True, errors="strict")
+    assert routes._pairs(text) == parse_qsl(text, keep_blank_values=True, errors="strict")

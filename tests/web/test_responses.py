@@ -4,11 +4,20 @@ import json
 
 import pytest
 
-from svcd.web.errors import HttpError, internal, method_not_allowed, reason, too_many, translate, unauthorized
+from svcd.web.responses import (
+    HttpError,
+    error_response,
+    internal_error,
+    method_not_allowed,
+    reason_phrase,
+    too_many_requests,
+    translate,
+    unauthorized,
+)
 
 
 def test_body_is_ascii_json() -> None:
-    body = HttpError(400, 'not "ä"').body
+    body = error_response(HttpError(400, 'not "ä"')).body
 
     assert body.isascii()
     assert json.loads(body) == {"ok": False, "error": 'not "ä"'}
@@ -16,7 +25,7 @@ def test_body_is_ascii_json() -> None:
 
 @pytest.mark.parametrize(("seconds", "told"), [(0.02, b"1"), (1.0, b"1"), (1.5, b"2")])
 def test_seconds_to_wait_are_rounded_up(seconds: float, told: bytes) -> None:
-    assert too_many(seconds).headers == ((b"Retry-After", told),)
+    assert too_many_requests(seconds).headers == ((b"Retry-After", told),)
 
 
 def test_allowed_methods() -> None:
@@ -28,7 +37,7 @@ def test_challenge() -> None:
 
 
 def test_internal_error_tells_only_the_id() -> None:
-    assert str(internal("abc")) == "500: the node failed to answer; its log has the details under abc"
+    assert str(internal_error("abc")) == "500: the node failed to answer; its log has the details under abc"
 
 
 def test_nearest_base_class_is_what_counts() -> None:
@@ -52,4 +61,4 @@ def test_http_error_stands_for_itself() -> None:
     ("status", "phrase"), [(200, b"OK"), (421, b"Misdirected Request"), (429, b"Too Many Requests")]
 )
 def test_reason_phrases(status: int, phrase: bytes) -> None:
-    assert reason(status) == phrase
+    assert reason_phrase(status) == phrase

@@ -1,4 +1,4 @@
-"""The fast lane and the long way give the same bytes, and leave the same things behind."""
+"""The fast path and the slow path give the same bytes, and leave the same things behind."""
 
 import re
 from collections import Counter
@@ -12,26 +12,23 @@ from hypothesis import strategies as st
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from svcd.web import cors
-from svcd.web.answers import Answer, Rendered
-from svcd.web.api import Api, Ports
-from svcd.web.bearer import require_bearer
-from svcd.web.buckets import Buckets, Rate
-from svcd.web.clients import Clients, ClientThrottle
-from svcd.web.errors import HttpError
-from svcd.web.fast_lane import MOST_BYTES, FastLane
-from svcd.web.limits import BodyCaps, SiteLimits
-from svcd.web.resources import Branch
-from svcd.web.routing import Asked, Field, Guard, Route
+from svcd.web.api import KleinApi, SiteContext
+from svcd.web.connections import BodyCaps, SiteLimits
+from svcd.web.fast_path import MOST_BYTES, FastPath
+from svcd.web.field_types import Custom, Text
+from svcd.web.rate_limits import Clients, Rate, RateLimiter
+from svcd.web.resources import CORS_HEADERS, Branch, Cors
+from svcd.web.responses import HttpError, Renderable, Response
+from svcd.web.routes import Field, Guard, IncomingRequest, Route, require_bearer
 from svcd.web.site import Site
 from tests.web.conftest import Refused, parse_json
-from tests.web.wire import SEND_BUFFER, Wire
+from tests.web.wire import SEND_BUFFER, Recording, Wire
 
 _DATE = re.compile(rb"Date: [^\r]*")
 GET = b"GET /rpc/now HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
-def check(_room: object, request: Asked) -> None:
+def check(_room: object, request: IncomingRequest) -> None:
     require_bearer(request, "secret")
 
 
@@ -41,7 +38,7 @@ def whole(text: str) -> int:
     raise ValueError("must be a whole number")
 
 
-NAME = Field("name", str, {}, "a name")
+NAME = Field("name", Text(), "a name")
 
 
 @define
@@ -55,27 +52,27 @@ class Room:
         self.cancelled += 1
 
     @Route("GET", "/rpc/now", "at once", bucket="read", answers={})
-    def now(self) -> Answer:
+    def now(self) -> Renderable:
         return {"a": 1}
 
     @Route("GET", "/rpc/raw", "a whole body", bucket="read", answers={})
-    def raw(self) -> Answer:
-        return Rendered(b"<x/>", 201, b"text/xml", ((b"ETag", b'"1"'), (b"Cache-Control", b"no-cache")))
+    def raw(self) -> Renderable:
+        return Response(b"<x/>", 201, b"text/xml", ((b"ETag", b'"1"'), (b"Cache-Control", b"no-cache")))
 
     @Route("GET", "/rpc/large", "more than a client takes at once", bucket="read", answers={}, by_size=500_000)
-    def large(self) -> Answer:
-        return Rendered(b"x" * (SEND_BUFFER + 1))
+    def large(self) -> Renderable:
+        return Response(b"x" * (SEND_BUFFER + 1))
 
     @Route("GET", "/rpc/soon", "from a coroutine", bucket="read", answers={})
-    async def soon(self) -> Answer:
+    async def soon(self) -> Renderable:
         return {"a": 2}
 
     @Route("GET", "/rpc/later", "reads in its own time", bucket="read", answers={}, by_size=500_000)
-    async def later(self) -> Answer:
+    async def later(self) -> Renderable:
         return await self._wait()
 
     @Route("POST", "/rpc/later", "writes in its own time", bucket="dear", answers={}, body_fields=(NAME,), seconds=5)
-    async def write_later(self, name: str) -> Answer:
+    async def write_later(self, name: str) -> Renderable:
         return {**await self._wait(), "name": name}
 
     async def _wait(self) -> dict[str, object]:
@@ -85,7 +82,7 @@ class Room:
         return {"a": 3}
 
     @Route("GET", "/rpc/thing/{name}", "a thing", bucket="read", answers={}, path_fields=(NAME,))
-    def thing(self, name: str) -> Answer:
+    def thing(self, name: str) -> Renderable:
         if name == "broken":
             raise ZeroDivisionError
         if name == "missing":
@@ -93,11 +90,11 @@ class Room:
         return {"name": name}
 
     @Route("GET", "/rpc/thing/now", "spelt out", bucket="read", answers={})
-    def spelt_out(self) -> Answer:
+    def spelt_out(self) -> Renderable:
         return {"spelt": "out"}
 
     @Route("GET", "/rpc/thing/{name}/of", "below", bucket="dear", answers={}, path_fields=(NAME,), cost=2)
-    def below(self, name: str) -> Answer:
+    def below(self, name: str) -> Renderable:
         return {"below": name}
 
     @Route(
@@ -106,65 +103,53 @@ class Room:
         "a list",
         bucket="read",
         answers={},
-        query_fields=(Field("limit", whole, {}, "how many"), Field("q", str, {}, "what", required=False)),
+        query_fields=(Field("limit", Custom({}, whole), "how many"), Field("q", Text(), "what", default=None)),
         malformed_tokens=3,
     )
-    def list(self, limit: int, q: str | None) -> Answer:
+    def list(self, limit: int, q: str | None) -> Renderable:
         return {"limit": limit, "q": q}
 
     @Route("POST", "/rpc/send", "sends", bucket="dear", answers={}, body_fields=(NAME,), with_client=True)
-    def send(self, name: str, client: str | None) -> Answer:
+    def send(self, name: str, client: str | None) -> Renderable:
         return {"name": name, "client": client}
 
     @Route(
         "POST", "/rpc/guarded", "guarded", bucket="read", answers={}, guards=(Guard(401, "locked", check, "bearer"),)
     )
-    def guarded(self) -> Answer:
+    def guarded(self) -> Renderable:
         return {}
-
-
-@define
-class Noted:
-    """What a site told its recorder."""
-
-    answers: list[tuple[str, bytes, int, float | None]] = field(factory=list)
-    buckets: list[str] = field(factory=list)
-
-    def answered(self, route: str, method: bytes, status: int, seconds: float | None) -> None:
-        self.answers.append((route, method, status, seconds))
-
-    def throttled(self, bucket: str) -> None:
-        self.buckets.append(bucket)
 
 
 class Served:
     """A room on a site of its own, at a time of its own, and one connection to it."""
 
-    def __init__(self, *, has_lane: bool, reads: bool = True, peer: str = "203.0.113.9", burst: float = 0) -> None:
-        self.clock, self.room, self.noted = Clock(), Room(), Noted()
+    def __init__(
+        self, *, uses_fast_path: bool, reads: bool = True, peer: str = "203.0.113.9", burst: float = 0
+    ) -> None:
+        self.clock, self.room, self.noted = Clock(), Room(), Recording()
         clients = Clients(trusted_proxies=["203.0.113.77"])
         rates = {name: Rate(1 if burst else 0, burst or 1) for name in ("read", "dear")}
-        self.buckets = Buckets(rates)
+        self.limiter = RateLimiter(clients, rates, self.clock)
         ids = iter(f"e{n}" for n in range(1_000_000))
-        ports = Ports(
+        ports = SiteContext(
             parse_json=parse_json,
             errors={Refused: lambda error: HttpError(400, str(error))},
-            throttle=ClientThrottle(clients, self.buckets, self.clock),
+            limiter=self.limiter,
             clock=self.clock,
             new_id=lambda: next(ids),
         )
-        api = Api("/rpc", ports, cors.HEADERS)
+        api = KleinApi("/rpc", ports, CORS_HEADERS)
         api.add(self.room)
         root = Branch()
-        root.putChild(b"rpc", cors.Cors(api.resource()))
+        root.putChild(b"rpc", Cors(api.resource()))
         self.site = Site(
             root,
             limits=SiteLimits(body_caps=BodyCaps({(b"POST", b"/rpc/send"): 40}, 100), bodies_bytes_per_client=60),
             clients=clients,
             clock=self.clock,
             new_id=lambda: next(ids),
-            headers_by_prefix={b"/rpc": cors.HEADERS},
-            fast_lane=FastLane(ports.router) if has_lane else None,
+            headers_by_prefix={b"/rpc": CORS_HEADERS},
+            fast_path=FastPath(ports.router) if uses_fast_path else None,
         )
         self.site.recorder = self.noted
         self.wire = Wire(self.site, peer, reads=reads)
@@ -195,7 +180,7 @@ class Served:
         """All that must not depend on the way."""
         untrusted = self.site.clients.untrusted
         return {
-            # The long way says when the request had come, the fast lane when its answer was there.
+            # The slow path says when the request had come, the fast path when its answer was there.
             "received": _DATE.sub(b"Date: then", self.wire.received),
             "unsent": self.wire.unsent,
             "open": (self.wire.open, self.wire.saw_end, self.wire.disconnecting),
@@ -203,7 +188,7 @@ class Served:
             "noted": self.noted,
             "left": (len(self.site.connections), self.site.connections.untaken_bytes, self.site.bodies.bytes),
             "rooms": (len(self.room.waiting), self.room.cancelled),
-            "owed": [self.buckets.wait(name, "203.0.113.9", 5, self.clock.seconds()) for name in ("read", "dear")],
+            "owed": [bucket.wait("203.0.113.9", 5, self.clock.seconds()) for bucket in self.limiter.buckets.values()],
             "untrusted": untrusted.alarm(self.clock.seconds()),
         }
 
@@ -324,7 +309,9 @@ def happenings(draw: Any) -> list[bytes | float | str]:
 def test_whatever_happens_the_answers_are_the_same(
     happens: list[bytes | float | str], reads: bool, peer: str, burst: float
 ) -> None:
-    ways = [Served(has_lane=has_lane, reads=reads, peer=peer, burst=burst) for has_lane in (True, False)]
+    ways = [
+        Served(uses_fast_path=uses_fast_path, reads=reads, peer=peer, burst=burst) for uses_fast_path in (True, False)
+    ]
     for event in happens:
         for way in ways:
             way.do(event)
@@ -339,7 +326,7 @@ def test_whatever_happens_the_answers_are_the_same(
 
 
 def test_a_failure_is_told_and_logged_on_both_ways(expected_errors: Callable[..., object]) -> None:
-    ways = [Served(has_lane=has_lane) for has_lane in (True, False)]
+    ways = [Served(uses_fast_path=uses_fast_path) for uses_fast_path in (True, False)]
     for way in ways:
         way.do(GET.replace(b"now", b"thing/broken"))
 
@@ -381,7 +368,7 @@ UNUSUAL = [
 
 def answered_fast(*pieces: bytes) -> bool:
     """Whether a request is answered without the resources of its site being asked."""
-    way = Served(has_lane=True)
+    way = Served(uses_fast_path=True)
     way.site.resource = Branch()
     for piece in pieces:
         way.do(piece)
@@ -389,27 +376,27 @@ def answered_fast(*pieces: bytes) -> bool:
 
 
 @pytest.mark.parametrize("request_bytes", PLAIN)
-def test_what_is_plain_takes_the_fast_lane(request_bytes: bytes) -> None:
+def test_what_is_plain_takes_the_fast_path(request_bytes: bytes) -> None:
     assert answered_fast(request_bytes)
 
 
 @pytest.mark.parametrize("request_bytes", UNUSUAL)
-def test_what_is_unusual_takes_the_long_way(request_bytes: bytes) -> None:
+def test_what_is_unusual_takes_the_slow_path(request_bytes: bytes) -> None:
     assert not answered_fast(request_bytes)
 
 
 @pytest.mark.parametrize("at", [1, len(GET) - 1])
-def test_what_comes_in_pieces_takes_the_long_way(at: int) -> None:
+def test_what_comes_in_pieces_takes_the_slow_path(at: int) -> None:
     assert not answered_fast(GET[:at], GET[at:])
 
 
 def test_reads_are_given_up_when_the_client_goes_away_and_writes_are_not() -> None:
-    way = Served(has_lane=True)
+    way = Served(uses_fast_path=True)
     way.do(GET.replace(b"now", b"later"))
     way.do("close")
     assert way.room.cancelled == 1
 
-    way = Served(has_lane=True)
+    way = Served(uses_fast_path=True)
     way.do(b"POST /rpc/later HTTP/1.1\r\nHost: h\r\nContent-Length: 12\r\n\r\n" + b'{"name":"b"}')
     way.do("close")
     assert way.room.cancelled == 0

@@ -1,10 +1,10 @@
-"""Proxies that are not trusted: the client that they name is ignored, so that all behind them are one client.
+"""Detects proxies that are not trusted: their ``X-Forwarded-For`` is ignored, so all clients behind one count as one.
 
-A proxy is told by what it sends: several different addresses in the ``X-Forwarded-For`` of requests from one address.
-Any client can send that, so it exempts no client from a limit. It only keeps the price of one client from being paid by
-all the others behind the proxy (docs/peers.md "Prices"), and it is an alarm for the operator (docs/operations.md
-"Alarms"): at once for an address of a private network or of this machine, where no stranger is. A public address is a
-stranger's unless almost no client comes from elsewhere.
+An address counts as a proxy if ``X-Forwarded-For`` of its requests has named several clients. Any client can send such
+headers, so they exempt no client from a limit. They only prevent that all clients behind the proxy pay the price of one
+(docs/peers.md "Prices"), and raise an alarm for the operator (docs/operations.md "Alarms"): at once for an address of
+this machine or of a private network, which strangers cannot use; for a public address only if almost all clients
+come through it, for otherwise it is a stranger's.
 """
 
 from collections import OrderedDict
@@ -16,31 +16,40 @@ from typing import Final
 from attrs import define, field, frozen
 from twisted.logger import Logger
 
+from svcd.limits import Limit
+from svcd.recent import Recent
+
 FORWARDING_SECONDS: Final = 3_600.0
-"""How long after its last such request an address counts as a proxy."""
+"""For how long after its last request with the header an address counts as a proxy."""
 MAX_PROXIES: Final = 1_024
 """How many addresses with an ignored header are remembered at once."""
+
+_BAN_OF_PROXY: Final = "An invalid block through a proxy, to have all others behind it banned"
+LIMITS: Final = (
+    Limit("time that an address counts as a proxy", FORWARDING_SECONDS, "seconds", _BAN_OF_PROXY),
+    Limit("addresses remembered as proxies", MAX_PROXIES, "clients", _BAN_OF_PROXY),
+)
 FEW: Final = 16
-"""So many of one part of the network make no crowd, of which proxies would give way to others."""
+"""A part of the network with no more addresses than this loses no proxy to make room for others."""
 SWEEP_SECONDS: Final = 60.0
 DOUBT_SECONDS: Final = 600.0
 """How long a public address must have been a proxy to be an alarm: peers call a node within five minutes."""
 MAX_DIRECT: Final = 3
-"""From how many parts of the network clients may come without a proxy in an hour, if one is to be an alarm."""
+"""A public address is no alarm if clients from more parts of the network have come without a proxy in an hour."""
 MAX_PARTS: Final = 64
-"""How many of those are remembered."""
+"""How many parts of the network with clients that use no proxy are remembered."""
 LOG_SECONDS: Final = 3_600.0
-"""Between two lines of the log about proxies with a public address."""
+"""Between two log lines about proxies with a public address."""
 _NAMED: Final = 3
 
 
 @frozen
 class _Place:
-    """What an address counts as; of IPv6 that is its /64, from which one machine may choose."""
+    """The place of an address in the network; ``key`` is the /64 of an IPv6 address, which one machine may own."""
 
     key: str
     part: str
-    """The part of the network that one party may well own: a /16 of IPv4, a /32 of IPv6."""
+    """The part of the network that one party may own: a /16 of IPv4, a /32 of IPv6."""
     public: bool
 
 
@@ -59,13 +68,13 @@ class _Forwarder:
 
     place: _Place
     address: str
-    """The address itself, of several in one /64 the last."""
+    """The address itself; the last one of several in one /64."""
     first: str
     """The first client that it named."""
     since: float = 0.0
     """Since when it has counted as a proxy."""
     until: float = 0.0
-    """Until when it counts as one; 0.0 while it has named only one client."""
+    """Until when it counts as a proxy; 0.0 while it has named only one client."""
 
 
 @define(eq=False)
@@ -75,18 +84,18 @@ class _Part:
     name: str
     proxies: OrderedDict[str, _Forwarder] = field(factory=OrderedDict)
     others: OrderedDict[str, _Forwarder] = field(factory=OrderedDict)
-    """Those that have named one client only."""
+    """Addresses that have named only one client."""
 
     def __len__(self) -> int:
         return len(self.proxies) + len(self.others)
 
     def take(self, key: str) -> _Forwarder | None:
-        """Take out one; None if it is not there."""
+        """Remove and return a forwarder; None if there is none."""
         return self.proxies.pop(key, None) or self.others.pop(key, None)
 
 
 class UntrustedProxies:
-    """Remembers which addresses that are no trusted proxies forward requests, at most 1,024 of them."""
+    """Remembers the addresses that forward requests without being trusted proxies, MAX_PROXIES at most."""
 
     _log = Logger()
 
@@ -95,15 +104,15 @@ class UntrustedProxies:
         """Requests whose ``X-Forwarded-For`` was ignored."""
         self._parts: dict[str, _Part] = {}
         self._count = 0
-        self._direct: OrderedDict[str, float] = OrderedDict()
-        """By part of the public network, the time of its last request without the header; the newest parts only."""
+        self._direct: Recent[str, float] = Recent(MAX_PARTS)
+        """By part of the public network, the time of its last request without the header."""
         self._report_at = self._sweep_at = -inf
 
     def __len__(self) -> int:
         return self._count
 
     def note(self, address: str, client: str, now: float) -> None:
-        """A request came from ``address`` that names ``client`` as the one it is for, which is ignored."""
+        """Record a request from ``address`` whose ignored header names ``client``."""
         self.ignored += 1
         place = _place_of(address)
         part = self._parts.get(place.part)
@@ -125,19 +134,17 @@ class UntrustedProxies:
         part.proxies[place.key] = found
 
     def note_direct(self, address: str, now: float) -> None:
-        """A request came from ``address`` that has no such header."""
+        """Record a request from ``address`` without the header."""
         place = _place_of(address)
         if place.public and not self._forwards(place, now):
             self._direct[place.part] = now
-            self._direct.move_to_end(place.part)
-            if len(self._direct) > MAX_PARTS:
-                self._direct.popitem(last=False)
 
     def _make_room(self, newcomer: str, now: float) -> bool:
-        """Forget an address for one in the part ``newcomer`` of the network; False if none is worth less.
+        """Evict an address to make room for one in the part ``newcomer`` of the network; False if none may be evicted.
 
-        One of the part that has most gives way, first one that is no proxy: so a client with many addresses takes
-        no other client's place, and no proxy gives way to another address of its own part, or where a part has few.
+        The address comes from the largest part, and is one that is no proxy if there is any. So a client with many
+        addresses evicts no other client's; and no proxy is evicted for another address of its own part, nor from a
+        part with FEW addresses.
         """
         self._sweep(now)
         if self._count < MAX_PROXIES:
@@ -150,7 +157,7 @@ class UntrustedProxies:
         return self._forget(crowded, crowded.others)
 
     def _forget(self, part: _Part, forwarders: OrderedDict[str, _Forwarder]) -> bool:
-        """Forget the oldest of some ``forwarders`` in ``part``; False if there is none."""
+        """Forget the oldest of ``forwarders`` in ``part``; False if there is none."""
         if not forwarders:
             return False
         forwarders.popitem(last=False)
@@ -160,17 +167,17 @@ class UntrustedProxies:
         return True
 
     def _sweep(self, now: float) -> None:
-        """Forget those that are no proxies any more; at most once a minute, for it looks at all."""
+        """Forget expired proxies; at most every SWEEP_SECONDS, since it visits all parts."""
         if now < self._sweep_at:
             return
         self._sweep_at = now + SWEEP_SECONDS
         for part in list(self._parts.values()):
-            # They stand in the order in which they end.
+            # In order of expiry.
             while part.proxies and next(iter(part.proxies.values())).until <= now:
                 self._forget(part, part.proxies)
 
     def _report(self, found: _Forwarder, now: float) -> None:
-        """Log a proxy that is no alarm yet, now and then: strangers must not fill the log."""
+        """Log a public address that has become a proxy, at most every LOG_SECONDS: strangers must not fill the log."""
         if found.place.public and now >= self._report_at:
             self._report_at = now + LOG_SECONDS
             self._log.warn(
@@ -189,19 +196,19 @@ class UntrustedProxies:
         return found is not None and found.until > now
 
     def _may_be_ours(self, proxy: _Forwarder, now: float) -> bool:
-        """Whether a proxy may be the operator's: where many clients come without one, a public address is not."""
+        """Whether a proxy may be the operator's; a public address is not if clients from many places use no proxy."""
         if not proxy.place.public:
             return True
         direct = sum(now - at < FORWARDING_SECONDS for at in self._direct.values())
         return direct <= MAX_DIRECT and now - proxy.since >= DOUBT_SECONDS
 
     def alarm(self, now: float) -> str:
-        """What the operator must set, as a sentence; "" if no address forwards that may be the operator's proxy."""
+        """A sentence that tells the operator which setting to change; "" if no proxy may be the operator's."""
         proxies = [each for part in self._parts.values() for each in part.proxies.values()]
         found = [each for each in proxies if each.until > now and self._may_be_ours(each, now)]
         if not found:
             return ""
-        # The operator's own proxy is mostly on this machine or in its network: it must not drown in others.
+        # The operator's own proxy is usually on this machine or in its network: name it before any public address.
         named = [each.address for each in sorted(found, key=lambda each: each.place.public)[:_NAMED]]
         more = f" and {len(found) - len(named)} others" if len(found) > len(named) else ""
         return (

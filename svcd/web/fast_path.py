@@ -1,8 +1,8 @@
-"""Reads a request in one pass, where all of it has come and nothing about it is unusual.
+"""The fast path: parses and answers in one pass a request that has arrived whole and has nothing unusual about it.
 
-Nearly every request is so. All others take the long way through twisted.web and Klein, which is the whole truth of
-HTTP here; what is answered does not depend on the way (tests/web/test_two_ways.py). So this reader refuses nothing:
-what it does not know it leaves alone.
+Nearly all requests take it. All others take the slow path through twisted.web and Klein, which implements HTTP in full.
+The response does not depend on the path (tests/web/test_fast_path.py), so the fast path refuses nothing: it leaves
+every request that it does not recognise to the slow path.
 """
 
 import re
@@ -17,9 +17,8 @@ from twisted.logger import Logger
 from twisted.python.failure import Failure
 from twisted.web.http_headers import Headers as Fields
 
-from svcd.web.answers import Rendered, written_out
-from svcd.web.errors import Headers
-from svcd.web.router import Router, Served
+from svcd.web.api import BoundRoute, Router
+from svcd.web.responses import Headers, Response, serialize
 
 if TYPE_CHECKING:
     from svcd.web.channel import Channel
@@ -30,10 +29,10 @@ if TYPE_CHECKING:
 # ruff: noqa: N815
 
 MOST_BYTES: Final = 2_000
-"""In the first line, and in the headers: browsers send half of it."""
+"""At most in the request line, and at most in the headers; browsers send half as much."""
 _REMEMBERED: Final = 256
 _LINE: Final = re.compile(rb"(GET|POST) (/[A-Za-z0-9._~:/-]*)((?:\?[A-Za-z0-9._~:/?@!$&'()*+,;=%-]*)?) HTTP/1\.1\r\n")
-"""A path that means what it says: nothing in it is encoded."""
+"""A request line whose path has no percent-encoding."""
 _FIELD: Final = re.compile(rb"([A-Za-z0-9-]+):[ \t]*([\x20-\x7e\t]*)")
 _LENGTH: Final = re.compile(rb"0|[1-9][0-9]{0,8}")
 CLOSING: Final[Headers] = ((b"Connection", b"close"),)
@@ -51,7 +50,7 @@ class Head:
 
 @lru_cache(_REMEMBERED)
 def read_head(block: bytes) -> Head | None:
-    """The headers in ``block``, without the empty line at their end; None if any of them asks for something unusual."""
+    """Parse the headers in ``block``, which ends before the empty line; None if any of them is unusual."""
     fields = Fields()
     for line in block.split(b"\r\n"):
         match = _FIELD.fullmatch(line)
@@ -70,14 +69,14 @@ def read_head(block: bytes) -> Head | None:
 
 @lru_cache(_REMEMBERED)
 def _head(common: Headers, status: int, content_type: bytes, headers: Headers) -> bytes:
-    """All of an answer before its body, as a template for the length of that: answers differ in little else."""
-    like = Rendered(b"", status, content_type, ((b"Content-Length", b"\0"), *headers))
-    return written_out(status, (*common, *like.fields), b"").replace(b"%", b"%%").replace(b"\0", b"%d")
+    """Everything in a response before its body, as a template for the body's length."""
+    like = Response(b"", status, content_type, ((b"Content-Length", b"\0"), *headers))
+    return serialize(status, (*common, *like.fields), b"").replace(b"%", b"%%").replace(b"\0", b"%d")
 
 
 @define(eq=False)
 class FastRequest:
-    """A request that was read here, as its route sees it (:class:`svcd.web.routing.Asked`)."""
+    """A request on the fast path; implements :class:`svcd.web.routes.IncomingRequest`."""
 
     method: bytes
     uri: bytes
@@ -87,13 +86,13 @@ class FastRequest:
     client: IAddress
     site: "Site"
     channel: "Channel | None"
-    """None once the client is gone."""
+    """None after the client has disconnected."""
     began: float
     route: str = ""
     code: int = 200
     sentLength: int = 0
     work: "Deferred[Any] | None" = None
-    """What answers it in its own time."""
+    """The pending response of an asynchronous route."""
 
     def answer_within(self, seconds: float) -> None:
         """See :class:`svcd.web.request.Request`."""
@@ -101,14 +100,14 @@ class FastRequest:
             self.channel.answer_within(seconds)
 
     def connection_lost(self) -> None:
-        """The client is gone: reads for it are given up."""
+        """The client has disconnected: cancel the pending response."""
         self.channel = None
         if self.work is not None:
             self.work.cancel()
 
 
-class FastLane:
-    """Answers requests to the routes of ``router`` at the moment in which they come."""
+class FastPath:
+    """Answers requests to the routes of ``router`` as soon as they arrive."""
 
     _log = Logger()
 
@@ -116,7 +115,7 @@ class FastLane:
         self._router = router
 
     def take(self, channel: "Channel", data: bytes) -> bool:
-        """Answer the request that ``data`` begins with; False, with nothing done, if it is to take the long way."""
+        """Answer the request at the start of ``data``; False, with nothing done, if it must take the slow path."""
         line = _LINE.match(data)
         if line is None or line.end() > MOST_BYTES:
             return False
@@ -147,9 +146,9 @@ class FastLane:
         self._answer(request, *found)
         return True
 
-    def _answer(self, request: FastRequest, served: Served, values: dict[str, str]) -> None:
+    def _answer(self, request: FastRequest, served: BoundRoute, values: dict[str, str]) -> None:
         answer = served.respond(request, values)
-        if isinstance(answer, Rendered):
+        if isinstance(answer, Response):
             _send(request, served, answer)
             return
         request.work = answer
@@ -162,7 +161,7 @@ class FastLane:
                 request.channel.abort()
 
 
-def _send(request: FastRequest, served: Served, answer: Rendered) -> None:
+def _send(request: FastRequest, served: BoundRoute, answer: Response) -> None:
     channel, site = request.channel, request.site
     if channel is None:
         return

@@ -3,7 +3,7 @@
 import pytest
 from twisted.logger import capturedLogs, formatEvent
 
-from svcd.web.forwarding import DOUBT_SECONDS, FORWARDING_SECONDS, LOG_SECONDS, MAX_PROXIES, UntrustedProxies
+from svcd.web.untrusted_proxies import DOUBT_SECONDS, FORWARDING_SECONDS, LOG_SECONDS, MAX_PROXIES, UntrustedProxies
 
 PROXY = "203.0.113.80"
 

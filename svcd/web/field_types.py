@@ -1,0 +1,123 @@
+"""The types of the values in requests: each reads a value and describes it as a JSON schema, from the same rule."""
+
+import re
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Protocol
+
+from attrs import field, frozen
+
+Schema = Mapping[str, object]
+"""A JSON schema (draft 2020-12, as OpenAPI 3.1 uses it)."""
+
+_NUMBER: Final = re.compile("0|[1-9][0-9]{0,15}")
+
+
+class FieldType(Protocol):
+    """How a value is read and described. The parsers raise ValueError with a sentence that says what is allowed."""
+
+    @property
+    def schema(self) -> Schema:
+        """The JSON schema of the value."""
+
+    def parse(self, value: Any) -> object:
+        """The value of a member of a JSON body."""
+
+    def parse_text(self, text: str) -> object:
+        """The value of a text in a path or a query."""
+
+
+@frozen
+class Int:
+    """A whole number from ``least`` to ``most``: a number in JSON, digits without leading zeros in a path or query."""
+
+    least: int
+    most: int
+
+    @property
+    def schema(self) -> Schema:
+        """An integer with its bounds."""
+        return {"type": "integer", "minimum": self.least, "maximum": self.most}
+
+    def parse(self, value: Any) -> int:
+        """A JSON integer."""
+        if type(value) is int and self.least <= value <= self.most:
+            return value
+        raise ValueError(f"must be a whole number from {self.least} to {self.most}")
+
+    def parse_text(self, text: str) -> int:
+        """Decimal digits."""
+        return self.parse(int(text) if _NUMBER.fullmatch(text) else None)
+
+
+@frozen
+class Bool:
+    """A JSON boolean; ``true`` or ``false`` in a query."""
+
+    @property
+    def schema(self) -> Schema:
+        """A boolean."""
+        return {"type": "boolean"}
+
+    def parse(self, value: Any) -> bool:
+        """A JSON boolean."""
+        if type(value) is bool:
+            return value
+        raise ValueError("must be true or false")
+
+    def parse_text(self, text: str) -> bool:
+        """The word for a JSON boolean."""
+        return self.parse({"true": True, "false": False}.get(text))
+
+
+@frozen
+class Text:
+    """A string that ``pattern`` matches as a whole; the route gets what ``convert`` makes of it.
+
+    ``rule`` is the error sentence without its subject; ``convert`` may raise ValueError with another one. ``more`` are
+    further keywords of the schema.
+    """
+
+    pattern: str = ""
+    rule: str = "must be a string"
+    convert: Callable[[str], object] = str
+    more: Schema = field(factory=dict)
+    _regex: re.Pattern[str] = field(init=False)
+
+    @_regex.default
+    def _compiled(self) -> re.Pattern[str]:
+        return re.compile(self.pattern)
+
+    @property
+    def schema(self) -> Schema:
+        """A string with its pattern, which is anchored."""
+        pattern = {"pattern": f"^{self.pattern}$"} if self.pattern else {}
+        return {"type": "string", **pattern, **self.more}
+
+    def parse(self, value: Any) -> object:
+        """A JSON string."""
+        if type(value) is str and (not self.pattern or self._regex.fullmatch(value)):
+            return self.convert(value)
+        raise ValueError(self.rule)
+
+    parse_text = parse
+
+
+def Hex(size: int, *, any_case: bool = False) -> Text:  # noqa: N802
+    """``size`` bytes in hex; in lower case, or in ``any_case``."""
+    digits, case = ("0-9a-fA-F", "") if any_case else ("0-9a-f", "lower-case ")
+    return Text(f"[{digits}]{{{2 * size}}}", f"must be {2 * size} {case}hex characters", bytes.fromhex)
+
+
+@frozen
+class Custom:
+    """A value whose rule is elsewhere: ``schema`` describes it, ``parse`` reads it; by default the route checks it.
+
+    A test must compare ``schema`` and ``parse`` at their edges.
+    """
+
+    schema: Schema
+    parse: Callable[[Any], object] = lambda value: value
+
+    def parse_text(self, text: str) -> object:
+        """The same for a text."""
+        return self.parse(text)

@@ -1,0 +1,296 @@
+"""Rate limits: which client sends a request, and the token buckets that it draws from (docs/http.md)."""
+
+from collections.abc import Callable, Iterable, Mapping
+from functools import lru_cache
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network, ip_address, ip_network
+from operator import itemgetter
+from typing import Final
+
+from attrs import field, frozen
+from attrs.validators import ge
+from twisted.internet.address import IPv4Address as TCP4Address
+from twisted.internet.address import IPv6Address as TCP6Address
+from twisted.internet.interfaces import IAddress
+
+from svcd.interfaces import Clock
+from svcd.limits import MALFORMED_POSTS, Limit
+from svcd.recent import Recent
+from svcd.web.responses import too_many_requests
+from svcd.web.routes import IncomingRequest
+from svcd.web.untrusted_proxies import UntrustedProxies
+
+MAX_CLIENTS: Final = 20_000
+"""How many clients each bucket remembers."""
+PERSISTENT_SECONDS: Final = 60.0
+"""For how long refused requests must have kept a client's bucket empty to count as a flood."""
+_EMPTY: Final = 0.9
+"""The used part of a bucket that counts as empty. With the default burst of ten seconds, a client that waits the second
+that a 429 asks for stays below; a client that does not wait never does."""
+_CACHE_SIZE: Final = 4096
+LIMITS: Final = (
+    Limit(
+        "clients remembered for each rate",
+        MAX_CLIENTS,
+        "clients",
+        "Requests from ever new addresses, to fill the memory of the rates",
+    ),
+    Limit("time of malformed posts that counts as a flood", PERSISTENT_SECONDS, "seconds", MALFORMED_POSTS),
+)
+_TCP: Final = (TCP4Address, TCP6Address)
+
+Address = IPv4Address | IPv6Address
+Network = IPv4Network | IPv6Network
+
+
+def parse_address(text: str) -> Address | None:
+    """The IP address in ``text``, with an IPv4-mapped IPv6 address as IPv4; None for anything else."""
+    try:
+        address = ip_address(text)
+    except ValueError:
+        return None
+    mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+    return mapped or address
+
+
+def client_group(address: Address) -> str:
+    """The addresses that share one limit: an IPv4 address alone, or the /56 of one IPv6 subscriber (RFC 6177)."""
+    if isinstance(address, IPv4Address):
+        return str(address)
+    return str(ip_network((int(address), 56), strict=False))
+
+
+def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
+    """The networks in CIDR notation; raises ValueError for invalid text and for host bits that are set."""
+    return tuple(ip_network(text) for text in texts)
+
+
+def _unchanged(address: Address) -> Address:
+    return address
+
+
+class Clients:
+    """Finds the client group of connections and requests.
+
+    ``trusted_proxies`` may name their client in ``X-Forwarded-For``; ``exempt`` clients are under no limit.
+    """
+
+    untrusted: UntrustedProxies
+    """What other clients say in that header."""
+    counted: Callable[[Address], Address]
+    """The address that bans and prices apply to: for an IPv4 host behind NAT64 its IPv4 address."""
+
+    def __init__(self, trusted_proxies: Iterable[str] = (), exempt: Iterable[str] = ()) -> None:
+        self.untrusted = UntrustedProxies()
+        self.counted = _unchanged
+        self._trusted = parse_networks(trusted_proxies)
+        self._exempt = parse_networks(exempt)
+        self._address_of_host = lru_cache(_CACHE_SIZE)(parse_address)
+        self._group_of_host = lru_cache(_CACHE_SIZE)(self._find_group)
+        self._is_trusted = lru_cache(_CACHE_SIZE)(self._find_trusted)
+
+    def of_connection(self, peer: IAddress | None) -> str | None:
+        """The group whose connections are counted; None for a Unix socket, an exempt client and a trusted proxy."""
+        host = _host(peer)
+        return None if host is None or self._is_trusted(host) else self._group_of_host(host)
+
+    def of_request(self, request: IncomingRequest) -> str | None:
+        """The group whose buckets the request draws from; None for a Unix socket and an exempt client."""
+        host = self._client_host(request)
+        return None if host is None else self._group_of_host(host)
+
+    def address_of_request(self, request: IncomingRequest) -> str | None:
+        """The client's address; None for a Unix socket and an exempt client."""
+        host = self._client_host(request)
+        limited = host is not None and self._group_of_host(host) is not None
+        return self._counted(host) if host is not None and limited else None
+
+    def note_forwarding(self, request: IncomingRequest, now: float) -> None:
+        """Record at ``now``, in seconds, whether an untrusted client has sent ``X-Forwarded-For``, which is ignored."""
+        host = _host(request.client)
+        address = None if host is None or self._is_trusted(host) else self._counted(host)
+        if address is None:
+            return
+        lines = request.requestHeaders.getRawHeaders(b"X-Forwarded-For")
+        if not lines:
+            self.untrusted.note_direct(address, now)
+            return
+        client = parse_address(lines[-1].decode("latin-1").rpartition(",")[2].strip())
+        if client is not None:
+            self.untrusted.note(address, str(client), now)
+
+    def _counted(self, host: str) -> str | None:
+        address = self._address_of_host(host)
+        return None if address is None else str(self.counted(address))
+
+    def _client_host(self, request: IncomingRequest) -> str | None:
+        host = _host(request.client)
+        if host is not None and self._trusted and self._is_trusted(host):
+            return self._forwarded(request) or host
+        return host
+
+    def _forwarded(self, request: IncomingRequest) -> str | None:
+        """The last address in ``X-Forwarded-For`` that is no trusted proxy: the last one that a client cannot forge."""
+        lines = request.requestHeaders.getRawHeaders(b"X-Forwarded-For") or []
+        for entry in reversed(b",".join(lines).decode("latin-1").split(",")):
+            host = entry.strip()
+            if parse_address(host) is None:
+                return None
+            if not self._is_trusted(host):
+                return host
+        return None
+
+    def _find_group(self, host: str) -> str | None:
+        address = parse_address(host)
+        if address is None or any(address in network for network in self._exempt):
+            return None
+        return client_group(address)
+
+    def _find_trusted(self, host: str) -> bool:
+        address = parse_address(host)
+        return address is not None and any(address in network for network in self._trusted)
+
+
+def _host(peer: IAddress | None) -> str | None:
+    return peer.host if isinstance(peer, _TCP) else None
+
+
+@frozen
+class Rate:
+    """A token bucket refills with ``per_second`` tokens, up to ``burst``; a rate of 0 sets no limit."""
+
+    per_second: float = field(validator=ge(0))
+    burst: float = field(validator=ge(1))
+
+
+NO_LIMIT: Final = Rate(0, 1)
+
+
+def rates_of(per_second: Mapping[str, float], burst_seconds: float) -> dict[str, Rate]:
+    """Rates by name whose bursts are what flows in within ``burst_seconds``, and one token at least."""
+    return {name: Rate(rate, max(rate * burst_seconds, 1)) for name, rate in per_second.items()}
+
+
+class TokenBucket:
+    """The buckets of all clients under one rate.
+
+    For each client it stores only the time at which its bucket is full again (the virtual scheduling algorithm of ITU-T
+    I.371 Annex A); a client whose time has passed is the same as an unknown one. Times are in seconds.
+    """
+
+    def __init__(self, rate: Rate, max_clients: int = MAX_CLIENTS) -> None:
+        self._rate = rate
+        self._max_clients = max_clients
+        self._full_at: dict[str, float] = {}
+        self._capacity = rate.burst / rate.per_second if rate.per_second else 0.0
+
+    def __len__(self) -> int:
+        return len(self._full_at)
+
+    def take(self, client: str, cost: float, now: float) -> float:
+        """Take ``cost`` tokens and return 0.0, or take none and return the seconds until they are there.
+
+        A cost above the burst counts as the whole burst; otherwise it could never be paid.
+        """
+        wait = self.wait(client, cost, now)
+        if not wait and self._rate.per_second:
+            self._store(client, max(self._full_at.get(client, now), now) + self._seconds(cost))
+        return wait
+
+    def wait(self, client: str, cost: float, now: float) -> float:
+        """What :meth:`take` would return, without taking any."""
+        full_at = self._full_at.get(client)
+        if full_at is None:
+            return 0.0
+        if full_at > now + 2 * self._capacity:
+            # Longer than the greatest debt: the clock was set back, which must not shut the client out.
+            full_at = self._full_at[client] = now + self._capacity
+        wait = full_at + self._seconds(cost) - now - self._capacity
+        return wait if wait > 1e-9 else 0.0
+
+    def owe(self, client: str, tokens: float, now: float) -> None:
+        """Take ``tokens`` even if there are fewer; debt never exceeds the burst."""
+        if self._rate.per_second:
+            full_at = max(self._full_at.get(client, now), now) + tokens / self._rate.per_second
+            self._store(client, min(full_at, now + 2 * self._capacity))
+
+    def is_empty(self, client: str, now: float) -> bool:
+        """Whether nine tenths or more of the client's bucket are used; never where there is no limit."""
+        return self._full_at.get(client, now) - now >= _EMPTY * self._capacity > 0
+
+    def _seconds(self, cost: float) -> float:
+        """How long ``cost`` tokens take to flow in."""
+        return (cost if cost < self._rate.burst else self._rate.burst) / self._rate.per_second
+
+    def _store(self, client: str, full_at: float) -> None:
+        if client not in self._full_at and len(self._full_at) >= self._max_clients:
+            # Drop the quarter that owes least: buckets that are full again, or soon will be.
+            by_debt = sorted(self._full_at.items(), key=itemgetter(1))
+            self._full_at = dict(by_debt[len(by_debt) // 4 + 1 :])
+        self._full_at[client] = full_at
+
+
+class FloodDetector:
+    """Detects clients whose refused requests alone keep a bucket empty for PERSISTENT_SECONDS."""
+
+    def __init__(self, rate: Rate, max_clients: int = MAX_CLIENTS) -> None:
+        self._refused = TokenBucket(rate, max_clients)
+        self._empty_since: Recent[str, float] = Recent(max_clients)
+
+    def __len__(self) -> int:
+        return len(self._refused)
+
+    def note(self, client: str, tokens: float, now: float) -> bool:
+        """Draw the ``tokens`` of a refused request at ``now``, in seconds; True for a flood."""
+        since = self._empty_since.get(client, now) if self._refused.is_empty(client, now) else now
+        self._refused.owe(client, tokens, now)
+        if not self._refused.is_empty(client, now):
+            return False
+        self._empty_since[client] = since
+        return now - since >= PERSISTENT_SECONDS
+
+
+class RateLimiter:
+    """The token buckets of a site, by name; a route names the bucket that it draws from.
+
+    ``note_forwarding`` is False for a site without limits or bans: an ``X-Forwarded-For`` header changes nothing there.
+    """
+
+    def __init__(
+        self, clients: Clients, rates: Mapping[str, Rate], clock: Clock, *, note_forwarding: bool = True
+    ) -> None:
+        self.clients = clients
+        self._clock = clock
+        self._note_forwarding = note_forwarding
+        self.buckets = {name: TokenBucket(rate) for name, rate in rates.items()}
+        self._floods = {name: FloodDetector(rate) for name, rate in rates.items()}
+
+    def __contains__(self, bucket: str) -> bool:
+        return bucket in self.buckets
+
+    def take(self, request: IncomingRequest, bucket: str, cost: float) -> float:
+        """Draw ``cost`` tokens for the request's client group and return 0.0, or the seconds until they are there."""
+        group, now = self.clients.of_request(request), self._clock.seconds()
+        if self._note_forwarding:
+            self.clients.note_forwarding(request, now)
+        return 0.0 if group is None else self.buckets[bucket].take(group, cost, now)
+
+    def admit(self, request: IncomingRequest, bucket: str, cost: float) -> None:
+        """Draw ``cost`` tokens, or raise HttpError(429)."""
+        wait = self.take(request, bucket, cost)
+        if wait:
+            request.site.recorder.throttled(bucket)
+            raise too_many_requests(wait)
+
+    def owe(self, request: IncomingRequest, bucket: str, tokens: float) -> None:
+        """Draw ``tokens`` even if there are fewer, for work that has been done already."""
+        group = self.clients.of_request(request)
+        if group is not None:
+            self.buckets[bucket].owe(group, tokens, self._clock.seconds())
+
+    def penalise(self, request: IncomingRequest, bucket: str, tokens: float, *, paid: float) -> bool:
+        """Draw ``tokens`` for a refused request that has ``paid`` its cost before; True if its client floods."""
+        group, now = self.clients.of_request(request), self._clock.seconds()
+        if group is None:
+            return False
+        self.buckets[bucket].owe(group, tokens, now)
+        return self._floods[bucket].note(group, paid + tokens, now)

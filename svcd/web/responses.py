@@ -1,0 +1,160 @@
+"""Responses and errors of the HTTP server: one JSON encoder, and one sentence for every error (docs/http.md)."""
+
+import json
+from collections.abc import Callable, Mapping
+from http import HTTPStatus
+from math import ceil
+from typing import Any, Final, Generic, TypeVar
+
+from attrs import define, frozen
+from twisted.web.server import Request
+
+Headers = tuple[tuple[bytes, bytes], ...]
+"""Names and values of HTTP headers, in the order in which they are sent."""
+
+JSON: Final = b"application/json"
+NO_ROUTE: Final = "there is no such path here; paths are case-sensitive and have no slash at the end"
+_PHRASES: Final = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
+
+T = TypeVar("T")
+
+# json.dumps with options builds a new encoder for every call. No response contains itself.
+_encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circular=False).encode
+
+
+@frozen
+class Response:
+    """A response with its whole body."""
+
+    body: bytes
+    status: int = 200
+    content_type: bytes = JSON
+    headers: Headers = ()
+
+    @property
+    def fields(self) -> Headers:
+        """All headers in order; a later one of the same name replaces an earlier one."""
+        length = b"%d" % len(self.body)
+        own = ((b"Content-Type", self.content_type), (b"Cache-Control", b"no-store"), (b"Content-Length", length))
+        return (*own, *self.headers)
+
+    def apply_to(self, request: Request) -> bytes:
+        """Set the status and headers on a Twisted request and return the body."""
+        request.setResponseCode(self.status, reason_phrase(self.status))
+        for name, value in self.fields:
+            request.responseHeaders.setRawHeaders(name, [value])
+        return self.body
+
+
+Renderable = Mapping[str, object] | tuple[int, Mapping[str, object]] | Response
+"""What a route returns: the members of the JSON object beside ``"ok": true``, these with a status, or a response."""
+
+
+@define
+class Cached(Generic[T]):
+    """The value for the latest key only, made once for each change of the key."""
+
+    _key: object = None
+    _value: T | None = None
+
+    def get(self, key: object, make: Callable[[], T]) -> T:
+        """The value for ``key``, from ``make`` if the key has changed; ``make`` must not return None."""
+        if self._value is None or self._key != key:
+            self._key, self._value = key, make()
+        return self._value
+
+
+def json_body(members: Mapping[str, object]) -> bytes:
+    """The JSON text of a success."""
+    return _encode({"ok": True, **members}).encode("ascii")
+
+
+def to_response(result: Renderable) -> Response:
+    """The response for what a route has returned."""
+    if isinstance(result, Response):
+        return result
+    status, members = result if isinstance(result, tuple) else (200, result)
+    return Response(json_body(members), status)
+
+
+def serialize(status: int, headers: Headers, body: bytes) -> bytes:
+    """The bytes of a whole HTTP/1.1 response; a later header of the same name replaces an earlier one."""
+    fields = b"".join([b"%b: %b\r\n" % field for field in dict(headers).items()])
+    return b"HTTP/1.1 %d %b\r\n%b\r\n%b" % (status, reason_phrase(status), fields, body)
+
+
+def reason_phrase(status: int) -> bytes:
+    """The reason phrase of ``status``; Twisted's own table lacks 421 and 429."""
+    return _PHRASES[status]
+
+
+class HttpError(Exception):
+    """A request is answered with an error: ``status``, one ``sentence`` for the client, and further ``headers``.
+
+    ``tokens`` are drawn from the client's bucket in addition to the cost of the route.
+    """
+
+    def __init__(self, status: int, sentence: str, headers: Headers = (), *, tokens: float = 0.0) -> None:
+        super().__init__(status, sentence)
+        self.status = status
+        self.sentence = sentence
+        self.headers = headers
+        self.tokens = tokens
+
+    def __str__(self) -> str:
+        return f"{self.status}: {self.sentence}"
+
+
+ErrorTable = Mapping[type[Exception], Callable[[Any], HttpError | None]]
+"""The HTTP error for each exception type behind the routes; the nearest listed base class of an exception wins.
+
+None means that this exception is unexpected after all.
+"""
+
+
+def translate(error: BaseException | None, table: ErrorTable) -> HttpError | None:
+    """The HTTP error for ``error``: itself if it is one, else by ``table``; None for an unexpected exception."""
+    if isinstance(error, HttpError):
+        return error
+    for cls in type(error).__mro__:
+        if cls in table:
+            return table[cls](error)
+    return None
+
+
+def error_response(error: HttpError) -> Response:
+    """The JSON response ``{"ok": false, "error": sentence}``."""
+    body = _encode({"ok": False, "error": error.sentence}).encode("ascii")
+    return Response(body, error.status, headers=error.headers)
+
+
+def unauthorized(sentence: str) -> HttpError:
+    """401 with ``WWW-Authenticate: Bearer`` (RFC 6750 section 3)."""
+    return HttpError(401, sentence, ((b"WWW-Authenticate", b"Bearer"),))
+
+
+def method_not_allowed(allowed: list[str]) -> HttpError:
+    """405 with ``Allow`` (RFC 9110 section 15.5.6)."""
+    methods = ", ".join(sorted(allowed))
+    return HttpError(405, f"this path answers {methods} only", ((b"Allow", methods.encode("ascii")),))
+
+
+def request_timeout(part: str, seconds: float) -> HttpError:
+    """408 for a request of which ``part`` took longer than ``seconds``."""
+    return HttpError(408, f"the request's {part} did not arrive within {seconds:g} seconds")
+
+
+def too_many_requests(seconds: float) -> HttpError:
+    """429 with ``Retry-After`` in whole seconds, rounded up (RFC 9110 section 10.2.3); ``seconds`` is positive."""
+    wait = ceil(seconds)
+    return HttpError(429, f"too many requests; try again in {wait} s", ((b"Retry-After", b"%d" % wait),))
+
+
+def internal_error(error_id: str) -> HttpError:
+    """500 that tells only the id under which the log has the details."""
+    return HttpError(500, f"the node failed to answer; its log has the details under {error_id}")
+
+
+def service_unavailable(sentence: str, seconds: int) -> HttpError:
+    """503 with ``Retry-After`` in ``seconds`` (RFC 9110 section 10.2.3)."""
+    return HttpError(503, sentence, ((b"Retry-After", b"%d" % seconds),))

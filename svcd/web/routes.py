@@ -1,0 +1,317 @@
+"""The declaration of a route: its path, fields, responses and limits, and how a request is read by it.
+
+The same declaration answers requests (svcd.web.api) and describes the route in OpenAPI (svcd.web.openapi). A route is
+about five lines::
+
+    @Route("GET", "/rpc/block/{height}", "The canonical block at a height", bucket="read",
+           path_fields=(HEIGHT,), answers={200: object_schema({"block": BLOCK})})
+    async def block(self, height: int) -> Renderable:
+        return {"block": await self._reader.block(height)}
+"""
+
+import hmac
+import keyword
+import re
+from collections.abc import Callable, Iterable, Mapping
+from io import BytesIO
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
+from urllib.parse import parse_qsl
+
+from attrs import field, frozen
+from attrs.validators import ge, gt, in_
+from twisted.internet.interfaces import IAddress
+from twisted.web.http_headers import Headers
+
+from svcd.limits import Limit
+from svcd.web.field_types import FieldType, Schema
+from svcd.web.responses import HttpError, unauthorized
+
+if TYPE_CHECKING:
+    from svcd.web.site import Site
+
+F = TypeVar("F", bound=Callable[..., object])
+
+METHODS: Final = ("GET", "POST")
+BYTES_PER_TOKEN: Final = 64 * 1024
+"""How many bytes of a large response cost one token."""
+MAX_QUERY_FIELDS: Final = 100
+LIMITS: Final = (
+    Limit(
+        "size of blocks that counts as one request",
+        BYTES_PER_TOKEN,
+        "bytes",
+        "Requesting full blocks at the rate of status answers, or hanging up before they "
+        "arrive, so that disk and network serve one client",
+    ),
+    Limit("names in a query", MAX_QUERY_FIELDS, "things", "A query of thousands of names, to make reading it slow"),
+)
+MAX_SHOWN: Final = 64
+"""How many characters of an unknown name are repeated in the error."""
+REQUIRED: Final = object()
+"""The default of a field that must be given."""
+
+_PLACEHOLDER: Final = re.compile(r"\{([A-Za-z]+)\}")
+_DECLARATION: Final = "_svcd_route"
+
+
+class IncomingRequest(Protocol):
+    """A request as routes see it, whichever parser read it."""
+
+    method: bytes
+    uri: bytes
+    """The request target: path and query, still encoded."""
+    route: str
+    """The path of the route with its placeholders, which labels the metrics; "" without a route."""
+
+    @property
+    def client(self) -> IAddress:
+        """The remote address of the connection."""
+
+    @property
+    def requestHeaders(self) -> Headers:  # noqa: N802
+        """The request headers, which must not be changed."""
+
+    @property
+    def content(self) -> BytesIO | None:
+        """The body."""
+
+    @property
+    def channel(self) -> object:
+        """The connection; None once the client is gone."""
+
+    @property
+    def site(self) -> "Site":
+        """The site that received the request."""
+
+    def answer_within(self, seconds: float) -> None:
+        """Announce that the route takes up to ``seconds``; nothing happens if the client is gone."""
+
+
+@frozen
+class Field:
+    """One named value of a request: in the path, the query or the JSON body.
+
+    A field with a ``default`` may be left out; the schema shows every default but None.
+    """
+
+    name: str
+    type: FieldType
+    description: str
+    default: object = REQUIRED
+    argument: str = field(init=False)
+    """The keyword of the route's method: ``ttl_seconds`` for ``ttlSeconds``, ``from_`` for ``from``."""
+
+    @argument.default
+    def _snake_case(self) -> str:
+        snake = re.sub("[A-Z]", lambda capital: "_" + capital[0].lower(), self.name)
+        return snake + "_" if keyword.iskeyword(snake) else snake
+
+    @property
+    def required(self) -> bool:
+        """Whether a request without this field is refused."""
+        return self.default is REQUIRED
+
+    @property
+    def schema(self) -> Schema:
+        """The JSON schema of the value."""
+        shown = {} if self.required or self.default is None else {"default": self.default}
+        return {**self.type.schema, **shown}
+
+
+@frozen
+class Guard:
+    """A condition that is checked before the request's fields are read.
+
+    ``check(owner, request)`` raises HttpError with ``status``; ``owner`` is the object whose method the route is.
+    ``scheme`` is the authentication scheme, ``"bearer"`` or None.
+    """
+
+    status: int
+    description: str
+    check: Callable[[Any, IncomingRequest], None]
+    scheme: str | None = None
+
+
+def in_order(guards: Iterable[Guard]) -> tuple[Guard, ...]:
+    """The guards in the order of their checks: 503 comes before 401."""
+    return tuple(sorted(guards, key=lambda guard: -guard.status))
+
+
+def require_bearer(request: IncomingRequest, token: str) -> None:
+    """Raise HttpError 401 unless exactly one ``Authorization`` header has ``Bearer`` and ``token`` (RFC 6750).
+
+    The comparison takes constant time.
+    """
+    lines = request.requestHeaders.getRawHeaders(b"Authorization") or []
+    scheme, _, given = lines[0].partition(b" ") if len(lines) == 1 else (b"", b"", b"")
+    if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), token.encode("utf-8")):
+        raise unauthorized("this needs the header Authorization: Bearer <token> with the right token")
+
+
+@frozen
+class Route:
+    """One declared route; as a decorator it marks the method that answers it.
+
+    ``path`` is the full path with placeholders such as ``{height}``. ``answers`` are the schemas of the JSON objects by
+    status, without the member ``ok``; ``errors`` describe error statuses further. A request costs ``cost`` tokens of
+    the bucket named ``bucket``. A response of up to ``by_size`` bytes costs a token for each BYTES_PER_TOKEN, if that
+    is more. The method has ``seconds`` to answer.
+
+    When the client disconnects, a ``cancellable`` method is cancelled, and its client pays for the largest response,
+    which may have been read already. Only GET is cancellable by default.
+    """
+
+    method: str = field(validator=in_(METHODS))
+    path: str
+    summary: str
+    bucket: str = field(kw_only=True)
+    answers: Mapping[int, Schema] = field(kw_only=True)
+    errors: Mapping[int, str] = field(kw_only=True, factory=dict)
+    path_fields: tuple[Field, ...] = field(kw_only=True, default=())
+    query_fields: tuple[Field, ...] = field(kw_only=True, default=())
+    body_fields: tuple[Field, ...] = field(kw_only=True, default=())
+    guards: tuple[Guard, ...] = field(kw_only=True, default=(), converter=in_order)
+    with_client: bool = field(kw_only=True, default=False)
+    """Whether the method takes ``client``: the client's IP address, None for a client without limits."""
+    raw_body: bool = field(kw_only=True, default=False)
+    """Whether the method takes ``body`` as bytes; ``body_fields`` then only describe it."""
+    cost: float = field(kw_only=True, default=1.0, validator=gt(0))
+    by_size: int = field(kw_only=True, default=0, validator=ge(0))
+    malformed_tokens: float = field(kw_only=True, default=0.0, validator=ge(0))
+    """The additional cost of a request whose query, path or body is not as declared."""
+    on_persistence: Callable[[Any, str], None] | None = field(kw_only=True, default=None)
+    """Called with the owner and the client's address when refusals alone have kept the client's bucket empty for
+    svcd.web.rate_limits.PERSISTENT_SECONDS."""
+    seconds: float = field(kw_only=True, default=25.0, validator=gt(0))
+    cancellable: bool = field(kw_only=True)
+    media_type: str = field(kw_only=True, default="application/json")
+
+    @cancellable.default
+    def _is_read(self) -> bool:
+        return self.method == "GET"
+
+    def __attrs_post_init__(self) -> None:
+        placeholders = _PLACEHOLDER.findall(self.path)
+        if placeholders != [field.name for field in self.path_fields]:
+            raise ValueError(f"{self.path}: path_fields must be its placeholders, in order: {placeholders}")
+        if self.body_fields and self.method == "GET":
+            raise ValueError(f"{self.path}: a GET request has no body")
+        names = self.arguments
+        if len(names) != len(set(names)):
+            raise ValueError(f"{self.path}: two fields have the same name")
+
+    def __call__(self, method: F) -> F:
+        """Mark ``method`` as the one that answers this route."""
+        setattr(method, _DECLARATION, self)
+        return method
+
+    @property
+    def arguments(self) -> list[str]:
+        """The keywords that the method is called with."""
+        fields = self.path_fields + self.query_fields + (() if self.raw_body else self.body_fields)
+        names = [field.argument for field in fields]
+        return names + ["body"] * self.raw_body + ["client"] * self.with_client
+
+    @property
+    def rule(self) -> str:
+        """The path with placeholders in Klein's notation: ``<height>``."""
+        return _PLACEHOLDER.sub(r"<\1>", self.path)
+
+
+def routes_of(owner: object) -> Iterable[tuple[Route, Callable[..., object]]]:
+    """The routes that the class of ``owner`` declares, each with its bound method, in the order of declaration."""
+    for cls in reversed(type(owner).__mro__):
+        for name, member in vars(cls).items():
+            declared = getattr(member, _DECLARATION, None)
+            if isinstance(declared, Route):
+                yield declared, getattr(owner, name)
+
+
+def object_schema(properties: Mapping[str, Schema], optional: Iterable[str] = ()) -> Schema:
+    """The schema of an object with exactly these members, all required except the ``optional`` ones."""
+    left_out = frozenset(optional)
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": [name for name in properties if name not in left_out],
+        "additionalProperties": False,
+    }
+
+
+def read_values(
+    route: Route, request: IncomingRequest, path_values: Mapping[str, str], parse_json: Callable[[bytes], object]
+) -> dict[str, object]:
+    """The validated values of all fields of ``route``, by the arguments of its method.
+
+    Raises HttpError(400), and what ``parse_json`` and custom field types raise beside ValueError.
+    """
+    values = {each.argument: _parsed(each, each.type.parse_text, path_values[each.name]) for each in route.path_fields}
+    if route.query_fields:
+        query = _query(route, request)
+        for each in route.query_fields:
+            values[each.argument] = _value(each, each.type.parse_text, query)
+    if route.raw_body:
+        values["body"] = _bytes(request)
+    elif route.method != "GET":
+        body = _body(route, request, parse_json)
+        for each in route.body_fields:
+            values[each.argument] = _value(each, each.type.parse, body)
+    return values
+
+
+def _value(declared: Field, parse: Callable[[Any], object], given: Mapping[str, Any]) -> object:
+    if declared.name in given:
+        return _parsed(declared, parse, given[declared.name])
+    if declared.default is REQUIRED:
+        raise HttpError(400, f"{declared.name} is missing: {declared.description}")
+    return declared.default
+
+
+def _parsed(declared: Field, parse: Callable[[Any], object], raw: Any) -> object:
+    try:
+        return parse(raw)
+    except ValueError as error:
+        raise HttpError(400, f"{declared.name}: {error}") from error
+
+
+def _query(route: Route, request: IncomingRequest) -> dict[str, str]:
+    # Not request.args: Twisted also splits at semicolons, so that one value could pass for two.
+    try:
+        pairs = _pairs(request.uri.partition(b"?")[2].decode("ascii"))
+    except UnicodeDecodeError as error:
+        raise HttpError(400, "the query must be UTF-8 in percent-encoding") from error
+    except ValueError as error:
+        raise HttpError(400, f"the query may have at most {MAX_QUERY_FIELDS} fields") from error
+    names = [name for name, _ in pairs]
+    for each in route.query_fields:
+        if names.count(each.name) > 1:
+            raise HttpError(400, f"{each.name} occurs more than once in the query; give it once")
+    return dict(pairs)
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    if "%" in text or "+" in text or text.count("&") >= MAX_QUERY_FIELDS:
+        return parse_qsl(text, keep_blank_values=True, errors="strict", max_num_fields=MAX_QUERY_FIELDS)
+    # Most queries have nothing to decode: this gives the same in a fifth of the time.
+    splits = [part.partition("=") for part in text.split("&") if part]
+    return [(name, value) for name, _, value in splits]
+
+
+def _bytes(request: IncomingRequest) -> bytes:
+    return request.content.read() if request.content is not None else b""
+
+
+def _body(route: Route, request: IncomingRequest, parse_json: Callable[[bytes], object]) -> dict[str, object]:
+    data = _bytes(request)
+    try:
+        body = parse_json(data) if data else {}
+    except RecursionError as error:
+        raise HttpError(400, "the body is nested too deeply") from error
+    if not isinstance(body, dict):
+        raise HttpError(400, "the body must be a JSON object")
+    known = [each.name for each in route.body_fields]
+    unknown = next((name for name in body if name not in known), None)
+    if unknown is not None:
+        allowed = f"the known ones are {', '.join(known)}" if known else "this route has none"
+        raise HttpError(400, f"unknown field {unknown[:MAX_SHOWN]!r} in the body; {allowed}")
+    return body
