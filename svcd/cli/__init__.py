@@ -1,0 +1,1 @@
+"""The command `svc`: what wallets, merchants and operators do from a shell."""

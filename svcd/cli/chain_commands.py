@@ -1,0 +1,192 @@
+"""`svc status`, `svc block`, `svc balance` and `svc tx`: reading the chain from a node."""
+
+from collections.abc import Iterator
+
+import click
+
+from svcd.chain.address import encode_address, key_hash
+from svcd.chain.errors import RuleViolation
+from svcd.chain.params import NetworkParams
+from svcd.chain.transaction import Transfer, parse_transfer
+from svcd.cli import options
+from svcd.cli.rendering import format_coins, format_time, pluralize, property_table
+from svcd.cli.response import ResponseObject, invalid_response
+from svcd.cli.session import Session
+
+
+@click.command()
+@options.node_option
+@options.json_option
+@click.pass_obj
+def status(session: Session) -> None:
+    """Show the node's network, height and sync state.
+
+    \b
+    Example:
+      svc status
+      svc status --url https://node.example.org
+    """
+    response = session.get("/rpc/status", "status")
+    session.print_result(response.members, status_text(response))
+
+
+@click.command(cls=options.NumericCommand)
+@click.argument("height", callback=options.validated(options.integer(0)))
+@options.node_option
+@options.json_option
+@click.pass_obj
+def block(session: Session, height: int) -> None:
+    """Show the block at HEIGHT and its transfers.
+
+    The genesis block has height 0. With --json the whole block is printed.
+
+    \b
+    Example:
+      svc block 120
+      svc block 120 --json
+    """
+    response = session.get(f"/rpc/block/{height}", "block")
+    session.print_result(response.members, block_text(response))
+
+
+@click.command()
+@click.argument("address", callback=options.validated(options.address))
+@options.node_option
+@options.json_option
+@click.pass_obj
+def balance(session: Session, address: str) -> None:
+    """Show the balance of ADDRESS and how many transfers it has sent.
+
+    An address that is not on the chain has a balance of 0.
+
+    \b
+    Example:
+      svc balance svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc
+      svc balance "$(svc wallet address)"
+    """
+    response = session.get(f"/rpc/balance/{address}", "account")
+    session.print_result(response.members, account_text(response))
+
+
+@click.command()
+@click.argument("txid", callback=options.validated(options.txid))
+@options.node_option
+@options.json_option
+@click.pass_obj
+def tx(session: Session, txid: str) -> None:
+    """Show the transfer TXID: recipient, amount, reference, block and confirmations.
+
+    A transfer is found once a block includes it; until then the command fails and says whether the transfer is pending.
+
+    \b
+    Example:
+      svc tx 5194ff917fb80a356d55af48ff836e54ef70a163d0dae402e19afa384e29f946
+    """
+    response = session.get(f"/rpc/transaction/{txid}", "transaction")
+    session.print_result(response.members, transaction_text(response))
+
+
+def status_text(status: ResponseObject) -> str:
+    """A status object as text; raises CommandError."""
+    rows = [
+        ("network", f"{status.text('chainId')} (network id {status.count('networkId')})"),
+        ("state", _sync_state(status)),
+        ("height", str(status.number("height"))),
+        ("tip", status.text("hash")),
+        ("slot", str(status.number("slot"))),
+        ("node", status.text("nodeId")),
+        ("version", f"{status.text('softwareVersion')} (protocol {status.text('protocolVersion')})"),
+    ]
+    if "endpoint" in status:
+        rows.append(("endpoint", status.text("endpoint")))
+    if "knownPeerCount" in status:
+        rows.append(("peers", str(status.count("knownPeerCount"))))
+    if "stateRoot" in status:
+        rows.append(("state root", status.text("stateRoot")))
+    rows.append(("time", format_time(status.number("time"))))
+    return property_table(rows)
+
+
+def _sync_state(status: ResponseObject) -> str:
+    behind = status.number("syncLagBlocks") if "syncLagBlocks" in status else 0
+    return f"{status.text('syncState')}, {pluralize(behind, 'block')} behind" if behind else status.text("syncState")
+
+
+def account_text(account: ResponseObject) -> str:
+    """An account object as text; raises CommandError."""
+    nonce, pending = account.number("nonce"), account.number("pendingNonce")
+    held = f"slot {account.number('heldSince')}" if "heldSince" in account else "none"
+    return property_table(
+        [
+            ("address", account.text("address")),
+            ("balance", format_coins(account.number("balance"))),
+            ("base units", str(account.number("balance"))),
+            ("next nonce", str(nonce)),
+            ("pending", f"{pluralize(pending - nonce, 'outgoing transfer')}"),
+            ("held since", held),
+        ]
+    )
+
+
+def transaction_text(record: ResponseObject) -> str:
+    """A transaction object as text; raises CommandError."""
+    payload = record.object("payload")
+    reference = payload.text("paymentReference") if "paymentReference" in payload else "none"
+    return property_table(
+        [
+            ("txid", record.text("txid")),
+            ("recipient", payload.text("recipient")),
+            ("amount", format_coins(payload.number("amount"))),
+            ("reference", reference),
+            ("confirmations", str(record.count("confirmations"))),
+            ("block", f"{record.number('blockHeight')}, {record.text('blockHash')}"),
+            ("block time", format_time(record.number("blockTime"))),
+            ("sender", record.text("senderAddress")),
+            ("fee", format_coins(record.number("fee"))),
+            ("nonce", str(record.number("nonce"))),
+            ("signed", format_time(record.number("timestamp"))),
+        ]
+    )
+
+
+def block_text(block: ResponseObject) -> str:
+    """A block object as text: a summary and its transfers; raises CommandError."""
+    params = block.network()
+    transfers = [_transfer(item, params) for item in block.objects("transactions")]
+    slot = block.number("slot")
+    rows = [
+        ("block", str(block.number("height"))),
+        ("hash", block.text("hash")),
+        ("parent", block.text("parentHash")),
+        ("confirmations", str(block.count("confirmations"))),
+        ("time", f"{format_time(params.slot_time(slot))}, slot {slot}"),
+        ("producer", _producer(block, params)),
+        ("multiplier", f"{block.count('multiplier')} basis points"),
+        ("transfers", str(len(transfers))),
+    ]
+    lines = [line for transfer in transfers for line in _transfer_lines(transfer, params)]
+    return "\n".join([property_table(rows), *lines])
+
+
+def _producer(block: ResponseObject, params: NetworkParams) -> str:
+    try:
+        key = bytes.fromhex(block.text("producerPublicKey"))
+    except ValueError:
+        raise invalid_response("block.producerPublicKey must be hex") from None
+    return encode_address(key_hash(key), params.address_prefix) if any(key) else "none (genesis)"
+
+
+def _transfer(item: ResponseObject, params: NetworkParams) -> Transfer:
+    try:
+        return parse_transfer(dict(item.members), params)
+    except RuleViolation as violation:
+        raise invalid_response(f"{item.name}: {violation.detail}") from None
+
+
+def _transfer_lines(transfer: Transfer, params: NetworkParams) -> Iterator[str]:
+    sender, recipient = (encode_address(key, params.address_prefix) for key in (transfer.sender, transfer.recipient))
+    reference = f" for {transfer.reference}" if transfer.reference else ""
+    yield ""
+    yield f"  {transfer.txid.hex()}"
+    yield f"    {format_coins(transfer.amount)} from {sender}"
+    yield f"    to {recipient}{reference}, fee {format_coins(transfer.fee)}"

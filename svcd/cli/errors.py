@@ -1,0 +1,17 @@
+"""Why a command fails: exceptions whose text is the one sentence that the user reads."""
+
+
+class CommandError(Exception):
+    """The command cannot do what was asked; the text says why, and what would be right."""
+
+
+class ErrorResponse(CommandError):
+    """The node answered with an error: ``status`` is the HTTP status, the text is the node's own sentence."""
+
+    def __init__(self, status: int, sentence: str) -> None:
+        super().__init__(sentence)
+        self.status = status
+
+
+class NoValidResponse(CommandError):
+    """A request was sent and no valid response arrived: the node may or may not have carried it out."""

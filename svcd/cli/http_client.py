@@ -1,0 +1,254 @@
+"""Requests to a node over TCP or its Unix socket: a deadline, a bounded response, and a sentence for every failure."""
+
+# Twisted's web client is not annotated, and its interfaces use camelCase.
+# mypy: allow-untyped-calls
+# ruff: noqa: N802
+
+import json
+import os
+import re
+import stat
+from collections.abc import Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import frozen
+from treq import collect
+from treq.client import HTTPClient
+from twisted.internet.defer import Deferred, succeed
+from twisted.internet.endpoints import UNIXClientEndpoint
+from twisted.internet.error import ConnectError, ConnectionClosed, DNSLookupError
+from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.python.failure import Failure
+from twisted.web.client import (
+    URI,
+    Agent,
+    HTTPConnectionPool,
+    RequestTransmissionFailed,
+    ResponseFailed,
+    ResponseNeverReceived,
+)
+from twisted.web.iweb import IAgentEndpointFactory, IBodyProducer
+from zope.interface import implementer  # type: ignore[import-untyped]
+
+from svcd.cli.errors import CommandError, ErrorResponse, NoValidResponse
+from svcd.cli.response import ResponseObject, parse_object
+from svcd.interfaces import Clock
+
+TIMEOUT: Final = 30.0
+"""Seconds for a request to the public interface."""
+OPERATOR_TIMEOUT: Final = 120.0
+"""Seconds for a request to the operator's interface."""
+MAX_RESPONSE_BYTES: Final = 4 * 1024 * 1024
+"""More than three full blocks."""
+MAX_SOCKET_PATH: Final = 107
+"""Bytes in the path of a Unix socket (unix(7))."""
+
+_URL: Final = re.compile(r"(https?://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?)/?")
+_SUCCESSES: Final = (200, 201)
+_JSON_HEADERS: Final[dict[bytes | str, bytes | str]] = {"Content-Type": "application/json"}
+
+
+@frozen
+class NodeEndpoint:
+    """One HTTP interface of a node."""
+
+    base_url: str
+    """Scheme, host and port."""
+    name: str
+    """The interface as the user named it: its URL, or the path of its socket."""
+    hint: str
+    """What to do if the connection fails."""
+    timeout: float = TIMEOUT
+    """Seconds for each request."""
+
+
+def public_endpoint(url: str) -> NodeEndpoint:
+    """The public interface at ``url``; raises ValueError."""
+    match = _URL.fullmatch(url)
+    if match is None or int(match[2] or 1) not in range(1, 65536):
+        raise ValueError(
+            "a node's URL is http:// or https://, a host and an optional port, such as http://127.0.0.1:8645"
+        )
+    return NodeEndpoint(match[1], match[1], "is the node running? Give its URL with --url or SVCD_URL")
+
+
+def operator_endpoint(socket: str, timeout: float = OPERATOR_TIMEOUT) -> NodeEndpoint:
+    """The operator's interface at the Unix socket with the path ``socket``; raises CommandError."""
+    if len(os.fsencode(socket)) > MAX_SOCKET_PATH:
+        raise CommandError(f"the path {socket} is too long for a Unix socket; give a relative path with --data-dir")
+    hint = "is the node running? Give its data directory with --data-dir or SVCD_DATA_DIR"
+    return NodeEndpoint("http://localhost", socket, hint, timeout)
+
+
+class NodeClient:
+    """A client of one HTTP interface. Every method raises CommandError: ErrorResponse, NoValidResponse, or itself."""
+
+    def __init__(self, agent: Any, endpoint: NodeEndpoint, *, clock: Clock, token: str | None = None) -> None:
+        """``agent`` is an IAgent that connects to ``endpoint``; a bearer ``token`` goes with every request."""
+        self.clock = clock
+        self._endpoint = endpoint
+        # Any: mypy does not see that a class provides a zope interface.
+        producer: Any = BytesBodyProducer
+        self._client = HTTPClient(agent, data_to_body_producer=producer)
+        self._headers: Mapping[bytes | str, bytes | str] = {} if token is None else {"Authorization": f"Bearer {token}"}
+
+    async def get(self, path: str) -> ResponseObject:
+        """The response to GET ``path``."""
+        return await self._with_timeout(self._request("GET", path, None))
+
+    async def post(self, path: str, body: Mapping[str, object]) -> ResponseObject:
+        """The response to POST ``path`` with ``body`` as JSON."""
+        return await self._with_timeout(self._request("POST", path, json.dumps(body).encode("ascii")))
+
+    async def _with_timeout(self, request: Coroutine[Any, Any, ResponseObject]) -> ResponseObject:
+        def timed_out(result: ResponseObject | Failure, seconds: float) -> ResponseObject | Failure:
+            if isinstance(result, Failure):
+                return Failure(NoValidResponse(f"{self._endpoint.name} did not answer within {seconds:g} s"))
+            return result
+
+        clock: Any = self.clock
+        return await Deferred.fromCoroutine(request).addTimeout(self._endpoint.timeout, clock, timed_out)
+
+    async def _request(self, method: str, path: str, body: bytes | None) -> ResponseObject:
+        received = bytearray()
+
+        def receive(chunk: bytes) -> None:
+            received.extend(chunk)
+            if len(received) > MAX_RESPONSE_BYTES:
+                raise NoValidResponse(
+                    f"the response from {self._endpoint.name} has more than {MAX_RESPONSE_BYTES} bytes;"
+                    " no svcd node sends that much"
+                )
+
+        clock: Any = self.clock
+        try:
+            response = await self._client.request(
+                method,
+                self._endpoint.base_url + path,
+                data=body,
+                headers={**self._headers, **({} if body is None else _JSON_HEADERS)},
+                allow_redirects=False,
+                unbuffered=True,
+                reactor=clock,
+            )
+            await collect(response, receive)
+        except (ConnectError, DNSLookupError) as error:
+            raise CommandError(
+                f"cannot connect to {self._endpoint.name}: {_connect_failure(error)}; {self._endpoint.hint}"
+            ) from None
+        except (RequestTransmissionFailed, ResponseFailed, ResponseNeverReceived, ConnectionClosed) as error:
+            raise NoValidResponse(f"no complete response from {self._endpoint.name}: {_causes(error)}") from None
+        return self._parse(response.code, bytes(received))
+
+    def _parse(self, status: int, body: bytes) -> ResponseObject:
+        response = parse_object(body, "the response")
+        if response is not None and status in _SUCCESSES and response.members.get("ok") is True:
+            return response
+        if response is not None and isinstance(response.members.get("error"), str):
+            raise ErrorResponse(status, response.text("error"))
+        raise NoValidResponse(f"{self._endpoint.name} does not answer as an svcd node does (HTTP status {status})")
+
+
+def _connect_failure(error: ConnectError | DNSLookupError) -> str:
+    if isinstance(error, DNSLookupError):
+        return "unknown host"
+    number = getattr(error, "osError", None)
+    return os.strerror(number).lower() if isinstance(number, int) else "connection failed"
+
+
+def _causes(error: Exception) -> str:
+    failures = getattr(error, "reasons", [])
+    causes = [str(failure.value) for failure in failures] or [str(error)]
+    return "; ".join(causes).rstrip(".")
+
+
+def tcp_agent(reactor: Any) -> Any:
+    """An IAgent that connects over TCP, with TLS for https."""
+    return Agent(reactor, pool=HTTPConnectionPool(reactor, persistent=False))
+
+
+def unix_socket_agent(reactor: Any, socket: str) -> Any:
+    """An IAgent that connects to the Unix socket with the path ``socket``, whatever the URL.
+
+    Run as root, requests raise CommandError unless the path is a socket of root or of the directory's owner, and not a
+    link: the owner could otherwise redirect root's orders to another program.
+    """
+    pool = HTTPConnectionPool(reactor, persistent=False)
+    return Agent.usingEndpointFactory(reactor, _SocketEndpointFactory(reactor, socket), pool)
+
+
+@implementer(IBodyProducer)
+class BytesBodyProducer:
+    """A request body that is written at once, since it is small; treq's own producer needs the global reactor."""
+
+    def __init__(self, body: bytes) -> None:
+        self.length = len(body)
+        self._body = body
+
+    def startProducing(self, consumer: Any) -> "Deferred[None]":
+        """Write the body."""
+        consumer.write(self._body)
+        return succeed(None)
+
+    def pauseProducing(self) -> None:
+        """Do nothing: the body is written already."""
+
+    def resumeProducing(self) -> None:
+        """Do nothing: the body is written already."""
+
+    def stopProducing(self) -> None:
+        """Do nothing: the body is written already."""
+
+
+@implementer(IAgentEndpointFactory)
+@frozen
+class _SocketEndpointFactory:
+    reactor: Any
+    path: str
+
+    def endpointForURI(self, _uri: URI) -> Any:
+        if os.geteuid() == 0:
+            return _CheckedSocketEndpoint(self.reactor, Path(self.path))
+        return UNIXClientEndpoint(self.reactor, self.path)
+
+
+@implementer(IStreamClientEndpoint)
+@frozen
+class _CheckedSocketEndpoint:
+    """Connects to the very socket that was checked, even if another file takes its name in the meantime."""
+
+    reactor: Any
+    path: Path
+
+    def connect(self, factory: Any) -> "Deferred[Any]":
+        return Deferred.fromCoroutine(self._connect(factory))
+
+    async def _connect(self, factory: Any) -> Any:
+        try:
+            with (
+                _path_descriptor(self.path.parent, os.O_DIRECTORY) as directory,
+                _path_descriptor(self.path.name, os.O_NOFOLLOW, directory) as socket,
+            ):
+                self._check(os.fstat(socket), os.fstat(directory))
+                return await UNIXClientEndpoint(self.reactor, f"/proc/self/fd/{socket}").connect(factory)
+        except OSError as error:
+            raise ConnectError(error.errno, error.strerror) from error
+
+    def _check(self, found: os.stat_result, directory: os.stat_result) -> None:
+        if not stat.S_ISSOCK(found.st_mode) or found.st_nlink != 1 or found.st_uid not in (0, directory.st_uid):
+            raise CommandError(
+                f"root does not connect to {self.path}: it must be a socket of the directory's owner, and no link; "
+                "run the command as that user, or find out who created it"
+            )
+
+
+@contextmanager
+def _path_descriptor(path: str | Path, flags: int, directory: int | None = None) -> Iterator[int]:
+    """A descriptor that identifies a file but can neither read nor write it (O_PATH in open(2))."""
+    descriptor = os.open(path, flags | os.O_PATH | os.O_CLOEXEC, dir_fd=directory)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,134 @@
+"""The command ``svc``: the tree of commands, how their failures are printed, and the real reactor and terminal."""
+
+import os
+import shutil
+import sys
+from collections.abc import Callable, Coroutine
+from contextlib import suppress
+from typing import Any, TypeVar
+
+import click
+from twisted.internet.task import react
+
+from svcd.chain.errors import RuleViolation
+from svcd.cli import options
+from svcd.cli.chain_commands import balance, block, status, tx
+from svcd.cli.errors import CommandError
+from svcd.cli.http_client import tcp_agent, unix_socket_agent
+from svcd.cli.merchant.payments import pay_request, verify
+from svcd.cli.merchant.webhooks import webhook
+from svcd.cli.operator.backup import backup
+from svcd.cli.operator.database import db
+from svcd.cli.operator.node import node
+from svcd.cli.operator.peers import peers
+from svcd.cli.rendering import escape
+from svcd.cli.session import DEFAULT_DATA_DIR, DEFAULT_URL, Runtime, Session
+from svcd.cli.wallet.history import history
+from svcd.cli.wallet.keys import wallet
+from svcd.cli.wallet.send import pay_uri, send
+
+T = TypeVar("T")
+
+
+class ErrorPrintingGroup(click.Group):
+    """A group that prints the failure of a command as one sentence and exits with status 1."""
+
+    def invoke(self, ctx: click.Context) -> Any:
+        """Run the command; raises click.ClickException."""
+        try:
+            return super().invoke(ctx)
+        except (CommandError, RuleViolation) as error:
+            raise click.ClickException(escape(str(error))) from error
+
+
+@click.group(cls=ErrorPrintingGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.option(
+    "--url",
+    metavar="URL",
+    default=DEFAULT_URL,
+    envvar="SVCD_URL",
+    show_envvar=True,
+    show_default=True,
+    callback=options.validated(options.url),
+    help="The node to ask.",
+)
+@click.option(
+    "--data-dir",
+    metavar="DIR",
+    default=DEFAULT_DATA_DIR,
+    envvar="SVCD_DATA_DIR",
+    show_envvar=True,
+    show_default=True,
+    help="The data directory of a node on this computer, for `svc node` and `svc db`.",
+)
+@click.version_option(package_name="svcd")
+@click.pass_context
+def svc(context: click.Context, url: str, data_dir: str) -> None:
+    """Read the chain from a node, keep a wallet, watch for payments, and operate a node.
+
+    Every command has --help with an example, and --json for programs. The exit status is 0 if the command succeeded,
+    1 if it failed, and 2 if it was called incorrectly.
+
+    \b
+    Example:
+      svc status
+      svc wallet new --network devnet
+      svc node faucet "$(svc wallet address)" 100 --data-dir devnet
+    """
+    context.obj = Session(context.find_object(Runtime) or system_runtime(), url, data_dir)
+
+
+for command in (status, block, balance, tx, pay_request, verify, wallet, webhook, node, db):
+    svc.add_command(command)
+for command in (peers, backup):
+    node.add_command(command)
+for command in (send, pay_uri, history):
+    wallet.add_command(command)
+
+
+def main() -> None:
+    """Run ``svc`` and end the process with its exit status."""
+    svc(prog_name="svc")
+
+
+def system_runtime() -> Runtime:
+    """The real network, randomness and terminal."""
+    return Runtime(
+        run=run_in_reactor,
+        agent=tcp_agent,
+        operator_agent=unix_socket_agent,
+        random=os.urandom,
+        environ=os.environ,
+        stderr_is_terminal=sys.stderr.isatty,
+        interactive=_is_interactive,
+        terminal_width=_terminal_width,
+    )
+
+
+def run_in_reactor(work: Callable[[Any], Coroutine[Any, Any, T]], /) -> T:
+    """Run ``work(reactor)`` to its end; raises what it raises, or click.Abort if a signal stops the reactor."""
+    results: list[T] = []
+    failures: list[Exception] = []
+
+    async def keep_outcome(reactor: Any) -> None:
+        try:
+            results.append(await work(reactor))
+        except Exception as error:
+            failures.append(error)
+
+    # react() exits the process at the end, but the command still has to print its result.
+    with suppress(SystemExit):
+        react(keep_outcome)
+    for failure in failures:
+        raise failure
+    if not results:
+        raise click.Abort
+    return results[0]
+
+
+def _is_interactive() -> bool:
+    return sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def _terminal_width() -> int | None:
+    return shutil.get_terminal_size().columns if sys.stdout.isatty() else None

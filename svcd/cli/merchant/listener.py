@@ -1,0 +1,265 @@
+"""A listener that receives webhook callbacks for testing: it verifies, prints and acknowledges them until Ctrl-C."""
+
+# Twisted's web server is not annotated, and its attributes use camelCase.
+# mypy: allow-untyped-calls
+# ruff: noqa: N815
+
+import json
+import os
+import re
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from ipaddress import IPv6Address, ip_address
+from pathlib import Path
+from typing import Any, Final
+
+from attrs import field, frozen
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.serialization import load_pem_private_key
+from cryptography.x509 import load_pem_x509_certificates
+from twisted.internet.defer import Deferred, maybeDeferred
+from twisted.internet.error import CannotListenError
+from twisted.internet.ssl import CertificateOptions
+from twisted.web.resource import Resource
+
+from svcd.cli.errors import CommandError, NoValidResponse
+from svcd.cli.rendering import escape, format_time
+from svcd.cli.response import ResponseObject, parse_object
+from svcd.cli.secure_files import read_bounded
+from svcd.commerce.signing import BadSignature, verify
+from svcd.interfaces import Clock
+from svcd.web.connections import BodyCaps, SiteLimits
+from svcd.web.rate_limits import Clients
+from svcd.web.request import Request
+from svcd.web.responses import HttpError, method_not_allowed
+from svcd.web.site import Site
+
+MAX_BODY_BYTES: Final = 16 * 1024
+"""Four times the size of a node's largest event."""
+REMEMBERED_EVENTS: Final = 10_000
+"""Event ids kept to detect repeated deliveries."""
+DRAIN_SECONDS: Final = 2.0
+"""How long open requests may take after Ctrl-C."""
+
+_ADDRESS: Final = re.compile(r"(?:\[([0-9A-Fa-f:.]+)\]|([0-9.]+)):([0-9]{1,5})")
+_MAX_PEM_BYTES: Final = 256 * 1024
+_OK: Final = b'{"ok":true}'
+
+
+@frozen
+class ListenAddress:
+    """An IP address and a TCP port; port 0 chooses a free one."""
+
+    host: str
+    port: int
+
+    def url(self, port: int, scheme: str) -> str:
+        """The callback URL, with the actual ``port``."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{scheme}://{host}:{port}/"
+
+
+def parse_listen_address(text: str) -> ListenAddress:
+    """The address and port in ``127.0.0.1:8080`` or ``[::1]:8080``; raises ValueError."""
+    match = _ADDRESS.fullmatch(text)
+    try:
+        if match is not None and int(match[3]) <= 65535:
+            address = ip_address(match[1] or match[2])
+            # Python versions differ in how they print IPv4-mapped addresses.
+            mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+            return ListenAddress(str(mapped or address), int(match[3]))
+    except ValueError:
+        pass
+    raise ValueError("must be an address and a port, such as 127.0.0.1:8080 or [::1]:8080")
+
+
+def tls_options(certificate: Path, key: Path) -> CertificateOptions:
+    """A TLS server's options from PEM files; further certificates are the chain. Raises CommandError."""
+    try:
+        first, *chain = load_pem_x509_certificates(read_bounded(certificate, _MAX_PEM_BYTES))
+    except ValueError:
+        raise CommandError(f"{certificate} does not contain a valid certificate in PEM format") from None
+    try:
+        private = load_pem_private_key(read_bounded(key, _MAX_PEM_BYTES), password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise CommandError(f"{key} does not contain an unencrypted private key in PEM format") from None
+    if private.public_key() != first.public_key():
+        raise CommandError(f"the key in {key} does not belong to the first certificate in {certificate}")
+    # Any: Twisted's annotations only allow the types of pyOpenSSL, but it takes these as well.
+    given: dict[str, Any] = {"privateKey": private, "certificate": first, "extraCertChain": chain}
+    return CertificateOptions(acceptableProtocols=[b"http/1.1"], **given)
+
+
+class InvalidEvent(Exception):
+    """The body is signed, but is not an event of svcd."""
+
+
+@frozen
+class ReceivedEvent:
+    """The fields of an event that are printed, and its body."""
+
+    id: str
+    name: str
+    reference: str
+    state: str
+    confirmations: int
+    required: int
+    body: bytes
+
+    def line(self, now: float, *, repeated: bool) -> str:
+        """The event in one line; ``now`` is the Unix time in seconds, ``repeated`` marks a repeated delivery."""
+        state = f"{self.state} {self.confirmations} of {self.required}"
+        parts = [format_time(int(now * 1000)), self.name, self.reference, state, self.id, "again" if repeated else ""]
+        return escape("  ".join(parts).rstrip())
+
+    def json(self) -> str:
+        """The body on one line, in ASCII."""
+        return json.dumps(json.loads(self.body), separators=(",", ":"))
+
+
+def check_signature(body: bytes, *, timestamp: str, signature: str, secrets: Sequence[str], now: int) -> None:
+    """Check that one of ``secrets`` signed ``body`` at about ``now``, in Unix seconds; raises BadSignature."""
+    *others, last = secrets
+    for secret in others:
+        with suppress(BadSignature):
+            verify(body, timestamp=timestamp, signature=signature, secret=secret, now=now)
+            return
+    verify(body, timestamp=timestamp, signature=signature, secret=last, now=now)
+
+
+def parse_event(body: bytes) -> ReceivedEvent:
+    """The event in a signed body (docs/webhooks.md); raises InvalidEvent."""
+    event = parse_object(body, "the body")
+    if event is None:
+        raise InvalidEvent("the body is signed but is not a JSON object")
+    try:
+        return _event(event, body)
+    except NoValidResponse as error:
+        raise InvalidEvent(f"the body is signed but is not an event: {error}") from None
+
+
+def _event(event: ResponseObject, body: bytes) -> ReceivedEvent:
+    payment = event.object("payment")
+    return ReceivedEvent(
+        id=event.text("id"),
+        name=event.text("event"),
+        reference=payment.text("reference"),
+        state=payment.text("state"),
+        confirmations=payment.count("confirmations"),
+        required=payment.count("requiredConfirmations"),
+        body=body,
+    )
+
+
+@frozen
+class ListenerOutput:
+    """Where received events and rejected callbacks are printed."""
+
+    event: Callable[[ReceivedEvent, bool, float], None]
+    """Called with an event, whether it is repeated, and the Unix time in seconds; may raise OSError."""
+    rejected: Callable[[str], None]
+
+
+class CallbackResource(Resource):
+    """Answers POST requests: 200 to an event, 401 to a bad signature, 400 to a signed body that is not an event."""
+
+    isLeaf = True
+
+    def __init__(self, secrets: Sequence[str], *, clock: Clock, output: ListenerOutput) -> None:
+        super().__init__()
+        self._secrets = secrets
+        self._clock = clock
+        self._output = output
+        self._seen: dict[str, None] = {}
+
+    def render(self, request: Request) -> bytes:
+        """Verify and print the event; raises HttpError."""
+        if request.method != b"POST":
+            raise method_not_allowed(["POST"])
+        try:
+            event = self._verified_event(request, request.content.read())
+        except BadSignature as error:
+            raise self._rejection(401, str(error)) from None
+        except InvalidEvent as error:
+            raise self._rejection(400, str(error)) from None
+        repeated = event.id in self._seen
+        try:
+            self._output.event(event, repeated, self._clock.seconds())
+        except OSError as error:
+            raise HttpError(503, "the listener cannot print events any more; try again later") from error
+        self._remember(event.id)
+        request.setHeader(b"Content-Type", b"application/json")
+        return _OK
+
+    def _verified_event(self, request: Request, body: bytes) -> ReceivedEvent:
+        timestamp, signature = (_single_header(request, name) for name in ("X-Svc-Timestamp", "X-Svc-Signature"))
+        now = int(self._clock.seconds())
+        check_signature(body, timestamp=timestamp, signature=signature, secrets=self._secrets, now=now)
+        return parse_event(body)
+
+    def _rejection(self, status: int, sentence: str) -> HttpError:
+        self._output.rejected(sentence)
+        return HttpError(status, sentence)
+
+    def _remember(self, event_id: str) -> None:
+        self._seen[event_id] = None
+        if len(self._seen) > REMEMBERED_EVENTS:
+            del self._seen[next(iter(self._seen))]
+
+
+def _single_header(request: Request, name: str) -> str:
+    """The value of a header that occurs once, otherwise an empty string."""
+    values = request.requestHeaders.getRawHeaders(name) or []
+    return values[0] if len(values) == 1 else ""
+
+
+def callback_site(callbacks: CallbackResource, *, clock: Clock, random: Callable[[int], bytes]) -> Site:
+    """The web site for ``callbacks``, with bounded bodies, deadlines and JSON errors."""
+    limits = SiteLimits(body_caps=BodyCaps(default=MAX_BODY_BYTES))
+    # Any: mypy does not see that a class provides a zope interface.
+    root: Any = callbacks
+    return Site(root, limits=limits, clients=Clients(), clock=clock, new_id=lambda: random(8).hex())
+
+
+@frozen
+class CallbackListener:
+    """One run of a listener at an address, with TLS or without."""
+
+    address: ListenAddress
+    tls: CertificateOptions | None
+    _stopped: "Deferred[None]" = field(init=False, factory=Deferred)
+
+    async def run(self, reactor: Any, site: Site, started: Callable[[str], None]) -> None:
+        """Serve until the reactor stops or :meth:`stop`; ``started`` receives the URL. Raises CommandError."""
+        port = self._listen(reactor, site)
+        closed: Deferred[None] = Deferred()
+        reactor.addSystemEventTrigger("before", "shutdown", self._shut_down, closed)
+        try:
+            started(self.address.url(port.getHost().port, "http" if self.tls is None else "https"))
+            await self._stopped
+        finally:
+            await maybeDeferred(port.stopListening)
+            await site.drain(DRAIN_SECONDS)
+            closed.callback(None)
+
+    def stop(self, failure: Exception | None = None) -> None:
+        """End the run, which then raises ``failure`` if given."""
+        if not self._stopped.called:
+            self._stopped.callback(None) if failure is None else self._stopped.errback(failure)
+
+    def _shut_down(self, closed: "Deferred[None]") -> "Deferred[None]":
+        self.stop()
+        return closed
+
+    def _listen(self, reactor: Any, site: Site) -> Any:
+        host, port = self.address.host, self.address.port
+        try:
+            if self.tls is None:
+                return reactor.listenTCP(port, site, interface=host)
+            return reactor.listenSSL(port, site, self.tls, interface=host)
+        except CannotListenError as error:
+            number = error.socketError.errno
+            reason = os.strerror(number).lower() if isinstance(number, int) else "the port cannot be opened"
+            raise CommandError(
+                f"cannot listen at {host} port {port}: {reason}; choose another address with --listen"
+            ) from None

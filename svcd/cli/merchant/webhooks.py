@@ -1,0 +1,334 @@
+"""`svc webhook …`: the watches of a merchant at a node, and a listener to test callbacks with (docs/webhooks.md)."""
+
+import re
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from svcd.chain.transaction import check_reference
+from svcd.chain.units import parse_amount
+from svcd.cli import options
+from svcd.cli.errors import CommandError, NoValidResponse
+from svcd.cli.http_client import NodeClient
+from svcd.cli.merchant.listener import (
+    CallbackListener,
+    CallbackResource,
+    ListenAddress,
+    ListenerOutput,
+    ReceivedEvent,
+    callback_site,
+    parse_listen_address,
+    tls_options,
+)
+from svcd.cli.rendering import escape, format_coins, format_time, pluralize, property_table
+from svcd.cli.response import ResponseObject
+from svcd.cli.secure_files import read_secret_line
+from svcd.cli.session import Session
+from svcd.commerce.payment_request import MAX_CONFIRMATIONS
+
+TOKEN_VARIABLE: Final = "SVC_MANAGE_TOKEN"  # noqa: S105
+TTL_SECONDS: Final = (60, 604_800)
+MIN_SECRET: Final = 32
+"""Characters in a node's signing secret, at least."""
+
+_PATH: Final = "/rpc/commerce/webhooks"
+_TOKEN: Final = re.compile("[!-~]+")
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _watch_id(text: str) -> str:
+    """The id of a watch; raises ValueError."""
+    if not re.fullmatch("svcwh_[0-9a-f]{32}", text):
+        raise ValueError("the id of a watch is svcwh_ and 32 lower-case hex digits")
+    return text
+
+
+def _token_option(command: F) -> F:
+    """``--token-file``, the parameter ``token_file``."""
+    return click.option(
+        "--token-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help=f"Read the node's management token from a file of mode 0600; {TOKEN_VARIABLE} may contain it instead.",
+    )(command)
+
+
+@click.group()
+def webhook() -> None:
+    """Have a node notify a shop of payments, and receive its callbacks.
+
+    A watch is for one order: the node calls a URL whenever the state of the order's payment changes. All commands
+    except `listen` need the management token of the node.
+
+    \b
+    Example:
+      svc webhook listen --secret-file devnet/signing-secret
+      svc webhook show svcwh_5b1f7d26a1c94f4e8f3c0d9e7a6b5c4d --token-file devnet/manage-token
+    """
+
+
+@webhook.command(cls=options.NumericCommand)
+@click.argument("reference", callback=options.validated(check_reference))
+@click.argument("recipient", callback=options.validated(options.address))
+@click.argument("amount", callback=options.validated(parse_amount))
+@click.option("--callback", "callback_url", metavar="URL", required=True, help="The URL that the node calls.")
+@click.option(
+    "--confirmations",
+    metavar="N",
+    callback=options.validated(options.integer(1, MAX_CONFIRMATIONS)),
+    help="Confirmations that the payment needs to be confirmed.  [default: the node's]",
+)
+@click.option(
+    "--ttl",
+    metavar="SECONDS",
+    callback=options.validated(options.integer(*TTL_SECONDS)),
+    help="How long to wait for the payment.  [default: the node's]",
+)
+@options.since_height_option
+@_token_option
+@options.node_option
+@options.json_option
+@click.pass_obj
+def register(
+    session: Session,
+    reference: str,
+    recipient: str,
+    amount: int,
+    callback_url: str,
+    confirmations: int | None,
+    ttl: int | None,
+    since_height: int | None,
+    token_file: Path | None,
+) -> None:
+    """Watch for the payment of AMOUNT coins to RECIPIENT under REFERENCE.
+
+    The same terms return the same watch, so the command can be repeated.
+
+    \b
+    Example:
+      svc webhook register order-17 svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc 25 \\
+        --callback https://shop.example.org/paid --token-file manage-token
+    """
+    body: dict[str, object] = {
+        "reference": reference,
+        "recipient": recipient,
+        "amountBaseUnits": str(amount),
+        "callbackUrl": callback_url,
+    }
+    if confirmations is not None:
+        body["confirmations"] = confirmations
+    if ttl is not None:
+        body["ttlSeconds"] = ttl
+    if since_height is not None:
+        body["sinceHeight"] = str(since_height)
+
+    async def create(node: NodeClient) -> ResponseObject:
+        try:
+            return await node.post(_PATH, body)
+        except NoValidResponse as error:
+            raise CommandError(
+                f"{error}. The watch may still have been created; repeating the command shows it and creates no second"
+                " one"
+            ) from None
+
+    _print_watch(session, token_file, create)
+
+
+@webhook.command()
+@click.argument("id", callback=options.validated(_watch_id))
+@_token_option
+@options.node_option
+@options.json_option
+@click.pass_obj
+def show(session: Session, id: str, token_file: Path | None) -> None:  # noqa: A002
+    """Show the watch ID: its terms, the state of the payment, and the delivery of its events.
+
+    \b
+    Example:
+      svc webhook show svcwh_5b1f7d26a1c94f4e8f3c0d9e7a6b5c4d --token-file manage-token
+    """
+    _print_watch(session, token_file, lambda node: node.get(f"{_PATH}/{id}"))
+
+
+@webhook.command()
+@click.argument("id", callback=options.validated(_watch_id))
+@_token_option
+@options.node_option
+@options.json_option
+@click.pass_obj
+def cancel(session: Session, id: str, token_file: Path | None) -> None:  # noqa: A002
+    """End the watch ID; its undelivered events are dropped.
+
+    \b
+    Example:
+      svc webhook cancel svcwh_5b1f7d26a1c94f4e8f3c0d9e7a6b5c4d --token-file manage-token
+    """
+    _print_watch(session, token_file, lambda node: node.post(f"{_PATH}/{id}/cancel", {}))
+
+
+def _print_watch(
+    session: Session, token_file: Path | None, request: Callable[[NodeClient], Coroutine[Any, Any, ResponseObject]]
+) -> None:
+    """Send a request with the management token, and print the watch in its response; raises CommandError."""
+    watch = session.with_node(request, token=_token(session, token_file)).object("subscription")
+    session.print_result(watch.members, watch_text(watch))
+
+
+def _token(session: Session, token_file: Path | None) -> str:
+    """The management token from the file or the environment; raises CommandError or click.UsageError."""
+    if token_file is not None:
+        token = read_secret_line(token_file, "the token").strip()
+    else:
+        token = session.runtime.environ.get(TOKEN_VARIABLE, "").strip()
+        if not token:
+            raise click.UsageError(f"the management token is missing: give --token-file, or set {TOKEN_VARIABLE}")
+    if not _TOKEN.fullmatch(token):
+        raise CommandError("the management token must be printable ASCII without spaces; copy it again")
+    return token
+
+
+def watch_text(watch: ResponseObject) -> str:
+    """A watch as text; raises CommandError."""
+    events = watch.objects("events") if "events" in watch else []
+    payment = watch.object("payment")
+    rows = [
+        ("watch", watch.text("id")),
+        ("active", _active(watch)),
+        ("reference", watch.text("reference")),
+        ("recipient", watch.text("recipient")),
+        ("amount", format_coins(watch.number("amount"))),
+        ("confirmations", f"{watch.count('requiredConfirmations')} required"),
+        ("last state", watch.text("lastState")),
+        ("payment", _payment(payment)),
+    ]
+    if "txid" in payment:
+        rows.append(("txid", payment.text("txid")))
+    rows += [
+        ("callback", watch.text("callbackUrl")),
+        ("created", format_time(watch.number("createdAt"))),
+        ("expires", format_time(watch.number("expiresAt"))),
+    ]
+    if "sinceHeight" in watch:
+        rows.append(("since height", str(watch.number("sinceHeight"))))
+    if "events" in watch:
+        rows.append(("events", str(len(events))))
+    return "\n".join([property_table(rows), *(line for event in events for line in _event_lines(event))])
+
+
+def _active(watch: ResponseObject) -> str:
+    if watch.value("active") is True:
+        return "yes"
+    return f"no, {watch.text('ending')}" if "ending" in watch else "no"
+
+
+def _payment(payment: ResponseObject) -> str:
+    confirmations, required = payment.count("confirmations"), payment.count("requiredConfirmations")
+    return f"{payment.text('state')}, {confirmations} of {pluralize(required, 'confirmation')}"
+
+
+def _event_lines(event: ResponseObject) -> Iterator[str]:
+    yield ""
+    yield escape(f"  {event.text('event')}, {format_time(event.number('createdAt'))}")
+    yield escape(f"    {event.text('id')}")
+    yield escape(f"    {_delivery(event)}")
+
+
+def _delivery(event: ResponseObject) -> str:
+    attempts = pluralize(event.count("attempts"), "attempt")
+    if "deliveredAt" in event:
+        return f"delivered {format_time(event.number('deliveredAt'))}, {attempts}"
+    error = f", last error: {event.text('lastError')}" if "lastError" in event else ""
+    if "nextAttemptAt" in event:
+        return f"not delivered: {attempts}{error}, next attempt {format_time(event.number('nextAttemptAt'))}"
+    outcome = next((text for name, text in _OUTCOMES.items() if event.members.get(name) is True), "not delivered")
+    return f"{outcome}: {attempts}{error}"
+
+
+_OUTCOMES: Final = {
+    "superseded": "not delivered, superseded by a newer event",
+    "abandoned": "not delivered, given up",
+    "dropped": "not delivered, dropped when the watch ended",
+}
+
+
+@webhook.command()
+@click.option(
+    "--listen",
+    "listen_address",
+    metavar="ADDRESS:PORT",
+    default="127.0.0.1:8080",
+    show_default=True,
+    callback=options.validated(parse_listen_address),
+    help="The address to listen on; port 0 chooses a free port.",
+)
+@click.option(
+    "--secret-file",
+    "secret_files",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    multiple=True,
+    required=True,
+    help="The file of mode 0600 with the node's signing secret. Give it twice while the secret is being rotated.",
+)
+@click.option("--tls-cert", type=click.Path(path_type=Path), metavar="FILE", help="The certificate for https, in PEM.")
+@click.option("--tls-key", type=click.Path(path_type=Path), metavar="FILE", help="Its private key, in PEM.")
+@options.json_option
+@click.pass_obj
+def listen(
+    session: Session,
+    listen_address: ListenAddress,
+    secret_files: tuple[Path, ...],
+    tls_cert: Path | None,
+    tls_key: Path | None,
+) -> None:
+    """Receive callbacks, verify their signatures, and print one line for each event, until Ctrl-C.
+
+    This is for testing: it stores nothing. With --json it prints the body of each event once, on one line.
+
+    \b
+    Example:
+      svc webhook listen --secret-file devnet/signing-secret
+      svc webhook listen --secret-file devnet/signing-secret --listen 127.0.0.1:0 --json
+    """
+    if (tls_cert is None) != (tls_key is None):
+        raise click.UsageError("--tls-cert and --tls-key go together; give both, or neither for http")
+    tls = tls_options(tls_cert, tls_key) if tls_cert is not None and tls_key is not None else None
+    secrets = [_signing_secret(path) for path in secret_files]
+    listener = CallbackListener(listen_address, tls)
+    output = _terminal_output(session, listener)
+
+    async def work(reactor: Any) -> None:
+        callbacks = CallbackResource(secrets, clock=reactor, output=output)
+        site = callback_site(callbacks, clock=reactor, random=session.runtime.random)
+        await listener.run(reactor, site, lambda url: click.echo(f"listening on {url} until Ctrl-C", err=True))
+
+    session.runtime.run(work)
+
+
+def _signing_secret(path: Path) -> str:
+    """The signing secret in a file; raises CommandError."""
+    # The node strips whitespace around it too.
+    secret = read_secret_line(path, "the secret").strip()
+    if len(secret) < MIN_SECRET:
+        raise CommandError(
+            f"the secret in {path} has {len(secret)} characters; a node's secret has at least {MIN_SECRET}"
+        )
+    return secret
+
+
+def _terminal_output(session: Session, listener: CallbackListener) -> ListenerOutput:
+    """Prints to standard output and standard error; a closed pipe (`… | head -1`) stops the listener."""
+
+    def print_event(event: ReceivedEvent, repeated: bool, now: float) -> None:
+        as_json = session.as_json and not repeated
+        try:
+            text = event.json() if as_json else event.line(now, repeated=repeated)
+            click.echo(text, err=session.as_json and repeated)
+        except OSError as error:
+            listener.stop(error)
+            raise
+
+    return ListenerOutput(print_event, lambda sentence: click.echo(escape(f"rejected: {sentence}"), err=True))

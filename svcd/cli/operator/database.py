@@ -1,0 +1,287 @@
+"""`svc db check`, `verify` and `rebuild`: the databases of a stopped node (docs/operations.md "Repairing")."""
+
+import os
+import sqlite3
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from svcd.chain.errors import Corrupt
+from svcd.cli import options
+from svcd.cli.errors import CommandError
+from svcd.cli.rendering import escape, pluralize, property_table
+from svcd.cli.session import Session
+from svcd.node.reindex import ReindexResult, reindex
+from svcd.node.verify_chain import HeaderVerification, network_of, verify_chain, verify_headers
+from svcd.process.datadir import CannotLock, lock_directory
+from svcd.process.privileges import UnsafeDirectory, become_owner
+from svcd.store.chain_store import ChainWriter
+from svcd.store.database import (
+    CHAIN,
+    MEMPOOL,
+    WEBHOOKS,
+    DatabaseError,
+    DatabaseKind,
+    is_disk_trouble,
+    migrations,
+    open_writer,
+)
+from svcd.store.mempool_store import FILE as MEMPOOL_FILE
+from svcd.store.offline_database import Inspector, discard, integrity, open_offline, replace_database
+
+CHAIN_FILE: Final = "chain.sqlite"
+WEBHOOKS_FILE: Final = "webhooks.sqlite"
+_BLOCKS_PER_STEP: Final = 64
+"""Blocks between two updates of a progress bar."""
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def _data_dir_argument(command: F) -> F:
+    return click.argument("data_dir", metavar="[DATA_DIR]", required=False, type=click.Path(path_type=Path))(command)
+
+
+@click.group()
+def db() -> None:
+    """Check, verify and rebuild the databases of a stopped node.
+
+    The exit status is 0 if there is no problem, 1 if there is one, and 2 if the command was called incorrectly.
+
+    \b
+    Example:
+      svc db check data
+      svc db rebuild data
+    """
+
+
+@db.command()
+@_data_dir_argument
+@options.json_option
+@click.pass_obj
+def check(session: Session, data_dir: Path | None) -> None:
+    """Check the databases in DATA_DIR: the files, every block, and all derived data.
+
+    Every block from the genesis on is hashed and executed again, and accounts, state root, undo records and indexes
+    must match the result. Nothing is changed. DATA_DIR defaults to that of --data-dir, and may be a backup.
+
+    \b
+    Example:
+      svc db check data
+      svc db check /var/backups/svcd-2026-11-20 --json
+    """
+    data_dir = data_dir or Path(session.data_dir)
+    with _locked_database(data_dir) as path:
+        damaged, problems, blocks = _check(session, path)
+    record = {"sound": not problems, "blocks": blocks, "problems": problems}
+    if not problems:
+        session.print_result(record, f"{data_dir} is sound: {pluralize(blocks, 'block')} and all derived data")
+        return
+    if session.as_json:
+        session.print_result(record, "")
+    for problem in problems:
+        click.echo(f"wrong: {escape(problem)}", err=True)
+    if CHAIN in damaged:
+        raise CommandError(f"{data_dir} is damaged; restore a backup, or try: svc db rebuild {data_dir}")
+    raise CommandError("; ".join(f"{kind.name} in {data_dir} is damaged; {kind.remedy}" for kind in damaged))
+
+
+@db.command()
+@_data_dir_argument
+@click.option("--headers", is_flag=True, help="Verify the headers; nothing else can be verified yet.")
+@click.option("--count", type=click.IntRange(min=1), metavar="N", help="Only the newest N headers.  [default: all]")
+@options.json_option
+@click.pass_obj
+def verify(session: Session, data_dir: Path | None, headers: bool, count: int | None) -> None:
+    """Verify the participation work of the chain in DATA_DIR again, on all cores.
+
+    Position, producer's signature and participation work of each header are checked as for a header from a peer, and
+    the rate is compared with the Argon2 hashes per second of this computer. Nothing is changed. DATA_DIR defaults to
+    that of --data-dir.
+
+    \b
+    Example:
+      svc db verify data --headers
+      svc db verify data --headers --count 20000
+    """
+    if not headers:
+        raise click.UsageError("say what to verify: --headers")
+    with _locked_database(data_dir or Path(session.data_dir)) as path:
+        result, threads = _verify(session, path, count)
+    record = {
+        "first": str(result.first),
+        "headers": result.count,
+        "wrong": result.wrong or None,
+        "headersPerSecond": round(result.headers_per_second, 1),
+        "argon2PerSecond": round(result.raw_per_second, 1),
+        "cores": threads,
+        "ratio": round(result.ratio, 3),
+    }
+    if result.wrong:
+        if session.as_json:
+            session.print_result(record, "")
+        raise CommandError(escape(result.wrong))
+    rows = [
+        ("headers", f"{result.count} valid, from block {result.first} on"),
+        ("rate", f"{result.headers_per_second:.1f} headers/s on {pluralize(threads, 'core')}"),
+        ("raw Argon2", f"{result.raw_per_second:.1f} hashes/s; the headers reach {result.ratio:.2f} of that"),
+    ]
+    session.print_result(record, property_table(rows))
+
+
+@db.command("rebuild")
+@_data_dir_argument
+@options.json_option
+@click.pass_obj
+def rebuild_(session: Session, data_dir: Path | None) -> None:
+    """Rebuild the chain database in DATA_DIR from its blocks.
+
+    The blocks are executed again into a new file, which then replaces the old one; the old file is kept beside it. If a
+    block is damaged, the new chain ends before it, and the node downloads the rest from its peers. This needs as much
+    free disk space as the database uses, and changes nothing until it has succeeded.
+
+    \b
+    Example:
+      svc db rebuild data
+    """
+    data_dir = data_dir or Path(session.data_dir)
+    with _locked_database(data_dir) as path:
+        result, kept = _rebuild(session, path)
+    kept = data_dir / kept.name
+    record = {
+        "height": str(result.height),
+        "hash": result.tip.hex(),
+        "sideBlocks": result.side,
+        "lost": result.lost,
+        "why": result.why or None,
+        "unread": list(result.unread),
+        "kept": str(kept),
+    }
+    rows = [
+        ("tip", f"{result.height}, {result.tip.hex()}"),
+        ("side blocks", str(result.side)),
+        ("old file", f"{kept}; remove it once the node works"),
+    ]
+    if result.why:
+        rows.append(("left out", f"{pluralize(result.lost, 'block')}, which the node downloads again: {result.why}"))
+    rows += [("not copied", escape(sentence)) for sentence in result.unread]
+    session.print_result(record, property_table(rows))
+
+
+@contextmanager
+def _locked_database(data_dir: Path) -> Iterator[Path]:
+    """Hold the lock of a data directory as its owner (see `become_owner`); yields the path of the chain database.
+
+    Raises CommandError if there is no such database, the directory cannot be used, or the block inside fails.
+    """
+    _preload()
+    try:
+        path = become_owner(data_dir) / CHAIN_FILE
+        if not path.is_file():
+            raise FileNotFoundError
+        lock = lock_directory(path.parent)
+    except (FileNotFoundError, NotADirectoryError):
+        raise CommandError(f"there is no {data_dir / CHAIN_FILE}; give the data directory of a node") from None
+    except OSError as error:
+        raise CommandError(f"the data directory {data_dir} cannot be used: {error.strerror}") from None
+    except (CannotLock, UnsafeDirectory) as reason:
+        raise CommandError(f"the data directory {data_dir} {reason}") from None
+    try:
+        yield path
+    except (DatabaseError, Corrupt, OSError) as error:
+        raise CommandError(str(error)) from error
+    finally:
+        os.close(lock)
+
+
+def _preload() -> None:
+    """Import and read now what is loaded lazily: the owner of the data may not be allowed to read root's program."""
+    for kind in (CHAIN, MEMPOOL, WEBHOOKS):
+        migrations(kind)
+    with click.progressbar(length=0, file=sys.stderr, hidden=True):
+        pass
+
+
+def _check(session: Session, path: Path) -> tuple[list[DatabaseKind], list[str], int]:
+    """The damaged databases, the problems, and the number of blocks."""
+    damaged, problems = [], []
+    for name, kind in ((WEBHOOKS_FILE, WEBHOOKS), (MEMPOOL_FILE, MEMPOOL), (path.name, CHAIN)):
+        if path.with_name(name).is_file() and (found := _check_file(session, path.with_name(name), kind)):
+            damaged.append(kind)
+            problems += found
+    if problems:
+        return damaged, problems, 0
+    with open_offline(path) as connection:
+        reader = Inspector(connection)
+        params, tip = network_of(reader), reader.tip()
+        blocks = 0 if tip is None else tip.height + 1
+        with _block_progress(session, blocks) as step:
+            return [CHAIN], verify_chain(reader, params, step), blocks
+
+
+def _check_file(session: Session, path: Path, kind: DatabaseKind) -> list[str]:
+    if session.shows_progress:
+        click.echo(f"Reading {path.name}", err=True)
+    with open_offline(path, kind) as connection:
+        return [f"{path.name}: {sentence}" for sentence in integrity(connection)]
+
+
+def _verify(session: Session, path: Path, newest: int | None) -> tuple[HeaderVerification, int]:
+    """The result for the headers, and the number of threads."""
+    threads = len(os.sched_getaffinity(0))
+    with open_offline(path) as connection:
+        reader = Inspector(connection)
+        params, tip = network_of(reader), reader.tip()
+        height = 0 if tip is None else tip.height
+        blocks = height if newest is None else min(newest, height)
+        with _block_progress(session, blocks, "Verifying the headers") as step:
+            return verify_headers(reader, params, newest=newest, threads=threads, step=step), threads
+
+
+def _rebuild(session: Session, path: Path) -> tuple[ReindexResult, Path]:
+    """Replace the database by a rebuilt one; returns the result and the path of the old file."""
+    new = path.with_name(f"{path.name}.new")
+    discard(new)
+    try:
+        with open_offline(path) as connection:
+            old = Inspector(connection)
+            params, tip = network_of(old), old.tip()
+            # Errors of the old file are Corrupt from here on; sqlite3.Error is an error of the new one.
+            with (
+                _explaining_full_disk(new),
+                closing(open_writer(new)) as writing,
+                _block_progress(session, 0 if tip is None else tip.height) as step,
+            ):
+                result = reindex(old, ChainWriter(writing), params, step)
+        return result, replace_database(path, new)
+    finally:
+        discard(new)
+
+
+@contextmanager
+def _explaining_full_disk(new: Path) -> Iterator[None]:
+    """Raise CommandError if the disk fails while ``new`` is written, so that the old file is not blamed."""
+    try:
+        yield
+    except sqlite3.Error as error:
+        if not is_disk_trouble(error):
+            raise
+        raise CommandError(
+            f"{new} cannot be written: {error}. Nothing has been changed; it needs as much space as the old file uses"
+        ) from error
+
+
+@contextmanager
+def _block_progress(
+    session: Session, blocks: int, label: str = "Executing the blocks"
+) -> Iterator[Callable[[int], object]]:
+    """A progress bar; yields a function that advances it by a number of blocks.
+
+    The last step is for the work after the last block, which takes a while too.
+    """
+    with session.progress_bar(blocks + 1, label, update_min_steps=_BLOCKS_PER_STEP) as bar:
+        yield bar.update
+        bar.update(1)

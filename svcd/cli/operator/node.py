@@ -1,0 +1,251 @@
+"""`svc node …`: what an operator asks a running node, over the socket in its data directory."""
+
+from collections.abc import Coroutine, Iterator, Mapping
+from typing import Any, Final, TypeVar
+
+import click
+
+from svcd.chain.units import format_amount, parse_amount
+from svcd.cli import options
+from svcd.cli.errors import CommandError, ErrorResponse
+from svcd.cli.http_client import NodeClient
+from svcd.cli.rendering import escape, format_coins, pluralize, property_table
+from svcd.cli.response import ResponseObject, invalid_response
+from svcd.cli.session import Session
+
+CHUNK: Final = 100
+"""Blocks per request: few enough to show progress and to fit into the timeout."""
+DEVNET_TIMEOUT: Final = 630.0
+"""Seconds; longer than the node takes to respond, with 503 at the latest."""
+
+T = TypeVar("T")
+
+
+@click.group()
+def node() -> None:
+    """Operate a node on this computer, over the socket in its data directory.
+
+    `mine`, `faucet` and `reorganise` work on devnet only.
+
+    \b
+    Example:
+      svc node status --data-dir /var/lib/svcd
+      svc node backup /var/lib/svcd/backup-1 --data-dir /var/lib/svcd
+      svc node mine 10 --data-dir devnet
+    """
+
+
+@node.command()
+@options.operator_option
+@options.json_option
+@click.pass_obj
+def status(session: Session) -> None:
+    """Show the status of the node, in more detail than its public status.
+
+    \b
+    Example:
+      svc node status --data-dir /var/lib/svcd
+    """
+
+    async def request(operator: NodeClient) -> ResponseObject:
+        return (await operator.get("/operator/status")).object("status")
+
+    response = session.with_operator(request)
+    session.print_result(response.members, object_text(response.members))
+
+
+@node.command(cls=options.NumericCommand)
+@click.argument("blocks", callback=options.validated(options.integer(1)))
+@click.option(
+    "--producer",
+    metavar="SEED",
+    callback=options.validated(options.seed),
+    help="Seed of the devnet key that signs the blocks and earns their rewards.  [default: the node's key]",
+)
+@options.operator_option
+@options.json_option
+@click.pass_obj
+def mine(session: Session, blocks: int, producer: str | None) -> None:
+    """Produce BLOCKS blocks at once, which include the pending transfers. Devnet only.
+
+    \b
+    Example:
+      svc node mine 1
+      svc node mine 1000 --data-dir devnet
+    """
+    body: dict[str, object] = {} if producer is None else {"producer": producer}
+    hashes = session.with_operator(lambda operator: _mine(session, operator, blocks, body), timeout=DEVNET_TIMEOUT)
+    session.print_result({"hashes": hashes}, f"made {pluralize(len(hashes), 'block')}; the tip is {escape(hashes[-1])}")
+
+
+async def _mine(session: Session, operator: NodeClient, blocks: int, body: dict[str, object]) -> list[str]:
+    hashes: list[str] = []
+    with session.progress_bar(blocks, "Making blocks", hidden=blocks <= CHUNK) as bar:
+        while len(hashes) < blocks:
+            count = min(CHUNK, blocks - len(hashes))
+            try:
+                response = await _devnet_only(operator.post("/operator/mine", {**body, "blocks": count}))
+            except CommandError as error:
+                if hashes:
+                    raise CommandError(f"{len(hashes)} of {blocks} blocks were made, then: {error}") from None
+                raise
+            made = _hashes(response)
+            hashes += made
+            bar.update(len(made))
+    return hashes
+
+
+@node.command(cls=options.NumericCommand)
+@click.argument("recipient", callback=options.validated(options.address))
+@click.argument("amount", callback=options.validated(parse_amount))
+@options.operator_option
+@options.json_option
+@click.pass_obj
+def faucet(session: Session, recipient: str, amount: int) -> None:
+    """Send AMOUNT coins from the public faucet to RECIPIENT, in the next block. Devnet only.
+
+    \b
+    Example:
+      svc node faucet "$(svc wallet address)" 100
+      svc node mine 1
+    """
+    body = {"recipient": recipient, "amount": format_amount(amount)}
+    response = session.with_operator(lambda operator: _devnet_only(operator.post("/operator/faucet", body)))
+    txid = response.text("txid")
+    rows = [("txid", txid), ("amount", format_coins(amount)), ("recipient", recipient)]
+    session.print_result({"txid": txid}, property_table(rows))
+
+
+@node.command(cls=options.NumericCommand)
+@click.argument("depth", callback=options.validated(options.integer(1)))
+@click.option("--drop-transactions", is_flag=True, help="Drop the transfers of the replaced blocks too.")
+@options.operator_option
+@options.json_option
+@click.pass_obj
+def reorganise(session: Session, depth: int, drop_transactions: bool) -> None:
+    """Replace the newest DEPTH blocks by DEPTH + 1 empty ones. Devnet only.
+
+    This shows a shop what happens in a chain reorganisation. The transfers of the replaced blocks are pending again,
+    and the next block may include them; with --drop-transactions they are gone.
+
+    \b
+    Example:
+      svc node reorganise 3
+    """
+    body = {"depth": depth, "dropTransactions": drop_transactions}
+    response = session.with_operator(
+        lambda operator: _devnet_only(operator.post("/operator/reorganise", body)), timeout=DEVNET_TIMEOUT
+    )
+    hashes = _hashes(response)
+    session.print_result(
+        {"hashes": hashes},
+        f"replaced {pluralize(depth, 'block')} by {len(hashes)} empty ones; the tip is {escape(hashes[-1])}",
+    )
+
+
+async def _devnet_only(request: Coroutine[Any, Any, T]) -> T:
+    try:
+        return await request
+    except ErrorResponse as error:
+        if error.status == 404:
+            raise CommandError("the node does not support this command: only a devnet node does") from None
+        raise
+
+
+def _hashes(response: ResponseObject) -> list[str]:
+    hashes = response.texts("hashes")
+    if not hashes:
+        raise CommandError("the node answers that it made no blocks")
+    return hashes
+
+
+@node.command()
+@click.argument("state", type=click.Choice(["on", "off"]))
+@options.operator_option
+@options.json_option
+@click.pass_obj
+def participation(session: Session, state: str) -> None:
+    """Turn block production of a running node on or off.
+
+    This lasts until the node is restarted: then `[participation] enabled` in its configuration applies.
+
+    \b
+    Example:
+      svc node participation off
+      svc node participation on --data-dir /var/lib/svcd
+    """
+    body = {"enabled": state == "on"}
+    response = session.with_operator(lambda operator: operator.post("/operator/participation", body))
+    record = {"enabled": response.value("enabled"), "waitsFor": response.value("waitsFor")}
+    if record["enabled"] is not (state == "on"):
+        raise CommandError(f"the node does not confirm that participation is {state}")
+    waits = f", but not yet: {escape(response.text('waitsFor'))}" if record["waitsFor"] is not None else ""
+    text = f"the node makes blocks{waits}" if record["enabled"] else "the node makes no blocks"
+    session.print_result(record, text)
+
+
+@node.command()
+@options.operator_option
+@options.json_option
+@click.pass_obj
+def limits(session: Session) -> None:
+    """Show every limit of a running node, the setting that changes it, and the attack that it prevents.
+
+    \b
+    Example:
+      svc node limits
+    """
+    response = session.with_operator(lambda operator: operator.get("/operator/limits"))
+    text = "\n\n".join(_limit_text(limit) for limit in response.objects("limits"))
+    session.print_result({"limits": response.value("limits")}, text)
+
+
+def _limit_text(limit: ResponseObject) -> str:
+    value = limit.value("value")
+    if type(value) not in {int, float}:
+        raise invalid_response("value must be a number")
+    setting = f", set by {escape(limit.text('setting'))}" if limit.value("setting") is not None else ""
+    shown = "none" if value == 0 else f"{value} {escape(limit.text('unit'))}"
+    return f"{escape(limit.text('name'))}: {shown}{setting}\n  stops: {escape(limit.text('stops'))}"
+
+
+def object_text(members: Mapping[str, object]) -> str:
+    """Any JSON object as indented text; names such as ``syncState`` become ``sync state``."""
+    return "\n".join(_object_lines(members))
+
+
+def _object_lines(members: Mapping[str, object]) -> Iterator[str]:
+    width = max((len(_label(name)) for name, value in members.items() if not _is_nested(value)), default=0)
+    for name, value in members.items():
+        if _is_nested(value):
+            yield f"{_label(name)}:"
+            yield from (f"  {line}" for line in _value_lines(value))
+        else:
+            yield f"{_label(name):<{width}}  {_scalar(value)}"
+
+
+def _value_lines(value: object) -> Iterator[str]:
+    if isinstance(value, dict) and value:
+        yield from _object_lines(value)
+    elif isinstance(value, list) and value:
+        for item in value:
+            prefix = "- "
+            for line in _value_lines(item):
+                yield prefix + line
+                prefix = "  "
+    else:
+        yield _scalar(value)
+
+
+def _is_nested(value: object) -> bool:
+    return isinstance(value, dict | list) and bool(value)
+
+
+def _scalar(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "none" if value is None or value in ([], {}) else escape(str(value))
+
+
+def _label(name: str) -> str:
+    return escape("".join(f" {c.lower()}" if c.isupper() else c for c in name))

@@ -1,0 +1,163 @@
+"""Options and argument types shared by several commands; each value is validated before the command runs."""
+
+import re
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+
+from svcd.chain.address import decode_address
+from svcd.chain.encoding import MAX_INTEGER
+from svcd.chain.errors import RuleViolation
+from svcd.chain.params import NETWORKS
+from svcd.cli.http_client import public_endpoint
+from svcd.cli.session import Session
+
+T = TypeVar("T")
+F = TypeVar("F", bound=Callable[..., Any])
+
+_NEGATIVE: Final = re.compile(r"-[0-9.]+")
+
+
+class NumericCommand(click.Command):
+    """A command with numeric arguments, to which ``-1`` is an invalid number instead of an unknown option."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse options and arguments; raises click.UsageError."""
+        # Only with a negative number: otherwise click's suggestion for a misspelled option would be lost.
+        ctx.ignore_unknown_options = any(map(_NEGATIVE.fullmatch, args))
+        return super().parse_args(ctx, args)
+
+
+def validated(parse: Callable[[str], T]) -> Callable[[click.Context, click.Parameter, str | None], T | None]:
+    """A click callback that parses a value; the sentence of a RuleViolation or ValueError becomes a usage error."""
+
+    def callback(_context: click.Context, _parameter: click.Parameter, value: str | None) -> T | None:
+        if value is None:
+            return None
+        try:
+            return parse(value)
+        except (RuleViolation, ValueError) as error:
+            raise click.BadParameter(str(error)) from None
+
+    return callback
+
+
+def address(text: str) -> str:
+    """An address of any known network; raises RuleViolation or ValueError."""
+    for params in NETWORKS.values():
+        if text.startswith(f"{params.address_prefix}1"):
+            decode_address(text, params.address_prefix)
+            return text
+    starts = " or ".join(f"{params.address_prefix}1q on {params.name}" for params in NETWORKS.values())
+    raise ValueError(f"an address begins with {starts}")
+
+
+def integer(low: int, high: int = MAX_INTEGER) -> Callable[[str], int]:
+    """A parser of integers from ``low`` to ``high``, both included, which raises ValueError."""
+
+    def parse(text: str) -> int:
+        if re.fullmatch("[0-9]{1,16}", text) and low <= int(text) <= high:
+            return int(text)
+        raise ValueError(f"must be an integer from {low} to {high}")
+
+    return parse
+
+
+def txid(text: str) -> str:
+    """A transaction id in either case; raises ValueError."""
+    if not re.fullmatch("[0-9a-fA-F]{64}", text):
+        raise ValueError("a transaction id is 64 hex digits")
+    return text.lower()
+
+
+def seed(text: str) -> str:
+    """The seed of a devnet key; raises ValueError."""
+    if not re.fullmatch("[0-9a-f]{64}", text):
+        raise ValueError("a seed is 64 lower-case hex digits")
+    return text
+
+
+def url(text: str) -> str:
+    """The URL of a node, without a trailing slash; raises ValueError."""
+    return public_endpoint(text).base_url
+
+
+def node_option(command: F) -> F:
+    """``--url`` after the command, which overrides ``--url`` before it and SVCD_URL."""
+    return click.option(
+        "--url",
+        metavar="URL",
+        expose_value=False,
+        callback=_into_session("url", url),
+        help="The node to ask.  [env var: SVCD_URL; default: http://127.0.0.1:8645]",
+    )(command)
+
+
+def operator_option(command: F) -> F:
+    """``--data-dir`` after the command, which overrides ``--data-dir`` before it and SVCD_DATA_DIR."""
+    return click.option(
+        "--data-dir",
+        metavar="DIR",
+        expose_value=False,
+        callback=_into_session("data_dir", str),
+        help="The node's data directory, which holds its operator socket.  [env var: SVCD_DATA_DIR; default: data]",
+    )(command)
+
+
+def since_height_option(command: F) -> F:
+    """``--since-height``, the lowest height of a payment that counts."""
+    return click.option(
+        "--since-height",
+        metavar="H",
+        callback=validated(integer(0)),
+        help="Ignore payments in blocks below this height.",
+    )(command)
+
+
+def json_option(command: F) -> F:
+    """``--json``, which sets ``Session.as_json``."""
+    return click.option(
+        "--json",
+        is_flag=True,
+        default=None,
+        expose_value=False,
+        callback=_into_session("as_json", bool),
+        help="Print JSON, for programs.",
+    )(command)
+
+
+def keyfile_option(command: F) -> F:
+    """``--keyfile``, the parameter ``keyfile``."""
+    return click.option(
+        "--keyfile",
+        type=click.Path(path_type=Path),
+        default="wallet.json",
+        envvar="SVC_WALLET",
+        show_envvar=True,
+        show_default=True,
+        metavar="FILE",
+        help="The file that contains the key.",
+    )(command)
+
+
+def password_option(command: F) -> F:
+    """``--password-file``, the parameter ``password_file``."""
+    return click.option(
+        "--password-file",
+        type=click.Path(path_type=Path),
+        metavar="FILE",
+        help="Read the password from a file of mode 0600; SVC_WALLET_PASSWORD may contain it instead.",
+    )(command)
+
+
+def _into_session(name: str, parse: Callable[[Any], object]) -> Callable[[click.Context, click.Parameter, Any], None]:
+    """A click callback that stores an option, if given, in the session."""
+
+    def callback(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+        session = context.find_object(Session)
+        if value is not None and session is not None:
+            setattr(session, name, validated(parse)(context, parameter, value))
+
+    return callback

@@ -1,0 +1,130 @@
+"""One run of a command: its runtime, which node it talks to, and how its result is printed."""
+
+import json
+import sys
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any, Final, Protocol, TypeVar
+
+import click
+from attrs import define, frozen
+from twisted.internet.task import LoopingCall
+
+from svcd.cli.http_client import OPERATOR_TIMEOUT, NodeClient, operator_endpoint, public_endpoint
+from svcd.cli.response import ResponseObject
+
+T = TypeVar("T")
+
+DEFAULT_URL: Final = "http://127.0.0.1:8645"
+DEFAULT_DATA_DIR: Final = "data"
+SOCKET: Final = "operator.sock"
+POLL_SECONDS: Final = 0.5
+"""Between two calls of ``poll`` while a request is running."""
+
+
+class Runner(Protocol):
+    """Runs a coroutine function with a reactor, and returns or raises what it does."""
+
+    def __call__(self, work: Callable[[Any], Coroutine[Any, Any, T]], /) -> T:
+        """Return when the coroutine has ended; may be called once in a process."""
+
+
+@frozen(kw_only=True)
+class Runtime:
+    """Everything that commands use outside the process: network, randomness, environment and terminal."""
+
+    run: Runner
+    agent: Callable[[Any], Any]
+    """Makes an IAgent for a reactor."""
+    operator_agent: Callable[[Any, str], Any]
+    """Makes an IAgent for a reactor and the path of a Unix socket."""
+    random: Callable[[int], bytes]
+    """Returns that many cryptographically secure random bytes."""
+    environ: Mapping[str, str]
+    stderr_is_terminal: Callable[[], bool]
+    """Whether progress can be shown on standard error."""
+    interactive: Callable[[], bool] = lambda: False
+    """Whether a user sees prompts and can answer them: standard input and standard error are a terminal."""
+    terminal_width: Callable[[], int | None] = lambda: None
+    """Columns of the terminal that standard output goes to; None if it is not a terminal."""
+
+
+@define
+class Session:
+    """One run of a command."""
+
+    runtime: Runtime
+    url: str = DEFAULT_URL
+    data_dir: str = DEFAULT_DATA_DIR
+    as_json: bool = False
+
+    def get(self, path: str, member: str) -> ResponseObject:
+        """The object ``member`` in the node's response to GET ``path``; raises CommandError."""
+
+        async def work(node: NodeClient) -> ResponseObject:
+            return (await node.get(path)).object(member)
+
+        return self.with_node(work)
+
+    def with_node(self, work: Callable[[NodeClient], Coroutine[Any, Any, T]], *, token: str | None = None) -> T:
+        """The result of ``work`` with the node's public interface and a bearer ``token``; raises CommandError."""
+        endpoint = public_endpoint(self.url)
+        return self.runtime.run(
+            lambda reactor: work(NodeClient(self.runtime.agent(reactor), endpoint, clock=reactor, token=token))
+        )
+
+    def with_operator(
+        self,
+        work: Callable[[NodeClient], Coroutine[Any, Any, T]],
+        *,
+        timeout: float = OPERATOR_TIMEOUT,
+        poll: Callable[[float], object] | None = None,
+    ) -> T:
+        """The result of ``work`` with the operator's interface, ``timeout`` seconds per request; raises CommandError.
+
+        ``poll`` is called twice a second until ``work`` ends, with the seconds elapsed.
+        """
+        socket = str(Path(self.data_dir) / SOCKET)
+        endpoint = operator_endpoint(socket, timeout)
+
+        def running(reactor: Any) -> Coroutine[Any, Any, T]:
+            result = work(NodeClient(self.runtime.operator_agent(reactor, socket), endpoint, clock=reactor))
+            return result if poll is None else _polling(result, poll, reactor)
+
+        return self.runtime.run(running)
+
+    @property
+    def shows_progress(self) -> bool:
+        """Whether to show progress: at a terminal, and without --json."""
+        return not self.as_json and self.runtime.stderr_is_terminal()
+
+    def progress_bar(
+        self, length: int, label: str, *, hidden: bool = False, update_min_steps: int = 1
+    ) -> AbstractContextManager[Any]:
+        """A progress bar on standard error, which is shown only at a terminal."""
+        return click.progressbar(
+            length=length,
+            label=label,
+            file=sys.stderr,
+            hidden=hidden or not self.shows_progress,
+            update_min_steps=update_min_steps,
+        )
+
+    def print_result(self, value: Mapping[str, object], text: str) -> None:
+        """Print the result of the command: ``value`` as JSON with --json, ``text`` otherwise."""
+        click.echo(json.dumps(value, indent=2) if self.as_json else text)
+
+
+async def _polling(work: Coroutine[Any, Any, T], poll: Callable[[float], object], clock: Any) -> T:
+    start = clock.seconds()
+    loop = LoopingCall(lambda: poll(clock.seconds() - start))
+    loop.clock = clock
+    stopped = loop.start(POLL_SECONDS, now=False)
+    try:
+        return await work
+    finally:
+        if loop.running:
+            loop.stop()
+        # Raises what ``poll`` has raised.
+        await stopped

@@ -1,0 +1,1 @@
+"""The commands of a wallet: keys, words, keyfiles and transfers."""

@@ -1,0 +1,206 @@
+"""`svc wallet new|import|export|address`: the key of a wallet, its words and its keyfile."""
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from svcd.chain.params import NETWORKS
+from svcd.cli import options
+from svcd.cli.errors import CommandError
+from svcd.cli.rendering import property_table
+from svcd.cli.secure_files import read_bounded, read_seed, require_absent, write_new_file
+from svcd.cli.session import Session
+from svcd.cli.wallet.keyfile import MAX_FILE_BYTES, DamagedKeyfile, Keyfile, parse, render, seal, unseal
+from svcd.cli.wallet.mnemonic import generate_mnemonic, seed_from_mnemonic
+from svcd.cli.wallet.prompts import PasswordSource, prompt_words, read_words, show_words_once
+
+_network_choice = click.Choice(list(NETWORKS))
+
+
+@click.group()
+def wallet() -> None:
+    """Keep a key in a file on this computer, and send coins with it.
+
+    The key is encrypted with a password and never leaves this computer. Nobody can restore it for you: keep the 24
+    words that it is derived from, or a copy of the file and the password.
+
+    \b
+    Example:
+      svc wallet new --network devnet
+      svc wallet address
+      svc wallet send svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc 2.5 --reference order-17
+      svc wallet history
+    """
+
+
+@wallet.command()
+@click.option("--network", type=_network_choice, default="mainnet", show_default=True, help="The network to use it on.")
+@click.option(
+    "--words-to",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Write the words to a new file of mode 0600 instead of showing them.",
+)
+@options.keyfile_option
+@options.password_option
+@options.json_option
+@click.pass_obj
+def new(session: Session, network: str, words_to: Path | None, keyfile: Path, password_file: Path | None) -> None:
+    """Generate 24 random words, derive a key from them, and write the key to a keyfile.
+
+    At a terminal the words are shown once, and the keyfile is written after you have typed two of them. Elsewhere they
+    are not shown; --words-to writes them to a file. Existing files are never overwritten.
+
+    \b
+    Example:
+      svc wallet new
+      svc wallet new --network devnet --keyfile test-wallet.json
+      svc wallet new --words-to /media/safe/words.txt --password-file password
+    """
+    require_absent(keyfile)
+    if words_to is not None:
+        require_absent(words_to, "--words-to")
+    runtime = session.runtime
+    words = generate_mnemonic(runtime.random)
+    password = PasswordSource(password_file, runtime.environ).new()
+    if words_to is not None:
+        write_new_file(words_to, f"{' '.join(words)}\n".encode("ascii"), "--words-to")
+        advice = _WORDS_IN_FILE.format(words_to)
+    elif runtime.interactive():
+        show_words_once(words, runtime.random)
+        advice = _WORDS_ON_PAPER
+    else:
+        advice = _WORDS_NOT_SHOWN
+    sealed = seal(seed_from_mnemonic(words), password, params=NETWORKS[network], random=runtime.random)
+    write_new_file(keyfile, render(sealed))
+    session.print_result(_as_json(sealed, keyfile), f"{_as_text(sealed, keyfile)}\n\n{advice}")
+
+
+@wallet.command("import")
+@click.option("--words", is_flag=True, help="Prompt for the 24 words.")
+@click.option(
+    "--words-from", type=click.Path(path_type=Path), metavar="FILE", help="Read the 24 words from a file of mode 0600."
+)
+@click.option("--from", "source", type=click.Path(path_type=Path), metavar="FILE", help="Copy another keyfile.")
+@click.option(
+    "--operator-key",
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="Import the key that earns a node's block rewards: operator.key in its data directory.",
+)
+@click.option("--network", type=_network_choice, help="The network of the words or the key.  [default: mainnet]")
+@options.keyfile_option
+@options.password_option
+@options.json_option
+@click.pass_obj
+def import_(
+    session: Session,
+    words: bool,
+    words_from: Path | None,
+    source: Path | None,
+    operator_key: Path | None,
+    network: str | None,
+    keyfile: Path,
+    password_file: Path | None,
+) -> None:
+    """Create a keyfile from 24 words, from a node's key, or from a keyfile of the browser wallet or another computer.
+
+    Words and a node's key get a new password. A keyfile keeps its password: it is copied once that has decrypted it.
+    Existing files are never overwritten.
+
+    \b
+    Example:
+      svc wallet import --words
+      svc wallet import --words-from words.txt --network devnet
+      svc wallet import --from ~/Downloads/svc-wallet.json
+      svc wallet import --operator-key data/operator.key
+    """
+    if words + (words_from is not None) + (source is not None) + (operator_key is not None) != 1:
+        raise click.UsageError("give one of --words, --words-from FILE, --from FILE and --operator-key FILE")
+    require_absent(keyfile)
+    password = PasswordSource(password_file, session.runtime.environ)
+    if source is not None:
+        sealed = load_keyfile(source)
+        if network not in (None, sealed.params.name):
+            raise CommandError(f"{source} is a keyfile for {sealed.params.name}; for {network}, import its words")
+        unseal(sealed, password.existing())
+    else:
+        if operator_key is not None:
+            seed = read_seed(operator_key)
+        else:
+            seed = seed_from_mnemonic(prompt_words() if words_from is None else read_words(words_from))
+        params = NETWORKS[network or "mainnet"]
+        sealed = seal(seed, password.new(), params=params, random=session.runtime.random)
+    write_new_file(keyfile, render(sealed))
+    session.print_result(_as_json(sealed, keyfile), _as_text(sealed, keyfile))
+
+
+@wallet.command()
+@click.option("--to", type=click.Path(path_type=Path), metavar="FILE", help="Write to a new file of mode 0600.")
+@options.keyfile_option
+@options.json_option
+@click.pass_obj
+def export(session: Session, to: Path | None, keyfile: Path) -> None:
+    """Print the keyfile, or copy it, to open the wallet elsewhere with the same password.
+
+    The browser wallet and `svc wallet import --from` can read it. The words cannot be shown again: the file contains
+    the key derived from them, and the derivation cannot be reversed.
+
+    \b
+    Example:
+      svc wallet export --to /media/safe/wallet.json
+      svc wallet export | ssh other.example "umask 077; cat > wallet.json"
+    """
+    opened = load_keyfile(keyfile)
+    if to is None:
+        click.echo(render(opened), nl=False)
+    else:
+        write_new_file(to, render(opened), "--to")
+        session.print_result(_as_json(opened, to), _as_text(opened, to))
+    click.echo(_NO_WORDS, err=True)
+
+
+@wallet.command()
+@options.keyfile_option
+@options.json_option
+@click.pass_obj
+def address(session: Session, keyfile: Path) -> None:
+    """Print the address of the wallet, which needs no password.
+
+    \b
+    Example:
+      svc wallet address
+      svc balance "$(svc wallet address)"
+    """
+    opened = load_keyfile(keyfile)
+    session.print_result(_as_json(opened, keyfile), opened.address)
+
+
+def load_keyfile(path: Path) -> Keyfile:
+    """The keyfile at ``path``; raises DamagedKeyfile, or CommandError if it cannot be read."""
+    try:
+        return parse(read_bounded(path, MAX_FILE_BYTES))
+    except DamagedKeyfile as damaged:
+        raise DamagedKeyfile(f"{path}: {damaged}") from None
+
+
+def _as_json(keyfile: Keyfile, path: Path) -> dict[str, object]:
+    return {"address": keyfile.address, "network": keyfile.params.name, "keyfile": str(path)}
+
+
+def _as_text(keyfile: Keyfile, path: Path) -> str:
+    return property_table([("address", keyfile.address), ("network", keyfile.params.name), ("keyfile", str(path))])
+
+
+_LOSS: Final = "Without them the coins at the address are lost, and nobody can restore them."
+_WORDS_ON_PAPER: Final = f"Keep the words, or a copy of the keyfile and the password. {_LOSS}"
+_WORDS_IN_FILE: Final = f"The 24 words are in {{}}: move it to a safe place away from this computer. {_LOSS}"
+_WORDS_NOT_SHOWN: Final = (
+    "Keep a copy of the keyfile and the password: the 24 words were not shown, because this is not a terminal"
+    f" (--words-to writes them to a file). {_LOSS}"
+)
+_NO_WORDS: Final = (
+    "This is the keyfile; the password decrypts it. The 24 words cannot be shown again: the file contains only the key"
+    " derived from them."
+)

@@ -1,0 +1,95 @@
+"""Payment links: payment URIs, and URLs of checkout and wallet pages that contain the same data.
+
+No server is contacted: the URL of a checkout contains the whole order (docs/pages.md "Checkout"), and that of a wallet
+page the payment URI. A link is therefore trusted no more than a payment URI, whatever its host.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Final, TypeVar
+from urllib.parse import parse_qsl, unquote
+
+from svcd.chain.errors import Refusal, RuleViolation
+from svcd.chain.params import NetworkParams
+from svcd.chain.units import parse_amount, parse_base_units
+from svcd.commerce.payment_request import (
+    DEFAULT_CONFIRMATIONS,
+    MAX_URI,
+    PaymentRequest,
+    parse_confirmations_text,
+    parse_label,
+    parse_reference,
+    parse_terms,
+    parse_uri,
+    resolve_amount,
+)
+
+T = TypeVar("T")
+
+_WEB: Final = re.compile("https?://", re.IGNORECASE)
+_LINK: Final = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+/(pay|wallet)/\?([!\"$-~]*)")
+_REQUIRED_NAME: Final = "req-"
+_ONE_URI: Final = "pay="
+
+
+def parse_link(text: str, params: NetworkParams) -> PaymentRequest:
+    """The order in a payment URI, or in the URL of a checkout or wallet page, for the network of ``params``.
+
+    Raises RuleViolation: FORMAT, ADDRESS, AMOUNT or REFERENCE.
+    """
+    if not _WEB.match(text):
+        return parse_uri(text, params)
+    match = _LINK.fullmatch(text)
+    if match is None or len(text) > MAX_URI:
+        raise _refusal(
+            "a link to pay is https://HOST/pay/?reference=… of a checkout or https://HOST/wallet/?pay=…, without a"
+            f" fragment (#), of at most {MAX_URI} characters, all of printable ASCII"
+        )
+    page, query = match.groups()
+    return parse_uri(_uri_in(query), params) if page == "wallet" else _order_in(query, params)
+
+
+def _uri_in(query: str) -> str:
+    """The payment URI in the query of a wallet page, which must contain nothing else."""
+    if not query.startswith(_ONE_URI) or "&" in query:
+        raise _refusal("the link to a wallet page must have pay= with a payment URI, percent-encoded as a whole")
+    return _decoded(lambda: unquote(query.removeprefix(_ONE_URI), errors="strict"))
+
+
+def _order_in(query: str, params: NetworkParams) -> PaymentRequest:
+    """The order in the query of a checkout, parsed as the page parses it.
+
+    ``sinceHeight`` is ignored: it is for the merchant, while the payer must be warned of every earlier payment.
+    """
+    pairs = _decoded(lambda: parse_qsl(query, keep_blank_values=True, errors="strict"))
+    values = dict(pairs)
+    for name in values:
+        if [each for each, _ in pairs].count(name) > 1:
+            raise _refusal(f"{name[:32]!r} appears more than once in the link; give it once")
+        if name.startswith(_REQUIRED_NAME):
+            raise _refusal(f"the link requires {name[:32]!r}, which is unknown here; do not pay")
+    for name in ("reference", "recipient"):
+        if name not in values:
+            raise _refusal(f"the link to a checkout has no {name}; it must have reference, recipient and amount")
+    amount, units = values.get("amount"), values.get("amountBaseUnits")
+    terms = parse_terms(
+        params,
+        reference=parse_reference(values["reference"]),
+        recipient=values["recipient"],
+        amount=resolve_amount(
+            None if amount is None else parse_amount(amount), None if units is None else parse_base_units(units)
+        ),
+        required=parse_confirmations_text(values.get("confirmations", str(DEFAULT_CONFIRMATIONS))),
+    )
+    return PaymentRequest(terms, parse_label(values.get("label", "")))
+
+
+def _decoded(decode: Callable[[], T]) -> T:
+    try:
+        return decode()
+    except UnicodeDecodeError:
+        raise _refusal("the link must be UTF-8 in percent-encoding") from None
+
+
+def _refusal(sentence: str) -> RuleViolation:
+    return RuleViolation(Refusal.FORMAT, sentence)

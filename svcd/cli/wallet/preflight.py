@@ -1,0 +1,167 @@
+"""The checks before a transfer is signed: pure functions of the request and of what the node says."""
+
+from typing import Final
+
+from attrs import frozen
+
+from svcd.chain.address import decode_address
+from svcd.chain.params import NETWORKS, NetworkParams
+from svcd.chain.transaction import Draft
+from svcd.cli.errors import CommandError
+from svcd.cli.http_client import NodeClient
+from svcd.cli.rendering import Rows, format_coins, pluralize
+from svcd.cli.response import ResponseObject
+from svcd.cli.wallet.keyfile import Keyfile
+from svcd.interfaces import milliseconds
+
+MAX_CLOCK_DIFFERENCE: Final = 5 * 60 * 1000
+"""Milliseconds. A transfer signed with a wrong clock may be refused later, or stay valid longer than intended."""
+
+
+@frozen(kw_only=True)
+class SendRequest:
+    """The transfer that the user asks for; money in base units. None is filled in from the node."""
+
+    recipient: str
+    amount: int
+    reference: str | None = None
+    fee: int | None = None
+    nonce: int | None = None
+
+
+@frozen(kw_only=True)
+class AccountView:
+    """The node's view of its network and of the sender's account."""
+
+    params: NetworkParams
+    minimum_fee: int
+    balance: int
+    nonce: int
+    """The account's next nonce on the chain."""
+    pending_nonce: int
+    """The account's next nonce after its transfers in the mempool."""
+    tip_time: int
+    """When the slot of the tip began, in Unix milliseconds."""
+    catching_up: bool
+
+
+async def fetch_account_view(node: NodeClient, keyfile: Keyfile) -> AccountView:
+    """The node's view of the wallet's account; raises CommandError if network or clock is wrong."""
+    status = (await node.get("/rpc/status")).object("status")
+    check_clock(milliseconds(node.clock), status.number("time"))
+    consensus = (await node.get("/rpc/consensus")).object("consensus")
+    params = network_params(status, consensus)
+    check_wallet(keyfile, params)
+    account = (await node.get(f"/rpc/balance/{keyfile.address}")).object("account")
+    return account_view(params, status, consensus, account)
+
+
+def network_params(status: ResponseObject, consensus: ResponseObject) -> NetworkParams:
+    """The network of a node; raises CommandError if svc does not know it or its genesis block is another."""
+    chain_id = status.text("chainId")
+    params = next((known for known in NETWORKS.values() if known.chain_id == chain_id), None)
+    if params is None:
+        known = ", ".join(known.chain_id for known in NETWORKS.values())
+        raise CommandError(f"the node is on the network {chain_id}, which svc does not know; it knows {known}")
+    for response in (status, consensus):
+        genesis, network_id = response.text("genesisHash"), response.count("networkId")
+        if genesis != params.genesis_hash.hex() or network_id != params.network_id:
+            raise CommandError(f"the node claims to be on {chain_id}, but has another genesis block: do not trust it")
+    return params
+
+
+def account_view(
+    params: NetworkParams, status: ResponseObject, consensus: ResponseObject, account: ResponseObject
+) -> AccountView:
+    """The view in three responses of a node; raises CommandError."""
+    return AccountView(
+        params=params,
+        minimum_fee=consensus.number("minimumFee"),
+        balance=account.number("balance"),
+        nonce=account.number("nonce"),
+        pending_nonce=account.number("pendingNonce"),
+        tip_time=params.slot_time(status.number("slot")),
+        catching_up=status.text("syncState") != "synced",
+    )
+
+
+def check_wallet(keyfile: Keyfile, params: NetworkParams) -> None:
+    """Raise CommandError unless ``keyfile`` is for the node's network."""
+    if keyfile.params.name != params.name:
+        raise CommandError(
+            f"the wallet is for {keyfile.params.name} and the node is on {params.name}; choose another wallet with"
+            " --keyfile, or another node with --url"
+        )
+
+
+def check_clock(now: int, node_time: int) -> None:
+    """Raise CommandError if the clocks, both in Unix milliseconds, differ by more than ``MAX_CLOCK_DIFFERENCE``."""
+    difference = abs(now - node_time)
+    if difference > MAX_CLOCK_DIFFERENCE:
+        raise CommandError(
+            f"the clocks of this computer and of the node differ by {difference // 1000} s; correct the wrong one:"
+            f" up to {MAX_CLOCK_DIFFERENCE // 1000} s are accepted"
+        )
+
+
+def build_draft(request: SendRequest, view: AccountView, now: int) -> Draft:
+    """The transfer to sign at the time ``now`` in Unix milliseconds.
+
+    Raises CommandError, or RuleViolation for a recipient that is not an address of the network.
+    """
+    decode_address(request.recipient, view.params.address_prefix, "recipient")
+    fee = view.minimum_fee if request.fee is None else request.fee
+    if fee < view.minimum_fee:
+        raise CommandError(
+            f"a fee of {format_coins(fee)} is too low; the network requires at least {format_coins(view.minimum_fee)}"
+        )
+    nonce = view.pending_nonce if request.nonce is None else request.nonce
+    if nonce < view.nonce:
+        raise CommandError(f"nonce {nonce} is already used; the next one is {view.nonce}")
+    missing = request.amount + fee - view.balance
+    if missing > 0:
+        raise CommandError(
+            f"the balance of {format_coins(view.balance)} is {format_coins(missing)} too low: the amount is"
+            f" {format_coins(request.amount)}, the fee {format_coins(fee)}"
+        )
+    return Draft(
+        recipient=request.recipient,
+        amount=request.amount,
+        fee=fee,
+        nonce=nonce,
+        timestamp=now,
+        reference=request.reference,
+    )
+
+
+def review(draft: Draft, view: AccountView, sender: str) -> Rows:
+    """What the user must see before signing."""
+    spent = draft.fee if draft.recipient == sender else draft.amount + draft.fee
+    return [
+        ("network", f"{view.params.chain_id} ({view.params.name})"),
+        ("from", sender),
+        ("recipient", draft.recipient),
+        ("amount", format_coins(draft.amount)),
+        ("reference", draft.reference or "none"),
+        ("fee", format_coins(draft.fee)),
+        ("total", format_coins(draft.amount + draft.fee)),
+        ("balance after", format_coins(view.balance - spent)),
+        ("nonce", str(draft.nonce)),
+    ]
+
+
+def warnings(draft: Draft, view: AccountView, sender: str) -> list[str]:
+    """What is valid but perhaps not intended, a sentence each."""
+    found = []
+    if view.catching_up:
+        found.append("the node is still catching up: its balance and nonce may be out of date")
+    if draft.recipient == sender:
+        found.append("the recipient is the sender: only the fee will be spent")
+    pending = view.pending_nonce - view.nonce
+    if draft.nonce < view.pending_nonce:
+        found.append(f"a transfer with nonce {draft.nonce} is pending; this one can only replace it")
+    elif pending:
+        found.append(f"{pluralize(pending, 'transfer')} pending: the balance does not include that")
+    if draft.nonce > view.pending_nonce:
+        found.append(f"the next nonce is {view.pending_nonce}; until that is used, this transfer stays pending")
+    return found

@@ -1,0 +1,337 @@
+"""`svc wallet send` and `svc wallet pay`: check with the node, ask the user, sign, broadcast.
+
+A signed transfer is stored in the pending file before it is sent: if no response arrives, repeating the command sends
+the same bytes again.
+"""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import click
+from attrs import evolve, frozen
+
+from svcd.chain.address import decode_address, encode_address
+from svcd.chain.encoding import parse_wire_object
+from svcd.chain.errors import RuleViolation
+from svcd.chain.params import NETWORKS, NetworkParams
+from svcd.chain.transaction import Draft, Transfer, check_reference, sign_transfer
+from svcd.chain.units import parse_amount
+from svcd.cli import options
+from svcd.cli.errors import CommandError, ErrorResponse, NoValidResponse
+from svcd.cli.http_client import NodeClient
+from svcd.cli.payment_status import payment_status
+from svcd.cli.rendering import escape, format_coins, format_time, property_table
+from svcd.cli.session import Session
+from svcd.cli.wallet.keyfile import Keyfile, unseal
+from svcd.cli.wallet.keys import load_keyfile
+from svcd.cli.wallet.payment_link import parse_link
+from svcd.cli.wallet.pending import PendingFile, Reconciliation, reconcile
+from svcd.cli.wallet.preflight import AccountView, SendRequest, build_draft, fetch_account_view, review, warnings
+from svcd.cli.wallet.prompts import PasswordSource, confirm
+from svcd.commerce.payment_request import PaymentRequest
+from svcd.interfaces import milliseconds
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+_SERVER_ERROR: Final = 500
+
+
+def _signing_options(command: F) -> F:
+    """The options of every command that signs a transfer."""
+    decorators: list[Callable[[F], F]] = [
+        click.option(
+            "--fee",
+            metavar="COINS",
+            callback=options.validated(parse_amount),
+            help="The fee for the block's producer.  [default: the network's minimum]",
+        ),
+        click.option(
+            "--nonce",
+            metavar="N",
+            callback=options.validated(options.integer(0)),
+            help="The nonce of the transfer.  [default: the account's next one, from the node]",
+        ),
+        click.option("--yes", is_flag=True, help="Do not ask before signing."),
+        options.keyfile_option,
+        options.password_option,
+        options.node_option,
+        options.json_option,
+    ]
+    for decorate in reversed(decorators):
+        command = decorate(command)
+    return command
+
+
+@click.command(cls=options.NumericCommand)
+@click.argument("recipient", callback=options.validated(options.address))
+@click.argument("amount", callback=options.validated(parse_amount))
+@click.option(
+    "--reference", metavar="TEXT", callback=options.validated(check_reference), help="The reference of the order."
+)
+@_signing_options
+@click.pass_obj
+def send(
+    session: Session,
+    recipient: str,
+    amount: int,
+    reference: str | None,
+    fee: int | None,
+    nonce: int | None,
+    yes: bool,
+    keyfile: Path,
+    password_file: Path | None,
+) -> None:
+    """Send AMOUNT coins to RECIPIENT.
+
+    The transfer is shown, and signed only after you confirm it. The key never leaves this computer: the node receives
+    the signed transfer. If no node responds, repeat the command: the same signed transfer is sent again. A transfer
+    with the same --nonce as a pending one replaces it if its fee is at least 10 % higher.
+
+    \b
+    Example:
+      svc wallet send svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc 2.5 --reference order-17
+    """
+    request = SendRequest(recipient=recipient, amount=amount, reference=reference, fee=fee, nonce=nonce)
+    _send(session, load_keyfile(keyfile), request, (keyfile, password_file), assume_yes=yes)
+
+
+@click.command("pay")
+@click.argument("uri")
+@_signing_options
+@click.pass_obj
+def pay_uri(
+    session: Session,
+    uri: str,
+    fee: int | None,
+    nonce: int | None,
+    yes: bool,
+    keyfile: Path,
+    password_file: Path | None,
+) -> None:
+    """Pay a payment URI or the link to a checkout.
+
+    URI is svc:…?amount=…&ref=…, or the URL of a checkout or wallet page, https://…/pay/?reference=… or
+    https://…/wallet/?pay=…. Put it in single quotes, because & is special in the shell. Recipient, amount and reference
+    are signed exactly as they are in the URI, and only your node is contacted. The label is text by the author of the
+    link. If the order is already paid, the command warns you; with --yes it then refuses to pay.
+
+    \b
+    Example:
+      svc wallet pay 'svc:svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc?amount=2.5&ref=order-1042'
+    """
+    opened = load_keyfile(keyfile)
+    order = _parse_order(uri, opened.params)
+    terms = order.terms
+    request = SendRequest(
+        recipient=terms.recipient, amount=terms.amount, reference=terms.reference, fee=fee, nonce=nonce
+    )
+    _send(session, opened, request, (keyfile, password_file), assume_yes=yes, order=order)
+
+
+def _parse_order(uri: str, params: NetworkParams) -> PaymentRequest:
+    """The order in ``uri``; raises RuleViolation, or CommandError if it is for another network than ``params``."""
+    try:
+        return parse_link(uri, params)
+    except RuleViolation as violation:
+        for other in NETWORKS.values():
+            if other is not params and _is_for(uri, other):
+                raise CommandError(
+                    f"the payment URI is for {other.name} and the wallet is for {params.name}; choose another wallet"
+                    " with --keyfile"
+                ) from None
+        raise violation from None
+
+
+def _is_for(uri: str, params: NetworkParams) -> bool:
+    try:
+        parse_link(uri, params)
+    except RuleViolation:
+        return False
+    return True
+
+
+def _send(
+    session: Session,
+    keyfile: Keyfile,
+    request: SendRequest,
+    files: tuple[Path, Path | None],
+    *,
+    assume_yes: bool,
+    order: PaymentRequest | None = None,
+) -> None:
+    """Send a transfer and print the result; ``files`` are the keyfile and, if given, the password file."""
+    path, password_file = files
+    source = PasswordSource(password_file, session.runtime.environ)
+    pending = PendingFile(path, keyfile.params)
+    payment = OutgoingPayment(keyfile, request, lambda: unseal(keyfile, source.existing()), pending, assume_yes, order)
+    result = session.with_node(lambda node: send_payment(node, payment))
+    session.print_result(result.as_json(), result.as_text())
+
+
+@frozen
+class OutgoingPayment:
+    """The transfer that the user asks for, and the keyfile that it is paid from."""
+
+    keyfile: Keyfile
+    request: SendRequest
+    unseal: Callable[[], bytes]
+    """Asks for the password and returns the seed; raises CommandError or click.Abort."""
+    pending: PendingFile
+    assume_yes: bool = False
+    """Whether to sign without asking."""
+    order: PaymentRequest | None = None
+    """The order in the payment URI, if there is one."""
+
+
+@frozen
+class SendResult:
+    """A transfer that the node has accepted."""
+
+    draft: Draft
+    sender: str
+    txid: str
+    state: str
+    """``accepted``; ``known`` if the node already had it; ``in a block`` if an earlier attempt is confirmed."""
+
+    def as_json(self) -> dict[str, object]:
+        """For programs; money in base units."""
+        reference = {} if self.draft.reference is None else {"reference": self.draft.reference}
+        return {
+            "txid": self.txid,
+            "state": self.state,
+            "sender": self.sender,
+            "recipient": self.draft.recipient,
+            "amount": str(self.draft.amount),
+            "fee": str(self.draft.fee),
+            "nonce": str(self.draft.nonce),
+            **reference,
+        }
+
+    def as_text(self) -> str:
+        """For people."""
+        state = f"{self.state}; once it is in a block, see: svc tx {self.txid}"
+        return property_table([("txid", self.txid), ("state", state)])
+
+
+async def send_payment(node: NodeClient, payment: OutgoingPayment) -> SendResult:
+    """Build, sign and broadcast the transfer; raises CommandError, RuleViolation or click.Abort.
+
+    The keyfile is locked meanwhile: two processes would otherwise sign two transfers with one nonce.
+    """
+    with payment.pending.lock():
+        return await _send_locked(node, payment)
+
+
+async def _send_locked(node: NodeClient, payment: OutgoingPayment) -> SendResult:
+    sender = payment.keyfile.address
+    view = await fetch_account_view(node, payment.keyfile)
+    key = decode_address(sender, view.params.address_prefix)
+    earlier = await reconcile(node, payment.pending, key, view)
+    attempt = earlier.find_attempt(payment.request, view.params)
+    for transfer in earlier.confirmed.values():
+        amount, recipient = format_coins(transfer.amount), _draft_of(transfer, view).recipient
+        click.echo(f"The earlier transfer {transfer.txid.hex()} of {amount} to {recipient} is in a block.", err=True)
+    if attempt is not None and attempt.txid in earlier.confirmed:
+        click.echo("It is this payment, which had got no response: nothing is signed or sent.", err=True)
+        return SendResult(_draft_of(attempt, view), sender, attempt.txid.hex(), "in a block")
+    if attempt is not None:
+        transfer = _confirm_resend(payment, attempt, view)
+    else:
+        transfer = await _sign_new(node, payment, view, earlier)
+    state = await _broadcast(node, transfer, payment.pending)
+    return SendResult(_draft_of(transfer, view), sender, transfer.txid.hex(), state)
+
+
+def _confirm_resend(payment: OutgoingPayment, transfer: Transfer, view: AccountView) -> Transfer:
+    """The transfer of an attempt without a response, once the user has confirmed."""
+    _show(payment, _draft_of(transfer, view), view)
+    click.echo(
+        f"This transfer was signed at {format_time(transfer.timestamp)}, and no node responded. It is sent again"
+        " unchanged, so it can be paid only once.",
+        err=True,
+    )
+    _confirm(payment, "Send this transfer again?")
+    return transfer
+
+
+async def _sign_new(node: NodeClient, payment: OutgoingPayment, view: AccountView, earlier: Reconciliation) -> Transfer:
+    """A newly signed transfer, once the user has confirmed."""
+    earlier.check_nonce_is_free(payment.request, view.params)
+    draft = build_draft(payment.request, view, milliseconds(node.clock))
+    _show(payment, draft, view)
+    await _warn_if_paid(node, payment, view)
+    _confirm(payment, "Sign and send this transfer?")
+    seed = payment.unseal()
+    # The user may have taken an hour to answer: the timestamp is that of the signature.
+    draft = evolve(draft, timestamp=milliseconds(node.clock))
+    return sign_transfer(draft, seed=seed, params=view.params)
+
+
+def _show(payment: OutgoingPayment, draft: Draft, view: AccountView) -> None:
+    rows = list(review(draft, view, payment.keyfile.address))
+    if payment.order is not None and payment.order.label is not None:
+        rows.insert(5, ("label", f"{payment.order.label} (unverified, from the link)"))
+    click.echo(property_table(rows), err=True)
+    for sentence in warnings(draft, view, payment.keyfile.address):
+        click.echo(f"Warning: {sentence}.", err=True)
+
+
+def _confirm(payment: OutgoingPayment, question: str) -> None:
+    if not payment.assume_yes and not confirm(question):
+        raise CommandError("cancelled: nothing was signed and nothing was sent")
+
+
+async def _warn_if_paid(node: NodeClient, payment: OutgoingPayment, view: AccountView) -> None:
+    """Warn that the order is already paid; with --yes, raise CommandError if it is, or if that cannot be known."""
+    if payment.order is None:
+        return
+    if view.catching_up and payment.assume_yes:
+        raise CommandError(
+            "the node is still catching up and may not know that this order is paid; wait, or omit --yes"
+        )
+    status = await payment_status(node, payment.order.terms)
+    state = status.text("state")
+    if state == "unpaid":
+        return
+    paid = f"this order is already paid ({escape(state)}, {escape(status.text('txid'))})"
+    if payment.assume_yes:
+        raise CommandError(f"{paid}; omit --yes to pay it again")
+    click.echo(f"Warning: {paid}.", err=True)
+
+
+async def _broadcast(node: NodeClient, transfer: Transfer, pending: PendingFile) -> str:
+    """Send the transfer and return its state, ``accepted`` or ``known``; raises CommandError."""
+    # An earlier attempt may have reached a node, whatever comes of this one: without it in the file, the payment would
+    # be signed anew and paid twice.
+    first_attempt = all(stored.transfer.txid != transfer.txid for stored in pending.load())
+    pending.save(transfer, acknowledged=False)
+    try:
+        response = await node.post("/rpc/broadcast", {"transaction": parse_wire_object(transfer.wire)})
+        if response.text("txid") != transfer.txid.hex():
+            raise NoValidResponse(f"the node returns another txid, {response.text('txid')}")
+        state = response.text("state")
+    except CommandError as error:
+        unknown = isinstance(error, NoValidResponse) or (
+            isinstance(error, ErrorResponse) and error.status >= _SERVER_ERROR
+        )
+        if unknown or not first_attempt:
+            raise CommandError(
+                f"{error}. The transfer {transfer.txid.hex()} may still have been sent: repeat the command to send the"
+                " same signed transfer again, which can be paid only once"
+            ) from None
+        pending.remove([transfer.txid])
+        raise
+    pending.save(transfer, acknowledged=True)
+    return state
+
+
+def _draft_of(transfer: Transfer, view: AccountView) -> Draft:
+    return Draft(
+        recipient=encode_address(transfer.recipient, view.params.address_prefix),
+        amount=transfer.amount,
+        fee=transfer.fee,
+        nonce=transfer.nonce,
+        timestamp=transfer.timestamp,
+        reference=transfer.reference,
+    )

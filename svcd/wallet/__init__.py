@@ -1,1 +1,0 @@
-"""Keys and signing on the command line."""

@@ -1,0 +1,226 @@
+"""`svc pay-request` and `svc verify` with a real node, and with one that lies."""
+
+import json
+from typing import Any
+
+import pytest
+
+from svcd.chain.params import DEVNET
+from svcd.commerce.payment_request import PaymentRequest, PaymentTerms, request_record
+from tests.chains import address_of
+from tests.cli.merchant.test_proof import BOB, TIP, WHOLE
+from tests.cli.terminal import ADDRESS, OTHER, Fixed, Terminal, site_of
+from tests.cli.test_chain_commands import rows
+from tests.rpc.node import Node
+
+ORDER = ("order-1", OTHER, "2.5")
+
+
+@pytest.fixture
+def paid(node: Node, terminal: Terminal, wallet: Any) -> str:
+    """The txid of a pending transfer that pays the order."""
+    terminal.ok("node", "faucet", ADDRESS, "10")
+    terminal.ok("node", "mine", 1)
+    words = ("wallet", "send", OTHER, "2.5", "--reference", "order-1", "--yes", "--json")
+    told = terminal.ok(*words, env={"SVC_WALLET_PASSWORD": "Schlüssel für svc"})
+    return str(json.loads(told.out)["txid"])
+
+
+# svc pay-request
+
+
+def test_a_request_is_printed_with_its_links(node: Node, terminal: Terminal) -> None:
+    words = ("pay-request", OTHER, "2.5", "--reference", "order-1", "--label", "Tea & cake", "--confirmations", 3)
+    told = rows(terminal.ok(*words).out)
+    uri = f"svc:{OTHER}?amount=2.5&ref=order-1&confirmations=3&label=Tea%20%26%20cake"
+    assert told == {
+        "recipient": OTHER,
+        "amount": "2.5 coins",
+        "reference": "order-1",
+        "confirmations": "3 required",
+        "since height": "0",
+        "payment URI": uri,
+        "wallet page": told["wallet page"],
+        "status": "http://127.0.0.1:8645/rpc/commerce/payment/order-1"
+        f"?recipient={OTHER}&amountBaseUnits=250000000&confirmations=3",
+    }
+    assert told["wallet page"].startswith(f"http://127.0.0.1:8645/wallet/?pay=svc%3A{OTHER}%3Famount")
+
+
+def test_a_request_as_json_is_the_payment_object(node: Node, terminal: Terminal) -> None:
+    payment = json.loads(terminal.ok("pay-request", OTHER, "1", "--json").out)
+    assert payment["reference"].startswith("pay_")
+    assert (payment["amount"], payment["requiredConfirmations"]) == ("100000000", 12)
+    assert "label" not in payment
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("--reference", "a b"), "reference must be 1 to 64 of the characters"),
+        (("--reference", ".."), "reference must not be . or .."),
+        (("--label", "x" * 81), "label must be a string of at most 80 characters"),
+        (("--label", "a\u202eb"), "label contains U+202E"),
+        (("--confirmations", "0"), "must be an integer from 1 to 1000"),
+        (("--confirmations", "1001"), "must be an integer from 1 to 1000"),
+    ],
+)
+def test_values_are_validated_before_any_request(terminal: Terminal, words: tuple[str, ...], sentence: str) -> None:
+    assert sentence in terminal.misuse("pay-request", OTHER, "1", *words)
+
+
+LIES = [
+    (PaymentTerms("order-1", ADDRESS, 250_000_000), None, f"has '{ADDRESS}' for recipient instead of '{OTHER}'"),
+    (PaymentTerms("order-1", OTHER, 250_000_001), None, "has '250000001' for amountBaseUnits instead of '250000000'"),
+    (PaymentTerms("order-2", OTHER, 250_000_000), None, "has 'order-2' for reference instead of 'order-1'"),
+    (PaymentTerms("order-1", OTHER, 250_000_000, 1), None, "has 1 for confirmations instead of 12"),
+    (PaymentTerms("order-1", OTHER, 250_000_000), "Cake", "has 'Cake' for label instead of 'Tea'"),
+]
+
+
+@pytest.mark.parametrize(("terms", "label", "sentence"), LIES)
+def test_a_request_with_another_uri_is_rejected(
+    terminal: Terminal, terms: PaymentTerms, label: str | None, sentence: str
+) -> None:
+    record = request_record(DEVNET, PaymentRequest(terms, label or "Tea"), tip_height=0)
+    answer = json.dumps({"ok": True, "payment": record}).encode()
+    terminal.public.site = site_of(Fixed((200, answer)), terminal.clock)
+    told = terminal.failure("pay-request", OTHER, "2.5", "--reference", "order-1", "--label", "Tea")
+    assert told.startswith("the node does not answer as svcd does: its payment URI ")
+    assert sentence in told
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"networkId": 9}, "payment is on network 9, which svc does not know"),
+        ({"networkId": 1}, "its payment URI is invalid: recipient must be an address of this network"),
+        ({"paymentUri": "svc:"}, "its payment URI is invalid"),
+        ({"paymentUri": None}, "payment.paymentUri must be a string"),
+    ],
+)
+def test_an_invalid_request_is_rejected(terminal: Terminal, changes: dict[str, object], sentence: str) -> None:
+    record = request_record(DEVNET, PaymentRequest(PaymentTerms("order-1", OTHER, 250_000_000)), tip_height=0)
+    answer = json.dumps({"ok": True, "payment": record | changes}).encode()
+    terminal.public.site = site_of(Fixed((200, answer)), terminal.clock)
+    assert sentence in terminal.failure("pay-request", OTHER, "2.5", "--reference", "order-1")
+
+
+# svc verify
+
+
+def test_an_unpaid_order(node: Node, terminal: Terminal) -> None:
+    assert rows(terminal.ok("verify", *ORDER).out) == {
+        "state": "unpaid",
+        "confirmations": "0 of 12",
+        "recipient": OTHER,
+        "amount": "2.5 coins",
+        "reference": "order-1",
+        "matches": "0 transfers",
+        "tip": f"0, {DEVNET.genesis_hash.hex()}",
+    }
+
+
+def test_a_payment_from_pending_to_confirmed(node: Node, terminal: Terminal, paid: str) -> None:
+    told = rows(terminal.ok("verify", *ORDER).out)
+    assert (told["state"], told["txid"], told["matches"]) == ("pending", paid, "1 transfer")
+    assert "block" not in told
+
+    terminal.ok("node", "mine", 2)
+    told = rows(terminal.ok("verify", *ORDER).out)
+    assert (told["state"], told["confirmations"], told["txid"]) == ("confirming", "2 of 12", paid)
+    assert told["block"].startswith("2, ")
+    assert told["block time"] == "2026-11-01 00:00:04 UTC"
+
+    told = rows(terminal.ok("verify", *ORDER, "--confirmations", 2).out)
+    assert (told["state"], told["confirmations"]) == ("confirmed", "2 of 2")
+
+
+def test_an_old_payment_is_ignored_with_since_height(node: Node, terminal: Terminal, paid: str) -> None:
+    terminal.ok("node", "mine", 1)
+    told = rows(terminal.ok("verify", *ORDER, "--since-height", 3).out)
+    assert (told["state"], told["since height"]) == ("unpaid", "3")
+    assert rows(terminal.ok("verify", *ORDER, "--since-height", 2).out)["state"] == "confirming"
+
+
+def test_payments_of_another_amount_are_shown(node: Node, terminal: Terminal, paid: str) -> None:
+    terminal.ok("node", "mine", 1)
+    text = terminal.ok("verify", "order-1", OTHER, "2.4").out
+    assert text.splitlines()[-3:] == [
+        "",
+        "  another amount: 2.5 coins, which does not pay this order",
+        f"    {paid}, 1 confirmation",
+    ]
+
+
+def test_the_result_as_json_is_the_payment_object(node: Node, terminal: Terminal, paid: str) -> None:
+    payment = json.loads(terminal.ok("verify", *ORDER, "--json").out)
+    assert (payment["state"], payment["txid"], payment["hardFinality"]) == ("pending", paid, False)
+
+
+def test_the_node_rejects_addresses_of_another_network(node: Node, terminal: Terminal) -> None:
+    told = terminal.failure("verify", "order-1", address_of("bob", "svc"), "1")
+    assert told.startswith("recipient must be an address of this network")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        ((), "REFERENCE, RECIPIENT and AMOUNT are needed to ask a node"),
+        (("order-1", OTHER), "REFERENCE, RECIPIENT and AMOUNT are needed to ask a node"),
+        ((*ORDER, "--tip", "ab" * 32), "--tip is for a proof; give it together with --proof"),
+        (("order-1", "--proof", "proof.json"), "give REFERENCE, RECIPIENT and AMOUNT, or none of them"),
+        (
+            ("--proof", "proof.json", "--confirmations", "12"),
+            "--confirmations and --since-height need REFERENCE, RECIPIENT and AMOUNT",
+        ),
+        (
+            ("--proof", "proof.json", "--since-height", "0"),
+            "--confirmations and --since-height need REFERENCE, RECIPIENT and AMOUNT",
+        ),
+        ((*ORDER, "--since-height", "-1"), "must be an integer from 0 to"),
+        (("..", OTHER, "1"), "reference must not be . or .."),
+    ],
+)
+def test_a_wrong_call(terminal: Terminal, words: tuple[str, ...], sentence: str) -> None:
+    assert sentence in terminal.misuse("verify", *words)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"reference": "order-2"}, "payment.reference is 'order-2', but 'order-1' was requested"),
+        ({"recipient": ADDRESS}, f"payment.recipient is '{ADDRESS}', but '{OTHER}' was requested"),
+        ({"amount": "1"}, "payment.amount is '1', but '250000000' was requested"),
+        ({"requiredConfirmations": 1}, "payment.requiredConfirmations is not 12, which was requested"),
+        ({"sinceHeight": None}, "payment.sinceHeight must be a string"),
+    ],
+)
+def test_a_response_for_other_terms_is_rejected(
+    node: Node, terminal: Terminal, changes: dict[str, object], sentence: str
+) -> None:
+    words = ("verify", *ORDER, "--since-height", 5)
+    honest = json.loads(terminal.ok(*words, "--json").out)
+    answer = json.dumps({"ok": True, "payment": honest | changes}).encode()
+    terminal.public.site = site_of(Fixed((200, answer)), terminal.clock)
+    assert terminal.failure(*words) == f"the node does not answer as svcd does: {sentence}"
+
+
+@pytest.mark.parametrize("terms", [("order-1", BOB, "0.00005", "--confirmations", 4), ()], ids=["all", "none"])
+def test_a_proof_is_checked_without_a_node(terminal: Terminal, terms: tuple[str, ...]) -> None:
+    (terminal.folder / "proof.json").write_bytes(WHOLE)
+    told = rows(terminal.ok("verify", *terms, "--proof", "proof.json", "--tip", TIP.hex()).out)
+    assert (told["reference"], told["confirmations"]) == ("order-1", "4")
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("order-2", BOB, "0.00005"), "the transfer in the proof carries the reference order-1, not order-2"),
+        (("order-1", BOB, "0.00005"), "the proof shows 4 confirmations and 12 are required"),
+        (("order-1", BOB, "0.00005", "--since-height", 3), "only block 3 and later ones count"),
+    ],
+)
+def test_a_proof_of_another_payment_fails(terminal: Terminal, words: tuple[Any, ...], sentence: str) -> None:
+    (terminal.folder / "proof.json").write_bytes(WHOLE)
+    assert sentence in terminal.failure("verify", *words, "--proof", "proof.json", "--tip", TIP.hex())

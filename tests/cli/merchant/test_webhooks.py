@@ -1,0 +1,476 @@
+"""`svc webhook …`: the requests to a node, its responses as text, and the listener as a process."""
+
+# Twisted's interfaces use camelCase.
+# ruff: noqa: N815
+
+import http.client
+import json
+import os
+import re
+import signal
+import socket
+import ssl
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from twisted.web.resource import Resource
+
+from svcd.net.addresses import AddressPolicy
+from svcd.net.http_client import PinnedClient
+from svcd.net.targets import Rules
+from svcd.net.trust import load_trust
+from svcd.rpc.webhook_routes import WebhookPolicy, WebhookRoutes
+from svcd.web.rate_limits import Clients, Rate, RateLimiter
+from tests.cli.merchant.events import OLD_SECRET, SECRET, encoded, event, headers
+from tests.cli.merchant.test_listener import write_key
+from tests.cli.terminal import OTHER, Terminal, site_of
+from tests.cli.test_chain_commands import rows
+from tests.commerce.watched import Watched
+from tests.net.certificates import sign
+from tests.net.conftest import Answers
+from tests.rpc.node import COMMON, UNLIMITED, PublicSite
+
+SVC = str(Path(sys.executable).parent / "svc")
+DEADLINE = 120.0
+
+TOKEN = "management-token-of-these-tests-0123"
+WATCH_ID = "svcwh_" + "5b1f7d26" * 4
+CALLBACK = "https://shop.example.org/paid"
+TXID = "ab" * 32
+
+
+def watch(**changes: Any) -> dict[str, Any]:
+    """A subscription in a node's response."""
+    payment = {"state": "unpaid", "canonical": False, "confirmations": 0, "requiredConfirmations": 12}
+    return {
+        "id": WATCH_ID,
+        "active": True,
+        "reference": "order-17",
+        "recipient": OTHER,
+        "amount": "2500000000",
+        "requiredConfirmations": 12,
+        "lastState": "unpaid",
+        "callbackUrl": CALLBACK,
+        "createdAt": "1795132801000",
+        "expiresAt": "1795219201000",
+        "payment": payment,
+        **changes,
+    }
+
+
+def delivery(**changes: Any) -> dict[str, Any]:
+    """An event of a watch in a node's response."""
+    return {
+        "id": "svcevt_" + "0" * 32,
+        "event": "payment.confirming",
+        "createdAt": "1795132801000",
+        "attempts": 0,
+        "deliveredAt": None,
+        "nextAttemptAt": None,
+        "lastError": None,
+        **changes,
+    }
+
+
+class Keeping(Resource):
+    """A node that responds to every request with one subscription, and records the requests."""
+
+    isLeaf = True
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked: list[tuple[bytes, bytes, Any]] = []
+        self.tokens: list[bytes | None] = []
+        self.answer: tuple[int, dict[str, Any]] = (200, {"ok": True, "subscription": watch()})
+
+    def render(self, request: Any) -> bytes:
+        body = request.content.read()
+        self.asked.append((request.method, request.path, json.loads(body) if body else None))
+        self.tokens.append(request.getHeader("Authorization"))
+        status, answer = self.answer
+        request.setResponseCode(status)
+        return json.dumps(answer).encode()
+
+
+@pytest.fixture
+def keeping(terminal: Terminal) -> Keeping:
+    """The node behind the terminal."""
+    keeping = Keeping()
+    terminal.public.site = site_of(keeping, terminal.clock)
+    return keeping
+
+
+ENVIRONMENT = {"SVC_MANAGE_TOKEN": TOKEN}
+REGISTER = ("webhook", "register", "order-17", OTHER, "25", "--callback", CALLBACK)
+
+
+def test_register_sends_only_required_fields_by_default(terminal: Terminal, keeping: Keeping) -> None:
+    keeping.answer = (201, keeping.answer[1])
+    told = rows(terminal.ok(*REGISTER, env=ENVIRONMENT).out)
+    body = {"reference": "order-17", "recipient": OTHER, "amountBaseUnits": "2500000000", "callbackUrl": CALLBACK}
+    assert keeping.asked == [(b"POST", b"/rpc/commerce/webhooks", body)]
+    assert keeping.tokens == [f"Bearer {TOKEN}"]
+    assert told == {
+        "watch": WATCH_ID,
+        "active": "yes",
+        "reference": "order-17",
+        "recipient": OTHER,
+        "amount": "25 coins",
+        "confirmations": "12 required",
+        "last state": "unpaid",
+        "payment": "unpaid, 0 of 12 confirmations",
+        "callback": CALLBACK,
+        "created": "2026-11-20 00:00:01 UTC",
+        "expires": "2026-11-21 00:00:01 UTC",
+    }
+
+
+def test_register_sends_every_given_option(terminal: Terminal, keeping: Keeping) -> None:
+    terminal.ok(*REGISTER, "--confirmations", 1, "--ttl", 60, "--since-height", 7, env=ENVIRONMENT)
+    _, _, body = keeping.asked[0]
+    assert {name: body[name] for name in ("confirmations", "ttlSeconds", "sinceHeight")} == {
+        "confirmations": 1,
+        "ttlSeconds": 60,
+        "sinceHeight": "7",
+    }
+
+
+def test_register_as_json_is_the_subscription_object(terminal: Terminal, keeping: Keeping) -> None:
+    for words in (REGISTER, ("webhook", "show", WATCH_ID), ("webhook", "cancel", WATCH_ID)):
+        assert json.loads(terminal.ok(*words, "--json", env=ENVIRONMENT).out) == watch()
+
+
+def test_show_and_cancel_request_one_watch(terminal: Terminal, keeping: Keeping) -> None:
+    terminal.ok("webhook", "show", WATCH_ID, env=ENVIRONMENT)
+    keeping.answer = (200, {"ok": True, "subscription": watch(active=False, ending="cancelled")})
+    assert rows(terminal.ok("webhook", "cancel", WATCH_ID, env=ENVIRONMENT).out)["active"] == "no, cancelled"
+    path = f"/rpc/commerce/webhooks/{WATCH_ID}".encode()
+    assert keeping.asked == [(b"GET", path, None), (b"POST", path + b"/cancel", {})]
+
+
+def test_show_prints_payment_and_deliveries(terminal: Terminal, keeping: Keeping) -> None:
+    payment = {"state": "confirming", "txid": TXID, "confirmations": 1, "requiredConfirmations": 1}
+    events = [
+        delivery(attempts=3, lastError="status 500", nextAttemptAt="1795132921000"),
+        delivery(attempts=1, deliveredAt="1795132802000"),
+        delivery(superseded=True),
+        delivery(superseded=True, attempts=2),
+        delivery(abandoned=True, attempts=13, lastError="timeout"),
+        delivery(dropped=True),
+        delivery(),
+    ]
+    keeping.answer[1]["subscription"] = watch(payment=payment, events=events, sinceHeight="40")
+    text = terminal.ok("webhook", "show", WATCH_ID, env=ENVIRONMENT).out
+    told = rows(text.partition("\n\n")[0])
+    assert (told["payment"], told["txid"]) == ("confirming, 1 of 1 confirmation", TXID)
+    assert (told["since height"], told["events"]) == ("40", "7")
+    heads, ids, ends = (text.partition("\n\n")[2].replace("\n\n", "\n").splitlines()[n::3] for n in range(3))
+    assert set(heads) == {"  payment.confirming, 2026-11-20 00:00:01 UTC"}
+    assert set(ids) == {"    svcevt_" + "0" * 32}
+    assert ends == [
+        "    not delivered: 3 attempts, last error: status 500, next attempt 2026-11-20 00:02:01 UTC",
+        "    delivered 2026-11-20 00:00:02 UTC, 1 attempt",
+        "    not delivered, superseded by a newer event: 0 attempts",
+        "    not delivered, superseded by a newer event: 2 attempts",
+        "    not delivered, given up: 13 attempts, last error: timeout",
+        "    not delivered, dropped when the watch ended: 0 attempts",
+        "    not delivered: 0 attempts",
+    ]
+
+
+def test_a_node_cannot_drive_the_terminal(terminal: Terminal, keeping: Keeping) -> None:
+    keeping.answer[1]["subscription"] = watch(
+        lastState="\x1b[2J", events=[delivery(lastError="\x1b[2J", event="\x1b]0;")]
+    )
+    assert "\x1b" not in terminal.ok("webhook", "show", WATCH_ID, env=ENVIRONMENT).out
+
+
+def test_the_token_comes_from_a_private_file_or_the_environment(terminal: Terminal, keeping: Keeping) -> None:
+    file = terminal.folder / "token"
+    file.write_text(f"{TOKEN}\n")
+    file.chmod(0o600)
+    terminal.ok("webhook", "show", WATCH_ID, "--token-file", file, env={"SVC_MANAGE_TOKEN": "another"})
+    terminal.ok("webhook", "show", WATCH_ID, env=ENVIRONMENT)
+    assert keeping.tokens == [f"Bearer {TOKEN}"] * 2
+    file.chmod(0o644)
+    assert "is open to others" in terminal.failure("webhook", "show", WATCH_ID, "--token-file", file)
+    file.write_bytes(b"\xff")
+    file.chmod(0o600)
+    assert "must be UTF-8 text and contain only the token" in terminal.failure(
+        "webhook", "show", WATCH_ID, "--token-file", file
+    )
+
+
+def test_without_a_token_no_request_is_sent(terminal: Terminal, keeping: Keeping) -> None:
+    for words in (REGISTER, ("webhook", "show", WATCH_ID), ("webhook", "cancel", WATCH_ID)):
+        sentence = "the management token is missing: give --token-file, or set SVC_MANAGE_TOKEN"
+        assert terminal.misuse(*words) == sentence
+    split = {"SVC_MANAGE_TOKEN": "one\r\nX-Other: two"}
+    assert "printable ASCII" in terminal.failure("webhook", "show", WATCH_ID, env=split)
+    assert keeping.asked == []
+
+
+def test_without_a_response_the_command_can_be_repeated(terminal: Terminal, keeping: Keeping) -> None:
+    keeping.answer = (201, {})
+    assert terminal.failure(*REGISTER, env=ENVIRONMENT).endswith(
+        "The watch may still have been created; repeating the command shows it and creates no second one"
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (("show", "svcwh_1"), "the id of a watch is svcwh_ and 32 lower-case hex digits"),
+        (("cancel", "../status"), "the id of a watch is svcwh_ and 32 lower-case hex digits"),
+        (("register", "a b", OTHER, "1", "--callback", CALLBACK), "paymentReference must be 1 to 64"),
+        (("register", "a", OTHER, "-1", "--callback", CALLBACK), "amount must be a decimal"),
+        (("register", "a", "nobody", "1", "--callback", CALLBACK), "an address begins with"),
+        (("register", "a", OTHER, "1"), "Missing option '--callback'"),
+        (("register", "a", OTHER, "1", "--callback", CALLBACK, "--confirmations", "1001"), "from 1 to 1000"),
+        (("register", "a", OTHER, "1", "--callback", CALLBACK, "--ttl", "59"), "from 60 to 604800"),
+        (("listen", "--secret-file", "s", "--listen", "8080"), "must be an address and a port"),
+        (("listen",), "Missing option '--secret-file'"),
+        (("listen", "--secret-file", "s", "--tls-key", "k"), "--tls-cert and --tls-key go together"),
+    ],
+)
+def test_a_wrong_call(terminal: Terminal, words: tuple[str, ...], sentence: str) -> None:
+    assert sentence in terminal.misuse("webhook", *words, env=ENVIRONMENT)
+
+
+def secret_file(folder: Path, secret: str = SECRET) -> Path:
+    path = folder / f"secret-{len(secret)}-{secret[-1]}"
+    path.write_text(f" {secret} \n")
+    path.chmod(0o600)
+    return path
+
+
+def test_a_short_secret_is_rejected(terminal: Terminal) -> None:
+    file = secret_file(terminal.folder, "short")
+    assert terminal.failure("webhook", "listen", "--secret-file", file).endswith(
+        "has 5 characters; a node's secret has at least 32"
+    )
+
+
+# Against the routes of a node
+
+
+@pytest.fixture
+def watched(terminal: Terminal, tmp_path: Path) -> Iterator[Watched]:
+    """An in-memory node with webhooks, behind the terminal."""
+    watched = Watched(tmp_path, terminal.clock)
+    reactor: Any = terminal.clock
+    policy = AddressPolicy(allow_private=False)
+    caller = PinnedClient(reactor, resolver=Answers(["93.184.215.14"]), policy=policy, trust=load_trust())
+    offer = WebhookPolicy(problem="", token=TOKEN, default_ttl=86_400, max_ttl=604_800)
+    rules = Rules.for_callbacks()
+    routes = WebhookRoutes(watched.node.params, offer, webhooks=watched.webhooks, rules=rules, caller=caller)
+    public = PublicSite(COMMON, RateLimiter(Clients(), {**UNLIMITED, "webhooks": Rate(0, 1)}, terminal.clock))
+    terminal.public.site = watched.node.sites.public([routes], public)
+    yield watched
+    watched.close()
+
+
+def test_the_life_of_a_watch(terminal: Terminal, watched: Watched) -> None:
+    bob = watched.node.address("bob")
+    words = (
+        "webhook",
+        "register",
+        "order-1",
+        bob,
+        "0.00005",
+        "--callback",
+        CALLBACK,
+        "--confirmations",
+        2,
+        "--ttl",
+        60,
+    )
+    begun = json.loads(terminal.ok(*words, "--since-height", 0, "--json", env=ENVIRONMENT).out)
+    assert (begun["amount"], begun["requiredConfirmations"], begun["sinceHeight"]) == ("5000", 2, "0")
+    assert int(begun["expiresAt"]) - int(begun["createdAt"]) == 60_000
+    again = json.loads(terminal.ok(*words, "--since-height", 0, "--json", env=ENVIRONMENT).out)
+    assert again == begun | {"existing": True}
+
+    watched.pay("5000 from alice to bob for order-1")
+    text = terminal.ok("webhook", "show", begun["id"], env=ENVIRONMENT).out
+    told = rows(text.partition("\n\n")[0])
+    assert (told["active"], told["payment"], told["events"]) == ("yes", "pending, 0 of 2 confirmations", "1")
+    assert "  payment.pending, " in text
+
+    text = terminal.ok("webhook", "cancel", begun["id"], env=ENVIRONMENT).out
+    assert rows(text)["active"] == "no, cancelled"
+    assert text.endswith("    not delivered, dropped when the watch ended: 0 attempts\n")
+
+
+def test_errors_of_the_routes_are_reported(terminal: Terminal, watched: Watched) -> None:
+    show = ("webhook", "show", WATCH_ID)
+    assert terminal.failure(*show, env=ENVIRONMENT) == "there is no webhook of that id here"
+    assert "with the right token" in terminal.failure(*show, env={"SVC_MANAGE_TOKEN": "wrong"})
+    words = ("webhook", "register", "order-1", watched.node.address("bob"), "1", "--callback", "http://localhost/")
+    assert terminal.failure(*words, env=ENVIRONMENT) == "callbackUrl must begin with https://"
+
+
+# As a process
+
+
+class Listening:
+    """One `svc webhook listen` at a free port."""
+
+    def __init__(self, folder: Path, *words: object) -> None:
+        self.process = subprocess.Popen(
+            [SVC, "webhook", "listen", "--listen", "127.0.0.1:0", *map(str, words)],
+            cwd=folder,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={name: value for name, value in os.environ.items() if not name.startswith(("SVC_", "SVCD_"))},
+        )
+        self.timer = threading.Timer(DEADLINE, self.process.kill)
+        self.timer.start()
+        said = self.err()
+        match = re.fullmatch(r"listening on (https?)://127\.0\.0\.1:([0-9]+)/ until Ctrl-C", said)
+        assert match, said
+        self.scheme, self.port = match[1], int(match[2])
+
+    def out(self) -> str:
+        """The next line of standard output."""
+        assert self.process.stdout is not None
+        return self.process.stdout.readline().rstrip("\n")
+
+    def err(self) -> str:
+        """The next line of standard error."""
+        assert self.process.stderr is not None
+        return self.process.stderr.readline().rstrip("\n")
+
+    def send(self, body: bytes, sent: dict[str, str] | None = None, method: str = "POST") -> int:
+        """The HTTP status of the response to a callback."""
+        if self.scheme == "https":
+            context = ssl.create_default_context(cafile=None)
+            context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+            secure = http.client.HTTPSConnection("127.0.0.1", self.port, timeout=DEADLINE, context=context)
+            return self._send(secure, body, sent, method)
+        return self._send(http.client.HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE), body, sent, method)
+
+    def _send(self, connection: http.client.HTTPConnection, body: bytes, sent: Any, method: str) -> int:
+        try:
+            connection.request(method, "/paid", body, headers(body, int(time.time())) if sent is None else sent)
+            return connection.getresponse().status
+        finally:
+            connection.close()
+
+    def stop(self, number: signal.Signals = signal.SIGINT) -> tuple[int, str, str]:
+        """Send a signal; returns the exit status and the remaining output."""
+        self.process.send_signal(number)
+        out, err = self.process.communicate()
+        return self.process.returncode, out, err
+
+    def close(self) -> None:
+        self.timer.cancel()
+        self.process.kill()
+        self.process.communicate()
+
+
+Listen = Callable[..., Listening]
+
+
+@pytest.fixture
+def listen(tmp_path: Path) -> Iterator[Listen]:
+    """Starts a listener with these arguments and the tests' secret."""
+    started: list[Listening] = []
+
+    def start(*words: object) -> Listening:
+        started.append(Listening(tmp_path, "--secret-file", secret_file(tmp_path), *words))
+        return started[-1]
+
+    yield start
+    for listening in started:
+        listening.close()
+
+
+@pytest.mark.socket
+def test_listen_prints_events_rejects_forgeries_and_ends_at_ctrl_c(listen: Listen) -> None:
+    listening, body = listen(), encoded(event())
+    assert listening.send(body) == 200
+    assert listening.out().endswith(f"  payment.confirming  order-17  confirming 3 of 12  {event()['id']}")
+    assert listening.send(body, headers(body, int(time.time()), "forged" * 6)) == 401
+    assert listening.err().startswith("rejected: X-Svc-Signature must be")
+    assert listening.send(body, headers(body, int(time.time()) - 301)) == 401
+    assert listening.err().startswith("rejected: X-Svc-Timestamp must be within 300 s")
+    assert listening.send(body) == 200
+    assert listening.out().endswith(f"{event()['id']}  again")
+    assert listening.stop() == (0, "", "")
+
+
+@pytest.mark.socket
+def test_listen_survives_junk(listen: Listen) -> None:
+    listening = listen()
+    assert listening.send(b"not JSON") == 400
+    assert listening.err() == "rejected: the body is signed but is not a JSON object"
+    assert listening.send(b"x" * 100_000) == 413
+    assert listening.send(b"", {}, "GET") == 405
+    for junk in (b"\x16\x03\x01\r\n\r\n", b"junk\r\n\r\n", b"POST / HTTP/1.1\r\nContent-Length: x\r\n\r\n"):
+        with socket.create_connection(("127.0.0.1", listening.port), timeout=DEADLINE) as connection:
+            connection.sendall(junk)
+            assert connection.recv(65_536).startswith(b"HTTP/1.1 400 Bad Request\r\n")
+    assert listening.send(encoded(event())) == 200
+    assert listening.stop(signal.SIGTERM)[::2] == (0, "")
+
+
+@pytest.mark.socket
+def test_listen_as_json_prints_each_body_once(listen: Listen) -> None:
+    listening = listen("--json")
+    for number in (1, 1, 2):
+        assert listening.send(encoded(event(number))) == 200
+    assert json.loads(listening.out()) == event(1)
+    assert json.loads(listening.out()) == event(2)
+    assert listening.err().endswith("  again")
+    assert listening.stop() == (0, "", "")
+
+
+@pytest.mark.socket
+def test_listen_accepts_two_secrets_during_rotation(listen: Listen, tmp_path: Path) -> None:
+    listening, body = listen("--secret-file", secret_file(tmp_path, OLD_SECRET)), encoded(event())
+    assert listening.send(body) == 200
+    assert listening.send(body, headers(body, int(time.time()), OLD_SECRET)) == 200
+
+
+@pytest.mark.socket
+def test_listen_over_tls(listen: Listen, tmp_path: Path) -> None:
+    signed = sign("127.0.0.1", by=None)
+    (tmp_path / "certificate.pem").write_bytes(signed.pem)
+    key = write_key(tmp_path / "key.pem", signed)
+    listening = listen("--tls-cert", "certificate.pem", "--tls-key", key)
+    assert listening.scheme == "https"
+    assert listening.send(encoded(event())) == 200
+    assert listening.stop()[0] == 0
+
+
+@pytest.mark.socket
+def test_listen_ends_when_its_output_is_closed(listen: Listen) -> None:
+    listening = listen()
+    assert listening.process.stdout is not None
+    listening.process.stdout.close()
+    assert listening.send(encoded(event())) == 503
+    assert listening.process.wait(DEADLINE) == 1
+    assert "Traceback" not in listening.err()
+
+
+@pytest.mark.socket
+def test_listen_fails_if_the_port_is_in_use(listen: Listen, tmp_path: Path) -> None:
+    taken = listen().port
+    done = subprocess.run(
+        [SVC, "webhook", "listen", "--secret-file", secret_file(tmp_path), "--listen", f"127.0.0.1:{taken}"],
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    sentence = f"cannot listen at 127.0.0.1 port {taken}: address already in use; choose another address with --listen"
+    assert done.stderr == f"Error: {sentence}\n"

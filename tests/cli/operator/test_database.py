@@ -1,0 +1,482 @@
+"""`svc db check`, `verify` and `rebuild` on a devnet's data directory, sound and with damage in every table."""
+
+import json
+import os
+import re
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from svcd.chain.params import DEVNET
+from svcd.cli.operator import database
+from svcd.node import verify_chain
+from svcd.process.datadir import lock_directory
+from svcd.store.database import MEMPOOL, WEBHOOKS, open_writer
+from svcd.store.offline_database import Inspector
+from svcd.store.unclean_shutdown import UncleanShutdownMarker
+from tests.cli.terminal import Terminal
+from tests.process_level.test_damage import spoil
+from tests.rpc.node import Node, Settings
+from tests.torture.audit import audit
+
+T = TypeVar("T")
+RULES = json.loads((Path(__file__).parents[2] / "vectors" / "svc_protocol.json").read_text())["networks"]["devnet"][
+    "rules"
+]
+
+
+def change(chain: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(chain)) as connection, connection:
+        for statement in statements:
+            assert connection.execute(statement).rowcount, statement
+
+
+def contents(chain: Path) -> dict[str, list[tuple[object, ...]]]:
+    """Every row of every table; blocks by their hash, since their numbers may change."""
+    by_hash = "SELECT hash, parent, height, slot, clock, work, issued, header FROM block ORDER BY hash"
+    bodies = "SELECT b.hash, t.position, t.body FROM block_transaction t JOIN block b ON b.id = t.block ORDER BY 1, 2"
+    undo = "SELECT b.hash, u.data FROM undo u JOIN block b ON b.id = u.block ORDER BY 1"
+    canonical = "SELECT c.height, b.hash FROM canonical c JOIN block b ON b.id = c.block ORDER BY 1"
+    found = {"block": by_hash, "block_transaction": bodies, "undo": undo, "canonical": canonical}
+    for table in ("account", "transaction_place", "address_place", "payment_place", "pool"):
+        found[table] = f"SELECT * FROM {table} ORDER BY 1, 2, 3"  # noqa: S608
+    with closing(sqlite3.connect(chain)) as connection:
+        return {name: connection.execute(query).fetchall() for name, query in found.items()}
+
+
+# check
+
+
+def test_a_sound_chain_is_sound(chain: Path, terminal: Terminal) -> None:
+    before = contents(chain)
+    assert terminal.ok("db", "check", "data").out == "data is sound: 71 blocks and all derived data\n"
+    assert json.loads(terminal.ok("--data-dir", "data", "db", "check", "--json").out) == {
+        "sound": True,
+        "blocks": 71,
+        "problems": [],
+    }
+    assert contents(chain) == before
+    assert sorted(path.name for path in chain.parent.iterdir()) == ["chain.sqlite", "lock"]
+
+
+DAMAGES = {
+    "UPDATE account SET balance = balance + 1 WHERE key = (SELECT min(key) FROM account)": "1 of the accounts: not",
+    "DELETE FROM undo WHERE block = 9": "block 8: its undo record is missing or wrong",
+    "UPDATE undo SET data = x'00' WHERE block = 9": "block 8: an undo record has a wrong length",
+    "DELETE FROM transaction_place": "block 1: the index of transfers does not have",
+    "DELETE FROM address_place": "block 1: the index of addresses lacks",
+    "DELETE FROM payment_place": "block 70: the index of payments lacks",
+    "INSERT INTO payment_place VALUES ('x', x'00', 1, 1, 1)": "payment_place has 2 rows and not 1",
+    "INSERT INTO transaction_place VALUES (x'00', 1, 1)": "transaction_place has",
+    "DELETE FROM canonical WHERE height = 30": "block 30: it is missing",
+    "UPDATE block SET clock = clock + 1 WHERE height = 30": "block 30: its chain variables are not those that follow",
+    "UPDATE block SET parent = x'00' WHERE height = 30": "block 30: it does not build on the block before it",
+    "UPDATE block SET header = CAST(replace(header, 'slot', 'slut') AS BLOB) WHERE height = 9": "block 9: ",
+    "UPDATE block SET header = CAST(header || ' ' AS BLOB) WHERE height = 30": "block 30: it is not stored in its can",
+    "DELETE FROM block_transaction WHERE block = 3": "block 2: transactionCount is 1, not 0 as there are",
+    "UPDATE block_transaction SET body = x'7b7d' WHERE block = 3": "block 2: ",
+    "UPDATE block_transaction SET body = x'ff' WHERE block = 3": "block 2: ",
+    "INSERT INTO undo VALUES (9999, x'')": "undo has 72 rows and not 71",
+    "UPDATE block SET clock = clock + 1 WHERE height = 0": "block 0: it is not the genesis",
+}
+
+
+@pytest.mark.parametrize("statement", DAMAGES)
+def test_damage_is_found_and_named(chain: Path, terminal: Terminal, statement: str) -> None:
+    change(chain, statement)
+    result = terminal.invoke("db", "check", "data")
+    assert result.exit_code == 1
+    assert f"wrong: {DAMAGES[statement]}" in result.stderr
+    assert result.stderr.endswith("Error: data is damaged; restore a backup, or try: svc db rebuild data\n")
+    record = json.loads(terminal.invoke("db", "check", "data", "--json").stdout)
+    assert (record["sound"], len(record["problems"]) > 0) == (False, True)
+
+
+def test_a_damaged_page_is_found(chain: Path, terminal: Terminal) -> None:
+    with chain.open("r+b") as file:
+        file.seek(chain.stat().st_size // 2)
+        file.write(b"\xa5" * 20_000)
+    result = terminal.invoke("db", "check", "data")
+    assert result.exit_code == 1
+    assert "chain.sqlite" in result.stderr
+
+
+def test_the_webhook_database_is_checked(chain: Path, terminal: Terminal) -> None:
+    open_writer(chain.with_name("webhooks.sqlite"), WEBHOOKS).close()
+    terminal.ok("db", "check", "data")
+    chain.with_name("webhooks.sqlite").write_bytes(b"no database at all" * 1000)
+    assert "webhooks.sqlite cannot be opened as a database" in terminal.failure("db", "check", "data")
+
+
+def violate_a_constraint(path: Path) -> None:
+    """Make a file that can be read and is not sound."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.executescript(
+            "CREATE TABLE spoiled (number INTEGER); INSERT INTO spoiled VALUES (NULL); PRAGMA writable_schema = 1;"
+            "UPDATE sqlite_schema SET sql = replace(sql, 'INTEGER', 'NOT NULL') WHERE name = 'spoiled';"
+        )
+
+
+def test_the_remedy_is_that_of_the_file_which_is_wrong(chain: Path, terminal: Terminal) -> None:
+    """A rebuild of the chain mends neither the mempool nor the webhooks."""
+    for name, kind in (("mempool.sqlite", MEMPOOL), ("webhooks.sqlite", WEBHOOKS)):
+        open_writer(chain.with_name(name), kind).close()
+        violate_a_constraint(chain.with_name(name))
+        message = terminal.failure("db", "check", "data")
+        assert f"{kind.name} in data is damaged; {kind.last_resort}" in message
+        assert "svc db rebuild" not in message
+
+
+def test_the_mempool_database_is_checked_and_a_rebuild_does_not_change_it(chain: Path, terminal: Terminal) -> None:
+    mempool = chain.with_name("mempool.sqlite")
+    terminal.ok("db", "check", "data")
+    mempool.write_bytes(b"no database at all" * 1000)
+    assert "mempool.sqlite cannot be opened as a database" in terminal.failure("db", "check", "data")
+    terminal.ok("db", "rebuild", "data")
+    assert mempool.read_bytes() == b"no database at all" * 1000
+
+
+def killed(chain: Path, terminal: Terminal) -> None:
+    """Leave the files of a killed node with webhooks, with uncheckpointed write-ahead logs."""
+    node = Node(chain, terminal.clock, Settings(params=DEVNET))
+    terminal.operator.site = node.operator
+    terminal.ok("node", "mine", 1)
+    webhooks = chain.with_name("webhooks.sqlite")
+    with closing(open_writer(webhooks, WEBHOOKS)) as connection:
+        UncleanShutdownMarker(webhooks).create()
+        connection.execute("CREATE TABLE promised (n INTEGER)")
+        left = {path: path.read_bytes() for path in chain.parent.iterdir() if path.name != "lock"}
+    node.close()
+    for path, content in left.items():
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("command", ["check", "rebuild"])
+def test_checking_after_a_kill_does_not_make_the_log_look_lost(chain: Path, terminal: Terminal, command: str) -> None:
+    """The command checkpoints the logs; a node with webhooks refuses to start if logs are lost."""
+    killed(chain, terminal)
+    marks = [UncleanShutdownMarker(chain), UncleanShutdownMarker(chain.with_name("webhooks.sqlite"))]
+    assert all(mark.path.exists() and mark.log.stat().st_size for mark in marks)
+    terminal.ok("db", "check", "data")
+    terminal.ok("db", command, "data")
+    assert not any(mark.log_is_missing or mark.log.exists() for mark in marks)
+    with closing(sqlite3.connect(marks[1].database)) as connection:
+        assert connection.execute("SELECT count(*) FROM promised").fetchone() == (0,)
+    node = Node(chain, terminal.clock, Settings(params=DEVNET))
+    assert node.node_context.chain_manager.tip.height == 71
+    node.close()
+
+
+def test_a_missing_log_is_still_reported_after_a_check(chain: Path, terminal: Terminal) -> None:
+    """The node must still notice the loss."""
+    mark = UncleanShutdownMarker(chain)
+    mark.create()
+    terminal.ok("db", "check", "data")
+    assert mark.log_is_missing
+
+
+def test_unusable_directories_are_reported(chain: Path, terminal: Terminal) -> None:
+    assert terminal.failure("db", "check", "nowhere") == (
+        "there is no nowhere/chain.sqlite; give the data directory of a node"
+    )
+    assert not Path("nowhere").exists()
+    (chain.parent / "other").mkdir()
+    other = shutil.copy(chain, chain.parent / "other")
+    change(other, "DELETE FROM canonical WHERE height = 0")
+    for command in ("check", "rebuild"):
+        assert terminal.failure("db", command, "data/other") == (
+            "the database does not begin with the genesis of a network that is known"
+        )
+    change_version(chain, 99)
+    assert terminal.failure("db", "check", "data").endswith(
+        "has the schema 99 and this program knows 1: start a newer program"
+    )
+    lock = lock_directory(chain.parent)
+    for command in ("check", "rebuild"):
+        assert f"is in use by another node (process {os.getpid()})" in terminal.failure("db", command, "data")
+    os.close(lock)
+
+
+def change_version(chain: Path, version: int) -> None:
+    with closing(sqlite3.connect(chain)) as connection:
+        connection.execute(f"PRAGMA user_version = {version}")
+
+
+# rebuild
+
+
+def test_a_rebuilt_chain_is_the_same(chain: Path, terminal: Terminal) -> None:
+    before = contents(chain)
+    told = json.loads(terminal.ok("db", "rebuild", "data", "--json").out)
+    assert (told["height"], told["lost"], told["why"]) == ("70", 0, None)
+    assert told["sideBlocks"] == 3
+    assert contents(chain) == before
+    assert contents(Path(told["kept"])) == before
+    audit(chain, RULES)
+    names = sorted(path.name for path in chain.parent.iterdir())
+    assert names == ["chain.sqlite", "chain.sqlite.old-1", "lock"]
+
+
+MENDED = [
+    "UPDATE account SET balance = balance + 1",
+    "DELETE FROM account",
+    "DELETE FROM undo",
+    "DELETE FROM transaction_place",
+    "DELETE FROM address_place",
+    "DELETE FROM payment_place",
+]
+
+
+@pytest.mark.parametrize("statement", MENDED)
+def test_a_rebuild_repairs_derived_data(chain: Path, terminal: Terminal, statement: str) -> None:
+    before = contents(chain)
+    change(chain, statement)
+    told = terminal.ok("db", "rebuild", "data").out
+    assert "tip          70, " in told
+    assert contents(chain) == before
+    terminal.ok("db", "check", "data")
+    node = Node(chain, terminal.clock, Settings(params=DEVNET))
+    node.close()
+
+
+def test_a_damaged_block_ends_the_new_chain_before_it(chain: Path, terminal: Terminal) -> None:
+    change(chain, "UPDATE block SET clock = clock + 1 WHERE height = 30")
+    told = json.loads(terminal.ok("db", "rebuild", "data", "--json").out)
+    assert (told["height"], told["lost"]) == ("29", 41)
+    assert told["why"] == "block 30: its chain variables are not those that follow from the headers"
+    terminal.ok("db", "check", "data")
+    node = Node(chain, terminal.clock, Settings(params=DEVNET))
+    assert node.node_context.chain_manager.tip.height == 29
+    node.close()
+
+
+def test_a_failed_rebuild_changes_nothing(chain: Path, terminal: Terminal) -> None:
+    chain.write_bytes(b"no database at all" * 1000)
+    assert "cannot be opened as a database" in terminal.failure("db", "rebuild", "data")
+    assert chain.read_bytes() == b"no database at all" * 1000
+    assert sorted(path.name for path in chain.parent.iterdir()) == ["chain.sqlite", "lock"]
+
+
+def test_a_damaged_tip_is_replaced_by_its_sibling(chain: Path, terminal: Terminal) -> None:
+    """The reported tip is that of the final chain."""
+    node = Node(chain, terminal.clock, Settings(params=DEVNET))
+    terminal.operator.site = node.operator
+    terminal.ok("node", "reorganise", 1)
+    node.close()
+    change(chain, "UPDATE block SET clock = clock + 1 WHERE id IN (SELECT block FROM canonical WHERE height > 69)")
+    told = json.loads(terminal.ok("db", "rebuild", "data", "--json").out)
+    node = Node(chain, terminal.clock, Settings(params=DEVNET))
+    assert (told["height"], told["hash"]) == ("70", node.node_context.chain_manager.tip.hash.hex())
+    assert (told["lost"], told["sideBlocks"]) == (2, 4)
+    node.close()
+
+
+def test_unreadable_transfers_do_not_stop_a_rebuild(chain: Path, terminal: Terminal) -> None:
+    spoil(chain, "pool")
+    assert "wrong: chain.sqlite: database disk image is malformed" in terminal.invoke("db", "check", "data").stderr
+    told = json.loads(terminal.ok("db", "rebuild", "data", "--json").out)
+    assert (told["height"], told["sideBlocks"]) == ("70", 3)
+    assert told["unread"] == ["transfers of undone blocks: it cannot be read: database disk image is malformed"]
+    terminal.ok("db", "check", "data")
+    chain.with_name("chain.sqlite.old-1").replace(chain)
+    assert "not copied   transfers of undone blocks: it cannot be read" in terminal.ok("db", "rebuild", "data").out
+
+
+def test_a_damaged_transfer_of_an_undone_block_is_left_out(chain: Path, terminal: Terminal) -> None:
+    fell_out = "INSERT INTO pool SELECT {}, 0, {} FROM block_transaction WHERE block = 3"
+    change(chain, fell_out.format("x'01'", "x'7b7d'"), fell_out.format("x'02'", "body"))
+    told = json.loads(terminal.ok("db", "rebuild", "data", "--json").out)
+    assert (told["height"], told["unread"]) == ("70", [])
+    assert len(contents(Path(told["kept"]))["pool"]) == 2
+    assert len(contents(chain)["pool"]) == 1
+
+
+def test_every_rebuild_keeps_the_old_file(chain: Path, terminal: Terminal) -> None:
+    kept = [json.loads(terminal.ok("db", "rebuild", "data", "--json").out)["kept"] for _ in range(3)]
+    assert kept == [f"data/chain.sqlite.old-{number}" for number in (1, 2, 3)]
+    assert all(Path(path).stat().st_size for path in kept)
+
+
+def test_a_rebuilt_file_has_the_mode_of_the_old_one(chain: Path, terminal: Terminal) -> None:
+    chain.chmod(0o640)
+    terminal.ok("db", "rebuild", "data")
+    found = {path.name: path.stat().st_mode & 0o777 for path in chain.parent.iterdir()}
+    assert found == {"chain.sqlite": 0o640, "chain.sqlite.old-1": 0o640, "lock": 0o600}
+
+
+def test_a_full_disk_is_not_reported_as_damage(
+    chain: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Moving the old file away would lose it."""
+    before = chain.read_bytes()
+    real = database.open_writer
+
+    def small(path: Path) -> sqlite3.Connection:
+        connection = real(path)
+        connection.execute("PRAGMA max_page_count = 24")
+        return connection
+
+    monkeypatch.setattr(database, "open_writer", small)
+    assert terminal.failure("db", "rebuild", "data") == (
+        "data/chain.sqlite.new cannot be written: database or disk is full. Nothing has been changed; it needs as much "
+        "space as the old file uses"
+    )
+    assert chain.read_bytes() == before
+    assert sorted(path.name for path in chain.parent.iterdir()) == ["chain.sqlite", "lock"]
+
+
+@pytest.mark.parametrize(
+    ("question", "answered", "told"),
+    [
+        ("canonical", 0, "data/chain.sqlite cannot be used: disk I/O error; "),
+        ("tip", 0, "data/chain.sqlite cannot be used: disk I/O error; "),
+        ("tip", 1, "it cannot be read: disk I/O error"),
+    ],
+)
+def test_an_unreadable_old_file_is_not_reported_as_a_full_disk(
+    chain: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch, question: str, answered: int, told: str
+) -> None:
+    real, answers = getattr(Inspector, question), iter([True] * answered)
+
+    def failing(inspector: Inspector, *given: Any) -> Any:
+        if not next(answers, False):
+            error = sqlite3.OperationalError("disk I/O error")
+            error.sqlite_errorcode = sqlite3.SQLITE_IOERR_READ
+            raise error
+        return real(inspector, *given)
+
+    before = chain.read_bytes()
+    monkeypatch.setattr(Inspector, question, failing)
+    assert terminal.failure("db", "rebuild", "data").startswith(told)
+    assert chain.read_bytes() == before
+    assert sorted(path.name for path in chain.parent.iterdir()) == ["chain.sqlite", "lock"]
+
+
+def test_the_progress_bar_is_full_only_at_the_end(
+    chain: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the last block the accounts are compared, and pending transfers copied."""
+    moves: list[int] = []
+    before: list[int] = []
+    after: list[tuple[int, int]] = []
+    real = database.click.progressbar
+
+    @contextmanager
+    def bar(*, length: int, **options: Any) -> Iterator[Any]:
+        moves.clear()
+        with real(length=length, **options) as shown:
+            move = shown.update
+            monkeypatch.setattr(shown, "update", lambda steps: (moves.append(steps), move(steps)))
+            yield shown
+        # A hidden bar of length 0 only imports what bars need.
+        after.extend([(sum(moves), length)] if length else [])
+
+    def noting(work: Callable[..., T]) -> Callable[..., T]:
+        def done(*arguments: Any) -> T:
+            result = work(*arguments)
+            before.append(sum(moves))
+            return result
+
+        return done
+
+    monkeypatch.setattr(database.click, "progressbar", bar)
+    for name in ("verify_chain", "reindex"):
+        monkeypatch.setattr(database, name, noting(getattr(database, name)))
+    terminal.ok("db", "check", "data")
+    terminal.ok("db", "rebuild", "data")
+    assert (before, after) == ([71, 70], [(72, 72), (71, 71)])
+
+
+def test_progress_bars_are_shown_at_terminals_only(chain: Path, terminal: Terminal) -> None:
+    assert terminal.ok("db", "check", "data").err == ""
+    terminal.stderr_is_terminal = True
+    assert "Executing the blocks" in terminal.ok("db", "check", "data").err
+    assert "Executing the blocks" in terminal.ok("db", "rebuild", "data").err
+    assert terminal.ok("db", "check", "data", "--json").err == ""
+
+
+# verify
+
+
+def test_valid_headers(chain: Path, terminal: Terminal) -> None:
+    before = contents(chain)
+    lines = terminal.ok("db", "verify", "data", "--headers").out.splitlines()
+    assert lines[0] == "headers     70 valid, from block 1 on"
+    assert lines[1].startswith("rate        ")
+    assert lines[2].startswith("raw Argon2  ")
+    record = json.loads(terminal.ok("db", "verify", "data", "--headers", "--count", 10, "--json").out)
+    assert (record["first"], record["headers"], record["wrong"]) == ("61", 10, None)
+    assert record["ratio"] == pytest.approx(record["headersPerSecond"] / record["argon2PerSecond"], abs=0.01)
+    assert contents(chain) == before
+
+
+def test_every_header_is_verified(chain: Path, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    worked: list[int] = []
+    real = verify_chain.check_work
+    monkeypatch.setattr(
+        verify_chain, "check_work", lambda header, params: (worked.append(header.height), real(header, params))
+    )
+    monkeypatch.setattr(verify_chain, "BATCH", 16)
+    terminal.ok("db", "verify", "data", "--headers")
+    assert sorted(worked) == list(range(1, 71))
+    worked.clear()
+    terminal.ok("db", "verify", "data", "--headers", "--count", 1_000)
+    assert sorted(worked) == list(range(1, 71))
+
+
+WRONG_HEADERS = {
+    'UPDATE block SET header = CAST(replace(header, \'"signature":"\', \'"signature":"00\') AS BLOB)': "signature",
+    "UPDATE block SET header = CAST(replace(header, 'slot', 'slut') AS BLOB)": "unknown field",
+    "UPDATE block SET header = CAST(replace(header, '\"multiplier\":', '\"multiplier\":1') AS BLOB)": "own hash",
+    "DELETE FROM canonical": "is missing",
+}
+
+
+@pytest.mark.parametrize("statement", WRONG_HEADERS)
+def test_the_first_bad_header_is_named(chain: Path, terminal: Terminal, statement: str) -> None:
+    place = "WHERE height IN (30, 40)"
+    change(chain, f"{statement} {place}")
+    result = terminal.invoke("db", "verify", "data", "--headers")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: block 30: ")
+    assert WRONG_HEADERS[statement] in result.stderr
+    assert result.stderr.count("\n") == 1
+    record = json.loads(terminal.invoke("db", "verify", "data", "--headers", "--json").stdout)
+    assert (record["headers"], record["wrong"].startswith("block 30: ")) == (29, True)
+    terminal.ok("db", "verify", "data", "--headers", "--count", 20)
+
+
+def test_a_forged_signature_is_found(chain: Path, terminal: Terminal) -> None:
+    """The block hash does not cover the signature, so `svc db check` does not find it."""
+    with closing(sqlite3.connect(chain)) as connection, connection:
+        rows = connection.execute("SELECT header FROM block b JOIN canonical c ON c.block = b.id WHERE c.height = 30")
+        header = json.loads(rows.fetchone()[0])
+        forged = header["signature"][:-128] + "0" * 128
+        connection.execute(
+            "UPDATE block SET header = CAST(replace(header, ?, ?) AS BLOB) WHERE height = 30",
+            (header["signature"], forged),
+        )
+    result = terminal.invoke("db", "verify", "data", "--headers")
+    assert result.exit_code == 1
+    assert result.stderr.startswith("Error: block 30: block ")
+    assert result.stderr.endswith("is not signed by its producer's key\n")
+
+
+def test_verify_needs_an_option(chain: Path, terminal: Terminal) -> None:
+    result = terminal.invoke("db", "verify", "data")
+    assert result.exit_code == 2
+    assert "say what to verify: --headers" in result.stderr
+
+
+def test_the_documented_example_matches_the_output(chain: Path, terminal: Terminal) -> None:
+    page = (Path(__file__).parents[3] / "docs" / "command-line.md").read_text("utf-8")
+    command, *shown = re.findall(r"(?m)^    \$ svc (db verify .*)\n((?:    .*\n)+)", page)[0]
+    printed = terminal.ok(*command.split()).out
+    assert re.sub(r"[0-9.]+", "#", printed) == re.sub(r"[0-9.]+", "#", "\n".join(shown).replace("    ", "", 1)).replace(
+        "\n    ", "\n"
+    )

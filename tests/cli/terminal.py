@@ -1,0 +1,182 @@
+"""`svc` at a terminal without sockets: its nodes run in the same process, behind their real HTTP stack."""
+
+# Twisted's interfaces use camelCase.
+# ruff: noqa: N802, N815
+
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any, TypeVar
+
+from attrs import define, field, frozen
+from click.testing import CliRunner, Result
+from twisted.internet.address import IPv4Address
+from twisted.internet.defer import Deferred, fail, succeed
+from twisted.internet.task import Clock
+from twisted.test import iosim
+from twisted.web.client import Agent, HTTPConnectionPool
+from twisted.web.iweb import IAgentEndpointFactory
+from twisted.web.resource import Resource
+from twisted.web.server import NOT_DONE_YET, Site
+from zope.interface import implementer
+
+from svcd.cli.main import svc
+from svcd.cli.session import Runtime
+
+T = TypeVar("T")
+
+HERE = IPv4Address("TCP", "127.0.0.1", 8645)
+TURNS = 2000
+
+# The seed, the password and the address of the keyfile in `KEYFILE`, which WebCrypto of Node.js 20 made.
+SEED = bytes.fromhex("0b986d6af996cfaa9e7eea624b6a25de212cb6f0ef52ab420390e85fe72c2050")
+PASSWORD = "Schlüssel für svc"
+ADDRESS = "svcd1qn5fh7d4g9cgv7j2enrscapqrvw8e85ye872pwt"
+KEYFILE = (
+    b'{"address":"svcd1qn5fh7d4g9cgv7j2enrscapqrvw8e85ye872pwt","cipher":{"ciphertext":"4df0dd511dca825e4c3ecf300cc4'
+    b'12884ba5649bcc3294ebff3ad2d3d39819d278f5b3df1463e1f7c19337b8537b9764","name":"AES-256-GCM","nonce":"1011121314'
+    b'15161718191a1b"},"format":"svc-keyfile-v1","kdf":{"iterations":600000,"name":"PBKDF2-SHA-256","salt":"00010203'
+    b'0405060708090a0b0c0d0e0f"},"network":"devnet"}\n'
+)
+OTHER = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc"
+
+
+@implementer(IAgentEndpointFactory)
+@define
+class Network:
+    """Connects every request to one site, or fails with the given failure."""
+
+    site: Any = None
+    failure: Exception | None = None
+    pumps: list[Any] = field(factory=list)
+
+    def endpointForURI(self, _uri: Any) -> "Network":
+        return self
+
+    def connect(self, factory: Any) -> "Deferred[Any]":
+        if self.failure is not None:
+            return fail(self.failure)
+        client, server = factory.buildProtocol(HERE), self.site.buildProtocol(HERE)
+        ends = [
+            iosim.FakeTransport(protocol, isServer=is_server, hostAddress=HERE, peerAddress=HERE)
+            for protocol, is_server in ((server, True), (client, False))
+        ]
+        self.pumps.append(iosim.connect(server, ends[0], client, ends[1]))
+        return succeed(client)
+
+    def agent(self, clock: Clock) -> Any:
+        """An IAgent on this network."""
+        return Agent.usingEndpointFactory(clock, self, HTTPConnectionPool(clock, persistent=False))
+
+    def flush(self) -> bool:
+        """Deliver written bytes; returns whether there were any."""
+        carried = [pump.pump() for pump in self.pumps]
+        return any(carried)
+
+
+@frozen
+class Told:
+    """The output of a command."""
+
+    out: str
+    err: str
+
+
+@define
+class Terminal:
+    """Runs commands; `public` and `operator` are the networks behind --url and --data-dir."""
+
+    folder: Path
+    clock: Clock
+    public: Network = field(factory=Network)
+    operator: Network = field(factory=Network)
+    random: Callable[[int], bytes] = lambda size: bytes(range(size))
+    stderr_is_terminal: bool = False
+    interactive: bool = False
+    width: int | None = None
+    sockets: list[str] = field(factory=list)
+    """The paths of the operator's sockets that were asked for."""
+
+    def run(self, work: Callable[[Any], Coroutine[Any, Any, T]], /) -> T:
+        """Run a coroutine like a reactor, advancing the clock to the next timer whenever it waits."""
+        outcome: list[Any] = []
+        Deferred.fromCoroutine(work(self.clock)).addBoth(outcome.append)
+        for _ in range(TURNS):
+            if outcome:
+                break
+            if not self.public.flush() and not self.operator.flush():
+                due = [call.getTime() for call in self.clock.getDelayedCalls()]
+                self.clock.advance(max(min(due) - self.clock.seconds(), 0) if due else 0)
+        assert outcome, "the command does not end"
+        if hasattr(outcome[0], "raiseException"):
+            outcome[0].raiseException()
+        return outcome[0]  # type: ignore[no-any-return]
+
+    def invoke(self, *words: object, typed: str = "", env: dict[str, str] | None = None) -> Result:
+        """Run `svc` with these arguments and `typed` as standard input; unexpected exceptions are raised."""
+        arguments = [str(word) for word in words]
+        runner = CliRunner(env=env)
+        runtime = self.runtime(env)
+        return runner.invoke(svc, arguments, input=typed, obj=runtime, prog_name="svc", catch_exceptions=False)
+
+    def runtime(self, env: dict[str, str] | None = None) -> Runtime:
+        """The runtime of a command at this terminal."""
+        return Runtime(
+            run=self.run,
+            agent=self.public.agent,
+            operator_agent=self._operator_agent,
+            random=self.random,
+            environ=env or {},
+            stderr_is_terminal=lambda: self.stderr_is_terminal,
+            interactive=lambda: self.interactive,
+            terminal_width=lambda: self.width,
+        )
+
+    def _operator_agent(self, clock: Clock, socket: str) -> Any:
+        self.sockets.append(socket)
+        return self.operator.agent(clock)
+
+    def ok(self, *words: object, typed: str = "", env: dict[str, str] | None = None) -> Told:
+        """The output of a command that succeeds."""
+        result = self.invoke(*words, typed=typed, env=env)
+        assert result.exit_code == 0, result.output
+        return Told(result.stdout, result.stderr)
+
+    def failure(self, *words: object, typed: str = "", env: dict[str, str] | None = None) -> str:
+        """The error sentence of a command that fails."""
+        result = self.invoke(*words, typed=typed, env=env)
+        assert result.exit_code == 1, result.output
+        assert result.stdout == ""
+        return result.stderr.splitlines()[-1].partition("Error: ")[2]
+
+    def misuse(self, *words: object, env: dict[str, str] | None = None) -> str:
+        """The error sentence of an incorrect call."""
+        result = self.invoke(*words, env=env)
+        assert result.exit_code == 2, result.output
+        assert result.stdout == ""
+        return result.stderr.splitlines()[-1].removeprefix("Error: ")
+
+
+class Fixed(Resource):
+    """Returns a fixed response, optionally by path; None never responds."""
+
+    isLeaf = True
+
+    def __init__(self, *answers: tuple[int, bytes | None], **by_path: tuple[int, bytes | None]) -> None:
+        super().__init__()
+        self.answer = answers[0] if answers else (200, b'{"ok":true}')
+        self.by_path = by_path
+        self.seen: list[tuple[bytes, bytes]] = []
+        """Path and body of every request."""
+
+    def render(self, request: Any) -> Any:
+        self.seen.append((request.path, request.content.read()))
+        status, body = self.by_path.get(request.path.decode().rpartition("/")[2], self.answer)
+        if body is None:
+            return NOT_DONE_YET
+        request.setResponseCode(status)
+        return body
+
+
+def site_of(resource: Resource, clock: Clock) -> Any:
+    """Twisted's own web server with `resource`."""
+    return Site(resource, reactor=clock)

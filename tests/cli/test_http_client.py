@@ -1,0 +1,247 @@
+"""Requests to nodes that are unreachable, silent, too verbose, or no svcd node: each fails with its own sentence."""
+
+import gzip
+
+import pytest
+from twisted.internet.error import ConnectError, DNSLookupError
+from twisted.internet.error import ConnectionRefusedError as Refusal
+from twisted.internet.error import TimeoutError as ConnectTimeout
+from twisted.internet.protocol import Factory, Protocol
+from twisted.internet.task import Clock
+from twisted.web.resource import Resource
+
+from svcd.cli import http_client
+from svcd.cli.errors import CommandError
+from svcd.cli.http_client import operator_endpoint, public_endpoint
+from svcd.cli.operator import backup
+from svcd.cli.operator import node as operator_node
+from tests.cli.terminal import Fixed, Terminal, site_of
+from tests.operating.test_log_secrecy import ROUTES
+
+NAME = "http://127.0.0.1:8645"
+
+
+def ask(terminal: Terminal, resource: Resource) -> str:
+    """The failure of `svc status` with this resource as the node."""
+    terminal.public.site = site_of(resource, terminal.clock)
+    return terminal.failure("status")
+
+
+@pytest.mark.parametrize(
+    ("failure", "reason"),
+    [
+        (Refusal(osError=111), "connection refused"),
+        (ConnectError(osError=101), "network is unreachable"),
+        (ConnectTimeout(), "connection failed"),
+        (DNSLookupError("no results"), "unknown host"),
+    ],
+)
+def test_connection_failures_are_reported(terminal: Terminal, failure: Exception, reason: str) -> None:
+    terminal.public.failure = failure
+    assert terminal.failure("status") == (
+        f"cannot connect to {NAME}: {reason}; is the node running? Give its URL with --url or SVCD_URL"
+    )
+
+
+def test_a_missing_socket_is_reported(terminal: Terminal) -> None:
+    terminal.operator.failure = ConnectError(osError=2)
+    assert terminal.failure("node", "status") == (
+        "cannot connect to data/operator.sock: no such file or directory; is the node running?"
+        " Give its data directory with --data-dir or SVCD_DATA_DIR"
+    )
+
+
+def test_error_responses_are_reported_verbatim(terminal: Terminal) -> None:
+    assert ask(terminal, Fixed((429, b'{"ok":false,"error":"too many requests; try again in 3 s"}'))) == (
+        "too many requests; try again in 3 s"
+    )
+
+
+def test_hostile_words_cannot_drive_the_terminal(terminal: Terminal) -> None:
+    assert ask(terminal, Fixed((400, b'{"ok":false,"error":"\\u001b[2Jgone\\nError: \\u202e"}'))) == (
+        r"\x1b[2Jgone\nError: \u202e"
+    )
+
+
+@pytest.mark.parametrize(
+    ("status", "body"),
+    [
+        (200, b""),
+        (200, b"<html>"),
+        (200, b"[]"),
+        (200, b'{"ok":1}'),
+        (200, b'{"ok":false}'),
+        (200, b'{"ok":false,"error":7}'),
+        (200, b"[" * 100_000),
+        (200, b'{"ok":' + b"9" * 5000),
+        (301, b'{"ok":true}'),
+        (502, b"Bad Gateway"),
+    ],
+)
+def test_responses_of_other_servers_are_rejected(terminal: Terminal, status: int, body: bytes) -> None:
+    assert ask(terminal, Fixed((status, body))) == f"{NAME} does not answer as an svcd node does (HTTP status {status})"
+
+
+def test_a_missing_field_is_reported(terminal: Terminal) -> None:
+    assert ask(terminal, Fixed()) == ("the node does not answer as svcd does: the response lacks the field status")
+
+
+def test_a_silent_node_times_out(terminal: Terminal, clock: Clock) -> None:
+    began = clock.seconds()
+    assert ask(terminal, Fixed((200, None))) == f"{NAME} did not answer within 30 s"
+    assert clock.seconds() - began == 30
+
+
+class Drip(Protocol):
+    """Begins a response and sends one byte per second forever."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+
+    def dataReceived(self, _data: bytes) -> None:  # noqa: N802
+        self.transport.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
+        self._drip()
+
+    def _drip(self) -> None:
+        if self.connected:
+            self.transport.write(b" ")
+            self._timer = self._clock.callLater(1, self._drip)
+
+    def connectionLost(self, *_reason: object) -> None:  # noqa: N802
+        self._timer.cancel()
+
+
+def test_a_slow_response_times_out(terminal: Terminal, clock: Clock) -> None:
+    terminal.public.site = Factory.forProtocol(lambda: Drip(clock))
+    began = clock.seconds()
+    assert terminal.failure("status") == f"{NAME} did not answer within 30 s"
+    assert clock.seconds() - began == 30
+
+
+class Hangup(Protocol):
+    """Closes the connection after these bytes."""
+
+    said = b""
+
+    def dataReceived(self, _data: bytes) -> None:  # noqa: N802
+        self.transport.write(self.said)
+        self.transport.loseConnection()
+
+
+class HalfAnswer(Hangup):
+    said = b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n{"
+
+
+class Gibberish(Hangup):
+    said = b"220 mail.example.org ESMTP\r\n"
+
+
+@pytest.mark.parametrize("protocol", [Hangup, HalfAnswer, Gibberish])
+def test_a_truncated_response_is_reported(terminal: Terminal, protocol: type[Hangup]) -> None:
+    terminal.public.site = Factory.forProtocol(protocol)
+    assert terminal.failure("status").startswith(f"no complete response from {NAME}: ")
+
+
+TOO_LONG = f"the response from {NAME} has more than 1000 bytes; no svcd node sends that much"
+
+
+@pytest.fixture
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(http_client, "MAX_RESPONSE_BYTES", 1000)
+
+
+@pytest.mark.usefixtures("_small")
+def test_a_response_may_have_the_maximum_size_and_no_more(terminal: Terminal) -> None:
+    fitting = b'{"ok":true,"status":"%s"}'
+    text = b"x" * (1000 - len(fitting) + 2)
+    assert ask(terminal, Fixed((200, fitting % text))).endswith("status must be a JSON object")
+    assert ask(terminal, Fixed((200, fitting % (text + b"x")))) == TOO_LONG
+
+
+class Gzipped(Fixed):
+    def render(self, request: object) -> object:
+        request.setHeader(b"Content-Encoding", b"gzip")  # type: ignore[attr-defined]
+        return gzip.compress(b" " * 1_000_000)
+
+
+@pytest.mark.usefixtures("_small")
+def test_the_size_limit_applies_to_the_decompressed_response(terminal: Terminal) -> None:
+    assert ask(terminal, Gzipped()) == TOO_LONG
+
+
+class Redirect(Resource):
+    isLeaf = True  # noqa: N815
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen = 0
+
+    def render(self, request: object) -> bytes:
+        self.seen += 1
+        request.redirect(b"http://127.0.0.1:8645/rpc/other")  # type: ignore[attr-defined]
+        return b""
+
+
+def test_redirects_are_not_followed(terminal: Terminal) -> None:
+    resource = Redirect()
+    assert ask(terminal, resource) == f"{NAME} does not answer as an svcd node does (HTTP status 302)"
+    assert resource.seen == 1
+
+
+@pytest.mark.parametrize(
+    ("url", "base"),
+    [
+        ("http://127.0.0.1:8645", "http://127.0.0.1:8645"),
+        ("https://node.example.org/", "https://node.example.org"),
+        ("http://[::1]:8645", "http://[::1]:8645"),
+        ("http://localhost:65535", "http://localhost:65535"),
+    ],
+)
+def test_a_url_names_scheme_host_and_port(url: str, base: str) -> None:
+    place = public_endpoint(url)
+    assert (place.base_url, place.name) == (base, base)
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "",
+        "localhost:8645",
+        "ftp://localhost",
+        "http://",
+        "http://user@host",
+        "http://host:0",
+        "http://host:65536",
+        "http://host/rpc",
+        "http://host?x",
+        "http://host#x",
+        "http://ho st",
+        "http://::1",
+        "http://h\u00f6st",
+        "http://host\n",
+    ],
+)
+def test_invalid_urls_are_rejected(url: str) -> None:
+    with pytest.raises(ValueError, match="a node's URL is http:// or https://, a host and an optional port"):
+        public_endpoint(url)
+
+
+def test_the_socket_path_is_limited_by_the_kernel() -> None:
+    assert operator_endpoint("d" * 107).name == "d" * 107
+    for path in ("d" * 108, "ü" * 54):
+        with pytest.raises(CommandError, match="is too long for a Unix socket; give a relative path with --data-dir"):
+            operator_endpoint(path)
+
+
+def test_the_operator_s_timeout_is_longer() -> None:
+    assert operator_endpoint("s").timeout > public_endpoint("http://h").timeout
+
+
+def test_every_timeout_is_longer_than_the_node_s_own_deadline() -> None:
+    patience = {"/operator/backup": backup.TIMEOUT} | dict.fromkeys(
+        ("/operator/mine", "/operator/reorganise"), operator_node.DEVNET_TIMEOUT
+    )
+    for route in ROUTES:
+        place = operator_endpoint("s") if route.bucket == "operator" else public_endpoint("http://h")
+        if not route.path.startswith("/p2p/"):
+            assert patience.get(route.path, place.timeout) > route.seconds, route.path

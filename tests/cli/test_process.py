@@ -1,0 +1,346 @@
+"""The installed `svc` as a process, with real sockets and signals, and its shell completion."""
+
+import fcntl
+import json
+import os
+import pty
+import signal
+import socketserver
+import struct
+import subprocess
+import sys
+import termios
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from svcd.chain.params import DEVNET
+from tests.as_root import OWNER, give_to_owner, needs_root
+from tests.cli.terminal import ADDRESS, KEYFILE, OTHER
+
+pytestmark = pytest.mark.socket
+
+SVC = str(Path(sys.executable).parent / "svc")
+DEADLINE = 120.0
+CLEAN_ENVIRONMENT = {name: value for name, value in os.environ.items() if not name.startswith(("SVC_", "SVCD_"))}
+NAMED = {"chainId": DEVNET.chain_id, "networkId": 2, "genesisHash": DEVNET.genesis_hash.hex()}
+
+
+def answers() -> dict[str, Any]:
+    """The responses of a devnet node on which the wallet has 10 coins."""
+    status = {**NAMED, "syncState": "synced", "time": str(int(time.time() * 1000)), "height": "7", "slot": "14"}
+    status |= {"hash": "ab" * 32, "nodeId": "svcnode_1", "softwareVersion": "0.0.1", "protocolVersion": "1.0"}
+    return {
+        "/rpc/status": {"status": status},
+        "/rpc/consensus": {"consensus": {**NAMED, "minimumFee": "10000"}},
+        f"/rpc/balance/{ADDRESS}": {"account": {"balance": "1000000000", "nonce": "0", "pendingNonce": "0"}},
+        "/operator/status": {"status": {"height": "7"}},
+        "/operator/faucet": {"txid": "cd" * 32},
+        "/operator/backup": {"path": "/copy", "height": "7", "hash": "ab" * 32, "files": {"chain.sqlite": "1000"}},
+    }
+
+
+class Answering(BaseHTTPRequestHandler):
+    """Responds by path; a block hangs until the client disconnects, a backup until the test continues."""
+
+    def do_GET(self) -> None:
+        if self.path.startswith("/rpc/block"):
+            self.server.hanging.set()  # type: ignore[attr-defined]
+            self.connection.recv(1)
+            return
+        body = json.dumps({"ok": True, **answers()[self.path]}).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def do_POST(self) -> None:
+        self.server.posted = self.rfile.read(int(self.headers["Content-Length"]))  # type: ignore[attr-defined]
+        if self.path == "/operator/backup":
+            self.server.copied.wait(DEADLINE)  # type: ignore[attr-defined]
+        self.do_GET()
+
+    def log_message(self, *_args: object) -> None:
+        pass
+
+    def address_string(self) -> str:
+        return "client"
+
+
+class UnixServer(socketserver.ThreadingUnixStreamServer):
+    daemon_threads = True
+
+
+def serving(server: Any) -> Iterator[Any]:
+    server.hanging, server.copied = threading.Event(), threading.Event()
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    yield server
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+@pytest.fixture
+def url() -> Iterator[tuple[str, Any]]:
+    """A node at a TCP port: its URL and its server."""
+    for server in serving(ThreadingHTTPServer(("127.0.0.1", 0), Answering)):
+        yield f"http://127.0.0.1:{server.server_address[1]}", server
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Iterator[tuple[Path, Any]]:
+    """A node's data directory with its socket, and the server behind it."""
+    for server in serving(UnixServer(str(tmp_path / "operator.sock"), Answering)):
+        yield tmp_path, server
+
+
+@pytest.fixture
+def start(tmp_path: Path) -> Iterator[Callable[..., "subprocess.Popen[str]"]]:
+    """Starts `svc` with these arguments in an empty folder."""
+    processes: list[tuple[subprocess.Popen[str], threading.Timer]] = []
+
+    def begin(*words: str) -> "subprocess.Popen[str]":
+        folder = tmp_path / "folder"
+        folder.mkdir(exist_ok=True)
+        (folder / "wallet.json").write_bytes(KEYFILE)
+        process = subprocess.Popen(
+            [SVC, *words],
+            cwd=folder,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=CLEAN_ENVIRONMENT,
+        )
+        # Whatever a test waits for has happened by then.
+        timer = threading.Timer(DEADLINE, process.kill)
+        timer.start()
+        processes.append((process, timer))
+        return process
+
+    yield begin
+    for process, timer in processes:
+        timer.cancel()
+        process.kill()
+        process.communicate()
+
+
+def outcome(process: "subprocess.Popen[str]") -> tuple[int, str, str]:
+    """Exit status, standard output and standard error."""
+    out, err = process.communicate()
+    return process.returncode, out, err
+
+
+def asked(process: "subprocess.Popen[str]", question: str) -> None:
+    """Wait until the process has printed the question."""
+    assert process.stderr is not None
+    said = ""
+    while question not in said:
+        character = process.stderr.read(1)
+        assert character, said
+        said += character
+
+
+Start = Callable[..., "subprocess.Popen[str]"]
+
+ANSWERED = f"""\
+folder        /copy
+tip           7, {"ab" * 32}
+chain.sqlite  0.0 MiB
+
+The keys (operator.key, node.key) are not included: keep copies of them in a safe place.
+"""
+
+
+def test_status_over_tcp(start: Start, url: tuple[str, Any]) -> None:
+    status, out, err = outcome(start("status", "--url", url[0]))
+    assert (status, err) == (0, "")
+    assert "network  SVC-DEVNET (network id 2)" in out.splitlines()
+
+
+def test_status_over_the_unix_socket(start: Start, data_dir: tuple[Path, Any]) -> None:
+    assert outcome(start("node", "status", "--data-dir", str(data_dir[0]))) == (0, "height  7\n", "")
+
+
+@needs_root
+def test_root_takes_a_socket_of_the_directory_s_owner(start: Start, data_dir: tuple[Path, Any]) -> None:
+    give_to_owner(data_dir[0])
+    assert outcome(start("node", "status", "--data-dir", str(data_dir[0])))[0] == 0
+
+
+def linked(data: Path, socket: Path) -> None:
+    (data / "operator.sock").symlink_to(socket)
+
+
+def named_twice(data: Path, socket: Path) -> None:
+    (data / "operator.sock").hardlink_to(socket)
+
+
+def of_a_third_user(data: Path, socket: Path) -> None:
+    socket.rename(data / "operator.sock")
+    os.chown(data / "operator.sock", OWNER[0] + 1, OWNER[1])
+
+
+def a_file(data: Path, _socket: Path) -> None:
+    (data / "operator.sock").write_text("")
+
+
+@needs_root
+@pytest.mark.parametrize("put", [linked, named_twice, of_a_third_user, a_file])
+def test_root_gives_no_order_to_a_program_that_the_node_s_user_has_put_there(
+    start: Start, data_dir: tuple[Path, Any], put: Callable[[Path, Path], None]
+) -> None:
+    data = data_dir[0] / "data"
+    data.mkdir()
+    give_to_owner(data)
+    put(data, data_dir[0] / "operator.sock")
+    status, out, err = outcome(start("node", "faucet", OTHER, "1", "--data-dir", str(data)))
+    assert (status, out) == (1, "")
+    assert err.startswith(f"Error: root does not connect to {data}/operator.sock: it must be a socket of the directory")
+    assert not hasattr(data_dir[1], "posted")
+
+
+def test_a_body_over_the_unix_socket(start: Start, data_dir: tuple[Path, Any]) -> None:
+    folder, server = data_dir
+    status, out, err = outcome(start("node", "faucet", OTHER, "2.50", "--json", "--data-dir", str(folder)))
+    assert (status, json.loads(out), err) == (0, {"txid": "cd" * 32}, "")
+    assert json.loads(server.posted) == {"recipient": OTHER, "amount": "2.5"}
+
+
+def test_backup_progress_at_a_terminal(data_dir: tuple[Path, Any]) -> None:
+    folder, server = data_dir
+    (folder / "chain.sqlite").write_bytes(bytes(1000))
+    partial = folder / "copy.partial"
+    partial.mkdir()
+    (partial / "chain.sqlite").write_bytes(bytes(480))
+    ours, theirs = pty.openpty()
+    command = [SVC, "node", "backup", str(folder / "copy"), "--data-dir", str(folder)]
+    process = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=theirs, text=True)
+    os.close(theirs)
+    timer = threading.Timer(DEADLINE, process.kill)
+    timer.start()
+    said = b""
+    while b"48%" not in said:
+        said += os.read(ours, 1024)
+    server.copied.set()
+    assert outcome(process)[:2] == (0, ANSWERED)
+    timer.cancel()
+    with suppress(OSError):
+        while piece := os.read(ours, 1024):
+            said += piece
+    os.close(ours)
+    assert b"100%" in said
+    assert said.endswith(b"\n")
+
+
+def test_failures_are_one_line_and_status_1(start: Start, tmp_path: Path) -> None:
+    assert outcome(start("node", "status", "--data-dir", str(tmp_path))) == (
+        1,
+        "",
+        f"Error: cannot connect to {tmp_path}/operator.sock: no such file or directory; is the node running?"
+        " Give its data directory with --data-dir or SVCD_DATA_DIR\n",
+    )
+
+
+def test_ctrl_c_ends_a_prompt(start: Start, url: tuple[str, Any]) -> None:
+    process = start("wallet", "send", OTHER, "1", "--url", url[0])
+    asked(process, "[y/N]: ")
+    process.send_signal(signal.SIGINT)
+    assert outcome(process) == (1, "", "Aborted!\n")
+
+
+def test_sigterm_ends_a_prompt(start: Start, url: tuple[str, Any]) -> None:
+    process = start("wallet", "send", OTHER, "1", "--url", url[0])
+    asked(process, "[y/N]: ")
+    process.send_signal(signal.SIGTERM)
+    assert outcome(process)[0] == -signal.SIGTERM
+
+
+def test_ctrl_c_ends_a_request(start: Start, url: tuple[str, Any]) -> None:
+    process = start("block", "1", "--url", url[0])
+    assert url[1].hanging.wait(DEADLINE)
+    process.send_signal(signal.SIGINT)
+    status, out, err = outcome(process)
+    assert (status, out) == (1, "")
+    assert len(err.splitlines()) == 1
+
+
+STUCK = """
+import os, signal, click
+from twisted.internet.defer import Deferred
+from svcd.cli.main import run_in_reactor
+
+async def work(reactor):
+    reactor.callWhenRunning(os.kill, os.getpid(), signal.SIGINT)
+    await Deferred()
+
+try:
+    run_in_reactor(work)
+except click.Abort:
+    print("aborted")
+"""
+
+
+def test_ctrl_c_ends_a_command_without_network_activity() -> None:
+    done = subprocess.run([sys.executable, "-c", STUCK], capture_output=True, text=True, timeout=DEADLINE, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "aborted\n", "")
+
+
+SEEN = """
+from svcd.cli.main import system_runtime
+runtime = system_runtime()
+print(runtime.interactive(), runtime.stderr_is_terminal(), runtime.terminal_width())
+"""
+
+
+def test_a_terminal_is_detected_with_its_width() -> None:
+    ours, theirs = pty.openpty()
+    fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 57, 0, 0))
+    unsized = {name: value for name, value in os.environ.items() if name not in ("COLUMNS", "LINES")}
+    command = [sys.executable, "-c", SEEN]
+    done = subprocess.run(command, stdin=theirs, stdout=theirs, stderr=theirs, env=unsized, timeout=DEADLINE)
+    os.close(theirs)
+    with os.fdopen(ours, "rb") as terminal:
+        assert (done.returncode, terminal.readline()) == (0, b"True True 57\r\n")
+
+
+def test_pipes_are_not_terminals() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SEEN], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE
+    )
+    assert (done.stdout, done.stderr) == ("False False None\n", "")
+
+
+def completion(shell: str, kind: str, *words: str) -> str:
+    """The output of `svc` for a shell that completes these words."""
+    line = " ".join(["svc", *words])
+    position = str(len(words))
+    typed = words[-1] if words else ""
+    env = CLEAN_ENVIRONMENT | {"_SVC_COMPLETE": f"{shell}_{kind}", "COMP_WORDS": line}
+    env |= {"COMP_CWORD": typed if shell == "fish" else position}
+    done = subprocess.run([SVC], capture_output=True, text=True, env=env, timeout=DEADLINE, check=False)
+    assert done.stderr == ""
+    return done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_commands_and_networks_are_completed(shell: str) -> None:
+    commands = completion(shell, "complete", "wallet", "")
+    assert all(name in commands for name in ("new", "import", "export", "address", "send", "pay", "history"))
+    assert "devnet" in completion(shell, "complete", "wallet", "new", "--network", "d")
+    assert "--since-height" in completion(shell, "complete", "verify", "--since")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_each_shell_gets_its_script(shell: str) -> None:
+    script = completion(shell, "source")
+    assert f"_SVC_COMPLETE={shell}_complete" in script

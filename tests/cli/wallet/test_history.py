@@ -1,0 +1,51 @@
+"""`svc wallet history` with a real node."""
+
+import json
+
+import pytest
+
+from tests.cli.terminal import ADDRESS, OTHER, Terminal
+from tests.cli.wallet.test_send import KNOWN, PAY, SEND
+from tests.rpc.node import Node
+
+pytestmark = pytest.mark.usefixtures("stretched_once")
+
+
+def test_history_shows_incoming_outgoing_and_pending_transfers(rich: Node, terminal: Terminal) -> None:
+    terminal.ok(*SEND, "--yes", env=KNOWN)
+    terminal.ok("wallet", "send", ADDRESS, 1, "--yes", env=KNOWN)
+    terminal.ok("node", "mine", 1)
+    terminal.ok(*PAY, "--yes", env=KNOWN)
+    lines = terminal.ok("wallet", "history").out.splitlines()
+    assert lines[0].split() == ["time", "(UTC)", "coins", "from", "or", "to", "reference", "fee", "depth", "txid"]
+    cells = [line.split()[2:-1] for line in lines[1:]]
+    assert cells[0] == ["-2", OTHER, "order-17", "0.0001", "pending"]
+    assert cells[1] == ["0", "itself", "0.0001", "1"]
+    assert cells[2] == ["-1", OTHER, "order-18", "0.0001", "1"]
+    assert cells[3][0] == "10"
+    assert cells[3][-1] == "2"
+
+
+def test_history_fits_the_terminal(rich: Node, terminal: Terminal) -> None:
+    terminal.ok(*SEND, "--yes", env=KNOWN)
+    terminal.ok("node", "mine", 1)
+    for columns in (100, 80, 40):
+        terminal.width = columns
+        lines = terminal.ok("wallet", "history").out.splitlines()
+        assert all(len(line) <= max(columns, 76) for line in lines), lines
+
+
+def test_history_continues_at_the_cursor(rich: Node, terminal: Terminal) -> None:
+    for _ in range(3):
+        terminal.ok("wallet", "send", OTHER, 1, "--yes", env=KNOWN)
+    terminal.ok("node", "mine", 1)
+    first = json.loads(terminal.ok("wallet", "history", "--limit", 2, "--json").out)
+    assert (len(first["transactions"]), first["waiting"], first["otherWaiting"]) == (2, [], 0)
+    assert (
+        f"older transfers: svc wallet history --before {first['next']}"
+        in terminal.ok("wallet", "history", "--limit", 2).out
+    )
+    rest = json.loads(terminal.ok("wallet", "history", "--before", first["next"], "--json").out)
+    assert (len(rest["transactions"]), rest["next"]) == (2, None)
+    assert "such as 120-3" in terminal.misuse("wallet", "history", "--before", "x")
+    assert "from 1 to 100" in terminal.misuse("wallet", "history", "--limit", "101")

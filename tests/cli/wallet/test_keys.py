@@ -1,0 +1,213 @@
+"""Creating, importing and exporting wallets."""
+
+import json
+import stat
+from pathlib import Path
+
+import pytest
+
+from svcd.chain.params import DEVNET
+from svcd.cli.wallet.keyfile import parse, unseal
+from svcd.cli.wallet.mnemonic import generate_mnemonic, seed_from_mnemonic
+from svcd.node.seedfile import load_or_make
+from tests.cli.terminal import ADDRESS, KEYFILE, PASSWORD, Terminal
+
+KNOWN = {"SVC_WALLET_PASSWORD": PASSWORD}
+WORDS = generate_mnemonic(lambda size: bytes(range(size)))
+"""Those that the terminal's randomness gives."""
+
+
+pytestmark = pytest.mark.usefixtures("stretched_once")
+
+
+# new
+
+
+def test_new_writes_a_private_keyfile(terminal: Terminal) -> None:
+    told = terminal.ok("wallet", "new", "--network", "devnet", typed="ten letters\nten letters\n")
+    path = terminal.folder / "wallet.json"
+    keyfile = parse(path.read_bytes())
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert unseal(keyfile, "ten letters") == seed_from_mnemonic(WORDS)
+    assert keyfile.address in told.out
+    assert "Keep a copy" in told.out
+
+
+def test_new_does_not_show_the_words_without_a_terminal(terminal: Terminal) -> None:
+    told = terminal.ok("wallet", "new", env=KNOWN)
+    assert "the 24 words were not shown, because this is not a terminal (--words-to writes them to a file)" in told.out
+    assert " ".join(WORDS[:2]) not in told.out + told.err
+    assert f"1 {WORDS[0]}" not in told.err
+
+
+def test_new_shows_the_words_once_and_confirms_two_of_them(terminal: Terminal) -> None:
+    terminal.interactive = True
+    told = terminal.ok("wallet", "new", env=KNOWN, typed=f"wrong\n{WORDS[0]}\n {WORDS[2].upper()} \n")
+    assert all(f"{place:>2} {word}" in told.err for place, word in enumerate(WORDS, 1))
+    assert "They are shown only once" in told.err
+    assert "That is not word 1; check your copy" in told.err
+    assert "Type word 3 from your copy" in told.err
+    assert not any(f"{place:>2} {word}" in told.out for place, word in enumerate(WORDS, 1))
+    assert "Keep the words, or a copy of the keyfile and the password" in told.out
+    keyfile = parse((terminal.folder / "wallet.json").read_bytes())
+    assert unseal(keyfile, PASSWORD) == seed_from_mnemonic(WORDS)
+
+
+def test_no_keyfile_is_written_before_the_words_are_confirmed(terminal: Terminal) -> None:
+    terminal.interactive = True
+    result = terminal.invoke("wallet", "new", env=KNOWN, typed=f"{WORDS[0]}\nwrong\n")
+    assert result.exit_code == 1
+    assert result.stderr.endswith("Aborted!\n")
+    assert list(terminal.folder.iterdir()) == []
+
+
+def test_new_writes_the_words_to_a_private_file(terminal: Terminal) -> None:
+    terminal.interactive = True
+    told = terminal.ok("wallet", "new", "--words-to", "words", env=KNOWN)
+    path = terminal.folder / "words"
+    assert path.read_text() == " ".join(WORDS) + "\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert "The 24 words are in words: move it to a safe place" in told.out
+    (terminal.folder / "wallet.json").unlink()
+    sentence = "words exists already and is never overwritten; choose another file with --words-to"
+    assert terminal.failure("wallet", "new", "--words-to", "words", env=KNOWN) == sentence
+    assert not (terminal.folder / "wallet.json").exists()
+
+
+# import
+
+
+def test_import_prompts_for_words(terminal: Terminal) -> None:
+    typed = f"{' '.join(WORDS)}\nten letters\nten letters\n"
+    told = json.loads(terminal.ok("wallet", "import", "--words", "--network", "devnet", "--json", typed=typed).out)
+    keyfile = parse((terminal.folder / "wallet.json").read_bytes())
+    assert told == {"address": keyfile.address, "network": "devnet", "keyfile": "wallet.json"}
+    assert unseal(keyfile, "ten letters") == seed_from_mnemonic(WORDS)
+
+
+def test_import_from_a_words_file_restores_the_wallet(terminal: Terminal) -> None:
+    made = terminal.ok("wallet", "new", "--words-to", "words", "--json", env=KNOWN).out
+    again = terminal.ok("wallet", "import", "--words-from", "words", "--keyfile", "again.json", "--json", env=KNOWN).out
+    assert json.loads(again)["address"] == json.loads(made)["address"]
+
+
+def test_import_rejects_wrong_words_and_readable_files(terminal: Terminal) -> None:
+    path = terminal.folder / "words"
+    path.write_text(" ".join(WORDS[:23]))
+    assert terminal.failure("wallet", "import", "--words-from", "words", env=KNOWN).startswith(
+        "words is open to others"
+    )
+    path.chmod(0o600)
+    sentence = terminal.failure("wallet", "import", "--words-from", "words", env=KNOWN)
+    assert sentence == "a wallet has 24 words, not 23; separate them with spaces"
+    path.write_bytes("ä".encode())
+    assert "must be ASCII text and contain only the 24 words" in terminal.failure(
+        "wallet", "import", "--words-from", "words", env=KNOWN
+    )
+    assert [path.name for path in terminal.folder.iterdir()] == ["words"]
+
+
+def test_import_copies_a_keyfile_with_its_password(terminal: Terminal, wallet: Path) -> None:
+    wallet.rename(terminal.folder / "browser.json")
+    words = ("wallet", "import", "--from", "browser.json")
+    assert terminal.failure(*words, typed="another password\n").startswith("the password does not decrypt")
+    assert terminal.failure(*words, "--network", "mainnet", env=KNOWN) == (
+        "browser.json is a keyfile for devnet; for mainnet, import its words"
+    )
+    assert not wallet.exists()
+    terminal.ok(*words, env=KNOWN)
+    assert wallet.read_bytes() == KEYFILE
+
+
+def test_import_reads_the_operator_key(terminal: Terminal) -> None:
+    seed = bytes(range(32))
+    load_or_make(terminal.folder / "operator.key", lambda _: seed)
+    words = ("wallet", "import", "--operator-key", "operator.key", "--network", "devnet")
+    terminal.ok(*words, typed="ten letters\nten letters\n")
+    keyfile = parse((terminal.folder / "wallet.json").read_bytes())
+    assert (unseal(keyfile, "ten letters"), keyfile.params) == (seed, DEVNET)
+
+
+@pytest.mark.parametrize("content", ["", "ab" * 31, "AB" * 32, "ab" * 32 + "\nab", " " + "ab" * 32])
+def test_import_rejects_invalid_operator_keys(terminal: Terminal, content: str) -> None:
+    path = terminal.folder / "operator.key"
+    path.write_text(content)
+    words = ("wallet", "import", "--operator-key", "operator.key")
+    assert terminal.failure(*words, env=KNOWN).startswith("operator.key is open to others")
+    path.chmod(0o600)
+    assert "a node's key" in terminal.failure(*words, env=KNOWN)
+    assert [each.name for each in terminal.folder.iterdir()] == ["operator.key"]
+
+
+def test_import_needs_one_source_and_an_unused_path(terminal: Terminal, wallet: Path) -> None:
+    sentence = "give one of --words, --words-from FILE, --from FILE and --operator-key FILE"
+    assert terminal.misuse("wallet", "import") == sentence
+    assert terminal.misuse("wallet", "import", "--words", "--from", "x") == sentence
+    assert "wallet.json exists already" in terminal.failure("wallet", "import", "--words")
+
+
+# export
+
+
+def test_export_prints_or_copies_the_keyfile(terminal: Terminal, wallet: Path) -> None:
+    told = terminal.ok("wallet", "export")
+    assert told.out.encode() == KEYFILE
+    assert "The 24 words cannot be shown again" in told.err
+    described = {"address": ADDRESS, "network": "devnet", "keyfile": "copy.json"}
+    assert json.loads(terminal.ok("wallet", "export", "--to", "copy.json", "--json").out) == described
+    copy = terminal.folder / "copy.json"
+    assert (copy.read_bytes(), stat.S_IMODE(copy.stat().st_mode)) == (KEYFILE, 0o600)
+    sentence = "copy.json exists already and is never overwritten; choose another file with --to"
+    assert terminal.failure("wallet", "export", "--to", "copy.json") == sentence
+
+
+def test_new_uses_mainnet_by_default(terminal: Terminal) -> None:
+    told = json.loads(terminal.ok("wallet", "new", "--keyfile", "mine.json", "--json", env=KNOWN).out)
+    assert told["network"] == "mainnet"
+    assert told["address"].startswith("svc1q")
+    assert told["keyfile"] == "mine.json"
+    assert parse((terminal.folder / "mine.json").read_bytes()).address == told["address"]
+
+
+def test_new_never_overwrites_a_file(terminal: Terminal, wallet: Path) -> None:
+    sentence = "wallet.json exists already and is never overwritten; choose another file with --keyfile"
+    assert terminal.failure("wallet", "new", env=KNOWN) == sentence
+    assert wallet.read_bytes() == KEYFILE
+
+
+def test_new_requires_a_longer_password(terminal: Terminal) -> None:
+    sentence = "the password has 5 characters; choose one of at least 10"
+    assert terminal.failure("wallet", "new", env={"SVC_WALLET_PASSWORD": "short"}) == sentence
+    assert terminal.failure("wallet", "new", typed="short\nshort\n") == sentence
+    assert list(terminal.folder.iterdir()) == []
+
+
+def test_new_prompts_again_if_the_passwords_differ(terminal: Terminal) -> None:
+    typed = "ten letters\nother letters\nten letters\nten letters\n"
+    assert "do not match" in terminal.ok("wallet", "new", typed=typed).err
+    unseal(parse((terminal.folder / "wallet.json").read_bytes()), "ten letters")
+
+
+def test_new_rejects_unknown_networks(terminal: Terminal) -> None:
+    assert "'mainnet', 'devnet'" in terminal.misuse("wallet", "new", "--network", "testnet")
+
+
+# address
+
+
+def test_address_needs_no_password(terminal: Terminal, wallet: Path) -> None:
+    assert terminal.ok("wallet", "address").out == f"{ADDRESS}\n"
+    described = {"address": ADDRESS, "network": "devnet", "keyfile": "wallet.json"}
+    assert json.loads(terminal.ok("wallet", "address", "--json").out) == described
+
+
+def test_the_keyfile_may_come_from_the_environment(terminal: Terminal, wallet: Path) -> None:
+    wallet.rename(terminal.folder / "other.json")
+    assert terminal.ok("wallet", "address", env={"SVC_WALLET": "other.json"}).out == f"{ADDRESS}\n"
+
+
+def test_a_missing_or_damaged_keyfile_is_named(terminal: Terminal, wallet: Path) -> None:
+    wallet.write_bytes(KEYFILE[:100])
+    assert terminal.failure("wallet", "address").startswith("wallet.json: not a keyfile, or a damaged one: not JSON")
+    sentence = "gone.json cannot be read: no such file or directory"
+    assert terminal.failure("wallet", "address", "--keyfile", "gone.json") == sentence
