@@ -1,1 +1,1 @@
-"""How the rooms are put together: with :mod:`svcd.tap` the only place that sees every one of them."""
+"""The composition of a node from its rooms; :mod:`svcd.composition.lifecycle` has the order of start and stop."""

@@ -1,1 +1,1 @@
-"""The node's configuration: what may be set, what a value must look like, and how it is read."""
+"""The node's configuration: its schema, the types of values, and how it is loaded and validated."""

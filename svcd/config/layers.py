@@ -1,4 +1,4 @@
-"""Where settings come from, and how one source is laid over another."""
+"""The sources of settings (file, environment, command line) as layers, and their merge."""
 
 import json
 import tomllib
@@ -22,7 +22,7 @@ class ConfigError(Exception):
 
 @frozen
 class Layer:
-    """Settings of one source, nested as in the file."""
+    """The settings of one source, nested as in the file."""
 
     origin: str
     values: Mapping[str, Any] = field(repr=False)
@@ -30,21 +30,21 @@ class Layer:
 
 @frozen
 class Settings:
-    """The settings of all sources together, with where each one came from."""
+    """The merged settings of all sources, and the origin of each."""
 
     values: dict[str, Any] = field(factory=dict, repr=False)
     origins: dict[KeyPath, str] = field(factory=dict)
 
-    def lay_over(self, layer: Layer) -> None:
-        """Let a layer's settings win over those known so far; sections are merged, lists replaced."""
-        self._lay(self.values, layer.values, layer.origin, ())
+    def add(self, layer: Layer) -> None:
+        """Merge a layer, whose settings win; sections are merged, lists replaced."""
+        self._merge(self.values, layer.values, layer.origin, ())
 
-    def _lay(self, below: dict[str, Any], above: Mapping[str, Any], origin: str, path: KeyPath) -> None:
+    def _merge(self, below: dict[str, Any], above: Mapping[str, Any], origin: str, path: KeyPath) -> None:
         for key, value in above.items():
             here = (*path, key)
             if isinstance(value, Mapping) and isinstance(below.setdefault(key, {}), dict):
                 self.origins.setdefault(here, origin)
-                self._lay(below[key], value, origin, here)
+                self._merge(below[key], value, origin, here)
             else:
                 below[key] = value
                 self.origins[here] = origin
@@ -54,11 +54,11 @@ class Settings:
         return path in self.origins
 
     def problem(self, path: KeyPath, reason: str) -> ConfigError:
-        """What is wrong with the key set at a path, with where it came from and its value unless that is a secret."""
+        """The error for the key at a path: its origin, its value unless that is a secret, and the reason."""
         return ConfigError(f"{self.origins[path]}: {name_of(path)} = {self._shown(path)}: {reason}")
 
     def unknown(self, path: KeyPath, hint: str) -> ConfigError:
-        """There is no section or key at a path."""
+        """The error for an unknown section or key."""
         what = f"section [{'.'.join(path)}]" if isinstance(self._value(path), dict) else name_of(path)
         return ConfigError(f"{self.origins[path]}: {what} is not known; {hint}")
 
@@ -76,16 +76,16 @@ class Settings:
 
 
 def name_of(path: KeyPath) -> str:
-    """How people write a setting's place: `[http] listen`."""
+    """The name of a setting as in the documentation: `[http] listen`."""
     *section, key = path
     return f"[{'.'.join(section)}] {key}" if section else key
 
 
 def merged(layers: Iterable[Layer]) -> Settings:
-    """All layers, the first one at the bottom."""
+    """Merge layers; later ones win."""
     settings = Settings()
     for layer in layers:
-        settings.lay_over(layer)
+        settings.add(layer)
     return settings
 
 
@@ -114,10 +114,10 @@ def from_option(option: str, path: KeyPath, value: object) -> Layer:
 
 
 def from_assignment(text: str) -> Layer:
-    """One setting written `section.key=value`; the value is read as TOML and, where it is none, as a plain string.
+    """One setting written `section.key=value`; the value is parsed as TOML; if it is not TOML, it is a plain string.
 
     Raises:
-        ConfigError: there is no `=` or no key before it.
+        ConfigError: there is no `=`, or no key before it.
     """
     left, equals, right = text.partition("=")
     path = tuple(left.strip().split("."))
@@ -127,13 +127,13 @@ def from_assignment(text: str) -> Layer:
         read = tomllib.loads(f"value = {right}")
     except tomllib.TOMLDecodeError:
         read = {}
-    # A line break in the text could smuggle in a second key.
+    # A line break in the value could add a second key.
     value = read["value"] if set(read) == {"value"} else right
     return from_option(f"--set {left}", path, value)
 
 
 def from_environment(environment: Mapping[str, str]) -> list[Layer]:
-    """The two secrets where the environment has them; each takes the place of a file the configuration names."""
+    """The secrets of webhooks in the environment; each replaces the file that the configuration names."""
     return [
         Layer(variable, {"commerce": {"webhooks": {key: environment[variable], f"{key}File": ""}}})
         for variable, key in SECRETS_IN_ENVIRONMENT.items()

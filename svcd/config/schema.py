@@ -14,17 +14,17 @@ from twisted.internet.endpoints import quoteStringArgument
 
 from svcd.chain.params import NETWORKS as NETWORK_PARAMS
 from svcd.chain.params import NetworkParams
-from svcd.config import kinds
-from svcd.config.endpoints import for_its_owner
-from svcd.config.kinds import Between, ListOf, OneOf
+from svcd.config import types
+from svcd.config.types import Between, ListOf, OneOf, owner_only
+from svcd.limits import IDLE_CONNECTIONS, MANY_WATCHES, MEMPOOL_FLOOD, TOO_MANY_REQUESTS, Limit
 
 NETWORKS = ("mainnet", "devnet")
 LEVELS = ("debug", "info", "warn", "error", "critical")
 SECRET_LENGTH = 32
 OPERATOR_SOCKET = "operator.sock"
-"""Its name in the data directory."""
+"""The file name of the operator's socket in the data directory."""
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
-"""Under which names the operator asks at a port, unless others are set."""
+"""The Host names accepted at the operator's port, unless others are configured."""
 
 DEFAULTS: dict[str, dict[str, object]] = {
     "mainnet": {"dataDir": "data"},
@@ -35,7 +35,7 @@ DEFAULTS: dict[str, dict[str, object]] = {
         "participation": {"alone": True},
     },
 }
-"""What a network sets before any file is read, in the file's form; everything else is the default of its field."""
+"""The defaults that depend on the network, in the file's form; others are defaults of their fields."""
 
 # Twisted has no annotation of it.
 _quote: Callable[[str], str] = quoteStringArgument
@@ -46,34 +46,34 @@ _TOKEN = re.compile(r"[!-~]+")
 class Http:
     """The public HTTP server."""
 
-    listen: Annotated[str, kinds.Endpoint()] = "tcp:8645:interface=127.0.0.1"
-    public_url: Annotated[str, kinds.BaseUrl(may_be_empty=True)] = ""
-    allowed_hosts: Annotated[tuple[str, ...], ListOf(kinds.Host())] = ()
-    trusted_proxies: Annotated[tuple[kinds.IPNetwork, ...], ListOf(kinds.Network())] = ()
+    listen: Annotated[str, types.ServerEndpoint()] = "tcp:8645:interface=127.0.0.1"
+    public_url: Annotated[str, types.BaseUrl(may_be_empty=True)] = ""
+    allowed_hosts: Annotated[tuple[str, ...], ListOf(types.HostName())] = ()
+    trusted_proxies: Annotated[tuple[types.IPNetwork, ...], ListOf(types.Cidr())] = ()
 
 
 @frozen
 class P2p:
     """Other nodes."""
 
-    enabled: Annotated[bool, kinds.Flag()] = True
-    listen: Annotated[str, kinds.Endpoint(may_be_empty=True)] = ""
-    public_url: Annotated[str, kinds.BaseUrl(may_be_empty=True)] = ""
-    seeds: Annotated[tuple[str, ...], ListOf(kinds.BaseUrl())] = ()
+    enabled: Annotated[bool, types.Boolean()] = True
+    listen: Annotated[str, types.ServerEndpoint(may_be_empty=True)] = ""
+    public_url: Annotated[str, types.BaseUrl(may_be_empty=True)] = ""
+    seeds: Annotated[tuple[str, ...], ListOf(types.BaseUrl())] = ()
     outbound: Annotated[int, Between(0, 64)] = 8
     max_inbound: Annotated[int, Between(0, 10_000)] = 64
-    allow_private: Annotated[bool, kinds.Flag()] = False
+    allow_private: Annotated[bool, types.Boolean()] = False
 
 
 @frozen
 class Participation:
-    """Making blocks."""
+    """Production of blocks."""
 
-    enabled: Annotated[bool, kinds.Flag()] = False
-    alone: Annotated[bool, kinds.Flag()] = False
+    enabled: Annotated[bool, types.Boolean()] = False
+    alone: Annotated[bool, types.Boolean()] = False
     workers: Annotated[int, Between(1, 256)] = 1
-    key_file: Annotated[str, kinds.FileName()] = "operator.key"
-    on_demand: Annotated[bool, kinds.Flag()] = False
+    key_file: Annotated[str, types.FileName()] = "operator.key"
+    on_demand: Annotated[bool, types.Boolean()] = False
 
 
 @frozen
@@ -86,7 +86,7 @@ class Mempool:
 
 @frozen
 class Limits:
-    """What one client, and all of them together, may ask for; 0 switches a rate or a number of connections off."""
+    """Limits for one client and for all together; 0 switches off a rate or a number of connections."""
 
     requests_per_second: Annotated[int, Between(0, 1_000_000)] = 100
     broadcasts_per_second: Annotated[int, Between(0, 1_000_000)] = 20
@@ -100,11 +100,11 @@ class Limits:
     answer_seconds: Annotated[int, Between(1, 3600)] = 60
     idle_seconds: Annotated[int, Between(1, 3600)] = 60
     drain_seconds: Annotated[int, Between(0, 3600)] = 10
-    exempt: Annotated[tuple[kinds.IPNetwork, ...], ListOf(kinds.Network())] = ()
+    exempt: Annotated[tuple[types.IPNetwork, ...], ListOf(types.Cidr())] = ()
 
     @property
     def rates(self) -> dict[str, float]:
-        """Requests per second by the name of the bucket that a route draws from."""
+        """Requests per second, by the name of the token bucket that a route draws from."""
         return {
             "read": self.requests_per_second,
             "broadcast": self.broadcasts_per_second,
@@ -117,23 +117,23 @@ class Limits:
 class CommerceWebhooks:
     """Callbacks to merchants. A secret never appears in a repr."""
 
-    enabled: Annotated[bool, kinds.Flag()] = False
-    manage_token: Annotated[str, kinds.Text()] = field(default="", repr=False)
-    manage_token_file: Annotated[str, kinds.Text()] = ""
-    signing_secret: Annotated[str, kinds.Text()] = field(default="", repr=False)
-    signing_secret_file: Annotated[str, kinds.Text()] = ""
-    previous_signing_secret: Annotated[str, kinds.Text()] = field(default="", repr=False)
-    previous_signing_secret_file: Annotated[str, kinds.Text()] = ""
+    enabled: Annotated[bool, types.Boolean()] = False
+    manage_token: Annotated[str, types.String()] = field(default="", repr=False)
+    manage_token_file: Annotated[str, types.String()] = ""
+    signing_secret: Annotated[str, types.String()] = field(default="", repr=False)
+    signing_secret_file: Annotated[str, types.String()] = ""
+    previous_signing_secret: Annotated[str, types.String()] = field(default="", repr=False)
+    previous_signing_secret_file: Annotated[str, types.String()] = ""
     default_ttl_seconds: Annotated[int, Between(60, 604_800)] = 86_400
     max_ttl_seconds: Annotated[int, Between(60, 604_800)] = 604_800
-    allow_http_callbacks: Annotated[bool, kinds.Flag()] = False
-    allow_private_callbacks: Annotated[bool, kinds.Flag()] = False
+    allow_http_callbacks: Annotated[bool, types.Boolean()] = False
+    allow_private_callbacks: Annotated[bool, types.Boolean()] = False
     confirming_events: Annotated[str, OneOf(("every-depth", "first"))] = "every-depth"
-    extra_ca_file: Annotated[str, kinds.Text()] = ""
+    extra_ca_file: Annotated[str, types.String()] = ""
 
     @property
     def problem(self) -> str | None:
-        """Why enabled webhooks must answer 503, in one sentence; None when they can work or are not wanted."""
+        """Why enabled webhooks must answer 503, in one sentence; None if they work or are not enabled."""
         if not self.enabled:
             return None
         for key, secret in (("manageToken", self.manage_token), ("signingSecret", self.signing_secret)):
@@ -151,10 +151,10 @@ class CommerceWebhooks:
 
     @property
     def refusal(self) -> str:
-        """Why the routes of webhooks answer 503, in one sentence for strangers; "" where webhooks work."""
+        """Why the routes of webhooks answer 503, in one sentence without details; "" where webhooks work."""
         if not self.enabled:
             return "webhooks are not enabled on this node"
-        return "webhooks are not configured rightly on this node; its log says what is wrong" if self.problem else ""
+        return "webhooks are misconfigured on this node; its log has the reason" if self.problem else ""
 
 
 @frozen
@@ -168,13 +168,13 @@ class Commerce:
 class Operator:
     """The operator's own interface, never public."""
 
-    listen: Annotated[str, kinds.Endpoint(may_be_empty=True)] = ""
-    token_file: Annotated[str, kinds.FileName()] = "operator.token"  # noqa: S105
+    listen: Annotated[str, types.ServerEndpoint(may_be_empty=True)] = ""
+    token_file: Annotated[str, types.FileName()] = "operator.token"  # noqa: S105
 
 
 @frozen
 class Log:
-    """What is written to the log, and how."""
+    """The log."""
 
     format: Annotated[str, OneOf(("text", "json"))] = "text"
     level: Annotated[str, OneOf(LEVELS)] = "info"
@@ -184,7 +184,7 @@ class Log:
 class Config:
     """All settings of one node."""
 
-    data_dir: Annotated[Path, kinds.Directory()]
+    data_dir: Annotated[Path, types.Directory()]
     network: Annotated[str, OneOf(NETWORKS)] = "mainnet"
     http: Http = Http()
     p2p: P2p = P2p()
@@ -206,34 +206,85 @@ class Config:
         return self.data_dir / "chain.sqlite"
 
     @property
-    def operator_socket(self) -> str:
-        """Where the operator's interface asks for no token: a Unix socket, open to its owner only unless set otherwise.
+    def configured_limits(self) -> tuple[Limit, ...]:
+        """The limits that are settings."""
+        limits, mempool, webhooks = self.limits, self.mempool, self.commerce.webhooks
+        return (
+            Limit("connections", limits.connections, "connections", IDLE_CONNECTIONS, "limits.connections"),
+            Limit(
+                "connections of one client",
+                limits.connections_per_client,
+                "connections",
+                "One client takes all connections",
+                "limits.connectionsPerClient",
+            ),
+            Limit(
+                "time for a request's headers",
+                limits.header_seconds,
+                "seconds",
+                "Headers sent byte by byte, to hold connections",
+                "limits.headerSeconds",
+            ),
+            Limit(
+                "time for a whole request",
+                limits.request_seconds,
+                "seconds",
+                "A body sent byte by byte",
+                "limits.requestSeconds",
+            ),
+            Limit(
+                "time to take an answer",
+                limits.answer_seconds,
+                "seconds",
+                "Requests without reading the answers, to fill memory",
+                "limits.answerSeconds",
+            ),
+            Limit("time between two requests", limits.idle_seconds, "seconds", IDLE_CONNECTIONS, "limits.idleSeconds"),
+            *(
+                Limit(name, rate, "requests/s", TOO_MANY_REQUESTS, f"limits.{key}")
+                for name, rate, key in (
+                    ("reading", limits.requests_per_second, "requestsPerSecond"),
+                    ("POST /rpc/broadcast", limits.broadcasts_per_second, "broadcastsPerSecond"),
+                    ("webhook routes", limits.webhooks_per_second, "webhooksPerSecond"),
+                    ("/p2p", limits.peer_posts_per_second, "peerPostsPerSecond"),
+                )
+            ),
+            Limit("burst of a rate", limits.burst_seconds, "seconds", TOO_MANY_REQUESTS, "limits.burstSeconds"),
+            Limit("waiting transfers", mempool.max_transactions, "things", MEMPOOL_FLOOD, "mempool.maxTransactions"),
+            Limit("size of waiting transfers", mempool.max_bytes, "bytes", MEMPOOL_FLOOD, "mempool.maxBytes"),
+            Limit(
+                "time a watch may last",
+                webhooks.max_ttl_seconds,
+                "seconds",
+                MANY_WATCHES,
+                "commerce.webhooks.maxTtlSeconds",
+            ),
+        )
 
-        Without a lock file, for that holds a process id, and in a container the next node may well have the same one.
+    @property
+    def operator_socket(self) -> str:
+        """The operator's Unix socket, which needs no token; open to its owner only unless configured otherwise.
+
+        Without a lock file: that holds a process id, and the next process in a container may have the same one.
         """
-        own = for_its_owner(self.operator.listen)
+        own = owner_only(self.operator.listen)
         in_data_dir = _quote(str(self.data_dir / OPERATOR_SOCKET))
-        # By its name: a path may have a "=" in it, and that would name an argument.
+        # As a named argument: a "=" in an unnamed path would end a name.
         return own if own.startswith("unix:") else f"unix:address={in_data_dir}:mode=600:lockfile=0"
 
     @property
     def operator_port(self) -> str:
-        """Where it listens besides, and asks for the token; "" = nowhere."""
+        """An additional TCP endpoint, which needs the token; "" for none."""
         return "" if self.operator.listen.startswith("unix:") else self.operator.listen
 
     @property
     def operator_hosts(self) -> frozenset[str]:
-        """The names that a Host header may have at the operator's port, IPv6 addresses in brackets."""
+        """The Host headers accepted at the operator's port, IPv6 addresses in brackets."""
         hosts = self.http.allowed_hosts or LOOPBACK_HOSTS
         return frozenset(f"[{host}]" if ":" in host else host for host in hosts)
 
     @property
     def extra_ca_file(self) -> Path | None:
-        """The file of one more certificate authority that callbacks trust; a relative name is in the data directory."""
+        """The file of an additional certificate authority for callbacks; a relative name is in the data directory."""
         name = self.commerce.webhooks.extra_ca_file
         return self.data_dir / name if name else None
-
-    @property
-    def webhooks_problem(self) -> str | None:
-        """Why enabled webhook routes must answer 503, in one sentence; None when nothing is wrong."""
-        return self.commerce.webhooks.problem

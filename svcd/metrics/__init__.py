@@ -1,1 +1,1 @@
-"""What the node measures, for Prometheus: a module for each room that has something to tell (docs/operations.md)."""
+"""The metrics of a node for Prometheus: one module for each subject (docs/operations.md "Metrics")."""

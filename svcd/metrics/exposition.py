@@ -1,45 +1,85 @@
-"""Everything that is measured, on one page for the operator (docs/operations.md "Metrics").
+"""The metrics page for Prometheus (docs/operations.md "Metrics"), and the collectors behind it.
 
-A room with something to tell has a module of its own beside this one, with a collector that reads the room's living
-objects whenever it is asked, and is added in :mod:`svcd.metrics.node`.
+Each subject (chain, peers, process, HTTP, webhooks) has a module beside this one with collectors, which read the live
+objects when Prometheus scrapes; :func:`collect_from` registers them.
 """
 
-from prometheus_client import CollectorRegistry
+from collections.abc import Iterator, Mapping
+from platform import python_version
+
+from attrs import frozen
+from prometheus_client import CollectorRegistry, disable_created_metrics
+from prometheus_client.core import InfoMetricFamily, Metric
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
-from svcd.metrics.lag import ReactorLag
-from svcd.metrics.process import ProcessMetrics
+from svcd.chain.params import NetworkParams
+from svcd.commerce.webhook_service import WebhookService
+from svcd.interfaces import Clock
+from svcd.metrics.chain import ChainMetrics, MempoolMetrics
+from svcd.metrics.peers import PeersMetrics, SyncMetrics
+from svcd.metrics.process import ProcessMetrics, ReactorLag, ThreadMetrics
 from svcd.metrics.web import WebMetrics
-from svcd.ports import Clock
-from svcd.rpc.operator import BEARER
-from svcd.web.answers import Answer, Rendered
-from svcd.web.routing import Route
+from svcd.metrics.webhooks import WebhookMetrics
+from svcd.node.node_context import MempoolLimits, NodeContext
+from svcd.node.status import PROTOCOL_VERSION, SOFTWARE_VERSION, Status
+from svcd.node.threads import PoolLoad
+from svcd.p2p.service import PeerNetwork
+from svcd.rpc.operator_routes import BEARER
+from svcd.web.responses import Renderable, Response
+from svcd.web.routes import Route
 from svcd.web.site import Site
+from twisted import __version__ as twisted_version
 
 
 class Metrics:
-    """The collectors of one node, in a registry of its own."""
+    """The collectors of one node in their registry."""
 
     def __init__(self, registry: CollectorRegistry, clock: Clock) -> None:
+        # A switch of the whole library: without it every histogram publishes a further metric, `_created`.
+        disable_created_metrics()  # type: ignore[no-untyped-call]
         self.registry = registry
         self.lag = ReactorLag(clock)
-        """A service, to be started with the others."""
+        """A service, started with the others of the node."""
         self._web = WebMetrics()
         self.add(self._web, self.lag, ProcessMetrics(clock))
 
     def add(self, *collectors: Collector) -> None:
-        """Ask these too from now on."""
+        """Register collectors."""
         for collector in collectors:
             self.registry.register(collector)
 
     def watch(self, name: str, site: Site) -> None:
-        """Measure a site from now on; ``name`` is its label."""
+        """Measure a site; ``name`` is its label."""
         self._web.watch(name, site)
 
 
+def collect_from(
+    node_context: NodeContext,
+    status: Status,
+    limits: MempoolLimits,
+    *,
+    loads: Mapping[str, PoolLoad],
+    network: PeerNetwork | None,
+    webhooks: WebhookService | None,
+) -> Metrics:
+    """Register the collectors of an open chain; the sites are added by `Metrics.watch` as they are built."""
+    metrics = Metrics(CollectorRegistry(), node_context.clock)
+    metrics.add(
+        BuildInfo(node_context.chain_manager.params),
+        ChainMetrics(node_context.chain_manager, status, node_context.clock),
+        MempoolMetrics(node_context.transaction_pool, limits),
+        ThreadMetrics(loads, node_context.verifier),
+    )
+    if network is not None:
+        metrics.add(PeersMetrics(network), SyncMetrics(network))
+    if webhooks is not None:
+        metrics.add(WebhookMetrics(webhooks, node_context.clock))
+    return metrics
+
+
 class MetricsRoutes:
-    """The page that Prometheus asks for."""
+    """The route that Prometheus scrapes."""
 
     def __init__(self, registry: CollectorRegistry, *, token: str | None) -> None:
         self.token = token
@@ -54,7 +94,25 @@ class MetricsRoutes:
         answers={200: {"type": "string"}},
         media_type="text/plain; version=0.0.4; charset=utf-8",
     )
-    def metrics(self) -> Answer:
+    def metrics(self) -> Renderable:
         """Answer GET /metrics."""
         encode, content_type = choose_encoder("")
-        return Rendered(encode(self._registry), content_type=content_type.encode("ascii"))
+        return Response(encode(self._registry), content_type=content_type.encode("ascii"))
+
+
+@frozen(eq=False)
+class BuildInfo(Collector):
+    """The versions of the software, and the chain."""
+
+    params: NetworkParams
+
+    def collect(self) -> Iterator[Metric]:
+        """The metric, which never changes."""
+        versions = {
+            "version": SOFTWARE_VERSION,
+            "protocol": PROTOCOL_VERSION,
+            "chain": self.params.chain_id,
+            "python": python_version(),
+            "twisted": twisted_version,
+        }
+        yield InfoMetricFamily("svcd_build", "Always 1; the labels say which program runs.", value=versions)

@@ -1,1 +1,1 @@
-"""The pages that people look at: explorer, checkout and the wallet's page (docs/pages.md)."""
+"""The HTML pages: explorer, checkout and browser wallet (docs/pages.md)."""

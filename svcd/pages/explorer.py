@@ -1,4 +1,4 @@
-"""The pages of one block, one transfer and one address (docs/pages.md "Explorer")."""
+"""The explorer: the overview, a block, a transfer, an address, the mempool, the peers (docs/pages.md)."""
 
 from typing import Final
 
@@ -8,71 +8,163 @@ from svcd.chain.accounts import Account
 from svcd.chain.address import decode_address
 from svcd.chain.block import Header
 from svcd.chain.transition import ChainPoint
+from svcd.chain.units import BASE_UNITS_PER_COIN, format_amount
 from svcd.chain.work import block_work
-from svcd.pages.fields import BEFORE, BLOCK, FIRST, TXID
-from svcd.pages.layout import KeptPage, Page
-from svcd.pages.overview import scaled
-from svcd.pages.parts import (
+from svcd.pages.charts import bar_chart, line_chart
+from svcd.pages.html import (
+    UNIT,
     Content,
     amount,
     badge,
-    empty,
+    byte_size,
+    copyable,
+    duration,
+    empty_list,
     facts,
+    grouped,
     link,
     notice,
-    paging,
+    pagination,
     plural,
+    scaled,
     section,
+    stat,
+    stats,
     tag,
     utc,
     when,
-    whole,
 )
+from svcd.pages.layout import CachedPage, Page
 from svcd.pages.qr import qr_code
-from svcd.pages.reading import TransferLine, transfer_line, transfer_of
-from svcd.pages.routes import page
-from svcd.pages.sources import Sources
-from svcd.pages.tables import depth, reference_link, transfers_table
-from svcd.rpc.fields import ADDRESS, NEWEST
+from svcd.pages.routes import AFTER, BLOCK, FIRST, page
+from svcd.pages.sources import (
+    BlockRow,
+    PeerRow,
+    Sources,
+    TransferRow,
+    block_intervals,
+    newest_blocks,
+    parse_body,
+    transfer_row,
+)
+from svcd.pages.tables import Column, blocks_table, reference_link, table, transfers_table
+from svcd.pages.visible import visible
+from svcd.rpc.fields import ADDRESS, BEFORE, NEWEST, TXID
 from svcd.store.chain_store import StoredBlock
-from svcd.web.errors import HttpError
+from svcd.web.responses import HttpError
 
-PAGE: Final = 20
-"""Transfers on one page of a list."""
+PAGE_SIZE: Final = 20
+"""Rows on one page of a list."""
+CHARTED: Final = 100
+"""Blocks in the charts of the overview."""
+LISTED: Final = 12
+"""Blocks in the table of the overview."""
+
+
+class OverviewPage:
+    """The start page: height, difficulty, block times, newest blocks."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    @page("/", "The newest blocks", cost=4)
+    def overview(self) -> CachedPage:
+        """Answer GET /."""
+        sources = self._sources
+        tip = sources.chain_manager.tip
+        return CachedPage(("overview", tip.hash, len(sources.mempool), sources.second), self._draw)
+
+    def _draw(self) -> Page:
+        sources = self._sources
+        with sources.reader.snapshot():
+            tip = sources.tip()
+            blocks = newest_blocks(sources, tip, limit=CHARTED)
+        news = tag("p", class_="news", role="status", data_height=str(tip.height))
+        return Page(
+            title="Explorer",
+            content=(
+                tag("h1", "Explorer"),
+                stats(*self._stats(tip, blocks)),
+                tag("div", *self._charts(blocks), class_="cards"),
+                section(
+                    "Newest blocks",
+                    news,
+                    tag("div", blocks_table(sources, blocks[:LISTED], caption="Newest blocks"), class_="card"),
+                ),
+            ),
+            here="/",
+            json="/rpc/status",
+            scripts=("copy.mjs", "explorer.mjs"),
+        )
+
+    def _stats(self, tip: ChainPoint, blocks: list[BlockRow]) -> list[Tag]:
+        sources = self._sources
+        waiting = len(sources.mempool)
+        difficulty = block_work(blocks[0].header.base_target) if tip.height else 0
+        return [
+            stat("Height", str(tip.height), when(blocks[0].time, sources.now) if tip.height else "The genesis"),
+            stat("Difficulty", scaled(difficulty) if difficulty else "–", "Average attempts per block"),
+            stat("Waiting", str(waiting), tag("a", "Transfers in the mempool", href="/mempool", class_="alone")),
+            stat("Coins issued", grouped(tip.issued // BASE_UNITS_PER_COIN), "Of " + self._most()),
+        ]
+
+    def _most(self) -> str:
+        return grouped(self._sources.params.supply_limit // BASE_UNITS_PER_COIN)
+
+    def _charts(self, blocks: list[BlockRow]) -> list[Content]:
+        params = self._sources.params
+        due = params.slots_per_block * params.slot_seconds
+        seconds = block_intervals(self._sources, blocks)
+        work = [block_work(block.header.base_target) for block in reversed(blocks) if block.header.height]
+        if not seconds:
+            return [tag("p", "There are not enough blocks for a chart yet.", class_="card empty")]
+        mean = sum(seconds) // len(seconds)
+        top = min(max(*seconds, 2 * due), max(4 * due, 2 * mean))
+        speed = f"{plural(len(seconds), 'block')}, {duration(mean)} apart on average; the target is {duration(due)}"
+        span = f"{scaled(min(work))} to {scaled(max(work))}" if min(work) != max(work) else f"{scaled(work[0])}, steady"
+        return [
+            _chart("Time between blocks", bar_chart(seconds, mark=due, top=top, label=speed), speed),
+            _chart("Difficulty", line_chart(work, label=span), f"{span}, over {plural(len(work), 'block')}"),
+        ]
+
+
+def _chart(heading: str, drawing: Tag, note: str) -> Tag:
+    caption = tag("figcaption", note, class_="soft small")
+    return tag("figure", tag("h2", heading), drawing, caption, class_="card stack")
 
 
 class BlockPage:
-    """One block with its transfers."""
+    """A block with its transfers."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
 
     @page("/block/{block}", "A block by height or hash", path_fields=(BLOCK,), query_fields=(FIRST,))
-    def block(self, block: int | bytes, first: int) -> KeptPage:
+    def block(self, block: int | bytes, first: int) -> CachedPage:
         """Answer GET /block/{height or hash}."""
         sources, reader = self._sources, self._sources.reader
         with reader.snapshot():
             tip = sources.tip()
             stored = reader.canonical(block) if isinstance(block, int) else reader.stored(block)
             if stored is None:
-                raise HttpError(404, f"there is no such block here; the newest one is {tip.height}")
+                raise HttpError(404, f"this node has no such block; the newest one is {tip.height}")
             canonical = reader.is_canonical(stored)
         shown = ("block", stored.point.hash, canonical, first, tip.height, sources.second)
-        return KeptPage(shown, lambda: self._draw(stored, tip, first, canonical=canonical))
+        return CachedPage(shown, lambda: self._draw(stored, tip, first, canonical=canonical))
 
     def _draw(self, stored: StoredBlock, tip: ChainPoint, first: int, *, canonical: bool) -> Page:
         sources, reader = self._sources, self._sources.reader
-        bodies = reader.some_bodies(stored, first=first, limit=PAGE)
+        bodies = reader.some_bodies(stored, first=first, limit=PAGE_SIZE)
         header, height = reader.block_header(stored, sources.params), stored.point.height
-        lines = [TransferLine(transfer_of(sources, body)) for body in bodies]
+        rows = [TransferRow(parse_body(sources, body)) for body in bodies]
         about = facts(self._facts(stored, header, tip.height - height + 1 if canonical else 0))
         return Page(
             title=f"Block {height}",
             content=(
-                tag("div", tag("h1", f"Block {height}"), self._neighbours(height, tip), class_="row apart"),
-                *([] if canonical else [_off_chain(height)]),
+                tag("div", tag("h1", f"Block {height}"), self._previous_and_next(height, tip), class_="row apart"),
+                *([] if canonical else [_not_canonical(height)]),
                 tag("div", about, class_="card"),
-                section(plural(header.transaction_count, "transfer"), *self._transfers(stored, lines, first, header)),
+                section(plural(header.transaction_count, "transfer"), *self._transfers(stored, rows, first, header)),
             ),
             json=f"/rpc/block/{height}" if canonical else "",
         )
@@ -80,26 +172,31 @@ class BlockPage:
     def _facts(self, stored: StoredBlock, header: Header, confirmations: int) -> list[tuple[str, Content]]:
         params, time = self._sources.params, self._sources.params.slot_time(header.slot)
         pairs: list[tuple[str, Content]] = [
-            ("State", badge(depth(confirmations), "good") if confirmations else badge("not on the chain", "bad")),
+            (
+                "State",
+                badge(plural(confirmations, "confirmation"), "good")
+                if confirmations
+                else badge("not on the chain", "bad"),
+            ),
             ("Time", tag("span", utc(time), " (", when(time, self._sources.now), ")")),
-            ("Hash", whole(stored.point.hash.hex(), "the hash")),
+            ("Hash", copyable(stored.point.hash.hex(), "the hash")),
         ]
         if not header.height:
-            return [*pairs, ("In existence", amount(stored.point.issued))]
+            return [*pairs, ("Coins issued", amount(stored.point.issued))]
         producer = self._sources.address_of_key(header.producer_key)
         parent = header.parent_hash.hex()
         points = f"{header.multiplier // 10_000}.{header.multiplier % 10_000 // 100:02d}"
         return [
             *pairs,
-            ("Parent", whole(parent, "the hash of the parent", "block", parent)),
-            ("Made by", whole(producer, "the address", "address", producer)),
+            ("Parent", copyable(parent, "the hash of the parent", "block", parent)),
+            ("Made by", copyable(producer, "the address", "address", producer)),
             ("Reward", tag("span", amount(params.reward(header.height)), " and the fees")),
             ("Slot", str(header.slot)),
             ("Difficulty", f"{scaled(block_work(header.base_target))}, eased × {points} by holding"),
-            ("State root", whole(header.state_root.hex(), "the state root")),
+            ("State root", copyable(header.state_root.hex(), "the state root")),
         ]
 
-    def _neighbours(self, height: int, tip: ChainPoint) -> Tag:
+    def _previous_and_next(self, height: int, tip: ChainPoint) -> Tag:
         links = []
         if height:
             links.append(link("← Earlier", "block", str(height - 1), class_="button small"))
@@ -107,26 +204,26 @@ class BlockPage:
             links.append(link("Later →", "block", str(height + 1), class_="button small"))
         return tag("div", *links, class_="row")
 
-    def _transfers(self, stored: StoredBlock, lines: list[TransferLine], first: int, header: Header) -> list[Content]:
-        if not lines:
-            return [empty("No transfers in this block." if not first else "There are no more transfers.")]
+    def _transfers(self, stored: StoredBlock, rows: list[TransferRow], first: int, header: Header) -> list[Content]:
+        if not rows:
+            return [empty_list("No transfers in this block." if not first else "There are no more transfers.")]
         path = f"/block/{stored.point.hash.hex()}"
-        ways: list[Content] = []
+        pages: list[Content] = []
         if first:
-            ways.append(tag("a", "← Earlier ones", href=f"{path}?first={max(first - PAGE, 0)}", class_="button"))
-        if first + len(lines) < header.transaction_count:
-            ways.append(tag("a", "More →", href=f"{path}?first={first + len(lines)}", class_="button"))
-        table = transfers_table(self._sources, lines, caption="Transfers of this block", dated=False)
-        return [tag("div", table, class_="card"), *([paging(*ways)] if ways else [])]
+            pages.append(tag("a", "← Earlier ones", href=f"{path}?first={max(first - PAGE_SIZE, 0)}", class_="button"))
+        if first + len(rows) < header.transaction_count:
+            pages.append(tag("a", "More →", href=f"{path}?first={first + len(rows)}", class_="button"))
+        transfers = transfers_table(self._sources, rows, caption="Transfers of this block", dated=False)
+        return [tag("div", transfers, class_="card"), *([pagination(*pages)] if pages else [])]
 
 
-def _off_chain(height: int) -> Tag:
-    there = link(f"the one that is at height {height}", "block", str(height))
-    return notice("warn", "This block is not on the chain: another one won. See ", there, ".")
+def _not_canonical(height: int) -> Tag:
+    there = link(f"the block at height {height}", "block", str(height))
+    return notice("warn", "This block is not on the chain: a competing block won. See ", there, ".")
 
 
 class TransactionPage:
-    """One transfer, on the chain or waiting."""
+    """A transfer in a block or in the mempool."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -139,44 +236,44 @@ class TransactionPage:
             tip = sources.tip()
             place = sources.reader.transaction(txid)
         if place is not None:
-            line = transfer_line(sources, place)
-            state: Content = badge(depth(tip.height - place.point.height + 1), "good")
+            row = transfer_row(sources, place)
+            state: Content = badge(plural(tip.height - place.point.height + 1, "confirmation"), "good")
         else:
             entry = sources.mempool.get(txid)
             if entry is None:
-                raise HttpError(404, "neither the chain nor the mempool of this node holds such a transfer")
-            line, state = TransferLine(entry.transfer), badge("waiting for a block", "warn")
+                raise HttpError(404, "no such transfer is in the chain or the mempool of this node")
+            row, state = TransferRow(entry.transfer), badge("waiting for a block", "warn")
         return Page(
             title="Transfer",
             content=(
                 tag("h1", "Transfer"),
-                tag("div", amount(line.transfer.amount, class_="amount big"), class_="card"),
-                tag("div", facts(self._facts(line, state)), class_="card"),
+                tag("div", amount(row.transfer.amount, class_="amount big"), class_="card"),
+                tag("div", facts(self._facts(row, state)), class_="card"),
             ),
             json=f"/rpc/transaction/{txid.hex()}" if place is not None else "",
         )
 
-    def _facts(self, line: TransferLine, state: Content) -> list[tuple[str, Content]]:
-        sources, transfer = self._sources, line.transfer
+    def _facts(self, row: TransferRow, state: Content) -> list[tuple[str, Content]]:
+        sources, transfer = self._sources, row.transfer
         sender, recipient = sources.address(transfer.sender), sources.address(transfer.recipient)
         pairs: list[tuple[str, Content]] = [("State", state)]
-        if line.height is not None and line.time is not None:
-            pairs.append(("Block", link(str(line.height), "block", str(line.height))))
-            pairs.append(("Time", tag("span", utc(line.time), " (", when(line.time, sources.now), ")")))
+        if row.height is not None and row.time is not None:
+            pairs.append(("Block", link(str(row.height), "block", str(row.height))))
+            pairs.append(("Time", tag("span", utc(row.time), " (", when(row.time, sources.now), ")")))
         pairs += [
-            ("From", whole(sender, "the sender’s address", "address", sender)),
-            ("To", whole(recipient, "the recipient’s address", "address", recipient)),
+            ("From", copyable(sender, "the sender’s address", "address", sender)),
+            ("To", copyable(recipient, "the recipient’s address", "address", recipient)),
             ("Reference", reference_link(transfer.reference) if transfer.reference else "none"),
             ("Fee", amount(transfer.fee)),
             ("Nonce", str(transfer.nonce)),
             ("Signed", utc(transfer.timestamp)),
-            ("Transaction id", whole(transfer.txid.hex(), "the transaction id")),
+            ("Transaction id", copyable(transfer.txid.hex(), "the transaction id")),
         ]
         return pairs
 
 
 class AddressPage:
-    """One account with its transfers."""
+    """An address with its balance and its transfers."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -188,35 +285,110 @@ class AddressPage:
         key = decode_address(address, sources.params.address_prefix)
         with sources.reader.snapshot():
             account = sources.reader.account(key)
-            places = sources.reader.address_transactions(key, before=before or NEWEST, limit=PAGE + 1)
-        lines = [transfer_line(sources, place) for place in places[:PAGE]]
-        ways: list[Content] = []
+            places = sources.reader.address_transactions(key, before=before or NEWEST, limit=PAGE_SIZE + 1)
+        rows = [transfer_row(sources, place) for place in places[:PAGE_SIZE]]
+        pages: list[Content] = []
         if before:
-            ways.append(link("← Newest", "address", address, class_="button"))
-        if len(places) > PAGE:
-            last = places[PAGE - 1]
+            pages.append(link("← Newest", "address", address, class_="button"))
+        if len(places) > PAGE_SIZE:
+            last = places[PAGE_SIZE - 1]
             older = f"/address/{address}?before={last.point.height}-{last.position}"
-            ways.append(tag("a", "Older →", href=older, class_="button"))
-        if lines:
-            table = transfers_table(sources, lines, caption="Transfers of this address", of=key)
-            listed: list[Content] = [tag("div", table, class_="card")]
+            pages.append(tag("a", "Older →", href=older, class_="button"))
+        if rows:
+            transfers = transfers_table(sources, rows, caption="Transfers of this address", of=key)
+            listed: list[Content] = [tag("div", transfers, class_="card")]
         else:
-            listed = [empty("No block has a transfer from or to this address.")]
+            listed = [empty_list("No block has a transfer from or to this address.")]
         code = tag("div", qr_code(address, "QR code of the address"), class_="code")
         about = tag("div", facts(self._facts(address, key, account)), code, class_="card beside")
-        transfers = section("Transfers", *listed, *([paging(*ways)] if ways else []))
+        transfers = section("Transfers", *listed, *([pagination(*pages)] if pages else []))
         return Page(title="Address", content=(tag("h1", "Address"), about, transfers), json=f"/rpc/balance/{address}")
 
     def _facts(self, address: str, key: bytes, account: Account | None) -> list[tuple[str, Content]]:
-        pairs: list[tuple[str, Content]] = [("Address", whole(address, "the address"))]
+        pairs: list[tuple[str, Content]] = [("Address", copyable(address, "the address"))]
         if account is None:
-            return [*pairs, ("Balance", amount(0)), ("State", "the chain has not seen it yet")]
+            return [*pairs, ("Balance", amount(0)), ("State", "never used on this chain")]
         pending = self._sources.mempool.pending_nonce(key, account)
-        sent = (
-            str(account.nonce) if pending == account.nonce else f"{account.nonce}, and {pending - account.nonce} wait"
-        )
+        sent = str(account.nonce)
+        if pending > account.nonce:
+            sent += f", and {pending - account.nonce} in the mempool"
         pairs += [("Balance", amount(account.balance)), ("Transfers sent", sent)]
         if account.held_since is not None:
             since = self._sources.params.slot_time(account.held_since)
             pairs.append(("Holding since", tag("span", utc(since), " (", when(since, self._sources.now), ")")))
         return pairs
+
+
+class MempoolPage:
+    """The transfers in the mempool."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    @page("/mempool", "The transfers in the mempool", query_fields=(AFTER,))
+    def mempool(self, after: int) -> Page:
+        """Answer GET /mempool."""
+        pool = self._sources.mempool
+        found = pool.since(after, PAGE_SIZE + 1)
+        shown = found[:PAGE_SIZE]
+        rows = [TransferRow(entry.transfer) for entry in shown]
+        if rows:
+            transfers = transfers_table(self._sources, rows, caption="Waiting transfers", dated=False)
+            listed: Content = tag("div", transfers, class_="card")
+        else:
+            listed = empty_list("The mempool is empty." if not after else "There are no more transfers.")
+        pages: list[Content] = []
+        if after:
+            pages.append(tag("a", "← From the beginning", href="/mempool", class_="button"))
+        if len(found) > PAGE_SIZE:
+            pages.append(tag("a", "More →", href=f"/mempool?after={shown[-1].sequence}", class_="button"))
+        numbers = stats(
+            stat("Waiting", str(len(pool)), "In order of arrival"),
+            stat("Size", byte_size(pool.size)),
+            stat("Least fee", format_amount(self._sources.params.minimum_fee), UNIT),
+        )
+        return Page(
+            title="Mempool",
+            content=(
+                tag("h1", "Mempool"),
+                numbers,
+                listed,
+                *([pagination(*pages)] if pages else []),
+            ),
+            here="/mempool",
+            json=f"/p2p/transactions?after={after}" if self._sources.serves_peers else "",
+        )
+
+
+class PeersPage:
+    """The nodes that this node has called and verified."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._sources = sources
+
+    @page("/peers", "Verified peers")
+    def peers(self) -> Page:
+        """Answer GET /peers."""
+        sources = self._sources
+        now, neighbourhood = sources.now, sources.peers.network_view()
+        sample = sorted(sources.sample(), key=lambda peer: peer.endpoint)
+        columns: list[Column[PeerRow]] = [
+            Column("Address", lambda peer: tag("bdi", visible(peer.endpoint), class_="hash")),
+            Column("Node", lambda peer: tag("bdi", visible(peer.node_id), class_="hash small")),
+            Column("Height", lambda peer: str(peer.height), number=True),
+            Column("Last seen", lambda peer: when(peer.last_seen, now)),
+        ]
+        if sample:
+            listed: Content = tag("div", table(columns, sample, caption="Verified peers"), class_="card")
+        else:
+            listed = empty_list("This node has not verified any other node yet.")
+        connected = plural(neighbourhood.known_peers, "verified peer")
+        lead = tag(
+            "p", f"Connected to {connected}. The table lists nodes that answered calls from this node.", class_="lead"
+        )
+        return Page(
+            title="Peers",
+            content=(tag("h1", "Peers"), lead, listed),
+            here="/peers",
+            json="/p2p/peers" if sources.serves_peers else "",
+        )

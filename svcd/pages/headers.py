@@ -1,8 +1,8 @@
-"""What every page tells the browser about itself (docs/pages.md "Headers", CSP Level 3, Fetch)."""
+"""The security headers of pages and files (docs/pages.md "Headers", CSP Level 3, Fetch)."""
 
 from typing import Final
 
-from svcd.web.errors import Headers
+from svcd.web.responses import Headers
 
 HTML: Final = b"text/html; charset=utf-8"
 
@@ -11,7 +11,7 @@ _POLICY: Final = (
     b"manifest-src 'self'; base-uri 'none'; form-action %s; frame-ancestors 'none'; "
     b"require-trusted-types-for 'script'; trusted-types 'none'"
 )
-_POWERS: Final = (
+_FEATURES: Final = (
     "accelerometer autoplay camera display-capture encrypted-media fullscreen geolocation gyroscope hid magnetometer "
     "microphone midi payment picture-in-picture publickey-credentials-get screen-wake-lock serial usb "
     "xr-spatial-tracking"
@@ -23,10 +23,10 @@ _COMMON: Final[Headers] = (
     (b"Cross-Origin-Opener-Policy", b"same-origin"),
     (b"Cross-Origin-Resource-Policy", b"same-origin"),
     (b"Cross-Origin-Embedder-Policy", b"require-corp"),
-    (b"Permissions-Policy", ", ".join(f"{power}=()" for power in _POWERS).encode("ascii")),
+    (b"Permissions-Policy", ", ".join(f"{feature}=()" for feature in _FEATURES).encode("ascii")),
 )
 
-CLOSED: Final[Headers] = ((b"Content-Security-Policy", _POLICY % b"'none'"), *_COMMON)
-"""Of files, and of pages without a form that asks the node."""
-WITH_FORM: Final[Headers] = ((b"Content-Security-Policy", _POLICY % b"'self'"), *_COMMON)
-"""Of pages with the search box."""
+SECURITY_HEADERS: Final[Headers] = ((b"Content-Security-Policy", _POLICY % b"'none'"), *_COMMON)
+"""For files, and for pages without the search form."""
+SECURITY_HEADERS_WITH_FORM: Final[Headers] = ((b"Content-Security-Policy", _POLICY % b"'self'"), *_COMMON)
+"""For pages with the search form."""

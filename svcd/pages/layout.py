@@ -1,4 +1,4 @@
-"""What all pages have around them: head, navigation, search, warnings about the node (docs/pages.md "Every page")."""
+"""The frame of every page: head, navigation, search, warnings about the node (docs/pages.md "Every page")."""
 
 import re
 from collections.abc import Callable, Hashable
@@ -10,17 +10,17 @@ from twisted.python.failure import Failure
 from twisted.web.template import Tag, flattenString
 
 from svcd.chain.params import NetworkParams
-from svcd.node.status import Peers
-from svcd.pages.parts import Content, notice, tag
+from svcd.node.status import NetworkObserver
+from svcd.pages.html import Content, notice, tag
 from svcd.pages.visible import visible
-from svcd.web.errors import HttpError, reason
+from svcd.web.responses import HttpError, reason_phrase
 
 MAINNET: Final = "mainnet"
-FINDS: Final = "Height, block hash, transaction, address or reference"
+SEARCHABLE: Final = "Height, block hash, transaction, address or reference"
 _NAVIGATION: Final = (("/", "Explorer"), ("/mempool", "Mempool"), ("/peers", "Peers"), ("/wallet/", "Wallet"))
 _MAIN: Final = re.compile(rb"<main[^>]*>")
-_WORDS: Final = {
-    400: "That cannot be right",
+_ERROR_TITLES: Final = {
+    400: "Bad request",
     404: "Not found",
     429: "Too many requests",
     503: "Not ready",
@@ -29,28 +29,28 @@ _WORDS: Final = {
 
 @frozen(kw_only=True)
 class Page:
-    """One page: what stands between its header and its footer, and what its head says."""
+    """The content of a page between header and footer, and the settings of its head."""
 
     title: str
     content: tuple[Content, ...]
     status: int = 200
     here: str = ""
-    """The entry of the navigation that the page belongs to."""
+    """Path of the navigation entry to highlight."""
     json: str = ""
-    """Where programs read the same."""
+    """Path of the JSON route with the same data; empty for none."""
     searchable: bool = True
-    """Whether it has navigation and the search box."""
-    sought: str = ""
-    """What stands in the search box."""
+    """Whether the page has the navigation and the search box."""
+    search_text: str = ""
+    """Text in the search box."""
     narrow: bool = False
     refresh: int = 0
-    """Seconds after which a browser without scripts asks again; 0 for never."""
+    """Seconds after which a browser without scripts reloads the page; 0 for never."""
     scripts: tuple[str, ...] = ("copy.mjs",)
 
     @classmethod
     def of_error(cls, error: HttpError) -> "Page":
-        """What a reader sees of ``error``."""
-        title = _WORDS.get(error.status, reason(error.status).decode("ascii"))
+        """The page that shows ``error``."""
+        title = _ERROR_TITLES.get(error.status, reason_phrase(error.status).decode("ascii"))
         sentence = error.sentence[:1].upper() + error.sentence[1:].removesuffix(".") + "."
         back = tag("p", tag("a", "To the explorer", href="/", class_="alone"))
         words = tag("p", visible(sentence), class_="lead", dir="auto")
@@ -58,18 +58,18 @@ class Page:
 
 
 @frozen
-class KeptPage:
-    """A page that is the same for everybody while ``of`` is the same, and made only when that is new."""
+class CachedPage:
+    """A page to be cached under ``key``, and drawn only when the cache does not hold it."""
 
-    of: Hashable
-    """All that it shows but for the warnings about the node, the name of the page first."""
-    make: Callable[[], Page] = field(eq=False)
+    key: Hashable
+    """The name of the page and all that it shows, except for the warnings about the node."""
+    draw: Callable[[], Page] = field(eq=False)
 
 
 class Layout:
-    """Draws pages for one node."""
+    """Renders the pages of one node."""
 
-    def __init__(self, params: NetworkParams, peers: Peers) -> None:
+    def __init__(self, params: NetworkParams, peers: NetworkObserver) -> None:
         self._params = params
         self._peers = peers
 
@@ -82,8 +82,8 @@ class Layout:
         body = tag("body", skip, self._header(page), main, self._footer(page))
         return b"<!DOCTYPE html>\n" + flattened(tag("html", self._head(page), body, lang="en"))
 
-    def warned(self, html: bytes) -> bytes:
-        """``html``, a page that is the same for everybody, with the warnings about this node in its main part."""
+    def insert_warnings(self, html: bytes) -> bytes:
+        """The static page ``html`` with the warnings about this node at the beginning of its ``main`` element."""
         match = _MAIN.search(html)
         warnings = b"".join(flattened(each) for each in self._warnings())
         return html if match is None else html[: match.end()] + warnings + html[match.end() :]
@@ -124,9 +124,9 @@ class Layout:
             "input",
             type="search",
             name="q",
-            value=page.sought,
-            placeholder=FINDS,
-            aria_label=FINDS,
+            value=page.search_text,
+            placeholder=SEARCHABLE,
+            aria_label=SEARCHABLE,
             maxlength="128",
             autocomplete="off",
             autocapitalize="off",
@@ -136,11 +136,11 @@ class Layout:
         return tag("form", field, button, class_="search", role="search", action="/search", method="get")
 
     def warning(self) -> str:
-        """Why not to rely on this node at present; "" if nothing speaks against it."""
-        around = self._peers.neighbourhood()
-        if self._params.name == MAINNET and not around.known_peers:
+        """Why users should not rely on this node at present; empty if they may."""
+        neighbourhood = self._peers.network_view()
+        if self._params.name == MAINNET and not neighbourhood.known_peers:
             return "it has no verified peers, so this may not be the network’s chain."
-        return "it is still catching up, so this may be out of date." if around.behind else ""
+        return "it is still catching up, so this may be out of date." if neighbourhood.behind else ""
 
     def _warnings(self) -> list[Tag]:
         sentence = self.warning()
@@ -154,7 +154,7 @@ class Layout:
 
 
 def flattened(root: Tag) -> bytes:
-    """The text of an element that waits for nothing; raises FlattenerError."""
+    """The HTML of an element that contains no Deferred; raises FlattenerError."""
     done: list[bytes] = []
     failed: list[Failure] = []
     nobody: Any = None

@@ -9,31 +9,31 @@ from twisted.web.template import Tag
 
 from svcd.chain.address import decode_address
 from svcd.chain.params import NetworkParams
-from svcd.commerce.uri import SCHEME, PaymentRequest, parse_uri, print_uri
+from svcd.commerce.payment_request import SCHEME, PaymentRequest, format_uri, parse_uri
+from svcd.pages.html import tag
 from svcd.pages.layout import flattened
-from svcd.pages.parts import tag
 from svcd.pages.routes import page
-from svcd.web.answers import Rendered
-from svcd.web.errors import HttpError
-from svcd.web.routing import Field
+from svcd.web.field_types import Text
+from svcd.web.responses import HttpError, Response
+from svcd.web.routes import Field
 
 MAX_CHARACTERS: Final = 300
-"""Beyond it a code is too dense for phones, and takes long to draw."""
-_QUIET: Final = 4
+"""A longer text gives a code that is too dense for phone cameras and slow to draw."""
+_QUIET_ZONE: Final = 4
 _MASK: Final = 2
-"""Trying out all eight takes five times as long, on the thread that everybody waits for."""
-_REMEMBERED: Final = 256
+"""A fixed mask: choosing the best of the eight takes five times as long, in the reactor's thread."""
+_CACHE_SIZE: Final = 256
 
 
-def code_of(request: PaymentRequest) -> str:
-    """What the QR code of ``request`` holds: its URI, without a label that would make the code too dense."""
-    uri = print_uri(request)
-    return uri if len(uri) <= MAX_CHARACTERS else print_uri(PaymentRequest(request.terms))
+def qr_text(request: PaymentRequest) -> str:
+    """The text of the QR code of ``request``: its URI, without the label if that would make the code too dense."""
+    uri = format_uri(request)
+    return uri if len(uri) <= MAX_CHARACTERS else format_uri(PaymentRequest(request.terms))
 
 
-@lru_cache(_REMEMBERED)
+@lru_cache(_CACHE_SIZE)
 def _outline(text: str) -> tuple[int, str]:
-    """The number of modules along one side, and the dark ones as the outline of an SVG path."""
+    """The width in modules including the quiet zone, and the dark modules as an SVG path."""
     matrix = segno.make_qr(text, error="l", mask=_MASK).matrix
     drawn = []
     for y, row in enumerate(matrix):
@@ -41,13 +41,13 @@ def _outline(text: str) -> tuple[int, str]:
         for dark, run in groupby(row):
             length = len(list(run))
             if dark:
-                drawn.append(f"M{x + _QUIET} {y + _QUIET}h{length}v1h-{length}z")
+                drawn.append(f"M{x + _QUIET_ZONE} {y + _QUIET_ZONE}h{length}v1h-{length}z")
             x += length
-    return len(matrix) + 2 * _QUIET, "".join(drawn)
+    return len(matrix) + 2 * _QUIET_ZONE, "".join(drawn)
 
 
-def qr_code(text: str, says: str) -> Tag:
-    """The QR code of ``text``, black on white in every colour scheme; ``says`` is for those who hear it."""
+def qr_code(text: str, label: str) -> Tag:
+    """The QR code of ``text``, black on white in every colour scheme; ``label`` is the text for screen readers."""
     size, outline = _outline(text)
     paper = tag("rect", width=str(size), height=str(size), fill="#fff")
     ink = tag("path", d=outline, fill="#000")
@@ -59,13 +59,13 @@ def qr_code(text: str, says: str) -> Tag:
         viewBox=f"0 0 {size} {size}",
         shape_rendering="crispEdges",
         role="img",
-        aria_label=says,
+        aria_label=label,
         class_="qr",
     )
 
 
-class QrRoute:
-    """Draws what pages of this node show as a picture; nothing else, so that nobody borrows the node for it."""
+class QrCodeRoute:
+    """Draws addresses and payment URIs only, so that others do not use the node as a QR code service."""
 
     def __init__(self, params: NetworkParams) -> None:
         self._params = params
@@ -73,16 +73,16 @@ class QrRoute:
     @page(
         "/qr.svg",
         "The QR code of an address or a payment URI",
-        query_fields=(Field("data", str, {"type": "string"}, "An address or a payment URI of this network."),),
+        query_fields=(Field("data", Text(), "An address or a payment URI of this network."),),
         cost=4,
     )
-    def draw(self, data: str) -> Rendered:
+    def draw(self, data: str) -> Response:
         """Answer GET /qr.svg."""
         if len(data) > MAX_CHARACTERS:
-            raise HttpError(400, f"a QR code is drawn of at most {MAX_CHARACTERS} characters; leave the label out")
+            raise HttpError(400, f"a QR code holds at most {MAX_CHARACTERS} characters; leave the label out")
         self._check(data)
         body = flattened(qr_code(data, "QR code"))
-        return Rendered(body, content_type=b"image/svg+xml")
+        return Response(body, content_type=b"image/svg+xml")
 
     def _check(self, data: str) -> None:
         if data.startswith(SCHEME):

@@ -1,4 +1,4 @@
-"""The one resource behind every path that is neither ``/rpc`` nor ``/p2p``: finds the page and answers in HTML."""
+"""The one resource behind every path outside of ``/rpc`` and ``/p2p``: routes to a page or a file, answers in HTML."""
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
@@ -8,127 +8,155 @@ from urllib.parse import quote, unquote_to_bytes
 from attrs import evolve, frozen
 from twisted.web.resource import Resource
 
-from svcd.pages.assets import Assets
-from svcd.pages.headers import CLOSED, HTML, WITH_FORM
-from svcd.pages.layout import KeptPage, Layout, Page
-from svcd.web.answers import Rendered, put_on, rendered_error
-from svcd.web.api import Ports, Presentation, Routes
-from svcd.web.errors import NO_ROUTE, Headers, HttpError, method_not_allowed
+from svcd.pages.checkout import CheckoutPage
+from svcd.pages.explorer import AddressPage, BlockPage, MempoolPage, OverviewPage, PeersPage, TransactionPage
+from svcd.pages.headers import HTML, SECURITY_HEADERS, SECURITY_HEADERS_WITH_FORM
+from svcd.pages.layout import CachedPage, Layout, Page
+from svcd.pages.qr import QrCodeRoute
+from svcd.pages.search import SearchPage
+from svcd.pages.sources import Sources
+from svcd.pages.static_files import StaticFiles
+from svcd.pages.wallet import WalletPage
+from svcd.web.api import Presentation, RouteGroup, SiteContext
 from svcd.web.request import Request
 from svcd.web.resources import check_host
-from svcd.web.routing import Asked
+from svcd.web.responses import NO_ROUTE, Headers, HttpError, Response, error_response, method_not_allowed
+from svcd.web.routes import IncomingRequest
 
 # Twisted's web server is not annotated, and its methods have names of their own.
 # mypy: allow-untyped-calls
 # ruff: noqa: N815
 
+_PAGES: Final = (
+    OverviewPage,
+    BlockPage,
+    TransactionPage,
+    AddressPage,
+    MempoolPage,
+    PeersPage,
+    SearchPage,
+    CheckoutPage,
+)
 FILES: Final = "/static/{name}"
-"""The label of all files in metrics: clients choose no labels."""
-_WITH_SLASH: Final = {b"/pay": b"/pay/", b"/wallet": b"/wallet/"}
-"""What people type, and where it is."""
-
-KEPT: Final = 128
-"""Pages of a few kilobytes that are kept for the next who asks."""
+"""The metrics label of all files; a client must not be able to create labels."""
+_REDIRECTS: Final = {b"/pay": b"/pay/", b"/wallet": b"/wallet/"}
+CACHE_SIZE: Final = 128
+"""Rendered pages, of a few kilobytes each, that are kept for further requests."""
 
 
 @frozen
-class Hosts:
-    """Under what names pages are asked for, in lower case and without ports, IPv6 addresses in brackets.
+class PageHosts:
+    """The ``Host`` headers that pages answer to: lower case, without ports, IPv6 addresses in brackets.
 
-    A page of somebody else whose name was pointed here (DNS rebinding) says that name; it cannot say ``addresses``.
+    DNS rebinding, which points an attacker's name at this node, sends that name and so fails even with ``addresses``.
     """
 
     names: frozenset[str]
     addresses: bool
-    """Whether any IP address will do too."""
+    """Whether any IP address is accepted too."""
 
 
-class Pages(Resource):
-    """Pages, their files, and a page for every error; only GET and HEAD."""
+def pages_resource(sources: Sources, hosts: PageHosts | None) -> Callable[[SiteContext], Resource]:
+    """A function that makes the resource of all pages once the site has its throttle; ``hosts`` None accepts any."""
+    layout, files = Layout(sources.params, sources.peers), StaticFiles()
+    pages = [*[page(sources) for page in _PAGES], QrCodeRoute(sources.params), WalletPage(layout, files)]
+
+    return lambda site: PagesResource(pages, layout=layout, files=files, site=site, hosts=hosts)
+
+
+class PagesResource(Resource):
+    """Pages, static files, and an error page for everything else; only GET and HEAD."""
 
     isLeaf = True
 
     def __init__(
-        self, rooms: Iterable[object], *, layout: Layout, assets: Assets, ports: Ports, hosts: Hosts | None
+        self,
+        pages: Iterable[object],
+        *,
+        layout: Layout,
+        files: StaticFiles,
+        site: SiteContext,
+        hosts: PageHosts | None,
     ) -> None:
         super().__init__()
         self._layout = layout
-        self._kept = lru_cache(KEPT)(self._render_kept)
-        self._assets = assets
-        self._router = ports.router
+        self._cached = lru_cache(CACHE_SIZE)(self._render_cached)
+        self._files = files
+        self._router = site.router
         self._hosts = hosts
-        self._routes = Routes(ports, Presentation(self._check, self._rendered, self._rendered_error))
-        for room in rooms:
-            self._routes.add(room)
+        self._routes = RouteGroup(site, Presentation(self._check, self._rendered, self._rendered_error))
+        for page in pages:
+            self._routes.add(page)
 
     def render(self, request: Request) -> bytes:
-        """The answer; nothing is raised."""
+        """The response body; errors become error pages, and nothing is raised."""
         path = request.path.partition(b"?")[0]
         segments = _segments(path)
         found = self._router.find(b"GET", segments)
         if found is not None:
             served, values = found
-            # Not a Deferred: pages are drawn at once.
-            return put_on(request, cast(Rendered, served.respond(request, values)))
-        answer: Callable[[], Rendered] = _no_page
-        if path in _WITH_SLASH:
-            request.route = _WITH_SLASH[path].decode("ascii")
-            answer = partial(_redirect, _WITH_SLASH[path], request)
+            # A page is drawn at once, so this is never a Deferred.
+            return cast(Response, served.respond(request, values)).apply_to(request)
+        answer: Callable[[], Response] = _not_found
+        if path in _REDIRECTS:
+            request.route = _REDIRECTS[path].decode("ascii")
+            answer = partial(_redirect, _REDIRECTS[path], request)
         elif len(segments) == 2 and segments[0] == "static":
             request.route = FILES
             answer = partial(self._file, segments[1], request)
-        return put_on(request, self._routes.stray(request, answer))
+        return self._routes.respond_unrouted(request, answer).apply_to(request)
 
-    def _check(self, request: Asked) -> None:
+    def _check(self, request: IncomingRequest) -> None:
         if self._hosts is not None:
             check_host(request, self._hosts.names, addresses=self._hosts.addresses)
         if request.method not in (b"GET", b"HEAD"):
             raise method_not_allowed(["GET", "HEAD"])
 
-    def _file(self, name: str, request: Request) -> Rendered:
-        return _with(CLOSED, self._assets.get(name).answer(request))
+    def _file(self, name: str, request: Request) -> Response:
+        return _with_headers(SECURITY_HEADERS, self._files.get(name).respond(request))
 
-    def _rendered(self, answer: Page | KeptPage | Rendered) -> Rendered:
-        if isinstance(answer, Rendered):
-            return _with(CLOSED, answer)
-        if isinstance(answer, KeptPage):
-            return self._kept(answer, self._layout.warning())
-        headers = WITH_FORM if answer.searchable else CLOSED
-        return Rendered(self._layout.draw(answer), answer.status, content_type=HTML, headers=headers)
+    def _rendered(self, answer: Page | CachedPage | Response) -> Response:
+        if isinstance(answer, Response):
+            return _with_headers(SECURITY_HEADERS, answer)
+        if isinstance(answer, CachedPage):
+            return self._cached(answer, self._layout.warning())
+        headers = SECURITY_HEADERS_WITH_FORM if answer.searchable else SECURITY_HEADERS
+        return Response(self._layout.draw(answer), answer.status, content_type=HTML, headers=headers)
 
-    def _render_kept(self, kept: KeptPage, _warning: str) -> Rendered:
-        return self._rendered(kept.make())
+    def _render_cached(self, cached: CachedPage, _warning: str) -> Response:
+        return self._rendered(cached.draw())
 
-    def _rendered_error(self, request: Asked, told: HttpError) -> Rendered:
+    def _rendered_error(self, request: IncomingRequest, error: HttpError) -> Response:
         if not _wants_html(request):
-            return _with(CLOSED, rendered_error(told))
-        body = self._layout.draw(Page.of_error(told))
-        return _with(WITH_FORM, Rendered(body, told.status, content_type=HTML, headers=told.headers))
+            return _with_headers(SECURITY_HEADERS, error_response(error))
+        body = self._layout.draw(Page.of_error(error))
+        rendered = Response(body, error.status, content_type=HTML, headers=error.headers)
+        return _with_headers(SECURITY_HEADERS_WITH_FORM, rendered)
 
 
-def _with(headers: Headers, answer: Rendered) -> Rendered:
+def _with_headers(headers: Headers, answer: Response) -> Response:
     return evolve(answer, headers=(*headers, *answer.headers))
 
 
 def _segments(path: bytes) -> tuple[str, ...]:
-    """The segments of a path, decoded once; none of what no page can be called."""
+    """The segments of a path, percent-decoded once; empty if they are not UTF-8, which matches no route."""
     try:
         return tuple(unquote_to_bytes(segment).decode("utf-8") for segment in path.split(b"/")[1:])
     except ValueError:
         return ()
 
 
-def _redirect(target: bytes, request: Request) -> Rendered:
+def _redirect(target: bytes, request: Request) -> Response:
     query = quote(request.uri.partition(b"?")[2], safe="=&%:/?+,;@!$'()*~-._")
     location = target + (b"?" + query.encode("ascii") if query else b"")
-    return Rendered(b"", 301, content_type=HTML, headers=(*CLOSED, (b"Location", location)))
+    return Response(b"", 301, content_type=HTML, headers=(*SECURITY_HEADERS, (b"Location", location)))
 
 
-def _no_page() -> NoReturn:
+def _not_found() -> NoReturn:
     raise HttpError(404, NO_ROUTE)
 
 
-def _wants_html(request: Asked) -> bool:
-    """Whether a person reads: programs ask for everything, and get errors as everywhere else, in JSON."""
+def _wants_html(request: IncomingRequest) -> bool:
+    """Whether the client asks for HTML; others, such as ``*/*``, get errors in JSON as from every other route."""
     accepted = request.requestHeaders.getRawHeaders(b"Accept") or []
     return any(b"text/html" in line.lower() for line in accepted)

@@ -1,23 +1,30 @@
-"""What pages are made from: the same rooms that the JSON routes read."""
+"""What pages read: the chain, the mempool and the peers, each read bounded (docs/pages.md "Every page").
 
+The functions that read the chain expect the caller to hold an open snapshot of ``Sources.reader``.
+"""
+
+import json
 from collections.abc import Callable, Sequence
+from itertools import pairwise
 
 from attrs import frozen
 
 from svcd.chain.address import encode_address, key_hash
+from svcd.chain.block import Header, parse_header
 from svcd.chain.params import NetworkParams
+from svcd.chain.transaction import Transfer, parse_transfer
 from svcd.chain.transition import ChainPoint
-from svcd.commerce.looking import Payments
-from svcd.node.ledger import Ledger
+from svcd.commerce.payment_lookup import PaymentLookup
+from svcd.interfaces import Clock, milliseconds
+from svcd.node.chain_manager import ChainManager
 from svcd.node.mempool import Mempool
-from svcd.node.status import Peers
-from svcd.ports import Clock, milliseconds
-from svcd.store.chain_store import ChainReader
+from svcd.node.status import NetworkObserver
+from svcd.store.chain_store import ChainReader, StoredTransfer
 
 
 @frozen
-class PeerLine:
-    """A verified node, as far as everybody may know it."""
+class PeerRow:
+    """The public facts about one verified node."""
 
     node_id: str
     endpoint: str
@@ -28,27 +35,27 @@ class PeerLine:
 
 @frozen(kw_only=True)
 class Sources:
-    """Everything that pages show; for the reactor's thread."""
+    """The parts of the node that pages read; for the reactor's thread only."""
 
-    ledger: Ledger
+    chain_manager: ChainManager
     mempool: Mempool
-    payments: Payments
-    peers: Peers
-    sample: Callable[[], Sequence[PeerLine]]
-    """Some of the verified nodes; at most 100."""
+    payments: PaymentLookup
+    peers: NetworkObserver
+    sample: Callable[[], Sequence[PeerRow]]
+    """Returns a sample of at most 100 verified nodes."""
     clock: Clock
     serves_peers: bool
-    """Whether the routes between nodes are on the same site as the pages."""
+    """Whether the ``/p2p`` routes are on the same site as the pages."""
 
     @property
     def params(self) -> NetworkParams:
-        """The rules of the network."""
-        return self.ledger.params
+        """The parameters of the network."""
+        return self.chain_manager.params
 
     @property
     def reader(self) -> ChainReader:
         """The committed chain."""
-        return self.ledger.reader
+        return self.chain_manager.reader
 
     @property
     def now(self) -> int:
@@ -57,17 +64,68 @@ class Sources:
 
     @property
     def second(self) -> int:
-        """The same in whole seconds: no page tells it more exactly."""
+        """The server's time in Unix seconds, the finest resolution that a page shows."""
         return self.now // 1000
 
     def tip(self) -> ChainPoint:
-        """The tip of the commit that the reader sees; the ledger hears of a commit a moment later."""
-        return self.reader.tip() or self.ledger.tip
+        """The tip of the commit that the reader sees, which may be newer than the chain manager's."""
+        return self.reader.tip() or self.chain_manager.tip
 
     def address(self, key: bytes) -> str:
         """The address of a 20-byte key hash."""
         return encode_address(key, self.params.address_prefix)
 
     def address_of_key(self, public_key: bytes) -> str:
-        """The address that belongs to a public key."""
+        """The address of a 32-byte public key."""
         return self.address(key_hash(public_key))
+
+
+@frozen
+class BlockRow:
+    """A block in a table."""
+
+    hash: bytes
+    header: Header
+    time: int
+    """Start of the block's slot, in Unix milliseconds."""
+
+
+@frozen
+class TransferRow:
+    """A transfer in a table; ``height`` and ``time`` are None while it is in the mempool."""
+
+    transfer: Transfer
+    height: int | None = None
+    position: int = 0
+    time: int | None = None
+    """Start of the slot of its block, in Unix milliseconds."""
+
+
+def newest_blocks(sources: Sources, tip: ChainPoint, *, limit: int) -> list[BlockRow]:
+    """At most ``limit`` canonical blocks up to ``tip``, newest first."""
+    first = max(tip.height - limit + 1, 0)
+    texts = sources.reader.headers(first, limit=tip.height - first + 1)
+    headers = [parse_header(json.loads(text), sources.params) for text in reversed(texts)]
+    # Each header holds the hash of its parent, so no header has to be hashed.
+    hashes = [tip.hash, *(header.parent_hash for header in headers)]
+    return [
+        BlockRow(block_hash, header, sources.params.slot_time(header.slot))
+        for block_hash, header in zip(hashes, headers, strict=False)
+    ]
+
+
+def block_intervals(sources: Sources, blocks: list[BlockRow]) -> list[int]:
+    """Seconds between consecutive blocks, oldest first; the genesis is left out, since nobody mined it."""
+    slots = [block.header.slot for block in reversed(blocks) if block.header.height]
+    return [(later - earlier) * sources.params.slot_seconds for earlier, later in pairwise(slots)]
+
+
+def transfer_row(sources: Sources, place: StoredTransfer) -> TransferRow:
+    """The row of the canonical transfer at ``place``."""
+    point, transfer = place.point, parse_body(sources, place.body)
+    return TransferRow(transfer, point.height, place.position, sources.params.slot_time(point.slot))
+
+
+def parse_body(sources: Sources, body: bytes) -> Transfer:
+    """The transfer whose canonical JSON the store holds as ``body``."""
+    return parse_transfer(json.loads(body), sources.params)

@@ -1,75 +1,101 @@
-"""The lists of blocks and transfers that several pages show."""
+"""Tables, and the tables of blocks and transfers that several pages show."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
+from typing import Generic, TypeVar
 
+from attrs import frozen
 from twisted.web.template import Tag
 
-from svcd.pages.parts import Column, Content, address_link, amount, badge, link, listing, plural, short, when
-from svcd.pages.reading import BlockLine, TransferLine
-from svcd.pages.sources import Sources
+from svcd.pages.html import Content, address_link, amount, badge, link, short_link, tag, when
+from svcd.pages.sources import BlockRow, Sources, TransferRow
+
+T = TypeVar("T")
 
 
-def blocks_table(sources: Sources, blocks: Iterable[BlockLine], *, caption: str) -> Tag:
-    """A list of blocks."""
+@frozen
+class Column(Generic[T]):
+    """A column of a table: its heading, and the function that makes the cell of a row."""
+
+    heading: str
+    cell: Callable[[T], Content]
+    number: bool = False
+    wide: bool = False
+    """Whether narrow screens leave the column out."""
+
+    @property
+    def attributes(self) -> dict[str, str]:
+        """The HTML attributes of its cells."""
+        classes = " ".join(["number"] * self.number + ["wide"] * self.wide)
+        return {"class": classes} if classes else {}
+
+
+def table(columns: Sequence[Column[T]], rows: Iterable[T], *, caption: str) -> Tag:
+    """A table, which becomes a list of cards on a phone; ``caption`` is for screen readers."""
+    heads = [tag("th", column.heading, scope="col", **column.attributes) for column in columns]
+    body = [
+        tag("tr", *[tag("td", each.cell(row), data_label=each.heading, **each.attributes) for each in columns])
+        for row in rows
+    ]
+    hidden = tag("caption", caption, class_="visually-hidden")
+    return tag("table", hidden, tag("thead", tag("tr", *heads)), tag("tbody", *body), class_="rows")
+
+
+def blocks_table(sources: Sources, blocks: Iterable[BlockRow], *, caption: str) -> Tag:
+    """A table of blocks."""
     now = sources.now
-    columns: list[Column[BlockLine]] = [
+    columns: list[Column[BlockRow]] = [
         Column("Height", lambda block: link(str(block.header.height), "block", str(block.header.height))),
         Column("Time", lambda block: when(block.time, now)),
-        Column("Hash", lambda block: short(block.hash.hex(), "block", block.hash.hex()), wide=True),
+        Column("Hash", lambda block: short_link(block.hash.hex(), "block", block.hash.hex()), wide=True),
         Column("Made by", lambda block: _producer(sources, block), wide=True),
         Column("Transfers", lambda block: str(block.header.transaction_count), number=True),
     ]
-    return listing(columns, blocks, caption=caption)
+    return table(columns, blocks, caption=caption)
 
 
-def _producer(sources: Sources, block: BlockLine) -> Content:
+def _producer(sources: Sources, block: BlockRow) -> Content:
     return address_link(sources.address_of_key(block.header.producer_key)) if block.header.height else "–"
 
 
 def transfers_table(
-    sources: Sources, lines: Iterable[TransferLine], *, caption: str, of: bytes | None = None, dated: bool = True
+    sources: Sources, rows: Iterable[TransferRow], *, caption: str, of: bytes | None = None, dated: bool = True
 ) -> Tag:
-    """A list of transfers; ``of`` is the account whose list it is, ``dated`` whether their blocks differ."""
+    """A table of transfers, as seen by the account ``of`` if given; ``dated`` adds the time of each block."""
     now = sources.now
-    columns: list[Column[TransferLine]] = [Column("Transfer", _txid)]
+    columns: list[Column[TransferRow]] = [Column("Transfer", _txid)]
     if dated:
-        columns.append(Column("Time", lambda line: "waiting" if line.time is None else when(line.time, now)))
+        columns.append(Column("Time", lambda row: "waiting" if row.time is None else when(row.time, now)))
     if of is not None:
-        columns.append(Column("Direction", lambda line: _direction(line, of)))
-        columns.append(Column("With", lambda line: address_link(sources.address(_other(line, of)))))
+        columns.append(Column("Direction", lambda row: _direction(row, of)))
+        columns.append(Column("With", lambda row: address_link(sources.address(_counterparty(row, of)))))
     else:
-        columns.append(Column("From", lambda line: address_link(sources.address(line.transfer.sender))))
-        columns.append(Column("To", lambda line: address_link(sources.address(line.transfer.recipient))))
+        columns.append(Column("From", lambda row: address_link(sources.address(row.transfer.sender))))
+        columns.append(Column("To", lambda row: address_link(sources.address(row.transfer.recipient))))
     columns.append(Column("Reference", _reference))
-    columns.append(Column("Amount", lambda line: amount(line.transfer.amount), number=True))
-    return listing(columns, lines, caption=caption)
+    columns.append(Column("Amount", lambda row: amount(row.transfer.amount), number=True))
+    return table(columns, rows, caption=caption)
 
 
-def _txid(line: TransferLine) -> Tag:
-    txid = line.transfer.txid.hex()
-    return short(txid, "tx", txid)
+def _txid(row: TransferRow) -> Tag:
+    txid = row.transfer.txid.hex()
+    return short_link(txid, "tx", txid)
 
 
-def _other(line: TransferLine, of: bytes) -> bytes:
-    return line.transfer.recipient if line.transfer.sender == of else line.transfer.sender
+def _counterparty(row: TransferRow, of: bytes) -> bytes:
+    return row.transfer.recipient if row.transfer.sender == of else row.transfer.sender
 
 
-def _direction(line: TransferLine, of: bytes) -> Tag:
-    sends, gets = line.transfer.sender == of, line.transfer.recipient == of
-    if sends and gets:
+def _direction(row: TransferRow, of: bytes) -> Tag:
+    sends, receives = row.transfer.sender == of, row.transfer.recipient == of
+    if sends and receives:
         return badge("to itself")
     return badge("out") if sends else badge("in", "good")
 
 
-def _reference(line: TransferLine) -> Content:
-    return "–" if line.transfer.reference is None else reference_link(line.transfer.reference)
+def _reference(row: TransferRow) -> Content:
+    return "–" if row.transfer.reference is None else reference_link(row.transfer.reference)
 
 
 def reference_link(reference: str) -> Tag:
-    """A reference in a list: as long as its order made it."""
+    """A link to the payments under ``reference``, in full."""
     return link(reference, "reference", reference, class_="mono reference", title=reference)
-
-
-def depth(confirmations: int) -> str:
-    """How deep something lies."""
-    return plural(confirmations, "confirmation")

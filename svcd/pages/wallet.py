@@ -1,20 +1,20 @@
-"""The page of the wallet in the browser: a file, with the warnings about the node put in (docs/wallet-page.md)."""
+"""The page of the browser wallet: a static file with this node's warnings inserted (docs/wallet-page.md)."""
 
-from svcd.pages.assets import Assets
 from svcd.pages.headers import HTML
 from svcd.pages.layout import Layout
 from svcd.pages.routes import page
-from svcd.web.answers import Rendered
+from svcd.pages.static_files import StaticFiles
+from svcd.web.responses import Response
 
 
 class WalletPage:
-    """What a payment request's ``walletPath`` leads to; what it pays stays between the address and the scripts."""
+    """The target of a payment request's ``walletPath``; only the scripts read the payment from the address."""
 
-    def __init__(self, layout: Layout, assets: Assets) -> None:
+    def __init__(self, layout: Layout, files: StaticFiles) -> None:
         self._layout = layout
-        self._assets = assets
+        self._files = files
 
     @page("/wallet/", "The wallet", cost=1)
-    def wallet(self) -> Rendered:
+    def wallet(self) -> Response:
         """Answer GET /wallet/."""
-        return Rendered(self._layout.warned(self._assets.page("wallet.html")), content_type=HTML)
+        return Response(self._layout.insert_warnings(self._files.page("wallet.html")), content_type=HTML)

@@ -1,1 +1,1 @@
-"""What a process needs to live under twistd and systemd: options, start and stop in order, logs, timers, notices."""
+"""The process under twistd: options, logs, start and stop of services, signals, systemd, data directory."""

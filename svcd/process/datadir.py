@@ -1,4 +1,4 @@
-"""The data directory as one process's own: a second node on the same chain would undo what the first one writes."""
+"""The lock on the data directory: a second node on the same chain would overwrite the first one's data."""
 
 import errno
 import fcntl
@@ -13,7 +13,7 @@ from twisted.application.service import Service
 from svcd.process.sequential import CannotStart
 
 _NO_FILE: Final = (errno.ELOOP, errno.ENXIO, errno.EISDIR)
-"""What the system says of symbolic links, sockets and directories where a file is to be opened."""
+"""Errors of opening a symbolic link, a socket or a directory as a file."""
 
 
 class CannotLock(Exception):
@@ -21,15 +21,15 @@ class CannotLock(Exception):
 
 
 def lock_directory(path: Path) -> int:
-    """Lock an existing data directory for this process, and write the process's number into the file ``lock`` there.
+    """Lock an existing data directory for this process, and write the process id into the file ``lock`` there.
 
-    Nothing is written to a link, or to a file that has another name as well: it may be a file of another place.
+    A symbolic link or a file with several hard links is refused: writing to it could change a file elsewhere.
 
     Returns:
         The descriptor that holds the lock until it is closed, or the process ends.
 
     Raises:
-        CannotLock: another process has it, the file cannot be opened, or it is not a regular file of the owner's.
+        CannotLock: another process holds the lock, or ``lock`` cannot be opened or is no regular file of the owner's.
     """
     try:
         directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -47,7 +47,7 @@ def lock_directory(path: Path) -> int:
         raise CannotLock(
             f"is in use by another node (process {holder}): stop that one, or choose another directory with --data-dir"
         ) from error
-    # On a full disk the number cannot be written, and the lock holds all the same.
+    # On a full disk the process id cannot be written, and the lock holds all the same.
     with suppress(OSError):
         os.ftruncate(descriptor, 0)
         os.write(descriptor, f"{os.getpid()}\n".encode())
@@ -55,7 +55,7 @@ def lock_directory(path: Path) -> int:
 
 
 def _open_lock(directory: int) -> int:
-    # Without O_NONBLOCK the opening of a pipe could wait for its other end.
+    # Without O_NONBLOCK, opening a named pipe could wait for its other end.
     flags = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_NOCTTY | os.O_CLOEXEC
     try:
         descriptor = os.open("lock", flags, 0o600, dir_fd=directory)
@@ -63,14 +63,14 @@ def _open_lock(directory: int) -> int:
         if error.errno in _NO_FILE:
             raise CannotLock(_NOT_REGULAR) from error
         raise
-    if not _is_plain(os.fstat(descriptor), os.fstat(directory)):
+    if not _is_safe_to_write(os.fstat(descriptor), os.fstat(directory)):
         os.close(descriptor)
         raise CannotLock(_NOT_REGULAR)
     return descriptor
 
 
-def _is_plain(file: os.stat_result, directory: os.stat_result) -> bool:
-    """Whether a file may be written: for users other than root the system decides whether they may write to it."""
+def _is_safe_to_write(file: os.stat_result, directory: os.stat_result) -> bool:
+    """Whether it is safe to write to a file; the owner matters to root only, for whom file modes mean nothing."""
     owned = os.geteuid() != 0 or file.st_uid in (0, directory.st_uid)
     return S_ISREG(file.st_mode) and file.st_nlink == 1 and owned
 
@@ -81,25 +81,25 @@ _NOT_REGULAR: Final = (
 
 
 class DataDirectory(Service):
-    """Makes the directory, and holds a lock on it from the beginning of its start to the end of its stop.
+    """Creates the data directory and holds the lock on it from its start to its stop.
 
-    The system lets go of the lock when the process ends, however it ends. Whoever has it knows that a socket found in
-    the directory belongs to nobody any more, and removes it.
+    The kernel releases the lock when the process ends, even after SIGKILL. So the holder of the lock knows that a Unix
+    socket found in the directory is stale, and removes it.
     """
 
     name = "data directory"
 
     def __init__(self, path: Path, *, sockets: tuple[str, ...] = ()) -> None:
-        """Make the service; ``sockets`` are the names of Unix sockets that the node makes in there."""
+        """Make the service; ``sockets`` are the names of the Unix sockets that the node creates in the directory."""
         self._path = path
         self._sockets = sockets
         self._lock: int | None = None
 
     def startService(self) -> None:
-        """Take the directory.
+        """Create and lock the directory.
 
         Raises:
-            CannotStart: it cannot be made or written to, or another process has it.
+            CannotStart: the directory cannot be created or written to, or another process holds the lock.
         """
         super().startService()  # type: ignore[no-untyped-call]
         try:
@@ -109,16 +109,16 @@ class DataDirectory(Service):
             raise CannotStart(f"the data directory {self._path} cannot be used: {error.strerror}") from error
         except CannotLock as reason:
             raise CannotStart(f"the data directory {self._path} {reason}") from reason
-        self._remove_dead_sockets()
+        self._remove_stale_sockets()
 
     def stopService(self) -> None:
-        """Let go of the directory."""
+        """Release the lock."""
         super().stopService()  # type: ignore[no-untyped-call]
         descriptor, self._lock = self._lock, None
         if descriptor is not None:
             os.close(descriptor)
 
-    def _remove_dead_sockets(self) -> None:
+    def _remove_stale_sockets(self) -> None:
         for name in self._sockets:
             with suppress(FileNotFoundError):
                 if S_ISSOCK((self._path / name).lstat().st_mode):

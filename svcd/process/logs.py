@@ -1,15 +1,16 @@
 """One line of log for each event, for people (`text`) or for programs (`json`).
 
-Data stands in an event's fields, never in its format. What a stranger may have sent can forge no line: everything that
-is not printable is escaped. In the text form a traceback follows its line, indented.
+Data stands in an event's fields, never in its format. Data from the network cannot forge a line: unprintable characters
+are escaped. In the text form a traceback follows its line, indented.
 """
 
 import json
 import math
+import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from datetime import UTC, datetime
-from typing import Any, cast
+from typing import Any, Final, cast
 
 from attrs import define
 from twisted.logger import (
@@ -19,12 +20,28 @@ from twisted.logger import (
     LogLevelFilterPredicate,
     formatEvent,
 )
+from twisted.python.logfile import LogFile
 from twisted.python.reflect import qual, safe_str
+
+from svcd.limits import Limit
 
 Observer = Callable[[LogEvent], None]
 
-REPEATS, REPEATS_SECONDS = 20, 10.0
-"""So many events of one kind are written in so many seconds; the others are counted."""
+REPEATS_SECONDS: Final = 10.0
+REPEATS: Final = 20
+"""Up to REPEATS events of one kind are written in REPEATS_SECONDS; the others are counted."""
+
+LIMITS: Final = (
+    Limit(
+        f"lines of one kind in {REPEATS_SECONDS:g} s",
+        REPEATS,
+        "things",
+        "Causing the same log line without end, to fill the disk",
+    ),
+)
+_FILE_BYTES: Final = 10_000_000
+_OLD_FILES: Final = 9
+"""A full log file is rotated, and this many old ones are kept."""
 _MESSAGE_LENGTH, _FIELD_LENGTH, _TRACEBACK_LENGTH = 4_000, 1_000, 20_000
 # Keys that Twisted's older logging interface adds to every event.
 _LEGACY = {"debug", "failure", "format", "isError", "message", "printed", "system", "time", "why"}
@@ -46,13 +63,44 @@ def make_observer(form: str, level: str, write: Callable[[str], object]) -> Obse
     return FilteringLogObserver(lines, filters)
 
 
+def log_writer(twistd: Mapping[str, Any]) -> Callable[[str], None] | None:
+    """Return a function that writes a line to the log that twistd's own options name.
+
+    Returns:
+        None where twistd itself must open the log: for `--syslog` and `--logger`, and for standard output of a daemon,
+        which closes it.
+    """
+    file, foreground = twistd.get("logfile"), twistd.get("nodaemon")
+    if twistd.get("syslog") or twistd.get("logger") or (file == "-" and not foreground):
+        return None
+    if file == "-" or (foreground and not file):
+        return _to_standard_output()
+    path = file or "twistd.log"
+    log = LogFile.fromFullPath(path, rotateLength=_FILE_BYTES, maxRotatedFiles=_OLD_FILES)  # type: ignore[no-untyped-call]
+    return log.write  # type: ignore[no-any-return]
+
+
+def _to_standard_output() -> Callable[[str], None] | None:
+    # Not sys.stdout: twistd replaces that by a file that logs everything printed.
+    stream: Any = sys.__stdout__
+    if stream is None:
+        return None
+    stream.reconfigure(errors="backslashreplace")
+
+    def write(line: str) -> None:
+        stream.write(line)
+        stream.flush()
+
+    return write
+
+
 class LineObserver:
-    """Writes events as lines and leaves out what repeats too often."""
+    """Writes events as lines, at a limited rate for each kind of event."""
 
     def __init__(self, line: Callable[[LogEvent], str], write: Callable[[str], object]) -> None:
         self._line = line
         self._write = write
-        self._repeats = Repeats()
+        self._repeats = RepeatFilter()
         # Reentrant: the garbage collector may report a lost failure while a line is being written.
         self._lock = threading.RLock()
 
@@ -64,7 +112,7 @@ class LineObserver:
 
 
 def text_line(event: LogEvent) -> str:
-    """`2026-11-20T09:27:21.123Z info     [svcd.node.ledger] connected block 7`."""
+    """`2026-11-20T09:27:21.123Z info     [svcd.node.chain_manager] connected block 7`."""
     head = f"{_time(event)} {_level(event):<8} [{_namespace(event)}] {_printable(_message(event))}"
     failure = event.get("log_failure")
     if failure is None:
@@ -100,17 +148,17 @@ class _Window:
     seen: int = 0
 
 
-class Repeats:
-    """Lets so many events of a kind (namespace, level, format) through in a while, then counts the others.
+class RepeatFilter:
+    """Passes REPEATS events of a kind (namespace, level, format) in REPEATS_SECONDS, and counts the others.
 
-    The count is told with the first event of any kind after that while. Critical events always pass.
+    The count is logged with the first event of any kind after that time. Critical events always pass.
     """
 
     def __init__(self) -> None:
         self._windows: dict[tuple[str, str, str], _Window] = {}
 
     def admit(self, event: LogEvent) -> Iterator[LogEvent]:
-        """What to write now that this event has come: counts that are due, and the event unless it is one too many."""
+        """Yield the events to write: counts that are due, and this event unless it is one too many."""
         yield from self._due(event["log_time"])
         kind = (_namespace(event), _level(event), str(event.get("log_format")))
         window = self._windows.setdefault(kind, _Window(event))
@@ -120,12 +168,12 @@ class Repeats:
 
     def _due(self, now: float) -> Iterator[LogEvent]:
         # A dict keeps the order of insertion: the oldest windows come first. A clock set back closes them all.
-        over = []
+        expired = []
         for kind, window in self._windows.items():
             if 0 <= now - window.first["log_time"] < REPEATS_SECONDS:
                 break
-            over.append(kind)
-        for kind in over:
+            expired.append(kind)
+        for kind in expired:
             window = self._windows.pop(kind)
             if window.seen > REPEATS and window.first.get("log_level") is not LogLevel.critical:
                 yield _left_out(window, now)
@@ -166,7 +214,7 @@ def _printable(text: str) -> str:
 
 
 def _plain(value: object) -> object:
-    """A value as JSON has it; bytes become hex, and what JSON has no form for becomes text."""
+    """A value as JSON represents it; bytes become hex, and other types without a JSON form become text."""
     if value is None or isinstance(value, bool) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, int) and value.bit_length() <= 64:

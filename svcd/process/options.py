@@ -8,7 +8,7 @@ from typing import ClassVar
 from twisted.python import usage
 
 from svcd.config.layers import ConfigError, KeyPath, Layer, from_assignment, from_option
-from svcd.config.loading import load
+from svcd.config.loader import load
 from svcd.config.schema import NETWORKS, Config
 
 DEFAULT_FILE = Path("conf", "svcd.toml")

@@ -4,11 +4,17 @@ Twisted's MultiService starts its children without waiting for any and stops the
 closed while requests still use it, and a port that is taken would leave a process running that serves nobody.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Generic, TypeVar
 
 from twisted.application.service import MultiService, Service
 from twisted.internet.defer import Deferred, maybeDeferred
-from twisted.logger import Logger
+from twisted.logger import ILogObserver, Logger
+from twisted.python.components import Componentized
+
+from svcd.process.logs import Observer
+
+T = TypeVar("T")
 
 
 class CannotStart(Exception):
@@ -24,21 +30,21 @@ class Sequential(MultiService):
 
     _log = Logger()
 
-    def __init__(self, leave: Callable[[int], object], *, sentences: tuple[type[Exception], ...] = ()) -> None:
+    def __init__(self, exit_process: Callable[[int], object], *, sentences: tuple[type[Exception], ...] = ()) -> None:
         """Make an empty group.
 
         Args:
-            leave: ends the process with an exit status, as `svcd.process.leaving.leaving_with` does.
-            sentences: errors beside CannotStart whose text says it all, so that no traceback is logged.
+            exit_process: ends the process with an exit status, as `svcd.process.shutdown.graceful_exit` does.
+            sentences: errors beside CannotStart whose text tells the operator enough; their traceback is not logged.
         """
         super().__init__()  # type: ignore[no-untyped-call]
-        self._leave = leave
+        self._exit_process = exit_process
         self._sentences: tuple[type[Exception], ...] = (CannotStart, *sentences)
         self._started: list[Service] = []
         self._starting: Deferred[None] | None = None
 
     def addService(self, service: Service) -> None:  # noqa: N802
-        """Add a child; its place in the order is the place of this call.
+        """Add a child; children start in the order of these calls.
 
         Raises:
             RuntimeError: the group runs already.
@@ -54,7 +60,7 @@ class Sequential(MultiService):
         return self._starting
 
     def stopService(self) -> Deferred[None]:
-        """Stop the children; a start under way goes on to the end of the present child's and no further."""
+        """Stop the children; a group that is still starting finishes the current child's start and starts no other."""
         Service.stopService(self)  # type: ignore[no-untyped-call]
         return Deferred.fromCoroutine(self._stop())
 
@@ -67,7 +73,7 @@ class Sequential(MultiService):
             except Exception as error:
                 self._report(service, error)
                 await self._stop_started()
-                self._leave(1)
+                self._exit_process(1)
                 return
             self._started.append(service)
 
@@ -91,6 +97,83 @@ class Sequential(MultiService):
             self._log.critical("svcd: {problem}", problem=str(error))
         else:
             self._log.failure("svcd: {service} cannot start", service=_name(service))
+
+
+class RootService(Sequential):
+    """The group that twistd runs; it brings its own log observer.
+
+    twistd asks its application for an observer before it writes the first line and replays to it what was logged until
+    then, so the configured form holds from the first line to the last.
+    """
+
+    def __init__(
+        self,
+        exit_process: Callable[[int], object],
+        *,
+        observer: Observer | None,
+        sentences: tuple[type[Exception], ...] = (),
+    ) -> None:
+        """Make an empty group; see `Sequential`. Without an observer, twistd writes the log in its own form."""
+        super().__init__(exit_process, sentences=sentences)
+        self._observer = observer
+
+    def setServiceParent(self, parent: Any) -> None:  # noqa: N802
+        """Join the application and give it the observer."""
+        if self._observer is not None and isinstance(parent, Componentized):
+            parent.setComponent(ILogObserver, self._observer)  # type: ignore[no-untyped-call]
+        super().setServiceParent(parent)  # type: ignore[no-untyped-call]
+
+
+class ScopedServices(Service, Generic[T]):
+    """Opens something (a database), runs the services that use it, and closes it after the last of them has stopped."""
+
+    def __init__(
+        self,
+        group: Sequential,
+        *,
+        acquire: Callable[[], Awaitable[T]],
+        services: Callable[[T], Iterable[Service]],
+        release: Callable[[T], Awaitable[object]],
+    ) -> None:
+        """Make the service.
+
+        Args:
+            group: an empty group, in which the services will run.
+            acquire: opens; the start raises what it raises.
+            services: makes the services, in the order of their start.
+            release: closes.
+        """
+        self._group = group
+        self._acquire = acquire
+        self._services = services
+        self._release = release
+        self._acquired: list[T] = []
+
+    def startService(self) -> Deferred[None]:
+        """Open, then start the services."""
+        super().startService()  # type: ignore[no-untyped-call]
+        return Deferred.fromCoroutine(self._start())
+
+    def stopService(self) -> Deferred[None]:
+        """Stop the services, then close."""
+        super().stopService()  # type: ignore[no-untyped-call]
+        return Deferred.fromCoroutine(self._stop())
+
+    async def _start(self) -> None:
+        acquired = await self._acquire()
+        try:
+            for service in self._services(acquired):
+                self._group.addService(service)
+        except BaseException:
+            await self._release(acquired)
+            raise
+        self._acquired.append(acquired)
+        await self._group.startService()
+
+    async def _stop(self) -> None:
+        await self._group.stopService()
+        while self._acquired:
+            await self._release(self._acquired.pop())
 
 
 def _name(service: Service) -> str:

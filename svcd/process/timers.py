@@ -1,4 +1,4 @@
-"""Work that is done again and again."""
+"""Periodic work."""
 
 from collections.abc import Callable
 
@@ -7,14 +7,14 @@ from twisted.internet.defer import Deferred, maybeDeferred
 from twisted.internet.task import LoopingCall
 from twisted.logger import Logger
 
-from svcd.ports import Clock
+from svcd.interfaces import Clock
 
 
 class Periodic(Service):
-    """Does something every so many seconds while it runs, whatever happens.
+    """Calls a function at a fixed interval while it runs.
 
-    Beats never overlap: one that takes longer than the interval skips those it covers. An exception is logged and the
-    next beat comes all the same, where Twisted's LoopingCall would stop for ever.
+    Calls never overlap: one that takes longer than the interval skips those that fall due meanwhile. An exception is
+    logged and the next call comes all the same, where Twisted's LoopingCall would stop for ever.
     """
 
     _log = Logger()
@@ -25,33 +25,33 @@ class Periodic(Service):
         """Make the service.
 
         Args:
-            clock: tells the time and wakes us up.
-            seconds: from one beat to the next.
-            work: what to do; it may be a coroutine function or return a Deferred.
-            what: its name in the log, such as "saving the book of peers".
-            at_once: whether the first beat comes with the start, not one interval later.
+            clock: for the timer.
+            seconds: the interval.
+            work: the function to call; it may be a coroutine function or return a Deferred.
+            what: its name in the log, such as "saving the peer store".
+            at_once: whether the first call comes with the start, not one interval later.
         """
         self._seconds = seconds
         self._work = work
         self._what = what
         self._at_once = at_once
-        self._loop = LoopingCall(self._beat)
+        self._loop = LoopingCall(self._call)
         self._loop.clock = clock  # type: ignore[assignment]
         self._ended: Deferred[LoopingCall] | None = None
 
     def startService(self) -> None:
-        """Begin."""
+        """Start the timer."""
         super().startService()  # type: ignore[no-untyped-call]
         self._ended = self._loop.start(self._seconds, now=self._at_once)
 
     def stopService(self) -> Deferred[LoopingCall] | None:
-        """End; the Deferred fires when the beat under way, if there is one, is over."""
+        """Stop the timer; the Deferred fires when a call under way has ended."""
         super().stopService()  # type: ignore[no-untyped-call]
         if self._loop.running:
             self._loop.stop()
         return self._ended
 
-    async def _beat(self) -> None:
+    async def _call(self) -> None:
         try:
             await maybeDeferred(self._work)
         except Exception:

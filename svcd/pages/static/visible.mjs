@@ -1,4 +1,4 @@
-// Text of others as people are shown it: what nobody would see is written out (docs/pages.md "Text of others").
+// Escapes the invisible characters of untrusted text (docs/pages.md "Untrusted text").
 // svcd/pages/visible.py says the same for the pages that the server makes.
 
 const UNSEEN = /[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u2800]/gu;

@@ -1,4 +1,4 @@
-"""A service that listens, waits until it does, and says in one sentence why it cannot."""
+"""A service that listens on an endpoint, and fails to start with one sentence where it cannot."""
 
 from collections.abc import Awaitable, Callable
 from typing import Final, Protocol
@@ -10,30 +10,35 @@ from twisted.internet.error import CannotListenError
 from twisted.internet.interfaces import IAddress, IProtocolFactory
 from twisted.logger import Logger
 
+from svcd.limits import IDLE_CONNECTIONS, Limit
 from svcd.process.sequential import CannotStart
 
 ACCEPTED_AT_ONCE: Final = 32
-"""Connections that one port accepts in a turn of the reactor."""
+"""Connections that one port accepts in one iteration of the reactor."""
+
+LIMITS: Final = (
+    Limit("connections accepted in an iteration of the reactor", ACCEPTED_AT_ONCE, "connections", IDLE_CONNECTIONS),
+)
 
 
 class Port(Protocol):
-    """A port that listens (twisted.internet.interfaces.IListeningPort)."""
+    """A listening port (twisted.internet.interfaces.IListeningPort)."""
 
     def getHost(self) -> IAddress:  # noqa: N802
-        """Where it listens."""
+        """The address that it listens on."""
 
     def stopListening(self) -> Deferred[None] | None:  # noqa: N802
-        """Accept no more."""
+        """Close the port."""
 
 
 class ServerEndpoint(Protocol):
-    """A place to listen (twisted.internet.interfaces.IStreamServerEndpoint)."""
+    """An endpoint to listen on (twisted.internet.interfaces.IStreamServerEndpoint)."""
 
     def listen(self, factory: IProtocolFactory, /) -> Deferred[Port]:
-        """Listen there."""
+        """Listen on it."""
 
 
-class Listening(Service):
+class ListenerService(Service):
     """Accepts connections on one endpoint from the end of its start to the beginning of its stop.
 
     Twisted's StreamServerEndpointService logs a port that is taken and lets the process run on without a listener.
@@ -52,10 +57,10 @@ class Listening(Service):
         """Make the service.
 
         Args:
-            endpoint: where to listen.
+            endpoint: the endpoint to listen on.
             factory: makes the protocols.
             description: the endpoint as the operator wrote it, for messages.
-            drain: waits, for a bounded time, until the connections that are open have done their work.
+            drain: waits, for a bounded time, until the open connections have finished their requests.
         """
         self._endpoint = endpoint
         self._factory = factory
@@ -65,20 +70,20 @@ class Listening(Service):
 
     @property
     def address(self) -> IAddress | None:
-        """Where it listens (the port is known even if 0 was asked for); None while it does not."""
+        """The address that it listens on, with the actual port where 0 was configured; None while it is closed."""
         return None if self._port is None else self._port.getHost()
 
     def startService(self) -> Deferred[None]:
         """Listen.
 
         Raises:
-            CannotStart: somebody else listens there, or the system does not allow it.
+            CannotStart: the address is in use, or the system does not allow it.
         """
         super().startService()  # type: ignore[no-untyped-call]
         return Deferred.fromCoroutine(self._listen())
 
     def stopService(self) -> Deferred[None]:
-        """Accept no more; the Deferred fires when what is open has been drained."""
+        """Close the port; the Deferred fires when the open connections have been drained."""
         super().stopService()  # type: ignore[no-untyped-call]
         return Deferred.fromCoroutine(self._close())
 
@@ -89,7 +94,7 @@ class Listening(Service):
             reason = _reason(getattr(error, "socketError", error))
             raise CannotStart(f"cannot listen on {self._description}: {reason}") from error
         if isinstance(self._port, tcp.Port):
-            _accept_few(self._port)
+            _limit_accepts(self._port)
         self._log.info("listening on {endpoint}", endpoint=self._description)
 
     async def _close(self) -> None:
@@ -100,10 +105,10 @@ class Listening(Service):
                 await self._drain()
 
 
-def _accept_few(port: tcp.Port) -> None:
-    """Have ``port`` accept at most ACCEPTED_AT_ONCE connections in a turn of the reactor.
+def _limit_accepts(port: tcp.Port) -> None:
+    """Let ``port`` accept at most ACCEPTED_AT_ONCE connections in one iteration of the reactor.
 
-    Twisted accepts ever more of a flood in one turn, and none of them gives its descriptor back before the next.
+    In a flood Twisted accepts more and more in one iteration, and a refused connection is closed only in the next one.
     """
     accept = port.doRead
 

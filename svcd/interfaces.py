@@ -1,7 +1,12 @@
-"""What every room asks of the reactor's time, in a form that mypy can check."""
+"""Interfaces that every room may ask for: a clock, its timers, and a worker thread, typed for mypy."""
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import ParamSpec, Protocol, TypeVar
+
+from twisted.internet.defer import Deferred
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 
 class Timer(Protocol):
@@ -30,11 +35,18 @@ class Clock(Protocol):
         """The calls that are due later, but for those that were cancelled."""
 
 
+class Worker(Protocol):
+    """Runs blocking functions while the reactor goes on, in a thread or a pool of threads."""
+
+    def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
+        """Run ``function(*args, **kwargs)``; cancelling the Deferred of its result does not stop the work."""
+
+
 def unix_seconds(clock: Clock) -> float:
     """The Unix time in seconds.
 
     A clock that goes on evenly when somebody sets the computer's has a method of this name for the latter
-    (svcd.process.steady). For any other it is the clock's own time.
+    (svcd.process.monotonic_clock). For any other it is the clock's own time.
     """
     told: Callable[[], float] = getattr(clock, "unix_seconds", clock.seconds)
     return told()

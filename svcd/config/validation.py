@@ -1,22 +1,22 @@
-"""Rules that bind several settings together."""
+"""Validation of settings against each other."""
 
 import ipaddress
 import os
 from collections.abc import Mapping, Sequence
 
-from svcd.config.endpoints import parts
 from svcd.config.layers import Settings
 from svcd.config.schema import OPERATOR_SOCKET, Config
+from svcd.config.types import endpoint_parts
 
 # sockaddr_un.sun_path has 108 bytes on Linux, the last one a zero (unix(7)).
 _SOCKET_PATH_BYTES = 107
 _DATABASES = [f"{name}.sqlite{part}" for name in ("chain", "webhooks") for part in ("", "-open", "-shm", "-wal")]
 _FILES = (*_DATABASES, "lock", "node.key", "peers.json", OPERATOR_SOCKET)
-"""What a node has in its data directory under names that nobody chooses."""
+"""Files of the data directory whose names cannot be configured."""
 
 
 def check(config: Config, settings: Settings, environment: Mapping[str, str]) -> None:
-    """Check what no single setting can show; systemd says in the ``environment`` which sockets it hands over.
+    """Validate the combination of settings; ``environment`` names the sockets that systemd passes on.
 
     Raises:
         ConfigError: two settings contradict each other, two files would be one, the operator's interface would be
@@ -27,13 +27,13 @@ def check(config: Config, settings: Settings, environment: Mapping[str, str]) ->
     _check_lifetimes(config, settings)
     _check_files(config, settings)
     _check_public(config, settings)
-    _check_handed(config, settings, environment.get("LISTEN_FDNAMES", "").split(":"))
+    _check_passed_sockets(config, settings, environment.get("LISTEN_FDNAMES", "").split(":"))
     _check_operator(config, settings)
 
 
 def _check_lifetimes(config: Config, settings: Settings) -> None:
     default, longest = config.commerce.webhooks.default_ttl_seconds, config.commerce.webhooks.max_ttl_seconds
-    # Unless it was set, the longest is as long as any can be.
+    # maxTtlSeconds was set: its default is the maximum.
     if default > longest:
         key = ("commerce", "webhooks", "maxTtlSeconds")
         raise settings.problem(key, f"must not be less than defaultTtlSeconds, {default}")
@@ -46,7 +46,7 @@ def _check_files(config: Config, settings: Settings) -> None:
         ("operator", "tokenFile"): config.operator.token_file,
         ("participation", "keyFile"): config.participation.key_file,
     }
-    # The one that was set comes last, for the sentence is about a setting that somebody can change.
+    # The configured one comes last: the error must name a setting that the operator has set.
     for setting in sorted(secrets, key=settings.has):
         place = os.path.normpath(folder / secrets[setting])
         if place in taken:
@@ -56,7 +56,7 @@ def _check_files(config: Config, settings: Settings) -> None:
 
 def _check_public(config: Config, settings: Settings) -> None:
     for section, endpoint in (("http", config.http.listen), ("p2p", config.p2p.listen)):
-        kind, arguments = parts(endpoint)
+        kind, arguments = endpoint_parts(endpoint)
         if kind == "unix" or (kind == "systemd" and arguments.get("domain") == "UNIX"):
             raise settings.problem(
                 (section, "listen"),
@@ -65,11 +65,11 @@ def _check_public(config: Config, settings: Settings) -> None:
             )
 
 
-def _check_handed(config: Config, settings: Settings, names: Sequence[str]) -> None:
-    """Of sockets with the same name one is served, and the others would take connections that nobody answers."""
+def _check_passed_sockets(config: Config, settings: Settings, names: Sequence[str]) -> None:
+    """Of several sockets with one name Twisted serves one; connections to the others would never be answered."""
     listening = {"http": config.http.listen, "p2p": config.p2p.listen, "operator": config.operator_port}
     for section, endpoint in listening.items():
-        kind, arguments = parts(endpoint)
+        kind, arguments = endpoint_parts(endpoint)
         many = names.count(arguments.get("name", ""))
         if kind == "systemd" and many > 1:
             raise settings.problem(
@@ -80,7 +80,7 @@ def _check_handed(config: Config, settings: Settings, names: Sequence[str]) -> N
 
 
 def _check_operator(config: Config, settings: Settings) -> None:
-    _, socket = parts(config.operator_socket)
+    _, socket = endpoint_parts(config.operator_socket)
     if socket["address"].startswith("\0") or not socket["address"]:
         raise settings.problem(
             ("operator", "listen"), "must name a file: everybody on this computer can open a socket without one"
@@ -93,7 +93,7 @@ def _check_operator(config: Config, settings: Settings) -> None:
         raise settings.problem(
             ("operator", "listen"), "must not be open to everybody: mode=600 is for its owner, mode=660 for a group too"
         )
-    kind, arguments = parts(config.operator_port)
+    kind, arguments = endpoint_parts(config.operator_port)
     if kind not in ("", "systemd") and not _is_loopback(arguments.get("interface", "")):
         raise settings.problem(
             ("operator", "listen"),

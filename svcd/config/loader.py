@@ -1,4 +1,4 @@
-"""Turns layers of settings into a `Config`, or into one sentence that says what is wrong."""
+"""Loads a `Config` from the layers of settings, or fails with one sentence that names the wrong setting."""
 
 import difflib
 from collections.abc import Iterator, Mapping, Sequence
@@ -9,16 +9,18 @@ import attrs
 from cattrs import ClassValidationError, Converter, ForbiddenExtraKeysError
 from cattrs.gen import make_dict_structure_fn, override
 
-from svcd.config import rules, secrets
-from svcd.config.kinds import BadValue, Kind
+from svcd.config import validation
 from svcd.config.layers import ConfigError, KeyPath, Layer, Settings, from_environment, from_file, merged
 from svcd.config.schema import DEFAULTS, Config
+from svcd.config.types import BadValue, ValueType
+
+_MAX_SECRET_BYTES = 4096
 
 
 def load(
     file: Path | None = None, *, overrides: Sequence[Layer] = (), environment: Mapping[str, str] | None = None
 ) -> Config:
-    """Read the configuration: defaults, then the file, the environment and the command line, later ones winning.
+    """Load the configuration: defaults, then the file, the environment and the command line; later layers win.
 
     Args:
         file: the TOML file, if there is one.
@@ -26,7 +28,7 @@ def load(
         environment: the process's environment variables.
 
     Raises:
-        ConfigError: something is wrong; nothing has been changed anywhere.
+        ConfigError: a setting is wrong; loading has no side effects.
     """
     environment = environment or {}
     layers = [*([from_file(file)] if file else []), *from_environment(environment), *overrides]
@@ -34,8 +36,8 @@ def load(
     defaults = DEFAULTS["devnet" if network == "devnet" else "mainnet"]
     settings = merged([Layer("built-in default", defaults), *layers])
     config = _structured(settings)
-    rules.check(config, settings, environment)
-    return secrets.with_secrets(config, settings, environment)
+    validation.check(config, settings, environment)
+    return _with_secrets(config, settings, environment)
 
 
 def camel(name: str) -> str:
@@ -57,7 +59,7 @@ def _structured(settings: Settings) -> Config:
 
 
 def _leaves(error: Exception, path: KeyPath) -> Iterator[tuple[KeyPath, Exception]]:
-    """Each single error of a group with the path of the setting it is about; one level of groups is one section."""
+    """Yield each error of a group with the path of its setting; each level of groups is one section."""
     if not isinstance(error, ClassValidationError):
         yield path, error
         return
@@ -76,17 +78,17 @@ def _unknown(settings: Settings, section: KeyPath, error: ForbiddenExtraKeysErro
     return settings.unknown((*section, key), hint)
 
 
-def _kind_of(annotation: Any) -> Kind | None:
+def _type_of(annotation: Any) -> ValueType | None:
     for mark in get_args(annotation)[1:]:
         if hasattr(mark, "read"):
-            kind: Kind = mark
-            return kind
+            value_type: ValueType = mark
+            return value_type
     return None
 
 
 def _read(value: object, annotation: Any) -> object:
-    kind = _kind_of(annotation)
-    return value if kind is None else kind.read(value)
+    value_type = _type_of(annotation)
+    return value if value_type is None else value_type.read(value)
 
 
 def _section(cls: type, converter: Converter) -> Any:
@@ -105,8 +107,59 @@ def _section(cls: type, converter: Converter) -> Any:
 def _converter() -> Converter:
     converter = Converter()
     converter.register_structure_hook_factory(attrs.has, lambda cls: _section(cls, converter))
-    converter.register_structure_hook_func(lambda annotation: _kind_of(annotation) is not None, _read)
+    converter.register_structure_hook_func(lambda annotation: _type_of(annotation) is not None, _read)
     return converter
 
 
 _CONVERTER = _converter()
+
+
+def _with_secrets(config: Config, settings: Settings, environment: Mapping[str, str]) -> Config:
+    """Return the configuration with the secrets of webhooks read from their files, if webhooks are enabled.
+
+    Raises:
+        ConfigError: a secret is given twice, or its file is missing, not text, too long or readable by others.
+    """
+    webhooks = config.commerce.webhooks
+    if not webhooks.enabled:
+        return config
+    credentials = Path(environment["CREDENTIALS_DIRECTORY"]) if "CREDENTIALS_DIRECTORY" in environment else None
+
+    def secret(key: str, given: str, file: str) -> str:
+        at = ("commerce", "webhooks", f"{key}File")
+        if given and file:
+            raise settings.problem(at, f"{key} is set too; keep one of the two")
+        return _secret(config.data_dir / file, settings, at, credentials) if file else given
+
+    read = attrs.evolve(
+        webhooks,
+        manage_token=secret("manageToken", webhooks.manage_token, webhooks.manage_token_file),
+        signing_secret=secret("signingSecret", webhooks.signing_secret, webhooks.signing_secret_file),
+        previous_signing_secret=secret(
+            "previousSigningSecret", webhooks.previous_signing_secret, webhooks.previous_signing_secret_file
+        ),
+    )
+    return attrs.evolve(config, commerce=attrs.evolve(config.commerce, webhooks=read))
+
+
+def _secret(path: Path, settings: Settings, at: KeyPath, credentials: Path | None) -> str:
+    try:
+        # systemd shows a credential as 0440 where it grants access by an ACL (its issue 29435); the folder is private.
+        guarded = credentials is not None and path.resolve().parent == credentials.resolve()
+        mode = path.stat().st_mode & 0o777
+        with path.open("rb") as file:
+            content = file.read(_MAX_SECRET_BYTES + 1)
+    except OSError as error:
+        raise settings.problem(at, f"{path} cannot be read: {error.strerror}") from error
+    if mode & 0o077 and not guarded:
+        raise settings.problem(at, f"{path} is open to others (mode {mode:04o}); run: chmod 600 {path}")
+    return _text(content, settings, at)
+
+
+def _text(content: bytes, settings: Settings, at: KeyPath) -> str:
+    if len(content) > _MAX_SECRET_BYTES:
+        raise settings.problem(at, f"the file holds more than {_MAX_SECRET_BYTES} bytes; it must hold the secret alone")
+    try:
+        return content.decode().strip()
+    except UnicodeDecodeError as error:
+        raise settings.problem(at, "the file must hold UTF-8 text") from error

@@ -1,46 +1,56 @@
-"""What a configuration value must look like: one class per kind of value, each saying what would be right.
+"""The types of configuration values: one class per type, whose error sentence says what would be right.
 
-A kind stands in a field's annotation (`Annotated[int, Between(1, 64)]`); `svcd.config.loading` calls its `read`.
+A type stands in a field's annotation (`Annotated[int, Between(1, 64)]`); `svcd.config.loader` calls its `read`.
 """
 
 import ipaddress
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Protocol
+from typing import Final, Protocol
 
 from attrs import field, frozen
 from twisted.internet.endpoints import serverFromString
 
-from svcd.net.endpoint import Endpoint as NodeEndpoint
+from svcd.net.endpoint import Endpoint
 from svcd.net.targets import BadTarget
 
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 # Twisted has no annotation of it.
-_parse_endpoint: Callable[[object, str], object] = serverFromString
+_parse_server_endpoint: Callable[[object, str], object] = serverFromString
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
 _TCP_PORT = re.compile(r"(?:tcp6?|ssl):(?:port=)?(-?[0-9]+)(?=:|$)")
 
+_FIRST_ARGUMENTS: Final = {
+    "tcp": ("port", "interface"),
+    "tcp6": ("port", "backlog", "interface"),
+    "unix": ("address", "mode"),
+    "systemd": ("domain", "index"),
+}
+# A backslash quotes the next character, which then neither ends an argument nor its name.
+_ARGUMENT: Final = re.compile(r"(?:^|:)((?:\\.|[^\\:])*)", re.DOTALL)
+_NAMED: Final = re.compile(r"((?:\\.|[^\\=])*)=(.*)", re.DOTALL)
+
 
 class BadValue(ValueError):
-    """A value is not of its kind; the text says what would be right and reads on after the value and a colon."""
+    """A value is not of its type; the text says what would be right and follows the value and a colon."""
 
 
-class Kind(Protocol):
-    """A kind of value: turns what stands in the file into what the program uses."""
+class ValueType(Protocol):
+    """A type of value: converts the value in the file into the one that the program uses."""
 
     def read(self, value: object) -> object:
-        """Return the value in the program's form.
+        """Convert the value.
 
         Raises:
-            BadValue: it is not of this kind.
+            BadValue: it is not of this type.
         """
         ...
 
 
 @frozen
-class Flag:
+class Boolean:
     """True or false; never 0, 1 or a string."""
 
     def read(self, value: object) -> bool:
@@ -51,7 +61,7 @@ class Flag:
 
 
 @frozen
-class Text:
+class String:
     """Any string."""
 
     def read(self, value: object) -> str:
@@ -63,11 +73,11 @@ class Text:
 
 @frozen
 class FileName:
-    """The name of a file, relative or absolute; whether it can be used is found out at start."""
+    """The name of a file, relative or absolute; it is opened at start, not here."""
 
     def read(self, value: object) -> str:
         """Return the name."""
-        text = Text().read(value)
+        text = String().read(value)
         if not text or "\0" in text:
             raise BadValue("must name a file")
         return text
@@ -102,38 +112,38 @@ class OneOf:
 
 @frozen
 class Directory:
-    """A folder, as an absolute path; a relative one counts from the working directory, `~` is the user's home."""
+    """A directory, as an absolute path; a relative one is below the working directory, `~` is the user's home."""
 
     def read(self, value: object) -> Path:
         """Return the absolute path."""
-        text = Text().read(value)
+        text = String().read(value)
         if not text:
             raise BadValue("must name a folder")
         return Path(text).expanduser().absolute()
 
 
 @frozen
-class Endpoint:
+class ServerEndpoint:
     """A Twisted server endpoint string such as `tcp:8645:interface=127.0.0.1`."""
 
     may_be_empty: bool = field(default=False, kw_only=True)
 
     def read(self, value: object) -> str:
-        """Return the string, which Twisted can parse; whether anything can listen there is found out at start."""
-        text = Text().read(value)
+        """Return the string, which Twisted can parse; the node listens on it at start, not here."""
+        text = String().read(value)
         if not text and self.may_be_empty:
             return text
         port = _TCP_PORT.match(text)
         if port and not 0 <= int(port[1]) <= 65535:
             raise BadValue("the port must be from 0 to 65535")
         try:
-            # Parsing stores the reactor for later and does not use it.
-            _parse_endpoint(None, text)
+            # Parsing only stores the reactor.
+            _parse_server_endpoint(None, text)
         except (KeyError, IndexError) as error:
             raise BadValue(f"systemd handed over no such socket ({error}); is svcd.socket running?") from error
         except OSError as error:
             raise BadValue(f"{error.filename}: {error.strerror}") from error
-        except (TypeError, ValueError, RuntimeError) as error:  # The last of a backslash with nothing behind it.
+        except (TypeError, ValueError, RuntimeError) as error:  # RuntimeError: a backslash at the end.
             raise BadValue(
                 'must be a Twisted endpoint such as "tcp:8645:interface=127.0.0.1" or "unix:/run/svcd.sock"'
             ) from error
@@ -148,44 +158,44 @@ class BaseUrl:
 
     def read(self, value: object) -> str:
         """Return the URL in its canonical form, an :class:`svcd.net.endpoint.Endpoint`, or ""."""
-        text = Text().read(value)
+        text = String().read(value)
         if not text and self.may_be_empty:
             return text
         try:
-            return NodeEndpoint(text)
+            return Endpoint(text)
         except BadTarget as error:
             raise BadValue(error.predicate) from error
 
 
 @frozen
-class Host:
+class HostName:
     """A host name or IP address without a port, as in a Host header."""
 
     def read(self, value: object) -> str:
         """Return the name in lower case."""
-        text = Text().read(value)
+        text = String().read(value)
         if not _is_host(text):
             raise BadValue('must be a host name or IP address without a port, such as "node.example.org"')
         return text.lower()
 
 
 @frozen
-class Network:
-    """A range of IP addresses in CIDR form; one address is a range of one."""
+class Cidr:
+    """A range of IP addresses in CIDR notation, or a single address."""
 
     def read(self, value: object) -> IPNetwork:
         """Return the range."""
         try:
-            return ipaddress.ip_network(Text().read(value))
+            return ipaddress.ip_network(String().read(value))
         except ValueError as error:
             raise BadValue(f'must be an address range such as "127.0.0.0/8" or "::1/128" ({error})') from error
 
 
 @frozen
 class ListOf:
-    """A list whose members are all of one kind."""
+    """A list whose members are all of one type."""
 
-    member: Kind
+    member: ValueType
 
     def read(self, value: object) -> tuple[object, ...]:
         """Return the members in order."""
@@ -200,3 +210,24 @@ def _is_host(text: str) -> bool:
     except ValueError:
         return len(text) <= 253 and _HOST_NAME.fullmatch(text) is not None
     return True
+
+
+def endpoint_parts(endpoint: str) -> tuple[str, Mapping[str, str]]:
+    """Parse an endpoint string into its kind and its arguments by name; a backslash quotes the next character."""
+    kind, *written = _ARGUMENT.findall(endpoint)
+    arguments, unnamed = {}, iter(_FIRST_ARGUMENTS.get(kind, ()))
+    for argument in written:
+        named = _NAMED.fullmatch(argument)
+        name, value = named.groups() if named else (next(unnamed, ""), argument)
+        arguments[_unquoted(name)] = _unquoted(value)
+    return _unquoted(kind), arguments
+
+
+def owner_only(endpoint: str) -> str:
+    """``endpoint`` with mode 600 where it is a Unix socket without a mode; Twisted's own default is 666."""
+    kind, arguments = endpoint_parts(endpoint)
+    return f"{endpoint}:mode=600" if kind == "unix" and "mode" not in arguments else endpoint
+
+
+def _unquoted(quoted: str) -> str:
+    return re.sub(r"\\(.)", r"\1", quoted, flags=re.DOTALL)

@@ -1,0 +1,127 @@
+"""What happens, in order, from the start to ready, and from SIGTERM to the end.
+
+Start. twistd parses the command line and the configuration (`svcd/process/options.py`), calls `makeService` in
+`svcd/tap.py`, which calls :func:`root_service`, and starts the reactor. The services below start one at a time, each
+after the one before it has started (`svcd/process/sequential.py`):
+
+1. the data directory is created and locked (`svcd/process/datadir.py`);
+2. the thread pools start (`svcd/node/threads.py`), and a check that no thread has died;
+3. the databases are opened (:func:`open_chain_and_webhooks`): those of the chain, the mempool and the webhooks, each of
+   which recovers from an unclean shutdown;
+4. the services on the open chain start in the order of :func:`node_services`: checks, production of blocks, webhooks,
+   the operator's listeners, the public listeners, peers, backups;
+5. the last one tells systemd READY=1.
+
+A service that cannot start stops those that have started; one line in the log says why, and the exit status is 1.
+
+Stop. The first SIGTERM or SIGINT stops the reactor (`svcd/process/shutdown.py`), which stops the services in the
+reverse order, each after the one behind it has stopped:
+
+1. systemd is told STOPPING=1;
+2. a backup is given up, and the known peers are saved;
+3. the public listeners close, then the operator's; open connections get `[limits] drainSeconds` to finish;
+4. webhooks and the production of blocks stop, then the checks;
+5. the databases are closed, which marks the shutdown as clean;
+6. the thread pools finish their work and end; those that only wait for others are abandoned after STOP_PATIENCE;
+7. the lock on the data directory is released.
+
+Then the reactor stops, twistd removes its pid file, and the process ends: with status 0, or with 1 if the node stopped
+itself (`svcd/node/database_health.py`, `svcd/process/file_watch.py`).
+"""
+
+import os
+from typing import Any, Final
+
+from twisted.application.service import Service
+
+from svcd.chain.errors import Corrupt
+from svcd.commerce.webhook_database import OpenDatabases, open_databases
+from svcd.composition.merchants import webhooks_opener
+from svcd.composition.resources import NodeResources, ThreadPools, mempool_limits
+from svcd.composition.services import NodeServices
+from svcd.config.schema import OPERATOR_SOCKET, Config
+from svcd.net.trust import TrustError
+from svcd.node.database_health import DatabaseHealth
+from svcd.node.node_context import NodeThreads, open_node
+from svcd.node.seedfile import SeedFileError
+from svcd.node.threads import ThreadPoolService, ThreadWatchdog, tune_interpreter
+from svcd.process.datadir import DataDirectory
+from svcd.process.logs import Observer
+from svcd.process.sequential import RootService, ScopedServices, Sequential
+from svcd.process.shutdown import StopSignals, exit_now, graceful_exit
+from svcd.process.timers import Periodic
+from svcd.store.database import DatabaseError
+
+SENTENCES: Final = (DatabaseError, Corrupt, SeedFileError, TrustError)
+"""Errors whose text is for the operator: no traceback is needed."""
+STOP_PATIENCE: Final = 2.0
+"""How many seconds a stop waits for DNS look-ups, or a backup that is being given up."""
+
+
+def root_service(config: Config, reactor: Any, observer: Observer | None) -> RootService:
+    """The service that twistd runs: everything from the lock on the data directory to the notification of systemd."""
+    StopSignals(reactor).install()
+    exit_process = graceful_exit(reactor)
+    root = RootService(exit_process, observer=observer, sentences=SENTENCES)
+    pools = _thread_pools(config, reactor)
+    root.addService(DataDirectory(config.data_dir, sockets=(OPERATOR_SOCKET,)))
+    for pool in pools.all():
+        root.addService(pool)
+    watch = ThreadWatchdog(pools.all(), lambda: exit_now(1))
+    root.addService(Periodic(reactor, 1.0, watch.check, what="checking the threads"))
+    health = DatabaseHealth(lambda: exit_process(1))
+    on_chain = ScopedServices(
+        Sequential(exit_process, sentences=SENTENCES),
+        acquire=lambda: open_chain_and_webhooks(config, pools, reactor, health),
+        services=lambda files: node_services(NodeResources(config, files, pools, reactor, health)),
+        release=OpenDatabases.close,
+    )
+    root.addService(on_chain)
+    tune_interpreter()
+    return root
+
+
+async def open_chain_and_webhooks(
+    config: Config, pools: ThreadPools, reactor: Any, health: DatabaseHealth
+) -> OpenDatabases:
+    """Open the databases of chain, mempool and webhooks.
+
+    Raises:
+        DatabaseError: a database cannot be opened.
+        Corrupt: the chain's database is damaged.
+    """
+    threads = NodeThreads(
+        pools.writer.worker, pools.verifier.worker, pools.verifier.size, reader=pools.reader.worker, health=health
+    )
+    limits = mempool_limits(config)
+    chain = open_node(config.params, config.chain_file, threads=threads, pool=limits, clock=reactor)
+    return await open_databases(chain, webhooks_opener(config, pools.webhooks.worker, threads, reactor))
+
+
+def node_services(resources: NodeResources) -> list[Service]:
+    """The services on an open chain, in the order of their start: listeners open late, and systemd hears last."""
+    node = NodeServices(resources)
+    return [
+        *node.checks(),
+        node.reactor_lag,
+        *node.production(),
+        *node.webhooks(),
+        *node.operator_listeners(),
+        *node.public_listeners(),
+        *node.peer_services(),
+        node.backups,
+        node.systemd(),
+    ]
+
+
+def _thread_pools(config: Config, reactor: Any) -> ThreadPools:
+    return ThreadPools(
+        writer=ThreadPoolService(reactor, size=1, name="writer"),
+        verifier=ThreadPoolService(reactor, size=os.cpu_count() or 1, name="verifier"),
+        producer=ThreadPoolService(reactor, size=config.participation.workers, name="producer"),
+        reader=ThreadPoolService(reactor, size=1, name="reader"),
+        resolver=ThreadPoolService(reactor, size=16, name="resolver", patience=STOP_PATIENCE),
+        webhooks=ThreadPoolService(reactor, size=1, name="webhooks"),
+        callbacks=ThreadPoolService(reactor, size=16, name="callbacks", patience=STOP_PATIENCE),
+        files=ThreadPoolService(reactor, size=2, name="files", patience=STOP_PATIENCE),
+    )

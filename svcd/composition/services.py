@@ -1,0 +1,292 @@
+"""The services and sites of a node on an open chain; `svcd/composition/lifecycle.py` has the order of their start."""
+
+import os
+import secrets
+from collections.abc import Callable, Collection, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+from twisted.application.service import Service
+from twisted.internet.endpoints import serverFromString
+from twisted.web.resource import Resource
+
+from svcd.commerce.payment_lookup import PaymentLookup
+from svcd.commerce.webhook_database import FILE as WEBHOOKS_FILE
+from svcd.composition.file_descriptors import OPERATOR_CONNECTIONS
+from svcd.composition.limits import limits_of
+from svcd.composition.merchants import MerchantServices
+from svcd.composition.resources import NodeResources, mempool_limits
+from svcd.config.schema import LOOPBACK_HOSTS, Config
+from svcd.metrics.exposition import MetricsRoutes, collect_from
+from svcd.net.endpoint import Endpoint
+from svcd.node.alarms import CHECK_SECONDS, AlarmLog
+from svcd.node.backups import Backups
+from svcd.node.miner import MinerService, MinerSettings
+from svcd.node.seedfile import load_or_make, load_or_make_token
+from svcd.node.status import NetworkObserver, NodeIdentity, NoPeers, Status
+from svcd.p2p import service as p2p
+from svcd.p2p.address_book import AddressBook
+from svcd.p2p.administration import PeerAdministration
+from svcd.p2p.client import PeerClient
+from svcd.p2p.handshake import LocalNode, NodeKey
+from svcd.p2p.peers import PeerSettings
+from svcd.p2p.routes import BODY_CAPS
+from svcd.p2p.transport import open_transport
+from svcd.pages.resource import PageHosts, pages_resource
+from svcd.pages.sources import PeerRow, Sources
+from svcd.process import file_watch, monotonic_clock
+from svcd.process.file_watch import FileWatch
+from svcd.process.listener import ListenerService
+from svcd.process.monotonic_clock import ClockWatch
+from svcd.process.systemd import Notifier, SystemdService
+from svcd.process.timers import Periodic
+from svcd.rpc.chain_routes import ChainRoutes
+from svcd.rpc.devnet_routes import DevnetRoutes
+from svcd.rpc.operator_routes import (
+    BackupRoutes,
+    LimitsRoutes,
+    NodeDetails,
+    OperatorRoutes,
+    ParticipationRoutes,
+)
+from svcd.rpc.peer_admin_routes import PeerAdminRoutes
+from svcd.rpc.sites import PublicSite, SiteFactory
+from svcd.store.mempool_store import FILE as MEMPOOL_FILE
+from svcd.web.api import SiteContext
+from svcd.web.connections import BodyCaps, SiteLimits
+from svcd.web.rate_limits import Clients, RateLimiter, rates_of
+from svcd.web.site import Site
+
+EXPIRY_SECONDS: Final = 60.0
+SAMPLED_PEERS: Final = 100
+"""Entries of the address book that the page of the network shows."""
+
+
+class NodeServices:
+    """A node's services and sites."""
+
+    def __init__(self, base: NodeResources) -> None:
+        config, node_context = base.config, base.node_context
+        self._base = base
+        public_url = config.p2p.public_url or config.http.public_url
+        key = NodeKey(
+            load_or_make(config.data_dir / "node.key", secrets.token_bytes),
+            Endpoint(public_url) if public_url else "",
+        )
+        self._seed = load_or_make(config.data_dir / config.participation.key_file, secrets.token_bytes)
+        self._clients = Clients(map(str, config.http.trusted_proxies), map(str, config.limits.exempt))
+        self._network = build_network(base, key, self._clients) if config.p2p.enabled else None
+        self._peers_service = self._build_peers_service()
+        peers: NetworkObserver = self._network.peers if self._network else NoPeers(config.participation.alone)
+        identity = NodeIdentity(key.node_id, key.endpoint)
+        self._peers = peers
+        self._status = Status(
+            node_context.chain_manager,
+            identity=identity,
+            peers=peers,
+            clock=base.reactor,
+            trouble=lambda: base.files.trouble,
+            untrusted_proxy=lambda: self._clients.untrusted.alarm(base.reactor.seconds()),
+        )
+        self._sites = SiteFactory(base.reactor, lambda: secrets.token_hex(8), base.health.is_damage)
+        self._merchants = MerchantServices(base, self._status)
+        self._participation = None if config.participation.on_demand else self._producer()
+        webhooks = None if base.files.webhooks is None else config.data_dir / WEBHOOKS_FILE
+        self.backups = Backups(config.chain_file, webhooks, base.pools.files.worker)
+        self._devnet = node_context.devnet(secrets.token_bytes) if config.network == "devnet" else None
+        self._metrics = collect_from(
+            node_context,
+            self._status,
+            mempool_limits(config),
+            loads=base.pools.loads(),
+            network=self._network,
+            webhooks=self._merchants.webhooks,
+        )
+        self.reactor_lag = self._metrics.lag
+
+    def checks(self) -> list[Service]:
+        """Periodic work on the node itself: expiry of transfers, checks of files, clock, disks and alarms."""
+        base, clock = self._base, self._base.reactor
+        files, jumps = FileWatch(self._database_files(), base.health.stop), ClockWatch(clock)
+        alarms = AlarmLog(lambda: self._status.behind, self._status.alarms)
+        expire = base.node_context.transaction_pool.expire
+        return [
+            Periodic(clock, EXPIRY_SECONDS, expire, what="removing expired transfers"),
+            Periodic(clock, file_watch.CHECK_SECONDS, files.check, what="checking the database files", at_once=True),
+            Periodic(clock, monotonic_clock.CHECK_SECONDS, jumps.check, what="checking the clock"),
+            Periodic(clock, CHECK_SECONDS, base.files.try_disks, what="probing the disk"),
+            Periodic(clock, CHECK_SECONDS, alarms.check, what="checking the alarms", at_once=True),
+        ]
+
+    def production(self) -> list[Service]:
+        """The production of blocks; none on a devnet that makes blocks on demand."""
+        return [] if self._participation is None else [self._participation]
+
+    def webhooks(self) -> list[Service]:
+        """The services behind webhooks; none where webhooks are switched off."""
+        return self._merchants.services()
+
+    def operator_listeners(self) -> list[Service]:
+        """The operator's socket, which its mode guards, and the port, where there is one, which a token guards."""
+        config = self._base.config
+        socket = self._operator_site(token=None, hosts=None)
+        listeners = [self._listener(config.operator_socket, socket, "operator")]
+        if config.operator_port:
+            token = load_or_make_token(config.data_dir / config.operator.token_file, secrets.token_bytes)
+            site = self._operator_site(token=token, hosts=config.operator_hosts)
+            listeners.append(self._listener(config.operator_port, site, "operator-port"))
+        return listeners
+
+    def public_listeners(self) -> list[Service]:
+        """The public site, and before it the one between nodes where that has an endpoint of its own."""
+        node_context, config, limits = self._base.node_context, self._base.config, self._base.config.limits
+        chain = ChainRoutes(
+            node_context.chain_manager,
+            transaction_pool=node_context.transaction_pool,
+            status=self._status,
+            clock=node_context.clock,
+        )
+        payments = PaymentLookup.subscribed(node_context.chain_manager, node_context.transaction_pool)
+        routes = [chain, *self._merchants.routes(payments)]
+        pages = self._pages(payments)
+        public = PublicSite(
+            SiteLimits.picked_from(limits, BodyCaps(BODY_CAPS)),
+            RateLimiter(self._clients, rates_of(limits.rates, limits.burst_seconds), self._base.reactor),
+        )
+        peers = [] if self._network is None else self._network.routes
+        if not config.p2p.listen:
+            site = self._sites.public(routes, public, peers=peers, pages=pages)
+            return [self._listener(config.http.listen, site, "public")]
+        return [
+            self._listener(config.p2p.listen, self._sites.between_nodes(peers, public), "p2p"),
+            self._listener(config.http.listen, self._sites.public(routes, public, pages=pages), "public"),
+        ]
+
+    def peer_services(self) -> list[Service]:
+        """The exchange with other nodes; none where it is switched off."""
+        network, known, clock = self._network, self._peers_service, self._base.reactor
+        if network is None or known is None:
+            return []
+        return [
+            known,
+            Periodic(clock, p2p.TICK_SECONDS, network.tick, what="maintaining peer connections", at_once=True),
+            Periodic(clock, p2p.SAVE_SECONDS, known.save_or_log, what="saving the known peers"),
+        ]
+
+    def systemd(self) -> Service:
+        """The notifications to systemd: the last service to start."""
+        notifier = Notifier.from_environment(os.environ)
+        return SystemdService(notifier, self._base.reactor, self._base.node_context.alive, self._status.line)
+
+    def _database_files(self) -> list[Path]:
+        """The open databases and their write-ahead logs."""
+        config = self._base.config
+        databases = [config.chain_file, config.data_dir / MEMPOOL_FILE]
+        if self._base.files.webhooks is not None:
+            databases.append(config.data_dir / WEBHOOKS_FILE)
+        return [file for path in databases for file in (path, path.with_name(f"{path.name}-wal"))]
+
+    def _build_peers_service(self) -> p2p.PeersService | None:
+        """What is known of other nodes from one run to the next."""
+        if self._network is None:
+            return None
+        config = self._base.config
+        return p2p.PeersService(
+            self._network, config.data_dir / "peers.json", config.p2p.seeds, self._base.pools.files.worker
+        )
+
+    def _producer(self) -> MinerService:
+        miner_settings = MinerSettings(
+            seed=self._seed,
+            threads=self._base.pools.producer.worker,
+            workers=self._base.config.participation.workers,
+            random=secrets.token_bytes,
+            may_produce=lambda: self._status.synced,
+        )
+        enabled = self._base.config.participation.enabled
+        return MinerService(self._base.node_context.miner(miner_settings), enabled=enabled)
+
+    def _participates(self) -> bool:
+        if self._participation is None:
+            return self._base.config.participation.enabled
+        return self._participation.enabled
+
+    def _listener(self, endpoint: str, site: Site, name: str) -> Service:
+        self._metrics.watch(name, site)
+        server: Any = serverFromString(self._base.reactor, endpoint)  # type: ignore[no-untyped-call]
+        factory: Any = site
+        drain = self._base.config.limits.drain_seconds
+        return ListenerService(server, factory, description=endpoint, drain=lambda: site.drain(drain))
+
+    def _operator_site(self, *, token: str | None, hosts: Collection[str] | None) -> Site:
+        config, node_context = self._base.config, self._base.node_context
+        peers = self._network.record if self._network else None
+        writer = self._base.pools.writer.worker.load
+        details = NodeDetails(node_context, writer, self._seed, self._participates, peers, self._merchants.record)
+        known = self._peers_service
+        administration = PeerAdministration(self._network.peers, known.save) if self._network and known else None
+        routes: list[object] = [
+            OperatorRoutes(self._status, details=details.record, token=token),
+            MetricsRoutes(self._metrics.registry, token=token),
+            PeerAdminRoutes(administration, token=token),
+            BackupRoutes(self.backups, token=token),
+            ParticipationRoutes(self._status, self._participation, token=token),
+            LimitsRoutes(limits_of(config), token=token),
+        ]
+        if self._devnet is not None:
+            routes.append(DevnetRoutes(self._devnet, seed=self._seed, token=token))
+        return self._sites.operator(routes, SiteLimits(connections=OPERATOR_CONNECTIONS), hosts=hosts)
+
+    def _pages(self, payments: PaymentLookup) -> Callable[[SiteContext], Resource]:
+        node_context, config, network = self._base.node_context, self._base.config, self._network
+        sources = Sources(
+            chain_manager=node_context.chain_manager,
+            mempool=node_context.transaction_pool.mempool,
+            payments=payments,
+            peers=self._peers,
+            sample=lambda: [] if network is None else _sample(network),
+            clock=self._base.reactor,
+            serves_peers=network is not None and not config.p2p.listen,
+        )
+        return pages_resource(sources, page_hosts(config))
+
+
+def build_network(base: NodeResources, key: NodeKey, clients: Clients) -> p2p.PeerNetwork:
+    """The exchange with other nodes, not started yet; ``clients`` then counts IPv4 clients behind NAT64 one by one."""
+    config, node_context = base.config, base.node_context
+    params = node_context.chain_manager.params
+    dialling = open_transport(base.reactor, base.pools.resolver.worker, allow_private=config.p2p.allow_private)
+    clients.counted = dialling.untranslated
+    settings = PeerSettings(
+        outbound=config.p2p.outbound,
+        max_inbound=config.p2p.max_inbound,
+        diverse=config.network == "mainnet",
+        alone=config.participation.alone,
+    )
+    home = LocalNode(params, node_context.chain_manager, key, base.reactor)
+    client = PeerClient(params, dialling, base.pools.verifier.worker)
+    book = AddressBook(secrets.token_bytes(32), secrets.SystemRandom().random)
+    return p2p.build_peer_network(
+        home,
+        client,
+        transaction_pool=node_context.transaction_pool,
+        book=book,
+        settings=settings,
+        forwards=clients.untrusted.forwards,
+    )
+
+
+def page_hosts(config: Config) -> PageHosts:
+    """The host names of the pages: as configured, else loopback, the public URL's host and any IP address."""
+    public = [Endpoint(config.http.public_url).host] if config.http.public_url else []
+    names = config.http.allowed_hosts or (*LOOPBACK_HOSTS, *public)
+    return PageHosts(
+        frozenset(f"[{name}]" if ":" in name else name for name in names), addresses=not config.http.allowed_hosts
+    )
+
+
+def _sample(network: p2p.PeerNetwork) -> Sequence[PeerRow]:
+    return [
+        PeerRow(entry.node_id, entry.endpoint, entry.height, int(entry.last_seen * 1000))
+        for entry in network.peers.book.sample(SAMPLED_PEERS)
+    ]

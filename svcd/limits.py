@@ -1,0 +1,38 @@
+"""Limits as data, for `/operator/limits`: a module that enforces limits lists them in LIMITS, beside the constants."""
+
+from typing import Final, Literal, get_args
+
+from attrs import frozen
+
+Unit = Literal["blocks", "bytes", "clients", "connections", "requests/s", "seconds", "slots", "things"]
+UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
+
+# Attacks that limits of several modules stop.
+TOO_MANY_REQUESTS: Final = "More requests than the node can answer"
+IDLE_CONNECTIONS: Final = "Idle connections, to use up sockets"
+LARGE_BODY: Final = "A body larger than memory or disk"
+MEMPOOL_FLOOD: Final = "Filling the mempool"
+FUTURE_BLOCKS: Final = "Blocks of the future, to fill memory or to get ahead"
+ORPHANS: Final = (
+    "Blocks without parents, to make the node do memory-hard work, fill its memory or ask its peers without end"
+)
+MALFORMED_POSTS: Final = "Malformed posts without end, to have them read"
+STALLING_PEER: Final = "A peer that stalls"
+ENDLESS_ANSWER: Final = "An endless answer, or one that never comes"
+DEAD_RECEIVER: Final = "A receiver that never works, to be tried for ever"
+STALLING_RECEIVER: Final = "A receiver that stalls in the handshake, the headers or the body"
+MANY_WATCHES: Final = "More watches than the node can follow"
+
+
+@frozen
+class Limit:
+    """One limit in force."""
+
+    name: str
+    value: float
+    """0 = no limit."""
+    unit: Unit
+    stops: str
+    """The attack, as docs/threats.md names it."""
+    setting: str | None = None
+    """The configuration key that changes it, such as "limits.connections"; None for a constant of the code."""

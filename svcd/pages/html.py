@@ -1,0 +1,158 @@
+"""The elements that pages are built from, and numbers and times as text. Twisted's templates escape all text."""
+
+from collections.abc import Iterable
+from datetime import UTC, datetime
+from typing import Final
+from urllib.parse import quote
+
+from twisted.web.template import Tag
+
+from svcd.chain.units import format_amount
+
+Content = Tag | str
+UNIT: Final = "SVC"
+_SHOWN_ENDS: Final = 8
+_AGES: Final = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
+_PREFIXES: Final = ("", "k", "M", "G", "T", "P", "E")
+
+
+def shortened(text: str) -> str:
+    """The first and the last characters of a long text, enough to compare by eye."""
+    return text if len(text) <= 2 * _SHOWN_ENDS + 3 else f"{text[:_SHOWN_ENDS]}…{text[-_SHOWN_ENDS:]}"
+
+
+def grouped(number: int) -> str:
+    """A large number in groups of three digits, for numbers that nobody needs to copy."""
+    return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
+
+
+def scaled(number: int) -> str:
+    """A large number in three or four digits with an SI prefix: ``1.25 M``."""
+    power = min((len(str(number)) - 1) // 3, len(_PREFIXES) - 1)
+    if not power:
+        return str(number)
+    hundredths = number * 100 // 1000**power
+    integer, rest = divmod(hundredths, 100)
+    decimals = f".{rest:02d}" if integer < 100 else ""
+    return f"{integer}{decimals} {_PREFIXES[power]}"
+
+
+def byte_size(count: int) -> str:
+    """A number of bytes: ``12 kB``."""
+    if count < 10_000:
+        return f"{count} bytes"
+    return f"{count // 1_000} kB" if count < 10_000_000 else f"{count // 1_000_000} MB"
+
+
+def plural(count: int, one: str, many: str = "") -> str:
+    """``1 block``, ``2 blocks``."""
+    return f"{count} {one if count == 1 else many or one + 's'}"
+
+
+def duration(seconds: int) -> str:
+    """A duration in its largest fitting unit: ``59 s``, ``2 min``, ``3 h``."""
+    if seconds < 120:
+        return f"{seconds} s"
+    return f"{seconds // 60} min" if seconds < 7_200 else f"{seconds // 3_600} h"
+
+
+def ago(time: int, now: int) -> str:
+    """The age of ``time`` at ``now``, both in Unix milliseconds: ``3 minutes ago``."""
+    seconds = (now - time) // 1000
+    if seconds < 0:
+        return "in a moment" if seconds > -60 else "later"
+    for name, size in _AGES:
+        if seconds >= size:
+            return f"{plural(seconds // size, name)} ago"
+    return "just now"
+
+
+def utc(time: int) -> str:
+    """A time in Unix milliseconds as text in UTC: ``2026-11-01 00:00:00 UTC``."""
+    return f"{datetime.fromtimestamp(time // 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
+
+
+def tag(name: str, /, *children: Content, **attributes: str) -> Tag:
+    """An element; the keyword ``class_`` gives the attribute ``class``, and ``data_copy`` gives ``data-copy``."""
+    element = Tag(name)
+    return element(*children, **{key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()})
+
+
+def link(text: Content, *path: str, **attributes: str) -> Tag:
+    """A link to the page of this node whose path has the segments ``path``."""
+    return tag("a", text, href="/" + "/".join(quote(segment, safe="") for segment in path), **attributes)
+
+
+def short_link(text: str, *path: str) -> Tag:
+    """A link that shows a shortened hash or address, with the full one in its title."""
+    return link(shortened(text), *path, class_="mono", title=text)
+
+
+def address_link(address: str) -> Tag:
+    """A link to the page of ``address``, shortened."""
+    return short_link(address, "address", address)
+
+
+def copyable(text: str, what: str, *path: str) -> Tag:
+    """A full hash or address with a copy button; a link if ``path`` is given. ``what`` names it for screen readers."""
+    shown = link(text, *path, class_="hash") if path else tag("span", text, class_="hash")
+    return tag("span", shown, " ", copy_button(text, what), class_="copied")
+
+
+def copy_button(text: str, what: str) -> Tag:
+    """A button that copies ``text``; hidden until ``copy.mjs`` shows it, because it needs the script."""
+    label = tag("span", f" {what}", class_="visually-hidden")
+    return tag("button", "Copy", label, type="button", class_="small copy", hidden="hidden", data_copy=text)
+
+
+def amount(units: int, *, class_: str = "amount") -> Tag:
+    """An amount in coins; it does not break across lines."""
+    return tag("span", format_amount(units), " ", tag("span", UNIT, class_="unit"), class_=class_)
+
+
+def when(time: int, now: int) -> Tag:
+    """A time relative to the server's clock, with the absolute time in its title; both in Unix milliseconds."""
+    machine = f"{datetime.fromtimestamp(time // 1000, UTC):%Y-%m-%dT%H:%M:%SZ}"
+    return tag("time", ago(time, now), datetime=machine, title=utc(time), class_="nobreak")
+
+
+def facts(pairs: Iterable[tuple[str, Content]]) -> Tag:
+    """A description list of names and values."""
+    listed = [part for name, value in pairs for part in (tag("dt", name), tag("dd", value))]
+    return tag("dl", *listed, class_="facts")
+
+
+def stat(caption: str, value: Content, note: Content = "") -> Tag:
+    """A number in large type with a caption above and a note below."""
+    parts = [tag("div", caption, class_="caption"), tag("div", value, class_="value")]
+    return tag("div", *parts, tag("div", note, class_="caption"), class_="figure")
+
+
+def stats(*each: Tag) -> Tag:
+    """Several ``stat`` elements side by side."""
+    return tag("div", *each, class_="card figures")
+
+
+def badge(text: str, kind: str = "") -> Tag:
+    """A short state in a coloured label; ``kind`` is good, warn, bad or empty."""
+    return tag("span", text, class_=f"badge {kind}".strip())
+
+
+def notice(kind: str, *content: Content) -> Tag:
+    """A highlighted message; ``kind`` is good, warn, bad or empty."""
+    return tag("div", *content, class_=f"notice {kind}".strip())
+
+
+def empty_list(text: str) -> Tag:
+    """The text in the place of a list without entries."""
+    return tag("p", text, class_="empty")
+
+
+def pagination(*links: Content) -> Tag:
+    """Links to the other pages of a list."""
+    return tag("nav", *links, class_="pages", aria_label="Pages")
+
+
+def section(heading: str, *content: Content) -> Tag:
+    """A section of a page."""
+    return tag("section", tag("h2", heading), *content)
