@@ -1,26 +1,34 @@
-# Needs git, make and Python 3.11 or newer with venv; no root. `make` alone says what there is.
+# Needs git, make and Python 3.11 or newer with venv; no root. `make` lists the targets.
 
 PYTHON ?= python3
 BIN = .venv/bin
 LOWEST = build/lowest
 NEWEST = build/newest
-# Named, for ruff would format the programs in docs/ as well, and those are set for their readers.
+# Listed, because ruff would also format the programs in docs/, whose layout is for readers.
 PROGRAM = setup.py svcd twisted tests benchmarks .ci
 
 .DEFAULT_GOAL := help
 SEEDS ?= 1,2,3,4,5
 NODES ?= 30
 SOAK_MINUTES ?= 30
-# The slow tests that coverage needs: what puts the node together runs in processes of its own only.
-WHOLE = tests/process tests/console tests/operating/test_operator_interface.py $(addprefix tests/process_level/test_, \
+# The slow tests that coverage needs: some code runs only in whole node processes.
+WHOLE = tests/process tests/cli/operator tests/cli/test_process.py tests/operating/test_operator_interface.py $(addprefix tests/process_level/test_, \
 	starting.py mainnet.py operator_port.py joining.py)
-# About half of the work of the quick tests, so that two processes share it.
-HALF = tests/p2p tests/simulation tests/node tests/rpc
+# About half of the work of the quick and of the slow tests, to split it between two processes.
+HALF = tests/p2p tests/simulation tests/node
+SLOW_HALF = tests/browser tests/process_level
+SLOW = slow and not story and not long
+REPORTS = $(addprefix build/,stories.xml half.xml quick.xml)
+ALL_REPORTS = $(addprefix build/,long.xml half-slow.xml slow.xml)
+# `beside NAME OPTION…`, for the background: runs pytest with its report in build/NAME.log and build/NAME.xml.
+# The tests start hundreds of Python programs, which share the bytecode cache instead of compiling svcd each.
+BESIDE = mkdir -p build; unset PYTHONDONTWRITEBYTECODE; \
+	beside() { name=$$1; shift; $(BIN)/pytest --junitxml=build/$$name.xml "$$@" > build/$$name.log 2>&1; }
 FUZZ_SECONDS ?= 60
 RELEASE ?= bookworm trixie
 .PHONY: help run devnet test test-all check bench torture simulate soak fuzz mutate coverage debian lowest newest clean
 
-help: ## say what there is
+help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
 
 run: .venv/installed ## run a mainnet node that makes blocks: data in ./data, on 127.0.0.1:8645
@@ -32,55 +40,59 @@ devnet: .venv/installed ## run a devnet of one node: data in ./devnet, on 127.0.
 	done
 	$(BIN)/twistd -n --pidfile= svcd --config=conf/devnet.toml
 
-test: .venv/installed-test ## run all tests: quick, slow and long ones beside each other
-	@mkdir -p build; rm -f build/quick.xml build/long.xml build/slow.xml; \
-	echo "The quick tests and the long ones run beside these; their reports come at the end."; \
-	$(BIN)/pytest -m long --junitxml=build/long.xml > build/long.log 2>&1 & long=$$!; \
-	$(BIN)/pytest -m 'not slow' --junitxml=build/quick.xml > build/quick.log 2>&1 & quick=$$!; \
-	$(BIN)/pytest -m 'slow and not long' --junitxml=build/slow.xml; slow=$$?; \
-	wait $$long; long=$$?; wait $$quick; quick=$$?; cat build/long.log build/quick.log; \
-	$(BIN)/python -m tests.programs build/quick.xml build/long.xml build/slow.xml; exit $$((slow || long || quick))
+test: .venv/installed-test ## run the quick tests and the main stories, in at most 5 minutes on 2 cores
+	@echo "The stories and half of the quick tests run in parallel; their reports come at the end."; rm -f $(REPORTS); $(BESIDE); \
+	export HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick}; \
+	beside stories -m 'slow and story' & stories=$$!; beside half -m 'not slow' $(HALF) & half=$$!; \
+	$(BIN)/pytest --junitxml=build/quick.xml -m 'not slow' $(addprefix --ignore=,$(HALF)); quick=$$?; \
+	wait $$stories; stories=$$?; wait $$half; half=$$?; cat build/stories.log build/half.log; \
+	$(BIN)/python -m tests.programs $(REPORTS); exit $$((stories || half || quick))
 
-test-all: test ## run everything that must pass before a merge; at present the same as make test
+test-all: test ## run make test, then all other tests: what must pass before a merge
+	@echo "Half of the slow tests, and the long ones, run in parallel; their reports come at the end."; rm -f $(ALL_REPORTS); $(BESIDE); \
+	beside long -m 'long or (hypothesis and not slow)' & long=$$!; beside half-slow -m '$(SLOW)' $(SLOW_HALF) & half=$$!; \
+	$(BIN)/pytest --junitxml=build/slow.xml -m '$(SLOW)' $(addprefix --ignore=,$(SLOW_HALF)); slow=$$?; \
+	wait $$long; long=$$?; wait $$half; half=$$?; cat build/long.log build/half-slow.log; \
+	$(BIN)/python -m tests.programs $(REPORTS) $(ALL_REPORTS); exit $$((slow || half || long))
 
-check: .venv/installed-test ## check style, types and the house rules
+check: .venv/installed-test ## check style, types and the rules of the architecture
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check $(PROGRAM)
 	$(BIN)/mypy
 	$(BIN)/pytest -q tests/test_architecture.py
 
-bench: .venv/installed-test ## measure, each figure as a ratio against a baseline of the same run
+bench: .venv/installed-test ## run the benchmarks, each as a ratio to a baseline of the same run
 	$(BIN)/python -m benchmarks
 
-torture: .venv/installed-mutate ## run all tests with the long counts, then mutate the rules: hundreds of kills, thousands of examples
+torture: .venv/installed-mutate ## run all tests with many more examples and kills, then mutate the rules
 	HYPOTHESIS_PROFILE=torture $(BIN)/pytest
 	$(BIN)/python -m tests.mutation
 
-mutate: .venv/installed-mutate ## change the rules in a thousand places, one at a time, and see that their tests notice
+mutate: .venv/installed-mutate ## mutate the rules in a thousand places, and check that a test fails for each
 	$(BIN)/python -m tests.mutation
 
-fuzz: .venv/installed-fuzz ## fuzz the parsers of what strangers send, FUZZ_SECONDS=60 for each
+fuzz: .venv/installed-fuzz ## fuzz the parsers of untrusted input, FUZZ_SECONDS=60 for each
 	FUZZ_SECONDS=$(FUZZ_SECONDS) $(BIN)/python -m tests.fuzz
 
-coverage: .venv/installed-test ## say which lines and branches the fast tests do not try, nor those that run the whole node
+coverage: .venv/installed-test ## measure the line and branch coverage of the fast tests and of those that run whole nodes
 	@rm -rf build/coverage; mkdir -p build/coverage
-	@# Not those that measure time: the tracer slows everything down. The same examples each time: what is tried stays so.
-	@echo "Half of the tests run beside these; their report comes at the end."; \
+	@# Without tests that measure time, since the tracer slows them down. A fixed seed makes the result reproducible.
+	@echo "Half of the tests run in parallel; their report comes at the end."; \
 	measured="$(BIN)/coverage run -m pytest -q -p no:cacheprovider --hypothesis-seed=0"; quick='not slow and not timed'; \
 	$$measured -m "$$quick" $(addprefix --ignore=,$(HALF)) > build/coverage/tests.log 2>&1 & beside=$$!; \
 	$$measured -m slow $(WHOLE); whole=$$?; $$measured -m "$$quick" $(HALF); half=$$?; \
 	wait $$beside; beside=$$?; cat build/coverage/tests.log; \
 	$(BIN)/coverage combine -q && $(BIN)/coverage html -q && $(BIN)/coverage json -q && \
 	$(BIN)/python .ci/covered.py build/coverage/report.json; tried=$$?; \
-	echo "Each line that is not tried: build/coverage/html/index.html"; exit $$((whole || half || beside || tried))
+	echo "Uncovered lines: build/coverage/html/index.html"; exit $$((whole || half || beside || tried))
 
-simulate: .venv/installed-test ## run the network of simulated nodes for SEEDS=1,2,3 and NODES=30
+simulate: .venv/installed-test ## run networks of simulated nodes for SEEDS=1,2,3 and NODES=30
 	SVCD_SIMULATION_SEEDS=$(SEEDS) SVCD_SIMULATION_NODES=$(NODES) $(BIN)/pytest tests/simulation
 
-soak: .venv/installed-test ## keep two nodes busy for SOAK_MINUTES=30, and see that nothing grows and no event is lost
+soak: .venv/installed-test ## run two busy nodes for SOAK_MINUTES=30, and check that nothing leaks and no event is lost
 	SVCD_SOAK_MINUTES=$(SOAK_MINUTES) $(BIN)/pytest -s tests/soak
 
-debian: .venv/installed-test ## type the commands of README and docs/operations.md on fresh Debians, RELEASE="bookworm trixie"; as root
+debian: .venv/installed-test ## run the commands of README and docs/operations.md on fresh Debian systems, RELEASE="bookworm trixie"; as root
 	SVCD_DEBIAN_RELEASES="$(RELEASE)" $(BIN)/pytest -s tests/debian/first_commands.py tests/debian/story.py
 
 lowest: ## run the unit tests with the oldest dependencies that setup.py allows
@@ -89,16 +101,16 @@ lowest: ## run the unit tests with the oldest dependencies that setup.py allows
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -e '.[test]' -c $(LOWEST)/constraints.txt
 	HYPOTHESIS_PROFILE=few $(LOWEST)/bin/pytest -m 'not slow and not socket' --ignore=tests/simulation -p no:cacheprovider
 
-newest: ## run the unit tests with the newest Python of this machine, where it has one that is newer than python3
+newest: ## run the unit tests with the newest Python of this machine, if it is newer than python3
 	@for minor in 12 13 14; do \
 		if $(PYTHON) -c "import sys; sys.exit(sys.version_info >= (3, $$minor))" && \
 			python3.$$minor -c 'import ensurepip, venv' 2> /dev/null; then newest=python3.$$minor; fi; \
 	done; \
-	if [ -z "$$newest" ]; then echo "There is no Python here that is newer than $$($(PYTHON) -V)"; exit 0; fi; \
+	if [ -z "$$newest" ]; then echo "No Python newer than $$($(PYTHON) -V) is installed"; exit 0; fi; \
 	$$newest -m venv --clear $(NEWEST) && $(NEWEST)/bin/pip install --quiet --disable-pip-version-check -e '.[test]' && \
 	HYPOTHESIS_PROFILE=few $(NEWEST)/bin/pytest -m 'not slow' -p no:cacheprovider
 
-clean: ## remove everything that was made here, except the data of nodes
+clean: ## remove all generated files except the data of nodes
 	rm -rf .venv build dist svcd.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find . -name __pycache__ -prune -exec rm -rf {} +
 

@@ -14,21 +14,21 @@ from attrs import frozen
 
 from benchmarks.figures import Goal, Rounds, Row
 from benchmarks.ground import Person, forge, lay
-from benchmarks.living import feed, opened
-from benchmarks.merchants import desk_of, lay_watches, order, payment, until
+from benchmarks.local_node import feed, opened
+from benchmarks.merchants import lay_watches, order, payment, until, webhooks_of
 from benchmarks.processes import DATABASE, closed_port, receiver
 from benchmarks.program import main, on_reactor
-from svcd.commerce.attempt import Sender
-from svcd.commerce.desk import FILE, Desk
-from svcd.commerce.service import Merchants, join
+from svcd.commerce.sender import WebhookSender
 from svcd.commerce.signing import SigningKeys
+from svcd.commerce.webhook_database import FILE, WebhookDatabase
+from svcd.commerce.webhook_service import WebhookService, build_webhooks
 from svcd.net.addresses import AddressPolicy
-from svcd.net.pinned import PinnedCaller
-from svcd.net.resolving import SystemResolver
+from svcd.net.http_client import PinnedClient
+from svcd.net.resolver import SystemResolver
 from svcd.net.targets import Rules
 from svcd.net.trust import load_trust
-from svcd.node.living import LivingChain
-from svcd.node.threads import ThreadsService
+from svcd.node.node_context import NodeContext
+from svcd.node.threads import ThreadPoolService
 
 _SHOPS: Final = 10
 """Hosts among which the watches of the good receiver are shared out."""
@@ -53,22 +53,24 @@ def half_dead(good: int, dead: int) -> Callback:
 
 
 @asynccontextmanager
-async def merchants_of(desk: Desk, living: LivingChain, reactor: Any) -> AsyncIterator[Merchants]:
+async def service_of(
+    database: WebhookDatabase, node_context: NodeContext, reactor: Any
+) -> AsyncIterator[WebhookService]:
     """Webhooks that run as the node runs them, and may call this machine."""
-    threads = ThreadsService(reactor, size=16, name="callbacks")
+    threads = ThreadPoolService(reactor, size=16, name="callbacks")
     threads.startService()
-    caller = PinnedCaller(
+    caller = PinnedClient(
         reactor,
         resolver=SystemResolver(threads.worker),
         policy=AddressPolicy(allow_private=True),
         trust=load_trust(),
     )
     rules = Rules.for_callbacks(allow_http=True, allow_private=True)
-    sender = Sender(caller, rules, SigningKeys("a-signing-secret-of-thirty-two-characters"))
-    merchants = join(desk, living, sender=sender, synced=lambda: True, chance=Random(5).random)
-    merchants.webhooks.startService()
-    yield merchants
-    await merchants.webhooks.stopService()
+    sender = WebhookSender(caller, rules, SigningKeys("a-signing-secret-of-thirty-two-characters"))
+    webhooks = build_webhooks(database, node_context, sender=sender, synced=lambda: True, chance=Random(5).random)
+    webhooks.startService()
+    yield webhooks
+    await webhooks.stopService()
     threads.stopService()
 
 
@@ -86,8 +88,8 @@ class Scene:
 
     async def median(self, reactor: Any) -> float:
         """The median of the milliseconds from the look at the first block to the answer of a receiver that is well."""
-        async with self._paid(reactor) as (_, merchants):
-            await until(reactor, lambda: merchants.deliveries.counts().delivered == self.good)
+        async with self._paid(reactor) as (_, webhooks):
+            await until(reactor, lambda: webhooks.counts().delivered == self.good)
             with closing(sqlite3.connect(self._place / FILE)) as connection:
                 taken = connection.execute("SELECT delivered_at - created_at FROM event WHERE fate = 'delivered'")
                 return float(median([milliseconds for (milliseconds,) in taken]))
@@ -96,10 +98,10 @@ class Scene:
         """Milliseconds to connect the second block while the events of the first go out, and when all have gone."""
         found = []
         for delivered in (self.good // 10, self.good):
-            async with self._paid(reactor) as (living, merchants):
-                await until(reactor, lambda: merchants.deliveries.counts().delivered >= delivered)  # noqa: B023
+            async with self._paid(reactor) as (node_context, webhooks):
+                await until(reactor, lambda: webhooks.counts().delivered >= delivered)  # noqa: B023
                 began = perf_counter()
-                await feed(living.ledger, [self.blocks[1:]])
+                await feed(node_context.chain_manager, [self.blocks[1:]])
                 found.append((perf_counter() - began) * 1000)
         return found[0], found[1]
 
@@ -108,20 +110,20 @@ class Scene:
         return self.folder / "round"
 
     @asynccontextmanager
-    async def _paid(self, reactor: Any) -> AsyncIterator[tuple[LivingChain, Merchants]]:
+    async def _paid(self, reactor: Any) -> AsyncIterator[tuple[NodeContext, WebhookService]]:
         """A fresh node that has just connected the first block."""
         path = self._place / DATABASE
         path.parent.mkdir()
         shutil.copy(self.folder / "ground.sqlite", path)
         lay_watches(path.parent, [order(number, required=1) for number in self.numbers], self.callback)
         async with (
-            opened(path, reactor) as living,
-            desk_of(path.parent, path, reactor) as (desk, steps),
-            merchants_of(desk, living, reactor) as merchants,
+            opened(path, reactor) as node_context,
+            webhooks_of(path.parent, path, reactor) as (database, steps),
+            service_of(database, node_context, reactor) as webhooks,
         ):
             await until(reactor, lambda: bool(steps.begun))
-            await feed(living.ledger, [self.blocks[:1]])
-            yield living, merchants
+            await feed(node_context.chain_manager, [self.blocks[:1]])
+            yield node_context, webhooks
         shutil.rmtree(path.parent)
 
 

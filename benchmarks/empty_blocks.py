@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from benchmarks.figures import Goal, Rounds, Row
 from benchmarks.ground import forge, lay
-from benchmarks.living import feed, opened
+from benchmarks.local_node import feed, opened
 from benchmarks.program import main, on_reactor
 from svcd.chain.params import DEVNET
 from svcd.chain.work import work_value
@@ -47,10 +47,10 @@ def measure(folder: Path, quick: bool) -> list[Row]:
         for number in range(rounds_wanted):
             fresh = folder / f"round-{number}.sqlite"
             shutil.copy(ground, fresh)
-            async with opened(fresh, reactor) as living:
+            async with opened(fresh, reactor) as node_context:
                 baseline = hashes_per_second(count)
                 began = perf_counter()
-                await feed(living.ledger, batches)
+                await feed(node_context.chain_manager, batches)
                 rounds.add(count / (perf_counter() - began), baseline)
         return rounds
 

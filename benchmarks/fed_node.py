@@ -13,40 +13,44 @@ from twisted.internet.endpoints import serverFromString
 from twisted.internet.task import react
 from twisted.internet.threads import deferToThread
 
-from benchmarks.living import feed, opened
+from benchmarks.local_node import feed, opened
 from benchmarks.processes import DATABASE
-from svcd.node.living import LivingChain
-from svcd.node.status import Alone, Identity, Status
-from svcd.rpc.resource import ChainRoutes
-from svcd.rpc.sites import Sites
-from svcd.web.limits import SiteLimits
+from svcd.node.node_context import NodeContext
+from svcd.node.status import NodeIdentity, NoPeers, Status
+from svcd.rpc.chain_routes import ChainRoutes
+from svcd.rpc.sites import PublicSite, SiteFactory
+from svcd.web.connections import SiteLimits
+from svcd.web.rate_limits import NO_LIMIT, Clients, RateLimiter
 from svcd.web.site import Site
 
 # Twisted's endpoints are not annotated.
 # mypy: allow-untyped-calls
 
 
-def site_of(living: LivingChain, reactor: Any) -> Site:
+def site_of(node_context: NodeContext, reactor: Any) -> Site:
     """The chain routes on a site as the node builds it, without the limits on rates."""
     status = Status(
-        living.ledger,
-        identity=Identity("svcnode_" + "00" * 16, ""),
-        peers=Alone(True),
+        node_context.chain_manager,
+        identity=NodeIdentity("svcnode_" + "00" * 16, ""),
+        peers=NoPeers(True),
         clock=reactor,
-        trouble=lambda: living.trouble,
+        trouble=lambda: node_context.trouble,
     )
-    routes = ChainRoutes(living.ledger, transfers=living.transfers, status=status, clock=reactor)
-    return Sites(reactor, lambda: "").operator([routes], SiteLimits())
+    routes = ChainRoutes(
+        node_context.chain_manager, transaction_pool=node_context.transaction_pool, status=status, clock=reactor
+    )
+    limiter = RateLimiter(Clients(), {"read": NO_LIMIT, "broadcast": NO_LIMIT}, reactor)
+    return SiteFactory(reactor, lambda: "").public([routes], PublicSite(SiteLimits(), limiter))
 
 
 async def serve(reactor: Any, folder: Path, blocks: Path, port: str) -> None:
     """Serve until the standard input ends."""
     batches = [[block] for block in blocks.read_bytes().splitlines()]
-    async with opened(folder / DATABASE, reactor) as living:
+    async with opened(folder / DATABASE, reactor) as node_context:
         endpoint = serverFromString(reactor, f"tcp:{port}:interface=127.0.0.1")
-        listening = await endpoint.listen(site_of(living, reactor))
+        listening = await endpoint.listen(site_of(node_context, reactor))
         if await deferToThread(sys.stdin.readline):
-            await feed(living.ledger, batches)
+            await feed(node_context.chain_manager, batches)
             await deferToThread(sys.stdin.readline)
         await listening.stopListening()
 

@@ -18,10 +18,10 @@ from svcd.chain.params import DEVNET, NetworkParams
 from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from svcd.chain.transition import consensus_root, extend, genesis_point
-from svcd.node.assembly import assemble
-from svcd.node.changes import Candidate, Standing
-from svcd.node.connector import Connector
-from svcd.node.search import Search
+from svcd.node.block_template import create_template
+from svcd.node.chainstate import Chainstate
+from svcd.node.changes import BlockStatus, CheckedBlock
+from svcd.node.miner import WorkSearch
 from svcd.store.chain_store import ChainWriter
 from svcd.store.database import open_writer
 
@@ -90,19 +90,19 @@ def forge(
     Raises RuntimeError if a transfer does not fit or a block is refused.
     """
     connection = open_writer(path)
-    connector = Connector(params, ChainWriter(connection))
+    connector = Chainstate(params, ChainWriter(connection))
     connector.load()
     seed = Person(-1).seed
     blocks = []
     for body in bodies:
         transfers = tuple(body)
-        proposal = assemble(connector.view(), seed=seed, slot=connector.tip.slot + gap, transfers=transfers)
-        work_nonce = Search(proposal.header, params.memory_kib, 0).run()
+        proposal = create_template(connector.view(), seed=seed, slot=connector.tip.slot + gap, transfers=transfers)
+        work_nonce = WorkSearch(proposal.header, params.memory_kib, 0).run()
         if work_nonce is None or len(proposal.transfers) != len(transfers):
             raise RuntimeError(f"only {len(proposal.transfers)} of {len(transfers)} transfers fit into a block")
         block = proposal.sealed(work_nonce, seed)
-        candidate = Candidate(block, extend(params, connector.tip, block.header))
-        if connector.connect([candidate]).outcomes != [Standing.CONNECTED]:
+        candidate = CheckedBlock(block, extend(params, connector.tip, block.header))
+        if connector.connect([candidate]).outcomes != [BlockStatus.CONNECTED]:
             raise RuntimeError(f"block {block.header.height} was not connected")
         blocks.append(block.wire())
     connection.close()

@@ -20,7 +20,7 @@ from twisted.internet.stdio import StandardIO
 from twisted.internet.task import react
 from twisted.python.failure import Failure
 
-from svcd.ports import Clock
+from svcd.interfaces import Clock
 
 # The names are Twisted's.
 # ruff: noqa: N802

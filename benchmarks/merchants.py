@@ -1,6 +1,6 @@
-"""Watches over payments, laid into a database at once, and the webhooks of a living chain in this process.
+"""Watches over payments, written into a database at once, and the webhooks of a running chain in this process.
 
-Registering them one by one would lead to the same rows, with one commit each: in half a minute instead of a second.
+Registering them one by one would give the same rows, with a commit each: in half a minute instead of a second.
 """
 
 import time
@@ -18,16 +18,15 @@ from benchmarks.ground import Person, nobody
 from svcd.chain.address import encode_address
 from svcd.chain.params import DEVNET
 from svcd.chain.transaction import Transfer
-from svcd.commerce.desk import FILE, Desk, open_desk
-from svcd.commerce.desk import Terms as DeskTerms
-from svcd.commerce.event import Origin
-from svcd.commerce.payment import Terms
-from svcd.commerce.register import Register
-from svcd.commerce.trail import KEPT
-from svcd.commerce.watch import Moment, Watch, wake
-from svcd.node.guard import Guard
-from svcd.node.threads import ThreadsService, Worker
-from svcd.ports import milliseconds
+from svcd.commerce.chain_follower import CURSOR_BLOCKS
+from svcd.commerce.events import ChainIdentity
+from svcd.commerce.payment_request import PaymentTerms
+from svcd.commerce.watch import EvaluationContext, Watch, next_evaluation
+from svcd.commerce.watch_repository import WatchRepository
+from svcd.commerce.webhook_database import FILE, WatchSettings, WebhookDatabase, open_webhook_database
+from svcd.interfaces import Worker, milliseconds
+from svcd.node.database_health import DatabaseHealth
+from svcd.node.threads import ThreadPoolService
 from svcd.store.database import WEBHOOKS, open_writer
 from svcd.store.webhook_events import EventStore
 from svcd.store.webhook_store import WebhookStore
@@ -35,14 +34,14 @@ from svcd.store.webhook_store import WebhookStore
 P = ParamSpec("P")
 T = TypeVar("T")
 
-ORIGIN: Final = Origin(network_id=DEVNET.network_id, chain_id=DEVNET.chain_id, genesis_hash=DEVNET.genesis_hash)
+ORIGIN: Final = ChainIdentity(network_id=DEVNET.network_id, chain_id=DEVNET.chain_id, genesis_hash=DEVNET.genesis_hash)
 _LASTS_MS: Final = 86_400_000
 
 
-def order(number: int, *, required: int) -> Terms:
+def order(number: int, *, required: int) -> PaymentTerms:
     """What the order of a number asks for: every order has a recipient of its own."""
     recipient = encode_address(nobody(number), DEVNET.address_prefix)
-    return Terms(f"order-{number}", recipient, 5_000 + number, required)
+    return PaymentTerms(f"order-{number}", recipient, 5_000 + number, required)
 
 
 def payment(number: int) -> Transfer:
@@ -52,17 +51,17 @@ def payment(number: int) -> Transfer:
     )
 
 
-def lay_watches(folder: Path, orders: Iterable[Terms], callback: Callable[[int], tuple[str, str]]) -> None:
+def lay_watches(folder: Path, orders: Iterable[PaymentTerms], callback: Callable[[int], tuple[str, str]]) -> None:
     """Make the database of webhooks in ``folder``, of a chain that has nothing but its genesis block yet.
 
     ``callback`` gives the host and the URL for the watch of each number, counted from 0.
     """
     connection = open_writer(folder / FILE, WEBHOOKS)
-    register = Register(WebhookStore(connection), EventStore(connection), ORIGIN)
+    repository = WatchRepository(WebhookStore(connection), EventStore(connection), ORIGIN)
     now = int(time.time() * 1000)
-    moment = Moment(now=now, tip_before=0, synced=True)
-    with register.watches.commit():
-        register.watches.follow(-1, [(0, DEVNET.genesis_hash)], keep=KEPT)
+    context = EvaluationContext(now=now, tip_before=0, synced=True)
+    with repository.watches.commit():
+        repository.watches.follow(-1, [(0, DEVNET.genesis_hash)], keep=CURSOR_BLOCKS)
         for number, terms in enumerate(orders):
             host, url = callback(number)
             watch = Watch(
@@ -73,7 +72,7 @@ def lay_watches(folder: Path, orders: Iterable[Terms], callback: Callable[[int],
                 created_at=now,
                 expires_at=now + _LASTS_MS,
             )
-            register.add(watch, (), wake(watch, 0, moment), now)
+            repository.add(watch, (), next_evaluation(watch, 0, context), now)
     connection.close()
 
 
@@ -93,10 +92,10 @@ class Timed:
         def step() -> T:
             began = perf_counter()
             self.begun.append(began)
-            lanes = function(*args, **kwargs)
-            if lanes:
+            queues = function(*args, **kwargs)
+            if queues:
                 self.took.append(perf_counter() - began)
-            return lanes
+            return queues
 
         if getattr(function, "__name__", "") == "step":
             return self.worker.run(step)
@@ -104,18 +103,22 @@ class Timed:
 
 
 @asynccontextmanager
-async def desk_of(folder: Path, chain: Path, reactor: Any) -> AsyncIterator[tuple[Desk, Timed]]:
-    """The webhooks in ``folder`` beside the open chain at ``chain``, in a thread of their own; closed in the end."""
-    pool = ThreadsService(reactor, size=1, name="webhooks")
+async def webhooks_of(folder: Path, chain: Path, reactor: Any) -> AsyncIterator[tuple[WebhookDatabase, Timed]]:
+    """The database of webhooks in ``folder`` for the open chain at ``chain``, with a thread; closed in the end."""
+    pool = ThreadPoolService(reactor, size=1, name="webhooks")
     pool.startService()
     timed = Timed(pool.worker)
     try:
-        terms = DeskTerms(every_depth=True, new_id=lambda: "svcwh_" + "f" * 32, now=lambda: milliseconds(reactor))
-        desk = await open_desk(DEVNET, folder, chain=chain, worker=timed, guard=Guard(lambda: None), terms=terms)
+        settings = WatchSettings(
+            every_depth=True, new_id=lambda: "svcwh_" + "f" * 32, now=lambda: milliseconds(reactor)
+        )
+        database = await open_webhook_database(
+            DEVNET, folder, chain=chain, worker=timed, health=DatabaseHealth(lambda: None), settings=settings
+        )
         try:
-            yield desk, timed
+            yield database, timed
         finally:
-            await desk.close()
+            await database.close()
     finally:
         pool.stopService()
 

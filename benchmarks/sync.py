@@ -22,26 +22,26 @@ from twisted.internet.task import LoopingCall
 
 from benchmarks.figures import Goal, Rounds, Row, percentile_99
 from benchmarks.ground import forge, lay
-from benchmarks.living import feed, opened
+from benchmarks.local_node import feed, opened
 from benchmarks.paced import Paced
 from benchmarks.processes import DATABASE, closed_port, distant_node, node
 from benchmarks.program import main, on_reactor
 from benchmarks.transfers import Sizes, payments
 from svcd.chain.params import DEVNET
+from svcd.interfaces import Clock
 from svcd.net.endpoint import Endpoint
-from svcd.node.changes import Change
-from svcd.node.living import LivingChain
-from svcd.node.threads import ThreadsService
+from svcd.node.changes import ChainChange
+from svcd.node.node_context import NodeContext
+from svcd.node.threads import ThreadPoolService
 from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
 from svcd.p2p.handshake import LocalNode, NodeKey
 from svcd.p2p.peers import PeerSettings
-from svcd.p2p.service import Network, join
-from svcd.p2p.transport import reach
-from svcd.ports import Clock
+from svcd.p2p.service import PeerNetwork, build_peer_network
+from svcd.p2p.transport import open_transport
 
 _SETTINGS: Final = PeerSettings(outbound=8, max_inbound=8, diverse=False, alone=False)
-_WANTED: Final = Goal("ratio", ">=", 0.7)
+_WANTED: Final = Goal("ratio", ">=", 0.9)
 _PEERS: Final = 2
 _BATCH: Final = 64
 _PER_SECOND: Final = 200
@@ -85,40 +85,47 @@ class Reached:
         self.done: Deferred[None] = Deferred()
         self._height = height
 
-    def chain_changed(self, change: Change) -> None:
+    def chain_changed(self, change: ChainChange) -> None:
         """Look whether it has."""
         if change.tip.height >= self._height and not self.done.called:
             self.done.callback(None)
 
 
-def joined(living: LivingChain, reactor: Any, threads: ThreadsService, clock: Clock) -> Network:
+def joined(node_context: NodeContext, reactor: Any, threads: ThreadPoolService, clock: Clock) -> PeerNetwork:
     """``living`` with a network that reaches peers over real connections."""
     random = Random(1)
     key = NodeKey(random.randbytes(32), Endpoint(f"http://127.0.0.1:{closed_port()}"))
-    dialling = reach(reactor, threads.worker, allow_private=True)
+    dialling = open_transport(reactor, threads.worker, allow_private=True)
     client = PeerClient(DEVNET, dialling, threads.worker)
-    home = LocalNode(DEVNET, living.ledger, key, clock)
+    home = LocalNode(DEVNET, node_context.chain_manager, key, clock)
     book = AddressBook(random.randbytes(32), random.random)
-    return join(home, client, transfers=living.transfers, book=book, settings=_SETTINGS, forwards=lambda *_: False)
+    return build_peer_network(
+        home,
+        client,
+        transaction_pool=node_context.transaction_pool,
+        book=book,
+        settings=_SETTINGS,
+        forwards=lambda *_: False,
+    )
 
 
 async def catch_up(path: Path, urls: Sequence[str], height: int, reactor: Any) -> float:
     """Seconds from the first greeting of the peers at ``urls`` until the chain at ``path`` has ``height``."""
-    threads = ThreadsService(reactor, size=1, name="peers")
+    threads = ThreadPoolService(reactor, size=1, name="peers")
     threads.startService()
     try:
-        async with opened(path, reactor) as living:
-            network, reached = joined(living, reactor, threads, reactor), Reached(height)
-            living.ledger.subscribe(reached)
+        async with opened(path, reactor) as node_context:
+            network, reached = joined(node_context, reactor, threads, reactor), Reached(height)
+            node_context.chain_manager.subscribe(reached)
             began = perf_counter()
             for url in urls:
-                network.peers.hint(url, source="benchmark", trusted=True)
-            beat = LoopingCall(network.beat)
+                network.peers.hint(url, source="benchmark")
+            beat = LoopingCall(network.tick)
             beat.start(0.2)
             await reached.done
             seconds = perf_counter() - began
             beat.stop()
-            await network.synchroniser.stop()
+            await network.sync.stop()
             for peer in network.peers.all():
                 network.peers.drop(peer)
             return seconds
@@ -143,9 +150,9 @@ class Race:
             fresh, other = self.folder / f"{name}-memory.sqlite", self.folder / f"{name}-peers.sqlite"
             shutil.copy(chain.ground, fresh)
             shutil.copy(chain.ground, other)
-            async with opened(fresh, reactor) as living:
+            async with opened(fresh, reactor) as node_context:
                 began = perf_counter()
-                await feed(living.ledger, batches)
+                await feed(node_context.chain_manager, batches)
                 baseline = chain.count / (perf_counter() - began)
             rounds.add(chain.count / await catch_up(other, self.urls, len(chain.blocks), reactor), baseline)
         name = f"{chain.what} from {len(self.urls)} peer{'s' * (len(self.urls) > 1)}"

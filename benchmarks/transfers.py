@@ -10,7 +10,7 @@ from attrs import frozen
 
 from benchmarks.figures import Goal, Rounds, Row
 from benchmarks.ground import Person, forge, lay, nobody
-from benchmarks.living import feed, opened
+from benchmarks.local_node import feed, opened
 from benchmarks.program import main, on_reactor
 from svcd.chain.params import DEVNET
 from svcd.chain.signature import is_valid
@@ -81,12 +81,12 @@ def measure(folder: Path, quick: bool) -> list[Row]:
 
     async def run(reactor: Any) -> Rounds:
         rounds = Rounds()
-        async with opened(ground, reactor) as living:
+        async with opened(ground, reactor) as node_context:
             for start in range(0, len(blocks), sizes.blocks):
                 part = slice(start, start + sizes.blocks)
                 baseline = verifications_per_second([each for body in signatures[part] for each in body])
                 began = perf_counter()
-                await feed(living.ledger, [[block] for block in blocks[part]])
+                await feed(node_context.chain_manager, [[block] for block in blocks[part]])
                 rounds.add(sizes.blocks * sizes.transfers / (perf_counter() - began), baseline)
         return rounds
 

@@ -12,14 +12,15 @@ from twisted.internet.defer import Deferred, succeed
 
 from benchmarks.figures import Goal, Rounds, Row
 from benchmarks.ground import Person, forge, lay
-from benchmarks.living import feed, opened
-from benchmarks.merchants import Timed, desk_of, lay_watches, order, payment, until
+from benchmarks.local_node import feed, opened
+from benchmarks.merchants import Timed, lay_watches, order, payment, until, webhooks_of
 from benchmarks.processes import DATABASE
 from benchmarks.program import main, on_reactor
-from svcd.commerce.desk import FILE
-from svcd.commerce.outbox import Lane
-from svcd.commerce.webhooks import Surroundings, Webhooks
-from svcd.node.living import LivingChain
+from svcd.commerce.dispatcher import DeliveryCounts
+from svcd.commerce.webhook_database import FILE
+from svcd.commerce.webhook_service import WebhookContext, WebhookService
+from svcd.node.node_context import NodeContext
+from svcd.store.webhook_events import WatchQueue
 
 _WANTED: Final = Goal("ratio", "<=", 1.1)
 _DEEPER: Final = 3
@@ -43,13 +44,13 @@ QUICK: Final = Sizes(matches=100, blocks=4, rounds=2)
 
 @define
 class Post:
-    """A courier that counts how many watches have had something to say, and sends nothing."""
+    """A dispatcher that counts the queues with new events, and sends nothing."""
 
     told: int = 0
 
-    def wake(self, lanes: Iterable[Lane]) -> None:
+    def enqueue(self, queues: Iterable[WatchQueue]) -> None:
         """Count."""
-        self.told += len(list(lanes))
+        self.told += len(list(queues))
 
     def cancel(self, watch: str) -> None:
         """Nothing is sent."""
@@ -58,12 +59,16 @@ class Post:
         """Nothing is being sent."""
         return succeed(None)
 
+    def counts(self) -> DeliveryCounts:
+        """Nothing has been sent."""
+        return DeliveryCounts(in_flight=0, waiting=0, broken_hosts=0, delivered=0, failed=0, abandoned=0)
+
 
 @frozen
 class Watched:
-    """A living chain that is watched."""
+    """An open node that is watched."""
 
-    living: LivingChain
+    node_context: NodeContext
     post: Post
     steps: Timed
     reactor: Any
@@ -85,12 +90,12 @@ class Ground:
     """The first of the blocks, and one without payments."""
 
     @asynccontextmanager
-    async def alone(self, reactor: Any) -> AsyncIterator[LivingChain]:
+    async def alone(self, reactor: Any) -> AsyncIterator[NodeContext]:
         """A fresh chain that nobody watches."""
         path = self.folder / "alone.sqlite"
         shutil.copy(self.folder / "ground.sqlite", path)
-        async with opened(path, reactor) as living:
-            yield living
+        async with opened(path, reactor) as node_context:
+            yield node_context
         path.unlink()
 
     @asynccontextmanager
@@ -100,19 +105,22 @@ class Ground:
         folder.mkdir()
         shutil.copy(self.folder / "ground.sqlite", folder / DATABASE)
         shutil.copy(self.folder / f"watches-{required}" / FILE, folder / FILE)
-        async with opened(folder / DATABASE, reactor) as living, desk_of(folder, folder / DATABASE, reactor) as desk:
+        async with (
+            opened(folder / DATABASE, reactor) as node_context,
+            webhooks_of(folder, folder / DATABASE, reactor) as (database, steps),
+        ):
             post = Post()
-            around = Surroundings(
+            context = WebhookContext(
                 clock=reactor,
                 synced=lambda: True,
-                busy=lambda: living.ledger.busy,
-                settled=living.transfers.settled,
+                busy=lambda: node_context.chain_manager.busy,
+                settled=node_context.transaction_pool.settled,
             )
-            webhooks = Webhooks(desk[0].subscriptions, desk[0].worker, sender=post, surroundings=around)
-            living.ledger.subscribe(webhooks)
+            webhooks = WebhookService(database.subscriptions, database.worker, dispatcher=post, context=context)
+            node_context.chain_manager.subscribe(webhooks)
             webhooks.startService()
-            await until(reactor, lambda: bool(desk[1].begun))
-            yield Watched(living, post, desk[1], reactor)
+            await until(reactor, lambda: bool(steps.begun))
+            yield Watched(node_context, post, steps, reactor)
             await webhooks.stopService()
         shutil.rmtree(folder)
 
@@ -149,36 +157,36 @@ async def seconds_of(work: Awaitable[object]) -> float:
     return perf_counter() - began
 
 
-Measured = Callable[[Ground, Watched, LivingChain, Rounds], Awaitable[None]]
+Measured = Callable[[Ground, Watched, NodeContext, Rounds], Awaitable[None]]
 """Hands the same blocks to a chain that is watched and to one that is not."""
 
 
-async def run_of_blocks(ground: Ground, watched: Watched, alone: LivingChain, rounds: Rounds) -> None:
+async def run_of_blocks(ground: Ground, watched: Watched, alone: NodeContext, rounds: Rounds) -> None:
     """All blocks as a synchronisation hands them in, the next while the last is being connected."""
     batches = [[block] for block in ground.blocks]
-    figure = await seconds_of(feed(watched.living.ledger, batches))
+    figure = await seconds_of(feed(watched.node_context.chain_manager, batches))
     await watched.told(ground.sizes.matches * len(batches))
-    rounds.add(figure * 1000 / len(batches), await seconds_of(feed(alone.ledger, batches)) * 1000 / len(batches))
+    rounds.add(figure * 1000 / len(batches), await seconds_of(feed(alone.chain_manager, batches)) * 1000 / len(batches))
 
 
-async def block_by_block(ground: Ground, watched: Watched, alone: LivingChain, rounds: Rounds) -> None:
-    """Each block when the webhooks have told all of the one before."""
+async def block_by_block(ground: Ground, watched: Watched, alone: NodeContext, rounds: Rounds) -> None:
+    """Each block after all events of the one before."""
     for block in ground.blocks:
-        figure = await seconds_of(feed(watched.living.ledger, [[block]]))
+        figure = await seconds_of(feed(watched.node_context.chain_manager, [[block]]))
         await watched.told(ground.sizes.matches)
-        rounds.add(figure * 1000, await seconds_of(feed(alone.ledger, [[block]])) * 1000)
+        rounds.add(figure * 1000, await seconds_of(feed(alone.chain_manager, [[block]])) * 1000)
 
 
-async def in_between(ground: Ground, watched: Watched, alone: LivingChain, rounds: Rounds) -> None:
+async def in_between(ground: Ground, watched: Watched, alone: NodeContext, rounds: Rounds) -> None:
     """Every second block in the moment in which the webhooks begin with the one before."""
     for first, second in zip(ground.blocks[::2], ground.blocks[1::2], strict=False):
         begun = len(watched.steps.begun)
-        await feed(watched.living.ledger, [[first]])
+        await feed(watched.node_context.chain_manager, [[first]])
         await until(watched.reactor, lambda begun=begun: len(watched.steps.begun) > begun)  # type: ignore[misc]
-        figure = await seconds_of(feed(watched.living.ledger, [[second]]))
+        figure = await seconds_of(feed(watched.node_context.chain_manager, [[second]]))
         await watched.told(2 * ground.sizes.matches)
-        await feed(alone.ledger, [[first]])
-        rounds.add(figure * 1000, await seconds_of(feed(alone.ledger, [[second]])) * 1000)
+        await feed(alone.chain_manager, [[first]])
+        rounds.add(figure * 1000, await seconds_of(feed(alone.chain_manager, [[second]])) * 1000)
 
 
 async def compare(ground: Ground, reactor: Any, measured: Measured, seconds: list[float]) -> Rounds:
@@ -197,7 +205,7 @@ async def deeper(ground: Ground, reactor: Any) -> tuple[float, float]:
     """Milliseconds to tell of payments that have just been made, and of the same when they lie one block deeper."""
     async with ground.watched(reactor, _DEEPER) as watched:
         for block in ground.and_empty:
-            await feed(watched.living.ledger, [[block]])
+            await feed(watched.node_context.chain_manager, [[block]])
             await watched.told(ground.sizes.matches)
         first, second = watched.steps.took
     return second * 1000, first * 1000

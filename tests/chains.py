@@ -95,7 +95,9 @@ def rows_of(accounts: Mapping[bytes, Account]) -> list[Row]:
 
 def scan_of(accounts: Mapping[bytes, Account]) -> Scan:
     """A scan over a dictionary, which sees later changes of it."""
-    return lambda first, last: rows_of({key: accounts[key] for key in accounts if first <= key <= last})
+    return lambda ranges: rows_of(
+        {key: accounts[key] for key in accounts if any(first <= key <= last for first, last in ranges)}
+    )
 
 
 # How to break one rule and no other

@@ -10,18 +10,21 @@ import gc
 import inspect
 import os
 import signal
+import sqlite3
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import pytest_twisted
+from attrs import evolve
 from hypothesis import given, settings, strategies
 from twisted.internet import task
 from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, LogLevel, globalLogPublisher
 from twisted.python.failure import Failure
 
+from svcd.store import database
 from tests.measured import tell_greenlets_apart
 
 DEADLINE_SECONDS = 120.0
@@ -29,6 +32,7 @@ GRACE_SECONDS = 3.0
 REQUIRE_ALL = os.environ.get("SVCD_REQUIRE_ALL") == "1"
 
 settings.register_profile("few", max_examples=5, deadline=None)
+settings.register_profile("quick", max_examples=10, deadline=None)
 settings.register_profile("default", max_examples=50, deadline=None)
 settings.register_profile("ci", max_examples=100, deadline=None, print_blob=True)
 settings.register_profile("torture", max_examples=10_000, deadline=None, print_blob=True)
@@ -161,7 +165,10 @@ def _left_behind(before: list[Any]) -> list[Any]:
 
 
 @pytest.fixture(autouse=True)
-def _nothing_unseen() -> Iterator[LoggedErrors]:
+def _nothing_unseen(request: pytest.FixtureRequest) -> Iterator[LoggedErrors]:
+    if "tmp_path" in request.fixturenames:
+        # Made before all else, for it is removed after the test and everything in it must have been closed by then.
+        request.getfixturevalue("tmp_path")
     errors = LoggedErrors()
     timers = _timers()
     globalLogPublisher.addObserver(errors.observe)
@@ -182,6 +189,32 @@ def _nothing_unseen() -> Iterator[LoggedErrors]:
 def expected_errors(_nothing_unseen: LoggedErrors) -> Callable[..., list[LogEvent]]:
     """`expected_errors(ValueError)`, called after the fact: such errors were logged and are no reason to fail."""
     return _nothing_unseen.expect
+
+
+# No waiting for the disk
+
+_prepare_as_a_node_does = database._prepare
+
+
+def _prepare_without_sync(connection: sqlite3.Connection, path: Path, kind: database.DatabaseKind) -> None:
+    _prepare_as_a_node_does(connection, path, evolve(kind, synchronous="OFF"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _no_sync() -> Iterator[None]:
+    """Databases that are opened in the process of the tests do not wait for the disk.
+
+    Sync protects from a power loss, which no test causes; thousands of new databases would wait longer than they work.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(database, "_prepare", _prepare_without_sync)
+        yield
+
+
+@pytest.fixture
+def durable(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For tests of what is written when: databases wait for the disk as those of a node do."""
+    monkeypatch.setattr(database, "_prepare", _prepare_as_a_node_does)
 
 
 # No silent skips

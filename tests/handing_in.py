@@ -3,12 +3,12 @@
 from twisted.internet.task import Clock
 
 from svcd.chain.transaction import Transfer
-from svcd.node.transfers import Reception, Transfers
+from svcd.node.transaction_pool import SubmitResult, TransactionPool
 from tests.support import result_of
 
 
-def handed_in(transfers: Transfers, transfer: Transfer, clock: Clock) -> Reception:
+def handed_in(transaction_pool: TransactionPool, transfer: Transfer, clock: Clock) -> SubmitResult:
     """What has become of a transfer at the end of the turn; raises RuleViolation."""
-    reception = transfers.submit(transfer)
+    reception = transaction_pool.submit(transfer)
     clock.advance(0)
     return result_of(reception)

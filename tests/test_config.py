@@ -12,11 +12,11 @@ from twisted.internet.endpoints import serverFromString
 from twisted.internet.protocol import Factory
 from twisted.internet.testing import MemoryReactor
 
-from svcd.config import rules
-from svcd.config.endpoints import parts
+from svcd.config import validation
 from svcd.config.layers import ConfigError, Layer, from_assignment, from_option, merged
-from svcd.config.loading import camel, load
+from svcd.config.loader import camel, load
 from svcd.config.schema import CommerceWebhooks, Config
+from svcd.config.types import endpoint_parts
 
 CONF = Path(__file__).parent.parent / "conf"
 TOKEN, SECRET = "t" * 32, "s" * 32
@@ -94,7 +94,7 @@ def test_the_devnet_file(tmp_path: Path) -> None:
     assert config.network == "devnet"
     assert config.participation.on_demand
     assert config.limits.exempt == (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
-    assert config.webhooks_problem is None
+    assert config.commerce.webhooks.problem is None
     assert config.commerce.webhooks.manage_token == TOKEN
 
 
@@ -279,7 +279,7 @@ def test_a_public_unix_socket_is_refused(section: str) -> None:
         config, settings = load(), merged([from_option("--set", (section, "listen"), endpoint)])
         changed = attrs.evolve(config, **{section: attrs.evolve(getattr(config, section), listen=endpoint)})
         with pytest.raises(ConfigError, match="must not be a Unix socket"):
-            rules.check(changed, settings, {})
+            validation.check(changed, settings, {})
 
 
 @pytest.mark.parametrize("section", ["http", "p2p", "operator"])
@@ -288,14 +288,14 @@ def test_two_sockets_of_systemd_with_one_name_are_refused(section: str) -> None:
     endpoint = "systemd:domain=INET:name=svcd"
     config, settings = load(), merged([from_option("--set", (section, "listen"), endpoint)])
     changed = attrs.evolve(config, **{section: attrs.evolve(getattr(config, section), listen=endpoint)})
-    rules.check(changed, settings, {"LISTEN_FDNAMES": "svcd:other:other"})
+    validation.check(changed, settings, {"LISTEN_FDNAMES": "svcd:other:other"})
     with pytest.raises(ConfigError, match="systemd hands over 2 sockets of that name, and one would be served"):
-        rules.check(changed, settings, {"LISTEN_FDNAMES": "svcd:other:svcd"})
+        validation.check(changed, settings, {"LISTEN_FDNAMES": "svcd:other:svcd"})
 
 
 def test_checking_an_endpoint_leaves_the_reactor_uninstalled() -> None:
     program = (
-        "import sys; from svcd.config.loading import load; load(); sys.exit('twisted.internet.reactor' in sys.modules)"
+        "import sys; from svcd.config.loader import load; load(); sys.exit('twisted.internet.reactor' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
@@ -421,7 +421,7 @@ def test_the_parts_of_an_endpoint_are_those_that_twisted_reads(endpoint: str) ->
     reactor = MemoryReactor()  # type: ignore[no-untyped-call]
     serverFromString(reactor, endpoint).listen(Factory())
     ((address, _, _, mode, _),) = reactor.unixServers
-    kind, arguments = parts(endpoint)
+    kind, arguments = endpoint_parts(endpoint)
     assert (kind, arguments["address"], int(arguments.get("mode", "666"), 8)) == ("unix", address, mode)
 
 
@@ -584,7 +584,7 @@ def test_no_secret_shows_in_a_repr() -> None:
 )
 def test_webhooks_that_cannot_work_say_why(token: str, secret: str, problem: str | None) -> None:
     config = load(overrides=[with_webhooks(Path(), manageToken=token, signingSecret=secret)])
-    assert config.webhooks_problem == problem
+    assert config.commerce.webhooks.problem == problem
 
 
 def test_webhooks_that_nobody_wants_are_no_problem() -> None:
@@ -602,4 +602,4 @@ def test_webhooks_that_nobody_wants_are_no_problem() -> None:
 )
 def test_a_previous_secret_is_as_good_as_the_present_one(previous: str, problem: str | None) -> None:
     settings = with_webhooks(Path(), manageToken=TOKEN, signingSecret=SECRET, previousSigningSecret=previous)
-    assert load(overrides=[settings]).webhooks_problem == problem
+    assert load(overrides=[settings]).commerce.webhooks.problem == problem

@@ -12,11 +12,11 @@ from coverage import CoverageData
 ROOT = Path(__file__).parent.parent
 DEADLINE = 120.0
 
-BY_ITSELF = "import svcd.ports"
-BY_A_SIGNAL = "import os, signal, svcd.ports; os.kill(os.getpid(), signal.SIGTERM)"
-AT_ONCE = "import os, svcd.ports; os._exit(3)"
+BY_ITSELF = "import svcd.interfaces"
+BY_A_SIGNAL = "import os, signal, svcd.interfaces; os.kill(os.getpid(), signal.SIGTERM)"
+AT_ONCE = "import os, svcd.interfaces; os._exit(3)"
 MANY_THREADS_END = """
-import threading, svcd.ports
+import threading, svcd.interfaces
 
 def turn(number):
     return number + 1
@@ -47,5 +47,5 @@ def test_however_a_process_ends_it_ends_and_what_it_did_is_known(tmp_path: Path,
     (file,) = tmp_path.glob("data*")
     data = CoverageData(str(file))
     data.read()
-    (measured,) = [name for name in data.measured_files() if name.endswith("svcd/ports.py")]
+    (measured,) = [name for name in data.measured_files() if name.endswith("svcd/interfaces.py")]
     assert data.arcs(measured)

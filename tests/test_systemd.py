@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from svcd.config.loading import load
+from svcd.config.loader import load
 from svcd.process.options import Options
 from tests.programs import program
 

@@ -11,6 +11,7 @@ from tests.browser.watching import Watched
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
 
+@pytest.mark.story
 def test_from_the_first_visit_to_a_settled_payment(watched: Watched, chain: Chain, tmp_path: Path) -> None:
     watched.context.grant_permissions(["clipboard-read", "clipboard-write"])
     wallet = WalletPage.opened(watched)

@@ -278,13 +278,13 @@ def test_checkout_and_explorer_without_scripts(watch: Callable[..., Watched], ch
     order = fresh("plain")
     page = watched.go(checkout_path(order, rest="&label=Tea"))
     said = page.inner_text("main")
-    for text in ("2.5", order, SHOP, "Tea", "Waiting for the payment", "asks again every 5 seconds"):
+    for text in ("2.5", order, SHOP, "Tea", "Waiting for the payment", "reloads every 5 seconds"):
         assert text in said
     page.wait_for_selector("svg, img")
     assert page.locator("button:visible").count() == 0, "a button that needs a script"
     txid = chain.pay(FAUCET, SHOP, 5 * COIN // 2, order)
     chain.node.mine(2)
-    # It asks again by itself: nothing here leads it there.
+    # The page reloads by itself: the test does not navigate.
     page.wait_for_selector("#payment[data-state=confirmed]")
     assert "Paid" in page.inner_text("main")
     page.click("text=See the transfer")

@@ -1,4 +1,4 @@
-"""docs/architecture.md names rooms, files, classes and methods that exist."""
+"""docs/architecture.md names rooms, files, classes and functions that exist."""
 
 import ast
 import re
@@ -8,16 +8,19 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
-FILES = sorted(set(re.findall(r"`([a-z0-9_]+/[a-z0-9_]+\.py)`", PAGE)))
-METHODS = sorted(set(re.findall(r"`([A-Z]\w+)\.(\w+)`", PAGE)))
+REFERENCES = sorted(set(re.findall(r"\b((?:[a-z0-9_]+/)?[a-z0-9_]+\.py)(?::([\w.]+\w))?", PAGE)))
+"""Every `file` and `file:function` of the page."""
 
 
-def methods() -> set[tuple[str, str]]:
-    """Every method of every class of the program."""
-    trees = [ast.parse(path.read_text(encoding="utf-8")) for path in (ROOT / "svcd").rglob("*.py")]
-    classes = [node for tree in trees for node in tree.body if isinstance(node, ast.ClassDef)]
-    functions = (ast.FunctionDef, ast.AsyncFunctionDef)
-    return {(each.name, member.name) for each in classes for member in each.body if isinstance(member, functions)}
+def definitions(body: list[ast.stmt], prefix: str = "") -> set[str]:
+    """The classes, functions and methods in ``body`` by their dotted names."""
+    found = set()
+    for node in body:
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            found.add(prefix + node.name)
+        if isinstance(node, ast.ClassDef):
+            found |= definitions(node.body, f"{prefix}{node.name}.")
+    return found
 
 
 def test_every_room_is_in_the_table() -> None:
@@ -26,11 +29,34 @@ def test_every_room_is_in_the_table() -> None:
     assert named - {"tap"} == {path.parent.name for path in (ROOT / "svcd").glob("*/__init__.py")}
 
 
-@pytest.mark.parametrize("name", FILES)
-def test_a_file_exists(name: str) -> None:
-    assert (ROOT / "svcd" / name).is_file()
+@pytest.mark.parametrize(("file", "name"), REFERENCES)
+def test_a_reference_leads_somewhere(file: str, name: str) -> None:
+    path = ROOT / "svcd" / file
+    assert path.is_file()
+    assert not name or name in definitions(ast.parse(path.read_text(encoding="utf-8")).body)
 
 
-def test_methods_exist() -> None:
-    assert METHODS
-    assert set(METHODS) <= methods()
+def test_code_and_pages_refer_to_modules_that_exist() -> None:
+    code, pages = [*(ROOT / "svcd").rglob("*.py")], [*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")]
+    assert [stale for path in code for stale in stale_modules(path)] == []
+    assert [stale for path in code + pages for stale in stale_files(path)] == []
+
+
+def stale_files(path: Path) -> list[str]:
+    """Mentions such as svcd/node/miner.py of files that do not exist."""
+    files = re.findall(r"\bsvcd/[a-z0-9_/]+\.py\b", path.read_text(encoding="utf-8"))
+    return [f"{path.name}: {file}" for file in files if not (ROOT / file).is_file()]
+
+
+def stale_modules(path: Path) -> list[str]:
+    """Mentions such as svcd.node.miner of modules that do not exist; svcd.toml and the like are files of a node."""
+    names = re.findall(r"\bsvcd\.([a-z0-9_]+)(?:\.([a-z0-9_]+))?", path.read_text(encoding="utf-8"))
+    modules = [(room, module) for room, module in names if room not in {"toml", "sock", "socket", "service"}]
+    return [f"{path.name}: svcd.{room}.{module}" for room, module in modules if not is_module(room, module)]
+
+
+def is_module(room: str, module: str) -> bool:
+    """Whether there is svcd/room/module.py, or at least svcd/room if ``module`` is empty, or svcd/room.py."""
+    folder = ROOT / "svcd" / room
+    found = (folder / module).with_suffix(".py").is_file() or (folder / module).is_dir() if module else folder.is_dir()
+    return found or folder.with_suffix(".py").is_file()

@@ -7,7 +7,7 @@ import pytest
 
 from svcd.chain.params import BASIS_POINTS, MAINNET
 from svcd.chain.work import effective_target
-from svcd.commerce.proof import MAX_HEADERS
+from svcd.commerce.payment_proof import MAX_HEADERS
 from tests.commerce.proofs import answer_of
 
 PAGE = (Path(__file__).parents[2] / "docs" / "payment-proof.md").read_text(encoding="utf-8")

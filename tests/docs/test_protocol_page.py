@@ -71,7 +71,7 @@ def test_the_genesis_roots_are_stated(network: str, root: str) -> None:
 
 @pytest.mark.parametrize("network", COLUMNS)
 def test_the_supply_follows_from_the_table(network: str) -> None:
-    stated = re.search(r"In the end (\d+) base units will exist on mainnet and (\d+) on devnet", section(1))
+    stated = re.search(r"The final supply is (\d+) base units on mainnet and (\d+) on devnet", section(1))
     found = rules(network)
     halving, reward, allocations = found["halvingBlocks"], int(str(found["initialReward"])), found["allocations"]
     assert isinstance(halving, int)

@@ -24,10 +24,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcd.chain.params import DEVNET
-from svcd.commerce import attempt, callback_host, delivery, lanes, schedule, signing
-from svcd.commerce.event import Origin, event_body
-from svcd.commerce.payment import MAX_CONFIRMATIONS, Place, Sighting, Terms, Tip
-from svcd.commerce.watch import Event, Moment, Watch, look
+from svcd.commerce import circuit_breaker, delivery_scheduler, dispatcher, retry_policy, sender, signing
+from svcd.commerce.events import ChainIdentity, EventType, event_body
+from svcd.commerce.payment import ChainTip, Observation, PaymentLocation
+from svcd.commerce.payment_request import MAX_CONFIRMATIONS, PaymentTerms
+from svcd.commerce.watch import EvaluationContext, Watch, evaluate
 from svcd.config.schema import CommerceWebhooks, Limits
 from svcd.net.calls import Category
 from tests.process_level.running import DEADLINE, free_port
@@ -220,17 +221,19 @@ def test_the_command_for_whsec_makes_what_the_page_says(tmp_path: Path) -> None:
 
 # The bodies of events
 
-ORIGIN = Origin(network_id=DEVNET.network_id, chain_id=DEVNET.chain_id, genesis_hash=DEVNET.genesis_hash)
+CHAIN = ChainIdentity(network_id=DEVNET.network_id, chain_id=DEVNET.chain_id, genesis_hash=DEVNET.genesis_hash)
 EXAMPLES = [json.loads(text) for text in blocks("json") if '"event":' in text]
 
 
 def test_there_is_an_example_of_every_event() -> None:
-    assert [example["event"] for example in EXAMPLES] == [event.value for event in Event]
+    assert [example["event"] for example in EXAMPLES] == [event.value for event in EventType]
 
 
 def watch_of(example: dict[str, Any]) -> Watch:
     payment = example["payment"]
-    terms = Terms(payment["reference"], payment["recipient"], int(payment["amount"]), payment["requiredConfirmations"])
+    terms = PaymentTerms(
+        payment["reference"], payment["recipient"], int(payment["amount"]), payment["requiredConfirmations"]
+    )
     created = int(EXAMPLES[0]["createdAt"])
     expires = created + 10**9 if payment["reference"] == "order-17" else int(example["createdAt"])
     return Watch(
@@ -243,15 +246,15 @@ def watch_of(example: dict[str, Any]) -> Watch:
     )
 
 
-def sighting_of(example: dict[str, Any]) -> Sighting:
+def observation_of(example: dict[str, Any]) -> Observation:
     payment = example["payment"]
-    tip = Tip(int(example["tip"]["height"]), bytes.fromhex(example["tip"]["hash"]))
+    tip = ChainTip(int(example["tip"]["height"]), bytes.fromhex(example["tip"]["hash"]))
     txid = bytes.fromhex(payment.get("txid", ""))
     if payment["canonical"]:
         block = bytes.fromhex(payment["blockHash"])
-        place = Place(txid, block, int(payment["blockHeight"]), 0, int(payment["blockTime"]))
-        return Sighting(tip, place=place, match_count=payment["matchCount"])
-    return Sighting(tip, pending=txid or None, match_count=payment["matchCount"])
+        location = PaymentLocation(txid, block, int(payment["blockHeight"]), 0, int(payment["blockTime"]))
+        return Observation(tip, location=location, match_count=payment["matchCount"])
+    return Observation(tip, pending=txid or None, match_count=payment["matchCount"])
 
 
 def test_the_examples_are_what_a_watch_says() -> None:
@@ -261,13 +264,15 @@ def test_the_examples_are_what_a_watch_says() -> None:
         examples = list(story)
         watch, before = watch_of(examples[0]), int(examples[0]["tip"]["height"])
         for example in examples:
-            sight, now = sighting_of(example), int(example["createdAt"])
+            sight, now = observation_of(example), int(example["createdAt"])
             # One event, of the second of three blocks, is left out on the page.
             for height in range(min(before + 1, sight.tip.height), sight.tip.height + 1):
-                at = sight if height == sight.tip.height else evolve(sight, tip=Tip(height, bytes(32)))
-                moment = Moment(now=now, tip_before=before, synced=True)
-                watch, drafts = look(watch, at, moment)
-                said += [event_body(ORIGIN, watch, draft, now) for draft in drafts]
+                at = sight if height == sight.tip.height else evolve(sight, tip=ChainTip(height, bytes(32)))
+                context = EvaluationContext(now=now, tip_before=before, synced=True)
+                watch, events = evaluate(watch, at, context)
+                said += [
+                    event_body(event, chain=CHAIN, watch_id=watch.id, terms=watch.terms, now=now) for event in events
+                ]
                 before = height
     assert [body for body in said if json.loads(body)["sequence"] != 3] == [
         json.dumps(example, sort_keys=True, separators=(",", ":")).encode() for example in EXAMPLES
@@ -502,11 +507,12 @@ def in_words(milliseconds: int) -> str:
 
 def test_the_pauses_are_those_of_the_node() -> None:
     text = " ".join(PAGE.split())
-    assert f"by chance: {', '.join(map(in_words, schedule.STEPS))}." in text
-    hours = round(sum(schedule.STEPS) / 3_600_000)
-    assert f"That is {schedule.MAX_ATTEMPTS} attempts in about {hours} hours" in text
-    assert f"Up to {lanes.PLACES} deliveries are under way at once, {callback_host.PLACES_PER_HOST} of them" in text
-    assert f"After {callback_host.BREAKS_AFTER} failures in a row" in text
+    assert f"by chance: {', '.join(map(in_words, retry_policy.RETRY_DELAYS))}." in text
+    hours = round(sum(retry_policy.RETRY_DELAYS) / 3_600_000)
+    assert f"That is {retry_policy.MAX_ATTEMPTS} attempts in about {hours} hours" in text
+    per_host = delivery_scheduler.MAX_IN_FLIGHT_PER_HOST
+    assert f"Up to {delivery_scheduler.MAX_IN_FLIGHT} deliveries are in flight at once, {per_host} of them" in text
+    assert f"After {circuit_breaker.FAILURES_TO_OPEN} consecutive failures" in text
     assert f"more than {signing.TOLERANCE_SECONDS} seconds away" in text
 
 
@@ -514,10 +520,10 @@ def test_every_kind_of_failure_is_told() -> None:
     (table,) = re.findall(r"^\| `lastError` \|.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
     cells = [cell for line in table.splitlines()[2:] if (cell := line.split("|")[1:2])]
     told = {name for (cell,) in cells for name in re.findall("`([^`]+)`", cell)}
-    own = {delivery.HOST_BROKEN, "refused-url", "internal"}
+    own = {dispatcher.HOST_BROKEN, "refused-url", "internal"}
     assert told == {*get_args(Category), *own, "status 500"}
-    assert f"longer than {attempt.LIMITS.max_bytes} bytes" in table
-    assert f"more than {attempt.LIMITS.seconds:g} seconds" in table
+    assert f"longer than {sender.CALL_LIMITS.max_bytes} bytes" in table
+    assert f"more than {sender.CALL_LIMITS.seconds:g} seconds" in table
 
 
 def test_the_keys_of_the_configuration_have_these_defaults() -> None:
@@ -537,4 +543,4 @@ def test_the_limits_are_those_of_the_node() -> None:
         f"{rate} a second for each client, {rate * limits.burst_seconds} "
     )
     assert rows["tolerance of the timestamp in seconds"] == str(signing.TOLERANCE_SECONDS)
-    assert f"deep the payment must lie to be confirmed, 1 to {MAX_CONFIRMATIONS}" in PAGE
+    assert f"confirmations that a confirmed payment needs, 1 to {MAX_CONFIRMATIONS}" in PAGE

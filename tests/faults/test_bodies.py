@@ -7,7 +7,7 @@ from http.client import HTTPConnection
 
 import pytest
 
-from svcd.p2p.resource import BODY_CAPS
+from svcd.p2p.routes import BODY_CAPS
 from tests.process_level.conftest import Nodes
 from tests.process_level.running import DEADLINE, RunningNode
 

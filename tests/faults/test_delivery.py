@@ -12,7 +12,7 @@ from tests.process_level.test_webhook_story import SECRET, Shop
 
 pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(300)]
 
-UNNOTED = "the outbox of webhooks fails; nothing is sent until it works again"
+UNNOTED = "the webhook outbox fails; nothing is sent until it works again"
 PAID = "pending: pending 0"
 
 

@@ -181,8 +181,8 @@ def test_a_log_of_the_webhooks_that_is_removed_while_the_node_is_off(shop: Shop)
     database = log.with_name("webhooks.sqlite")
     assert (end.status, end.sentence) == (
         1,
-        f"svcd: {log} is missing although the last run did not end by itself: what merchants were promised last is "
-        f"lost with it. Put it back, or move {database} away and register the webhooks still open anew",
+        f"svcd: {log} is missing although the last run did not end by itself: the newest watches and events "
+        f"are lost with it. Put it back, or move {database} away and register the open orders again",
     )
     log.write_bytes(kept)
     shop.start()

@@ -76,9 +76,7 @@ def test_a_quota_that_stops_the_webhooks_only(shop: Shop) -> None:
     assert shop.node.operator("/ready").error == f"not ready: {sentence}"
     assert shop.node.ok(shop.node.operator("/operator/status"))["status"]["alarms"] == {"disk": sentence}
     wait_until(lambda: f"alarm disk: {sentence}" in shop.node.output, "an alarm in the log")
-    assert loud(shop.node) == [
-        "the webhooks' database cannot be written: disk I/O error. Events wait in the chain until it can"
-    ]
+    assert loud(shop.node) == ["the webhooks' database cannot be written: disk I/O error. Events follow once it can"]
     shop.node.mine(1)
     assert shop.state(order["request"]) == "confirming 1 of 3", "the chain goes on"
     assert shop.ask("POST", f"/rpc/commerce/webhooks/{order['watch']}/cancel", {}).error == REFUSED

@@ -15,8 +15,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(300)]
 
 PAID = "pending: pending 0"
 DEAD = (
-    "a thread of the pool {pool} has died, and its work waits in vain. The node ends at once; what was committed is "
-    "on disk, so start it again"
+    "a thread of the pool {pool} has died, so its jobs cannot finish. The node exits now; committed data is on disk. "
+    "Start the node again"
 )
 
 
@@ -66,8 +66,8 @@ def test_a_thread_that_dies(order_fault: Callable[[str], None], shop: Shop, pool
 @pytest.mark.parametrize(
     ("place", "error"),
     [
-        ("svcd.node.connector:Connector.connect", "MemoryError"),
-        ("svcd.node.connector:Connector.connect", "SystemExit"),
+        ("svcd.node.chainstate:Chainstate.connect", "MemoryError"),
+        ("svcd.node.chainstate:Chainstate.connect", "SystemExit"),
         ("svcd.store.webhook_store:WebhookStore.newest_step", "SystemExit"),
         ("svcd.store.webhook_events:EventStore.delivered", "SystemExit"),
     ],

@@ -27,7 +27,7 @@ from svcd.chain.errors import RuleViolation
 from svcd.chain.params import DEVNET
 from svcd.chain.transaction import block_entry, block_entry_of, fold_case, parse_transfer, sign_transfer
 from svcd.chain.units import format_amount, parse_amount
-from svcd.commerce.uri import parse_uri, print_uri
+from svcd.commerce.payment_request import format_uri, parse_uri
 from svcd.net.addresses import AddressPolicy, BadAddress, parse_literal
 from svcd.net.targets import BadTarget, Rules
 from tests.chains import TEST_PARAMS, ChainBuilder, address_of, key_of
@@ -103,9 +103,9 @@ def payment_uri(data: bytes) -> None:
         request = parse_uri(data.decode("latin-1"), DEVNET)
     except RuleViolation:
         return
-    printed = print_uri(request)
+    printed = format_uri(request)
     assert parse_uri(printed, DEVNET) == request
-    assert print_uri(parse_uri(printed, DEVNET)) == printed
+    assert format_uri(parse_uri(printed, DEVNET)) == printed
 
 
 RULES = [

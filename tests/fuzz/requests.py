@@ -8,15 +8,14 @@ from twisted.internet.task import Clock
 
 from svcd.chain.encoding import parse_json
 from svcd.chain.errors import RuleViolation
-from svcd.web.answers import Answer
-from svcd.web.api import Api, Ports
-from svcd.web.buckets import Buckets, Rate
-from svcd.web.clients import Clients, ClientThrottle
-from svcd.web.errors import HttpError
-from svcd.web.fast_lane import FastLane
-from svcd.web.limits import SiteLimits
+from svcd.web.api import KleinApi, SiteContext
+from svcd.web.connections import SiteLimits
+from svcd.web.fast_path import FastPath
+from svcd.web.field_types import Custom, Text
+from svcd.web.rate_limits import Clients, Rate, RateLimiter
 from svcd.web.resources import Branch
-from svcd.web.routing import Field, Route
+from svcd.web.responses import HttpError, Renderable
+from svcd.web.routes import Field, Route
 from svcd.web.site import Site
 from tests.web.wire import Wire
 
@@ -26,16 +25,18 @@ ANSWERS = {200, 204, 400, 404, 405, 408, 413}
 class Room:
     """Routes with every kind of field."""
 
-    @Route("GET", "/rpc/thing/{name}", "a thing", bucket="read", answers={}, path_fields=(Field("name", str, {}, "n"),))
-    def thing(self, name: str) -> Answer:
+    @Route("GET", "/rpc/thing/{name}", "a thing", bucket="read", answers={}, path_fields=(Field("name", Text(), "n"),))
+    def thing(self, name: str) -> Renderable:
         return {"name": name}
 
-    @Route("GET", "/rpc/list", "a list", bucket="read", answers={}, query_fields=(Field("limit", int, {}, "n"),))
-    def things(self, limit: int) -> Answer:
+    @Route(
+        "GET", "/rpc/list", "a list", bucket="read", answers={}, query_fields=(Field("limit", Custom({}, int), "n"),)
+    )
+    def things(self, limit: int) -> Renderable:
         return {"limit": limit}
 
-    @Route("POST", "/rpc/send", "sends", bucket="read", answers={}, body_fields=(Field("a", str, {}, "n"),))
-    async def send(self, a: str) -> Answer:
+    @Route("POST", "/rpc/send", "sends", bucket="read", answers={}, body_fields=(Field("a", Text(), "n"),))
+    async def send(self, a: str) -> Renderable:
         return {"a": a}
 
 
@@ -44,34 +45,40 @@ _DATE = re.compile(rb"\r\nDate: [^\r]*")
 
 
 @cache
-def _root() -> tuple[Branch, FastLane]:
-    """The routes and the fast lane to them, made once: that takes far longer than a request."""
-    ports = Ports(
+def _root() -> tuple[Branch, FastPath]:
+    """The routes and the fast path to them, made once: that takes far longer than a request."""
+    ports = SiteContext(
         parse_json=parse_json,
         errors={RuleViolation: lambda error: HttpError(400, str(error))},
-        throttle=ClientThrottle(Clients(), Buckets({"read": Rate(per_second=0, burst=1)}), _CLOCK),
+        limiter=RateLimiter(Clients(), {"read": Rate(per_second=0, burst=1)}, _CLOCK),
         clock=_CLOCK,
         new_id=lambda: "e1",
     )
-    api = Api("/rpc", ports)
+    api = KleinApi("/rpc", ports)
     api.add(Room())
     root = Branch()
     root.putChild(b"rpc", api.resource())
-    return root, FastLane(ports.router)
+    return root, FastPath(ports.router)
 
 
 def ask(data: bytes) -> None:
     """Send the bytes in two pieces, cut where the first byte says: announced answers only, and nothing is left over.
 
-    They are answered in the same way with and without a fast lane.
+    They are answered in the same way with and without a fast path.
     """
-    assert _answers_to(data, has_lane=True) == _answers_to(data, has_lane=False)
+    assert _answers_to(data, uses_fast_path=True) == _answers_to(data, uses_fast_path=False)
 
 
-def _answers_to(data: bytes, *, has_lane: bool) -> bytes:
-    root, lane = _root()
-    fast_lane = lane if has_lane else None
-    site = Site(root, limits=SiteLimits(), clients=Clients(), clock=_CLOCK, new_id=lambda: "e2", fast_lane=fast_lane)
+def _answers_to(data: bytes, *, uses_fast_path: bool) -> bytes:
+    root, fast_path = _root()
+    site = Site(
+        root,
+        limits=SiteLimits(),
+        clients=Clients(),
+        clock=_CLOCK,
+        new_id=lambda: "e2",
+        fast_path=fast_path if uses_fast_path else None,
+    )
     wire = Wire(site)
     cut, sent = (data[0], data[1:]) if data else (0, b"")
     wire.send(sent[:cut]).send(sent[cut:])

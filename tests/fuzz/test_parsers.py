@@ -54,7 +54,7 @@ def _other(*_: object) -> bytes:
         ("json", "canonical", b'{"a":1}'),
         ("address", "encode_address", TARGETS["address"].seeds[0]),
         ("amount", "format_amount", b"25"),
-        ("uri", "print_uri", TARGETS["uri"].seeds[0]),
+        ("uri", "format_uri", TARGETS["uri"].seeds[0]),
         ("url", "urlsplit", TARGETS["url"].seeds[0]),
         ("transfer", "tagged_hash", TARGETS["transfer"].seeds[0]),
         ("block", "canonical", TARGETS["block"].seeds[0]),

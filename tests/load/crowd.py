@@ -23,7 +23,7 @@ from svcd.chain.block import Block, Header, block_id, parse_header, transactions
 from svcd.chain.params import DEVNET
 from svcd.chain.signature import sign
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
-from svcd.node.search import Search
+from svcd.node.miner import WorkSearch
 from tests.chains import key_of
 
 CONNECTIONS = 1_000
@@ -170,7 +170,7 @@ async def lie(port: int) -> None:
 def _seal(header: Header, seed: bytes, *, with_work: bool) -> bytes:
     nonce: bytes | None = RANDOM.randbytes(8)
     if with_work:
-        nonce = Search(header, DEVNET.memory_kib, RANDOM.getrandbits(63)).run(0, 1)
+        nonce = WorkSearch(header, DEVNET.memory_kib, RANDOM.getrandbits(63)).run(0, 1)
     signature = sign(seed, block_id(header.core_hash, nonce or bytes(8)))
     return Block(header.sealed(work_nonce=nonce or bytes(8), signature=signature), ()).wire()
 

@@ -10,8 +10,8 @@ from svcd.chain.accounts import Account
 from svcd.chain.address import encode_address, key_hash
 from svcd.chain.params import DEVNET
 from svcd.chain.transaction import Draft, parse_transfer, sign_transfer
-from svcd.config.loading import load
-from svcd.node.mempool import AHEAD, Mempool
+from svcd.config.loader import load
+from svcd.node.mempool import MAX_PER_SENDER, Mempool
 from tests.chains import address_of, key_of
 
 NOW = DEVNET.slot_time(1)
@@ -29,10 +29,10 @@ def transfers() -> Iterator[bytes]:
     )
     fields = json.loads(sign_transfer(draft, seed=key_of("payer").seed, params=DEVNET).wire)
     for number in range(sys.maxsize):
-        key = (number // AHEAD).to_bytes(32, "big")
+        key = (number // MAX_PER_SENDER).to_bytes(32, "big")
         fields["senderPublicKey"] = key.hex()
         fields["senderAddress"] = encode_address(key_hash(key), DEVNET.address_prefix)
-        fields["nonce"] = str(number % AHEAD)
+        fields["nonce"] = str(number % MAX_PER_SENDER)
         fields["fee"] = str(DEVNET.minimum_fee + number)
         yield json.dumps(fields).encode()
 

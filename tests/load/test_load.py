@@ -18,7 +18,7 @@ from attrs import define, field
 
 from svcd.chain.params import DEVNET, FAUCET_SEED
 from svcd.chain.transaction import Draft, sign_transfer
-from svcd.config.loading import load
+from svcd.config.loader import load
 from tests.chains import address_of
 from tests.load.crowd import CONNECTIONS, KINDS, SENDERS
 from tests.process_level.conftest import Nodes

@@ -8,19 +8,19 @@ from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from svcd.commerce.attempt import Sender
-from svcd.commerce.desk import Desk, Terms, open_desk
-from svcd.commerce.service import Merchants, join
+from svcd.commerce.sender import WebhookSender
 from svcd.commerce.signing import SigningKeys
+from svcd.commerce.webhook_database import WatchSettings, WebhookDatabase, open_webhook_database
+from svcd.commerce.webhook_service import WebhookService, build_webhooks
 from svcd.metrics.exposition import Metrics, MetricsRoutes
-from svcd.metrics.node import measured as measured_of
+from svcd.metrics.exposition import collect_from as measured_of
 from svcd.net.calls import CallFailed, Reply
 from svcd.net.targets import Rules
-from svcd.node.guard import Guard
-from svcd.node.living import PoolLimits
-from svcd.node.threads import Load
-from svcd.rpc.sites import Sites
-from svcd.web.limits import SiteLimits
+from svcd.node.database_health import DatabaseHealth
+from svcd.node.node_context import MempoolLimits
+from svcd.node.threads import PoolLoad
+from svcd.rpc.sites import SiteFactory
+from svcd.web.connections import SiteLimits
 from svcd.web.site import Site
 from tests.p2p.bench import Inline, Node
 from tests.p2p.conftest import builder, grow, make_node, make_stranger, node, town
@@ -28,7 +28,7 @@ from tests.support import result_of
 
 __all__ = ["builder", "grow", "make_node", "make_stranger", "node", "town"]
 
-POOL = PoolLimits(50_000, 1 << 26)
+POOL = MempoolLimits(50_000, 1 << 26)
 
 
 @frozen
@@ -37,9 +37,9 @@ class Measured:
 
     node: Node
     metrics: Metrics
-    loads: dict[str, Load]
+    loads: dict[str, PoolLoad]
     operator: Site
-    merchants: Merchants
+    webhooks: WebhookService
 
     @property
     def clock(self) -> Clock:
@@ -55,36 +55,38 @@ class Measured:
 @pytest.fixture
 def measure() -> Iterator[Callable[..., Measured]]:
     """``measure(node, token=…)``: the node with webhooks, measured from now on."""
-    desks: list[Desk] = []
+    databases: list[WebhookDatabase] = []
 
     def make(node: Node, token: str | None = None) -> Measured:
-        merchants = _merchants(node, desks)
-        loads = {name: Load(node.clock) for name in ("writer", "verifier")}
-        metrics = measured_of(node.living, node.status, POOL, loads=loads, network=node.network, merchants=merchants)
-        sites = Sites(node.clock, lambda: "e")
+        webhooks = _webhooks(node, databases)
+        loads = {name: PoolLoad(node.clock) for name in ("writer", "verifier")}
+        metrics = measured_of(
+            node.node_context, node.status, POOL, loads=loads, network=node.network, webhooks=webhooks
+        )
+        sites = SiteFactory(node.clock, lambda: "e")
         operator = sites.operator([MetricsRoutes(metrics.registry, token=token)], SiteLimits())
         metrics.watch("public", node.site)
         metrics.watch("operator", operator)
-        return Measured(node, metrics, loads, operator, merchants)
+        return Measured(node, metrics, loads, operator, webhooks)
 
     yield make
-    for desk in desks:
-        result_of(Deferred.fromCoroutine(desk.close()))
+    for database in databases:
+        result_of(Deferred.fromCoroutine(database.close()))
 
 
-def _merchants(node: Node, desks: list[Desk]) -> Merchants:
-    terms = Terms(every_depth=True, new_id=lambda: "svcwh_" + 32 * "1", now=lambda: 0)
-    opening = open_desk(
+def _webhooks(node: Node, databases: list[WebhookDatabase]) -> WebhookService:
+    settings = WatchSettings(every_depth=True, new_id=lambda: "svcwh_" + 32 * "1", now=lambda: 0)
+    opening = open_webhook_database(
         node.setting.params,
         node.path.parent,
         chain=node.path,
         worker=Inline(),
-        guard=Guard(lambda: None),
-        terms=terms,
+        health=DatabaseHealth(lambda: None),
+        settings=settings,
     )
-    desks.append(result_of(Deferred.fromCoroutine(opening)))
-    sender = Sender(Refusing(), Rules.for_callbacks(), SigningKeys("s" * 32))
-    return join(desks[-1], node.living, sender=sender, synced=lambda: True, chance=lambda: 0.5)
+    databases.append(result_of(Deferred.fromCoroutine(opening)))
+    sender = WebhookSender(Refusing(), Rules.for_callbacks(), SigningKeys("s" * 32))
+    return build_webhooks(databases[-1], node.node_context, sender=sender, synced=lambda: True, chance=lambda: 0.5)
 
 
 class Refusing:

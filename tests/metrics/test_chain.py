@@ -8,7 +8,7 @@ from twisted.internet.defer import Deferred
 from svcd.chain.block import Block
 from svcd.chain.errors import RuleViolation
 from svcd.chain.transaction import Transfer
-from svcd.metrics.mempool import REASONS
+from svcd.metrics.chain import REASONS
 from tests.chains import ChainBuilder
 from tests.metrics.conftest import POOL, Measured
 from tests.support import result_of
@@ -23,7 +23,7 @@ def test_the_tip(measured: Measured, grow: Grow) -> None:
     assert measured.value("svcd_chain_height") == 3
     assert measured.value("svcd_chain_work") == node.tip.work
     before = measured.value("svcd_chain_tip_age_seconds")
-    assert before == node.clock.seconds() - node.living.ledger.params.slot_time(node.tip.slot) / 1000
+    assert before == node.clock.seconds() - node.node_context.chain_manager.params.slot_time(node.tip.slot) / 1000
     node.clock.rightNow += 7.5
     assert measured.value("svcd_chain_tip_age_seconds") == before + 7.5
 
@@ -73,7 +73,7 @@ def test_reorganisations_are_counted_with_their_depth(measured: Measured, grow: 
 
 
 def handed_in(measured: Measured, transfer: Transfer) -> Deferred[object]:
-    submission: Deferred[object] = measured.node.living.transfers.submit(transfer)  # type: ignore[assignment]
+    submission: Deferred[object] = measured.node.node_context.transaction_pool.submit(transfer)  # type: ignore[assignment]
     measured.node.clock.advance(0)
     return submission
 

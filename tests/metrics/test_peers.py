@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 
 from svcd.chain.block import Block
-from svcd.node.changes import Stage
-from svcd.p2p import blocks
-from svcd.p2p.progress import Wait
+from svcd.node.changes import BlockStage
+from svcd.p2p import block_download
+from svcd.p2p.bans import INVALID_SECONDS
+from svcd.p2p.progress import SyncStage
 from tests.metrics.conftest import Measured
 from tests.p2p.bench import place
 from tests.p2p.following import followed, meet
 
 Grow = Callable[..., list[Block]]
 MakeStranger = Callable[..., Any]
-STAGES = tuple(stage.value for stage in Wait)
+STAGES = tuple(stage.value for stage in SyncStage)
 
 
 def test_who_is_known(measured: Measured, make_stranger: MakeStranger) -> None:
@@ -34,11 +35,11 @@ def test_bans_and_the_alarm(measured: Measured, make_stranger: MakeStranger) -> 
     node.meet(*strangers)
     assert measured.value("svcd_peers_bans") == measured.value("svcd_peers_alarm") == 0
     for stranger in strangers:
-        node.peers.punish(node.peer(stranger), seconds=60, why="it lied")
+        node.peers.ban(node.peer(stranger), "it lied")
     bans = measured.value("svcd_peers_bans")
     assert bans == len(node.peers.bans.listed(node.clock.seconds())) > 0
     assert measured.value("svcd_peers_alarm") == 1
-    node.clock.rightNow += 61
+    node.clock.rightNow += INVALID_SECONDS + 1
     assert measured.value("svcd_peers_bans") == 0
 
 
@@ -53,7 +54,7 @@ def test_a_node_that_has_caught_up_is_where_it_wants_to_be(measured: Measured, g
 def test_catching_up_shows_while_it_lasts(
     measured: Measured, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(blocks, "FIRST_BYTES", 40_000)
+    monkeypatch.setattr(block_download, "FIRST_BYTES", 40_000)
     node = measured.node
     strangers = [make_stranger(number, blocks=grow(300, pays=1)) for number in (1, 2)]
     for stranger in strangers:
@@ -88,7 +89,7 @@ def test_transfers_that_are_caught_up_with_are_counted(measured: Measured, make_
 def test_the_time_of_each_stage_counts_on(measured: Measured) -> None:
     progress, clock = measured.node.network.progress, measured.clock
     progress.begin(0, 10)
-    progress.enters(1, Stage.VERIFY)
+    progress.enters(1, BlockStage.VERIFY)
     clock.rightNow += 2
     assert measured.value("svcd_sync_stage_seconds_total", stage="verify") == 2
     assert measured.value("svcd_sync_slowest_stage", stage="verify") == 1

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcd.metrics.web import WebMetrics
-from svcd.web.limits import SiteLimits
+from svcd.web.connections import SiteLimits
 from tests.metrics.conftest import Measured
 from tests.p2p.conftest import MakeNode
 from tests.web.wire import Wire

@@ -2,34 +2,34 @@
 
 from twisted.internet.defer import Deferred
 
-from svcd.commerce.payment import Terms
-from svcd.commerce.subscriptions import Order
+from svcd.commerce.payment_request import PaymentTerms
+from svcd.commerce.subscriptions import WatchRequest
 from tests.chains import address_of
 from tests.metrics.conftest import Measured
 from tests.support import result_of
 
 
 def test_watches_and_what_they_wait_for(measured: Measured) -> None:
-    webhooks = measured.merchants.webhooks
+    webhooks = measured.webhooks
     measured.clock.advance(1)
     webhooks.startService()
     shop = address_of("bob", measured.node.setting.params.address_prefix)
-    order = Order(
-        terms=Terms("order-1", shop, 5000),
+    request = WatchRequest(
+        terms=PaymentTerms("order-1", shop, 5000),
         callback_url="https://shop.example.com/",
         host="shop.example.com",
         ttl_ms=60_000,
     )
-    result_of(Deferred.fromCoroutine(webhooks.register(order)))
-    result_of(webhooks.count())
+    result_of(Deferred.fromCoroutine(webhooks.register(request)))
+    result_of(webhooks.refresh_backlog())
     assert measured.value("svcd_webhooks_watches") == 1
     assert measured.value("svcd_webhooks_oldest_seconds") == 0
 
     # Nobody pays, and nobody is there to be told.
     measured.clock.advance(60)
-    webhooks.look()
+    webhooks.poll()
     measured.clock.advance(1)
-    result_of(webhooks.count())
+    result_of(webhooks.refresh_backlog())
 
     assert measured.value("svcd_webhooks_watches") == 0
     assert measured.value("svcd_webhooks_waiting_watches") == 1

@@ -17,7 +17,7 @@ import svcd.p2p
 import svcd.rpc
 from svcd.chain.params import DEVNET, FAUCET_SEED
 from svcd.chain.transaction import Draft, sign_transfer
-from svcd.web.routing import Route
+from svcd.web.routes import Route
 from tests.process_level.conftest import DEVNET as OPTIONS
 from tests.process_level.conftest import Nodes, nodes
 from tests.process_level.running import DEADLINE, ENVIRONMENT, RunningNode, free_port, wait_until

@@ -12,7 +12,7 @@ from ssl import SSLError
 
 import pytest
 
-from svcd.config.loading import load
+from svcd.config.loader import load
 from tests.operating.front import CONF, NAME, Front, answer_on, front_of
 from tests.operating.test_log_secrecy import ROUTES
 from tests.process_level.conftest import Nodes
@@ -74,6 +74,7 @@ def until_refused(ask: Callable[[int], Answer]) -> tuple[int, Answer]:
     raise AssertionError("nobody refuses them")
 
 
+@pytest.mark.story
 def test_it_answers_over_tls(front: Front) -> None:
     answer = front.ask("127.0.1.1", "/rpc/status")
     assert (answer.status, answer.json["status"]["endpoint"]) == (200, f"https://{NAME}")
@@ -98,6 +99,7 @@ def test_who_throttles_says_when_to_come_again(front: Front) -> None:
     assert answer.error.startswith("too many requests")
 
 
+@pytest.mark.story
 def test_a_client_cannot_claim_to_be_another(front: Front, node: RunningNode) -> None:
     # Neither through nginx …
     until_refused(lambda n: front.ask("127.0.4.1", "/rpc/status", X_Forwarded_For=f"127.0.5.{n}"))

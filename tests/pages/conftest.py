@@ -8,16 +8,14 @@ import pytest
 from attrs import define, evolve, field, frozen
 from twisted.internet.task import Clock
 
-from svcd.commerce.looking import Payments
-from svcd.node.status import Alone, Neighbourhood
-from svcd.pages.resource import Hosts
-from svcd.pages.service import pages
-from svcd.pages.sources import PeerLine, Sources
-from svcd.rpc.commerce import CommerceRoutes
-from svcd.rpc.resource import ChainRoutes
-from svcd.rpc.sites import Public
-from svcd.web.buckets import Buckets, Rate
-from svcd.web.clients import Clients
+from svcd.commerce.payment_lookup import PaymentLookup
+from svcd.node.status import NetworkView, NoPeers
+from svcd.pages.resource import PageHosts, pages_resource
+from svcd.pages.sources import PeerRow, Sources
+from svcd.rpc.chain_routes import ChainRoutes
+from svcd.rpc.payment_routes import CommerceRoutes
+from svcd.rpc.sites import PublicSite
+from svcd.web.rate_limits import Clients, Rate, RateLimiter
 from svcd.web.site import Site
 from tests.handing_in import handed_in
 from tests.pages.reading import Document
@@ -30,25 +28,25 @@ BROWSER = "text/html,application/xhtml+xml"
 
 @define
 class Around:
-    """The other nodes, as a test says."""
+    """The state of the network that a test sets."""
 
-    here: Neighbourhood = field(factory=lambda: Alone(True).neighbourhood())
+    here: NetworkView = field(factory=lambda: NoPeers(True).network_view())
 
-    def neighbourhood(self) -> Neighbourhood:
+    def network_view(self) -> NetworkView:
         return self.here
 
 
 @frozen
 class Shown:
-    """A node, its public site with pages, and a browser that looks at it."""
+    """A node, its public site with pages, and a client that sends a browser's headers."""
 
     node: Node
     site: Site
     around: Around
-    peers: list[PeerLine]
+    peers: list[PeerRow]
 
     def ask(self, target: str, method: str = "GET", *, host: str = "localhost", **headers: str) -> Response:
-        """The answer to a browser."""
+        """The response to a browser's request."""
         given = {"Host": host, "Accept": BROWSER, **{name.replace("_", "-"): text for name, text in headers.items()}}
         lines = [f"{method} {target} HTTP/1.1", *[f"{name}: {text}" for name, text in given.items()]]
         wire = Wire(self.site).send("\r\n".join([*lines, "", ""]).encode())
@@ -57,28 +55,32 @@ class Shown:
         return response
 
     def see(self, target: str, status: int = 200) -> Document:
-        """The page, which is well formed."""
+        """The parsed page; fails unless it is well-formed HTML."""
         response = self.ask(target)
         assert response.status == status, response.body
         assert response.headers["content-type"] == "text/html; charset=utf-8"
         return Document(response.body.decode())
 
     def wait(self, *transfers: Any) -> None:
-        """Let transfers wait in the mempool."""
+        """Add transfers to the mempool."""
         for transfer in transfers:
-            handed_in(self.node.living.transfers, transfer, self.node.clock)
+            handed_in(self.node.node_context.transaction_pool, transfer, self.node.clock)
 
 
 def show(
-    node: Node, *, hosts: Hosts | None = None, rates: dict[str, Rate] = UNLIMITED, serves_peers: bool = False
+    node: Node, *, hosts: PageHosts | None = None, rates: dict[str, Rate] = UNLIMITED, serves_peers: bool = False
 ) -> Shown:
     """A node's public site with pages."""
-    ledger, transfers, clock = node.living.ledger, node.living.transfers, node.clock
-    around, peers = Around(), list[PeerLine]()
-    payments = Payments.followed(ledger, transfers)
+    chain_manager, transaction_pool, clock = (
+        node.node_context.chain_manager,
+        node.node_context.transaction_pool,
+        node.clock,
+    )
+    around, peers = Around(), list[PeerRow]()
+    payments = PaymentLookup.subscribed(chain_manager, transaction_pool)
     sources = Sources(
-        ledger=ledger,
-        mempool=transfers.mempool,
+        chain_manager=chain_manager,
+        mempool=transaction_pool.mempool,
         payments=payments,
         peers=around,
         sample=lambda: peers,
@@ -86,11 +88,11 @@ def show(
         serves_peers=serves_peers,
     )
     rooms = [
-        ChainRoutes(ledger, transfers=transfers, status=node.status, clock=clock),
-        CommerceRoutes(ledger, payments, random=bytes, webhooks_enabled=False),
+        ChainRoutes(chain_manager, transaction_pool=transaction_pool, status=node.status, clock=clock),
+        CommerceRoutes(chain_manager, payments, random=bytes, webhooks_enabled=False),
     ]
-    public = Public(COMMON, Clients(), Buckets(rates))
-    return Shown(node, node.sites.public(rooms, public, pages=pages(sources, hosts)), around, peers)
+    public = PublicSite(COMMON, RateLimiter(Clients(), rates, clock))
+    return Shown(node, node.sites.public(rooms, public, pages=pages_resource(sources, hosts)), around, peers)
 
 
 @pytest.fixture
@@ -115,7 +117,7 @@ def open_node(tmp_path: Path, clock: Clock) -> Iterator[Callable[..., Node]]:
 
 @pytest.fixture
 def mainnet(open_node: Callable[..., Node]) -> Shown:
-    """The same for a network that calls itself mainnet."""
+    """Pages of a node on a network called mainnet."""
     return show(open_node(params=evolve(PARAMS, name="mainnet")))
 
 
@@ -127,7 +129,7 @@ def shown(open_node: Callable[..., Node]) -> Shown:
 
 @pytest.fixture(scope="module")
 def still(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shown]:
-    """Pages of a node on a chain without blocks that no test changes."""
+    """Pages of a node on an empty chain, shared by tests that do not change it."""
     node = Node(tmp_path_factory.mktemp("still") / "chain.sqlite", present(), Settings())
     yield show(node)
     node.close()

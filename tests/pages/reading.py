@@ -1,4 +1,4 @@
-"""A page as a strict reader finds it: every element closed, every link and id noted, nothing inline."""
+"""A strict HTML parser for tests: collects elements, links and ids."""
 
 from html.parser import HTMLParser
 from urllib.parse import urlsplit
@@ -8,7 +8,7 @@ LOADS = {("script", "src"), ("link", "href"), ("img", "src")}
 
 
 class Document(HTMLParser):
-    """Refuses what is not well formed, inline scripts and inline styles."""
+    """A parsed page; refuses malformed HTML, inline scripts and inline styles."""
 
     def __init__(self, text: str) -> None:
         super().__init__()
@@ -33,7 +33,7 @@ class Document(HTMLParser):
         return "".join(self._title)
 
     def all(self, name: str, **attributes: str) -> list[dict[str, str]]:
-        """The attributes of every element of this name that has these ones."""
+        """The attributes of every element with this name and these attributes."""
         wanted = {key.rstrip("_").replace("_", "-"): each for key, each in attributes.items()}
         return [found for element, found in self.elements if element == name and wanted.items() <= found.items()]
 
@@ -76,7 +76,7 @@ class Document(HTMLParser):
 
     @property
     def inner_links(self) -> list[str]:
-        """Where one can go from here; every link stays on the node."""
+        """The targets of all links; every link must stay on the node."""
         for link in self.links:
             parts = urlsplit(link)
             assert not parts.scheme, link

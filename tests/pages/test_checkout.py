@@ -1,10 +1,10 @@
-"""The checkout: what it says of every state, of mistakes, and with hostile links."""
+"""The checkout in every state, with wrong payments, and with hostile links."""
 
 from urllib.parse import parse_qs, urlencode, urlsplit
 
 import pytest
 
-from svcd.commerce.uri import parse_uri
+from svcd.commerce.payment_request import parse_uri
 from tests.chains import COIN
 from tests.pages.conftest import Shown
 from tests.pages.reading import Document
@@ -12,13 +12,13 @@ from tests.rpc.node import PARAMS
 
 
 def target(shown: Shown, **query: object) -> str:
-    """The page of an order of 2.5 coins for bob, or what else the query says."""
+    """The path of the checkout of 2.5 coins for bob, with ``query`` changed or added."""
     values = {"reference": "order-1", "recipient": shown.node.address("bob"), "amount": "2.5", **query}
     return "/pay/?" + urlencode({name: value for name, value in values.items() if value is not None})
 
 
 def state(page: Document) -> str:
-    """The state that the page is in; just that one's words are visible."""
+    """The state that the page shows; only the view of that state is visible."""
     ((_, root),) = [(name, found) for name, found in page.elements if found.get("id") == "payment"]
     views = [found for _, found in page.elements if "data-when" in found]
     assert {found["data-when"] for found in views if "hidden" not in found} == {root["data-state"]}
@@ -29,10 +29,10 @@ def refreshes(page: Document) -> bool:
     return bool(page.all("meta", http_equiv="refresh"))
 
 
-def test_an_order_before_it_is_paid(still: Shown) -> None:
+def test_unpaid_order(still: Shown) -> None:
     page = still.see(target(still, confirmations=3, label="Tea & cake"))
     assert state(page) == "unpaid"
-    for text in ("2.5 SVC", "order-1", still.node.address("bob"), "3 confirmations", "Tea & cake", "signed by nobody"):
+    for text in ("2.5 SVC", "order-1", still.node.address("bob"), "3 confirmations", "Tea & cake", "not signed"):
         assert text in page.visible
     assert "Waiting for the payment" in page.visible
     assert page.all("p", dir="auto")
@@ -45,13 +45,13 @@ def test_an_order_before_it_is_paid(still: Shown) -> None:
     assert {"2.5", "order-1", still.node.address("bob")} <= {each["data-copy"] for each in page.all("button")}
 
 
-def test_the_wallet_page_is_where_payment_requests_lead(still: Shown) -> None:
+def test_payment_requests_link_to_the_wallet_page(still: Shown) -> None:
     link = next(link for link in still.see(target(still)).links if link.startswith("/wallet/"))
     response = still.ask(link)
     assert (response.status, response.headers["content-type"]) == (200, "text/html; charset=utf-8")
 
 
-def test_from_seen_to_settled(shown: Shown) -> None:
+def test_states_from_pending_to_confirmed(shown: Shown) -> None:
     asked = target(shown, confirmations=2)
     transfer = shown.node.builder.transfer("alice", "bob", 5 * COIN // 2, reference="order-1")
     shown.wait(transfer)
@@ -73,7 +73,7 @@ def test_from_seen_to_settled(shown: Shown) -> None:
     assert not refreshes(page)
 
 
-def test_the_script_is_told_where_to_ask(shown: Shown) -> None:
+def test_status_path_for_the_script(shown: Shown) -> None:
     page = shown.see(target(shown, amount=None, amountBaseUnits="0250000000", sinceHeight="0", confirmations="7"))
     (root,) = [found for _, found in page.elements if found.get("id") == "payment"]
     payment = shown.ask(root["data-status"]).json["payment"]
@@ -82,23 +82,23 @@ def test_the_script_is_told_where_to_ask(shown: Shown) -> None:
     assert page.all("a", rel="alternate")[0]["href"] == root["data-status"]
 
 
-def test_another_amount_is_said_plainly(shown: Shown) -> None:
+def test_mismatched_amount_shows_a_warning(shown: Shown) -> None:
     shown.node.grow(f"genesis: b1\nb1 pays {3 * COIN} from alice to bob for order-1")
     page = shown.see(target(shown))
     assert state(page) == "unpaid"
-    assert "Another amount came under this reference" in page.visible
+    assert "A payment of another amount arrived under this reference" in page.visible
     assert "3 SVC" in page.visible
     assert "Another amount" not in shown.see(target(shown, amount="3")).visible
 
 
-def test_paying_twice_is_said_plainly(shown: Shown) -> None:
+def test_double_payment_shows_a_warning(shown: Shown) -> None:
     twice = [f"b1 pays {5 * COIN // 2} from {name} to bob for order-1" for name in ("alice", "carol")]
     shown.node.grow("\n".join(["genesis: b1", *twice]))
     assert "More than one transfer" in shown.see(target(shown)).visible
     assert "More than one transfer" not in shown.see(target(shown, reference="order-2")).visible
 
 
-def test_an_old_payment_does_not_count(shown: Shown) -> None:
+def test_payment_before_since_height_does_not_count(shown: Shown) -> None:
     shown.node.grow(f"genesis: b1 b2 b3\nb1 pays {5 * COIN // 2} from alice to bob for order-1")
     assert state(shown.see(target(shown))) == "confirming"
     assert state(shown.see(target(shown, sinceHeight="2"))) == "unpaid"
@@ -119,16 +119,16 @@ def test_an_old_payment_does_not_count(shown: Shown) -> None:
         ({"reference": "<b>"}, "1 to 64"),
     ],
 )
-def test_a_link_that_cannot_be_right(still: Shown, wrong: dict[str, object], sentence: str) -> None:
+def test_invalid_link_is_400(still: Shown, wrong: dict[str, object], sentence: str) -> None:
     assert sentence.lower() in still.see(target(still, **wrong), 400).visible.lower()
 
 
-def test_a_name_that_stands_twice(still: Shown) -> None:
+def test_repeated_parameter_is_400(still: Shown) -> None:
     assert "more than once" in still.see(target(still) + "&amount=3", 400).visible
 
 
 @pytest.mark.parametrize("label", ["<script>alert(1)</script>", '"><svg onload=x>', "</noscript><b>", "שלום <i>"])
-def test_a_hostile_label_stays_text(still: Shown, label: str) -> None:
+def test_markup_in_a_label_is_escaped(still: Shown, label: str) -> None:
     page = still.see(target(still, label=label))
     assert label in page.visible
     assert not page.all("b")
@@ -136,7 +136,7 @@ def test_a_hostile_label_stays_text(still: Shown, label: str) -> None:
     assert len(page.all("script")) == 2
 
 
-def test_what_nobody_sees_in_a_label_is_written_out(still: Shown) -> None:
+def test_invisible_characters_in_a_label_are_escaped(still: Shown) -> None:
     page = still.see(target(still, label="Tea\u200b for \u2060☕️"))
     assert page.visible.count("Tea\\u{200b} for \\u{2060}☕️") == 2
     assert "\u200b" not in page.visible

@@ -1,12 +1,12 @@
-"""The explorer: every page of a chain with everything in it, every link, and what strangers put there."""
+"""The explorer: every page of a chain with all kinds of content, every link, and hostile text."""
 
 from collections.abc import Callable
 from urllib.parse import quote, urlsplit
 
 import pytest
 
-from svcd.node.status import Neighbourhood
-from svcd.pages.sources import PeerLine
+from svcd.node.status import NetworkView
+from svcd.pages.sources import PeerRow
 from tests.chains import COIN
 from tests.pages.conftest import Shown, show
 from tests.pages.reading import Document
@@ -22,7 +22,7 @@ CHAIN = """
 
 
 def crawl(shown: Shown, start: str = "/", most: int = 400) -> dict[str, Document]:
-    """Every page that can be reached; each is well formed, and each thing it loads is there."""
+    """All pages reachable from ``start``; checks that each is well formed and that the files it loads exist."""
     seen: dict[str, Document] = {}
     loaded: set[str] = set()
     waiting = [start]
@@ -44,7 +44,7 @@ def crawl(shown: Shown, start: str = "/", most: int = 400) -> dict[str, Document
     return seen
 
 
-def test_every_link_leads_somewhere(shown: Shown) -> None:
+def test_every_link_resolves(shown: Shown) -> None:
     blocks = shown.node.grow(CHAIN)
     shown.wait(shown.node.builder.transfer("bob", "carol", 77, reference="waits:1"))
     pages = crawl(shown)
@@ -70,7 +70,7 @@ def test_the_overview_shows_the_newest_blocks_first(shown: Shown) -> None:
 
 def test_the_overview_of_a_chain_without_blocks(still: Shown) -> None:
     page = still.see("/")
-    assert "too few blocks for a plot" in page.text
+    assert "not enough blocks for a chart" in page.text
     assert not page.all("svg", class_="plot")
 
 
@@ -87,7 +87,7 @@ def test_a_block_by_height_and_by_hash(shown: Shown) -> None:
     assert by_height.all("a", rel="alternate")[0]["href"] == "/rpc/block/1"
 
 
-def test_a_block_off_the_chain_says_so(shown: Shown) -> None:
+def test_block_off_the_canonical_chain(shown: Shown) -> None:
     page = shown.see(f"/block/{shown.node.grow(CHAIN)['c3'].header.hash.hex()}")
     assert "not on the chain" in page.visible
     assert "confirmation" not in page.visible
@@ -98,7 +98,7 @@ def test_a_block_above_the_tip(still: Shown) -> None:
     assert "the newest one is 0" in still.see("/block/1", 404).text
 
 
-def test_the_transfers_of_a_block_come_in_pages(shown: Shown) -> None:
+def test_transfers_of_a_block_are_paginated(shown: Shown) -> None:
     lines = [f"b1 pays {number} from {name} to bob" for name in ("alice", "carol") for number in range(1, 17)]
     block = shown.node.grow("\n".join(["genesis: b1", *lines]))["b1"]
     txids = [transfer.txid.hex() for transfer in block.transfers]
@@ -123,16 +123,16 @@ def test_a_transfer_on_the_chain(shown: Shown) -> None:
     assert page.all("a", rel="alternate")[0]["href"] == f"/rpc/transaction/{transfer.txid.hex()}"
 
 
-def test_a_transfer_that_waits(shown: Shown) -> None:
+def test_transfer_in_the_mempool(shown: Shown) -> None:
     transfer = shown.node.builder.transfer("alice", "bob", 1)
     shown.wait(transfer)
     page = shown.see(f"/tx/{transfer.txid.hex()}")
     assert "waiting for a block" in page.visible
     assert not page.all("a", rel="alternate")
-    assert "Neither the chain nor the mempool" in shown.see(f"/tx/{'00' * 32}", 404).text
+    assert "No such transfer is in the chain or the mempool" in shown.see(f"/tx/{'00' * 32}", 404).text
 
 
-def test_an_address_with_its_transfers_in_pages(shown: Shown) -> None:
+def test_transfers_of_an_address_are_paginated(shown: Shown) -> None:
     lines = [f"b{number} pays {number} from alice to bob" for number in range(1, 31)]
     shown.node.grow("\n".join(["genesis: b[1..31]", *lines, "b31 pays 5 from bob to carol"]))
     bob = shown.node.address("bob")
@@ -147,15 +147,15 @@ def test_an_address_with_its_transfers_in_pages(shown: Shown) -> None:
     assert first.all("a", rel="alternate")[0]["href"] == f"/rpc/balance/{bob}"
 
 
-def test_an_address_that_nobody_has_used(still: Shown) -> None:
+def test_unused_address(still: Shown) -> None:
     page = still.see(f"/address/{still.node.address('nobody')}")
-    assert "the chain has not seen it yet" in page.visible
+    assert "never used on this chain" in page.visible
     assert "No block has a transfer" in page.visible
     assert "checksum" in still.see(f"/address/{still.node.address('nobody')[:-1]}q", 400).text
 
 
-def test_the_mempool_in_pages(shown: Shown) -> None:
-    assert "No transfer waits" in shown.see("/mempool").visible
+def test_mempool_is_paginated(shown: Shown) -> None:
+    assert "The mempool is empty" in shown.see("/mempool").visible
     builder = shown.node.builder
     shown.wait(*[builder.transfer(name, "bob", 7 + n) for name in ("alice", "carol") for n in range(12)])
     first = shown.see("/mempool")
@@ -166,11 +166,11 @@ def test_the_mempool_in_pages(shown: Shown) -> None:
 
 
 def test_peers(shown: Shown) -> None:
-    assert "has met no other node" in shown.see("/peers").visible
-    shown.around.here = Neighbourhood(2, 9, "")
+    assert "has not verified any other node" in shown.see("/peers").visible
+    shown.around.here = NetworkView(2, 9, "")
     seen = shown.node.clock.seconds() * 1000
     for name in ("b", "a"):
-        shown.peers.append(PeerLine("svcnode_" + name * 32, f"http://{name}.example:8645", 7, int(seen) - 61_000))
+        shown.peers.append(PeerRow("svcnode_" + name * 32, f"http://{name}.example:8645", 7, int(seen) - 61_000))
     page = shown.see("/peers")
     assert "2 verified peers" in page.visible
     assert page.visible.index("http://a.example") < page.visible.index("http://b.example")
@@ -178,7 +178,7 @@ def test_peers(shown: Shown) -> None:
     assert not [link for link in page.links if "example" in link]
 
 
-def test_programs_find_waiting_transfers_and_peers_where_their_routes_are(open_node: Callable[..., Node]) -> None:
+def test_json_links_depend_on_where_the_p2p_routes_are(open_node: Callable[..., Node]) -> None:
     here, elsewhere = show(open_node(), serves_peers=True), show(open_node())
     for target, route in (("/mempool", "/p2p/transactions?after=0"), ("/peers", "/p2p/peers")):
         assert here.see(target).all("a", rel="alternate")[0]["href"] == route
@@ -189,16 +189,16 @@ def test_programs_find_waiting_transfers_and_peers_where_their_routes_are(open_n
 
 
 @pytest.mark.parametrize("target", ["/", "/mempool", "/search?q=x", "/nothing", "/block/0", "/wallet/", "/pay/"])
-def test_mainnet_without_verified_peers_says_so_on_every_page(mainnet: Shown, target: str) -> None:
+def test_mainnet_without_verified_peers_warns_on_every_page(mainnet: Shown, target: str) -> None:
     status = mainnet.ask(target).status
     assert "no verified peers" in mainnet.see(target, status).visible
-    mainnet.around.here = Neighbourhood(1, 0, "")
+    mainnet.around.here = NetworkView(1, 0, "")
     assert "no verified peers" not in mainnet.see(target, status).visible
 
 
-def test_a_node_that_catches_up_says_so(shown: Shown) -> None:
+def test_a_node_that_is_catching_up_warns(shown: Shown) -> None:
     assert "Do not rely" not in shown.see("/").visible
-    shown.around.here = Neighbourhood(1, 9, "a verified peer shows more work")
+    shown.around.here = NetworkView(1, 9, "a verified peer shows more work")
     assert "still catching up" in shown.see("/").visible
 
 
@@ -216,7 +216,7 @@ HOSTILE = [
 
 
 @pytest.mark.parametrize("text", HOSTILE)
-def test_hostile_text_stays_text(still: Shown, text: str) -> None:
+def test_markup_in_text_is_escaped(still: Shown, text: str) -> None:
     quoted = quote(text, safe="")
     for target in (f"/search?q={quoted}", f"/reference/{quoted}", f"/block/{quoted}", f"/tx/{quoted}", f"/{quoted}"):
         page = still.see(target, still.ask(target).status)
@@ -227,7 +227,7 @@ def test_hostile_text_stays_text(still: Shown, text: str) -> None:
 
 
 @pytest.mark.parametrize("odd", ["\u202e", "\u200b", "\0", "\u3164"])
-def test_what_nobody_sees_is_written_out(still: Shown, odd: str) -> None:
+def test_invisible_characters_are_escaped(still: Shown, odd: str) -> None:
     quoted = quote(f"a{odd}b", safe="")
     shown = still.see(f"/search?q={quoted}", 404).visible
     assert f"a\\u{{{ord(odd):x}}}b" in shown
@@ -235,14 +235,14 @@ def test_what_nobody_sees_is_written_out(still: Shown, odd: str) -> None:
         assert odd not in still.see(target, still.ask(target).status).visible
 
 
-def test_a_hostile_peer_stays_text(shown: Shown) -> None:
-    shown.peers.append(PeerLine("<b>", "http://x/<script>", 1, 0))
+def test_markup_from_a_peer_is_escaped(shown: Shown) -> None:
+    shown.peers.append(PeerRow("<b>", "http://x/<script>", 1, 0))
     page = shown.see("/peers")
     assert not page.all("b")
     assert "http://x/<script>" in page.visible
 
 
-def test_amounts_never_break(shown: Shown) -> None:
+def test_amounts_do_not_wrap(shown: Shown) -> None:
     shown.node.grow(f"genesis: b1\nb1 pays {COIN * 999 + 12345678} from alice to bob")
     page = shown.see("/block/1")
     assert "999.12345678 SVC" in page.visible

@@ -1,4 +1,4 @@
-"""The pages' JavaScript modules, tried by Node's own test runner on the vectors that Python is tried on."""
+"""Runs the tests of the pages' JavaScript modules in Node's test runner, with the vectors of the Python tests."""
 
 import importlib.util
 import os
@@ -15,13 +15,14 @@ FILES = sorted(TESTS.glob("*.test.mjs"))
 
 
 def word_list() -> Path:
-    """The English list of BIP-39 in the installed package, which nodes serve."""
+    """The path of the English BIP-39 word list in the installed package, which nodes serve."""
     spec = importlib.util.find_spec("mnemonic")
     assert spec is not None
     assert spec.origin is not None
     return Path(spec.origin).parent / "wordlist" / "english.txt"
 
 
+@pytest.mark.story
 @pytest.mark.slow
 @needs("node")
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name.removesuffix(".test.mjs"))

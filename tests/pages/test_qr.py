@@ -1,4 +1,4 @@
-"""QR codes: what is drawn is the code, and only what a node's pages show is drawn."""
+"""QR codes: the drawing encodes the text, and only addresses and payment URIs are drawn."""
 
 import re
 from urllib.parse import quote
@@ -6,10 +6,9 @@ from urllib.parse import quote
 import pytest
 import segno
 
-from svcd.commerce.payment import Terms
-from svcd.commerce.uri import PaymentRequest, parse_uri, print_uri
+from svcd.commerce.payment_request import PaymentRequest, PaymentTerms, format_uri, parse_uri
 from svcd.pages.layout import flattened
-from svcd.pages.qr import MAX_CHARACTERS, code_of, qr_code
+from svcd.pages.qr import MAX_CHARACTERS, qr_code, qr_text
 from tests.pages.conftest import Shown
 from tests.rpc.node import FAUCET, PARAMS
 
@@ -23,7 +22,7 @@ def modules(svg: str) -> set[tuple[int, int]]:
 
 
 @pytest.mark.parametrize("text", [FAUCET, URI, URI.ljust(MAX_CHARACTERS, "x")])
-def test_the_drawing_is_the_code(text: str) -> None:
+def test_drawing_decodes_to_the_text(text: str) -> None:
     svg = flattened(qr_code(text, "code")).decode()
     matrix = segno.make_qr(text, error="l", mask=2).matrix
     assert modules(svg) == {(x, y) for y, row in enumerate(matrix) for x, dark in enumerate(row) if dark}
@@ -33,7 +32,7 @@ def test_the_drawing_is_the_code(text: str) -> None:
 
 
 @pytest.mark.parametrize("text", [FAUCET, URI])
-def test_a_code_is_served(still: Shown, text: str) -> None:
+def test_qr_code_is_served(still: Shown, text: str) -> None:
     response = still.ask(f"/qr.svg?data={quote(text, safe='')}")
     assert (response.status, response.headers["content-type"]) == (200, "image/svg+xml")
     assert response.body.startswith(b'<svg xmlns="http://www.w3.org/2000/svg"')
@@ -52,13 +51,13 @@ def test_a_code_is_served(still: Shown, text: str) -> None:
         f"{URI}{'%20' * 79}x",
     ],
 )
-def test_nobody_borrows_the_node_for_other_codes(still: Shown, text: str) -> None:
+def test_other_texts_are_refused(still: Shown, text: str) -> None:
     assert still.ask(f"/qr.svg?data={quote(text, safe='')}").status == 400
 
 
-def test_a_label_that_would_make_the_code_dense_is_left_out() -> None:
-    terms = Terms("r" * 64, FAUCET, 2**53 - 1, 1000)
+def test_long_label_is_left_out_of_the_code() -> None:
+    terms = PaymentTerms("r" * 64, FAUCET, 2**53 - 1, 1000)
     short, long = PaymentRequest(terms, "Tea"), PaymentRequest(terms, "😀" * 80)
-    assert code_of(short) == print_uri(short)
-    assert len(code_of(long)) <= MAX_CHARACTERS
-    assert parse_uri(code_of(long), PARAMS) == PaymentRequest(terms)
+    assert qr_text(short) == format_uri(short)
+    assert len(qr_text(long)) <= MAX_CHARACTERS
+    assert parse_uri(qr_text(long), PARAMS) == PaymentRequest(terms)

@@ -1,4 +1,4 @@
-"""One box that finds five kinds of things."""
+"""The search, for five kinds of text."""
 
 from urllib.parse import quote
 
@@ -15,15 +15,15 @@ CHAIN = """
 """
 
 
-def led_to(shown: Shown, sought: str) -> str:
-    """Where a search leads at once."""
-    response = shown.ask(f"/search?q={quote(sought, safe='')}")
+def led_to(shown: Shown, search_text: str) -> str:
+    """The target of the redirect from a search."""
+    response = shown.ask(f"/search?q={quote(search_text, safe='')}")
     assert response.status == 303, response.body
     assert shown.ask(response.headers["location"]).status == 200
     return response.headers["location"]
 
 
-def test_all_five_kinds_are_found(shown: Shown) -> None:
+def test_all_five_kinds_of_search(shown: Shown) -> None:
     blocks = shown.node.grow(CHAIN)
     block_hash, txid = blocks["b2"].header.hash.hex(), blocks["b1"].transfers[3].txid.hex()
     bob = shown.node.address("bob")
@@ -34,13 +34,13 @@ def test_all_five_kinds_are_found(shown: Shown) -> None:
     assert led_to(shown, "order-1") == "/reference/order-1"
 
 
-def test_a_waiting_transfer_is_found(shown: Shown) -> None:
+def test_transfer_in_the_mempool_is_found(shown: Shown) -> None:
     transfer = shown.node.builder.transfer("alice", "bob", 1)
     shown.wait(transfer)
     assert led_to(shown, transfer.txid.hex()) == f"/tx/{transfer.txid.hex()}"
 
 
-def test_what_has_two_meanings_is_a_choice(shown: Shown) -> None:
+def test_several_results_are_listed(shown: Shown) -> None:
     shown.node.grow(CHAIN)
     page = shown.see("/search?q=2")
     assert {"/block/2", "/reference/2"} <= set(page.links)
@@ -55,7 +55,7 @@ def test_the_payments_under_a_reference(shown: Shown) -> None:
     assert [shown.ask(link).json["payment"]["state"] for link in verifications] == ["confirming"] * 2
 
 
-def test_more_payments_than_a_page_holds(shown: Shown) -> None:
+def test_more_payments_than_one_page(shown: Shown) -> None:
     lines = [f"b1 pays {number} from {name} to bob for same" for name in ("alice", "carol") for number in range(1, 13)]
     shown.node.grow("\n".join(["genesis: b1", *lines]))
     page = shown.see("/reference/same")
@@ -63,15 +63,15 @@ def test_more_payments_than_a_page_holds(shown: Shown) -> None:
     assert "more than 20" in page.visible
 
 
-@pytest.mark.parametrize("sought", ["9", "ff" * 32, "nobody", "svcd1qqqq", "..", "x" * 128])
-def test_nothing_is_found(still: Shown, sought: str) -> None:
-    page = still.see(f"/search?q={sought}", 404)
+@pytest.mark.parametrize("search_text", ["9", "ff" * 32, "nobody", "svcd1qqqq", "..", "x" * 128])
+def test_no_results(still: Shown, search_text: str) -> None:
+    page = still.see(f"/search?q={search_text}", 404)
     assert "Nothing is here" in page.visible or "Nothing found" in page.visible
-    assert sought in page.visible
+    assert search_text in page.visible
 
 
 def test_too_long_and_empty(still: Shown) -> None:
-    assert "more than 128" in still.see(f"/search?q={'x' * 129}", 400).visible
-    assert "What can be found" in still.see("/search?q=").visible
-    assert "What can be found" in still.see("/search").visible
+    assert "at most 128" in still.see(f"/search?q={'x' * 129}", 400).visible
+    assert "Search for: height" in still.see("/search?q=").visible
+    assert "Search for: height" in still.see("/search").visible
     assert "No block has a payment" in still.see("/reference/nobody").visible

@@ -1,4 +1,4 @@
-"""The styles and scripts of the pages: nothing lies about in them that no page uses."""
+"""The styles and scripts of the pages contain nothing unused."""
 
 import re
 from pathlib import Path
@@ -31,7 +31,7 @@ def imported(modules: list[Path]) -> set[str]:
 
 
 @pytest.mark.parametrize("style", STYLES, ids=lambda path: path.name)
-def test_every_class_is_on_some_page(style: Path) -> None:
+def test_every_css_class_is_used(style: Path) -> None:
     words = set(re.findall(r"[\w-]+", " ".join(path.read_text() for path in WRITERS)))
     found = classes(style.read_text())
     assert len(found) > 10
@@ -39,13 +39,13 @@ def test_every_class_is_on_some_page(style: Path) -> None:
 
 
 @pytest.mark.parametrize("module", MODULES, ids=lambda path: path.name)
-def test_what_a_module_exports_is_imported(module: Path) -> None:
+def test_every_javascript_export_is_imported(module: Path) -> None:
     exported = set(_EXPORT.findall(module.read_text()))
     assert exported - imported([*MODULES, *JS_TESTS]) == set()
 
 
-def test_no_rule_is_written_twice() -> None:
-    """A long run of the same declarations under another selector is one rule that two places must keep in step."""
+def test_no_css_rule_is_repeated() -> None:
+    """Two selectors with the same long run of declarations should share one rule."""
     for style in STYLES:
         bodies = re.findall(r"\{([^{}]{120,})\}", style.read_text())
         plain = [re.sub(r"\s+", " ", body) for body in bodies]

@@ -1,7 +1,9 @@
 """One line of log for each event."""
 
 import json
+import sys
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,7 +12,16 @@ from twisted.logger import LogEvent, Logger, LogLevel
 from twisted.python import log as legacy
 from twisted.python.failure import Failure
 
-from svcd.process.logs import REPEATS, REPEATS_SECONDS, LineObserver, Repeats, json_line, make_observer, text_line
+from svcd.process.logs import (
+    REPEATS,
+    REPEATS_SECONDS,
+    LineObserver,
+    RepeatFilter,
+    json_line,
+    log_writer,
+    make_observer,
+    text_line,
+)
 
 TIME = 1793491200.25  # 2026-11-01T00:00:00.250Z
 
@@ -19,7 +30,7 @@ def event(form: str = "connected block {height}", **fields: Any) -> LogEvent:
     return {
         "log_time": TIME,
         "log_level": LogLevel.info,
-        "log_namespace": "svcd.node.ledger",
+        "log_namespace": "svcd.node.chain_manager",
         "log_format": form,
         "log_logger": object(),
         "height": 7,
@@ -43,7 +54,7 @@ def logger(level: str = "info", form: str = "text") -> tuple[Logger, list[str]]:
 
 
 def test_text() -> None:
-    assert text_line(event()) == "2026-11-01T00:00:00.250Z info     [svcd.node.ledger] connected block 7"
+    assert text_line(event()) == "2026-11-01T00:00:00.250Z info     [svcd.node.chain_manager] connected block 7"
 
 
 def test_text_of_a_failure_goes_on_in_indented_lines() -> None:
@@ -72,7 +83,7 @@ def test_json() -> None:
     assert json.loads(json_line(event(peer="a", ratio=0.5, flag=True, nothing=None, hash=b"\x00\xff", _private=1))) == {
         "time": "2026-11-01T00:00:00.250Z",
         "level": "info",
-        "namespace": "svcd.node.ledger",
+        "namespace": "svcd.node.chain_manager",
         "message": "connected block 7",
         "height": 7,
         "peer": "a",
@@ -92,7 +103,7 @@ def test_json_of_a_failure() -> None:
 
 def test_a_field_cannot_pose_as_the_level() -> None:
     told = json.loads(json_line(event(level="critical", time="never", namespace="x")))
-    assert (told["level"], told["namespace"]) == ("info", "svcd.node.ledger")
+    assert (told["level"], told["namespace"]) == ("info", "svcd.node.chain_manager")
     assert told["time"].startswith("2026")
 
 
@@ -184,38 +195,38 @@ def test_an_error_that_is_logged_while_a_line_is_written_does_not_hang() -> None
 # What repeats
 
 
-def admitted(repeats: Repeats, *events: LogEvent) -> list[LogEvent]:
+def admitted(repeats: RepeatFilter, *events: LogEvent) -> list[LogEvent]:
     return [passed for each in events for passed in repeats.admit(each)]
 
 
 def test_what_repeats_is_left_out_and_counted() -> None:
-    repeats = Repeats()
+    repeats = RepeatFilter()
     passed = admitted(repeats, *(event(height=height) for height in range(REPEATS + 5)))
     assert [each["height"] for each in passed] == list(range(REPEATS))
     later = event("another kind", log_time=TIME + REPEATS_SECONDS)
     told, other = admitted(repeats, later)
     assert other is later
     assert text_line(told) == (
-        "2026-11-01T00:00:10.250Z info     [svcd.node.ledger] left out 5 more like: connected block 0"
+        "2026-11-01T00:00:10.250Z info     [svcd.node.chain_manager] left out 5 more like: connected block 0"
     )
 
 
 def test_after_a_while_the_same_is_written_again() -> None:
-    repeats = Repeats()
+    repeats = RepeatFilter()
     admitted(repeats, *(event() for _ in range(REPEATS)))
     again = event(log_time=TIME + REPEATS_SECONDS)
     assert admitted(repeats, again) == [again]
 
 
 def test_other_kinds_are_not_held_up() -> None:
-    repeats = Repeats()
+    repeats = RepeatFilter()
     admitted(repeats, *(event() for _ in range(REPEATS + 1)))
     others = [event("else"), event(log_namespace="svcd.rpc"), event(log_level=LogLevel.warn)]
     assert admitted(repeats, *others) == others
 
 
 def test_critical_events_always_pass() -> None:
-    repeats = Repeats()
+    repeats = RepeatFilter()
     events = [event(log_level=LogLevel.critical) for _ in range(3 * REPEATS)]
     assert admitted(repeats, *events) == events
     later = event(log_time=TIME + REPEATS_SECONDS)
@@ -223,14 +234,14 @@ def test_critical_events_always_pass() -> None:
 
 
 def test_a_clock_set_back_holds_nothing_up() -> None:
-    repeats = Repeats()
+    repeats = RepeatFilter()
     admitted(repeats, *(event() for _ in range(REPEATS + 1)))
     earlier = event(log_time=TIME - 3600)
     assert admitted(repeats, earlier)[-1] is earlier
 
 
 def test_nothing_is_remembered_for_longer_than_needed() -> None:
-    repeats = Repeats()
+    repeats = RepeatFilter()
     for number in range(100):
         admitted(repeats, event(f"kind {number}", log_time=TIME + number * REPEATS_SECONDS))
     assert len(repeats._windows) == 1
@@ -240,3 +251,30 @@ def test_a_failure_is_written() -> None:
     log, lines = logger()
     log.failure("dividing", failure())
     assert "dividing" in lines[0]
+
+
+# Where the log goes
+
+
+def test_a_log_file_does_not_grow_for_ever(tmp_path: Path) -> None:
+    """It is ten files of ten megabytes at most, whoever makes the node write how much."""
+    log = tmp_path / "node.log"
+    write: Any = log_writer({"logfile": str(log)})
+    lines = 130
+    for number in range(lines):
+        write(f"{number} {'x' * 999_990}\n")
+    write.__self__.close()
+    kept = sorted(tmp_path.iterdir())
+    assert [path.name for path in kept] == ["node.log", *(f"node.log.{number}" for number in range(1, 10))]
+    assert all(path.stat().st_size <= 11_000_000 for path in kept)
+    assert log.read_text().split("\n")[-2].startswith(f"{lines - 1} "), "the newest lines are those that stay"
+
+
+def test_what_is_twistd_s_to_decide_is_left_to_it() -> None:
+    for options in ({"syslog": True}, {"logger": "a.module"}, {"logfile": "-", "nodaemon": False}):
+        assert log_writer(options) is None
+
+
+def test_nothing_is_written_where_there_is_no_standard_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "__stdout__", None)
+    assert log_writer({"nodaemon": True}) is None

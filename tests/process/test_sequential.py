@@ -4,10 +4,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from twisted.application.service import Service
+from twisted.application.service import Application, IServiceCollection, Service
 from twisted.internet.defer import Deferred, fail, succeed
+from twisted.logger import ILogObserver
 
-from svcd.process.sequential import CannotStart, Sequential
+from svcd.process.sequential import CannotStart, RootService, ScopedServices, Sequential
 from tests.support import has_result, result_of
 
 
@@ -58,7 +59,7 @@ def test_each_waits_for_the_one_before(group: Sequential, events: list[str]) -> 
 
 def test_stops_one_by_one_in_reverse(group: Sequential, events: list[str]) -> None:
     drained: Deferred[None] = Deferred()
-    for child in (Child("database", events), Child("ledger", events), Child("site", events, stop=drained)):
+    for child in (Child("database", events), Child("chain_manager", events), Child("site", events, stop=drained)):
         group.addService(child)
     group.startService()
     del events[:]
@@ -66,7 +67,7 @@ def test_stops_one_by_one_in_reverse(group: Sequential, events: list[str]) -> No
     assert events == ["stop site"]
     assert not has_result(stopped)
     drained.callback(None)
-    assert events == ["stop site", "stop ledger", "stop database"]
+    assert events == ["stop site", "stop chain_manager", "stop database"]
     assert has_result(stopped)
 
 
@@ -177,3 +178,86 @@ def test_no_service_joins_a_group_that_runs(group: Sequential, events: list[str]
     group.startService()
     with pytest.raises(RuntimeError, match="before the group starts"):
         group.addService(Child("late", events))
+
+
+# What stands on something opened starts after it and stops before it
+
+
+class Noting(Service):
+    def __init__(self, notes: list[str], *, fails: bool = False) -> None:
+        self._notes = notes
+        self._fails = fails
+
+    def startService(self) -> None:
+        self._notes.append("start")
+        if self._fails:
+            raise RuntimeError("cannot")
+
+    def stopService(self) -> None:
+        self._notes.append("stop")
+
+
+def opened(notes: list[str], service: Service, *, opening_fails: bool = False) -> ScopedServices[str]:
+    async def opening() -> str:
+        if opening_fails:
+            raise LookupError("no file")
+        notes.append("open")
+        return "it"
+
+    async def closing(it: str) -> None:
+        notes.append(f"close {it}")
+
+    group = Sequential(lambda status: notes.append(f"leave {status}"))
+    return ScopedServices(group, acquire=opening, services=lambda it: [service], release=closing)
+
+
+def start(service: ScopedServices[str]) -> Deferred[None]:
+    return service.startService()
+
+
+def test_it_is_open_from_before_the_first_start_to_after_the_last_stop() -> None:
+    notes: list[str] = []
+    service = opened(notes, Noting(notes))
+    result_of(start(service))
+    result_of(service.stopService())
+    assert notes == ["open", "start", "stop", "close it"]
+
+
+def test_what_cannot_be_opened_is_raised_and_nothing_is_started() -> None:
+    notes: list[str] = []
+    service = opened(notes, Noting(notes), opening_fails=True)
+    with pytest.raises(LookupError, match="no file"):
+        result_of(start(service))
+    assert notes == []
+
+
+def test_services_that_cannot_be_made_leave_nothing_open() -> None:
+    notes: list[str] = []
+
+    async def opening() -> str:
+        return "it"
+
+    async def closing(it: str) -> None:
+        notes.append(f"close {it}")
+
+    def services(it: str) -> list[Service]:
+        raise ValueError("no key")
+
+    group = Sequential(lambda status: notes.append(f"leave {status}"))
+    with pytest.raises(ValueError, match="no key"):
+        result_of(start(ScopedServices(group, acquire=opening, services=services, release=closing)))
+    assert notes == ["close it"]
+
+
+# The group that twistd runs
+
+
+def test_a_group_without_an_observer_leaves_the_log_to_twistd() -> None:
+    application: Any = Application("a node")
+    observer: Any = object()
+    with_none, with_one = RootService(lambda _: None, observer=None), RootService(lambda _: None, observer=observer)
+    with_none.setServiceParent(application)
+    assert application.getComponent(ILogObserver, None) is None
+    with_one.setServiceParent(application)
+    assert application.getComponent(ILogObserver) is observer
+    assert list(IServiceCollection(application)) == [with_none, with_one]

@@ -35,12 +35,12 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from svcd.process.datadir import DataDirectory
-from svcd.process.leaving import leaving_with
-from svcd.process.listening import Listening
-from svcd.process.logs import make_observer
-from svcd.process.notify import Notifier, SystemdNotices
+from svcd.process.listener import ListenerService
+from svcd.process.logs import log_writer, make_observer
 from svcd.process.options import Options
-from svcd.process.root import Root, log_writer
+from svcd.process.sequential import RootService
+from svcd.process.shutdown import graceful_exit
+from svcd.process.systemd import Notifier, SystemdService
 
 class Slow(Service):
     """A database: slow to open, slow to close."""
@@ -73,10 +73,10 @@ def makeService(options):
     config = options.config
     write = log_writer(options.parent)
     observer = write and make_observer(config.log.format, config.log.level, write)
-    root = Root(leaving_with(reactor), observer=observer)
+    root = RootService(graceful_exit(reactor), observer=observer)
     endpoint = serverFromString(reactor, config.http.listen)
-    listening = Listening(endpoint, Factory.forProtocol(Protocol), description=config.http.listen)
-    notices = SystemdNotices(Notifier.from_environment(os.environ), reactor, Slow.alive, lambda: "well")
+    listening = ListenerService(endpoint, Factory.forProtocol(Protocol), description=config.http.listen)
+    notices = SystemdService(Notifier.from_environment(os.environ), reactor, Slow.alive, lambda: "well")
     for service in (DataDirectory(config.data_dir), Slow(), listening, Quick(), notices):
         service.setServiceParent(root)
     return root
@@ -117,7 +117,12 @@ class Node:
         process = subprocess.Popen(
             [*under, TWISTD, *twistd, f"--pidfile={self.pidfile}", "trial-node", *listen, *options],
             pass_fds=keep,
-            env={**os.environ, "PYTHONPATH": str(self.folder), "PYTHONDONTWRITEBYTECODE": "1", **environment},
+            env={
+                **os.environ,
+                "PYTHONPATH": f"{self.folder}:{os.environ.get('PYTHONPATH', '')}",
+                "PYTHONDONTWRITEBYTECODE": "1",
+                **environment,
+            },
             cwd=self.folder,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -177,6 +182,7 @@ def messages(out: str) -> list[str]:
     return re.findall(r"^\S+Z \w+ +\[(?:trial_node|svcd)[^]]*\] (.*)$", out, re.M)
 
 
+@pytest.mark.story
 def test_it_runs_until_sigterm_and_stops_in_order(node: Node) -> None:
     process = node.start()
     out = read_until(process, "ready")
@@ -281,6 +287,7 @@ def test_a_daemon_writes_its_log_to_a_file(node: Node) -> None:
     assert messages(log.read_text())[-1] == "database closed"
 
 
+@pytest.mark.story
 def test_under_systemd_it_takes_the_socket_and_tells_how_it_fares(node: Node, tmp_path: Path) -> None:
     manager = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     manager.bind(str(tmp_path / "notify"))

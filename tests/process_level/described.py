@@ -3,17 +3,13 @@
 from functools import cache
 from typing import Any
 
-from svcd.p2p.announcements import Announcements
-from svcd.p2p.block_server import BlockServer
-from svcd.p2p.resource import PeerRoutes
-from svcd.rpc.catalog import CatalogRoute
-from svcd.rpc.commerce import CommerceRoutes
-from svcd.rpc.openapi import OpenApiRoute
-from svcd.rpc.proof import ProofRoutes
-from svcd.rpc.resource import ChainRoutes
-from svcd.rpc.webhooks import WebhookRoutes
+from svcd.p2p.routes import BlockRoutes, PeerRoutes
+from svcd.rpc.chain_routes import ChainRoutes
+from svcd.rpc.openapi import CatalogRoute, OpenApiRoute
+from svcd.rpc.payment_routes import CommerceRoutes, ProofRoutes
+from svcd.rpc.webhook_routes import WebhookRoutes
 from svcd.web.openapi import document
-from svcd.web.routing import routes_of
+from svcd.web.routes import routes_of
 from tests.rpc.description import Asked, Description
 from tests.web.wire import Response
 
@@ -23,7 +19,7 @@ RPC = (ChainRoutes, CommerceRoutes, ProofRoutes, WebhookRoutes, CatalogRoute, Op
 @cache
 def description(mount: str) -> Description:
     """Of what is below ``/rpc``, which pages of others may read, or below ``/p2p``."""
-    rooms = RPC if mount == "/rpc" else (PeerRoutes, Announcements, BlockServer)
+    rooms = RPC if mount == "/rpc" else (PeerRoutes, BlockRoutes)
     routes = [route for room in rooms for route, _ in routes_of(room.__new__(room))]
     described: Any = document(routes, {"title": "svcd", "version": "0"})
     return Description(described, cors=mount == "/rpc")

@@ -95,7 +95,7 @@ def test_a_damaged_chain_is_found_rebuilt_and_used_again(nodes: Nodes, tmp_path:
     sentence = svc(tmp_path, "db", "check", "data", status=1)
     assert f"is in use by another node (process {node.process.pid})" in sentence
     node.kill()
-    assert svc(tmp_path, "db", "check", "data") == "data is sound: 51 blocks and all that follows from them\n"
+    assert svc(tmp_path, "db", "check", "data") == "data is sound: 51 blocks and all derived data\n"
     again = nodes.start(port=node.port)
     assert again.status()["hash"] == tip
     assert {event["level"] for event in again.events} == {"info"}, "nothing is missed that the check has taken up"

@@ -9,10 +9,9 @@ from collections.abc import Callable
 import pytest
 
 from svcd.config.schema import Limits
-from svcd.p2p.service import BODY_CAPS
-from svcd.web.api import MAX_QUERY_FIELDS
-from svcd.web.limits import DEFAULT_BODY_CAP
-from svcd.web.routing import BYTES_PER_TOKEN
+from svcd.p2p.routes import BODY_CAPS
+from svcd.web.connections import DEFAULT_BODY_CAP
+from svcd.web.routes import BYTES_PER_TOKEN, MAX_QUERY_FIELDS
 from tests.process_level.pages import ROOT, blocks_of, check_head, check_json, run
 from tests.process_level.running import RunningNode
 from tests.process_level.test_devnet import Wallet

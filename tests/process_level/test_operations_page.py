@@ -10,7 +10,7 @@ from typing import Any
 import attrs
 import pytest
 
-from svcd.config.loading import camel
+from svcd.config.loader import camel
 from svcd.config.schema import DEFAULTS, Config
 from svcd.process.options import Options
 from tests.process_level.pages import ROOT, blocks_of, check_json, run, section

@@ -6,9 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from svcd.commerce.payment import MAX_COUNTED, MAX_MISMATCHES
-from svcd.commerce.request import HINDSIGHT
-from svcd.commerce.terms import MAX_LABEL
-from svcd.commerce.uri import MAX_URI
+from svcd.commerce.payment_request import MAX_LABEL, MAX_URI, SINCE_HEIGHT_MARGIN
 from tests.process_level.pages import ROOT, blocks_of, check_json, run
 from tests.process_level.running import RunningNode
 from tests.process_level.test_devnet import Wallet
@@ -39,8 +37,8 @@ def test_the_examples_answer_as_shown(make_devnet: Callable[[], RunningNode]) ->
         (r"At most (\d+) characters, all of them printable", MAX_URI),
         (r"counted up to (\d+)", MAX_COUNTED),
         (r"at most (\d+), those with the nearest amounts", MAX_MISMATCHES),
-        (r"\| (\d+) blocks below the tip: a height", HINDSIGHT),
-        (r"It lies (\d+) blocks below the tip", HINDSIGHT),
+        (r"\| (\d+) blocks below the tip; store it", SINCE_HEIGHT_MARGIN),
+        (r"It is (\d+) blocks below the tip", SINCE_HEIGHT_MARGIN),
     ],
 )
 def test_numbers_are_those_of_the_program(sentence: str, number: int) -> None:

@@ -1,4 +1,4 @@
-"""README.md, followed by the letter."""
+"""README.md and docs/tutorial.md: their commands print what the pages show."""
 
 import re
 import subprocess
@@ -12,6 +12,7 @@ from tests.process_level.running import BIN, DEADLINE, ENVIRONMENT, RunningNode
 from tests.programs import needs
 
 PAGE = "README.md"
+TUTORIAL = "docs/tutorial.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
 MARK = "--- exit status"
 KINDS = {
@@ -24,7 +25,7 @@ OTHERS = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc"
 
 
 def words(text: str) -> list[list[str]]:
-    """The words of each line; what differs from run to run is replaced by what kind of word it is."""
+    """The words of each line; hashes, addresses, dates and times are replaced by the name of their kind."""
     return [[kind_of(word) for word in line.split()] for line in text.strip().splitlines()]
 
 
@@ -34,7 +35,7 @@ def kind_of(word: str) -> str:
 
 
 def follow(commands: list[str], folder: Path, **environment: str) -> list[tuple[str, int]]:
-    """What one shell prints for each of these, errors included, and the exit status of the last command in each."""
+    """The output of each entry, run in one shell, standard error included, and the exit status of its last command."""
     script = "".join(f'{text}printf "%s\\n" "{MARK} $?"\n' for text in commands)
     done = subprocess.run(
         ["bash", "-uc", script],
@@ -50,26 +51,49 @@ def follow(commands: list[str], folder: Path, **environment: str) -> list[tuple[
     return [(printed, int(status)) for printed, status in zip(parts[:-1:2], parts[1::2], strict=True)]
 
 
+def prepared(node: RunningNode) -> Path:
+    """The folder in which a page's commands run: the devnet is in it, and the programs are in `.venv/bin`."""
+    folder = node.data_dir.parent
+    (folder / ".venv").mkdir()
+    (folder / ".venv" / "bin").symlink_to(BIN)
+    return folder
+
+
+def commands_of(page: str, node: RunningNode) -> list[str]:
+    """The commands of a page with the port of ``node``, since 18645 may be in use on this machine."""
+    commands = [block.text.replace("http://127.0.0.1:18645", node.url) for block in blocks_of(page, "sh")]
+    assert node.url in commands[0]
+    return commands
+
+
 @pytest.mark.socket
 @pytest.mark.slow
 @needs("bash")
-def test_the_story_of_the_devnet(make_devnet: Callable[[], RunningNode]) -> None:
+def test_the_tutorial(make_devnet: Callable[[], RunningNode]) -> None:
     node = make_devnet()
-    folder = node.data_dir.parent
-    # The commands stay as they are; only the port is another one, since 18645 may be in use on this machine.
-    (folder / ".venv").mkdir()
-    (folder / ".venv" / "bin").symlink_to(BIN)
-    blocks = blocks_of(PAGE, "sh", "text")
-    assert [block.language for block in blocks] == ["sh", "text"] * 5
-    commands = [block.text.replace("http://127.0.0.1:18645", node.url) for block in blocks[::2]]
-    assert node.url in commands[0]
-    for shown, (printed, status) in zip(blocks[1::2], follow(commands, folder), strict=True):
+    assert [block.language for block in blocks_of(TUTORIAL, "sh", "text")] == ["sh", "text"] * 5
+    followed = follow(commands_of(TUTORIAL, node), prepared(node))
+    for shown, (printed, status) in zip(blocks_of(TUTORIAL, "text"), followed, strict=True):
         assert words(printed) == words(shown.text)
         assert status == ("\nError: " in shown.text)
 
 
-def test_the_story_is_the_whole_story() -> None:
-    commands = "".join(block.text for block in blocks_of(PAGE, "sh"))
+@pytest.mark.story
+@pytest.mark.socket
+@pytest.mark.slow
+@needs("bash")
+def test_the_first_screen(make_devnet: Callable[[], RunningNode]) -> None:
+    """Each block shows the beginning of what its last command prints."""
+    node = make_devnet()
+    followed = follow(commands_of(PAGE, node), prepared(node))
+    for shown, (printed, status) in zip(blocks_of(PAGE, "text"), followed, strict=True):
+        *lines, rest = words(shown.text)
+        last = words(printed[printed.rindex("state  ") :])
+        assert (rest, last[: len(lines)], status) == (["…"], lines, 0)
+
+
+def test_the_tutorial_covers_every_step() -> None:
+    commands = "".join(block.text for block in blocks_of(TUTORIAL, "sh"))
     steps = ["faucet", "mine 100", "wallet send", "mine 1\n", "tx $txid", "reorganise 3", "tx $txid", "mine 1\n", "tx "]
     at = 0
     for step in steps:
@@ -91,6 +115,8 @@ def test_links_lead_somewhere(page: str) -> None:
 
 
 def test_it_fits_the_first_screen() -> None:
-    """What it is, the two commands and what one sees, before anything else."""
-    first = "\n".join(TEXT.splitlines()[:30])
-    assert all(each in first for each in ("make run", "make test", "/rpc/status", "SVC-MAINNET"))
+    """What svcd is for, for whom, what sets it apart, and a verified payment come first, in a minute of reading."""
+    first = TEXT.partition("\n## Run a node\n")[0]
+    assert all(each in first for each in ("shops", "operators", "developers", "make devnet", "svc verify", "confirmed"))
+    prose = re.sub(r"```.*?```|<picture>.*", "", first, flags=re.DOTALL)
+    assert len(prose.split()) < 400

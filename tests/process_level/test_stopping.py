@@ -87,6 +87,7 @@ def test_work_that_the_operator_asked_for_is_finished(nodes: Nodes) -> None:
     assert (again.status()["height"], again.status()["hash"]) == ("60", hashes[-1])
 
 
+@pytest.mark.story
 @pytest.mark.parametrize("end", [RunningNode.stop, RunningNode.kill])
 def test_chain_mempool_and_keys_are_there_again(nodes: Nodes, end: Callable[[RunningNode], None]) -> None:
     node = nodes.start()

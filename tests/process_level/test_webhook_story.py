@@ -98,7 +98,7 @@ class Shop:
 
     def pay(self, name: str, request: dict[str, Any]) -> str:
         """Sign what the request's URI asks for, and broadcast it."""
-        from svcd.commerce.uri import parse_uri
+        from svcd.commerce.payment_request import parse_uri
 
         wanted = parse_uri(request["paymentUri"], DEVNET).terms
         account = self.node.account(address_of(name, "svcd"))
@@ -132,6 +132,7 @@ def shop(nodes: Nodes, receiver: Receiver, authority: Signed, certificate: Signe
         nodes.stop()
 
 
+@pytest.mark.story
 def test_an_order_from_its_request_to_its_payment_and_back(shop: Shop) -> None:
     shop.fund("customer")
     order = shop.order("order-1042")
@@ -256,6 +257,7 @@ def test_a_certificate_for_another_name_gets_nothing(
         nodes.stop()
 
 
+@pytest.mark.story
 def test_a_killed_node_loses_no_event(shop: Shop, torture: bool) -> None:
     """`kill -9` at any instant of the story: every event arrives, in order, and repeated only as it was."""
     chance = Random(20261120)

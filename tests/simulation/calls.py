@@ -8,7 +8,7 @@ from math import inf
 from attrs import define, field
 from twisted.internet.defer import Deferred
 
-from svcd.p2p.transport import CallFailed, Reply, Request, Trouble
+from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerReply, PeerRequest
 from tests.simulation.clock import Call, HeapClock, Lifetime
 from tests.simulation.lines import Flow, Line, Sharing
 
@@ -49,11 +49,11 @@ class Pace:
 
 
 class SimulatedCall:
-    """A request on its way there and back; ``answer`` fires with the reply, or fails with CallFailed."""
+    """A request on its way there and back; ``answer`` fires with the reply, or fails with PeerCallFailed."""
 
-    def __init__(self, request: Request, clock: HeapClock, sharing: Sharing, life: Lifetime) -> None:
+    def __init__(self, request: PeerRequest, clock: HeapClock, sharing: Sharing, life: Lifetime) -> None:
         self.request = request
-        self.answer: Deferred[Reply] = Deferred()
+        self.answer: Deferred[PeerReply] = Deferred()
         self.close: Callable[[], None] = lambda: None
         """Closes the connection at its other end."""
         self.on_over: list[Callable[[], object]] = []
@@ -68,7 +68,7 @@ class SimulatedCall:
         self._pace = Pace(request.seconds, request.least_bytes) if request.least_bytes else None
         self._told = 0
         if self._pace is None:
-            self._limit = clock.callLater(request.seconds, self.fail, Trouble.TIMEOUT)
+            self._limit = clock.callLater(request.seconds, self.fail, FailureKind.TIMEOUT)
         else:
             self._keep_pace()
         self.answer.addBoth(self._over)
@@ -92,11 +92,11 @@ class SimulatedCall:
         self._flow = Flow(source.up, target.down, size, arrived, self._keep_pace)
         self._sharing.begin(self._flow)
 
-    def receive(self, source: Line, target: Line, reply: Reply, head: int) -> None:
+    def receive(self, source: Line, target: Line, reply: PeerReply, head: int) -> None:
         """Carry a reply to the caller, behind a head of so many bytes; it is broken off where it is too long."""
         request, length = self.request, len(reply.body)
         if length > request.max_bytes:
-            self.send(source, target, head + request.max_bytes, lambda: self.fail(Trouble.TOO_LARGE))
+            self.send(source, target, head + request.max_bytes, lambda: self.fail(FailureKind.TOO_LARGE))
             return
 
         def arrived() -> None:
@@ -108,10 +108,10 @@ class SimulatedCall:
         if request.on_bytes is not None and self._flow is not None:
             self._clock.callLater(TICK_SECONDS, self._tick, self._flow, head)
 
-    def fail(self, trouble: Trouble) -> None:
+    def fail(self, trouble: FailureKind) -> None:
         """End it, unless it is over; a caller that is no more hears nothing."""
         if self._is_awaited():
-            self.answer.errback(CallFailed(trouble, f"simulated: {trouble.value}"))
+            self.answer.errback(PeerCallFailed(trouble, f"simulated: {trouble.value}"))
         elif not self.answer.called:
             self._over(None)
 
@@ -137,7 +137,7 @@ class SimulatedCall:
         end = self._pace.fails_at(now, total, flow.rate if flow else 0.0)
         if self._limit is not None:
             self._limit.cancel()
-        self._limit = None if end == inf else self._clock.callLater(end - now, self.fail, Trouble.TIMEOUT)
+        self._limit = None if end == inf else self._clock.callLater(end - now, self.fail, FailureKind.TIMEOUT)
 
     def _over(self, result: object) -> object:
         if self._limit is not None and self._limit.active():

@@ -9,13 +9,11 @@ from urllib.parse import parse_qsl
 from attrs import define, evolve, field, frozen
 
 from svcd.chain.encoding import MAX_INTEGER, canonical
-from svcd.p2p.block_server import MAX_HASHES
-from svcd.p2p.client import HELLO_BYTES, HELLO_SECONDS, split_blocks
-from svcd.p2p.fields import MAX_BLOCKS
+from svcd.interfaces import milliseconds
+from svcd.p2p.client import HELLO_BYTES, HELLO_SECONDS, MAX_BLOCKS, MAX_HASHES, split_blocks
 from svcd.p2p.handshake import NodeKey
 from svcd.p2p.peers import Peers
-from svcd.p2p.transport import Reply, Request, Trouble
-from svcd.ports import milliseconds
+from svcd.p2p.transport import FailureKind, PeerReply, PeerRequest
 
 BLOCKS = "/p2p/blocks"
 HEADERS = "/p2p/headers"
@@ -30,27 +28,27 @@ WITHHELD_SECONDS = 600.0
 class Late:
     """A reply that is held back for so many seconds."""
 
-    reply: Reply
+    reply: PeerReply
     seconds: float
 
 
-Answer = Reply | Late | Trouble | None
+Answer = PeerReply | Late | FailureKind | None
 """What a hostile node makes of a request; None is silence."""
 
 
-def success(members: dict[str, object]) -> Reply:
-    return Reply(200, canonical({"ok": True, **members}))
+def success(members: dict[str, object]) -> PeerReply:
+    return PeerReply(200, canonical({"ok": True, **members}))
 
 
-def blocks_of(wires: Sequence[bytes]) -> Reply:
-    return Reply(200, b'{"ok":true,"blocks":[' + b",".join(wires) + b'],"height":"9"}')
+def blocks_of(wires: Sequence[bytes]) -> PeerReply:
+    return PeerReply(200, b'{"ok":true,"blocks":[' + b",".join(wires) + b'],"height":"9"}')
 
 
-def blocks_in(reply: Reply | None) -> list[bytes]:
+def blocks_in(reply: PeerReply | None) -> list[bytes]:
     return split_blocks(reply.body, MAX_HASHES) if reply is not None and reply.status == 200 else []
 
 
-def headers_in(reply: Reply | None) -> tuple[list[bytes], int]:
+def headers_in(reply: PeerReply | None) -> tuple[list[bytes], int]:
     """The headers of a reply, and the height of the first."""
     if reply is None or reply.status != 200:
         return [], 0
@@ -58,15 +56,15 @@ def headers_in(reply: Reply | None) -> tuple[list[bytes], int]:
     return [canonical(header) for header in found["headers"]], int(found["from"])
 
 
-def headers_of(wires: Sequence[bytes], first: int, height: int = 9) -> Reply:
-    return Reply(200, b'{"ok":true,"headers":[%s],"from":"%d","height":"%d"}' % (b",".join(wires), first, height))
+def headers_of(wires: Sequence[bytes], first: int, height: int = 9) -> PeerReply:
+    return PeerReply(200, b'{"ok":true,"headers":[%s],"from":"%d","height":"%d"}' % (b",".join(wires), first, height))
 
 
-def is_for(request: Request, path: str) -> bool:
+def is_for(request: PeerRequest, path: str) -> bool:
     return request.path.partition("?")[0] == path
 
 
-def wanted_of(request: Request) -> int:
+def wanted_of(request: PeerRequest) -> int:
     """How many blocks a request asks for, by height or by hash."""
     if request.body is None:
         return int(dict(parse_qsl(request.path.partition("?")[2])).get("limit", MAX_BLOCKS))
@@ -99,46 +97,46 @@ class Hostile:
     peers: Peers
     """Those of its honest part."""
     key: NodeKey
-    honest: Callable[[Request], Reply | None]
+    honest: Callable[[PeerRequest], PeerReply | None]
     """What its honest part answers."""
     random: Random
-    send: Callable[[str, Request], object]
+    send: Callable[[str, PeerRequest], object]
     """Calls somebody, past everything that an honest node observes."""
     mine: Callable[[], None]
     """Finds a block on the chain of its honest part, if there are transfers to be in it."""
     since: float = field(init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.since = self.peers.home.now()
+        self.since = self.peers.node.now()
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: PeerRequest) -> Answer:
         """What comes of a request."""
         return self.honest(request)
 
-    def lets_out(self, request: Request) -> Request | None:
+    def lets_out(self, request: PeerRequest) -> PeerRequest | None:
         """What becomes of a request that its honest part makes; None: it is kept back."""
         return None if request.path in _RELAYED else request
 
     def act(self) -> None:
         """Do harm unasked; called every second."""
 
-    def claim(self, *, height: int, work: int) -> Reply:
+    def claim(self, *, height: int, work: int) -> PeerReply:
         """A status; the hash is of a block that nobody has."""
-        home = self.peers.home
-        claims = self.key.unsigned(home.params, home.ledger.tip, milliseconds(home.clock)).fields()
+        home = self.peers.node
+        claims = self.key.unsigned(home.params, home.chain_manager.tip, milliseconds(home.clock)).fields()
         claims |= {"height": str(height), "hash": self.random.randbytes(32).hex()}
         return success({"status": {**claims, "cumulativeWork": str(work), "peers": 0, "time": claims["timestamp"]}})
 
-    def claim_more(self, blocks: int) -> Reply:
+    def claim_more(self, blocks: int) -> PeerReply:
         """A status with so many blocks more than there are, which is nothing out of the ordinary."""
-        tip = self.peers.home.ledger.tip
+        tip = self.peers.node.chain_manager.tip
         return self.claim(height=tip.height + blocks, work=tip.work + blocks * (tip.work // max(tip.height, 1) + 1))
 
 
 class Boaster(Hostile):
     """Claims the greatest chain there can be, and delivers nothing of it."""
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: PeerRequest) -> Answer:
         if request.path == STATUS:
             return self.claim(height=MAX_INTEGER, work=2**255)
         nothing: dict[str, object] = {"blocks": [], "headers": [], "peers": [], "transactions": []}
@@ -148,14 +146,14 @@ class Boaster(Hostile):
 class Silent(Hostile):
     """Answers hellos and nothing else."""
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: PeerRequest) -> Answer:
         return self.honest(request) if request.path == HELLO else None
 
 
 class Forger(Hostile):
     """Claims more work than anybody and delivers noise."""
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: PeerRequest) -> Answer:
         if request.path == STATUS:
             return self.claim_more(50)
         noise = canonical({"height": str(self.random.randrange(100)), "noise": self.random.randbytes(32).hex()})
@@ -171,7 +169,7 @@ class Crowd(Hostile):
         number = self.random.getrandbits(24)
         return f"http://66.{number >> 16}.{number >> 8 & 255}.{number & 255}:8645"
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: PeerRequest) -> Answer:
         if request.path.startswith("/p2p/peers"):
             return success({"peers": [{"endpoint": self._somewhere()} for _ in range(100)]})
         return self.honest(request)
@@ -179,18 +177,18 @@ class Crowd(Hostile):
     def act(self) -> None:
         others = self.peers.all()
         if others:
-            home = self.peers.home
+            home = self.peers.node
             invented = NodeKey(self.random.randbytes(32), self._somewhere())
-            hello = invented.hello(home.params, home.ledger.tip, milliseconds(home.clock))
+            hello = invented.hello(home.params, home.chain_manager.tip, milliseconds(home.clock))
             body = canonical({"hello": hello.message()})
-            request = Request(path=HELLO, body=body, max_bytes=HELLO_BYTES, seconds=HELLO_SECONDS)
+            request = PeerRequest(path=HELLO, body=body, max_bytes=HELLO_BYTES, seconds=HELLO_SECONDS)
             self.send(self.random.choice(others).endpoint, request)
 
 
 class Ponderer(Hostile):
     """Claims more and takes its time over every question, most of all while the last shared block is looked for."""
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: PeerRequest) -> Answer:
         if request.path == STATUS:
             return self.claim_more(3)
         reply, seconds = self.honest(request), self.random.uniform(5, 25)
@@ -205,7 +203,7 @@ class Ponderer(Hostile):
 class Staller(Hostile):
     """Shows headers and single blocks at once, and hangs as soon as it is asked for several blocks."""
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: PeerRequest) -> Answer:
         if request.path == STATUS:
             return self.claim_more(40)
         if is_for(request, BLOCKS) and wanted_of(request) > 1:
@@ -216,11 +214,13 @@ class Staller(Hostile):
 class Repeater(Hostile):
     """Claims more, pretends to share nothing, and then hands out what everybody has, one at a time."""
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: PeerRequest) -> Answer:
         if request.path == STATUS:
             return self.claim_more(20)
         if is_for(request, HEADERS):
-            wires, first = headers_in(self.honest(Request(path=f"{HEADERS}?from=1&limit=1", max_bytes=0, seconds=0)))
+            wires, first = headers_in(
+                self.honest(PeerRequest(path=f"{HEADERS}?from=1&limit=1", max_bytes=0, seconds=0))
+            )
             return Late(headers_of(wires, first), 1.0)
         reply = self.honest(request)
         if not is_for(request, BLOCKS):
@@ -237,22 +237,22 @@ class Turncoat(Hostile):
 
     gone_until: float = 0.0
 
-    def answer(self, request: Request) -> Answer:
-        now = self.peers.home.now()
+    def answer(self, request: PeerRequest) -> Answer:
+        now = self.peers.node.now()
         if now < self.gone_until:
-            return Trouble.UNREACHABLE
+            return FailureKind.UNREACHABLE
         if request.path == STATUS:
             return self.claim_more(5)
         if (is_for(request, BLOCKS) or is_for(request, HEADERS)) and self.random.random() < 0.5:
             self.gone_until = now + self.random.uniform(5, 40)
-            return Trouble.UNREACHABLE
+            return FailureKind.UNREACHABLE
         return self.honest(request)
 
 
 class Spoiler(Hostile):
     """Passes on what honest nodes make, but altered, and as fast as it can."""
 
-    def lets_out(self, request: Request) -> Request | None:
+    def lets_out(self, request: PeerRequest) -> PeerRequest | None:
         if request.body is None or request.path not in ("/p2p/block", "/p2p/header"):
             return super().lets_out(request)
         message = json.loads(request.body)
@@ -261,7 +261,7 @@ class Spoiler(Hostile):
         rest = b"".join(b'"%s":%s,' % (key.encode(), canonical(value)) for key, value in message.items())
         return evolve(request, body=b'{%s"%s":%s}' % (rest, name.encode(), wire))
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: PeerRequest) -> Answer:
         reply = self.honest(request)
         if is_for(request, HEADERS):
             wires, first = headers_in(reply)
@@ -276,9 +276,11 @@ class Claimant(Hostile):
 
     blocks: int = 1_000
 
-    def answer(self, request: Request) -> Answer:
-        home = self.peers.home
-        tip = evolve(home.ledger.tip, height=home.ledger.tip.height + self.blocks, hash=self.random.randbytes(32))
+    def answer(self, request: PeerRequest) -> Answer:
+        home = self.peers.node
+        tip = evolve(
+            home.chain_manager.tip, height=home.chain_manager.tip.height + self.blocks, hash=self.random.randbytes(32)
+        )
         if request.path == STATUS:
             return self.claim(height=tip.height, work=2**60)
         reply = self.honest(request)
@@ -297,17 +299,17 @@ class Withholder(Hostile):
         if self.random.random() < 1 / WITHHELD_SECONDS:
             self.mine()
 
-    def lets_out(self, request: Request) -> Request | None:
+    def lets_out(self, request: PeerRequest) -> PeerRequest | None:
         return request if request.path == "/p2p/header" else super().lets_out(request)
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: PeerRequest) -> Answer:
         return blocks_of([]) if is_for(request, BLOCKS) else self.honest(request)
 
 
 class Miser(Hostile):
     """Shows every header, and hands out every tenth block."""
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: PeerRequest) -> Answer:
         reply = self.honest(request)
         if not is_for(request, BLOCKS):
             return reply

@@ -10,9 +10,9 @@ from attrs import define, field
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred, fail
 
-from svcd.net.calls import Lane
-from svcd.net.pinned import PLACES
-from svcd.p2p.transport import CallFailed, Reply, Request, Trouble
+from svcd.net.calls import CallKind
+from svcd.net.http_client import MAX_CALLS
+from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerReply, PeerRequest
 from svcd.web.site import Site
 from tests.simulation.calls import SimulatedCall
 from tests.simulation.clock import HeapClock, Lifetime
@@ -46,14 +46,14 @@ class Answering(Wire):
     """One request in memory; ``answered`` fires when the whole answer is written, or the connection is lost."""
 
     def __init__(self, site: Site, peer: Any) -> None:
-        self.answered: Deferred[tuple[Reply, int] | None] = Deferred()
+        self.answered: Deferred[tuple[PeerReply, int] | None] = Deferred()
         """The answer, and how many bytes came before its body."""
         self._shape: tuple[int, int, int] | None = None
         """The status of the answer, and where its body begins and ends."""
         self._rest = 0.0
         super().__init__(site, peer)
 
-    def ask(self, request: Request) -> None:
+    def ask(self, request: PeerRequest) -> None:
         """Send the one request."""
         self.send(written(request))
 
@@ -72,9 +72,9 @@ class Answering(Wire):
             self._shape = int(lines[0].split()[1]), start, start + length
         status, start, end = self._shape
         if len(self.received) >= end:
-            self._finish((Reply(status, bytes(self.received[start:end]), self._rest), start))
+            self._finish((PeerReply(status, bytes(self.received[start:end]), self._rest), start))
 
-    def _finish(self, answer: tuple[Reply, int] | None) -> None:
+    def _finish(self, answer: tuple[PeerReply, int] | None) -> None:
         if not self.answered.called:
             self.answered.callback(answer)
 
@@ -83,7 +83,7 @@ class Answering(Wire):
         self._finish(None)
 
 
-def written(request: Request) -> bytes:
+def written(request: PeerRequest) -> bytes:
     """A request as it goes over the line."""
     body = request.body or b""
     method = "GET" if request.body is None else "POST"
@@ -155,15 +155,15 @@ class Network:
 
     def _break(self, is_broken: Callable[["Trip"], bool]) -> None:
         for trip in [trip for trip in self._carried if is_broken(trip)]:
-            trip.call.fail(Trouble.UNREACHABLE)
+            trip.call.fail(FailureKind.UNREACHABLE)
 
-    def send(self, source: "Link", endpoint: str, request: Request) -> Deferred[Reply]:
+    def send(self, source: "Link", endpoint: str, request: PeerRequest) -> Deferred[PeerReply]:
         """Carry a request there and its answer back."""
         trip = self.prepare(source, endpoint, request)
         self.begin(trip)
         return trip.call.answer
 
-    def prepare(self, source: "Link", endpoint: str, request: Request) -> "Trip":
+    def prepare(self, source: "Link", endpoint: str, request: PeerRequest) -> "Trip":
         """A request that waits to be sent; its time has begun."""
         path = request.path.partition("?")[0]
         self.messages[path] = self.messages.get(path, 0) + 1
@@ -175,9 +175,9 @@ class Network:
         if self.random.random() >= self.conditions.loss:
             self.clock.callLater(self._delay(trip), self._carry_there, trip)
 
-    def tell(self, source: "Link", endpoint: str, request: Request) -> None:
+    def tell(self, source: "Link", endpoint: str, request: PeerRequest) -> None:
         """Send a request whose answer nobody cares for."""
-        self.send(source, endpoint, request).addErrback(lambda failure: failure.trap(CallFailed))
+        self.send(source, endpoint, request).addErrback(lambda failure: failure.trap(PeerCallFailed))
 
     def _delay(self, trip: "Trip") -> float:
         delay = self.random.uniform(*self.conditions.latency)
@@ -191,7 +191,7 @@ class Network:
     def _carry_there(self, trip: "Trip") -> None:
         """The first byte arrives."""
         if not self._joins(trip) or not (trip.endpoint in self._sites or trip.endpoint in self._hostile):
-            trip.call.fail(Trouble.UNREACHABLE)
+            trip.call.fail(FailureKind.UNREACHABLE)
             return
         size = len(written(trip.call.request))
         trip.call.send(self.line(trip.source.endpoint), self.line(trip.endpoint), size, lambda: self._arrive(trip))
@@ -214,25 +214,25 @@ class Network:
         """Send back what somebody hostile makes of a request; silence is ended by the caller's own deadline."""
         if isinstance(answer, Late):
             self.clock.callLater(answer.seconds, self._reply, trip, answer.reply)
-        elif isinstance(answer, Trouble):
+        elif isinstance(answer, FailureKind):
             self.clock.callLater(self._delay(trip), trip.call.fail, answer)
         elif answer is not None:
             self._reply(trip, answer)
 
-    def _answered(self, answer: tuple[Reply, int] | None, wire: Wire, trip: "Trip") -> None:
+    def _answered(self, answer: tuple[PeerReply, int] | None, wire: Wire, trip: "Trip") -> None:
         wire.close()
         if trip.call.answer.called:
             return
         if answer is None:
-            self.clock.callLater(self._delay(trip), trip.call.fail, Trouble.MALFORMED)
+            self.clock.callLater(self._delay(trip), trip.call.fail, FailureKind.MALFORMED)
         else:
             self._reply(trip, *answer)
 
-    def _reply(self, trip: "Trip", reply: Reply, head: int = HEAD_BYTES) -> None:
+    def _reply(self, trip: "Trip", reply: PeerReply, head: int = HEAD_BYTES) -> None:
         self.trace.note("answer", reply.status, sha256(reply.body).hexdigest()[:16])
         self.clock.callLater(self._delay(trip), self._carry_back, trip, reply, head)
 
-    def _carry_back(self, trip: "Trip", reply: Reply, head: int) -> None:
+    def _carry_back(self, trip: "Trip", reply: PeerReply, head: int) -> None:
         """The first byte of the answer arrives."""
         trip.call.receive(self.line(trip.endpoint), self.line(trip.source.endpoint), reply, head)
         self._note_if_carried(trip)
@@ -258,27 +258,27 @@ class Link:
     life: Lifetime
     hostile: Hostile | None = None
     """Who it belongs to, if that is somebody hostile."""
-    _busy: Counter[tuple[str, Lane]] = field(factory=Counter)
-    _waiting: dict[tuple[str, Lane], deque[Trip]] = field(factory=lambda: defaultdict(deque))
+    _busy: Counter[tuple[str, CallKind]] = field(factory=Counter)
+    _waiting: dict[tuple[str, CallKind], deque[Trip]] = field(factory=lambda: defaultdict(deque))
 
-    def call(self, endpoint: str, request: Request) -> Deferred[Reply]:
+    def call(self, endpoint: str, request: PeerRequest) -> Deferred[PeerReply]:
         kept = request if self.hostile is None else self.hostile.lets_out(request)
         if kept is None:
-            return fail(CallFailed(Trouble.UNREACHABLE, "simulated: kept back"))
+            return fail(PeerCallFailed(FailureKind.UNREACHABLE, "simulated: kept back"))
         trip = self.network.prepare(self, endpoint, kept)
-        lane = endpoint, kept.lane
-        if self._busy[lane] < PLACES[kept.lane]:
+        lane = endpoint, kept.kind
+        if self._busy[lane] < MAX_CALLS[kept.kind]:
             self._begin(lane, trip)
         else:
             self._waiting[lane].append(trip)
         return trip.call.answer
 
-    def _begin(self, lane: tuple[str, Lane], trip: Trip) -> None:
+    def _begin(self, lane: tuple[str, CallKind], trip: Trip) -> None:
         self._busy[lane] += 1
         trip.call.on_over.append(lambda: self._leave(lane))
         self.network.begin(trip)
 
-    def _leave(self, lane: tuple[str, Lane]) -> None:
+    def _leave(self, lane: tuple[str, CallKind]) -> None:
         self._busy[lane] -= 1
         waiting = self._waiting[lane]
         while waiting and waiting[0].call.answer.called:
@@ -294,11 +294,11 @@ class Link:
         """There are no connections to close."""
 
 
-def ask_at_once(site: Site, request: Request) -> Reply | None:
+def ask_at_once(site: Site, request: PeerRequest) -> PeerReply | None:
     """What a site answers to a request that needs no time; None where it needs some."""
     wire = Answering(site, IPv4Address("TCP", "192.0.2.9", 40_000))
     wire.ask(request)
-    found: list[tuple[Reply, int] | None] = []
+    found: list[tuple[PeerReply, int] | None] = []
     wire.answered.addCallback(found.append)
     wire.close()
     return found[0][0] if found[0] else None

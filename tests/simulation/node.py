@@ -11,23 +11,22 @@ from twisted.internet.defer import Deferred
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
 from svcd.chain.transition import ChainPoint
-from svcd.node.assembly import assemble, by_fee
-from svcd.node.changes import Standing
-from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
-from svcd.node.search import Search
-from svcd.node.status import Identity, Status
+from svcd.interfaces import milliseconds
+from svcd.node.block_template import by_fee_rate, create_template
+from svcd.node.changes import BlockStatus
+from svcd.node.miner import WorkSearch
+from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
+from svcd.node.status import NodeIdentity, Status
 from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
 from svcd.p2p.handshake import LocalNode, NodeKey
 from svcd.p2p.peers import PeerSettings
-from svcd.p2p.service import BODY_CAPS, SAVE_SECONDS, PeersService, join
-from svcd.p2p.service import Network as Neighbours
-from svcd.p2p.transport import Reply, Request
-from svcd.ports import milliseconds
-from svcd.rpc.sites import Public, Sites
-from svcd.web.buckets import Buckets
-from svcd.web.clients import Clients
-from svcd.web.limits import BodyCaps, SiteLimits
+from svcd.p2p.routes import BODY_CAPS
+from svcd.p2p.service import SAVE_SECONDS, PeerNetwork, PeersService, build_peer_network
+from svcd.p2p.transport import PeerReply, PeerRequest
+from svcd.rpc.sites import PublicSite, SiteFactory
+from svcd.web.connections import BodyCaps, SiteLimits
+from svcd.web.rate_limits import Clients, RateLimiter, rates_of
 from svcd.web.site import Site
 from tests.rpc.node import Inline
 from tests.simulation.clock import Lifetime
@@ -35,7 +34,7 @@ from tests.simulation.hostile import Hostile
 from tests.simulation.network import Link, Network, ask_at_once
 from tests.support import result_of
 
-BEAT_SECONDS = 1.0
+TICK_SECONDS = 1.0
 RATES: dict[str, float] = {"read": 0, "p2p": 200}
 
 
@@ -67,7 +66,7 @@ class SimulatedNode:
         self.key = NodeKey(self.random.randbytes(32), self.endpoint if public else "")
         self._folder = town.folder / str(number)
         self._seeds = town.seeds
-        self._living: LivingChain | None = None
+        self._node_context: NodeContext | None = None
         self._hostile: Hostile | None = None
 
     def start(self) -> None:
@@ -75,25 +74,25 @@ class SimulatedNode:
         folder = self._folder
         folder.mkdir(exist_ok=True)
         self._life = life = Lifetime(self.network.clock)
-        opening = open_chain(
+        opening = open_node(
             self.params,
             folder / "chain.sqlite",
-            threads=Threads(Inline(), Inline(), 1),
-            pool=PoolLimits(1_000, 1 << 22),
+            threads=NodeThreads(Inline(), Inline(), 1),
+            pool=MempoolLimits(1_000, 1 << 22),
             clock=life,
         )
-        self._living = living = result_of(Deferred.fromCoroutine(opening))
+        self._node_context = node_context = result_of(Deferred.fromCoroutine(opening))
         self._link = Link(self.network, self.endpoint, address_of(self.number), life)
-        self.neighbours = self._join(living)
-        identity = Identity(self.key.node_id, self.key.endpoint)
+        self.neighbours = self._join(node_context)
+        identity = NodeIdentity(self.key.node_id, self.key.endpoint)
         self.status = Status(
-            living.ledger,
+            node_context.chain_manager,
             identity=identity,
             peers=self.neighbours.peers,
             clock=life,
-            trouble=lambda: living.trouble,
+            trouble=lambda: node_context.trouble,
         )
-        self._site = self._make_site(living)
+        self._site = self._make_site(node_context)
         self._service = PeersService(self.neighbours, folder / "peers.json", self._seeds, Inline())
         self._service.startService()
         if self.key.endpoint:
@@ -101,30 +100,30 @@ class SimulatedNode:
         life.callLater(self.random.random(), self._keep_in_touch)
         life.callLater(SAVE_SECONDS, self._keep_notes)
 
-    def _join(self, living: LivingChain) -> Neighbours:
-        home = LocalNode(self.params, living.ledger, self.key, self._life)
+    def _join(self, node_context: NodeContext) -> PeerNetwork:
+        home = LocalNode(self.params, node_context.chain_manager, self.key, self._life)
         settings = PeerSettings(outbound=8, max_inbound=64, diverse=True, alone=False)
         book = AddressBook(self.random.randbytes(32), self.random.random)
         client = PeerClient(self.params, self._link, Inline())
         self._clients = Clients()
-        return join(
+        return build_peer_network(
             home,
             client,
-            transfers=living.transfers,
+            transaction_pool=node_context.transaction_pool,
             book=book,
             settings=settings,
             forwards=self._clients.untrusted.forwards,
         )
 
-    def _make_site(self, living: LivingChain) -> Site:
-        rooms = self.neighbours.rooms(living.transfers)
+    def _make_site(self, node_context: NodeContext) -> Site:
+        rooms = self.neighbours.routes
         limits = SiteLimits(body_caps=BodyCaps(BODY_CAPS))
-        public = Public(limits, self._clients, Buckets.per_second(RATES, 10))
-        return Sites(self._life, lambda: "simulated").between_nodes(rooms, public)
+        public = PublicSite(limits, RateLimiter(self._clients, rates_of(RATES, 10), self._life))
+        return SiteFactory(self._life, lambda: "simulated").between_nodes(rooms, public)
 
     def _keep_in_touch(self) -> None:
-        self._life.callLater(BEAT_SECONDS, self._keep_in_touch)
-        self.neighbours.beat()
+        self._life.callLater(TICK_SECONDS, self._keep_in_touch)
+        self.neighbours.tick()
         if self._hostile is not None:
             self._hostile.act()
 
@@ -133,53 +132,55 @@ class SimulatedNode:
         self._service.save()
 
     @property
-    def living(self) -> LivingChain:
-        assert self._living is not None, "the node is down"
-        return self._living
+    def node_context(self) -> NodeContext:
+        assert self._node_context is not None, "the node is down"
+        return self._node_context
 
     @property
     def running(self) -> bool:
-        return self._living is not None
+        return self._node_context is not None
 
     @property
     def tip(self) -> ChainPoint:
-        return self.living.ledger.tip
+        return self.node_context.chain_manager.tip
 
     def mine(self, transfers: Iterable[Transfer] = (), *, empty: bool = True) -> None:
         """Find a block at the present slot and hand it in; nothing if the node is behind, or that slot is taken.
 
         It has ``transfers``, or else those that wait here; unless ``empty``, nothing is found where there are none.
         """
-        living, slot = self.living, self.params.slot_at(milliseconds(self.network.clock))
+        node_context, slot = self.node_context, self.params.slot_at(milliseconds(self.network.clock))
         if not self.status.synced or slot <= self.tip.slot:
             return
-        waiting = tuple(transfers) or by_fee(living.transfers.mempool.lines())
-        proposal = assemble(living.chain.connector.view(), seed=self.key.seed, slot=slot, transfers=waiting)
+        waiting = tuple(transfers) or by_fee_rate(node_context.transaction_pool.mempool.lines())
+        proposal = create_template(
+            node_context.chain.chainstate.view(), seed=self.key.seed, slot=slot, transfers=waiting
+        )
         if not (proposal.transfers or empty):
             return
-        nonce = Search(proposal.header, self.params.memory_kib, self.random.getrandbits(64)).run()
+        nonce = WorkSearch(proposal.header, self.params.memory_kib, self.random.getrandbits(64)).run()
         assert nonce is not None
         block = proposal.sealed(nonce, self.key.seed)
-        standing = result_of(Deferred.fromCoroutine(living.ledger.submit_block(block.wire())))
-        assert standing is Standing.CONNECTED
+        standing = result_of(Deferred.fromCoroutine(node_context.chain_manager.submit_block(block.wire())))
+        assert standing is BlockStatus.CONNECTED
         self.network.trace.note(self.endpoint, "made", block.header.height, block.header.hash.hex())
 
     def take(self, transfer: Transfer) -> None:
         """Take in a transfer, as from somebody's wallet; it is committed in the next turn."""
-        self.living.transfers.submit(transfer)
+        self.node_context.transaction_pool.submit(transfer)
 
     def has_waiting(self, transfer: Transfer) -> bool:
         """Whether a transfer waits here."""
-        return transfer.txid in self.living.transfers.mempool
+        return transfer.txid in self.node_context.transaction_pool.mempool
 
     def has_in_chain(self, transfer: Transfer) -> bool:
         """Whether a transfer is in the chain here."""
-        return self.living.chain.reader.transaction(transfer.txid) is not None
+        return self.node_context.chain.reader.transaction(transfer.txid) is not None
 
     def turn_hostile(self, kind: type[Hostile]) -> None:
         """From now on misbehave towards all who call; it goes on greeting others, so as to be known."""
         site, link = self._site, self._link
-        honest: Callable[[Request], Reply | None] = lambda request: ask_at_once(site, request)  # noqa: E731
+        honest: Callable[[PeerRequest], PeerReply | None] = lambda request: ask_at_once(site, request)  # noqa: E731
         hostile = kind(
             self.neighbours.peers, self.key, honest, self.random, partial(self.network.tell, link), self.mine
         )
@@ -192,5 +193,5 @@ class SimulatedNode:
         self.network.detach(self.endpoint)
         # Otherwise the garbage collector would end what waits for answers, and that would go on without a database.
         Deferred.fromCoroutine(self.neighbours.stop())
-        self.living._close()
-        self._living = None
+        self.node_context._close()
+        self._node_context = None

@@ -18,7 +18,7 @@ from attrs import evolve, field, frozen
 
 from svcd.chain import transaction
 from svcd.chain.address import encode_address
-from svcd.node.changes import Change
+from svcd.node.changes import ChainChange
 from tests.chains import COIN
 from tests.simulation.node import SimulatedNode
 from tests.simulation.ready import full_body, payer
@@ -49,7 +49,7 @@ class Arrivals:
     world: World
     times: dict[bytes, list[float]] = field(factory=dict)
 
-    def chain_changed(self, change: Change) -> None:
+    def chain_changed(self, change: ChainChange) -> None:
         """A node has a new tip."""
         for block in change.applied:
             self.times.setdefault(block.point.hash, []).append(self.world.network.clock.seconds())
@@ -67,7 +67,7 @@ def measure(count: int, folder: Path, setting: Setting) -> str:
     network, arrivals = world.network, Arrivals(world)
     lines = [network.line(node.endpoint) for node in world.nodes]
     for node, line in zip(world.nodes, lines, strict=True):
-        node.living.ledger.subscribe(arrivals)
+        node.node_context.chain_manager.subscribe(arrivals)
         line.up.limit(setting.uplink)
     before = Counter(network.messages)
     received = sum(line.down.bytes for line in lines)

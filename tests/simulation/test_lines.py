@@ -6,7 +6,7 @@ import pytest
 from attrs import frozen
 from twisted.internet.defer import Deferred
 
-from svcd.node.changes import Standing
+from svcd.node.changes import BlockStatus
 from tests.simulation.conftest import MakeWorld
 from tests.simulation.network import Conditions
 from tests.simulation.node import SimulatedNode
@@ -66,7 +66,7 @@ class CatchingUp:
 def check_company(new: SimulatedNode, peers: list[SimulatedNode]) -> None:
     """No peer of the new node is banned or doubted."""
     known = new.neighbours.peers
-    assert not [peer.endpoint for peer in known.all() if peer.doubts], "honest peers are doubted"
+    assert not [peer.endpoint for peer in known.all() if peer.claim_backoff.failures], "honest peers are doubted"
     assert not [peer.endpoint for peer in peers if known.is_banned(peer.key.public)], "honest peers are banned"
 
 
@@ -117,7 +117,9 @@ def test_a_full_block_reaches_eight_peers_over_a_slow_uplink(
     assert len(maker.neighbours.peers.all()) == 8
     world.network.line(maker.endpoint).up.limit(2e6)
     block = full[min(full)].blocks[0]
-    assert result_of(Deferred.fromCoroutine(maker.living.ledger.submit_block(block))) is Standing.CONNECTED
+    assert (
+        result_of(Deferred.fromCoroutine(maker.node_context.chain_manager.submit_block(block))) is BlockStatus.CONNECTED
+    )
     world.run_until(lambda: all(node.tip == maker.tip for node in others), within=40)
 
 

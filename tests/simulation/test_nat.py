@@ -2,7 +2,7 @@
 
 import pytest
 
-from svcd.p2p import branch_push
+from svcd.p2p import relay
 from tests.simulation.conftest import MakeWorld
 from tests.simulation.world import World
 
@@ -10,7 +10,7 @@ SECONDS = 10.0
 """One slot of mainnet."""
 
 
-@pytest.fixture(params=range(3))
+@pytest.fixture(params=[0, *(pytest.param(seed, marks=pytest.mark.slow) for seed in (1, 2))])
 def world(make_world: MakeWorld, request: pytest.FixtureRequest) -> World:
     """Five nodes that have met, the last of them behind NAT; no block is made unless the test does."""
     world = make_world(request.param, 5, behind_nat={4}, mining=False)
@@ -81,7 +81,7 @@ def test_what_it_made_while_it_was_cut_off_arrives_however_long_it_is(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others show their own chain until they have more of the longer one than is handed in at a time."""
-    monkeypatch.setattr(branch_push, "ROUND_BYTES", 3 * branch_push.LEAST_BYTES)
+    monkeypatch.setattr(relay, "ROUND_BYTES", 3 * relay.LEAST_BLOCK_BYTES)
     cut_off(world)
     hidden = world.nodes[4]
 

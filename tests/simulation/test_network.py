@@ -7,9 +7,9 @@ import pytest
 from attrs import define, evolve
 from twisted.internet.defer import CancelledError, Deferred
 
-from svcd.net.calls import Lane
-from svcd.net.pinned import PLACES
-from svcd.p2p.transport import CallFailed, Reply, Request, Trouble
+from svcd.net.calls import CallKind
+from svcd.net.http_client import MAX_CALLS
+from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerReply, PeerRequest
 from tests.simulation.clock import HeapClock, Lifetime
 from tests.simulation.hostile import Answer
 from tests.simulation.lines import Channel, Flow, Line, Sharing, max_min
@@ -18,7 +18,7 @@ from tests.support import has_result, result_of
 
 LATENCY = 0.1
 A, B, C = "http://20.1.0.1:8645", "http://20.2.0.1:8645", "http://20.3.0.1:8645"
-ASK = Request(path="/p2p/status", max_bytes=10_000_000, seconds=60.0, lane=Lane.FETCH)
+ASK = PeerRequest(path="/p2p/status", max_bytes=10_000_000, seconds=60.0, kind=CallKind.FETCH)
 TAKES_ITS_TIME = evolve(ASK, seconds=10.0, least_bytes=16_384)
 
 
@@ -28,7 +28,7 @@ class Server:
 
     reply: Answer
 
-    def answer(self, request: Request) -> Answer:
+    def answer(self, request: PeerRequest) -> Answer:
         return self.reply
 
 
@@ -46,10 +46,10 @@ class Bench:
         hostile: Any = Server(answer)
         self.network.turn(endpoint, hostile)
 
-    def call(self, endpoint: str, request: Request = ASK) -> "Deferred[Reply]":
+    def call(self, endpoint: str, request: PeerRequest = ASK) -> "Deferred[PeerReply]":
         return self.link.call(endpoint, request)
 
-    def arrives_after(self, answer: "Deferred[Reply]", within: float = 100.0) -> float:
+    def arrives_after(self, answer: "Deferred[PeerReply]", within: float = 100.0) -> float:
         """The seconds until a call ends, to the hundredth."""
         began = self.clock.seconds()
         while not has_result(answer):
@@ -57,10 +57,10 @@ class Bench:
             self.clock.run(0.01)
         return self.clock.seconds() - began
 
-    def trouble_of(self, answer: "Deferred[Reply]") -> Trouble:
-        with pytest.raises(CallFailed) as failed:
+    def trouble_of(self, answer: "Deferred[PeerReply]") -> FailureKind:
+        with pytest.raises(PeerCallFailed) as failed:
             result_of(answer)
-        return failed.value.trouble
+        return failed.value.kind
 
 
 @pytest.fixture
@@ -68,9 +68,9 @@ def bench() -> Bench:
     return Bench()
 
 
-def body(size: int) -> Reply:
+def body(size: int) -> PeerReply:
     """A reply that is ``size`` bytes long on the line."""
-    return Reply(200, bytes(size - HEAD_BYTES))
+    return PeerReply(200, bytes(size - HEAD_BYTES))
 
 
 def soon(seconds: float) -> Any:
@@ -172,7 +172,7 @@ def test_a_call_that_is_late_frees_its_share(bench: Bench) -> None:
     bench.serve(C, body(3_000_000))
     late, kept = bench.call(B, evolve(ASK, seconds=1 + 2 * LATENCY)), bench.call(C)
     assert bench.arrives_after(kept) == soon(3.5 + 2 * LATENCY)
-    assert bench.trouble_of(late) is Trouble.TIMEOUT
+    assert bench.trouble_of(late) is FailureKind.TIMEOUT
     assert bench.network.line(A).down.bytes == pytest.approx(3_500_000, abs=500)
 
 
@@ -181,7 +181,7 @@ def test_a_reply_that_is_too_long_is_broken_off(bench: Bench) -> None:
     bench.serve(B, body(9_000_000))
     call = bench.call(B, evolve(ASK, max_bytes=1_000_000))
     assert bench.arrives_after(call) == soon(1 + 2 * LATENCY)
-    assert bench.trouble_of(call) is Trouble.TOO_LARGE
+    assert bench.trouble_of(call) is FailureKind.TOO_LARGE
     assert bench.network.line(A).down.bytes == 1_000_000 + HEAD_BYTES
 
 
@@ -195,7 +195,7 @@ def test_what_is_on_its_way_is_lost_when_there_is_no_way(bench: Bench, how: str)
         bench.network.detach(B)
     else:
         bench.network.part([[A], [B]])
-    assert bench.trouble_of(call) is Trouble.UNREACHABLE
+    assert bench.trouble_of(call) is FailureKind.UNREACHABLE
     assert not bench.network.line(A).down.flows
 
 
@@ -225,7 +225,7 @@ def test_an_answer_that_comes_too_slowly_fails_after_the_period(bench: Bench) ->
     bench.serve(B, body(164_000))
     call = bench.call(B, TAKES_ITS_TIME)
     assert bench.arrives_after(call) == soon(10)
-    assert bench.trouble_of(call) is Trouble.TIMEOUT
+    assert bench.trouble_of(call) is FailureKind.TIMEOUT
     assert bench.network.line(A).down.bytes == pytest.approx(1_600 * (10 - 2 * LATENCY), abs=20)
 
 
@@ -241,14 +241,14 @@ def test_an_answer_that_becomes_too_slow_fails_when_too_little_came_in_any_perio
     bench.call(C, evolve(ASK, seconds=1_000.0)).addErrback(lambda _: None)
     # Alone from 0.2 on, together from 8.7 on: the period from 2.316 to 12.316 holds 6.384 · 2,000 + 3.616 · 1,000.
     assert bench.arrives_after(call) == soon(12.316 - 8.5)
-    assert bench.trouble_of(call) is Trouble.TIMEOUT
+    assert bench.trouble_of(call) is FailureKind.TIMEOUT
 
 
 def test_silence_fails_after_the_period(bench: Bench) -> None:
     bench.serve(B, None)
     call = bench.call(B, TAKES_ITS_TIME)
     assert bench.arrives_after(call) == soon(10)
-    assert bench.trouble_of(call) is Trouble.TIMEOUT
+    assert bench.trouble_of(call) is FailureKind.TIMEOUT
 
 
 def test_the_bytes_of_a_request_are_progress_too(bench: Bench) -> None:
@@ -276,9 +276,9 @@ def test_a_caller_hears_of_every_byte_of_the_body_as_it_comes(bench: Bench, rate
 
 def test_an_endpoint_is_called_over_so_many_connections_at_a_time(bench: Bench) -> None:
     bench.serve(B, body(1_000))
-    places = PLACES[ASK.lane]
+    places = MAX_CALLS[ASK.kind]
     calls = [bench.call(B) for _ in range(2 * places)]
-    other = bench.call(B, evolve(ASK, lane=Lane.ASK))
+    other = bench.call(B, evolve(ASK, kind=CallKind.ASK))
     bench.clock.run(2 * LATENCY + 0.01)
     assert [has_result(call) for call in calls] == [True] * places + [False] * places
     assert has_result(other)
@@ -288,7 +288,7 @@ def test_an_endpoint_is_called_over_so_many_connections_at_a_time(bench: Bench) 
 
 def test_a_call_that_is_given_up_while_it_waits_is_not_sent(bench: Bench) -> None:
     bench.serve(B, body(1_000))
-    calls = [bench.call(B) for _ in range(PLACES[ASK.lane] + 2)]
+    calls = [bench.call(B) for _ in range(MAX_CALLS[ASK.kind] + 2)]
     calls[-2].cancel()
     with pytest.raises(CancelledError):
         result_of(calls[-2])

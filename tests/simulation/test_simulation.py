@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from svcd.p2p.headers import HOLD_SECONDS
+from svcd.p2p.chain_sync import HOLD_SECONDS
 from tests.simulation.conftest import MakeWorld
 from tests.simulation.hostile import KINDS
 from tests.simulation.network import Conditions
@@ -34,6 +34,7 @@ def agree(world: World, nodes: list[SimulatedNode], depth: int = DEPTH) -> None:
     assert highest - world.common_height(nodes) <= depth, {node.endpoint: node.tip.height for node in nodes}
 
 
+@pytest.mark.slow
 @pytest.mark.socket
 def test_the_same_seed_gives_the_same_run(tmp_path: Path) -> None:
     """In other processes, where the order of sets and all addresses in memory are others."""
@@ -177,7 +178,7 @@ def check_company(world: World) -> None:
         peers = node.neighbours.peers
         assert {peer.endpoint for peer in peers.outbound()} & public, f"{node.endpoint} is eclipsed"
         banned = [other.endpoint for other in world.honest if peers.is_banned(other.key.public)]
-        banned += [endpoint for endpoint in sorted(public) if peers.bans.shut_out(endpoint, peers.home.now())]
+        banned += [endpoint for endpoint in sorted(public) if peers.bans.shut_out(endpoint, peers.node.now())]
         assert not banned, f"{node.endpoint} banned honest nodes"
 
 

@@ -8,7 +8,7 @@ from attrs import define, evolve, field
 
 from svcd.chain.params import MAINNET, NetworkParams
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
-from svcd.ports import milliseconds
+from svcd.interfaces import milliseconds
 from tests.chains import COIN, address_of, key_of
 from tests.simulation.clock import HeapClock
 from tests.simulation.hostile import KINDS
@@ -185,6 +185,6 @@ class World:
 
     @staticmethod
     def _hash(node: SimulatedNode, height: int) -> bytes:
-        stored = node.living.chain.reader.canonical(height)
+        stored = node.node_context.chain.reader.canonical(height)
         assert stored is not None
         return stored.point.hash

@@ -12,7 +12,7 @@ from attrs import define, frozen
 
 from svcd.chain.params import DEVNET
 from svcd.chain.transaction import Draft, sign_transfer
-from svcd.commerce.uri import parse_uri
+from svcd.commerce.payment_request import parse_uri
 from tests.chains import address_of, key_of
 from tests.soak.town import Member, Shop, await_that
 

@@ -1,4 +1,4 @@
-"""A program that imports prepared blocks through the real ledger, on real threads, until it is done or is killed.
+"""A program that imports prepared blocks through the real chain manager, on real threads, until done or killed.
 
     python -m tests.torture.importer BATCHES DATABASE [STATEMENT]
 
@@ -17,10 +17,10 @@ from attrs import define
 from twisted.internet.defer import Deferred
 from twisted.internet.task import react
 
-from svcd.node.changes import Standing
-from svcd.node.living import LivingChain, PoolLimits, Threads, open_chain
-from svcd.node.threads import ThreadsService
-from svcd.ports import Timer
+from svcd.interfaces import Timer
+from svcd.node.changes import BlockStatus
+from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
+from svcd.node.threads import ThreadPoolService
 from tests.chains import TEST_PARAMS
 from tests.node.bench import LATE
 
@@ -58,29 +58,29 @@ def say(word: object) -> None:
     sys.stdout.flush()
 
 
-async def import_batches(living: LivingChain, batches: list[list[bytes]]) -> None:
+async def import_batches(node_context: NodeContext, batches: list[list[bytes]]) -> None:
     for number, batch in enumerate(batches):
-        outcomes = await living.ledger.submit_blocks(batch)
-        strange = [outcome for outcome in outcomes if not isinstance(outcome, Standing)]
+        outcomes = await node_context.chain_manager.submit_blocks(batch)
+        strange = [outcome for outcome in outcomes if not isinstance(outcome, BlockStatus)]
         if strange:
             raise SystemExit(f"batch {number}: {strange[0]}")
         say(number)
 
 
 async def run(reactor: Any, batches: Path, database: Path, statement: int | None) -> None:
-    writer = ThreadsService(reactor, size=1, name="writer")
-    verifier = ThreadsService(reactor, size=2, name="verifier")
+    writer = ThreadPoolService(reactor, size=1, name="writer")
+    verifier = ThreadPoolService(reactor, size=2, name="verifier")
     for service in (writer, verifier):
         service.startService()
-    threads, pool = Threads(writer.worker, verifier.worker, 2), PoolLimits(50_000, 2**26)
+    threads, pool = NodeThreads(writer.worker, verifier.worker, 2), MempoolLimits(50_000, 2**26)
     statements = Statements(statement)
     say("open")
     try:
         clock = LateClock(reactor, reactor.seconds())
-        living = await open_chain(TEST_PARAMS, database, threads=threads, pool=pool, clock=clock)
-        living.chain.connector.store._db.set_trace_callback(statements)
-        await import_batches(living, [line.split() for line in batches.read_bytes().splitlines()])
-        await living.close()
+        node_context = await open_node(TEST_PARAMS, database, threads=threads, pool=pool, clock=clock)
+        node_context.chain.chainstate.store._db.set_trace_callback(statements)
+        await import_batches(node_context, [line.split() for line in batches.read_bytes().splitlines()])
+        await node_context.close()
     finally:
         for service in (verifier, writer):
             service.stopService()

@@ -82,7 +82,7 @@ def importing(batches: Path, folder: Path, *statement: str) -> Iterator[Importer
 def examine(folder: Path, race: Race) -> int:
     """How many batches are on disk: they, and nothing but they, and everything adds up."""
     with running(folder) as node:
-        result_of(Deferred.fromCoroutine(node.transfers.load()))
+        result_of(Deferred.fromCoroutine(node.transaction_pool.load()))
         node.check()
         stored = frozenset(block_hash for (block_hash,) in node.store._db.execute("SELECT hash FROM block"))
         found = Moment(stored, node.tip)
@@ -122,6 +122,7 @@ def test_an_import_that_nobody_kills(race: Race, batches: Path, tmp_path: Path) 
         assert examine(tmp_path, race) == len(race.batches)
 
 
+@pytest.mark.story
 @pytest.mark.slow
 @pytest.mark.socket
 def test_a_kill_at_any_instant(race: Race, batches: Path, tmp_path: Path, torture: bool) -> None:

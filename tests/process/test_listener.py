@@ -12,17 +12,17 @@ from twisted.internet.endpoints import clientFromString, connectProtocol, server
 from twisted.internet.protocol import Factory, Protocol
 from twisted.internet.task import LoopingCall, deferLater
 
-from svcd.process.listening import ACCEPTED_AT_ONCE, Listening
+from svcd.process.listener import ACCEPTED_AT_ONCE, ListenerService
 from svcd.process.sequential import CannotStart
 from tests.support import has_result
 
 pytestmark = pytest.mark.socket
 
 
-def listening(endpoint: str, **options: Any) -> Listening:
+def listening(endpoint: str, **options: Any) -> ListenerService:
     factory = Factory.forProtocol(Protocol)
     factory.noisy = False
-    return Listening(serverFromString(reactor, endpoint), factory, description=endpoint, **options)
+    return ListenerService(serverFromString(reactor, endpoint), factory, description=endpoint, **options)
 
 
 async def connect(port: int) -> Protocol:

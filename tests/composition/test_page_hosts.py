@@ -1,12 +1,12 @@
-"""Under what names the pages of a configured node are asked for."""
+"""The hosts that the pages of a configured node answer to."""
 
 from pathlib import Path
 
 import pytest
 
-from svcd.composition.pages import page_hosts
+from svcd.composition.services import page_hosts
 from svcd.config.schema import Config, Http
-from svcd.pages.resource import Hosts
+from svcd.pages.resource import PageHosts
 
 LOOPBACK = {"localhost", "127.0.0.1", "[::1]"}
 
@@ -20,5 +20,5 @@ LOOPBACK = {"localhost", "127.0.0.1", "[::1]"}
         (Http(public_url="http://a.example", allowed_hosts=("b.example", "::1")), {"b.example", "[::1]"}, False),
     ],
 )
-def test_names_of_pages(tmp_path: Path, http: Http, names: set[str], addresses: bool) -> None:
-    assert page_hosts(Config(data_dir=tmp_path, http=http)) == Hosts(frozenset(names), addresses=addresses)
+def test_allowed_hosts_of_pages(tmp_path: Path, http: Http, names: set[str], addresses: bool) -> None:
+    assert page_hosts(Config(data_dir=tmp_path, http=http)) == PageHosts(frozenset(names), addresses=addresses)

@@ -11,7 +11,7 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.logger import globalLogPublisher
 
-from svcd.process.notify import Notifier, SystemdNotices
+from svcd.process.systemd import Notifier, SystemdService
 
 pytestmark = pytest.mark.socket
 
@@ -104,7 +104,7 @@ def test_the_environment_says_where_and_how_often(environment: dict[str, str], n
 
 def test_ready_then_signs_of_life_then_stopping(manager: Manager, address: str) -> None:
     clock = Clock()
-    service = SystemdNotices(Notifier(address, 30), clock, lives, lambda: "well")
+    service = SystemdService(Notifier(address, 30), clock, lives, lambda: "well")
     service.startService()
     clock.pump([14, 1, 15])
     service.stopService()
@@ -115,7 +115,7 @@ def test_ready_then_signs_of_life_then_stopping(manager: Manager, address: str) 
 
 def test_without_a_watchdog_there_are_no_signs_of_life(manager: Manager, address: str) -> None:
     clock = Clock()
-    service = SystemdNotices(Notifier(address, 0), clock, lives, lambda: "well")
+    service = SystemdService(Notifier(address, 0), clock, lives, lambda: "well")
     service.startService()
     clock.pump([5] * 20)
     assert manager.received() == ["READY=1", WELL]
@@ -128,7 +128,7 @@ def test_no_sign_of_life_while_something_hangs(manager: Manager, address: str) -
     async def alive() -> None:
         await answer
 
-    service = SystemdNotices(Notifier(address, 30), clock, alive, lambda: "well")
+    service = SystemdService(Notifier(address, 30), clock, alive, lambda: "well")
     service.startService()
     clock.pump([15, 15, 15])
     assert manager.received() == ["READY=1", WELL]
@@ -144,7 +144,7 @@ def test_no_sign_of_life_after_the_stop(manager: Manager, address: str) -> None:
     async def alive() -> None:
         await answer
 
-    service = SystemdNotices(Notifier(address, 30), clock, alive, lambda: "well")
+    service = SystemdService(Notifier(address, 30), clock, alive, lambda: "well")
     service.startService()
     clock.advance(15)
     service.stopService()
@@ -160,7 +160,7 @@ def test_no_sign_of_life_when_the_question_fails(
     async def alive() -> None:
         raise OSError
 
-    SystemdNotices(Notifier(address, 30), clock, alive, lambda: "well").startService()
+    SystemdService(Notifier(address, 30), clock, alive, lambda: "well").startService()
     clock.pump([15, 15])
     assert manager.received() == ["READY=1", WELL]
     expected_errors(OSError)
@@ -168,7 +168,7 @@ def test_no_sign_of_life_when_the_question_fails(
 
 def test_how_it_fares_is_sent_when_it_has_changed_and_some_seconds_have_passed(manager: Manager, address: str) -> None:
     clock, line = Clock(), "height 1"
-    service = SystemdNotices(Notifier(address, 0), clock, lives, lambda: line)
+    service = SystemdService(Notifier(address, 0), clock, lives, lambda: line)
     service.startService()
     assert manager.received() == ["READY=1", "STATUS=height 1"]
     line = "height 2"
@@ -191,7 +191,7 @@ def test_how_it_fares_is_sent_when_it_has_changed_and_some_seconds_have_passed(m
 
 def test_outside_systemd_nobody_asks_how_it_fares() -> None:
     clock = Clock()
-    service = SystemdNotices(Notifier(), clock, lives, lambda: pytest.fail("nobody listens"))
+    service = SystemdService(Notifier(), clock, lives, lambda: pytest.fail("nobody listens"))
     service.startService()
     assert not clock.getDelayedCalls()
     service.stopService()
@@ -205,7 +205,7 @@ def test_a_line_that_cannot_be_told_keeps_nothing_from_running(
     def line() -> str:
         raise LookupError("the tip is not on disk")
 
-    service = SystemdNotices(Notifier(address, 30), clock, lives, line)
+    service = SystemdService(Notifier(address, 30), clock, lives, line)
     service.startService()
     clock.advance(15)
     assert manager.received() == ["READY=1", "WATCHDOG=1"]

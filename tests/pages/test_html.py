@@ -1,20 +1,19 @@
-"""The pieces of pages: laws over any text and any number."""
+"""Elements, text formats and charts: properties for any text and any number."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from svcd.pages.charts import HEIGHT, bar_chart, line_chart
+from svcd.pages.html import ago, amount, copy_button, duration, grouped, link, scaled, shortened, tag, utc
 from svcd.pages.layout import flattened
-from svcd.pages.overview import duration, scaled
-from svcd.pages.parts import ago, amount, copy_button, grouped, link, shortened, tag, utc
-from svcd.pages.plots import HEIGHT, bars, curve
 from tests.pages.reading import Document
 
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=60)
 
 
 @given(TEXT)
-def test_any_text_comes_back_as_text(text: str) -> None:
+def test_any_text_survives_escaping(text: str) -> None:
     inside = tag("p", text, link(text, "tx", text), copy_button(text, "it"), title=text)
     page = Document("<!DOCTYPE html>\n" + flattened(tag("html", tag("body", inside))).decode())
     assert page.visible.strip("\n") == (text * 2).strip("\n")
@@ -36,7 +35,7 @@ def test_any_text_comes_back_as_text(text: str) -> None:
         (-600, "later"),
     ],
 )
-def test_times_are_told_as_people_do(seconds: int, says: str) -> None:
+def test_relative_times(seconds: int, says: str) -> None:
     assert ago(1_000_000_000, 1_000_000_000 + seconds * 1000) == says
 
 
@@ -45,14 +44,14 @@ def test_absolute_times_are_in_utc() -> None:
 
 
 @given(TEXT)
-def test_what_is_shortened_has_both_ends(text: str) -> None:
+def test_shortened_text_keeps_both_ends(text: str) -> None:
     short = shortened(text)
     assert len(short) <= 19
     assert short == text or (short[:8], short[-8:]) == (text[:8], text[-8:])
 
 
 @given(st.integers(0, 2**256))
-def test_a_large_number_has_few_digits(number: int) -> None:
+def test_scaled_numbers_are_short(number: int) -> None:
     text = scaled(number)
     assert len(text) <= 9 or number >= 10**21
     assert text.split(" ")[0].replace(".", "").isdigit()
@@ -72,8 +71,8 @@ def test_numbers_in_groups_and_spans() -> None:
 
 
 @given(st.lists(st.integers(0, 2**64), min_size=1, max_size=100))
-def test_plots_stay_within_their_frame(values: list[int]) -> None:
-    for plot in (bars(values, mark=5, top=20, says="x"), curve(values, says="x")):
+def test_charts_stay_within_their_frame(values: list[int]) -> None:
+    for plot in (bar_chart(values, mark=5, top=20, label="x"), line_chart(values, label="x")):
         text = flattened(plot).decode()
         assert "nan" not in text
         assert "inf" not in text

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from twisted.logger import LogEvent, formatEvent
 
-from svcd.process.presence import FilesWatch
+from svcd.process.file_watch import FileWatch
 
 
 @pytest.fixture
@@ -31,14 +31,14 @@ def test_removed_or_replaced(
     path: Path, fault: Callable[[Path], None], expected_errors: Callable[..., list[LogEvent]]
 ) -> None:
     calls: list[str] = []
-    watch = FilesWatch([path], lambda: calls.append("stop"))
-    watch.look()
+    watch = FileWatch([path], lambda: calls.append("stop"))
+    watch.check()
     path.write_text("other content in the same file")
-    watch.look()
+    watch.check()
     assert calls == []
     fault(path)
-    watch.look()
-    watch.look()
+    watch.check()
+    watch.check()
     assert calls == ["stop"]
     (event,) = expected_errors()
     assert formatEvent(event).startswith(f"{path} was removed or replaced while the node uses it. ")
@@ -47,13 +47,13 @@ def test_removed_or_replaced(
 def test_what_comes_later_is_watched_from_then_on(path: Path, expected_errors: Callable[..., list[LogEvent]]) -> None:
     calls: list[str] = []
     log = path.with_name("chain.sqlite-wal")
-    watch = FilesWatch([path, log], lambda: calls.append("stop"))
-    watch.look()
+    watch = FileWatch([path, log], lambda: calls.append("stop"))
+    watch.check()
     log.write_text("")
-    watch.look()
+    watch.check()
     assert calls == []
     log.unlink()
-    watch.look()
+    watch.check()
     assert calls == ["stop"]
     expected_errors()
 
@@ -64,10 +64,10 @@ def test_a_disk_that_does_not_answer_is_for_others_to_tell(path: Path) -> None:
     folder.mkdir()
     below = folder / path.name
     path.rename(below)
-    watch = FilesWatch([below], lambda: calls.append("stop"))
-    watch.look()
+    watch = FileWatch([below], lambda: calls.append("stop"))
+    watch.check()
     folder.rename(folder.with_name("mounted elsewhere"))
     # The same answer, ENOTDIR, that is neither "it is there" nor "it is not".
     folder.write_text("")
-    watch.look()
+    watch.check()
     assert calls == []

@@ -1,6 +1,8 @@
 """One signal stops the process; another one during the stop is no error."""
 
 import signal
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from types import FrameType
 from typing import Any
@@ -9,7 +11,7 @@ import pytest
 from attrs import define, field
 from twisted.logger import LogEvent, globalLogPublisher
 
-from svcd.process.signals import STOPPING, FirstSignal
+from svcd.process.shutdown import STOP_SIGNALS, StopSignals
 
 
 @define
@@ -39,11 +41,11 @@ def set_up() -> Iterator[Callable[[], Stage]]:
     before: dict[signal.Signals, Any] = {}
 
     def stage() -> Stage:
-        before.update({number: signal.getsignal(number) for number in STOPPING})
+        before.update({number: signal.getsignal(number) for number in STOP_SIGNALS})
         stage = Stage()
-        for number in STOPPING:
+        for number in STOP_SIGNALS:
             signal.signal(number, stage.hear)
-        FirstSignal(stage).install()
+        StopSignals(stage).install()
         assert signal.getsignal(signal.SIGTERM) == stage.hear
         for call in stage.running:
             call()
@@ -68,15 +70,15 @@ def said() -> Iterator[list[str]]:
     globalLogPublisher.removeObserver(observer)
 
 
-@pytest.mark.parametrize("second", STOPPING)
-@pytest.mark.parametrize("first", STOPPING)
+@pytest.mark.parametrize("second", STOP_SIGNALS)
+@pytest.mark.parametrize("first", STOP_SIGNALS)
 def test_twisted_hears_the_first_one(set_up: Callable[[], Stage], said: list[str], first: int, second: int) -> None:
     stage = set_up()
     signal.raise_signal(first)
     assert (stage.heard, said) == ([first], [])
     signal.raise_signal(second)
     assert stage.heard == [first]
-    assert said == ["stopping already; SIGKILL ends the process at once, and what was committed stays"]
+    assert said == ["stopping already; SIGKILL ends the process at once, and committed data is safe"]
 
 
 def test_a_node_that_stops_by_itself_hears_none(set_up: Callable[[], Stage], said: list[str]) -> None:
@@ -94,3 +96,75 @@ def test_a_signal_that_is_ignored_stays_so(set_up: Callable[[], Stage]) -> None:
     for call in stage.running:
         call()
     assert signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+
+
+# Ending the process at once, with the status that was asked for
+
+DEADLINE = 120.0
+
+
+def ended(program: str) -> tuple[int, str, str]:
+    """Exit status and what a program has written."""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=DEADLINE)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("missing", ["", "sys.__stdout__ = None", "sys.__stdout__ = sys.__stderr__ = None"])
+def test_what_was_written_is_there_and_nothing_else_is_done(missing: str) -> None:
+    program = f"""
+import atexit, sys
+from svcd.process.shutdown import exit_now
+atexit.register(print, "put to rest")
+sys.stderr.write("last words")
+sys.stderr.flush()
+{missing}
+exit_now(7)
+"""
+    assert ended(program) == (7, "", "last words")
+
+
+def test_the_status_counts_although_the_reactor_stops_already() -> None:
+    program = """
+from twisted.internet import reactor
+from svcd.process.shutdown import graceful_exit
+leave = graceful_exit(reactor)
+def both():
+    reactor.stop()
+    leave(3)
+reactor.callWhenRunning(both)
+reactor.run()
+print("stopped")
+"""
+    assert ended(program) == (3, "stopped\n", "")
+
+
+def test_any_thread_may_have_the_process_end_and_the_reactor_is_stopped_in_its_own() -> None:
+    """A reactor that another thread stops sleeps on until something else wakes it."""
+    program = """
+import threading, time
+from twisted.internet import reactor
+from svcd.process.shutdown import graceful_exit
+leave, stop = graceful_exit(reactor), reactor.stop
+def stop_in() -> None:
+    print(threading.current_thread() is threading.main_thread())
+    stop()
+reactor.stop = stop_in
+def leave_asleep() -> None:
+    time.sleep(0.2)
+    leave(3)
+reactor.callWhenRunning(threading.Thread(target=leave_asleep).start)
+reactor.callLater(10, print, "woken by something else")
+reactor.run()
+"""
+    assert ended(program) == (3, "True\n", "")
+
+
+def test_what_ends_the_process_before_the_reactor_runs_ends_it_once_it_does() -> None:
+    program = """
+from twisted.internet import reactor
+from svcd.process.shutdown import graceful_exit
+graceful_exit(reactor)(3)
+reactor.run()
+print("stopped")
+"""
+    assert ended(program) == (3, "stopped\n", "")

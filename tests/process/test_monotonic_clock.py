@@ -8,8 +8,8 @@ from twisted.internet.base import ReactorBase
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, formatEvent, globalLogPublisher
 
-from svcd.ports import milliseconds, unix_seconds
-from svcd.process.steady import ClockWatch, run_steadily
+from svcd.interfaces import milliseconds, unix_seconds
+from svcd.process.monotonic_clock import ClockWatch, use_monotonic_clock
 
 HOUR = 3600.0
 TRUE_TIME = time.time
@@ -35,8 +35,8 @@ class Wall:
 @pytest.mark.parametrize("jump", [HOUR, -HOUR])
 def test_what_is_due_later_does_not_follow_the_clock(monkeypatch: pytest.MonkeyPatch, jump: float) -> None:
     wall, reactor, called = Wall(), Bare(), []
-    monkeypatch.setattr("svcd.process.steady.time.time", wall.time)
-    run_steadily(reactor)
+    monkeypatch.setattr("svcd.process.monotonic_clock.time.time", wall.time)
+    use_monotonic_clock(reactor)
     reactor.callLater(60, called.append, "a minute later")
     before = reactor.seconds()
     wall.ahead = jump
@@ -80,11 +80,11 @@ def test_that_it_was_set_is_said_once(jump: float, told: str | None) -> None:
     try:
         for _ in range(3):
             clock.advance(5)
-            watch.look()
+            watch.check()
         clock.ahead = jump
         for _ in range(3):
-            watch.look()
+            watch.check()
     finally:
         globalLogPublisher.removeObserver(note)
-    sentence = f"the computer's clock was set {told}; the chain goes by it, deadlines do not"
+    sentence = f"the computer's clock was set {told}; block times follow the new time; timeouts are not affected"
     assert lines == ([] if told is None else [("warn", sentence)])
