@@ -10,7 +10,7 @@ from playwright.sync_api import Page
 
 from tests.browser.chain import COIN, FAUCET, SHOP, Account, Chain, checkout_path, fresh, payment_uri
 from tests.browser.wallet import WalletPage
-from tests.browser.watching import Watched
+from tests.browser.watching import Watched, wait_for_true
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
@@ -109,7 +109,7 @@ def test_what_a_camera_reads_in_the_wallet_and_the_explorer_is_the_address(
     wallet: WalletPage, account: Account
 ) -> None:
     wallet.navigate("Receive")
-    wallet.page.wait_for_function("document.getElementById('receive-qr').complete")
+    wait_for_true(wallet.page, "document.getElementById('receive-qr').complete")
     assert codes(wallet.page, "#receive-qr") == [account.address]
     page = wallet.watched.go(f"/address/{account.address}")
     assert codes(page, "main") == [account.address]

@@ -10,7 +10,7 @@ from playwright.sync_api import Page
 
 from tests.browser.chain import SHOP, Chain, checkout_path, fresh, payment_uri, wallet_path
 from tests.browser.wallet import WalletPage
-from tests.browser.watching import Watched
+from tests.browser.watching import Watched, wait_for_true
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
@@ -215,7 +215,7 @@ def test_a_window_that_another_site_opens_is_out_of_its_reach(watched: Watched, 
     popup = opening.value
     popup.wait_for_selector("body[data-view=welcome]")
     assert popup.evaluate("window.opener") is None
-    page.wait_for_function("window.it.closed")
+    wait_for_true(page, "window.it.closed")
 
 
 def test_no_page_lets_a_script_be_written_into_it(watched: Watched) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.browser.chain import SHOP, Account, Chain, fresh, payment_uri
 from tests.browser.wallet import WalletPage
-from tests.browser.watching import Watched
+from tests.browser.watching import Watched, wait_for_true
 from tests.process_level.running import wait_until
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
@@ -106,7 +106,7 @@ def wait_for_request(wallet: WalletPage, held: list[Any]) -> None:
 
 def wait_for_answer(wallet: WalletPage, path: str) -> None:
     """Wait until the page has received an answer and done with it what it does."""
-    wallet.page.wait_for_function("(path) => received.some((each) => each.startsWith(path))", arg=path)
+    wait_for_true(wallet.page, "(path) => received.some((each) => each.startsWith(path))", path)
     # It may want something of its store too, which it has asked for before.
     wallet.page.evaluate(KEPT)
 
@@ -218,11 +218,11 @@ def test_the_address_of_a_locked_page_names_no_payment(wallet: WalletPage) -> No
     lock(wallet)
     assert wallet.page.url.endswith("#home")
     wallet.page.go_back()
-    wallet.page.wait_for_function("location.hash === ''")
+    wait_for_true(wallet.page, "location.hash === ''")
     wallet.page.go_forward()
-    wallet.page.wait_for_function("location.hash === '#home'")
+    wait_for_true(wallet.page, "location.hash === '#home'")
     wallet.page.go_back()
-    wallet.page.wait_for_function("location.hash === ''")
+    wait_for_true(wallet.page, "location.hash === ''")
     wallet.view("unlock")
 
 

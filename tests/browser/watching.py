@@ -107,6 +107,16 @@ class Watched:
         dialog.dismiss()
 
 
+def wait_for_true(page: Page, expression: str, arg: object = None) -> None:
+    """Wait until a JavaScript expression is true on the page.
+
+    `Page.wait_for_function` polls inside the page with `eval`, which the Content-Security-Policy of our pages forbids:
+    it works only if the expression is true at the first look.
+    """
+    # `wait_for_timeout`, not `sleep`: the page's events reach the test only while Playwright waits.
+    wait_until(lambda: page.evaluate(expression, arg) or page.wait_for_timeout(20) is not None, expression)
+
+
 def overflow(page: Page) -> int:
     """By how many pixels the page is wider than its window."""
     return int(page.evaluate("document.documentElement.scrollWidth - document.documentElement.clientWidth"))
