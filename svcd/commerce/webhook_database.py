@@ -1,6 +1,6 @@
 """Opens and closes the database of webhooks (docs/operations.md "Storage")."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
@@ -15,7 +15,6 @@ from svcd.commerce.subscriptions import Subscriptions
 from svcd.commerce.watch_repository import WatchRepository
 from svcd.interfaces import Worker
 from svcd.node.database_health import DatabaseHealth, DiskProbe, ReportingWorker
-from svcd.node.node_context import NodeContext
 from svcd.store.chain_store import ChainReader
 from svcd.store.database import (
     WEBHOOKS,
@@ -108,42 +107,3 @@ def _begin_epochs_of_copy(store: WebhookStore, now: int) -> None:
     with store.commit():
         store.begin_epochs(now // 1000)
     _LOG.info("the webhooks are from a backup: their watches go on, and receivers may get events that they know")
-
-
-@frozen
-class OpenDatabases:
-    """The open chain and, if webhooks are on, their open database."""
-
-    node: NodeContext
-    webhooks: WebhookDatabase | None
-
-    @property
-    def trouble(self) -> str:
-        """Why a database cannot be written, as of the last attempt; "" if all can."""
-        # Usually all are on one disk, and the chain's sentence covers them.
-        return self.node.trouble or ("" if self.webhooks is None else self.webhooks.disk.trouble)
-
-    async def try_disks(self) -> None:
-        """Retry disks that have failed; to be called periodically."""
-        for disk in (*self.node.disks, *([] if self.webhooks is None else [self.webhooks.disk])):
-            await disk.try_again()
-
-    async def close(self) -> None:
-        """Close all, the last opened first."""
-        try:
-            if self.webhooks is not None:
-                await self.webhooks.close()
-        finally:
-            await self.node.close()
-
-
-async def open_databases(
-    chain: Awaitable[NodeContext], webhooks: Callable[[], Awaitable[WebhookDatabase]] | None
-) -> OpenDatabases:
-    """Open the chain and then, if given, the webhooks; if that fails, nothing stays open."""
-    node = await chain
-    try:
-        return OpenDatabases(node, None if webhooks is None else await webhooks())
-    except BaseException:
-        await node.close()
-        raise

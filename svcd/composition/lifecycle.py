@@ -35,9 +35,8 @@ from typing import Any, Final
 from twisted.application.service import Service
 
 from svcd.chain.errors import Corrupt
-from svcd.commerce.webhook_database import OpenDatabases, open_databases
 from svcd.composition.merchants import webhooks_opener
-from svcd.composition.resources import NodeResources, ThreadPools, mempool_limits
+from svcd.composition.resources import NodeResources, OpenDatabases, ThreadPools, mempool_limits, open_databases
 from svcd.composition.services import NodeServices
 from svcd.config.schema import OPERATOR_SOCKET, Config
 from svcd.net.trust import TrustError

@@ -1,10 +1,11 @@
 """The resources that the services of a node are built from: configuration, databases, thread pools, reactor."""
 
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from attrs import asdict, frozen
 
-from svcd.commerce.webhook_database import OpenDatabases
+from svcd.commerce.webhook_database import WebhookDatabase
 from svcd.config.schema import Config
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.node_context import MempoolLimits, NodeContext
@@ -35,6 +36,45 @@ class ThreadPools:
     def loads(self) -> dict[str, PoolLoad]:
         """The load of each pool, by name."""
         return {name: pool.worker.load for name, pool in asdict(self, recurse=False).items()}
+
+
+@frozen
+class OpenDatabases:
+    """The open chain and, if webhooks are on, their open database."""
+
+    node: NodeContext
+    webhooks: WebhookDatabase | None
+
+    @property
+    def trouble(self) -> str:
+        """Why a database cannot be written, as of the last attempt; "" if all can."""
+        # Usually all are on one disk, and the chain's sentence covers them.
+        return self.node.trouble or ("" if self.webhooks is None else self.webhooks.disk.trouble)
+
+    async def try_disks(self) -> None:
+        """Retry disks that have failed; to be called periodically."""
+        for disk in (*self.node.disks, *([] if self.webhooks is None else [self.webhooks.disk])):
+            await disk.try_again()
+
+    async def close(self) -> None:
+        """Close all, the last opened first."""
+        try:
+            if self.webhooks is not None:
+                await self.webhooks.close()
+        finally:
+            await self.node.close()
+
+
+async def open_databases(
+    chain: Awaitable[NodeContext], webhooks: Callable[[], Awaitable[WebhookDatabase]] | None
+) -> OpenDatabases:
+    """Open the chain and then, if given, the webhooks; if that fails, nothing stays open."""
+    node = await chain
+    try:
+        return OpenDatabases(node, None if webhooks is None else await webhooks())
+    except BaseException:
+        await node.close()
+        raise
 
 
 @frozen

@@ -1,20 +1,17 @@
-"""Opening and closing the databases of a node: whatever fails, nothing stays open."""
+"""Opening the database of webhooks after a kill, and a backup of it on a full disk."""
 
 import gc
 import sqlite3
 from contextlib import closing
 from pathlib import Path
-from typing import Any
 
 import pytest
 from twisted.internet.defer import Deferred
 
 from svcd.commerce.webhook_database import (
     FILE,
-    OpenDatabases,
     WatchSettings,
     WebhookDatabase,
-    open_databases,
     open_webhook_database,
 )
 from svcd.node.database_health import DatabaseHealth
@@ -23,82 +20,6 @@ from svcd.store.webhook_store import mark_as_copy
 from tests.rpc.conftest import present
 from tests.rpc.node import Inline, Node, Settings
 from tests.support import result_of
-
-
-class Living:
-    """An open chain, as far as closing it goes."""
-
-    def __init__(self, said: list[str]) -> None:
-        self._said = said
-
-    async def close(self) -> None:
-        self._said.append("chain closed")
-
-
-def files_of(said: list[str], database: Any) -> OpenDatabases:
-    """What `open_databases` returns."""
-    node_context: Any = Living(said)
-
-    async def chain() -> Any:
-        return node_context
-
-    return result_of(Deferred.fromCoroutine(open_databases(chain(), database)))
-
-
-def database_that(said: list[str], *, closes: bool = True) -> WebhookDatabase:
-    """An open database of webhooks."""
-
-    def close() -> None:
-        said.append("webhooks closed")
-        if not closes:
-            raise OSError("no")
-
-    nothing: Any = None
-    return WebhookDatabase(nothing, Inline(), nothing, close)
-
-
-def close(files: OpenDatabases) -> None:
-    result_of(Deferred.fromCoroutine(files.close()))
-
-
-def test_the_webhooks_are_closed_before_the_chain() -> None:
-    said: list[str] = []
-
-    async def opening() -> WebhookDatabase:
-        return database_that(said)
-
-    close(files_of(said, opening))
-    assert said == ["webhooks closed", "chain closed"]
-
-
-def test_without_webhooks_there_is_the_chain_alone() -> None:
-    said: list[str] = []
-    files = files_of(said, None)
-    assert files.webhooks is None
-    close(files)
-    assert said == ["chain closed"]
-
-
-def test_a_webhook_database_that_cannot_be_closed_leaves_no_chain_open() -> None:
-    said: list[str] = []
-
-    async def opening() -> WebhookDatabase:
-        return database_that(said, closes=False)
-
-    with pytest.raises(OSError, match="no"):
-        close(files_of(said, opening))
-    assert said == ["webhooks closed", "chain closed"]
-
-
-def test_a_webhook_database_that_cannot_be_opened_leaves_no_chain_open() -> None:
-    said: list[str] = []
-
-    async def opening() -> WebhookDatabase:
-        raise DatabaseError("damaged")
-
-    with pytest.raises(DatabaseError, match="damaged"):
-        files_of(said, opening)
-    assert said == ["chain closed"]
 
 
 def test_after_a_kill_a_database_without_its_log_is_not_opened(tmp_path: Path) -> None:

@@ -12,8 +12,9 @@ from twisted.internet.task import Clock
 from svcd.commerce.outbox import WebhookOutbox
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.subscriptions import WatchRequest
-from svcd.commerce.webhook_database import OpenDatabases, WatchSettings, open_webhook_database
+from svcd.commerce.webhook_database import WatchSettings, open_webhook_database
 from svcd.commerce.webhook_service import WebhookContext, WebhookService
+from svcd.composition.resources import OpenDatabases
 from svcd.interfaces import milliseconds
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.node_context import NodeContext

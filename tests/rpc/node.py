@@ -19,7 +19,7 @@ from svcd.chain.block import Block
 from svcd.chain.params import FAUCET_SEED, NetworkParams
 from svcd.chain.signature import public_key_of
 from svcd.commerce.payment_lookup import PaymentLookup
-from svcd.commerce.webhook_database import OpenDatabases
+from svcd.composition.resources import OpenDatabases
 from svcd.node.changes import BlockStatus
 from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
 from svcd.node.status import NetworkView, NodeIdentity, NoPeers, Status

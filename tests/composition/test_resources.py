@@ -1,0 +1,88 @@
+"""The databases of a node are closed in order, and whatever fails, none stays open."""
+
+from typing import Any
+
+import pytest
+from twisted.internet.defer import Deferred
+
+from svcd.commerce.webhook_database import WebhookDatabase
+from svcd.composition.resources import OpenDatabases, open_databases
+from svcd.store.database import DatabaseError
+from tests.rpc.node import Inline
+from tests.support import result_of
+
+
+class Chain:
+    """An open chain, as far as closing it goes."""
+
+    def __init__(self, log: list[str]) -> None:
+        self._log = log
+
+    async def close(self) -> None:
+        self._log.append("chain closed")
+
+
+def files_of(log: list[str], database: Any) -> OpenDatabases:
+    """What `open_databases` returns."""
+    node_context: Any = Chain(log)
+
+    async def chain() -> Any:
+        return node_context
+
+    return result_of(Deferred.fromCoroutine(open_databases(chain(), database)))
+
+
+def database_that(log: list[str], *, closes: bool = True) -> WebhookDatabase:
+    """An open database of webhooks."""
+
+    def close() -> None:
+        log.append("webhooks closed")
+        if not closes:
+            raise OSError("no")
+
+    nothing: Any = None
+    return WebhookDatabase(nothing, Inline(), nothing, close)
+
+
+def close(files: OpenDatabases) -> None:
+    result_of(Deferred.fromCoroutine(files.close()))
+
+
+def test_the_webhooks_are_closed_before_the_chain() -> None:
+    log: list[str] = []
+
+    async def opening() -> WebhookDatabase:
+        return database_that(log)
+
+    close(files_of(log, opening))
+    assert log == ["webhooks closed", "chain closed"]
+
+
+def test_without_webhooks_there_is_the_chain_alone() -> None:
+    log: list[str] = []
+    files = files_of(log, None)
+    assert files.webhooks is None
+    close(files)
+    assert log == ["chain closed"]
+
+
+def test_a_webhook_database_that_cannot_be_closed_leaves_no_chain_open() -> None:
+    log: list[str] = []
+
+    async def opening() -> WebhookDatabase:
+        return database_that(log, closes=False)
+
+    with pytest.raises(OSError, match="no"):
+        close(files_of(log, opening))
+    assert log == ["webhooks closed", "chain closed"]
+
+
+def test_a_webhook_database_that_cannot_be_opened_leaves_no_chain_open() -> None:
+    log: list[str] = []
+
+    async def opening() -> WebhookDatabase:
+        raise DatabaseError("damaged")
+
+    with pytest.raises(DatabaseError, match="damaged"):
+        files_of(log, opening)
+    assert log == ["chain closed"]
