@@ -145,7 +145,7 @@ class MempoolPaymentIndex:
         several = sum(len(entries) for amounts in self._several.values() for entries in amounts.values())
         return len(self._single) + several
 
-    def pool_changed(self, added: Sequence[MempoolEntry], removed: Sequence[MempoolEntry]) -> None:
+    def pool_changed(self, added: Sequence[MempoolEntry], removed: Iterable[MempoolEntry]) -> None:
         """Follow a change of the mempool."""
         for entry in removed:
             self._remove(entry)

@@ -22,7 +22,7 @@ from svcd.commerce.subscriptions import Backlog, Registration, Subscriptions, Wa
 from svcd.commerce.webhook_database import WebhookDatabase
 from svcd.interfaces import Clock, Worker, milliseconds
 from svcd.node.changes import ChainChange
-from svcd.node.mempool import MempoolEntry
+from svcd.node.mempool import MempoolEntry, Removals
 from svcd.node.node_context import NodeContext
 from svcd.node.tasks import TaskGroup
 from svcd.store.database import is_damage
@@ -144,7 +144,7 @@ class WebhookService(Service):
         self._reorganisations += bool(change.undone)
         self.poll()
 
-    def pool_changed(self, added: Sequence[MempoolEntry], removed: Sequence[MempoolEntry]) -> None:
+    def pool_changed(self, added: Sequence[MempoolEntry], removed: Removals) -> None:
         """See svcd.node.transaction_pool.MempoolListener."""
         self._mempool_changes.append(MempoolChange(tuple(added), tuple(removed)))
         self.poll()

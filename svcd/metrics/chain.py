@@ -11,7 +11,7 @@ from svcd.chain.errors import Refusal
 from svcd.interfaces import Clock, milliseconds
 from svcd.node.chain_manager import ChainManager
 from svcd.node.changes import ChainChange
-from svcd.node.mempool import MempoolEntry
+from svcd.node.mempool import MempoolEntry, Removals
 from svcd.node.node_context import MempoolLimits
 from svcd.node.status import Status
 from svcd.node.transaction_pool import TransactionPool
@@ -94,7 +94,7 @@ class MempoolMetrics(Collector):
         self._admitted = 0
         transaction_pool.subscribe(self)
 
-    def pool_changed(self, added: Sequence[MempoolEntry], removed: Sequence[MempoolEntry]) -> None:
+    def pool_changed(self, added: Sequence[MempoolEntry], removed: Removals) -> None:
         """Count the added transfers."""
         self._admitted += len(added)
 

@@ -3,26 +3,13 @@
 A pure data structure: :class:`svcd.node.transaction_pool.TransactionPool` tells it accounts and time, and writes its
 entries to disk.
 
-Every reason for which a transfer leaves the mempool, and the function that removes it:
-
-- a block includes it: :meth:`Mempool.settle`, called by ``TransactionPool.chain_changed``;
-- its nonce is used by another transfer in a block: the same, by :meth:`SenderQueue.stale`;
-- the sender's balance no longer covers it: the same; if a reorganisation was the cause, it is parked and may return;
-- its timestamp has expired: :meth:`Mempool.expire`, called by ``TransactionPool.expire``;
-- a transfer with the same nonce and a higher fee replaces it: :meth:`Mempool.check` finds it, :meth:`Mempool.enter`
-  removes it;
-- the mempool is full and a better transfer arrives: ``Mempool._victims``, called by ``check``, finds it, ``enter``
-  removes it;
-- devnet's reorganisation drops it: :meth:`Mempool.drop`, called by ``TransactionPool.drop``;
-- the disk refused the write of its admission: :meth:`Mempool.revert`, called by ``TransactionPool._commit``.
-
-When the node starts, ``TransactionPool.load`` also leaves out stored transfers that are refused: rows that cannot be
-parsed or verified (``TransactionPool._read_again``), and transfers that :meth:`Mempool.admit` refuses.
+Why and where a transfer leaves the mempool: :class:`RemovalReason`.
 """
 
 from bisect import bisect_right
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Set
 from contextlib import closing
+from enum import StrEnum
 from heapq import heapify, heappop, heappush
 from typing import Final
 
@@ -57,6 +44,32 @@ class MempoolEntry:
         """The fee per byte in 2^-20 base units, by which transfers are chosen for a block."""
         return self.transfer.fee * RATE_SCALE // len(self.transfer.wire)
 
+
+class RemovalReason(StrEnum):
+    """Why a transfer has left the mempool; the listeners of the transaction pool get it with the transfer.
+
+    Two cases are no removals, because no listener heard of the transfer: the disk refused the write of its admission
+    (:meth:`Mempool.revert`), or a stored transfer is refused at the start of the node (``TransactionPool.load``).
+    """
+
+    BLOCK = "block"
+    """A block includes it (:meth:`Mempool.settle`)."""
+    CONFLICT = "conflict"
+    """A block includes other transfers of the sender, which use its nonce or leave too little balance (the same)."""
+    REORG = "reorg"
+    """After a reorganisation the balance is too small (the same); the transfer is parked and may return."""
+    EXPIRY = "expiry"
+    """Its timestamp is too old for any block (:meth:`Mempool.expire`)."""
+    SIZE_LIMIT = "size limit"
+    """The mempool is full, and a transfer with a higher fee rate has arrived (:meth:`Mempool.check`)."""
+    REPLACED = "replaced"
+    """A transfer with the same nonce and a higher fee replaces it (the same)."""
+    DROPPED = "dropped"
+    """Devnet's reorganisation drops it on request (:meth:`Mempool.drop`)."""
+
+
+Removals = Mapping[MempoolEntry, RemovalReason]
+"""Entries that have left the mempool, or are to leave it, and why."""
 
 EvictionKey = tuple[bool, int, int, bytes]
 """Whether a block could include the transfer, its fee rate, minus its sequence number, its txid; least goes first."""
@@ -114,14 +127,18 @@ class SenderQueue:
         """Base units that all entries together spend."""
         return sum([entry.transfer.amount + entry.transfer.fee for entry in self.entries])
 
-    def stale(self) -> list[MempoolEntry]:
-        """The entries that the account rules out: those with used nonces, and from the end those it cannot pay."""
-        stale = [entry for entry in self.entries if entry.transfer.nonce < self.account.nonce]
-        cost = self.cost() - sum(entry.transfer.amount + entry.transfer.fee for entry in stale)
+    def stale(self, uncovered: RemovalReason) -> dict[MempoolEntry, RemovalReason]:
+        """The entries that the account rules out: those with used nonces, and from the end those it cannot pay.
+
+        ``uncovered`` is the reason of the latter.
+        """
+        used = [entry for entry in self.entries if entry.transfer.nonce < self.account.nonce]
+        stale = dict.fromkeys(used, RemovalReason.CONFLICT)
+        cost = self.cost() - sum(entry.transfer.amount + entry.transfer.fee for entry in used)
         for entry in reversed(self.entries):
             if cost <= self.account.balance or entry.transfer.nonce < self.account.nonce:
                 break
-            stale.append(entry)
+            stale[entry] = uncovered
             cost -= entry.transfer.amount + entry.transfer.fee
         return stale
 
@@ -171,7 +188,7 @@ class Admission:
     """A transfer's entry into the mempool, as it can be reverted."""
 
     entry: MempoolEntry
-    removed: tuple[MempoolEntry, ...]
+    removed: Removals
     accounts: Mapping[bytes, Account]
     """The accounts of the senders of ``removed``, as the mempool knew them."""
 
@@ -248,8 +265,8 @@ class Mempool:
         oldest = block_time - 1000 * params.transaction_past_seconds
         return TimestampWindow(oldest, now + 1000 * params.transaction_future_seconds)
 
-    def check(self, transfer: Transfer, account: Account, window: TimestampWindow) -> list[MempoolEntry]:
-        """The entries to be removed for ``transfer``, given the sender's ``account``.
+    def check(self, transfer: Transfer, account: Account, window: TimestampWindow) -> Removals:
+        """What must leave the mempool for ``transfer``, given the sender's ``account``.
 
         Raises RuleViolation: TIMESTAMP, NONCE, FEE, BALANCE or POOL.
         """
@@ -290,9 +307,7 @@ class Mempool:
         """Add ``transfer``, whose signature has been verified; raises what :meth:`check` raises."""
         return self.enter(transfer, account, leaving=self.check(transfer, account, window), sequence=sequence)
 
-    def enter(
-        self, transfer: Transfer, account: Account, *, leaving: Sequence[MempoolEntry], sequence: int
-    ) -> Admission:
+    def enter(self, transfer: Transfer, account: Account, *, leaving: Removals, sequence: int) -> Admission:
         """Add ``transfer`` in the place of ``leaving``, the result of :meth:`check`."""
         accounts = {entry.transfer.sender: self._queues[entry.transfer.sender].account for entry in leaving}
         self._remove(leaving)
@@ -302,7 +317,7 @@ class Mempool:
         if self._arrivals is not None:
             self._arrivals.append(entry)
         self._insert(entry, account)
-        return Admission(entry, tuple(leaving), accounts)
+        return Admission(entry, leaving, accounts)
 
     def revert(self, admission: Admission) -> None:
         """Undo the newest admission; several in reverse order."""
@@ -322,31 +337,41 @@ class Mempool:
         self._bytes += len(transfer.wire)
         self._align(transfer.sender, queue)
 
-    def settle(self, txids: Collection[bytes], accounts: Mapping[bytes, Account]) -> list[MempoolEntry]:
-        """Follow the chain: ``txids`` are in blocks now, and ``accounts`` have changed; gives the removed entries."""
-        left = self.drop(txids)
+    def settle(
+        self, txids: Collection[bytes], accounts: Mapping[bytes, Account], *, reorganised: bool = False
+    ) -> Removals:
+        """Follow the chain: ``txids`` are in blocks now, and ``accounts`` have changed; gives what has left.
+
+        ``reorganised``: blocks have been undone too.
+        """
+        left = self._take(txids, RemovalReason.BLOCK)
+        uncovered = RemovalReason.REORG if reorganised else RemovalReason.CONFLICT
         for sender in intersection(self._queues, accounts):
             queue = self._queues[sender]
             queue.account = accounts[sender]
-            stale = queue.stale()
+            stale = queue.stale(uncovered)
             self._align(sender, queue)
             self._remove(stale)
-            left += stale
+            left |= stale
         return left
 
-    def expire(self, oldest: int, among: Iterable[MempoolEntry] | None = None) -> list[MempoolEntry]:
+    def expire(self, oldest: int, among: Iterable[MempoolEntry] | None = None) -> Removals:
         """Remove and give the entries with timestamps before ``oldest``, which no block may include.
 
         Only those ``among`` these, if given: many entries are expired in steps.
         """
         candidates = self._entries.values() if among is None else among
-        return self.drop([entry.transfer.txid for entry in candidates if entry.transfer.timestamp < oldest])
+        expired = [entry.transfer.txid for entry in candidates if entry.transfer.timestamp < oldest]
+        return self._take(expired, RemovalReason.EXPIRY)
 
-    def drop(self, txids: Collection[bytes]) -> list[MempoolEntry]:
+    def drop(self, txids: Collection[bytes]) -> Removals:
         """Remove and give the entries with ``txids``."""
+        return self._take(txids, RemovalReason.DROPPED)
+
+    def _take(self, txids: Collection[bytes], reason: RemovalReason) -> dict[MempoolEntry, RemovalReason]:
         left = [self._entries[txid] for txid in intersection(self._entries, txids)]
         self._remove(left)
-        return left
+        return dict.fromkeys(left, reason)
 
     def _remove(self, entries: Iterable[MempoolEntry]) -> None:
         senders: dict[bytes, SenderQueue] = {}
@@ -389,9 +414,9 @@ class Mempool:
         entry = self._entries.get(key[-1])
         return entry is not None and self._queues[entry.transfer.sender].eviction_key == key
 
-    def _behind_gap(self, transfer: Transfer, replaced: MempoolEntry | None, account: Account) -> list[MempoolEntry]:
+    def _behind_gap(self, transfer: Transfer, replaced: MempoolEntry | None, account: Account) -> Removals:
         """The same for a transfer behind a gap in the nonces: it evicts nothing, and only few may wait."""
-        victims = [replaced] if replaced else []
+        victims = {replaced: RemovalReason.REPLACED} if replaced else {}
         count, size = self._with(transfer, victims)
         behind = count - self._in_line
         most = max(self._max_transactions // _BEHIND_GAPS, 1)
@@ -402,17 +427,17 @@ class Mempool:
             )
         return victims
 
-    def _with(self, transfer: Transfer, victims: list[MempoolEntry]) -> tuple[int, int]:
+    def _with(self, transfer: Transfer, victims: Removals) -> tuple[int, int]:
         """Count and bytes of the mempool with ``transfer`` and without ``victims``."""
         size = self._bytes + len(transfer.wire) - sum(len(entry.transfer.wire) for entry in victims)
         return len(self._entries) + 1 - len(victims), size
 
-    def _victims(self, transfer: Transfer, replaced: MempoolEntry | None) -> list[MempoolEntry]:
+    def _victims(self, transfer: Transfer, replaced: MempoolEntry | None) -> Removals:
         """The entries to be evicted so that ``transfer`` fits: the last ones of other senders.
 
         Those that no block can include yet go first, whatever they pay, then those with a lower fee rate.
         """
-        victims = [replaced] if replaced else []
+        victims = {replaced: RemovalReason.REPLACED} if replaced else {}
         count, size = self._with(transfer, victims)
         if count <= self._max_transactions and size <= self._max_bytes:
             return victims
@@ -424,7 +449,7 @@ class Mempool:
                     raise RuleViolation(Refusal.POOL, _full(transfer, key))
                 entry = self._entries[key[-1]]
                 if entry.transfer.sender != transfer.sender:
-                    victims.append(entry)
+                    victims[entry] = RemovalReason.SIZE_LIMIT
                     count, size = count - 1, size - len(entry.transfer.wire)
         return victims
 

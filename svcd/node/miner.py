@@ -18,7 +18,7 @@ from svcd.node.block_template import BlockTemplate, by_fee_rate, create_template
 from svcd.node.chain_manager import ChainManager
 from svcd.node.chainstate import OpenChain
 from svcd.node.changes import ChainChange
-from svcd.node.mempool import Mempool, MempoolEntry
+from svcd.node.mempool import Mempool, MempoolEntry, Removals
 
 _NICE: Final = 19
 _NONCES: Final = 2**64
@@ -140,7 +140,7 @@ class Miner:
         """End the search: its block would not be on the tip."""
         self._interrupt()
 
-    def pool_changed(self, added: Sequence[MempoolEntry], removed: Sequence[MempoolEntry]) -> None:
+    def pool_changed(self, added: Sequence[MempoolEntry], removed: Removals) -> None:
         """Note that the template is out of date; the next renewal includes new transfers."""
         self._stale = True
 

@@ -7,7 +7,7 @@ The transfers of undone blocks return in the same way.
 import json
 import sqlite3
 from collections import Counter, deque
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
 from itertools import islice
 from typing import Final, Protocol
@@ -27,7 +27,7 @@ from svcd.node.chainstate import OpenChain
 from svcd.node.changes import ChainChange
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.disconnected import DisconnectedTransfer, DisconnectedTransfers, may_become_valid
-from svcd.node.mempool import Admission, Mempool, MempoolEntry, TimestampWindow
+from svcd.node.mempool import Admission, Mempool, MempoolEntry, RemovalReason, Removals, TimestampWindow
 from svcd.node.verifier import Verifier
 from svcd.store.database import MEMPOOL, explaining_errors
 from svcd.store.mempool_store import MempoolStore
@@ -59,8 +59,8 @@ class SubmitResult(StrEnum):
 class MempoolListener(Protocol):
     """A listener to changes of the mempool."""
 
-    def pool_changed(self, added: Sequence[MempoolEntry], removed: Sequence[MempoolEntry]) -> None:
-        """Called in the reactor's thread, in order; after the commit of what was added."""
+    def pool_changed(self, added: Sequence[MempoolEntry], removed: Removals) -> None:
+        """Called in the reactor's thread, in order; after the commit of what was added. ``removed`` tells why."""
 
 
 @define(eq=False)
@@ -293,13 +293,13 @@ class TransactionPool:
         if known == transfer.wire:
             return None
         # The cheap checks come first.
-        leaving = self.mempool.check(transfer, account, window) if known is None else []
+        leaving = self.mempool.check(transfer, account, window) if known is None else {}
         verdict = self._verifier.check_here(transfer)
         if verdict is not None:
             raise verdict
         return None if known is not None else self._enter(transfer, account, leaving)
 
-    def _enter(self, transfer: Transfer, account: Account, leaving: Sequence[MempoolEntry]) -> Admission:
+    def _enter(self, transfer: Transfer, account: Account, leaving: Removals) -> Admission:
         return self.mempool.enter(transfer, account, leaving=leaving, sequence=self._next_sequence())
 
     def _known_wire(self, transfer: Transfer, account: Account) -> bytes | None:
@@ -329,7 +329,7 @@ class TransactionPool:
         own = {admission.entry for admission in admissions}
         came = [entry for entry in own if self.mempool.get(entry.transfer.txid) is entry]
         came.sort(key=lambda entry: entry.sequence)
-        left = [entry for admission in admissions for entry in admission.removed if entry not in own]
+        left = {entry: why for admission in admissions for entry, why in admission.removed.items() if entry not in own}
         txids = [entry.transfer.txid for entry in own]
         rows = [entry.sequence for entry in left]
         rows += [item.row for item in self._disconnected.get(txids) if item.row is not None]
@@ -363,8 +363,8 @@ class TransactionPool:
         self._tip_slot = change.tip.slot
         txids = change.txids
         self._delete(self._disconnected.take(txids))
-        left = self.mempool.settle(txids, change.accounts)
-        uncovered = _uncovered(left, txids, change) if change.undone else []
+        left = self.mempool.settle(txids, change.accounts, reorganised=bool(change.undone))
+        uncovered = sorted((entry for entry, why in left.items() if why is RemovalReason.REORG), key=_nonce)
         undone = [transfer for block in reversed(change.undone) for transfer in block.transfers]
         self._disconnected.queue(DisconnectedTransfer(each, None) for each in undone if each.txid not in txids)
         self._disconnected.queue(DisconnectedTransfer(entry.transfer, entry.sequence) for entry in uncovered)
@@ -451,7 +451,7 @@ class TransactionPool:
         self._remove(self.mempool.drop(txids))
         self._delete(self._disconnected.take(txids))
 
-    def _remove(self, left: Sequence[MempoolEntry], *, keep_rows: Sequence[MempoolEntry] = ()) -> None:
+    def _remove(self, left: Removals, *, keep_rows: Sequence[MempoolEntry] = ()) -> None:
         """Publish that ``left`` have left the mempool, and delete their rows but those of ``keep_rows``."""
         if left:
             self._disconnected.unblock({entry.transfer.sender for entry in left})
@@ -503,7 +503,7 @@ class TransactionPool:
             task = self._tasks[name] = self._cooperator.cooperate(steps)
             task.whenDone().addErrback(self._log_failure).addBoth(lambda _: self._tasks.pop(name))
 
-    def _publish(self, added: Sequence[MempoolEntry], removed: Sequence[MempoolEntry]) -> None:
+    def _publish(self, added: Sequence[MempoolEntry], removed: Removals) -> None:
         for listener in self._listeners:
             with self.log.failuresHandled("telling {listener} of the mempool", listener=listener):
                 listener.pool_changed(added, removed)
@@ -517,8 +517,5 @@ class TransactionPool:
         self.log.info("transfer {txid} is dropped: {why}", txid=transfer.txid.hex(), why=str(why))
 
 
-def _uncovered(left: Sequence[MempoolEntry], txids: Container[bytes], change: ChainChange) -> list[MempoolEntry]:
-    """The entries that have left only since the balance does not cover them, by nonce."""
-    entries = [entry for entry in left if entry.transfer.txid not in txids]
-    uncovered = [each for each in entries if each.transfer.nonce >= change.accounts[each.transfer.sender].nonce]
-    return sorted(uncovered, key=lambda entry: entry.transfer.nonce)
+def _nonce(entry: MempoolEntry) -> int:
+    return entry.transfer.nonce

@@ -20,7 +20,7 @@ from svcd.chain.transition import ChainPoint
 from svcd.interfaces import Timer
 from svcd.limits import Limit
 from svcd.node.changes import ChainChange, CommittedBlock
-from svcd.node.mempool import MempoolEntry
+from svcd.node.mempool import MempoolEntry, Removals
 from svcd.p2p.client import WANTED, HeadersReply
 from svcd.p2p.headers import closer_locator, locator
 from svcd.p2p.peers import Backoff, Peer, Peers
@@ -164,7 +164,7 @@ class Relay:
         if peers:
             self._offer(change.newest, peers)
 
-    def pool_changed(self, added: Sequence[MempoolEntry], removed: Sequence[MempoolEntry]) -> None:
+    def pool_changed(self, added: Sequence[MempoolEntry], removed: Removals) -> None:
         """Queue new transfers for peers that have not shown them."""
         if not added:
             return

@@ -19,7 +19,7 @@ from svcd.node.chain_manager import ChainManager
 from svcd.node.chainstate import Chainstate, LongReads, OpenChain
 from svcd.node.changes import BlockOutcome, BlockStatus, ChainChange
 from svcd.node.database_health import DatabaseHealth
-from svcd.node.mempool import Mempool, MempoolEntry
+from svcd.node.mempool import Mempool, MempoolEntry, RemovalReason, Removals
 from svcd.node.transaction_pool import TransactionPool
 from svcd.node.verifier import Verifier
 from svcd.store.chain_store import ChainReader, ChainWriter
@@ -80,12 +80,15 @@ class Witness:
     changes: list[ChainChange] = field(factory=list)
     pool: list[tuple[list[bytes], list[bytes]]] = field(factory=list)
     """Pairs of txids added and removed."""
+    reasons: dict[bytes, RemovalReason] = field(factory=dict)
+    """Why each transfer was removed, by txid."""
 
     def chain_changed(self, change: ChainChange) -> None:
         self.changes.append(change)
 
-    def pool_changed(self, added: Sequence[MempoolEntry], removed: Sequence[MempoolEntry]) -> None:
+    def pool_changed(self, added: Sequence[MempoolEntry], removed: Removals) -> None:
         self.pool.append(([entry.transfer.txid for entry in added], [entry.transfer.txid for entry in removed]))
+        self.reasons |= {entry.transfer.txid: reason for entry, reason in removed.items()}
 
 
 def code_of(outcome: BlockOutcome) -> BlockStatus | Refusal | Wait:

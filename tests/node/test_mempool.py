@@ -10,7 +10,15 @@ from attrs import evolve
 from svcd.chain.accounts import Account
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.transaction import Transfer
-from svcd.node.mempool import MAX_PER_SENDER, Admission, Mempool, MempoolEntry, TimestampWindow, intersection
+from svcd.node.mempool import (
+    MAX_PER_SENDER,
+    Admission,
+    Mempool,
+    MempoolEntry,
+    RemovalReason,
+    TimestampWindow,
+    intersection,
+)
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
 
 NOW = TEST_PARAMS.genesis_time + 10**9
@@ -76,7 +84,7 @@ def of(sender: str, *nonces: int) -> list[tuple[bytes, int]]:
 def test_what_came_in_waits(bench: Bench) -> None:
     transfer = bench.transfer("alice")
     admission = bench.admit(transfer)
-    assert admission.removed == ()
+    assert admission.removed == {}
     assert admission.entry.transfer is transfer
     assert transfer.txid in bench.pool
     assert bench.pool.get(transfer.txid) is admission.entry
@@ -86,7 +94,7 @@ def test_what_came_in_waits(bench: Bench) -> None:
 
 
 def test_checking_takes_nothing_in(bench: Bench) -> None:
-    assert bench.pool.check(bench.transfer("alice"), RICH, WINDOW) == []
+    assert bench.pool.check(bench.transfer("alice"), RICH, WINDOW) == {}
     assert len(bench.pool) == 0
 
 
@@ -130,7 +138,7 @@ def test_the_next_block_decides_what_is_too_old(bench: Bench, behind: int, oldes
 def test_expired_transfers_leave(bench: Bench) -> None:
     for sender, age in {"alice": PAST, "bob": PAST - 1, "carol": 0}.items():
         bench.add(sender, age=age)
-    assert bench.pool.expire(NOW - PAST) == []
+    assert bench.pool.expire(NOW - PAST) == {}
     assert [entry.transfer.sender for entry in bench.pool.expire(NOW - PAST + 1)] == [key_of("alice").hash]
     assert bench.waiting() == of("bob", 0) + of("carol", 0)
 
@@ -448,9 +456,9 @@ def test_expired_transfers_leave_in_steps(bench: Bench) -> None:
         bench.add("alice", nonce, age=PAST)
     entries = bench.pool.entries()
     gone = bench.pool.drop([entries[1].transfer.txid])
-    assert bench.pool.expire(NOW - PAST + 1, among=entries[:2]) == entries[:1]
-    assert bench.pool.expire(NOW - PAST + 1, among=entries) == entries[2:]
-    assert gone == entries[1:2]
+    assert bench.pool.expire(NOW - PAST + 1, among=entries[:2]) == {entries[0]: RemovalReason.EXPIRY}
+    assert bench.pool.expire(NOW - PAST + 1, among=entries) == dict.fromkeys(entries[2:], RemovalReason.EXPIRY)
+    assert gone == {entries[1]: RemovalReason.DROPPED}
 
 
 def test_a_transfer_with_an_earlier_number_takes_its_place(bench: Bench) -> None:

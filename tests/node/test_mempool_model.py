@@ -10,7 +10,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from svcd.chain.accounts import Account
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.transaction import Transfer
-from svcd.node.mempool import Mempool, TimestampWindow
+from svcd.node.mempool import Mempool, RemovalReason, TimestampWindow
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.naive_pool import NaivePool, Refused
 
@@ -67,7 +67,11 @@ class Pool(RuleBasedStateMachine):
         found: list[bytes] | Refusal
         expected: list[bytes] | Refusal
         try:
-            found = [entry.transfer.txid for entry in self.pool.admit(incoming, account, **arrival).removed]
+            removed = self.pool.admit(incoming, account, **arrival).removed
+            found = [entry.transfer.txid for entry in removed]
+            for entry, reason in removed.items():
+                replaced = (entry.transfer.sender, entry.transfer.nonce) == (incoming.sender, incoming.nonce)
+                assert reason is (RemovalReason.REPLACED if replaced else RemovalReason.SIZE_LIMIT)
         except RuleViolation as refusal:
             found = refusal.code
         try:
@@ -100,9 +104,12 @@ class Pool(RuleBasedStateMachine):
         self.settle([], {key: self.accounts[key]})
 
     def settle(self, txids: list[bytes], accounts: dict[bytes, Account]) -> None:
-        left = self.pool.settle(txids, accounts)
+        left = self.pool.settle(txids, accounts, reorganised=True)
+        for entry, reason in left.items():
+            used = entry.transfer.nonce < accounts[entry.transfer.sender].nonce
+            uncovered = RemovalReason.CONFLICT if used else RemovalReason.REORG
+            assert reason is (RemovalReason.BLOCK if entry.transfer.txid in txids else uncovered)
         assert {entry.transfer.txid for entry in left} == self.model.settle(txids, accounts)
-        assert len(left) == len(set(left))
 
     @rule(hours=st.sampled_from([0, 1, 12, 24]))
     def expire(self, hours: int) -> None:

@@ -20,7 +20,7 @@ from svcd.interfaces import milliseconds
 from svcd.node import transaction_pool as pool_module
 from svcd.node.changes import CheckedBlock
 from svcd.node.disconnected import DisconnectedTransfers
-from svcd.node.mempool import Mempool, MempoolEntry
+from svcd.node.mempool import Mempool, MempoolEntry, RemovalReason, Removals
 from svcd.node.transaction_pool import SubmitResult
 from svcd.store.database import DatabaseError
 from svcd.store.mempool_store import MempoolStore
@@ -184,6 +184,7 @@ def test_a_replacement_takes_the_place_on_disk_too(node: Node, chain: ChainBuild
     assert node.send(second) is ACCEPTED
     assert waiting(node) == [second.txid]
     assert node.witness.pool[-1] == ([second.txid], [first.txid])
+    assert node.witness.reasons == {first.txid: RemovalReason.REPLACED}
 
 
 def test_an_eviction_is_one_on_disk_too(make_node: MakeNode, chain: ChainBuilder) -> None:
@@ -192,6 +193,7 @@ def test_an_eviction_is_one_on_disk_too(make_node: MakeNode, chain: ChainBuilder
     node.send(cheap)
     assert node.send(dear) is ACCEPTED
     assert waiting(node) == [dear.txid]
+    assert node.witness.reasons == {cheap.txid: RemovalReason.SIZE_LIMIT}
     assert node.send(cheap) is Refusal.POOL
 
 
@@ -492,14 +494,17 @@ def test_what_a_block_holds_waits_no_longer(node: Node, chain: ChainBuilder) -> 
     node.submit(chain.block(transfers=transfers[:2]))
     assert waiting(node) == [transfers[2].txid]
     assert node.witness.pool[-1] == ([], [transfers[0].txid, transfers[1].txid])
+    assert node.witness.reasons == dict.fromkeys(node.witness.pool[-1][1], RemovalReason.BLOCK)
 
 
 def test_what_a_block_rules_out_waits_no_longer(node: Node, chain: ChainBuilder) -> None:
-    node.send(chain.transfer("alice", "bob", 5, nonce=0))
-    node.send(chain.transfer("bob", "alice", 999 * COIN, nonce=1))
+    sent = [chain.transfer("alice", "bob", 5, nonce=0), chain.transfer("bob", "alice", 999 * COIN, nonce=1)]
+    for transfer in sent:
+        node.send(transfer)
     rival, spent = chain.transfer("alice", "bob", 6, nonce=0), chain.transfer("bob", "carol", 2 * COIN, nonce=0)
     node.submit(chain.block(transfers=[rival, spent]))
     assert waiting(node) == []
+    assert node.witness.reasons == {transfer.txid: RemovalReason.CONFLICT for transfer in sent}
 
 
 def two_branches(
@@ -708,6 +713,7 @@ def test_what_has_lost_its_cover_never_leaves_the_disk(node: Node, chain: ChainB
     assert aside(node) == [], "the reactor goes first"
     node.settle()
     assert aside(node) == [second.txid, later.txid]
+    assert node.witness.reasons[later.txid] is RemovalReason.REORG
     assert {second.wire, later.wire} <= {row.body for row in node.pool.rows()}
 
 
@@ -921,6 +927,7 @@ def test_expired_transfers_leave_memory_and_disk(node: Node, chain: ChainBuilder
     node.settle()
     assert waiting(node) == [new.txid]
     assert node.witness.pool[-1] == ([], [old.txid])
+    assert node.witness.reasons == {old.txid: RemovalReason.EXPIRY}
 
 
 def test_expired_transfers_leave_in_steps(node: Node, chain: ChainBuilder, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -968,6 +975,7 @@ def test_the_operator_drops_transfers(node: Node, chain: ChainBuilder) -> None:
         node.send(transfer)
     node.transaction_pool.drop([transfers[1].txid, bytes(32)])
     assert waiting(node) == [transfers[0].txid, transfers[2].txid]
+    assert node.witness.reasons == {transfers[1].txid: RemovalReason.DROPPED}
     told = len(node.witness.pool)
     node.transaction_pool.drop([bytes(32)])
     assert len(node.witness.pool) == told, "nothing happened"
@@ -1076,9 +1084,9 @@ def test_a_smaller_pool_after_a_restart(make_node: MakeNode, chain: ChainBuilder
 class Onlooker:
     """A listener that does what the test says."""
 
-    look: Callable[[Sequence[MempoolEntry], Sequence[MempoolEntry]], object]
+    look: Callable[[Sequence[MempoolEntry], Removals], object]
 
-    def pool_changed(self, added: Sequence[MempoolEntry], removed: Sequence[MempoolEntry]) -> None:
+    def pool_changed(self, added: Sequence[MempoolEntry], removed: Removals) -> None:
         self.look(added, removed)
 
 
@@ -1095,7 +1103,7 @@ def test_a_failing_listener_does_not_silence_the_next(
 ) -> None:
     told: list[int] = []
 
-    def fail(added: Sequence[MempoolEntry], removed: Sequence[MempoolEntry]) -> None:
+    def fail(added: Sequence[MempoolEntry], removed: Removals) -> None:
         raise ZeroDivisionError("a bug in a listener")
 
     node.transaction_pool.subscribe(Onlooker(fail))
