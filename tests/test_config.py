@@ -351,6 +351,16 @@ def test_hosts_are_lower_case_and_networks_are_values() -> None:
     assert config.http.trusted_proxies == (ipaddress.ip_network("10.0.0.0/8"), ipaddress.ip_network("::1/128"))
 
 
+def test_networks_for_callbacks() -> None:
+    config = set_to('commerce.webhooks.callbackNetworks=["203.0.113.7/32", "100.64.0.0/10"]')
+    assert config.commerce.webhooks.callback_networks == (
+        ipaddress.ip_network("203.0.113.7/32"),
+        ipaddress.ip_network("100.64.0.0/10"),
+    )
+    with pytest.raises(ConfigError, match=r"callbackNetworks = .*: must be an address range such as "):
+        set_to('commerce.webhooks.callbackNetworks=["shop.internal"]')
+
+
 # The operator's interface
 
 OWN_SOCKET = "unix:address=/d/operator.sock:mode=600:lockfile=0"

@@ -19,7 +19,7 @@ from svcd.net.endpoint import Endpoint
 from svcd.net.http_client import PinnedClient
 from svcd.net.own_addresses import OwnAddresses
 from svcd.net.resolver import SystemResolver
-from svcd.net.targets import Rules
+from svcd.net.targets import CALLBACK_NETWORKS, Rules
 from svcd.net.trust import load_trust
 from svcd.node.node_context import NodeThreads
 from svcd.node.status import Status
@@ -61,12 +61,19 @@ class MerchantServices:
         self._base = base
         hooks = base.config.commerce.webhooks
         self._rules = Rules.for_callbacks(
-            allow_http=hooks.allow_http_callbacks, allow_private=hooks.allow_private_callbacks
+            allow_http=hooks.allow_http_callbacks,
+            # Names are looked up, and their addresses decide.
+            allow_private=hooks.allow_private_callbacks or bool(hooks.callback_networks),
         )
         self._caller = PinnedClient(
             base.reactor,
             resolver=SystemResolver(base.pools.callbacks.worker),
-            policy=AddressPolicy(allow_private=hooks.allow_private_callbacks, own=_own_addresses(base.config)),
+            policy=AddressPolicy(
+                allow_private=hooks.allow_private_callbacks,
+                networks=hooks.callback_networks,
+                setting=CALLBACK_NETWORKS,
+                own=_own_addresses(base.config),
+            ),
             trust=load_trust(base.config.extra_ca_file),
         )
         database = base.files.webhooks

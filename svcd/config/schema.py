@@ -128,6 +128,7 @@ class CommerceWebhooks:
     max_ttl_seconds: Annotated[int, Between(60, 604_800)] = 604_800
     allow_http_callbacks: Annotated[bool, types.Boolean()] = False
     allow_private_callbacks: Annotated[bool, types.Boolean()] = False
+    callback_networks: Annotated[tuple[types.IPNetwork, ...], ListOf(types.Cidr())] = ()
     confirming_events: Annotated[str, OneOf(("every-depth", "first"))] = "every-depth"
     extra_ca_file: Annotated[str, types.String()] = ""
 

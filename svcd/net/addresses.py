@@ -11,8 +11,13 @@ from typing import Final
 from attrs import frozen
 
 Address = IPv4Address | IPv6Address
+IPNetwork = IPv4Network | IPv6Network
 
 _PRIVATE: Final = frozenset({"private", "loopback", "link-local"})
+_TRANSLATED: Final = frozenset({"private"})
+"""Of these, the ones that an IPv4 address behind NAT64 may have."""
+_NAMEABLE: Final = frozenset({"own", "reserved"})
+"""Admitted only below a network that the operator has named; carrier-grade NAT (RFC 6598) is among the reserved."""
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 """The well-known prefix of the addresses that a translator makes of IPv4 addresses (RFC 6052 section 2.1)."""
 _LOCAL_NAT64: Final = IPv6Network("64:ff9b:1::/48")
@@ -70,21 +75,34 @@ _SENTENCES: Final = {
 
 
 class BadAddress(ValueError):
-    """An address may not be called; ``category`` is a key of _SENTENCES, the text a whole sentence."""
+    """An address may not be called; ``category`` is a key of _SENTENCES, the text a whole sentence.
 
-    def __init__(self, address: Address, category: str, inside: IPv4Address | None = None) -> None:
+    ``setting`` is the operator's setting that could admit it, or "".
+    """
+
+    def __init__(
+        self, address: Address, category: str, *, inside: IPv4Address | None = None, setting: str = ""
+    ) -> None:
         """``inside`` is the IPv4 address that NAT64 translates ``address`` to; ``category`` is then about that one."""
         place = text_of(address) if inside is None else f"{text_of(address)} leads by NAT64 to {inside}, which"
         super().__init__(f"{place} {_SENTENCES[category]}")
         self.category = category
+        self.setting = setting
 
 
 @frozen(kw_only=True)
 class AddressPolicy:
-    """Which addresses may be called: public ones, and with ``allow_private`` also those of the operator's networks."""
+    """Which addresses may be called: public ones, and those that the operator admits beside them.
+
+    A metadata address is never admitted, nor is a multicast address or one that hides an IPv4 address.
+    """
 
     allow_private: bool = False
-    """Admits private, loopback and link-local addresses, but never a metadata address."""
+    """Admits private, loopback and link-local addresses."""
+    networks: tuple[IPNetwork, ...] = ()
+    """Admit also the node's own and reserved addresses in them."""
+    setting: str = ""
+    """The name of the setting of ``networks``, for a refusal."""
     own: Container[Address] = frozenset()
     """The node's own public addresses, which it never calls."""
 
@@ -98,13 +116,21 @@ class AddressPolicy:
         category = self._category(address)
         if inside and (address in _NAT64 or address in _LOCAL_NAT64):
             category = "public"
-        if category != "public" and not (self.allow_private and category in _PRIVATE):
-            raise BadAddress(address, category)
+        if not self._admits(address, category, _PRIVATE):
+            raise BadAddress(address, category, setting=self._setting(category, _PRIVATE))
         for ipv4 in inside:
             category = self._category(ipv4)
             # Loopback and link-local addresses would be those of the translator, not of this machine.
-            if category != "public" and not (self.allow_private and category == "private"):
-                raise BadAddress(address, category, ipv4)
+            if not self._admits(ipv4, category, _TRANSLATED):
+                raise BadAddress(address, category, inside=ipv4, setting=self._setting(category, _TRANSLATED))
+
+    def _admits(self, address: Address, category: str, private: frozenset[str]) -> bool:
+        if category == "public" or (self.allow_private and category in private):
+            return True
+        return category in private | _NAMEABLE and any(address in network for network in self.networks)
+
+    def _setting(self, category: str, private: frozenset[str]) -> str:
+        return self.setting if category in private | _NAMEABLE else ""
 
     def _category(self, address: Address) -> str:
         return "own" if address in self.own else category_of(address)

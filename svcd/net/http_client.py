@@ -111,6 +111,8 @@ class PinnedClient:
                 self._policy.check(address, nat64)
             except BadAddress as error:
                 sentence = f"{target.host} has an address that may not be called ({error.category})"
+                if error.setting:
+                    sentence += f"; the operator can allow it in {error.setting}"
                 raise CallFailed("refused-address", sentence) from error
         return CheckedEndpoint(self._reactor, target, addresses, trust=self._trust, seconds=seconds)
 

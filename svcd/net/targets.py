@@ -24,6 +24,8 @@ _BAD_PORTS: Final = frozenset(
 )
 """The Fetch standard's bad ports: a server of another protocol could take an HTTP request for its own commands."""
 
+CALLBACK_NETWORKS: Final = "[commerce.webhooks] callbackNetworks"
+"""The setting that admits callbacks to private networks."""
 _PRIVATE_NAMES: Final = ("localhost", "local", "internal", "home.arpa")
 _NO_NAMES: Final = ("onion",)
 """Never looked up in the DNS (RFC 7686)."""
@@ -102,18 +104,34 @@ class Rules:
     allow_http: bool
     allow_private: bool
     """Admits names without a dot and names of private networks."""
+    setting: str
+    """The operator's setting that would admit such names."""
     bare: bool
     """Admits nothing after the port."""
 
     @classmethod
     def for_callbacks(cls, *, allow_http: bool = False, allow_private: bool = False) -> "Rules":
         """The rules of a merchant's callback."""
-        return cls(name="callbackUrl", max_length=2048, allow_http=allow_http, allow_private=allow_private, bare=False)
+        return cls(
+            name="callbackUrl",
+            max_length=2048,
+            allow_http=allow_http,
+            allow_private=allow_private,
+            setting=CALLBACK_NETWORKS,
+            bare=False,
+        )
 
     @classmethod
     def for_peers(cls, *, allow_private: bool = False) -> "Rules":
         """The rules of a peer's endpoint."""
-        return cls(name="endpoint", max_length=256, allow_http=True, allow_private=allow_private, bare=True)
+        return cls(
+            name="endpoint",
+            max_length=256,
+            allow_http=True,
+            allow_private=allow_private,
+            setting="[p2p] allowPrivate",
+            bare=True,
+        )
 
     def parse(self, text: str) -> Target:
         """Parse a URL. Whether its address may be called is decided by AddressPolicy.
@@ -162,7 +180,8 @@ class Rules:
         if _is_below(text, _NO_NAMES):
             raise self._bad("host", "must have a host name that the DNS knows")
         if not self.allow_private and ("." not in text or _is_below(text, _PRIVATE_NAMES)):
-            raise self._bad("host", "must have a public host name, such as shop.example.com")
+            sentence = "must have a public host name, such as shop.example.com; the operator can allow it in"
+            raise self._bad("host", f"{sentence} {self.setting}")
         return text
 
     def _ipv6(self, text: str) -> str:

@@ -18,7 +18,7 @@ from svcd.net.targets import BadTarget, Rules, Target
 from svcd.rpc import fields, schemas
 from svcd.rpc.fields import OrderValues, terms_from
 from svcd.web.field_types import Int, Schema, Text
-from svcd.web.responses import HttpError, Renderable
+from svcd.web.responses import HttpError, Renderable, service_unavailable
 from svcd.web.routes import Field, Guard, IncomingRequest, Route, object_schema, require_bearer
 
 LEAST_TTL: Final = 60
@@ -85,6 +85,8 @@ SUBSCRIPTION: Final = object_schema(
 
 
 LOOK_UP_SECONDS: Final = 5.0
+LOOK_UP_AGAIN_SECONDS: Final = 30
+"""When to ask again where the callback's name could not be looked up."""
 FULL_SECONDS: Final = 60
 """When to ask again where there is no room: watches end all the time."""
 
@@ -152,7 +154,11 @@ class WebhookRoutes:
             TTL,
         ),
         answers={201: SUBSCRIPTION},
-        errors={429: "There are too many watches already, or too many requests."},
+        errors={
+            429: "There are too many watches already, or too many requests.",
+            503: "Webhooks do not work on this node, or not now; if callbackUrl's host cannot be looked up, "
+            "`Retry-After` says after how many seconds to ask again.",
+        },
     )
     async def register(
         self, reference: str, *, callback_url: str, ttl_seconds: int | None, **order: Unpack[OrderValues]
@@ -214,7 +220,10 @@ class WebhookRoutes:
         except BadTarget as bad:
             raise HttpError(400, str(bad)) from bad
         except CallFailed as failed:
-            raise HttpError(400, f"callbackUrl: {failed}") from failed
+            if failed.category == "refused-address":
+                raise HttpError(400, f"callbackUrl: {failed}") from failed
+            sentence = f"callbackUrl: {failed}; try again, or give a name that the DNS knows"
+            raise service_unavailable(sentence, LOOK_UP_AGAIN_SECONDS) from failed
         await pinned.close()
         return target
 

@@ -181,6 +181,55 @@ def test_the_node_does_not_call_itself(allow_private: bool) -> None:
     policy.check(ip_address("198.41.0.5"))
 
 
+# Networks that the operator names
+
+SETTING = "[commerce.webhooks] callbackNetworks"
+EVERYWHERE = AddressPolicy(
+    networks=(ip_network("0.0.0.0/0"), ip_network("::/0")),
+    setting=SETTING,
+    own=frozenset(map(ip_address, ("198.41.0.4", "2606:4700::7"))),
+)
+"""Every network is named; what it refuses is refused always."""
+
+
+@pytest.mark.parametrize(
+    ("address", "network"),
+    [
+        ("198.41.0.4", "198.41.0.4/32"),
+        ("2606:4700::7", "2606:4700::/64"),
+        ("203.0.113.7", "203.0.113.7/32"),
+        ("100.64.0.1", "100.64.0.0/10"),
+        ("10.1.2.3", "10.1.2.0/24"),
+        ("127.0.0.1", "127.0.0.1/32"),
+        ("169.254.7.7", "169.254.0.0/16"),
+        ("::1", "::1/128"),
+        ("fd12::7", "fd12::/64"),
+        ("fe80::7", "fe80::/64"),
+    ],
+)
+def test_a_named_network_is_admitted_and_nothing_beyond(address: str, network: str) -> None:
+    EVERYWHERE.check(ip_address(address))
+    named = AddressPolicy(networks=(ip_network(network),), setting=SETTING, own=EVERYWHERE.own)
+    named.check(ip_address(address))
+    elsewhere = AddressPolicy(networks=(ip_network("10.1.3.0/24"),), setting=SETTING, own=EVERYWHERE.own)
+    with pytest.raises(BadAddress) as refused:
+        elsewhere.check(ip_address(address))
+    assert refused.value.setting == SETTING
+
+
+@pytest.mark.parametrize(
+    "address",
+    [
+        *(end for network, category in NEVER.items() if category != "reserved" for end in ends(network)),
+        *("2606:4700::5efe:127.0.0.1", "fe80::1%eth0"),
+    ],
+)
+def test_no_name_admits_metadata_multicast_or_a_hidden_address(address: str) -> None:
+    with pytest.raises(BadAddress) as refused:
+        EVERYWHERE.check(ip_address(address))
+    assert refused.value.setting == ""
+
+
 def test_a_host_that_is_a_literal_is_checked_and_a_name_passes() -> None:
     PUBLIC.check_host("shop.example.com")
     PUBLIC.check_host("2606:4700::1111")
@@ -281,6 +330,22 @@ def test_behind_a_translator_the_ipv4_address_counts(ipv4: str, prefix: str, all
         policy.check(address, [IPv6Network(prefix)])
     assert refused.value.category == INSIDE[ipv4]
     assert str(refused.value).startswith(f"{text_of(address)} leads by NAT64 to {ipv4}, which is ")
+
+
+@pytest.mark.parametrize("ipv4", INSIDE)
+def test_behind_a_translator_a_network_is_named_by_its_ipv4_addresses(ipv4: str) -> None:
+    prefix = IPv6Network("2a02:898:146:64::/96")
+    policy = AddressPolicy(networks=(IPv4Network("0.0.0.0/0"),), setting=SETTING, own=TRANSLATED_OWN)
+    address = translated(ipv4, str(prefix))
+    if INSIDE[ipv4] in ("private", "reserved", "own"):
+        policy.check(address, [prefix])
+        with pytest.raises(BadAddress) as refused:
+            AddressPolicy(setting=SETTING, own=TRANSLATED_OWN).check(address, [prefix])
+        assert refused.value.setting == SETTING
+        return
+    with pytest.raises(BadAddress) as refused:
+        policy.check(address, [prefix])
+    assert (refused.value.category, refused.value.setting) == (INSIDE[ipv4], "")
 
 
 def test_the_well_known_prefix_need_not_be_discovered() -> None:

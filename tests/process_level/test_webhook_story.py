@@ -50,7 +50,7 @@ class Shop:
             "--set=commerce.webhooks.enabled=true",
             f"--set=commerce.webhooks.manageToken={TOKEN}".replace(" ", "-"),
             f"--set=commerce.webhooks.signingSecret={SECRET}",
-            "--set=commerce.webhooks.allowPrivateCallbacks=true",
+            '--set=commerce.webhooks.callbackNetworks=["127.0.0.1/32", "::1/128"]',
             f"--set=commerce.webhooks.extraCaFile={nodes.folder / 'authority.pem'}",
         )
         self.port = free_port()
@@ -241,6 +241,22 @@ def test_events_wait_while_there_is_no_receiver(
         assert receiver.names == ["pending: pending 0", "confirming: confirming 1"]
         receiver.check()
         nodes.stop()
+
+
+def test_only_the_networks_that_the_operator_names_are_called(shop: Shop) -> None:
+    """Those of the Shop's options are loopback, so every story here is one of a shop on the node's own machine."""
+    body = {"recipient": SHOP, "amount": "25", "reference": "order-1"}
+    for host, category in (("127.0.0.2", "loopback"), ("100.64.0.1", "reserved"), ("10.0.0.1", "private")):
+        refused = shop.ask("POST", "/rpc/commerce/webhooks", {**body, "callbackUrl": f"https://{host}/paid"})
+        assert (refused.status, refused.json["error"]) == (
+            400,
+            f"callbackUrl: {host} has an address that may not be called ({category}); the operator can allow it in "
+            "[commerce.webhooks] callbackNetworks",
+        )
+    never = shop.ask("POST", "/rpc/commerce/webhooks", {**body, "callbackUrl": "https://169.254.169.254/"})
+    assert never.json["error"] == "callbackUrl: 169.254.169.254 has an address that may not be called (metadata)"
+    unknown = shop.ask("POST", "/rpc/commerce/webhooks", {**body, "callbackUrl": "https://shop.invalid/"})
+    assert (unknown.status, unknown.headers["retry-after"]) == (503, "30")
 
 
 def test_a_certificate_for_another_name_gets_nothing(

@@ -39,10 +39,14 @@ def watched(tmp_path: Path, clock: Clock) -> Iterator[Watched]:
     watched.close()
 
 
+NETWORKS = "[commerce.webhooks] callbackNetworks"
+POLICY = AddressPolicy(setting=NETWORKS)
+
+
 def client_of(watched: Watched, *answers: Any, offer: WebhookPolicy = OFFER) -> Client:
     reactor: Any = watched.clock
     resolver = Answers(*(answers or (["93.184.215.14"],)))
-    caller = PinnedClient(reactor, resolver=resolver, policy=AddressPolicy(allow_private=False), trust=load_trust())
+    caller = PinnedClient(reactor, resolver=resolver, policy=POLICY, trust=load_trust())
     webhooks = None if offer.problem else watched.webhooks
     routes = WebhookRoutes(watched.node.params, offer, webhooks=webhooks, rules=Rules.for_callbacks(), caller=caller)
     public = PublicSite(COMMON, RateLimiter(Clients(), {**UNLIMITED, "webhooks": Rate(0, 1)}, watched.clock))
@@ -148,6 +152,9 @@ def test_webhooks_that_are_off_come_before_everything(watched: Watched) -> None:
         assert (response.status, response.error) == (503, "webhooks are not enabled on this node")
 
 
+ALLOWED = f"the operator can allow it in {NETWORKS}"
+
+
 @pytest.mark.parametrize(
     ("differing", "says"),
     [
@@ -167,8 +174,9 @@ def test_webhooks_that_are_off_come_before_everything(watched: Watched) -> None:
         ({"callbackUrl": None}, "callbackUrl"),
         ({"callbackUrl": 7}, "callbackUrl"),
         ({"callbackUrl": "http://shop.example.com/paid"}, "callbackUrl must begin with https://"),
-        ({"callbackUrl": "https://localhost/paid"}, "public host name"),
-        ({"callbackUrl": "https://127.0.0.1/paid"}, "may not be called"),
+        ({"callbackUrl": "https://localhost/paid"}, f"public host name, such as shop.example.com; {ALLOWED}"),
+        ({"callbackUrl": "https://127.0.0.1/paid"}, f"may not be called (loopback); {ALLOWED}"),
+        ({"callbackUrl": "https://100.64.0.1/paid"}, f"may not be called (reserved); {ALLOWED}"),
         ({"callbackUrl": "https://2130706433/paid"}, "IPv4"),
         ({"callbackUrl": "https://user:pw@shop.example.com/"}, "user or a password"),
         ({"callbackUrl": "https://shop.example.com:25/"}, "another port"),
@@ -181,28 +189,33 @@ def test_what_is_refused_and_how(watched: Watched, client: Client, differing: di
     assert says in response.error
 
 
+AGAIN = "try again, or give a name that the DNS knows"
+BAD = "shop.example.com has an address that may not be called"
+
+
 @pytest.mark.parametrize(
-    ("answer", "says"),
+    ("answer", "status", "says"),
     [
-        (["10.0.0.1"], "may not be called"),
-        (["93.184.215.14", "169.254.169.254"], "may not be called"),
-        (OSError(8, "no such name"), "cannot be looked up: no such name"),
-        ([], "has no address"),
+        (["10.0.0.1"], 400, f"{BAD} (private); {ALLOWED}"),
+        (["93.184.215.14", "169.254.169.254"], 400, f"{BAD} (metadata)"),
+        (OSError(8, "no such name"), 503, f"shop.example.com cannot be looked up: no such name; {AGAIN}"),
+        ([], 503, f"shop.example.com has no address; {AGAIN}"),
     ],
 )
-def test_where_the_name_leads_is_looked_at_early(watched: Watched, answer: Any, says: str) -> None:
+def test_where_the_name_leads_is_looked_at_early(watched: Watched, answer: Any, status: int, says: str) -> None:
     response = register(client_of(watched, answer), body_of(watched))
 
-    assert response.status == 400
-    assert response.error.startswith("callbackUrl: ")
-    assert says in response.error
+    assert (response.status, response.error) == (status, f"callbackUrl: {says}")
+    assert response.headers.get("retry-after") == ("30" if status == 503 else None)
 
 
 def test_a_name_that_is_never_found_takes_five_seconds(watched: Watched) -> None:
     waiting = client_of(watched, None)
     watched.clock.callLater(0, watched.clock.advance, 5)
 
-    assert "not found within 5 s" in register(waiting, body_of(watched)).error
+    response = register(waiting, body_of(watched))
+    assert (response.status, response.headers["retry-after"]) == (503, "30")
+    assert "not found within 5 s" in response.error
 
 
 @pytest.mark.parametrize("identifier", ["svcwh_", UNKNOWN.upper(), UNKNOWN + "0", "svcevt_" + 32 * "0"])
