@@ -115,12 +115,14 @@ def decode_address(value: object, prefix: str, what: str = "address") -> bytes:
     """
     start = f"{prefix}1q"
     if type(value) is not str or not value.startswith(start) or len(value) != len(start) + _KEY_SYMBOLS + 6:
+        _refuse_capitals(value, start, what)
         length = len(start) + _KEY_SYMBOLS + _CHECKSUM_SYMBOLS
         raise RuleViolation(
             Refusal.ADDRESS, f"{what} must be an address of this network: {length} characters that begin with {start}"
         )
     text = value[len(start) :]
     if text.strip(_CHARSET):
+        _refuse_capitals(value, start, what)
         odd = next(character for character in text if character not in _CHARSET)
         raise RuleViolation(Refusal.ADDRESS, f"{what} holds {odd!r}, which no address has")
     number = int(text.translate(_TO_BASE_32), 32)
@@ -128,6 +130,12 @@ def decode_address(value: object, prefix: str, what: str = "address") -> bytes:
     if number & (1 << 5 * _CHECKSUM_SYMBOLS) - 1 != _checksum(key20, prefix):
         raise RuleViolation(Refusal.ADDRESS, f"{what} has a wrong checksum; copy the address again")
     return key20
+
+
+def _refuse_capitals(value: object, start: str, what: str) -> None:
+    """Raise RuleViolation(ADDRESS) if lower case would make ``value`` begin like an address."""
+    if type(value) is str and value != value.lower() and value.lower().startswith(start):
+        raise RuleViolation(Refusal.ADDRESS, f"{what} must be in lower case: it begins with {start}")
 
 
 def key_hash(public_key: bytes) -> bytes:

@@ -15,6 +15,10 @@ from svcd.commerce.payment_request import PaymentTerms
 HIGH_VALUE_CONFIRMATIONS: Final = 30
 """Recommended for large amounts."""
 SETTLEMENT_MODEL: Final = "canonical-chain-depth"
+DESCRIPTION: Final = (
+    "Experimental, no hard finality: a reorganisation can undo any payment, also one that is confirmed."
+)
+"""What merchants and buyers must know of every payment (docs/payments.md)."""
 MAX_MISMATCHES: Final = 10
 """Transfers of a wrong amount that a verification lists."""
 MAX_COUNTED: Final = 32

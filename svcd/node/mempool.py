@@ -250,6 +250,18 @@ class Mempool:
         queue = self._queues.get(sender)
         return account.nonce if queue is None else queue.next_nonce(account.nonce)
 
+    def pending_balance(self, sender: bytes, account: Account) -> int:
+        """What the waiting transfers of ``sender`` leave of its balance, in base units; not what others send to it."""
+        queue = self._queues.get(sender)
+        waiting = [] if queue is None else [entry.transfer for entry in queue.entries]
+        spent = [
+            each.fee + (0 if each.recipient == sender else each.amount)
+            for each in waiting
+            # The mempool hears of a block only after its commit.
+            if each.nonce >= account.nonce
+        ]
+        return max(account.balance - sum(spent), 0)
+
     def lines(self) -> Iterator[tuple[MempoolEntry, ...]]:
         """A snapshot of every sender's executable entries, the line whose first entry has the highest fee rate first.
 

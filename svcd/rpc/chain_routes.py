@@ -28,14 +28,14 @@ def confirmations(tip_height: int, height: int) -> int:
     return tip_height - height + 1
 
 
-def account_answer(address: str, account: Account, pending: int) -> bytes:
-    """The whole answer for an account, whose next nonce is ``pending`` with the transfers that wait."""
+def account_answer(address: str, account: Account, *, pending_nonce: int, pending_balance: int) -> bytes:
+    """The whole answer for an account; the pending values count its waiting transfers too."""
     # Spelt out: the JSON encoder would take as long as reading the account does.
     held_since = "null" if account.held_since is None else f'"{account.held_since}"'
     return (
         f'{{"ok":true,"account":{{"address":"{address}","balance":"{account.balance}",'
-        f'"balanceSvc":"{format_amount(account.balance)}","nonce":"{account.nonce}","pendingNonce":"{pending}",'
-        f'"heldSince":{held_since}}}}}'
+        f'"balanceSvc":"{format_amount(account.balance)}","nonce":"{account.nonce}","pendingNonce":"{pending_nonce}",'
+        f'"pendingBalance":"{pending_balance}","heldSince":{held_since}}}}}'
     ).encode("ascii")
 
 
@@ -202,8 +202,9 @@ class ChainRoutes:
         """Answer GET /rpc/balance/{address}."""
         key = decode_address(address, self._params.address_prefix)
         account = self._reader.account(key) or Account()
-        pending = self._transaction_pool.mempool.pending_nonce(key, account)
-        return Response(account_answer(address, account, pending))
+        mempool = self._transaction_pool.mempool
+        nonce, balance = mempool.pending_nonce(key, account), mempool.pending_balance(key, account)
+        return Response(account_answer(address, account, pending_nonce=nonce, pending_balance=balance))
 
     @Route(
         "GET",

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from typing import Final, Unpack
 
 from svcd.chain.errors import Corrupt
-from svcd.commerce.payment import HIGH_VALUE_CONFIRMATIONS, SETTLEMENT_MODEL, payment_record
+from svcd.commerce.payment import DESCRIPTION, HIGH_VALUE_CONFIRMATIONS, SETTLEMENT_MODEL, payment_record
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_proof import MAX_HEADERS, ProofData, render_proof
 from svcd.commerce.payment_request import (
@@ -48,7 +48,7 @@ class CommerceRoutes:
     @Route(
         "GET",
         "/rpc/commerce/info",
-        "The payment protocol and how much confirmation it advises",
+        "The payment protocol, which is experimental, and how much confirmation it advises",
         bucket="read",
         answers={200: object_schema({"commerce": schemas.COMMERCE})},
     )
@@ -64,6 +64,8 @@ class CommerceRoutes:
                     "version": VERSION,
                     "networkId": self._params.network_id,
                     "chainId": self._params.chain_id,
+                    "genesisHash": self._params.genesis_hash.hex(),
+                    "description": DESCRIPTION,
                     "defaultConfirmations": DEFAULT_CONFIRMATIONS,
                     "highValueConfirmations": HIGH_VALUE_CONFIRMATIONS,
                     "hardFinality": False,

@@ -151,6 +151,7 @@ ACCOUNT: Final = object_schema(
         "balanceSvc": COINS,
         "nonce": DECIMAL,
         "pendingNonce": DECIMAL,
+        "pendingBalance": DECIMAL,
         "heldSince": {"anyOf": [DECIMAL, {"type": "null"}]},
     }
 )
@@ -211,6 +212,8 @@ COMMERCE: Final = object_schema(
         "version": _constant(1),
         "networkId": {"type": "integer"},
         "chainId": {"type": "string"},
+        "genesisHash": HASH,
+        "description": {"type": "string"},
         "defaultConfirmations": COUNT,
         "highValueConfirmations": COUNT,
         "hardFinality": _constant(False),

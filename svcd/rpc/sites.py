@@ -64,7 +64,7 @@ class SiteFactory:
     ) -> Site:
         """``routes`` and their OpenAPI document under ``/rpc``, ``peers`` under ``/p2p``, ``pages`` elsewhere."""
         context = self._context(public.limiter)
-        rpc = _api("/rpc", routes, context, CORS_HEADERS)
+        rpc = _api("/rpc", routes, context, CORS_HEADERS, answered_before=("OPTIONS",))
         p2p = _api("/p2p", peers, context)
         rpc.add(CatalogRoute(lambda: rpc.routes))
         rpc.add(OpenApiRoute(lambda: rpc.routes + p2p.routes))
@@ -108,8 +108,15 @@ class SiteFactory:
         return HttpError(503, DAMAGED) if self.is_damage(error) else None
 
 
-def _api(mount: str, routes: Iterable[object], context: SiteContext, headers: Headers = ()) -> KleinApi:
-    api = KleinApi(mount, context, headers)
+def _api(
+    mount: str,
+    routes: Iterable[object],
+    context: SiteContext,
+    headers: Headers = (),
+    *,
+    answered_before: tuple[str, ...] = (),
+) -> KleinApi:
+    api = KleinApi(mount, context, headers, answered_before=answered_before)
     for owner in routes:
         api.add(owner)
     return api

@@ -187,6 +187,7 @@ class WebhookRoutes:
         path_fields=(WEBHOOK,),
         answers={200: SUBSCRIPTION},
         errors={404: _UNKNOWN},
+        other_methods="to end this watch, POST to its path followed by /cancel",
     )
     async def show(self, id: str) -> Renderable:  # noqa: A002
         """Answer GET /rpc/commerce/webhooks/{id}."""

@@ -34,7 +34,15 @@ from svcd.web.responses import (
     to_response,
     translate,
 )
-from svcd.web.routes import BYTES_PER_TOKEN, IncomingRequest, Route, read_values, routes_of
+from svcd.web.routes import (
+    BYTES_PER_TOKEN,
+    MAX_SHOWN,
+    IncomingRequest,
+    Route,
+    read_values,
+    routes_of,
+    unknown_query_fields,
+)
 
 UNROUTED_BUCKET: Final = "read"
 """A request without a route draws one token from this bucket: Klein takes as long for it as for a response."""
@@ -264,7 +272,16 @@ class _Call:
     def _render_error(self, error: Any, failure: Failure | None = None) -> Response:
         known = self.bound.site.http_error(error, failure)
         self._penalise(known)
-        return self.bound.presentation.error_response(self.request, known)
+        return self.bound.presentation.error_response(self.request, self._with_unknown_field(known))
+
+    def _with_unknown_field(self, error: HttpError) -> HttpError:
+        """``error``, which also names an unknown field of the query if it is 400: perhaps a required one misspelt."""
+        route = self.bound.route
+        unknown = unknown_query_fields(route, self.request) if error.status == 400 and route.query_fields else []
+        if not unknown:
+            return error
+        sentence = f"{error.sentence.removesuffix('.')}; {unknown[0][:MAX_SHOWN]!r} in the query is unknown here"
+        return HttpError(error.status, sentence, error.headers)
 
     def _penalise(self, error: HttpError) -> None:
         """Charge what the refusal costs, and report a client that floods."""
@@ -309,8 +326,13 @@ class RouteGroup:
 class KleinApi:
     """Routes on a Klein app, mounted at ``mount`` (``"/rpc"``, or ``""`` for the root)."""
 
-    def __init__(self, mount: str, site: SiteContext, headers: Headers = ()) -> None:
-        """All responses have ``headers``; raises ValueError without a rate for requests that have no route."""
+    def __init__(
+        self, mount: str, site: SiteContext, headers: Headers = (), *, answered_before: tuple[str, ...] = ()
+    ) -> None:
+        """All responses have ``headers``; raises ValueError without a rate for requests that have no route.
+
+        ``answered_before`` are methods that another resource answers on every path.
+        """
         if UNROUTED_BUCKET not in site.limiter:
             raise ValueError(f"there is no rate named {UNROUTED_BUCKET!r}")
         self.routes: list[Route] = []
@@ -318,7 +340,8 @@ class KleinApi:
         self._site = site
         self._group = RouteGroup(site, Presentation(headers=headers))
         self._klein = Klein()
-        self._klein.handle_errors(HTTPException)(_not_routed)
+        self._answered_before = answered_before
+        self._klein.handle_errors(HTTPException)(self._not_routed)
 
     def add(self, owner: object) -> None:
         """Bind the routes that the class of ``owner`` declares; raises ValueError or TypeError for a wrong one."""
@@ -346,21 +369,27 @@ class KleinApi:
 
     def _admit(self, request: Request) -> None:
         """Draw the cost before Klein is called, which takes longer than most responses; raises HttpError(429)."""
-        method = b"GET" if request.method == b"HEAD" else request.method
-        # PlainPaths has checked that the path is UTF-8.
-        segments = [segment.decode("utf-8") for segment in [*(request.prepath or []), *(request.postpath or [])]]
-        found = self._site.router.find(method, segments)
-        if found is None:
+        bound = self._find(request, b"GET" if request.method == b"HEAD" else request.method)
+        if bound is None:
             self._site.limiter.admit(request, UNROUTED_BUCKET, 1.0)
         else:
-            route = found[0].route
+            route = bound.route
             request.route = route.path
             self._site.limiter.admit(request, route.bucket, route.cost)
 
+    def _not_routed(self, request: Request, failure: Failure) -> bytes:
+        """404 or 405 for what Klein has no route for."""
+        error = HttpError(404, NO_ROUTE)
+        if isinstance(failure.value, MethodNotAllowed):
+            methods = list(failure.value.valid_methods or ())
+            found = [self._find(request, method.encode("ascii")) for method in methods]
+            advice = next((bound.route.other_methods for bound in found if bound and bound.route.other_methods), "")
+            error = method_not_allowed([*methods, *self._answered_before], advice)
+        return error_response(error).apply_to(request)
 
-def _not_routed(request: Request, failure: Failure) -> bytes:
-    """404 or 405 for what Klein has no route for."""
-    error = HttpError(404, NO_ROUTE)
-    if isinstance(failure.value, MethodNotAllowed):
-        error = method_not_allowed(list(failure.value.valid_methods or ()))
-    return error_response(error).apply_to(request)
+    def _find(self, request: Request, method: bytes) -> BoundRoute | None:
+        """The route for the path of the request with ``method``."""
+        # PlainPaths has checked that the path is UTF-8.
+        segments = [segment.decode("utf-8") for segment in [*(request.prepath or []), *(request.postpath or [])]]
+        found = self._site.router.find(method, segments)
+        return found[0] if found else None

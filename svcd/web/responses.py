@@ -133,10 +133,11 @@ def unauthorized(sentence: str) -> HttpError:
     return HttpError(401, sentence, ((b"WWW-Authenticate", b"Bearer"),))
 
 
-def method_not_allowed(allowed: list[str]) -> HttpError:
-    """405 with ``Allow`` (RFC 9110 section 15.5.6)."""
+def method_not_allowed(allowed: list[str], advice: str = "") -> HttpError:
+    """405 with ``Allow`` (RFC 9110 section 15.5.6); ``advice`` continues the sentence."""
     methods = ", ".join(sorted(allowed))
-    return HttpError(405, f"this path answers {methods} only", ((b"Allow", methods.encode("ascii")),))
+    sentence = f"this path answers {methods} only"
+    return HttpError(405, f"{sentence}; {advice}" if advice else sentence, ((b"Allow", methods.encode("ascii")),))
 
 
 def request_timeout(part: str, seconds: float) -> HttpError:

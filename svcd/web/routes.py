@@ -185,6 +185,8 @@ class Route:
     seconds: float = field(kw_only=True, default=25.0, validator=gt(0))
     cancellable: bool = field(kw_only=True)
     media_type: str = field(kw_only=True, default="application/json")
+    other_methods: str = field(kw_only=True, default="")
+    """What 405 says beside the allowed methods: the route that does what the client probably wants."""
 
     @cancellable.default
     def _is_read(self) -> bool:
@@ -259,6 +261,16 @@ def read_values(
     return values
 
 
+def unknown_query_fields(route: Route, request: IncomingRequest) -> list[str]:
+    """The names in the query that ``route`` does not know and ignores, in order; none if the query is malformed."""
+    try:
+        names = [name for name, _ in _pairs(request.uri.partition(b"?")[2].decode("ascii"))]
+    except ValueError:
+        return []
+    known = {each.name for each in route.query_fields}
+    return [name for name in dict.fromkeys(names) if name not in known]
+
+
 def _value(declared: Field, parse: Callable[[Any], object], given: Mapping[str, Any]) -> object:
     if declared.name in given:
         return _parsed(declared, parse, given[declared.name])
@@ -298,6 +310,10 @@ def _pairs(text: str) -> list[tuple[str, str]]:
 
 
 def _bytes(request: IncomingRequest) -> bytes:
+    for coding in request.requestHeaders.getRawHeaders(b"Content-Encoding") or []:
+        if coding.strip().lower() != b"identity":
+            shown = coding[:MAX_SHOWN].decode("latin-1")
+            raise HttpError(400, f"a body with Content-Encoding {shown!r} is not accepted here; send it unencoded")
     return request.content.read() if request.content is not None else b""
 
 

@@ -160,14 +160,16 @@ def _versioned(version: int) -> str:
 
 
 SHAPE = "recipient must be an address of this network: 43 characters that begin with svc1q"
+LOWER = "recipient must be in lower case: it begins with svc1q"
 
 
 @pytest.mark.parametrize(
     ("value", "reason"),
     [
-        (ADDRESS.upper(), SHAPE),
-        (ADDRESS[:5] + ADDRESS[5:].upper(), "which no address has"),
-        (ADDRESS.replace("svc", "SVC"), SHAPE),
+        (ADDRESS.upper(), LOWER),
+        (ADDRESS[:5] + ADDRESS[5:].upper(), LOWER),
+        (ADDRESS.replace("svc", "SVC"), LOWER),
+        (encode_address(KEY, "svcd").upper(), SHAPE),
         (ADDRESS[:-1], SHAPE),
         (ADDRESS + "q", SHAPE),
         (ADDRESS + "\n", SHAPE),

@@ -39,7 +39,9 @@ def answers() -> dict[str, Any]:
     return {
         "/rpc/status": {"status": status},
         "/rpc/consensus": {"consensus": {**NAMED, "minimumFee": "10000"}},
-        f"/rpc/balance/{ADDRESS}": {"account": {"balance": "1000000000", "nonce": "0", "pendingNonce": "0"}},
+        f"/rpc/balance/{ADDRESS}": {
+            "account": {"balance": "1000000000", "nonce": "0", "pendingNonce": "0", "pendingBalance": "1000000000"}
+        },
         "/operator/status": {"status": {"height": "7"}},
         "/operator/faucet": {"txid": "cd" * 32},
         "/operator/backup": {"path": "/copy", "height": "7", "hash": "ab" * 32, "files": {"chain.sqlite": "1000"}},

@@ -183,6 +183,18 @@ def test_the_next_nonce_counts_what_waits_without_a_gap(bench: Bench) -> None:
         assert bench.pool.pending_nonce(alice, bench.accounts["alice"]) == pending
 
 
+def test_the_pending_balance_counts_what_waits_and_is_not_in_a_block_yet(bench: Bench) -> None:
+    alice = key_of("alice").hash
+    assert bench.pool.pending_balance(alice, Account(7)) == 7
+    bench.accounts["alice"] = Account(COIN, nonce=5)
+    bench.add("alice", 5, amount=7)
+    bench.add("alice", 6, amount=9)
+    left = COIN - 7 - 9 - 2 * FEE
+    assert bench.pool.pending_balance(alice, Account(COIN, nonce=5)) == left
+    assert bench.pool.pending_balance(alice, Account(COIN - 7 - FEE, nonce=6)) == left
+    assert bench.pool.pending_balance(alice, Account(1, nonce=6)) == 0
+
+
 # Replacement
 
 

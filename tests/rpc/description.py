@@ -73,7 +73,8 @@ class Description:
         if path is None:
             assert response.status in {400, 404}, f"{asked.path} is not described"
         else:
-            allowed = sorted(method for each, method in self._operations if each == path)
+            answered = {method for each, method in self._operations if each == path}
+            allowed = sorted(answered | ({"OPTIONS"} if self._cors else set()))
             assert (response.status, response.headers["allow"]) == (405, ", ".join(allowed))
         if asked.method != "HEAD":
             self._validate(self.document["components"]["schemas"]["Error"], response.json)

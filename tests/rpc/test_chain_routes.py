@@ -257,6 +257,7 @@ def test_address_never_seen_has_zeros(node: Node, client: Client) -> None:
             "balanceSvc": "0",
             "nonce": "0",
             "pendingNonce": "0",
+            "pendingBalance": "0",
             "heldSince": None,
         }
     }
@@ -271,6 +272,7 @@ def test_balance_counts_what_was_sent_and_received(node: Node, client: Client, p
         "balanceSvc": "999.99975006",
         "nonce": "2",
         "pendingNonce": "2",
+        "pendingBalance": str(balance),
         "heldSince": str(paid["b4"].header.slot),
     }
 
@@ -288,6 +290,7 @@ def test_pending_nonce_counts_what_waits_without_a_gap(node: Node, client: Clien
         client.ok("/rpc/broadcast", {"transaction": json.loads(transfer.wire)})
     account = client.ok(f"/rpc/balance/{node.address('alice')}")["account"]
     assert (account["nonce"], account["pendingNonce"]) == ("2", "4")
+    assert int(account["pendingBalance"]) == int(account["balance"]) - 3 * (1 + 10_000)
 
 
 def addresses(node: Node, client: Client, height: int) -> set[str]:
@@ -311,7 +314,7 @@ NO_ADDRESS = "address must be an address of this network: 44 characters that beg
 BAD_ADDRESSES = {
     "svcd1qkkdc74lsmkrzphngq8gkl3pygr82umndcxlehq": "address has a wrong checksum; copy the address again",
     "svcd1qkkdc74lsmkrzphngq8gkl3pygr82umndcxlehb": "address holds 'b', which no address has",
-    "SVCD1QKKDC74LSMKRZPHNGQ8GKL3PYGR82UMNDCXLEHT": NO_ADDRESS,
+    "SVCD1QKKDC74LSMKRZPHNGQ8GKL3PYGR82UMNDCXLEHT": "address must be in lower case: it begins with svcd1q",
     "svc1qqr0t67zeqfa0ed44hudd8s2a88ysuh7ytvpxz4": NO_ADDRESS,
     "svcd1": NO_ADDRESS,
     "x" * 5000: NO_ADDRESS,

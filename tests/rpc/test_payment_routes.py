@@ -56,6 +56,9 @@ def test_info(still: Client) -> None:
             "version": 1,
             "networkId": 3,
             "chainId": "SVC-TEST",
+            "genesisHash": PARAMS.genesis_hash.hex(),
+            "description": "Experimental, no hard finality: a reorganisation can undo any payment, "
+            "also one that is confirmed.",
             "defaultConfirmations": 12,
             "highValueConfirmations": 30,
             "hardFinality": False,
@@ -184,7 +187,7 @@ NO_ADDRESS = "recipient must be an address of this network: 44 characters that b
         ),
         ({"recipient": None}, "recipient is missing: The address that is to be paid."),
         ({"recipient": address_of("bob", "svc")}, NO_ADDRESS),
-        ({"recipient": BOB.upper()}, NO_ADDRESS),
+        ({"recipient": BOB.upper()}, "recipient must be in lower case: it begins with svcd1q"),
         ({"recipient": BOB[:-1] + "q"}, "recipient has a wrong checksum; copy the address again"),
         ({"reference": ""}, NO_REFERENCE),
         ({"reference": "a b"}, NO_REFERENCE),
@@ -459,11 +462,20 @@ def test_a_path_without_a_reference_is_none(still: Client) -> None:
     ("query", "sentence"),
     [
         ({"amountBaseUnits": None}, "the amount is missing: give amount in coins or amountBaseUnits in base units"),
+        (
+            {"amountBaseUnits": None, "amuont": 5, "more": 1},
+            "the amount is missing: give amount in coins or amountBaseUnits in base units; "
+            "'amuont' in the query is unknown here",
+        ),
         ({"amount": "0.00005"}, "amount and amountBaseUnits are both given; give one of them"),
         ({"amountBaseUnits": None, "amount": "5,0"}, NO_DECIMAL),
         ({"amountBaseUnits": "-1"}, 'amountBaseUnits must be a string of digits such as "2500000000"'),
         ({"amountBaseUnits": "0"}, f"amountBaseUnits must be more than 0 and at most {MAX_INTEGER} base units"),
         ({"recipient": None}, "recipient is missing: The address that is to be paid."),
+        (
+            {"recipient": None, "recipent": BOB},
+            "recipient is missing: The address that is to be paid; 'recipent' in the query is unknown here",
+        ),
         ({"recipient": address_of("bob", "svc")}, NO_ADDRESS),
         ({"confirmations": 0}, NO_DEPTH),
         ({"confirmations": "012"}, NO_DEPTH),

@@ -52,14 +52,14 @@ def test_options_is_answered_for_pages_of_every_origin(still: Client, target: st
 @pytest.mark.parametrize("target", READS)
 def test_read_answers_no_other_method(still: Client, method: str, target: str) -> None:
     response = still.send(method, target)
-    assert (response.status, response.headers["allow"]) == (405, "GET, HEAD")
-    assert response.error == "this path answers GET, HEAD only"
+    assert (response.status, response.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+    assert response.error == "this path answers GET, HEAD, OPTIONS only"
 
 
 @pytest.mark.parametrize("method", ["GET", "HEAD", "PUT"])
 def test_broadcast_answers_post_only(still: Client, method: str) -> None:
     response = still.send(method, "/rpc/broadcast")
-    assert (response.status, response.headers["allow"]) == (405, "POST")
+    assert (response.status, response.headers["allow"]) == (405, "OPTIONS, POST")
 
 
 @pytest.mark.parametrize(

@@ -232,6 +232,15 @@ def test_an_id_that_nobody_has(client: Client, method: str, end: str) -> None:
     assert (response.status, response.error) == (404, "there is no webhook of that id here")
 
 
+def test_deleting_a_watch_is_told_of_cancel(client: Client) -> None:
+    response = client.send("DELETE", f"{PATH}/{UNKNOWN}", headers={"Authorization": f"Bearer {TOKEN}"})
+
+    assert (response.status, response.headers["allow"]) == (405, "GET, HEAD, OPTIONS")
+    assert response.error == (
+        "this path answers GET, HEAD, OPTIONS only; to end this watch, POST to its path followed by /cancel"
+    )
+
+
 def test_too_many_watches_at_one_host(watched: Watched, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("svcd.commerce.subscriptions.MAX_WATCHES_PER_HOST", 1)
     register(client, body_of(watched))

@@ -209,9 +209,10 @@ def get(site: Site, path: bytes) -> Response:
     return Wire(site).send(b"GET " + path + b" HTTP/1.1\r\nHost: h\r\n\r\n").response()
 
 
-def post(site: Site, path: bytes, body: object) -> Response:
+def post(site: Site, path: bytes, body: object, *headers: bytes) -> Response:
     data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    head = b"POST %b HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % (path, len(data))
+    more = b"".join(header + b"\r\n" for header in headers)
+    head = b"POST %b HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n%b\r\n" % (path, len(data), more)
     return Wire(site).send(head + data).response()
 
 
@@ -261,6 +262,11 @@ def test_query_fields_are_parsed(serve: Serve, query: bytes, values: dict[str, i
     [
         (b"", "from is missing: the first one"),
         (b"limit=1", "from is missing: the first one"),
+        (b"form=3&limit=1&x=2", "from is missing: the first one; 'form' in the query is unknown here"),
+        (
+            b"from=x&" + b"y" * 70,
+            f"from: must be a decimal string such as \"12\", not 'x'; '{'y' * 64}' in the query is unknown here",
+        ),
         (b"from=", "from: must be a decimal string such as \"12\", not ''"),
         (b"from", "from: must be a decimal string such as \"12\", not ''"),
         (b"from=3&limit=", "limit: must be a decimal string such as \"12\", not ''"),
@@ -284,6 +290,16 @@ def test_body_fields_are_parsed(serve: Serve) -> None:
     answer = post(serve(Room()), b"/rpc/send", {"name": "a", "height": "3"})
 
     assert answer.json == {"ok": True, "height": 3, "name": "a", "limit": 25}
+
+
+@pytest.mark.parametrize(("coding", "status"), [(b"gzip", 400), (b"identity", 200), (b"br, gzip", 400)])
+def test_an_encoded_body_is_refused_by_the_name_of_its_encoding(serve: Serve, coding: bytes, status: int) -> None:
+    answer = post(serve(Room()), b"/rpc/send", {"name": "a", "height": "3"}, b"Content-Encoding: " + coding)
+
+    assert answer.status == status
+    if status == 400:
+        refused = f"a body with Content-Encoding {coding.decode()!r} is not accepted here; send it unencoded"
+        assert answer.error == refused
 
 
 @pytest.mark.parametrize("body", [b"", b"{}", b" {} "])

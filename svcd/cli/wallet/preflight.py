@@ -40,6 +40,8 @@ class AccountView:
     """The account's next nonce on the chain."""
     pending_nonce: int
     """The account's next nonce after its transfers in the mempool."""
+    pending_balance: int
+    """What these transfers leave of the balance."""
     tip_time: int
     """When the slot of the tip began, in Unix milliseconds."""
     catching_up: bool
@@ -80,6 +82,7 @@ def account_view(
         balance=account.number("balance"),
         nonce=account.number("nonce"),
         pending_nonce=account.number("pendingNonce"),
+        pending_balance=account.number("pendingBalance"),
         tip_time=params.slot_time(status.number("slot")),
         catching_up=status.text("syncState") != "synced",
     )
@@ -118,10 +121,13 @@ def build_draft(request: SendRequest, view: AccountView, now: int) -> Draft:
     nonce = view.pending_nonce if request.nonce is None else request.nonce
     if nonce < view.nonce:
         raise CommandError(f"nonce {nonce} is already used; the next one is {view.nonce}")
-    missing = request.amount + fee - view.balance
+    available = _available(view, nonce)
+    missing = request.amount + fee - available
     if missing > 0:
+        waiting = format_coins(view.balance - available)
+        after = f", of which {waiting} are spent by transfers that wait," if available < view.balance else ""
         raise CommandError(
-            f"the balance of {format_coins(view.balance)} is {format_coins(missing)} too low: the amount is"
+            f"the balance of {format_coins(view.balance)}{after} is {format_coins(missing)} too low: the amount is"
             f" {format_coins(request.amount)}, the fee {format_coins(fee)}"
         )
     return Draft(
@@ -132,6 +138,11 @@ def build_draft(request: SendRequest, view: AccountView, now: int) -> Draft:
         timestamp=now,
         reference=request.reference,
     )
+
+
+def _available(view: AccountView, nonce: int) -> int:
+    """What a transfer with ``nonce`` may spend; one that replaces a waiting transfer may spend what that one does."""
+    return view.balance if nonce < view.pending_nonce else view.pending_balance
 
 
 def review(draft: Draft, view: AccountView, sender: str) -> Rows:
@@ -145,7 +156,7 @@ def review(draft: Draft, view: AccountView, sender: str) -> Rows:
         ("reference", draft.reference or "none"),
         ("fee", format_coins(draft.fee)),
         ("total", format_coins(draft.amount + draft.fee)),
-        ("balance after", format_coins(view.balance - spent)),
+        ("balance after", format_coins(_available(view, draft.nonce) - spent)),
         ("nonce", str(draft.nonce)),
     ]
 
@@ -159,9 +170,12 @@ def warnings(draft: Draft, view: AccountView, sender: str) -> list[str]:
         found.append("the recipient is the sender: only the fee will be spent")
     pending = view.pending_nonce - view.nonce
     if draft.nonce < view.pending_nonce:
-        found.append(f"a transfer with nonce {draft.nonce} is pending; this one can only replace it")
+        found.append(
+            f"a transfer with nonce {draft.nonce} is pending; this one can only replace it, and the balance after"
+            " counts no pending transfer"
+        )
     elif pending:
-        found.append(f"{pluralize(pending, 'transfer')} pending: the balance does not include that")
+        found.append(f"{pluralize(pending, 'transfer')} pending: the balance after counts what they spend")
     if draft.nonce > view.pending_nonce:
         found.append(f"the next nonce is {view.pending_nonce}; until that is used, this transfer stays pending")
     return found

@@ -30,7 +30,14 @@ FEE = DEVNET.minimum_fee
 TIP_TIME = DEVNET.slot_time(400)
 WISH = SendRequest(recipient=OTHER, amount=2 * COIN, reference="order-17")
 VIEW = AccountView(
-    params=DEVNET, minimum_fee=FEE, balance=10 * COIN, nonce=3, pending_nonce=3, tip_time=TIP_TIME, catching_up=False
+    params=DEVNET,
+    minimum_fee=FEE,
+    balance=10 * COIN,
+    nonce=3,
+    pending_nonce=3,
+    pending_balance=10 * COIN,
+    tip_time=TIP_TIME,
+    catching_up=False,
 )
 DRAFT = Draft(recipient=OTHER, amount=2 * COIN, fee=FEE, nonce=3, timestamp=NOW, reference="order-17")
 
@@ -44,7 +51,9 @@ def consensus(**changed: Any) -> ResponseObject:
     return ResponseObject("consensus", {**status().members, "minimumFee": "10000", **changed})
 
 
-ACCOUNT = ResponseObject("account", {"balance": "1000000000", "nonce": "3", "pendingNonce": "3"})
+ACCOUNT = ResponseObject(
+    "account", {"balance": "1000000000", "nonce": "3", "pendingNonce": "3", "pendingBalance": "1000000000"}
+)
 
 
 def test_the_account_view_is_parsed_from_three_responses() -> None:
@@ -111,10 +120,24 @@ def test_a_used_nonce_is_rejected() -> None:
 
 
 def test_the_balance_may_be_spent_to_the_last_unit() -> None:
-    enough = evolve(VIEW, balance=2 * COIN + FEE)
+    enough = evolve(VIEW, balance=2 * COIN + FEE, pending_balance=2 * COIN + FEE)
     build_draft(WISH, enough, NOW)
-    with pytest.raises(CommandError, match=r"coins is 0\.00000001 coins"):
-        build_draft(WISH, evolve(enough, balance=enough.balance - 1), NOW)
+    with pytest.raises(CommandError, match=r"2\.00009999 coins is 0\.00000001 coins too low"):
+        build_draft(WISH, evolve(enough, balance=2 * COIN + FEE - 1, pending_balance=2 * COIN + FEE - 1), NOW)
+
+
+def test_what_waits_is_not_spent_again() -> None:
+    waiting = evolve(VIEW, pending_nonce=4, pending_balance=COIN)
+    with pytest.raises(CommandError) as refused:
+        build_draft(WISH, waiting, NOW)
+    assert str(refused.value) == (
+        "the balance of 10 coins, of which 9 coins are spent by transfers that wait, is 1.0001 coins too low:"
+        " the amount is 2 coins, the fee 0.0001 coins"
+    )
+    enough = evolve(waiting, pending_balance=3 * COIN)
+    assert ("balance after", "0.9999 coins") in review(build_draft(WISH, enough, NOW), enough, ADDRESS)
+    replacing = build_draft(evolve(WISH, nonce=3), waiting, NOW)
+    assert ("balance after", "7.9999 coins") in review(replacing, waiting, ADDRESS)
 
 
 def test_the_recipient_must_be_on_the_node_s_network() -> None:
@@ -147,9 +170,16 @@ def test_a_payment_to_oneself_costs_the_fee() -> None:
     ("nonce", "pending", "told"),
     [
         (3, 3, []),
-        (4, 4, ["1 transfer pending: the balance does not include that"]),
-        (5, 5, ["2 transfers pending: the balance does not include that"]),
-        (3, 5, ["a transfer with nonce 3 is pending; this one can only replace it"]),
+        (4, 4, ["1 transfer pending: the balance after counts what they spend"]),
+        (5, 5, ["2 transfers pending: the balance after counts what they spend"]),
+        (
+            3,
+            5,
+            [
+                "a transfer with nonce 3 is pending; this one can only replace it, and the balance after counts no"
+                " pending transfer"
+            ],
+        ),
         (5, 3, ["the next nonce is 3; until that is used, this transfer stays pending"]),
     ],
 )

@@ -167,7 +167,14 @@ def test_arguments_are_validated_before_any_request(terminal: Terminal, wallet: 
 def canned(**changed: object) -> Fixed:
     """A devnet node on which the wallet has 10 coins, with some responses or status fields replaced."""
     present = str(DEVNET.slot_time(START_SLOT))
-    account = {"address": ADDRESS, "balance": "1000000000", "nonce": "0", "pendingNonce": "0", "heldSince": None}
+    account = {
+        "address": ADDRESS,
+        "balance": "1000000000",
+        "nonce": "0",
+        "pendingNonce": "0",
+        "pendingBalance": "1000000000",
+        "heldSince": None,
+    }
     named = {"chainId": DEVNET.chain_id, "networkId": 2, "genesisHash": DEVNET.genesis_hash.hex()}
     members: dict[str, object] = {
         "status": {**named, "syncState": "synced", "time": present, "slot": str(START_SLOT)},
@@ -441,7 +448,14 @@ def test_expired_transfers_are_removed(terminal: Terminal, rich: Node, hours: in
     (kept,) = outbox(terminal).load()
     tip_time = kept.transfer.timestamp + hours * 3_600_000
     view = AccountView(
-        params=DEVNET, minimum_fee=1, balance=0, nonce=0, pending_nonce=0, tip_time=tip_time, catching_up=False
+        params=DEVNET,
+        minimum_fee=1,
+        balance=0,
+        nonce=0,
+        pending_nonce=0,
+        pending_balance=0,
+        tip_time=tip_time,
+        catching_up=False,
     )
     terminal.public.site = site_of(Fixed((404, b'{"ok":false,"error":"none"}')), terminal.clock)
 
