@@ -101,6 +101,7 @@ class NodeServices:
             loads=base.pools.loads(),
             network=self._network,
             webhooks=self._merchants.webhooks,
+            on_demand=config.participation.on_demand,
         )
         self.reactor_lag = self._metrics.lag
 

@@ -31,8 +31,9 @@ _DEPTHS: Final = (1.0, 2.0, 3.0, 6.0, 10.0, 30.0, 100.0, 1000.0)
 class ChainMetrics(Collector):
     """Reads the tip, and counts the changes of the chain as one of its listeners."""
 
-    def __init__(self, chain_manager: ChainManager, status: Status, clock: Clock) -> None:
+    def __init__(self, chain_manager: ChainManager, status: Status, clock: Clock, *, on_demand: bool) -> None:
         self._chain_manager = chain_manager
+        self._on_demand = on_demand
         self._status = status
         self._clock = clock
         self._blocks = 0
@@ -60,6 +61,12 @@ class ChainMetrics(Collector):
         yield GaugeMetricFamily("svcd_chain_height", "Height of the tip.", value=tip.height)
         age = (milliseconds(self._clock) - start) / 1000
         yield GaugeMetricFamily("svcd_chain_tip_age_seconds", "Time since the slot of the tip began.", value=age)
+        still = self._status.history.still_seconds
+        yield GaugeMetricFamily(
+            "svcd_chain_unchanged_seconds", "Time since the tip changed, or since the node started.", value=still
+        )
+        on_demand = float(self._on_demand)
+        yield GaugeMetricFamily("svcd_chain_on_demand", "1 if blocks are made on demand only.", value=on_demand)
         yield GaugeMetricFamily("svcd_chain_work", "Cumulative work of the chain.", value=tip.work)
         synced = float(self._status.synced)
         yield GaugeMetricFamily("svcd_chain_synced", "1 if the tip is believed to be the network's.", value=synced)

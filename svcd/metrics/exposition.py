@@ -62,12 +62,16 @@ def collect_from(
     loads: Mapping[str, PoolLoad],
     network: PeerNetwork | None,
     webhooks: WebhookService | None,
+    on_demand: bool = False,
 ) -> Metrics:
-    """Register the collectors of an open chain; the sites are added by `Metrics.watch` as they are built."""
+    """Register the collectors of an open chain; the sites are added by `Metrics.watch` as they are built.
+
+    ``on_demand`` says that nobody makes blocks but the operator by hand, on a devnet.
+    """
     metrics = Metrics(CollectorRegistry(), node_context.clock)
     metrics.add(
         BuildInfo(node_context.chain_manager.params),
-        ChainMetrics(node_context.chain_manager, status, node_context.clock),
+        ChainMetrics(node_context.chain_manager, status, node_context.clock, on_demand=on_demand),
         MempoolMetrics(node_context.transaction_pool, limits),
         ThreadMetrics(loads, node_context.verifier),
     )

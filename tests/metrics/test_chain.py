@@ -26,6 +26,8 @@ def test_the_tip(measured: Measured, grow: Grow) -> None:
     assert before == node.clock.seconds() - node.node_context.chain_manager.params.slot_time(node.tip.slot) / 1000
     node.clock.rightNow += 7.5
     assert measured.value("svcd_chain_tip_age_seconds") == before + 7.5
+    assert measured.value("svcd_chain_unchanged_seconds") == 7.5
+    assert measured.value("svcd_chain_on_demand") == 0
 
 
 def test_whether_the_tip_is_the_network_s(measured: Measured, make_stranger: Callable[..., object]) -> None:

@@ -24,7 +24,11 @@ LEAD = '{job="svcd",instance="n"'
 CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
     "SvcdDown": ({"up": "0x10"}, {"up": "1x10"}, "5m"),
     "SvcdNotSynced": ({"svcd_chain_synced": "0x20"}, {"svcd_chain_synced": "0x8 1x10"}, "15m"),
-    "SvcdNoNewBlock": ({"svcd_chain_tip_age_seconds": "1750+60x20"}, {"svcd_chain_tip_age_seconds": "59x20"}, "15m"),
+    "SvcdNoNewBlock": (
+        {"svcd_chain_unchanged_seconds": "1750+60x20", "svcd_chain_on_demand": "0x20"},
+        {"svcd_chain_unchanged_seconds": "1750+60x20", "svcd_chain_on_demand": "1x20"},
+        "15m",
+    ),
     "SvcdStandstill": (
         {'svcd_chain_alarm,alarm="standstill"': "1x10"},
         {'svcd_chain_alarm,alarm="standstill"': "0x10", 'svcd_chain_alarm,alarm="outage"': "1x10"},
@@ -219,7 +223,7 @@ def test_what_an_alert_says_is_filled_in(tmp_path: Path) -> None:
     }
     test = {
         "interval": "1m",
-        "input_series": series({"svcd_chain_tip_age_seconds": "3600x20"}),
+        "input_series": series({"svcd_chain_unchanged_seconds": "3600x20", "svcd_chain_on_demand": "0x20"}),
         "alert_rule_test": [{"eval_time": "10m", "alertname": "SvcdNoNewBlock", "exp_alerts": [expected]}],
     }
     file = tmp_path / "test.yml"
