@@ -49,7 +49,11 @@ def _shares(first: int) -> tuple[int, ...]:
 # A full block has four thousand addresses: they are made of two symbols, ten bits, at a time, and checked by the byte.
 _PAIRS: Final = tuple(first + second for first in _CHARSET for second in _CHARSET)
 _SHARES: Final = tuple(_shares(first) for first in range(152, -8, -8))
-_TO_BASE_32: Final = str.maketrans(_CHARSET, "0123456789abcdefghijklmnopqrstuv")
+_TO_BASE_32: Final = bytes(
+    b"0123456789abcdefghijklmnopqrstuv"[_VALUE_OF[chr(code)]] if chr(code) in _VALUE_OF else ord("!")
+    for code in range(256)
+)
+"""Turns the characters of addresses into digits, and all others into one that is none."""
 
 
 def _expanded(prefix: str) -> list[int]:
@@ -121,11 +125,12 @@ def decode_address(value: object, prefix: str, what: str = "address") -> bytes:
             Refusal.ADDRESS, f"{what} must be an address of this network: {length} characters that begin with {start}"
         )
     text = value[len(start) :]
-    if text.strip(_CHARSET):
+    try:
+        number = int(text.encode("ascii", "replace").translate(_TO_BASE_32), 32)
+    except ValueError:
         _refuse_capitals(value, start, what)
         odd = next(character for character in text if character not in _CHARSET)
-        raise RuleViolation(Refusal.ADDRESS, f"{what} holds {odd!r}, which no address has")
-    number = int(text.translate(_TO_BASE_32), 32)
+        raise RuleViolation(Refusal.ADDRESS, f"{what} holds {odd!r}, which no address has") from None
     key20 = (number >> 5 * _CHECKSUM_SYMBOLS).to_bytes(20, "big")
     if number & (1 << 5 * _CHECKSUM_SYMBOLS) - 1 != _checksum(key20, prefix):
         raise RuleViolation(Refusal.ADDRESS, f"{what} has a wrong checksum; copy the address again")

@@ -19,7 +19,7 @@ from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.merkle import merkle_root
 from svcd.chain.params import BASIS_POINTS, NetworkParams
 from svcd.chain.signature import is_valid
-from svcd.chain.transaction import Transfer, block_entry, parse_transfer
+from svcd.chain.transaction import Transfer, block_entry, parse_canonical_transfers, parse_transfer
 
 VERSION: Final = 4
 _HEADER_FIELDS: Final = frozenset(
@@ -30,6 +30,8 @@ _BLOCK_FIELDS: Final = _HEADER_FIELDS | {"transactions"}
 _POSTED_FIELDS: Final = frozenset({"block"})
 _BEFORE: Final = b'{"block":'
 _AFTER: Final = b"}"
+_OPENING: Final = b',"transactions":['
+_CLOSING: Final = b"]"
 EMPTY_ROOT: Final = sha256(b"").digest()
 
 
@@ -154,6 +156,8 @@ def parse_block(data: bytes, params: NetworkParams) -> Block:
     Raises RuleViolation: SIZE, ENCODING, or what parse_header and parse_transfer raise.
     """
     _check_size(len(data), params)
+    if block := _canonical_block(data, params):
+        return block
     block = _block_of(parse_wire_object(data), params)
     if block.wire() != data:
         raise RuleViolation(Refusal.ENCODING, "the block is not canonical JSON: sorted keys, no blanks, no key twice")
@@ -182,6 +186,20 @@ def parse_posted_block(body: bytes, params: NetworkParams) -> Block:
 def _check_size(size: int, params: NetworkParams) -> None:
     if size > params.max_block_bytes:
         raise RuleViolation(Refusal.SIZE, f"a block has at most {params.max_block_bytes} bytes, not {size}")
+
+
+def _canonical_block(data: bytes, params: NetworkParams) -> Block | None:
+    """The block whose canonical JSON is ``data``, or None if anything is wrong with it."""
+    before, _, rest = data.partition(_OPENING)
+    inside, _, after = rest.rpartition(_CLOSING)
+    transfers = parse_canonical_transfers(inside, params) if inside else ()
+    if transfers is None or len(transfers) > params.max_block_transactions:
+        return None
+    try:
+        header = parse_header(parse_wire_object(before + after), params)
+    except RuleViolation:
+        return None
+    return Block(header, transfers) if header.wire(inside) == data else None
 
 
 def _block_of(value: object, params: NetworkParams) -> Block:

@@ -6,7 +6,7 @@ from typing import Final
 from attrs import field, frozen
 
 from svcd.chain.address import decode_address, encode_address, key_hash
-from svcd.chain.encoding import decimal_u53, exact_fields, hex_bytes, integer, tagged_hash
+from svcd.chain.encoding import MAX_INTEGER, decimal_u53, exact_fields, hex_bytes, integer, tagged_hash
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.signature import is_valid, public_key_of, sign
@@ -21,6 +21,15 @@ _REFERENCED_PAYLOAD: Final = _PLAIN_PAYLOAD | {"paymentReference"}
 _REFERENCE: Final = re.compile(r"[A-Za-z0-9._:-]{1,64}")
 _SIGNATURE_DIGITS: Final = 128
 _SIGNED: Final = b',"signature":"'
+_COMMA: Final = ord(",")
+_NUMBER: Final = rb"(0|[1-9][0-9]{0,15})"
+_CANONICAL: Final = re.compile(
+    rb'{"fee":"%(n)b","networkId":%(n)b,"nonce":"%(n)b","payload":{"amount":"%(n)b"'
+    rb'(?:,"paymentReference":"([A-Za-z0-9._:-]{1,64})")?,"recipient":"([0-9a-z]+)"},"senderAddress":"([0-9a-z]+)"'
+    rb',"senderPublicKey":"([0-9a-f]{64})"(,"signature":"([0-9a-f]{128})"),"timestamp":"%(n)b","type":1,"version":2}'
+    % {b"n": _NUMBER}
+)
+"""A transfer in canonical JSON."""
 
 
 @frozen(eq=False)
@@ -121,6 +130,57 @@ def parse_transfer(value: object, params: NetworkParams) -> Transfer:
         reference=reference,
         signature=signature,
         wire=f'{before},"signature":"{fields["signature"]}"{after}'.encode(),
+    )
+
+
+def parse_canonical_transfers(text: bytes, params: NetworkParams) -> tuple[Transfer, ...] | None:
+    """The transfers in ``text``, canonical JSON with commas in between, in half of the time of :func:`parse_transfer`.
+
+    None if there is anything else in ``text``: :func:`parse_transfer` tells what is wrong.
+    """
+    transfers: list[Transfer] = []
+    at = 0
+    while (match := _CANONICAL.match(text, at)) and (transfer := _canonical_transfer(match, params)):
+        transfers.append(transfer)
+        if match.end() == len(text):
+            return tuple(transfers)
+        if text[match.end()] != _COMMA:
+            break
+        at = match.end() + 1
+    return None
+
+
+def _canonical_transfer(match: re.Match[bytes], params: NetworkParams) -> Transfer | None:
+    """The transfer in a match of _CANONICAL, or None if it breaks a rule of :func:`parse_transfer`."""
+    fee, network_id, nonce, amount, timestamp = map(int, match.group(1, 2, 3, 4, 11))
+    reference, recipient, address, key, signature = match.group(5, 6, 7, 8, 10)
+    if network_id != params.network_id or amount < 1 or fee < params.minimum_fee:
+        return None
+    if max(fee, nonce, amount, timestamp) > MAX_INTEGER:
+        return None
+    sender_key = bytes.fromhex(key.decode())
+    try:
+        sender = decode_address(address.decode(), params.address_prefix)
+        recipient_key = decode_address(recipient.decode(), params.address_prefix)
+    except RuleViolation:
+        return None
+    if sender != key_hash(sender_key):
+        return None
+    wire = match.group()
+    start = match.start()
+    unsigned = wire[: match.start(9) - start] + wire[match.end(9) - start :]
+    return Transfer(
+        txid=tagged_hash("svc/tx/v2", params.genesis_hash + unsigned),
+        sender_key=sender_key,
+        sender=sender,
+        recipient=recipient_key,
+        amount=amount,
+        fee=fee,
+        nonce=nonce,
+        timestamp=timestamp,
+        reference=reference.decode() if reference else None,
+        signature=bytes.fromhex(signature.decode()),
+        wire=wire,
     )
 
 

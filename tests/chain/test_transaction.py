@@ -1,11 +1,12 @@
 """Transfer v2 (docs/protocol.md 4)."""
 
+import json
 from collections.abc import Callable
 from hashlib import sha256
 from typing import Any
 
 import pytest
-from attrs import evolve
+from attrs import asdict, evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ from svcd.chain.transaction import (
     block_entry_of,
     check_reference,
     fold_case,
+    parse_canonical_transfers,
     parse_transfer,
     sign_transfer,
 )
@@ -72,6 +74,38 @@ def test_a_transfer_is_parsed_to_what_was_signed(draft: Draft, name: str) -> Non
         assert (one.sender_key, one.sender) == (key_of(name).public, key_of(name).hash)
     assert (again.wire, again.txid, again.signature) == (transfer.wire, transfer.txid, transfer.signature)
     again.check_signature()
+    # What is canonical is parsed in a shorter way, which must give the same.
+    assert [asdict(each) for each in in_block(transfer, again)] == [asdict(again)] * 2
+
+
+def in_block(*transfers: Transfer) -> tuple[Transfer, ...]:
+    """The transfers as they are parsed in a block; fails if they are not accepted there."""
+    found = parse_canonical_transfers(b",".join([transfer.wire for transfer in transfers]), TEST_PARAMS)
+    assert found is not None
+    return found
+
+
+PAIR = b",".join(
+    [SIGNED.wire, sign_transfer(evolve(DRAFT, nonce=8), seed=key_of("alice").seed, params=TEST_PARAMS).wire]
+)
+
+
+@given(st.integers(0, len(PAIR)), st.binary(max_size=1), st.integers(0, 1))
+def test_transfers_in_another_text_are_those_of_strict_json_or_left_to_its_parser(
+    at: int, new: bytes, cut: int
+) -> None:
+    text = PAIR[:at] + new + PAIR[at + cut :]
+    found = parse_canonical_transfers(text, TEST_PARAMS)
+    if found is not None:
+        values = parse_json(b"[" + text + b"]")
+        assert isinstance(values, list)
+        assert [asdict(each) for each in found] == [asdict(parse_transfer(value, TEST_PARAMS)) for value in values]
+        assert b",".join([each.wire for each in found]) == text
+
+
+@pytest.mark.parametrize("text", [b"", b",", SIGNED.wire + b",", SIGNED.wire * 2, SIGNED.wire.replace(b":3,", b":03,")])
+def test_a_text_that_is_no_sequence_of_transfers_is_left_to_the_parser_of_json(text: bytes) -> None:
+    assert parse_canonical_transfers(text, TEST_PARAMS) is None
 
 
 @given(DRAFTS)
@@ -255,6 +289,8 @@ def test_sentence_about_a_bad_field(name: str, field: object, sentence: str) -> 
 def test_bad_field(name: str, field: object, code: Refusal, reason: str) -> None:
     with refuses(code, reason):
         parse_transfer(changed(**{name: field}), TEST_PARAMS)
+    text = json.dumps(changed(**{name: field}), separators=(",", ":"), sort_keys=True).encode()
+    assert parse_canonical_transfers(text, TEST_PARAMS) is None
 
 
 @pytest.mark.parametrize(
@@ -274,6 +310,7 @@ def test_bad_field(name: str, field: object, code: Refusal, reason: str) -> None
 def test_bounds_of_the_numbers(name: str, field: str) -> None:
     transfer = parse_transfer(changed(**{name: field}), TEST_PARAMS)
     assert getattr(transfer, name) == int(field)
+    assert asdict(*in_block(transfer)) == asdict(transfer)
 
 
 JSON = st.recursive(
