@@ -236,18 +236,17 @@ class ChainRoutes:
         bucket="read",
         path_fields=(TXID,),
         answers={200: object_schema({"transaction": schemas.RECORD})},
-        errors={404: "No canonical block holds this transfer; the sentence says whether it waits for one."},
+        errors={404: "No canonical block holds this transfer; `mempool` says whether it waits for one."},
+        error_members={404: {"mempool": {"type": "boolean"}}},
     )
     def transaction(self, txid: bytes) -> Renderable:
         """Answer GET /rpc/transaction/{txid}."""
         found = self._reader.transaction_and_height(txid)
         if found is None:
-            waits = (
-                "it waits in the mempool"
-                if txid in self._transaction_pool.mempool
-                else "it does not wait for one either"
-            )
-            raise HttpError(404, f"no block of the chain holds transaction {txid.hex()}; {waits}")
+            waits = txid in self._transaction_pool.mempool
+            where = "it waits in the mempool" if waits else "it does not wait for one either"
+            sentence = f"no block of the chain holds transaction {txid.hex()}; {where}"
+            raise HttpError(404, sentence, members={"mempool": waits})
         return Response(b'{"ok":true,"transaction":' + transaction_record(self._params, *found) + b"}")
 
     @Route(

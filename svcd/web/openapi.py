@@ -8,14 +8,15 @@ from typing import Final
 from svcd.web.field_types import Schema
 from svcd.web.routes import Field, Route
 
+_PROPERTIES: Final[Mapping[str, Schema]] = {
+    "ok": {"const": False},
+    "error": {"type": "string", "description": "One sentence: what is wrong and what would be right."},
+}
 ERROR: Final[Schema] = {
     "type": "object",
     "description": "Every answer that is not a success.",
-    "properties": {
-        "ok": {"const": False},
-        "error": {"type": "string", "description": "One sentence: what is wrong and what would be right."},
-    },
-    "required": ["ok", "error"],
+    "properties": _PROPERTIES,
+    "required": [*_PROPERTIES],
     "additionalProperties": False,
 }
 
@@ -113,7 +114,7 @@ def _responses(route: Route) -> dict[str, object]:
     for status in ERRORS:
         responses[str(status)] = {"$ref": f"#/components/responses/{_name(status)}"}
     for status, text in special.items():
-        responses[str(status)] = _error(status, text)
+        responses[str(status)] = _error(status, text, route.error_members.get(status))
     return dict(sorted(responses.items()))
 
 
@@ -128,11 +129,11 @@ def _with_ok(schema: Schema) -> Schema:
     }
 
 
-def _error(status: int, text: str) -> dict[str, object]:
-    response: dict[str, object] = {
-        "description": text,
-        "content": {"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}},
-    }
+def _error(status: int, text: str, members: Mapping[str, Schema] | None = None) -> dict[str, object]:
+    schema: Schema = {"$ref": "#/components/schemas/Error"}
+    if members:
+        schema = {**ERROR, "properties": {**_PROPERTIES, **members}, "required": [*_PROPERTIES, *members]}
+    response: dict[str, object] = {"description": text, "content": {"application/json": {"schema": schema}}}
     if status in _HEADERS:
         response["headers"] = {name: {"schema": schema} for name, schema in _HEADERS[status].items()}
     return response

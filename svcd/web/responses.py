@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable, Mapping
 from http import HTTPStatus
 from math import ceil
+from types import MappingProxyType
 from typing import Any, Final, Generic, TypeVar
 
 from attrs import define, frozen
@@ -91,15 +92,25 @@ def reason_phrase(status: int) -> bytes:
 class HttpError(Exception):
     """A request is answered with an error: ``status``, one ``sentence`` for the client, and further ``headers``.
 
-    ``tokens`` are drawn from the client's bucket in addition to the cost of the route.
+    ``tokens`` are drawn from the client's bucket in addition to the cost of the route. ``members`` stand in the body
+    beside the sentence; the route declares them.
     """
 
-    def __init__(self, status: int, sentence: str, headers: Headers = (), *, tokens: float = 0.0) -> None:
+    def __init__(
+        self,
+        status: int,
+        sentence: str,
+        headers: Headers = (),
+        *,
+        tokens: float = 0.0,
+        members: Mapping[str, object] = MappingProxyType({}),
+    ) -> None:
         super().__init__(status, sentence)
         self.status = status
         self.sentence = sentence
         self.headers = headers
         self.tokens = tokens
+        self.members = members
 
     def __str__(self) -> str:
         return f"{self.status}: {self.sentence}"
@@ -123,8 +134,8 @@ def translate(error: BaseException | None, table: ErrorTable) -> HttpError | Non
 
 
 def error_response(error: HttpError) -> Response:
-    """The JSON response ``{"ok": false, "error": sentence}``."""
-    body = _encode({"ok": False, "error": error.sentence}).encode("ascii")
+    """The JSON response ``{"ok": false, "error": sentence}``, with the error's members."""
+    body = _encode({"ok": False, "error": error.sentence, **error.members}).encode("ascii")
     return Response(body, error.status, headers=error.headers)
 
 

@@ -153,9 +153,10 @@ class Route:
     """One declared route; as a decorator it marks the method that answers it.
 
     ``path`` is the full path with placeholders such as ``{height}``. ``answers`` are the schemas of the JSON objects by
-    status, without the member ``ok``; ``errors`` describe error statuses further. A request costs ``cost`` tokens of
-    the bucket named ``bucket``. A response of up to ``by_size`` bytes costs a token for each BYTES_PER_TOKEN, if that
-    is more. The method has ``seconds`` to answer.
+    status, without the member ``ok``; ``errors`` describe error statuses further, and ``error_members`` are the members
+    that the bodies of these have beside ``ok`` and ``error``. A request costs ``cost`` tokens of ``bucket``. A
+    response of up to ``by_size`` bytes costs a token for each BYTES_PER_TOKEN, if that is more. The method has
+    ``seconds`` to answer.
 
     When the client disconnects, a ``cancellable`` method is cancelled, and its client pays for the largest response,
     which may have been read already. Only GET is cancellable by default.
@@ -167,6 +168,7 @@ class Route:
     bucket: str = field(kw_only=True)
     answers: Mapping[int, Schema] = field(kw_only=True)
     errors: Mapping[int, str] = field(kw_only=True, factory=dict)
+    error_members: Mapping[int, Mapping[str, Schema]] = field(kw_only=True, factory=dict)
     path_fields: tuple[Field, ...] = field(kw_only=True, default=())
     query_fields: tuple[Field, ...] = field(kw_only=True, default=())
     body_fields: tuple[Field, ...] = field(kw_only=True, default=())

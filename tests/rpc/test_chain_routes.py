@@ -481,16 +481,24 @@ def test_transfers_are_found_in_either_case(client: Client, paid: dict[str, Bloc
 
 
 def test_unknown_transfer(still: Client) -> None:
-    assert still.refusal(f"/rpc/transaction/{'AB' * 32}", status=404) == (
-        f"no block of the chain holds transaction {'ab' * 32}; it does not wait for one either"
-    )
+    assert still.get(f"/rpc/transaction/{'AB' * 32}").json == {
+        "ok": False,
+        "error": f"no block of the chain holds transaction {'ab' * 32}; it does not wait for one either",
+        "mempool": False,
+    }
 
 
 def test_waiting_transfer(node: Node, client: Client) -> None:
     transfer = node.builder.transfer("alice", "bob", 1)
     client.ok("/rpc/broadcast", {"transaction": json.loads(transfer.wire)})
-    assert client.refusal(f"/rpc/transaction/{transfer.txid.hex()}", status=404) == (
-        f"no block of the chain holds transaction {transfer.txid.hex()}; it waits in the mempool"
+    response = client.get(f"/rpc/transaction/{transfer.txid.hex()}")
+    assert (response.status, response.json) == (
+        404,
+        {
+            "ok": False,
+            "error": f"no block of the chain holds transaction {transfer.txid.hex()}; it waits in the mempool",
+            "mempool": True,
+        },
     )
 
 
@@ -503,7 +511,7 @@ def test_transfer_of_a_block_that_lost_its_place_waits_again(node: Node, client:
         branch.append(node.builder.block(branch[-1]))
     node.take(*branch)
     clock.pump([0] * 5)
-    assert client.refusal(f"/rpc/transaction/{txid}", status=404).endswith("; it waits in the mempool")
+    assert client.get(f"/rpc/transaction/{txid}").json["mempool"] is True
     assert history(client, node.address("bob"))["transactions"] == []
     waiting = node.node_context.transaction_pool.mempool.get(bytes.fromhex(txid))
     assert waiting is not None

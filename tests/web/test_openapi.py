@@ -28,6 +28,7 @@ class Room:
         query_fields=(LIMIT,),
         answers={200: object_schema({"transactions": {"type": "array", "items": {"$ref": "#/components/schemas/T"}}})},
         errors={404: "Nobody has heard of this address."},
+        error_members={404: {"suspended": {"type": "boolean"}}},
     )
     def transactions(self, address: str, limit: int) -> Renderable:
         return {}
@@ -95,6 +96,13 @@ def test_parameters(described: Any) -> None:
         },
     ]
     assert "requestBody" not in operation
+
+
+def test_members_of_an_error_beside_the_sentence(described: Any) -> None:
+    answer = described["paths"]["/rpc/address/{address}/transactions"]["get"]["responses"]["404"]
+    schema = answer["content"]["application/json"]["schema"]
+    assert schema["properties"].keys() == {"ok", "error", "suspended"}
+    assert schema["required"] == ["ok", "error", "suspended"]
 
 
 def test_body(described: Any) -> None:

@@ -62,3 +62,8 @@ def test_http_error_stands_for_itself() -> None:
 )
 def test_reason_phrases(status: int, phrase: bytes) -> None:
     assert reason_phrase(status) == phrase
+
+
+def test_members_of_an_error_stand_beside_the_sentence() -> None:
+    body = error_response(HttpError(404, "no", members={"mempool": True})).body
+    assert json.loads(body) == {"ok": False, "error": "no", "mempool": True}
