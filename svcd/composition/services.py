@@ -42,6 +42,7 @@ from svcd.process.systemd import Notifier, SystemdService
 from svcd.process.timers import Periodic
 from svcd.rpc.chain_routes import ChainRoutes
 from svcd.rpc.devnet_routes import DevnetRoutes
+from svcd.rpc.mempool_routes import MempoolRoutes
 from svcd.rpc.operator_routes import (
     BackupRoutes,
     LimitsRoutes,
@@ -148,7 +149,8 @@ class NodeServices:
             clock=node_context.clock,
         )
         payments = PaymentLookup.subscribed(node_context.chain_manager, node_context.transaction_pool)
-        routes = [chain, *self._merchants.routes(payments)]
+        mempool = MempoolRoutes(node_context.chain_manager, node_context.transaction_pool)
+        routes = [chain, mempool, *self._merchants.routes(payments)]
         pages = self._pages(payments)
         public = PublicSite(
             SiteLimits.picked_from(limits, BodyCaps(BODY_CAPS)),

@@ -252,8 +252,7 @@ class Mempool:
 
     def pending_balance(self, sender: bytes, account: Account) -> int:
         """What the waiting transfers of ``sender`` leave of its balance, in base units; not what others send to it."""
-        queue = self._queues.get(sender)
-        waiting = [] if queue is None else [entry.transfer for entry in queue.entries]
+        waiting = [entry.transfer for entry in self.sent_by(sender)]
         spent = [
             each.fee + (0 if each.recipient == sender else each.amount)
             for each in waiting
@@ -261,6 +260,27 @@ class Mempool:
             if each.nonce >= account.nonce
         ]
         return max(account.balance - sum(spent), 0)
+
+    def sent_by(self, sender: bytes) -> tuple[MempoolEntry, ...]:
+        """The entries of ``sender`` by nonce, MAX_PER_SENDER at most."""
+        queue = self._queues.get(sender)
+        return () if queue is None else queue.entries
+
+    def floor(self, size: int) -> int | None:
+        """The least fee with which a transfer of ``size`` bytes is let in: 0 while there is room.
+
+        None while the mempool is full of transfers that make room for no other. Of the network's minimum it knows
+        nothing.
+        """
+        count, total, rate = len(self._entries) + 1, self._bytes + size, -1
+        with closing(self._evictions.in_order()) as keys:
+            while count > self._max_transactions or total > self._max_bytes:
+                key = next(keys, None)
+                if key is None:
+                    return None
+                rate = max(rate, key[1] if key[0] else -1)
+                count, total = count - 1, total - len(self._entries[key[-1]].transfer.wire)
+        return _least_fee(rate + 1, size)
 
     def lines(self) -> Iterator[tuple[MempoolEntry, ...]]:
         """A snapshot of every sender's executable entries, the line whose first entry has the highest fee rate first.
@@ -486,9 +506,13 @@ def _best_first(heads: list[int], lines: dict[int, tuple[MempoolEntry, ...]]) ->
 def _full(transfer: Transfer, key: EvictionKey | None) -> str:
     if key is None:
         return "the pool is full of transfers that others build on; send this one again later"
-    # The least fee with a higher rate; rates are rounded down.
-    least = -(-(key[1] + 1) * len(transfer.wire) // RATE_SCALE)
+    least = _least_fee(key[1] + 1, len(transfer.wire))
     return f"the pool is full: for this transfer the fee must exceed {least - 1} base units"
+
+
+def _least_fee(rate: int, size: int) -> int:
+    """The least fee of ``size`` bytes that has at least ``rate``; rates are rounded down."""
+    return -(-rate * size // RATE_SCALE)
 
 
 def _nonce(entry: MempoolEntry) -> int:

@@ -50,6 +50,9 @@ ADDRESS: Final = Field("address", Custom(schemas.ADDRESS), "An address of this n
 TXID: Final = Field("txid", TXID_TYPE, "The transaction id.")
 LIMIT: Final = Field("limit", Int(1, 100), "How many transfers to return at most.", default=25)
 BEFORE: Final = Field("before", CURSOR_TYPE, "The `next` of the page before.", default=None)
+BEFORE_ARRIVAL: Final = Field(
+    "before", Custom(schemas.DECIMAL, parse_since_height), "The `next` of the page before.", default=None
+)
 TRANSACTION: Final = Field(
     "transaction", Custom(schemas.SIGNED_TRANSACTION, fold_case), "The signed transfer to broadcast."
 )

@@ -23,7 +23,6 @@ from svcd.node.chain_manager import ChainManager
 from svcd.rpc import fields, schemas
 from svcd.rpc.fields import OrderValues, terms_from
 from svcd.store.chain_store import ChainReader
-from svcd.web.field_types import Schema
 from svcd.web.responses import HttpError, Renderable, Response, to_response
 from svcd.web.routes import Field, Route, object_schema
 
@@ -148,9 +147,6 @@ _PROOF: Final = object_schema(
 )
 
 
-_NEXT: Final[Schema] = {"anyOf": [schemas.DECIMAL, {"type": "null"}]}
-
-
 class ProofRoutes:
     """Proofs of payment; ``worker`` hashes the transfers of full blocks, which takes longer than the reactor has."""
 
@@ -168,7 +164,7 @@ class ProofRoutes:
         cost=4,
         path_fields=(fields.REFERENCE,),
         query_fields=(*fields.ORDER_QUERY, FROM),
-        answers={200: object_schema({"proof": _PROOF, "next": _NEXT})},
+        answers={200: object_schema({"proof": _PROOF, "next": schemas.DECIMAL_OR_NULL})},
         errors={404: "No block of the chain holds the payment; the sentence says whether it waits for one."},
     )
     async def proof(self, reference: str, *, from_: int | None, **order: Unpack[OrderValues]) -> Renderable:

@@ -11,6 +11,7 @@ DECIMAL: Final[Schema] = {
     "pattern": "^(0|[1-9][0-9]{0,15})$",
     "description": f"A whole number from 0 to {MAX_INTEGER}.",
 }
+DECIMAL_OR_NULL: Final[Schema] = {"anyOf": [DECIMAL, {"type": "null"}]}
 COINS: Final[Schema] = {"type": "string", "pattern": "^(0|[1-9][0-9]*)(\\.[0-9]{0,7}[1-9])?$"}
 HASH: Final = Hex(32).schema
 SIGNATURE: Final = Hex(64).schema
@@ -48,12 +49,11 @@ SIGNED_TRANSACTION: Final = object_schema(
         "signature": Hex(64, any_case=True).schema,
     }
 )
+_READABLE: Final[dict[str, Schema]] = {"txid": HASH, "amountSvc": COINS, "feeSvc": COINS}
 RECORD: Final = object_schema(
     {
         **_TRANSFER,
-        "txid": HASH,
-        "amountSvc": COINS,
-        "feeSvc": COINS,
+        **_READABLE,
         "blockHash": HASH,
         "blockHeight": DECIMAL,
         "index": COUNT,
@@ -152,7 +152,7 @@ ACCOUNT: Final = object_schema(
         "nonce": DECIMAL,
         "pendingNonce": DECIMAL,
         "pendingBalance": DECIMAL,
-        "heldSince": {"anyOf": [DECIMAL, {"type": "null"}]},
+        "heldSince": DECIMAL_OR_NULL,
     }
 )
 HISTORY: Final = object_schema(
@@ -160,6 +160,30 @@ HISTORY: Final = object_schema(
         "address": ADDRESS,
         "transactions": {"type": "array", "items": RECORD},
         "next": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+    }
+)
+WAITING: Final = object_schema(
+    {
+        "address": ADDRESS,
+        "transactions": {"type": "array", "items": object_schema({**_TRANSFER, **_READABLE})},
+        "next": DECIMAL_OR_NULL,
+    }
+)
+FEES: Final = object_schema(
+    {
+        "minimumFee": DECIMAL,
+        "suggestedFee": DECIMAL,
+        "transferBytes": COUNT,
+        "mempool": object_schema({"transactions": COUNT, "bytes": COUNT, "floor": DECIMAL_OR_NULL}),
+        "recent": object_schema(
+            {
+                "blocks": COUNT,
+                "transactions": COUNT,
+                "lowest": DECIMAL_OR_NULL,
+                "median": DECIMAL_OR_NULL,
+                "highest": DECIMAL_OR_NULL,
+            }
+        ),
     }
 )
 RECEIPT: Final = object_schema({"txid": HASH, "state": {"enum": ["accepted", "known"]}})

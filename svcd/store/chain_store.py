@@ -116,6 +116,11 @@ UNDER_REFERENCE: Final = (
     f"SELECT p.position, x.body, {POINT} FROM payment_place p {_JOINED} "
     "WHERE p.reference = ? ORDER BY p.recipient, p.amount, p.height, p.position LIMIT ?"
 )
+NEWEST_FEES: Final = (
+    "SELECT json_extract(CAST(x.body AS TEXT), '$.fee') FROM canonical c JOIN block_transaction x ON x.block = c.block "
+    "WHERE c.height > (SELECT max(height) FROM canonical) - ?"
+)
+"""In SQLite, so that the interpreter is free for other threads meanwhile."""
 LOOKED_AT: Final = 1_000
 """How many transfers of wrong amounts are scanned, below and above, however many there are."""
 
@@ -265,6 +270,10 @@ class ChainReader:
         """
         rows = self._db.execute("SELECT rowid, sequence, body FROM pool ORDER BY sequence = 0, sequence, rowid")
         return rows.fetchall()
+
+    def newest_fees(self, blocks: int) -> list[int]:
+        """The fees of all transfers in the newest ``blocks`` blocks; milliseconds for full ones."""
+        return [int(fee) for (fee,) in self._db.execute(NEWEST_FEES, (blocks,))]
 
     def block_header(self, block: StoredBlock, params: NetworkParams) -> Header:
         """The parsed header of a stored block; raises Corrupt if it does not have the block's hash."""

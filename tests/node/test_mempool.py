@@ -346,6 +346,45 @@ def test_the_fee_that_is_asked_for_is_just_enough(amount: int) -> None:
     assert len(bench.add("dave", amount=amount, fee=asked + 1)) == 1
 
 
+@pytest.mark.parametrize("make", [BY_COUNT, BY_BYTES])
+def test_the_floor_is_the_least_fee_that_is_let_in(make: Callable[[], Bench]) -> None:
+    bench = make()
+    size = len(bench.transfer("dave", fee=FEE).wire)
+    floor = bench.pool.floor(size)
+    assert floor is not None
+    assert bench.refusal("dave", fee=floor - 1).code is Refusal.POOL
+    assert len(bench.add("dave", fee=floor)) == 1
+
+
+def test_there_is_no_floor_while_there_is_room() -> None:
+    bench = Bench(transactions=2)
+    assert bench.pool.floor(600) == 0
+    bench.add("alice")
+    assert bench.pool.floor(600) == 0
+
+
+def test_the_floor_of_a_long_transfer_is_that_of_the_best_that_leaves_for_it() -> None:
+    bench = full(Bench(size=1499))
+    assert bench.pool.floor(1400) > bench.pool.floor(600) * 2  # type: ignore[operator]
+    assert bench.pool.floor(1500) is None
+
+
+def test_what_is_behind_a_gap_does_not_raise_the_floor() -> None:
+    bench = Bench(transactions=10)
+    bench.add("alice", 1, fee=100 * FEE)
+    for number in range(9):
+        bench.add(f"sender {number}")
+    assert bench.pool.floor(600) == 0
+    assert len(bench.add("dave")) == 1
+
+
+def test_what_a_sender_has_waiting_is_listed_by_nonce(bench: Bench) -> None:
+    bench.add("alice", 1)
+    bench.add("alice", 0)
+    assert [entry.transfer.nonce for entry in bench.pool.sent_by(key_of("alice").hash)] == [0, 1]
+    assert bench.pool.sent_by(key_of("bob").hash) == ()
+
+
 def test_of_equal_fees_the_newest_leaves() -> None:
     bench = Bench(transactions=3)
     for sender in ("alice", "bob", "carol"):

@@ -31,6 +31,7 @@ from svcd.p2p.routes import BODY_CAPS
 from svcd.p2p.service import build_peer_network
 from svcd.rpc.chain_routes import ChainRoutes
 from svcd.rpc.devnet_routes import DevnetRoutes
+from svcd.rpc.mempool_routes import MempoolRoutes
 from svcd.rpc.operator_routes import OperatorRoutes
 from svcd.rpc.payment_routes import CommerceRoutes, ProofRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
@@ -135,7 +136,8 @@ class Node:
         payments = PaymentLookup.subscribed(chain_manager, transaction_pool)
         commerce = CommerceRoutes(chain_manager, payments, random=bytes, webhooks_enabled=False)
         proofs = ProofRoutes(chain_manager, payments, Inline())
-        self.public: Site = self.sites.public([chain, commerce, proofs], public, peers=peers)
+        mempool = MempoolRoutes(chain_manager, transaction_pool)
+        self.public: Site = self.sites.public([chain, mempool, commerce, proofs], public, peers=peers)
         self.operator: Site = self.sites.operator(self.operator_rooms, SiteLimits())
 
     def _peer_routes(self, settings: Settings) -> list[object]:

@@ -24,6 +24,8 @@ ROUTES = {
     ("GET", "/rpc/address/{address}/transactions"),
     ("GET", "/rpc/transaction/{txid}"),
     ("POST", "/rpc/broadcast"),
+    ("GET", "/rpc/mempool/{address}"),
+    ("GET", "/rpc/fees"),
     ("GET", "/rpc/commerce/catalog"),
     ("GET", "/rpc/commerce/info"),
     ("POST", "/rpc/commerce/payment-request"),
