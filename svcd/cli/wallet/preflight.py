@@ -7,7 +7,7 @@ from attrs import frozen
 from svcd.chain.address import decode_address
 from svcd.chain.params import NETWORKS, NetworkParams
 from svcd.chain.transaction import Draft
-from svcd.cli.errors import CommandError
+from svcd.cli.errors import CommandError, ErrorResponse
 from svcd.cli.http_client import NodeClient
 from svcd.cli.rendering import Rows, format_coins, pluralize
 from svcd.cli.response import ResponseObject
@@ -16,6 +16,10 @@ from svcd.interfaces import milliseconds
 
 MAX_CLOCK_DIFFERENCE: Final = 5 * 60 * 1000
 """Milliseconds. A transfer signed with a wrong clock may be refused later, or stay valid longer than intended."""
+
+MAX_FEE_FACTOR: Final = 100
+"""A suggested fee may be so many times the network's minimum: a node cannot make a wallet spend its coins on fees."""
+_NOT_FOUND: Final = 404
 
 
 @frozen(kw_only=True)
@@ -56,6 +60,24 @@ async def fetch_account_view(node: NodeClient, keyfile: Keyfile) -> AccountView:
     check_wallet(keyfile, params)
     account = (await node.get(f"/rpc/balance/{keyfile.address}")).object("account")
     return account_view(params, status, consensus, account)
+
+
+async def suggested_fee(node: NodeClient, minimum: int) -> int:
+    """The fee that the node suggests, ``minimum`` at least; raises CommandError if it is unreasonably high."""
+    try:
+        fees = (await node.get("/rpc/fees")).object("fees")
+    except ErrorResponse as response:
+        # A node of an earlier version.
+        if response.status == _NOT_FOUND:
+            return minimum
+        raise
+    fee, most = max(fees.number("suggestedFee"), minimum), MAX_FEE_FACTOR * minimum
+    if fee > most:
+        raise CommandError(
+            f"the node suggests a fee of {format_coins(fee)}, more than the {format_coins(most)} that svc pays unasked;"
+            " give the fee with --fee"
+        )
+    return fee
 
 
 def network_params(status: ResponseObject, consensus: ResponseObject) -> NetworkParams:

@@ -27,7 +27,15 @@ from svcd.cli.wallet.keyfile import Keyfile, unseal
 from svcd.cli.wallet.keys import load_keyfile
 from svcd.cli.wallet.payment_link import parse_link
 from svcd.cli.wallet.pending import PendingFile, Reconciliation, reconcile
-from svcd.cli.wallet.preflight import AccountView, SendRequest, build_draft, fetch_account_view, review, warnings
+from svcd.cli.wallet.preflight import (
+    AccountView,
+    SendRequest,
+    build_draft,
+    fetch_account_view,
+    review,
+    suggested_fee,
+    warnings,
+)
 from svcd.cli.wallet.prompts import PasswordSource, confirm
 from svcd.commerce.payment_request import PaymentRequest
 from svcd.interfaces import milliseconds
@@ -44,7 +52,8 @@ def _signing_options(command: F) -> F:
             "--fee",
             metavar="COINS",
             callback=options.validated(parse_amount),
-            help="The fee for the block's producer.  [default: the network's minimum]",
+            help="The fee for the block's producer.  [default: the node's suggestion, which is the"
+            " network's minimum unless many transfers wait]",
         ),
         click.option(
             "--nonce",
@@ -258,8 +267,14 @@ def _confirm_resend(payment: OutgoingPayment, transfer: Transfer, view: AccountV
 async def _sign_new(node: NodeClient, payment: OutgoingPayment, view: AccountView, earlier: Reconciliation) -> Transfer:
     """A newly signed transfer, once the user has confirmed."""
     earlier.check_nonce_is_free(payment.request, view.params)
-    draft = build_draft(payment.request, view, milliseconds(node.clock))
+    request = payment.request
+    if request.fee is None:
+        request = evolve(request, fee=await suggested_fee(node, view.minimum_fee))
+    draft = build_draft(request, view, milliseconds(node.clock))
     _show(payment, draft, view)
+    if payment.request.fee is None and draft.fee > view.minimum_fee:
+        minimum = format_coins(view.minimum_fee)
+        click.echo(f"Warning: many transfers wait for a block, so the fee is above the minimum of {minimum}.", err=True)
     await _warn_if_paid(node, payment, view)
     _confirm(payment, "Sign and send this transfer?")
     seed = payment.unseal()

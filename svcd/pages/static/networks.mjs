@@ -6,8 +6,11 @@ export const COIN = 100_000_000n;
 /** The greatest number on the wire, 2^53 − 1. */
 export const GREATEST = 9_007_199_254_740_991n;
 
-/** The fee of every transfer made here, in base units: the minimum of both networks. */
-export const FEE = 10_000n;
+/** The least fee of a transfer in base units, on both networks. */
+export const MINIMUM_FEE = 10_000n;
+
+/** The greatest fee that is paid because a node suggests it. */
+export const MAXIMUM_FEE = 100n * MINIMUM_FEE;
 
 /** For how long after its timestamp a transfer can enter a block, in milliseconds. */
 export const LIFETIME = 86_400_000;

@@ -1,7 +1,7 @@
 // The node that serves this page, over its public routes (docs/http.md). It is asked, and never simply believed.
 
 import { formatAmount, wireNumber } from "./amounts.mjs";
-import { FEE, NETWORKS } from "./networks.mjs";
+import { MAXIMUM_FEE, MINIMUM_FEE, NETWORKS } from "./networks.mjs";
 import { must, Problem, quoted } from "./problem.mjs";
 
 const TIMEOUT = 10_000;
@@ -79,8 +79,8 @@ export class Node {
   async network() {
     const { network } = await this.view();
     const consensus = await this.#get("/rpc/consensus", "consensus");
-    const same = consensus?.genesisHash === network.genesisHash && consensus.minimumFee === FEE.toString();
-    const cost = `where a transfer costs ${formatAmount(FEE)}`;
+    const same = consensus?.genesisHash === network.genesisHash && consensus.minimumFee === MINIMUM_FEE.toString();
+    const cost = `where a transfer costs ${formatAmount(MINIMUM_FEE)}`;
     const sentence = `The node's rules are not those of ${network.name}, ${cost}: do not trust it.`;
     must(same, "wrong-network", sentence);
     this.#network = network;
@@ -92,6 +92,17 @@ export class Node {
     const account = await this.#get(`/rpc/balance/${address}`, "account");
     const [balance, nonce, pendingNonce] = ["balance", "nonce", "pendingNonce"].map((name) => numberIn(account, name));
     return { balance, nonce, pendingNonce };
+  }
+
+  /** The fee that the node suggests for a transfer now, in base units; throws `fee` if it is out of all reason. */
+  async fee() {
+    const fees = await this.#get("/rpc/fees", "fees");
+    // A node of an earlier version suggests none.
+    const fee = fees === null ? MINIMUM_FEE : numberIn(fees, "suggestedFee");
+    const [least, most] = [MINIMUM_FEE, MAXIMUM_FEE].map(formatAmount);
+    const sentence = `The node suggests a fee of ${formatAmount(fee)} SVC; this wallet pays ${least} to ${most}.`;
+    must(fee >= MINIMUM_FEE && fee <= MAXIMUM_FEE, "fee", sentence);
+    return fee;
   }
 
   /** Where a transfer stands on the chain, or null if no block holds it. */

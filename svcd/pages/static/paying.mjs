@@ -4,7 +4,7 @@
 // double click, a reload or in another tab, gets the same bytes. Sending the same bytes again is always safe.
 
 import { underWay, judge } from "./review.mjs";
-import { FEE, LIFETIME } from "./networks.mjs";
+import { LIFETIME } from "./networks.mjs";
 import { Problem } from "./problem.mjs";
 import { signTransfer } from "./transaction.mjs";
 
@@ -41,17 +41,18 @@ export class Paying {
       .sort((one, other) => other.signedAt - one.signedAt);
   }
 
-  /** What there is to know before `wish` is signed, judged: see review.mjs. */
+  /** What there is to know before `wish` is signed, judged: see review.mjs. Without a `fee` it has the node's. */
   async review(wish, sender) {
     const order = wish.reference !== null;
-    const [view, account, paid, own] = await Promise.all([
+    const [view, account, fee, paid, own] = await Promise.all([
       this.#node.view(),
       this.#node.account(sender),
+      wish.fee ?? this.#node.fee(),
       order ? this.#node.payment(wish) : null,
       this.of(sender),
     ]);
     const waiting = underWay(own.filter(({ id }) => id !== wish.id));
-    const known = { sender, view, account, paid, waiting, now: this.#clock() };
+    const known = { sender, view, account, fee, paid, waiting, now: this.#clock() };
     return { ...judge(wish, known), account, view };
   }
 
@@ -66,12 +67,12 @@ export class Paying {
       if (earlier !== null && (earlier.txid !== again || earlier.state !== "refused")) return earlier;
       await this.settle(sender, wish.id);
       if (earlier !== null && (await this.#node.transaction(earlier.txid)) !== null) return earlier;
-      const { account, blocked } = await this.review(wish, sender);
+      const { account, fee, blocked } = await this.review(wish, sender);
       if (blocked !== null) throw blocked;
       const nonce = nonceFor(earlier, account);
       const signedAt = this.#clock();
       const { recipient, amount, reference } = wish;
-      const draft = { recipient, amount, reference, fee: FEE, nonce, timestamp: BigInt(signedAt) };
+      const draft = { recipient, amount, reference, fee, nonce, timestamp: BigInt(signedAt) };
       const { txid, transfer } = await signTransfer(draft, key, network);
       const { confirmations: wanted, label, id } = wish;
       const payment = { id, txid, transfer, wanted, label, signedAt, state: "signed", confirmations: 0, problem: null };

@@ -1,7 +1,7 @@
 // What a person must know before signing, from values alone.
 
 import { formatAmount } from "./amounts.mjs";
-import { FEE, GREATEST } from "./networks.mjs";
+import { GREATEST, MINIMUM_FEE } from "./networks.mjs";
 import { Problem } from "./problem.mjs";
 
 const MAX_CLOCK_DIFFERENCE = 5 * 60 * 1000;
@@ -18,17 +18,19 @@ export function underWay(payments) {
 
 /** Judge a wish (`recipient`, `amount`, `fromLink`) by what is known.
  *
- * `known` has sender, account and view of the node, `waiting` in base units, `paid` (a payment that somebody has made
+ * `known` has sender, account and view of the node, `fee` and `waiting` in base units, `paid` (a payment that somebody has made
  * for the same order, or null) and `now` in Unix milliseconds. The answer has fee, total and balance after in base
  * units, `warnings`, and `blocked`: the Problem for which nothing may be signed, or null.
  */
 export function judge(wish, known) {
   const toSelf = wish.recipient === known.sender;
-  const total = wish.amount + FEE;
+  const { fee } = known;
+  const total = wish.amount + fee;
   const available = known.account.balance - known.waiting;
   const paid = known.paid !== null && known.paid.state !== "unpaid";
   const warnings = [];
   if (toSelf) warnings.push(new Problem("self-payment", "The recipient is this wallet: only the fee will be spent."));
+  if (fee > MINIMUM_FEE) warnings.push(raised());
   if (paid && !wish.fromLink) warnings.push(alreadyPaid(known.paid));
   const faults = [
     known.view.syncing &&
@@ -40,9 +42,9 @@ export function judge(wish, known) {
     total > available && insufficient(total, available),
   ];
   return {
-    fee: FEE,
+    fee,
     total,
-    after: available - (toSelf ? FEE : total),
+    after: available - (toSelf ? fee : total),
     warnings,
     blocked: faults.find(Boolean) ?? null,
   };
@@ -51,6 +53,11 @@ export function judge(wish, known) {
 function insufficient(total, available) {
   const short = formatAmount(total - available);
   return new Problem("insufficient", `The balance is too small: ${short} SVC are missing for amount and fee.`);
+}
+
+function raised() {
+  const least = formatAmount(MINIMUM_FEE);
+  return new Problem("fee-raised", `Many transfers wait for a block, so the fee is above the minimum of ${least} SVC.`);
 }
 
 function alreadyPaid({ state }) {

@@ -25,6 +25,7 @@ function sentence({ state, confirmations, wanted, blockHeight }) {
 export class Following {
   #app;
   #payment = null;
+  #fee = null;
   #poller = null;
   #turn = 0;
 
@@ -102,7 +103,8 @@ export class Following {
     progress.hidden = state === "refused";
     write(byId("payment-recipient"), payload.recipient);
     write(byId("payment-reference"), payload.paymentReference ?? "none");
-    writeAmount(byId("payment-fee"), BigInt(fee));
+    this.#fee = BigInt(fee);
+    writeAmount(byId("payment-fee"), this.#fee);
     const link = byId("payment-txid");
     write(link, txid);
     link.href = `/tx/${txid}`;
@@ -115,6 +117,12 @@ export class Following {
   async #signAgain() {
     const { id, txid, transfer, wanted: confirmations, label } = this.#payment;
     const { recipient, amount, paymentReference: reference = null } = transfer.payload;
+    const suggested = await this.#app.node.fee();
+    if (suggested > this.#fee) {
+      this.#fee = suggested;
+      writeAmount(byId("payment-fee"), suggested);
+      throw new Problem("fee-raised", "The fee has risen to what is shown here; sign anew once more to pay it.");
+    }
     const wish = {
       id,
       recipient,
@@ -122,6 +130,7 @@ export class Following {
       reference,
       confirmations,
       label,
+      fee: this.#fee,
       fromLink: id.startsWith("link "),
     };
     await this.#app.pay(wish, txid);

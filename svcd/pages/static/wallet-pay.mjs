@@ -3,7 +3,6 @@
 import { byId, element, judged, onClick, onSubmit, show, tell, write, writeAmount } from "./wallet-dom.mjs";
 import { checkAddress } from "./address.mjs";
 import { parseAmount } from "./amounts.mjs";
-import { FEE } from "./networks.mjs";
 import { linkId } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { checkReference } from "./uri.mjs";
@@ -26,6 +25,7 @@ function switched(button, on) {
 export class Spending {
   #app;
   #wish = null;
+  #fee = null;
   #poller = null;
   #turn = 0;
 
@@ -138,16 +138,20 @@ export class Spending {
     byId("review-label").dir = "auto";
     byId("review-label-name").hidden = label === null;
     byId("review-label-value").hidden = label === null;
-    writeAmount(byId("review-fee"), FEE);
-    writeAmount(byId("review-total"), amount + FEE);
-    delete byId("review-after").dataset.shown;
-    write(byId("review-after"), "…");
+    this.#fee = null;
+    for (const id of ["review-fee", "review-total", "review-after"]) {
+      delete byId(id).dataset.shown;
+      write(byId(id), "…");
+    }
     byId("review-warnings").replaceChildren();
     tell(byId("review-error"), null);
     switched(byId("sign"), false);
   }
 
-  #judged({ after, warnings, blocked }) {
+  #judged({ fee, total, after, warnings, blocked }) {
+    this.#fee = fee;
+    writeAmount(byId("review-fee"), fee);
+    writeAmount(byId("review-total"), total);
     if (after < 0n) {
       delete byId("review-after").dataset.shown;
       write(byId("review-after"), "not enough");
@@ -173,6 +177,7 @@ export class Spending {
   }
 
   async #sign() {
-    if (await this.#app.pay(this.#wish)) this.forget();
+    // What is signed is what was shown, whatever the node suggests by now.
+    if (await this.#app.pay({ ...this.#wish, fee: this.#fee })) this.forget();
   }
 }

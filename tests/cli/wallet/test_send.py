@@ -9,15 +9,17 @@ import pytest
 from attrs import define
 from twisted.internet.error import ConnectError
 
-from svcd.chain.params import DEVNET, MAINNET
-from svcd.chain.transaction import parse_transfer
+from svcd.chain.params import DEVNET, FAUCET_SEED, MAINNET
+from svcd.chain.transaction import Draft, parse_transfer, sign_transfer
 from svcd.cli.http_client import NodeClient, public_endpoint
+from svcd.cli.rendering import format_coins
 from svcd.cli.wallet.pending import PendingFile, reconcile
 from svcd.cli.wallet.preflight import AccountView
 from svcd.commerce.payment_request import PaymentRequest, PaymentTerms, format_uri
 from tests.chains import COIN, address_of
 from tests.cli.conftest import START_SLOT
 from tests.cli.terminal import ADDRESS, OTHER, PASSWORD, Fixed, Terminal, site_of
+from tests.handing_in import handed_in
 from tests.rpc.node import Node, Settings
 
 pytestmark = pytest.mark.usefixtures("stretched_once")
@@ -84,6 +86,48 @@ def test_fee_and_nonce_can_be_given(rich: Node, terminal: Terminal) -> None:
     words = ("wallet", "send", OTHER, 1, "--fee", "0.5", "--nonce", 3, "--yes", "--json")
     sent = json.loads(terminal.ok(*words, env=KNOWN).out)
     assert (sent["fee"], sent["nonce"]) == ("50000000", "3")
+
+
+def test_a_full_mempool_raises_the_fee_that_is_not_given(rich: Node, terminal: Terminal) -> None:
+    pool = rich.node_context.transaction_pool
+    crowd = {"fee": 30_000, "nonce": 1, "timestamp": int(terminal.clock.seconds() * 1000)}
+    draft = Draft(recipient=OTHER, amount=1, **crowd)
+    handed_in(pool, sign_transfer(draft, seed=FAUCET_SEED, params=DEVNET), terminal.clock)
+    pool.mempool._max_transactions = 1
+    told = terminal.ok("wallet", "send", OTHER, 1, "--json", typed="y\n", env=KNOWN)
+    fee = int(json.loads(told.out)["fee"])
+    assert 30_000 < fee < 60_000
+    assert f"fee            {format_coins(fee)}" in told.err
+    assert "Warning: many transfers wait for a block, so the fee is above the minimum of 0.0001 coins." in told.err
+    assert len(pool.mempool) == 1
+
+
+def test_a_given_fee_is_not_changed_and_not_asked_for(terminal: Terminal, wallet: Path) -> None:
+    resource = canned(fees={"suggestedFee": "20000"})
+    terminal.public.site = site_of(resource, terminal.clock)
+    terminal.invoke("wallet", "send", OTHER, 1, "--fee", "0.00015", "--yes", env=KNOWN)
+    assert json.loads(resource.seen[-1][1])["transaction"]["fee"] == "15000"
+    assert b"/rpc/fees" not in [path for path, _ in resource.seen]
+
+
+@pytest.mark.parametrize(("suggested", "paid"), [("9999", "10000"), ("1000000", "1000000"), (None, "10000")])
+def test_the_suggested_fee_is_paid_within_bounds(
+    terminal: Terminal, wallet: Path, suggested: str | None, paid: str
+) -> None:
+    resource = canned(fees={"suggestedFee": suggested})
+    if suggested is None:
+        resource.by_path["fees"] = (404, b'{"ok":false,"error":"there is no such path here"}')
+    terminal.public.site = site_of(resource, terminal.clock)
+    terminal.invoke("wallet", "send", OTHER, 1, "--yes", env=KNOWN)
+    assert json.loads(resource.seen[-1][1])["transaction"]["fee"] == paid
+
+
+def test_an_unreasonable_suggestion_is_refused(terminal: Terminal, wallet: Path) -> None:
+    terminal.public.site = site_of(canned(fees={"suggestedFee": "1000001"}), terminal.clock)
+    assert terminal.failure("wallet", "send", OTHER, 1, "--yes", env=KNOWN) == (
+        "the node suggests a fee of 0.01000001 coins, more than the 0.01 coins that svc pays unasked; give the fee with"
+        " --fee"
+    )
 
 
 @pytest.mark.parametrize("typed", ["n\n", "\n"])
@@ -179,6 +223,7 @@ def canned(**changed: object) -> Fixed:
     members: dict[str, object] = {
         "status": {**named, "syncState": "synced", "time": present, "slot": str(START_SLOT)},
         "consensus": {**named, "minimumFee": "10000"},
+        "fees": {"suggestedFee": "10000"},
         ADDRESS: account,
         **changed,
     }
@@ -378,7 +423,7 @@ def test_a_rejected_attempt_does_not_remove_an_unacknowledged_one(
     first = waiting(rich)
     real = terminal.public.site
     turned = _Closed() if status is None else site_of(Fixed((status, BUSY)), terminal.clock)
-    terminal.public.site = _Between(real, turned)
+    terminal.public.site = _Between(real, turned, number=4)
     assert "may still have been sent: repeat the command" in terminal.failure(*SEND, "--yes", env=KNOWN)
     terminal.public.site = real
     lost.append(1)
@@ -424,15 +469,16 @@ def test_another_payment_does_not_silently_replace_an_unacknowledged_one(termina
 
 @define
 class _Between:
-    """A site that responds like `node`, but to the fourth request like `other`."""
+    """A site that responds like `node`, but to one request like `other`: by default to the first transfer's."""
 
     node: Any
     other: Any
+    number: int = 5
     count: int = 0
 
     def buildProtocol(self, address: Any) -> Any:  # noqa: N802
         self.count += 1
-        return (self.other if self.count == 4 else self.node).buildProtocol(address)
+        return (self.other if self.count == self.number else self.node).buildProtocol(address)
 
 
 def test_rejected_transfers_are_not_stored(rich: Node, terminal: Terminal) -> None:
@@ -477,7 +523,7 @@ def test_an_error_while_reconciling_removes_nothing(terminal: Terminal, rich: No
     assert json.loads(rival.out)["state"] == "accepted"
     terminal.ok("node", "mine", 1)
     busy = site_of(Fixed((503, BUSY)), terminal.clock)
-    terminal.public.site = _Between(real, busy)
+    terminal.public.site = _Between(real, busy, number=4)
     assert terminal.failure(*SEND, "--yes", env=KNOWN) == "too many requests; try again in 3 s"
     assert kept.transfer.txid in [each.transfer.txid for each in outbox(terminal).load()]
 

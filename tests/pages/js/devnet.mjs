@@ -13,6 +13,7 @@ export class Devnet {
   height = 0;
   status = { networkId, chainId, genesisHash, syncState: "synced" };
   consensus = { networkId, chainId, genesisHash, minimumFee: "10000" };
+  fees = { suggestedFee: "10000" };
   balances = new Map();
   nonces = new Map();
   pool = new Map();
@@ -49,6 +50,7 @@ export class Devnet {
     if (pathname === "/rpc/status")
       return [200, { status: { ...this.status, height: `${this.height}`, time: `${this.now}` } }];
     if (pathname === "/rpc/consensus") return [200, { consensus: this.consensus }];
+    if (pathname === "/rpc/fees") return this.fees ? [200, { fees: this.fees }] : [404, { ok: false, error: "no path" }];
     if (pathname === "/rpc/broadcast") return this.#take(body.transaction);
     if (pathname.startsWith("/rpc/balance/")) return [200, { account: this.#account(last) }];
     if (pathname.startsWith("/rpc/address/")) return [200, { transactions: [...this.chain.values()], next: null }];

@@ -39,6 +39,15 @@ for (const [name, edit] of Object.entries(STRANGE)) {
   test(`wrong network: ${name}`, async () => assert.equal(await codeOf(opened(edit).network()), "wrong-network"));
 }
 
+test("the fee is the node's suggestion, within bounds", async () => {
+  for (const suggestedFee of ["10000", "34567", "1000000"])
+    assert.equal(await opened((devnet) => (devnet.fees = { suggestedFee })).fee(), BigInt(suggestedFee));
+  for (const suggestedFee of ["9999", "1000001"])
+    assert.equal(await codeOf(opened((devnet) => (devnet.fees = { suggestedFee })).fee()), "fee");
+  assert.equal(await opened((devnet) => (devnet.fees = null)).fee(), 10_000n);
+  assert.equal(await codeOf(opened((devnet) => (devnet.fees = {})).fee()), "node-unreachable");
+});
+
 test("a node that moves to another network is noticed", async () => {
   const devnet = new Devnet();
   const node = new Node(devnet.fetch);

@@ -79,6 +79,15 @@ test("from the link to the chain", async () => {
   assert.equal((await paying.follow(signed)).state, "confirmed");
 });
 
+test("the fee is the one that was shown, or else the node's", async () => {
+  const { devnet, paying } = opened();
+  devnet.fees.suggestedFee = "20000";
+  assert.equal((await paying.review(LINK, sender)).fee, 20_000n);
+  devnet.fees.suggestedFee = "30000";
+  assert.equal((await paying.sign({ ...LINK, fee: 20_000n }, signer)).transfer.fee, "20000");
+  assert.equal((await paying.sign(sent("send 1"), signer)).transfer.fee, "30000");
+});
+
 test("what is signed is kept before it is sent", async () => {
   const { devnet, store, paying } = opened();
   devnet.between = (path) => assert.ok(path !== "/rpc/broadcast" || store.kept.has(LINK.id));

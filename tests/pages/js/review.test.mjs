@@ -9,6 +9,7 @@ const KNOWN = {
   sender: "alice",
   account: { balance: 100n * COIN },
   view: { syncing: false, time: 1_000_000 },
+  fee: 10_000n,
   waiting: 0n,
   paid: { state: "unpaid" },
   now: 1_000_000,
@@ -19,6 +20,12 @@ test("fee, total and what is left", () => {
   const judged = judge(WISH, KNOWN);
   assert.deepEqual([judged.fee, judged.total, judged.after], [10_000n, 25n * COIN + 10_000n, 75n * COIN - 10_000n]);
   assert.deepEqual(codes(judged), [null, []]);
+});
+
+test("a fee above the minimum is told, and counts", () => {
+  const judged = judge(WISH, { ...KNOWN, fee: 25_000n });
+  assert.deepEqual([judged.fee, judged.total, judged.after], [25_000n, 25n * COIN + 25_000n, 75n * COIN - 25_000n]);
+  assert.deepEqual(codes(judged), [null, ["fee-raised"]]);
 });
 
 test("the last base unit can be spent, and one more cannot", () => {
