@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Final
 from urllib.parse import quote, unquote, urlencode
 
-from attrs import field, frozen
+from attrs import evolve, field, frozen
 
 from svcd.chain.address import decode_address
 from svcd.chain.errors import Refusal, RuleViolation
@@ -148,6 +148,22 @@ def status_path(terms: PaymentTerms) -> str:
     return f"/rpc/commerce/payment/{terms.reference}?{urlencode(query)}"
 
 
+def checkout_path(request: "PaymentRequest") -> str:
+    """The path of the checkout, which the merchant may give a ``returnUrl`` and an ``until`` (docs/pages.md)."""
+    terms = request.terms
+    query = {
+        "reference": terms.reference,
+        "recipient": terms.recipient,
+        "amount": format_amount(terms.amount),
+        "confirmations": terms.required,
+    }
+    if terms.since_height is not None:
+        query["sinceHeight"] = terms.since_height
+    if request.label is not None:
+        query["label"] = request.label
+    return f"/pay/?{urlencode(query, quote_via=quote, safe='')}"
+
+
 # Payment URIs (docs/payments.md "Payment URI", RFC 3986)
 
 
@@ -237,8 +253,9 @@ def new_reference(random: Callable[[int], bytes]) -> str:
 
 def request_record(params: NetworkParams, request: PaymentRequest, *, tip_height: int) -> dict[str, object]:
     """The API's form of a payment request made at ``tip_height``; the node stores none."""
-    terms = request.terms
-    uri = format_uri(request)
+    since_height = max(tip_height - SINCE_HEIGHT_MARGIN, 0)
+    request = evolve(request, terms=evolve(request.terms, since_height=since_height))
+    terms, uri = request.terms, format_uri(request)
     record: dict[str, object] = {
         "protocol": PROTOCOL,
         "version": VERSION,
@@ -250,8 +267,9 @@ def request_record(params: NetworkParams, request: PaymentRequest, *, tip_height
         "requiredConfirmations": terms.required,
         "paymentUri": uri,
         "walletPath": f"/wallet/?pay={quote(uri, safe='')}",
+        "checkoutPath": checkout_path(request),
         "statusPath": status_path(terms),
-        "sinceHeight": str(max(tip_height - SINCE_HEIGHT_MARGIN, 0)),
+        "sinceHeight": str(since_height),
     }
     if request.label is not None:
         record["label"] = request.label

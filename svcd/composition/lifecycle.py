@@ -19,7 +19,8 @@ reverse order, each after the one behind it has stopped:
 
 1. systemd is told STOPPING=1;
 2. a backup is given up, and the known peers are saved;
-3. the public listeners close, then the operator's; open connections get `[limits] drainSeconds` to finish;
+3. verifications that wait are answered; the public listeners close, then the operator's; open connections get
+   `[limits] drainSeconds` to finish;
 4. webhooks and the production of blocks stop, then the checks;
 5. the databases are closed, which marks the shutdown as clean;
 6. the thread pools finish their work and end; those that only wait for others are abandoned after STOP_PATIENCE;

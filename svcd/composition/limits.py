@@ -3,7 +3,7 @@
 from typing import Final
 
 from svcd.chain import encoding
-from svcd.commerce import circuit_breaker, delivery_scheduler, retry_policy, sender, subscriptions
+from svcd.commerce import circuit_breaker, delivery_scheduler, payment_waiters, retry_policy, sender, subscriptions
 from svcd.composition import file_descriptors
 from svcd.config.schema import Config
 from svcd.limits import Limit
@@ -57,6 +57,7 @@ _CONSTANTS: Final[tuple[tuple[Limit, ...], ...]] = (
     meter.LIMITS,
     bans.LIMITS,
     administration.LIMITS,
+    payment_waiters.LIMITS,
     subscriptions.LIMITS,
     sender.LIMITS,
     delivery_scheduler.LIMITS,

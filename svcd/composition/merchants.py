@@ -7,6 +7,7 @@ from twisted.application.service import Service
 from twisted.logger import Logger
 
 from svcd.commerce.payment_lookup import PaymentLookup
+from svcd.commerce.payment_waiters import PaymentWaiters
 from svcd.commerce.sender import WebhookSender
 from svcd.commerce.signing import SigningKeys
 from svcd.commerce.webhook_database import WatchSettings, WebhookDatabase, open_webhook_database
@@ -91,7 +92,7 @@ class MerchantServices:
             Periodic(clock, CLEANUP_SECONDS, webhooks.clean_up, what="cleaning up webhooks"),
         ]
 
-    def routes(self, payments: PaymentLookup) -> list[object]:
+    def routes(self, payments: PaymentLookup, waiters: PaymentWaiters) -> list[object]:
         """The merchants' routes of the public site."""
         node_context, hooks = self._base.node_context, self._base.config.commerce.webhooks
         offer = WebhookPolicy(
@@ -105,7 +106,13 @@ class MerchantServices:
         )
         enabled = not hooks.refusal
         return [
-            CommerceRoutes(node_context.chain_manager, payments, random=secrets.token_bytes, webhooks_enabled=enabled),
+            CommerceRoutes(
+                node_context.chain_manager,
+                payments,
+                waiters,
+                random=secrets.token_bytes,
+                webhooks_enabled=enabled,
+            ),
             ProofRoutes(node_context.chain_manager, payments, self._base.pools.verifier.worker),
             routes,
         ]

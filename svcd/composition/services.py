@@ -11,6 +11,7 @@ from twisted.internet.endpoints import serverFromString
 from twisted.web.resource import Resource
 
 from svcd.commerce.payment_lookup import PaymentLookup
+from svcd.commerce.payment_waiters import PaymentWaiters
 from svcd.commerce.webhook_database import FILE as WEBHOOKS_FILE
 from svcd.composition.file_descriptors import OPERATOR_CONNECTIONS
 from svcd.composition.limits import limits_of
@@ -140,7 +141,10 @@ class NodeServices:
         return listeners
 
     def public_listeners(self) -> list[Service]:
-        """The public site, and before it the one between nodes where that has an endpoint of its own."""
+        """The public site, and before it the one between nodes where that has an endpoint of its own.
+
+        The waiting verifications stop before both: the sites wait for their answers.
+        """
         node_context, config, limits = self._base.node_context, self._base.config, self._base.config.limits
         chain = ChainRoutes(
             node_context.chain_manager,
@@ -150,7 +154,14 @@ class NodeServices:
         )
         payments = PaymentLookup.subscribed(node_context.chain_manager, node_context.transaction_pool)
         mempool = MempoolRoutes(node_context.chain_manager, node_context.transaction_pool)
-        routes = [chain, mempool, *self._merchants.routes(payments)]
+        waiters = PaymentWaiters.subscribed(
+            payments,
+            node_context.chain_manager,
+            node_context.transaction_pool,
+            clock=self._base.reactor,
+            connections=limits.connections,
+        )
+        routes = [chain, mempool, *self._merchants.routes(payments, waiters)]
         pages = self._pages(payments)
         public = PublicSite(
             SiteLimits.picked_from(limits, BodyCaps(BODY_CAPS)),
@@ -159,10 +170,11 @@ class NodeServices:
         peers = [] if self._network is None else self._network.routes
         if not config.p2p.listen:
             site = self._sites.public(routes, public, peers=peers, pages=pages)
-            return [self._listener(config.http.listen, site, "public")]
+            return [self._listener(config.http.listen, site, "public"), waiters]
         return [
             self._listener(config.p2p.listen, self._sites.between_nodes(peers, public), "p2p"),
             self._listener(config.http.listen, self._sites.public(routes, public, pages=pages), "public"),
+            waiters,
         ]
 
     def peer_services(self) -> list[Service]:

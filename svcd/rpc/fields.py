@@ -6,6 +6,7 @@ from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import fold_case
 from svcd.chain.units import parse_amount, parse_base_units
+from svcd.commerce.payment import PaymentState
 from svcd.commerce.payment_request import (
     DEFAULT_CONFIRMATIONS,
     FORBIDDEN_IN_LABEL,
@@ -17,6 +18,7 @@ from svcd.commerce.payment_request import (
     parse_terms,
     resolve_amount,
 )
+from svcd.commerce.payment_waiters import MAX_SECONDS
 from svcd.rpc import schemas
 from svcd.web.field_types import Custom, Hex, Int, Text
 from svcd.web.routes import Field
@@ -93,6 +95,22 @@ SINCE_HEIGHT: Final = Field(
     "sinceHeight",
     Custom(schemas.DECIMAL, parse_since_height),
     f"Transfers in blocks below this height, 0 to {MAX_INTEGER}, do not count.",
+    default=None,
+)
+WAIT: Final = Field(
+    "wait",
+    Int(1, MAX_SECONDS),
+    "Answer as soon as the payment is not as `state` says or changes otherwise, at the latest after so many seconds.",
+    default=None,
+)
+STATE: Final = Field(
+    "state",
+    Text(
+        f"({'|'.join(PaymentState)})",
+        f"must be one of {', '.join(PaymentState)}",
+        PaymentState,
+    ),
+    "The state of the last answer, which `wait` needs.",
     default=None,
 )
 

@@ -1,10 +1,10 @@
 """The public routes for merchants (docs/payments.md): requests and verification, which need no account and no key."""
 
-from collections.abc import Callable
-from typing import Final, Unpack
+from collections.abc import Callable, Coroutine
+from typing import Any, Final, Unpack
 
 from svcd.chain.errors import Corrupt
-from svcd.commerce.payment import DESCRIPTION, HIGH_VALUE_CONFIRMATIONS, SETTLEMENT_MODEL, payment_record
+from svcd.commerce.payment import DESCRIPTION, HIGH_VALUE_CONFIRMATIONS, SETTLEMENT_MODEL, PaymentState, payment_record
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_proof import MAX_HEADERS, ProofData, render_proof
 from svcd.commerce.payment_request import (
@@ -18,6 +18,7 @@ from svcd.commerce.payment_request import (
     request_record,
     resolve_amount,
 )
+from svcd.commerce.payment_waiters import MAX_SECONDS, PaymentWaiters, TooManyWaiting
 from svcd.interfaces import Worker
 from svcd.node.chain_manager import ChainManager
 from svcd.rpc import fields, schemas
@@ -25,6 +26,10 @@ from svcd.rpc.fields import OrderValues, terms_from
 from svcd.store.chain_store import ChainReader
 from svcd.web.responses import HttpError, Renderable, Response, to_response
 from svcd.web.routes import Field, Route, object_schema
+
+UNPAID: Final = f"state={PaymentState.UNPAID}"
+RETRY_SECONDS: Final = 2
+"""When to ask again, without ``wait``, where too many wait already."""
 
 
 class CommerceRoutes:
@@ -34,11 +39,13 @@ class CommerceRoutes:
         self,
         chain_manager: ChainManager,
         payments: PaymentLookup,
+        waiters: PaymentWaiters,
         *,
         random: Callable[[int], bytes],
         webhooks_enabled: bool,
     ) -> None:
         self._chain_manager = chain_manager
+        self._waiters = waiters
         self._params = chain_manager.params
         self._payments = payments
         self._random = random
@@ -116,13 +123,35 @@ class CommerceRoutes:
         "Whether an order is paid, by reference, recipient and exact amount",
         bucket="read",
         path_fields=(fields.REFERENCE,),
-        query_fields=fields.ORDER_QUERY,
+        query_fields=(*fields.ORDER_QUERY, fields.WAIT, fields.STATE),
         answers={200: object_schema({"payment": schemas.PAYMENT})},
+        with_client=True,
+        seconds=MAX_SECONDS + 5,
     )
-    def payment(self, reference: str, **order: Unpack[OrderValues]) -> Renderable:
+    def payment(
+        self,
+        reference: str,
+        *,
+        wait: int | None,
+        state: PaymentState | None,
+        client: str | None,
+        **order: Unpack[OrderValues],
+    ) -> Renderable | Coroutine[Any, Any, Renderable]:
         """Answer GET /rpc/commerce/payment/{reference}."""
         terms = terms_from(self._params, reference, order)
-        return {"payment": payment_record(terms, self._payments.find(terms))}
+        if wait is None:
+            return {"payment": payment_record(terms, self._payments.find(terms))}
+        if state is None:
+            raise HttpError(400, f"state is missing: with wait, give the state of the last answer, such as {UNPAID}")
+        return self._changed(terms, state, wait, client)
+
+    async def _changed(self, terms: PaymentTerms, state: PaymentState, wait: int, client: str | None) -> Renderable:
+        """The payment once it has changed."""
+        try:
+            observation = await self._waiters.changed(terms, state, seconds=wait, client=client)
+        except TooManyWaiting as many:
+            raise HttpError(429, str(many), ((b"Retry-After", b"%d" % RETRY_SECONDS),)) from many
+        return {"payment": payment_record(terms, observation)}
 
 
 FROM: Final = Field(

@@ -204,6 +204,7 @@ PAYMENT_REQUEST: Final = object_schema(
         "label": {"type": "string"},
         "paymentUri": {"type": "string"},
         "walletPath": {"type": "string"},
+        "checkoutPath": {"type": "string"},
         "statusPath": {"type": "string"},
     },
     optional=["label"],

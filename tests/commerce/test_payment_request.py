@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import DEVNET, NETWORKS
+from svcd.cli.wallet.payment_link import parse_link
 from svcd.commerce.payment_request import (
     MAX_CONFIRMATIONS,
     MAX_LABEL,
@@ -233,7 +234,10 @@ def test_record() -> None:
         "paymentUri": uri,
         "walletPath": f"/wallet/?pay=svc%3A{BOB}%3Famount%3D25%26ref%3Dorder-1%26confirmations%3D12"
         "%26label%3DTea%2520%2526%2520cake",
-        "statusPath": f"/rpc/commerce/payment/order-1?recipient={BOB}&amountBaseUnits=2500000000&confirmations=12",
+        "checkoutPath": f"/pay/?reference=order-1&recipient={BOB}&amount=25&confirmations=12&sinceHeight=150"
+        "&label=Tea%20%26%20cake",
+        "statusPath": f"/rpc/commerce/payment/order-1?recipient={BOB}&amountBaseUnits=2500000000&confirmations=12"
+        "&sinceHeight=150",
         "sinceHeight": "150",
     }
 
@@ -255,6 +259,7 @@ def test_the_paths_of_a_record_lead_back_to_the_order(request: PaymentRequest) -
     status = urlsplit(str(record["statusPath"]))
     assert unquote(status.path.rpartition("/")[2]) == request.terms.reference
     assert parse_qs(status.query)["amountBaseUnits"] == [str(request.terms.amount)]
+    assert parse_link(f"https://pay.example{record['checkoutPath']}", DEVNET) == request
 
 
 def test_new_references_have_130_random_bits() -> None:

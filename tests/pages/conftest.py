@@ -9,6 +9,7 @@ from attrs import define, evolve, field, frozen
 from twisted.internet.task import Clock
 
 from svcd.commerce.payment_lookup import PaymentLookup
+from svcd.commerce.payment_waiters import PaymentWaiters
 from svcd.node.status import NetworkView, NoPeers
 from svcd.pages.resource import PageHosts, pages_resource
 from svcd.pages.sources import PeerRow, Sources
@@ -78,6 +79,7 @@ def show(
     )
     around, peers = Around(), list[PeerRow]()
     payments = PaymentLookup.subscribed(chain_manager, transaction_pool)
+    waiters = PaymentWaiters.subscribed(payments, chain_manager, transaction_pool, clock=clock)
     sources = Sources(
         chain_manager=chain_manager,
         mempool=transaction_pool.mempool,
@@ -89,7 +91,7 @@ def show(
     )
     rooms = [
         ChainRoutes(chain_manager, transaction_pool=transaction_pool, status=node.status, clock=clock),
-        CommerceRoutes(chain_manager, payments, random=bytes, webhooks_enabled=False),
+        CommerceRoutes(chain_manager, payments, waiters, random=bytes, webhooks_enabled=False),
     ]
     public = PublicSite(COMMON, RateLimiter(Clients(), rates, clock))
     return Shown(node, node.sites.public(rooms, public, pages=pages_resource(sources, hosts)), around, peers)

@@ -36,8 +36,14 @@ def send_half(node: RunningNode) -> socket.socket:
 
 def test_a_request_under_way_is_answered(nodes: Nodes) -> None:
     node = nodes.start(*DEVNET, "--set=limits.drainSeconds=60")
-    with send_half(node) as client:
+    with send_half(node) as client, socket.create_connection(("127.0.0.1", node.port), timeout=DEADLINE) as waiting:
+        query = f"recipient={BOB}&amount=1&wait=30&state=unpaid"
+        waiting.sendall(f"GET /rpc/commerce/payment/order-1?{query} HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+        assert node.status()["height"]
+        began = time.monotonic()
         node.terminate()
+        assert b'"state":"unpaid"' in waiting.recv(4096)
+        assert time.monotonic() - began < 25, "it waited to the end of its time"
         wait_until(lambda: not accepts(node.port), "a closed port")
         assert node.process.poll() is None
         client.sendall(b"}")

@@ -19,6 +19,7 @@ from svcd.chain.block import Block
 from svcd.chain.params import FAUCET_SEED, NetworkParams
 from svcd.chain.signature import public_key_of
 from svcd.commerce.payment_lookup import PaymentLookup
+from svcd.commerce.payment_waiters import PaymentWaiters
 from svcd.composition.resources import OpenDatabases
 from svcd.node.changes import BlockStatus
 from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
@@ -134,7 +135,8 @@ class Node:
         public = PublicSite(settings.limits, limiter)
         peers = self._peer_routes(settings) if settings.peers else []
         payments = PaymentLookup.subscribed(chain_manager, transaction_pool)
-        commerce = CommerceRoutes(chain_manager, payments, random=bytes, webhooks_enabled=False)
+        self.waiters = PaymentWaiters.subscribed(payments, chain_manager, transaction_pool, clock=clock)
+        commerce = CommerceRoutes(chain_manager, payments, self.waiters, random=bytes, webhooks_enabled=False)
         proofs = ProofRoutes(chain_manager, payments, Inline())
         mempool = MempoolRoutes(chain_manager, transaction_pool)
         self.public: Site = self.sites.public([chain, mempool, commerce, proofs], public, peers=peers)

@@ -131,7 +131,10 @@ def test_request_with_everything(still: Client) -> None:
         "requiredConfirmations": 30,
         "paymentUri": uri,
         "walletPath": payment["walletPath"],
-        "statusPath": f"/rpc/commerce/payment/order-1042?recipient={BOB}&amountBaseUnits=2500000000&confirmations=30",
+        "checkoutPath": f"/pay/?reference=order-1042&recipient={BOB}&amount=25&confirmations=30&sinceHeight=0"
+        "&label=Tea%20%26%20cake",
+        "statusPath": f"/rpc/commerce/payment/order-1042?recipient={BOB}&amountBaseUnits=2500000000&confirmations=30"
+        "&sinceHeight=0",
         "sinceHeight": "0",
     }
     assert payment["walletPath"].startswith("/wallet/?pay=svc%3A")

@@ -37,6 +37,8 @@ class Known:
         for name in values:
             if self._random.random() < 0.8 and (known := self._known(name)) is not None:
                 values[name] = known
+        if "wait" in values:
+            values["wait"] = 1
         if "amount" in values and self._random.random() < 0.8:
             values.pop("amountBaseUnits", None)
             values.pop("sinceHeight", None)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Final
 
 import click
+from attrs import evolve
 from click.core import ParameterSource
 
 from svcd.chain.errors import RuleViolation
@@ -20,6 +21,7 @@ from svcd.commerce.payment_request import (
     DEFAULT_CONFIRMATIONS,
     MAX_CONFIRMATIONS,
     PaymentTerms,
+    checkout_path,
     parse_label,
     parse_reference,
     parse_uri,
@@ -98,6 +100,9 @@ def _check_uri(payment: ResponseObject, body: dict[str, object]) -> None:
     for name, value in body.items():
         if actual[name] != value:
             raise invalid_response(f"its payment URI has {actual[name]!r} for {name} instead of {value!r}")
+    counted = evolve(request, terms=evolve(request.terms, since_height=payment.number("sinceHeight")))
+    if payment.text("checkoutPath") != checkout_path(counted):
+        raise invalid_response("its checkout is not for the payment of its payment URI")
 
 
 def _request_text(payment: ResponseObject, url: str) -> str:
@@ -108,6 +113,7 @@ def _request_text(payment: ResponseObject, url: str) -> str:
         ("confirmations", f"{payment.count('requiredConfirmations')} required"),
         ("since height", str(payment.number("sinceHeight"))),
         ("payment URI", payment.text("paymentUri")),
+        ("checkout", url + payment.text("checkoutPath")),
         ("wallet page", url + payment.text("walletPath")),
         ("status", url + payment.text("statusPath")),
     ]

@@ -40,9 +40,11 @@ def test_a_request_is_printed_with_its_links(node: Node, terminal: Terminal) -> 
         "confirmations": "3 required",
         "since height": "0",
         "payment URI": uri,
+        "checkout": f"http://127.0.0.1:8645/pay/?reference=order-1&recipient={OTHER}&amount=2.5&confirmations=3"
+        "&sinceHeight=0&label=Tea%20%26%20cake",
         "wallet page": told["wallet page"],
         "status": "http://127.0.0.1:8645/rpc/commerce/payment/order-1"
-        f"?recipient={OTHER}&amountBaseUnits=250000000&confirmations=3",
+        f"?recipient={OTHER}&amountBaseUnits=250000000&confirmations=3&sinceHeight=0",
     }
     assert told["wallet page"].startswith(f"http://127.0.0.1:8645/wallet/?pay=svc%3A{OTHER}%3Famount")
 
@@ -97,6 +99,7 @@ def test_a_request_with_another_uri_is_rejected(
         ({"networkId": 1}, "its payment URI is invalid: recipient must be an address of this network"),
         ({"paymentUri": "svc:"}, "its payment URI is invalid"),
         ({"paymentUri": None}, "payment.paymentUri must be a string"),
+        ({"checkoutPath": f"/pay/?reference=order-1&recipient={ADDRESS}&amount=2.5"}, "its checkout is not for the"),
     ],
 )
 def test_an_invalid_request_is_rejected(terminal: Terminal, changes: dict[str, object], sentence: str) -> None:
