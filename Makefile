@@ -18,6 +18,18 @@ WHOLE = tests/process tests/cli/operator tests/cli/test_process.py tests/operati
 HALF = tests/p2p tests/simulation tests/node
 SLOW_HALF = tests/browser tests/process_level
 SLOW = slow and not story and not long
+# `$(call with,PATTERN)`: the test files that contain PATTERN, to import only these where few tests of all are wanted.
+with = $(sort $(shell grep -rlE --include='test_*.py' '$(1)' tests))
+STORY_FILES = $(call with,mark\.story)
+LONG_FILES = $(call with,mark\.long|hypothesis)
+SLOW_FILES = $(call with,mark\.slow)
+SLOW_HALF_FILES = $(filter $(addsuffix /%,$(SLOW_HALF)),$(SLOW_FILES))
+# What shows that svcd works with a version of its dependencies: not the rules of the chain and of the network between
+# nodes, which use none of them.
+DEPENDENT = tests/cli tests/composition tests/metrics tests/net tests/pages tests/process tests/rpc tests/web tests/test_config.py \
+	$(addprefix tests/chain/test_,protocol_vectors.py signature.py work.py) \
+	$(addprefix tests/commerce/test_,delivery_wire.py dispatcher.py webhook_service.py) \
+	$(addprefix tests/node/test_,node_context.py threads.py) $(addprefix tests/p2p/test_,service.py transport.py)
 REPORTS = $(addprefix build/,stories.xml half.xml quick.xml)
 ALL_REPORTS = $(addprefix build/,long.xml half-slow.xml slow.xml)
 # `beside NAME OPTION…`, for the background: runs pytest with its report in build/NAME.log and build/NAME.xml.
@@ -43,15 +55,15 @@ devnet: .venv/installed ## run a devnet of one node: data in ./devnet, on 127.0.
 test: .venv/installed-test ## run the quick tests and the main stories, in at most 5 minutes on 2 cores
 	@echo "The stories and half of the quick tests run in parallel; their reports come at the end."; rm -f $(REPORTS); $(BESIDE); \
 	export HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-quick}; \
-	beside stories -m 'slow and story' & stories=$$!; beside half -m 'not slow' $(HALF) & half=$$!; \
+	beside stories -m 'slow and story' $(STORY_FILES) & stories=$$!; beside half -m 'not slow' $(HALF) & half=$$!; \
 	$(BIN)/pytest --junitxml=build/quick.xml -m 'not slow' $(addprefix --ignore=,$(HALF)); quick=$$?; \
 	wait $$stories; stories=$$?; wait $$half; half=$$?; cat build/stories.log build/half.log; \
 	$(BIN)/python -m tests.programs $(REPORTS); exit $$((stories || half || quick))
 
 test-all: test ## run make test, then all other tests: what must pass before a merge
 	@echo "Half of the slow tests, and the long ones, run in parallel; their reports come at the end."; rm -f $(ALL_REPORTS); $(BESIDE); \
-	beside long -m 'long or (hypothesis and not slow)' & long=$$!; beside half-slow -m '$(SLOW)' $(SLOW_HALF) & half=$$!; \
-	$(BIN)/pytest --junitxml=build/slow.xml -m '$(SLOW)' $(addprefix --ignore=,$(SLOW_HALF)); slow=$$?; \
+	beside long -m 'long or (hypothesis and not slow)' $(LONG_FILES) & long=$$!; beside half-slow -m '$(SLOW)' $(SLOW_HALF_FILES) & half=$$!; \
+	$(BIN)/pytest --junitxml=build/slow.xml -m '$(SLOW)' $(filter-out $(SLOW_HALF_FILES),$(SLOW_FILES)); slow=$$?; \
 	wait $$long; long=$$?; wait $$half; half=$$?; cat build/long.log build/half-slow.log; \
 	$(BIN)/python -m tests.programs $(REPORTS) $(ALL_REPORTS); exit $$((slow || half || long))
 
@@ -95,11 +107,11 @@ soak: .venv/installed-test ## run two busy nodes for SOAK_MINUTES=30, and check 
 debian: .venv/installed-test ## run the commands of README and docs/operations.md on fresh Debian systems, RELEASE="bookworm trixie"; as root
 	SVCD_DEBIAN_RELEASES="$(RELEASE)" $(BIN)/pytest -s tests/debian/first_commands.py tests/debian/story.py
 
-lowest: ## run the unit tests with the oldest dependencies that setup.py allows
+lowest: ## run the tests of what uses dependencies with the oldest ones that setup.py allows
 	$(PYTHON) -m venv --clear $(LOWEST)
 	$(LOWEST)/bin/python .ci/lowest.py > $(LOWEST)/constraints.txt
 	$(LOWEST)/bin/pip install --quiet --disable-pip-version-check -e '.[test]' -c $(LOWEST)/constraints.txt
-	HYPOTHESIS_PROFILE=few $(LOWEST)/bin/pytest -m 'not slow and not socket' --ignore=tests/simulation -p no:cacheprovider
+	HYPOTHESIS_PROFILE=few $(LOWEST)/bin/pytest -m 'not slow and not socket' $(DEPENDENT) -p no:cacheprovider
 
 newest: ## run the unit tests with the newest Python of this machine, if it is newer than python3
 	@for minor in 12 13 14; do \
