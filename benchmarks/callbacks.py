@@ -67,7 +67,9 @@ async def service_of(
     )
     rules = Rules.for_callbacks(allow_http=True, allow_private=True)
     sender = WebhookSender(caller, rules, SigningKeys("a-signing-secret-of-thirty-two-characters"))
-    webhooks = build_webhooks(database, node_context, sender=sender, synced=lambda: True, chance=Random(5).random)
+    webhooks = build_webhooks(
+        database, node_context, sender=sender, synced=lambda: True, chance=Random(5).random, keep_days=7
+    )
     webhooks.startService()
     yield webhooks
     await webhooks.stopService()

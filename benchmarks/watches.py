@@ -61,7 +61,7 @@ class Post:
 
     def counts(self) -> DeliveryCounts:
         """Nothing has been sent."""
-        return DeliveryCounts(in_flight=0, waiting=0, broken_hosts=0, delivered=0, failed=0, abandoned=0)
+        return DeliveryCounts(in_flight=0, waiting=0, broken_hosts=0, delivered=0, failed=0, abandoned=0, refused=0)
 
 
 @frozen

@@ -21,8 +21,8 @@ class DeliveryOutcome(Enum):
     """What an attempt says about the host."""
 
     ACCEPTED = "accepted"
-    REFUSED = "refused"
-    """The host works but rejects this event: retrying depends on the event, not on the host."""
+    REJECTED = "rejected"
+    """The host works but does not accept this event: retrying depends on the event, not on the host."""
     FAILED = "failed"
     """The host cannot be reached or reports trouble."""
     UNTRIED = "untried"

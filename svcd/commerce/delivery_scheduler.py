@@ -80,7 +80,7 @@ class HostQueue:
     """Woken by a success of the host: sent even before they are due."""
     _scheduled: _Heap = field(init=False, factory=list)
     _not_woken: _Heap = field(init=False, factory=list)
-    """Woken only when the breaker closes: an early attempt was in vain, or the host refuses the event itself."""
+    """Woken only when the breaker closes: an early attempt was in vain, or the host rejects the event itself."""
     _stale: int = field(init=False, default=0)
     _serial: "count[int]" = field(init=False, factory=count)
 
@@ -135,7 +135,7 @@ class HostQueue:
         """Note the outcome of a lease; a success wakes the entries that wait."""
         self.in_flight -= 1
         change = self.breaker.record(outcome, now, probe=lease.kind is LeaseKind.PROBE)
-        if outcome in (DeliveryOutcome.ACCEPTED, DeliveryOutcome.REFUSED):
+        if outcome in (DeliveryOutcome.ACCEPTED, DeliveryOutcome.REJECTED):
             self._woken, self._scheduled = _merged(self._woken, self._scheduled), []
         if change is BreakerChange.CLOSED:
             self._woken, self._not_woken = _merged(self._woken, self._not_woken), []
@@ -257,7 +257,7 @@ class DeliveryScheduler:
         self._open_breakers += (change is BreakerChange.OPENED) - (change is BreakerChange.CLOSED)
         if again is not None and not active.cancelled:
             early_in_vain = lease.early and outcome is not DeliveryOutcome.ACCEPTED
-            self._add(again, now, wakeable=outcome is not DeliveryOutcome.REFUSED and not early_in_vain)
+            self._add(again, now, wakeable=outcome is not DeliveryOutcome.REJECTED and not early_in_vain)
         elif active.rescheduled is not None:
             self._add(active.rescheduled, now, wakeable=True)
         self._place(host, now)

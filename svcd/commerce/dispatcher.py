@@ -17,7 +17,7 @@ from twisted.logger import Logger
 from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome
 from svcd.commerce.delivery_scheduler import DeliveryScheduler, Lease, LeaseKind
 from svcd.commerce.outbox import OutboundEvent, WebhookOutbox
-from svcd.commerce.retry_policy import RETRY_PERIOD, next_attempt
+from svcd.commerce.retry_policy import RETRY_PERIOD, next_attempt, next_attempt_after_refusal
 from svcd.commerce.sender import DeliveryResult, WebhookSender
 from svcd.interfaces import Clock, Timer, milliseconds, unix_seconds
 from svcd.store.webhook_events import WatchQueue
@@ -73,6 +73,8 @@ class DeliveryCounts:
     """Attempts, in total."""
     abandoned: int
     """Events, in total."""
+    refused: int
+    """Events, in total."""
 
 
 class WebhookDispatcher:
@@ -98,7 +100,7 @@ class WebhookDispatcher:
         self._stopping = False
         self._aborted = False
         self._held_until: int | None = None
-        self._delivered = self._failed = self._abandoned = 0
+        self._delivered = self._failed = self._abandoned = self._refused = 0
 
     def enqueue(self, queues: Iterable[WatchQueue]) -> None:
         """Deliver the events of these queues: all queues after the start, and later those that have new events."""
@@ -131,6 +133,7 @@ class WebhookDispatcher:
             delivered=self._delivered,
             failed=self._failed,
             abandoned=self._abandoned,
+            refused=self._refused,
         )
 
     def _now(self) -> int:
@@ -237,6 +240,8 @@ class WebhookDispatcher:
             self._delivered += 1
             return again
         self._failed += 1
+        if result.refused:
+            return await self._record_refusal(event, result.error)
         if lease.last_chance and _has_outlived_retries(event, now):
             return await self._record_failure(event, result.error, due=None)
         if lease.early:
@@ -252,14 +257,34 @@ class WebhookDispatcher:
         again = await self._retried(lambda: self._outbox.failed(event, error=error, due=due, now=now, counts=counts))
         if due is None:
             self._abandoned += 1
-            self.log.warn(
-                "event {event_id} of {watch} for {host} is abandoned: {error}",
-                event_id=event.event_id,
-                watch=event.watch,
-                host=event.host,
-                error=error,
-            )
+            self._log_end(event, "abandoned", error)
         return again
+
+    async def _record_refusal(self, event: OutboundEvent, error: str) -> WatchQueue | None:
+        now, chance = self._now(), self._chance()
+        due, due_if_followed = (
+            next_attempt_after_refusal(event.refusals + 1, now, chance=chance, followed=followed)
+            for followed in (False, True)
+        )
+        again = await self._retried(
+            lambda: self._outbox.refused(
+                event, error=error, due=due, due_if_followed=due_if_followed or now, now=self._unix()
+            )
+        )
+        if due is None:
+            self._refused += 1
+            self._log_end(event, "refused", error)
+        return again
+
+    def _log_end(self, event: OutboundEvent, end: str, error: str) -> None:
+        self.log.warn(
+            "event {event_id} of {watch} for {host} is {end}: {error}",
+            event_id=event.event_id,
+            watch=event.watch,
+            host=event.host,
+            end=end,
+            error=error,
+        )
 
     async def _retried(self, operation: Callable[[], Deferred[T]]) -> T:
         """The result of an outbox operation, retried until it succeeds; meanwhile no delivery begins.

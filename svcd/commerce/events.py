@@ -21,8 +21,10 @@ class EventType(StrEnum):
     EXPIRED = "payment.expired"
 
 
-SUPERSEDING: Final = frozenset({EventType.CONFIRMING})
-"""A new event of these types replaces undelivered ones of its type and epoch: a slow receiver gets the newest depth."""
+DEFAULT_EVENTS: Final = frozenset(EventType)
+"""What a watch tells if its registration names no events."""
+SUPERSEDED: Final = frozenset({EventType.PENDING, EventType.CONFIRMING})
+"""Any later event of the watch tells more than these, and supersedes them while they are undelivered."""
 
 
 @frozen(kw_only=True)

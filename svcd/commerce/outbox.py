@@ -27,6 +27,8 @@ class OutboundEvent:
     """Exactly the bytes that are signed and sent."""
     attempts: int
     """Attempts made so far."""
+    refusals: int
+    """How many of them the receiver answered with a refusal."""
     created_at: int
 
 
@@ -59,6 +61,20 @@ class WebhookOutbox:
         """
         return self._worker.run(self._failed, event, error, due, now, counts)
 
+    def refused(
+        self, event: OutboundEvent, *, error: str, due: int | None, due_if_followed: int, now: int
+    ) -> Deferred[WatchQueue | None]:
+        """Note that the receiver refuses ``event``; the result is the queue if it has events.
+
+        Args:
+            event: that was not accepted.
+            error: the status, such as "status 400".
+            due: the time of the next attempt; None sends the event no more.
+            due_if_followed: the same if another event of the watch waits.
+            now: the time of the refusal.
+        """
+        return self._worker.run(self._refused, event, error, due, due_if_followed, now)
+
     def gone(self, event: OutboundEvent, now: int) -> Deferred[None]:
         """End the watch because its receiver answered 410, and drop its undelivered events."""
         return self._worker.run(self._gone, event, now)
@@ -77,6 +93,7 @@ class WebhookOutbox:
             url=head.callback_url,
             body=row.body,
             attempts=row.attempts,
+            refusals=row.refusals,
             created_at=row.created_at,
         )
 
@@ -88,6 +105,14 @@ class WebhookOutbox:
         with self._repository.watches.commit():
             return self._repository.events.failed(
                 event.watch, event.sequence, error=error, due=due, now=now, counts=counts
+            )
+
+    def _refused(
+        self, event: OutboundEvent, error: str, due: int | None, due_if_followed: int, now: int
+    ) -> WatchQueue | None:
+        with self._repository.watches.commit():
+            return self._repository.events.refused(
+                event.watch, event.sequence, error=error, due=due, due_if_followed=due_if_followed, now=now
             )
 
     def _gone(self, event: OutboundEvent, now: int) -> None:

@@ -11,13 +11,21 @@ _SECOND: Final = 1_000
 _MINUTE: Final = 60 * _SECOND
 _HOUR: Final = 60 * _MINUTE
 RETRY_DELAYS: Final = (
-    *(5 * _SECOND, 30 * _SECOND, 2 * _MINUTE, 10 * _MINUTE, 30 * _MINUTE),
+    *(1 * _SECOND, 2 * _SECOND, 4 * _SECOND, 8 * _SECOND, 30 * _SECOND, 2 * _MINUTE, 10 * _MINUTE, 30 * _MINUTE),
     *(1 * _HOUR, 2 * _HOUR, 4 * _HOUR, 8 * _HOUR, 12 * _HOUR, 24 * _HOUR, 24 * _HOUR),
 )
-"""Between one attempt and the next."""
+"""Between one attempt and the next; dense at first, because most outages are restarts."""
 MAX_ATTEMPTS: Final = len(RETRY_DELAYS) + 1
+REFUSAL_DELAYS: Final = (5 * _SECOND, 25 * _SECOND)
+"""Between one attempt and the next of an event that the receiver refuses."""
+HURRIED_REFUSAL_DELAY: Final = _SECOND // 2
+"""The same while another event of the watch waits."""
+MAX_REFUSALS: Final = len(REFUSAL_DELAYS) + 1
 
-LIMITS: Final = (Limit("attempts for an event", MAX_ATTEMPTS, "things", DEAD_RECEIVER),)
+LIMITS: Final = (
+    Limit("attempts for an event", MAX_ATTEMPTS, "things", DEAD_RECEIVER),
+    Limit("refusals of an event", MAX_REFUSALS, "things", DEAD_RECEIVER),
+)
 _JITTER_PERCENT: Final = 20
 RETRY_PERIOD: Final = sum(RETRY_DELAYS) * (100 + _JITTER_PERCENT) // 100
 """From the first attempt to the last, with the most jitter."""
@@ -44,7 +52,21 @@ def next_attempt(attempts: int, now: int, *, chance: float, retry_after: str | N
     requested = None if retry_after is None else parse_retry_after(retry_after, now)
     if requested is not None:
         return now + min(max(requested, delay), 2 * delay)
-    return now + delay + int(delay * _JITTER_PERCENT * (2 * chance - 1)) // 100
+    return now + _jittered(delay, chance)
+
+
+def next_attempt_after_refusal(refusals: int, now: int, *, chance: float, followed: bool) -> int | None:
+    """The time of the next attempt after ``refusals`` refusals; None if that was the last.
+
+    ``followed`` tells whether another event of the watch waits, which must not wait long.
+    """
+    if refusals >= MAX_REFUSALS:
+        return None
+    return now + _jittered(HURRIED_REFUSAL_DELAY if followed else REFUSAL_DELAYS[refusals - 1], chance)
+
+
+def _jittered(delay: int, chance: float) -> int:
+    return delay + int(delay * _JITTER_PERCENT * (2 * chance - 1)) // 100
 
 
 def probe_delay(probes: int) -> int:

@@ -23,6 +23,8 @@ LIMITS: Final = (
 )
 _GONE: Final = 410
 _RETRY_LATER: Final = (429, 503)
+_MAY_CHANGE: Final = (408, 409, 425, 429)
+"""The statuses below 500 that mean this attempt, not this event (RFC 9110, RFC 8470, RFC 6585)."""
 
 
 class Caller(Protocol):
@@ -41,6 +43,8 @@ class DeliveryResult:
     outcome: DeliveryOutcome
     gone: bool = False
     """Whether the receiver answered 410 and wants no more events."""
+    refused: bool = False
+    """Whether the receiver would answer any further attempt in the same way."""
     error: str = ""
     """Why the attempt failed: a category, never a receiver's words."""
     retry_after: str | None = field(default=None, repr=False)
@@ -83,14 +87,15 @@ class WebhookSender:
 
 
 def interpret_reply(reply: Reply) -> DeliveryResult:
-    """The result that a reply means: 2xx is success, 410 ends the watch, and any other status is retried."""
+    """The result that a reply means: 2xx is success, 410 ends the watch, most other 4xx are refusals."""
     if 200 <= reply.status <= 299:
         return DeliveryResult(outcome=DeliveryOutcome.ACCEPTED)
     if reply.status == _GONE:
-        return DeliveryResult(outcome=DeliveryOutcome.REFUSED, gone=True)
+        return DeliveryResult(outcome=DeliveryOutcome.REJECTED, gone=True)
     host_failed = reply.status >= 500 or reply.status in _RETRY_LATER
     return DeliveryResult(
-        outcome=DeliveryOutcome.FAILED if host_failed else DeliveryOutcome.REFUSED,
+        outcome=DeliveryOutcome.FAILED if host_failed else DeliveryOutcome.REJECTED,
+        refused=400 <= reply.status <= 499 and reply.status not in _MAY_CHANGE,
         error=f"status {reply.status}",
         retry_after=reply.headers.get("retry-after") if reply.status in _RETRY_LATER else None,
     )

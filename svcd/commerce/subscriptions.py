@@ -6,6 +6,7 @@ from typing import Final
 from attrs import evolve, field, frozen
 
 from svcd.commerce.chain_follower import ChainFollower, StepContext
+from svcd.commerce.events import DEFAULT_EVENTS, EventType
 from svcd.commerce.payment import Observation, payment_record
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.retry_policy import MAX_RETRY_DELAY
@@ -22,8 +23,8 @@ LIMITS: Final = (
     Limit("active watches for one host", MAX_WATCHES_PER_HOST, "things", MANY_WATCHES),
 )
 _CLEANUP_BATCH: Final = 1_000
-"""Watches that one transaction deletes."""
-_SHOWN_FATES: Final = {"superseded", "abandoned", "dropped"}
+"""Watches, and bodies of events, that one transaction deletes."""
+_SHOWN_FATES: Final = {"superseded", "abandoned", "refused", "dropped"}
 
 
 class TooManyWatches(Exception):
@@ -41,6 +42,8 @@ class WatchRequest:
     """Of the callback."""
     ttl_ms: int
     """How long the watch waits for its payment, in milliseconds."""
+    events: frozenset[EventType] = DEFAULT_EVENTS
+    """The events that are told."""
 
 
 @frozen
@@ -104,6 +107,7 @@ class Subscriptions:
             host=request.host,
             created_at=context.now,
             expires_at=context.now + request.ttl_ms,
+            events=request.events,
         )
         queues, observation = self.follower.add_watch(watch, context)
         # The answer shows the watch before its first event.
@@ -138,22 +142,24 @@ class Subscriptions:
         """The present backlog."""
         return Backlog(self.repository.watches.count_active(), self.repository.events.waiting_since())
 
-    def clean_up(self, created_before: int, ended_before: int) -> CleanupResult:
-        """Abandon undelivered events and delete ended watches from before the given times.
+    def clean_up(self, created_before: int, ended_before: int, kept_since: int) -> CleanupResult:
+        """Abandon undelivered events, delete ended watches and bodies from before the given times.
 
-        At most a thousand watches at once, because other operations need the thread too.
+        At most a thousand of each at once, because other operations need the thread too.
         """
         with self.repository.watches.commit():
             abandoned = self.repository.events.abandon_older(created_before)
             forgotten = self.repository.watches.forget_ended(ended_before, _CLEANUP_BATCH)
-        return CleanupResult(abandoned, forgotten < _CLEANUP_BATCH)
+            emptied = self.repository.events.forget_bodies(kept_since, _CLEANUP_BATCH)
+        return CleanupResult(abandoned, max(forgotten, emptied) < _CLEANUP_BATCH)
 
     def _find_existing(self, request: WatchRequest) -> Watch | None:
         terms = request.terms
         for row in self.repository.watches.of_payment(terms.reference, terms.recipient, terms.amount):
             watch = watch_of(row)
             ttl_ms = watch.expires_at - watch.created_at
-            if (watch.terms, watch.callback_url, ttl_ms) == (terms, request.callback_url, request.ttl_ms):
+            begun = watch.terms, watch.callback_url, ttl_ms, watch.events
+            if begun == (terms, request.callback_url, request.ttl_ms, request.events):
                 return watch
         return None
 
@@ -175,6 +181,7 @@ def _record(watch: Watch, observation: Observation) -> dict[str, object]:
         "requiredConfirmations": terms.required,
         "lastState": watch.last_state,
         "callbackUrl": watch.callback_url,
+        "wantedEvents": [event.value for event in EventType if event in watch.events],
         "createdAt": str(watch.created_at),
         "expiresAt": str(watch.expires_at),
         "payment": payment_record(terms, observation),

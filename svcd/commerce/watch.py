@@ -8,7 +8,7 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
-from svcd.commerce.events import EventType, WebhookEvent
+from svcd.commerce.events import DEFAULT_EVENTS, EventType, WebhookEvent
 from svcd.commerce.payment import Observation, PaymentLocation, PaymentState, payment_state
 from svcd.commerce.payment_request import PaymentTerms
 
@@ -42,6 +42,8 @@ class Watch:
     """The callback's host name or address, to which limits and the circuit breaker apply."""
     created_at: int
     expires_at: int
+    events: frozenset[EventType] = DEFAULT_EVENTS
+    """The events that are told; the others are counted in ``sequence`` only."""
     state: PaymentState = PaymentState.UNPAID
     """As told by the events so far."""
     location: PaymentLocation | None = None
@@ -63,6 +65,10 @@ class Watch:
     def last_state(self) -> str:
         """The specification's ``lastState``."""
         return "expired" if self.ending is EndReason.EXPIRED else self.state.value
+
+    def tells_depths(self, context: "EvaluationContext") -> bool:
+        """Whether each further confirmation of an unconfirmed payment is an event of this watch."""
+        return context.every_depth and EventType.CONFIRMING in self.events
 
 
 @frozen(kw_only=True)
@@ -148,7 +154,7 @@ def _evaluate_payment(evaluation: _Evaluation, context: EvaluationContext) -> _E
     if watch.state is PaymentState.CONFIRMING:
         if state is PaymentState.CONFIRMED:
             return evaluation.emit(EventType.CONFIRMED, state)
-        if context.every_depth and observation.confirmations > depth_before:
+        if watch.tells_depths(context) and observation.confirmations > depth_before:
             return evaluation.emit(EventType.CONFIRMING, state)
     return evaluation
 
@@ -177,7 +183,7 @@ def next_evaluation(watch: Watch, tip_height: int, context: EvaluationContext) -
     heights = []
     if watch.state is PaymentState.CONFIRMING and watch.location is not None:
         confirmed = watch.location.height + watch.terms.required - 1
-        heights.append(min(tip_height + 1, confirmed) if context.every_depth else confirmed)
+        heights.append(min(tip_height + 1, confirmed) if watch.tells_depths(context) else confirmed)
     if expired and watch.close_height is not None:
         heights.append(watch.close_height)
     return NextEvaluation(min(heights, default=None), None if expired else watch.expires_at)

@@ -5,7 +5,15 @@ from typing import Final
 
 from attrs import evolve, frozen
 
-from svcd.commerce.events import SUPERSEDING, ChainIdentity, WebhookEvent, event_body, event_id
+from svcd.commerce.events import (
+    DEFAULT_EVENTS,
+    SUPERSEDED,
+    ChainIdentity,
+    EventType,
+    WebhookEvent,
+    event_body,
+    event_id,
+)
 from svcd.commerce.payment import PaymentLocation, PaymentState
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.watch import EndReason, NextEvaluation, Watch
@@ -45,6 +53,8 @@ class WatchRepository:
     def _add_events(self, watch: Watch, events: Sequence[WebhookEvent], now: int) -> list[WatchQueue]:
         queues = []
         for event in events:
+            if event.type not in watch.events:
+                continue
             row = EventRow(
                 sequence=event.sequence,
                 epoch=event.epoch,
@@ -53,7 +63,7 @@ class WatchRepository:
                 body=event_body(event, chain=self.chain, watch_id=watch.id, terms=watch.terms, now=now),
                 created_at=now,
             )
-            queues.append(self.events.append(watch.id, row, supersedes=event.type in SUPERSEDING, now=now))
+            queues.append(self.events.append(watch.id, row, supersedes=SUPERSEDED, now=now))
         return queues[-1:]
 
 
@@ -66,6 +76,7 @@ def watch_of(row: WatchRow) -> Watch:
         host=row.host,
         created_at=row.created_at,
         expires_at=row.expires_at,
+        events=DEFAULT_EVENTS if row.events is None else frozenset(map(EventType, row.events.split())),
         state=PaymentState(row.state),
         location=_location_of(row),
         epoch=row.epoch,
@@ -93,6 +104,7 @@ def _row_of(watch: Watch, due: NextEvaluation, ended_at: int | None) -> WatchRow
         host=watch.host,
         created_at=watch.created_at,
         expires_at=watch.expires_at,
+        events=None if watch.events == DEFAULT_EVENTS else " ".join(sorted(watch.events)),
         state=watch.state.value,
         epoch=watch.epoch,
         sequence=watch.sequence,

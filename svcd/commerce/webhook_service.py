@@ -32,9 +32,10 @@ POLL_SECONDS: Final = 1.0
 """How often it is checked whether watches have expired."""
 BACKLOG_SECONDS: Final = 10.0
 CLEANUP_SECONDS: Final = 3600.0
-_ENDED_KEPT_MS: Final = 30 * 86_400_000
+_DAY_MS: Final = 86_400_000
+_ENDED_KEPT_MS: Final = 30 * _DAY_MS
 """How long an ended watch can be shown."""
-_UNDELIVERED_KEPT_MS: Final = 7 * 86_400_000
+_UNDELIVERED_KEPT_MS: Final = 7 * _DAY_MS
 """An event is abandoned after this time even if no attempt was due because another event's retries came first."""
 
 # The chain comes first
@@ -73,6 +74,8 @@ class WebhookContext:
     """Whether blocks are being connected; safe to call in any thread."""
     settled: Callable[[], Awaitable[None]]
     """Returns when a reorganisation's disconnected transfers are back in the mempool, where they may be."""
+    keep_days: int = 7
+    """How long the bodies of events are kept."""
     sleep: Callable[[float], object] = time.sleep
     """Blocks the thread of the watches for some seconds."""
 
@@ -199,6 +202,7 @@ class WebhookService(Service):
             "oldestWaitingSince": None if oldest is None else str(oldest),
             "brokenHosts": counts.broken_hosts,
             "abandoned": counts.abandoned,
+            "refused": counts.refused,
         }
 
     def refresh_backlog(self) -> Deferred[None]:
@@ -218,7 +222,10 @@ class WebhookService(Service):
         lost, done = 0, False
         while self.running and not done:
             result = await self._worker.run(
-                self._subscriptions.clean_up, now - _UNDELIVERED_KEPT_MS, now - _ENDED_KEPT_MS
+                self._subscriptions.clean_up,
+                now - _UNDELIVERED_KEPT_MS,
+                now - _ENDED_KEPT_MS,
+                now - self._context.keep_days * _DAY_MS,
             )
             lost, done = lost + result.abandoned, result.done
         if lost:
@@ -298,10 +305,12 @@ def build_webhooks(
     sender: WebhookSender,
     synced: Callable[[], bool],
     chance: Callable[[], float],
+    keep_days: int,
 ) -> WebhookService:
     """The service on an open database, subscribed to chain and mempool.
 
-    ``synced`` tells whether the node is synchronised; ``chance`` returns random numbers from 0 to 1.
+    ``synced`` tells whether the node is synchronised; ``chance`` returns random numbers from 0 to 1; bodies of events
+    are kept for ``keep_days``.
     """
     chain_manager, pool = node.chain_manager, node.transaction_pool
     outbox = WebhookOutbox(database.subscriptions.repository, database.worker)
@@ -309,7 +318,13 @@ def build_webhooks(
         database.subscriptions,
         database.worker,
         dispatcher=WebhookDispatcher(outbox, sender, clock=node.clock, chance=chance),
-        context=WebhookContext(clock=node.clock, synced=synced, busy=lambda: chain_manager.busy, settled=pool.settled),
+        context=WebhookContext(
+            clock=node.clock,
+            synced=synced,
+            busy=lambda: chain_manager.busy,
+            settled=pool.settled,
+            keep_days=keep_days,
+        ),
     )
     service.load_mempool(pool.mempool.entries())
     # After the mempool has subscribed, because it takes back the transfers of undone blocks.

@@ -127,7 +127,12 @@ class MerchantServices:
         keys = SigningKeys(hooks.signing_secret, hooks.previous_signing_secret)
         sender, chance = WebhookSender(self._caller, self._rules, keys), secrets.SystemRandom().random
         return build_webhooks(
-            database, self._base.node_context, sender=sender, synced=lambda: status.synced, chance=chance
+            database,
+            self._base.node_context,
+            sender=sender,
+            synced=lambda: status.synced,
+            chance=chance,
+            keep_days=hooks.keep_days,
         )
 
 

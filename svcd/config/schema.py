@@ -130,6 +130,7 @@ class CommerceWebhooks:
     allow_private_callbacks: Annotated[bool, types.Boolean()] = False
     callback_networks: Annotated[tuple[types.IPNetwork, ...], ListOf(types.Cidr())] = ()
     confirming_events: Annotated[str, OneOf(("every-depth", "first"))] = "every-depth"
+    keep_days: Annotated[int, Between(0, 365)] = 7
     extra_ca_file: Annotated[str, types.String()] = ""
 
     @property

@@ -33,3 +33,4 @@ class WebhookMetrics(Collector):
         yield CounterMetricFamily("svcd_webhooks_delivered", "Events delivered.", value=counts.delivered)
         yield CounterMetricFamily("svcd_webhooks_failed", "Failed attempts to deliver.", value=counts.failed)
         yield CounterMetricFamily("svcd_webhooks_abandoned", "Events given up.", value=counts.abandoned)
+        yield CounterMetricFamily("svcd_webhooks_refused", "Events that receivers refuse.", value=counts.refused)

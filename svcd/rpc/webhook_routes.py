@@ -6,7 +6,7 @@ from attrs import field, frozen
 
 from svcd.chain.params import NetworkParams
 from svcd.commerce.chain_follower import ChainBehind
-from svcd.commerce.events import EventType
+from svcd.commerce.events import DEFAULT_EVENTS, EventType
 from svcd.commerce.payment import PaymentState
 from svcd.commerce.payment_request import MAX_CONFIRMATIONS
 from svcd.commerce.subscriptions import TooManyWatches, WatchRequest
@@ -17,7 +17,7 @@ from svcd.net.http_client import PinnedClient
 from svcd.net.targets import BadTarget, Rules, Target
 from svcd.rpc import fields, schemas
 from svcd.rpc.fields import OrderValues, terms_from
-from svcd.web.field_types import Int, Schema, Text
+from svcd.web.field_types import Int, Names, Schema, Text
 from svcd.web.responses import HttpError, Renderable, service_unavailable
 from svcd.web.routes import Field, Guard, IncomingRequest, Route, object_schema, require_bearer
 
@@ -38,6 +38,9 @@ TTL: Final = Field(
     default=None,
 )
 
+_EVENT_NAMES: Final = Names(tuple(event.value for event in EventType))
+EVENTS: Final = Field("events", _EVENT_NAMES, "The events to tell; all if it is left out.", default=None)
+
 _TIME_OR_NULL: Final[Schema] = {"oneOf": [schemas.DECIMAL, {"type": "null"}]}
 _FLAG: Final[Schema] = {"const": True}
 _EVENT: Final = object_schema(
@@ -51,9 +54,10 @@ _EVENT: Final = object_schema(
         "lastError": {"type": ["string", "null"]},
         "superseded": _FLAG,
         "abandoned": _FLAG,
+        "refused": _FLAG,
         "dropped": _FLAG,
     },
-    optional=("superseded", "abandoned", "dropped"),
+    optional=("superseded", "abandoned", "refused", "dropped"),
 )
 SUBSCRIPTION: Final = object_schema(
     {
@@ -70,6 +74,7 @@ SUBSCRIPTION: Final = object_schema(
                     "enum": [*(state.value for state in PaymentState), EndReason.EXPIRED.value],
                 },
                 "callbackUrl": {"type": "string", "format": "uri"},
+                "wantedEvents": _EVENT_NAMES.schema,
                 "createdAt": schemas.DECIMAL,
                 "expiresAt": schemas.DECIMAL,
                 "payment": schemas.PAYMENT,
@@ -152,6 +157,7 @@ class WebhookRoutes:
             fields.SINCE_HEIGHT,
             CALLBACK,
             TTL,
+            EVENTS,
         ),
         answers={201: SUBSCRIPTION},
         errors={
@@ -161,7 +167,13 @@ class WebhookRoutes:
         },
     )
     async def register(
-        self, reference: str, *, callback_url: str, ttl_seconds: int | None, **order: Unpack[OrderValues]
+        self,
+        reference: str,
+        *,
+        callback_url: str,
+        ttl_seconds: int | None,
+        events: frozenset[str] | None,
+        **order: Unpack[OrderValues],
     ) -> Renderable:
         """Answer POST /rpc/commerce/webhooks."""
         terms = terms_from(self._params, reference, order)
@@ -169,7 +181,13 @@ class WebhookRoutes:
         if seconds > self.policy.max_ttl:
             raise HttpError(400, f"ttlSeconds must be at most {self.policy.max_ttl} on this node")
         target = await self._checked(callback_url)
-        request = WatchRequest(terms=terms, callback_url=target.url, host=target.host, ttl_ms=1000 * seconds)
+        request = WatchRequest(
+            terms=terms,
+            callback_url=target.url,
+            host=target.host,
+            ttl_ms=1000 * seconds,
+            events=DEFAULT_EVENTS if events is None else frozenset(map(EventType, events)),
+        )
         try:
             return 201, {"subscription": await self._service.register(request)}
         except TooManyWatches as full:

@@ -4,7 +4,7 @@ Times are Unix milliseconds.
 """
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from attrs import field, fields, frozen
@@ -25,6 +25,7 @@ class EventRow:
     created_at: int
     fate: str = "waiting"
     attempts: int = 0
+    refusals: int = 0
     delivered_at: int | None = None
     last_error: str | None = None
 
@@ -51,7 +52,7 @@ class QueueHead:
 _NAMES: Final = [each.name for each in fields(EventRow)]
 _EVENT_OF_E: Final = ", ".join(f"e.{name}" for name in _NAMES)
 _EMPTIED: Final = "body = x''"
-"""Delete bodies that will not be sent again: those of a busy shop's events would fill the disk."""
+"""Delete bodies that nobody will ask for again: those of a busy shop's events would fill the disk."""
 _NEXT: Final = "SELECT min(sequence) FROM event WHERE watch = w.number AND fate = 'waiting'"
 
 
@@ -65,30 +66,31 @@ class EventStore:
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._db = connection
 
-    def append(self, watch: str, event: EventRow, *, supersedes: bool, now: int) -> WatchQueue:
-        """Append an event; one that ``supersedes`` replaces those of its name and epoch and takes over their back-off.
+    def append(self, watch: str, event: EventRow, *, supersedes: Collection[str], now: int) -> WatchQueue:
+        """Append an event, which supersedes the waiting ones of the names in ``supersedes``.
 
-        Returns the queue, due at ``now`` if it was empty.
+        Returns the queue. It is due at ``now`` if the event is the only one, or if the receiver refuses the one in
+        front; otherwise it keeps its back-off.
         """
         number, host, due = self._db.execute("SELECT number, host, due FROM watch WHERE id = ?", (watch,)).fetchone()
-        attempts = 0
-        if supersedes:
-            replaced = self._db.execute(
-                f"UPDATE event SET fate = 'superseded', {_EMPTIED} "
-                "WHERE watch = ? AND fate = 'waiting' AND epoch = ? AND name = ? RETURNING attempts",
-                (number, event.epoch, event.name),
-            ).fetchall()
-            attempts = max([tried for (tried,) in replaced], default=0)
+        self._db.execute(
+            f"UPDATE event SET fate = 'superseded', {_EMPTIED} "
+            f"WHERE watch = ? AND fate = 'waiting' AND name IN ({', '.join('?' * len(supersedes))})",
+            (number, *supersedes),
+        )
+        front = self._db.execute(
+            "SELECT refusals FROM event WHERE watch = ? AND fate = 'waiting' ORDER BY sequence LIMIT 1", (number,)
+        ).fetchone()
         self._db.execute(
             "INSERT INTO event (watch, sequence, epoch, id, name, body, created_at, fate, attempts) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', ?)",
-            (number, event.sequence, event.epoch, event.id, event.name, event.body, event.created_at, attempts),
+            "VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', 0)",
+            (number, event.sequence, event.epoch, event.id, event.name, event.body, event.created_at),
         )
         self._db.execute(
             "DELETE FROM event WHERE watch = ? AND sequence <= ? AND fate <> 'waiting'",
             (number, event.sequence - _KEPT_EVENTS),
         )
-        if due is None:
+        if due is None or front is None or front[0]:
             due = now
             self._db.execute("UPDATE watch SET due = ? WHERE number = ?", (due, number))
         return WatchQueue(watch, host, due)
@@ -118,8 +120,7 @@ class EventStore:
 
     def delivered(self, watch: str, sequence: int, now: int) -> WatchQueue | None:
         """The receiver has taken an event; returns the queue if it has more."""
-        delivered = f"fate = 'delivered', delivered_at = ?, attempts = attempts + 1, {_EMPTIED}"
-        self._update(watch, sequence, delivered, (now,))
+        self._update(watch, sequence, "fate = 'delivered', delivered_at = ?, attempts = attempts + 1", (now,))
         return self._next(watch, now)
 
     def failed(
@@ -128,8 +129,22 @@ class EventStore:
         """An attempt failed; the next is ``due``, or the event is given up. Returns the queue unless it is empty."""
         self._update(watch, sequence, "last_error = ?, attempts = attempts + ?", (error, int(counts)))
         if due is None:
-            self._update(watch, sequence, f"fate = 'abandoned', {_EMPTIED}", (), only_waiting=True)
-        return self._next(watch, now if due is None else due)
+            self._update(watch, sequence, "fate = 'abandoned'", (), only_waiting=True)
+        return self._next(watch, due if due is not None and self._is_waiting(watch, sequence) else now)
+
+    def refused(
+        self, watch: str, sequence: int, *, error: str, due: int | None, due_if_followed: int, now: int
+    ) -> WatchQueue | None:
+        """The receiver refuses an event; it is tried again at ``due``, or ``due_if_followed`` if another event waits.
+
+        With ``due`` None it is not sent any more. Returns the queue unless it is empty.
+        """
+        self._update(watch, sequence, "last_error = ?, attempts = attempts + 1, refusals = refusals + 1", (error,))
+        if due is None:
+            self._update(watch, sequence, "fate = 'refused'", (), only_waiting=True)
+        if due is None or not self._is_waiting(watch, sequence):
+            return self._next(watch, now)
+        return self._next(watch, due_if_followed if self._is_followed(watch, sequence) else due)
 
     def drop_waiting(self, watch: str) -> None:
         """Mark all waiting events of a watch as dropped."""
@@ -148,13 +163,21 @@ class EventStore:
             (before,),
         ).fetchall()
         for watch, sequence in late:
-            self._update(watch, sequence, f"fate = 'abandoned', {_EMPTIED}", ())
+            self._update(watch, sequence, "fate = 'abandoned'", ())
         for watch in dict.fromkeys(watch for watch, _ in late):
             self._db.execute(
                 f"UPDATE watch AS w SET due = NULL WHERE id = ? AND ({_NEXT}) IS NULL",
                 (watch,),
             )
         return len(late)
+
+    def forget_bodies(self, before: int, limit: int) -> int:
+        """Delete the bodies of at most ``limit`` events made before ``before`` that do not wait; gives how many."""
+        return self._db.execute(
+            f"UPDATE event SET {_EMPTIED} WHERE number IN "
+            "(SELECT number FROM event WHERE fate <> 'waiting' AND body <> x'' AND created_at < ? LIMIT ?)",
+            (before, limit),
+        ).rowcount
 
     def waiting_since(self) -> int | None:
         """When the oldest event that waits was made."""
@@ -170,6 +193,19 @@ class EventStore:
             f"AND sequence = ?{condition}",
             (*values, watch, sequence),
         )
+
+    def _is_waiting(self, watch: str, sequence: int) -> bool:
+        return self._any_waiting(watch, "=", sequence)
+
+    def _is_followed(self, watch: str, sequence: int) -> bool:
+        return self._any_waiting(watch, ">", sequence)
+
+    def _any_waiting(self, watch: str, comparison: str, sequence: int) -> bool:
+        query = (
+            "SELECT 1 FROM event WHERE watch = (SELECT number FROM watch WHERE id = ?) AND fate = 'waiting' "
+            f"AND sequence {comparison} ? LIMIT 1"
+        )
+        return self._db.execute(query, (watch, sequence)).fetchone() is not None
 
     def _next(self, watch: str, due: int) -> WatchQueue | None:
         self._db.execute(

@@ -29,6 +29,7 @@ class WatchRow:
     host: str
     created_at: int
     expires_at: int
+    events: str | None
     state: str
     epoch: int
     sequence: int
@@ -49,7 +50,7 @@ _COPY: Final = 0x73766362
 """SQLite's application_id of a copy, whose contents are those of an earlier time."""
 _NAMES: Final = [each.name for each in fields(WatchRow)]
 _COLUMNS: Final = ", ".join(_NAMES)
-_CHANGING: Final = _NAMES[10:]
+_CHANGING: Final = _NAMES[_NAMES.index("state") :]
 _VALUES: Final = attrgetter(*_NAMES)
 _CHANGED_VALUES: Final = attrgetter(*_CHANGING, "id")
 _ACTIVE: Final = f"SELECT {_COLUMNS} FROM watch WHERE ending IS NULL"

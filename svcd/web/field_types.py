@@ -109,6 +109,31 @@ def Hex(size: int, *, any_case: bool = False) -> Text:  # noqa: N802
 
 
 @frozen
+class Names:
+    """One or more of ``allowed``, each at most once: a list in JSON, with commas in a path or a query."""
+
+    allowed: tuple[str, ...]
+
+    @property
+    def schema(self) -> Schema:
+        """A list of distinct strings."""
+        items = {"type": "string", "enum": list(self.allowed)}
+        return {"type": "array", "items": items, "minItems": 1, "uniqueItems": True}
+
+    def parse(self, value: Any) -> frozenset[str]:
+        """A JSON list."""
+        if type(value) is list and value and all(type(name) is str and name in self.allowed for name in value):
+            names = frozenset(value)
+            if len(names) == len(value):
+                return names
+        raise ValueError(f"must be a list of one or more of {', '.join(self.allowed)}, each at most once")
+
+    def parse_text(self, text: str) -> frozenset[str]:
+        """Names with commas between them."""
+        return self.parse(text.split(","))
+
+
+@frozen
 class Custom:
     """A value whose rule is elsewhere: ``schema`` describes it, ``parse`` reads it; by default the route checks it.
 

@@ -41,7 +41,7 @@ class MemoryOutbox:
         event_id = "svcevt_" + hashlib.sha256(f"{watch} {sequence}".encode()).hexdigest()[:32]
         body = f'{{"id":"{event_id}","event":"{event_type}"}}'.encode()
         url = url or f"https://{host}.example.com/hook?key=secret"
-        rows.append(Row(OutboundEvent(watch, host, sequence, event_id, event_type, url, body, 0, now), now))
+        rows.append(Row(OutboundEvent(watch, host, sequence, event_id, event_type, url, body, 0, 0, now), now))
         queue = self.queue(watch)
         assert queue is not None
         return queue
@@ -75,6 +75,11 @@ class MemoryOutbox:
     ) -> "Deferred[WatchQueue | None]":
         return self._do("failed", event.watch, lambda: self._failed(event, error, due, counts))
 
+    def refused(
+        self, event: OutboundEvent, *, error: str, due: int | None, due_if_followed: int, now: int
+    ) -> "Deferred[WatchQueue | None]":
+        return self._do("refused", event.watch, lambda: self._refused(event, error, due, due_if_followed))
+
     def gone(self, event: OutboundEvent, now: int) -> "Deferred[None]":
         return self._do("gone", event.watch, lambda: self.cancel(event.watch))
 
@@ -101,6 +106,17 @@ class MemoryOutbox:
             row.errors.append(error)
             row.event = evolve(row.event, attempts=row.event.attempts + counts)
             row.due, row.state = (row.due, "abandoned") if due is None else (due, "waiting")
+        return self.queue(event.watch)
+
+    def _refused(self, event: OutboundEvent, error: str, due: int | None, due_if_followed: int) -> WatchQueue | None:
+        row = self._row_of(event)
+        followed = sum(each.state == "waiting" for each in self.rows[event.watch]) > 1
+        row.errors.append(error)
+        row.event = evolve(row.event, attempts=row.event.attempts + 1, refusals=row.event.refusals + 1)
+        if due is None:
+            row.state = "refused"
+        else:
+            row.due = due_if_followed if followed else due
         return self.queue(event.watch)
 
     def _row_of(self, event: OutboundEvent) -> Any:

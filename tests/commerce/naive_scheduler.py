@@ -6,8 +6,8 @@ from svcd.commerce.circuit_breaker import DeliveryOutcome
 from svcd.commerce.delivery_scheduler import LeaseKind
 from svcd.store.webhook_events import WatchQueue
 
-PAUSES = (5, 30, 120, 600, 1800)
-LONGEST = (5 + 30 + 120 + 600 + 1800 + (1 + 2 + 4 + 8 + 12 + 24 + 24) * 3600) * 1200
+PAUSES = (1, 2, 4, 8, 30, 120, 600, 1800)
+LONGEST = (sum(PAUSES) + (1 + 2 + 4 + 8 + 12 + 24 + 24) * 3600) * 1200
 
 
 @define
@@ -96,7 +96,7 @@ class NaiveScheduler:
     def end(self, watch: str, outcome: DeliveryOutcome, again: WatchQueue | None, now: int) -> None:
         queue, kind, early = self.leased.pop(watch)
         breaker = self.breakers.setdefault(queue.host, Breaker())
-        if outcome in (DeliveryOutcome.ACCEPTED, DeliveryOutcome.REFUSED):
+        if outcome in (DeliveryOutcome.ACCEPTED, DeliveryOutcome.REJECTED):
             for each in self.waiting.values():
                 if each.queue.host == queue.host and (not each.not_wakeable or breaker.broken_since is not None):
                     each.woken_early = True
@@ -105,16 +105,16 @@ class NaiveScheduler:
             breaker.failures += 1
             if breaker.broken_since is not None and kind is LeaseKind.PROBE:
                 breaker.probes += 1
-                breaker.probe_at = now + PAUSES[min(breaker.probes, 4)] * 1000
+                breaker.probe_at = now + PAUSES[min(breaker.probes, 7)] * 1000
             elif breaker.broken_since is None and breaker.failures >= 5:
-                self.breakers[queue.host] = Breaker(breaker.failures, now, 0, now + 5000)
+                self.breakers[queue.host] = Breaker(breaker.failures, now, 0, now + 1000)
         self.go_on(watch, outcome, again, early=early)
         self.forget()
 
     def go_on(self, watch: str, outcome: DeliveryOutcome, again: WatchQueue | None, *, early: bool) -> None:
         if again is not None and watch not in self.cancelled:
             in_vain = early and outcome is not DeliveryOutcome.ACCEPTED
-            self.add(again, not_wakeable=in_vain or outcome is DeliveryOutcome.REFUSED)
+            self.add(again, not_wakeable=in_vain or outcome is DeliveryOutcome.REJECTED)
         elif watch in self.woken:
             self.add(self.woken[watch], not_wakeable=False)
         self.woken.pop(watch, None)

@@ -3,7 +3,7 @@
 import shutil
 import sqlite3
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -17,6 +17,7 @@ from twisted.logger import capturedLogs
 from svcd.chain.block import Block
 from svcd.commerce import chain_follower, subscriptions
 from svcd.commerce.chain_follower import CURSOR_BLOCKS, ChainBehind, ChainDelta, advance_cursor, read_delta
+from svcd.commerce.events import DEFAULT_EVENTS
 from svcd.commerce.payment import ChainTip
 from svcd.commerce.subscriptions import Subscriptions, TooManyWatches
 from svcd.commerce.watch_repository import watch_of
@@ -173,11 +174,9 @@ def test_epochs_and_sequences_grow(watched: Watched) -> None:
     second = watched.events()
 
     assert [(body["event"], body["epoch"], body["sequence"]) for body in first + second] == [
-        # Of the undelivered depths only the newest is delivered.
-        ("payment.confirming", 0, 2),
+        # The confirmation supersedes the undelivered depths before it.
         ("payment.confirmed", 0, 3),
         ("payment.reorged", 1, 4),
-        ("payment.confirming", 1, 6),
         ("payment.confirmed", 1, 7),
     ]
 
@@ -222,10 +221,37 @@ def test_blocks_from_while_the_webhooks_were_down_are_evaluated(watched: Watched
 
 
 def test_several_blocks_at_once_give_the_same_events_as_one_by_one(watched: Watched) -> None:
-    watched.register()
+    identifier = watched.register()["id"]
     watched.node.take(*some(chain(watched), "b", 1, 6))
 
-    assert watched.told() == ["confirming: confirming 2", "confirmed: confirmed 3"]
+    events = watched.show(identifier)["events"]
+    assert [(event["event"], event.get("superseded", False)) for event in events] == [
+        ("payment.confirmed", False),
+        ("payment.confirming", True),
+        ("payment.confirming", True),
+    ]
+    assert watched.told() == ["confirmed: confirmed 3"]
+
+
+def test_only_the_wanted_events_are_told(watched: Watched) -> None:
+    identifier = watched.register(events={"payment.confirmed", "payment.reorged"})["id"]
+    blocks = chain(watched)
+    assert run(watched, *some(blocks, "b", 1, 6)) == ["confirmed: confirmed 3"]
+    assert run(watched, *some(blocks, "c", 3, 12)) == ["reorged: pending 0", "confirmed: confirmed 3"]
+    shown = watched.show(identifier)
+    assert shown["wantedEvents"] == ["payment.confirmed", "payment.reorged"]
+    assert [event["event"] for event in shown["events"]] == [
+        "payment.confirmed",
+        "payment.reorged",
+        "payment.confirmed",
+    ]
+
+
+def test_which_events_a_file_holds_is_found_after_a_restart(watched: Watched) -> None:
+    first = watched.register(events={"payment.confirmed"})
+    watched.again()
+    assert watched.register(events={"payment.confirmed"})["id"] == first["id"]
+    assert run(watched, *some(chain(watched), "b", 1, 5)) == ["confirmed: confirmed 3"]
 
 
 def test_after_hundreds_of_blocks_only_the_final_state_is_an_event(
@@ -408,7 +434,7 @@ def test_a_payment_confirmed_while_the_webhooks_were_down_has_not_expired(watche
 
     watched.open_webhooks()
 
-    assert watched.told() == ["confirming: confirming 2", "confirmed: confirmed 3"]
+    assert watched.told() == ["confirmed: confirmed 3"]
 
 
 def test_the_same_order_again_is_the_same_watch(watched: Watched) -> None:
@@ -419,8 +445,12 @@ def test_the_same_order_again_is_the_same_watch(watched: Watched) -> None:
 
     assert (again["id"], again["existing"], again["lastState"]) == (first["id"], True, "pending")
     assert watched.told() == ["pending: pending 0"]
-    others = [watched.register(**other)["id"] for other in ({"required": 4}, {"ttl": 60}, {"host": "b.example.com"})]
-    assert len({first["id"], *others}) == 4
+    different: list[dict[str, Any]] = [
+        *({"required": 4}, {"ttl": 60}, {"host": "b.example.com"}, {"events": {"payment.confirmed"}})
+    ]
+    others = [watched.register(**other)["id"] for other in different]
+    assert len({first["id"], *others}) == 5
+    assert watched.register(events=set(DEFAULT_EVENTS))["id"] == first["id"]
 
 
 def test_no_repr_contains_a_callback_path(watched: Watched) -> None:
@@ -565,11 +595,15 @@ def test_a_full_disk_loses_nothing(watched: Watched) -> None:
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count = {pages}")
     for number in range(40):
-        # Fills the space left in the pages.
-        try:
+        # Fills the space left in the pages, of events and of watches.
+        with suppress(sqlite3.OperationalError):
+            connection.execute(
+                "INSERT INTO event (watch, sequence, epoch, id, name, body, created_at, fate, attempts) "
+                "VALUES (99, ?, 0, '', '', zeroblob(500), 0, 'dropped', 0)",
+                (number,),
+            )
+        with suppress(sqlite3.OperationalError):
             watched.register(f"filling-{number}")
-        except sqlite3.OperationalError:
-            break
     blocks = chain(watched)
 
     with capturedLogs() as logged:

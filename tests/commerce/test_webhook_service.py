@@ -189,7 +189,10 @@ def test_one_step_pauses_for_two_seconds_in_total() -> None:
 
 __all__ = ["builder", "make_node", "make_stranger", "measure", "measured", "node", "town"]
 
-NOTHING = {"watches": 0, "waiting": 0, "inFlight": 0, "oldestWaitingSince": None, "brokenHosts": 0, "abandoned": 0}
+NOTHING: dict[str, object] = {
+    **dict.fromkeys(("watches", "waiting", "inFlight", "brokenHosts", "abandoned", "refused"), 0),
+    "oldestWaitingSince": None,
+}
 
 
 def test_the_operator_sees_watches_and_the_age_of_the_oldest_event(measured: Measured) -> None:

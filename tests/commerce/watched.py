@@ -1,7 +1,7 @@
 """A node in memory with webhooks, and a receiver that accepts every event at once."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -9,6 +9,7 @@ from typing import Any
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
+from svcd.commerce.events import DEFAULT_EVENTS, EventType
 from svcd.commerce.outbox import WebhookOutbox
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.subscriptions import WatchRequest
@@ -126,9 +127,16 @@ class Watched:
         since: int | None = None,
         ttl: int = 3600,
         host: str = "shop.example.com",
+        events: Collection[str] = DEFAULT_EVENTS,
     ) -> WatchRequest:
         terms = PaymentTerms(reference, self.node.address(recipient), amount, required, since)
-        return WatchRequest(terms=terms, callback_url=f"https://{host}/paid", host=host, ttl_ms=1000 * ttl)
+        return WatchRequest(
+            terms=terms,
+            callback_url=f"https://{host}/paid",
+            host=host,
+            ttl_ms=1000 * ttl,
+            events=frozenset(map(EventType, events)),
+        )
 
     def register(self, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Begin a watch; gives the subscription."""

@@ -86,7 +86,9 @@ def _webhooks(node: Node, databases: list[WebhookDatabase]) -> WebhookService:
     )
     databases.append(result_of(Deferred.fromCoroutine(opening)))
     sender = WebhookSender(Refusing(), Rules.for_callbacks(), SigningKeys("s" * 32))
-    return build_webhooks(databases[-1], node.node_context, sender=sender, synced=lambda: True, chance=lambda: 0.5)
+    return build_webhooks(
+        databases[-1], node.node_context, sender=sender, synced=lambda: True, chance=lambda: 0.5, keep_days=7
+    )
 
 
 class Refusing:

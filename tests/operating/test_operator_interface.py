@@ -71,6 +71,7 @@ def test_limits_and_webhooks_are_those_of_the_configuration(nodes: Nodes) -> Non
         "oldestWaitingSince": None,
         "brokenHosts": 0,
         "abandoned": 0,
+        "refused": 0,
     }
 
 

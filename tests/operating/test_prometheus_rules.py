@@ -145,6 +145,11 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
         {"svcd_webhooks_abandoned_total": "3x20"},
         "15m",
     ),
+    "SvcdWebhooksRefused": (
+        {"svcd_webhooks_refused_total": "0x5 1x20"},
+        {"svcd_webhooks_refused_total": "3x20"},
+        "15m",
+    ),
     "SvcdFewDescriptors": (
         {"process_open_fds": "900x20", "process_max_fds": "1024x20"},
         {"process_open_fds": "300x20", "process_max_fds": "1024x20"},

@@ -51,6 +51,10 @@ class Receiver:
         self.faults: list[str] = []
         self.requests = 0
         self.port = 0
+        self.taken: frozenset[str] | None = None
+        """The only events that are taken, by name; the others are answered with 400. None for all."""
+        self.refused: dict[str, int] = {}
+        """How often each event was refused, by id."""
         self._genuine = published_verifier()
         self._lock = threading.Lock()
 
@@ -124,6 +128,11 @@ class Receiver:
             def do_POST(self) -> None:
                 body = self.rfile.read(int(self.headers["Content-Length"]))
                 receiver.requests += 1
+                name, identifier = self.headers["X-Svc-Event"], self.headers["X-Svc-Event-Id"]
+                if receiver.taken is not None and name not in receiver.taken:
+                    receiver.refused[identifier] = receiver.refused.get(identifier, 0) + 1
+                    self._answer(400)
+                    return
                 behaviour = receiver.behaviour.next()
                 if behaviour in ("take", "take and hang up"):
                     receiver.take(self.headers, body)

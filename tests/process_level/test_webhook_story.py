@@ -1,6 +1,7 @@
 """A merchant's story through real processes: an order, its payment, and every event of it over real HTTPS."""
 
 import signal
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
@@ -215,12 +216,71 @@ def test_whatever_the_receiver_does_nothing_is_lost(shop: Shop, behaviours: list
 
     wait_until(lambda: "confirmed: confirmed 3" in shop.receiver.names, "the confirmation")
     shop.receiver.check()
-    # The first event is a change of state; depths in between may give way to newer ones.
-    assert shop.receiver.names[0] == "pending: pending 0"
-    assert shop.receiver.names[-2].startswith("confirming: ")
+    # Whatever could not be told in time gave way to the confirmation.
     shown = shop.watch(order["watch"])
+    unheard = {event["id"] for event in shown["events"] if event["id"] not in shop.receiver.bodies}
+    assert {event["id"] for event in shown["events"] if event.get("superseded")} >= unheard
     errors = {event["lastError"] for event in shown["events"]} - {None}
     assert len(errors) == 1, errors
+
+
+@pytest.mark.story
+def test_a_shop_that_takes_confirmations_only_hears_them_at_once(shop: Shop) -> None:
+    """It answers 400 to everything else, also to the reorganisation in front of the second confirmation."""
+    shop.receiver.taken = frozenset({"payment.confirmed"})
+    shop.fund("customer")
+    order = shop.order("order-1")
+    shop.pay("customer", order["request"])
+    wait_until(lambda: bool(shop.receiver.refused), "the first refusal")
+    for _ in range(REQUIRED):
+        shop.node.mine(1)
+    _heard_within(2, shop, "confirmed: confirmed 3")
+
+    shop.node.ok(shop.node.operator("/operator/reorganise", {"depth": REQUIRED}))
+    for _ in range(REQUIRED):
+        shop.node.mine(1)
+    wait_until(lambda: [event["epoch"] for event in shop.receiver.events] == [0, 1], "the second confirmation")
+    wait_until(lambda: all(map(_is_settled, shop.watch(order["watch"])["events"])), "the end of all events")
+    shown = {event["id"]: event for event in shop.watch(order["watch"])["events"]}
+    refused = {identifier: event["attempts"] for identifier, event in shown.items() if event.get("refused")}
+    assert [shown[identifier]["event"] for identifier in refused][:1] == ["payment.reorged"]
+    assert set(refused.values()) == {3}
+    assert max(shop.receiver.refused.values()) == 3
+    shop.receiver.check()
+
+
+def test_a_shop_that_was_down_hears_the_newest_state_of_each_order_first(
+    nodes: Nodes, authority: Signed, certificate: Signed, tmp_path: Path
+) -> None:
+    receiver = Receiver(SECRET)
+    receiver.port = free_port()
+    shop = Shop(nodes, receiver, authority)
+    names = [f"customer-{number}" for number in range(6)]
+    for name in names:
+        shop.fund(name)
+    orders = [shop.order(f"order-{name}") for name in names]
+    for name, order in zip(names, orders, strict=True):
+        shop.pay(name, order["request"])
+        shop.first_failure(order["watch"])
+    shop.node.mine(1)
+    down_since = time.monotonic()
+    for _ in range(REQUIRED - 1):
+        shop.node.mine(1)
+    # All in all the shop is down for five seconds.
+    time.sleep(max(0.0, 5 - (time.monotonic() - down_since)))
+    with receiver.serving(certificate, tmp_path, receiver.port):
+        _heard_within(5, shop, *["confirmed: confirmed 3"] * len(orders))
+        assert {event["event"] for event in receiver.events} == {"payment.confirmed"}
+        assert {event["subscriptionId"] for event in receiver.events} == {order["watch"] for order in orders}
+        receiver.check()
+        nodes.stop()
+
+
+def _heard_within(seconds: float, shop: Shop, *names: str) -> None:
+    began = time.monotonic()
+    wait_until(lambda: len(shop.receiver.names) >= len(names), f"{names}; there came {shop.receiver.names}")
+    assert time.monotonic() - began <= seconds
+    assert shop.receiver.names == list(names)
 
 
 def test_events_wait_while_there_is_no_receiver(
@@ -238,7 +298,7 @@ def test_events_wait_while_there_is_no_receiver(
         shop.start()
         shop.node.mine(1)
         wait_until(lambda: "confirming: confirming 1" in receiver.names, "what waited")
-        assert receiver.names == ["pending: pending 0", "confirming: confirming 1"]
+        assert receiver.names[-1] == "confirming: confirming 1"
         receiver.check()
         nodes.stop()
 
@@ -316,7 +376,7 @@ def _agree(shop: Shop, watch: str) -> None:
 
 
 def _is_settled(event: dict[str, Any]) -> bool:
-    return event["deliveredAt"] is not None or "superseded" in event
+    return event["deliveredAt"] is not None or "superseded" in event or "refused" in event
 
 
 def _last(receiver: Receiver, watch: str) -> str:

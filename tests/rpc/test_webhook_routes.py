@@ -9,6 +9,7 @@ import pytest
 from attrs import evolve
 from twisted.internet.task import Clock
 
+from svcd.commerce.events import EventType
 from svcd.net.addresses import AddressPolicy
 from svcd.net.http_client import PinnedClient
 from svcd.net.targets import Rules
@@ -99,6 +100,20 @@ def test_a_decimal_amount_and_all_that_may_be_said(watched: Watched, client: Cli
     assert int(subscription["expiresAt"]) - int(subscription["createdAt"]) == 60_000
 
 
+def test_a_registration_may_name_the_events_it_wants(watched: Watched, client: Client) -> None:
+    every = register(client, body_of(watched)).json["subscription"]
+    body = body_of(watched, events=["payment.reorged", "payment.confirmed"])
+    some = register(client, body).json["subscription"]
+
+    assert every["wantedEvents"] == [event.value for event in EventType]
+    assert some["wantedEvents"] == ["payment.confirmed", "payment.reorged"]
+    assert some["id"] != every["id"]
+    assert register(client, body | {"events": body["events"][::-1]}).json["subscription"]["existing"] is True
+    watched.pay("5000 from alice to bob for order-1")
+    shown = client.get(f"{PATH}/{some['id']}", Authorization=f"Bearer {TOKEN}").json["subscription"]
+    assert shown["events"] == []
+
+
 def test_a_second_registration_gives_the_first(watched: Watched, client: Client) -> None:
     first, second = (register(client, body_of(watched)) for _ in range(2))
 
@@ -171,6 +186,10 @@ ALLOWED = f"the operator can allow it in {NETWORKS}"
         ({"ttlSeconds": 59}, "from 60 to 604800"),
         ({"ttlSeconds": 604_801}, "from 60 to 604800"),
         ({"ttlSeconds": 600_001}, "at most 600000 on this node"),
+        ({"events": []}, "events: must be a list of one or more of payment.pending, payment.confirming"),
+        ({"events": ["payment.paid"]}, "each at most once"),
+        ({"events": ["payment.confirmed", "payment.confirmed"]}, "each at most once"),
+        ({"events": "payment.confirmed"}, "events: must be a list"),
         ({"callbackUrl": None}, "callbackUrl"),
         ({"callbackUrl": 7}, "callbackUrl"),
         ({"callbackUrl": "http://shop.example.com/paid"}, "callbackUrl must begin with https://"),

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from svcd.store.database import WEBHOOKS, open_writer
+from svcd.store.database import WEBHOOKS, migrations, open_writer
 from svcd.store.webhook_events import EventRow, EventStore, WatchQueue
 from svcd.store.webhook_store import WatchRow, WebhookStore
 
 NOW = 1_000_000
+LESS = ("payment.pending", "payment.confirming")
 
 
 @pytest.fixture
@@ -45,6 +46,7 @@ def row(identifier: str = "w1", **differing: object) -> WatchRow:
         host="shop.example.com",
         created_at=NOW,
         expires_at=NOW + 60_000,
+        events=None,
         state="unpaid",
         epoch=0,
         sequence=0,
@@ -145,10 +147,10 @@ def test_the_trail_is_replaced_above_a_fork_and_shortened_below(watches: Webhook
 def test_events_are_sent_one_after_the_other(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
 
-    assert events.append("w1", event(1, "payment.pending"), supersedes=False, now=NOW) == WatchQueue(
+    assert events.append("w1", event(1, "payment.reorged"), supersedes=LESS, now=NOW) == WatchQueue(
         "w1", "shop.example.com", NOW
     )
-    assert events.append("w1", event(2), supersedes=True, now=NOW + 5) == WatchQueue("w1", "shop.example.com", NOW)
+    assert events.append("w1", event(2), supersedes=LESS, now=NOW + 5) == WatchQueue("w1", "shop.example.com", NOW)
     assert events.queued() == [WatchQueue("w1", "shop.example.com", NOW)]
     head = events.head("w1")
     assert head is not None
@@ -162,28 +164,74 @@ def test_events_are_sent_one_after_the_other(watches: WebhookStore, events: Even
     ]
 
 
-def test_a_newer_depth_takes_the_place_and_the_pause_of_an_older_one(watches: WebhookStore, events: EventStore) -> None:
+@pytest.mark.parametrize("name", ["confirming", "confirmed", "reorged", "expired", "pending"])
+@pytest.mark.parametrize("less", LESS)
+def test_an_event_that_tells_less_gives_its_place_to_a_newer_one_and_its_back_off_to_none(
+    watches: WebhookStore, events: EventStore, less: str, name: str
+) -> None:
     watches.add(row())
-    events.append("w1", event(1), supersedes=True, now=NOW)
+    events.append("w1", event(1, less), supersedes=LESS, now=NOW)
     assert events.failed("w1", 1, error="timeout", due=NOW + 5_000, now=NOW) == WatchQueue(
         "w1", "shop.example.com", NOW + 5_000
     )
 
-    assert events.append("w1", event(2), supersedes=True, now=NOW + 1) == WatchQueue(
-        "w1", "shop.example.com", NOW + 5_000
-    )
-    assert events.append("w1", event(3, epoch=1), supersedes=True, now=NOW + 2).due == NOW + 5_000
+    assert events.append("w1", event(2, f"payment.{name}", epoch=1), supersedes=LESS, now=NOW + 1).due == NOW + 1
 
     fates = [(each.sequence, each.fate, each.attempts) for each in events.events("w1")]
-    assert fates == [(3, "waiting", 0), (2, "waiting", 1), (1, "superseded", 1)]
+    assert fates == [(2, "waiting", 0), (1, "superseded", 1)]
+
+
+@pytest.mark.parametrize("name", ["confirmed", "reorged", "expired"])
+def test_a_change_that_shops_act_on_keeps_its_place_and_its_back_off(
+    watches: WebhookStore, events: EventStore, name: str
+) -> None:
+    watches.add(row())
+    events.append("w1", event(1, f"payment.{name}"), supersedes=LESS, now=NOW)
+    events.failed("w1", 1, error="timeout", due=NOW + 5_000, now=NOW)
+
+    for sequence, later in ((2, "payment.confirming"), (3, "payment.confirmed")):
+        assert events.append("w1", event(sequence, later), supersedes=LESS, now=NOW + 1).due == NOW + 5_000
+
+    assert [(each.sequence, each.fate) for each in events.events("w1")] == [
+        (3, "waiting"),
+        (2, "superseded"),
+        (1, "waiting"),
+    ]
+
+
+def test_a_refused_event_is_tried_sooner_when_another_one_waits(watches: WebhookStore, events: EventStore) -> None:
+    watches.add(row())
+    events.append("w1", event(1, "payment.reorged"), supersedes=LESS, now=NOW)
+
+    def refused(due: int | None) -> int | None:
+        queue = events.refused("w1", 1, error="status 400", due=due, due_if_followed=NOW + 500, now=NOW + 9)
+        return None if queue is None else queue.due
+
+    assert refused(NOW + 5_000) == NOW + 5_000
+    assert events.append("w1", event(2, "payment.confirmed"), supersedes=LESS, now=NOW + 2).due == NOW + 2
+    assert refused(NOW + 5_000) == NOW + 500
+    assert refused(None) == NOW + 9
+    newest, oldest = events.events("w1")
+    assert (oldest.fate, oldest.attempts, oldest.refusals, oldest.last_error) == ("refused", 3, 3, "status 400")
+    assert (newest.fate, newest.refusals) == ("waiting", 0)
+
+
+def test_one_that_is_refused_while_it_is_superseded_delays_nothing(watches: WebhookStore, events: EventStore) -> None:
+    watches.add(row())
+    events.append("w1", event(1), supersedes=LESS, now=NOW)
+    events.append("w1", event(2, "payment.confirmed"), supersedes=LESS, now=NOW)
+
+    queue = events.refused("w1", 1, error="status 400", due=NOW + 5_000, due_if_followed=NOW + 500, now=NOW + 1)
+    assert queue == WatchQueue("w1", "shop.example.com", NOW + 1)
+    assert [each.fate for each in events.events("w1")] == ["waiting", "superseded"]
 
 
 def test_one_that_was_being_sent_while_it_was_superseded_counts_as_delivered(
     watches: WebhookStore, events: EventStore
 ) -> None:
     watches.add(row())
-    events.append("w1", event(1), supersedes=True, now=NOW)
-    events.append("w1", event(2), supersedes=True, now=NOW)
+    events.append("w1", event(1), supersedes=LESS, now=NOW)
+    events.append("w1", event(2), supersedes=LESS, now=NOW)
 
     assert events.delivered("w1", 1, NOW) is not None
     assert [each.fate for each in events.events("w1")] == ["waiting", "delivered"]
@@ -191,8 +239,8 @@ def test_one_that_was_being_sent_while_it_was_superseded_counts_as_delivered(
 
 def test_one_that_failed_while_it_was_superseded_stays_so(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
-    events.append("w1", event(1), supersedes=True, now=NOW)
-    events.append("w1", event(2), supersedes=True, now=NOW)
+    events.append("w1", event(1), supersedes=LESS, now=NOW)
+    events.append("w1", event(2), supersedes=LESS, now=NOW)
 
     assert events.failed("w1", 1, error="timeout", due=None, now=NOW) is not None
     assert [each.fate for each in events.events("w1")] == ["waiting", "superseded"]
@@ -200,7 +248,7 @@ def test_one_that_failed_while_it_was_superseded_stays_so(watches: WebhookStore,
 
 def test_an_attempt_that_does_not_count_leaves_only_why_it_failed(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
-    events.append("w1", event(1), supersedes=True, now=NOW)
+    events.append("w1", event(1), supersedes=LESS, now=NOW)
 
     queue = events.failed("w1", 1, error="timeout", due=NOW + 5_000, now=NOW, counts=False)
 
@@ -210,8 +258,8 @@ def test_an_attempt_that_does_not_count_leaves_only_why_it_failed(watches: Webho
 
 def test_an_abandoned_event_lets_the_next_one_through(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
-    events.append("w1", event(1, "payment.pending"), supersedes=False, now=NOW)
-    events.append("w1", event(2), supersedes=True, now=NOW)
+    events.append("w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
+    events.append("w1", event(2), supersedes=LESS, now=NOW)
 
     assert events.failed("w1", 1, error="status 500", due=None, now=NOW + 7) == WatchQueue(
         "w1", "shop.example.com", NOW + 7
@@ -224,7 +272,7 @@ def test_what_is_dropped_is_sent_no_more(
     connection: sqlite3.Connection, watches: WebhookStore, events: EventStore
 ) -> None:
     watches.add(row())
-    events.append("w1", event(1), supersedes=True, now=NOW)
+    events.append("w1", event(1), supersedes=LESS, now=NOW)
 
     events.drop_waiting("w1")
 
@@ -237,9 +285,9 @@ def test_what_has_waited_for_too_long_is_given_up(
 ) -> None:
     watches.add(row("w1"))
     watches.add(row("w2"))
-    events.append("w1", event(1, "payment.pending"), supersedes=False, now=NOW)
-    events.append("w1", event(5), supersedes=True, now=NOW)
-    events.append("w2", event(2), supersedes=True, now=NOW)
+    events.append("w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
+    events.append("w1", event(5), supersedes=LESS, now=NOW)
+    events.append("w2", event(2), supersedes=LESS, now=NOW)
 
     assert events.abandon_older(NOW + 3) == 2
     assert events.queued() == [WatchQueue("w1", "shop.example.com", NOW)]
@@ -250,9 +298,9 @@ def test_the_newest_events_are_kept_and_all_that_wait(
     connection: sqlite3.Connection, watches: WebhookStore, events: EventStore
 ) -> None:
     watches.add(row())
-    events.append("w1", event(1, "payment.pending"), supersedes=False, now=NOW)
+    events.append("w1", event(1, "payment.reorged"), supersedes=LESS, now=NOW)
     for sequence in range(2, 101):
-        events.append("w1", event(sequence), supersedes=True, now=NOW)
+        events.append("w1", event(sequence), supersedes=LESS, now=NOW)
 
     assert len(events.events("w1")) == 32
     assert fates(connection).total() == 33
@@ -269,9 +317,9 @@ def test_what_is_over_is_forgotten_once_nothing_waits(
     watches.save(row("quiet", ending="closed", ended_at=NOW))
     watches.save(row("telling", ending="expired", ended_at=NOW))
     watches.save(row("later", ending="closed", ended_at=NOW + 100))
-    events.append("quiet", event(1), supersedes=True, now=NOW)
+    events.append("quiet", event(1), supersedes=LESS, now=NOW)
     events.delivered("quiet", 1, NOW)
-    events.append("telling", event(1, "payment.expired"), supersedes=False, now=NOW)
+    events.append("telling", event(1, "payment.expired"), supersedes=LESS, now=NOW)
 
     assert watches.forget_ended(NOW + 100, 10) == 1
     assert watches.watch("quiet") is None
@@ -279,24 +327,60 @@ def test_what_is_over_is_forgotten_once_nothing_waits(
     assert [watches.watch(name) is None for name in ("telling", "later", "active")] == [False, False, False]
 
 
-def test_what_is_sent_no_more_keeps_no_body(
+def test_bodies_of_events_that_were_sent_are_kept_for_a_while(
     connection: sqlite3.Connection, watches: WebhookStore, events: EventStore
 ) -> None:
     for name in ("a", "b", "c"):
         watches.add(row(name))
-        events.append(name, event(1), supersedes=True, now=NOW)
-        events.append(name, event(2, "payment.confirmed"), supersedes=False, now=NOW)
+        events.append(name, event(1), supersedes=LESS, now=NOW)
     events.delivered("a", 1, NOW)
     events.failed("b", 1, error="timeout", due=None, now=NOW)
-    events.append("c", event(3), supersedes=True, now=NOW)
+    events.append("c", event(2, "payment.confirmed"), supersedes=LESS, now=NOW)
     events.drop_waiting("c")
+    events.append("a", event(9), supersedes=LESS, now=NOW)
 
-    bodies = connection.execute("SELECT fate, length(body) FROM event ORDER BY fate").fetchall()
-    assert (
-        bodies
-        == [("abandoned", 0), ("delivered", 0), ("dropped", 0), ("dropped", 0), ("superseded", 0)]
-        + [("waiting", 2)] * 2
-    )
+    def bodies() -> list[tuple[str, int]]:
+        return connection.execute("SELECT fate, length(body) FROM event ORDER BY fate").fetchall()
+
+    assert bodies() == [("abandoned", 2), ("delivered", 2), ("dropped", 0), ("superseded", 0), ("waiting", 2)]
+    assert events.forget_bodies(NOW + 1, 10) == 0
+    assert events.forget_bodies(NOW + 99, 1) == 1
+    assert events.forget_bodies(NOW + 99, 10) == 1
+    assert bodies() == [("abandoned", 0), ("delivered", 0), ("dropped", 0), ("superseded", 0), ("waiting", 2)]
+
+
+def test_a_file_of_the_first_version_opens_and_goes_on(tmp_path: Path) -> None:
+    path = tmp_path / "old.sqlite"
+    with closing(sqlite3.connect(path, isolation_level=None)) as old:
+        old.executescript(migrations(WEBHOOKS)[0].script)
+        old.execute("PRAGMA user_version = 1")
+        old.execute(
+            "INSERT INTO watch (id, reference, recipient, amount, required, callback_url, host, created_at, expires_at,"
+            " state, epoch, sequence, due) VALUES ('w1', 'order-1', 'svc1shop', 25, 3, 'https://h/', 'h', 1, 9, "
+            "'pending', 0, 2, 1)"
+        )
+        old.executemany(
+            "INSERT INTO event (watch, sequence, epoch, id, name, body, created_at, fate, attempts) "
+            "VALUES (1, ?, 0, ?, ?, ?, 1, ?, 4)",
+            [
+                (1, "svcevt_1", "payment.pending", b"", "delivered"),
+                (2, "svcevt_2", "payment.confirming", b"{}", "waiting"),
+            ],
+        )
+    with closing(open_writer(path, WEBHOOKS)) as connection:
+        watches, events = WebhookStore(connection), EventStore(connection)
+        watch = watches.watch("w1")
+        assert watch is not None
+        assert watch.events is None
+        head = events.head("w1")
+        assert head is not None
+        assert (head.event.attempts, head.event.refusals, head.event.body) == (4, 0, b"{}")
+        events.append("w1", event(3, "payment.confirmed"), supersedes=LESS, now=NOW + 5)
+        assert [(each.sequence, each.fate) for each in events.events("w1")] == [
+            (3, "waiting"),
+            (2, "superseded"),
+            (1, "delivered"),
+        ]
 
 
 def test_a_disk_that_takes_a_few_pages_and_no_order_takes_nothing(tmp_path: Path, watches: WebhookStore) -> None:

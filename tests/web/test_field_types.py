@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from svcd.web.field_types import Bool, Custom, FieldType, Hex, Int, Text
+from svcd.web.field_types import Bool, Custom, FieldType, Hex, Int, Names, Text
 
 MOST = 2**53 - 1
 TYPES = [
@@ -19,11 +19,17 @@ TYPES = [
     Hex(2, any_case=True),
     Text(),
     Text("a+b?"),
+    Names(("true", "ab")),
 ]
 EDGES = st.sampled_from(["true", "ab", "ab\n", "01", "+1", "\u0661", "100"])
-STRINGS = st.text(max_size=6) | EDGES | st.from_regex("(0|-?[0-9]{1,17})|[0-9a-fA-F]{3,5}", fullmatch=True)
+STRINGS = (
+    st.text(max_size=6)
+    | EDGES
+    | st.lists(EDGES, max_size=3).map(",".join)
+    | st.from_regex("(0|-?[0-9]{1,17})|[0-9a-fA-F]{3,5}", fullmatch=True)
+)
 NUMBERS = st.one_of(st.integers(-1, 101), st.integers(MOST - 1, MOST + 1))
-JSON = st.one_of(STRINGS, NUMBERS, st.none(), st.booleans(), st.lists(st.integers(), max_size=1))
+JSON = st.one_of(STRINGS, NUMBERS, st.none(), st.booleans(), st.lists(st.integers() | EDGES, max_size=3))
 
 
 def outcome(parse: Any, raw: Any) -> Any:
@@ -47,6 +53,8 @@ def test_a_json_value_is_read_if_the_schema_describes_it(kind: FieldType, value:
 def test_a_text_is_read_as_its_json_value(kind: FieldType, text: str) -> None:
     """A number or boolean in a path or a query is the text that JSON has for it."""
     value: Any = text
+    if isinstance(kind, Names):
+        value = text.split(",")
     if isinstance(kind, Int | Bool):
         try:
             value = json.loads(text)
@@ -59,6 +67,7 @@ def test_a_text_is_read_as_its_json_value(kind: FieldType, text: str) -> None:
 def test_the_route_gets_a_converted_value() -> None:
     assert Hex(2, any_case=True).parse("0aFF") == b"\x0a\xff"
     assert Int(1, 100).parse_text("25") == 25
+    assert Names(("a", "b")).parse_text("b,a") == {"a", "b"}
     assert Text("[0-9]-[0-9]", convert=lambda text: text.split("-")).parse("1-2") == ["1", "2"]
     assert Custom({}).parse_text("anything") == "anything"
 
@@ -71,6 +80,7 @@ def test_the_route_gets_a_converted_value() -> None:
         (Hex(32), "must be 64 lower-case hex characters"),
         (Hex(32, any_case=True), "must be 64 hex characters"),
         (Text(), "must be a string"),
+        (Names(("a", "b")), "must be a list of one or more of a, b, each at most once"),
     ],
 )
 def test_the_error_says_what_is_allowed(kind: FieldType, sentence: str) -> None:

@@ -87,6 +87,13 @@ def webhook() -> None:
     callback=options.validated(options.integer(*TTL_SECONDS)),
     help="How long to wait for the payment.  [default: the node's]",
 )
+@click.option(
+    "--event",
+    "events",
+    metavar="NAME",
+    multiple=True,
+    help="An event to be told, such as payment.confirmed; may be repeated.  [default: all]",
+)
 @options.since_height_option
 @_token_option
 @options.node_option
@@ -100,6 +107,7 @@ def register(
     callback_url: str,
     confirmations: int | None,
     ttl: int | None,
+    events: tuple[str, ...],
     since_height: int | None,
     token_file: Path | None,
 ) -> None:
@@ -122,6 +130,8 @@ def register(
         body["confirmations"] = confirmations
     if ttl is not None:
         body["ttlSeconds"] = ttl
+    if events:
+        body["events"] = list(events)
     if since_height is not None:
         body["sinceHeight"] = str(since_height)
 
@@ -250,6 +260,7 @@ def _delivery(event: ResponseObject) -> str:
 _OUTCOMES: Final = {
     "superseded": "not delivered, superseded by a newer event",
     "abandoned": "not delivered, given up",
+    "refused": "not delivered, refused by the receiver",
     "dropped": "not delivered, dropped when the watch ended",
 }
 

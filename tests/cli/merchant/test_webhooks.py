@@ -132,8 +132,10 @@ def test_register_sends_only_required_fields_by_default(terminal: Terminal, keep
 
 
 def test_register_sends_every_given_option(terminal: Terminal, keeping: Keeping) -> None:
-    terminal.ok(*REGISTER, "--confirmations", 1, "--ttl", 60, "--since-height", 7, env=ENVIRONMENT)
+    names = ("--event", "payment.confirmed", "--event", "payment.reorged")
+    terminal.ok(*REGISTER, "--confirmations", 1, "--ttl", 60, "--since-height", 7, *names, env=ENVIRONMENT)
     _, _, body = keeping.asked[0]
+    assert body["events"] == ["payment.confirmed", "payment.reorged"]
     assert {name: body[name] for name in ("confirmations", "ttlSeconds", "sinceHeight")} == {
         "confirmations": 1,
         "ttlSeconds": 60,
@@ -162,6 +164,7 @@ def test_show_prints_payment_and_deliveries(terminal: Terminal, keeping: Keeping
         delivery(superseded=True),
         delivery(superseded=True, attempts=2),
         delivery(abandoned=True, attempts=13, lastError="timeout"),
+        delivery(refused=True, attempts=3, lastError="status 400"),
         delivery(dropped=True),
         delivery(),
     ]
@@ -169,7 +172,7 @@ def test_show_prints_payment_and_deliveries(terminal: Terminal, keeping: Keeping
     text = terminal.ok("webhook", "show", WATCH_ID, env=ENVIRONMENT).out
     told = rows(text.partition("\n\n")[0])
     assert (told["payment"], told["txid"]) == ("confirming, 1 of 1 confirmation", TXID)
-    assert (told["since height"], told["events"]) == ("40", "7")
+    assert (told["since height"], told["events"]) == ("40", "8")
     heads, ids, ends = (text.partition("\n\n")[2].replace("\n\n", "\n").splitlines()[n::3] for n in range(3))
     assert set(heads) == {"  payment.confirming, 2026-11-20 00:00:01 UTC"}
     assert set(ids) == {"    svcevt_" + "0" * 32}
@@ -179,6 +182,7 @@ def test_show_prints_payment_and_deliveries(terminal: Terminal, keeping: Keeping
         "    not delivered, superseded by a newer event: 0 attempts",
         "    not delivered, superseded by a newer event: 2 attempts",
         "    not delivered, given up: 13 attempts, last error: timeout",
+        "    not delivered, refused by the receiver: 3 attempts, last error: status 400",
         "    not delivered, dropped when the watch ended: 0 attempts",
         "    not delivered: 0 attempts",
     ]
