@@ -23,6 +23,7 @@ from svcd.net.endpoint import Endpoint
 from svcd.node.alarms import CHECK_SECONDS, AlarmLog
 from svcd.node.backups import Backups
 from svcd.node.miner import MinerService, MinerSettings
+from svcd.node.recipient_index import RecipientIndex
 from svcd.node.seedfile import load_or_make, load_or_make_token
 from svcd.node.status import NetworkObserver, NodeIdentity, NoPeers, Status
 from svcd.p2p import service as p2p
@@ -51,6 +52,7 @@ from svcd.rpc.operator_routes import (
     OperatorRoutes,
     ParticipationRoutes,
 )
+from svcd.rpc.payment_list_routes import PaymentListRoutes
 from svcd.rpc.peer_admin_routes import PeerAdminRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
 from svcd.store.mempool_store import FILE as MEMPOOL_FILE
@@ -153,7 +155,8 @@ class NodeServices:
             clock=node_context.clock,
         )
         payments = PaymentLookup.subscribed(node_context.chain_manager, node_context.transaction_pool)
-        mempool = MempoolRoutes(node_context.chain_manager, node_context.transaction_pool)
+        incoming = RecipientIndex.subscribed(node_context.transaction_pool)
+        mempool = MempoolRoutes(node_context.chain_manager, node_context.transaction_pool.mempool, incoming)
         waiters = PaymentWaiters.subscribed(
             payments,
             node_context.chain_manager,
@@ -161,7 +164,8 @@ class NodeServices:
             clock=self._base.reactor,
             connections=limits.connections,
         )
-        routes = [chain, mempool, *self._merchants.routes(payments, waiters)]
+        listed = PaymentListRoutes(node_context.chain_manager, payments, incoming)
+        routes = [chain, mempool, *self._merchants.routes(payments, waiters), listed]
         pages = self._pages(payments)
         public = PublicSite(
             SiteLimits.picked_from(limits, BodyCaps(BODY_CAPS)),

@@ -6,6 +6,7 @@ from typing import Final
 
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.node.mempool import MempoolEntry
+from svcd.node.transaction_pool import TransactionPool
 
 _NONE: Final[dict[int, MempoolEntry]] = {}
 
@@ -19,6 +20,13 @@ class RecipientIndex:
         self._several: dict[bytes, dict[int, MempoolEntry]] = {}
         """The transfers to recipients that have, or had, more, by sequence number: they are announced in that order."""
         self.pool_changed(list(entries), [])
+
+    @classmethod
+    def subscribed(cls, pool: TransactionPool) -> "RecipientIndex":
+        """The index of a mempool that has been loaded; it follows the mempool from now on."""
+        index = cls(pool.mempool.entries())
+        pool.subscribe(index)
+        return index
 
     def pool_changed(self, added: Sequence[MempoolEntry], removed: Iterable[MempoolEntry]) -> None:
         """Follow a change of the mempool."""

@@ -85,6 +85,17 @@ CONFIRMATIONS: Final = Field(
     "How deep the payment must lie: 1 for the newest block.",
     default=DEFAULT_CONFIRMATIONS,
 )
+AFTER: Final = Field("after", CURSOR_TYPE, "The `next` of the page before.", default=None)
+LISTED_REFERENCE: Final = Field(
+    "reference",
+    _REFERENCE,
+    "Only transfers under this reference; left out, all, also those without a reference.",
+    default=None,
+)
+LISTED_AMOUNTS: Final = tuple(
+    Field(each.name, each.type, f"What the order asks for in {unit}, to tell what is wrong with each.", default=None)
+    for each, unit in ((AMOUNT, "coins"), (AMOUNT_BASE_UNITS, "base units"))
+)
 LABEL: Final = Field(
     "label",
     Custom({"type": "string", "maxLength": MAX_LABEL, "pattern": f"^[^{FORBIDDEN_IN_LABEL}]*$"}, parse_label),

@@ -16,9 +16,8 @@ from svcd.node.fee_estimator import (
     recent_fees,
     suggested_fee,
 )
-from svcd.node.mempool import MempoolEntry
+from svcd.node.mempool import Mempool, MempoolEntry
 from svcd.node.recipient_index import RecipientIndex
-from svcd.node.transaction_pool import TransactionPool
 from svcd.rpc import schemas
 from svcd.rpc.fields import ADDRESS, BEFORE_ARRIVAL, LIMIT
 from svcd.web.responses import Renderable, Response
@@ -36,14 +35,12 @@ def waiting_record(entry: MempoolEntry) -> bytes:
 
 
 class MempoolRoutes:
-    """Reads of the mempool; it follows the mempool from now on."""
+    """Reads of the mempool; ``incoming`` follows the same mempool."""
 
-    def __init__(self, chain_manager: ChainManager, transaction_pool: TransactionPool) -> None:
+    def __init__(self, chain_manager: ChainManager, mempool: Mempool, incoming: RecipientIndex) -> None:
         self._chain_manager = chain_manager
         self._params = chain_manager.params
-        self._mempool = transaction_pool.mempool
-        self._incoming = RecipientIndex(self._mempool.entries())
-        transaction_pool.subscribe(self._incoming)
+        self._mempool, self._incoming = mempool, incoming
         self._recent: tuple[bytes, RecentFees] | None = None
         """The tip of the last reading of the newest blocks, and its result."""
         self._reading = DeferredLock()

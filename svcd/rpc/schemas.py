@@ -209,6 +209,7 @@ PAYMENT_REQUEST: Final = object_schema(
     },
     optional=["label"],
 )
+_TIP: Final = object_schema({"height": DECIMAL, "hash": HASH})
 PAYMENT: Final = object_schema(
     {
         "state": {"enum": ["unpaid", "pending", "confirming", "confirmed"]},
@@ -227,9 +228,35 @@ PAYMENT: Final = object_schema(
             "maxItems": 10,
             "items": object_schema({"txid": HASH, "amount": DECIMAL, "amountSvc": COINS, "confirmations": COUNT}),
         },
-        "tip": object_schema({"height": DECIMAL, "hash": HASH}),
+        "tip": _TIP,
     },
     optional=["txid", "blockHash", "blockHeight", "blockTime", "sinceHeight"],
+)
+PAYMENTS: Final = object_schema(
+    {
+        "payments": {
+            "type": "array",
+            "maxItems": 100,
+            "items": object_schema(
+                {
+                    "txid": HASH,
+                    "sender": ADDRESS,
+                    "reference": {"anyOf": [REFERENCE, {"type": "null"}]},
+                    "amount": DECIMAL,
+                    "amountSvc": COINS,
+                    "canonical": {"type": "boolean"},
+                    "confirmations": COUNT,
+                    "blockHash": HASH,
+                    "blockHeight": DECIMAL,
+                    "blockTime": DECIMAL,
+                    "mismatch": {"enum": ["too-little", "too-much", "duplicate", None]},
+                },
+                optional=["blockHash", "blockHeight", "blockTime", "mismatch"],
+            ),
+        },
+        "next": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "tip": _TIP,
+    }
 )
 COMMERCE: Final = object_schema(
     {

@@ -121,6 +121,19 @@ NEWEST_FEES: Final = (
     "WHERE c.height > (SELECT max(height) FROM canonical) - ?"
 )
 """In SQLite, so that the interpreter is free for other threads meanwhile."""
+_PLACED: Final = (
+    f"SELECT a.position, x.body, {POINT} FROM address_place a JOIN canonical c ON c.height = a.height "
+    "JOIN block b ON b.id = c.block JOIN block_transaction x ON x.block = b.id AND x.position = a.position "
+    "WHERE a.key = ? AND (a.height, a.position) {side} (?, ?) ORDER BY a.height {order}, a.position {order} LIMIT ?"
+)
+BEFORE: Final = _PLACED.format(side="<", order="DESC")
+AFTER: Final = _PLACED.format(side=">", order="ASC")
+RECEIVED_MORE: Final = "SELECT 1 FROM payment_place WHERE reference = ? AND recipient = ? LIMIT 1 OFFSET ?"
+RECEIVED: Final = (
+    f"SELECT p.position, x.body, {POINT} FROM (SELECT height, position FROM payment_place WHERE reference = ? "
+    f"AND recipient = ? AND (height, position) > (?, ?) ORDER BY height, position LIMIT ?) p {_JOINED} "
+    "ORDER BY p.height, p.position"
+)
 LOOKED_AT: Final = 1_000
 """How many transfers of wrong amounts are scanned, below and above, however many there are."""
 
@@ -254,13 +267,11 @@ class ChainReader:
 
     def address_transactions(self, key: bytes, *, before: tuple[int, int], limit: int) -> list[StoredTransfer]:
         """The newest canonical transfers from or to ``key`` before (height, position), newest first."""
-        rows = self._db.execute(
-            f"SELECT a.position, x.body, {POINT} FROM address_place a JOIN canonical c ON c.height = a.height "
-            "JOIN block b ON b.id = c.block JOIN block_transaction x ON x.block = b.id AND x.position = a.position "
-            "WHERE a.key = ? AND (a.height, a.position) < (?, ?) ORDER BY a.height DESC, a.position DESC LIMIT ?",
-            (key, *before, limit),
-        )
-        return [stored_transfer(row) for row in rows]
+        return [stored_transfer(row) for row in self._db.execute(BEFORE, (key, *before, limit))]
+
+    def address_transactions_after(self, key: bytes, after: tuple[int, int], *, limit: int) -> list[StoredTransfer]:
+        """The oldest canonical transfers from or to ``key`` after (height, position), oldest first."""
+        return [stored_transfer(row) for row in self._db.execute(AFTER, (key, *after, limit))]
 
     def returned(self) -> list[tuple[int, int, bytes]]:
         """Transfers of undone blocks that the mempool's database may not have yet, in the order of their undoing.
@@ -333,6 +344,14 @@ class ChainReader:
             for statement in (LESS, MORE)
             for row in self._db.execute(statement, (*payee, amount, LOOKED_AT, since, limit))
         ]
+
+    def has_received_few(self, payee: tuple[str, bytes]) -> bool:
+        """Whether so few transfers to ``payee`` are on the chain that :meth:`received` may sort them."""
+        return self._db.execute(RECEIVED_MORE, (*payee, LOOKED_AT)).fetchone() is None
+
+    def received(self, payee: tuple[str, bytes], after: tuple[int, int], *, limit: int) -> list[StoredTransfer]:
+        """The oldest transfers to ``payee`` of any amount after (height, position), oldest first; sorts them all."""
+        return [stored_transfer(row) for row in self._db.execute(RECEIVED, (*payee, *after, limit))]
 
     def under_reference(self, reference: str, *, limit: int) -> list[StoredTransfer]:
         """Transfers to any recipient under ``reference``, by recipient, amount and age."""

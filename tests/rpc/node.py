@@ -23,6 +23,7 @@ from svcd.commerce.payment_waiters import PaymentWaiters
 from svcd.composition.resources import OpenDatabases
 from svcd.node.changes import BlockStatus
 from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
+from svcd.node.recipient_index import RecipientIndex
 from svcd.node.status import NetworkView, NodeIdentity, NoPeers, Status
 from svcd.p2p.address_book import AddressBook
 from svcd.p2p.client import PeerClient
@@ -34,6 +35,7 @@ from svcd.rpc.chain_routes import ChainRoutes
 from svcd.rpc.devnet_routes import DevnetRoutes
 from svcd.rpc.mempool_routes import MempoolRoutes
 from svcd.rpc.operator_routes import OperatorRoutes
+from svcd.rpc.payment_list_routes import PaymentListRoutes
 from svcd.rpc.payment_routes import CommerceRoutes, ProofRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
 from svcd.web.connections import BodyCaps, SiteLimits
@@ -138,8 +140,10 @@ class Node:
         self.waiters = PaymentWaiters.subscribed(payments, chain_manager, transaction_pool, clock=clock)
         commerce = CommerceRoutes(chain_manager, payments, self.waiters, random=bytes, webhooks_enabled=False)
         proofs = ProofRoutes(chain_manager, payments, Inline())
-        mempool = MempoolRoutes(chain_manager, transaction_pool)
-        self.public: Site = self.sites.public([chain, mempool, commerce, proofs], public, peers=peers)
+        incoming = RecipientIndex.subscribed(transaction_pool)
+        mempool = MempoolRoutes(chain_manager, transaction_pool.mempool, incoming)
+        listed = PaymentListRoutes(chain_manager, payments, incoming)
+        self.public: Site = self.sites.public([chain, mempool, commerce, listed, proofs], public, peers=peers)
         self.operator: Site = self.sites.operator(self.operator_rooms, SiteLimits())
 
     def _peer_routes(self, settings: Settings) -> list[object]:

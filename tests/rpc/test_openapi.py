@@ -30,6 +30,7 @@ ROUTES = {
     ("GET", "/rpc/commerce/info"),
     ("POST", "/rpc/commerce/payment-request"),
     ("GET", "/rpc/commerce/payment/{reference}"),
+    ("GET", "/rpc/commerce/payments"),
     ("GET", "/rpc/commerce/payment/{reference}/proof"),
     ("GET", "/rpc/openapi.json"),
 }

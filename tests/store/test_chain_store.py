@@ -376,6 +376,8 @@ def test_no_question_walks_through_a_whole_table(
         lambda: store.account_rows([(bytes(20), b"\xff" * 20)]),
         lambda: store.transaction(txid),
         lambda: store.address_transactions(alice, before=NEWEST, limit=10),
+        lambda: store.address_transactions_after(alice, (0, 0), limit=10),
+        lambda: store.has_received_few(("order-1", alice)),
         lambda: store.newest_fees(10),
         lambda: store.write_accounts({bytes(20): Account(1), alice: None}),
         lambda: store.keep_returned([(1, blocks["b2"].transfers[0])]),

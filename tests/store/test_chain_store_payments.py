@@ -16,6 +16,7 @@ from svcd.store.chain_store import (
     LOOKED_AT,
     MORE,
     PAYMENTS,
+    RECEIVED,
     UNDER_REFERENCE,
     ChainReader,
     ChainWriter,
@@ -141,6 +142,18 @@ def test_whoever_is_paid_under_a_reference_is_found(store: ChainReader) -> None:
     assert store.under_reference("nobody", limit=9) == []
 
 
+def test_what_was_received_of_any_amount_comes_in_the_order_of_the_chain(store: ChainReader) -> None:
+    received = [(1, 0), (1, 1), (2, 0), (2, 1), (2, 2), (3, 0), (3, 1), (3, 2)]
+    assert at(store.received(PAYEE, (-1, 0), limit=99)) == received
+    assert at(store.received(PAYEE, (2, 1), limit=2)) == [(2, 2), (3, 0)]
+
+
+def test_only_so_many_transfers_to_a_payee_are_sorted(store: ChainReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    for most, few in ((8, True), (7, False)):
+        monkeypatch.setattr(chain_store, "LOOKED_AT", most)
+        assert store.has_received_few(PAYEE) is few
+
+
 def plan(connection: sqlite3.Connection, statement: str, values: tuple[object, ...]) -> list[str]:
     return [row[3] for row in connection.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
 
@@ -153,6 +166,7 @@ def plan(connection: sqlite3.Connection, statement: str, values: tuple[object, .
         (LESS, (*PAYEE, 1, 9, 0, 9), "(reference=? AND recipient=? AND amount<?)"),
         (MORE, (*PAYEE, 1, 9, 0, 9), "(reference=? AND recipient=? AND amount>?)"),
         (UNDER_REFERENCE, (PAYEE[0], 9), "(reference=?)"),
+        (RECEIVED, (*PAYEE, 0, 0, 9), "(reference=? AND recipient=?)"),
     ],
 )
 def test_every_table_is_searched_by_its_key(
