@@ -124,6 +124,7 @@ class StepContext:
     now: int
     """Unix milliseconds."""
     synced: bool
+    """Whether the node's chain is the network's."""
     mempool_changes: Sequence[MempoolChange] = ()
     """Since the previous step."""
     pause: Callable[[], None] = _no_pause
@@ -144,12 +145,14 @@ class ChainFollower:
     lookup: PaymentLookup = field(init=False)
     _changed_in_mempool: dict[_PaymentKey, None] = field(factory=dict, init=False)
     """Payments of the mempool changes that no committed step has covered yet."""
+    _synced: bool = field(default=False, init=False)
+    """As of the newest step."""
     _has_stepped: bool = field(default=False, init=False)
     """Whether a step has been committed since the node started."""
 
     @lookup.default
     def _lookup_with_mempool(self) -> PaymentLookup:
-        return PaymentLookup(self.params, self.reader, self.mempool)
+        return PaymentLookup(self.params, self.reader, self.mempool, synced=lambda: self._synced)
 
     def step(self, context: StepContext) -> list[WatchQueue]:
         """Evaluate the watches that changes may affect; returns the queues with new events.
@@ -157,6 +160,7 @@ class ChainFollower:
         Does nothing while the chain is behind the cursor.
         """
         self.note_mempool_changes(context.mempool_changes)
+        self._synced = context.synced
         with self.reader.snapshot(), self.repository.watches.commit():
             delta = read_delta(self.repository.watches, self.reader)
             queues = [] if delta is None else self._advance(delta, context)
@@ -169,6 +173,7 @@ class ChainFollower:
 
         The mempool changes of ``context`` must have been noted before. Raises ChainBehind.
         """
+        self._synced = context.synced
         with self.reader.snapshot(), self.repository.watches.commit():
             delta = read_delta(self.repository.watches, self.reader)
             if delta is None:

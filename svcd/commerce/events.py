@@ -57,7 +57,7 @@ def event_id(watch_id: str, epoch: int, sequence: int) -> str:
 def event_body(event: WebhookEvent, *, chain: ChainIdentity, watch_id: str, terms: PaymentTerms, now: int) -> bytes:
     """The event as compact JSON of at most 4 KiB; ``now`` is the time of its creation in Unix milliseconds."""
     payment = payment_record(terms, event.observation)
-    tip = payment.pop("tip")
+    tip, node = payment.pop("tip"), payment.pop("node")
     return canonical(
         {
             "id": event_id(watch_id, event.epoch, event.sequence),
@@ -73,5 +73,6 @@ def event_body(event: WebhookEvent, *, chain: ChainIdentity, watch_id: str, term
             "previousState": event.previous_state.value,
             "payment": payment,
             "tip": tip,
+            "node": node,
         }
     )

@@ -76,6 +76,8 @@ class Observation:
     match_count: int = 0
     """Matching transfers on the chain and in the mempool, counted up to MAX_COUNTED."""
     mismatches: tuple[Mismatch, ...] = ()
+    synced: bool = True
+    """Whether the node's chain was the network's, as far as the node knew."""
 
     @property
     def confirmations(self) -> int:
@@ -95,6 +97,7 @@ def observe(
     locations: Iterable[PaymentLocation] = (),
     pending: Sequence[bytes] = (),
     mismatches: Iterable[Mismatch] = (),
+    synced: bool = True,
 ) -> Observation:
     """The observation of a payment from its matching transfers on the chain and, by arrival, in the mempool.
 
@@ -112,6 +115,7 @@ def observe(
         pending=waiting[0] if waiting and not counted else None,
         match_count=min(len(counted) + len(waiting), MAX_COUNTED),
         mismatches=_nearest(terms, mismatches),
+        synced=synced,
     )
 
 
@@ -134,6 +138,7 @@ def payment_state(terms: PaymentTerms, observation: Observation) -> PaymentState
 
 def payment_record(terms: PaymentTerms, observation: Observation) -> dict[str, object]:
     """The API's form of a verification (docs/payments.md "States")."""
+    tip = {"height": str(observation.tip.height), "hash": observation.tip.hash.hex()}
     record: dict[str, object] = {
         "state": payment_state(terms, observation).value,
         "canonical": observation.location is not None,
@@ -147,7 +152,8 @@ def payment_record(terms: PaymentTerms, observation: Observation) -> dict[str, o
         "settlementModel": SETTLEMENT_MODEL,
         "matchCount": observation.match_count,
         "mismatches": [_mismatch_record(mismatch, observation.tip) for mismatch in observation.mismatches],
-        "tip": {"height": str(observation.tip.height), "hash": observation.tip.hash.hex()},
+        "tip": tip,
+        "node": {**tip, "synced": observation.synced},
     }
     if observation.txid is not None:
         record["txid"] = observation.txid.hex()

@@ -32,8 +32,14 @@ OnChain = tuple[ChainTip, tuple[PaymentLocation, ...], tuple[Mismatch, ...]]
 """What the chain shows of a payment: the tip, the matching transfers, and some of other amounts."""
 
 
+def _always() -> bool:
+    return True
+
+
 class PaymentLookup:
     """Looks payments up; for the thread that owns ``reader`` and ``mempool``.
+
+    ``synced`` tells whether the node's chain is the network's.
 
     ``announced_tip`` gives the hash of the tip that the chain manager last announced. With it, results from the chain
     are cached as long as that tip stays; without it, nothing is cached.
@@ -45,19 +51,24 @@ class PaymentLookup:
         reader: ChainReader,
         mempool: "MempoolPaymentIndex",
         announced_tip: Callable[[], bytes] | None = None,
+        *,
+        synced: Callable[[], bool] = _always,
     ) -> None:
         self._params = params
         self._reader = reader
         self._mempool = mempool
         self._announced_tip = announced_tip
+        self._synced = synced
         self._cached = lru_cache(CACHE_SIZE)(self._read)
 
     @classmethod
-    def subscribed(cls, chain_manager: ChainManager, pool: TransactionPool) -> "PaymentLookup":
+    def subscribed(
+        cls, chain_manager: ChainManager, pool: TransactionPool, *, synced: Callable[[], bool] = _always
+    ) -> "PaymentLookup":
         """The lookup of a running node whose mempool has been loaded; it follows the mempool from now on."""
         mempool = MempoolPaymentIndex(pool.mempool.entries())
         pool.subscribe(mempool)
-        return cls(chain_manager.params, chain_manager.reader, mempool, lambda: chain_manager.tip.hash)
+        return cls(chain_manager.params, chain_manager.reader, mempool, lambda: chain_manager.tip.hash, synced=synced)
 
     def find(self, terms: PaymentTerms) -> Observation:
         """What chain and mempool show of the payment, in time that does not grow with either."""
@@ -114,6 +125,7 @@ class PaymentLookup:
             locations=locations,
             pending=self._mempool.matching(terms),
             mismatches=(*mismatches, *self._mempool.mismatching(terms)),
+            synced=self._synced(),
         )
 
     def _location(self, place: StoredTransfer) -> PaymentLocation:

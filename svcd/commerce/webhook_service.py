@@ -69,7 +69,7 @@ class WebhookContext:
 
     clock: Clock
     synced: Callable[[], bool]
-    """Whether the node is synchronised."""
+    """Whether the node's chain is the network's, as far as the node knows."""
     busy: Callable[[], bool]
     """Whether blocks are being connected; safe to call in any thread."""
     settled: Callable[[], Awaitable[None]]
@@ -309,8 +309,8 @@ def build_webhooks(
 ) -> WebhookService:
     """The service on an open database, subscribed to chain and mempool.
 
-    ``synced`` tells whether the node is synchronised; ``chance`` returns random numbers from 0 to 1; bodies of events
-    are kept for ``keep_days``.
+    ``synced`` tells whether the node's chain is the network's; ``chance`` returns random numbers from 0 to 1; bodies of
+    events are kept for ``keep_days``.
     """
     chain_manager, pool = node.chain_manager, node.transaction_pool
     outbox = WebhookOutbox(database.subscriptions.repository, database.worker)

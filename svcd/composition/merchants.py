@@ -130,7 +130,7 @@ class MerchantServices:
             database,
             self._base.node_context,
             sender=sender,
-            synced=lambda: status.synced,
+            synced=lambda: status.current,
             chance=chance,
             keep_days=hooks.keep_days,
         )

@@ -154,7 +154,9 @@ class NodeServices:
             status=self._status,
             clock=node_context.clock,
         )
-        payments = PaymentLookup.subscribed(node_context.chain_manager, node_context.transaction_pool)
+        payments = PaymentLookup.subscribed(
+            node_context.chain_manager, node_context.transaction_pool, synced=lambda: self._status.current
+        )
         incoming = RecipientIndex.subscribed(node_context.transaction_pool)
         mempool = MempoolRoutes(node_context.chain_manager, node_context.transaction_pool.mempool, incoming)
         waiters = PaymentWaiters.subscribed(

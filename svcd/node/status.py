@@ -103,17 +103,18 @@ class Status:
         """Why the tip may not be the network's; "" if there is no reason."""
         return self._peers.network_view().behind
 
+    @property
+    def current(self) -> bool:
+        """Whether what the chain says of a payment may be relied on: the node neither catches up nor stands still."""
+        return not (self.behind or self.standstill())
+
     def standstill(self) -> str:
         """Why the node is behind although it has no block to fetch; "" if it is not.
 
         That is two blocks behind most peers: the latest one may be on its way.
         """
-        usual, tip, seconds = (
-            self._peers.network_view().usual_height,
-            self._chain_manager.tip,
-            self.history.still_seconds,
-        )
-        if seconds < STILL_SECONDS or usual < tip.height + 2:
+        tip, seconds = self._chain_manager.tip, self.history.still_seconds
+        if seconds < STILL_SECONDS or (usual := self._peers.network_view().usual_height) < tip.height + 2:
             return ""
         return (
             f"the chain here has stood still at height {tip.height} for {seconds // 60:.0f} minutes "

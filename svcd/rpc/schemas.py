@@ -229,6 +229,7 @@ PAYMENT: Final = object_schema(
             "items": object_schema({"txid": HASH, "amount": DECIMAL, "amountSvc": COINS, "confirmations": COUNT}),
         },
         "tip": _TIP,
+        "node": object_schema({"height": DECIMAL, "hash": HASH, "synced": {"type": "boolean"}}),
     },
     optional=["txid", "blockHash", "blockHeight", "blockTime", "sinceHeight"],
 )

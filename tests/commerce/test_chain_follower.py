@@ -14,11 +14,20 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs
 
+from svcd.chain.address import encode_address
 from svcd.chain.block import Block
 from svcd.commerce import chain_follower, subscriptions
 from svcd.commerce.chain_follower import CURSOR_BLOCKS, ChainBehind, ChainDelta, advance_cursor, read_delta
-from svcd.commerce.events import DEFAULT_EVENTS
-from svcd.commerce.payment import ChainTip
+from svcd.commerce.events import DEFAULT_EVENTS, ChainIdentity, EventType, WebhookEvent, event_body
+from svcd.commerce.payment import (
+    MAX_MISMATCHES,
+    ChainTip,
+    Mismatch,
+    Observation,
+    PaymentLocation,
+    PaymentState,
+)
+from svcd.commerce.payment_request import MAX_CONFIRMATIONS, PaymentTerms
 from svcd.commerce.subscriptions import Subscriptions, TooManyWatches
 from svcd.commerce.watch_repository import watch_of
 from svcd.commerce.webhook_service import MAX_PAUSES_SECONDS
@@ -114,6 +123,44 @@ def test_the_body_says_what_a_merchant_needs(watched: Watched) -> None:
     assert body["payment"]["blockHeight"] == "3"
     assert body["payment"]["amount"] == "5000"
     assert body["genesisHash"] == watched.node.params.genesis_hash.hex()
+
+
+def test_a_confirmation_by_a_node_that_catches_up_says_so(watched: Watched) -> None:
+    identifier = watched.register()["id"]
+    watched.synced = False
+    watched.node.take(*some(chain(watched), "b", 1, 5))
+
+    (body,) = watched.events()
+    assert (body["event"], body["payment"]["state"]) == ("payment.confirmed", "confirmed")
+    assert body["node"] == body["tip"] | {"synced": False}
+    assert watched.show(identifier)["payment"]["node"] == {
+        **watched.show(identifier)["payment"]["tip"],
+        "synced": False,
+    }
+    watched.synced = True
+    watched.poll()
+    assert watched.show(identifier)["payment"]["node"]["synced"] is True
+    assert watched.events() == []
+
+
+def test_the_longest_body_has_at_most_4096_bytes() -> None:
+    recipient = encode_address(bytes(20), "svcd")
+    terms = PaymentTerms("r" * 64, recipient, 10**18, MAX_CONFIRMATIONS, 10**9)
+    location = PaymentLocation(bytes(32), bytes(32), 10**9, 2**31, 2**53)
+    mismatches = tuple(Mismatch(bytes([number] * 32), 10**18 + number, 10**9) for number in range(MAX_MISMATCHES))
+    tip = ChainTip(2 * 10**9, bytes(32))
+    observation = Observation(tip, location=location, match_count=32, mismatches=mismatches, synced=False)
+    event = WebhookEvent(
+        type=EventType.CONFIRMING,
+        epoch=2**40,
+        sequence=2**40,
+        previous_state=PaymentState.CONFIRMING,
+        initial=False,
+        observation=observation,
+    )
+    identity = ChainIdentity(network_id=2**31, chain_id="SVC-MAINNET", genesis_hash=bytes(32))
+    body = event_body(event, chain=identity, watch_id="svcwh_" + 32 * "f", terms=terms, now=2**53)
+    assert len(body) <= 4096
 
 
 def test_a_reorganisation_undoes_a_payment_and_later_blocks_bring_it_back(watched: Watched) -> None:

@@ -145,12 +145,18 @@ COMMON: dict[str, Any] = {
     "settlementModel": "canonical-chain-depth",
     "mismatches": [],
     "tip": {"height": "100", "hash": "11" * 32},
+    "node": {"height": "100", "hash": "11" * 32, "synced": True},
 }
 
 
 def test_record_of_an_unpaid_order() -> None:
     nothing = {"state": "unpaid", "canonical": False, "confirmations": 0, "matchCount": 0}
     assert payment_record(TERMS, observe(TERMS, TIP)) == COMMON | nothing
+
+
+def test_a_record_says_whether_the_node_has_the_network_s_chain() -> None:
+    node = payment_record(TERMS, observe(TERMS, TIP, synced=False))["node"]
+    assert node == {"height": "100", "hash": "11" * 32, "synced": False}
 
 
 def test_record_of_a_pending_payment() -> None:

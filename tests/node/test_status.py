@@ -201,6 +201,7 @@ def test_a_tip_that_stands_still_while_most_peers_move_on(node: Node, usual: int
     node.clock.advance(seconds)
     said = "the chain here has stood still at height 0 for 10 minutes while most peers show height 2 or more"
     assert status.standstill() == (said if alarm else "")
+    assert (status.synced, status.current) == (True, not alarm)
     still = status.standstill()
     others = dict.fromkeys(("deep-reorganisation", "outage", "disk", "unreachable", "untrusted-proxy"), "")
     assert status.alarms() == {**others, "standstill": still}

@@ -174,6 +174,14 @@ def test_an_order_from_its_request_to_its_payment_and_back(shop: Shop) -> None:
     assert (shown["lastState"], shown["payment"]["confirmations"]) == ("confirmed", 3)
     # The receiver has an event before the node has its answer.
     wait_until(lambda: all(each["deliveredAt"] is not None for each in shop.watch(order["watch"])["events"]), "notes")
+    assert {event["node"]["synced"] for event in shop.receiver.events} == {True}
+
+    # Without a peer the node may not know the newest blocks, and says so beside the confirmation.
+    shop.node.stop()
+    shop.options = (*shop.options, "--set=participation.alone=false")
+    shop.start()
+    payment = shop.node.ok(shop.node.get(order["request"]["statusPath"]))["payment"]
+    assert (payment["state"], payment["node"]) == ("confirmed", {**payment["tip"], "synced": False})
 
 
 def test_a_reorganisation_that_brings_the_payment_back_by_itself(shop: Shop) -> None:

@@ -240,6 +240,7 @@ def test_unpaid(still: Client, still_node: Node) -> None:
         "matchCount": 0,
         "mismatches": [],
         "tip": {"height": "0", "hash": still_node.params.genesis_hash.hex()},
+        "node": {"height": "0", "hash": still_node.params.genesis_hash.hex(), "synced": True},
     }
 
 
@@ -268,6 +269,7 @@ def test_a_payment_from_pending_to_confirmed(node: Node, client: Client) -> None
         "state": "confirmed",
         "confirmations": 2,
         "tip": {"height": "3", "hash": b3.header.hash.hex()},
+        "node": {"height": "3", "hash": b3.header.hash.hex(), "synced": True},
     }
     assert verify(client, confirmations=3)["state"] == "confirming"
     assert verify(client, confirmations=1)["state"] == "confirmed"

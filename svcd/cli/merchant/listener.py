@@ -104,13 +104,16 @@ class ReceivedEvent:
     state: str
     confirmations: int
     required: int
+    synced: bool
+    """Whether the node's chain was the network's."""
     body: bytes
 
     def line(self, now: float, *, repeated: bool) -> str:
         """The event in one line; ``now`` is the Unix time in seconds, ``repeated`` marks a repeated delivery."""
         state = f"{self.state} {self.confirmations} of {self.required}"
-        parts = [format_time(int(now * 1000)), self.name, self.reference, state, self.id, "again" if repeated else ""]
-        return escape("  ".join(parts).rstrip())
+        notes = ["again" if repeated else "", "" if self.synced else "the node is not synced"]
+        parts = [format_time(int(now * 1000)), self.name, self.reference, state, self.id, *filter(None, notes)]
+        return escape("  ".join(parts))
 
     def json(self) -> str:
         """The body on one line, in ASCII."""
@@ -147,6 +150,7 @@ def _event(event: ResponseObject, body: bytes) -> ReceivedEvent:
         state=payment.text("state"),
         confirmations=payment.count("confirmations"),
         required=payment.count("requiredConfirmations"),
+        synced="node" not in event or event.object("node").value("synced") is True,
         body=body,
     )
 

@@ -193,6 +193,8 @@ def _payment_lines(payment: ResponseObject) -> Iterator[str]:
     if "sinceHeight" in payment:
         rows.append(("since height", str(payment.number("sinceHeight"))))
     rows.append(("tip", f"{tip.number('height')}, {tip.text('hash')}"))
+    if "node" in payment and payment.object("node").value("synced") is False:
+        rows.append(("node", "catches up or stands still: do not rely on this, ask again later"))
     yield property_table(rows)
     for mismatch in payment.objects("mismatches"):
         yield ""
