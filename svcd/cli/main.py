@@ -25,6 +25,7 @@ from svcd.cli.rendering import escape
 from svcd.cli.session import DEFAULT_DATA_DIR, DEFAULT_URL, Runtime, Session
 from svcd.cli.wallet.history import history
 from svcd.cli.wallet.keys import wallet
+from svcd.cli.wallet.refund import refund
 from svcd.cli.wallet.send import pay_uri, send
 
 T = TypeVar("T")
@@ -82,7 +83,7 @@ for command in (status, block, balance, tx, pay_request, verify, wallet, webhook
     svc.add_command(command)
 for command in (peers, backup):
     node.add_command(command)
-for command in (send, pay_uri, history):
+for command in (send, pay_uri, refund, history):
     wallet.add_command(command)
 
 

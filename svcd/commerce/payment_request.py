@@ -6,6 +6,7 @@ A wallet signs what a payment URI says, so there must be one way to read it: any
 import re
 from base64 import b32encode
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Final
 from urllib.parse import quote, unquote, urlencode
 
@@ -28,6 +29,9 @@ FORBIDDEN_IN_LABEL: Final = r"\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028
 change the direction of text (Unicode's Bidi_Control)."""
 SINCE_HEIGHT_MARGIN: Final = 100
 """A new order counts payments from this many blocks below the tip, since a reorganisation may move one down."""
+
+MAX_REFERENCE: Final = 64
+REFUND_PREFIX: Final = "refund:"
 
 SCHEME: Final = "svc:"
 MAX_URI: Final = 2_048
@@ -249,6 +253,19 @@ def _refusal(sentence: str) -> RuleViolation:
 def new_reference(random: Callable[[int], bytes]) -> str:
     """A fresh reference: ``pay_`` and 130 random bits in base32."""
     return f"pay_{b32encode(random(_REFERENCE_BYTES)).decode('ascii').lower()[:_REFERENCE_CHARACTERS]}"
+
+
+def refund_reference(reference: str | None, txid: bytes) -> str:
+    """The reference of the refund of a payment: ``refund:`` and the payment's reference.
+
+    Of a reference of more than 57 characters it has the first 40, a dot and the first 16 hex digits of its SHA-256; for
+    a payment without a reference, the first 32 hex digits of its txid.
+    """
+    if reference is None:
+        return f"{REFUND_PREFIX}{txid.hex()[:32]}"
+    if len(REFUND_PREFIX) + len(reference) <= MAX_REFERENCE:
+        return f"{REFUND_PREFIX}{reference}"
+    return f"{REFUND_PREFIX}{reference[:40]}.{sha256(reference.encode('ascii')).hexdigest()[:16]}"
 
 
 def request_record(params: NetworkParams, request: PaymentRequest, *, tip_height: int) -> dict[str, object]:

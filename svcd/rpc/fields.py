@@ -4,7 +4,7 @@ from typing import Final, TypedDict
 
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import fold_case
+from svcd.chain.transaction import check_reference, fold_case
 from svcd.chain.units import parse_amount, parse_base_units
 from svcd.commerce.payment import PaymentState
 from svcd.commerce.payment_request import (
@@ -88,7 +88,7 @@ CONFIRMATIONS: Final = Field(
 AFTER: Final = Field("after", CURSOR_TYPE, "The `next` of the page before.", default=None)
 LISTED_REFERENCE: Final = Field(
     "reference",
-    _REFERENCE,
+    Custom(schemas.REFERENCE, check_reference),
     "Only transfers under this reference; left out, all, also those without a reference.",
     default=None,
 )

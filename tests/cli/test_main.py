@@ -37,6 +37,7 @@ def test_the_command_tree() -> None:
         "wallet export",
         "wallet send",
         "wallet pay",
+        "wallet refund",
         "wallet history",
         "webhook register",
         "webhook show",

@@ -175,7 +175,7 @@ def test_a_reorganisation_takes_a_payment_off_the_list_and_brings_it_back(
         ({"after": "3"}, "after: must be the `next` of the page before, such as 120-3"),
         ({"limit": "101"}, "limit: must be a whole number from 1 to 100"),
         ({"recipient": "svcd1q"}, "recipient"),
-        ({"reference": "a b"}, "reference"),
+        ({"reference": "a b"}, "paymentReference must be 1 to 64"),
     ],
 )
 def test_questions_that_have_no_answer(still: Client, query: dict[str, str], sentence: str) -> None:

@@ -4,7 +4,7 @@ A signed transfer is stored in the pending file before it is sent: if no respons
 the same bytes again.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
@@ -45,7 +45,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 _SERVER_ERROR: Final = 500
 
 
-def _signing_options(command: F) -> F:
+def signing_options(command: F) -> F:
     """The options of every command that signs a transfer."""
     decorators: list[Callable[[F], F]] = [
         click.option(
@@ -78,7 +78,7 @@ def _signing_options(command: F) -> F:
 @click.option(
     "--reference", metavar="TEXT", callback=options.validated(check_reference), help="The reference of the order."
 )
-@_signing_options
+@signing_options
 @click.pass_obj
 def send(
     session: Session,
@@ -107,7 +107,7 @@ def send(
 
 @click.command("pay")
 @click.argument("uri")
-@_signing_options
+@signing_options
 @click.pass_obj
 def pay_uri(
     session: Session,
@@ -170,10 +170,8 @@ def _send(
     order: PaymentRequest | None = None,
 ) -> None:
     """Send a transfer and print the result; ``files`` are the keyfile and, if given, the password file."""
-    path, password_file = files
-    source = PasswordSource(password_file, session.runtime.environ)
-    pending = PendingFile(path, keyfile.params)
-    payment = OutgoingPayment(keyfile, request, lambda: unseal(keyfile, source.existing()), pending, assume_yes, order)
+    payment = OutgoingPayment.of(session, keyfile, request, files, assume_yes=assume_yes)
+    payment = evolve(payment, order=order)
     result = session.with_node(lambda node: send_payment(node, payment))
     session.print_result(result.as_json(), result.as_text())
 
@@ -191,6 +189,24 @@ class OutgoingPayment:
     """Whether to sign without asking."""
     order: PaymentRequest | None = None
     """The order in the payment URI, if there is one."""
+    objections: Callable[[NodeClient, AccountView], Awaitable[list[str]]] | None = None
+    """Asks the node what speaks against signing a new transfer, a sentence each: warnings, and errors with --yes."""
+
+    @classmethod
+    def of(
+        cls,
+        session: Session,
+        keyfile: Keyfile,
+        request: SendRequest,
+        files: tuple[Path, Path | None],
+        *,
+        assume_yes: bool,
+    ) -> "OutgoingPayment":
+        """The payment for the options of a command; ``files`` are the keyfile and, if given, the password file."""
+        path, password_file = files
+        source = PasswordSource(password_file, session.runtime.environ)
+        pending = PendingFile(path, keyfile.params)
+        return cls(keyfile, request, lambda: unseal(keyfile, source.existing()), pending, assume_yes)
 
 
 @frozen
@@ -276,6 +292,10 @@ async def _sign_new(node: NodeClient, payment: OutgoingPayment, view: AccountVie
         minimum = format_coins(view.minimum_fee)
         click.echo(f"Warning: many transfers wait for a block, so the fee is above the minimum of {minimum}.", err=True)
     await _warn_if_paid(node, payment, view)
+    for sentence in [] if payment.objections is None else await payment.objections(node, view):
+        if payment.assume_yes:
+            raise CommandError(f"{sentence}; omit --yes to decide yourself")
+        click.echo(f"Warning: {sentence}.", err=True)
     _confirm(payment, "Sign and send this transfer?")
     seed = payment.unseal()
     # The user may have taken an hour to answer: the timestamp is that of the signature.

@@ -1,0 +1,149 @@
+"""`svc wallet refund` with a real node: a payment goes back to its sender, and not twice by accident."""
+
+import json
+
+import pytest
+
+from svcd.chain.params import DEVNET, FAUCET_SEED
+from svcd.chain.transaction import Draft, sign_transfer
+from svcd.commerce.payment_request import refund_reference
+from tests.chains import COIN
+from tests.cli.terminal import ADDRESS, OTHER, PASSWORD, Terminal, site_of
+from tests.cli.wallet.test_send import KNOWN, canned, waiting
+from tests.handing_in import handed_in
+from tests.rpc.node import FAUCET, Node
+
+pytestmark = pytest.mark.usefixtures("stretched_once")
+
+
+def pay(node: Node, terminal: Terminal, amount: int, reference: str | None, recipient: str = ADDRESS) -> str:
+    """Let the faucet pay, into the next block; gives the txid."""
+    nonce = json.loads(terminal.ok("balance", FAUCET, "--json").out)["pendingNonce"]
+    draft = Draft(
+        recipient=recipient,
+        amount=amount,
+        fee=10_000,
+        nonce=int(nonce),
+        timestamp=int(terminal.clock.seconds() * 1000),
+        reference=reference,
+    )
+    transfer = sign_transfer(draft, seed=FAUCET_SEED, params=DEVNET)
+    handed_in(node.node_context.transaction_pool, transfer, terminal.clock)
+    terminal.ok("node", "mine", 1)
+    return transfer.txid.hex()
+
+
+@pytest.fixture
+def paid(rich: Node, terminal: Terminal) -> str:
+    """The txid of a payment of 2 coins for order-17 with 12 confirmations."""
+    txid = pay(rich, terminal, 2 * COIN, "order-17")
+    terminal.ok("node", "mine", 11)
+    return txid
+
+
+def test_payment_and_refund_are_shown_before_the_refund_is_signed(rich: Node, terminal: Terminal, paid: str) -> None:
+    told = terminal.ok("wallet", "refund", paid, typed=f"y\n{PASSWORD}\n")
+    shown = [line.split(maxsplit=1) for line in told.err.splitlines()]
+    for row in (
+        ["payment", paid],
+        ["from", FAUCET],
+        ["amount", "2 coins"],
+        ["reference", "order-17"],
+        ["confirmations", "12"],
+        ["from", ADDRESS],
+        ["recipient", FAUCET],
+        ["reference", "refund:order-17"],
+    ):
+        assert row in shown
+    assert shown.index(["payment", paid]) < shown.index(["The", "refund:"]) < shown.index(["recipient", FAUCET])
+    assert "Warning" not in told.err
+    (entry,) = rich.node_context.transaction_pool.mempool.entries()
+    assert (entry.transfer.amount, entry.transfer.reference) == (2 * COIN, "refund:order-17")
+
+
+def test_a_part_can_be_refunded_and_then_the_rest(rich: Node, terminal: Terminal, paid: str) -> None:
+    for amount in ("0.5", "1.5"):
+        words = ("wallet", "refund", paid, "--amount", amount, "--yes", "--json")
+        sent = json.loads(terminal.ok(*words, env=KNOWN).out)
+        assert (sent["recipient"], sent["reference"]) == (FAUCET, "refund:order-17")
+    assert len(waiting(rich)) == 2
+
+
+@pytest.mark.parametrize("mined", [0, 1])
+def test_a_refunded_payment_is_not_refunded_again(rich: Node, terminal: Terminal, paid: str, mined: int) -> None:
+    terminal.ok("wallet", "refund", paid, "--yes", env=KNOWN)
+    if mined:
+        terminal.ok("node", "mine", mined)
+    sentence = (
+        "2 coins of the 2 coins that this sender has paid under the reference have been refunded already; omit --yes to"
+        " decide yourself"
+    )
+    assert terminal.failure("wallet", "refund", paid, "--amount", "0.1", "--yes", env=KNOWN) == sentence
+    assert "Warning: 2 coins of the 2 coins" in terminal.invoke("wallet", "refund", paid, typed="n\n").stderr
+    assert len(waiting(rich)) == 1 - mined
+
+
+def test_both_payments_of_an_order_paid_twice_can_be_refunded(rich: Node, terminal: Terminal, paid: str) -> None:
+    again = pay(rich, terminal, 2 * COIN, "order-17")
+    terminal.ok("node", "mine", 11)
+    for txid in (paid, again):
+        terminal.ok("wallet", "refund", txid, "--yes", env=KNOWN)
+    assert "4 coins of the 4 coins" in terminal.failure("wallet", "refund", paid, "--yes", env=KNOWN)
+
+
+def test_a_payment_without_reference_is_refunded_under_its_txid(rich: Node, terminal: Terminal) -> None:
+    txid = pay(rich, terminal, COIN, None)
+    terminal.ok("node", "mine", 11)
+    sent = json.loads(terminal.ok("wallet", "refund", txid, "--yes", "--json", env=KNOWN).out)
+    assert (sent["amount"], sent["reference"]) == (str(COIN), f"refund:{txid[:32]}")
+    assert "1 coin of the 1 coin" in terminal.failure("wallet", "refund", txid, "--yes", env=KNOWN)
+
+
+def test_a_young_payment_is_refunded_only_by_decision(rich: Node, terminal: Terminal) -> None:
+    txid = pay(rich, terminal, COIN, "order-1")
+    sentence = terminal.failure("wallet", "refund", txid, "--yes", env=KNOWN)
+    assert sentence.startswith("the payment has 1 of 12 confirmations: a reorganisation could undo it, and not the ref")
+    assert "Warning: the payment has 1 of 12" in terminal.ok("wallet", "refund", txid, typed="y\n", env=KNOWN).err
+    assert len(waiting(rich)) == 1
+
+
+def test_what_cannot_be_refunded(rich: Node, terminal: Terminal, paid: str) -> None:
+    assert terminal.failure("wallet", "refund", paid, "--amount", "2.00000001", env=KNOWN) == (
+        "the payment was 2 coins, and a refund of it cannot be 2.00000001 coins; give --amount up to that"
+    )
+    foreign = pay(rich, terminal, COIN, "order-1", OTHER)
+    assert terminal.failure("wallet", "refund", foreign, env=KNOWN) == (
+        f"{foreign} is a payment to {OTHER}, not to this wallet, {ADDRESS}"
+    )
+    own = json.loads(terminal.ok("wallet", "send", ADDRESS, 1, "--yes", "--json", env=KNOWN).out)["txid"]
+    assert terminal.failure("wallet", "refund", own).endswith("; it waits in the mempool")
+    terminal.ok("node", "mine", 1)
+    assert terminal.failure("wallet", "refund", own).startswith(f"{own} is a transfer from this wallet to itself")
+    assert terminal.failure("wallet", "refund", "ab" * 32).endswith("it does not wait for one either")
+    assert "64 hex digits" in terminal.misuse("wallet", "refund", "ab")
+    assert waiting(rich) == []
+
+
+def test_a_node_cannot_name_another_sender(rich: Node, terminal: Terminal, paid: str) -> None:
+    forged = pay(rich, terminal, COIN, "order-1")
+    record = json.loads(terminal.ok("tx", forged, "--json").out)
+    site = canned(transaction=record)
+    site.by_path[paid] = site.by_path["transaction"]
+    terminal.public.site = site_of(site, terminal.clock)
+    assert terminal.failure("wallet", "refund", paid, "--yes", env=KNOWN) == (
+        f"the node does not answer as svcd does: it returns the transfer {forged} for {paid}"
+    )
+
+
+@pytest.mark.parametrize(
+    ("reference", "refunded"),
+    [
+        ("order-17", "refund:order-17"),
+        ("r" * 57, "refund:" + "r" * 57),
+        ("r" * 58, "refund:" + "r" * 40 + ".95f6cf763b780763"),
+        (None, "refund:" + "ab" * 16),
+    ],
+)
+def test_the_reference_of_a_refund(reference: str | None, refunded: str) -> None:
+    assert refund_reference(reference, b"\xab" * 32) == refunded
+    assert len(refunded) <= 64
