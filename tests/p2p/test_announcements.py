@@ -221,27 +221,6 @@ def test_a_block_that_turned_out_to_be_invalid_is_not_fetched_again(
     assert node.knows(first), "its header promised no more"
 
 
-def test_no_more_than_so_many_headers_wait_for_the_check_of_their_work(
-    make_node: MakeNode, builder: ChainBuilder
-) -> None:
-    """Each costs an Argon2, whoever sends it."""
-    checker = Stepped()
-    node = make_node(checker=checker)
-    pays = [builder.transfer("alice", "bob", 1, nonce=0)]
-    wires = []
-    for number in range(announcements.MAX_CHECKS + 1):
-        block = builder.block(None, producer=f"p{number}", transfers=pays)
-        wires.append(node.send(HEADER, message(block), f"203.0.113.{number}"))
-        checker.step(-1)
-        if number < announcements.MAX_CHECKS:
-            assert wires[-1].responses() == []
-    assert wires[-1].response().status == 503
-    checker.finish()
-    assert [wire.response().status for wire in wires[:-1]] == [200] * announcements.MAX_CHECKS
-    for wire in wires:
-        wire.close()
-
-
 # Fetching
 
 
@@ -437,18 +416,6 @@ def test_a_block_that_is_sent_is_asked_of_no_other_peer(node: Node, paid: Block,
     node.run(60)
     assert node.tip.hash == paid.header.hash
     assert [fetched(node, stranger) for stranger in (sender, *others)] == [[]] * 4
-
-
-def test_a_block_that_is_not_sent_is_asked_of_another_announcer(
-    node: Node, paid: Block, make_stranger: MakeStranger
-) -> None:
-    liar, other = make_peers(node, make_stranger)
-    other.scripts = delivers(paid)
-    announce(node, paid, liar, push=True)
-    announce(node, paid, other)
-    node.run(announcements.FETCH_SECONDS + 1)
-    assert node.tip.hash == paid.header.hash
-    assert fetched(node, liar) == []
 
 
 def test_an_announcer_that_comes_late_is_asked_at_once(node: Node, paid: Block, make_stranger: MakeStranger) -> None:

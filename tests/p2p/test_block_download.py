@@ -266,22 +266,6 @@ def test_what_is_missing_after_a_full_answer_is_asked_of_the_same_peer_at_once(
     assert MAX_REPLY_BYTES == 3 * 1024 * 1024
 
 
-def test_a_peer_that_has_every_tenth_block(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    chain = grow(100, pays=4)
-    patchy, whole = several(make_stranger, 2, chain)
-    tenth = set(hashes_of(chain)[::10])
-
-    def script(called: Called) -> Any:
-        names = tenth.intersection(body(called)["hashes"])
-        return blocks_reply([block for block in chain if block.header.hash.hex() in names])
-
-    patchy.scripts = {BLOCKS: script}
-    slow_down(node, 0.1, patchy, whole)
-    meet(node, patchy, whole)
-    assert followed(node, chain, within=30)
-    assert is_clean(node, patchy, whole)
-
-
 def test_a_peer_that_gets_the_blocks_later_is_asked_again(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
     """It announces a chain that it is itself still fetching."""
     chain = grow(60, pays=4)
@@ -295,16 +279,6 @@ def test_a_peer_that_gets_the_blocks_later_is_asked_again(node: Node, grow: Grow
 
 
 # Stalls and failures
-
-
-def test_what_one_peer_does_not_send_is_asked_of_another(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    chain = grow(100, pays=4)
-    stalling, good = several(make_stranger, 2, chain)
-    stalling.scripts = {BLOCKS: silent}
-    meet(node, stalling, good)
-    assert followed(node, chain, within=15)
-    assert len(asked_for(node, stalling)) <= 2 * MAX_REQUESTS
-    assert is_clean(node, good)
 
 
 @pytest.mark.parametrize(
@@ -341,32 +315,6 @@ def test_one_that_never_answers_is_given_up(node: Node, grow: Grow, make_strange
     assert not node.network.sync.running
     assert node.peers.network_view().behind == ""
     assert not node.peers.is_banned(stranger.key.public), "slowness is no crime"
-
-
-def test_a_peer_that_drips_is_left_for_one_that_does_not(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    """It sends 16 KiB in ten seconds, more than the block has, and never ends."""
-    chain = grow(30, pays=4)
-    dripping = make_stranger(1, blocks=chain)
-    calls: list[Any] = []
-
-    def drip(called: Called) -> Any:
-        assert called.request.on_bytes is not None
-        beat = node.clock.callLater(5.0, drip, called)
-        calls.append(beat)
-        called.request.on_bytes(9_000)
-        return None
-
-    dripping.scripts = {BLOCKS: drip}
-    node.town.patient = True
-    meet(node, dripping)
-    node.run(2)
-    honest = make_stranger(2, blocks=chain)
-    meet(node, honest)
-    assert followed(node, chain, within=200), "as long as the rate of the other is not known"
-    assert is_clean(node, honest)
-    for beat in calls:
-        if beat.active():
-            beat.cancel()
 
 
 @pytest.mark.parametrize("status", [429, 503])

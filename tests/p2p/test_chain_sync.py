@@ -234,22 +234,6 @@ def test_a_boaster_keeps_us_from_nothing(node: Node, grow: Grow, make_stranger: 
     assert not node.peers.is_banned(liar.key.public)
 
 
-def test_boasters_hold_nothing_up_once_the_node_has_settled(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
-) -> None:
-    """Ten liars in ten parts of the network, one each twenty seconds: `/ready` stays as it is."""
-    node = make_node(outbound=16)
-    node.take(*grow(10))
-    meet(node, make_stranger(0, blocks=grow(10)))
-    node.run(2)
-    assert node.peers.network_view().behind == ""
-    for number in range(1, 11):
-        meet(node, boaster(make_stranger, number, silent))
-        for _ in range(20):
-            node.run(1)
-            assert node.peers.network_view().behind == ""
-
-
 def test_unproven_claims_are_bounded_together(make_node: MakeNode, make_stranger: MakeStranger) -> None:
     node = make_node(outbound=32)
     liars = [boaster(make_stranger, number, silent) for number in range(20)]
@@ -267,18 +251,6 @@ def test_unproven_claims_are_bounded_together(make_node: MakeNode, make_stranger
     assert all(node.town.calls_to(liar.endpoint, BLOCKS) == [] for liar in liars)
 
 
-def test_a_hundred_liars_and_one_honest_chain(make_node: MakeNode, grow: Grow, make_stranger: MakeStranger) -> None:
-    node = make_node(outbound=128)
-    node.take(*grow(10))
-    liars = [boaster(make_stranger, number, silent) for number in range(1, 101)]
-    honest = make_stranger(0, blocks=grow(60))
-    meet(node, *liars, honest)
-    assert followed(node, grow(60), within=101 / MAX_CLAIMS * chain_sync.PROOF_SECONDS + 10)
-    assert is_clean(node, honest)
-    honest.blocks = grow(70)
-    assert followed(node, grow(70), within=2 * chain_sync.PROOF_SECONDS + 10), "a peer that delivered comes first"
-
-
 def test_a_claim_is_not_kept_open_by_one_header_at_a_time(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
     """Headers of a cheap branch, made while the node watches."""
     node.take(*grow(100, step=1))
@@ -294,44 +266,6 @@ def test_a_claim_is_not_kept_open_by_one_header_at_a_time(node: Node, grow: Grow
     node.run(3)
     assert node.peer(liar).claim_backoff.failures == 1
     assert not node.network.sync.running
-
-
-def test_a_long_chain_of_little_work_costs_its_headers_and_no_block(
-    node: Node, grow: Grow, make_stranger: MakeStranger
-) -> None:
-    node.take(*grow(700, step=1))
-    liar = make_stranger(1, blocks=grow(800, name="cheap", step=8), work=2**200)
-    assert liar.tip.work < node.tip.work
-    meet(node, liar)
-    node.run(5)
-    assert node.peer(liar).claim_backoff.failures == 1
-    assert asked_for(node, liar) == []
-    assert len(questions(node, liar)) == 3
-    assert node.peers.network_view().behind == ""
-
-
-def test_a_claim_does_not_outlive_its_time(
-    node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(chain_sync, "LONGEST_PROOF", 5.0)
-    monkeypatch.setattr(chain_sync, "FIRST_HEADERS", 20)
-    monkeypatch.setattr(chain_sync, "PROOF_HEADERS", 20)
-    node.take(*grow(700, step=1))
-    liar = make_stranger(1, blocks=grow(800, name="cheap", step=8), work=2**200)
-    node.town.latency[liar.endpoint] = 0.5
-    meet(node, liar)
-    node.run(8)
-    assert node.peer(liar).claim_backoff.failures == 1
-    assert len(questions(node, liar)) <= 8
-
-
-def test_headers_that_are_stored_already_are_no_progress(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    node.take(*grow(200))
-    liar = boaster(make_stranger, 1, lambda called: headers_reply(grow(128), 1, 2**53 - 1))
-    meet(node, liar)
-    node.run(3)
-    assert node.peer(liar).claim_backoff.failures == 1
-    assert len(questions(node, liar)) <= 3
 
 
 def test_our_own_headers_one_height_more_at_a_time_keep_no_claim_open(
@@ -418,12 +352,11 @@ def test_a_source_whose_headers_drip_is_left(node: Node, grow: Grow, make_strang
     assert is_clean(node, honest)
 
 
-@pytest.mark.parametrize("pays", [0, 1])
-@pytest.mark.parametrize("latency", [0.05, 0.5])
+@pytest.mark.parametrize(("pays", "latency"), [(0, 0.05), (1, 0.5)])
 def test_a_node_that_catches_up_is_not_synced_before_it_has(
     node: Node, grow: Grow, make_stranger: MakeStranger, pays: int, latency: float
 ) -> None:
-    chain = grow(3_000 if not pays else 400, pays=pays)
+    chain = grow(1_500 if not pays else 400, pays=pays)
     stranger = make_stranger(blocks=chain)
     node.town.latency[stranger.endpoint] = latency
     meet(node, stranger)
@@ -568,7 +501,7 @@ def changing(stranger: Stranger, at: int, chain: list[Block]) -> Any:
     return script
 
 
-@pytest.mark.parametrize("at", [2, 3, 4])
+@pytest.mark.parametrize("at", [2, 3])
 def test_a_peer_that_reorganises_between_two_questions(
     node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
@@ -673,9 +606,10 @@ def test_a_chain_that_is_committed_while_its_claim_is_looked_into(
 # Rests
 
 
-@pytest.mark.parametrize("status", [429, 503])
-@pytest.mark.parametrize(("said", "waited"), [(0.0, 1.0), (5.0, 5.0), (1e6, 30.0)])
-@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize(
+    ("status", "said", "waited", "at"),
+    [(429, 0.0, 1.0, 1), (429, 5.0, 5.0, 2), (503, 0.0, 1.0, 2), (503, 5.0, 5.0, 1), (429, 1e6, 30.0, 2)],
+)
 def test_a_peer_that_has_had_enough_is_asked_again_later(
     node: Node,
     grow: Grow,
