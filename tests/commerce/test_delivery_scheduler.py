@@ -63,52 +63,6 @@ def test_a_new_scheduler_has_no_lease() -> None:
     assert scheduler.next_at(NOW) is None
 
 
-def test_one_event_of_a_watch_is_in_flight_at_a_time() -> None:
-    scheduler = DeliveryScheduler()
-    put(scheduler, "shop/1")
-    [lease] = drain(scheduler)
-    put(scheduler, "shop/1")
-    assert drain(scheduler) == []
-    end(scheduler, lease, DeliveryOutcome.ACCEPTED, due=NOW)
-    assert names(drain(scheduler)) == ["shop/1"]
-
-
-def test_a_queue_scheduled_during_its_lease_is_sent_next() -> None:
-    scheduler = DeliveryScheduler()
-    put(scheduler, "shop/1")
-    [lease] = drain(scheduler)
-    put(scheduler, "shop/1", due=NOW + 5)
-    end(scheduler, lease, DeliveryOutcome.ACCEPTED)
-    assert scheduler.next_at(NOW) == NOW + 5
-
-
-def test_the_due_time_at_release_overrides_one_set_during_the_lease() -> None:
-    scheduler = DeliveryScheduler()
-    put(scheduler, "shop/1")
-    [lease] = drain(scheduler)
-    put(scheduler, "shop/1")
-    end(scheduler, lease, DeliveryOutcome.FAILED, due=NOW + 5 * SECOND)
-    assert scheduler.next_at(NOW) == NOW + 5 * SECOND
-
-
-def test_a_queue_waits_until_it_is_due() -> None:
-    scheduler = DeliveryScheduler()
-    put(scheduler, "shop/1", due=NOW + 10)
-    assert drain(scheduler, NOW + 9) == []
-    assert scheduler.next_at(NOW + 9) == NOW + 10
-    assert names(drain(scheduler, NOW + 10)) == ["shop/1"]
-
-
-def test_scheduling_a_queue_again_replaces_its_due_time() -> None:
-    scheduler = DeliveryScheduler()
-    put(scheduler, "shop/1", due=NOW + 10)
-    put(scheduler, "shop/1", due=NOW + 20)
-    assert drain(scheduler, NOW + 19) == []
-    put(scheduler, "shop/1", due=NOW + 5, now=NOW + 19)
-    assert names(drain(scheduler, NOW + 19)) == ["shop/1"]
-    assert scheduler.waiting == 0
-
-
 def test_four_events_of_a_host_and_thirty_two_in_all_are_in_flight() -> None:
     scheduler = DeliveryScheduler()
     put(scheduler, *(f"host{host}/{number}" for host in range(10) for number in range(10)))
@@ -126,14 +80,6 @@ def test_four_events_of_a_host_and_thirty_two_in_all_are_in_flight() -> None:
     assert names(drain(alone)) == ["shop/4"]
 
 
-def test_queues_of_one_host_are_leased_by_due_time() -> None:
-    scheduler = DeliveryScheduler()
-    put(scheduler, "shop/late", due=NOW - 1)
-    put(scheduler, "shop/later", due=NOW)
-    put(scheduler, "shop/first", due=NOW - 100)
-    assert names(drain(scheduler)) == ["shop/first", "shop/late", "shop/later"]
-
-
 def test_hosts_take_turns() -> None:
     scheduler = DeliveryScheduler()
     put(scheduler, *(f"large/{number}" for number in range(100)), due=NOW - HOUR)
@@ -141,29 +87,6 @@ def test_hosts_take_turns() -> None:
     assert names(drain(scheduler)) == [
         *("large/0", "small/1", "other/1", "large/1", "small/2", "large/2", "large/3"),
     ]
-
-
-def test_five_consecutive_failures_open_the_breaker() -> None:
-    scheduler = DeliveryScheduler()
-    put(scheduler, *(f"shop/{number}" for number in range(20)))
-    assert fail(scheduler, drain(scheduler)) == [BreakerChange.NONE] * 4
-    leases = drain(scheduler)
-    assert fail(scheduler, leases) == [BreakerChange.OPENED, *[BreakerChange.NONE] * 3]
-    assert scheduler.open_breakers == 1
-    assert drain(scheduler, NOW + 999) == []
-    assert scheduler.next_at(NOW) == NOW + 1_000
-    [probe] = drain(scheduler, NOW + 1_000)
-    assert (probe.queue.watch, probe.kind) == ("shop/8", LeaseKind.PROBE)
-
-
-def test_a_success_in_between_resets_the_count() -> None:
-    scheduler = DeliveryScheduler()
-    put(scheduler, *(f"shop/{number}" for number in range(9)))
-    fail(scheduler, drain(scheduler))
-    leases = drain(scheduler)
-    end(scheduler, leases[0], DeliveryOutcome.ACCEPTED)
-    assert fail(scheduler, leases[1:]) == [BreakerChange.NONE] * 3
-    assert scheduler.open_breakers == 0
 
 
 def test_probe_delays_grow() -> None:
@@ -180,47 +103,6 @@ def test_probe_delays_grow() -> None:
         [probe] = drain(scheduler, now)
         fail(scheduler, [probe], due=now + 90 * HOUR, now=now)
     assert pauses == [1, 2, 4, 8, 30, 120, 600, 1800, 1800, 1800]
-
-
-def test_a_probe_needs_a_queue_that_is_due() -> None:
-    scheduler = DeliveryScheduler()
-    break_host(scheduler)
-    assert scheduler.next_at(NOW) == NOW + HOUR
-
-
-def test_a_probe_that_was_not_sent_decides_nothing() -> None:
-    scheduler = DeliveryScheduler()
-    break_host(scheduler, due=NOW + SECOND)
-    [probe] = drain(scheduler, NOW + 5 * SECOND)
-    assert end(scheduler, probe, DeliveryOutcome.UNTRIED, now=NOW + 5 * SECOND) is BreakerChange.NONE
-    [probe] = drain(scheduler, NOW + 5 * SECOND)
-    assert probe.kind is LeaseKind.PROBE
-
-
-@pytest.mark.parametrize("outcome", [DeliveryOutcome.ACCEPTED, DeliveryOutcome.REJECTED])
-def test_any_answer_closes_the_breaker(outcome: DeliveryOutcome) -> None:
-    scheduler = DeliveryScheduler()
-    break_host(scheduler, due=NOW + HOUR)
-    put(scheduler, "shop/new")
-    [probe] = drain(scheduler, NOW + 5 * SECOND)
-    assert end(scheduler, probe, outcome, now=NOW + 5 * SECOND) is BreakerChange.CLOSED
-    assert scheduler.open_breakers == 0
-    assert len(drain(scheduler, NOW + 5 * SECOND)) == 4
-
-
-def test_a_success_wakes_waiting_queues_by_due_time() -> None:
-    scheduler = DeliveryScheduler()
-    put(scheduler, "shop/a", "shop/b", "shop/c")
-    for hours, lease in zip((3, 1, 2), drain(scheduler), strict=True):
-        end(scheduler, lease, DeliveryOutcome.FAILED, due=NOW + hours * HOUR)
-    put(scheduler, "shop/new", "other/x")
-    new, other = drain(scheduler)
-    end(scheduler, other, DeliveryOutcome.ACCEPTED)
-    assert drain(scheduler) == []
-    end(scheduler, new, DeliveryOutcome.ACCEPTED)
-    woken = drain(scheduler)
-    assert names(woken) == ["shop/b", "shop/c", "shop/a"]
-    assert all(lease.early for lease in woken)
 
 
 def test_a_queue_woken_in_vain_waits_for_its_due_time() -> None:
@@ -245,38 +127,6 @@ def test_a_refused_queue_is_not_woken() -> None:
     end(scheduler, refused, DeliveryOutcome.REJECTED, due=NOW + HOUR)
     end(scheduler, good, DeliveryOutcome.ACCEPTED)
     assert drain(scheduler) == []
-
-
-def test_the_end_of_an_outage_wakes_all_queues() -> None:
-    scheduler = DeliveryScheduler()
-    put(scheduler, "shop/refused")
-    [refused] = drain(scheduler)
-    end(scheduler, refused, DeliveryOutcome.REJECTED, due=NOW + 2 * HOUR)
-    break_host(scheduler, due=NOW + HOUR)
-    put(scheduler, "shop/new")
-    [probe] = drain(scheduler, NOW + 5 * SECOND)
-    end(scheduler, probe, DeliveryOutcome.ACCEPTED, now=NOW + 5 * SECOND)
-    seen: list[str] = []
-    while leases := drain(scheduler, NOW + 5 * SECOND):
-        seen += names(leases)
-        for lease in leases:
-            end(scheduler, lease, DeliveryOutcome.ACCEPTED, now=NOW + 5 * SECOND)
-    assert seen == ["shop/0", "shop/1", "shop/2", "shop/3", "shop/4", "shop/refused"]
-
-
-def test_a_cancelled_watch_gets_no_turn() -> None:
-    scheduler = DeliveryScheduler()
-    put(scheduler, "shop/1", "shop/2")
-    scheduler.cancel("shop/1", NOW)
-    scheduler.cancel("shop/unknown", NOW)
-    [lease] = drain(scheduler)
-    assert lease.queue.watch == "shop/2"
-    put(scheduler, "shop/2")
-    scheduler.cancel("shop/2", NOW)
-    put(scheduler, "shop/2")
-    end(scheduler, lease, DeliveryOutcome.FAILED, due=NOW)
-    assert drain(scheduler) == []
-    assert scheduler.hosts == 0
 
 
 def test_queues_of_a_host_that_fails_for_the_retry_period_are_given_up() -> None:
@@ -347,17 +197,6 @@ def test_removing_stale_entries_keeps_the_order_of_others() -> None:
         seen.append(lease.queue.due - NOW + 2_000)
         end(scheduler, lease, DeliveryOutcome.UNTRIED)
     assert seen == sorted(dues[::4])
-
-
-def test_scheduling_the_only_queue_again_keeps_the_breaker_open() -> None:
-    scheduler = DeliveryScheduler()
-    put(scheduler, "shop/1")
-    for _ in range(5):
-        fail(scheduler, drain(scheduler), due=NOW)
-    assert scheduler.open_breakers == 1
-    put(scheduler, "shop/1", due=NOW + 1)
-    assert scheduler.open_breakers == 1
-    assert scheduler.next_at(NOW) == NOW + SECOND
 
 
 def size_of(scheduler: DeliveryScheduler) -> int:

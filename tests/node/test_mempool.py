@@ -11,7 +11,6 @@ from svcd.chain.accounts import Account
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.transaction import Transfer
 from svcd.node.mempool import (
-    MAX_PER_SENDER,
     Admission,
     Mempool,
     MempoolEntry,
@@ -98,21 +97,7 @@ def test_checking_takes_nothing_in(bench: Bench) -> None:
     assert len(bench.pool) == 0
 
 
-def test_transfers_are_listed_in_order_of_arrival(bench: Bench) -> None:
-    for sender, nonce in [("bob", 1), ("alice", 0), ("bob", 0)]:
-        bench.add(sender, nonce)
-    assert bench.waiting() == of("bob", 1) + of("alice", 0) + of("bob", 0)
-    assert [entry.sequence for entry in bench.pool.entries()] == [1, 2, 3]
-    assert [entry.sequence for entry in bench.pool.since(1, 9)] == [2, 3]
-    assert [entry.sequence for entry in bench.pool.since(0, 2)] == [1, 2]
-
-
 # Time
-
-
-@pytest.mark.parametrize("age", [PAST, 0, -FUTURE])
-def test_a_timestamp_that_a_block_may_hold(bench: Bench, age: int) -> None:
-    assert bench.add("alice", age=age) == []
 
 
 def test_a_transfer_that_is_too_old(bench: Bench) -> None:
@@ -135,21 +120,7 @@ def test_the_next_block_decides_what_is_too_old(bench: Bench, behind: int, oldes
     assert bench.pool.window(tip_slot, now) == TimestampWindow(now - oldest - PAST, now + FUTURE)
 
 
-def test_expired_transfers_leave(bench: Bench) -> None:
-    for sender, age in {"alice": PAST, "bob": PAST - 1, "carol": 0}.items():
-        bench.add(sender, age=age)
-    assert bench.pool.expire(NOW - PAST) == {}
-    assert [entry.transfer.sender for entry in bench.pool.expire(NOW - PAST + 1)] == [key_of("alice").hash]
-    assert bench.waiting() == of("bob", 0) + of("carol", 0)
-
-
 # Nonces
-
-
-@pytest.mark.parametrize("ahead", [0, 1, MAX_PER_SENDER - 1])
-def test_sixteen_nonces_may_wait(bench: Bench, ahead: int) -> None:
-    bench.accounts["alice"] = Account(1000 * COIN, nonce=7)
-    assert bench.add("alice", 7 + ahead) == []
 
 
 def test_a_nonce_that_is_used(bench: Bench) -> None:
@@ -163,24 +134,6 @@ def test_a_nonce_too_far_ahead(bench: Bench) -> None:
     refusal = bench.refusal("alice", 23)
     assert refusal.code is Refusal.NONCE
     assert refusal.detail == "nonce 23 is too far ahead; at most 22 may wait now"
-
-
-def test_only_what_has_no_gap_before_it_can_go_into_a_block(bench: Bench) -> None:
-    for nonce in (0, 1, 3):
-        bench.add("alice", nonce)
-    bench.add("bob", 1)
-    assert [[entry.transfer.nonce for entry in line] for line in bench.pool.lines()] == [[0, 1]]
-    bench.add("alice", 2)
-    assert [[entry.transfer.nonce for entry in line] for line in bench.pool.lines()] == [[0, 1, 2, 3]]
-
-
-def test_the_next_nonce_counts_what_waits_without_a_gap(bench: Bench) -> None:
-    alice = key_of("alice").hash
-    assert bench.pool.pending_nonce(alice, Account(nonce=5)) == 5
-    bench.accounts["alice"] = Account(COIN, nonce=5)
-    for nonce, pending in [(5, 6), (7, 6), (6, 8)]:
-        bench.add("alice", nonce)
-        assert bench.pool.pending_nonce(alice, bench.accounts["alice"]) == pending
 
 
 def test_the_pending_balance_counts_what_waits_and_is_not_in_a_block_yet(bench: Bench) -> None:
@@ -215,21 +168,6 @@ def test_the_same_transfer_again_is_no_replacement(bench: Bench) -> None:
     assert bench.refusal("alice").code is Refusal.FEE
 
 
-def test_a_replacement_keeps_what_builds_on_it(bench: Bench) -> None:
-    for nonce in range(3):
-        bench.add("alice", nonce)
-    bench.add("alice", 1, fee=2 * FEE)
-    assert bench.waiting() == of("alice", 0, 2, 1)
-    assert [[entry.transfer.nonce for entry in line] for line in bench.pool.lines()] == [[0, 1, 2]]
-
-
-def test_a_replacement_may_spend_what_the_replaced_one_would_have(bench: Bench) -> None:
-    bench.accounts["alice"] = Account(100_000 + 2 * FEE)
-    bench.add("alice", amount=100_000)
-    assert len(bench.add("alice", amount=100_000, fee=2 * FEE)) == 1
-    assert bench.refusal("alice", amount=100_001, fee=3 * FEE).code is Refusal.BALANCE
-
-
 def test_replacing_again_and_again_costs_no_memory(bench: Bench) -> None:
     """The sender's last transfer stays the same while one before it is replaced."""
     bench.add("alice", 1)
@@ -256,56 +194,7 @@ def test_all_that_waits_shares_one_balance(bench: Bench) -> None:
     bench.add("alice", 2)
 
 
-def test_what_waits_behind_a_gap_counts_too(bench: Bench) -> None:
-    bench.accounts["alice"] = Account(2 * (FEE + 1) - 1)
-    bench.add("alice", 5)
-    assert bench.refusal("alice", 0).code is Refusal.BALANCE
-
-
 # A new tip
-
-
-def test_what_a_block_holds_leaves(bench: Bench) -> None:
-    transfer = bench.transfer("alice")
-    bench.admit(transfer)
-    bench.add("alice", 1)
-    assert bench.settle(txids=(transfer.txid,), alice=Account(COIN, nonce=1)) == [0]
-    assert bench.waiting() == of("alice", 1)
-
-
-def test_what_has_become_impossible_leaves(bench: Bench) -> None:
-    for nonce in range(4):
-        bench.add("alice", nonce)
-    bench.add("bob")
-    assert bench.settle(alice=Account(COIN, nonce=2), bob=Account(COIN)) == [0, 1]
-    assert bench.waiting() == of("alice", 2, 3) + of("bob", 0)
-
-
-def test_what_can_no_longer_be_paid_leaves_from_the_end(bench: Bench) -> None:
-    for nonce in range(4):
-        bench.add("alice", nonce)
-    assert bench.settle(alice=Account(2 * (FEE + 1))) == [2, 3]
-    assert bench.settle(alice=Account(2 * (FEE + 1))) == []
-    assert bench.settle(alice=Account(0)) == [0, 1]
-    assert len(bench.pool) == 0
-
-
-def test_an_undone_block_opens_a_gap_and_its_transfers_close_it(bench: Bench) -> None:
-    bench.accounts["alice"] = Account(COIN, nonce=3)
-    bench.add("alice", 3)
-    assert bench.settle(alice=Account(COIN, nonce=2)) == []
-    assert list(bench.pool.lines()) == []
-    bench.add("alice", 2)
-    assert [[entry.transfer.nonce for entry in line] for line in bench.pool.lines()] == [[2, 3]]
-
-
-def test_what_is_dropped_is_gone(bench: Bench) -> None:
-    transfer = bench.transfer("alice")
-    bench.admit(transfer)
-    assert [entry.transfer.txid for entry in bench.pool.drop([transfer.txid, transfer.txid, bytes(32)])] == [
-        transfer.txid
-    ]
-    assert (len(bench.pool), bench.pool.size) == (0, 0)
 
 
 # A full pool
@@ -320,14 +209,6 @@ def full(bench: Bench) -> Bench:
 
 BY_COUNT: Callable[[], Bench] = lambda: full(Bench(transactions=3))  # noqa: E731
 BY_BYTES: Callable[[], Bench] = lambda: full(Bench(size=1499))  # noqa: E731
-
-
-@pytest.mark.parametrize("make", [BY_COUNT, BY_BYTES])
-def test_a_full_pool_drops_the_lowest_fee_per_byte(make: Callable[[], Bench]) -> None:
-    bench = make()
-    cheapest = bench.pool.entries()[0].transfer
-    assert bench.add("dave", fee=FEE * 3 // 2) == [cheapest.txid]
-    assert bench.waiting() == of("bob", 0) + of("carol", 0) + of("dave", 0)
 
 
 @pytest.mark.parametrize("make", [BY_COUNT, BY_BYTES])
@@ -385,14 +266,6 @@ def test_what_a_sender_has_waiting_is_listed_by_nonce(bench: Bench) -> None:
     assert bench.pool.sent_by(key_of("bob").hash) == ()
 
 
-def test_of_equal_fees_the_newest_leaves() -> None:
-    bench = Bench(transactions=3)
-    for sender in ("alice", "bob", "carol"):
-        bench.add(sender)
-    assert len(bench.add("dave", fee=2 * FEE)) == 1
-    assert bench.waiting() == of("alice", 0) + of("bob", 0) + of("dave", 0)
-
-
 def test_a_transfer_that_another_one_builds_on_stays() -> None:
     bench = Bench(transactions=3)
     bench.add("alice", 0)
@@ -413,24 +286,6 @@ def test_nobody_drops_a_transfer_to_make_room_for_a_later_one_of_the_same_sender
     bench.add("alice", 1, fee=9 * FEE)
 
 
-def test_a_replacement_needs_no_room() -> None:
-    bench = full(Bench(transactions=3))
-    assert len(bench.add("alice", fee=FEE * 11 // 10)) == 1
-    assert len(bench.pool) == 3
-
-
-def test_room_for_a_long_transfer_takes_several_short_ones() -> None:
-    bench = Bench(size=3 * 470)
-    for factor, sender in enumerate(("alice", "bob", "carol"), 1):
-        bench.add(sender, fee=factor * FEE)
-    long = bench.chain.transfer("dave", "zoe", 10**9, nonce=0, fee=9 * FEE, timestamp=NOW, reference="r" * 64)
-    assert [entry.transfer.sender for entry in bench.admit(long, "dave").removed] == [
-        key_of("alice").hash,
-        key_of("bob").hash,
-    ]
-    assert bench.pool.size <= 3 * 470
-
-
 # Behind a gap
 
 
@@ -444,48 +299,6 @@ def test_one_in_ten_may_wait_behind_a_gap() -> None:
     bench.add("carol", 0)
     bench.add("alice", 0)
     bench.add("carol", 3)
-
-
-def test_a_replacement_behind_a_gap_needs_no_room() -> None:
-    bench = Bench(transactions=10)
-    bench.add("alice", 5)
-    assert len(bench.add("alice", 5, fee=2 * FEE)) == 1
-    assert bench.refusal("alice", 6, fee=2 * FEE).code is Refusal.POOL
-
-
-@pytest.mark.parametrize("bench", [Bench(transactions=3), Bench(size=1499)])
-def test_what_is_behind_a_gap_makes_nobody_leave(bench: Bench) -> None:
-    full(bench)
-    assert bench.refusal("dave", 1, fee=90 * FEE).code is Refusal.POOL
-
-
-def test_what_is_behind_a_gap_leaves_first_whatever_it_pays() -> None:
-    bench = Bench(transactions=3)
-    bench.add("alice")
-    bench.add("bob", 1, fee=90 * FEE)
-    bench.add("carol")
-    assert len(bench.add("dave")) == 1
-    assert bench.waiting() == of("alice", 0) + of("carol", 0) + of("dave", 0)
-
-
-def test_what_was_behind_a_gap_that_is_filled_leaves_by_its_fee() -> None:
-    bench = Bench(transactions=3)
-    bench.add("alice", 1, fee=3 * FEE)
-    bench.add("alice", 0)
-    bench.add("bob", fee=2 * FEE)
-    bench.add("carol", fee=4 * FEE)
-    assert bench.waiting() == of("alice", 1, 0) + of("carol", 0)
-
-
-def test_what_an_undone_block_puts_behind_a_gap_leaves_first() -> None:
-    bench = Bench(transactions=3)
-    bench.accounts["alice"] = Account(COIN, nonce=3)
-    bench.add("alice", 3, fee=9 * FEE)
-    bench.add("bob")
-    bench.add("carol")
-    bench.settle(alice=Account(COIN, nonce=2))
-    bench.add("dave")
-    assert bench.waiting() == of("bob", 0) + of("carol", 0) + of("dave", 0)
 
 
 # How long it takes
@@ -582,15 +395,6 @@ def test_many_that_leave_a_sender_at_once_are_one_piece_of_work(monkeypatch: pyt
 
 
 # What counts
-
-
-def test_fee_per_byte_and_not_the_fee_decides() -> None:
-    bench = Bench(transactions=2)
-    bench.add("alice", fee=FEE + 100)
-    long = bench.chain.transfer("bob", "zoe", 1, nonce=0, fee=FEE + 200, timestamp=NOW, reference="r" * 64)
-    bench.admit(long, "bob")
-    assert MempoolEntry(long, 0).rate < bench.pool.entries()[0].rate
-    assert bench.add("carol", fee=FEE + 150) == [long.txid]
 
 
 HELD = {b"c": 3, b"a": 1, b"b": 2}
