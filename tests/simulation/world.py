@@ -31,7 +31,7 @@ CRASH_SECONDS = 200.0
 """From one crash to the next, on average."""
 REST_SECONDS = (1.0, 300.0)
 """How long a node stays down."""
-TURN_SECONDS = 1_200.0
+TURN_SECONDS = 600.0
 """How long somebody hostile does harm in the same way."""
 SEEDS = 2
 """How many of the first nodes all others know from the start."""
