@@ -18,7 +18,7 @@ from benchmarks.local_node import feed, opened
 from benchmarks.merchants import lay_watches, order, payment, until, webhooks_of
 from benchmarks.processes import DATABASE, closed_port, receiver
 from benchmarks.program import main, on_reactor
-from svcd.commerce.sender import WebhookSender
+from svcd.commerce.sender import SendingMerchant, WebhookSender
 from svcd.commerce.signing import SigningKeys
 from svcd.commerce.webhook_database import FILE, WebhookDatabase
 from svcd.commerce.webhook_service import WebhookService, build_webhooks
@@ -66,7 +66,8 @@ async def service_of(
         trust=load_trust(),
     )
     rules = Rules.for_callbacks(allow_http=True, allow_private=True)
-    sender = WebhookSender(caller, rules, SigningKeys("a-signing-secret-of-thirty-two-characters"))
+    merchant = SendingMerchant(caller, SigningKeys("a-signing-secret-of-thirty-two-characters"))
+    sender = WebhookSender(rules, {"default": merchant})
     webhooks = build_webhooks(
         database, node_context, sender=sender, synced=lambda: True, chance=Random(5).random, keep_days=7
     )

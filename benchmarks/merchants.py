@@ -66,6 +66,7 @@ def lay_watches(folder: Path, orders: Iterable[PaymentTerms], callback: Callable
             host, url = callback(number)
             watch = Watch(
                 id=f"svcwh_{number:032x}",
+                merchant="default",
                 terms=terms,
                 callback_url=url,
                 host=host,

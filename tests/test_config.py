@@ -15,7 +15,7 @@ from twisted.internet.testing import MemoryReactor
 from svcd.config import validation
 from svcd.config.layers import ConfigError, Layer, from_assignment, from_option, merged
 from svcd.config.loader import camel, load
-from svcd.config.schema import CommerceWebhooks, Config
+from svcd.config.schema import MAX_MERCHANTS, Commerce, Config
 from svcd.config.types import endpoint_parts
 
 CONF = Path(__file__).parent.parent / "conf"
@@ -94,7 +94,7 @@ def test_the_devnet_file(tmp_path: Path) -> None:
     assert config.network == "devnet"
     assert config.participation.on_demand
     assert config.limits.exempt == (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))
-    assert config.commerce.webhooks.problem is None
+    assert config.commerce.problem is None
     assert config.commerce.webhooks.manage_token == TOKEN
 
 
@@ -594,11 +594,11 @@ def test_no_secret_shows_in_a_repr() -> None:
 )
 def test_webhooks_that_cannot_work_say_why(token: str, secret: str, problem: str | None) -> None:
     config = load(overrides=[with_webhooks(Path(), manageToken=token, signingSecret=secret)])
-    assert config.commerce.webhooks.problem == problem
+    assert config.commerce.problem == problem
 
 
 def test_webhooks_that_nobody_wants_are_no_problem() -> None:
-    assert CommerceWebhooks().problem is None
+    assert Commerce().problem is None
 
 
 @pytest.mark.parametrize(
@@ -612,4 +612,132 @@ def test_webhooks_that_nobody_wants_are_no_problem() -> None:
 )
 def test_a_previous_secret_is_as_good_as_the_present_one(previous: str, problem: str | None) -> None:
     settings = with_webhooks(Path(), manageToken=TOKEN, signingSecret=SECRET, previousSigningSecret=previous)
-    assert load(overrides=[settings]).commerce.webhooks.problem == problem
+    assert load(overrides=[settings]).commerce.problem == problem
+
+
+# Several merchants
+
+BOOKS = """
+[[commerce.merchants]]
+name = "books"
+tokenFile = "books-token"
+signingSecretFile = "books-secret"
+"""
+
+
+def merchants_in(folder: Path, text: str = "", **secrets: str) -> Config:
+    """A configuration with the merchant "books", what ``text`` adds, and these contents of files."""
+    for name, content in {"books_token": "b" * 32, "books_secret": "c" * 32, **secrets}.items():
+        file = folder / name.replace("_", "-")
+        file.touch(mode=0o600)
+        file.write_text(content)
+    return from_text(folder, f"dataDir = '{folder}'\n{BOOKS}\n{text}\n[commerce.webhooks]\nenabled = true\n")
+
+
+def test_listed_merchants_need_no_other(tmp_path: Path) -> None:
+    config = merchants_in(tmp_path, 'previousSigningSecretFile = "old"', old="o" * 32)
+    assert config.commerce.problem is None
+    (books,) = config.commerce.all_merchants
+    assert (books.name, books.token, books.signing_secret) == ("books", "b" * 32, "c" * 32)
+    assert books.previous_signing_secret == "o" * 32
+    for secret in ("b" * 32, "c" * 32, "o" * 32):
+        assert secret not in repr(config)
+
+
+def test_the_one_token_goes_on_as_the_merchant_default(tmp_path: Path) -> None:
+    config = merchants_in(tmp_path)
+    secrets = {"SVCD_COMMERCE_WEBHOOKS_MANAGE_TOKEN": TOKEN, "SVCD_COMMERCE_WEBHOOKS_SIGNING_SECRET": SECRET}
+    config = load(tmp_path / "svcd.toml", environment=secrets)
+    assert [merchant.name for merchant in config.commerce.all_merchants] == ["default", "books"]
+    assert (config.commerce.all_merchants[0].token, config.commerce.all_merchants[0].signing_secret) == (TOKEN, SECRET)
+    assert config.commerce.problem is None
+    assert [merchant.name for merchant in load().commerce.all_merchants] == ["default"]
+
+
+@pytest.mark.parametrize(
+    ("text", "secrets", "problem"),
+    [
+        ("", {"books_token": "short"}, "the token of the merchant books must have at least 32 characters and has 5"),
+        (
+            "",
+            {"books_secret": ""},
+            "the signingSecret of the merchant books must have at least 32 characters and has 0",
+        ),
+        (
+            "",
+            {"books_token": "t t" * 32},
+            "the token of the merchant books must be printable ASCII without blanks to stand in a header",
+        ),
+        (
+            "",
+            {"books_secret": "b" * 32},
+            "the signingSecret of the merchant books must differ from the token of the merchant books",
+        ),
+        ('previousSigningSecretFile = "books-secret"', {}, None),
+        (
+            'previousSigningSecretFile = "old"',
+            {"old": "b" * 32},
+            "the previousSigningSecret of the merchant books must differ from the token of the merchant books",
+        ),
+        (
+            BOOKS.replace("books", "music"),
+            {"music_token": "m" * 32, "music_secret": "c" * 32},
+            "the signingSecret of the merchant music must differ from the signingSecret of the merchant books",
+        ),
+        (
+            BOOKS.replace("books", "music"),
+            {"music_token": "b" * 32, "music_secret": "n" * 32},
+            "the token of the merchant music must differ from the token of the merchant books",
+        ),
+    ],
+)
+def test_merchants_that_could_be_taken_for_each_other_are_a_problem(
+    tmp_path: Path, text: str, secrets: dict[str, str], problem: str | None
+) -> None:
+    assert merchants_in(tmp_path, text, **secrets).commerce.problem == problem
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "sentence"),
+    [
+        ('name = "books"', "", "[[commerce.merchants]] number 1, name is missing"),
+        ('name = "books"', 'name = "Books"', 'number 1, name = "Books": must be 1 to 32 lower-case letters, digits'),
+        ('"books-token"', "3", "[[commerce.merchants]] number 1, tokenFile = 3: must be a string in quotes"),
+        ("tokenFile", "token", "[[commerce.merchants]] number 1, token is not known; did you mean tokenFile?"),
+        ("\n[[", f"{BOOKS}\n[[", 'number 2, name = "books": another merchant has this name'),
+        (
+            'name = "books"',
+            'name = "books"\nrecipients = ["svcd1nonsense"]',
+            'number 1, recipients = ["svcd1nonsense"]: each recipient must be an address of this network: 43 ',
+        ),
+        (BOOKS, "[commerce]\nmerchants = ['x']", '[[commerce.merchants]] number 1 = "x": must be a section with keys'),
+        (BOOKS, "[commerce.merchants]\nname = 'x'", "[commerce] merchants = (not shown): must be sections, each with"),
+        (
+            BOOKS,
+            BOOKS * (MAX_MERCHANTS + 1),
+            f"[commerce] merchants = (not shown): there must be at most {MAX_MERCHANTS}",
+        ),
+    ],
+)
+def test_a_wrong_merchant_is_named_by_its_number(tmp_path: Path, old: str, new: str, sentence: str) -> None:
+    assert sentence in refusal(tmp_path, BOOKS.replace(old, new, 1))
+
+
+def test_two_merchants_named_default_are_refused(tmp_path: Path) -> None:
+    renamed = BOOKS.replace('"books"', '"default"')
+    assert from_text(tmp_path, renamed).commerce.all_merchants[0].name == "default"
+    assert refusal(tmp_path, f"{renamed}\n[commerce.webhooks]\nsigningSecretFile = 'x'").endswith(
+        'number 1, name = "default": the settings of [commerce.webhooks] are those of this merchant'
+    )
+
+
+def test_a_secret_file_of_a_merchant_is_guarded_like_the_others(tmp_path: Path) -> None:
+    merchants_in(tmp_path)
+    (tmp_path / "books-token").chmod(0o640)
+    with pytest.raises(ConfigError, match=r"number 1, tokenFile = \"books-token\": .* is open to others \(mode 0640\)"):
+        load(tmp_path / "svcd.toml")
+    (tmp_path / "books-token").unlink()
+    with pytest.raises(ConfigError, match=r"number 1, tokenFile = .* cannot be read: No such file"):
+        load(tmp_path / "svcd.toml")
+    off = from_assignment("commerce.webhooks.enabled=false")
+    assert load(tmp_path / "svcd.toml", overrides=[off]).commerce.problem is None

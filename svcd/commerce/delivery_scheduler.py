@@ -1,6 +1,7 @@
 """Decides which event is sent next, so that no host delays another (docs/webhooks.md "Attempts").
 
-At most one event of a watch, four of a host and 32 in all are in flight. Hosts with due events take turns: each sends
+At most one event of a watch, four of a host and 32 in all are in flight (fewer for each of several merchants, see
+svcd.commerce.fair_scheduler). Hosts with due events take turns: each sends
 one event and goes to the end of the line. No operation visits every queue: a dead host may have tens of thousands.
 Times are Unix milliseconds.
 """
@@ -174,7 +175,8 @@ class _ActiveLease:
 class DeliveryScheduler:
     """All queues that wait or are leased. Call ``lease`` until it returns None, and again at ``next_at``."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_in_flight: int = MAX_IN_FLIGHT) -> None:
+        self._max_in_flight = max_in_flight
         self._hosts: dict[str, HostQueue] = {}
         self._waiting: dict[str, QueueEntry] = {}
         self._leases: dict[str, _ActiveLease] = {}
@@ -230,7 +232,7 @@ class DeliveryScheduler:
 
     def lease(self, now: int) -> Lease | None:
         """The next lease, to be given to ``release`` in the end; None if there is none at present."""
-        if len(self._leases) >= MAX_IN_FLIGHT:
+        if len(self._leases) >= self._max_in_flight:
             return None
         while self._timers and self._timers[0][0] <= now:
             _, serial, host = heappop(self._timers)
@@ -265,7 +267,7 @@ class DeliveryScheduler:
 
     def next_at(self, now: int) -> int | None:
         """When ``lease`` may succeed again; None if not before a lease ends or a queue is scheduled."""
-        if len(self._leases) >= MAX_IN_FLIGHT:
+        if len(self._leases) >= self._max_in_flight:
             return None
         if self._line:
             return now

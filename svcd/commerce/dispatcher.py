@@ -15,7 +15,8 @@ from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
 from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome
-from svcd.commerce.delivery_scheduler import DeliveryScheduler, Lease, LeaseKind
+from svcd.commerce.delivery_scheduler import Lease, LeaseKind
+from svcd.commerce.fair_scheduler import FairScheduler, in_flight_share
 from svcd.commerce.outbox import OutboundEvent, WebhookOutbox
 from svcd.commerce.retry_policy import RETRY_PERIOD, next_attempt, next_attempt_after_refusal
 from svcd.commerce.sender import DeliveryResult, WebhookSender
@@ -91,7 +92,7 @@ class WebhookDispatcher:
         self._clock = clock
         self._forward_clock = ForwardClock(clock)
         self._chance = chance
-        self._scheduler = DeliveryScheduler()
+        self._scheduler = FairScheduler(in_flight_share(len(sender.merchants)))
         self._running: set[Deferred[None]] = set()
         self._timer: Timer | None = None
         self._incoming: deque[WatchQueue] = deque()

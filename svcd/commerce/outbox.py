@@ -30,6 +30,8 @@ class OutboundEvent:
     refusals: int
     """How many of them the receiver answered with a refusal."""
     created_at: int
+    merchant: str
+    """The name of the merchant whose event it is."""
 
 
 @frozen
@@ -95,6 +97,7 @@ class WebhookOutbox:
             attempts=row.attempts,
             refusals=row.refusals,
             created_at=row.created_at,
+            merchant=head.merchant,
         )
 
     def _delivered(self, event: OutboundEvent, now: int) -> WatchQueue | None:

@@ -21,6 +21,8 @@ LIMITS: Final = (
     Limit("time for an attempt", CALL_LIMITS.seconds, "seconds", STALLING_RECEIVER),
     Limit("response to a callback", CALL_LIMITS.max_bytes, "bytes", "A receiver that answers without end"),
 )
+UNKNOWN_MERCHANT: Final = "unknown-merchant"
+"""The error of an event whose merchant the configuration does not have at present."""
 _GONE: Final = 410
 _RETRY_LATER: Final = (429, 503)
 _MAY_CHANGE: Final = (408, 409, 425, 429)
@@ -52,12 +54,20 @@ class DeliveryResult:
 
 
 @frozen
+class SendingMerchant:
+    """What events of one merchant are sent with."""
+
+    caller: Caller
+    keys: SigningKeys
+
+
+@frozen
 class WebhookSender:
     """Signs and sends events under the operator's rules for callback URLs."""
 
-    caller: Caller
     rules: Rules
-    keys: SigningKeys
+    merchants: Mapping[str, SendingMerchant]
+    """By the name of the merchant."""
     log = Logger()
 
     async def send(self, event: OutboundEvent, now: int) -> DeliveryResult:
@@ -65,13 +75,16 @@ class WebhookSender:
 
         The URL is checked on each attempt, because the rules may have changed since the registration.
         """
+        merchant = self.merchants.get(event.merchant)
+        if merchant is None:
+            return DeliveryResult(outcome=DeliveryOutcome.UNTRIED, error=UNKNOWN_MERCHANT)
         try:
             target = self.rules.parse(event.url)
             headers = signed_headers(
-                self.keys, event_id=event.event_id, event=event.type, body=event.body, timestamp=now // 1000
+                merchant.keys, event_id=event.event_id, event=event.type, body=event.body, timestamp=now // 1000
             )
             headers |= {"Content-Type": "application/json", "User-Agent": f"svcd/{SOFTWARE_VERSION}"}
-            reply = await self.caller.call("POST", target, headers=headers, body=event.body, limits=CALL_LIMITS)
+            reply = await merchant.caller.call("POST", target, headers=headers, body=event.body, limits=CALL_LIMITS)
         except BadTarget:
             # This does not count against the host: its other URLs may be allowed.
             return DeliveryResult(outcome=DeliveryOutcome.UNTRIED, error="refused-url")

@@ -19,8 +19,8 @@ MAX_WATCHES: Final = 50_000
 MAX_WATCHES_PER_HOST: Final = 2_000
 
 LIMITS: Final = (
-    Limit("active watches", MAX_WATCHES, "things", MANY_WATCHES),
-    Limit("active watches for one host", MAX_WATCHES_PER_HOST, "things", MANY_WATCHES),
+    Limit("active watches of a merchant", MAX_WATCHES, "things", MANY_WATCHES),
+    Limit("active watches of a merchant for one host", MAX_WATCHES_PER_HOST, "things", MANY_WATCHES),
 )
 _CLEANUP_BATCH: Final = 1_000
 """Watches, and bodies of events, that one transaction deletes."""
@@ -35,6 +35,8 @@ class TooManyWatches(Exception):
 class WatchRequest:
     """A merchant's request for a watch."""
 
+    merchant: str
+    """The merchant's name."""
     terms: PaymentTerms
     callback_url: str = field(repr=False)
     """Normalised; its path and query may contain a secret of the merchant's."""
@@ -99,9 +101,10 @@ class Subscriptions:
         if existing is not None:
             record = _record(existing, self.follower.lookup.find(existing.terms))
             return Registration({**record, "existing": True}, [])
-        self._check_limits(request.host)
+        self._check_limits(request)
         watch = Watch(
             id=self.new_id(),
+            merchant=request.merchant,
             terms=request.terms,
             callback_url=request.callback_url,
             host=request.host,
@@ -113,10 +116,10 @@ class Subscriptions:
         # The answer shows the watch before its first event.
         return Registration(_record(watch, observation), queues)
 
-    def show(self, identifier: str) -> dict[str, object] | None:
-        """A watch and its newest events; None if there is no such watch."""
+    def show(self, merchant: str, identifier: str) -> dict[str, object] | None:
+        """A watch and its newest events; None if the merchant has no such watch."""
         row = self.repository.watches.watch(identifier)
-        if row is None:
+        if row is None or row.merchant != merchant:
             return None
         watch = watch_of(row)
         head = self.repository.events.head(identifier)
@@ -124,11 +127,13 @@ class Subscriptions:
         events = [_event_record(event, next_attempt) for event in self.repository.events.events(identifier)]
         return {**_record(watch, self.follower.lookup.find(watch.terms)), "events": events}
 
-    def cancel(self, identifier: str, now: int) -> dict[str, object] | None:
-        """End a watch at the merchant's request; returns what :meth:`show` does."""
-        with self.repository.watches.commit():
-            self.repository.end(identifier, EndReason.CANCELLED, now)
-        return self.show(identifier)
+    def cancel(self, merchant: str, identifier: str, now: int) -> dict[str, object] | None:
+        """End a watch at its merchant's request; returns what :meth:`show` does."""
+        row = self.repository.watches.watch(identifier)
+        if row is not None and row.merchant == merchant:
+            with self.repository.watches.commit():
+                self.repository.end(identifier, EndReason.CANCELLED, now)
+        return self.show(merchant, identifier)
 
     def queues(self, now: int) -> list[WatchQueue]:
         """The queues of all watches with undelivered events, none due later than the longest retry delay.
@@ -158,15 +163,17 @@ class Subscriptions:
         for row in self.repository.watches.of_payment(terms.reference, terms.recipient, terms.amount):
             watch = watch_of(row)
             ttl_ms = watch.expires_at - watch.created_at
-            begun = watch.terms, watch.callback_url, ttl_ms, watch.events
-            if begun == (terms, request.callback_url, request.ttl_ms, request.events):
+            begun = watch.merchant, watch.terms, watch.callback_url, ttl_ms, watch.events
+            if begun == (request.merchant, terms, request.callback_url, request.ttl_ms, request.events):
                 return watch
         return None
 
-    def _check_limits(self, host: str) -> None:
-        if self.repository.watches.count_active() >= MAX_WATCHES:
-            raise TooManyWatches(f"this node has {MAX_WATCHES} active watches, the most it keeps; cancel some or wait")
-        if self.repository.watches.count_at_host(host) >= MAX_WATCHES_PER_HOST:
+    def _check_limits(self, request: WatchRequest) -> None:
+        """The limits are for each merchant: none can use up the room of another."""
+        watches, host = self.repository.watches, request.host
+        if watches.count_of_merchant(request.merchant) >= MAX_WATCHES:
+            raise TooManyWatches(f"this merchant has {MAX_WATCHES} active watches, the most; cancel some or wait")
+        if watches.count_at_host(request.merchant, host) >= MAX_WATCHES_PER_HOST:
             raise TooManyWatches(f"{host} has {MAX_WATCHES_PER_HOST} active watches, the most; cancel some or wait")
 
 

@@ -35,6 +35,8 @@ class Watch:
 
     id: str
     """``svcwh_`` and 32 hex characters."""
+    merchant: str
+    """The name of the merchant whose watch it is."""
     terms: PaymentTerms
     callback_url: str = field(repr=False)
     """Normalised; its path and query may contain a secret of the merchant's."""

@@ -71,6 +71,7 @@ def watch_of(row: WatchRow) -> Watch:
     """The watch in a row."""
     return Watch(
         id=row.id,
+        merchant=row.merchant,
         terms=PaymentTerms(row.reference, row.recipient, row.amount, row.required, row.since_height),
         callback_url=row.callback_url,
         host=row.host,
@@ -95,6 +96,7 @@ def _row_of(watch: Watch, due: NextEvaluation, ended_at: int | None) -> WatchRow
     terms, location = watch.terms, watch.location
     return WatchRow(
         id=watch.id,
+        merchant=watch.merchant,
         reference=terms.reference,
         recipient=terms.recipient,
         amount=terms.amount,

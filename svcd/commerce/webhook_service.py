@@ -165,14 +165,16 @@ class WebhookService(Service):
         registration = await self._tasks.start(self._register(request))
         return registration.record
 
-    async def show(self, identifier: str) -> dict[str, object] | None:
-        """A subscription and its newest events; None if there is none of this id."""
-        return await self._worker.run(self._subscriptions.show, identifier)
+    async def show(self, merchant: str, identifier: str) -> dict[str, object] | None:
+        """A subscription and its newest events; None if the merchant has none of this id."""
+        return await self._worker.run(self._subscriptions.show, merchant, identifier)
 
-    async def cancel(self, identifier: str) -> dict[str, object] | None:
-        """End a watch; returns the subscription, None if there is none of this id."""
-        record = await self._worker.run(self._subscriptions.cancel, identifier, milliseconds(self._context.clock))
-        self._dispatcher.cancel(identifier)
+    async def cancel(self, merchant: str, identifier: str) -> dict[str, object] | None:
+        """End a watch; returns the subscription, None if the merchant has none of this id."""
+        now = milliseconds(self._context.clock)
+        record = await self._worker.run(self._subscriptions.cancel, merchant, identifier, now)
+        if record is not None:
+            self._dispatcher.cancel(identifier)
         return record
 
     async def _register(self, request: WatchRequest) -> Registration:

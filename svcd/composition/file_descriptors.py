@@ -6,7 +6,8 @@ from typing import Final
 from attrs import evolve
 from twisted.logger import Logger
 
-from svcd.commerce import delivery_scheduler
+from svcd.commerce.fair_scheduler import in_flight_share
+from svcd.composition.merchants import look_ups
 from svcd.config.schema import Config
 from svcd.limits import IDLE_CONNECTIONS, Limit
 from svcd.net.http_client import MAX_CALLS
@@ -16,8 +17,8 @@ OPEN_FILES: Final = 16_384
 """The limit that systemd/svcd.service grants too: enough for connections of clients and peers and the databases."""
 FILES: Final = 48
 """Databases with their logs, a backup, pipes, listening sockets: an idle node has 21 open."""
-LOOK_UPS: Final = 32
-"""Concurrent DNS look-ups, each on a socket."""
+LOOK_UPS: Final = 16
+"""Concurrent DNS look-ups for peers, each on a socket."""
 OPERATOR_CONNECTIONS: Final = 32
 """Concurrent connections to the operator's socket, and as many to the operator's port."""
 
@@ -65,6 +66,7 @@ def max_connections(open_files: int, config: Config) -> int:
     # A connection that is refused or evicted keeps its descriptor for one or two iterations of the reactor.
     closing = 2 * ACCEPTED_AT_ONCE * sites
     peers = config.p2p.outbound * sum(MAX_CALLS.values()) if config.p2p.enabled else 0
-    callbacks = delivery_scheduler.MAX_IN_FLIGHT if config.commerce.webhooks.enabled else 0
+    merchants = len(config.commerce.all_merchants) if config.commerce.webhooks.enabled else 0
+    callbacks = look_ups(merchants) + merchants * in_flight_share(merchants)
     reserved = FILES + LOOK_UPS + 2 * OPERATOR_CONNECTIONS + closing + peers + callbacks
     return max(open_files - reserved, open_files // 4, sites) // sites

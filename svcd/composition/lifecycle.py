@@ -36,7 +36,7 @@ from typing import Any, Final
 from twisted.application.service import Service
 
 from svcd.chain.errors import Corrupt
-from svcd.composition.merchants import webhooks_opener
+from svcd.composition.merchants import look_ups, webhooks_opener
 from svcd.composition.resources import NodeResources, OpenDatabases, ThreadPools, mempool_limits, open_databases
 from svcd.composition.services import NodeServices
 from svcd.config.schema import OPERATOR_SOCKET, Config
@@ -122,6 +122,8 @@ def _thread_pools(config: Config, reactor: Any) -> ThreadPools:
         reader=ThreadPoolService(reactor, size=1, name="reader"),
         resolver=ThreadPoolService(reactor, size=16, name="resolver", patience=STOP_PATIENCE),
         webhooks=ThreadPoolService(reactor, size=1, name="webhooks"),
-        callbacks=ThreadPoolService(reactor, size=16, name="callbacks", patience=STOP_PATIENCE),
+        callbacks=ThreadPoolService(
+            reactor, size=look_ups(len(config.commerce.all_merchants)), name="callbacks", patience=STOP_PATIENCE
+        ),
         files=ThreadPoolService(reactor, size=2, name="files", patience=STOP_PATIENCE),
     )

@@ -2,13 +2,15 @@
 
 import secrets
 from collections.abc import Awaitable, Callable
+from typing import Final
 
 from twisted.application.service import Service
 from twisted.logger import Logger
 
+from svcd.commerce.merchant import Merchant
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
-from svcd.commerce.sender import WebhookSender
+from svcd.commerce.sender import SendingMerchant, WebhookSender
 from svcd.commerce.signing import SigningKeys
 from svcd.commerce.webhook_database import WatchSettings, WebhookDatabase, open_webhook_database
 from svcd.commerce.webhook_service import BACKLOG_SECONDS, CLEANUP_SECONDS, POLL_SECONDS, WebhookService, build_webhooks
@@ -28,6 +30,8 @@ from svcd.process.timers import Periodic
 from svcd.rpc.payment_routes import CommerceRoutes, ProofRoutes
 from svcd.rpc.webhook_routes import WebhookPolicy, WebhookRoutes
 
+_LOOK_UPS: Final = 16
+_LEAST_LOOK_UPS: Final = 2
 _LOG = Logger()
 
 
@@ -35,13 +39,13 @@ def webhooks_opener(
     config: Config, worker: Worker, threads: NodeThreads, clock: Clock
 ) -> Callable[[], Awaitable[WebhookDatabase]] | None:
     """What opens the webhooks beside the open chain; None where they are switched off or cannot work."""
-    hooks = config.commerce.webhooks
-    if hooks.problem:
-        _LOG.warn("webhooks answer 503: {problem}", problem=hooks.problem)
-    if hooks.refusal:
+    commerce = config.commerce
+    if commerce.problem:
+        _LOG.warn("webhooks answer 503: {problem}", problem=commerce.problem)
+    if commerce.refusal:
         return None
     settings = WatchSettings(
-        every_depth=hooks.confirming_events == "every-depth",
+        every_depth=commerce.webhooks.confirming_events == "every-depth",
         new_id=lambda: f"svcwh_{secrets.token_hex(16)}",
         now=lambda: milliseconds(clock),
     )
@@ -66,17 +70,19 @@ class MerchantServices:
             # Names are looked up, and their addresses decide.
             allow_private=hooks.allow_private_callbacks or bool(hooks.callback_networks),
         )
-        self._caller = PinnedClient(
-            base.reactor,
-            resolver=SystemResolver(base.pools.callbacks.worker),
-            policy=AddressPolicy(
-                allow_private=hooks.allow_private_callbacks,
-                networks=hooks.callback_networks,
-                setting=CALLBACK_NETWORKS,
-                own=_own_addresses(base.config),
-            ),
-            trust=load_trust(base.config.extra_ca_file),
+        policy = AddressPolicy(
+            allow_private=hooks.allow_private_callbacks,
+            networks=hooks.callback_networks,
+            setting=CALLBACK_NETWORKS,
+            own=_own_addresses(base.config),
         )
+        trust, worker = load_trust(base.config.extra_ca_file), base.pools.callbacks.worker
+        self._merchants = _merchants(base.config)
+        most = look_ups_share(len(self._merchants))
+        self._callers = {
+            merchant.name: PinnedClient(base.reactor, resolver=SystemResolver(worker, most), policy=policy, trust=trust)
+            for merchant in self._merchants
+        }
         database = base.files.webhooks
         self.webhooks = None if database is None else self._build_webhooks(database, status)
 
@@ -94,17 +100,18 @@ class MerchantServices:
 
     def routes(self, payments: PaymentLookup, waiters: PaymentWaiters) -> list[object]:
         """The merchants' routes of the public site."""
-        node_context, hooks = self._base.node_context, self._base.config.commerce.webhooks
-        offer = WebhookPolicy(
-            problem=hooks.refusal,
-            token=hooks.manage_token,
+        node_context, commerce = self._base.node_context, self._base.config.commerce
+        hooks = commerce.webhooks
+        policy = WebhookPolicy(
+            problem=commerce.refusal,
+            merchants=self._merchants,
             default_ttl=hooks.default_ttl_seconds,
             max_ttl=hooks.max_ttl_seconds,
         )
         routes = WebhookRoutes(
-            node_context.chain_manager.params, offer, webhooks=self.webhooks, rules=self._rules, caller=self._caller
+            node_context.chain_manager.params, policy, webhooks=self.webhooks, rules=self._rules, callers=self._callers
         )
-        enabled = not hooks.refusal
+        enabled = not commerce.refusal
         return [
             CommerceRoutes(
                 node_context.chain_manager,
@@ -123,17 +130,43 @@ class MerchantServices:
         return None if self.webhooks is None else self.webhooks.record
 
     def _build_webhooks(self, database: WebhookDatabase, status: Status) -> WebhookService:
-        hooks = self._base.config.commerce.webhooks
-        keys = SigningKeys(hooks.signing_secret, hooks.previous_signing_secret)
-        sender, chance = WebhookSender(self._caller, self._rules, keys), secrets.SystemRandom().random
+        merchants = {
+            merchant.name: SendingMerchant(self._callers[merchant.name], merchant.keys) for merchant in self._merchants
+        }
+        sender, chance = WebhookSender(self._rules, merchants), secrets.SystemRandom().random
         return build_webhooks(
             database,
             self._base.node_context,
             sender=sender,
             synced=lambda: status.current,
             chance=chance,
-            keep_days=hooks.keep_days,
+            keep_days=self._base.config.commerce.webhooks.keep_days,
         )
+
+
+def look_ups(merchants: int) -> int:
+    """The look-ups of callbacks that are done at once, each in a thread and on a socket."""
+    return max(_LOOK_UPS, _LEAST_LOOK_UPS * merchants)
+
+
+def look_ups_share(merchants: int) -> int:
+    """How many of them each merchant may have: a name that is never answered must not stop the others."""
+    return max(_LOOK_UPS // max(merchants, 1), _LEAST_LOOK_UPS)
+
+
+def _merchants(config: Config) -> tuple[Merchant, ...]:
+    """None where webhooks are switched off or cannot work."""
+    if config.commerce.refusal:
+        return ()
+    return tuple(
+        Merchant(
+            name=merchant.name,
+            token=merchant.token,
+            keys=SigningKeys(merchant.signing_secret, merchant.previous_signing_secret),
+            recipients=frozenset(merchant.recipients),
+        )
+        for merchant in config.commerce.all_merchants
+    )
 
 
 def _own_addresses(config: Config) -> OwnAddresses:

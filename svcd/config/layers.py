@@ -8,7 +8,8 @@ from typing import Any
 
 from attrs import field, frozen
 
-KeyPath = tuple[str, ...]
+KeyPath = tuple[str | int, ...]
+"""The keys that lead to a setting; a number is the place of a section among several with one name, from 0."""
 
 SECRETS_IN_ENVIRONMENT = {
     "SVCD_COMMERCE_WEBHOOKS_MANAGE_TOKEN": "manageToken",
@@ -55,17 +56,29 @@ class Settings:
 
     def problem(self, path: KeyPath, reason: str) -> ConfigError:
         """The error for the key at a path: its origin, its value unless that is a secret, and the reason."""
-        return ConfigError(f"{self.origins[path]}: {name_of(path)} = {self._shown(path)}: {reason}")
+        return ConfigError(f"{self._origin(path)}: {name_of(path)} = {self._shown(path)}: {reason}")
+
+    def missing(self, path: KeyPath) -> ConfigError:
+        """The error for a required key that is not set."""
+        return ConfigError(f"{self._origin(path)}: {name_of(path)} is missing")
 
     def unknown(self, path: KeyPath, hint: str) -> ConfigError:
         """The error for an unknown section or key."""
-        what = f"section [{'.'.join(path)}]" if isinstance(self._value(path), dict) else name_of(path)
-        return ConfigError(f"{self.origins[path]}: {what} is not known; {hint}")
+        what = f"section [{'.'.join(map(str, path))}]" if isinstance(self._value(path), dict) else name_of(path)
+        return ConfigError(f"{self._origin(path)}: {what} is not known; {hint}")
+
+    def _origin(self, path: KeyPath) -> str:
+        # Lists have one origin.
+        while path not in self.origins:
+            path = path[:-1]
+        return self.origins[path]
 
     def _shown(self, path: KeyPath) -> str:
-        if path[-1].lower().endswith(("token", "secret")):
+        value = self._value(path)
+        # A section may contain a secret in the place of its file.
+        if str(path[-1]).lower().endswith(("token", "secret", "merchants")) or isinstance(value, dict):
             return "(not shown)"
-        text = json.dumps(self._value(path), default=str, ensure_ascii=False)
+        text = json.dumps(value, default=str, ensure_ascii=False)
         return text if len(text) <= 100 else text[:99] + "…"
 
     def _value(self, path: KeyPath) -> Any:
@@ -78,7 +91,11 @@ class Settings:
 def name_of(path: KeyPath) -> str:
     """The name of a setting as in the documentation: `[http] listen`."""
     *section, key = path
-    return f"[{'.'.join(section)}] {key}" if section else key
+    number = next((part for part in path if isinstance(part, int)), None)
+    if number is not None:
+        sections = ".".join(str(part) for part in path[: path.index(number)])
+        return f"[[{sections}]] number {number + 1}" + (f", {key}" if key != number else "")
+    return f"[{'.'.join(map(str, section))}] {key}" if section else str(key)
 
 
 def merged(layers: Iterable[Layer]) -> Settings:

@@ -11,7 +11,7 @@ from cattrs.gen import make_dict_structure_fn, override
 
 from svcd.config import validation
 from svcd.config.layers import ConfigError, KeyPath, Layer, Settings, from_environment, from_file, merged
-from svcd.config.schema import DEFAULTS, Config
+from svcd.config.schema import DEFAULTS, MAX_MERCHANTS, Config, Merchant
 from svcd.config.types import BadValue, ValueType
 
 _MAX_SECRET_BYTES = 4096
@@ -46,6 +46,15 @@ def camel(name: str) -> str:
     return first + "".join(word.capitalize() for word in rest)
 
 
+class _InSection(Exception):
+    """An error in one of several sections of one name."""
+
+    def __init__(self, number: int, error: Exception) -> None:
+        super().__init__(number)
+        self.number = number
+        self.error = error
+
+
 def _structured(settings: Settings) -> Config:
     try:
         return _CONVERTER.structure(settings.values, Config)
@@ -55,11 +64,16 @@ def _structured(settings: Settings) -> Config:
             raise _unknown(settings, path, error) from error
         if isinstance(error, BadValue):
             raise settings.problem(path, str(error)) from error
+        if isinstance(error, KeyError):
+            raise settings.missing(path) from error
         raise
 
 
 def _leaves(error: Exception, path: KeyPath) -> Iterator[tuple[KeyPath, Exception]]:
     """Yield each error of a group with the path of its setting; each level of groups is one section."""
+    if isinstance(error, _InSection):
+        yield from _leaves(error.error, (*path, error.number))
+        return
     if not isinstance(error, ClassValidationError):
         yield path, error
         return
@@ -72,7 +86,7 @@ def _leaves(error: Exception, path: KeyPath) -> Iterator[tuple[KeyPath, Exceptio
 
 def _unknown(settings: Settings, section: KeyPath, error: ForbiddenExtraKeysError) -> ConfigError:
     key = min(error.extra_fields)
-    known = {camel(name).lower(): camel(name) for name in attrs.fields_dict(error.cl)}
+    known = {camel(each.name).lower(): camel(each.name) for each in attrs.fields(error.cl) if _is_setting(each.type)}
     close = difflib.get_close_matches(key.lower().replace("_", ""), known, n=1)
     hint = f"did you mean {known[close[0]]}?" if close else f"there are {', '.join(known.values())}"
     return settings.unknown((*section, key), hint)
@@ -93,7 +107,10 @@ def _read(value: object, annotation: Any) -> object:
 
 def _section(cls: type, converter: Converter) -> Any:
     # Any: mypy would match the renamed attributes against the generator's own keywords.
-    names: Any = {attribute.name: override(rename=camel(attribute.name)) for attribute in attrs.fields(cls)}
+    names: Any = {
+        attribute.name: override(rename=camel(attribute.name)) if _is_setting(attribute.type) else override(omit=True)
+        for attribute in attrs.fields(cls)
+    }
     structure: Any = make_dict_structure_fn(cls, converter, _cattrs_forbid_extra_keys=True, **names)
 
     def read(value: object, _: type) -> object:
@@ -104,9 +121,41 @@ def _section(cls: type, converter: Converter) -> Any:
     return read
 
 
+def _is_setting(annotation: Any) -> bool:
+    """Whether an attribute is set by the configuration; others are read from files."""
+    return annotation not in (str, int, bool)
+
+
+def _section_of_many(annotation: Any) -> type | None:
+    """The class of the sections in ``tuple[Class, ...]``; None for any other type."""
+    member, *rest = get_args(annotation) or (None,)
+    return member if rest == [Ellipsis] and attrs.has(member) else None
+
+
+def _sections(converter: Converter) -> Any:
+    def read(value: object, annotation: Any) -> object:
+        cls = _section_of_many(annotation)
+        if not isinstance(value, list) or cls is None:
+            raise BadValue("must be sections, each with its name in double brackets")
+        if len(value) > MAX_MERCHANTS:
+            raise BadValue(f"there must be at most {MAX_MERCHANTS}")
+        return tuple(section(number, each, cls) for number, each in enumerate(value))
+
+    def section(number: int, value: object, cls: type) -> object:
+        try:
+            return converter.structure(value, cls)
+        except (BadValue, ClassValidationError) as error:
+            raise _InSection(number, error) from error
+
+    return read
+
+
 def _converter() -> Converter:
     converter = Converter()
     converter.register_structure_hook_factory(attrs.has, lambda cls: _section(cls, converter))
+    converter.register_structure_hook_func(
+        lambda annotation: _section_of_many(annotation) is not None, _sections(converter)
+    )
     converter.register_structure_hook_func(lambda annotation: _type_of(annotation) is not None, _read)
     return converter
 
@@ -115,7 +164,7 @@ _CONVERTER = _converter()
 
 
 def _with_secrets(config: Config, settings: Settings, environment: Mapping[str, str]) -> Config:
-    """Return the configuration with the secrets of webhooks read from their files, if webhooks are enabled.
+    """Return the configuration with the secrets of merchants read from their files, if webhooks are enabled.
 
     Raises:
         ConfigError: a secret is given twice, or its file is missing, not text, too long or readable by others.
@@ -139,7 +188,21 @@ def _with_secrets(config: Config, settings: Settings, environment: Mapping[str, 
             "previousSigningSecret", webhooks.previous_signing_secret, webhooks.previous_signing_secret_file
         ),
     )
-    return attrs.evolve(config, commerce=attrs.evolve(config.commerce, webhooks=read))
+
+    def merchant_with_secrets(number: int, merchant: Merchant) -> Merchant:
+        def secret_in(key: str, file: str) -> str:
+            return _secret(config.data_dir / file, settings, ("commerce", "merchants", number, key), credentials)
+
+        previous = merchant.previous_signing_secret_file
+        return attrs.evolve(
+            merchant,
+            token=secret_in("tokenFile", merchant.token_file),
+            signing_secret=secret_in("signingSecretFile", merchant.signing_secret_file),
+            previous_signing_secret=secret_in("previousSigningSecretFile", previous) if previous else "",
+        )
+
+    merchants = tuple(merchant_with_secrets(*numbered) for numbered in enumerate(config.commerce.merchants))
+    return attrs.evolve(config, commerce=attrs.evolve(config.commerce, webhooks=read, merchants=merchants))
 
 
 def _secret(path: Path, settings: Settings, at: KeyPath, credentials: Path | None) -> str:

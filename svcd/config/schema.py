@@ -21,6 +21,9 @@ from svcd.limits import IDLE_CONNECTIONS, MANY_WATCHES, MEMPOOL_FLOOD, TOO_MANY_
 NETWORKS = ("mainnet", "devnet")
 LEVELS = ("debug", "info", "warn", "error", "critical")
 SECRET_LENGTH = 32
+MAX_MERCHANTS = 100
+DEFAULT_MERCHANT = "default"
+"""The merchant of ``manageToken`` and ``signingSecret``."""
 OPERATOR_SOCKET = "operator.sock"
 """The file name of the operator's socket in the data directory."""
 LOOPBACK_HOSTS = ("localhost", "127.0.0.1", "::1")
@@ -134,6 +137,12 @@ class CommerceWebhooks:
     extra_ca_file: Annotated[str, types.String()] = ""
 
     @property
+    def names_merchant(self) -> bool:
+        """Whether these settings name the secrets of a merchant, the one named "default"."""
+        secrets = self.manage_token, self.signing_secret, self.previous_signing_secret
+        return any((*secrets, self.manage_token_file, self.signing_secret_file, self.previous_signing_secret_file))
+
+    @property
     def problem(self) -> str | None:
         """Why enabled webhooks must answer 503, in one sentence; None if they work or are not enabled."""
         if not self.enabled:
@@ -151,12 +160,42 @@ class CommerceWebhooks:
             return "[commerce.webhooks] manageToken and previousSigningSecret must differ"
         return None
 
+
+@frozen
+class Merchant:
+    """One of several merchants that use the webhooks of this node. A secret never appears in a repr."""
+
+    name: Annotated[str, types.MerchantName()]
+    token_file: Annotated[str, types.FileName()]
+    signing_secret_file: Annotated[str, types.FileName()]
+    previous_signing_secret_file: Annotated[str, types.String()] = ""
+    recipients: Annotated[tuple[str, ...], ListOf(types.String())] = ()
+    """The addresses whose payments it may watch; empty for all."""
+    # Read from the files:
+    token: str = field(default="", repr=False)
+    signing_secret: str = field(default="", repr=False)
+    previous_signing_secret: str = field(default="", repr=False)
+
     @property
-    def refusal(self) -> str:
-        """Why the routes of webhooks answer 503, in one sentence without details; "" where webhooks work."""
-        if not self.enabled:
-            return "webhooks are not enabled on this node"
-        return "webhooks are misconfigured on this node; its log has the reason" if self.problem else ""
+    def secrets(self) -> tuple[tuple[str, str], ...]:
+        """The secrets that are set, by the names of their keys."""
+        named = (
+            ("token", self.token),
+            ("signingSecret", self.signing_secret),
+            ("previousSigningSecret", self.previous_signing_secret),
+        )
+        return tuple((name, secret) for name, secret in named if secret or name != "previousSigningSecret")
+
+    @property
+    def problem(self) -> str | None:
+        """What is wrong with its secrets, in one sentence; None if nothing is."""
+        for key, secret in self.secrets:
+            if len(secret) < SECRET_LENGTH:
+                place = f"the {key} of the merchant {self.name}"
+                return f"{place} must have at least {SECRET_LENGTH} characters and has {len(secret)}"
+        if not _TOKEN.fullmatch(self.token):
+            return f"the token of the merchant {self.name} must be printable ASCII without blanks to stand in a header"
+        return None
 
 
 @frozen
@@ -164,6 +203,50 @@ class Commerce:
     """Payments."""
 
     webhooks: CommerceWebhooks = CommerceWebhooks()
+    merchants: tuple[Merchant, ...] = ()
+
+    @property
+    def all_merchants(self) -> tuple[Merchant, ...]:
+        """The listed merchants and the one of the settings of webhooks."""
+        hooks = self.webhooks
+        if self.merchants and not hooks.names_merchant:
+            return self.merchants
+        default = Merchant(
+            name=DEFAULT_MERCHANT,
+            token_file=hooks.manage_token_file,
+            signing_secret_file=hooks.signing_secret_file,
+            token=hooks.manage_token,
+            signing_secret=hooks.signing_secret,
+            previous_signing_secret=hooks.previous_signing_secret,
+        )
+        return (default, *self.merchants)
+
+    @property
+    def problem(self) -> str | None:
+        """Why enabled webhooks must answer 503, in one sentence; None if they work or are not enabled."""
+        if not self.webhooks.enabled:
+            return None
+        if (not self.merchants or self.webhooks.names_merchant) and (problem := self.webhooks.problem):
+            return problem
+        owners: dict[str, str] = {}
+        for merchant in self.all_merchants:
+            if problem := merchant.problem:
+                return problem
+            for key, secret in merchant.secrets:
+                if key == "previousSigningSecret" and secret == merchant.signing_secret:
+                    continue
+                place = f"the {key} of the merchant {merchant.name}"
+                if secret in owners:
+                    return f"{place} must differ from {owners[secret]}"
+                owners[secret] = place
+        return None
+
+    @property
+    def refusal(self) -> str:
+        """Why the routes of webhooks answer 503, in one sentence without details; "" where webhooks work."""
+        if not self.webhooks.enabled:
+            return "webhooks are not enabled on this node"
+        return "webhooks are misconfigured on this node; its log has the reason" if self.problem else ""
 
 
 @frozen

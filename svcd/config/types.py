@@ -20,6 +20,7 @@ IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 # Twisted has no annotation of it.
 _parse_server_endpoint: Callable[[object, str], object] = serverFromString
 _HOST_NAME = re.compile(r"(?!-)[A-Za-z0-9-]{1,63}(?<!-)(\.(?!-)[A-Za-z0-9-]{1,63}(?<!-))*")
+_MERCHANT_NAME = re.compile(r"[a-z0-9](?:[a-z0-9-]{0,30}[a-z0-9])?")
 _TCP_PORT = re.compile(r"(?:tcp6?|ssl):(?:port=)?(-?[0-9]+)(?=:|$)")
 
 _FIRST_ARGUMENTS: Final = {
@@ -80,6 +81,18 @@ class FileName:
         text = String().read(value)
         if not text or "\0" in text:
             raise BadValue("must name a file")
+        return text
+
+
+@frozen
+class MerchantName:
+    """The name of a merchant, which the node stores with each watch."""
+
+    def read(self, value: object) -> str:
+        """Return the name."""
+        text = String().read(value)
+        if not _MERCHANT_NAME.fullmatch(text):
+            raise BadValue('must be 1 to 32 lower-case letters, digits and hyphens inside, such as "books"')
         return text
 
 

@@ -4,8 +4,10 @@ import ipaddress
 import os
 from collections.abc import Mapping, Sequence
 
+from svcd.chain.address import decode_address
+from svcd.chain.errors import RuleViolation
 from svcd.config.layers import Settings
-from svcd.config.schema import OPERATOR_SOCKET, Config
+from svcd.config.schema import DEFAULT_MERCHANT, OPERATOR_SOCKET, Config
 from svcd.config.types import endpoint_parts
 
 # sockaddr_un.sun_path has 108 bytes on Linux, the last one a zero (unix(7)).
@@ -25,6 +27,7 @@ def check(config: Config, settings: Settings, environment: Mapping[str, str]) ->
     if config.participation.on_demand and config.network != "devnet":
         raise settings.problem(("participation", "onDemand"), 'works with network = "devnet" only')
     _check_lifetimes(config, settings)
+    _check_merchants(config, settings)
     _check_files(config, settings)
     _check_public(config, settings)
     _check_passed_sockets(config, settings, environment.get("LISTEN_FDNAMES", "").split(":"))
@@ -37,6 +40,22 @@ def _check_lifetimes(config: Config, settings: Settings) -> None:
     if default > longest:
         key = ("commerce", "webhooks", "maxTtlSeconds")
         raise settings.problem(key, f"must not be less than defaultTtlSeconds, {default}")
+
+
+def _check_merchants(config: Config, settings: Settings) -> None:
+    names = {DEFAULT_MERCHANT} if config.commerce.webhooks.names_merchant else set()
+    for number, merchant in enumerate(config.commerce.merchants):
+        at = ("commerce", "merchants", number)
+        if merchant.name in names:
+            reason = "the settings of [commerce.webhooks] are those of this merchant"
+            other = "another merchant has this name"
+            raise settings.problem((*at, "name"), reason if merchant.name == DEFAULT_MERCHANT else other)
+        names.add(merchant.name)
+        for recipient in merchant.recipients:
+            try:
+                decode_address(recipient, config.params.address_prefix, "each recipient")
+            except RuleViolation as error:
+                raise settings.problem((*at, "recipients"), str(error)) from error
 
 
 def _check_files(config: Config, settings: Settings) -> None:

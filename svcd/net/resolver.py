@@ -6,7 +6,8 @@ from ipaddress import IPv4Address, IPv6Address, ip_address
 from itertools import zip_longest
 from typing import Final, Protocol
 
-from twisted.internet.defer import Deferred, succeed
+from twisted.internet.defer import Deferred, DeferredSemaphore, succeed
+from twisted.python.failure import Failure
 
 from svcd.interfaces import Worker
 from svcd.net.addresses import Address
@@ -26,16 +27,32 @@ class SystemResolver:
     """The resolver of the operating system.
 
     It needs threads of its own: the owner of a name can make a look-up take as long as the system is willing to wait.
+    With ``most`` it does at most so many look-ups at once, because it shares the threads.
     """
 
-    def __init__(self, worker: Worker) -> None:
+    def __init__(self, worker: Worker, most: int | None = None) -> None:
         self._worker = worker
+        self._slots = None if most is None else DeferredSemaphore(most)
 
     def resolve(self, name: str) -> Deferred[Sequence[Address]]:
         """See :class:`Resolver`. Names at and below "localhost" are never looked up (RFC 6761, section 6.3)."""
         if name == "localhost" or name.endswith(".localhost"):
             return succeed(_LOOPBACK)
-        return self._worker.run(look_up, name)
+        if self._slots is None:
+            return self._worker.run(look_up, name)
+        return self._slots.acquire().addCallback(self._look_up, name)
+
+    def _look_up(self, slots: DeferredSemaphore, name: str) -> Deferred[Sequence[Address]]:
+        """Look up ``name`` in a slot, which is free when the look-up ends: cancelling it frees no thread."""
+        answer: Deferred[Sequence[Address]] = Deferred(lambda _: None)
+
+        def ended(result: Sequence[Address] | Failure) -> None:
+            slots.release()
+            if not answer.called:
+                answer.callback(result)
+
+        self._worker.run(look_up, name).addBoth(ended)
+        return answer
 
 
 def look_up(name: str) -> Sequence[Address]:

@@ -1,12 +1,14 @@
-"""The merchant's routes for webhooks (docs/webhooks.md), guarded by the management token."""
+"""The merchants' routes for webhooks (docs/webhooks.md), guarded by the management token of each."""
 
+from collections.abc import Mapping
 from typing import Final, Unpack
 
-from attrs import field, frozen
+from attrs import frozen
 
 from svcd.chain.params import NetworkParams
 from svcd.commerce.chain_follower import ChainBehind
 from svcd.commerce.events import DEFAULT_EVENTS, EventType
+from svcd.commerce.merchant import Merchant
 from svcd.commerce.payment import PaymentState
 from svcd.commerce.payment_request import MAX_CONFIRMATIONS
 from svcd.commerce.subscriptions import TooManyWatches, WatchRequest
@@ -101,7 +103,7 @@ class WebhookPolicy:
     """The terms on which this node accepts watches; ``problem`` is why it accepts none, or ""."""
 
     problem: str
-    token: str = field(repr=False)
+    merchants: tuple[Merchant, ...]
     default_ttl: int
     """Seconds."""
     max_ttl: int
@@ -112,15 +114,18 @@ def _check_enabled(owner: "WebhookRoutes", _request: IncomingRequest) -> None:
         raise HttpError(503, owner.policy.problem)
 
 
-def _check_token(owner: "WebhookRoutes", request: IncomingRequest) -> None:
-    require_bearer(request, owner.policy.token)
+def _merchant(owner: "WebhookRoutes", request: IncomingRequest) -> Merchant:
+    merchants = owner.policy.merchants
+    return merchants[require_bearer(request, *(merchant.token for merchant in merchants))]
 
 
 ENABLED: Final = Guard(503, "Webhooks are not enabled on this node, or cannot work.", _check_enabled)
-MANAGER: Final = Guard(401, "The management token is missing or wrong.", _check_token, scheme="bearer")
+MERCHANT: Final = Guard(
+    401, "The management token is missing or wrong.", _merchant, scheme="bearer", argument="merchant"
+)
 
 
-_GUARDS: Final = (ENABLED, MANAGER)
+_GUARDS: Final = (ENABLED, MERCHANT)
 _UNKNOWN: Final = "There is no webhook of that id, or it has been over for more than 30 days."
 
 
@@ -134,13 +139,14 @@ class WebhookRoutes:
         *,
         webhooks: WebhookService | None,
         rules: Rules,
-        caller: PinnedClient,
+        callers: Mapping[str, PinnedClient],
     ) -> None:
+        """``callers`` look up callbacks, one for each merchant, by its name."""
         self.policy = policy
         self._params = params
         self._webhooks = webhooks
         self._rules = rules
-        self._caller = caller
+        self._callers = callers
 
     @Route(
         "POST",
@@ -170,6 +176,7 @@ class WebhookRoutes:
         self,
         reference: str,
         *,
+        merchant: Merchant,
         callback_url: str,
         ttl_seconds: int | None,
         events: frozenset[str] | None,
@@ -177,11 +184,14 @@ class WebhookRoutes:
     ) -> Renderable:
         """Answer POST /rpc/commerce/webhooks."""
         terms = terms_from(self._params, reference, order)
+        if not merchant.may_watch(terms.recipient):
+            raise HttpError(400, "recipient: payments to this address may not be watched with this token")
         seconds = ttl_seconds or self.policy.default_ttl
         if seconds > self.policy.max_ttl:
             raise HttpError(400, f"ttlSeconds must be at most {self.policy.max_ttl} on this node")
-        target = await self._checked(callback_url)
+        target = await self._checked(merchant, callback_url)
         request = WatchRequest(
+            merchant=merchant.name,
             terms=terms,
             callback_url=target.url,
             host=target.host,
@@ -207,9 +217,9 @@ class WebhookRoutes:
         errors={404: _UNKNOWN},
         other_methods="to end this watch, POST to its path followed by /cancel",
     )
-    async def show(self, id: str) -> Renderable:  # noqa: A002
+    async def show(self, id: str, *, merchant: Merchant) -> Renderable:  # noqa: A002
         """Answer GET /rpc/commerce/webhooks/{id}."""
-        return _found(await self._service.show(id))
+        return _found(await self._service.show(merchant.name, id))
 
     @Route(
         "POST",
@@ -221,9 +231,9 @@ class WebhookRoutes:
         answers={200: SUBSCRIPTION},
         errors={404: _UNKNOWN},
     )
-    async def cancel(self, id: str) -> Renderable:  # noqa: A002
+    async def cancel(self, id: str, *, merchant: Merchant) -> Renderable:  # noqa: A002
         """Answer POST /rpc/commerce/webhooks/{id}/cancel."""
-        return _found(await self._service.cancel(id))
+        return _found(await self._service.cancel(merchant.name, id))
 
     @property
     def _service(self) -> WebhookService:
@@ -231,11 +241,11 @@ class WebhookRoutes:
             raise HttpError(503, self.policy.problem)
         return self._webhooks
 
-    async def _checked(self, url: str) -> Target:
+    async def _checked(self, merchant: Merchant, url: str) -> Target:
         """Parse the callback URL and resolve its host, which every delivery resolves anew."""
         try:
             target = self._rules.parse(url)
-            pinned = await self._caller.pin(target, seconds=LOOK_UP_SECONDS)
+            pinned = await self._callers[merchant.name].pin(target, seconds=LOOK_UP_SECONDS)
         except BadTarget as bad:
             raise HttpError(400, str(bad)) from bad
         except CallFailed as failed:

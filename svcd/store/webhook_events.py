@@ -37,12 +37,14 @@ class WatchQueue:
     watch: str
     host: str
     due: int
+    merchant: str = "default"
 
 
 @frozen
 class QueueHead:
     """The next event that a watch has to send, and where to."""
 
+    merchant: str
     host: str
     callback_url: str = field(repr=False)
     due: int
@@ -72,7 +74,9 @@ class EventStore:
         Returns the queue. It is due at ``now`` if the event is the only one, or if the receiver refuses the one in
         front; otherwise it keeps its back-off.
         """
-        number, host, due = self._db.execute("SELECT number, host, due FROM watch WHERE id = ?", (watch,)).fetchone()
+        number, host, due, merchant = self._db.execute(
+            "SELECT number, host, due, merchant FROM watch WHERE id = ?", (watch,)
+        ).fetchone()
         self._db.execute(
             f"UPDATE event SET fate = 'superseded', {_EMPTIED} "
             f"WHERE watch = ? AND fate = 'waiting' AND name IN ({', '.join('?' * len(supersedes))})",
@@ -93,7 +97,7 @@ class EventStore:
         if due is None or front is None or front[0]:
             due = now
             self._db.execute("UPDATE watch SET due = ? WHERE number = ?", (due, number))
-        return WatchQueue(watch, host, due)
+        return WatchQueue(watch, host, due, merchant)
 
     def events(self, watch: str) -> list[EventRow]:
         """The newest events of a watch, newest first."""
@@ -106,17 +110,18 @@ class EventStore:
 
     def queued(self) -> list[WatchQueue]:
         """Every watch that has something to send."""
-        rows = self._db.execute("SELECT id, host, due FROM watch WHERE due IS NOT NULL ORDER BY due")
+        rows = self._db.execute("SELECT id, host, due, merchant FROM watch WHERE due IS NOT NULL ORDER BY due")
         return [WatchQueue(*row) for row in rows]
 
     def head(self, watch: str) -> QueueHead | None:
         """What a watch has to send next."""
         row = self._db.execute(
-            f"SELECT w.host, w.callback_url, w.due, {_EVENT_OF_E} FROM watch w JOIN event e ON e.watch = w.number "
-            "AND e.fate = 'waiting' WHERE w.id = ? ORDER BY e.sequence LIMIT 1",
+            f"SELECT w.merchant, w.host, w.callback_url, w.due, {_EVENT_OF_E} "
+            "FROM watch w JOIN event e ON e.watch = w.number AND e.fate = 'waiting' "
+            "WHERE w.id = ? ORDER BY e.sequence LIMIT 1",
             (watch,),
         ).fetchone()
-        return None if row is None or row[2] is None else QueueHead(row[0], row[1], row[2], _event(row[3:]))
+        return None if row is None or row[3] is None else QueueHead(row[0], row[1], row[2], row[3], _event(row[4:]))
 
     def delivered(self, watch: str, sequence: int, now: int) -> WatchQueue | None:
         """The receiver has taken an event; returns the queue if it has more."""
@@ -212,5 +217,7 @@ class EventStore:
             f"UPDATE watch AS w SET due = iif(({_NEXT}) IS NULL, NULL, ?) WHERE id = ?",
             (due, watch),
         )
-        row = self._db.execute("SELECT id, host, due FROM watch WHERE id = ? AND due IS NOT NULL", (watch,)).fetchone()
+        row = self._db.execute(
+            "SELECT id, host, due, merchant FROM watch WHERE id = ? AND due IS NOT NULL", (watch,)
+        ).fetchone()
         return None if row is None else WatchQueue(*row)

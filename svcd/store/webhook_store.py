@@ -20,6 +20,7 @@ class WatchRow:
     """The row of a watch; the columns in order."""
 
     id: str
+    merchant: str
     reference: str
     recipient: str
     amount: int
@@ -136,9 +137,18 @@ class WebhookStore:
         (count,) = self._db.execute("SELECT count(*) FROM watch WHERE ending IS NULL").fetchone()
         return int(count)
 
-    def count_at_host(self, host: str) -> int:
-        """The number of active watches with a callback at ``host``."""
-        (count,) = self._db.execute("SELECT count(*) FROM watch WHERE ending IS NULL AND host = ?", (host,)).fetchone()
+    def count_of_merchant(self, merchant: str) -> int:
+        """The number of active watches of a merchant."""
+        (count,) = self._db.execute(
+            "SELECT count(*) FROM watch WHERE ending IS NULL AND merchant = ?", (merchant,)
+        ).fetchone()
+        return int(count)
+
+    def count_at_host(self, merchant: str, host: str) -> int:
+        """The number of active watches of a merchant with a callback at ``host``."""
+        (count,) = self._db.execute(
+            "SELECT count(*) FROM watch WHERE ending IS NULL AND merchant = ? AND host = ?", (merchant, host)
+        ).fetchone()
         return int(count)
 
     def of_payment(self, reference: str, recipient: str, amount: int) -> list[WatchRow]:

@@ -195,9 +195,9 @@ class _Call:
         bound, request = self.bound, self.request
         try:
             bound.presentation.check(request)
-            for guard in bound.route.guards:
-                guard.check(bound.owner, request)
+            checked = {guard.argument: guard.check(bound.owner, request) for guard in bound.route.guards}
             values = self._values(path_values)
+            values |= {argument: result for argument, result in checked.items() if argument is not None}
             if bound.route.with_client:
                 values["client"] = bound.site.limiter.clients.address_of_request(request)
             result = bound.method(**values)

@@ -22,7 +22,8 @@ CORS_HEADERS: Final[Headers] = ((b"Access-Control-Allow-Origin", b"*"),)
 
 _PREFLIGHT: Final[Headers] = (
     (b"Access-Control-Allow-Methods", b"GET, HEAD, POST, OPTIONS"),
-    (b"Access-Control-Allow-Headers", b"Authorization, Content-Type"),
+    # No Authorization: a token that a page of another origin has is in the wrong place.
+    (b"Access-Control-Allow-Headers", b"Content-Type"),
     (b"Access-Control-Max-Age", b"86400"),
     (b"Cache-Control", b"no-store"),
 )

@@ -13,6 +13,7 @@ import hmac
 import keyword
 import re
 from collections.abc import Callable, Iterable, Mapping
+from hashlib import sha256
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 from urllib.parse import parse_qsl
@@ -123,13 +124,15 @@ class Guard:
     """A condition that is checked before the request's fields are read.
 
     ``check(owner, request)`` raises HttpError with ``status``; ``owner`` is the object whose method the route is.
-    ``scheme`` is the authentication scheme, ``"bearer"`` or None.
+    ``scheme`` is the authentication scheme, ``"bearer"`` or None. The method gets the result of ``check`` as
+    ``argument``, unless that is None.
     """
 
     status: int
     description: str
-    check: Callable[[Any, IncomingRequest], None]
+    check: Callable[[Any, IncomingRequest], object]
     scheme: str | None = None
+    argument: str | None = None
 
 
 def in_order(guards: Iterable[Guard]) -> tuple[Guard, ...]:
@@ -137,15 +140,20 @@ def in_order(guards: Iterable[Guard]) -> tuple[Guard, ...]:
     return tuple(sorted(guards, key=lambda guard: -guard.status))
 
 
-def require_bearer(request: IncomingRequest, token: str) -> None:
-    """Raise HttpError 401 unless exactly one ``Authorization`` header has ``Bearer`` and ``token`` (RFC 6750).
+def require_bearer(request: IncomingRequest, *tokens: str) -> int:
+    """The index of the token that the only ``Authorization`` header has after ``Bearer`` (RFC 6750).
 
-    The comparison takes constant time.
+    Raises HttpError 401 if it is none of ``tokens``. The time that it takes tells nothing about them.
     """
     lines = request.requestHeaders.getRawHeaders(b"Authorization") or []
     scheme, _, given = lines[0].partition(b" ") if len(lines) == 1 else (b"", b"", b"")
-    if scheme.lower() != b"bearer" or not hmac.compare_digest(given.strip(), token.encode("utf-8")):
+    digest, found = sha256(given.strip()).digest(), None
+    for index, token in enumerate(tokens):
+        if hmac.compare_digest(digest, sha256(token.encode("utf-8")).digest()):
+            found = index
+    if scheme.lower() != b"bearer" or found is None:
         raise unauthorized("this needs the header Authorization: Bearer <token> with the right token")
+    return found
 
 
 @frozen
@@ -214,6 +222,7 @@ class Route:
         """The keywords that the method is called with."""
         fields = self.path_fields + self.query_fields + (() if self.raw_body else self.body_fields)
         names = [field.argument for field in fields]
+        names += [guard.argument for guard in self.guards if guard.argument is not None]
         return names + ["body"] * self.raw_body + ["client"] * self.with_client
 
     @property

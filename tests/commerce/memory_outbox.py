@@ -33,7 +33,15 @@ class MemoryOutbox:
     asked: list[str] = field(factory=list)
     """Every call: its name and the watch."""
 
-    def add(self, watch: str, url: str = "", *, event_type: str = "payment.pending", now: int = 0) -> WatchQueue:
+    def add(
+        self,
+        watch: str,
+        url: str = "",
+        *,
+        event_type: str = "payment.pending",
+        now: int = 0,
+        merchant: str = "default",
+    ) -> WatchQueue:
         """Queue an event; ``watch`` is such as "shop/1", and its callback is at that host."""
         host = watch.partition("/")[0]
         rows = self.rows.setdefault(watch, [])
@@ -41,14 +49,15 @@ class MemoryOutbox:
         event_id = "svcevt_" + hashlib.sha256(f"{watch} {sequence}".encode()).hexdigest()[:32]
         body = f'{{"id":"{event_id}","event":"{event_type}"}}'.encode()
         url = url or f"https://{host}.example.com/hook?key=secret"
-        rows.append(Row(OutboundEvent(watch, host, sequence, event_id, event_type, url, body, 0, 0, now), now))
+        event = OutboundEvent(watch, host, sequence, event_id, event_type, url, body, 0, 0, now, merchant)
+        rows.append(Row(event, now))
         queue = self.queue(watch)
         assert queue is not None
         return queue
 
     def queue(self, watch: str) -> WatchQueue | None:
         row = self._waiting(watch)
-        return None if row is None else WatchQueue(watch, row.event.host, row.due)
+        return None if row is None else WatchQueue(watch, row.event.host, row.due, row.event.merchant)
 
     def row(self, watch: str, sequence: int = 1) -> Row:
         return self.rows[watch][sequence - 1]

@@ -38,7 +38,7 @@ from svcd.store.webhook_store import WebhookStore
 from tests.commerce.watched import Watched
 from tests.rpc.conftest import present
 from tests.rpc.node import Node, Settings
-from tests.support import has_result
+from tests.support import has_result, result_of
 
 DAY = 86_400
 FORK = """
@@ -556,6 +556,39 @@ def test_the_limits_on_watches(watched: Watched, monkeypatch: pytest.MonkeyPatch
     assert watched.register("order-1")["existing"]
     watched.cancel(first)
     watched.register("order-4")
+
+
+def test_no_merchant_takes_the_room_of_another(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(subscriptions, "MAX_WATCHES", 2)
+    monkeypatch.setattr(subscriptions, "MAX_WATCHES_PER_HOST", 1)
+    watched.register("order-1")
+    watched.register("order-2", host="other.example.com")
+    with pytest.raises(TooManyWatches):
+        watched.register("order-3", host="third.example.com")
+    watched.register("order-1", merchant="books")
+    with pytest.raises(TooManyWatches, match=r"shop.example.com has 1 active watches"):
+        watched.register("order-2", merchant="books")
+
+
+def test_two_merchants_watch_one_order_and_neither_sees_the_other(watched: Watched) -> None:
+    first = watched.register("order-1")["id"]
+    second = watched.register("order-1", merchant="books")
+    assert "existing" not in second
+    assert watched.show(first, "books") is None
+    assert watched.cancel(first, "books") is None
+    assert watched.show(second["id"]) is None
+
+    watched.pay("5000 from alice to bob for order-1")
+    ids = {first: "default", second["id"]: "books"}
+    assert {queue.watch: queue.merchant for queue in watched.queues.pending.values()} == ids
+    heads = [result_of(watched.outbox.head(identifier)) for identifier in ids]
+    assert [head.merchant for head in heads if head is not None] == ["default", "books"]
+    assert len({head.event_id for head in heads if head is not None}) == 2
+    assert watched.cancel(first)["active"] is False
+    assert watched.show(second["id"], "books")["active"] is True
+
+    watched.again()
+    assert {queue.watch: queue.merchant for queue in watched.queues.pending.values()} == {second["id"]: "books"}
 
 
 @pytest.mark.parametrize("refused", [False, True], ids=["known already", "no room"])

@@ -11,7 +11,7 @@ from twisted.internet import reactor
 from twisted.internet.defer import Deferred
 
 from svcd.commerce.dispatcher import WebhookDispatcher
-from svcd.commerce.sender import WebhookSender
+from svcd.commerce.sender import SendingMerchant, WebhookSender
 from svcd.commerce.signing import SigningKeys, verify
 from svcd.net.addresses import AddressPolicy
 from svcd.net.calls import CallLimits, Reply
@@ -51,7 +51,8 @@ class Shop:
 
     def __init__(self, caller: Any) -> None:
         self.outbox = MemoryOutbox()
-        sender = WebhookSender(caller, Rules.for_callbacks(allow_http=True, allow_private=True), SigningKeys(SECRET))
+        rules = Rules.for_callbacks(allow_http=True, allow_private=True)
+        sender = WebhookSender(rules, {"default": SendingMerchant(caller, SigningKeys(SECRET))})
         self.dispatcher = WebhookDispatcher(self.outbox, sender, clock=reactor, chance=lambda: 0.5)
 
     async def send(self, server: Server | int, *, scheme: str = "https", host: str = HOST) -> None:

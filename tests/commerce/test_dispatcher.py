@@ -1,6 +1,6 @@
 """Deliveries with a clock that the test advances: receivers that answer, fail, recover or are gone."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
@@ -12,8 +12,8 @@ from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 from svcd.commerce.circuit_breaker import DeliveryOutcome
 from svcd.commerce.dispatcher import HOST_BROKEN, DeliveryCounts, ForwardClock, WebhookDispatcher
 from svcd.commerce.retry_policy import RETRY_DELAYS, RETRY_PERIOD
-from svcd.commerce.sender import CALL_LIMITS, WebhookSender, interpret_reply
-from svcd.commerce.signing import SigningKeys, verify
+from svcd.commerce.sender import CALL_LIMITS, SendingMerchant, WebhookSender, interpret_reply
+from svcd.commerce.signing import BadSignature, SigningKeys, verify
 from svcd.net.calls import CallFailed, CallLimits, Reply
 from svcd.net.targets import Rules
 from svcd.store.webhook_events import WatchQueue
@@ -101,9 +101,20 @@ class World:
         self.clock.advance(until - self.clock.seconds())
 
 
-def world_of(outbox: MemoryOutbox, clock: Clock, log: list[LogEvent], *, rules: Rules | None = None) -> World:
+MERCHANTS = {"default": SECRET, "books": "the signing secret of a merchant of books"}
+
+
+def world_of(
+    outbox: MemoryOutbox,
+    clock: Clock,
+    log: list[LogEvent],
+    *,
+    rules: Rules | None = None,
+    merchants: Mapping[str, str] = MERCHANTS,
+) -> World:
     network = Network(clock)
-    sender = WebhookSender(network, rules or Rules.for_callbacks(), SigningKeys(SECRET))
+    sending = {name: SendingMerchant(network, SigningKeys(secret)) for name, secret in merchants.items()}
+    sender = WebhookSender(rules or Rules.for_callbacks(), sending)
     return World(clock, outbox, network, WebhookDispatcher(outbox, sender, clock=clock, chance=lambda: 0.5), log)
 
 
@@ -312,6 +323,30 @@ def test_after_sixteen_attempts_an_event_is_abandoned_and_the_next_one_sent(worl
     world.send("shop/1")
     assert world.outbox.states("shop/1") == ["abandoned", "delivered"]
     assert world.dispatcher.counts() == counts(delivered=1, failed=16, abandoned=1)
+
+
+def test_each_event_is_signed_with_the_secret_of_its_merchant(world: World) -> None:
+    world.dispatcher.enqueue([world.outbox.add(f"shop/{name}", merchant=name, now=world.now) for name in MERCHANTS])
+    for sent, secret in zip(world.network.sent, MERCHANTS.values(), strict=True):
+        signature = {"timestamp": sent.headers["X-Svc-Timestamp"], "signature": sent.headers["X-Svc-Signature"]}
+        verify(sent.body, **signature, secret=secret, now=sent.at)
+        for other in set(MERCHANTS.values()) - {secret}:
+            with pytest.raises(BadSignature):
+                verify(sent.body, **signature, secret=other, now=sent.at)
+
+
+def test_events_of_a_merchant_that_is_not_configured_are_not_sent_before_its_return(
+    world: World, log: list[LogEvent]
+) -> None:
+    world.dispatcher.enqueue([world.outbox.add("shop/1", merchant="former", now=world.now)])
+    assert world.sent() == 0
+    assert world.outbox.row("shop/1").errors == ["unknown-merchant"]
+    assert world.dispatcher.counts().broken_hosts == 0
+    world.dispatcher.cancel("shop/1")
+
+    again = world_of(world.outbox, world.clock, log, merchants={"former": SECRET})
+    again.dispatcher.enqueue([WatchQueue("shop/1", "shop", 0, "former")])
+    assert again.dispatcher.counts().delivered == 1
 
 
 def test_a_url_that_the_rules_no_longer_allow_is_not_called(world: World, log: list[LogEvent]) -> None:

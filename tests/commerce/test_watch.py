@@ -24,6 +24,7 @@ def digest(*what: object) -> bytes:
 def order(required: int = 3) -> Watch:
     return Watch(
         id="svcwh_" + 32 * "0",
+        merchant="default",
         terms=PaymentTerms("order-1", encode_address(bytes(20), "svc"), 25, required),
         callback_url="https://shop.example.com/paid",
         host="shop.example.com",

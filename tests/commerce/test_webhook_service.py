@@ -205,7 +205,11 @@ def test_the_operator_sees_watches_and_the_age_of_the_oldest_event(measured: Mea
     shop = address_of("bob", measured.node.setting.params.address_prefix)
     terms = PaymentTerms("order-1", shop, 5000)
     request = WatchRequest(
-        terms=terms, callback_url="https://shop.example.com/", host="shop.example.com", ttl_ms=60_000
+        merchant="default",
+        terms=terms,
+        callback_url="https://shop.example.com/",
+        host="shop.example.com",
+        ttl_ms=60_000,
     )
     result_of(Deferred.fromCoroutine(webhooks.register(request)))
     result_of(webhooks.refresh_backlog())

@@ -128,9 +128,11 @@ class Watched:
         ttl: int = 3600,
         host: str = "shop.example.com",
         events: Collection[str] = DEFAULT_EVENTS,
+        merchant: str = "default",
     ) -> WatchRequest:
         terms = PaymentTerms(reference, self.node.address(recipient), amount, required, since)
         return WatchRequest(
+            merchant=merchant,
             terms=terms,
             callback_url=f"https://{host}/paid",
             host=host,
@@ -146,12 +148,12 @@ class Watched:
         registering: Deferred[dict[str, Any]] = Deferred.fromCoroutine(self.webhooks.register(request))
         return result_of(registering)
 
-    def show(self, identifier: str) -> dict[str, Any]:
-        shown: Any = result_of(Deferred.fromCoroutine(self.webhooks.show(identifier)))
+    def show(self, identifier: str, merchant: str = "default") -> dict[str, Any]:
+        shown: Any = result_of(Deferred.fromCoroutine(self.webhooks.show(merchant, identifier)))
         return shown
 
-    def cancel(self, identifier: str) -> dict[str, Any]:
-        cancelled: Any = result_of(Deferred.fromCoroutine(self.webhooks.cancel(identifier)))
+    def cancel(self, identifier: str, merchant: str = "default") -> dict[str, Any]:
+        cancelled: Any = result_of(Deferred.fromCoroutine(self.webhooks.cancel(merchant, identifier)))
         return cancelled
 
     def pay(self, text: str) -> bytes:

@@ -8,7 +8,7 @@ from attrs import frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from svcd.commerce.sender import WebhookSender
+from svcd.commerce.sender import SendingMerchant, WebhookSender
 from svcd.commerce.signing import SigningKeys
 from svcd.commerce.webhook_database import WatchSettings, WebhookDatabase, open_webhook_database
 from svcd.commerce.webhook_service import WebhookService, build_webhooks
@@ -85,7 +85,7 @@ def _webhooks(node: Node, databases: list[WebhookDatabase]) -> WebhookService:
         settings=settings,
     )
     databases.append(result_of(Deferred.fromCoroutine(opening)))
-    sender = WebhookSender(Refusing(), Rules.for_callbacks(), SigningKeys("s" * 32))
+    sender = WebhookSender(Rules.for_callbacks(), {"default": SendingMerchant(Refusing(), SigningKeys("s" * 32))})
     return build_webhooks(
         databases[-1], node.node_context, sender=sender, synced=lambda: True, chance=lambda: 0.5, keep_days=7
     )

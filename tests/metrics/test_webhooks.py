@@ -15,6 +15,7 @@ def test_watches_and_what_they_wait_for(measured: Measured) -> None:
     webhooks.startService()
     shop = address_of("bob", measured.node.setting.params.address_prefix)
     request = WatchRequest(
+        merchant="default",
         terms=PaymentTerms("order-1", shop, 5000),
         callback_url="https://shop.example.com/",
         host="shop.example.com",

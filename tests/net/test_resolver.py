@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from twisted.internet import reactor
-from twisted.internet.defer import Deferred, execute
+from twisted.internet.defer import CancelledError, Deferred, execute
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
@@ -48,6 +48,44 @@ class System:
 
 def resolve(name: str) -> list[str]:
     return [str(address) for address in result_of(SystemResolver(AtOnce()).resolve(name))]
+
+
+class Stuck:
+    """A worker whose jobs end when the test says so."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Deferred[Any]] = {}
+
+    def run(self, _function: Callable[..., Any], *args: Any, **_kwargs: Any) -> "Deferred[Any]":
+        return self.jobs.setdefault(args[0], Deferred())
+
+
+def test_names_that_are_never_answered_take_no_more_than_their_share_of_the_threads() -> None:
+    worker = Stuck()
+    resolver = SystemResolver(worker, 2)
+    first, second, third = (resolver.resolve(f"{name}.example.com") for name in ("a", "b", "c"))
+    assert list(worker.jobs) == ["a.example.com", "b.example.com"]
+
+    # Who gives up leaves the thread busy, and the next one waits on.
+    first.addErrback(lambda failure: failure.trap(CancelledError))
+    first.cancel()
+    assert len(worker.jobs) == 2
+    worker.jobs["a.example.com"].errback(OSError("late"))
+    assert list(worker.jobs)[2:] == ["c.example.com"]
+    worker.jobs["b.example.com"].callback(("198.41.0.4",))
+    worker.jobs["c.example.com"].errback(OSError(8, "no such name"))
+    assert result_of(second) == ("198.41.0.4",)
+    with pytest.raises(OSError, match="no such name"):
+        result_of(third)
+
+    # What waits for a thread and is cancelled takes none.
+    for name in ("d", "e"):
+        resolver.resolve(f"{name}.example.com")
+    waiting = resolver.resolve("f.example.com")
+    waiting.addErrback(lambda failure: failure.trap(CancelledError))
+    waiting.cancel()
+    worker.jobs["d.example.com"].callback(())
+    assert "f.example.com" not in worker.jobs
 
 
 def test_a_name_is_looked_up_as_an_absolute_one(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -5,13 +5,13 @@ import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, get_origin
 
 import attrs
 import pytest
 
 from svcd.config.loader import camel
-from svcd.config.schema import DEFAULTS, Config
+from svcd.config.schema import DEFAULTS, Config, Merchant
 from svcd.process.options import Options
 from tests.process_level.pages import ROOT, blocks_of, check_json, run, section
 from tests.process_level.running import RunningNode
@@ -65,6 +65,16 @@ def test_every_key_stands_in_its_table_with_its_default() -> None:
         read = {key: tomllib.loads(f"v = {default}")["v"] for key, default in shown.items()}
         expected = keys | ({"dataDir": DEFAULTS["mainnet"]["dataDir"]} if name == "top" else {})
         assert read == {key: list(value) if isinstance(value, tuple) else value for key, value in expected.items()}
+
+
+def test_every_key_of_a_merchant_stands_in_its_table() -> None:
+    shown = rows(section(PAGE, "### [[commerce.merchants]]"))
+    settings = {camel(each.name): each for each in attrs.fields(Merchant) if get_origin(each.type) is Annotated}
+    assert set(shown) == set(settings)
+    for key, default in shown.items():
+        expected = settings[key].default
+        read = tomllib.loads(f"v = {default}")["v"] if default else attrs.NOTHING
+        assert read == (list(expected) if isinstance(expected, tuple) else expected)
 
 
 def test_the_defaults_of_devnet_are_named() -> None:

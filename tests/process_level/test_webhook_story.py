@@ -61,10 +61,10 @@ class Shop:
         self.node = self.nodes.start(*self.options, name="shop", port=self.port)
         return self.node
 
-    def ask(self, method: str, target: str, body: object = None) -> Answer:
+    def ask(self, method: str, target: str, body: object = None, *, token: str = TOKEN) -> Answer:
         """A request with the management token."""
         connection = HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE)
-        return exchange(connection, method, target, body, Authorization="Bearer " + TOKEN.replace(" ", "-"))
+        return exchange(connection, method, target, body, Authorization="Bearer " + token.replace(" ", "-"))
 
     def order(self, reference: str, amount: str = "25") -> dict[str, Any]:
         """A payment request, and a watch for it."""
@@ -325,6 +325,52 @@ def test_only_the_networks_that_the_operator_names_are_called(shop: Shop) -> Non
     assert never.json["error"] == "callbackUrl: 169.254.169.254 has an address that may not be called (metadata)"
     unknown = shop.ask("POST", "/rpc/commerce/webhooks", {**body, "callbackUrl": "https://shop.invalid/"})
     assert (unknown.status, unknown.headers["retry-after"]) == (503, "30")
+
+
+@pytest.mark.story
+def test_two_merchants_of_one_node(shop: Shop, certificate: Signed, tmp_path: Path) -> None:
+    """Both watch the same order, each is told under its own secret, and a kill mixes nothing up."""
+    token, secret, new_secret = "t-books" * 8, "s-books" * 8, "n-books" * 8
+    books = Receiver(secret)
+    for name, content in (("books-token", token), ("books-secret", secret)):
+        (tmp_path / name).touch(mode=0o600)
+        (tmp_path / name).write_text(content)
+    described = f'{{name="books", tokenFile="{tmp_path}/books-token", signingSecretFile="{tmp_path}/books-secret"'
+    shop.node.stop()
+    shop.options = (*shop.options, f'--set=commerce.merchants=[{described}, recipients=["{SHOP}"]}}]')
+    shop.start()
+    shop.fund("customer")
+    with books.serving(certificate, tmp_path):
+        order = shop.order("order-1")
+        terms = {"recipient": SHOP, "amount": "25", "reference": "order-1", "confirmations": REQUIRED}
+        url = f"https://localhost:{books.port}/books"
+        watch = shop.ask("POST", "/rpc/commerce/webhooks", {**terms, "callbackUrl": url}, token=token)
+        assert watch.status == 201, watch
+        other = {**terms, "recipient": address_of("customer", "svcd"), "callbackUrl": url}
+        assert shop.ask("POST", "/rpc/commerce/webhooks", other, token=token).status == 400
+        theirs = f"/rpc/commerce/webhooks/{order['watch']}"
+        for method, path in (("GET", theirs), ("POST", f"{theirs}/cancel")):
+            assert shop.ask(method, path, token=token).status == 404
+            assert shop.ask(method, path, token=token + "x").status == 401
+
+        shop.pay("customer", order["request"])
+        wait_until(lambda: books.names == shop.receiver.names == ["pending: pending 0"], "the payment")
+        shop.node.mine(1)
+        shop.node.kill()
+        (tmp_path / "books-new").touch(mode=0o600)
+        (tmp_path / "books-new").write_text(new_secret)
+        rotated = described.replace("books-secret", "books-new")
+        previous = f'previousSigningSecretFile="{tmp_path}/books-secret"'
+        shop.options = (*shop.options[:-1], f"--set=commerce.merchants=[{rotated}, {previous}}}]")
+        books.secret = new_secret
+        shop.start()
+        for _ in range(REQUIRED):
+            shop.node.mine(1)
+        for receiver in (books, shop.receiver):
+            wait_until(lambda receiver=receiver: receiver.names[-1] == "confirmed: confirmed 3", "the confirmation")  # type: ignore[misc]
+            assert len({event["subscriptionId"] for event in receiver.events}) == 1
+            # One that was sent at the moment of the kill came under the old secret, and came again under the new one.
+            receiver.check()
 
 
 def test_a_certificate_for_another_name_gets_nothing(

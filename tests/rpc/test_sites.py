@@ -44,7 +44,7 @@ def test_options_is_answered_for_pages_of_every_origin(still: Client, target: st
     assert response.status == 204
     assert response.headers["access-control-allow-origin"] == "*"
     assert response.headers["access-control-allow-methods"] == "GET, HEAD, POST, OPTIONS"
-    assert response.headers["access-control-allow-headers"] == "Authorization, Content-Type"
+    assert response.headers["access-control-allow-headers"] == "Content-Type"
     assert response.headers["access-control-max-age"] == "86400"
 
 

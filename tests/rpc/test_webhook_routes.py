@@ -10,6 +10,8 @@ from attrs import evolve
 from twisted.internet.task import Clock
 
 from svcd.commerce.events import EventType
+from svcd.commerce.merchant import Merchant
+from svcd.commerce.signing import SigningKeys
 from svcd.net.addresses import AddressPolicy
 from svcd.net.http_client import PinnedClient
 from svcd.net.targets import Rules
@@ -22,9 +24,14 @@ from tests.rpc.conftest import CLIENT, present, published
 from tests.rpc.node import COMMON, UNLIMITED, Client, PublicSite
 
 TOKEN = "the management token of the tests"
+BOOKS = "the management token of a merchant of books"
 PATH = "/rpc/commerce/webhooks"
 UNKNOWN = "svcwh_" + 32 * "f"
-OFFER = WebhookPolicy(problem="", token=TOKEN, default_ttl=86_400, max_ttl=600_000)
+MERCHANTS = (
+    Merchant(name="default", token=TOKEN, keys=SigningKeys("s" * 32)),
+    Merchant(name="books", token=BOOKS, keys=SigningKeys("b" * 32)),
+)
+OFFER = WebhookPolicy(problem="", merchants=MERCHANTS, default_ttl=86_400, max_ttl=600_000)
 Ask = Callable[..., Any]
 
 
@@ -49,7 +56,8 @@ def client_of(watched: Watched, *answers: Any, offer: WebhookPolicy = OFFER) -> 
     resolver = Answers(*(answers or (["93.184.215.14"],)))
     caller = PinnedClient(reactor, resolver=resolver, policy=POLICY, trust=load_trust())
     webhooks = None if offer.problem else watched.webhooks
-    routes = WebhookRoutes(watched.node.params, offer, webhooks=webhooks, rules=Rules.for_callbacks(), caller=caller)
+    callers = {merchant.name: caller for merchant in offer.merchants}
+    routes = WebhookRoutes(watched.node.params, offer, webhooks=webhooks, rules=Rules.for_callbacks(), callers=callers)
     public = PublicSite(COMMON, RateLimiter(Clients(), {**UNLIMITED, "webhooks": Rate(0, 1)}, watched.clock))
     site = watched.node.sites.public([routes], public)
     return Client(site, published(site), watched.clock, CLIENT)
@@ -151,12 +159,43 @@ def test_a_wrong_token_is_refused(client: Client, method: str, path: str, token:
     assert response.headers["www-authenticate"] == "Bearer"
 
 
+def test_the_token_tells_whose_watch_it_is(watched: Watched, client: Client) -> None:
+    own = register(client, body_of(watched)).json["subscription"]["id"]
+    other = register(client, body_of(watched), token=BOOKS).json["subscription"]["id"]
+    assert own != other
+
+    for token, mine, theirs in ((TOKEN, own, other), (BOOKS, other, own)):
+        authorization = {"Authorization": f"Bearer {token}"}
+        assert client.get(f"{PATH}/{mine}", **authorization).json["subscription"]["id"] == mine
+        for method, end in (("GET", ""), ("POST", "/cancel")):
+            refused = client.send(method, f"{PATH}/{theirs}{end}", headers=authorization)
+            unknown = client.send(method, f"{PATH}/{UNKNOWN}{end}", headers=authorization)
+            assert (refused.status, refused.json) == (unknown.status, unknown.json) == (404, refused.json)
+    assert watched.show(own)["active"]
+    assert watched.show(other, "books")["active"]
+
+
+def test_a_merchant_watches_only_the_recipients_that_it_may(watched: Watched) -> None:
+    bob, alice = (watched.node.address(name) for name in ("bob", "alice"))
+    books = evolve(MERCHANTS[1], recipients=frozenset({bob}))
+    client = client_of(watched, offer=evolve(OFFER, merchants=(MERCHANTS[0], books)))
+
+    assert register(client, body_of(watched, recipient=bob), token=BOOKS).status == 201
+    refused = register(client, body_of(watched, recipient=alice), token=BOOKS)
+    assert (refused.status, refused.error) == (
+        400,
+        "recipient: payments to this address may not be watched with this token",
+    )
+    assert register(client, body_of(watched, recipient=alice)).status == 201
+
+
 def test_no_token_is_refused_before_anything_is_read(client: Client) -> None:
     assert client.send("POST", PATH, b"this is not JSON").status == 401
 
 
 def test_the_token_is_in_no_repr() -> None:
     assert TOKEN not in repr(OFFER)
+    assert BOOKS not in repr(OFFER)
 
 
 def test_webhooks_that_are_off_come_before_everything(watched: Watched) -> None:

@@ -37,6 +37,7 @@ def events(connection: sqlite3.Connection) -> EventStore:
 def row(identifier: str = "w1", **differing: object) -> WatchRow:
     common = WatchRow(
         id=identifier,
+        merchant="default",
         reference="order-1",
         recipient="svc1shop",
         amount=25,
@@ -113,7 +114,7 @@ def test_which_watches_are_found_by_what(watches: WebhookStore) -> None:
     assert ids(watches.waking_at(NOW + 4)) == []
     assert ids(watches.waking_at(NOW + 5)) == ["high"]
     assert ids(watches.all_active()) == ["low", "high", "elsewhere"]
-    assert (watches.count_active(), watches.count_at_host("shop.example.com")) == (3, 2)
+    assert (watches.count_active(), watches.count_at_host("default", "shop.example.com")) == (3, 2)
 
 
 @pytest.mark.parametrize(
@@ -349,11 +350,13 @@ def test_bodies_of_events_that_were_sent_are_kept_for_a_while(
     assert bodies() == [("abandoned", 0), ("delivered", 0), ("dropped", 0), ("superseded", 0), ("waiting", 2)]
 
 
-def test_a_file_of_the_first_version_opens_and_goes_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [each.version for each in migrations(WEBHOOKS)][:-1])
+def test_a_file_of_an_older_version_opens_and_goes_on(tmp_path: Path, version: int) -> None:
     path = tmp_path / "old.sqlite"
     with closing(sqlite3.connect(path, isolation_level=None)) as old:
-        old.executescript(migrations(WEBHOOKS)[0].script)
-        old.execute("PRAGMA user_version = 1")
+        for migration in migrations(WEBHOOKS)[:version]:
+            old.executescript(migration.script)
+        old.execute(f"PRAGMA user_version = {version}")
         old.execute(
             "INSERT INTO watch (id, reference, recipient, amount, required, callback_url, host, created_at, expires_at,"
             " state, epoch, sequence, due) VALUES ('w1', 'order-1', 'svc1shop', 25, 3, 'https://h/', 'h', 1, 9, "
@@ -371,7 +374,9 @@ def test_a_file_of_the_first_version_opens_and_goes_on(tmp_path: Path) -> None:
         watches, events = WebhookStore(connection), EventStore(connection)
         watch = watches.watch("w1")
         assert watch is not None
-        assert watch.events is None
+        assert (watch.merchant, watch.events) == ("default", None)
+        assert watches.count_at_host("default", "h") == watches.count_of_merchant("default") == 1
+        assert events.queued() == [WatchQueue("w1", "h", 1, "default")]
         head = events.head("w1")
         assert head is not None
         assert (head.event.attempts, head.event.refusals, head.event.body) == (4, 0, b"{}")

@@ -140,7 +140,7 @@ def test_preflight_is_answered_with_204(make_site: MakeSite, path: bytes) -> Non
     assert answer.status == 204
     assert answer.headers["access-control-allow-origin"] == "*"
     assert answer.headers["access-control-allow-methods"] == "GET, HEAD, POST, OPTIONS"
-    assert answer.headers["access-control-allow-headers"] == "Authorization, Content-Type"
+    assert answer.headers["access-control-allow-headers"] == "Content-Type"
     assert answer.headers["access-control-max-age"] == "86400"
     assert "content-length" not in answer.headers, "RFC 9110 section 8.6 forbids it with 204"
     assert "transfer-encoding" not in answer.headers

@@ -150,6 +150,17 @@ def test_anything_else_is_401(headers: tuple[bytes, ...]) -> None:
     assert TOKEN not in refused.value.sentence
 
 
+def test_of_several_tokens_the_given_one_is_named() -> None:
+    tokens = (TOKEN, "u" * 32, "v" * 40)
+    for index, token in enumerate(tokens):
+        assert require_bearer(request(b"Bearer " + token.encode()), *tokens) == index
+    for other in (b"w" * 32, b"", TOKEN.encode() + b"u" * 32):
+        with pytest.raises(HttpError):
+            require_bearer(request(b"Bearer " + other), *tokens)
+    with pytest.raises(HttpError):
+        require_bearer(request(b"Bearer "))
+
+
 # What a request brings is read as declared; anything else is 400 with a sentence
 
 Serve = Callable[..., Site]

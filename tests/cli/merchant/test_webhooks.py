@@ -21,6 +21,8 @@ from typing import Any
 import pytest
 from twisted.web.resource import Resource
 
+from svcd.commerce.merchant import Merchant
+from svcd.commerce.signing import SigningKeys
 from svcd.net.addresses import AddressPolicy
 from svcd.net.http_client import PinnedClient
 from svcd.net.targets import Rules
@@ -271,9 +273,11 @@ def watched(terminal: Terminal, tmp_path: Path) -> Iterator[Watched]:
     reactor: Any = terminal.clock
     policy = AddressPolicy(allow_private=False)
     caller = PinnedClient(reactor, resolver=Answers(["93.184.215.14"]), policy=policy, trust=load_trust())
-    offer = WebhookPolicy(problem="", token=TOKEN, default_ttl=86_400, max_ttl=604_800)
+    merchant = Merchant(name="default", token=TOKEN, keys=SigningKeys("s" * 32))
+    offer = WebhookPolicy(problem="", merchants=(merchant,), default_ttl=86_400, max_ttl=604_800)
     rules = Rules.for_callbacks()
-    routes = WebhookRoutes(watched.node.params, offer, webhooks=watched.webhooks, rules=rules, caller=caller)
+    callers = {"default": caller}
+    routes = WebhookRoutes(watched.node.params, offer, webhooks=watched.webhooks, rules=rules, callers=callers)
     public = PublicSite(COMMON, RateLimiter(Clients(), {**UNLIMITED, "webhooks": Rate(0, 1)}, terminal.clock))
     terminal.public.site = watched.node.sites.public([routes], public)
     yield watched

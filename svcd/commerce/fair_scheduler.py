@@ -1,0 +1,73 @@
+"""Gives each merchant a scheduler of its own, so that no merchant delays the events of another.
+
+Also the circuit breakers are per merchant: callbacks of one that fail at a host say nothing about the callbacks of
+another, who may own that host. Times are Unix milliseconds.
+"""
+
+from typing import Final
+
+from attrs import define, field
+
+from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome
+from svcd.commerce.delivery_scheduler import MAX_IN_FLIGHT, MAX_IN_FLIGHT_PER_HOST, DeliveryScheduler, Lease
+from svcd.store.webhook_events import WatchQueue
+
+_LEAST_IN_FLIGHT: Final = 2 * MAX_IN_FLIGHT_PER_HOST
+"""A merchant can deliver to one host while another one stalls."""
+
+
+def in_flight_share(merchants: int) -> int:
+    """The number of deliveries that each of so many merchants may have in flight."""
+    return max(MAX_IN_FLIGHT // max(merchants, 1), _LEAST_IN_FLIGHT)
+
+
+@define
+class FairScheduler:
+    """A DeliveryScheduler for each merchant, with at most ``share`` deliveries in flight."""
+
+    _share: int
+    _schedulers: dict[str, DeliveryScheduler] = field(init=False, factory=dict)
+
+    @property
+    def waiting(self) -> int:
+        """Queues that wait."""
+        return sum(scheduler.waiting for scheduler in self._schedulers.values())
+
+    @property
+    def in_flight(self) -> int:
+        """Queues that are leased."""
+        return sum(scheduler.in_flight for scheduler in self._schedulers.values())
+
+    @property
+    def open_breakers(self) -> int:
+        """Circuit breakers that are open."""
+        return sum(scheduler.open_breakers for scheduler in self._schedulers.values())
+
+    def schedule(self, queue: WatchQueue, now: int) -> None:
+        """Add a queue, or replace the due time that it had."""
+        self._scheduler_of(queue).schedule(queue, now)
+
+    def cancel(self, watch: str, now: int) -> None:
+        """Remove the queue of a watch that has ended."""
+        for scheduler in self._schedulers.values():
+            scheduler.cancel(watch, now)
+
+    def lease(self, now: int) -> Lease | None:
+        """The next lease of any merchant, to be given to ``release`` in the end; None if there is none at present."""
+        leases = (scheduler.lease(now) for scheduler in self._schedulers.values())
+        return next((lease for lease in leases if lease is not None), None)
+
+    def release(self, lease: Lease, outcome: DeliveryOutcome, again: WatchQueue | None, now: int) -> BreakerChange:
+        """End a lease; ``again`` is the queue if it has more events, with its next due time."""
+        return self._scheduler_of(lease.queue).release(lease, outcome, again, now)
+
+    def next_at(self, now: int) -> int | None:
+        """When ``lease`` may succeed again; None if not before a lease ends or a queue is scheduled."""
+        times = (scheduler.next_at(now) for scheduler in self._schedulers.values())
+        return min((time for time in times if time is not None), default=None)
+
+    def _scheduler_of(self, queue: WatchQueue) -> DeliveryScheduler:
+        scheduler = self._schedulers.get(queue.merchant)
+        if scheduler is None:
+            scheduler = self._schedulers[queue.merchant] = DeliveryScheduler(self._share)
+        return scheduler

@@ -1,0 +1,74 @@
+"""No merchant delays the events of another, whatever its callbacks do."""
+
+import pytest
+
+from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome
+from svcd.commerce.delivery_scheduler import MAX_IN_FLIGHT, Lease
+from svcd.commerce.fair_scheduler import FairScheduler, in_flight_share
+from svcd.store.webhook_events import WatchQueue
+
+NOW = 1_000_000_000
+SHARE = in_flight_share(2)
+
+
+def put(scheduler: FairScheduler, merchant: str, *hosts: str, due: int = NOW) -> None:
+    for host in hosts:
+        scheduler.schedule(WatchQueue(f"{merchant}/{host}", host, due, merchant), NOW)
+
+
+def drain(scheduler: FairScheduler, now: int = NOW) -> list[Lease]:
+    leases = []
+    while (lease := scheduler.lease(now)) is not None:
+        leases.append(lease)
+    return leases
+
+
+@pytest.mark.parametrize(("merchants", "share"), [(0, 32), (1, 32), (2, 16), (3, 10), (4, 8), (100, 8)])
+def test_the_deliveries_in_flight_are_shared(merchants: int, share: int) -> None:
+    assert in_flight_share(merchants) == share
+
+
+def test_stalling_callbacks_leave_the_share_of_others_free() -> None:
+    scheduler = FairScheduler(SHARE)
+    put(scheduler, "slow", *(f"host{number}" for number in range(2 * MAX_IN_FLIGHT)))
+    stalling = drain(scheduler)
+    assert {lease.queue.merchant for lease in stalling} == {"slow"}
+    assert len(stalling) == scheduler.in_flight == SHARE
+    assert scheduler.next_at(NOW) is None
+
+    put(scheduler, "books", "shop.example.com")
+    (lease,) = drain(scheduler)
+    assert lease.queue.merchant == "books"
+    assert scheduler.waiting == 2 * MAX_IN_FLIGHT - SHARE
+
+
+def test_failures_of_one_merchant_at_a_host_do_not_hold_the_events_of_its_owner() -> None:
+    scheduler = FairScheduler(SHARE)
+    evil = [WatchQueue(f"evil/{number}", "shop.example.com", NOW, "evil") for number in range(9)]
+    for queue in evil:
+        scheduler.schedule(queue, NOW)
+    changes = []
+    while not scheduler.open_breakers:
+        lease = scheduler.lease(NOW)
+        assert lease is not None
+        changes.append(scheduler.release(lease, DeliveryOutcome.FAILED, None, NOW))
+    assert changes[-1] is BreakerChange.OPENED
+    assert scheduler.lease(NOW) is None
+
+    put(scheduler, "books", "shop.example.com")
+    assert [lease.queue.merchant for lease in drain(scheduler)] == ["books"]
+
+
+def test_a_cancelled_queue_is_gone_whosever_it_was() -> None:
+    scheduler = FairScheduler(SHARE)
+    put(scheduler, "books", "a", "b", due=NOW + 5)
+    put(scheduler, "music", "c", due=NOW + 3)
+    assert scheduler.next_at(NOW) == NOW + 3
+    scheduler.cancel("music/c", NOW)
+    scheduler.cancel("books/a", NOW)
+    assert scheduler.next_at(NOW) == NOW + 5
+    (lease,) = drain(scheduler, NOW + 5)
+    assert lease.queue.watch == "books/b"
+    again = WatchQueue("books/b", "b", NOW + 9, "books")
+    scheduler.release(lease, DeliveryOutcome.FAILED, again, NOW + 5)
+    assert (scheduler.waiting, scheduler.in_flight, scheduler.next_at(NOW + 5)) == (1, 0, NOW + 9)
