@@ -9,7 +9,7 @@ from attrs import frozen
 
 NEVER_HELD: Final = 2**64 - 1
 KEY_BITS: Final = 160
-_NUMBERS: Final = Struct(">QQQ")
+_LEAF: Final = Struct(">x20sQQQ")
 _EMPTY: Final = bytes(32)
 
 
@@ -24,25 +24,24 @@ class Account:
 
 def leaf_hash(key20: bytes, balance: int, nonce: int, held_since: int | None) -> bytes:
     """The 32-byte commitment to one account."""
-    return sha256(
-        b"\0" + key20 + _NUMBERS.pack(balance, nonce, NEVER_HELD if held_since is None else held_since)
-    ).digest()
+    return sha256(_LEAF.pack(key20, balance, nonce, NEVER_HELD if held_since is None else held_since)).digest()
 
 
 def subtree_root(leaves: list[tuple[int, bytes]], depth: int) -> bytes:
     """The root over sorted ``leaves``, pairs (key as a number, leaf hash), that share their first ``depth`` bits."""
     if len(leaves) < 2:
         return leaves[0][1] if leaves else _EMPTY
-    bit = 1 << (KEY_BITS - 1 - depth)
-    # Small subtrees, which is what this is asked for thousands of times in a block, mostly lie on one side.
-    if leaves[0][0] & bit:
-        return sha256(b"\1" + _EMPTY + subtree_root(leaves, depth + 1)).digest()
-    if not leaves[-1][0] & bit:
-        return sha256(b"\1" + subtree_root(leaves, depth + 1) + _EMPTY).digest()
+    # The highest bit in which the leaves differ divides them; above it all are on one side.
+    first = leaves[0][0]
+    height = (first ^ leaves[-1][0]).bit_length() - 1
     split = 1
-    while not leaves[split][0] & bit:
+    while not leaves[split][0] >> height & 1:
         split += 1
-    return sha256(b"\1" + subtree_root(leaves[:split], depth + 1) + subtree_root(leaves[split:], depth + 1)).digest()
+    below = KEY_BITS - height
+    node = sha256(b"\1" + subtree_root(leaves[:split], below) + subtree_root(leaves[split:], below)).digest()
+    for bit in range(height + 1, KEY_BITS - depth):
+        node = sha256(b"\1" + _EMPTY + node if first >> bit & 1 else b"\1" + node + _EMPTY).digest()
+    return node
 
 
 def state_root(accounts: Iterable[tuple[bytes, Account]]) -> bytes:

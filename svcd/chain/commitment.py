@@ -7,6 +7,7 @@ of them changes. No node is stored anywhere else: the tree is a pure function of
 What blocks do is laid over the tree and the accounts on disk, and becomes part of the tree once it is on disk too.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import Final
@@ -71,6 +72,12 @@ class Commitment:
         at = index * _SIZE
         return self._kinds[depth][index], bytes(self._hashes[depth][at : at + _SIZE])
 
+    def level(self, depth: int) -> tuple[bytearray | Mapping[int, int], bytearray]:
+        """The first and the second members of all nodes at ``depth``; of a level that is not kept, all are unknown."""
+        if depth > self.depth:
+            return defaultdict(lambda: _UNKNOWN), bytearray()
+        return self._kinds[depth], self._hashes[depth]
+
     def rows(self, depth: int, indexes: Iterable[int]) -> list[Row]:
         """The accounts on disk below nodes at ``depth``; ascending."""
         shift = KEY_BITS - depth
@@ -108,8 +115,10 @@ class Overlay:
         """Every account that was touched, as it is now; None where there is none."""
         self.levels: list[dict[int, Node]] = [{} for _ in range(base.depth + 1)]
         """The nodes that are not as in the tree below, by depth and index."""
-        self._buckets: dict[int, list[Row]] = {}
-        """By index those that were read, as they are now; ascending."""
+        self._buckets: dict[int, tuple[bytes, ...]] = {}
+        """The keys in each bucket that was read, by its index; in tuples, which the garbage collector does not track."""
+        self._rows: dict[bytes, Row] = {}
+        """The accounts in these buckets as they are now, by key."""
 
     @property
     def root(self) -> bytes:
@@ -125,15 +134,14 @@ class Overlay:
         """The same, to go back to."""
         copy = Overlay(self._base, self.count)
         copy.changed, copy.levels = dict(self.changed), [dict(level) for level in self.levels]
-        copy._buckets = {index: list(rows) for index, rows in self._buckets.items()}
+        copy._buckets, copy._rows = dict(self._buckets), dict(self._rows)
         return copy
 
     def accounts(self, keys: Collection[bytes]) -> Mapping[bytes, Account]:
         """Those accounts of ``keys`` that exist: see :class:`svcd.chain.transition.StateView`."""
         # If an account changes its whole bucket is needed, so that is read at once.
-        buckets = self._read(keys)
-        rows = {row[0]: row for index in set(buckets.values()) for row in self._buckets[index]}
-        return {key: Account(*rows[key][1:]) for key in keys if key in rows}
+        self._read(keys)
+        return {key: Account(*self._rows[key][1:]) for key in keys if key in self._rows}
 
     def apply(self, effect: Effect) -> bytes:
         """Let a block have its effect; gives the state root after it."""
@@ -151,14 +159,16 @@ class Overlay:
             self._deepen(_depth_for(count))
         buckets = self._read(accounts)
         for key, account in accounts.items():
-            rows = self._buckets[buckets[key]]
-            at = next((at for at, row in enumerate(rows) if row[0] >= key), len(rows))
-            now = [] if account is None else [(key, account.balance, account.nonce, account.held_since)]
-            rows[at : at + (at < len(rows) and rows[at][0] == key)] = now
+            if account is not None:
+                if key not in self._rows:
+                    self._buckets[buckets[key]] += (key,)
+                self._rows[key] = key, account.balance, account.nonce, account.held_since
+            elif self._rows.pop(key, None):
+                self._buckets[buckets[key]] = tuple([other for other in self._buckets[buckets[key]] if other != key])
         touched = set(buckets.values())
         deepest = self.levels[self.depth]
         for index in touched:
-            deepest[index] = _hashed(self._buckets[index], self.depth)
+            deepest[index] = _hashed([self._rows[key] for key in sorted(self._buckets[index])], self.depth)
         for depth in range(self.depth - 1, -1, -1):
             touched = {index >> 1 for index in touched}
             self._join(depth, touched)
@@ -168,11 +178,10 @@ class Overlay:
         # A new level costs no walk: its nodes are unknown until a neighbour changes.
         more = depth - self.depth
         self.levels += [{} for _ in range(more)]
-        before, self._buckets = self._buckets, {}
-        for index, rows in before.items():
-            self._buckets.update({part: [] for part in range(index << more, (index + 1) << more)})
-            for row in rows:
-                self._buckets[int.from_bytes(row[0], "big") >> KEY_BITS - depth].append(row)
+        read, self._buckets = self._buckets, {}
+        for index in read:
+            self._buckets.update(dict.fromkeys(range(index << more, (index + 1) << more), ()))
+        self._distribute(self._rows)
 
     def _read(self, keys: Iterable[bytes]) -> dict[bytes, int]:
         """The bucket of each key; all of them have been read then."""
@@ -185,17 +194,24 @@ class Overlay:
         missing = {index for index in indexes if index not in self._buckets}
         if not missing:
             return
-        self._buckets.update({index: [] for index in missing})
+        rows = {row[0]: row for row in self._base.rows(self.depth, missing)}
+        self._buckets.update(dict.fromkeys(missing, ()))
+        self._rows.update(rows)
+        self._distribute(rows)
+
+    def _distribute(self, keys: Iterable[bytes]) -> None:
+        """Put accounts into their buckets."""
         shift = KEY_BITS - self.depth
-        for row in self._base.rows(self.depth, missing):
-            self._buckets[int.from_bytes(row[0], "big") >> shift].append(row)
+        for key in keys:
+            self._buckets[int.from_bytes(key, "big") >> shift] += (key,)
 
     def _hash(self, depth: int, index: int) -> Node:
         """Hash the accounts below a node that is unknown, for its level is new."""
         more = self.depth - depth
         buckets = range(index << more, (index + 1) << more)
         self._fill(buckets)
-        node = self.levels[depth][index] = _hashed([row for each in buckets for row in self._buckets[each]], depth)
+        keys = sorted([key for each in buckets for key in self._buckets[each]])
+        node = self.levels[depth][index] = _hashed([self._rows[key] for key in keys], depth)
         return node
 
     def _node(self, depth: int, index: int) -> Node:
@@ -203,22 +219,26 @@ class Overlay:
 
     def _join(self, depth: int, indexes: Iterable[int]) -> None:
         """Compute the nodes ``indexes`` at ``depth`` from their two children each."""
-        level, below, base = self.levels[depth], self.levels[depth + 1].get, self._base.node
+        level, below = self.levels[depth], self.levels[depth + 1]
         depth += 1
+        kinds, hashes = self._base.level(depth)
         for index in indexes:
+            # A full block has seventeen thousand: no function is called for most of them.
             at = 2 * index
-            left = below(at) or base(depth, at)
-            right = below(at + 1) or base(depth, at + 1)
-            if left[0] == _UNKNOWN or right[0] == _UNKNOWN:
-                left = self._hash(depth, at) if left[0] == _UNKNOWN else left
-                right = self._hash(depth, at + 1) if right[0] == _UNKNOWN else right
+            left = below[at] if at in below else (kinds[at], bytes(hashes[at * _SIZE : at * _SIZE + _SIZE]))
+            at += 1
+            right = below[at] if at in below else (kinds[at], bytes(hashes[at * _SIZE : at * _SIZE + _SIZE]))
+            if left[0] == _MANY == right[0]:
+                level[index] = _MANY, sha256(b"\1" + left[1] + right[1]).digest()
+                continue
+            left = self._hash(depth, at - 1) if left[0] == _UNKNOWN else left
+            right = self._hash(depth, at) if right[0] == _UNKNOWN else right
             level[index] = _joined(left, right)
 
 
 def _hashed(rows: list[Row], depth: int) -> Node:
-    if len(rows) < _MANY:
-        return (1, leaf_hash(*rows[0])) if rows else (0, bytes(_SIZE))
-    return _MANY, subtree_root([(int.from_bytes(row[0], "big"), leaf_hash(*row)) for row in rows], depth)
+    leaves = [(int.from_bytes(row[0], "big"), leaf_hash(*row)) for row in rows]
+    return min(len(leaves), _MANY), subtree_root(leaves, depth)
 
 
 def _joined(left: Node, right: Node) -> Node:
