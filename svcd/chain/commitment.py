@@ -116,7 +116,7 @@ class Overlay:
         self.levels: list[dict[int, Node]] = [{} for _ in range(base.depth + 1)]
         """The nodes that are not as in the tree below, by depth and index."""
         self._buckets: dict[int, tuple[bytes, ...]] = {}
-        """The keys in each bucket that was read, by its index; in tuples, which the garbage collector does not track."""
+        """The keys in each bucket that was read, by its index; tuples, which the garbage collector does not track."""
         self._rows: dict[bytes, Row] = {}
         """The accounts in these buckets as they are now, by key."""
 
