@@ -438,10 +438,11 @@ class ChainWriter(ChainReader):
 
     def write_accounts(self, accounts: Mapping[bytes, Account | None]) -> None:
         """Set accounts; None removes one that a block had created."""
+        # In the order of their keys, here and below: so each page of a table is looked up and changed once.
         self._db.executemany(
             "INSERT INTO account VALUES (?, ?, ?, ?) ON CONFLICT (key) DO UPDATE SET "
             "balance = excluded.balance, nonce = excluded.nonce, held = excluded.held",
-            [(key, a.balance, a.nonce, a.held_since) for key, a in accounts.items() if a is not None],
+            [(key, a.balance, a.nonce, a.held_since) for key, a in sorted(accounts.items()) if a is not None],
         )
         gone = [(key,) for key, account in accounts.items() if account is None]
         if gone:
@@ -456,9 +457,9 @@ class ChainWriter(ChainReader):
             return
         self._db.executemany(
             "INSERT INTO transaction_place VALUES (?, ?, ?)",
-            [(transfer.txid, height, position) for position, transfer in enumerate(transfers)],
+            sorted([(transfer.txid, height, position) for position, transfer in enumerate(transfers)]),
         )
-        self._db.executemany("INSERT INTO address_place VALUES (?, ?, ?)", _address_places(transfers, height))
+        self._db.executemany("INSERT INTO address_place VALUES (?, ?, ?)", sorted(_address_places(transfers, height)))
         self._db.executemany("INSERT INTO payment_place VALUES (?, ?, ?, ?, ?)", _payment_places(transfers, height))
 
     def retract(self, block: StoredBlock, transfers: Sequence[Transfer]) -> dict[bytes, Account | None]:
