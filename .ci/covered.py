@@ -1,4 +1,4 @@
-"""Says how much of each room the tests try, from coverage's JSON report, and whether that is enough.
+"""Says how much of each package the tests try, from coverage's JSON report, and whether that is enough.
 
 A statement and a way that a branch may go count alike. The exit status is 1 if anything of `chain` is not tried, less
 than 95 % of all else, or less than 90 % of a file.
@@ -44,14 +44,14 @@ def files_of(report: str) -> dict[str, Share]:
     return {path: share for path, share in shares.items() if share.all}
 
 
-def room_of(path: str) -> str:
+def package_of(path: str) -> str:
     """`svcd/chain/block.py` stands in `chain`, and `svcd/tap.py` in `tap`."""
     return Path(path).with_suffix("").parts[1]
 
 
 def problems(files: dict[str, Share]) -> list[str]:
     """What is less than it must be; a sentence each."""
-    chain = {path: share for path, share in files.items() if room_of(path) == "chain"}
+    chain = {path: share for path, share in files.items() if package_of(path) == "chain"}
     found = [f"{path}: {share.all - share.tried} not tried, and all of chain must be" for path, share in chain.items()]
     found = [sentence for sentence, share in zip(found, chain.values(), strict=True) if share.tried < share.all]
     others = {path: share for path, share in files.items() if path not in chain}
@@ -62,16 +62,16 @@ def problems(files: dict[str, Share]) -> list[str]:
 
 
 def shown(files: dict[str, Share]) -> list[str]:
-    """The lines of the table: each room, all of it, and the files that are tried least."""
-    rooms: dict[str, list[Share]] = {}
+    """The lines of the table: each package, all of it, and the files that are tried least."""
+    packages: dict[str, list[Share]] = {}
     for path, share in files.items():
-        rooms.setdefault(room_of(path), []).append(share)
-    rows = [(room, together(shares)) for room, shares in sorted(rooms.items())]
-    outside = together(share for path, share in files.items() if room_of(path) != "chain")
+        packages.setdefault(package_of(path), []).append(share)
+    rows = [(package, together(shares)) for package, shares in sorted(packages.items())]
+    outside = together(share for path, share in files.items() if package_of(path) != "chain")
     rows += [("all but chain", outside), ("everything", together(files.values()))]
     worst = sorted(files.items(), key=lambda entry: entry[1].percent)[:WORST]
     return [
-        f"{'room':<32}{'to try':>8}{'tried':>8}",
+        f"{'package':<32}{'to try':>8}{'tried':>8}",
         *(f"{name:<32}{share.all:>8,}{share.percent:>7.2f}%" for name, share in rows),
         "",
         "tried least:",

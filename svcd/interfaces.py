@@ -1,4 +1,4 @@
-"""Interfaces that every room may ask for: a clock, its timers, and a worker thread, typed for mypy."""
+"""Interfaces that every package may ask for: a clock, its timers, and a worker thread, typed for mypy."""
 
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, Protocol, TypeVar

@@ -31,7 +31,7 @@ from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from svcd.chain.transition import ChainPoint, apply_block, consensus_root, extend, genesis_accounts, genesis_point
 from svcd.chain.work import effective_target, work_value
 from tests.chain_language import Plan, plans
-from tests.referee import Accounts, Verdict, judge
+from tests.validity import Accounts, Verdict, judge
 
 COIN = 10**8
 
@@ -256,7 +256,7 @@ class ChainBuilder:
             parent_hash=point.hash,
             producer_key=key.public,
             multiplier=multiplier(params, before.accounts.get(key.hash), slot),
-            base_target=next_target(params, height=point.height + 1, clock=point.clock),
+            base_target=next_target(params, height=point.height + 1, clock=point.difficulty_clock),
             transactions_root=transactions_root(transfers),
             transaction_count=len(transfers),
             state_root=bytes(32),

@@ -1,4 +1,4 @@
-"""Small things that tests of every room use."""
+"""Small things that tests of every package use."""
 
 from typing import Any, TypeVar
 

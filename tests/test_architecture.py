@@ -13,7 +13,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-EVERY_ROOM = "chain store node net web p2p commerce rpc pages metrics config process".split()
+EVERY_PACKAGE = "chain store node net web p2p commerce rpc pages metrics config process".split()
 MAY_IMPORT = {
     "chain": set(),
     "interfaces": set(),
@@ -38,8 +38,8 @@ MAY_IMPORT = {
     "config": {"chain.address", "chain.errors", "chain.params", "net.endpoint", "net.targets"},
     "process": {"config"},
     "metrics": {"chain", "node", "p2p", "commerce", "rpc", "web"},
-    "composition": {*EVERY_ROOM},
-    "tap": {*EVERY_ROOM, "composition"},
+    "composition": {*EVERY_PACKAGE},
+    "tap": {*EVERY_PACKAGE, "composition"},
 }
 PURE = set(
     "__future__ abc argon2 attrs bisect collections enum functools hashlib heapq itertools json math nacl operator re "
@@ -82,15 +82,16 @@ def within(name: str, package: str) -> bool:
     return name == package or name.startswith(f"{package}.")
 
 
-def room_of(module: str) -> str:
-    """The room, or the part of a room, that a module belongs to; its name has no `svcd.` in front."""
-    return max((room for room in MAY_IMPORT if within(module, room)), key=len, default=module.split(".")[0])
+def package_of(module: str) -> str:
+    """The package, or the part of a package, that a module belongs to; its name has no `svcd.` in front."""
+    return max((package for package in MAY_IMPORT if within(module, package)), key=len, default=module.split(".")[0])
 
 
 def directions(module: str, tree: ast.AST) -> Problems:
-    room = room_of(module)
-    # Every room has limits; clocks and threads are for every room but the chain, whose rules know no time.
-    allowed = {room, "limits"} | MAY_IMPORT.get(room, set()) | (set() if room == "chain" else {"interfaces", "recent"})
+    package = package_of(module)
+    # Every package has limits; clocks and threads are for every package but the chain, whose rules know no time.
+    shared = {"limits"} if package == "chain" else {"limits", "interfaces", "recent"}
+    allowed = {package} | shared | MAY_IMPORT.get(package, set())
     modules = allowed - set(MAY_IMPORT)
     for line, name in imports(tree):
         imported = name.removeprefix("svcd.")
@@ -98,10 +99,10 @@ def directions(module: str, tree: ast.AST) -> Problems:
             yield f"{line}: relative import {name}"
         elif (
             within(name, "svcd")
-            and room_of(imported) not in allowed
+            and package_of(imported) not in allowed
             and not any(within(imported, other) for other in modules)
         ):
-            yield f"{line}: {room} may not import {name}"
+            yield f"{line}: {package} may not import {name}"
 
 
 def purity(module: str, tree: ast.AST) -> Problems:
@@ -244,7 +245,7 @@ def test_the_house_keeps_its_rules(check: Callable[[str, ast.AST], Problems]) ->
     assert not found, "\n".join(found)
 
 
-def test_every_room_is_known() -> None:
+def test_every_package_is_known() -> None:
     assert {module.split(".")[0] for module in modules()} <= {"__init__", *MAY_IMPORT}
 
 
@@ -274,8 +275,8 @@ def circle(below: Mapping[str, Iterable[str]]) -> list[str]:
     return next(filter(None, (search(name, []) for name in below)), [])
 
 
-def test_rooms_do_not_import_in_a_circle() -> None:
-    assert circle({room: {room_of(other) for other in below} for room, below in MAY_IMPORT.items()}) == []
+def test_packages_do_not_import_in_a_circle() -> None:
+    assert circle({package: {package_of(other) for other in below} for package, below in MAY_IMPORT.items()}) == []
 
 
 def test_modules_do_not_import_in_a_circle() -> None:

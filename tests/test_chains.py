@@ -6,7 +6,7 @@ import pytest
 
 from svcd.chain.errors import Refusal
 from tests.chains import BREAKABLE, COIN, TEST_PARAMS, ChainBuilder
-from tests.referee import Verdict
+from tests.validity import Verdict
 
 TEXT = """
 genesis: b[1..5]

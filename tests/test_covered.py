@@ -29,11 +29,11 @@ def said(text: str) -> tuple[int, list[str]]:
     return main(text, lines.append), lines
 
 
-def test_each_room_has_a_line_and_so_have_the_files_that_are_tried_least() -> None:
+def test_each_package_has_a_line_and_so_have_the_files_that_are_tried_least() -> None:
     status, lines = said(report(chain_block=(40, 40), web_site=(19, 20), web_api=(80, 80), tap=(10, 10)))
     assert status == 0
     assert [line.split() for line in lines] == [
-        ["room", "to", "try", "tried"],
+        ["package", "to", "try", "tried"],
         ["chain", "40", "100.00%"],
         ["tap", "10", "100.00%"],
         ["web", "100", "99.00%"],

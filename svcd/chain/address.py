@@ -148,6 +148,10 @@ def key_hash(public_key: bytes) -> bytes:
     return tagged_hash("svc/address/v1", public_key)[:20]
 
 
+NODE_ID_PATTERN: Final = "svcnode_[0-9a-f]{32}"
+"""What a node id matches as a whole."""
+
+
 def node_id(public_key: bytes) -> str:
     """The node id that belongs to a node's 32-byte public key."""
     return f"svcnode_{tagged_hash('svc/node/v1', public_key)[:16].hex()}"

@@ -24,7 +24,7 @@ class ChainPoint:
     hash: bytes
     height: int
     slot: int
-    clock: int
+    difficulty_clock: int
     work: int
     """Cumulative work."""
     issued: int
@@ -51,7 +51,7 @@ class Effect:
 def genesis_point(params: NetworkParams) -> ChainPoint:
     """The chain variables of the genesis."""
     issued = sum(units for _, units in params.allocations)
-    return ChainPoint(hash=params.genesis_hash, height=0, slot=0, clock=0, work=0, issued=issued)
+    return ChainPoint(hash=params.genesis_hash, height=0, slot=0, difficulty_clock=0, work=0, issued=issued)
 
 
 def genesis_accounts(params: NetworkParams) -> dict[bytes, Account]:
@@ -66,7 +66,7 @@ def extend(params: NetworkParams, parent: ChainPoint, header: Header) -> ChainPo
         hash=header.hash,
         height=parent.height + 1,
         slot=header.slot,
-        clock=next_clock(params, parent_height=parent.height, parent_clock=parent.clock, gap=gap),
+        difficulty_clock=next_clock(params, parent_height=parent.height, parent_clock=parent.difficulty_clock, gap=gap),
         work=parent.work + block_work(header.base_target),
         issued=parent.issued + params.reward(parent.height + 1),
     )
@@ -74,8 +74,8 @@ def extend(params: NetworkParams, parent: ChainPoint, header: Header) -> ChainPo
 
 def consensus_root(params: NetworkParams, point: ChainPoint) -> bytes:
     """The 32-byte commitment to the rules and to the chain variables of ``point``."""
-    target = next_target(params, height=point.height + 1, clock=point.clock)
-    numbers = b"".join(number.to_bytes(8, "big") for number in (point.height, point.slot, point.clock))
+    target = next_target(params, height=point.height + 1, clock=point.difficulty_clock)
+    numbers = b"".join(number.to_bytes(8, "big") for number in (point.height, point.slot, point.difficulty_clock))
     work = point.work.to_bytes(32, "big") + target.to_bytes(32, "big")
     issued = point.issued.to_bytes(8, "big")
     return tagged_hash("svc/consensus/v1", params.rules_hash + params.genesis_hash + numbers + work + issued)
@@ -87,7 +87,7 @@ def check_place(params: NetworkParams, parent: ChainPoint, header: Header) -> No
         raise RuleViolation(Refusal.HEIGHT, f"height must be {parent.height + 1} here, not {header.height}")
     if header.slot <= parent.slot:
         raise RuleViolation(Refusal.SLOT, f"slot must be greater than the parent's {parent.slot}, not {header.slot}")
-    if header.base_target != next_target(params, height=header.height, clock=parent.clock):
+    if header.base_target != next_target(params, height=header.height, clock=parent.difficulty_clock):
         raise RuleViolation(Refusal.BASE_TARGET, f"baseTarget is not the target due at height {header.height}")
     if all(header.multiplier != points for _, points in params.multiplier_schedule):
         raise RuleViolation(Refusal.MULTIPLIER, f"multiplier {header.multiplier} is not in the schedule")

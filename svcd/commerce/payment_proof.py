@@ -92,7 +92,7 @@ def render_proof(params: NetworkParams, data: ProofData) -> bytes:
     path = [step.hex() for step in inclusion_path(entries, data.position)]
     parent = {
         "slot": str(data.parent.slot),
-        "clock": str(data.parent.clock),
+        "clock": str(data.parent.difficulty_clock),
         "cumulativeWork": f"{data.parent.work:064x}",
     }
     following = "null" if data.next_height is None else f'"{data.next_height}"'
@@ -172,7 +172,7 @@ def _parent(value: object, header: Header, params: NetworkParams) -> ChainPoint:
         hash=header.parent_hash,
         height=header.height - 1,
         slot=decimal_u53(fields["slot"], "parent.slot"),
-        clock=decimal_u53(fields["clock"], "parent.clock"),
+        difficulty_clock=decimal_u53(fields["clock"], "parent.clock"),
         work=int.from_bytes(hex_bytes(fields["cumulativeWork"], 32, "parent.cumulativeWork"), "big"),
         issued=params.issued_after(header.height - 1),
     )
@@ -275,7 +275,7 @@ def _check_parent(params: NetworkParams, parent: ChainPoint) -> None:
     gaps = parent.height - 1
     least, most = (parent.height * block_work(target) for target in (params.max_target, params.min_target))
     clocks = range(gaps, min(gaps * params.gap_cap_slots, parent.slot - 1) + 1)
-    if parent.clock not in clocks or not least <= parent.work <= most:
+    if parent.difficulty_clock not in clocks or not least <= parent.work <= most:
         raise Unproved(f"no chain of {parent.height} blocks has the slot, the clock and the work that parent states")
 
 

@@ -1,4 +1,4 @@
-"""Watches and their events on disk, as the values that the rest of this room works with."""
+"""Watches and their events on disk, as the values that the rest of this package works with."""
 
 from collections.abc import Sequence
 from typing import Final

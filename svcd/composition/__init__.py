@@ -1,1 +1,1 @@
-"""The composition of a node from its rooms; :mod:`svcd.composition.lifecycle` has the order of start and stop."""
+"""The composition of a node from its packages; :mod:`svcd.composition.lifecycle` has the order of start and stop."""

@@ -90,7 +90,7 @@ def create_template(view: ChainView, *, seed: bytes, slot: int, transfers: Itera
         parent_hash=parent.hash,
         producer_key=public_key,
         multiplier=multiplier(params, before.get(producer), slot),
-        base_target=next_target(params, height=parent.height + 1, clock=parent.clock),
+        base_target=next_target(params, height=parent.height + 1, clock=parent.difficulty_clock),
         transactions_root=transactions_root(included),
         transaction_count=len(included),
         state_root=state_root,

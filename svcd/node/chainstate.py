@@ -102,11 +102,11 @@ class PendingChange:
         else:
             self.applied.append(AppliedBlock(point, tuple([transfer.txid for transfer in block.transfers])))
 
-    def as_change(self, newest: Block, *, returned: int) -> ChainChange:
+    def as_change(self, newest: Block, *, last_disconnected: int) -> ChainChange:
         """What listeners are told; ``newest`` is the block at the tip."""
         accounts = {key: account or Account() for key, account in self.state.changed.items()}
         undone, applied, tip = tuple(self.undone), tuple(self.applied), CommittedBlock.of(newest)
-        return ChainChange(self.tip, undone, applied, accounts, newest=tip, returned=returned)
+        return ChainChange(self.tip, undone, applied, accounts, newest=tip, last_disconnected=last_disconnected)
 
 
 class Chainstate:
@@ -208,7 +208,7 @@ class Chainstate:
                 self.store.write_accounts(pending.state.changed)
                 # A block that was stored before this batch lost against an earlier tip, and still does.
                 newest = self._batch[pending.tip.hash].block
-                change = pending.as_change(newest, returned=self._save_disconnected_transfers())
+                change = pending.as_change(newest, last_disconnected=self._save_disconnected_transfers())
         if change is not None:
             self._set_tip(change.tip, pending.state)
         # Both may be large.
@@ -230,7 +230,7 @@ class Chainstate:
         pending = self._pending
         applied = {txid for block in pending.applied for txid in block.txids}
         lost = [each for block in reversed(pending.undone) for each in block.transfers if each.txid not in applied]
-        return self.store.keep_returned([(0, transfer) for transfer in lost]) if lost else 0
+        return self.store.save_disconnected([(0, transfer) for transfer in lost]) if lost else 0
 
     def _connect_block(self, candidate: CheckedBlock) -> BlockStatus | RuleViolation | NotYet:
         header, point = candidate.block.header, candidate.point

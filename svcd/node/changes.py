@@ -100,8 +100,8 @@ class ChainChange:
         # A comprehension, not one call of set.union: the reactor's thread gets the interpreter in between.
         return {txid for block in self.applied for txid in block.txids}
 
-    returned: int = field(default=0, kw_only=True)
-    """The last row of the undone transfers that are saved for the mempool (ChainWriter.keep_returned); 0 for none."""
+    last_disconnected: int = field(default=0, kw_only=True)
+    """The last row of the undone transfers saved for the mempool (ChainWriter.save_disconnected); 0 for none."""
 
 
 @frozen

@@ -58,7 +58,7 @@ def reindex(old: Inspector, new: ChainWriter, params: NetworkParams, step: Calla
     unread: list[str] = []
     side_blocks = _readable(old.side_blocks, "blocks beside the chain", unread)
     side = sum(_copy_side_block(old, chainstate, stored) for stored in side_blocks)
-    _copy_returned(_readable(old.returned, "transfers of undone blocks", unread), new, params)
+    _copy_disconnected(_readable(old.disconnected, "transfers of undone blocks", unread), new, params)
     top = chainstate.tip
     return ReindexResult(height=top.height, tip=top.hash, side=side, unread=tuple(unread), lost=lost, why=why)
 
@@ -115,7 +115,7 @@ def _copy_side_block(old: Inspector, chainstate: Chainstate, stored: StoredBlock
     return chainstate.connect([CheckedBlock(block, point)]).outcomes[0] in (BlockStatus.SIDE, BlockStatus.CONNECTED)
 
 
-def _copy_returned(rows: Iterable[tuple[int, int, bytes]], new: ChainWriter, params: NetworkParams) -> None:
+def _copy_disconnected(rows: Iterable[tuple[int, int, bytes]], new: ChainWriter, params: NetworkParams) -> None:
     """Copy the undamaged transfers of undone blocks, which the mempool may not have yet."""
     found: list[tuple[int, Transfer]] = []
     for _, sequence, body in rows:
@@ -126,4 +126,4 @@ def _copy_returned(rows: Iterable[tuple[int, int, bytes]], new: ChainWriter, par
             continue
         found.append((sequence, transfer))
     with new.commit():
-        new.keep_returned(found)
+        new.save_disconnected(found)

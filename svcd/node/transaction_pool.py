@@ -99,7 +99,7 @@ class TransactionPool:
         tip = chain.reader.tip()
         self._tip_slot = tip.slot if tip else 0
         self._disconnected = DisconnectedTransfers()
-        self._returned = 0
+        self._last_disconnected = 0
         """The last row of undone transfers that the chain's database keeps until they are in the mempool's."""
         self._stale_rows: list[int] = []
         """Rows to be deleted; after a crash the next start deletes them."""
@@ -132,8 +132,8 @@ class TransactionPool:
         The two databases are committed one after the other. A transfer that has got into the chain since has a used
         nonce; one that has fallen out is in the chain's database until it is in ours.
         """
-        returned = self._reader.returned()
-        intact, items = await self._read_disk(returned)
+        disconnected = self._reader.disconnected()
+        intact, items = await self._read_disk(disconnected)
         # No upper limit on timestamps here: these transfers passed it when they arrived, so one in the future means
         # that this computer's clock is not set yet.
         window = evolve(self._window(), newest=MAX_INTEGER)
@@ -154,17 +154,17 @@ class TransactionPool:
                 [(row, transfer) for row, transfer in rows.items() if not intact.get(row)],
                 [row for row in intact if row not in rows],
             )
-            if returned:
+            if disconnected:
                 self.store.empty_log()
-        if returned:
-            self._returned = max(row for row, _, _ in returned)
-            await self._release_returned()
+        if disconnected:
+            self._last_disconnected = max(row for row, _, _ in disconnected)
+            await self._release_disconnected()
         return len(self.mempool)
 
     async def _read_disk(
-        self, returned: Sequence[tuple[int, int, bytes]]
+        self, disconnected: Sequence[tuple[int, int, bytes]]
     ) -> tuple[dict[int, bool], deque[DisconnectedTransfer]]:
-        """For each row of our database whether it is intact, and all transfers there and in ``returned``.
+        """For each row of our database whether it is intact, and all transfers there and in ``disconnected``.
 
         In the order of their nonces: a replacement is newer than the transfers that depend on it, which must not seem
         to be behind a gap.
@@ -182,11 +182,11 @@ class TransactionPool:
         self._sequence = max(
             milliseconds(self._clock) * 1_000,
             max(map(abs, intact), default=0),
-            max((number for _, number, _ in returned), default=0),
+            max((number for _, number, _ in disconnected), default=0),
         )
         self._verifier.trust([item.transfer for item in items])
         items.sort(key=lambda item: item.stored_row)
-        again = await self._read_again([*unread, *((number, body) for _, number, body in returned)])
+        again = await self._read_again([*unread, *((number, body) for _, number, body in disconnected)])
         known = {item.transfer.txid for item in items} if again else set()
         for item in again:
             if item.transfer.txid not in known:
@@ -369,21 +369,21 @@ class TransactionPool:
         self._disconnected.queue(DisconnectedTransfer(each, None) for each in undone if each.txid not in txids)
         self._disconnected.queue(DisconnectedTransfer(entry.transfer, entry.sequence) for entry in uncovered)
         self._disconnected.queue(self._disconnected.retry(change.accounts))
-        self._returned = change.returned or self._returned
+        self._last_disconnected = change.last_disconnected or self._last_disconnected
         self._remove(left, keep_rows=uncovered)
         self._begin_readmission()
 
     def _begin_readmission(self) -> None:
-        if self._returned or not self._disconnected.is_queue_empty:
+        if self._last_disconnected or not self._disconnected.is_queue_empty:
             self._begin(_READMISSION, self._readmit_all())
 
     def _readmit_all(self) -> Iterator[Deferred[None] | None]:
-        while self._returned or not self._disconnected.is_queue_empty:
+        while self._last_disconnected or not self._disconnected.is_queue_empty:
             if some := self._disconnected.next(_READMIT_PER_TURN):
                 self._readmit(some)
                 yield self._checkpoint()
             else:
-                yield Deferred.fromCoroutine(self._release_returned())
+                yield Deferred.fromCoroutine(self._release_disconnected())
 
     def _readmit(self, some: Sequence[DisconnectedTransfer]) -> None:
         """Return disconnected transfers to the mempool, or park or drop them; their signatures have been verified."""
@@ -420,13 +420,13 @@ class TransactionPool:
         self._log_dropped(item.transfer, refusal)
         return False
 
-    async def _release_returned(self) -> None:
+    async def _release_disconnected(self) -> None:
         """Delete from the chain's database the undone transfers that are in ours."""
-        last, self._returned = self._returned, 0
+        last, self._last_disconnected = self._last_disconnected, 0
         try:
-            await self._chain.writer.run(self._chain.chainstate.store.forget_returned, last)
+            await self._chain.writer.run(self._chain.chainstate.store.forget_disconnected, last)
         except Exception:
-            self._returned = self._returned or last
+            self._last_disconnected = self._last_disconnected or last
             raise
 
     # Removal

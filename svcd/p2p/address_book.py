@@ -27,7 +27,7 @@ HINTS_PER_HOUR: Final = 32
 OPERATOR: Final = "operator"
 """The source of endpoints that the operator has configured; no network group has this name."""
 FIRST_BACK_OFF: Final = 5.0
-LONGEST_BACK_OFF: Final = 1_800.0
+MAX_BACK_OFF: Final = 1_800.0
 FAMILIAR_BACK_OFF: Final = 15.0
 _HOUR: Final = 3_600.0
 _FAMILIAR_SECONDS: Final = 86_400.0
@@ -219,19 +219,19 @@ class AddressBook:
             self.forget(entry.endpoint)
             self._promote(successor)
 
-    def failed(self, endpoint: str, now: float, *, rest: float = 0.0) -> None:
+    def failed(self, endpoint: str, now: float, *, retry_after: float = 0.0) -> None:
         """Note a failed call: the next one waits from 5 s up to 30 min, twice as long each time, with jitter.
 
-        It waits at least ``rest`` seconds, which the node there asked for. An endpoint that answered within the last
-        day is called every 15 s: a network that was partitioned must heal quickly, and such calls cost little.
+        It waits at least ``retry_after`` seconds, as the node there requested. An endpoint that answered within the
+        last day is called every 15 s: a network that was partitioned must heal quickly, and such calls cost little.
         """
         entry = self._index.get(endpoint)
         if entry is None:
             return
         familiar = entry.last_seen and now - entry.last_seen < _FAMILIAR_SECONDS
-        wait = min(FIRST_BACK_OFF * 2**entry.failures, FAMILIAR_BACK_OFF if familiar else LONGEST_BACK_OFF)
+        wait = min(FIRST_BACK_OFF * 2**entry.failures, FAMILIAR_BACK_OFF if familiar else MAX_BACK_OFF)
         entry.failures = min(entry.failures + 1, _MAX_FAILURES)
-        entry.next_try = now + max(wait * (0.75 + 0.5 * self.random()), rest)
+        entry.next_try = now + max(wait * (0.75 + 0.5 * self.random()), retry_after)
         if entry.failures >= _HOPELESS_FAILURES:
             entry.verified = False
         if entry.failures >= _LOST_FAILURES:

@@ -6,6 +6,7 @@ from typing import Final
 
 from twisted.internet.defer import Deferred
 
+from svcd.chain.address import NODE_ID_PATTERN
 from svcd.limits import TOO_MANY_REQUESTS, Limit
 from svcd.net.endpoint import Endpoint
 from svcd.net.targets import BadTarget
@@ -18,7 +19,7 @@ from svcd.web.responses import HttpError
 MAX_SHOWN: Final = 2_000
 
 LIMITS: Final = (Limit("bans that are shown", MAX_SHOWN, "things", TOO_MANY_REQUESTS),)
-_NODE_ID: Final = re.compile("svcnode_[0-9a-f]{32}")
+_NODE_ID: Final = re.compile(NODE_ID_PATTERN)
 
 
 class PeerAdministration:

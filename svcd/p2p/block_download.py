@@ -47,14 +47,14 @@ SLOW_SECONDS: Final = 10.0
 and twice as long."""
 UNKNOWN_SECONDS: Final = 15.0
 """How long a peer whose rate is not known is assumed to need for a block."""
-SLOW_REST: Final = 60.0
+SLOW_BACKOFF: Final = 60.0
 """How long nothing is requested from such a slow peer."""
-ABSENT_REST: Final = 10.0
+ABSENT_BACKOFF: Final = 10.0
 """How long nothing is requested from a peer that had none of the blocks requested."""
 _HEADER_BYTES: Final = 1_000
 _TRANSACTION_BYTES: Final = 620
-_LOOK_SECONDS: Final = 1.0
-BUSY_REST: Final = 1.0
+_CHECK_SECONDS: Final = 1.0
+BUSY_BACKOFF: Final = 1.0
 """How long blocks wait for which the chain manager has no room."""
 _WITHHELD_BLOCK: Final = "Holding back one block, to fill the node's memory with those behind it"
 LIMITS: Final = (
@@ -79,14 +79,14 @@ class NodeBusy(Exception):
 
 
 @define(eq=False)
-class _Wanted:
+class _QueuedBlock:
     """A block of the chain that has not been submitted to the chain manager."""
 
     header: Header
     size: int
     """Bytes, estimated."""
     block: Block | None = None
-    asked: bool = False
+    requested: bool = False
     stored: bool = False
     """Whether it came another way."""
     lacking: dict[str, float] = field(factory=dict)
@@ -101,7 +101,7 @@ class _Source:
     rate: float | None = None
     """Bytes per second; None while unknown."""
     requests: "list[_BlocksRequest]" = field(factory=list)
-    rests_until: float = 0.0
+    backoff_until: float = 0.0
     last_answer: float = 0.0
     off_chain: bool = False
     """Whether it had none of the blocks last requested."""
@@ -124,7 +124,7 @@ class _BlocksRequest:
     """One request for blocks."""
 
     source: _Source
-    wanted: list[_Wanted]
+    wanted: list[_QueuedBlock]
     began: float
     received: int = 0
     call: Deferred[BlocksReply] | None = None
@@ -181,20 +181,20 @@ class BlockDownload:
         self._node = peers.node
         self._progress = progress
         self._chain = chain
-        self._queue: deque[_Wanted] = deque()
+        self._queue: deque[_QueuedBlock] = deque()
         self._window_bytes = 0
         """Bytes, estimated, of blocks in the queue that are asked for or here."""
         self._sources: dict[str, _Source] = {}
         self._bytes_per_transaction = float(_TRANSACTION_BYTES)
         self._batches = 0
         self._batch_number = 0
-        self._returned: list[Block] = []
+        self._postponed: list[Block] = []
         """Blocks for which the chain manager had no room."""
-        self._rests_until = 0.0
+        self._submit_after = 0.0
         """Until when (Unix seconds) none is submitted."""
         self._failure: Exception | None = None
         self._wakeup = Wakeup(self._node.clock)
-        self._moved = 0
+        self._bytes_since_progress = 0
         """Bytes of replies since the download was last noted not to be idle."""
         self.last_block = self._idle_since = self._node.now()
         """``last_block``: when a block came last (Unix seconds)."""
@@ -202,7 +202,7 @@ class BlockDownload:
         """Whether a peer has delivered a block."""
 
     def wake(self) -> None:
-        """Look at once whether there is something to do: headers have come, or the chain has ended."""
+        """Run the next step at once: headers have come, or the chain has ended."""
         self._wakeup.set()
 
     def stop(self, failure: Exception) -> None:
@@ -228,19 +228,19 @@ class BlockDownload:
             while self._failure is None:
                 self._take_headers()
                 self._leave_out_stored()
-                self._ask()
+                self._send_requests()
                 self._connect()
                 if self._chain.ended and not self._queue and not self._batches:
                     self._take_headers()
                     if not self._queue:
                         return
                     continue
-                await self._wakeup.wait(_LOOK_SECONDS)
-                self._look_for_stall()
-                self._look_for_slow_peer()
+                await self._wakeup.wait(_CHECK_SECONDS)
+                self._check_stall()
+                self._check_slow_peer()
             self._cancel_all()
             while self._batches:
-                await self._wakeup.wait(_LOOK_SECONDS)
+                await self._wakeup.wait(_CHECK_SECONDS)
             raise self._failure
         finally:
             self._cancel_all()
@@ -256,7 +256,7 @@ class BlockDownload:
     def _take_headers(self) -> None:
         room = WINDOW_BLOCKS - len(self._queue)
         for header in self._chain.take(room) if room > 0 else ():
-            wanted = _Wanted(header, self._estimate(header))
+            wanted = _QueuedBlock(header, self._estimate(header))
             if not header.transaction_count:
                 # It is complete with its header.
                 wanted.block = Block(header, ())
@@ -280,19 +280,19 @@ class BlockDownload:
         size = _HEADER_BYTES + int(header.transaction_count * self._bytes_per_transaction)
         return min(size, self._node.params.max_block_bytes)
 
-    # Asking
+    # Requests
 
-    def _ask(self) -> None:
+    def _send_requests(self) -> None:
         now = self._node.now()
         for peer in self._peers.all():
-            if peer.endpoint not in self._sources and self._may_have_it(peer):
+            if peer.endpoint not in self._sources and self._may_have_chain(peer):
                 self._sources[peer.endpoint] = _Source(peer)
         for source in sorted(self._sources.values(), key=self._order):
             if self._peers.get(source.peer.endpoint) is not source.peer:
                 if not source.requests:
                     del self._sources[source.peer.endpoint]
                 continue
-            while source.rests_until <= now and len(source.requests) < MAX_REQUESTS:
+            while source.backoff_until <= now and len(source.requests) < MAX_REQUESTS:
                 wanted = self._choose(source)
                 if not wanted:
                     break
@@ -306,16 +306,16 @@ class BlockDownload:
         other = source.peer is not self._chain.source
         return source.off_chain, source.failures, -(source.rate or 0.0), other, not source.peer.delivered
 
-    def _may_have_it(self, peer: Peer) -> bool:
+    def _may_have_chain(self, peer: Peer) -> bool:
         """Whether a peer may have blocks of a chain with more work than the one here."""
         tip, status = self._node.chain_manager.tip, peer.status
         ahead = status is None or (status.work >= tip.work and status.hash != tip.hash)
         return ahead and peer.serves_headers is not False
 
-    def _choose(self, source: _Source) -> list[_Wanted]:
+    def _choose(self, source: _Source) -> list[_QueuedBlock]:
         """The next blocks to request from ``source``; none while enough is in flight."""
         endpoint, room = source.peer.endpoint, source.target - source.in_flight
-        chosen: list[_Wanted] = []
+        chosen: list[_QueuedBlock] = []
         size = 0
         for wanted in self._missing(endpoint, self._node.now()):
             first = not chosen and not source.requests
@@ -330,32 +330,34 @@ class BlockDownload:
                 break
         return chosen
 
-    def _missing(self, endpoint: str, now: float) -> Iterator[_Wanted]:
+    def _missing(self, endpoint: str, now: float) -> Iterator[_QueuedBlock]:
         return (
             wanted
             for wanted in self._queue
-            if wanted.block is None and not wanted.asked and wanted.lacking.get(endpoint, 0.0) <= now
+            if wanted.block is None and not wanted.requested and wanted.lacking.get(endpoint, 0.0) <= now
         )
 
-    def _request(self, source: _Source, wanted: list[_Wanted], now: float) -> None:
+    def _request(self, source: _Source, wanted: list[_QueuedBlock], now: float) -> None:
         request = _BlocksRequest(source, wanted, now)
         source.requests.append(request)
         for each in wanted:
-            each.asked = True
+            each.requested = True
             self._window_bytes += each.size
         headers = [each.header for each in wanted]
         call = self._peers.client.blocks_by_hash(source.peer.endpoint, headers, partial(self._note_bytes, request))
         request.call = Deferred.fromCoroutine(call)
         request.call.addBoth(self._request_ended, request)
-        request.call.addCallbacks(self._arrived, self._failed, callbackArgs=(request,), errbackArgs=(request,))
+        request.call.addCallbacks(
+            self._blocks_received, self._request_failed, callbackArgs=(request,), errbackArgs=(request,)
+        )
         request.call.addErrback(lambda failure: self.log.failure("taking in blocks failed", failure))
         request.call.addBoth(lambda _: self._wakeup.set())
 
     def _note_bytes(self, request: _BlocksRequest, count: int) -> None:
         request.received += count
-        self._moved += count
-        if self._moved >= LEAST_BYTES:
-            self._moved = 0
+        self._bytes_since_progress += count
+        if self._bytes_since_progress >= LEAST_BYTES:
+            self._bytes_since_progress = 0
             self._idle_since = self._node.now()
 
     def _cancel(self, request: _BlocksRequest) -> None:
@@ -365,11 +367,11 @@ class BlockDownload:
     def _request_ended(self, result: BlocksReply | Failure, request: _BlocksRequest) -> BlocksReply | Failure:
         request.source.requests.remove(request)
         for wanted in request.wanted:
-            wanted.asked = False
+            wanted.requested = False
             self._window_bytes -= wanted.size
         return result
 
-    def _arrived(self, reply: BlocksReply, request: _BlocksRequest) -> None:
+    def _blocks_received(self, reply: BlocksReply, request: _BlocksRequest) -> None:
         source, now = request.source, self._node.now()
         endpoint = source.peer.endpoint
         self._measure(source, reply.size, now - max(request.began, source.last_answer))
@@ -383,12 +385,12 @@ class BlockDownload:
             block = arrived.get(wanted.header.hash)
             if block is None:
                 if index < last or not cut:
-                    wanted.lacking[endpoint] = now + ABSENT_REST
+                    wanted.lacking[endpoint] = now + ABSENT_BACKOFF
             elif wanted.block is None and not wanted.stored:
                 wanted.block = block
                 self._window_bytes += wanted.size
         if not arrived:
-            source.rests_until = now + ABSENT_REST
+            source.backoff_until = now + ABSENT_BACKOFF
             return
         source.peer.failures = source.failures = 0
         source.peer.delivered = True
@@ -403,29 +405,29 @@ class BlockDownload:
         rate = size / max(seconds, 1e-3)
         source.rate = rate if source.rate is None else (source.rate + rate) / 2
 
-    def _failed(self, failure: Failure, request: _BlocksRequest) -> None:
+    def _request_failed(self, failure: Failure, request: _BlocksRequest) -> None:
         if failure.check(CancelledError):  # type: ignore[no-untyped-call]
             return
         source, error = request.source, failure.value
         peer = source.peer
         source.failures += 1
-        source.rests_until = self._node.now() + ABSENT_REST
+        source.backoff_until = self._node.now() + ABSENT_BACKOFF
         if not isinstance(error, PeerCallFailed):
             self.log.failure("fetching blocks failed", failure)
-        elif error.rest:
-            source.rests_until = self._node.now() + error.rest
+        elif error.retry_after:
+            source.backoff_until = self._node.now() + error.retry_after
         elif error.status in (404, 405):
             peer.serves_headers = False
-            source.rests_until = inf
+            source.backoff_until = inf
         elif error.kind is FailureKind.INVALID:
-            source.rests_until = self._node.now() + SLOW_REST
+            source.backoff_until = self._node.now() + SLOW_BACKOFF
             self._peers.ban(peer, error.detail)
         else:
             self._peers.note_failure(peer)
 
     # Waiting
 
-    def _look_for_stall(self) -> None:
+    def _check_stall(self) -> None:
         """Give up when the next block has not come, and nothing moved, for too long."""
         now = self._node.now()
         head = self._queue[0] if self._queue else None
@@ -434,7 +436,7 @@ class BlockDownload:
         elif now - self._idle_since >= STALL_SECONDS:
             self.stop(DownloadFailed(f"no peer has delivered block {head.header.height} for {STALL_SECONDS:g} s"))
 
-    def _look_for_slow_peer(self) -> None:
+    def _check_slow_peer(self) -> None:
         """Request the block that everything waits for from another peer, if its sender takes far longer."""
         head = next((wanted for wanted in self._queue if wanted.block is None), None)
         request = None if head is None else self._request_of(head)
@@ -451,16 +453,16 @@ class BlockDownload:
         other = max(others, key=lambda source: source.rate or 0.0)
         quicker = head.size / other.rate if other.rate else UNKNOWN_SECONDS
         if left > SLOW_SECONDS + 2 * quicker:
-            request.source.rests_until = now + SLOW_REST
+            request.source.backoff_until = now + SLOW_BACKOFF
             self._cancel(request)
 
-    def _request_of(self, wanted: _Wanted) -> _BlocksRequest | None:
+    def _request_of(self, wanted: _QueuedBlock) -> _BlocksRequest | None:
         requests = (request for source in self._sources.values() for request in source.requests)
         return next((request for request in requests if wanted in request.wanted), None)
 
-    def _could_deliver(self, source: _Source, wanted: _Wanted, request: _BlocksRequest, now: float) -> bool:
+    def _could_deliver(self, source: _Source, wanted: _QueuedBlock, request: _BlocksRequest, now: float) -> bool:
         endpoint = source.peer.endpoint
-        able = source is not request.source and source.rests_until <= now and wanted.lacking.get(endpoint, 0.0) <= now
+        able = source is not request.source and source.backoff_until <= now and wanted.lacking.get(endpoint, 0.0) <= now
         return able and (source.rate is not None or not source.requests)
 
     # Connecting
@@ -470,16 +472,16 @@ class BlockDownload:
             self._submit(blocks)
 
     def _may_connect(self) -> bool:
-        return self._batches < MAX_BATCHES and not self._returned and self._rests_until <= self._node.now()
+        return self._batches < MAX_BATCHES and not self._postponed and self._submit_after <= self._node.now()
 
-    def _put_back(self) -> None:
+    def _requeue_postponed(self) -> None:
         """Queue the blocks again, in order, for which the chain manager had no room."""
-        for block in sorted(self._returned, key=lambda block: block.header.height, reverse=True):
+        for block in sorted(self._postponed, key=lambda block: block.header.height, reverse=True):
             size = self._estimate(block.header)
-            self._queue.appendleft(_Wanted(block.header, size, block))
+            self._queue.appendleft(_QueuedBlock(block.header, size, block))
             self._window_bytes += size if block.transfers else 0
-        self._returned.clear()
-        self._rests_until = self._node.now() + BUSY_REST
+        self._postponed.clear()
+        self._submit_after = self._node.now() + BUSY_BACKOFF
 
     def _next_batch(self) -> list[Block]:
         """The blocks that come next and are here, as many as share a commit."""
@@ -502,14 +504,14 @@ class BlockDownload:
         number = self._batch_number
         work = self._node.chain_manager.submit_blocks(blocks, partial(self._progress.enters, number))
         work.addCallback(self._connected, blocks)
-        work.addErrback(self._not_connected)
-        work.addBoth(self._batch_over, number)
+        work.addErrback(self._connect_failed)
+        work.addBoth(self._batch_ended, number)
 
-    def _batch_over(self, _: object, number: int) -> None:
+    def _batch_ended(self, _: object, number: int) -> None:
         self._progress.leaves(number)
         self._batches -= 1
-        if self._returned and not self._batches:
-            self._put_back()
+        if self._postponed and not self._batches:
+            self._requeue_postponed()
         self._idle_since = self._node.now()
         self._wakeup.set()
 
@@ -520,15 +522,15 @@ class BlockDownload:
                 return
             if isinstance(outcome, NotYet):
                 # The blocks after one for which there was no room have no parent.
-                if outcome.code is Wait.BUSY or (outcome.code is Wait.ORPHAN and self._returned):
-                    self._returned.extend(blocks[index:])
+                if outcome.code is Wait.BUSY or (outcome.code is Wait.ORPHAN and self._postponed):
+                    self._postponed.extend(blocks[index:])
                     return
                 early = outcome.code is Wait.EARLY
                 self.stop(NodeBusy(outcome.detail) if early else DownloadFailed(outcome.detail))
                 return
-        fresh = sum(outcome is not BlockStatus.KNOWN for outcome in outcomes)
-        self._progress.connected(fresh, self._node.chain_manager.tip.height)
+        new = sum(outcome is not BlockStatus.KNOWN for outcome in outcomes)
+        self._progress.connected(new, self._node.chain_manager.tip.height)
 
-    def _not_connected(self, failure: Failure) -> None:
+    def _connect_failed(self, failure: Failure) -> None:
         self.log.failure("blocks could not be connected", failure)
         self.stop(NodeBusy("blocks could not be connected"))

@@ -52,7 +52,7 @@ CLAIM_APART_SECONDS: Final = 2.0
 """Between the beginnings of two checks: most peers have the same chain, and its headers are fetched once."""
 PROOF_SECONDS: Final = 10.0
 """For each reply about a claim that is not proven yet."""
-LONGEST_PROOF: Final = 600.0
+MAX_PROOF_SECONDS: Final = 600.0
 """How long one claim may be checked, however many headers come."""
 MAX_SEARCHES: Final = 6
 """Requests to find the last common block in the canonical chain; three find it in a chain of 500,000 blocks."""
@@ -71,11 +71,11 @@ GAIN_SECONDS: Final = 60.0
 """A node that gained more blocks in this time than the network makes is catching up while a peer claims more."""
 SETTLE_SECONDS: Final = 10.0
 """How long after its first peer a node that has started waits for claims to be checked until it counts as synced."""
-FIRST_REST: Final = 60.0
-LONGEST_REST: Final = 3_600.0
+FIRST_BACKOFF: Final = 60.0
+MAX_BACKOFF: Final = 3_600.0
 """How long a chain whose blocks are not available is not followed again, the first time and at most."""
 FIRST_RETRY: Final = 5.0
-LONGEST_RETRY: Final = 300.0
+MAX_RETRY: Final = 300.0
 """How long no claim of a peer that did not answer is checked, the first time and at most."""
 _REMEMBERED: Final = 1_024
 _FALSE_CLAIM: Final = "Claiming a chain of maximal work and delivering nothing"
@@ -84,7 +84,7 @@ LIMITS: Final = (
     Limit("claims that take longer, beside them", MAX_LONG_CLAIMS, "things", _FALSE_CLAIM),
     Limit("requests to find the last common block of a claim", MAX_SEARCHES, "things", _FALSE_CLAIM),
     Limit("time for a reply about a claim", PROOF_SECONDS, "seconds", _FALSE_CLAIM),
-    Limit("time to prove one claim", LONGEST_PROOF, "seconds", "Headers of little work without end"),
+    Limit("time to prove one claim", MAX_PROOF_SECONDS, "seconds", "Headers of little work without end"),
     Limit("time that a proven chain counts without its blocks", HOLD_SECONDS, "seconds", _FALSE_CLAIM),
     Limit("lead of a proven chain that makes the node wait for it", FAR_BLOCKS, "blocks", _FALSE_CLAIM),
     Limit("time in which a node that catches up gains blocks", GAIN_SECONDS, "seconds", _FALSE_CLAIM),
@@ -191,7 +191,7 @@ class ChainSync:
     def behind(self) -> str:
         """Why the tip may not be the network's; "" if nothing speaks against it."""
         following = self._following
-        if following is not None and self._holds(following) and self._is_far_ahead(following.chain):
+        if following is not None and self._is_progressing(following) and self._is_far_ahead(following.chain):
             chain = following.chain
             return (
                 f"a chain with more work than the one here, proven by its headers up to height {chain.tip.height}, is "
@@ -203,14 +203,14 @@ class ChainSync:
             return "the first peers since the start are being asked for their chains"
         return ""
 
-    def _holds(self, following: _Following) -> bool:
+    def _is_progressing(self, following: _Following) -> bool:
         """Whether blocks come; for a chain whose blocks were not available before, none has to be awaited."""
         download = following.download
         return self._node.now() - download.last_block < HOLD_SECONDS and (download.delivered or not following.retried)
 
     def _is_far_ahead(self, chain: HeaderChain) -> bool:
         params, tip = self._node.params, self._node.chain_manager.tip
-        usual = block_work(next_target(params, height=tip.height + 1, clock=tip.clock))
+        usual = block_work(next_target(params, height=tip.height + 1, clock=tip.difficulty_clock))
         return chain.tip.work - tip.work >= FAR_BLOCKS * usual
 
     def _gained(self) -> int:
@@ -300,7 +300,7 @@ class ChainSync:
         status, tip = peer.status, self._node.chain_manager.tip
         if status is None or peer.claim_backoff.until > now or peer.endpoint in self._checks:
             return False
-        if self._following is not None and not self._may_be_elsewhere(peer, status.work, self._following):
+        if self._following is not None and not self._may_have_another_chain(peer, status.work, self._following):
             return False
         if self._is_coming(status.hash):
             return False
@@ -317,7 +317,7 @@ class ChainSync:
         """Whether the blocks of a peer without headers are being fetched: one such peer at a time."""
         return any(check.by_ranges for check in self._checks.values())
 
-    def _may_be_elsewhere(self, peer: Peer, work: int, following: _Following) -> bool:
+    def _may_have_another_chain(self, peer: Peer, work: int, following: _Following) -> bool:
         """Whether a peer claims more than the chain that is followed has, and may not be on that chain."""
         chain, download, feed = following.chain, following.download, following.feed
         if work <= chain.tip.work:
@@ -360,11 +360,11 @@ class ChainSync:
         except FalseClaim as why:
             self._peers.reject_claim(peer, str(why))
         except PeerCallFailed as failed:
-            if failed.rest:
-                peer.claim_backoff.until = self._node.now() + failed.rest
+            if failed.retry_after:
+                peer.claim_backoff.until = self._node.now() + failed.retry_after
             else:
                 # The line may be bad: one lost reply in three must not keep a node from a chain for long.
-                self._peers.reject_claim(peer, failed.detail, first=FIRST_RETRY, longest=LONGEST_RETRY)
+                self._peers.reject_claim(peer, failed.detail, first=FIRST_RETRY, longest=MAX_RETRY)
 
     async def _prove(self, check: _ClaimCheck) -> None:
         """Fetch and verify headers until they prove the claim of the peer, and follow their chain.
@@ -468,8 +468,8 @@ class ChainSync:
 
         Raises FalseClaim, also for headers that are not those of one chain.
         """
-        if self._node.now() - check.began > LONGEST_PROOF:
-            raise FalseClaim(f"its headers did not prove it within {LONGEST_PROOF:g} s")
+        if self._node.now() - check.began > MAX_PROOF_SECONDS:
+            raise FalseClaim(f"its headers did not prove it within {MAX_PROOF_SECONDS:g} s")
         client = self._peers.client
         reply = await check.reply(client.headers(check.peer.endpoint, hashes, limit, within=PROOF_SECONDS))
         check_count(reply, limit)
@@ -551,7 +551,7 @@ class ChainSync:
 
     def _note_unavailable(self, first: bytes, source: Peer) -> None:
         found = self._unavailable.get(first) or _Unavailable()
-        found.backoff.fail(self._node.now(), first=FIRST_REST, longest=LONGEST_REST)
+        found.backoff.fail(self._node.now(), first=FIRST_BACKOFF, longest=MAX_BACKOFF)
         found.tried |= {peer.endpoint for peer in self._peers.all()}
         self._unavailable[first] = found
         source.claim_backoff.until = found.backoff.until

@@ -8,7 +8,7 @@ from typing import Final, Literal, Protocol
 from attrs import evolve, frozen
 from twisted.logger import Logger
 
-from svcd.chain.address import node_id
+from svcd.chain.address import NODE_ID_PATTERN, node_id
 from svcd.chain.encoding import canonical, decimal_u53, exact_fields, hex_bytes, tagged_hash
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
@@ -161,7 +161,7 @@ def parse_hello(value: object) -> Hello:
             network_id=_integer(fields["networkId"]),
             chain_id=_text(fields, "chainId", _VERSION, "at most 32 printable ASCII characters"),
             genesis_hash=hex_bytes(fields["genesisHash"], 32, "genesisHash"),
-            node_id=_text(fields, "nodeId", re.compile("svcnode_[0-9a-f]{32}"), "svcnode_ and 32 hex characters"),
+            node_id=_text(fields, "nodeId", re.compile(NODE_ID_PATTERN), "svcnode_ and 32 hex characters"),
             node_key=hex_bytes(fields["nodePublicKey"], 32, "nodePublicKey"),
             height=decimal_u53(fields["height"], "height"),
             hash=hex_bytes(fields["hash"], 32, "hash"),
@@ -258,18 +258,18 @@ class LocalNode:
 class HandshakeFailed(Exception):
     """There is no acceptable peer at an endpoint; the text says why.
 
-    ``is_own``: the endpoint leads to this node itself; ``timed_out``: no reply came in time; ``rest``: the seconds for
-    which an overloaded node wants no further call, or 0.0; ``elsewhere``: the endpoint that the hello names instead,
-    or "".
+    ``is_own``: the endpoint leads to this node itself; ``timed_out``: no reply came in time; ``retry_after``: the
+    seconds for which an overloaded node wants no further call, or 0.0; ``elsewhere``: the endpoint that the hello names
+    instead, or "".
     """
 
     def __init__(
-        self, why: str, *, is_own: bool = False, timed_out: bool = False, rest: float = 0.0, elsewhere: str = ""
+        self, why: str, *, is_own: bool = False, timed_out: bool = False, retry_after: float = 0.0, elsewhere: str = ""
     ) -> None:
         super().__init__(why)
         self.is_own = is_own
         self.timed_out = timed_out
-        self.rest = rest
+        self.retry_after = retry_after
         self.elsewhere = elsewhere
 
 
@@ -335,7 +335,7 @@ class Handshakes:
         except PeerCallFailed as failed:
             self.log.debug("the handshake with {endpoint} failed: {why}", endpoint=endpoint, why=failed.detail)
             timed_out = failed.kind is FailureKind.TIMEOUT
-            raise HandshakeFailed(failed.detail, timed_out=timed_out, rest=failed.rest) from failed
+            raise HandshakeFailed(failed.detail, timed_out=timed_out, retry_after=failed.retry_after) from failed
         finally:
             self.endpoints.discard(endpoint)
         return HandshakeResult(hello, address)

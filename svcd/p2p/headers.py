@@ -201,10 +201,10 @@ class HeaderFeed:
             try:
                 return await self._peers.client.headers(source.endpoint, [after], limit)
             except PeerCallFailed as failed:
-                if last or not (failed.rest or failed.kind is FailureKind.TIMEOUT):
+                if last or not (failed.retry_after or failed.kind is FailureKind.TIMEOUT):
                     raise
-                if failed.rest:
-                    await self._sleep(failed.rest)
+                if failed.retry_after:
+                    await self._sleep(failed.retry_after)
         raise ChainChanged
 
     def _failed(self, failure: Failure) -> None:
@@ -213,8 +213,8 @@ class HeaderFeed:
             return
         error, source = failure.value, self._chain.source
         if isinstance(error, PeerCallFailed):
-            if error.rest:
-                source.claim_backoff.until = self._peers.node.now() + error.rest
+            if error.retry_after:
+                source.claim_backoff.until = self._peers.node.now() + error.retry_after
             else:
                 self._peers.note_failure(source)
         elif isinstance(error, FalseClaim):

@@ -44,8 +44,8 @@ HUNGRY_SECONDS: Final = 60.0
 """Replaces GOSSIP_SECONDS while outbound peers are missing."""
 LAG_SECONDS: Final = 20.0
 """How long a peer shows the same tip with less work than there is here until it counts as lagging."""
-FIRST_CLAIM_REST: Final = 60.0
-LONGEST_CLAIM_REST: Final = 3_600.0
+FIRST_CLAIM_BACKOFF: Final = 60.0
+MAX_CLAIM_BACKOFF: Final = 3_600.0
 """How long the claims of a peer that did not prove one are not checked, the first time and at most."""
 ALARM_SECONDS: Final = 3_600.0
 FEELER_SECONDS: Final = 120.0
@@ -75,7 +75,7 @@ LIMITS: Final = (
 
 @define
 class Backoff:
-    """A rest after failures, twice as long after each further failure in a row."""
+    """A pause after failures, twice as long after each further failure in a row."""
 
     until: float = 0.0
     """Unix seconds."""
@@ -374,11 +374,11 @@ class Peers:
         if failed.elsewhere:
             self.hint(failed.elsewhere, source=group_of_endpoint(endpoint))
         peer = self._peers.get(endpoint)
-        temporary = failed.timed_out or failed.rest
+        temporary = failed.timed_out or failed.retry_after
         if peer is not None and temporary and self.node.now() - peer.handshake_at < 2 * RENEW_SECONDS:
-            self._request_failed(peer, failed.rest)
+            self._request_failed(peer, failed.retry_after)
             return
-        self._lost(endpoint, rest=failed.rest)
+        self._lost(endpoint, retry_after=failed.retry_after)
 
     def _verified(self, endpoint: Endpoint, result: HandshakeResult, *, outbound: bool, keep: bool) -> Peer | None:
         now, hello = self.node.now(), result.hello
@@ -411,9 +411,9 @@ class Peers:
 
     # Failures and bans
 
-    def _lost(self, endpoint: str, *, rest: float = 0.0) -> None:
+    def _lost(self, endpoint: str, *, retry_after: float = 0.0) -> None:
         """Note that an endpoint does not answer, and drop its peer."""
-        self.book.failed(endpoint, self.node.now(), rest=rest)
+        self.book.failed(endpoint, self.node.now(), retry_after=retry_after)
         peer = self._peers.get(endpoint)
         if peer is not None:
             self.drop(peer)
@@ -432,15 +432,15 @@ class Peers:
             self.log.info("{endpoint} does not answer; talking to others", endpoint=peer.endpoint)
             self._lost(peer.endpoint)
 
-    def _request_failed(self, peer: Peer, rest: float) -> None:
-        """Note a failed request; one that asked for a ``rest`` in seconds is asked again after it, and not blamed."""
-        if rest:
-            peer.paused_until = self.node.now() + rest
+    def _request_failed(self, peer: Peer, retry_after: float) -> None:
+        """Note a failed request; one with ``retry_after`` in seconds is repeated after it, and not blamed."""
+        if retry_after:
+            peer.paused_until = self.node.now() + retry_after
         else:
             self.note_failure(peer)
 
     def reject_claim(
-        self, peer: Peer, why: str, *, first: float = FIRST_CLAIM_REST, longest: float = LONGEST_CLAIM_REST
+        self, peer: Peer, why: str, *, first: float = FIRST_CLAIM_BACKOFF, longest: float = MAX_CLAIM_BACKOFF
     ) -> None:
         """Note that a peer did not prove a claim: no other one is checked for ``first`` seconds, then twice as long."""
         self.log.info("the claim of {endpoint} does not count: {why}", endpoint=peer.endpoint, why=why)
@@ -512,7 +512,7 @@ class Peers:
         try:
             status = await self.client.status(peer.endpoint)
         except PeerCallFailed as failed:
-            self._request_failed(peer, failed.rest)
+            self._request_failed(peer, failed.retry_after)
             return
         peer.note_status(status, self.node.chain_manager.tip.work, self.node.now())
         self.on_status()
@@ -523,8 +523,8 @@ class Peers:
         try:
             transactions, peer.mempool_cursor = await self.client.transactions(peer.endpoint, peer.mempool_cursor)
         except PeerCallFailed as failed:
-            if failed.rest or failed.kind is not FailureKind.REFUSED:
-                self._request_failed(peer, failed.rest)
+            if failed.retry_after or failed.kind is not FailureKind.REFUSED:
+                self._request_failed(peer, failed.retry_after)
             # Another refusal: the peer does not know the route, and may be a good peer all the same.
             return
         for transaction in transactions:
@@ -550,7 +550,7 @@ class Peers:
         try:
             endpoints = await self.client.peers(peer.endpoint)
         except PeerCallFailed as failed:
-            self._request_failed(peer, failed.rest)
+            self._request_failed(peer, failed.retry_after)
             return
         for endpoint in endpoints:
             self.hint(endpoint, source=peer.group())

@@ -62,8 +62,8 @@ SEARCH_QUESTIONS: Final = 8
 """Such requests in one search; each narrows it to a hundredth of what the last one left."""
 SEARCH_SECONDS: Final = 30.0
 """Time limit for a search; no other peer is sent blocks meanwhile."""
-FIRST_REST: Final = 60.0
-LONGEST_REST: Final = 3_600.0
+FIRST_BACKOFF: Final = 60.0
+MAX_BACKOFF: Final = 3_600.0
 """How long a peer that makes no progress is left alone, the first time and at most."""
 _REMEMBERED_PUSHES: Final = 4_096
 _PLACED: Final = {"connected", "side", "known"}
@@ -79,8 +79,8 @@ LIMITS: Final = (
     Limit("blocks in flight to one peer", BLOCKS_IN_FLIGHT, "blocks", _SLOW_PEER),
     Limit("blocks of a branch pushed in a round", ROUND_BYTES, "bytes", _REPEATED_BRANCH),
     Limit("least size that a pushed block counts as", LEAST_BLOCK_BYTES, "bytes", _REPEATED_BRANCH),
-    Limit("first rest of a peer after a round without progress", FIRST_REST, "seconds", _REPEATED_BRANCH),
-    Limit("longest rest of a peer after rounds without progress", LONGEST_REST, "seconds", _REPEATED_BRANCH),
+    Limit("first rest of a peer after a round without progress", FIRST_BACKOFF, "seconds", _REPEATED_BRANCH),
+    Limit("longest rest of a peer after rounds without progress", MAX_BACKOFF, "seconds", _REPEATED_BRANCH),
     Limit("time for a round", ROUND_SECONDS, "seconds", _SLOW_BRANCH),
     Limit("time to find the last common block of a branch", SEARCH_SECONDS, "seconds", _SLOW_BRANCH),
     Limit("requests to find the last common block of a branch", SEARCH_QUESTIONS, "things", _SLOW_BRANCH),
@@ -440,7 +440,7 @@ class BranchPush:
         if progress:
             record.best_work, record.backoff = work, Backoff()
         if not (progress and taken):
-            record.backoff.fail(now, first=FIRST_REST, longest=LONGEST_REST)
+            record.backoff.fail(now, first=FIRST_BACKOFF, longest=MAX_BACKOFF)
         if progress:
             # A rest because a block was refused doubles nothing.
             record.backoff.failures = 0

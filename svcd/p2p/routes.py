@@ -6,6 +6,7 @@ from functools import partial
 from hashlib import sha256
 from typing import Final
 
+from svcd.chain.address import NODE_ID_PATTERN
 from svcd.chain.block import parse_header, parse_posted_block
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
@@ -35,7 +36,7 @@ from svcd.p2p.handshake import Fault, HelloRefused, LatestHellos, LocalNode, che
 from svcd.p2p.peers import Peers
 from svcd.store.chain_store import ChainReader, StoredBlock
 from svcd.web.connections import DEFAULT_BODY_CAP
-from svcd.web.field_types import Bool, Custom, Int, Schema, Text
+from svcd.web.field_types import Bool, Custom, Hex, Int, Schema, Text
 from svcd.web.responses import HttpError, Renderable, Response
 from svcd.web.routes import Field, Route, object_schema
 
@@ -57,9 +58,9 @@ _HEX_HASH: Final = re.compile("[0-9a-f]{64}")
 
 # Schemas
 
-_HASH: Final[Schema] = {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+_HASH: Final = Hex(32).schema
 _DECIMAL: Final[Schema] = {"type": "string", "pattern": "^(0|[1-9][0-9]*)$"}
-_NODE_ID: Final[Schema] = {"type": "string", "pattern": "^svcnode_[0-9a-f]{32}$"}
+_NODE_ID: Final = Text(NODE_ID_PATTERN).schema
 _TEXT: Final[Schema] = {"type": "string"}
 _CLAIMS: Final[Mapping[str, Schema]] = {
     "softwareVersion": _TEXT,
@@ -74,7 +75,7 @@ _CLAIMS: Final[Mapping[str, Schema]] = {
     "timestamp": _DECIMAL,
     "endpoint": _TEXT,
 }
-_HELLO: Final = object_schema({**_CLAIMS, "signature": {"type": "string", "pattern": "^[0-9a-f]{128}$"}})
+_HELLO: Final = object_schema({**_CLAIMS, "signature": Hex(64).schema})
 _STATUS: Final = object_schema(
     {**_CLAIMS, "cumulativeWork": _DECIMAL, "peers": {"type": "integer", "minimum": 0}, "time": _DECIMAL}
 )

@@ -25,11 +25,11 @@ from svcd.net.trust import load_trust
 
 _OVERLOADED: Final = {429, 503}
 """Statuses of a node that does not answer at present: too many requests, service unavailable."""
-SHORTEST_REST: Final = 1.0
-LONGEST_REST: Final = 30.0
+MIN_RETRY_AFTER: Final = 1.0
+MAX_RETRY_AFTER: Final = 30.0
 """Bounds, in seconds, of the ``Retry-After`` that is kept to."""
 
-LIMITS: Final = (Limit("longest Retry-After of a peer that is obeyed", LONGEST_REST, "seconds", STALLING_PEER),)
+LIMITS: Final = (Limit("longest Retry-After of a peer that is obeyed", MAX_RETRY_AFTER, "seconds", STALLING_PEER),)
 
 
 class FailureKind(StrEnum):
@@ -58,9 +58,9 @@ class PeerCallFailed(Exception):
         self._retry_after = retry_after
 
     @property
-    def rest(self) -> float:
+    def retry_after(self) -> float:
         """How many seconds to wait before the next call, if the node is overloaded; 0.0 for another failure."""
-        return min(max(self._retry_after, SHORTEST_REST), LONGEST_REST) if self.status in _OVERLOADED else 0.0
+        return min(max(self._retry_after, MIN_RETRY_AFTER), MAX_RETRY_AFTER) if self.status in _OVERLOADED else 0.0
 
     def __str__(self) -> str:
         return self.detail

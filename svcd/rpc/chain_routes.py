@@ -71,7 +71,7 @@ def consensus_record(params: NetworkParams, tip: ChainPoint, now: int) -> dict[s
         "currentSlot": str(max(params.slot_at(now), 0)),
         "targetSlotsPerBlock": params.slots_per_block,
         "nextHeight": str(tip.height + 1),
-        "nextTarget": f"{next_target(params, height=tip.height + 1, clock=tip.clock):064x}",
+        "nextTarget": f"{next_target(params, height=tip.height + 1, clock=tip.difficulty_clock):064x}",
         "nextBlockReward": str(params.reward(tip.height + 1)),
         "rewardSchedule": {
             "initialReward": str(params.initial_reward),

@@ -2,8 +2,9 @@
 
 from typing import Final
 
+from svcd.chain.address import NODE_ID_PATTERN
 from svcd.chain.encoding import MAX_INTEGER
-from svcd.web.field_types import Hex, Schema
+from svcd.web.field_types import Hex, Schema, Text
 from svcd.web.routes import object_schema
 
 DECIMAL: Final[Schema] = {
@@ -15,7 +16,7 @@ DECIMAL_OR_NULL: Final[Schema] = {"anyOf": [DECIMAL, {"type": "null"}]}
 COINS: Final[Schema] = {"type": "string", "pattern": "^(0|[1-9][0-9]*)(\\.[0-9]{0,7}[1-9])?$"}
 HASH: Final = Hex(32).schema
 SIGNATURE: Final = Hex(64).schema
-NODE_ID: Final[Schema] = {"type": "string", "pattern": "^svcnode_[0-9a-f]{32}$"}
+NODE_ID: Final = Text(NODE_ID_PATTERN).schema
 COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
 ADDRESS: Final[Schema] = {"type": "string", "pattern": "^svcd?1q[02-9ac-hj-np-z]{38}$"}
 REFERENCE: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[A-Za-z0-9._:-]+$"}

@@ -54,7 +54,7 @@ def chain_point(row: Sequence[object]) -> ChainPoint:
         hash=block_hash,  # type: ignore[arg-type]
         height=height,  # type: ignore[arg-type]
         slot=slot,  # type: ignore[arg-type]
-        clock=clock,  # type: ignore[arg-type]
+        difficulty_clock=clock,  # type: ignore[arg-type]
         work=int.from_bytes(work, "big"),  # type: ignore[arg-type]
         issued=issued,  # type: ignore[arg-type]
     )
@@ -273,7 +273,7 @@ class ChainReader:
         """The oldest canonical transfers from or to ``key`` after (height, position), oldest first."""
         return [stored_transfer(row) for row in self._db.execute(AFTER, (key, *after, limit))]
 
-    def returned(self) -> list[tuple[int, int, bytes]]:
+    def disconnected(self) -> list[tuple[int, int, bytes]]:
         """Transfers of undone blocks that the mempool's database may not have yet, in the order of their undoing.
 
         Row, sequence number, canonical JSON. The number is 0, except for transfers that were in the mempool before it
@@ -413,7 +413,7 @@ class ChainWriter(ChainReader):
         cursor = self._db.execute(
             "INSERT INTO block (hash, parent, height, slot, clock, work, issued, header) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            (point.hash, parent, point.height, point.slot, point.clock, work, point.issued, text),
+            (point.hash, parent, point.height, point.slot, point.difficulty_clock, work, point.issued, text),
         )
         number = cursor.lastrowid or 0
         if block.transfers:
@@ -479,7 +479,7 @@ class ChainWriter(ChainReader):
         )
         return before
 
-    def keep_returned(self, transfers: Sequence[tuple[int, Transfer]]) -> int:
+    def save_disconnected(self, transfers: Sequence[tuple[int, Transfer]]) -> int:
         """Save pairs of sequence number (or 0) and transfer for the mempool's database; gives the last row."""
         self._db.executemany(
             "INSERT OR REPLACE INTO pool VALUES (?, ?, ?)",
@@ -488,7 +488,7 @@ class ChainWriter(ChainReader):
         (last,) = self._db.execute("SELECT ifnull(max(rowid), 0) FROM pool").fetchone()
         return int(last)
 
-    def forget_returned(self, last: int) -> None:
+    def forget_disconnected(self, last: int) -> None:
         """Delete the saved transfers up to row ``last``, which are in the mempool's database; a commit of its own."""
         with self.commit():
             self._db.execute("DELETE FROM pool WHERE rowid <= ?", (last,))

@@ -30,7 +30,7 @@ from svcd.chain.transition import (
 )
 from svcd.chain.work import work_value
 from tests.chains import rows_of, scan_of
-from tests.referee import Verdict, judge
+from tests.validity import Verdict, judge
 
 # Read here and not in a fixture, because the refused blocks are the parameters of a test.
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors" / "svc_protocol.json").read_text())
@@ -184,7 +184,7 @@ def chain() -> tuple[ChainPoint, dict[bytes, Account]]:
         state |= effect.after
         point = extend(DEVNET, point, block.header)
         assert point.hash == block.header.hash == bytes.fromhex(vector["hash"])
-        assert (point.work, point.clock, point.issued) == tuple(
+        assert (point.work, point.difficulty_clock, point.issued) == tuple(
             int(vector[name]) for name in ("cumulativeWork", "clock", "issued")
         )
         check_roots(DEVNET, block.header, point=point, state_root=root)

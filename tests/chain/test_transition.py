@@ -31,7 +31,7 @@ from svcd.chain.transition import (
 )
 from tests.chain.refusing import refuses
 from tests.chains import COIN, TEST_PARAMS, ChainBuilder, key_of
-from tests.referee import Accounts
+from tests.validity import Accounts
 
 FEE = TEST_PARAMS.minimum_fee
 SLOT = 500
@@ -225,7 +225,7 @@ def test_genesis() -> None:
     assert genesis_accounts(MAINNET) == {}
     assert list(genesis_accounts(DEVNET).values()) == [Account(10**14, 0, None)]
     assert genesis_point(DEVNET) == ChainPoint(
-        hash=DEVNET.genesis_hash, height=0, slot=0, clock=0, work=0, issued=10**14
+        hash=DEVNET.genesis_hash, height=0, slot=0, difficulty_clock=0, work=0, issued=10**14
     )
     assert genesis_point(MAINNET).issued == 0
 
@@ -314,22 +314,22 @@ def test_reward_of_a_block_halves_at_its_height() -> None:
 
 # Chain variables
 
-PARENT = ChainPoint(hash=b"\1" * 32, height=9, slot=100, clock=40, work=1000, issued=77)
+PARENT = ChainPoint(hash=b"\1" * 32, height=9, slot=100, difficulty_clock=40, work=1000, issued=77)
 
 
 def test_chain_variables_after_a_block() -> None:
     header = evolve(ChainBuilder().block().header, height=10, slot=103, base_target=2**254)
     assert extend(TEST_PARAMS, PARENT, header) == ChainPoint(
-        hash=header.hash, height=10, slot=103, clock=43, work=1004, issued=77 + 20 * COIN
+        hash=header.hash, height=10, slot=103, difficulty_clock=43, work=1004, issued=77 + 20 * COIN
     )
     late = evolve(header, slot=100 + 10**6)
-    assert extend(TEST_PARAMS, PARENT, late).clock == 40 + TEST_PARAMS.gap_cap_slots
+    assert extend(TEST_PARAMS, PARENT, late).difficulty_clock == 40 + TEST_PARAMS.gap_cap_slots
     first = extend(TEST_PARAMS, genesis_point(TEST_PARAMS), evolve(header, slot=50))
-    assert (first.height, first.clock, first.slot) == (1, 0, 50)
+    assert (first.height, first.difficulty_clock, first.slot) == (1, 0, 50)
 
 
 def test_consensus_root_commits_to_rules_and_chain_variables() -> None:
-    point = evolve(PARENT, height=2, slot=3, clock=0, work=5, issued=6)
+    point = evolve(PARENT, height=2, slot=3, difficulty_clock=0, work=5, issued=6)
     target = next_target(TEST_PARAMS, height=3, clock=0)
     assert target < TEST_PARAMS.initial_target
     numbers = [(2, 8), (3, 8), (0, 8), (5, 32), (target, 32), (6, 8)]
@@ -338,7 +338,7 @@ def test_consensus_root_commits_to_rules_and_chain_variables() -> None:
     assert consensus_root(TEST_PARAMS, point) == sha256(tagged).digest()
 
 
-@pytest.mark.parametrize("name", ["height", "slot", "clock", "work", "issued"])
+@pytest.mark.parametrize("name", ["height", "slot", "difficulty_clock", "work", "issued"])
 def test_any_chain_variable_changes_the_consensus_root(name: str) -> None:
     change = {name: getattr(PARENT, name) + 1}
     assert consensus_root(TEST_PARAMS, evolve(PARENT, **change)) != consensus_root(TEST_PARAMS, PARENT)

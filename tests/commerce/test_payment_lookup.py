@@ -18,9 +18,9 @@ from svcd.node.mempool import MempoolEntry
 from svcd.store import chain_store
 from svcd.store.chain_store import ChainReader
 from tests.chains import ChainBuilder, address_of
-from tests.handing_in import handed_in
 from tests.rpc.conftest import present
 from tests.rpc.node import PARAMS, Node, Settings
+from tests.submitting import submitted
 
 TERMS = PaymentTerms("order-1", address_of("bob", "svcd"), 5000, required=2)
 
@@ -35,10 +35,10 @@ def node(tmp_path: Path) -> Iterator[Node]:
 
 def test_transfers_from_before_and_after_the_subscription_are_found(node: Node) -> None:
     first = node.builder.transfer("alice", "bob", 5000, reference="order-1")
-    handed_in(node.node_context.transaction_pool, first, node.clock)
+    submitted(node.node_context.transaction_pool, first, node.clock)
     payments = PaymentLookup.subscribed(node.node_context.chain_manager, node.node_context.transaction_pool)
     second = node.builder.transfer("carol", "bob", 5000, reference="order-1")
-    handed_in(node.node_context.transaction_pool, second, node.clock)
+    submitted(node.node_context.transaction_pool, second, node.clock)
     seen = payments.find(TERMS)
     assert (seen.txid, seen.match_count) == (first.txid, 2)
 
@@ -104,7 +104,7 @@ def test_the_chain_is_read_again_only_after_it_has_changed(node: Node) -> None:
 
     assert (payments.find(TERMS), asked) == (first, [])
     waits = node.builder.transfer("carol", "bob", 5000, reference="order-1")
-    handed_in(node.node_context.transaction_pool, waits, node.clock)
+    submitted(node.node_context.transaction_pool, waits, node.clock)
     del asked[:]
     assert (payments.find(TERMS).match_count, asked) == (2, []), "what waits is always looked at"
 

@@ -12,9 +12,9 @@ from svcd.commerce import payment_waiters
 from svcd.commerce.payment_waiters import AT_ONCE, MAX_WAITING_OF_CLIENT
 from svcd.web.rate_limits import Rate
 from tests.chains import address_of
-from tests.handing_in import handed_in
 from tests.rpc.conftest import clock, node, open_node, public_client
 from tests.rpc.node import UNLIMITED, Node
+from tests.submitting import submitted
 from tests.web.wire import Response, Wire
 
 __all__ = ["clock", "node", "open_node"]
@@ -38,7 +38,7 @@ def ask(node: Node, state: str, peer: str = "203.0.113.9", **query: object) -> W
 def pay(node: Node, amount: int = 5000, reference: str = "order-1") -> None:
     """A transfer from alice to bob arrives."""
     transfer = node.builder.transfer("alice", "bob", amount, reference=reference)
-    handed_in(node.node_context.transaction_pool, transfer, node.clock)
+    submitted(node.node_context.transaction_pool, transfer, node.clock)
     node.clock.advance(0)
 
 

@@ -21,8 +21,8 @@ from svcd.node.database_health import DatabaseHealth
 from svcd.node.node_context import NodeContext
 from svcd.store.webhook_events import WatchQueue
 from tests.chains import key_of
-from tests.handing_in import handed_in
 from tests.rpc.node import Inline, Node, Settings
+from tests.submitting import submitted
 from tests.support import result_of
 
 
@@ -165,7 +165,7 @@ class Watched:
         transfer = self.node.builder.transfer(
             sender, recipient, int(amount), nonce=nonce, reference=rest[1] if rest else None
         )
-        handed_in(node_context.transaction_pool, transfer, self.clock)
+        submitted(node_context.transaction_pool, transfer, self.clock)
         return transfer.txid
 
     def clean_up(self) -> None:

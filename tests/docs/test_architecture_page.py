@@ -1,4 +1,4 @@
-"""docs/architecture.md names rooms, files, classes and functions that exist."""
+"""docs/architecture.md names packages, files, classes and functions that exist."""
 
 import ast
 import re
@@ -23,9 +23,9 @@ def definitions(body: list[ast.stmt], prefix: str = "") -> set[str]:
     return found
 
 
-def test_every_room_is_in_the_table() -> None:
+def test_every_package_is_in_the_table() -> None:
     rows = re.findall(r"^\| ((?:`\w+`(?:, )?)+) \|", PAGE, re.MULTILINE)
-    named = {room for row in rows for room in re.findall(r"\w+", row)}
+    named = {package for row in rows for package in re.findall(r"\w+", row)}
     assert named - {"tap"} == {path.parent.name for path in (ROOT / "svcd").glob("*/__init__.py")}
 
 
@@ -51,12 +51,12 @@ def stale_files(path: Path) -> list[str]:
 def stale_modules(path: Path) -> list[str]:
     """Mentions such as svcd.node.miner of modules that do not exist; svcd.toml and the like are files of a node."""
     names = re.findall(r"\bsvcd\.([a-z0-9_]+)(?:\.([a-z0-9_]+))?", path.read_text(encoding="utf-8"))
-    modules = [(room, module) for room, module in names if room not in {"toml", "sock", "socket", "service"}]
-    return [f"{path.name}: svcd.{room}.{module}" for room, module in modules if not is_module(room, module)]
+    modules = [(package, module) for package, module in names if package not in {"toml", "sock", "socket", "service"}]
+    return [f"{path.name}: svcd.{package}.{module}" for package, module in modules if not is_module(package, module)]
 
 
-def is_module(room: str, module: str) -> bool:
-    """Whether there is svcd/room/module.py, or at least svcd/room if ``module`` is empty, or svcd/room.py."""
-    folder = ROOT / "svcd" / room
+def is_module(package: str, module: str) -> bool:
+    """Whether there is svcd/package/module.py, or at least svcd/package if ``module`` is empty, or svcd/package.py."""
+    folder = ROOT / "svcd" / package
     found = (folder / module).with_suffix(".py").is_file() or (folder / module).is_dir() if module else folder.is_dir()
     return found or folder.with_suffix(".py").is_file()

@@ -1,7 +1,7 @@
 """What must hold for every parser of what strangers send, whatever the bytes are.
 
-Each target takes bytes. A parser may refuse them with an exception of its own room; where it takes them, printing what
-was read gives the one text that stands for it, and whoever else reads that text reads the same.
+Each target takes bytes. A parser may refuse them with an exception of its own package; where it takes them, printing
+what was read gives the one text that stands for it, and whoever else reads that text reads the same.
 """
 
 import json

@@ -22,7 +22,7 @@ from tests.web.wire import Wire
 ANSWERS = {200, 204, 400, 404, 405, 408, 413}
 
 
-class Room:
+class Routes:
     """Routes with every kind of field."""
 
     @Route("GET", "/rpc/thing/{name}", "a thing", bucket="read", answers={}, path_fields=(Field("name", Text(), "n"),))
@@ -55,7 +55,7 @@ def _root() -> tuple[Branch, FastPath]:
         new_id=lambda: "e1",
     )
     api = KleinApi("/rpc", ports)
-    api.add(Room())
+    api.add(Routes())
     root = Branch()
     root.putChild(b"rpc", api.resource())
     return root, FastPath(ports.router)

@@ -74,7 +74,7 @@ def test_reorganisations_are_counted_with_their_depth(measured: Measured, grow: 
 # The mempool
 
 
-def handed_in(measured: Measured, transfer: Transfer) -> Deferred[object]:
+def submitted(measured: Measured, transfer: Transfer) -> Deferred[object]:
     submission: Deferred[object] = measured.node.node_context.transaction_pool.submit(transfer)  # type: ignore[assignment]
     measured.node.clock.advance(0)
     return submission
@@ -84,7 +84,7 @@ def test_what_waits(measured: Measured) -> None:
     builder = ChainBuilder()
     transfers = [builder.transfer(name, "carol", 5) for name in ("alice", "bob")]
     for transfer in transfers:
-        result_of(handed_in(measured, transfer))
+        result_of(submitted(measured, transfer))
     assert measured.value("svcd_mempool_transactions") == 2
     assert measured.value("svcd_mempool_bytes") == sum(len(transfer.wire) for transfer in transfers)
     assert measured.value("svcd_mempool_capacity_transactions") == POOL.max_transactions
@@ -105,7 +105,7 @@ def test_refusals_are_counted_by_reason(measured: Measured) -> None:
     ]
     for transfer in refused:
         with pytest.raises(RuleViolation):
-            result_of(handed_in(measured, transfer))
+            result_of(submitted(measured, transfer))
     assert measured.value("svcd_mempool_refused_total", reason="nonce") == 2
     assert measured.value("svcd_mempool_refused_total", reason="balance") == 1
     assert measured.value("svcd_mempool_admitted_total") == 0

@@ -274,13 +274,13 @@ def test_transfers_of_undone_blocks_wait_on_disk_with_the_commit(make_node: Make
         new.append(chain.block(new[-1]))
     node = make_node()
     connect_all(node, chain, old, oldest)
-    assert node.store.returned() == []
+    assert node.store.disconnected() == []
     with commits(node) as seen:
         connect_all(node, chain, *new)
     assert seen.count("COMMIT") == 1
     node.close()
     again = make_node()
-    assert [body for _, _, body in again.store.returned()] == [fallen.wire, later.wire]
+    assert [body for _, _, body in again.store.disconnected()] == [fallen.wire, later.wire]
     assert result_of(Deferred.fromCoroutine(again.transaction_pool.load())) == 2
     assert [entry.transfer.txid for entry in again.mempool.entries()] == [fallen.txid, later.txid]
 
@@ -290,4 +290,4 @@ def test_no_transfer_waits_that_only_changed_its_block(node: Node, chain: ChainB
     connect_all(node, chain, chain.block(transfers=[transfer]))
     first = chain.block(producer="n")
     connect_all(node, chain, first, chain.block(first, transfers=[transfer]))
-    assert node.store.returned() == []
+    assert node.store.disconnected() == []

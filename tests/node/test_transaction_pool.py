@@ -68,7 +68,7 @@ def waiting(node: Node) -> list[bytes]:
     assert [(row.sequence, row.body) for row in rows if row.body not in aside] == [
         (entry.sequence, entry.transfer.wire) for entry in entries
     ]
-    assert node.store.returned() == [], "our own file has it"
+    assert node.store.disconnected() == [], "our own file has it"
     return [entry.transfer.txid for entry in entries]
 
 
@@ -643,7 +643,7 @@ def test_a_disk_that_is_full_when_transfers_come_back(
     fill(full, True)
     full.settle()
     assert (len(full.mempool), full.witness.pool, list(full.pool.rows())) == (0, [], [])
-    assert [body for _, _, body in full.store.returned()] == [first.wire, second.wire], "the chain's file has them"
+    assert [body for _, _, body in full.store.disconnected()] == [first.wire, second.wire], "the chain's file has them"
     fill(full, False)
     if again == "block":
         full.submit(chain.block(new[-1]))
@@ -709,7 +709,7 @@ def test_what_has_lost_its_cover_never_leaves_the_disk(node: Node, chain: ChainB
     node.submit(*new)
     assert later.txid not in node.mempool
     assert [row.body for row in node.pool.rows()] == [later.wire]
-    assert second.wire in {body for _, _, body in node.store.returned()}
+    assert second.wire in {body for _, _, body in node.store.disconnected()}
     assert aside(node) == [], "the reactor goes first"
     node.settle()
     assert aside(node) == [second.txid, later.txid]
@@ -787,7 +787,7 @@ def test_a_crash_after_the_commit_that_undid_them(make_node: MakeNode, chain: Ch
     node.send(earlier)
     node.submit(*new)
     assert [row.body for row in node.pool.rows()] == [earlier.wire]
-    assert [sequence for _, sequence, _ in node.store.returned()] == [0, 0]
+    assert [sequence for _, sequence, _ in node.store.disconnected()] == [0, 0]
     node.close()
     again = make_node()
     assert load(again) == 2
@@ -801,7 +801,7 @@ def test_a_crash_before_the_chain_s_file_forgets_them(make_node: MakeNode, chain
     first, second, old, new = two_hops(chain)
     reorganise(node, old, new)
     (entry,) = node.mempool.entries()
-    node.store.keep_returned([(0, first), (0, second)])
+    node.store.save_disconnected([(0, first), (0, second)])
     node.close()
     again = make_node()
     assert load(again) == 1
@@ -828,7 +828,7 @@ def test_a_crash_before_what_a_block_holds_has_left_the_disk(make_node: MakeNode
 def of_before(node: Node, *rows: tuple[int, Transfer]) -> None:
     """Put rows where they were then."""
     with node.store.commit():
-        node.store.keep_returned(rows)
+        node.store.save_disconnected(rows)
 
 
 def test_what_waited_in_the_chain_s_file_moves(make_node: MakeNode, chain: ChainBuilder) -> None:
@@ -853,7 +853,7 @@ def test_a_disk_that_is_full_when_it_moves(make_node: MakeNode, chain: ChainBuil
     fill(node, True)
     with pytest.raises(DatabaseError, match=r"mempool\.sqlite cannot be used: .* full; the disk must"):
         load(node)
-    assert [body for _, _, body in node.store.returned()] == [transfer.wire], "nothing is lost"
+    assert [body for _, _, body in node.store.disconnected()] == [transfer.wire], "nothing is lost"
 
 
 # Rows that are not what was written

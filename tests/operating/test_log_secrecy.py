@@ -32,7 +32,7 @@ BOB = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc"
 
 
 def routes() -> Iterator[Route]:
-    """Every route that any room declares."""
+    """Every route that any package declares."""
     for package in (svcd.rpc, svcd.p2p, svcd.metrics):
         for module in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
             for _, cls in inspect.getmembers(importlib.import_module(module.name), inspect.isclass):

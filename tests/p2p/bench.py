@@ -127,10 +127,10 @@ class Node:
             status=self.status,
             clock=self.clock,
         )
-        self.rooms: list[Any] = self.network.routes
+        self.routes: list[Any] = self.network.routes
         public = PublicSite(setting.limits, self.limiter)
         errors = count(1)
-        return SiteFactory(self.clock, lambda: f"e{next(errors)}").public([chain], public, peers=self.rooms)
+        return SiteFactory(self.clock, lambda: f"e{next(errors)}").public([chain], public, peers=self.routes)
 
     def _keep_in_touch(self) -> None:
         self._beat = self.clock.callLater(1.0, self._keep_in_touch)

@@ -14,7 +14,7 @@ from svcd.p2p.address_book import (
     BUCKET_SIZE,
     FAMILIAR_BACK_OFF,
     HINTS_PER_HOUR,
-    LONGEST_BACK_OFF,
+    MAX_BACK_OFF,
     NEW_BUCKETS,
     SOURCE_BUCKETS,
     TRIED_BUCKETS,
@@ -362,7 +362,7 @@ def waits(book: AddressBook, failures: int, now: float = NOW) -> list[float]:
 def test_the_wait_doubles_from_5_seconds_to_30_minutes() -> None:
     book = AddressBook(b"s" * 32, lambda: 0.5)
     book.hint(endpoint(1), source=source(1), now=NOW)
-    assert waits(book, 11) == [5, 10, 20, 40, 80, 160, 320, 640, 1280, LONGEST_BACK_OFF, 1800]
+    assert waits(book, 11) == [5, 10, 20, 40, 80, 160, 320, 640, 1280, MAX_BACK_OFF, 1800]
 
 
 def test_one_that_answered_today_is_tried_every_few_seconds() -> None:
@@ -524,7 +524,7 @@ class BookMachine(RuleBasedStateMachine):
         self.book.failed(self.crowded(number), self.now)
         entry = self.book.get(self.crowded(number))
         if entry is not None:
-            assert self.now + 3.75 <= entry.next_try <= self.now + 1.25 * LONGEST_BACK_OFF
+            assert self.now + 3.75 <= entry.next_try <= self.now + 1.25 * MAX_BACK_OFF
             assert entry not in self.book.candidates(self.now, exclude=(), tried=entry in tried(self.book))
 
     @rule(number=numbers)

@@ -57,10 +57,10 @@ class Operator:
         self.node = node
         self.path = path
         self.service = PeersService(self.node.network, self.path, [], Inline())
-        room = PeerAdminRoutes(PeerAdministration(self.node.peers, self.service.save), token=token)
+        routes = PeerAdminRoutes(PeerAdministration(self.node.peers, self.service.save), token=token)
         errors = count(1)
-        self.site = SiteFactory(self.node.clock, lambda: f"e{next(errors)}").operator([room], SiteLimits())
-        described: Any = document([route for route, _ in routes_of(room)], {"title": "operator", "version": "0"})
+        self.site = SiteFactory(self.node.clock, lambda: f"e{next(errors)}").operator([routes], SiteLimits())
+        described: Any = document([route for route, _ in routes_of(routes)], {"title": "operator", "version": "0"})
         self.description = Description(described, cors=False)
         self.service.startService()
 

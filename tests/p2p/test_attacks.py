@@ -371,8 +371,8 @@ def test_headers_of_little_work_without_end(
     defended: bool,
 ) -> None:
     """Defence: one claim is looked into for ten minutes at most, however many headers with a little work there are."""
-    monkeypatch.setattr(chain_sync, "LONGEST_PROOF", 20.0)
-    take_out(chain_sync, "LONGEST_PROOF", 1e9)
+    monkeypatch.setattr(chain_sync, "MAX_PROOF_SECONDS", 20.0)
+    take_out(chain_sync, "MAX_PROOF_SECONDS", 1e9)
     for name in ("FIRST_HEADERS", "PROOF_HEADERS"):
         monkeypatch.setattr(chain_sync, name, 2)
     node = make_node()
@@ -857,7 +857,7 @@ def test_a_peer_that_stalls(
 ) -> None:
     """Defence: a transfer that makes no progress ends after ten seconds, and its blocks are asked of another peer."""
     take_out(client, "STALL_SECONDS", 1e9)
-    take_out(block_download.BlockDownload, "_look_for_slow_peer", nothing)
+    take_out(block_download.BlockDownload, "_check_slow_peer", nothing)
     node, chain = make_node(), grow(60, pays=1)
     stalling = [make_stranger(number, blocks=chain, scripts={BLOCKS: silent}) for number in range(3)]
     node.meet(*stalling, make_stranger(3, blocks=chain))
@@ -869,7 +869,7 @@ def test_a_peer_that_makes_just_enough_progress(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
 ) -> None:
     """Defence: the block that everything waits for is asked of a peer that is known to be far quicker."""
-    take_out(block_download.BlockDownload, "_look_for_slow_peer", nothing)
+    take_out(block_download.BlockDownload, "_check_slow_peer", nothing)
     node, chain = make_node(), grow(60, pays=1)
     drips = [make_stranger(number, blocks=chain, scripts={BLOCKS: silent}) for number in range(3)]
     node.town.dripping.update(stranger.endpoint for stranger in drips)

@@ -257,7 +257,7 @@ def test_who_gets_no_further_rests_for_longer_each_time(
     make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says of every block that it has it, and lacks the parent of the last, to have them all again."""
-    monkeypatch.setattr(relay, "LONGEST_REST", 200.0)
+    monkeypatch.setattr(relay, "MAX_BACKOFF", 200.0)
     node, stranger = make_node(endpoint=""), make_stranger()
     node.take(*grow(4))
     says_known(node, stranger, orphan=4)

@@ -25,7 +25,7 @@ from tests.node.bench import Inline, Stepped
 from tests.support import result_of
 
 NOW = 1_800_000_000_000
-TIP = ChainPoint(hash=bytes(range(32)), height=7, slot=14, clock=12, work=99, issued=1)
+TIP = ChainPoint(hash=bytes(range(32)), height=7, slot=14, difficulty_clock=12, work=99, issued=1)
 THERE = "http://198.51.100.7:8645"
 KEY = NodeKey(key_of("somebody").seed, THERE)
 OURS = NodeKey(key_of("ourselves").seed, "")

@@ -30,7 +30,7 @@ from tests.chains import TEST_PARAMS, key_of
 
 VECTORS: dict[str, Any] = json.loads((Path(__file__).parents[1] / "vectors" / "svc_protocol.json").read_text())
 NOW = 1_800_000_000_000
-TIP = ChainPoint(hash=bytes(range(32)), height=7, slot=14, clock=12, work=99, issued=1)
+TIP = ChainPoint(hash=bytes(range(32)), height=7, slot=14, difficulty_clock=12, work=99, issued=1)
 KEY = NodeKey(key_of("a node").seed, "http://198.51.100.7:8645")
 OURS = NodeKey(key_of("ourselves").seed, "")
 

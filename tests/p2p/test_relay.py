@@ -15,13 +15,13 @@ from svcd.node.mempool import MempoolEntry
 from svcd.p2p import relay
 from svcd.p2p.transport import FailureKind
 from tests.chains import ChainBuilder
-from tests.handing_in import handed_in
 from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import OURS, Node
 from tests.p2p.conftest import Grow, MakeNode, MakeStranger
 from tests.p2p.following import make_peers
 from tests.p2p.strangers import Stranger, ok, refused, silent
 from tests.p2p.town import LATENCY, Called
+from tests.submitting import submitted
 from tests.support import result_of
 
 BLOCK, BLOCKS, HEADER, TRANSACTION = "/p2p/block", "/p2p/blocks", "/p2p/header", "/p2p/transaction"
@@ -39,7 +39,7 @@ def transfer(maker: ChainBuilder, sender: str = "alice", amount: int = 5) -> Tra
 
 def submit(node: Node, *transfers: Transfer) -> None:
     for each in transfers:
-        handed_in(node.node_context.transaction_pool, each, node.clock)
+        submitted(node.node_context.transaction_pool, each, node.clock)
 
 
 def txids(node: Node, stranger: Stranger) -> list[bytes]:

@@ -298,7 +298,7 @@ def test_a_posted_block_is_read_in_a_thread(make_node: MakeNode, grow: Grow) -> 
     node = make_node(checker=checker)
     (block,) = grow(1)
     body = json.dumps({"block": json.loads(block.wire())}).encode()
-    asked = node.begin(node.rooms[0].block(body, SOMEBODY))
+    asked = node.begin(node.routes[0].block(body, SOMEBODY))
     assert not has_result(asked)
     checker.finish()
     assert result_of(asked)["state"] == "connected"
@@ -730,7 +730,7 @@ def test_many_bytes_of_blocks_cost_more_than_few(make_node: MakeNode, monkeypatc
 def between_nodes(node: Node) -> Callable[[str], Response]:
     """Asks the site that has nothing but the routes of peers."""
     public = PublicSite(LIMITS, RateLimiter(Clients(), {"read": NO_LIMIT, "p2p": NO_LIMIT}, node.clock))
-    site = SiteFactory(node.clock, lambda: "e1").between_nodes(node.rooms, public)
+    site = SiteFactory(node.clock, lambda: "e1").between_nodes(node.routes, public)
 
     def get(path: str) -> Response:
         wire = Wire(site, SOMEBODY).send(f"GET {path} HTTP/1.1\r\nHost: h\r\n\r\n".encode())

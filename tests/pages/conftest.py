@@ -18,10 +18,10 @@ from svcd.rpc.payment_routes import CommerceRoutes
 from svcd.rpc.sites import PublicSite
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
 from svcd.web.site import Site
-from tests.handing_in import handed_in
 from tests.pages.reading import Document
 from tests.rpc.conftest import present
 from tests.rpc.node import COMMON, PARAMS, UNLIMITED, Node, Settings
+from tests.submitting import submitted
 from tests.web.wire import Response, Wire
 
 BROWSER = "text/html,application/xhtml+xml"
@@ -65,7 +65,7 @@ class Shown:
     def wait(self, *transfers: Any) -> None:
         """Add transfers to the mempool."""
         for transfer in transfers:
-            handed_in(self.node.node_context.transaction_pool, transfer, self.node.clock)
+            submitted(self.node.node_context.transaction_pool, transfer, self.node.clock)
 
 
 def show(
@@ -89,12 +89,12 @@ def show(
         clock=clock,
         serves_peers=serves_peers,
     )
-    rooms = [
+    routes = [
         ChainRoutes(chain_manager, transaction_pool=transaction_pool, status=node.status, clock=clock),
         CommerceRoutes(chain_manager, payments, waiters, random=bytes, webhooks_enabled=False),
     ]
     public = PublicSite(COMMON, RateLimiter(Clients(), rates, clock))
-    return Shown(node, node.sites.public(rooms, public, pages=pages_resource(sources, hosts)), around, peers)
+    return Shown(node, node.sites.public(routes, public, pages=pages_resource(sources, hosts)), around, peers)
 
 
 @pytest.fixture

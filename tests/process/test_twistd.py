@@ -1,4 +1,4 @@
-"""The parts of this room together under the real twistd: options, log, start, stop, exit status."""
+"""The parts of this package together under the real twistd: options, log, start, stop, exit status."""
 
 import json
 import os

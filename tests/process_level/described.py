@@ -19,8 +19,8 @@ RPC = (ChainRoutes, CommerceRoutes, ProofRoutes, WebhookRoutes, CatalogRoute, Op
 @cache
 def description(mount: str) -> Description:
     """Of what is below ``/rpc``, which pages of others may read, or below ``/p2p``."""
-    rooms = RPC if mount == "/rpc" else (PeerRoutes, BlockRoutes)
-    routes = [route for room in rooms for route, _ in routes_of(room.__new__(room))]
+    owners = RPC if mount == "/rpc" else (PeerRoutes, BlockRoutes)
+    routes = [route for owner in owners for route, _ in routes_of(owner.__new__(owner))]
     described: Any = document(routes, {"title": "svcd", "version": "0"})
     return Description(described, cors=mount == "/rpc")
 

@@ -45,7 +45,7 @@ def public_client(node: Node, peer: str = CLIENT) -> Client:
 
 def local_client(node: Node) -> Client:
     """A node's operator, at the Unix socket."""
-    routes = [route for room in node.operator_rooms for route, _ in routes_of(room)]
+    routes = [route for owner in node.operator_routes for route, _ in routes_of(owner)]
     described: Any = document(routes, {"title": "operator", "version": "0"})
     return Client(node.operator, Description(described, cors=False), node.clock, OPERATOR_SOCKET)
 

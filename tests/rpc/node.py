@@ -128,7 +128,7 @@ class Node:
         chain = ChainRoutes(chain_manager, transaction_pool=transaction_pool, status=self.status, clock=clock)
         errors, nonces = count(1), count(1)
         demand = self.node_context.devnet(lambda size: sha256(b"%d" % next(nonces)).digest()[:size])
-        self.operator_rooms: list[object] = [
+        self.operator_routes: list[object] = [
             OperatorRoutes(self.status, details=lambda: {"verifierQueue": 0}, token=settings.token),
             DevnetRoutes(demand, seed=OPERATOR.seed, token=settings.token),
         ]
@@ -144,7 +144,7 @@ class Node:
         mempool = MempoolRoutes(chain_manager, transaction_pool.mempool, incoming)
         listed = PaymentListRoutes(chain_manager, payments, incoming)
         self.public: Site = self.sites.public([chain, mempool, commerce, listed, proofs], public, peers=peers)
-        self.operator: Site = self.sites.operator(self.operator_rooms, SiteLimits())
+        self.operator: Site = self.sites.operator(self.operator_routes, SiteLimits())
 
     def _peer_routes(self, settings: Settings) -> list[object]:
         chain_manager, transaction_pool = self.node_context.chain_manager, self.node_context.transaction_pool

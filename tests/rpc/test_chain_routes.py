@@ -566,5 +566,5 @@ def test_answers_agree_on_the_chain(node: Node, client: Client, paid: dict[str, 
     hashes = [client.ok(f"/rpc/block/{height}")["block"] for height in range(5)]
     assert all(child["parentHash"] == parent["hash"] for parent, child in pairwise(hashes))
     assert client.ok("/rpc/status")["status"]["hash"] == hashes[-1]["hash"]
-    target = next_target(PARAMS, height=5, clock=node.builder.point_after(paid["b4"]).clock)
+    target = next_target(PARAMS, height=5, clock=node.builder.point_after(paid["b4"]).difficulty_clock)
     assert client.ok("/rpc/consensus")["consensus"]["nextTarget"] == f"{target:064x}"

@@ -9,9 +9,9 @@ from twisted.internet.task import Clock
 
 from svcd.chain.transaction import Transfer
 from svcd.node.node_context import MempoolLimits
-from tests.handing_in import handed_in
 from tests.rpc.conftest import public_client
 from tests.rpc.node import PARAMS, Client, Node
+from tests.submitting import submitted
 
 FEE = PARAMS.minimum_fee
 
@@ -23,7 +23,7 @@ def waiting(client: Client, address: str, query: str = "") -> Any:
 def hand_in(node: Node, *transfers: Transfer) -> list[str]:
     """Let transfers into the mempool; gives their txids."""
     for transfer in transfers:
-        handed_in(node.node_context.transaction_pool, transfer, node.clock)
+        submitted(node.node_context.transaction_pool, transfer, node.clock)
     return [transfer.txid.hex() for transfer in transfers]
 
 

@@ -350,7 +350,7 @@ NO_LIMITS = {"drainSeconds", "exempt"}
 def asking(still_node: Node) -> Client:
     """The operator of a node that has nothing but its limits."""
     still_node.operator = still_node.sites.operator([LimitsRoutes(TABLE, token=None)], still_node.operator.limits)
-    still_node.operator_rooms = [LimitsRoutes(TABLE, token=None)]
+    still_node.operator_routes = [LimitsRoutes(TABLE, token=None)]
     return local_client(still_node)
 
 
@@ -423,9 +423,9 @@ def test_the_operator_reads_the_table(asking: Client) -> None:
 
 
 def test_it_asks_for_the_token(still_node: Node) -> None:
-    room = LimitsRoutes(TABLE, token=TOKEN)
-    still_node.operator = still_node.sites.operator([room], still_node.operator.limits)
-    still_node.operator_rooms = [room]
+    routes = LimitsRoutes(TABLE, token=TOKEN)
+    still_node.operator = still_node.sites.operator([routes], still_node.operator.limits)
+    still_node.operator_routes = [routes]
     assert local_client(still_node).refusal("/operator/limits", status=401)
 
 
@@ -447,8 +447,8 @@ class Lever:
 
 def participant(node: Node, lever: Lever | None, token: str | None = None) -> Client:
     """The operator of a node with this lever."""
-    node.operator_rooms = [ParticipationRoutes(node.status, lever, token=token)]
-    node.operator = node.sites.operator(node.operator_rooms, SiteLimits())
+    node.operator_routes = [ParticipationRoutes(node.status, lever, token=token)]
+    node.operator = node.sites.operator(node.operator_routes, SiteLimits())
     return local_client(node)
 
 
@@ -489,7 +489,7 @@ def test_participation_asks_for_the_token(node: Node) -> None:
     assert not lever.enabled
 
 
-# What the operator is told of the node's rooms
+# What the operator is told of the node's parts
 
 
 def test_the_details_are_those_of_the_moment(node: Node) -> None:
@@ -541,9 +541,9 @@ class BackupOperator:
         (chain,) = (path for path in folder.glob("*.sqlite") if path.name != MEMPOOL)
         self.chain = chain
         self.backups = Backups(chain, None, worker)
-        room = BackupRoutes(self.backups, token=token)
-        described: Any = document([route for route, _ in routes_of(room)], {"title": "operator", "version": "0"})
-        site = self.node.sites.operator([room], SiteLimits())
+        routes = BackupRoutes(self.backups, token=token)
+        described: Any = document([route for route, _ in routes_of(routes)], {"title": "operator", "version": "0"})
+        site = self.node.sites.operator([routes], SiteLimits())
         self.client = Client(site, Description(described, cors=False), self.node.clock, OPERATOR_SOCKET)
 
 

@@ -10,8 +10,8 @@ from svcd.commerce import payment_list
 from svcd.rpc import payment_list_routes
 from svcd.store import chain_store
 from tests.chains import address_of
-from tests.handing_in import handed_in
 from tests.rpc.node import Client, Node
+from tests.submitting import submitted
 
 BOB = address_of("bob", "svcd")
 CHAIN = """
@@ -58,9 +58,9 @@ def paid(node: Node) -> Node:
     """A node on the chain of this page, with two transfers that wait for bob and one that he sends."""
     node.grow(CHAIN)
     pool, builder = node.node_context.transaction_pool, node.builder
-    handed_in(pool, builder.transfer("alice", "bob", 5000, reference="order-1"), node.clock)
-    handed_in(pool, builder.transfer("carol", "bob", 6, reference=None), node.clock)
-    handed_in(pool, builder.transfer("bob", "alice", 1), node.clock)
+    submitted(pool, builder.transfer("alice", "bob", 5000, reference="order-1"), node.clock)
+    submitted(pool, builder.transfer("carol", "bob", 6, reference=None), node.clock)
+    submitted(pool, builder.transfer("bob", "alice", 1), node.clock)
     return node
 
 
@@ -134,7 +134,7 @@ def test_the_payment_of_a_page_before_makes_a_duplicate_of_the_next(paid: Node, 
 def test_without_a_payment_on_the_chain_the_first_to_arrive_is_it(node: Node, client: Client) -> None:
     pool = node.node_context.transaction_pool
     for sender in ("alice", "carol"):
-        handed_in(pool, node.builder.transfer(sender, "bob", 5000, reference="order-1"), node.clock)
+        submitted(pool, node.builder.transfer(sender, "bob", 5000, reference="order-1"), node.clock)
     found = listed(client, reference="order-1", amountBaseUnits=5000)
     assert [each["mismatch"] for each in found] == [None, "duplicate"]
 
@@ -146,7 +146,7 @@ def test_transfers_before_the_height_are_no_payments_of_the_order(paid: Node, cl
 
 def test_a_transfer_that_leaves_the_mempool_for_a_block_is_listed_once(node: Node, client: Client) -> None:
     transfer = node.builder.transfer("alice", "bob", 1)
-    handed_in(node.node_context.transaction_pool, transfer, node.clock)
+    submitted(node.node_context.transaction_pool, transfer, node.clock)
     assert [each["canonical"] for each in listed(client)] == [False]
     node.take(node.builder.block(None, transfers=[transfer]))
     assert [each["canonical"] for each in listed(client)] == [True]

@@ -15,9 +15,9 @@ from svcd.rpc.sites import PublicSite
 from svcd.web.rate_limits import Clients, RateLimiter
 from svcd.web.routes import Guard, Route
 from tests.chains import COIN, address_of
-from tests.handing_in import handed_in
 from tests.rpc.conftest import public_client, published
 from tests.rpc.node import COMMON, PARAMS, UNLIMITED, Client, Node
+from tests.submitting import submitted
 
 BOB = address_of("bob", "svcd")
 REQUEST = "/rpc/commerce/payment-request"
@@ -37,7 +37,7 @@ def verify(client: Client, reference: str = "order-1", **query: object) -> Any:
 
 def send(node: Node, transfer: Transfer) -> str:
     """Let a transfer wait; gives its txid."""
-    handed_in(node.node_context.transaction_pool, transfer, node.clock)
+    submitted(node.node_context.transaction_pool, transfer, node.clock)
     return transfer.txid.hex()
 
 
@@ -92,7 +92,7 @@ class Guarded:
         "Guarded",
         bucket="read",
         answers={200: {"type": "object"}},
-        guards=(Guard(401, "No token.", lambda room, request: None, scheme="bearer"),),
+        guards=(Guard(401, "No token.", lambda owner, request: None, scheme="bearer"),),
     )
     def guarded(self) -> dict[str, object]:
         return {}

@@ -198,11 +198,11 @@ class Patient:
 def test_what_was_read_is_hashed_elsewhere(node: Node, client: Client, paid: dict[str, Block]) -> None:
     """The reactor only reads; and what happens meanwhile does not show in the answer."""
     worker, chain_manager = Patient(), node.node_context.chain_manager
-    room = ProofRoutes(
+    routes = ProofRoutes(
         chain_manager, PaymentLookup.subscribed(chain_manager, node.node_context.transaction_pool), worker
     )
     asked: dict[str, Any] = {"amount": 5000, "amount_base_units": None, "confirmations": 1, "since_height": None}
-    answered = Deferred.fromCoroutine(room.proof("order-1", recipient=node.address("bob"), from_=None, **asked))
+    answered = Deferred.fromCoroutine(routes.proof("order-1", recipient=node.address("bob"), from_=None, **asked))
     before = client.get(path(node)).body
     assert not has_result(answered)
     node.take(node.builder.block(paid["b9"]))

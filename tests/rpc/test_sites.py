@@ -204,7 +204,7 @@ def test_operator_has_no_rate(open_node: OpenNode) -> None:
 
 
 def test_operator_s_site_counts_no_ignored_forwarding_headers(node: Node) -> None:
-    site = node.sites.operator(node.operator_rooms, SiteLimits())
+    site = node.sites.operator(node.operator_routes, SiteLimits())
     for target in ("/health", "/none"):
         for named in ("198.51.100.7", "198.51.100.8"):
             head = f"GET {target} HTTP/1.1\r\nHost: localhost\r\nX-Forwarded-For: {named}\r\n\r\n"
@@ -236,7 +236,7 @@ def test_limits_are_those_that_are_set(open_node: OpenNode) -> None:
 )
 @pytest.mark.parametrize("target", ["/health", "/none"])
 def test_operator_at_a_port_answers_under_its_names_only(node: Node, target: str, host: str, status: int) -> None:
-    site = node.sites.operator(node.operator_rooms, SiteLimits(), hosts={"localhost", "[::1]"})
+    site = node.sites.operator(node.operator_routes, SiteLimits(), hosts={"localhost", "[::1]"})
     wire = Wire(site).send(f"GET {target} HTTP/1.1\r\nHost: {host}\r\n\r\n".encode())
     assert wire.response().status == (404 if (target, status) == ("/none", 200) else status)
 

@@ -116,10 +116,10 @@ class SimulatedNode:
         )
 
     def _make_site(self, node_context: NodeContext) -> Site:
-        rooms = self.neighbours.routes
+        routes = self.neighbours.routes
         limits = SiteLimits(body_caps=BodyCaps(BODY_CAPS))
         public = PublicSite(limits, RateLimiter(self._clients, rates_of(RATES, 10), self._life))
-        return SiteFactory(self._life, lambda: "simulated").between_nodes(rooms, public)
+        return SiteFactory(self._life, lambda: "simulated").between_nodes(routes, public)
 
     def _keep_in_touch(self) -> None:
         self._life.callLater(TICK_SECONDS, self._keep_in_touch)

@@ -83,7 +83,7 @@ def test_an_empty_database_has_no_answers(store: ChainWriter) -> None:
     assert store.count_accounts() == 0
     assert store.transaction(bytes(32)) is None
     assert store.address_transactions(bytes(20), before=NEWEST, limit=9) == []
-    assert store.returned() == []
+    assert store.disconnected() == []
 
 
 # Blocks
@@ -319,25 +319,25 @@ def test_accounts_are_read_in_ascending_order_within_bounds(store: ChainWriter) 
 
 def test_what_fell_out_is_kept_in_order_until_it_is_forgotten(store: ChainWriter, chain: ChainBuilder) -> None:
     transfers = [chain.transfer("alice", "bob", n) for n in range(1, 4)]
-    last = store.keep_returned([(0, transfers[0]), (0, transfers[1])])
-    assert store.keep_returned([(0, transfers[2])]) == last + 1
-    assert [body for _, _, body in store.returned()] == [transfer.wire for transfer in transfers]
-    store.forget_returned(last)
-    assert [body for _, _, body in store.returned()] == [transfers[2].wire]
+    last = store.save_disconnected([(0, transfers[0]), (0, transfers[1])])
+    assert store.save_disconnected([(0, transfers[2])]) == last + 1
+    assert [body for _, _, body in store.disconnected()] == [transfer.wire for transfer in transfers]
+    store.forget_disconnected(last)
+    assert [body for _, _, body in store.disconnected()] == [transfers[2].wire]
 
 
 def test_what_fell_out_again_is_not_forgotten_with_the_first_time(store: ChainWriter, chain: ChainBuilder) -> None:
     transfers = [chain.transfer("alice", "bob", n) for n in range(1, 4)]
-    first = store.keep_returned([(0, transfer) for transfer in transfers])
-    assert store.keep_returned([(0, transfers[2]), (0, transfers[0])]) > first
-    store.forget_returned(first)
-    assert [body for _, _, body in store.returned()] == [transfers[2].wire, transfers[0].wire]
+    first = store.save_disconnected([(0, transfer) for transfer in transfers])
+    assert store.save_disconnected([(0, transfers[2]), (0, transfers[0])]) > first
+    store.forget_disconnected(first)
+    assert [body for _, _, body in store.disconnected()] == [transfers[2].wire, transfers[0].wire]
 
 
 def test_what_waited_before_the_mempool_had_a_file_comes_first(store: ChainWriter, chain: ChainBuilder) -> None:
     transfers = [chain.transfer("alice", "bob", n) for n in range(1, 4)]
-    store.keep_returned([(0, transfers[0]), (9, transfers[1]), (7, transfers[2])])
-    assert [(sequence, body) for _, sequence, body in store.returned()] == [
+    store.save_disconnected([(0, transfers[0]), (9, transfers[1]), (7, transfers[2])])
+    assert [(sequence, body) for _, sequence, body in store.disconnected()] == [
         (7, transfers[2].wire),
         (9, transfers[1].wire),
         (0, transfers[0].wire),
@@ -380,7 +380,7 @@ def test_no_question_walks_through_a_whole_table(
         lambda: store.has_received_few(("order-1", alice)),
         lambda: store.newest_fees(10),
         lambda: store.write_accounts({bytes(20): Account(1), alice: None}),
-        lambda: store.keep_returned([(1, blocks["b2"].transfers[0])]),
+        lambda: store.save_disconnected([(1, blocks["b2"].transfers[0])]),
         lambda: store.retract(last, blocks["b3"].transfers),
         lambda: store.delete_with_descendants(last),
     ):

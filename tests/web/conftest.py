@@ -19,7 +19,7 @@ from tests.web.echoing import Leaf
 
 
 class Refused(Exception):
-    """Stands for the exceptions of a room behind the routes."""
+    """Stands for the exceptions that a route raises."""
 
 
 def parse_json(data: bytes) -> object:
@@ -85,11 +85,11 @@ def make_site(make_site_of: Callable[..., Site], uses_fast_path: bool) -> Callab
 
 @pytest.fixture
 def make_api(clock: Clock) -> Callable[..., KleinApi]:
-    """``make_api(*rooms, rates=...)``: an API at /rpc; Refused is told as 400."""
+    """``make_api(*routes, rates=...)``: an API at /rpc; Refused is told as 400."""
     ids = iter(f"a{n}" for n in range(1, 1_000_000))
 
     def make(
-        *rooms: object, rates: dict[str, Rate] | None = None, mount: str = "/rpc", router: Router | None = None
+        *routes: object, rates: dict[str, Rate] | None = None, mount: str = "/rpc", router: Router | None = None
     ) -> KleinApi:
         rates = rates or {"read": Rate(per_second=0, burst=1), "broadcast": Rate(per_second=0, burst=1)}
         ports = SiteContext(
@@ -101,8 +101,8 @@ def make_api(clock: Clock) -> Callable[..., KleinApi]:
             router=router or Router(),
         )
         api = KleinApi(mount, ports, CORS_HEADERS)
-        for room in rooms:
-            api.add(room)
+        for each in routes:
+            api.add(each)
         return api
 
     return make
@@ -110,14 +110,14 @@ def make_api(clock: Clock) -> Callable[..., KleinApi]:
 
 @pytest.fixture
 def serve_of(make_site_of: Callable[..., Site], make_api: Callable[..., KleinApi]) -> Callable[..., Site]:
-    """``serve_of(uses_fast_path, *rooms, rates=..., **limits)``: a site with the rooms' routes below /rpc.
+    """``serve_of(uses_fast_path, *routes, rates=..., **limits)``: a site with the routes below /rpc.
 
     Pages of every origin may read them.
     """
 
-    def make(uses_fast_path: bool, *rooms: object, rates: dict[str, Rate] | None = None, **limits: Any) -> Site:
+    def make(uses_fast_path: bool, *routes: object, rates: dict[str, Rate] | None = None, **limits: Any) -> Site:
         root, router = Branch(), Router()
-        root.putChild(b"rpc", Cors(make_api(*rooms, rates=rates, router=router).resource()))
+        root.putChild(b"rpc", Cors(make_api(*routes, rates=rates, router=router).resource()))
         return make_site_of(uses_fast_path, root, router=router, **limits)
 
     return make
@@ -125,5 +125,5 @@ def serve_of(make_site_of: Callable[..., Site], make_api: Callable[..., KleinApi
 
 @pytest.fixture
 def serve(serve_of: Callable[..., Site], uses_fast_path: bool) -> Callable[..., Site]:
-    """``serve(*rooms, rates=..., **limits)``: the same, once with a fast path and once without."""
+    """``serve(*routes, rates=..., **limits)``: the same, once with a fast path and once without."""
     return partial(serve_of, uses_fast_path)

@@ -24,13 +24,13 @@ from tests.web.wire import Response as Received
 Serve = Callable[..., Site]
 
 
-def closed(room: "Room", _request: Any) -> None:
-    if room.closed:
+def closed(routes: "Routes", _request: Any) -> None:
+    if routes.closed:
         raise HttpError(503, "it is closed")
 
 
-def locked(room: "Room", _request: Any) -> None:
-    if room.locked:
+def locked(routes: "Routes", _request: Any) -> None:
+    if routes.locked:
         raise HttpError(401, "it is locked", ((b"WWW-Authenticate", b"Bearer"),))
 
 
@@ -40,7 +40,7 @@ def no_letters(raw: str) -> str:
     return raw
 
 
-class Room:
+class Routes:
     """Answers as the test wants it."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class Room:
         answers={},
         body_fields=(Field("id", Custom({}, no_letters), "an id"),),
         malformed_tokens=20,
-        on_persistence=lambda room, client: room.log.append(client),
+        on_persistence=lambda routes, client: routes.log.append(client),
     )
     async def strict(self, id: str) -> Renderable:  # noqa: A002
         if id == "7":
@@ -130,7 +130,7 @@ def ask(site: Site, line: bytes, body: bytes = b"") -> Received:
 
 @pytest.mark.parametrize("path", [b"/rpc/now", b"/rpc/soon"])
 def test_object_becomes_json(serve: Serve, path: bytes) -> None:
-    answer = ask(serve(Room()), b"GET " + path)
+    answer = ask(serve(Routes()), b"GET " + path)
 
     assert answer.status == 200
     assert answer.body == b'{"ok":true,"a":1}'
@@ -140,19 +140,19 @@ def test_object_becomes_json(serve: Serve, path: bytes) -> None:
 
 
 def test_status_beside_the_object(serve: Serve) -> None:
-    room = Room()
-    room.answer = (201, {"id": "x"})
+    routes = Routes()
+    routes.answer = (201, {"id": "x"})
 
-    answer = ask(serve(room), b"GET /rpc/soon")
+    answer = ask(serve(routes), b"GET /rpc/soon")
 
     assert (answer.status, answer.json) == (201, {"ok": True, "id": "x"})
 
 
 def test_rendered_body_is_sent_as_it_is(serve: Serve) -> None:
-    room = Room()
-    room.answer = Response(b"up 1\n", content_type=b"text/plain; version=0.0.4", headers=((b"X-A", b"b"),))
+    routes = Routes()
+    routes.answer = Response(b"up 1\n", content_type=b"text/plain; version=0.0.4", headers=((b"X-A", b"b"),))
 
-    answer = ask(serve(room), b"GET /rpc/now")
+    answer = ask(serve(routes), b"GET /rpc/now")
 
     assert answer.body == b"up 1\n"
     assert answer.headers["content-type"] == "text/plain; version=0.0.4"
@@ -161,7 +161,7 @@ def test_rendered_body_is_sent_as_it_is(serve: Serve) -> None:
 
 @pytest.mark.parametrize("path", [b"/rpc/now", b"/rpc/soon", b"/rpc/nowhere", b"/rpc/dear"])
 def test_head_is_get_without_the_body(serve: Serve, path: bytes) -> None:
-    site = serve(Room())
+    site = serve(Routes())
 
     got, headed = ask(site, b"GET " + path), ask(site, b"HEAD " + path)
 
@@ -177,10 +177,10 @@ def test_head_is_get_without_the_body(serve: Serve, path: bytes) -> None:
     [(HttpError(404, "no such block"), 404, "no such block"), (Refused("not so"), 400, "not so")],
 )
 def test_expected_exceptions_are_told(serve: Serve, path: bytes, error: Exception, status: int, sentence: str) -> None:
-    room = Room()
-    room.answer = error
+    routes = Routes()
+    routes.answer = error
 
-    answer = ask(serve(room), b"GET " + path)
+    answer = ask(serve(routes), b"GET " + path)
 
     assert (answer.status, answer.error) == (status, sentence)
     assert answer.headers["access-control-allow-origin"] == "*"
@@ -192,10 +192,10 @@ def test_expected_exceptions_are_told(serve: Serve, path: bytes, error: Exceptio
 def test_unexpected_exceptions_are_logged_under_an_id(
     serve: Serve, expected_errors: Any, path: bytes, wrong: Any
 ) -> None:
-    room = Room()
-    room.answer = wrong
+    routes = Routes()
+    routes.answer = wrong
 
-    answer = ask(serve(room), b"GET " + path)
+    answer = ask(serve(routes), b"GET " + path)
 
     assert answer.status == 500
     assert answer.error == "the node failed to answer; its log has the details under a1"
@@ -208,7 +208,7 @@ def test_unexpected_exceptions_are_logged_under_an_id(
     "path", [b"/rpc", b"/rpc/", b"/rpc/now/", b"/rpc//now", b"//rpc/now", b"/rpc/Now", b"/rpc/now/x", b"/rpc/./now"]
 )
 def test_unknown_path(serve: Serve, path: bytes) -> None:
-    answer = ask(serve(Room()), b"GET " + path)
+    answer = ask(serve(Routes()), b"GET " + path)
 
     assert answer.status == 404
     assert answer.error == "there is no such path here; paths are case-sensitive and have no slash at the end"
@@ -225,22 +225,22 @@ def test_unknown_path(serve: Serve, path: bytes) -> None:
     ],
 )
 def test_unknown_method(serve: Serve, line: bytes, allowed: str) -> None:
-    answer = ask(serve(Room()), line)
+    answer = ask(serve(Routes()), line)
 
     assert answer.status == 405
     assert answer.headers["allow"] == allowed
 
 
 def test_several_errors_503_before_401_before_400_before_404(serve: Serve) -> None:
-    room = Room()
-    room.closed = room.locked = True
-    site = serve(room)
+    routes = Routes()
+    routes.closed = routes.locked = True
+    site = serve(routes)
     bad = b"POST /rpc/guarded/letters"
 
     closed = ask(site, bad, b"{")
-    room.closed = False
+    routes.closed = False
     locked = ask(site, bad, b"{")
-    room.locked = False
+    routes.locked = False
 
     assert [closed.status, locked.status, ask(site, bad).status] == [503, 401, 400]
     assert locked.headers["www-authenticate"] == "Bearer"
@@ -252,7 +252,7 @@ def test_several_errors_503_before_401_before_400_before_404(serve: Serve) -> No
 
 
 def test_each_route_draws_its_cost_from_its_bucket(serve: Serve, clock: Clock) -> None:
-    site = serve(Room(), rates={"read": Rate(1, 2), "broadcast": Rate(0.5, 4)})
+    site = serve(Routes(), rates={"read": Rate(1, 2), "broadcast": Rate(0.5, 4)})
 
     assert [ask(site, b"GET /rpc/now").status for _ in range(3)] == [200, 200, 429]
     assert [ask(site, b"POST /rpc/dear").status for _ in range(2)] == [200, 429]
@@ -264,7 +264,7 @@ def test_each_route_draws_its_cost_from_its_bucket(serve: Serve, clock: Clock) -
 
 
 def test_retry_after_is_one_second_at_least(serve: Serve) -> None:
-    site = serve(Room(), rates={"read": Rate(50, 1), "broadcast": Rate(0, 1)})
+    site = serve(Routes(), rates={"read": Rate(50, 1), "broadcast": Rate(0, 1)})
     ask(site, b"GET /rpc/now")
 
     assert ask(site, b"GET /rpc/now").headers["retry-after"] == "1"
@@ -296,7 +296,7 @@ def without_klein(monkeypatch: pytest.MonkeyPatch) -> Callable[[], None]:
 def test_who_has_nothing_left_is_refused_before_klein_is_asked(
     serve: Serve, clock: Clock, without_klein: Callable[[], None], line: bytes, cost: int
 ) -> None:
-    site = serve(Room(), rates={"read": Rate(0.5, 1), "broadcast": Rate(0.5, 4)})
+    site = serve(Routes(), rates={"read": Rate(0.5, 1), "broadcast": Rate(0.5, 4)})
     ask(site, b"GET /rpc/now")
     ask(site, b"POST /rpc/dear")
     assert ask(site, line).status == 429
@@ -324,7 +324,7 @@ def test_who_has_nothing_left_is_refused_before_klein_is_asked(
 def test_what_meets_no_route_counts_as_reading(
     serve: Serve, line: bytes, status: int, without_klein: Callable[[], None]
 ) -> None:
-    site = serve(Room(), rates={"read": Rate(1, 2), "broadcast": Rate(0.5, 1)})
+    site = serve(Routes(), rates={"read": Rate(1, 2), "broadcast": Rate(0.5, 1)})
 
     assert [ask(site, line).status for _ in range(3)] == [status, status, 429]
     without_klein()
@@ -346,7 +346,7 @@ def test_what_meets_no_route_counts_as_reading(
     ],
 )
 def test_what_is_no_question_at_all_is_told_so_whatever_is_left(serve: Serve, line: bytes, status: int) -> None:
-    site = serve(Room(), rates={"read": Rate(0.5, 1), "broadcast": Rate(0.5, 1)})
+    site = serve(Routes(), rates={"read": Rate(0.5, 1), "broadcast": Rate(0.5, 1)})
     before = ask(site, line)
     ask(site, b"GET /rpc/now")
 
@@ -358,7 +358,7 @@ def test_what_is_no_question_at_all_is_told_so_whatever_is_left(serve: Serve, li
 
 
 def test_who_has_too_little_for_one_route_has_enough_for_another(serve: Serve) -> None:
-    site = serve(Room(), rates={"read": Rate(1, 3), "broadcast": Rate(1, 4)})
+    site = serve(Routes(), rates={"read": Rate(1, 3), "broadcast": Rate(1, 4)})
     ask(site, b"POST /rpc/dear")
 
     assert [ask(site, b"GET /rpc/now").status for _ in range(4)] == [200, 200, 200, 429]
@@ -377,10 +377,10 @@ def test_a_refusal_takes_clearly_less_than_an_answer(serve_of: Serve) -> None:
         return len(counted)
 
     # The first of each kind fills what is remembered.
-    site = serve_of(False, Room(), rates=rates)
+    site = serve_of(False, Routes(), rates=rates)
     answers, refusals = [calls(site, 200) for _ in range(3)], [calls(site, 429) for _ in range(2)]
     assert refusals[-1] < 0.8 * answers[-1], (answers, refusals)
-    site = serve_of(True, Room(), rates=rates)
+    site = serve_of(True, Routes(), rates=rates)
     answers, refusals = [calls(site, 200) for _ in range(3)], [calls(site, 429) for _ in range(2)]
     assert max(answers[-1], refusals[-1]) < 100, "on the fast path neither takes long"
 
@@ -396,9 +396,9 @@ def small_tokens(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.usefixtures("small_tokens")
 @pytest.mark.parametrize(("size", "wait"), [(10, None), (100, None), (500, None), (700, 2), (1_000, 5), (9_000, 7)])
 def test_what_is_large_is_paid_for_before_the_next(serve: Serve, clock: Clock, size: int, wait: int | None) -> None:
-    room = Room()
-    room.answer = Response(b"x" * size)
-    site = serve(room, rates={"read": Rate(1, 6), "broadcast": Rate(1, 1)})
+    routes = Routes()
+    routes.answer = Response(b"x" * size)
+    site = serve(routes, rates={"read": Rate(1, 6), "broadcast": Rate(1, 1)})
 
     assert ask(site, b"GET /rpc/large/now").status == 200
     following = ask(site, b"GET /rpc/now")
@@ -408,12 +408,12 @@ def test_what_is_large_is_paid_for_before_the_next(serve: Serve, clock: Clock, s
 
 @pytest.mark.usefixtures("small_tokens")
 def test_many_large_answers_at_once_are_paid_for_afterwards(serve: Serve, clock: Clock) -> None:
-    room = Room()
-    room.answer = Response(b"x" * 300)
-    site = serve(room, rates={"read": Rate(1, 6), "broadcast": Rate(1, 1)})
+    routes = Routes()
+    routes.answer = Response(b"x" * 300)
+    site = serve(routes, rates={"read": Rate(1, 6), "broadcast": Rate(1, 1)})
     wires = [Wire(site).send(b"GET /rpc/large HTTP/1.1\r\nHost: h\r\n\r\n") for _ in range(3)]
 
-    room.later.callback(None)
+    routes.later.callback(None)
 
     assert [wire.response().status for wire in wires] == [200] * 3
     assert ask(site, b"GET /rpc/now").headers["retry-after"] == "4"
@@ -421,18 +421,18 @@ def test_many_large_answers_at_once_are_paid_for_afterwards(serve: Serve, clock:
 
 @pytest.mark.usefixtures("small_tokens")
 def test_who_goes_away_owes_for_the_largest_answer(serve: Serve, clock: Clock) -> None:
-    room = Room()
-    site = serve(room, rates={"read": Rate(1, 3), "broadcast": Rate(1, 1)})
+    routes = Routes()
+    site = serve(routes, rates={"read": Rate(1, 3), "broadcast": Rate(1, 1)})
     Wire(site).send(b"GET /rpc/large HTTP/1.1\r\nHost: h\r\n\r\n").close()
 
-    assert room.log == ["begun", "cancelled"]
+    assert routes.log == ["begun", "cancelled"]
     assert ask(site, b"GET /rpc/now").headers["retry-after"] == "3"
 
 
 @pytest.mark.usefixtures("small_tokens")
 def test_a_read_that_takes_too_long_is_paid_for_like_the_largest_answer(serve: Serve, clock: Clock) -> None:
-    room = Room()
-    site = serve(room, rates={"read": Rate(0.1, 3), "broadcast": Rate(1, 1)})
+    routes = Routes()
+    site = serve(routes, rates={"read": Rate(0.1, 3), "broadcast": Rate(1, 1)})
     wire = Wire(site).send(b"GET /rpc/large HTTP/1.1\r\nHost: h\r\n\r\n")
 
     clock.advance(25)
@@ -456,7 +456,7 @@ def post_strict(site: Site, body: bytes) -> int:
     [(b"", 21), (b"[]", 21), (b"1.5", 21), (b'{"id":"x"}', 21), (b'{"other":1}', 21), (b'{"id":"7"}', 6)],
 )
 def test_a_malformed_request_costs_what_its_route_says(serve: Serve, clock: Clock, body: bytes, tokens: int) -> None:
-    site = serve(Room(), rates={"read": Rate(0, 1), "broadcast": Rate(1, 100)})
+    site = serve(Routes(), rates={"read": Rate(0, 1), "broadcast": Rate(1, 100)})
     sent = 0
     while post_strict(site, body) == 400:
         sent += 1
@@ -464,31 +464,31 @@ def test_a_malformed_request_costs_what_its_route_says(serve: Serve, clock: Cloc
 
 
 def test_a_mistake_of_ours_costs_nothing(serve: Serve, expected_errors: Any) -> None:
-    room = Room()
-    room.answer = RuntimeError("ours")
-    room.later.callback(None)
-    site = serve(room, rates={"read": Rate(0, 1), "broadcast": Rate(1, 100)})
+    routes = Routes()
+    routes.answer = RuntimeError("ours")
+    routes.later.callback(None)
+    site = serve(routes, rates={"read": Rate(0, 1), "broadcast": Rate(1, 100)})
     assert [post_strict(site, b'{"id":"1"}') for _ in range(20)] == [500] * 20
     assert len(expected_errors(RuntimeError)) == 20
 
 
 def test_a_room_is_told_of_a_client_that_goes_on(serve: Serve, clock: Clock) -> None:
-    room = Room()
-    site = serve(room, rates={"read": Rate(0, 1), "broadcast": Rate(10, 100)})
+    routes = Routes()
+    site = serve(routes, rates={"read": Rate(0, 1), "broadcast": Rate(10, 100)})
     for _ in range(65):
         while post_strict(site, b"") == 400:
             pass
-        assert (room.log == []) is (clock.seconds() < 60)
+        assert (routes.log == []) is (clock.seconds() < 60)
         clock.advance(1)
-    assert set(room.log) == {"203.0.113.9"}
+    assert set(routes.log) == {"203.0.113.9"}
 
 
 # Deadlines
 
 
 def test_read_that_takes_too_long_is_given_up(serve: Serve, clock: Clock) -> None:
-    room = Room()
-    wire = Wire(serve(room)).send(b"GET /rpc/later HTTP/1.1\r\nHost: h\r\n\r\n")
+    routes = Routes()
+    wire = Wire(serve(routes)).send(b"GET /rpc/later HTTP/1.1\r\nHost: h\r\n\r\n")
 
     clock.advance(24.9)
     assert not wire.received
@@ -496,20 +496,20 @@ def test_read_that_takes_too_long_is_given_up(serve: Serve, clock: Clock) -> Non
 
     assert wire.response().status == 503
     assert wire.response().error == "the node did not answer within 25 seconds; try again later"
-    assert room.log == ["begun", "cancelled"]
+    assert routes.log == ["begun", "cancelled"]
     assert wire.open
 
 
 def test_write_that_takes_too_long_goes_on(serve: Serve, clock: Clock) -> None:
-    room = Room()
-    wire = Wire(serve(room)).send(b"POST /rpc/later HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
+    routes = Routes()
+    wire = Wire(serve(routes)).send(b"POST /rpc/later HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
 
     clock.advance(5.1)
 
     assert wire.response().status == 503
     assert "within 5 seconds; it goes on" in wire.response().error
-    room.later.callback(None)
-    assert room.log == ["begun", "done"]
+    routes.later.callback(None)
+    assert routes.log == ["begun", "done"]
     assert len(wire.responses()) == 1
 
 
@@ -517,7 +517,7 @@ def test_write_that_takes_too_long_goes_on(serve: Serve, clock: Clock) -> None:
 def test_refusal_of_the_route_comes_before_the_end_of_the_connection(
     serve: Serve, clock: Clock, answer_seconds: float
 ) -> None:
-    wire = Wire(serve(Room(), answer_seconds=answer_seconds))
+    wire = Wire(serve(Routes(), answer_seconds=answer_seconds))
     wire.send(b"POST /rpc/later HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
 
     clock.advance(5)
@@ -527,11 +527,11 @@ def test_refusal_of_the_route_comes_before_the_end_of_the_connection(
 
 
 def test_time_to_take_an_answer_starts_with_the_answer(serve: Serve, clock: Clock) -> None:
-    room = Room()
-    wire = Wire(serve(room, answer_seconds=10), reads=False).send(b"GET /rpc/later HTTP/1.1\r\nHost: h\r\n\r\n")
-    room.answer = {"a": "x" * 2 * SEND_BUFFER}
+    routes = Routes()
+    wire = Wire(serve(routes, answer_seconds=10), reads=False).send(b"GET /rpc/later HTTP/1.1\r\nHost: h\r\n\r\n")
+    routes.answer = {"a": "x" * 2 * SEND_BUFFER}
     clock.advance(20)
-    room.later.callback(None)
+    routes.later.callback(None)
 
     clock.advance(9.9)
     assert wire.open
@@ -540,20 +540,20 @@ def test_time_to_take_an_answer_starts_with_the_answer(serve: Serve, clock: Cloc
 
 
 def test_answer_in_time_leaves_no_timer(serve: Serve, clock: Clock) -> None:
-    room = Room()
-    wire = Wire(serve(room)).send(b"GET /rpc/later HTTP/1.1\r\nHost: h\r\n\r\n")
+    routes = Routes()
+    wire = Wire(serve(routes)).send(b"GET /rpc/later HTTP/1.1\r\nHost: h\r\n\r\n")
 
-    room.later.callback(None)
+    routes.later.callback(None)
 
     assert wire.response().json == {"ok": True, "a": 1}
     assert len(clock.getDelayedCalls()) == 1, "that of the connection"
 
 
 def test_read_that_somebody_else_cancels_is_told(serve: Serve) -> None:
-    room = Room()
-    wire = Wire(serve(room)).send(b"GET /rpc/later HTTP/1.1\r\nHost: h\r\n\r\n")
+    routes = Routes()
+    wire = Wire(serve(routes)).send(b"GET /rpc/later HTTP/1.1\r\nHost: h\r\n\r\n")
 
-    room.later.cancel()
+    routes.later.cancel()
 
     assert wire.response().status == 503
 
@@ -562,43 +562,43 @@ def test_read_that_somebody_else_cancels_is_told(serve: Serve) -> None:
 
 
 def test_read_of_a_client_that_goes_away_is_cancelled(serve: Serve, clock: Clock) -> None:
-    room = Room()
-    wire = Wire(serve(room)).send(b"GET /rpc/later HTTP/1.1\r\nHost: h\r\n\r\n")
+    routes = Routes()
+    wire = Wire(serve(routes)).send(b"GET /rpc/later HTTP/1.1\r\nHost: h\r\n\r\n")
 
     wire.close()
 
-    assert room.log == ["begun", "cancelled"]
+    assert routes.log == ["begun", "cancelled"]
     assert clock.getDelayedCalls() == []
 
 
 def test_write_of_a_client_that_goes_away_goes_on(serve: Serve, clock: Clock) -> None:
-    room = Room()
-    wire = Wire(serve(room)).send(b"POST /rpc/later HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
+    routes = Routes()
+    wire = Wire(serve(routes)).send(b"POST /rpc/later HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
 
     wire.close()
-    room.later.callback(None)
+    routes.later.callback(None)
 
-    assert room.log == ["begun", "done"]
+    assert routes.log == ["begun", "done"]
     assert clock.getDelayedCalls() == []
 
 
 @pytest.mark.parametrize("error", [HttpError(404, "nothing"), Refused("no")])
 def test_refusal_that_nobody_waits_for_is_dropped(serve: Serve, error: Exception) -> None:
-    room = Room()
-    wire = Wire(serve(room)).send(b"POST /rpc/later HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
+    routes = Routes()
+    wire = Wire(serve(routes)).send(b"POST /rpc/later HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
     wire.close()
 
-    room.later.errback(error)
+    routes.later.errback(error)
 
-    assert room.log == ["begun"]
+    assert routes.log == ["begun"]
 
 
 def test_failure_that_nobody_waits_for_is_logged(serve: Serve, expected_errors: Any) -> None:
-    room = Room()
-    wire = Wire(serve(room)).send(b"POST /rpc/later HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
+    routes = Routes()
+    wire = Wire(serve(routes)).send(b"POST /rpc/later HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n")
     wire.close()
 
-    room.later.errback(ZeroDivisionError())
+    routes.later.errback(ZeroDivisionError())
 
     expected_errors(ZeroDivisionError)
 
@@ -608,7 +608,7 @@ def test_failure_that_nobody_waits_for_is_logged(serve: Serve, expected_errors: 
 
 def test_route_outside_the_mount_is_refused(make_api: Callable[..., KleinApi]) -> None:
     with pytest.raises(ValueError, match="/rpc/now is not below /p2p"):
-        make_api(Room(), mount="/p2p")
+        make_api(Routes(), mount="/p2p")
 
 
 def test_a_rate_for_what_has_no_route_is_asked_for(make_api: Callable[..., KleinApi]) -> None:
@@ -618,7 +618,7 @@ def test_a_rate_for_what_has_no_route_is_asked_for(make_api: Callable[..., Klein
 
 def test_route_that_draws_from_no_known_bucket_is_refused(make_api: Callable[..., KleinApi]) -> None:
     with pytest.raises(ValueError, match="/rpc/later: there is no rate named 'broadcast'"):
-        make_api(Room(), rates={"read": Rate(1, 1)})
+        make_api(Routes(), rates={"read": Rate(1, 1)})
 
 
 def test_route_whose_method_lacks_a_field_is_refused(make_api: Callable[..., KleinApi]) -> None:
@@ -644,7 +644,7 @@ def test_routes_at_the_root(make_api: Callable[..., KleinApi], make_site: Callab
 
 
 def test_routes_are_listed(make_api: Callable[..., KleinApi]) -> None:
-    api = make_api(Room())
+    api = make_api(Routes())
 
     assert [route.path for route in api.routes][:3] == ["/rpc/now", "/rpc/soon", "/rpc/later"]
 

@@ -42,7 +42,7 @@ NAME = Field("name", Text(), "a name")
 
 
 @define
-class Room:
+class Routes:
     """Routes of every kind; ``waiting`` are those that wait for the test."""
 
     waiting: list["Deferred[None]"] = field(factory=list)
@@ -120,13 +120,13 @@ class Room:
         return {}
 
 
-class Served:
-    """A room on a site of its own, at a time of its own, and one connection to it."""
+class Connected:
+    """The routes on a site of its own, at a time of its own, and one connection to it."""
 
     def __init__(
         self, *, uses_fast_path: bool, reads: bool = True, peer: str = "203.0.113.9", burst: float = 0
     ) -> None:
-        self.clock, self.room, self.noted = Clock(), Room(), Recording()
+        self.clock, self.routes, self.noted = Clock(), Routes(), Recording()
         clients = Clients(trusted_proxies=["203.0.113.77"])
         rates = {name: Rate(1 if burst else 0, burst or 1) for name in ("read", "dear")}
         self.limiter = RateLimiter(clients, rates, self.clock)
@@ -139,7 +139,7 @@ class Served:
             new_id=lambda: next(ids),
         )
         api = KleinApi("/rpc", ports, CORS_HEADERS)
-        api.add(self.room)
+        api.add(self.routes)
         root = Branch()
         root.putChild(b"rpc", Cors(api.resource()))
         self.site = Site(
@@ -163,8 +163,8 @@ class Served:
             self.clock.advance(event)
         elif event == "read":
             wire.read()
-        elif event == "answer" and self.room.waiting:
-            later = self.room.waiting.pop(0)
+        elif event == "answer" and self.routes.waiting:
+            later = self.routes.waiting.pop(0)
             if not later.called:
                 later.callback(None)
         elif event == "end":
@@ -187,7 +187,7 @@ class Served:
             "answers": self.site.answers,
             "noted": self.noted,
             "left": (len(self.site.connections), self.site.connections.untaken_bytes, self.site.bodies.bytes),
-            "rooms": (len(self.room.waiting), self.room.cancelled),
+            "routes": (len(self.routes.waiting), self.routes.cancelled),
             "owed": [bucket.wait("203.0.113.9", 5, self.clock.seconds()) for bucket in self.limiter.buckets.values()],
             "untrusted": untrusted.alarm(self.clock.seconds()),
         }
@@ -310,7 +310,8 @@ def test_whatever_happens_the_answers_are_the_same(
     happens: list[bytes | float | str], reads: bool, peer: str, burst: float
 ) -> None:
     ways = [
-        Served(uses_fast_path=uses_fast_path, reads=reads, peer=peer, burst=burst) for uses_fast_path in (True, False)
+        Connected(uses_fast_path=uses_fast_path, reads=reads, peer=peer, burst=burst)
+        for uses_fast_path in (True, False)
     ]
     for event in happens:
         for way in ways:
@@ -326,7 +327,7 @@ def test_whatever_happens_the_answers_are_the_same(
 
 
 def test_a_failure_is_told_and_logged_on_both_ways(expected_errors: Callable[..., object]) -> None:
-    ways = [Served(uses_fast_path=uses_fast_path) for uses_fast_path in (True, False)]
+    ways = [Connected(uses_fast_path=uses_fast_path) for uses_fast_path in (True, False)]
     for way in ways:
         way.do(GET.replace(b"now", b"thing/broken"))
 
@@ -368,7 +369,7 @@ UNUSUAL = [
 
 def answered_fast(*pieces: bytes) -> bool:
     """Whether a request is answered without the resources of its site being asked."""
-    way = Served(uses_fast_path=True)
+    way = Connected(uses_fast_path=True)
     way.site.resource = Branch()
     for piece in pieces:
         way.do(piece)
@@ -391,14 +392,14 @@ def test_what_comes_in_pieces_takes_the_slow_path(at: int) -> None:
 
 
 def test_reads_are_given_up_when_the_client_goes_away_and_writes_are_not() -> None:
-    way = Served(uses_fast_path=True)
+    way = Connected(uses_fast_path=True)
     way.do(GET.replace(b"now", b"later"))
     way.do("close")
-    assert way.room.cancelled == 1
+    assert way.routes.cancelled == 1
 
-    way = Served(uses_fast_path=True)
+    way = Connected(uses_fast_path=True)
     way.do(b"POST /rpc/later HTTP/1.1\r\nHost: h\r\nContent-Length: 12\r\n\r\n" + b'{"name":"b"}')
     way.do("close")
-    assert way.room.cancelled == 0
+    assert way.routes.cancelled == 0
     way.do("answer")
     assert not way.site.answers

@@ -18,7 +18,7 @@ from tests.web.wire import Wire
 Serve = Callable[..., Site]
 
 
-class Room:
+class Routes:
     @Route("GET", "/rpc/thing/{name}", "a thing", bucket="read", answers={}, path_fields=(Field("name", Text(), "n"),))
     def thing(self, name: str) -> Renderable:
         return {"name": name}
@@ -82,7 +82,7 @@ def judge(site: Site, clock: Clock, pieces: list[bytes]) -> None:
 def hostile(serve_of: Serve, clock: Clock) -> Callable[[list[bytes]], None]:
     def both_ways(pieces: list[bytes]) -> None:
         for uses_fast_path in (True, False):
-            judge(serve_of(uses_fast_path, Room()), clock, pieces)
+            judge(serve_of(uses_fast_path, Routes()), clock, pieces)
 
     return both_ways
 
@@ -104,7 +104,7 @@ def test_any_requests_in_any_pieces(hostile: Callable[[list[bytes]], None], aske
 @given(path=st.binary(max_size=40), uses_fast_path=st.booleans())
 def test_any_path(serve_of: Serve, path: bytes, uses_fast_path: bool) -> None:
     target = b"".join(b"%%%02X" % byte for byte in path)
-    wire = Wire(serve_of(uses_fast_path, Room())).send(b"GET /rpc/thing/" + target + b" HTTP/1.1\r\nHost: h\r\n\r\n")
+    wire = Wire(serve_of(uses_fast_path, Routes())).send(b"GET /rpc/thing/" + target + b" HTTP/1.1\r\nHost: h\r\n\r\n")
 
     answer = wire.response()
 

@@ -14,11 +14,11 @@ INFO = {"title": "svcd", "version": "0.0.1"}
 ADDRESS = Field("address", Custom({"type": "string", "pattern": "^svc1"}), "an address")
 LIMIT = Field("limit", Custom({"type": "integer", "default": 25}, int), "at most so many", default=None)
 URL = Field("callbackUrl", Custom({"type": "string", "format": "uri"}), "where to call")
-TOKEN = Guard(401, "The token is wrong.", lambda room, request: None, "bearer")
-ENABLED = Guard(503, "Webhooks are disabled.", lambda room, request: None)
+TOKEN = Guard(401, "The token is wrong.", lambda owner, request: None, "bearer")
+ENABLED = Guard(503, "Webhooks are disabled.", lambda owner, request: None)
 
 
-class Room:
+class Routes:
     @Route(
         "GET",
         "/rpc/address/{address}/transactions",
@@ -56,7 +56,7 @@ class Room:
 
 @pytest.fixture
 def described() -> Any:
-    routes = [route for route, _ in routes_of(Room())]
+    routes = [route for route, _ in routes_of(Routes())]
     return document(routes, INFO, schemas={"T": {"type": "object"}}, servers=["https://node.example"])
 
 

@@ -73,8 +73,8 @@ def test_only_reads_are_cancellable_unless_said_otherwise() -> None:
 
 
 def test_guards_are_checked_503_first() -> None:
-    token = Guard(401, "a token", lambda room, request: None)
-    enabled = Guard(503, "it is on", lambda room, request: None)
+    token = Guard(401, "a token", lambda owner, request: None)
+    enabled = Guard(503, "it is on", lambda owner, request: None)
 
     assert declare(guards=(token, enabled)).guards == (enabled, token)
 
@@ -85,7 +85,7 @@ def test_routes_of_a_room_in_the_order_of_declaration() -> None:
         def z(self) -> str:
             return "z"
 
-    class Room(Base):
+    class Routes(Base):
         @declare(path="/b")
         def b(self) -> str:
             return "b"
@@ -96,7 +96,7 @@ def test_routes_of_a_room_in_the_order_of_declaration() -> None:
         def a(self) -> str:
             return "a"
 
-    assert [(route.path, method()) for route, method in routes_of(Room())] == [("/z", "z"), ("/b", "b"), ("/a", "a")]
+    assert [(route.path, method()) for route, method in routes_of(Routes())] == [("/z", "z"), ("/b", "b"), ("/a", "a")]
 
 
 def test_object_schema() -> None:
@@ -184,7 +184,7 @@ LIMIT = Field("limit", Custom({"type": "string"}, number), "at most so many", de
 FROM = Field("from", Custom({"type": "string"}, number), "the first one")
 
 
-class Room:
+class Routes:
     """Answers with what its methods were given."""
 
     @Route("GET", "/rpc/block/{height}/{name}", "both", bucket="read", answers={}, path_fields=(HEIGHT, NAME))
@@ -231,22 +231,22 @@ def post(site: Site, path: bytes, body: object, *headers: bytes) -> Response:
 
 
 def test_path_fields_are_parsed(serve: Serve) -> None:
-    assert get(serve(Room()), b"/rpc/block/12/a%20b").json == {"ok": True, "height": 12, "name": "a b"}
+    assert get(serve(Routes()), b"/rpc/block/12/a%20b").json == {"ok": True, "height": 12, "name": "a b"}
 
 
 def test_path_field_in_utf8(serve: Serve) -> None:
-    assert get(serve(Room()), b"/rpc/block/12/%C3%A4").json["name"] == "ä"
+    assert get(serve(Routes()), b"/rpc/block/12/%C3%A4").json["name"] == "ä"
 
 
 def test_path_field_that_is_wrong(serve: Serve) -> None:
-    answer = get(serve(Room()), b"/rpc/block/x/y")
+    answer = get(serve(Routes()), b"/rpc/block/x/y")
 
     assert answer.status == 400
     assert answer.error == "height: must be a decimal string such as \"12\", not 'x'"
 
 
 def test_exception_of_a_room_in_a_parser_goes_by_the_table(serve: Serve) -> None:
-    answer = get(serve(Room()), b"/rpc/block/1/unknown")
+    answer = get(serve(Routes()), b"/rpc/block/1/unknown")
 
     assert (answer.status, answer.error) == (400, "no such thing as unknown")
 
@@ -265,7 +265,7 @@ def test_exception_of_a_room_in_a_parser_goes_by_the_table(serve: Serve) -> None
     ],
 )
 def test_query_fields_are_parsed(serve: Serve, query: bytes, values: dict[str, int]) -> None:
-    assert get(serve(Room()), b"/rpc/list?" + query).json == {"ok": True, **values}
+    assert get(serve(Routes()), b"/rpc/list?" + query).json == {"ok": True, **values}
 
 
 @pytest.mark.parametrize(
@@ -289,7 +289,7 @@ def test_query_fields_are_parsed(serve: Serve, query: bytes, values: dict[str, i
     ],
 )
 def test_query_that_is_wrong(serve: Serve, query: bytes, sentence: str) -> None:
-    answer = get(serve(Room()), b"/rpc/list?" + query)
+    answer = get(serve(Routes()), b"/rpc/list?" + query)
 
     assert (answer.status, answer.error) == (400, sentence)
 
@@ -298,14 +298,14 @@ def test_query_that_is_wrong(serve: Serve, query: bytes, sentence: str) -> None:
 
 
 def test_body_fields_are_parsed(serve: Serve) -> None:
-    answer = post(serve(Room()), b"/rpc/send", {"name": "a", "height": "3"})
+    answer = post(serve(Routes()), b"/rpc/send", {"name": "a", "height": "3"})
 
     assert answer.json == {"ok": True, "height": 3, "name": "a", "limit": 25}
 
 
 @pytest.mark.parametrize(("coding", "status"), [(b"gzip", 400), (b"identity", 200), (b"br, gzip", 400)])
 def test_an_encoded_body_is_refused_by_the_name_of_its_encoding(serve: Serve, coding: bytes, status: int) -> None:
-    answer = post(serve(Room()), b"/rpc/send", {"name": "a", "height": "3"}, b"Content-Encoding: " + coding)
+    answer = post(serve(Routes()), b"/rpc/send", {"name": "a", "height": "3"}, b"Content-Encoding: " + coding)
 
     assert answer.status == status
     if status == 400:
@@ -315,7 +315,7 @@ def test_an_encoded_body_is_refused_by_the_name_of_its_encoding(serve: Serve, co
 
 @pytest.mark.parametrize("body", [b"", b"{}", b" {} "])
 def test_absent_body_is_an_empty_object(serve: Serve, body: bytes) -> None:
-    assert post(serve(Room()), b"/rpc/cancel", body).json == {"ok": True}
+    assert post(serve(Routes()), b"/rpc/cancel", body).json == {"ok": True}
 
 
 @pytest.mark.parametrize(
@@ -336,19 +336,19 @@ def test_absent_body_is_an_empty_object(serve: Serve, body: bytes) -> None:
     ],
 )
 def test_body_that_is_wrong(serve: Serve, body: object, sentence: str) -> None:
-    answer = post(serve(Room()), b"/rpc/send", body)
+    answer = post(serve(Routes()), b"/rpc/send", body)
 
     assert (answer.status, answer.error) == (400, sentence)
 
 
 def test_field_in_the_body_of_a_route_that_has_none(serve: Serve) -> None:
-    answer = post(serve(Room()), b"/rpc/cancel", {"now": True})
+    answer = post(serve(Routes()), b"/rpc/cancel", {"now": True})
 
     assert (answer.status, answer.error) == (400, "unknown field 'now' in the body; this route has none")
 
 
 def test_lone_surrogate_in_a_name_is_told_as_json(serve: Serve) -> None:
-    answer = post(serve(Room()), b"/rpc/cancel", b'{"\\ud800": 1}')
+    answer = post(serve(Routes()), b"/rpc/cancel", b'{"\\ud800": 1}')
 
     assert answer.status == 400
     assert "\\ud800" in answer.error
@@ -357,7 +357,7 @@ def test_lone_surrogate_in_a_name_is_told_as_json(serve: Serve) -> None:
 def test_body_of_a_get_is_not_read(serve: Serve) -> None:
     head = b"GET /rpc/list?from=1 HTTP/1.1\r\nHost: h\r\nContent-Length: 4\r\n\r\n"
 
-    assert Wire(serve(Room())).send(head + b"{???").response().status == 200
+    assert Wire(serve(Routes())).send(head + b"{???").response().status == 200
 
 
 @pytest.mark.parametrize("body", [b"", b'{"height": "3", "x": 1.5}', b"\xff"])
@@ -378,7 +378,7 @@ def test_route_may_know_who_asks(serve: Serve, peer: Any, client: str | None) ->
 def test_content_type_is_not_asked_for(serve: Serve) -> None:
     head = b"POST /rpc/cancel HTTP/1.1\r\nHost: h\r\nContent-Type: application/x-www-form-urlencoded\r\n"
 
-    assert Wire(serve(Room())).send(head + b"Content-Length: 2\r\n\r\n{}").response().status == 200
+    assert Wire(serve(Routes())).send(head + b"Content-Length: 2\r\n\r\n{}").response().status == 200
 
 
 @given(st.text("ab=&;?/:.-_~!", max_size=40))

@@ -191,7 +191,7 @@ def test_nobody_is_let_in_while_it_drains(make_site: MakeSite) -> None:
 NAME = Field("name", Custom({"type": "string"}), "Anything.")
 
 
-class Room:
+class Routes:
     """Two routes."""
 
     @Route("GET", "/rpc/thing/{name}", "A thing", bucket="read", path_fields=(NAME,), answers={200: object_schema({})})
@@ -212,7 +212,7 @@ def asked(site: Site, path: str, method: str = "GET") -> None:
 
 
 def test_a_route_is_told_with_its_placeholders(serve: Callable[..., Site]) -> None:
-    site = serve(Room())
+    site = serve(Routes())
     notes = recorded(site)
     asked(site, "/rpc/thing/1?x=y")
     asked(site, "/rpc/thing/2", "HEAD")
@@ -220,7 +220,7 @@ def test_a_route_is_told_with_its_placeholders(serve: Callable[..., Site]) -> No
 
 
 def test_what_meets_no_route_is_told_without_its_path(serve: Callable[..., Site]) -> None:
-    site = serve(Room())
+    site = serve(Routes())
     notes = recorded(site)
     asked(site, "/rpc/thing/1", "DELETE")
     asked(site, "/rpc/thing/1", "OPTIONS")
@@ -235,7 +235,7 @@ def test_what_meets_no_route_is_told_without_its_path(serve: Callable[..., Site]
 
 
 def test_a_failure_is_told_with_its_route(serve: Callable[..., Site], expected_errors: Callable[..., object]) -> None:
-    site = serve(Room())
+    site = serve(Routes())
     notes = recorded(site)
     asked(site, "/rpc/thing/broken")
     expected_errors(ValueError)
@@ -243,7 +243,7 @@ def test_a_failure_is_told_with_its_route(serve: Callable[..., Site], expected_e
 
 
 def test_what_asks_too_often_is_told_with_its_bucket(serve: Callable[..., Site]) -> None:
-    site = serve(Room(), rates={"read": Rate(per_second=1, burst=1)})
+    site = serve(Routes(), rates={"read": Rate(per_second=1, burst=1)})
     notes = recorded(site)
     asked(site, "/rpc/thing/1")
     asked(site, "/rpc/thing/1")
@@ -267,7 +267,7 @@ def test_an_answer_is_told_with_the_time_since_the_last_byte(make_site: Callable
 
 
 def test_a_site_has_a_recorder_from_the_start(serve: Callable[..., Site]) -> None:
-    site = serve(Room(), rates={"read": Rate(per_second=1, burst=1)})
+    site = serve(Routes(), rates={"read": Rate(per_second=1, burst=1)})
     assert isinstance(site.recorder, Unrecorded)
     asked(site, "/rpc/thing/1")
     asked(site, "/rpc/thing/1")

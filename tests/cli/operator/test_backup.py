@@ -27,7 +27,7 @@ from tests.rpc.node import Inline, Node, Settings
 def copying(node: Node, terminal: Terminal, tmp_path: Path) -> Node:
     """The terminal's node, with the backup route."""
     routes = BackupRoutes(Backups(tmp_path / "chain.sqlite", None, Inline()), token=None)
-    terminal.operator.site = node.sites.operator([*node.operator_rooms, routes], SiteLimits())
+    terminal.operator.site = node.sites.operator([*node.operator_routes, routes], SiteLimits())
     return node
 
 
@@ -95,7 +95,7 @@ def test_progress_follows_a_real_copy(
     fat(tmp_path / "chain.sqlite")
     seen: list[tuple[float, CopyProgress | None]] = []
     routes = BackupRoutes(Slow(tmp_path / "chain.sqlite", terminal.clock), token=None)
-    terminal.operator.site = node.sites.operator([*node.operator_rooms, routes], SiteLimits())
+    terminal.operator.site = node.sites.operator([*node.operator_routes, routes], SiteLimits())
     real = copy_progress
 
     def looked(data_dir: Path, folder: Path) -> CopyProgress | None:

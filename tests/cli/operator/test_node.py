@@ -153,9 +153,9 @@ TABLE = [
 ]
 
 
-def give(node: Node, terminal: Terminal, *rooms: object) -> None:
+def give(node: Node, terminal: Terminal, *routes: object) -> None:
     """Add routes to the operator's site of the terminal's node."""
-    terminal.operator.site = node.sites.operator([*node.operator_rooms, *rooms], SiteLimits())
+    terminal.operator.site = node.sites.operator([*node.operator_routes, *routes], SiteLimits())
 
 
 @pytest.fixture

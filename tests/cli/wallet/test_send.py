@@ -19,8 +19,8 @@ from svcd.commerce.payment_request import PaymentRequest, PaymentTerms, format_u
 from tests.chains import COIN, address_of
 from tests.cli.conftest import START_SLOT
 from tests.cli.terminal import ADDRESS, OTHER, PASSWORD, Fixed, Terminal, site_of
-from tests.handing_in import handed_in
 from tests.rpc.node import Node, Settings
+from tests.submitting import submitted
 
 pytestmark = pytest.mark.usefixtures("stretched_once")
 
@@ -92,7 +92,7 @@ def test_a_full_mempool_raises_the_fee_that_is_not_given(rich: Node, terminal: T
     pool = rich.node_context.transaction_pool
     crowd = {"fee": 30_000, "nonce": 1, "timestamp": int(terminal.clock.seconds() * 1000)}
     draft = Draft(recipient=OTHER, amount=1, **crowd)
-    handed_in(pool, sign_transfer(draft, seed=FAUCET_SEED, params=DEVNET), terminal.clock)
+    submitted(pool, sign_transfer(draft, seed=FAUCET_SEED, params=DEVNET), terminal.clock)
     pool.mempool._max_transactions = 1
     told = terminal.ok("wallet", "send", OTHER, 1, "--json", typed="y\n", env=KNOWN)
     fee = int(json.loads(told.out)["fee"])

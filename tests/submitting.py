@@ -1,4 +1,4 @@
-"""Transfers that are handed in outside of HTTP."""
+"""Submitting transfers to a transaction pool without HTTP."""
 
 from twisted.internet.task import Clock
 
@@ -7,8 +7,8 @@ from svcd.node.transaction_pool import SubmitResult, TransactionPool
 from tests.support import result_of
 
 
-def handed_in(transaction_pool: TransactionPool, transfer: Transfer, clock: Clock) -> SubmitResult:
-    """What has become of a transfer at the end of the turn; raises RuleViolation."""
+def submitted(transaction_pool: TransactionPool, transfer: Transfer, clock: Clock) -> SubmitResult:
+    """The result of submitting a transfer, at the end of the turn; raises RuleViolation."""
     reception = transaction_pool.submit(transfer)
     clock.advance(0)
     return result_of(reception)
