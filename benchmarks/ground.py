@@ -18,10 +18,9 @@ from svcd.chain.params import DEVNET, NetworkParams
 from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from svcd.chain.transition import consensus_root, extend, genesis_point
-from svcd.node.block_template import create_template
 from svcd.node.chainstate import Chainstate
 from svcd.node.changes import BlockStatus, CheckedBlock
-from svcd.node.miner import WorkSearch
+from svcd.node.miner import WorkSearch, create_template
 from svcd.store.chain_store import ChainWriter
 from svcd.store.database import open_writer
 

@@ -29,7 +29,7 @@ from benchmarks.program import main, on_reactor
 from benchmarks.transfers import Sizes, payments
 from svcd.chain.params import DEVNET
 from svcd.interfaces import Clock
-from svcd.net.endpoint import Endpoint
+from svcd.net.targets import Endpoint
 from svcd.node.changes import ChainChange
 from svcd.node.node_context import NodeContext
 from svcd.node.threads import ThreadPoolService

@@ -46,7 +46,7 @@ def unix_seconds(clock: Clock) -> float:
     """The Unix time in seconds.
 
     A clock that goes on evenly when somebody sets the computer's has a method of this name for the latter
-    (svcd.process.monotonic_clock). For any other it is the clock's own time.
+    (svcd.process.timers). For any other it is the clock's own time.
     """
     told: Callable[[], float] = getattr(clock, "unix_seconds", clock.seconds)
     return told()

@@ -5,9 +5,9 @@ from twisted.internet import reactor
 from svcd.composition.file_descriptors import fit_connections, raise_open_files_limit
 from svcd.composition.lifecycle import root_service
 from svcd.process.logs import Observer, log_writer, make_observer
-from svcd.process.monotonic_clock import use_monotonic_clock
 from svcd.process.options import Options
 from svcd.process.sequential import RootService
+from svcd.process.timers import use_monotonic_clock
 
 __all__ = ["Options", "makeService"]
 

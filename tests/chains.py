@@ -22,9 +22,8 @@ from svcd.chain.accounts import Account, state_root
 from svcd.chain.address import encode_address, key_hash
 from svcd.chain.block import Block, Header, transactions_root
 from svcd.chain.commitment import Row, Scan
-from svcd.chain.difficulty import next_target
+from svcd.chain.difficulty import multiplier, next_target
 from svcd.chain.errors import Refusal
-from svcd.chain.holding import multiplier
 from svcd.chain.params import NetworkParams
 from svcd.chain.signature import public_key_of, sign
 from svcd.chain.transaction import Draft, Transfer, sign_transfer

@@ -1,8 +1,9 @@
-"""The next target: aserti3-2d on a slot clock with capped gaps (docs/protocol.md 7)."""
+"""The next target, aserti3-2d on a slot clock with capped gaps, and the holding multiplier (docs/protocol.md 7, 8)."""
 
 from typing import Final
 
-from svcd.chain.params import NetworkParams
+from svcd.chain.accounts import Account
+from svcd.chain.params import BASIS_POINTS, NetworkParams
 
 _RADIX: Final = 65536
 
@@ -37,3 +38,11 @@ def next_target(params: NetworkParams, *, height: int, clock: int) -> int:
 def next_clock(params: NetworkParams, *, parent_height: int, parent_clock: int, gap: int) -> int:
     """The clock of a block ``gap`` slots after its parent; it starts with block 1, and counts a gap up to the cap."""
     return parent_clock + min(gap, params.gap_cap_slots) if parent_height else 0
+
+
+def multiplier(params: NetworkParams, account: Account | None, slot: int) -> int:
+    """The basis points that a producer with ``account`` in the parent's state has earned at ``slot``."""
+    if account is None or account.held_since is None:
+        return BASIS_POINTS
+    age = slot - account.held_since
+    return max((points for held, points in params.multiplier_schedule if age >= held), default=BASIS_POINTS)

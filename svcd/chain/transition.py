@@ -8,10 +8,9 @@ from attrs import frozen
 from svcd.chain.accounts import Account
 from svcd.chain.address import decode_address, key_hash
 from svcd.chain.block import EMPTY_ROOT, Block, Header
-from svcd.chain.difficulty import next_clock, next_target
+from svcd.chain.difficulty import multiplier, next_clock, next_target
 from svcd.chain.encoding import tagged_hash
 from svcd.chain.errors import Refusal, RuleViolation
-from svcd.chain.holding import multiplier
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
 from svcd.chain.work import block_work

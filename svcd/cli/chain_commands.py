@@ -9,8 +9,8 @@ from svcd.chain.errors import RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_transfer
 from svcd.cli import options
+from svcd.cli.http_client import ResponseObject, invalid_response
 from svcd.cli.rendering import format_coins, format_time, pluralize, property_table
-from svcd.cli.response import ResponseObject, invalid_response
 from svcd.cli.session import Session
 
 

@@ -11,8 +11,7 @@ import click
 from attrs import define, frozen
 from twisted.internet.task import LoopingCall
 
-from svcd.cli.http_client import OPERATOR_TIMEOUT, NodeClient, operator_endpoint, public_endpoint
-from svcd.cli.response import ResponseObject
+from svcd.cli.http_client import OPERATOR_TIMEOUT, NodeClient, ResponseObject, operator_endpoint, public_endpoint
 
 T = TypeVar("T")
 

@@ -19,12 +19,12 @@ from svcd.store.chain_store import ChainReader
 from svcd.store.database import (
     WEBHOOKS,
     DatabaseError,
+    UncleanShutdownMarker,
     explaining_errors,
     explaining_os_errors,
     open_reader,
     open_writer,
 )
-from svcd.store.unclean_shutdown import UncleanShutdownMarker
 from svcd.store.webhook_events import EventStore
 from svcd.store.webhook_store import WebhookStore
 

@@ -27,7 +27,7 @@ reverse order, each after the one behind it has stopped:
 7. the lock on the data directory is released.
 
 Then the reactor stops, twistd removes its pid file, and the process ends: with status 0, or with 1 if the node stopped
-itself (`svcd/node/database_health.py`, `svcd/process/file_watch.py`).
+itself (`svcd/node/database_health.py`, `svcd/process/datadir.py`).
 """
 
 import os
@@ -43,9 +43,8 @@ from svcd.config.schema import OPERATOR_SOCKET, Config
 from svcd.net.trust import TrustError
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.node_context import NodeThreads, open_node
-from svcd.node.seedfile import SeedFileError
 from svcd.node.threads import ThreadPoolService, ThreadWatchdog, tune_interpreter
-from svcd.process.datadir import DataDirectory
+from svcd.process.datadir import DataDirectory, SeedFileError
 from svcd.process.logs import Observer
 from svcd.process.sequential import RootService, ScopedServices, Sequential
 from svcd.process.shutdown import StopSignals, exit_now, graceful_exit

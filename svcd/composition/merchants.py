@@ -18,11 +18,10 @@ from svcd.composition.resources import NodeResources
 from svcd.config.schema import Config
 from svcd.interfaces import Clock, Worker, milliseconds
 from svcd.net.addresses import AddressPolicy
-from svcd.net.endpoint import Endpoint
 from svcd.net.http_client import PinnedClient
 from svcd.net.own_addresses import OwnAddresses
 from svcd.net.resolver import SystemResolver
-from svcd.net.targets import CALLBACK_NETWORKS, Rules
+from svcd.net.targets import CALLBACK_NETWORKS, Endpoint, Rules
 from svcd.net.trust import load_trust
 from svcd.node.node_context import NodeThreads
 from svcd.node.status import Status

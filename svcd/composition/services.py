@@ -19,13 +19,11 @@ from svcd.composition.merchants import MerchantServices
 from svcd.composition.resources import NodeResources, mempool_limits
 from svcd.config.schema import LOOPBACK_HOSTS, Config
 from svcd.metrics.exposition import MetricsRoutes, collect_from
-from svcd.net.endpoint import Endpoint
-from svcd.node.alarms import CHECK_SECONDS, AlarmLog
+from svcd.net.targets import Endpoint
 from svcd.node.backups import Backups
 from svcd.node.miner import MinerService, MinerSettings
 from svcd.node.recipient_index import RecipientIndex
-from svcd.node.seedfile import load_or_make, load_or_make_token
-from svcd.node.status import NetworkObserver, NodeIdentity, NoPeers, Status
+from svcd.node.status import ALARM_CHECK_SECONDS, AlarmLog, NetworkObserver, NodeIdentity, NoPeers, Status
 from svcd.p2p import service as p2p
 from svcd.p2p.address_book import AddressBook
 from svcd.p2p.administration import PeerAdministration
@@ -36,24 +34,22 @@ from svcd.p2p.routes import BODY_CAPS
 from svcd.p2p.transport import open_transport
 from svcd.pages.resource import PageHosts, pages_resource
 from svcd.pages.sources import PeerRow, Sources
-from svcd.process import file_watch, monotonic_clock
-from svcd.process.file_watch import FileWatch
+from svcd.process.datadir import FILE_CHECK_SECONDS, FileWatch, load_or_make, load_or_make_token
 from svcd.process.listener import ListenerService
-from svcd.process.monotonic_clock import ClockWatch
 from svcd.process.systemd import Notifier, SystemdService
-from svcd.process.timers import Periodic
+from svcd.process.timers import CLOCK_CHECK_SECONDS, ClockWatch, Periodic
 from svcd.rpc.chain_routes import ChainRoutes
-from svcd.rpc.devnet_routes import DevnetRoutes
 from svcd.rpc.mempool_routes import MempoolRoutes
 from svcd.rpc.operator_routes import (
     BackupRoutes,
+    DevnetRoutes,
     LimitsRoutes,
     NodeDetails,
     OperatorRoutes,
     ParticipationRoutes,
+    PeerAdminRoutes,
 )
 from svcd.rpc.payment_list_routes import PaymentListRoutes
-from svcd.rpc.peer_admin_routes import PeerAdminRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
 from svcd.store.mempool_store import FILE as MEMPOOL_FILE
 from svcd.web.api import SiteContext
@@ -117,10 +113,10 @@ class NodeServices:
         expire = base.node_context.transaction_pool.expire
         return [
             Periodic(clock, EXPIRY_SECONDS, expire, what="removing expired transfers"),
-            Periodic(clock, file_watch.CHECK_SECONDS, files.check, what="checking the database files", at_once=True),
-            Periodic(clock, monotonic_clock.CHECK_SECONDS, jumps.check, what="checking the clock"),
-            Periodic(clock, CHECK_SECONDS, base.files.try_disks, what="probing the disk"),
-            Periodic(clock, CHECK_SECONDS, alarms.check, what="checking the alarms", at_once=True),
+            Periodic(clock, FILE_CHECK_SECONDS, files.check, what="checking the database files", at_once=True),
+            Periodic(clock, CLOCK_CHECK_SECONDS, jumps.check, what="checking the clock"),
+            Periodic(clock, ALARM_CHECK_SECONDS, base.files.try_disks, what="probing the disk"),
+            Periodic(clock, ALARM_CHECK_SECONDS, alarms.check, what="checking the alarms", at_once=True),
         ]
 
     def production(self) -> list[Service]:

@@ -12,8 +12,7 @@ from typing import Final, Protocol
 from attrs import field, frozen
 from twisted.internet.endpoints import serverFromString
 
-from svcd.net.endpoint import Endpoint
-from svcd.net.targets import BadTarget
+from svcd.net.targets import BadTarget, Endpoint
 
 IPNetwork = ipaddress.IPv4Network | ipaddress.IPv6Network
 
@@ -170,7 +169,7 @@ class BaseUrl:
     may_be_empty: bool = field(default=False, kw_only=True)
 
     def read(self, value: object) -> str:
-        """Return the URL in its canonical form, an :class:`svcd.net.endpoint.Endpoint`, or ""."""
+        """Return the URL in its canonical form, an :class:`svcd.net.targets.Endpoint`, or ""."""
         text = String().read(value)
         if not text and self.may_be_empty:
             return text

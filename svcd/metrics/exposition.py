@@ -16,11 +16,8 @@ from prometheus_client.registry import Collector
 from svcd.chain.params import NetworkParams
 from svcd.commerce.webhook_service import WebhookService
 from svcd.interfaces import Clock
-from svcd.metrics.chain import ChainMetrics, MempoolMetrics
-from svcd.metrics.peers import PeersMetrics, SyncMetrics
+from svcd.metrics.collectors import ChainMetrics, MempoolMetrics, PeersMetrics, SyncMetrics, WebhookMetrics, WebMetrics
 from svcd.metrics.process import ProcessMetrics, ReactorLag, ThreadMetrics
-from svcd.metrics.web import WebMetrics
-from svcd.metrics.webhooks import WebhookMetrics
 from svcd.node.node_context import MempoolLimits, NodeContext
 from svcd.node.status import PROTOCOL_VERSION, SOFTWARE_VERSION, Status
 from svcd.node.threads import PoolLoad

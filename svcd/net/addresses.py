@@ -21,7 +21,7 @@ _NAMEABLE: Final = frozenset({"own", "reserved"})
 _NAT64: Final = IPv6Network("64:ff9b::/96")
 """The well-known prefix of the addresses that a translator makes of IPv4 addresses (RFC 6052 section 2.1)."""
 _LOCAL_NAT64: Final = IPv6Network("64:ff9b:1::/48")
-"""The range of local-use prefixes (RFC 8215); `svcd.net.nat64` discovers which of them a network uses."""
+"""The range of local-use prefixes (RFC 8215); `svcd.net.resolver` discovers which of them a network uses."""
 _METADATA: Final = frozenset(
     map(ip_address, ("169.254.169.254", "fd00:ec2::254", "168.63.129.16", "100.100.100.200")),
 )

@@ -28,8 +28,7 @@ from svcd.net.addresses import Address, AddressPolicy, BadAddress, may_be_transl
 from svcd.net.calls import FAILURES, CallFailed, CallKind, CallLimits, Progress, Reply, explain, within
 from svcd.net.happy_eyeballs import CheckedEndpoint, Dialler
 from svcd.net.meter import Meter
-from svcd.net.nat64 import Nat64Discovery
-from svcd.net.resolver import Resolver
+from svcd.net.resolver import Nat64Discovery, Resolver
 from svcd.net.targets import Target
 from svcd.net.trust import Trust
 

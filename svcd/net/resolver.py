@@ -1,16 +1,19 @@
-"""Looking up the addresses of a name in worker threads: the system's resolver blocks, sometimes for minutes."""
+"""Looking up the addresses of a name, in threads because the system's blocks, and the NAT64 prefix (RFC 7050)."""
+
+# mypy: allow-untyped-calls
 
 import socket
-from collections.abc import Sequence
-from ipaddress import IPv4Address, IPv6Address, ip_address
+from collections.abc import Iterable, Sequence
+from ipaddress import IPv4Address, IPv6Address, IPv6Network, ip_address
 from itertools import zip_longest
 from typing import Final, Protocol
 
 from twisted.internet.defer import Deferred, DeferredSemaphore, succeed
+from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from svcd.interfaces import Worker
-from svcd.net.addresses import Address
+from svcd.interfaces import Clock, Worker
+from svcd.net.addresses import Address, ipv4_inside
 
 MAX_ANSWERS: Final = 8
 _LOOPBACK: Final = (IPv4Address("127.0.0.1"), IPv6Address("::1"))
@@ -70,3 +73,90 @@ def interleaved(addresses: Sequence[Address]) -> tuple[Address, ...]:
     others = [address for address in addresses if address.version != addresses[0].version]
     pairs = zip_longest(first, others)
     return tuple(address for pair in pairs for address in pair if address is not None)
+
+
+WELL_KNOWN_NAME: Final = "ipv4only.arpa"
+WELL_KNOWN_ADDRESSES: Final = frozenset((IPv4Address("192.0.0.170"), IPv4Address("192.0.0.171")))
+"""The only addresses of that name (RFC 7050 section 2.2); an IPv6 address of it comes from a translator's DNS."""
+PREFIX_LENGTHS: Final = (32, 40, 48, 56, 64, 96)
+"""Those of RFC 6052 section 2.2."""
+FOUND_SECONDS: Final = 600
+"""Lifetime of the result of a look-up: the machine may move to another network."""
+FAILED_SECONDS: Final = 60
+"""Time from a failed look-up to the next one."""
+
+
+def prefixes_of(answers: Iterable[Address]) -> tuple[IPv6Network, ...]:
+    """The prefixes below which ``answers``, addresses of WELL_KNOWN_NAME, contain one of the WELL_KNOWN_ADDRESSES."""
+    networks = (
+        IPv6Network((int(address), length), strict=False)
+        for address in answers
+        if isinstance(address, IPv6Address) and address.scope_id is None
+        for length in PREFIX_LENGTHS
+    )
+    # A dict, unlike a set, keeps the order.
+    found = dict.fromkeys(network for network in networks if _holds_one(network, answers))
+    return tuple(found)
+
+
+def _holds_one(network: IPv6Network, answers: Iterable[Address]) -> bool:
+    inside = (ipv4_inside(address, network) for address in answers if isinstance(address, IPv6Address))
+    return any(address in WELL_KNOWN_ADDRESSES for address in inside)
+
+
+class Nat64Discovery:
+    """Finds the prefixes of the network's translators (RFC 7050), and refreshes them when they are asked for.
+
+    A translator (NAT64) leads every address below its prefix to the IPv4 address inside it (RFC 6052), private or not.
+    One prefix is well known; a network's own prefixes are found by looking up a name that has IPv4 addresses only.
+    """
+
+    _log = Logger()
+
+    def __init__(self, resolver: Resolver, clock: Clock) -> None:
+        self._resolver = resolver
+        self._clock = clock
+        self._prefixes: Sequence[IPv6Network] | None = None
+        self._looking_up = False
+        self._due_at = 0.0
+        self._waiting: list[Deferred[Sequence[IPv6Network]]] = []
+
+    @property
+    def known(self) -> Sequence[IPv6Network]:
+        """The prefixes of the last look-up; never looks up."""
+        return self._prefixes or ()
+
+    def prefixes(self) -> Deferred[Sequence[IPv6Network]]:
+        """The prefixes of the last look-up; waits only for the very first one.
+
+        A failed look-up changes nothing; if the first one fails there are no prefixes, so that networks without DNS
+        work. A slow name server is waited for: otherwise an attacker could use its delay to pass the check.
+        """
+        if not self._looking_up and (self._prefixes is None or self._clock.seconds() >= self._due_at):
+            self._look_up()
+        if self._prefixes is not None:
+            return succeed(self._prefixes)
+        waiting: Deferred[Sequence[IPv6Network]] = Deferred(self._waiting.remove)
+        self._waiting.append(waiting)
+        return waiting
+
+    def _look_up(self) -> None:
+        self._looking_up = True
+        self._resolver.resolve(WELL_KNOWN_NAME).addCallback(prefixes_of).addCallbacks(self._found, self._failed)
+
+    def _found(self, prefixes: Sequence[IPv6Network]) -> None:
+        self._finish(prefixes, FOUND_SECONDS)
+
+    def _failed(self, failure: Failure) -> None:
+        # First of all: every call to an IPv6 address waits for this.
+        self._finish(self._prefixes or (), FAILED_SECONDS)
+        if not failure.check(OSError):
+            self._log.failure("looking for the prefixes of the network's NAT64 translators failed", failure)
+
+    def _finish(self, prefixes: Sequence[IPv6Network], seconds: float) -> None:
+        self._looking_up = False
+        self._prefixes = prefixes
+        self._due_at = self._clock.seconds() + seconds
+        waiting, self._waiting = self._waiting, []
+        for one in waiting:
+            one.callback(prefixes)

@@ -2,9 +2,11 @@
 
 Programs disagree about what an odd URL means: full-width digits, other dots, a backslash, ``+443`` as a port, ``127.1``
 as an address. So a URL is parsed once, here; odd spellings are refused, and nothing uses the original string again.
+:class:`Endpoint` is the parsed base URL of a node.
 """
 
 import re
+from functools import lru_cache
 from ipaddress import IPv4Address, IPv6Address
 from typing import Final
 
@@ -222,3 +224,37 @@ class Rules:
 
 def _is_below(name: str, suffixes: tuple[str, ...]) -> bool:
     return any(name == suffix or name.endswith(f".{suffix}") for suffix in suffixes)
+
+
+_PEER_RULES: Final = Rules.for_peers(allow_private=True)
+"""The form of an endpoint. Whether this node may call it is decided by its transport (svcd.p2p.transport)."""
+_parse_endpoint: Final = lru_cache(4_096)(_PEER_RULES.parse)
+
+
+class Endpoint(str):
+    """The base URL of a node in canonical form: scheme, lower-case host, and the port unless it is the scheme's own.
+
+    ``http://LOCALHOST:80`` and ``http://localhost`` are one endpoint (docs/protocol.md 11): another spelling cannot
+    evade a ban. A string, so that it serves as a key, in JSON and in log lines. The constructor raises BadTarget for
+    text that cannot be the endpoint of a node.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, text: str) -> "Endpoint":
+        """Parse ``text`` strictly; scheme and host in any case, with or without the scheme's own port."""
+        return text if type(text) is Endpoint else super().__new__(cls, _parse_endpoint(text).origin)
+
+    @property
+    def host(self) -> str:
+        """The name, or the canonical literal of an IP address without brackets."""
+        return self._target.host
+
+    @property
+    def address(self) -> Address | None:
+        """The IP address of the host; None for a name."""
+        return self._target.address
+
+    @property
+    def _target(self) -> Target:
+        return _parse_endpoint(str(self))

@@ -13,11 +13,10 @@ from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from svcd.chain.transition import ChainPoint, extend
 from svcd.interfaces import Clock, milliseconds
-from svcd.node.block_template import BlockTemplate, by_fee_rate, create_template
 from svcd.node.chain_manager import ChainManager
 from svcd.node.chainstate import ChainView, OpenChain
 from svcd.node.changes import BlockStatus
-from svcd.node.miner import WorkSearch
+from svcd.node.miner import BlockTemplate, WorkSearch, by_fee_rate, create_template
 from svcd.node.transaction_pool import TransactionPool
 from svcd.node.verifier import Verifier
 

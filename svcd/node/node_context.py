@@ -23,9 +23,15 @@ from svcd.node.threads import InlineWorker
 from svcd.node.transaction_pool import TransactionPool
 from svcd.node.verifier import Verifier
 from svcd.store.chain_store import ChainReader, ChainWriter
-from svcd.store.database import MEMPOOL, explaining_errors, explaining_os_errors, open_reader, open_writer
+from svcd.store.database import (
+    MEMPOOL,
+    UncleanShutdownMarker,
+    explaining_errors,
+    explaining_os_errors,
+    open_reader,
+    open_writer,
+)
 from svcd.store.mempool_store import FILE, MempoolStore
-from svcd.store.unclean_shutdown import UncleanShutdownMarker
 
 _LOG: Final = Logger()
 VERIFIER_CAPACITY: Final = 1_024

@@ -15,7 +15,7 @@ from attrs import define, field
 
 from svcd.limits import Limit
 from svcd.net.addresses import untranslated
-from svcd.net.endpoint import Endpoint
+from svcd.net.targets import Endpoint
 
 NEW_BUCKETS: Final = 64
 SOURCE_BUCKETS: Final = 8

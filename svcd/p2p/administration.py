@@ -8,8 +8,7 @@ from twisted.internet.defer import Deferred
 
 from svcd.chain.address import NODE_ID_PATTERN
 from svcd.limits import TOO_MANY_REQUESTS, Limit
-from svcd.net.endpoint import Endpoint
-from svcd.net.targets import BadTarget
+from svcd.net.targets import BadTarget, Endpoint
 from svcd.p2p.address_book import OPERATOR
 from svcd.p2p.bans import Ban, address_name, endpoint_name, node_name, posts_name
 from svcd.p2p.handshake import HandshakeFailed

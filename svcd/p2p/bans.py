@@ -18,7 +18,7 @@ from svcd.chain.address import node_id
 from svcd.interfaces import Clock
 from svcd.limits import MALFORMED_POSTS, ORPHANS, Limit
 from svcd.net.addresses import untranslated
-from svcd.net.endpoint import Endpoint
+from svcd.net.targets import Endpoint
 from svcd.web.rate_limits import Address, parse_address
 
 MALFORMED_TOKENS: Final = 20.0

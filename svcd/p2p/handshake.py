@@ -16,8 +16,7 @@ from svcd.chain.signature import is_valid, public_key_of, sign
 from svcd.chain.transition import ChainPoint
 from svcd.interfaces import Clock, milliseconds
 from svcd.limits import Limit
-from svcd.net.endpoint import Endpoint
-from svcd.net.targets import BadTarget
+from svcd.net.targets import BadTarget, Endpoint
 from svcd.node.chain_manager import ChainManager
 from svcd.node.status import PROTOCOL_VERSION, SOFTWARE_VERSION
 from svcd.p2p.bans import Bans, address_in

@@ -12,8 +12,7 @@ from twisted.python.failure import Failure
 from svcd.chain.errors import RuleViolation
 from svcd.chain.transaction import parse_transfer
 from svcd.limits import ORPHANS, Limit
-from svcd.net.endpoint import Endpoint
-from svcd.net.targets import BadTarget
+from svcd.net.targets import BadTarget, Endpoint
 from svcd.node.status import NO_PEER_MET, NetworkView
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.address_book import (

@@ -15,7 +15,7 @@ from svcd.chain.transaction import fold_case, parse_transfer
 from svcd.chain.transition import ChainPoint
 from svcd.interfaces import milliseconds
 from svcd.limits import LARGE_BODY, Limit
-from svcd.net.endpoint import Endpoint
+from svcd.net.targets import Endpoint
 from svcd.node.chain_manager import ChainManager
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.announcements import Announcements

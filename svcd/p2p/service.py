@@ -16,8 +16,7 @@ from twisted.internet.defer import Deferred, DeferredLock, succeed
 from twisted.logger import Logger
 
 from svcd.interfaces import Worker
-from svcd.net.endpoint import Endpoint
-from svcd.net.targets import BadTarget
+from svcd.net.targets import BadTarget, Endpoint
 from svcd.node import mempool
 from svcd.node.transaction_pool import TransactionPool
 from svcd.p2p.address_book import OPERATOR, AddressBook, AddressEntry

@@ -19,12 +19,11 @@ from svcd.commerce.payment_request import (
     resolve_amount,
     status_path,
 )
-from svcd.pages.html import Content, amount, copy_button, copyable, facts, link, notice, plural, tag
+from svcd.pages.html import Content, amount, copy_button, copyable, facts, link, notice, plural, tag, visible
 from svcd.pages.layout import CachedPage, Page
 from svcd.pages.qr import qr_code, qr_text
 from svcd.pages.routes import page
 from svcd.pages.sources import Sources
-from svcd.pages.visible import visible
 from svcd.rpc import fields
 
 REFRESH_SECONDS: Final = 5

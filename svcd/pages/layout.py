@@ -11,8 +11,7 @@ from twisted.web.template import Tag, flattenString
 
 from svcd.chain.params import NetworkParams
 from svcd.node.status import NetworkObserver
-from svcd.pages.html import Content, notice, tag
-from svcd.pages.visible import visible
+from svcd.pages.html import Content, notice, tag, visible
 from svcd.web.responses import HttpError, reason_phrase
 
 MAINNET: Final = "mainnet"

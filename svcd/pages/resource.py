@@ -10,13 +10,12 @@ from twisted.web.resource import Resource
 
 from svcd.pages.checkout import CheckoutPage
 from svcd.pages.explorer import AddressPage, BlockPage, MempoolPage, OverviewPage, PeersPage, TransactionPage
-from svcd.pages.headers import HTML, SECURITY_HEADERS, SECURITY_HEADERS_WITH_FORM
 from svcd.pages.layout import CachedPage, Layout, Page
 from svcd.pages.qr import QrCodeRoute
+from svcd.pages.routes import HTML, SECURITY_HEADERS, SECURITY_HEADERS_WITH_FORM
 from svcd.pages.search import SearchPage
 from svcd.pages.sources import Sources
-from svcd.pages.static_files import StaticFiles
-from svcd.pages.wallet import WalletPage
+from svcd.pages.static_files import StaticFiles, WalletPage
 from svcd.web.api import Presentation, RouteGroup, SiteContext
 from svcd.web.request import Request
 from svcd.web.resources import check_host

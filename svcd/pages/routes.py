@@ -1,4 +1,4 @@
-"""How a page declares its route, and the fields that only pages have; the others are in ``rpc/fields.py``."""
+"""How a page declares its route, the fields of pages (the others: `rpc/fields.py`), and the security headers."""
 
 import re
 from collections.abc import Mapping
@@ -6,6 +6,7 @@ from typing import Final
 
 from svcd.rpc.fields import HEIGHT_TYPE
 from svcd.web.field_types import Schema, Text
+from svcd.web.responses import Headers
 from svcd.web.routes import Field, Route
 
 _HTML: Final[Mapping[int, Schema]] = {200: {"type": "string"}}
@@ -56,3 +57,31 @@ def page(
         cost=cost,
         media_type="text/html",
     )
+
+
+HTML: Final = b"text/html; charset=utf-8"
+
+_POLICY: Final = (
+    b"default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; font-src 'self'; "
+    b"manifest-src 'self'; base-uri 'none'; form-action %s; frame-ancestors 'none'; "
+    b"require-trusted-types-for 'script'; trusted-types 'none'"
+)
+_FEATURES: Final = (
+    "accelerometer autoplay camera display-capture encrypted-media fullscreen geolocation gyroscope hid magnetometer "
+    "microphone midi payment picture-in-picture publickey-credentials-get screen-wake-lock serial usb "
+    "xr-spatial-tracking"
+).split()
+_COMMON: Final[Headers] = (
+    (b"X-Frame-Options", b"DENY"),
+    (b"X-Content-Type-Options", b"nosniff"),
+    (b"Referrer-Policy", b"no-referrer"),
+    (b"Cross-Origin-Opener-Policy", b"same-origin"),
+    (b"Cross-Origin-Resource-Policy", b"same-origin"),
+    (b"Cross-Origin-Embedder-Policy", b"require-corp"),
+    (b"Permissions-Policy", ", ".join(f"{feature}=()" for feature in _FEATURES).encode("ascii")),
+)
+
+SECURITY_HEADERS: Final[Headers] = ((b"Content-Security-Policy", _POLICY % b"'none'"), *_COMMON)
+"""For files, and for pages without the search form."""
+SECURITY_HEADERS_WITH_FORM: Final[Headers] = ((b"Content-Security-Policy", _POLICY % b"'self'"), *_COMMON)
+"""For pages with the search form."""

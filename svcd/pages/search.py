@@ -10,13 +10,11 @@ from twisted.web.template import Tag
 from svcd.chain.address import decode_address
 from svcd.chain.errors import RuleViolation
 from svcd.commerce.payment_request import parse_reference
-from svcd.pages.headers import HTML
-from svcd.pages.html import Content, address_link, amount, short_link, tag, when
+from svcd.pages.html import Content, address_link, amount, short_link, tag, visible, when
 from svcd.pages.layout import SEARCHABLE, Page
-from svcd.pages.routes import SEARCH_TEXT, page, parse_block
+from svcd.pages.routes import HTML, SEARCH_TEXT, page, parse_block
 from svcd.pages.sources import Sources, TransferRow, transfer_row
 from svcd.pages.tables import Column, table
-from svcd.pages.visible import visible
 from svcd.rpc.fields import REFERENCE
 from svcd.web.responses import Response
 

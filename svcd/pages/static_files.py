@@ -1,4 +1,4 @@
-"""Scripts, styles and pictures: read once at start, served from memory with an ETag (docs/pages.md "Headers")."""
+"""Scripts, styles and pictures, served from memory with an ETag, and the wallet's page (docs/pages.md "Headers")."""
 
 from collections.abc import Iterator, Mapping
 from hashlib import sha256
@@ -9,6 +9,8 @@ from typing import Final
 from attrs import frozen
 from twisted.web import http
 
+from svcd.pages.layout import Layout
+from svcd.pages.routes import HTML, page
 from svcd.web.request import Request
 from svcd.web.responses import NO_ROUTE, Headers, HttpError, Response
 
@@ -72,3 +74,16 @@ def _read_folder(folder: Traversable) -> Iterator[tuple[str, StaticFile]]:
 def _static_file(name: str, data: bytes) -> StaticFile:
     etag = b'"' + sha256(data).hexdigest()[:32].encode("ascii") + b'"'
     return StaticFile(data, _CONTENT_TYPES["." + name.rpartition(".")[2]], etag)
+
+
+class WalletPage:
+    """The target of a payment request's ``walletPath``; only the scripts read the payment from the address."""
+
+    def __init__(self, layout: Layout, files: StaticFiles) -> None:
+        self._layout = layout
+        self._files = files
+
+    @page("/wallet/", "The wallet", cost=1)
+    def wallet(self) -> Response:
+        """Answer GET /wallet/."""
+        return Response(self._layout.insert_warnings(self._files.page("wallet.html")), content_type=HTML)

@@ -10,13 +10,16 @@ from svcd.chain.address import encode_address, key_hash
 from svcd.chain.signature import public_key_of
 from svcd.limits import UNITS, Limit
 from svcd.node.backups import Backups
+from svcd.node.devnet import MAX_BLOCKS, MAX_DEPTH, Devnet
 from svcd.node.miner import MinerService
 from svcd.node.node_context import NodeContext
 from svcd.node.status import Status
 from svcd.node.threads import PoolLoad
+from svcd.p2p.administration import PeerAdministration
 from svcd.rpc import schemas
+from svcd.rpc.fields import AMOUNT_TYPE
 from svcd.store.database_copy import CopyError, NoRoom
-from svcd.web.field_types import Bool, Text
+from svcd.web.field_types import Bool, Custom, Hex, Int, Schema, Text
 from svcd.web.responses import HttpError, Renderable
 from svcd.web.routes import Field, Guard, IncomingRequest, Route, object_schema, require_bearer
 
@@ -225,3 +228,196 @@ class BackupRoutes:
             raise HttpError(400, str(error)) from None
         sizes = {name: str(size) for name, size in made.sizes.items()}
         return {"path": str(path), "height": str(made.tip.height), "hash": made.tip.hash.hex(), "files": sizes}
+
+
+_HASHES: Final = object_schema({"hashes": {"type": "array", "items": schemas.HASH}})
+
+
+BLOCKS: Final = Field("blocks", Int(1, MAX_BLOCKS), "How many blocks to make.")
+PRODUCER: Final = Field("producer", Hex(32), "The seed of the key to pay.", default=None)
+DEPTH: Final = Field("depth", Int(1, MAX_DEPTH), "How many blocks to replace.")
+DROP: Final = Field(
+    "dropTransactions", Bool(), "Whether to forget the transfers of the replaced blocks too.", default=False
+)
+_RECIPIENT: Final = Field("recipient", Custom(schemas.ADDRESS, Text().parse), "The address that gets the coins.")
+_AMOUNT: Final = Field("amount", AMOUNT_TYPE, 'How many coins, such as "25" or "0.5".')
+
+
+class DevnetRoutes:
+    """Mining, reorganisations and the faucet."""
+
+    def __init__(self, devnet: Devnet, *, seed: bytes, token: str | None) -> None:
+        self.token = token
+        self._devnet = devnet
+        self._producer = seed
+
+    @Route(
+        "POST",
+        "/operator/mine",
+        "Make blocks at once",
+        bucket="operator",
+        guards=(BEARER,),
+        body_fields=(BLOCKS, PRODUCER),
+        answers={200: _HASHES},
+        seconds=600,
+    )
+    async def mine(self, blocks: int, producer: bytes | None) -> Renderable:
+        """Answer POST /operator/mine."""
+        return _hashes(await self._devnet.mine(blocks, producer or self._producer))
+
+    @Route(
+        "POST",
+        "/operator/reorganise",
+        "Replace the newest blocks with a longer branch of empty ones",
+        bucket="operator",
+        guards=(BEARER,),
+        body_fields=(DEPTH, DROP),
+        answers={200: _HASHES},
+        seconds=600,
+    )
+    async def reorganise(self, depth: int, drop_transactions: bool) -> Renderable:
+        """Answer POST /operator/reorganise."""
+        made = await self._devnet.reorganise(depth, self._producer, drop_transactions=drop_transactions)
+        return _hashes(made)
+
+    @Route(
+        "POST",
+        "/operator/faucet",
+        "Send coins from the public faucet",
+        bucket="operator",
+        guards=(BEARER,),
+        body_fields=(_RECIPIENT, _AMOUNT),
+        answers={200: object_schema({"txid": schemas.HASH})},
+    )
+    async def faucet(self, recipient: str, amount: int) -> Renderable:
+        """Answer POST /operator/faucet."""
+        return {"txid": (await self._devnet.faucet(recipient, amount)).hex()}
+
+
+def _hashes(made: list[bytes]) -> Renderable:
+    return {"hashes": [block_hash.hex() for block_hash in made]}
+
+
+MAX_SECONDS: Final = 10 * 365 * 24 * 3_600
+_ALONE: Final = "this node talks to no others: [p2p] enabled is false"
+
+
+def _check_peers(owner: "PeerAdminRoutes", _request: IncomingRequest) -> None:
+    if owner.administration is None:
+        raise HttpError(503, _ALONE)
+
+
+_WITH_PEERS: Final = Guard(503, "The node talks to no others.", _check_peers)
+
+
+def _or_null(schema: Schema) -> Schema:
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+_STRING: Final[Schema] = {"type": "string"}
+_WORK: Final[Schema] = {"type": "string", "pattern": "^(0|[1-9][0-9]*)$"}
+_PEER: Final = object_schema(
+    {
+        "nodeId": schemas.NODE_ID,
+        "endpoint": _STRING,
+        "address": _or_null(_STRING),
+        "direction": {"enum": ["outbound", "inbound"]},
+        "height": _or_null(schemas.DECIMAL),
+        "work": _or_null(_WORK),
+        "lastSeen": schemas.DECIMAL,
+        "failures": schemas.COUNT,
+    }
+)
+_BAN: Final = object_schema(
+    {
+        "kind": {"enum": ["node", "endpoint", "address", "posts"]},
+        "name": _STRING,
+        "until": _or_null(schemas.DECIMAL),
+        "reason": _or_null(_STRING),
+        "own": {"type": "boolean"},
+    }
+)
+_PLACE: Final = Field("endpoint", Text(), "The base address of a node, such as http://192.0.2.1:8645.")
+_ONE_OF: Final = (
+    Field("endpoint", Text(), "A place that is not to be called.", default=None),
+    Field("nodeId", Text(), "A node, wherever it is.", default=None),
+    Field("address", Text(), "An IP address, or a /64 of IPv6, with everybody there.", default=None),
+)
+_UNNOTED: Final = "The node talks to no others, or it has done this and cannot note it on the disk."
+_SECONDS: Final = Field(
+    "seconds",
+    Int(1, MAX_SECONDS),
+    "For how long; for good if absent.",
+    default=None,
+)
+
+
+class PeerAdminRoutes:
+    """Connected, added and banned peers; ``administration`` is None for a node without peers."""
+
+    def __init__(self, administration: PeerAdministration | None, *, token: str | None) -> None:
+        self.administration = administration
+        self.token = token
+
+    @property
+    def _administration(self) -> PeerAdministration:
+        if self.administration is None:
+            raise HttpError(503, _ALONE)
+        return self.administration
+
+    @Route(
+        "GET",
+        "/operator/peers",
+        "Every peer that is talked to, and the bans",
+        bucket="operator",
+        guards=(BEARER, _WITH_PEERS),
+        answers={
+            200: object_schema({"peers": {"type": "array", "items": _PEER}, "bans": {"type": "array", "items": _BAN}})
+        },
+    )
+    def peers(self) -> Renderable:
+        """Answer GET /operator/peers."""
+        return {"peers": self._administration.peers(), "bans": self._administration.bans()}
+
+    @Route(
+        "POST",
+        "/operator/peers/add",
+        "Note an endpoint on the operator's word, and greet it at once",
+        bucket="operator",
+        guards=(BEARER, _WITH_PEERS),
+        body_fields=(_PLACE,),
+        answers={200: object_schema({"peer": _or_null(_PEER), "why": _or_null(_STRING)})},
+    )
+    async def add(self, endpoint: str) -> Renderable:
+        """Answer POST /operator/peers/add."""
+        return await self._administration.add(endpoint)
+
+    @Route(
+        "POST",
+        "/operator/peers/ban",
+        "Ban an endpoint, a node or an address, and talk no more to whoever that is",
+        bucket="operator",
+        guards=(BEARER, _WITH_PEERS),
+        body_fields=(*_ONE_OF, _SECONDS),
+        answers={200: object_schema({"ban": _BAN, "dropped": {"type": "array", "items": _STRING}})},
+        errors={503: _UNNOTED},
+    )
+    async def ban(
+        self, endpoint: str | None, node_id: str | None, address: str | None, seconds: int | None
+    ) -> Renderable:
+        """Answer POST /operator/peers/ban."""
+        return await self._administration.ban(endpoint=endpoint, node_id=node_id, address=address, seconds=seconds)
+
+    @Route(
+        "POST",
+        "/operator/peers/unban",
+        "Lift the bans of an endpoint, a node or an address, whoever made them",
+        bucket="operator",
+        guards=(BEARER, _WITH_PEERS),
+        body_fields=_ONE_OF,
+        answers={200: object_schema({})},
+        errors={404: "It is not banned.", 503: _UNNOTED},
+    )
+    async def unban(self, endpoint: str | None, node_id: str | None, address: str | None) -> Renderable:
+        """Answer POST /operator/peers/unban."""
+        return await self._administration.unban(endpoint=endpoint, node_id=node_id, address=address)

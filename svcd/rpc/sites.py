@@ -1,5 +1,6 @@
-"""Builds the HTTP sites of a node: public, between nodes, and for the operator (docs/http.md)."""
+"""Builds the HTTP sites of a node: public, between nodes, and for the operator, each with its OpenAPI document."""
 
+import json
 import sqlite3
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final
@@ -10,15 +11,79 @@ from twisted.web.resource import Resource
 from svcd.chain.encoding import parse_json
 from svcd.chain.errors import Corrupt, NotYet, RuleViolation
 from svcd.interfaces import Clock
-from svcd.rpc.openapi import CatalogRoute, OpenApiRoute
+from svcd.node.status import SOFTWARE_VERSION
+from svcd.rpc import schemas
 from svcd.store.database import is_disk_trouble
 from svcd.web.api import UNROUTED_BUCKET, KleinApi, SiteContext
 from svcd.web.connections import SiteLimits
 from svcd.web.fast_path import FastPath
+from svcd.web.openapi import document
 from svcd.web.rate_limits import NO_LIMIT, Clients, RateLimiter
 from svcd.web.resources import CORS_HEADERS, NOT_FOUND, AllowedHosts, Branch, Cors
-from svcd.web.responses import ErrorTable, Headers, HttpError
+from svcd.web.responses import Cached, ErrorTable, Headers, HttpError, Renderable, Response, to_response
+from svcd.web.routes import Route, object_schema
 from svcd.web.site import Site
+
+MEDIA_TYPE: Final = "application/vnd.oai.openapi+json;version=3.1"
+
+
+class OpenApiRoute:
+    """Serves the document of the routes that ``routes`` returns on the first request."""
+
+    def __init__(self, routes: Callable[[], Iterable[Route]]) -> None:
+        self._routes = routes
+        self._document: bytes | None = None
+
+    @Route(
+        "GET",
+        "/rpc/openapi.json",
+        "This description, in OpenAPI 3.1",
+        bucket="read",
+        answers={200: {"type": "object", "properties": {"openapi": {"type": "string"}}, "required": ["openapi"]}},
+        media_type=MEDIA_TYPE,
+    )
+    def openapi(self) -> Renderable:
+        """Answer GET /rpc/openapi.json."""
+        if self._document is None:
+            info = {"title": "svcd", "version": SOFTWARE_VERSION, "description": "A node's public interface."}
+            self._document = json.dumps(document(self._routes(), info)).encode()
+        return Response(self._document, content_type=MEDIA_TYPE.encode("ascii"))
+
+
+_PREFIX: Final = "/rpc/commerce/"
+
+
+class CatalogRoute:
+    """Lists those of the routes that ``routes`` gives, when first asked, which are for merchants."""
+
+    def __init__(self, routes: Callable[[], Iterable[Route]]) -> None:
+        self._routes = routes
+        self._kept: Cached[Response] = Cached()
+
+    @Route(
+        "GET",
+        "/rpc/commerce/catalog",
+        "This list of the routes for merchants",
+        bucket="read",
+        answers={200: object_schema({"catalog": schemas.CATALOG})},
+    )
+    def catalog(self) -> Renderable:
+        """Answer GET /rpc/commerce/catalog."""
+        return self._kept.get(None, self._render)
+
+    def _render(self) -> Response:
+        return to_response({"catalog": [_entry(route) for route in self._routes() if route.path.startswith(_PREFIX)]})
+
+
+def _entry(route: Route) -> dict[str, str]:
+    schemes = [guard.scheme for guard in route.guards if guard.scheme]
+    return {
+        "method": route.method,
+        "path": route.path,
+        "description": route.summary,
+        "authentication": schemes[0] if schemes else "none",
+    }
+
 
 DAMAGED: Final = "the node's database is damaged, and the node stops"
 DISK_TROUBLE: Final = "the node cannot write to its disk at present; nothing has changed, so try again later"

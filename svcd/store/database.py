@@ -1,4 +1,4 @@
-"""Opens SQLite databases: settings, numbered schema files, one writer, read-only readers (docs/operations.md)."""
+"""Opens SQLite databases: settings, schema files, one writer, read-only readers, a marker of unclean shutdowns."""
 
 import os
 import sqlite3
@@ -9,7 +9,7 @@ from importlib import resources
 from pathlib import Path
 from typing import Any, Final
 
-from attrs import frozen
+from attrs import field, frozen
 
 ErrorReport = Callable[[BaseException], object]
 
@@ -314,3 +314,54 @@ class OneCommit:
 def snapshot(connection: sqlite3.Connection) -> OneCommit:
     """A context in which all queries see the same commit."""
     return OneCommit(connection)
+
+
+@frozen
+class UncleanShutdownMarker:
+    """The file ``<database>-open``, which exists while the database is open.
+
+    After an unclean shutdown the newest commits are in the write-ahead log, which must then exist.
+    """
+
+    database: Path
+    path: Path = field(init=False)
+    log: Path = field(init=False)
+    """SQLite's write-ahead log."""
+
+    @path.default
+    def _beside(self) -> Path:
+        return self.database.with_name(f"{self.database.name}-open")
+
+    @log.default
+    def _named_by_sqlite(self) -> Path:
+        return self.database.with_name(f"{self.database.name}-wal")
+
+    @property
+    def log_is_missing(self) -> bool:
+        """Whether the last shutdown was unclean and the log has been removed since; ask before opening the database."""
+        return self.database.exists() and self.path.exists() and not self.log.exists()
+
+    def create(self) -> None:
+        """Note that the database is open; raises OSError."""
+        self.path.touch(mode=0o600)
+
+    def remove(self) -> None:
+        """Note that the database is about to be closed; raises OSError."""
+        self.path.unlink(missing_ok=True)
+
+    @contextmanager
+    def opening(self, connection: sqlite3.Connection) -> Iterator[None]:
+        """Create the marker; if the opening fails inside, close ``connection`` and remove the marker again.
+
+        Otherwise the next start would miss a log that SQLite has brought into the database. A log that is left keeps
+        the marker.
+        """
+        try:
+            self.create()
+            yield
+        except BaseException:
+            connection.close()
+            if not self.log.exists():
+                with suppress(OSError):
+                    self.remove()
+            raise

@@ -17,9 +17,16 @@ from svcd.chain.accounts import Account
 from svcd.chain.errors import Corrupt
 from svcd.chain.transaction import Transfer
 from svcd.store.chain_store import POINT, ChainReader, StoredBlock, stored_block, unpack
-from svcd.store.database import CHAIN, DatabaseError, DatabaseKind, explaining_errors, is_damage, migrations
+from svcd.store.database import (
+    CHAIN,
+    DatabaseError,
+    DatabaseKind,
+    UncleanShutdownMarker,
+    explaining_errors,
+    is_damage,
+    migrations,
+)
 from svcd.store.database_copy import sync
-from svcd.store.unclean_shutdown import UncleanShutdownMarker
 
 INDEXES = ("transaction_place", "address_place", "payment_place")
 

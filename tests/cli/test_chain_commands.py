@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from svcd.chain.params import DEVNET, MAINNET
 from svcd.cli.chain_commands import account_text, block_text, status_text, transaction_text
 from svcd.cli.errors import CommandError
+from svcd.cli.http_client import ResponseObject
 from svcd.cli.rendering import format_time
-from svcd.cli.response import ResponseObject
 from tests.chains import ChainBuilder, address_of
 from tests.cli.terminal import OTHER, Terminal
 from tests.rpc.node import FAUCET, NODE_ID, Node

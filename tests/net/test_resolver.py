@@ -1,17 +1,25 @@
 """The system's resolver, with the system's function replaced, and once with the real one."""
 
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from ipaddress import IPv6Network, ip_address
 from typing import Any
 
 import pytest
 from twisted.internet import reactor
-from twisted.internet.defer import CancelledError, Deferred, execute
+from twisted.internet.defer import CancelledError, Deferred, execute, fail, succeed
+from twisted.internet.testing import MemoryReactorClock
 from twisted.internet.threads import deferToThreadPool
 from twisted.python.threadpool import ThreadPool
 
-from svcd.net.resolver import MAX_ANSWERS, SystemResolver
-from tests.support import result_of
+from svcd.net.addresses import Address, AddressPolicy
+from svcd.net.calls import CallFailed
+from svcd.net.http_client import PinnedClient, PinnedConnections
+from svcd.net.resolver import FAILED_SECONDS, FOUND_SECONDS, MAX_ANSWERS, Nat64Discovery, SystemResolver, prefixes_of
+from svcd.net.targets import Rules
+from svcd.net.trust import load_trust
+from svcd.p2p.transport import PeerCallFailed, PeerRequest, PinnedTransport
+from tests.support import has_result, result_of
 
 
 class AtOnce:
@@ -134,3 +142,194 @@ async def test_the_real_system_says_that_there_is_no_such_name() -> None:
             await SystemResolver(Threads(pool)).resolve("shop.invalid")
     finally:
         pool.stop()
+
+
+PLAIN = ("192.0.0.170", "192.0.0.171")
+PREFIX = IPv6Network("2a02:898:146:64::/96")
+TRANSLATED = ("2a02:898:146:64::c000:aa", "2a02:898:146:64::c000:ab", *PLAIN)
+NO_NAME = OSError(-2, "Name or service not known")
+
+
+def addresses(*texts: str) -> list[Address]:
+    return [ip_address(text) for text in texts]
+
+
+@pytest.mark.parametrize(
+    ("answers", "prefixes"),
+    [
+        ([], []),
+        (PLAIN, []),
+        (["2606:4700::1111"], []),
+        (TRANSLATED, [str(PREFIX)]),
+        (["64:ff9b::c000:aa"], ["64:ff9b::/96"]),
+        (["2a02:898:c000:aa::"], ["2a02:898::/32"]),
+        (["2a02:898:1c0:0:aa::"], ["2a02:898:100::/40"]),
+        (["2a02:898:146:c000:0:aa00::"], ["2a02:898:146::/48"]),
+        (["2a02:898:146:1c0:0:aa::"], ["2a02:898:146:100::/56"]),
+        (["2a02:898:146:64:c0:0:aa00::"], ["2a02:898:146:64::/64"]),
+        (["64:ff9b:1:2::c000:ab", "2a02:898:c000:ab::"], ["64:ff9b:1:2::/96", "2a02:898::/32"]),
+        (["fe80::c000:aa%eth0"], []),
+    ],
+)
+def test_a_prefix_of_every_length_is_found(answers: Sequence[str], prefixes: Sequence[str]) -> None:
+    assert prefixes_of(addresses(*answers)) == tuple(map(IPv6Network, prefixes))
+
+
+class Dns:
+    """A resolver that knows what the test has told it; what it was not told is answered later, or never."""
+
+    def __init__(self, **known: Sequence[str]) -> None:
+        self.known: dict[str, Sequence[str] | OSError] = dict(known)
+        self.asked: list[str] = []
+        self.late: list[Deferred[Sequence[Address]]] = []
+
+    def resolve(self, name: str) -> Deferred[Sequence[Address]]:
+        self.asked.append(name)
+        answer = self.known.get(name)
+        if isinstance(answer, OSError):
+            return fail(answer)
+        if answer is not None:
+            return succeed(addresses(*answer))
+        self.late.append(Deferred())
+        return self.late[-1]
+
+
+class Bench:
+    def __init__(self) -> None:
+        self.reactor = MemoryReactorClock()
+        self.dns = Dns()
+        self.discovery = Nat64Discovery(self.dns, self.reactor)
+        self.caller = PinnedClient(self.reactor, resolver=self.dns, policy=AddressPolicy(), trust=load_trust())
+
+    def pin(self, host: str) -> "Deferred[PinnedConnections]":
+        target = Rules.for_peers().parse(f"http://{host}:8645")
+        return Deferred.fromCoroutine(self.caller.pin(target, seconds=10))
+
+
+@pytest.fixture
+def bench() -> Bench:
+    return Bench()
+
+
+def test_one_look_up_serves_all_who_wait_and_all_who_come_soon(bench: Bench) -> None:
+    first, second = bench.discovery.prefixes(), bench.discovery.prefixes()
+    assert not has_result(first)
+    bench.dns.late[0].callback(addresses(*TRANSLATED))
+    assert (result_of(first), result_of(second)) == ((PREFIX,), (PREFIX,))
+    bench.reactor.advance(FOUND_SECONDS - 1)
+    assert result_of(bench.discovery.prefixes()) == (PREFIX,)
+    assert bench.dns.asked == ["ipv4only.arpa"]
+
+
+def test_a_later_look_up_is_not_waited_for(bench: Bench) -> None:
+    bench.discovery.prefixes()
+    bench.dns.late[0].callback(addresses(*TRANSLATED))
+    bench.reactor.advance(FOUND_SECONDS)
+    assert result_of(bench.discovery.prefixes()) == (PREFIX,)
+    assert result_of(bench.discovery.prefixes()) == (PREFIX,)
+    assert len(bench.dns.asked) == 2
+    bench.dns.late[1].callback(addresses(*PLAIN))
+    assert result_of(bench.discovery.prefixes()) == ()
+
+
+def test_a_failed_look_up_changes_nothing_and_is_soon_made_again(bench: Bench) -> None:
+    first = bench.discovery.prefixes()
+    bench.dns.late[0].errback(NO_NAME)
+    assert result_of(first) == ()
+    bench.reactor.advance(FAILED_SECONDS - 1)
+    bench.discovery.prefixes()
+    assert len(bench.dns.asked) == 1
+    bench.reactor.advance(1)
+    bench.discovery.prefixes()
+    bench.dns.late[1].callback(addresses(*TRANSLATED))
+    bench.reactor.advance(FOUND_SECONDS)
+    bench.discovery.prefixes()
+    bench.dns.late[2].errback(NO_NAME)
+    assert result_of(bench.discovery.prefixes()) == (PREFIX,)
+
+
+def test_a_look_up_that_fails_for_another_reason_ends_as_well_and_is_logged(
+    bench: Bench, expected_errors: Callable[..., object]
+) -> None:
+    first, second = bench.discovery.prefixes(), bench.discovery.prefixes()
+    bench.dns.late[0].errback(RuntimeError("work in a thread raised SystemExit()"))
+    assert (result_of(first), result_of(second)) == ((), ())
+    expected_errors(RuntimeError)
+    bench.reactor.advance(FAILED_SECONDS)
+    bench.discovery.prefixes()
+    bench.dns.late[1].callback(addresses(*TRANSLATED))
+    assert result_of(bench.discovery.prefixes()) == (PREFIX,)
+
+
+def test_a_call_that_no_longer_waits_leaves_the_others_alone(bench: Bench) -> None:
+    first, second = bench.discovery.prefixes(), bench.discovery.prefixes()
+    first.cancel()
+    with pytest.raises(CancelledError):
+        result_of(first)
+    bench.dns.late[0].callback(addresses(*TRANSLATED))
+    assert result_of(second) == (PREFIX,)
+
+
+# Calls
+
+
+@pytest.mark.parametrize(
+    ("ipv4", "category"),
+    [("8.8.8.8", None), ("10.0.0.1", "private"), ("127.0.0.1", "loopback"), ("169.254.169.254", "metadata")],
+)
+def test_a_call_is_judged_by_the_discovered_prefix(bench: Bench, ipv4: str, category: str | None) -> None:
+    bench.dns.known = {"node.example.com": [f"2a02:898:146:64::{ipv4}"], "ipv4only.arpa": TRANSLATED}
+    pinned = bench.pin("node.example.com")
+    if category is None:
+        assert result_of(pinned).address == ip_address("2a02:898:146:64::808:808")
+        return
+    with pytest.raises(CallFailed) as failed:
+        result_of(pinned)
+    assert failed.value.category == "refused-address"
+    assert str(failed.value) == f"node.example.com has an address that may not be called ({category})"
+
+
+def test_behind_a_discovered_translator_a_peer_is_at_its_ipv4_address(bench: Bench) -> None:
+    network = PinnedTransport(bench.caller, Rules.for_peers())
+    bench.dns.known = {"node.example.com": ["2a02:898:146:64::8.8.8.8"], "ipv4only.arpa": TRANSLATED}
+    endpoint = "http://node.example.com"
+    call = network.call(endpoint, PeerRequest(path="/p2p/status", max_bytes=1, seconds=5.0))
+    assert network.address_of(endpoint) == "8.8.8.8"
+    assert network.untranslated(ip_address("2a02:898:146:64::808:404")) == ip_address("8.8.4.4")
+    call.cancel()
+    with pytest.raises((CancelledError, PeerCallFailed)):
+        result_of(call)
+    network.forget_all()
+
+
+def test_a_literal_is_judged_by_it_too(bench: Bench) -> None:
+    bench.dns.known = {"ipv4only.arpa": TRANSLATED}
+    with pytest.raises(CallFailed):
+        result_of(bench.pin("[2a02:898:146:64::a00:1]"))
+    result_of(bench.pin("[2a02:898:146:64::808:808]"))
+    result_of(bench.pin("[2a02:898:146:65::a00:1]"))
+    assert bench.dns.asked == ["ipv4only.arpa"]
+
+
+def test_what_needs_no_prefix_asks_for_none(bench: Bench) -> None:
+    result_of(bench.pin("8.8.8.8"))
+    result_of(bench.pin("[64:ff9b::808:808]"))
+    for host in ("[64:ff9b::a00:1]", "[fd00:ec2::254]", "[::1]", "[::ffff:7f00:1]"):
+        with pytest.raises(CallFailed):
+            result_of(bench.pin(host))
+    assert bench.dns.asked == []
+
+
+def test_until_the_prefixes_are_known_nothing_is_called(bench: Bench) -> None:
+    """A slow name server must not be a way around them; the wait is part of the call's time."""
+    pinned = bench.pin("[2a02:898:146:64::a00:1]")
+    assert not has_result(pinned)
+    bench.reactor.advance(10)
+    with pytest.raises(CallFailed) as failed:
+        result_of(pinned)
+    assert failed.value.category == "timeout"
+
+
+def test_without_an_answer_an_ipv6_address_is_called_as_it_is(bench: Bench) -> None:
+    bench.dns.known = {"ipv4only.arpa": NO_NAME}
+    assert result_of(bench.pin("[2606:4700::1111]")).address == ip_address("2606:4700::1111")

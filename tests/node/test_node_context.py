@@ -17,8 +17,7 @@ from svcd.chain.params import DEVNET
 from svcd.node import transaction_pool as pool_module
 from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
 from svcd.node.transaction_pool import SubmitResult
-from svcd.store.database import DatabaseError
-from svcd.store.unclean_shutdown import UncleanShutdownMarker
+from svcd.store.database import DatabaseError, UncleanShutdownMarker
 from tests.chains import TEST_PARAMS, ChainBuilder
 from tests.node.bench import Inline, Stepped, code_of, late_clock, wire_of
 from tests.support import has_result, result_of

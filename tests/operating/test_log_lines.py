@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from svcd.node.alarms import DEEP, DEEP_BLOCKS, DEEP_SECONDS, STILL_SECONDS
+from svcd.node.status import DEEP, DEEP_BLOCKS, DEEP_SECONDS, STILL_SECONDS
 from tests.operating.dashboard import PAGE
 from tests.process_level.pages import ROOT
 

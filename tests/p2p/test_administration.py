@@ -16,7 +16,7 @@ from svcd.p2p.administration import MAX_SHOWN, PeerAdministration
 from svcd.p2p.bans import MAX_OWN, Ban, posts_name
 from svcd.p2p.handshake import NodeKey
 from svcd.p2p.service import FORMAT, PeersFile, PeersService, read_peers_file, write_peers_file
-from svcd.rpc.peer_admin_routes import PeerAdminRoutes
+from svcd.rpc.operator_routes import PeerAdminRoutes
 from svcd.rpc.sites import SiteFactory
 from svcd.web.connections import SiteLimits
 from svcd.web.openapi import document

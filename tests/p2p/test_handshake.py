@@ -13,8 +13,7 @@ from svcd.chain.encoding import canonical, parse_json
 from svcd.chain.params import NETWORKS, NetworkParams
 from svcd.chain.signature import sign
 from svcd.chain.transition import ChainPoint, genesis_point
-from svcd.net.endpoint import Endpoint
-from svcd.net.targets import BadTarget
+from svcd.net.targets import BadTarget, Endpoint
 from svcd.p2p.address_book import group_of_endpoint
 from svcd.p2p.handshake import (
     CLOCK_TOLERANCE_MS,

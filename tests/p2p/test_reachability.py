@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from attrs import evolve, frozen
 
-from svcd.net.endpoint import Endpoint
+from svcd.net.targets import Endpoint
 from svcd.p2p import peers
 from svcd.p2p.handshake import NodeKey
 from svcd.p2p.transport import PeerReply, PeerRequest

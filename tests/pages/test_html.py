@@ -1,11 +1,15 @@
 """Elements, text formats and charts: properties for any text and any number."""
 
+import json
+from pathlib import Path
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from svcd.pages.charts import HEIGHT, bar_chart, line_chart
-from svcd.pages.html import ago, amount, copy_button, duration, grouped, link, scaled, shortened, tag, utc
+from svcd.commerce.payment_request import FORBIDDEN_IN_LABEL
+from svcd.pages.explorer import HEIGHT, bar_chart, line_chart
+from svcd.pages.html import ago, amount, copy_button, duration, grouped, link, scaled, shortened, tag, utc, visible
 from svcd.pages.layout import flattened
 from tests.pages.reading import Document
 
@@ -79,3 +83,24 @@ def test_charts_stay_within_their_frame(values: list[int]) -> None:
         path = text.partition('class="bars"')[0]
         heights = [float(part.split("h")[0]) for part in path.split("v-")[1:]]
         assert all(0 < height <= HEIGHT for height in heights)
+
+
+TEXTS = json.loads((Path(__file__).parents[1] / "vectors" / "visible.json").read_text("utf-8"))["texts"]
+
+
+@pytest.mark.parametrize("case", TEXTS, ids=lambda case: case["name"])
+def test_texts(case: dict[str, str]) -> None:
+    assert visible(case["text"]) == case["shown"]
+
+
+@given(st.text())
+def test_no_bidi_or_invisible_character_remains(text: str) -> None:
+    shown = visible(text)
+    assert visible(shown) == shown
+    assert not set(shown) & set("\u200b\u200c\u2060\ufeff\u00ad\u3164\n")
+    assert not any(c < " " or "\u202a" <= c <= "\u202e" or "\u2066" <= c <= "\u2069" for c in shown)
+
+
+@given(st.from_regex(f"[{FORBIDDEN_IN_LABEL}]", fullmatch=True))
+def test_characters_forbidden_in_labels_are_escaped(odd: str) -> None:
+    assert visible(f"a{odd}b") == f"a\\u{{{ord(odd):x}}}b"

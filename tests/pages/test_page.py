@@ -3,9 +3,9 @@
 import re
 from pathlib import Path
 
-from svcd.pages import checkout, explorer, qr, search, wallet
-from svcd.pages.headers import SECURITY_HEADERS
+from svcd.pages import checkout, explorer, qr, search, static_files
 from svcd.pages.resource import FILES
+from svcd.pages.routes import SECURITY_HEADERS
 from svcd.web.routes import routes_of
 from tests.pages.conftest import Shown
 
@@ -18,7 +18,7 @@ def test_the_table_names_every_page(still: Shown) -> None:
     named = {re.sub(r"\?.*|\{.*", "", row[0]) for row in ROWS if row[0].startswith("/")}
     declared = {
         route.path
-        for module in (checkout, explorer, qr, search, wallet)
+        for module in (checkout, explorer, qr, search, static_files)
         for each in vars(module).values()
         if isinstance(each, type) and each.__module__ == module.__name__
         for route, _ in routes_of(object.__new__(each))

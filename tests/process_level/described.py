@@ -5,8 +5,8 @@ from typing import Any
 
 from svcd.p2p.routes import BlockRoutes, PeerRoutes
 from svcd.rpc.chain_routes import ChainRoutes
-from svcd.rpc.openapi import CatalogRoute, OpenApiRoute
 from svcd.rpc.payment_routes import CommerceRoutes, ProofRoutes
+from svcd.rpc.sites import CatalogRoute, OpenApiRoute
 from svcd.rpc.webhook_routes import WebhookRoutes
 from svcd.web.openapi import document
 from svcd.web.routes import routes_of

@@ -20,8 +20,7 @@ from attrs import frozen
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from svcd.net.endpoint import Endpoint
-from svcd.net.targets import BadTarget
+from svcd.net.targets import BadTarget, Endpoint
 from tests.process_level.described import check
 from tests.rpc.description import Asked
 from tests.web.wire import Response

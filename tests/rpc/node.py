@@ -32,9 +32,8 @@ from svcd.p2p.peers import PeerSettings
 from svcd.p2p.routes import BODY_CAPS
 from svcd.p2p.service import build_peer_network
 from svcd.rpc.chain_routes import ChainRoutes
-from svcd.rpc.devnet_routes import DevnetRoutes
 from svcd.rpc.mempool_routes import MempoolRoutes
-from svcd.rpc.operator_routes import OperatorRoutes
+from svcd.rpc.operator_routes import DevnetRoutes, OperatorRoutes
 from svcd.rpc.payment_list_routes import PaymentListRoutes
 from svcd.rpc.payment_routes import CommerceRoutes, ProofRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from importlib import import_module
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -28,7 +29,8 @@ from svcd.limits import UNITS, Limit
 from svcd.node.backups import Backups
 from svcd.node.status import NO_PEER_MET, NetworkView
 from svcd.node.threads import PoolLoad
-from svcd.rpc.operator_routes import BackupRoutes, LimitsRoutes, NodeDetails, ParticipationRoutes
+from svcd.rpc.operator_routes import BackupRoutes, LimitsRoutes, NodeDetails, ParticipationRoutes, PeerAdminRoutes
+from svcd.rpc.sites import SiteFactory
 from svcd.store.mempool_store import FILE as MEMPOOL
 from svcd.web.connections import SiteLimits
 from svcd.web.openapi import document
@@ -38,7 +40,7 @@ from tests.rpc.conftest import START_SLOT, local_client, public_client
 from tests.rpc.description import Description
 from tests.rpc.node import FAUCET, OPERATOR, OPERATOR_SOCKET, PARAMS, TOKEN, Client, Inline, Node, Settings
 from tests.support import result_of
-from tests.web.wire import Wire
+from tests.web.wire import Response, Wire
 
 OpenNode = Callable[..., Node]
 
@@ -648,3 +650,24 @@ def test_over_tcp_it_needs_the_token(open_node: Callable[..., Node], tmp_path: P
     backup_operator = BackupOperator(open_node, tmp_path, Inline(), TOKEN)
     response = backup_operator.client.post("/operator/backup", {"path": str(tmp_path / "copy")})
     assert (response.status, (tmp_path / "copy").exists()) == (401, False)
+
+
+PATHS = {"": "GET", "/add": "POST", "/ban": "POST", "/unban": "POST"}
+
+
+def ask(path: str) -> Response:
+    """The answer of a node without peers."""
+    clock, errors = Clock(), count(1)
+    site = SiteFactory(clock, lambda: f"e{next(errors)}").operator([PeerAdminRoutes(None, token=None)], SiteLimits())
+    head = f"{PATHS[path]} /operator/peers{path} HTTP/1.1\r\nHost: h\r\nContent-Length: 0\r\n\r\n"
+    wire = Wire(site, OPERATOR_SOCKET).send(head.encode())
+    clock.advance(0)
+    response = wire.response()
+    wire.close()
+    return response
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_a_node_without_peers_says_so(path: str) -> None:
+    response = ask(path)
+    assert (response.status, response.error) == (503, "this node talks to no others: [p2p] enabled is false")

@@ -12,9 +12,8 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
 from svcd.chain.transition import ChainPoint
 from svcd.interfaces import milliseconds
-from svcd.node.block_template import by_fee_rate, create_template
 from svcd.node.changes import BlockStatus
-from svcd.node.miner import WorkSearch
+from svcd.node.miner import WorkSearch, by_fee_rate, create_template
 from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
 from svcd.node.status import NodeIdentity, Status
 from svcd.p2p.address_book import AddressBook

@@ -14,6 +14,7 @@ from svcd.store import database
 from svcd.store.database import (
     DatabaseError,
     Migration,
+    UncleanShutdownMarker,
     attempt,
     is_damage,
     migrations,
@@ -466,3 +467,17 @@ def test_a_file_that_another_program_has_locked(path: Path) -> None:
             other.execute("BEGIN IMMEDIATE")
         assert str(refusal.value) == f"{path} cannot be used: database is locked; close the program that has locked it"
         connection.execute("ROLLBACK")
+
+
+def test_a_log_that_is_missed(tmp_path: Path) -> None:
+    mark = UncleanShutdownMarker(tmp_path / "chain.sqlite")
+    mark.create()
+    assert not mark.log_is_missing, "without a database there is nothing to miss"
+    mark.database.touch()
+    assert mark.log_is_missing
+    mark.log.touch()
+    assert not mark.log_is_missing
+    mark.log.unlink()
+    mark.remove()
+    assert not mark.log_is_missing, "it was closed in order"
+    mark.remove()

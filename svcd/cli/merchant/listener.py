@@ -23,8 +23,8 @@ from twisted.internet.ssl import CertificateOptions
 from twisted.web.resource import Resource
 
 from svcd.cli.errors import CommandError, NoValidResponse
+from svcd.cli.http_client import ResponseObject, parse_object
 from svcd.cli.rendering import escape, format_time
-from svcd.cli.response import ResponseObject, parse_object
 from svcd.cli.secure_files import read_bounded
 from svcd.commerce.signing import BadSignature, verify
 from svcd.interfaces import Clock

@@ -11,11 +11,9 @@ from click.core import ParameterSource
 from svcd.chain.errors import RuleViolation
 from svcd.chain.units import parse_amount
 from svcd.cli import options
-from svcd.cli.http_client import NodeClient
+from svcd.cli.http_client import NodeClient, ResponseObject, invalid_response, payment_status
 from svcd.cli.merchant.proof import ProofClaim, proof_options, verify_proof
-from svcd.cli.payment_status import payment_status
 from svcd.cli.rendering import escape, format_coins, format_time, pluralize, property_table
-from svcd.cli.response import ResponseObject, invalid_response
 from svcd.cli.session import Session
 from svcd.commerce.payment_request import (
     DEFAULT_CONFIRMATIONS,

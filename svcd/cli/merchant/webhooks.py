@@ -11,7 +11,7 @@ from svcd.chain.transaction import check_reference
 from svcd.chain.units import parse_amount
 from svcd.cli import options
 from svcd.cli.errors import CommandError, NoValidResponse
-from svcd.cli.http_client import NodeClient
+from svcd.cli.http_client import NodeClient, ResponseObject
 from svcd.cli.merchant.listener import (
     CallbackListener,
     CallbackResource,
@@ -23,7 +23,6 @@ from svcd.cli.merchant.listener import (
     tls_options,
 )
 from svcd.cli.rendering import escape, format_coins, format_time, pluralize, property_table
-from svcd.cli.response import ResponseObject
 from svcd.cli.secure_files import read_secret_line
 from svcd.cli.session import Session
 from svcd.commerce.payment_request import MAX_CONFIRMATIONS

@@ -11,10 +11,9 @@ from attrs import frozen
 
 from svcd.cli import options
 from svcd.cli.errors import CommandError, NoValidResponse
-from svcd.cli.http_client import NodeClient
+from svcd.cli.http_client import NodeClient, ResponseObject
 from svcd.cli.operator.database import CHAIN_FILE, WEBHOOKS_FILE
 from svcd.cli.rendering import property_table
-from svcd.cli.response import ResponseObject
 from svcd.cli.session import Session
 from svcd.store.database_copy import partial_name
 from svcd.store.mempool_store import FILE as MEMPOOL_FILE

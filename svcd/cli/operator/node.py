@@ -8,9 +8,8 @@ import click
 from svcd.chain.units import format_amount, parse_amount
 from svcd.cli import options
 from svcd.cli.errors import CommandError, ErrorResponse
-from svcd.cli.http_client import NodeClient
+from svcd.cli.http_client import NodeClient, ResponseObject, invalid_response
 from svcd.cli.rendering import escape, format_coins, pluralize, property_table
-from svcd.cli.response import ResponseObject, invalid_response
 from svcd.cli.session import Session
 
 CHUNK: Final = 100

@@ -6,8 +6,8 @@ from typing import Final
 import click
 
 from svcd.cli import options
+from svcd.cli.http_client import ResponseObject, invalid_response
 from svcd.cli.rendering import escape, format_time, pluralize
-from svcd.cli.response import ResponseObject, invalid_response
 from svcd.cli.session import Session
 
 MAX_SECONDS: Final = 10 * 365 * 24 * 3_600

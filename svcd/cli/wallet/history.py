@@ -13,9 +13,8 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer
 from svcd.chain.units import format_amount
 from svcd.cli import options
-from svcd.cli.http_client import NodeClient
+from svcd.cli.http_client import NodeClient, ResponseObject
 from svcd.cli.rendering import TableColumn, format_time, pluralize, table
-from svcd.cli.response import ResponseObject
 from svcd.cli.session import Session
 from svcd.cli.wallet.keys import load_keyfile
 from svcd.cli.wallet.pending import PendingFile, PendingTransfer, reconcile

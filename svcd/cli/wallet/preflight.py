@@ -8,9 +8,8 @@ from svcd.chain.address import decode_address
 from svcd.chain.params import NETWORKS, NetworkParams
 from svcd.chain.transaction import Draft
 from svcd.cli.errors import CommandError, ErrorResponse
-from svcd.cli.http_client import NodeClient
+from svcd.cli.http_client import NodeClient, ResponseObject
 from svcd.cli.rendering import Rows, format_coins, pluralize
-from svcd.cli.response import ResponseObject
 from svcd.cli.wallet.keyfile import Keyfile
 from svcd.interfaces import milliseconds
 

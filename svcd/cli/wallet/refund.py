@@ -12,9 +12,8 @@ from svcd.chain.transaction import Transfer, parse_transfer
 from svcd.chain.units import parse_amount
 from svcd.cli import options
 from svcd.cli.errors import CommandError
-from svcd.cli.http_client import NodeClient
+from svcd.cli.http_client import NodeClient, ResponseObject, invalid_response
 from svcd.cli.rendering import format_coins, format_time, property_table
-from svcd.cli.response import ResponseObject, invalid_response
 from svcd.cli.session import Session
 from svcd.cli.wallet.keyfile import Keyfile
 from svcd.cli.wallet.keys import load_keyfile

@@ -19,8 +19,7 @@ from svcd.chain.transaction import Draft, Transfer, check_reference, sign_transf
 from svcd.chain.units import parse_amount
 from svcd.cli import options
 from svcd.cli.errors import CommandError, ErrorResponse, NoValidResponse
-from svcd.cli.http_client import NodeClient
-from svcd.cli.payment_status import payment_status
+from svcd.cli.http_client import NodeClient, payment_status
 from svcd.cli.rendering import escape, format_coins, format_time, property_table
 from svcd.cli.session import Session
 from svcd.cli.wallet.keyfile import Keyfile, unseal

@@ -16,9 +16,8 @@ from svcd.chain.params import DEVNET
 from svcd.cli.operator import database
 from svcd.node import verify_chain
 from svcd.process.datadir import lock_directory
-from svcd.store.database import MEMPOOL, WEBHOOKS, open_writer
+from svcd.store.database import MEMPOOL, WEBHOOKS, UncleanShutdownMarker, open_writer
 from svcd.store.offline_database import Inspector
-from svcd.store.unclean_shutdown import UncleanShutdownMarker
 from tests.cli.terminal import Terminal
 from tests.process_level.test_damage import spoil
 from tests.rpc.node import Node, Settings

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from svcd.store.database import WEBHOOKS, open_writer
-from svcd.store.unclean_shutdown import UncleanShutdownMarker
+from svcd.store.database import WEBHOOKS, UncleanShutdownMarker, open_writer
 from tests.as_root import OWNER, UNMEASURED, directory_of_root, give_to_owner, needs_mounts, needs_root
 from tests.process_level.running import BIN, DEADLINE
 

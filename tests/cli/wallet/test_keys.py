@@ -9,7 +9,7 @@ import pytest
 from svcd.chain.params import DEVNET
 from svcd.cli.wallet.keyfile import parse, unseal
 from svcd.cli.wallet.mnemonic import generate_mnemonic, seed_from_mnemonic
-from svcd.node.seedfile import load_or_make
+from svcd.process.datadir import load_or_make
 from tests.cli.terminal import ADDRESS, KEYFILE, PASSWORD, Terminal
 
 KNOWN = {"SVC_WALLET_PASSWORD": PASSWORD}

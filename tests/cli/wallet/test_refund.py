@@ -10,8 +10,8 @@ from svcd.commerce.payment_request import refund_reference
 from tests.chains import COIN
 from tests.cli.terminal import ADDRESS, OTHER, PASSWORD, Terminal, site_of
 from tests.cli.wallet.test_send import KNOWN, canned, waiting
-from tests.handing_in import handed_in
 from tests.rpc.node import FAUCET, Node
+from tests.submitting import submitted
 
 pytestmark = pytest.mark.usefixtures("stretched_once")
 
@@ -28,7 +28,7 @@ def pay(node: Node, terminal: Terminal, amount: int, reference: str | None, reci
         reference=reference,
     )
     transfer = sign_transfer(draft, seed=FAUCET_SEED, params=DEVNET)
-    handed_in(node.node_context.transaction_pool, transfer, terminal.clock)
+    submitted(node.node_context.transaction_pool, transfer, terminal.clock)
     terminal.ok("node", "mine", 1)
     return transfer.txid.hex()
 

@@ -1,0 +1,309 @@
+"""Metrics of the chain, the mempool, the peers, the sites and the webhooks."""
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from math import nan
+from typing import Final
+
+from prometheus_client import Histogram
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from svcd.chain.errors import Refusal
+from svcd.commerce.webhook_service import WebhookService
+from svcd.interfaces import Clock, milliseconds
+from svcd.metrics.process import DURATION_BUCKETS
+from svcd.node.chain_manager import ChainManager
+from svcd.node.changes import ChainChange
+from svcd.node.mempool import MempoolEntry, Removals
+from svcd.node.node_context import MempoolLimits
+from svcd.node.status import Status
+from svcd.node.transaction_pool import TransactionPool
+from svcd.p2p.progress import SyncStage, SyncStatus
+from svcd.p2p.service import PeerNetwork
+from svcd.web.site import Site
+
+REASONS: Final = (
+    Refusal.BALANCE,
+    Refusal.FEE,
+    Refusal.NONCE,
+    Refusal.POOL,
+    Refusal.TIMESTAMP,
+    Refusal.TRANSACTION_SIGNATURE,
+)
+"""Why a well-formed transfer may be refused."""
+_DEPTHS: Final = (1.0, 2.0, 3.0, 6.0, 10.0, 30.0, 100.0, 1000.0)
+
+
+class ChainMetrics(Collector):
+    """Reads the tip, and counts the changes of the chain as one of its listeners."""
+
+    def __init__(self, chain_manager: ChainManager, status: Status, clock: Clock, *, on_demand: bool) -> None:
+        self._chain_manager = chain_manager
+        self._on_demand = on_demand
+        self._status = status
+        self._clock = clock
+        self._blocks = 0
+        self._transfers = 0
+        self._reorganisations = 0
+        self._depths = Histogram(
+            "svcd_chain_reorganisation_depth_blocks",
+            "Blocks that a reorganisation undid.",
+            registry=None,
+            buckets=_DEPTHS,
+        )
+        chain_manager.subscribe(self)
+
+    def chain_changed(self, change: ChainChange) -> None:
+        """Count a change of the canonical chain."""
+        self._blocks += len(change.applied)
+        self._transfers += sum(len(block.txids) for block in change.applied)
+        if change.undone:
+            self._reorganisations += 1
+            self._depths.observe(len(change.undone))
+
+    def collect(self) -> Iterator[Metric]:
+        """Collect the metrics."""
+        tip, start = self._chain_manager.tip, self._chain_manager.params.slot_time(self._chain_manager.tip.slot)
+        yield GaugeMetricFamily("svcd_chain_height", "Height of the tip.", value=tip.height)
+        age = (milliseconds(self._clock) - start) / 1000
+        yield GaugeMetricFamily("svcd_chain_tip_age_seconds", "Time since the slot of the tip began.", value=age)
+        still = self._status.history.still_seconds
+        yield GaugeMetricFamily(
+            "svcd_chain_unchanged_seconds", "Time since the tip changed, or since the node started.", value=still
+        )
+        on_demand = float(self._on_demand)
+        yield GaugeMetricFamily("svcd_chain_on_demand", "1 if blocks are made on demand only.", value=on_demand)
+        yield GaugeMetricFamily("svcd_chain_work", "Cumulative work of the chain.", value=tip.work)
+        synced = float(self._status.synced)
+        yield GaugeMetricFamily("svcd_chain_synced", "1 if the tip is believed to be the network's.", value=synced)
+        yield CounterMetricFamily(
+            "svcd_chain_blocks_connected", "Blocks that became part of the chain.", value=self._blocks
+        )
+        yield CounterMetricFamily(
+            "svcd_chain_transfers_connected",
+            "Transfers in blocks that became part of the chain.",
+            value=self._transfers,
+        )
+        yield CounterMetricFamily(
+            "svcd_chain_reorganisations", "Reorganisations: changes to another branch.", value=self._reorganisations
+        )
+        deep = self._status.history.deep_reorganisations
+        yield CounterMetricFamily(
+            "svcd_chain_deep_reorganisations", "Reorganisations that undid 12 blocks or more.", value=deep
+        )
+        alarms = GaugeMetricFamily("svcd_chain_alarm", "1 while the chain has this alarm.", labels=("alarm",))
+        for kind, alarm in self._status.alarms().items():
+            alarms.add_metric((kind,), float(bool(alarm)))
+        yield alarms
+        yield from self._depths.collect()
+
+
+class MempoolMetrics(Collector):
+    """Reads the mempool, and counts admitted transfers as one of its listeners."""
+
+    def __init__(self, transaction_pool: TransactionPool, limits: MempoolLimits) -> None:
+        self._transaction_pool = transaction_pool
+        self._limits = limits
+        self._admitted = 0
+        transaction_pool.subscribe(self)
+
+    def pool_changed(self, added: Sequence[MempoolEntry], removed: Removals) -> None:
+        """Count the added transfers."""
+        self._admitted += len(added)
+
+    def collect(self) -> Iterator[Metric]:
+        """Collect the metrics."""
+        mempool, limits = self._transaction_pool.mempool, self._limits
+        yield GaugeMetricFamily("svcd_mempool_transactions", "Transfers that wait.", value=len(mempool))
+        yield GaugeMetricFamily("svcd_mempool_bytes", "Size of the transfers that wait.", value=mempool.size)
+        yield GaugeMetricFamily(
+            "svcd_mempool_capacity_transactions", "How many transfers may wait.", value=limits.max_transactions
+        )
+        yield GaugeMetricFamily(
+            "svcd_mempool_capacity_bytes", "Size of the transfers that may wait.", value=limits.max_bytes
+        )
+        yield CounterMetricFamily("svcd_mempool_admitted", "Transfers that were admitted.", value=self._admitted)
+        refused = CounterMetricFamily(
+            "svcd_mempool_refused", "Well-formed transfers that were refused.", labels=("reason",)
+        )
+        for reason in REASONS:
+            refused.add_metric((reason.value,), self._transaction_pool.refusals[reason])
+        yield refused
+
+
+class PeersMetrics(Collector):
+    """Reads the peers, the address book and the bans."""
+
+    def __init__(self, network: PeerNetwork) -> None:
+        self._peers = network.peers
+
+    def collect(self) -> Iterator[Metric]:
+        """Collect the metrics."""
+        peers = self._peers
+        verified, outbound = len(peers.all()), len(peers.outbound())
+        yield GaugeMetricFamily("svcd_peers_verified", "Verified peers.", value=verified)
+        yield GaugeMetricFamily("svcd_peers_outbound", "Outbound peers: those that this node chose.", value=outbound)
+        yield GaugeMetricFamily(
+            "svcd_peers_inbound", "Inbound peers: those that called this node.", value=verified - outbound
+        )
+        yield GaugeMetricFamily("svcd_peers_known", "Endpoints in the address book.", value=len(peers.book))
+        bans = peers.bans.count(peers.node.now())
+        yield GaugeMetricFamily("svcd_peers_bans", "Banned nodes, endpoints and addresses.", value=bans)
+        alarm = float(bool(peers.alarm))
+        yield GaugeMetricFamily("svcd_peers_alarm", "1 if most chosen peers break the rules.", value=alarm)
+
+
+class SyncMetrics(Collector):
+    """Reads the progress of catching up with a greater chain."""
+
+    def __init__(self, network: PeerNetwork) -> None:
+        self._network = network
+
+    def collect(self) -> Iterator[Metric]:
+        """Collect the metrics."""
+        progress, running = self._network.progress, self._network.sync.running
+        state = progress.snapshot()
+        yield GaugeMetricFamily("svcd_sync_catching_up", "1 while a greater chain is fetched.", value=float(running))
+        yield from self._state(state)
+        slowest = GaugeMetricFamily(
+            "svcd_sync_slowest_stage", "1 for the slowest stage of the last minute.", labels=("stage",)
+        )
+        waited = CounterMetricFamily("svcd_sync_stage_seconds", "Time spent waiting for each stage.", labels=("stage",))
+        for stage, seconds in progress.waited().items():
+            slowest.add_metric((stage.value,), float(state is not None and state.slowest_stage is stage))
+            waited.add_metric((stage.value,), seconds)
+        yield slowest
+        yield waited
+        yield CounterMetricFamily("svcd_sync_blocks", "Blocks connected while catching up.", value=progress.blocks)
+        yield CounterMetricFamily(
+            "svcd_sync_transactions", "Transfers connected while catching up.", value=progress.transactions
+        )
+
+    def _state(self, state: SyncStatus | None) -> Iterator[Metric]:
+        """The current state; a node that is not catching up has reached its target."""
+        tip = self._network.peers.node.chain_manager.tip.height
+        shown = state or SyncStatus(tip, tip, 0.0, 0.0, SyncStage.FETCH, 0.0, 0)
+        left = nan if shown.seconds_left is None else shown.seconds_left
+        yield GaugeMetricFamily("svcd_sync_height", "Height that catching up has reached.", value=shown.height)
+        yield GaugeMetricFamily(
+            "svcd_sync_target_height", "Height of the chain that is being fetched.", value=shown.target
+        )
+        yield GaugeMetricFamily(
+            "svcd_sync_blocks_per_second",
+            "Blocks connected per second, over the last minute.",
+            value=shown.blocks_per_second,
+        )
+        yield GaugeMetricFamily(
+            "svcd_sync_transactions_per_second",
+            "Transfers connected per second, over the last minute.",
+            value=shown.transactions_per_second,
+        )
+        yield GaugeMetricFamily("svcd_sync_left_seconds", "Estimated time until caught up; NaN if unknown.", value=left)
+        yield GaugeMetricFamily("svcd_sync_peers_used", "Peers that have sent blocks.", value=shown.peers_used)
+
+
+class WebhookMetrics(Collector):
+    """Reads the deliveries under way, and the figures on the outbox, which are counted every few seconds."""
+
+    def __init__(self, webhooks: WebhookService, clock: Clock) -> None:
+        self._webhooks = webhooks
+        self._clock = clock
+
+    def collect(self) -> Iterator[Metric]:
+        """The metrics of this moment."""
+        counts, backlog = self._webhooks.counts(), self._webhooks.backlog
+        oldest = backlog.oldest_undelivered
+        age = 0 if oldest is None else max(milliseconds(self._clock) - oldest, 0) / 1000
+        yield GaugeMetricFamily("svcd_webhooks_watches", "Active watches.", value=backlog.watches)
+        yield GaugeMetricFamily(
+            "svcd_webhooks_waiting_watches", "Active watches with an event to send.", value=counts.waiting
+        )
+        yield GaugeMetricFamily("svcd_webhooks_in_flight", "Deliveries under way.", value=counts.in_flight)
+        yield GaugeMetricFamily("svcd_webhooks_oldest_seconds", "Age of the oldest undelivered event.", value=age)
+        yield GaugeMetricFamily(
+            "svcd_webhooks_broken_hosts", "Hosts whose deliveries keep failing.", value=counts.broken_hosts
+        )
+        yield CounterMetricFamily("svcd_webhooks_delivered", "Events delivered.", value=counts.delivered)
+        yield CounterMetricFamily("svcd_webhooks_failed", "Failed attempts to deliver.", value=counts.failed)
+        yield CounterMetricFamily("svcd_webhooks_abandoned", "Events given up.", value=counts.abandoned)
+        yield CounterMetricFamily("svcd_webhooks_refused", "Events that receivers refuse.", value=counts.refused)
+
+
+OTHER: Final = "other"
+"""The label of paths without a route and of unknown methods, so that clients cannot create labels."""
+_METHODS: Final[Mapping[bytes, str]] = {
+    name.encode("ascii"): name for name in ("GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS")
+}
+
+
+class WebMetrics(Collector):
+    """Counts the responses of sites, as their recorder, and reads their connections."""
+
+    def __init__(self) -> None:
+        self._sites: dict[str, Site] = {}
+        self._requests: Counter[tuple[str, str, int]] = Counter()
+        self._seconds = Histogram(
+            "svcd_http_request_seconds",
+            "From the last byte of a request to its response.",
+            ("route",),
+            registry=None,
+            buckets=DURATION_BUCKETS,
+        )
+        self._throttled: Counter[str] = Counter()
+
+    def watch(self, name: str, site: Site) -> None:
+        """Measure a site; ``name`` is its label."""
+        self._sites[name] = site
+        site.recorder = self
+
+    def answered(self, route: str, method: bytes, status: int, seconds: float | None) -> None:
+        """Count a response."""
+        label = route or OTHER
+        self._requests[label, _METHODS.get(method, OTHER), status] += 1
+        if seconds is not None:
+            self._seconds.labels(label).observe(seconds)
+
+    def throttled(self, bucket: str) -> None:
+        """Count a request refused by a rate limit."""
+        self._throttled[bucket] += 1
+
+    def collect(self) -> Iterator[Metric]:
+        """Collect the metrics."""
+        requests = CounterMetricFamily("svcd_http_requests", "Responses.", labels=("route", "method", "status"))
+        for (route, method, status), count in self._requests.items():
+            requests.add_metric((route, method, str(status)), count)
+        yield requests
+        yield from self._seconds.collect()
+        throttled = CounterMetricFamily("svcd_http_throttled", "Requests refused by a rate limit.", labels=("bucket",))
+        for bucket, count in self._throttled.items():
+            throttled.add_metric((bucket,), count)
+        yield throttled
+        yield from self._connections()
+        ignored = sum({id(site.clients): site.clients.untrusted.ignored for site in self._sites.values()}.values())
+        yield CounterMetricFamily(
+            "svcd_http_forwarded_ignored",
+            "Requests with X-Forwarded-For that came from no trusted proxy.",
+            value=ignored,
+        )
+
+    def _connections(self) -> Iterator[Metric]:
+        present = GaugeMetricFamily("svcd_http_connections", "Open connections.", labels=("site",))
+        refused = CounterMetricFamily("svcd_http_connections_refused", "Connections refused.", labels=("site",))
+        evicted = CounterMetricFamily(
+            "svcd_http_connections_gave_way", "Connections evicted to make room for others.", labels=("site",)
+        )
+        bodies = CounterMetricFamily(
+            "svcd_http_bodies_gave_way",
+            "Incomplete request bodies dropped to make room for others.",
+            labels=("site",),
+        )
+        for name, site in self._sites.items():
+            present.add_metric((name,), len(site.connections))
+            refused.add_metric((name,), site.connections.refused)
+            evicted.add_metric((name,), site.connections.gave_way)
+            bodies.add_metric((name,), site.bodies.gave_way)
+        yield present
+        yield refused
+        yield evicted
+        yield bodies
