@@ -1,4 +1,9 @@
-"""Transfer v2: the value, its signing bytes, its id and the checks that need no state (docs/protocol.md 4)."""
+"""Transfer v2: the value, its signing bytes, its id and the checks that need no state (docs/protocol.md 4).
+
+A wallet signs the 32 bytes of the transaction id, a hash of the canonical JSON without the signature:
+:func:`parse_transfer` computes it, :func:`sign_transfer` signs it, :meth:`Transfer.check_signature` checks the
+signature.
+"""
 
 import re
 from typing import Final

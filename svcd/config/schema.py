@@ -89,7 +89,10 @@ class Mempool:
 
 @frozen
 class Limits:
-    """Limits for one client and for all together; 0 switches off a rate or a number of connections."""
+    """Limits for one client and for all together; 0 switches off a rate or a number of connections.
+
+    svcd/web/rate_limits.py enforces the rates, svcd/web/connections.py the numbers of connections.
+    """
 
     requests_per_second: Annotated[int, Between(0, 1_000_000)] = 100
     broadcasts_per_second: Annotated[int, Between(0, 1_000_000)] = 20

@@ -1,5 +1,8 @@
 """Bans for breaking the rules (docs/peers.md "Prices"), and bans by the operator.
 
+:meth:`svcd.p2p.peers.Peers.ban` bans a peer, :class:`PostBans` the posts from an address, svcd/p2p/administration.py
+what the operator names; svcd/p2p/service.py keeps the bans in ``peers.json``.
+
 The name of a ban says what it covers: ``node:`` a node by its id, ``endpoint:`` one endpoint, ``address:`` all nodes
 and clients at an address, and ``posts:`` the posts from an address. Of IPv6 the /64 counts as the address, for one
 machine may choose within it; an address in which a translator (NAT64) embeds an IPv4 address counts as the latter.

@@ -1,4 +1,8 @@
-"""JSON schemas of the requests and responses of the chain routes, for the OpenAPI document."""
+"""JSON schemas of the requests and responses of the chain routes, for the OpenAPI document.
+
+A new field of a response must be added to its schema here, to the method of the route that returns it, and to
+docs/http.md; the tests compare every response with its schema.
+"""
 
 from typing import Final
 

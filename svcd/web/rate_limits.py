@@ -1,4 +1,8 @@
-"""Rate limits: which client sends a request, and the token buckets that it draws from (docs/http.md)."""
+"""Rate limits: which client sends a request, and the token buckets that it draws from (docs/http.md).
+
+The router draws the cost of each request from the client's bucket (:meth:`RateLimiter.admit`). The rates and their
+defaults are `[limits]` of the configuration: ``Limits`` in svcd/config/schema.py.
+"""
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache
