@@ -174,24 +174,6 @@ def test_a_transfer_in_upper_case(node: Node, client: Client, transfers: ChainBu
     assert client.ok("/p2p/transaction", {"transaction": value})["state"] == "accepted"
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"sender": "nobody"},
-        {"nonce": 17},
-        {"timestamp": 0},
-        {"amount": 2000 * 10**8},
-    ],
-)
-def test_what_only_this_mempool_refuses_costs_nothing(
-    node: Node, client: Client, transfers: ChainBuilder, changes: dict[str, Any]
-) -> None:
-    """The pool of an honest peer may well hold it."""
-    client.refusal("/p2p/transaction", {"transaction": transfer(transfers, **changes)})
-    assert banned_for(node) == 0
-    assert len(node.node_context.transaction_pool.mempool) == 0
-
-
 # Blocks that come
 
 
@@ -233,49 +215,11 @@ def test_an_early_block_waits(node: Node, client: Client, builder: ChainBuilder)
     assert banned_for(node) == 0
 
 
-@pytest.mark.parametrize(
-    "rule",
-    [Refusal.WORK, Refusal.STATE_ROOT, Refusal.BLOCK_SIGNATURE, Refusal.TRANSACTIONS_ROOT, Refusal.HEIGHT],
-)
-def test_an_invalid_block_costs_a_day(node: Node, client: Client, builder: ChainBuilder, rule: Refusal) -> None:
-    response = post_block(client, builder.block(None, break_=rule))
-    assert (response.status, node.tip.height) == (400, 0)
-    assert response.error
-    assert banned_for(node) == DAY
-
-
 def test_a_block_that_is_known_to_be_invalid_costs_a_day_too(node: Node, builder: ChainBuilder) -> None:
     block = builder.block(None, break_=Refusal.WORK)
     post_block(client_of(node), block)
     assert "found invalid before" in post_block(client_of(node, OTHER), block).error
     assert banned_for(node, OTHER) == DAY
-
-
-@pytest.mark.parametrize(
-    "body",
-    [
-        b"",
-        b"{}",
-        b"[]",
-        b"not JSON",
-        b'{"block":}',
-        b'{"block":{}}',
-        b'{"block":null}',
-        b'{"block":{"version":4}}',
-        b' {"block":{}}',
-        b'{"block":{}} ',
-        b'{"block" :{}}',
-        b'{"block":{},"block":{}}',
-        b'{"other":{}}',
-        b'{"block":{"a":"\xff"}}',
-        b'{"block":' + b'{"a":' * 1_000 + b"1" + b"}" * 1_001,
-    ],
-)
-def test_what_is_no_block(node: Node, client: Client, body: bytes) -> None:
-    response = client.post("/p2p/block", body)
-    assert response.status == 400
-    assert response.error
-    assert banned_for(node) == 0
 
 
 def test_a_block_in_another_spelling_is_kept_and_passed_on_in_canonical_json(

@@ -122,29 +122,6 @@ def test_balance_that_is_short(client: Client, pay: Pay) -> None:
     )
 
 
-def test_sender_without_an_account(node: Node, client: Client) -> None:
-    transfer = node.builder.transfer("nobody", "bob", 1)
-    assert client.refusal(ROUTE, body(transfer)) == (
-        "the balance is 10001 base units short of amount, fee and what waits already"
-    )
-
-
-def test_transfer_that_has_expired(node: Node, client: Client, pay: Pay) -> None:
-    node.take(node.builder.block(slot=START_SLOT))
-    assert client.refusal(ROUTE, body(pay(nonce=0, timestamp=NOW - DAY - 1))) == (
-        f"expired: timestamp must be at least {NOW - DAY} by now"
-    )
-    client.ok(ROUTE, body(pay(nonce=0, timestamp=NOW - DAY)))
-
-
-def test_transfer_of_the_future(client: Client, pay: Pay) -> None:
-    latest = NOW + 1000 * PARAMS.transaction_future_seconds
-    assert client.refusal(ROUTE, body(pay(nonce=0, timestamp=latest + 1))) == (
-        f"timestamp lies in the future; it must be at most {latest} by now"
-    )
-    client.ok(ROUTE, body(pay(nonce=0, timestamp=latest)))
-
-
 def test_replacement_that_pays_too_little_more(client: Client, pay: Pay) -> None:
     client.ok(ROUTE, body(pay(nonce=0, fee=10_001)))
     assert client.refusal(ROUTE, body(pay(nonce=0, fee=11_001))) == (
@@ -162,18 +139,6 @@ def test_pool_that_is_full(open_node: Callable[..., Node]) -> None:
     )
     client.ok(ROUTE, body(transfer("carol", "bob", 1, fee=20_001, nonce=0)))
     assert [entry.transfer.fee for entry in node.node_context.transaction_pool.mempool.entries()] == [20_001]
-
-
-def test_full_pool_names_the_fee_that_gets_in(open_node: Callable[..., Node]) -> None:
-    node = open_node(pool=MempoolLimits(1, 1 << 20))
-    client, transfer = public_client(node), node.builder.transfer
-    client.ok(ROUTE, body(transfer("bob", "alice", 1, fee=31_415, nonce=0)))
-    for amount, sender in enumerate(("alice", "carol") * 10, 1):
-        sentence = client.refusal(ROUTE, body(transfer(sender, "bob", 10**amount % 99_999_937, nonce=0)))
-        short = int(sentence.removesuffix(" base units").rpartition(" ")[2])
-        again = transfer(sender, "bob", 10**amount % 99_999_937, fee=short, nonce=0)
-        assert client.refusal(ROUTE, body(again)) == sentence
-        client.ok(ROUTE, body(transfer(sender, "bob", 10**amount % 99_999_937, fee=short + 1, nonce=0)))
 
 
 def test_pool_that_is_full_of_bytes(open_node: Callable[..., Node]) -> None:
@@ -213,11 +178,6 @@ def test_signature_of_somebody_else_under_a_known_transfer(
     assert client.ok(ROUTE, body(transfer))["state"] == "known"
 
 
-@pytest.mark.parametrize("change", [{"nonce": "1"}, {"fee": "10001"}, {"timestamp": "1793491200001"}])
-def test_what_is_changed_after_signing(still: Client, pay: Pay, change: dict[str, str]) -> None:
-    assert still.refusal(ROUTE, body(pay(nonce=0), **change)).endswith("is not its sender's")
-
-
 def test_what_was_signed_for_a_chain_that_began_otherwise(still: Client) -> None:
     """It differs from ours in one rule only, and so in its genesis; every field of the transfer is as here."""
     builder = ChainBuilder(evolve(PARAMS, halving_blocks=PARAMS.halving_blocks + 1))
@@ -233,25 +193,11 @@ def test_key_that_is_not_the_address_s(still: Client, pay: Pay) -> None:
 
 DECIMAL = 'must be a decimal string without leading zeros, from "0" to "9007199254740991"'
 CHANGES = [
-    ({"version": 1}, "version must be 2"),
     ({"version": True}, "version must be a whole JSON number from 0 to 9007199254740991"),
-    ({"version": "2"}, "version must be a whole JSON number from 0 to 9007199254740991"),
     ({"networkId": 1}, "networkId must be 3, the id of SVC-TEST"),
-    ({"type": 0}, "type must be 1, a transfer"),
     ({"senderPublicKey": "ab"}, "senderPublicKey must be 64 lower-case hex characters"),
-    ({"senderPublicKey": 5}, "senderPublicKey must be 64 lower-case hex characters"),
-    ({"signature": "é" * 128}, "signature must be 128 lower-case hex characters"),
-    ({"signature": None}, "signature must be 128 lower-case hex characters"),
     ({"senderAddress": []}, "senderAddress must be the address of senderPublicKey on this network"),
-    ({"nonce": 0}, f"nonce {DECIMAL}"),
     ({"nonce": "00"}, f"nonce {DECIMAL}"),
-    ({"nonce": "-1"}, f"nonce {DECIMAL}"),
-    ({"nonce": "9007199254740992"}, f"nonce {DECIMAL}"),
-    ({"fee": "1e9"}, f"fee {DECIMAL}"),
-    ({"fee": "010000"}, f"fee {DECIMAL}"),
-    ({"timestamp": ""}, f"timestamp {DECIMAL}"),
-    ({"timestamp": "1793491200000 "}, f"timestamp {DECIMAL}"),
-    ({"payload": "none"}, "payload must be a JSON object"),
     ({"payload": {}}, "payload lacks the field amount"),
     ({"memo": "hello"}, 'transaction has an unknown field "memo"'),
 ]
@@ -265,16 +211,10 @@ def test_field_that_is_wrong(still: Client, pay: Pay, change: dict[str, object],
 REFERENCE = "paymentReference must be 1 to 64 of the characters A-Z a-z 0-9 . _ : - (or be absent)"
 RECIPIENT = "recipient must be an address of this network: 44 characters that begin with svcd1q"
 PAYLOADS = [
-    ({"amount": "0"}, "amount must be at least 1 base unit"),
     ({"amount": "0.5"}, f"amount {DECIMAL}"),
-    ({"amount": 5}, f"amount {DECIMAL}"),
     ({"paymentReference": ""}, REFERENCE),
-    ({"paymentReference": "x" * 65}, REFERENCE),
-    ({"paymentReference": "order 1"}, REFERENCE),
-    ({"paymentReference": None}, REFERENCE),
     ({"paymentRefrence": "order-1"}, 'payload has an unknown field "paymentRefrence"'),
     ({"recipient": "svc1qqr0t67zeqfa0ed44hudd8s2a88ysuh7ytvpxz4"}, RECIPIENT),
-    ({"recipient": None}, RECIPIENT),
 ]
 
 
@@ -283,16 +223,6 @@ def test_payload_that_is_wrong(still: Client, pay: Pay, change: dict[str, object
     sent = body(pay())
     sent["transaction"]["payload"] |= change
     assert still.refusal(ROUTE, sent) == sentence
-
-
-FIELDS = "version networkId type senderPublicKey senderAddress nonce fee timestamp payload signature".split()
-
-
-@pytest.mark.parametrize("name", FIELDS)
-def test_field_that_is_missing(still: Client, pay: Pay, name: str) -> None:
-    sent = body(pay())
-    del sent["transaction"][name]
-    assert still.refusal(ROUTE, sent) == f"transaction lacks the field {name}"
 
 
 # Refused for what the body is
@@ -307,13 +237,6 @@ def test_unknown_field_of_the_body_is_named(still: Client, pay: Pay) -> None:
     assert still.refusal(ROUTE, body(pay()) | {"confirmations": 1}) == (
         "unknown field 'confirmations' in the body; the known ones are transaction"
     )
-
-
-@pytest.mark.parametrize(
-    ("value", "kind"), [(None, "null"), (5, "number"), ("x", "string"), ([], "list"), (True, "true")]
-)
-def test_transaction_that_is_no_object(still: Client, value: object, kind: str) -> None:
-    assert still.refusal(ROUTE, {"transaction": value}) == "transaction must be a JSON object", kind
 
 
 @pytest.mark.parametrize("text", [b"[]", b"null", b"5", b'"x"', b"true"])
