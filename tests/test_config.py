@@ -12,7 +12,7 @@ from twisted.internet.endpoints import serverFromString
 from twisted.internet.protocol import Factory
 from twisted.internet.testing import MemoryReactor
 
-from svcd.config import validation
+from svcd.config import loader
 from svcd.config.layers import ConfigError, Layer, from_assignment, from_option, merged
 from svcd.config.loader import camel, load
 from svcd.config.schema import MAX_MERCHANTS, Commerce, Config
@@ -279,7 +279,7 @@ def test_a_public_unix_socket_is_refused(section: str) -> None:
         config, settings = load(), merged([from_option("--set", (section, "listen"), endpoint)])
         changed = attrs.evolve(config, **{section: attrs.evolve(getattr(config, section), listen=endpoint)})
         with pytest.raises(ConfigError, match="must not be a Unix socket"):
-            validation.check(changed, settings, {})
+            loader.check(changed, settings, {})
 
 
 @pytest.mark.parametrize("section", ["http", "p2p", "operator"])
@@ -288,9 +288,9 @@ def test_two_sockets_of_systemd_with_one_name_are_refused(section: str) -> None:
     endpoint = "systemd:domain=INET:name=svcd"
     config, settings = load(), merged([from_option("--set", (section, "listen"), endpoint)])
     changed = attrs.evolve(config, **{section: attrs.evolve(getattr(config, section), listen=endpoint)})
-    validation.check(changed, settings, {"LISTEN_FDNAMES": "svcd:other:other"})
+    loader.check(changed, settings, {"LISTEN_FDNAMES": "svcd:other:other"})
     with pytest.raises(ConfigError, match="systemd hands over 2 sockets of that name, and one would be served"):
-        validation.check(changed, settings, {"LISTEN_FDNAMES": "svcd:other:svcd"})
+        loader.check(changed, settings, {"LISTEN_FDNAMES": "svcd:other:svcd"})
 
 
 def test_checking_an_endpoint_leaves_the_reactor_uninstalled() -> None:

@@ -72,7 +72,7 @@ def root_service(config: Config, reactor: Any, observer: Observer | None) -> Roo
     on_chain = ScopedServices(
         Sequential(exit_process, sentences=SENTENCES),
         acquire=lambda: open_chain_and_webhooks(config, pools, reactor, health),
-        services=lambda files: node_services(NodeResources(config, files, pools, reactor, health)),
+        services=lambda databases: node_services(NodeResources(config, databases, pools, reactor, health)),
         release=OpenDatabases.close,
     )
     root.addService(on_chain)

@@ -82,7 +82,7 @@ class MerchantServices:
             merchant.name: PinnedClient(base.reactor, resolver=SystemResolver(worker, most), policy=policy, trust=trust)
             for merchant in self._merchants
         }
-        database = base.files.webhooks
+        database = base.databases.webhooks
         self.webhooks = None if database is None else self._build_webhooks(database, status)
 
     def services(self) -> list[Service]:

@@ -82,7 +82,7 @@ class NodeResources:
     """Configuration, databases, thread pools and reactor of a node."""
 
     config: Config
-    files: OpenDatabases
+    databases: OpenDatabases
     pools: ThreadPools
     reactor: Any
     health: DatabaseHealth
@@ -90,7 +90,7 @@ class NodeResources:
     @property
     def node_context(self) -> NodeContext:
         """The open chain."""
-        return self.files.node
+        return self.databases.node
 
 
 def mempool_limits(config: Config) -> MempoolLimits:

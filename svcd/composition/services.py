@@ -85,13 +85,13 @@ class NodeServices:
             identity=identity,
             peers=peers,
             clock=base.reactor,
-            trouble=lambda: base.files.trouble,
+            trouble=lambda: base.databases.trouble,
             untrusted_proxy=lambda: self._clients.untrusted.alarm(base.reactor.seconds()),
         )
         self._sites = SiteFactory(base.reactor, lambda: secrets.token_hex(8), base.health.is_damage)
         self._merchants = MerchantServices(base, self._status)
         self._participation = None if config.participation.on_demand else self._producer()
-        webhooks = None if base.files.webhooks is None else config.data_dir / WEBHOOKS_FILE
+        webhooks = None if base.databases.webhooks is None else config.data_dir / WEBHOOKS_FILE
         self.backups = Backups(config.chain_file, webhooks, base.pools.files.worker)
         self._devnet = node_context.devnet(secrets.token_bytes) if config.network == "devnet" else None
         self._metrics = collect_from(
@@ -115,7 +115,7 @@ class NodeServices:
             Periodic(clock, EXPIRY_SECONDS, expire, what="removing expired transfers"),
             Periodic(clock, FILE_CHECK_SECONDS, files.check, what="checking the database files", at_once=True),
             Periodic(clock, CLOCK_CHECK_SECONDS, jumps.check, what="checking the clock"),
-            Periodic(clock, ALARM_CHECK_SECONDS, base.files.try_disks, what="probing the disk"),
+            Periodic(clock, ALARM_CHECK_SECONDS, base.databases.try_disks, what="probing the disk"),
             Periodic(clock, ALARM_CHECK_SECONDS, alarms.check, what="checking the alarms", at_once=True),
         ]
 
@@ -199,7 +199,7 @@ class NodeServices:
         """The open databases and their write-ahead logs."""
         config = self._base.config
         databases = [config.chain_file, config.data_dir / MEMPOOL_FILE]
-        if self._base.files.webhooks is not None:
+        if self._base.databases.webhooks is not None:
             databases.append(config.data_dir / WEBHOOKS_FILE)
         return [file for path in databases for file in (path, path.with_name(f"{path.name}-wal"))]
 

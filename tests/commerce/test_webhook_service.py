@@ -60,7 +60,7 @@ def test_each_outage_of_the_disk_and_its_end_are_logged_once(watched: Watched) -
 
 
 def try_disks(watched: Watched) -> None:
-    result_of(Deferred.fromCoroutine(watched.node.files.try_disks()))
+    result_of(Deferred.fromCoroutine(watched.node.databases.try_disks()))
 
 
 def test_the_operator_sees_an_alarm_until_the_disk_can_be_written_again(watched: Watched) -> None:
@@ -95,13 +95,13 @@ def test_of_two_databases_that_cannot_be_written_the_chain_s_is_reported(watched
     with pytest.raises(sqlite3.OperationalError):
         result_of(mining)
     readonly = "attempt to write a readonly database"
-    assert watched.node.files.trouble == f"the disk takes nothing: {readonly}"
+    assert watched.node.databases.trouble == f"the disk takes nothing: {readonly}"
     chain.execute("PRAGMA query_only = 0")
     try_disks(watched)
-    assert watched.node.files.trouble == f"the disk takes nothing for the webhooks: {readonly}"
+    assert watched.node.databases.trouble == f"the disk takes nothing for the webhooks: {readonly}"
     disk.let(True)
     try_disks(watched)
-    assert watched.node.files.trouble == ""
+    assert watched.node.databases.trouble == ""
 
 
 def test_events_scheduled_while_the_clock_was_years_ahead_are_sent_within_days_of_the_next_start(

@@ -76,7 +76,7 @@ class Watched:
         )
         self.database = result_of(Deferred.fromCoroutine(opening))
         node_context = self.node.node_context
-        self.node.files = OpenDatabases(node_context, self.database)
+        self.node.databases = OpenDatabases(node_context, self.database)
         self.queues = Queues()
         context = WebhookContext(
             clock=self.clock,

@@ -117,12 +117,12 @@ class Node:
         threads = NodeThreads(worker or Inline(), Inline(), 2)
         opening = open_node(self.params, path, threads=threads, pool=settings.pool, clock=clock)
         self.node_context: NodeContext = result_of(Deferred.fromCoroutine(opening))
-        self.files = OpenDatabases(self.node_context, None)
+        self.databases = OpenDatabases(self.node_context, None)
         identity = NodeIdentity(NODE_ID, settings.endpoint)
         chain_manager, transaction_pool = self.node_context.chain_manager, self.node_context.transaction_pool
         self.peers = Shown(NoPeers(settings.alone).network_view())
         self.status = Status(
-            chain_manager, identity=identity, peers=self.peers, clock=clock, trouble=lambda: self.files.trouble
+            chain_manager, identity=identity, peers=self.peers, clock=clock, trouble=lambda: self.databases.trouble
         )
         chain = ChainRoutes(chain_manager, transaction_pool=transaction_pool, status=self.status, clock=clock)
         errors, nonces = count(1), count(1)

@@ -115,9 +115,9 @@ def test_not_ready_while_the_disk_takes_nothing(node: Node, operator: Client) ->
     sentence = "not ready: the disk takes nothing: attempt to write a readonly database"
     for _ in range(2):
         assert operator.refusal("/ready", status=503) == sentence
-        result_of(Deferred.fromCoroutine(node.files.try_disks()))
+        result_of(Deferred.fromCoroutine(node.databases.try_disks()))
     connection.execute("PRAGMA query_only = 0")
-    result_of(Deferred.fromCoroutine(node.files.try_disks()))
+    result_of(Deferred.fromCoroutine(node.databases.try_disks()))
     assert operator.ok("/ready") == {"alarms": []}
 
 
