@@ -2,7 +2,7 @@
 
 A wallet signs the 32 bytes of the transaction id, a hash of the canonical JSON without the signature:
 :func:`parse_transfer` computes it, :func:`sign_transfer` signs it, :meth:`Transfer.check_signature` checks the
-signature.
+signature. The browser wallet does the same in svcd/pages/static/transaction.mjs.
 """
 
 import re
