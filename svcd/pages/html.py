@@ -17,6 +17,8 @@ from svcd.chain.units import format_amount
 Content = Tag | str
 UNIT: Final = "SVC"
 _SHOWN_ENDS: Final = 8
+_UNGROUPED: Final = 4
+"""How many digits are read at a glance."""
 _AGES: Final = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 _PREFIXES: Final = ("", "k", "M", "G", "T", "P", "E")
 
@@ -111,8 +113,26 @@ def copy_button(text: str, what: str) -> Tag:
 
 
 def amount(units: int, *, class_: str = "amount") -> Tag:
-    """An amount in coins; it does not break across lines."""
-    return tag("span", format_amount(units), " ", tag("span", UNIT, class_="unit"), class_=class_)
+    """An amount in coins with thin spaces between groups of digits; it does not break across lines.
+
+    The spaces are margins and not characters: an amount that is selected and copied remains a number.
+    """
+    return tag("span", *_digit_groups(format_amount(units)), " ", tag("span", UNIT, class_="unit"), class_=class_)
+
+
+def _digit_groups(coins: str) -> list[Content]:
+    """The digits in groups of three, from the point to both sides, where there are more than four on a side."""
+    integer, point, decimals = coins.partition(".")
+    first = len(integer) % 3 or 3
+    groups = [integer] if len(integer) <= _UNGROUPED else [integer[:first], *_threes(integer[first:])]
+    rest = [decimals] if len(decimals) <= _UNGROUPED else _threes(decimals)
+    groups[-1] += point + rest[0]
+    groups += rest[1:]
+    return [groups[0], *[tag("span", group, class_="group") for group in groups[1:]]]
+
+
+def _threes(digits: str) -> list[str]:
+    return [digits[at : at + 3] for at in range(0, len(digits), 3)]
 
 
 def when(time: int, now: int) -> Tag:

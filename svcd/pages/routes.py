@@ -4,14 +4,30 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
+from attrs import frozen
+
 from svcd.rpc.fields import HEIGHT_TYPE
-from svcd.web.field_types import Schema, Text
+from svcd.web.field_types import Int, Schema, Text
 from svcd.web.responses import Headers
 from svcd.web.routes import Field, Route
 
 _HTML: Final[Mapping[int, Schema]] = {200: {"type": "string"}}
 _HASH: Final = re.compile("[0-9a-fA-F]{64}")
 MAX_SEARCH_TEXT: Final = 128
+MAX_RETURN_URL: Final = 1_024
+LAST_TIME: Final = 253_402_300_799_999
+"""The end of the year 9999."""
+_RETURN_URL: Final = re.compile(r"https://([a-z0-9-]+(?:\.[a-z0-9-]+)*(?::[0-9]{1,5})?)(?:[/?#][!#-;=?-\[\]_a-z~]*)?")
+"""In group 1 host and port, as browsers show them. A user before the host, which would pass for one, is not matched."""
+
+
+@frozen
+class ReturnUrl:
+    """The address of a page of the shop."""
+
+    url: str
+    host: str
+    """With the port, if there is one."""
 
 
 def parse_block(text: str) -> int | bytes:
@@ -35,6 +51,25 @@ BLOCK: Final = Field("block", Text(convert=parse_block), "The height or the hash
 FIRST: Final = Field("first", HEIGHT_TYPE, "Where the list begins.", default=0)
 AFTER: Final = Field("after", HEIGHT_TYPE, "Where the list begins.", default=0)
 SEARCH_TEXT: Final = Field("q", Text(convert=parse_search_text), "The text to search for.", default="")
+
+
+def parse_return_url(text: str) -> ReturnUrl:
+    """The address of the shop's page to which a buyer may return; raises ValueError."""
+    match = _RETURN_URL.fullmatch(text) if len(text) <= MAX_RETURN_URL else None
+    if match is None:
+        raise ValueError(
+            f"must be an https:// address of at most {MAX_RETURN_URL} characters of printable ASCII, with the host in "
+            "lower case and without a user"
+        )
+    return ReturnUrl(text, match[1])
+
+
+RETURN_URL: Final = Field(
+    "returnUrl", Text(convert=parse_return_url), "Where the buyer may return to the shop.", default=None
+)
+UNTIL: Final = Field(
+    "until", Int(0, LAST_TIME), "When the order expires, in milliseconds since 1970-01-01 UTC.", default=None
+)
 
 
 def page(

@@ -1,6 +1,7 @@
 """The checkout while somebody has it open."""
 
 import io
+import time
 from urllib.parse import quote
 
 import pytest
@@ -30,19 +31,24 @@ def codes(page: Page, selector: str) -> list[str]:
 
 
 def test_it_turns_to_paid_while_it_is_open(watched: Watched, chain: Chain) -> None:
-    order = fresh("live")
+    order, began = fresh("live"), time.monotonic()
     page = watched.go(checkout_path(order))
     assert "Waiting for the payment" in seen(page, "unpaid")
-    assert page.is_visible("text=Pay with the browser wallet")
+    assert page.is_visible("text=Open in your wallet")
+    assert page.is_visible("text=Use the wallet of this node")
     chain.pay(FAUCET, SHOP, 5 * COIN // 2, order)
     assert "Seen" in seen(page, "pending")
-    assert not page.is_visible("text=Pay with the browser wallet"), "it still offers to pay"
+    assert not page.is_visible("text=Open in your wallet"), "it still offers to pay"
+    assert not page.is_visible("text=Use the wallet of this node"), "it still offers to pay"
     chain.node.mine(1)
     assert "1 of 2 confirmations" in seen(page, "confirming")
     chain.node.mine(1)
     assert "Paid" in seen(page, "confirmed")
     loads = [each for each in watched.asked if each == "GET /pay/"]
     assert len(loads) == 1, "it was loaded anew"
+    # One at once, and one for each change, however long the test has taken, but for one every 10 seconds.
+    questions = [each for each in watched.asked if each.startswith("GET /rpc/commerce/payment/")]
+    assert 2 <= len(questions) <= 4 + (time.monotonic() - began) / 10
 
 
 def test_it_says_what_a_wrong_amount_is(watched: Watched, chain: Chain) -> None:
@@ -64,10 +70,66 @@ def test_it_says_what_a_wrong_amount_is(watched: Watched, chain: Chain) -> None:
     seen(page, "confirmed")
 
 
+def test_it_asks_every_two_seconds_where_it_may_not_wait(watched: Watched, chain: Chain) -> None:
+    order = fresh("crowd")
+    refusal = '{"ok": false, "error": "32 verifications of this client wait already"}'
+    watched.context.route("**/rpc/**wait=*", lambda route: route.fulfill(status=429, body=refusal))
+    page = watched.go(checkout_path(order))
+    seen(page, "unpaid")
+    watched.forgive("429")
+    chain.pay(FAUCET, SHOP, 5 * COIN // 2, order)
+    seen(page, "pending")
+    assert not page.is_visible("[data-trouble]")
+    chain.node.mine(2)
+    seen(page, "confirmed")
+
+
+def test_only_the_buyer_goes_back_to_the_shop(watched: Watched, chain: Chain) -> None:
+    order, shop = fresh("back"), "https://shop.example/thanks?order=7"
+    watched.others.add("https://shop.example")
+    watched.context.route("https://shop.example/**", lambda route: route.fulfill(body="<title>Thanks</title>"))
+    page = watched.go(checkout_path(order, rest=f"&returnUrl={quote(shop, safe='')}"))
+    seen(page, "unpaid")
+    chain.pay(FAUCET, SHOP, 5 * COIN // 2, order)
+    chain.node.mine(2)
+    seen(page, "confirmed")
+    page.wait_for_timeout(1_000)
+    assert page.url.startswith(chain.node.url), "it went by itself"
+    page.click("text=Back to shop.example")
+    page.wait_for_url(shop)
+    assert page.evaluate("document.referrer") == ""
+
+
+def test_it_stops_offering_to_pay_when_the_order_expires(watched: Watched, chain: Chain) -> None:
+    until = int((time.time() + 4) * 1000)
+    page = watched.go(checkout_path(fresh("late"), rest=f"&until={until}"))
+    seen(page, "unpaid")
+    page.wait_for_selector("[data-expired]:not([hidden])")
+    assert time.time() * 1000 >= until - 1_000
+    assert "This order has expired" in page.inner_text("[data-expired]")
+    assert not page.is_visible("text=Open in your wallet")
+
+
+def test_a_hidden_checkout_ends_its_wait(watched: Watched, chain: Chain) -> None:
+    order = fresh("hidden")
+    page = watched.go(checkout_path(order))
+    with page.expect_event("requestfailed", lambda request: "wait=" in request.url):
+        page.wait_for_timeout(1_000)
+        page.evaluate(
+            "Object.defineProperty(document, 'hidden', { value: true, configurable: true });"
+            "document.dispatchEvent(new Event('visibilitychange'))"
+        )
+    chain.pay(FAUCET, SHOP, 5 * COIN // 2, order)
+    page.evaluate("delete document.hidden; document.dispatchEvent(new Event('visibilitychange'))")
+    seen(page, "pending")
+    chain.node.mine(2)
+    seen(page, "confirmed")
+
+
 def test_it_says_that_the_node_is_away_and_goes_on(watched: Watched, chain: Chain) -> None:
     order = fresh("away")
-    page = watched.go(checkout_path(order))
     watched.context.route("**/rpc/**", lambda route: route.abort())
+    page = watched.go(checkout_path(order))
     page.wait_for_selector("[data-trouble]:not([hidden])")
     chain.pay(FAUCET, SHOP, 5 * COIN // 2, order)
     watched.context.unroute("**/rpc/**")
@@ -81,7 +143,7 @@ def test_it_leads_to_the_wallet_which_shows_the_same(wallet: WalletPage, account
     order = fresh("shop")
     wallet.go(checkout_path(order, rest="&label=Tea%20%26%20cake"))
     shop = wallet.page
-    shop.click("text=Pay with the browser wallet")
+    shop.click("text=Use the wallet of this node")
     wallet.unlock()
     wallet.may_sign()
     assert (wallet.tell("#review-recipient"), wallet.tell("#review-reference")) == (SHOP, order)

@@ -22,6 +22,10 @@ def state(page: Document) -> str:
     ((_, root),) = [(name, found) for name, found in page.elements if found.get("id") == "payment"]
     views = [found for _, found in page.elements if "data-when" in found]
     assert {found["data-when"] for found in views if "hidden" not in found} == {root["data-state"]}
+    offers = [found for _, found in page.elements if found.keys() & {"data-offer", "data-expired"}]
+    assert len(offers) == 2
+    shown = [found for found in offers if "hidden" not in found]
+    assert len(shown) == (root["data-state"] == "unpaid"), "an unpaid order can be paid, or has expired"
     return root["data-state"]
 
 
@@ -42,6 +46,10 @@ def test_unpaid_order(still: Shown) -> None:
     uri = parse_qs(urlsplit(wallet).query)["pay"][0]
     assert parse_uri(uri, PARAMS).label == "Tea & cake"
     assert uri in [each["data-copy"] for each in page.all("button")]
+    assert [link for link in page.links if "svc:" in link] == [uri, f"web+{uri}"]
+    assert page.links.index(uri) < page.links.index(wallet), "the wallet that the buyer has comes first"
+    assert page.visible.index("Open in your wallet") < page.visible.index("Use the wallet of this node")
+    assert "Experimental, no hard finality" in page.visible
     assert {"2.5", "order-1", still.node.address("bob")} <= {each["data-copy"] for each in page.all("button")}
 
 
@@ -58,7 +66,8 @@ def test_states_from_pending_to_confirmed(shown: Shown) -> None:
     page = shown.see(asked)
     assert state(page) == "pending"
     assert "Do not pay again" in page.visible
-    assert "Pay with the browser wallet" not in page.visible
+    assert "Open in your wallet" not in page.visible
+    assert "Use the wallet of this node" not in page.visible
     assert f"/tx/{transfer.txid.hex()}" in page.links
     first = shown.node.builder.block(transfers=[transfer])
     shown.node.take(first)
@@ -104,9 +113,49 @@ def test_payment_before_since_height_does_not_count(shown: Shown) -> None:
     assert state(shown.see(target(shown, sinceHeight="2"))) == "unpaid"
 
 
+def test_the_way_back_to_the_shop_shows_its_host(still: Shown) -> None:
+    url = "https://shop.example:8443/thanks?order=1&x=%22#paid"
+    page = still.see(target(still, returnUrl=url))
+    assert url in page.links
+    assert "Back to shop.example:8443" in page.visible
+    assert not [found for _, found in page.elements if url in (found.get("content", ""), found.get("src", ""))]
+    assert "Back to" not in still.see(target(still)).visible
+
+
+def test_an_order_expires(shown: Shown) -> None:
+    now = int(shown.node.clock.seconds() * 1000)
+    link = target(shown, until=now + 90_000)
+    page = shown.see(link)
+    assert state(page) == "unpaid"
+    assert page.all("div", id="payment")[0]["data-until"] == str(now + 90_000)
+    assert "Pay before2" in page.visible
+    assert "This order has expired" not in page.visible
+    shown.node.clock.advance(90)
+    page = shown.see(link)
+    assert state(page) == "unpaid"
+    assert "This order has expired" in page.visible
+    assert "Open in your wallet" not in page.visible
+    shown.node.grow(f"genesis: b1\nb1 pays {5 * COIN // 2} from alice to bob for order-1")
+    page = shown.see(link)
+    assert state(page) == "confirming"
+    assert "This order has expired" not in page.visible
+
+
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
+        ({"returnUrl": "http://shop.example/"}, "returnUrl: must be an https:// address"),
+        ({"returnUrl": "https://shop.example@evil.example/"}, "without a user"),
+        ({"returnUrl": "https://shop.example\\@evil.example/"}, "returnUrl: must be"),
+        ({"returnUrl": "https://Shop.example/"}, "in lower case"),
+        ({"returnUrl": "https:///x"}, "returnUrl: must be"),
+        ({"returnUrl": "https://[::1]/"}, "returnUrl: must be"),
+        ({"returnUrl": "https://shop.example/ x"}, "returnUrl: must be"),
+        ({"returnUrl": "https://shöp.example/"}, "returnUrl: must be"),
+        ({"returnUrl": "javascript:alert(1)//"}, "returnUrl: must be"),
+        ({"returnUrl": "https://shop.example/" + "x" * 1004}, "at most 1024 characters"),
+        ({"until": "253402300800000"}, "until: must be a whole number"),
+        ({"until": "tomorrow"}, "until: must be a whole number"),
         ({"reference": None}, "Reference is missing"),
         ({"recipient": None}, "Recipient is missing"),
         ({"amount": None}, "The amount is missing"),

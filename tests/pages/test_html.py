@@ -71,7 +71,18 @@ def test_large_numbers(number: int, text: str) -> None:
 def test_numbers_in_groups_and_spans() -> None:
     assert grouped(1_399_999).split("\N{NARROW NO-BREAK SPACE}") == ["1", "399", "999"]
     assert [duration(seconds) for seconds in (10, 119, 120, 7_200)] == ["10 s", "119 s", "2 min", "2 h"]
-    assert flattened(amount(1)) == b'<span class="amount">0.00000001 <span class="unit">SVC</span></span>'
+    group, unit = '<span class="group">{}</span>', '<span class="unit">SVC</span>'
+    for units, digits in [
+        (1, "0.000|000|01"),
+        (12_345_678, "0.123|456|78"),
+        (123_400_000_000, "1234"),
+        (1_234_500_000_000, "12|345"),
+        (9_007_199_254_740_991, "90|071|992.547|409|91"),
+        (250_000_000, "2.5"),
+    ]:
+        first, *rest = digits.split("|")
+        expected = f'<span class="amount">{first}{"".join(group.format(each) for each in rest)} {unit}</span>'
+        assert flattened(amount(units)).decode() == expected
 
 
 @given(st.lists(st.integers(0, 2**64), min_size=1, max_size=100))

@@ -2,8 +2,14 @@
 
 import { Poller } from "./polling.mjs";
 
-const DEADLINE = 10000;
+const DEADLINE = 10_000;
 const PATIENCE = 2;
+// Seconds. A change between two questions that leaves the state as it is, such as a confirmation, shows that much later.
+const LONGEST = 10;
+// Milliseconds before the next question after an answer that says nothing new, should something give these at once.
+const PAUSE = 100;
+// After how many questions without waiting to try waiting again: half a minute.
+const PLAIN = 15;
 
 /** What the page shows of a verification result, as plain values. */
 export function viewOf(payment) {
@@ -26,8 +32,10 @@ export function show(root, view) {
     root.dataset.state = view.state;
   }
   for (const part of root.querySelectorAll("[data-when]")) {
-    setHidden(part, !part.dataset.when.split(" ").includes(view.state));
+    setHidden(part, part.dataset.when !== view.state);
   }
+  setHidden(root.querySelector("[data-offer]"), view.state !== "unpaid" || view.expired);
+  setHidden(root.querySelector("[data-expired]"), !view.expired);
   setText(root.querySelector('[data-fill="confirmations"]'), view.confirmations);
   root.querySelector('[data-fill="progress"]').value = view.progress;
   const transfer = root.querySelector('[data-fill="transfer"]');
@@ -68,29 +76,64 @@ function setText(element, text) {
   }
 }
 
-async function ask(path) {
-  const answer = await fetch(path, { cache: "no-store", signal: AbortSignal.timeout(DEADLINE) });
+/** The node's answer to `path`; with `wait` only when the payment is not as `state` says, or after so many seconds.
+ *
+ * `signal` ends the question early. Gives the view, with the node's time in Unix milliseconds as `now`.
+ */
+async function ask(path, { wait, state, signal }) {
+  const question = wait ? `${path}&wait=${wait}&state=${state}` : path;
+  const answer = await fetch(question, { cache: "no-store", signal });
   const body = await answer.json();
   if (!body.ok) {
     throw new Error(body.error);
   }
-  return viewOf(body.payment);
+  return { ...viewOf(body.payment), now: Date.parse(answer.headers.get("date")) || Date.now() };
 }
 
-/** Ask until the payment is final; the poller rests while nobody looks. Gives the poller, or null for a final one. */
+/** Ask until the payment is final; the poller rests while nobody looks. Gives the poller, or null for a final one.
+ *
+ * The first question is answered at once. Each further one waits at the node until the payment changes; where the node,
+ * or a proxy in between, does not let it wait, the page asks every two seconds for a while. A page that is hidden ends
+ * its wait: a browser has only six connections to a node.
+ */
 export function watch(root, { asked = ask, timers = globalThis } = {}) {
   if (root.dataset.state === "confirmed") {
     return null;
   }
+  const page = root.ownerDocument;
   const trouble = root.querySelector("[data-trouble]");
+  const until = Number(root.dataset.until ?? Infinity);
   let failures = 0;
+  let plain = 1;
+  let left = Infinity;
+  let latest = "";
+  let question = new AbortController();
 
   async function once() {
-    const view = await asked(root.dataset.status);
+    const wait = plain > 0 ? 0 : Math.min(LONGEST, Math.max(1, Math.ceil(left / 1000)));
+    plain = Math.max(plain - 1, 0);
+    question = new AbortController();
+    const { signal } = question;
+    const deadline = setTimeout(() => question.abort(), DEADLINE + wait * 1000);
+    let view;
+    try {
+      view = await asked(root.dataset.status, { wait, state: root.dataset.state, signal });
+    } catch (problem) {
+      plain = Math.max(plain, wait && !page.hidden ? PLAIN : 1);
+      if (wait || page.hidden) return PAUSE;
+      throw problem;
+    } finally {
+      clearTimeout(deadline);
+    }
     failures = 0;
     setHidden(trouble, true);
-    show(root, view);
-    return view.final;
+    const { now, ...shown } = view;
+    const news = JSON.stringify(shown);
+    const pause = news === latest ? PAUSE : 0;
+    latest = news;
+    left = until > now ? until - now : Infinity;
+    show(root, { ...shown, expired: shown.state === "unpaid" && now >= until });
+    return shown.final || plain > 0 ? shown.final : pause;
   }
 
   function failed() {
@@ -98,12 +141,24 @@ export function watch(root, { asked = ask, timers = globalThis } = {}) {
     setHidden(trouble, failures < PATIENCE);
   }
 
-  const poller = new Poller(once, failed, root.ownerDocument, timers);
+  page.addEventListener("visibilitychange", () => page.hidden && question.abort());
+  const poller = new Poller(once, failed, page, timers);
   poller.ask();
   return poller;
 }
 
+/** Show when the order expires in the time of this place. */
+function localTime(root) {
+  const shown = root.querySelector('[data-fill="until"]');
+  if (shown) {
+    shown.title = shown.textContent;
+    const time = new Date(Number(root.dataset.until));
+    shown.textContent = time.toLocaleString(undefined, { dateStyle: "long", timeStyle: "short" });
+  }
+}
+
 const root = globalThis.document?.getElementById("payment");
 if (root) {
+  localTime(root);
   watch(root);
 }

@@ -5,7 +5,8 @@ const SLOWEST = 30_000;
 
 /** Runs `work` at once and then every 2 seconds, up to every 30 while it fails, and not while the page is hidden.
  *
- * `work` gives true when there is nothing left to ask; `failed` is told what it throws. `page` is the document.
+ * `work` gives true when there is nothing left to ask, or the milliseconds until the next time; `failed` is told what
+ * it throws. `page` is the document.
  */
 export class Poller {
   #work;
@@ -33,11 +34,11 @@ export class Poller {
     this.#timer = null;
     this.#running = true;
     try {
-      const done = await this.#work();
-      this.#wait = EVERY;
-      if (done) this.end();
+      const next = await this.#work();
+      this.#wait = typeof next === "number" ? next : EVERY;
+      if (next === true) this.end();
     } catch (problem) {
-      this.#wait = Math.min(this.#wait * 2, SLOWEST);
+      this.#wait = Math.min(Math.max(this.#wait, EVERY) * 2, SLOWEST);
       if (!this.#ended) this.#failed(problem);
     } finally {
       this.#running = false;

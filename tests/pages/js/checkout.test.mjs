@@ -17,7 +17,7 @@ const PAYMENT = {
 };
 
 /** As much of a page as the checkout touches; `parts` are the elements by selector. */
-function page(state) {
+function page(state, until) {
   const element = (dataset = {}) => ({
     dataset,
     hidden: false,
@@ -42,6 +42,8 @@ function page(state) {
     "[data-twice]": element(),
     "[data-misses]": element(),
     "[data-trouble]": element(),
+    "[data-offer]": element(),
+    "[data-expired]": { ...element(), hidden: true },
   };
   const sample = {
     content: {
@@ -53,14 +55,9 @@ function page(state) {
       },
     },
   };
-  const ownerDocument = {
-    hidden: false,
-    getElementById: () => sample,
-    addEventListener: () => {},
-    removeEventListener: () => {},
-  };
+  const ownerDocument = Object.assign(new EventTarget(), { hidden: false, getElementById: () => sample });
   const root = {
-    ...element({ state, status: "/rpc/x" }),
+    ...element({ state, status: "/rpc/x", ...(until && { until }) }),
     ownerDocument,
     querySelectorAll: () => views,
     querySelector: (selector) => parts[selector],
@@ -84,28 +81,35 @@ test("a verification result becomes what is shown", () => {
   assert.equal(viewOf({ ...PAYMENT, txid: undefined }).txid, "");
 });
 
-/** A watch whose timers the test rings, and what it asks. */
-function watched(state, answers) {
-  const shown = page(state);
-  const timers = { due: null, setTimeout: (work) => (timers.due = work), clearTimeout: () => (timers.due = null) };
+/** A watch whose timers the test rings, and what it asks: for how many seconds each question waits, from which state. */
+function watched(state, answers, { until, now = 0 } = {}) {
+  const shown = page(state, until);
+  const timers = {
+    due: null,
+    pause: null,
+    setTimeout: (work, pause) => Object.assign(timers, { due: work, pause }) && 1,
+    clearTimeout: () => (timers.due = null),
+  };
   const asked = [];
   const poller = watch(shown.root, {
-    asked: async (path) => {
-      asked.push(path);
+    asked: async (path, { wait, state, signal }) => {
+      asked.push([path, wait, state]);
       const answer = answers[Math.min(asked.length, answers.length) - 1];
       if (answer === null) throw new Error("away");
-      return viewOf(answer);
+      if (answer === "wait") await new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason)));
+      return { ...viewOf(answer), now: typeof now === "function" ? now() : now };
     },
     timers,
   });
-  return { ...shown, asked, poller, timers };
+  return { ...shown, asked, poller, timers, waits: () => asked.map(([, wait]) => wait) };
 }
 
 test("the page shows each state and stops at the last", async () => {
   const last = { ...PAYMENT, state: "confirmed", confirmations: 12, matchCount: 2, mismatches: [] };
   const { root, parts, views, asked, timers } = watched("unpaid", [PAYMENT, last]);
   await settle();
-  assert.deepEqual([root.dataset.state, asked], ["confirming", ["/rpc/x"]]);
+  assert.deepEqual([root.dataset.state, asked], ["confirming", [["/rpc/x", 0, "unpaid"]]]);
+  assert.equal(parts["[data-offer]"].hidden, true);
   assert.deepEqual(views.map((view) => view.hidden), [true, true, false, true]);
   assert.equal(parts['[data-fill="transfer"]'].attributes.href, "/tx/ab");
   const [miss] = parts['[data-fill="mismatches"]'].children;
@@ -115,7 +119,7 @@ test("the page shows each state and stops at the last", async () => {
   await settle();
   assert.deepEqual(views.map((view) => view.hidden), [true, true, true, false]);
   assert.deepEqual([parts["[data-misses]"].hidden, parts["[data-twice]"].hidden], [true, false]);
-  assert.deepEqual([timers.due, asked.length], [null, 2]);
+  assert.deepEqual([timers.due, asked[1]], [null, ["/rpc/x", 10, "confirming"]]);
 });
 
 test("a payment goes back when the chain does", async () => {
@@ -124,6 +128,65 @@ test("a payment goes back when the chain does", async () => {
   timers.due();
   await settle();
   assert.deepEqual(views.map((view) => view.hidden), [false, true, true, true]);
+});
+
+test("the page waits at the node, and asks again at once", async () => {
+  const unpaid = { ...PAYMENT, state: "unpaid", txid: undefined };
+  const { timers, waits } = watched("unpaid", [unpaid]);
+  for (let round = 0; round < 3; round += 1) {
+    await settle();
+    assert.equal(timers.pause, round === 0 ? 0 : 100);
+    timers.due();
+  }
+  await settle();
+  assert.deepEqual(waits(), [0, 10, 10, 10]);
+});
+
+test("where the node refuses the wait the page asks every two seconds, and tries again after half a minute", async () => {
+  const { parts, timers, waits } = watched("unpaid", [PAYMENT, null, PAYMENT]);
+  const pauses = [];
+  for (let round = 0; round < 18; round += 1) {
+    await settle();
+    pauses.push(timers.pause);
+    timers.due();
+  }
+  await settle();
+  assert.deepEqual(waits(), [0, 10, ...Array(15).fill(0), 10, 10]);
+  assert.deepEqual(pauses, [0, 100, ...Array(14).fill(2000), 100, 100]);
+  assert.equal(parts["[data-trouble]"].hidden, true);
+});
+
+test("a hidden page ends its wait, and asks at once when it is seen again", async () => {
+  const { root, timers, waits } = watched("unpaid", [PAYMENT, "wait", PAYMENT]);
+  await settle();
+  timers.due();
+  await settle();
+  assert.deepEqual(waits(), [0, 10]);
+  const show = (hidden) => {
+    root.ownerDocument.hidden = hidden;
+    root.ownerDocument.dispatchEvent(new Event("visibilitychange"));
+  };
+  show(true);
+  await settle();
+  assert.deepEqual([waits(), timers.due], [[0, 10], null]);
+  show(false);
+  await settle();
+  assert.deepEqual(waits(), [0, 10, 0]);
+});
+
+test("an order expires by the time of the node, and not once it is paid", async () => {
+  const unpaid = { ...PAYMENT, state: "unpaid", txid: undefined };
+  const times = [5_000, 12_000, 12_500];
+  const { parts, timers, waits } = watched("unpaid", [unpaid, unpaid, PAYMENT], { until: "12000", now: () => times.shift() });
+  const shown = () => [parts["[data-offer]"].hidden, parts["[data-expired]"].hidden];
+  await settle();
+  assert.deepEqual(shown(), [false, true]);
+  timers.due();
+  await settle();
+  assert.deepEqual([shown(), waits()], [[true, false], [0, 7]]);
+  timers.due();
+  await settle();
+  assert.deepEqual([shown(), waits()], [[true, true], [0, 7, 10]]);
 });
 
 test("a node that does not answer is told of after the second time, and no longer when it does", async () => {

@@ -41,6 +41,17 @@ test("asks every two seconds", async () => {
   assert.deepEqual([asked, timers.waits], [2, [2000, 2000]]);
 });
 
+test("asks again after what the work says, and backs off from two seconds", async () => {
+  const answers = [100, undefined, 100];
+  const { timers, poller } = opened(async () => {
+    if (answers.length === 0) throw new Error("no");
+    return answers.shift();
+  });
+  await poller.ask();
+  for (let again = 0; again < 3; again += 1) await timers.set();
+  assert.deepEqual(timers.waits, [100, 2000, 100, 4000]);
+});
+
 test("asks less and less often while it fails, and is told why", async () => {
   let failing = true;
   const { timers, failures, poller } = opened(async () => {
