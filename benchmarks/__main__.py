@@ -24,6 +24,7 @@ BENCHMARKS: Final = {
     "latency": "benchmarks.latency",
     "sync": "benchmarks.sync",
     "watches": "benchmarks.watches",
+    "many-watches": "benchmarks.many_watches",
     "callbacks": "benchmarks.callbacks",
     "verification": "benchmarks.verification",
 }

@@ -21,6 +21,7 @@ from svcd.chain.transaction import Transfer
 from svcd.commerce.chain_follower import CURSOR_BLOCKS
 from svcd.commerce.events import ChainIdentity
 from svcd.commerce.payment_request import PaymentTerms
+from svcd.commerce.subscriptions import WatchLimits
 from svcd.commerce.watch import EvaluationContext, Watch, next_evaluation
 from svcd.commerce.watch_repository import WatchRepository
 from svcd.commerce.webhook_database import FILE, WatchSettings, WebhookDatabase, open_webhook_database
@@ -111,7 +112,10 @@ async def webhooks_of(folder: Path, chain: Path, reactor: Any) -> AsyncIterator[
     timed = Timed(pool.worker)
     try:
         settings = WatchSettings(
-            every_depth=True, new_id=lambda: "svcwh_" + "f" * 32, now=lambda: milliseconds(reactor)
+            every_depth=True,
+            new_id=lambda: "svcwh_" + "f" * 32,
+            limits=WatchLimits(10**7, 10**7),
+            now=lambda: milliseconds(reactor),
         )
         database = await open_webhook_database(
             DEVNET, folder, chain=chain, worker=timed, health=DatabaseHealth(lambda: None), settings=settings

@@ -13,7 +13,7 @@ from attrs import define, evolve, field, frozen
 from svcd.chain.address import encode_address
 from svcd.chain.errors import Corrupt
 from svcd.chain.params import NetworkParams
-from svcd.commerce.payment import ChainTip, Observation, PaymentState
+from svcd.commerce.payment import ChainTip, Observation
 from svcd.commerce.payment_lookup import MempoolPaymentIndex, PaymentLookup
 from svcd.commerce.watch import EvaluationContext, Watch, evaluate, next_evaluation
 from svcd.commerce.watch_repository import WatchRepository, watch_of
@@ -216,19 +216,21 @@ class ChainFollower:
             for height in delta.new_heights[:-1] if block_by_block else ():
                 affected = self._paid_at([height], context) | _by_id(watches.waking_at_height(height))
                 evaluation = self._evaluation_context(before, context, at_tip=False)
-                queues += self._evaluate(affected, self._tip_at(height), evaluation, context)
+                queues += self._evaluate(affected.values(), self._tip_at(height), evaluation, context)
                 before = height
             last = evolve(delta, before=before, fork=before) if block_by_block else delta
-            affected = self._affected_at_tip(last, context)
-            queues += self._evaluate(affected, delta.tip, self._evaluation_context(before, context), context)
+            # A heavier chain may be shorter: every payment on it has lost confirmations.
+            everything = len(last.new_heights) > _MAX_BLOCKS_READ or last.tip.height < last.before
+            rows = watches.all_active() if everything else self._affected_at_tip(last, context).values()
+            queues += self._evaluate(rows, delta.tip, self._evaluation_context(before, context), context)
         advance_cursor(watches, self.reader, delta)
         return queues
 
     def _evaluate(
-        self, rows: _Rows, tip: ChainTip, evaluation: EvaluationContext, context: StepContext
+        self, rows: Iterable[WatchRow], tip: ChainTip, evaluation: EvaluationContext, context: StepContext
     ) -> list[WatchQueue]:
         queues: list[WatchQueue] = []
-        for row in rows.values():
+        for row in rows:
             context.pause()
             watch = watch_of(row)
             evaluated, events = evaluate(watch, self.lookup.find_at(watch.terms, tip), evaluation)
@@ -246,13 +248,8 @@ class ChainFollower:
     def _affected_at_tip(self, delta: ChainDelta, context: StepContext) -> _Rows:
         """The watches that may have an event at the tip."""
         watches = self.repository.watches
-        if len(delta.new_heights) > _MAX_BLOCKS_READ:
-            return _by_id(watches.all_active())
         affected = _by_id(watches.waking_at_height(delta.tip.height))
-        if delta.tip.height < delta.before:
-            # A heavier chain may be shorter: every payment on it has lost confirmations.
-            affected |= _by_id(watches.above(-1))
-        elif delta.fork < delta.before:
+        if delta.fork < delta.before:
             affected |= _by_id(watches.above(delta.fork))
         if context.synced:
             affected |= _by_id(watches.waking_at(context.now))
@@ -260,7 +257,7 @@ class ChainFollower:
             affected |= _by_id(watches.of_payment(*payment))
         if not self._has_stepped:
             # No listener was told of transfers that left the mempool while the node was down.
-            affected |= _by_id(watches.in_state(PaymentState.PENDING))
+            affected |= _by_id(watches.pending())
         return affected | self._paid_at(delta.new_heights, context)
 
     def _paid_at(self, heights: Iterable[int], context: StepContext) -> _Rows:

@@ -12,16 +12,8 @@ from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.retry_policy import MAX_RETRY_DELAY
 from svcd.commerce.watch import EndReason, Watch
 from svcd.commerce.watch_repository import WatchRepository, watch_of
-from svcd.limits import MANY_WATCHES, Limit
 from svcd.store.webhook_events import EventRow, WatchQueue
 
-MAX_WATCHES: Final = 50_000
-MAX_WATCHES_PER_HOST: Final = 2_000
-
-LIMITS: Final = (
-    Limit("active watches of a merchant", MAX_WATCHES, "things", MANY_WATCHES),
-    Limit("active watches of a merchant for one host", MAX_WATCHES_PER_HOST, "things", MANY_WATCHES),
-)
 _CLEANUP_BATCH: Final = 1_000
 """Watches, and bodies of events, that one transaction deletes."""
 _SHOWN_FATES: Final = {"superseded", "abandoned", "refused", "dropped"}
@@ -46,6 +38,14 @@ class WatchRequest:
     """How long the watch waits for its payment, in milliseconds."""
     events: frozenset[EventType] = DEFAULT_EVENTS
     """The events that are told."""
+
+
+@frozen
+class WatchLimits:
+    """How many watches whose payment is not confirmed each merchant may have."""
+
+    total: int
+    per_host: int
 
 
 @frozen
@@ -84,6 +84,7 @@ class Subscriptions:
 
     follower: ChainFollower
     new_id: Callable[[], str]
+    limits: WatchLimits
 
     @property
     def repository(self) -> WatchRepository:
@@ -170,11 +171,14 @@ class Subscriptions:
 
     def _check_limits(self, request: WatchRequest) -> None:
         """The limits are for each merchant: none can use up the room of another."""
-        watches, host = self.repository.watches, request.host
-        if watches.count_of_merchant(request.merchant) >= MAX_WATCHES:
-            raise TooManyWatches(f"this merchant has {MAX_WATCHES} active watches, the most; cancel some or wait")
-        if watches.count_at_host(request.merchant, host) >= MAX_WATCHES_PER_HOST:
-            raise TooManyWatches(f"{host} has {MAX_WATCHES_PER_HOST} active watches, the most; cancel some or wait")
+        watches, limits, host = self.repository.watches, self.limits, request.host
+        advice = "cancel some, wait, or let the operator raise"
+        if watches.count_unconfirmed(request.merchant) >= limits.total:
+            raise TooManyWatches(f"this merchant has {limits.total} unconfirmed watches, the most; {advice} maxWatches")
+        if watches.count_unconfirmed(request.merchant, host) >= limits.per_host:
+            raise TooManyWatches(
+                f"{host} has {limits.per_host} unconfirmed watches, the most; {advice} maxWatchesPerHost"
+            )
 
 
 def _record(watch: Watch, observation: Observation) -> dict[str, object]:

@@ -11,7 +11,7 @@ from twisted.logger import Logger
 from svcd.chain.params import NetworkParams
 from svcd.commerce.chain_follower import ChainFollower
 from svcd.commerce.events import ChainIdentity
-from svcd.commerce.subscriptions import Subscriptions
+from svcd.commerce.subscriptions import Subscriptions, WatchLimits
 from svcd.commerce.watch_repository import WatchRepository
 from svcd.interfaces import Worker
 from svcd.node.database_health import DatabaseHealth, DiskProbe, ReportingWorker
@@ -40,6 +40,7 @@ class WatchSettings:
     """Whether each further confirmation of an unconfirmed payment is an event."""
     new_id: Callable[[], str]
     """Returns a random id for a watch."""
+    limits: WatchLimits
     now: Callable[[], int]
     """Returns the time in Unix milliseconds."""
 
@@ -92,7 +93,7 @@ async def open_webhook_database(
     own = health.of(WEBHOOKS)
     guarded = ReportingWorker(worker, own, log=False)
     return WebhookDatabase(
-        Subscriptions(follower, settings.new_id), guarded, DiskProbe(own, worker, store.probe), close
+        Subscriptions(follower, settings.new_id, settings.limits), guarded, DiskProbe(own, worker, store.probe), close
     )
 
 

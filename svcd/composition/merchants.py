@@ -12,6 +12,7 @@ from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
 from svcd.commerce.sender import SendingMerchant, WebhookSender
 from svcd.commerce.signing import SigningKeys
+from svcd.commerce.subscriptions import WatchLimits
 from svcd.commerce.webhook_database import WatchSettings, WebhookDatabase, open_webhook_database
 from svcd.commerce.webhook_service import BACKLOG_SECONDS, CLEANUP_SECONDS, POLL_SECONDS, WebhookService, build_webhooks
 from svcd.composition.resources import NodeResources
@@ -46,6 +47,7 @@ def webhooks_opener(
     settings = WatchSettings(
         every_depth=commerce.webhooks.confirming_events == "every-depth",
         new_id=lambda: f"svcwh_{secrets.token_hex(16)}",
+        limits=WatchLimits(commerce.webhooks.max_watches, commerce.webhooks.max_watches_per_host),
         now=lambda: milliseconds(clock),
     )
     return lambda: open_webhook_database(

@@ -136,6 +136,8 @@ class CommerceWebhooks:
     allow_private_callbacks: Annotated[bool, types.Boolean()] = False
     callback_networks: Annotated[tuple[types.IPNetwork, ...], ListOf(types.Cidr())] = ()
     confirming_events: Annotated[str, OneOf(("every-depth", "first"))] = "every-depth"
+    max_watches: Annotated[int, Between(1, 10_000_000)] = 500_000
+    max_watches_per_host: Annotated[int, Between(1, 10_000_000)] = 200_000
     keep_days: Annotated[int, Between(0, 365)] = 7
     extra_ca_file: Annotated[str, types.String()] = ""
 
@@ -346,6 +348,19 @@ class Config:
                 "seconds",
                 MANY_WATCHES,
                 "commerce.webhooks.maxTtlSeconds",
+            ),
+            *(
+                Limit(
+                    f"unconfirmed watches of a merchant{where}",
+                    most,
+                    "things",
+                    MANY_WATCHES,
+                    f"commerce.webhooks.{key}",
+                )
+                for where, most, key in (
+                    ("", webhooks.max_watches, "maxWatches"),
+                    (" for one host", webhooks.max_watches_per_host, "maxWatchesPerHost"),
+                )
             ),
         )
 

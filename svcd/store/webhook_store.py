@@ -46,6 +46,8 @@ class WatchRow:
     ended_at: int | None
 
 
+PAGE: Final = 1_000
+"""Watches that are in memory at once where there may be very many."""
 _PAGES_OF_AN_ORDER: Final = 16
 _COPY: Final = 0x73766362
 """SQLite's application_id of a copy, whose contents are those of an earlier time."""
@@ -130,26 +132,19 @@ class WebhookStore:
 
     def is_idle(self) -> bool:
         """Whether there is no active watch."""
-        return self._db.execute("SELECT 1 FROM watch WHERE ending IS NULL LIMIT 1").fetchone() is None
+        return self.count_active() == 0
 
     def count_active(self) -> int:
         """The number of active watches."""
-        (count,) = self._db.execute("SELECT count(*) FROM watch WHERE ending IS NULL").fetchone()
+        (count,) = self._db.execute("SELECT active FROM watch_count WHERE (merchant, host) = ('', '')").fetchone()
         return int(count)
 
-    def count_of_merchant(self, merchant: str) -> int:
-        """The number of active watches of a merchant."""
-        (count,) = self._db.execute(
-            "SELECT count(*) FROM watch WHERE ending IS NULL AND merchant = ?", (merchant,)
+    def count_unconfirmed(self, merchant: str, host: str = "") -> int:
+        """The number of a merchant's active watches whose payment is not confirmed; at ``host``, if it is given."""
+        row = self._db.execute(
+            "SELECT unconfirmed FROM watch_count WHERE (merchant, host) = (?, ?)", (merchant, host)
         ).fetchone()
-        return int(count)
-
-    def count_at_host(self, merchant: str, host: str) -> int:
-        """The number of active watches of a merchant with a callback at ``host``."""
-        (count,) = self._db.execute(
-            "SELECT count(*) FROM watch WHERE ending IS NULL AND merchant = ? AND host = ?", (merchant, host)
-        ).fetchone()
-        return int(count)
+        return 0 if row is None else int(row[0])
 
     def of_payment(self, reference: str, recipient: str, amount: int) -> list[WatchRow]:
         """The active watches of one payment, oldest first."""
@@ -159,9 +154,9 @@ class WebhookStore:
         )
         return list(map(_watch, rows))
 
-    def in_state(self, state: str) -> list[WatchRow]:
-        """The active watches in ``state``; a table scan, for the start only."""
-        return list(map(_watch, self._db.execute(f"{_ACTIVE} AND state = ?", (state,))))
+    def pending(self) -> list[WatchRow]:
+        """The active watches whose payment was in the mempool."""
+        return list(map(_watch, self._db.execute(f"{_ACTIVE} AND state = 'pending'")))
 
     def above(self, height: int) -> list[WatchRow]:
         """The active watches whose payment was in a block above ``height``."""
@@ -172,12 +167,18 @@ class WebhookStore:
         return list(map(_watch, self._db.execute(f"{_ACTIVE} AND wake_height <= ?", (height,))))
 
     def waking_at(self, now: int) -> list[WatchRow]:
-        """The active watches that are to be woken at ``now`` or before."""
-        return list(map(_watch, self._db.execute(f"{_ACTIVE} AND wake_at <= ?", (now,))))
+        """The active watches that are to be woken at ``now`` or before, the earliest first; at most PAGE."""
+        rows = self._db.execute(f"{_ACTIVE} AND wake_at <= ? ORDER BY wake_at LIMIT ?", (now, PAGE))
+        return list(map(_watch, rows))
 
-    def all_active(self) -> list[WatchRow]:
-        """All active watches, for changes so large that a selection is not worth its cost."""
-        return list(map(_watch, self._db.execute(f"{_ACTIVE} ORDER BY number")))
+    def all_active(self) -> Iterator[WatchRow]:
+        """All active watches, for changes so large that a selection is not worth its cost; read PAGE at a time."""
+        query = f"SELECT number, {_COLUMNS} FROM watch WHERE ending IS NULL AND number > ? ORDER BY number LIMIT ?"
+        last = 0
+        while rows := self._db.execute(query, (last, PAGE)).fetchall():
+            last = rows[-1][0]
+            for row in rows:
+                yield _watch(row[1:])
 
     def forget_ended(self, before: int, limit: int) -> int:
         """Delete at most ``limit`` watches that ended before ``before`` and have no unsent events; gives how many."""

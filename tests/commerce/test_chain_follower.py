@@ -28,10 +28,11 @@ from svcd.commerce.payment import (
     PaymentState,
 )
 from svcd.commerce.payment_request import MAX_CONFIRMATIONS, PaymentTerms
-from svcd.commerce.subscriptions import Subscriptions, TooManyWatches
+from svcd.commerce.subscriptions import Subscriptions, TooManyWatches, WatchLimits
 from svcd.commerce.watch_repository import watch_of
 from svcd.commerce.webhook_service import MAX_PAUSES_SECONDS
 from svcd.node.changes import ChainChange
+from svcd.store import webhook_store
 from svcd.store.chain_store import ChainReader
 from svcd.store.database import WEBHOOKS, open_writer
 from svcd.store.webhook_store import WebhookStore
@@ -541,16 +542,20 @@ def test_cancelling_an_ended_watch_drops_its_undelivered_events(watched: Watched
     assert watched.told() == []
 
 
-def test_the_limits_on_watches(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "MAX_WATCHES", 3)
-    monkeypatch.setattr(subscriptions, "MAX_WATCHES_PER_HOST", 2)
+def limit(watched: Watched, total: int, per_host: int) -> None:
+    watched.limits = WatchLimits(total, per_host)
+    watched.again()
+
+
+def test_the_limits_on_watches(watched: Watched) -> None:
+    limit(watched, total=3, per_host=2)
     first = watched.register("order-1")["id"]
     watched.register("order-2")
 
-    with pytest.raises(TooManyWatches, match=r"shop.example.com has 2 active watches"):
+    with pytest.raises(TooManyWatches, match=r"shop.example.com has 2 unconfirmed watches.* maxWatchesPerHost$"):
         watched.register("order-3")
     watched.register("order-3", host="other.example.com")
-    with pytest.raises(TooManyWatches, match="has 3 active watches"):
+    with pytest.raises(TooManyWatches, match=r"this merchant has 3 unconfirmed watches.* maxWatches$"):
         watched.register("order-4", host="third.example.com")
     # A repeated request does not count.
     assert watched.register("order-1")["existing"]
@@ -558,15 +563,41 @@ def test_the_limits_on_watches(watched: Watched, monkeypatch: pytest.MonkeyPatch
     watched.register("order-4")
 
 
-def test_no_merchant_takes_the_room_of_another(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(subscriptions, "MAX_WATCHES", 2)
-    monkeypatch.setattr(subscriptions, "MAX_WATCHES_PER_HOST", 1)
+def test_a_confirmed_watch_counts_no_more_unless_it_is_undone(watched: Watched) -> None:
+    limit(watched, total=1, per_host=1)
+    watched.register()
+    blocks = chain(watched)
+    run(watched, *some(blocks, "b", 1, 4))
+    with pytest.raises(TooManyWatches):
+        watched.register("order-2")
+    run(watched, blocks["b5"])
+    second = watched.register("order-2")["id"]
+    watched.cancel(second)
+    run(watched, blocks["b6"], *some(blocks, "c", 3, 7))
+    with pytest.raises(TooManyWatches):
+        watched.register("order-3")
+
+
+def test_more_watches_than_a_page_expire_in_several_steps(watched: Watched, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook_store, "PAGE", 2)
+    for number in range(5):
+        watched.register(f"order-{number}", ttl=60 + number)
+    watched.clock.advance(100)
+    told = []
+    for _ in range(3):
+        watched.poll()
+        told.append(len(watched.told()))
+    assert told == [2, 2, 1]
+
+
+def test_no_merchant_takes_the_room_of_another(watched: Watched) -> None:
+    limit(watched, total=2, per_host=1)
     watched.register("order-1")
     watched.register("order-2", host="other.example.com")
     with pytest.raises(TooManyWatches):
         watched.register("order-3", host="third.example.com")
     watched.register("order-1", merchant="books")
-    with pytest.raises(TooManyWatches, match=r"shop.example.com has 1 active watches"):
+    with pytest.raises(TooManyWatches, match=r"shop.example.com has 1 unconfirmed watches"):
         watched.register("order-2", merchant="books")
 
 
@@ -592,11 +623,9 @@ def test_two_merchants_watch_one_order_and_neither_sees_the_other(watched: Watch
 
 
 @pytest.mark.parametrize("refused", [False, True], ids=["known already", "no room"])
-def test_mempool_changes_survive_a_registration_that_begins_no_watch(
-    watched: Watched, monkeypatch: pytest.MonkeyPatch, refused: bool
-) -> None:
+def test_mempool_changes_survive_a_registration_that_begins_no_watch(watched: Watched, refused: bool) -> None:
+    limit(watched, total=1, per_host=1)
     watched.register()
-    monkeypatch.setattr(subscriptions, "MAX_WATCHES", 1)
     watched.busy = True
     watched.pay("5000 from alice to bob for order-1")
 

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from twisted.internet.defer import Deferred
 
+from svcd.commerce.subscriptions import WatchLimits
 from svcd.commerce.webhook_database import (
     FILE,
     WatchSettings,
@@ -22,13 +23,18 @@ from tests.rpc.node import Inline, Node, Settings
 from tests.support import result_of
 
 
+def settings_at(now: int) -> WatchSettings:
+    limits = WatchLimits(10, 10)
+    return WatchSettings(every_depth=True, new_id=lambda: "svcwh_" + 32 * "0", limits=limits, now=lambda: now)
+
+
 def test_after_a_kill_a_database_without_its_log_is_not_opened(tmp_path: Path) -> None:
     """Opened all the same, the database would quietly lack the newest events."""
     node = Node(tmp_path / "chain.sqlite", present(), Settings())
     database = tmp_path / FILE
     database.write_bytes(b"")
     (tmp_path / f"{FILE}-open").touch()
-    settings = WatchSettings(every_depth=True, new_id=lambda: "svcwh_" + 32 * "0", now=lambda: 0)
+    settings = settings_at(0)
     opening = open_webhook_database(
         node.params,
         tmp_path,
@@ -56,7 +62,7 @@ def test_a_backup_that_a_full_disk_refuses_can_be_opened_later(tmp_path: Path) -
     mark_as_copy(database)
 
     async def opening() -> WebhookDatabase:
-        settings = WatchSettings(every_depth=True, new_id=lambda: "svcwh_" + 32 * "0", now=lambda: 1_800_000_000_000)
+        settings = settings_at(1_800_000_000_000)
         return await open_webhook_database(
             node.params,
             tmp_path,

@@ -12,7 +12,7 @@ from twisted.internet.task import Clock
 from svcd.commerce.events import DEFAULT_EVENTS, EventType
 from svcd.commerce.outbox import WebhookOutbox
 from svcd.commerce.payment_request import PaymentTerms
-from svcd.commerce.subscriptions import WatchRequest
+from svcd.commerce.subscriptions import WatchLimits, WatchRequest
 from svcd.commerce.webhook_database import WatchSettings, open_webhook_database
 from svcd.commerce.webhook_service import WebhookContext, WebhookService
 from svcd.composition.resources import OpenDatabases
@@ -50,6 +50,7 @@ class Watched:
         self.clock = clock
         self.synced = True
         self.every_depth = True
+        self.limits = WatchLimits(total=1_000, per_host=1_000)
         self.busy = False
         self.pauses: list[float] = []
         self.numbers = count(1)
@@ -64,6 +65,7 @@ class Watched:
         settings = WatchSettings(
             every_depth=self.every_depth,
             new_id=lambda: f"svcwh_{next(self.numbers):032x}",
+            limits=self.limits,
             now=lambda: milliseconds(self.clock),
         )
         opening = open_webhook_database(

@@ -530,7 +530,7 @@ def test_every_kind_of_failure_is_told() -> None:
 def test_the_keys_of_the_configuration_have_these_defaults() -> None:
     defaults = CommerceWebhooks()
     rows = re.findall(r"^\| `(\w+)` \| `([^`]+)` \| ", PAGE, re.MULTILINE)
-    assert len(rows) == 8
+    assert len(rows) == 10
     for name, value in rows:
         snake = re.sub("[A-Z]", lambda capital: "_" + capital[0].lower(), name)
         given = getattr(defaults, snake)

@@ -10,6 +10,7 @@ from twisted.internet.task import Clock
 
 from svcd.commerce.sender import SendingMerchant, WebhookSender
 from svcd.commerce.signing import SigningKeys
+from svcd.commerce.subscriptions import WatchLimits
 from svcd.commerce.webhook_database import WatchSettings, WebhookDatabase, open_webhook_database
 from svcd.commerce.webhook_service import WebhookService, build_webhooks
 from svcd.metrics.exposition import Metrics, MetricsRoutes
@@ -75,7 +76,9 @@ def measure() -> Iterator[Callable[..., Measured]]:
 
 
 def _webhooks(node: Node, databases: list[WebhookDatabase]) -> WebhookService:
-    settings = WatchSettings(every_depth=True, new_id=lambda: "svcwh_" + 32 * "1", now=lambda: 0)
+    settings = WatchSettings(
+        every_depth=True, new_id=lambda: "svcwh_" + 32 * "1", limits=WatchLimits(10, 10), now=lambda: 0
+    )
     opening = open_webhook_database(
         node.setting.params,
         node.path.parent,

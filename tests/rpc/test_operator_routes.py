@@ -377,6 +377,8 @@ def test_every_setting_is_in_it_with_its_value() -> None:
         "mempool.maxTransactions": CONFIG.mempool.max_transactions,
         "mempool.maxBytes": CONFIG.mempool.max_bytes,
         "commerce.webhooks.maxTtlSeconds": CONFIG.commerce.webhooks.max_ttl_seconds,
+        "commerce.webhooks.maxWatches": CONFIG.commerce.webhooks.max_watches,
+        "commerce.webhooks.maxWatchesPerHost": CONFIG.commerce.webhooks.max_watches_per_host,
     }
 
 

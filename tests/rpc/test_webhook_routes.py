@@ -12,6 +12,7 @@ from twisted.internet.task import Clock
 from svcd.commerce.events import EventType
 from svcd.commerce.merchant import Merchant
 from svcd.commerce.signing import SigningKeys
+from svcd.commerce.subscriptions import WatchLimits
 from svcd.net.addresses import AddressPolicy
 from svcd.net.http_client import PinnedClient
 from svcd.net.targets import Rules
@@ -299,14 +300,16 @@ def test_deleting_a_watch_is_told_of_cancel(client: Client) -> None:
     )
 
 
-def test_too_many_watches_at_one_host(watched: Watched, client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("svcd.commerce.subscriptions.MAX_WATCHES_PER_HOST", 1)
+def test_too_many_watches_at_one_host(watched: Watched) -> None:
+    watched.limits = WatchLimits(total=2, per_host=1)
+    watched.again()
+    client = client_of(watched)
     register(client, body_of(watched))
 
     response = register(client, body_of(watched, reference="order-2"))
 
     assert response.status == 429
-    assert "shop.example.com has 1 active watches" in response.error
+    assert "shop.example.com has 1 unconfirmed watches" in response.error
 
 
 def test_nothing_is_promised_while_the_chain_lacks_blocks_that_the_watches_have_seen(

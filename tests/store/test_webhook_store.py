@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from attrs import evolve
+from hypothesis import given
+from hypothesis import strategies as st
 
 from svcd.store.database import WEBHOOKS, migrations, open_writer
 from svcd.store.webhook_events import EventRow, EventStore, WatchQueue
@@ -113,15 +115,16 @@ def test_which_watches_are_found_by_what(watches: WebhookStore) -> None:
     assert ids(watches.waking_at_height(8)) == ["low"]
     assert ids(watches.waking_at(NOW + 4)) == []
     assert ids(watches.waking_at(NOW + 5)) == ["high"]
-    assert ids(watches.all_active()) == ["low", "high", "elsewhere"]
-    assert (watches.count_active(), watches.count_at_host("default", "shop.example.com")) == (3, 2)
+    assert ids(list(watches.all_active())) == ["low", "high", "elsewhere"]
+    assert watches.count_active() == watches.count_unconfirmed("default") == 3
+    assert watches.count_unconfirmed("default", "shop.example.com") == 2
 
 
 @pytest.mark.parametrize(
     ("question", "index"),
     [
         ("reference = 'r' AND recipient = 's' AND amount = 1", "watch_by_payment"),
-        ("host = 'h'", "watch_by_host"),
+        ("state = 'pending'", "watch_pending"),
         ("height > 5", "watch_by_height"),
         ("wake_height <= 5", "watch_by_wake_height"),
         ("wake_at <= 5", "watch_by_wake_at"),
@@ -132,6 +135,50 @@ def test_no_question_walks_over_all_watches(connection: sqlite3.Connection, ques
     (*_, plan) = connection.execute(asked).fetchone()
 
     assert f"USING INDEX {index}" in plan
+
+
+@given(
+    changes=st.lists(
+        st.tuples(
+            st.sampled_from(["add", "save"]),
+            st.integers(0, 7),
+            st.sampled_from(["unpaid", "pending", "confirming", "confirmed"]),
+            st.sampled_from([None, None, "closed"]),
+        )
+    )
+)
+def test_watches_are_counted_as_they_change(changes: list[tuple[str, int, str, str | None]]) -> None:
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    for migration in migrations(WEBHOOKS):
+        connection.executescript(migration.script)
+    watches = WebhookStore(connection)
+    for change, number, state, ending in changes:
+        changed = row(f"w{number}", merchant=f"m{number % 2}", host=f"h{number // 2 % 2}", state=state, ending=ending)
+        if change == "save":
+            watches.save(changed)
+        elif watches.watch(changed.id) is None:
+            watches.add(changed)
+    active = [each for each in map(watches.watch, [f"w{number}" for number in range(8)]) if each and not each.ending]
+    unconfirmed = [each for each in active if each.state != "confirmed"]
+    assert watches.count_active() == len(active)
+    for merchant in ("m0", "m1"):
+        of_merchant = [each for each in unconfirmed if each.merchant == merchant]
+        assert watches.count_unconfirmed(merchant) == len(of_merchant)
+        for host in ("h0", "h1"):
+            assert watches.count_unconfirmed(merchant, host) == sum(each.host == host for each in of_merchant)
+    connection.close()
+
+
+def test_very_many_watches_are_read_page_by_page(watches: WebhookStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("svcd.store.webhook_store.PAGE", 2)
+    for number in range(5):
+        watches.add(row(f"w{number}", wake_at=NOW - number))
+    read = []
+    for each in watches.all_active():
+        read.append(each.id)
+        watches.save(evolve(each, state="confirmed"))
+    assert read == ["w0", "w1", "w2", "w3", "w4"]
+    assert ids(watches.waking_at(NOW)) == ["w4", "w3"]
 
 
 def test_the_trail_is_replaced_above_a_fork_and_shortened_below(watches: WebhookStore) -> None:
@@ -375,7 +422,7 @@ def test_a_file_of_an_older_version_opens_and_goes_on(tmp_path: Path, version: i
         watch = watches.watch("w1")
         assert watch is not None
         assert (watch.merchant, watch.events) == ("default", None)
-        assert watches.count_at_host("default", "h") == watches.count_of_merchant("default") == 1
+        assert watches.count_unconfirmed("default", "h") == watches.count_unconfirmed("default") == 1
         assert events.queued() == [WatchQueue("w1", "h", 1, "default")]
         head = events.head("w1")
         assert head is not None
