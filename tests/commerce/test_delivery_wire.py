@@ -18,9 +18,9 @@ from svcd.net.calls import CallLimits, Reply
 from svcd.net.http_client import PinnedClient
 from svcd.net.targets import Rules, Target
 from tests.commerce.memory_outbox import MemoryOutbox
-from tests.net.certificates import Signed, sign
+from tests.net.certificates import Signed
 from tests.net.conftest import HOST, Answers, authority, caller, make_caller, serve, shop_certificate, trust
-from tests.net.servers import Server, answer, dripping, saying, silent, until
+from tests.net.servers import Server, answer, saying, silent, until
 
 __all__ = ["authority", "caller", "make_caller", "serve", "shop_certificate", "trust"]
 pytestmark = pytest.mark.socket
@@ -104,22 +104,6 @@ async def test_an_event_arrives_over_tls_and_can_be_verified(
     verify(request.body, timestamp=stamp, signature=signature, secret=SECRET, now=int(reactor.seconds()))
 
 
-@pytest.mark.parametrize("fault", ["wrong name", "self-signed", "expired"])
-async def test_a_bad_certificate_gets_no_event(
-    serve: Serve, caller: PinnedClient, authority: Signed, open_shop: OpenShop, fault: str
-) -> None:
-    certificate = {
-        "wrong name": lambda: sign("other.example.com", by=authority),
-        "self-signed": lambda: sign(HOST, by=None),
-        "expired": lambda: sign(HOST, by=authority, days=(-3, -1)),
-    }[fault]()
-    server = serve(saying(answer()), certificate)
-    shop = open_shop(caller)
-    await shop.send(server)
-    assert shop.outcome == "tls"
-    assert not server.requests
-
-
 async def test_each_attempt_looks_up_once_and_never_calls_another_address(
     serve: Serve, make_caller: MakeCaller, open_shop: OpenShop
 ) -> None:
@@ -139,106 +123,14 @@ async def test_each_attempt_looks_up_once_and_never_calls_another_address(
     assert (first.connections, second.connections) == (1, 0)
 
 
-HEADS = {
-    "a slow body": b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n",
-    "slow headers": b"HTTP/1.1 200 OK\r\nX: ",
-}
-
-
-@pytest.mark.parametrize("stall", ["handshake", "no answer", *HEADS])
 async def test_a_stalling_receiver_is_dropped_at_the_deadline(
-    serve: Serve, caller: PinnedClient, shop_certificate: Signed, open_shop: OpenShop, stall: str
+    serve: Serve, caller: PinnedClient, shop_certificate: Signed, open_shop: OpenShop
 ) -> None:
-    server = serve(
-        dripping(HEADS[stall]) if stall in HEADS else silent, None if stall == "handshake" else shop_certificate
-    )
+    server = serve(silent, shop_certificate)
     shop = open_shop(Hasty(caller, 0.3))
     await shop.send(server)
     assert shop.outcome == "timeout"
     await until(lambda: not server.open)
-
-
-@pytest.mark.parametrize(
-    "flood",
-    [
-        b"HTTP/1.1 200 OK\r\n\r\n" + b"x" * 1_000_000,
-        b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100_000,
-        b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n" * 30_000,
-    ],
-    ids=["body", "headers", "early hints"],
-)
-async def test_a_flood_is_no_success(
-    serve: Serve, caller: PinnedClient, shop_certificate: Signed, open_shop: OpenShop, flood: bytes
-) -> None:
-    server = serve(saying(flood), shop_certificate)
-    shop = open_shop(caller)
-    await shop.send(server)
-    assert shop.outcome == "too-large"
-    await until(lambda: not server.open)
-
-
-async def test_a_redirect_is_not_followed_but_retried(
-    serve: Serve, caller: PinnedClient, shop_certificate: Signed, open_shop: OpenShop
-) -> None:
-    inner = serve(saying(answer()))
-    location = b"Location: http://127.0.0.1:%d/" % inner.port
-    server = serve(saying(answer(b"", location, status=b"302 Found")), shop_certificate)
-    shop = open_shop(caller)
-    await shop.send(server)
-    assert (shop.outcome, inner.connections) == ("status 302", 0)
-
-
-async def test_410_ends_the_watch(serve: Serve, caller: PinnedClient, open_shop: OpenShop) -> None:
-    server = serve(saying(answer(b"", status=b"410 Gone")))
-    shop = open_shop(caller)
-    await shop.send(server, scheme="http")
-    assert shop.outcome == "dropped"
-
-
-async def test_an_absurd_retry_after_is_twice_the_regular_delay(
-    serve: Serve, caller: PinnedClient, open_shop: OpenShop
-) -> None:
-    server = serve(saying(answer(b"", b"Retry-After: " + b"9" * 5_000, status=b"429 Too Many Requests")))
-    shop = open_shop(caller)
-    await shop.send(server, scheme="http")
-    assert shop.outcome == "status 429"
-    row = shop.outbox.row("shop/1")
-    assert row.event.created_at + 2_000 <= row.due <= int(reactor.seconds() * 1000) + 2_000
-
-
-@pytest.mark.parametrize(
-    "data",
-    [
-        b"",
-        b"HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf",
-        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n5\r\nab",
-        b"HTTP/1.1 200",
-        b"Thanks!\r\n\r\n",
-    ],
-)
-async def test_an_incomplete_answer_is_no_success(
-    serve: Serve, caller: PinnedClient, open_shop: OpenShop, data: bytes
-) -> None:
-    def script(conversation: Any) -> None:
-        conversation.say(data)
-        conversation.transport.loseConnection()
-
-    server = serve(script)
-    shop = open_shop(caller)
-    await shop.send(server, scheme="http")
-    assert shop.outcome == "protocol"
-    assert len(server.requests) == 1
-
-
-async def test_a_name_without_an_address_and_a_closed_port_are_retried(
-    serve: Serve, make_caller: MakeCaller, open_shop: OpenShop
-) -> None:
-    lost = open_shop(make_caller(Answers(OSError(-2, "Name or service not known"))))
-    await lost.send(443)
-    server = serve(saying(answer()))
-    closed = open_shop(make_caller(Answers(["127.0.0.2"])))
-    await closed.send(server, scheme="http")
-    assert (lost.outcome, closed.outcome) == ("dns", "connect")
 
 
 async def test_stopping_closes_the_connections_of_aborted_deliveries(

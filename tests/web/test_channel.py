@@ -29,25 +29,6 @@ def chunked(*chunks: bytes, path: bytes = b"/a") -> bytes:
 # Requests
 
 
-def test_keep_alive_answers_one_after_the_other(make_site: MakeSite) -> None:
-    wire = Wire(make_site(Echo()))
-
-    wire.send(GET)
-    wire.send(post(3) + b"one")
-
-    assert [response.body for response in wire.responses()] == [b"GET /a ", b"POST /a one"]
-    assert wire.open
-
-
-def test_pipelined_requests_are_answered_in_order(make_site: MakeSite, clock: Clock) -> None:
-    wire = Wire(make_site(Echo()))
-
-    wire.send(post(3) + b"one" + GET + post(3, b"/b") + b"two")
-    clock.advance(0)
-
-    assert [response.body for response in wire.responses()] == [b"POST /a one", b"GET /a ", b"POST /b two"]
-
-
 def test_pipelined_request_waits_for_the_answer_before_it(make_site: MakeSite, clock: Clock) -> None:
     slow = Slow()
     wire = Wire(make_site(slow))
@@ -129,15 +110,6 @@ def test_connection_closes_after_the_answer_if_the_client_wants_it(make_site: Ma
 
     assert wire.response().body == b"GET /a "
     assert not wire.open
-
-
-def test_request_may_come_byte_by_byte(make_site: MakeSite) -> None:
-    wire = Wire(make_site(Echo()))
-
-    for byte in post(3) + b"one":
-        wire.send(bytes([byte]))
-
-    assert wire.response().body == b"POST /a one"
 
 
 # Bodies
@@ -510,17 +482,6 @@ def test_refusals_are_told_apart_from_twisted(make_site: MakeSite) -> None:
 
 
 # Clients that end their half
-
-
-def test_client_that_ends_its_half_gets_all_it_asked_for(make_site: MakeSite, clock: Clock) -> None:
-    wire = Wire(make_site(Echo())).send(GET * 30 + post(3) + b"one").end()
-    assert wire.open
-
-    clock.pump([0] * 30)
-
-    assert [response.body for response in wire.responses()] == [b"GET /a "] * 30 + [b"POST /a one"]
-    assert not wire.open
-    assert clock.getDelayedCalls() == []
 
 
 def test_client_that_ends_its_half_gets_an_answer_that_takes_its_time(make_site: MakeSite, clock: Clock) -> None:

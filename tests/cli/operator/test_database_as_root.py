@@ -130,8 +130,15 @@ TRAPS = {
 
 
 @pytest.mark.parametrize("data", ["open"], indirect=True)
-@pytest.mark.parametrize("trap", [link, second_name])
-@pytest.mark.parametrize(("command", "name"), [(command, name) for command, names in TRAPS.items() for name in names])
+@pytest.mark.parametrize(
+    ("trap", "command", "name"),
+    [(link, command, name) for command, names in TRAPS.items() for name in names]
+    + [
+        (second_name, "check", "lock"),
+        (second_name, "rebuild", "chain.sqlite"),
+        (second_name, "rebuild", "chain.sqlite.new"),
+    ],
+)
 def test_a_name_that_leads_to_a_file_of_root_s(
     data: Path, victim: Path, trap: Callable[[Path, Path], None], command: str, name: str
 ) -> None:
