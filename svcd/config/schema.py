@@ -80,7 +80,7 @@ class Participation:
 
 
 @frozen
-class Mempool:
+class MempoolSettings:
     """Transfers that wait for a block."""
 
     max_transactions: Annotated[int, Between(1, 10_000_000)] = 50_000
@@ -279,7 +279,7 @@ class Config:
     http: Http = Http()
     p2p: P2p = P2p()
     participation: Participation = Participation()
-    mempool: Mempool = Mempool()
+    mempool: MempoolSettings = MempoolSettings()
     limits: Limits = Limits()
     commerce: Commerce = Commerce()
     operator: Operator = Operator()

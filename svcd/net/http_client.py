@@ -45,7 +45,7 @@ _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 
 
 @frozen(kw_only=True)
-class Request:
+class OutboundRequest:
     """A request without Host, Content-Length and Connection, which follow from the rest."""
 
     method: str
@@ -83,7 +83,7 @@ class PinnedClient:
         Raises:
             CallFailed: there is no response.
         """
-        request = Request(method=method, target=target, headers=headers, body=body)
+        request = OutboundRequest(method=method, target=target, headers=headers, body=body)
         progress = Progress(limits, self._reactor)
         return await progress.watch(self._call(request, limits, progress), target.origin)
 
@@ -97,7 +97,7 @@ class PinnedClient:
         endpoint = await within(seconds, self._reactor, self._find(target, seconds), late)
         return PinnedConnections(self._reactor, target, endpoint)
 
-    async def _call(self, request: Request, limits: CallLimits, progress: Progress) -> Reply:
+    async def _call(self, request: OutboundRequest, limits: CallLimits, progress: Progress) -> Reply:
         endpoint = await self._find(request.target, limits.seconds)
         exchange = Exchange(self._reactor, endpoint, HTTPConnectionPool(self._reactor, persistent=False))
         return await exchange.send(request, limits.max_bytes, progress)
@@ -170,7 +170,7 @@ class PinnedConnections:
             CallFailed: there is no response.
             ValueError: ``path`` is not a valid path.
         """
-        request = Request(method=method, target=self.target.at(path), headers=headers, body=body)
+        request = OutboundRequest(method=method, target=self.target.at(path), headers=headers, body=body)
         if self._closed:
             raise self._closed_error()
         progress = Progress(limits, self._reactor, on_bytes)
@@ -192,7 +192,7 @@ class PinnedConnections:
             running.cancel()
         await self._pool.closeCachedConnections()
 
-    async def _call(self, request: Request, limits: CallLimits, kind: CallKind, progress: Progress) -> Reply:
+    async def _call(self, request: OutboundRequest, limits: CallLimits, kind: CallKind, progress: Progress) -> Reply:
         await self._slots[kind].acquire()
         try:
             return await self._exchange.send(request, limits.max_bytes, progress)
@@ -215,7 +215,7 @@ class Exchange:
         self._endpoint = endpoint
         self._pool = pool
 
-    async def send(self, request: Request, max_bytes: int, progress: Progress) -> Reply:
+    async def send(self, request: OutboundRequest, max_bytes: int, progress: Progress) -> Reply:
         """Send ``request`` and receive a response of up to ``max_bytes``, head included; raises CallFailed.
 
         ``progress`` begins a stage for the connection and one for the transfer, and measures the latter. The connection
@@ -234,7 +234,7 @@ class Exchange:
                 raise CallFailed("too-large", f"{place} answers with more than {max_bytes} bytes or too long a head")
             return reply
 
-    async def _receive(self, request: Request, lease: "_Lease", progress: Progress) -> Reply:
+    async def _receive(self, request: OutboundRequest, lease: "_Lease", progress: Progress) -> Reply:
         body = bytearray()
 
         def take(data: bytes) -> None:

@@ -155,15 +155,15 @@ class WorkSearch:
             nonce += step
         return None
 
-    def run_nicely(self, first: int, step: int) -> bytes | None:
+    def run_at_low_priority(self, first: int, step: int) -> bytes | None:
         """The same at the lowest priority, on systems where threads have priorities of their own."""
         if hasattr(os, "setpriority"):
             os.setpriority(os.PRIO_PROCESS, threading.get_native_id(), _NICE)
         return self.run(first, step)
 
-    async def on(self, worker: Worker, threads: int, *, nicely: bool = False) -> bytes | None:
+    async def on(self, worker: Worker, threads: int, *, at_low_priority: bool = False) -> bytes | None:
         """Search on ``threads`` threads of ``worker``; the nonce, or None if the search was ended."""
-        run = self.run_nicely if nicely else self.run
+        run = self.run_at_low_priority if at_low_priority else self.run
         try:
             jobs = [worker.run(run, first, threads) for first in range(threads)]
             found = await gatherResults(jobs, consumeErrors=True)
@@ -295,7 +295,7 @@ class Miner:
         began = self._clock.seconds()
         self._watch(search, template.header.slot, began)
         try:
-            nonce = await search.on(settings.threads, settings.workers, nicely=True)
+            nonce = await search.on(settings.threads, settings.workers, at_low_priority=True)
         finally:
             self._search = None
             if self._timer is not None:

@@ -88,7 +88,7 @@ class AlarmLog:
 
     def check(self) -> None:
         """Log what has changed; called now and then."""
-        self._look_behind(self.behind())
+        self._log_in_step(self.behind())
         for kind, alarm in self.alarms().items():
             if alarm and kind not in self._standing:
                 self._standing.add(kind)
@@ -98,7 +98,7 @@ class AlarmLog:
                 self._standing.remove(kind)
                 self.log.info("the alarm {kind} is over", kind=kind)
 
-    def _look_behind(self, why: str) -> None:
+    def _log_in_step(self, why: str) -> None:
         # A new block puts every node behind for a moment, which is not logged.
         lasts = bool(why) and (self._was_behind or self._in_step is None)
         self._was_behind = bool(why)

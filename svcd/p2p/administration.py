@@ -46,7 +46,7 @@ class PeerAdministration:
         peers, now = self._peers, self._peers.node.now()
         if endpoint == peers.node.key.endpoint or peers.book.is_own(endpoint, now):
             raise HttpError(400, f"{endpoint} is this node itself")
-        if peers.bans.shut_out(endpoint, now):
+        if peers.bans.is_endpoint_banned(endpoint, now):
             raise HttpError(400, f"{endpoint} is banned here; lift the ban first")
         peers.hint(endpoint, source=OPERATOR)
         if peers.book.get(endpoint) is None:

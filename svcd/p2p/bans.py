@@ -132,18 +132,18 @@ class Bans:
         for name in names:
             self.ban(name, seconds=seconds, now=now, why=why)
 
-    def shut_out(self, endpoint: str, now: float, *, address: str = "") -> bool:
+    def is_endpoint_banned(self, endpoint: str, now: float, *, address: str = "") -> bool:
         """Whether an endpoint must not be called: it is banned, or its address, or the one that its name leads to."""
         at = [address_name(text) for text in (address_in(endpoint), address) if text]
         return any(self.is_banned(name, now) for name in [endpoint_name(endpoint), *at])
 
     def forbids(self, node_key: bytes, endpoint: str, address: str, now: float) -> bool:
         """Whether a node is banned: its key, its endpoint or its address."""
-        return self.is_banned(key_name(node_key), now) or self.shut_out(endpoint, now, address=address)
+        return self.is_banned(key_name(node_key), now) or self.is_endpoint_banned(endpoint, now, address=address)
 
     def hides(self, node: str, endpoint: str, now: float) -> bool:
         """Whether a node must not be named to others: its id or its endpoint is banned."""
-        return self.is_banned(node_name(node), now) or self.shut_out(endpoint, now)
+        return self.is_banned(node_name(node), now) or self.is_endpoint_banned(endpoint, now)
 
     def is_ignored(self, address: str, now: float) -> bool:
         """Whether posts from an address are ignored."""

@@ -319,7 +319,7 @@ class Handshakes:
 
         Raises HandshakeFailed.
         """
-        if self._bans.shut_out(endpoint, self._node.now()):
+        if self._bans.is_endpoint_banned(endpoint, self._node.now()):
             raise HandshakeFailed("it is banned here")
         self.endpoints.add(endpoint)
         try:

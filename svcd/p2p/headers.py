@@ -102,7 +102,7 @@ class HeaderChain:
     """Whether the next header lies in a future slot, by this node's clock."""
 
     @window_tip.default
-    def _at_the_fork(self) -> ChainPoint:
+    def _fork_point(self) -> ChainPoint:
         return self.fork
 
     @property

@@ -346,7 +346,7 @@ def _is_ahead(peer: Peer, tip: ChainPoint) -> bool:
 # Branches
 
 
-class _NotTaken(Exception):
+class _BlockNotAccepted(Exception):
     """A peer does not take the next block."""
 
 
@@ -424,7 +424,7 @@ class BranchPush:
         try:
             full = await self._push(peer)
             taken = True
-        except (PeerCallFailed, _NotTaken) as failed:
+        except (PeerCallFailed, _BlockNotAccepted) as failed:
             self.log.debug("{endpoint} takes no more blocks: {why}", endpoint=peer.endpoint, why=str(failed))
         if self._peers.get(peer.endpoint) is peer:
             await self._peers.poll_status(peer)
@@ -455,7 +455,7 @@ class BranchPush:
     async def _push(self, peer: Peer) -> bool:
         """Post in order the blocks that the peer lacks; True if the round was full before the last one.
 
-        Raises PeerCallFailed or _NotTaken.
+        Raises PeerCallFailed or _BlockNotAccepted.
         """
         node, began, size = self._peers.node, self._peers.node.now(), 0
         height = max(await self._last_common(peer), self._height_placed(peer))
@@ -472,13 +472,13 @@ class BranchPush:
         return True
 
     async def _last_common(self, peer: Peer) -> int:
-        """The height of the last common block; raises PeerCallFailed or _NotTaken."""
+        """The height of the last common block; raises PeerCallFailed or _BlockNotAccepted."""
         chain_manager, status = self._peers.node.chain_manager, peer.status
         ours = None if status is None else chain_manager.reader.canonical(status.height)
         if status is not None and ours is not None and ours.point.hash == status.hash:
             return status.height
         if peer.serves_headers is False:
-            raise _NotTaken("it serves no headers, so the last common block cannot be found")
+            raise _BlockNotAccepted("it serves no headers, so the last common block cannot be found")
         hashes, least, began = locator(chain_manager), 0, self._peers.node.now()
         for _ in range(SEARCH_QUESTIONS):
             left = began + SEARCH_SECONDS - self._peers.node.now()
@@ -486,12 +486,12 @@ class BranchPush:
                 break
             reply = await self._peers.client.headers(peer.endpoint, hashes, SEARCH_HEADERS, within=left)
             if reply.first <= least:
-                raise _NotTaken("its headers do not lead upwards from the last common block")
+                raise _BlockNotAccepted("its headers do not lead upwards from the last common block")
             common = self._common_height(reply)
             if common - reply.first + 1 < SEARCH_HEADERS:
                 return common
             hashes, least = closer_locator(chain_manager, common, chain_manager.tip.height), common
-        raise _NotTaken("the last common block was not found in time")
+        raise _BlockNotAccepted("the last common block was not found in time")
 
     def _common_height(self, reply: HeadersReply) -> int:
         """The height of the last block of our chain that a reply shows, or that it has below its first header."""
@@ -504,12 +504,12 @@ class BranchPush:
         return common
 
     async def _post(self, peer: Peer, point: ChainPoint, wire: bytes) -> None:
-        """Post one block; raises PeerCallFailed or _NotTaken."""
+        """Post one block; raises PeerCallFailed or _BlockNotAccepted."""
         reply = await self._peers.client.send_block(peer.endpoint, wire)
         if not reply.accepted or reply.state not in _PLACED:
             # It may have lost blocks that it once had; then the next round begins with the last common one.
             self._placed.pop(peer.endpoint, None)
-            raise _NotTaken(f"it answers block {point.height} with {reply.state}")
+            raise _BlockNotAccepted(f"it answers block {point.height} with {reply.state}")
         self._placed[peer.endpoint] = point
 
     def _height_placed(self, peer: Peer) -> int:

@@ -31,7 +31,7 @@ class Port(Protocol):
         """Close the port."""
 
 
-class ServerEndpoint(Protocol):
+class StreamServerEndpoint(Protocol):
     """An endpoint to listen on (twisted.internet.interfaces.IStreamServerEndpoint)."""
 
     def listen(self, factory: IProtocolFactory, /) -> Deferred[Port]:
@@ -48,7 +48,7 @@ class ListenerService(Service):
 
     def __init__(
         self,
-        endpoint: ServerEndpoint,
+        endpoint: StreamServerEndpoint,
         factory: IProtocolFactory,
         *,
         description: str,

@@ -324,7 +324,7 @@ class Channel(HTTPChannel):
             self.paused = False
             self._close_if_ended()
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Begin the next request, of which data has arrived already."""
         self.paused = False
         ahead, self._ahead = self._ahead, b""

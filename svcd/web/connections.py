@@ -176,17 +176,17 @@ class Budget(Generic[C]):
         """The connection of the oldest share of ``client`` that can be evicted; there must be one."""
         return next(connection for connection, share in self._shares.items() if share.client == client)
 
-    def oldest_of_greediest(self, modest: int = 0) -> C:
+    def oldest_of_largest_holder(self, modest: int = 0) -> C:
         """The connection of the oldest share of the largest holder; at least one share must be evictable.
 
         Holders of ``modest`` bytes or less rank equal: if there is no larger one, the oldest share of all is chosen.
         """
 
-        def greed(connection: C) -> int:
+        def held(connection: C) -> int:
             return max(self._of_holder.get(self._shares[connection].holder, 0), modest)
 
         # max() returns the first of several equal ones, which is the oldest.
-        return max(self._shares, key=greed)
+        return max(self._shares, key=held)
 
     def _count(self, holder: object, change: int) -> None:
         self.bytes += change
@@ -200,7 +200,7 @@ class Budget(Generic[C]):
 class Waiting(Protocol):
     """A connection whose next, pipelined request has arrived."""
 
-    def go_on(self) -> None:
+    def resume(self) -> None:
         """Begin the next request."""
 
 
@@ -216,13 +216,13 @@ class PipelineQueue:
     def wait(self, connection: Waiting) -> None:
         """Queue a connection; other queued connections and clients without pipelining are served first."""
         self._waiting[connection] = None
-        self._come_again()
+        self._schedule()
 
     def forget(self, connection: Waiting) -> None:
         """Remove a connection from the queue; does nothing if it is not queued."""
         self._waiting.pop(connection, None)
 
-    def _come_again(self) -> None:
+    def _schedule(self) -> None:
         if self._waiting and not self._is_due:
             self._is_due = True
             self._clock.callLater(0, self._take)
@@ -235,9 +235,9 @@ class PipelineQueue:
                 # Another connection's request may have closed it.
                 if connection in self._waiting:
                     del self._waiting[connection]
-                    connection.go_on()
+                    connection.resume()
         finally:
-            self._come_again()
+            self._schedule()
 
 
 class Receiver(Protocol):
@@ -287,7 +287,7 @@ class BodyBudget:
             if self._give_way(budget.oldest_of(client), sentence) is receiver:
                 return False
         while budget.bytes + size > self._total:
-            if self._give_way(budget.oldest_of_greediest(self._modest), OF_ALL_CLIENTS) is receiver:
+            if self._give_way(budget.oldest_of_largest_holder(self._modest), OF_ALL_CLIENTS) is receiver:
                 return False
         budget.add(receiver, client, size)
         return True
@@ -432,7 +432,7 @@ class Connections:
         self._forget(connection)
         self._taking.add(connection, connection.group, size)
         while self._taking and self.untaken_bytes > self._untaken:
-            self._give_way(self._taking.oldest_of_greediest())
+            self._give_way(self._taking.oldest_of_largest_holder())
 
     def _give_way(self, connection: Connection) -> None:
         self.gave_way += 1

@@ -39,7 +39,7 @@ class Hands(Stepped):
 
     def run(self, function: Any, *args: Any, **kwargs: Any) -> Deferred[Any]:
         search = function.__self__
-        assert function == search.run_nicely
+        assert function == search.run_at_low_priority
         self.searches.append(search)
         self.shares.append(args)
         return super().run(search.run, *args, **kwargs)
@@ -580,7 +580,7 @@ def test_it_ends_within_one_attempt_from_another_thread(header: Header) -> None:
 @pytest.mark.skipif(not hasattr(os, "setpriority"), reason="the system has no priorities for threads")
 def test_a_nice_search_has_the_lowest_priority_and_nobody_else(header: Header) -> None:
     def niceness() -> tuple[bytes | None, int]:
-        found = WorkSearch(header, KIB, 0).run_nicely(0, 1)
+        found = WorkSearch(header, KIB, 0).run_at_low_priority(0, 1)
         return found, os.getpriority(os.PRIO_PROCESS, threading.get_native_id())
 
     before = os.getpriority(os.PRIO_PROCESS, threading.get_native_id())

@@ -40,10 +40,12 @@ def test_nobody_becomes_an_address_of_ours_by_a_translator_s_prefix(inside: str)
 def test_behind_a_translator_a_ban_is_of_one_ipv4_host() -> None:
     bans = Bans()
     bans.ban_node(b"k" * 32, "http://a.example", address="64:ff9b::102:304", seconds=60, now=NOW)
-    assert not bans.shut_out("http://b.example", NOW, address="64:ff9b::5db8:d822")
-    assert bans.shut_out("http://b.example", NOW, address="64:ff9b::102:304")
-    assert bans.shut_out("http://b.example", NOW, address="1.2.3.4"), "the same host, whichever way it is called"
-    assert bans.shut_out("http://[64:ff9b::102:304]:80", NOW)
+    assert not bans.is_endpoint_banned("http://b.example", NOW, address="64:ff9b::5db8:d822")
+    assert bans.is_endpoint_banned("http://b.example", NOW, address="64:ff9b::102:304")
+    assert bans.is_endpoint_banned("http://b.example", NOW, address="1.2.3.4"), (
+        "the same host, whichever way it is called"
+    )
+    assert bans.is_endpoint_banned("http://[64:ff9b::102:304]:80", NOW)
 
 
 @pytest.mark.parametrize("text", ["", "node.example", "192.0.2.0/24", "192.0.2.1/32", "2001:db8::/56", "2001:db8::/32"])
@@ -205,9 +207,9 @@ def test_a_node_is_banned_with_its_endpoint() -> None:
     bans = Bans()
     bans.ban_node(b"k" * 32, "http://192.0.2.1:8645", seconds=60, now=NOW, why="its block broke a rule")
     assert bans.is_banned(key_name(b"k" * 32), NOW)
-    assert bans.shut_out("http://192.0.2.1:8645", NOW + 59)
-    assert not bans.shut_out("http://192.0.2.1:8646", NOW)
-    assert not bans.shut_out("http://192.0.2.1:8645", NOW + 60)
+    assert bans.is_endpoint_banned("http://192.0.2.1:8645", NOW + 59)
+    assert not bans.is_endpoint_banned("http://192.0.2.1:8646", NOW)
+    assert not bans.is_endpoint_banned("http://192.0.2.1:8645", NOW + 60)
     assert not bans.is_ignored("192.0.2.1", NOW)
     assert {ban.why for ban in bans.listed(NOW)} == {"its block broke a rule"}
 
@@ -226,10 +228,10 @@ def test_a_node_is_banned_with_its_endpoint() -> None:
 def test_or_with_everybody_at_its_address(address: str, others: list[str], strangers: list[str]) -> None:
     bans = Bans()
     bans.ban_node(b"k" * 32, "https://node.example", address=address, seconds=60, now=NOW)
-    assert all(bans.shut_out(other, NOW) for other in others)
-    assert not any(bans.shut_out(stranger, NOW) for stranger in strangers)
-    assert bans.shut_out("https://other.example", NOW, address=address), "whatever name leads there"
-    assert not bans.shut_out("https://other.example", NOW, address="192.0.2.9")
+    assert all(bans.is_endpoint_banned(other, NOW) for other in others)
+    assert not any(bans.is_endpoint_banned(stranger, NOW) for stranger in strangers)
+    assert bans.is_endpoint_banned("https://other.example", NOW, address=address), "whatever name leads there"
+    assert not bans.is_endpoint_banned("https://other.example", NOW, address="192.0.2.9")
     assert bans.is_ignored(address, NOW)
 
 
@@ -238,7 +240,7 @@ def test_an_address_that_posted_nonsense_is_called_all_the_same() -> None:
     bans = Bans()
     bans.ban(posts_name("192.0.2.1"), seconds=60, now=NOW)
     assert bans.is_ignored("192.0.2.1", NOW)
-    assert not bans.shut_out("http://192.0.2.1:8645", NOW)
+    assert not bans.is_endpoint_banned("http://192.0.2.1:8645", NOW)
 
 
 def test_whom_we_must_not_talk_to() -> None:

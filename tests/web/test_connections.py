@@ -178,10 +178,10 @@ def test_oldest_share_of_the_client_that_holds_most_gives_way() -> None:
     for connection, client, size in (("m", "modest", 40), ("first", "greedy", 25), ("second", "greedy", 25)):
         budget.add(connection, client, size)
 
-    assert budget.oldest_of_greediest() == "first"
+    assert budget.oldest_of_largest_holder() == "first"
     assert (budget.bytes, budget.of_client("greedy"), budget.of_client("other")) == (90, 50, 0)
     assert budget.release("first") == "greedy"
-    assert budget.oldest_of_greediest() == "m"
+    assert budget.oldest_of_largest_holder() == "m"
 
 
 def test_clients_that_hold_no_more_than_they_need_count_as_one() -> None:
@@ -189,8 +189,8 @@ def test_clients_that_hold_no_more_than_they_need_count_as_one() -> None:
     for connection, client, size in (("old", "small", 10), ("m", "modest", 40), ("g", "greedy", 41)):
         budget.add(connection, client, size)
 
-    assert budget.oldest_of_greediest(modest=40) == "g"
-    assert budget.oldest_of_greediest(modest=41) == "old"
+    assert budget.oldest_of_largest_holder(modest=40) == "g"
+    assert budget.oldest_of_largest_holder(modest=41) == "old"
 
 
 def test_connections_without_a_client_are_told_apart() -> None:
@@ -198,7 +198,7 @@ def test_connections_without_a_client_are_told_apart() -> None:
     for connection, size in (("a", 30), ("b", 50), ("c", 30)):
         budget.add(connection, None, size)
 
-    assert budget.oldest_of_greediest() == "b"
+    assert budget.oldest_of_largest_holder() == "b"
     assert budget.release("b") is None
 
 
@@ -220,7 +220,7 @@ def test_share_that_is_kept_counts_and_does_not_give_way() -> None:
     budget.add("incomplete", "client", 1)
 
     assert list(budget) == ["incomplete"]
-    assert budget.oldest_of_greediest() == budget.oldest_of("client") == "incomplete"
+    assert budget.oldest_of_largest_holder() == budget.oldest_of("client") == "incomplete"
     assert budget.of_client("client") == 101
     budget.release("complete")
     budget.release("complete")
@@ -232,7 +232,7 @@ def test_shares_of_no_bytes() -> None:
     for connection in ("first", "second"):
         budget.add(connection, "client", 0)
 
-    assert budget.oldest_of_greediest() == "first"
+    assert budget.oldest_of_largest_holder() == "first"
     for connection in ("first", "second"):
         budget.release(connection)
     assert not budget
@@ -245,7 +245,7 @@ def test_shares_of_no_bytes() -> None:
 class Waiting:
     """Does what the test says when it is its turn."""
 
-    go_on: Callable[[], object]
+    resume: Callable[[], object]
 
 
 def test_the_first_to_wait_go_on_first_and_few_at_once() -> None:
