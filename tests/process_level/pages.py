@@ -33,7 +33,11 @@ class Block:
 
 def blocks_of(page: str, *languages: str) -> list[Block]:
     """The code blocks in these languages of a page of the project, in order."""
-    text = (ROOT / page).read_text(encoding="utf-8")
+    return blocks_in((ROOT / page).read_text(encoding="utf-8"), *languages)
+
+
+def blocks_in(text: str, *languages: str) -> list[Block]:
+    """The code blocks in these languages of a text, in order."""
     return [Block(*found) for found in _FENCED.findall(text) if found[0] in languages]
 
 

@@ -5,15 +5,20 @@ from collections.abc import Callable
 
 import pytest
 
+from svcd.commerce.events import EventType
 from svcd.commerce.payment import MAX_COUNTED, MAX_MISMATCHES
 from svcd.commerce.payment_request import MAX_LABEL, MAX_URI, SINCE_HEIGHT_MARGIN
-from tests.process_level.pages import ROOT, blocks_of, check_json, run
-from tests.process_level.running import RunningNode
+from tests.process_level.conftest import DEVNET, Nodes
+from tests.process_level.pages import ROOT, blocks_in, blocks_of, check_json, run
+from tests.process_level.running import RunningNode, free_port
 from tests.process_level.test_devnet import Wallet
+from tests.process_level.test_readme import follow, prepared
+from tests.process_level.test_webhooks_page import WEBHOOKS, secrets_of_a_devnet
 from tests.programs import needs
 
 PAGE = "docs/payments.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
+AFTERNOON = blocks_in(TEXT.split("\n## An afternoon\n")[1].split("\n## ")[0], "sh", "text")
 
 
 @pytest.mark.socket
@@ -23,11 +28,40 @@ def test_the_examples_answer_as_shown(make_devnet: Callable[[], RunningNode]) ->
     node = make_devnet()
     folder = node.data_dir.parent
     Wallet(folder)
-    examples = blocks_of(PAGE, "sh", "json")
+    examples = [block for block in blocks_of(PAGE, "sh", "text", "json") if block not in AFTERNOON]
     assert len(examples) >= 20
     assert [block.language for block in examples] == ["sh", "json"] * (len(examples) // 2)
     for asked, shown in zip(examples[::2], examples[1::2], strict=True):
         check_json(shown.text, run(asked.text.replace("http://127.0.0.1:18645", node.url), folder))
+
+
+def told(text: str) -> list[str]:
+    """The lines of a text, with addresses replaced by their kind."""
+    return re.sub("svcd1q[02-9ac-hj-np-z]{38}", "address", text).strip().splitlines()
+
+
+@pytest.mark.socket
+@pytest.mark.slow
+@needs("bash", "grep", "head")
+def test_an_afternoon(nodes: Nodes) -> None:
+    secrets_of_a_devnet(nodes.folder)
+    node, port = nodes.start(*DEVNET, *WEBHOOKS, name="devnet"), free_port()
+    here = [("http://127.0.0.1:18645", node.url), ("127.0.0.1:8080", f"127.0.0.1:{port}")]
+
+    def moved(text: str) -> str:
+        for shown, real in here:
+            text = text.replace(shown, real)
+        return text
+
+    assert [block.language for block in AFTERNOON] == ["sh", "text"] * (len(AFTERNOON) // 2)
+    followed = follow([moved(block.text) for block in AFTERNOON[::2]], prepared(node))
+    for shown, (printed, status) in zip(AFTERNOON[1::2], followed, strict=True):
+        assert (told(printed), status) == (told(moved(shown.text)), 0)
+
+
+def test_the_table_has_every_event() -> None:
+    table = TEXT.split("\n### What an event means to a shop\n")[1].split("\n## ")[0]
+    assert re.findall(r"^\| `([a-z.]+)` \|", table, re.MULTILINE) == [event.value for event in EventType]
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ import secrets
 import signal
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -65,14 +66,19 @@ class Shop:
         assert (self.receiver.returncode, said) == (0, "")
 
 
-@pytest.fixture
-def shop(nodes: Nodes) -> Iterator[Shop]:
-    """A devnet as `make devnet` runs it, and the receiver of the page."""
-    data_dir = nodes.folder / "devnet"
+def secrets_of_a_devnet(folder: Path) -> None:
+    """The two secrets that `make devnet` makes, in `devnet/`."""
+    data_dir = folder / "devnet"
     data_dir.mkdir(mode=0o700)
     for name in ("manage-token", "signing-secret"):
         (data_dir / name).write_text(secrets.token_urlsafe(32) + "\n")
         (data_dir / name).chmod(0o600)
+
+
+@pytest.fixture
+def shop(nodes: Nodes) -> Iterator[Shop]:
+    """A devnet as `make devnet` runs it, and the receiver of the page."""
+    secrets_of_a_devnet(nodes.folder)
     shop = Shop(nodes.start(*DEVNET, *WEBHOOKS, name="devnet"))
     yield shop
     shop.receiver.kill()
