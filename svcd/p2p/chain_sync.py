@@ -298,7 +298,10 @@ class ChainSync:
 
     def _is_candidate(self, peer: Peer, now: float) -> bool:
         status, tip = peer.status, self._node.chain_manager.tip
-        if status is None or peer.claim_backoff.until > now or peer.endpoint in self._checks:
+        # Nearly always: every peer is asked about each second, and after each poll.
+        if status is None or status.work < tip.work or (status.work == tip.work and status.hash == tip.hash):
+            return False
+        if peer.claim_backoff.until > now or peer.endpoint in self._checks:
             return False
         if self._following is not None and not self._may_have_another_chain(peer, status.work, self._following):
             return False
@@ -307,11 +310,9 @@ class ChainSync:
         if peer.serves_headers is False and (self._fetches_ranges() or self._following is not None):
             return False
         # A tip with equal work may win, so it is checked once.
-        unknown = (
-            status.hash not in (tip.hash, peer.checked_tip)
-            and self._node.chain_manager.reader.point(status.hash) is None
+        return status.work > tip.work or (
+            status.hash != peer.checked_tip and self._node.chain_manager.reader.point(status.hash) is None
         )
-        return status.work > tip.work or (status.work == tip.work and unknown)
 
     def _fetches_ranges(self) -> bool:
         """Whether the blocks of a peer without headers are being fetched: one such peer at a time."""
