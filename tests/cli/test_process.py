@@ -39,6 +39,7 @@ def answers() -> dict[str, Any]:
     return {
         "/rpc/status": {"status": status},
         "/rpc/consensus": {"consensus": {**NAMED, "minimumFee": "10000"}},
+        "/rpc/fees": {"fees": {"suggestedFee": "10000"}},
         f"/rpc/balance/{ADDRESS}": {
             "account": {"balance": "1000000000", "nonce": "0", "pendingNonce": "0", "pendingBalance": "1000000000"}
         },
