@@ -102,8 +102,10 @@ def _answers(received: bytes) -> list[object]:
         if head.startswith(b"HTTP/1.1 100"):
             received = rest
             continue
+        assert b"\r\nServer: svcd" in head
         size = next((int(line[15:]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length:")), 0)
         if b" 204 " not in head[:14]:
+            assert b"\r\nContent-Type: application/json" in head
             answers.append(json.loads(rest[:size]))
         received = rest[size:]
     return answers
