@@ -14,6 +14,7 @@ from svcd.chain.errors import RuleViolation
 from svcd.cli import options
 from svcd.cli.chain_commands import balance, block, status, tx
 from svcd.cli.errors import CommandError
+from svcd.cli.export import export
 from svcd.cli.http_client import tcp_agent, unix_socket_agent
 from svcd.cli.merchant.payments import pay_request, verify
 from svcd.cli.merchant.webhooks import webhook
@@ -79,7 +80,7 @@ def svc(context: click.Context, url: str, data_dir: str) -> None:
     context.obj = Session(context.find_object(Runtime) or system_runtime(), url, data_dir)
 
 
-for command in (status, block, balance, tx, pay_request, verify, wallet, webhook, node, db):
+for command in (status, block, balance, tx, export, pay_request, verify, wallet, webhook, node, db):
     svc.add_command(command)
 for command in (peers, backup):
     node.add_command(command)

@@ -51,6 +51,7 @@ from svcd.rpc.operator_routes import (
 )
 from svcd.rpc.payment_list_routes import PaymentListRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
+from svcd.rpc.statement_routes import StatementRoutes
 from svcd.store.mempool_store import FILE as MEMPOOL_FILE
 from svcd.web.api import SiteContext
 from svcd.web.connections import BodyCaps, SiteLimits
@@ -163,7 +164,13 @@ class NodeServices:
             connections=limits.connections,
         )
         listed = PaymentListRoutes(node_context.chain_manager, payments, incoming)
-        routes = [chain, mempool, *self._merchants.routes(payments, waiters), listed]
+        routes = [
+            chain,
+            mempool,
+            *self._merchants.routes(payments, waiters),
+            listed,
+            StatementRoutes(node_context.chain_manager),
+        ]
         pages = self._pages(payments)
         public = PublicSite(
             SiteLimits.picked_from(limits, BodyCaps(BODY_CAPS)),

@@ -238,6 +238,34 @@ PAYMENT: Final = object_schema(
     },
     optional=["txid", "blockHash", "blockHeight", "blockTime", "sinceHeight"],
 )
+STATEMENT: Final = object_schema(
+    {
+        "address": ADDRESS,
+        "balance": DECIMAL,
+        "entries": {
+            "type": "array",
+            "maxItems": 500,
+            "items": object_schema(
+                {
+                    "type": {"enum": ["allocation", "received", "sent", "self", "reward"]},
+                    "time": DECIMAL,
+                    "height": DECIMAL,
+                    "index": COUNT,
+                    "txid": {"anyOf": [HASH, {"type": "null"}]},
+                    "counterparty": {"anyOf": [ADDRESS, {"type": "null"}]},
+                    "reference": {"anyOf": [REFERENCE, {"type": "null"}]},
+                    "amount": DECIMAL,
+                    "amountSvc": COINS,
+                    "fee": DECIMAL,
+                    "feeSvc": COINS,
+                    "confirmations": COUNT,
+                }
+            ),
+        },
+        "next": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "tip": _TIP,
+    }
+)
 PAYMENTS: Final = object_schema(
     {
         "payments": {

@@ -116,6 +116,15 @@ UNDER_REFERENCE: Final = (
     f"SELECT p.position, x.body, {POINT} FROM payment_place p {_JOINED} "
     "WHERE p.reference = ? ORDER BY p.recipient, p.amount, p.height, p.position LIMIT ?"
 )
+PRODUCERS: Final = (
+    "SELECT c.height, json_extract(CAST(b.header AS TEXT), '$.producerPublicKey'), "
+    "json_extract(CAST(b.header AS TEXT), '$.transactionCount') "
+    "FROM canonical c JOIN block b ON b.id = c.block WHERE c.height BETWEEN ? AND ? ORDER BY c.height"
+)
+FEES_IN: Final = (
+    "SELECT ifnull(sum(CAST(json_extract(CAST(x.body AS TEXT), '$.fee') AS INTEGER)), 0) "
+    "FROM canonical c JOIN block_transaction x ON x.block = c.block WHERE c.height = ?"
+)
 NEWEST_FEES: Final = (
     "SELECT json_extract(CAST(x.body AS TEXT), '$.fee') FROM canonical c JOIN block_transaction x ON x.block = c.block "
     "WHERE c.height > (SELECT max(height) FROM canonical) - ?"
@@ -281,6 +290,16 @@ class ChainReader:
         """
         rows = self._db.execute("SELECT rowid, sequence, body FROM pool ORDER BY sequence = 0, sequence, rowid")
         return rows.fetchall()
+
+    def producers(self, first: int, last: int) -> list[tuple[int, bytes, int]]:
+        """Height, producer's public key and number of transfers of the canonical blocks from ``first`` to ``last``."""
+        rows = self._db.execute(PRODUCERS, (first, last))
+        return [(height, bytes.fromhex(key), count) for height, key, count in rows]
+
+    def fees_in(self, height: int) -> int:
+        """The fees of all transfers in the canonical block at ``height``; milliseconds for a full one."""
+        ((fees,),) = self._db.execute(FEES_IN, (height,)).fetchall()
+        return int(fees)
 
     def newest_fees(self, blocks: int) -> list[int]:
         """The fees of all transfers in the newest ``blocks`` blocks; milliseconds for full ones."""

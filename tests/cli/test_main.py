@@ -29,6 +29,7 @@ def test_the_command_tree() -> None:
         "block",
         "balance",
         "tx",
+        "export",
         "pay-request",
         "verify",
         "wallet new",

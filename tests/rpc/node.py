@@ -37,6 +37,7 @@ from svcd.rpc.operator_routes import DevnetRoutes, OperatorRoutes
 from svcd.rpc.payment_list_routes import PaymentListRoutes
 from svcd.rpc.payment_routes import CommerceRoutes, ProofRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
+from svcd.rpc.statement_routes import StatementRoutes
 from svcd.web.connections import BodyCaps, SiteLimits
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
 from svcd.web.site import Site
@@ -142,7 +143,9 @@ class Node:
         incoming = RecipientIndex.subscribed(transaction_pool)
         mempool = MempoolRoutes(chain_manager, transaction_pool.mempool, incoming)
         listed = PaymentListRoutes(chain_manager, payments, incoming)
-        self.public: Site = self.sites.public([chain, mempool, commerce, listed, proofs], public, peers=peers)
+        self.public: Site = self.sites.public(
+            [chain, mempool, commerce, listed, proofs, StatementRoutes(chain_manager)], public, peers=peers
+        )
         self.operator: Site = self.sites.operator(self.operator_routes, SiteLimits())
 
     def _peer_routes(self, settings: Settings) -> list[object]:

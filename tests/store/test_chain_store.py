@@ -379,6 +379,8 @@ def test_no_question_walks_through_a_whole_table(
         lambda: store.address_transactions_after(alice, (0, 0), limit=10),
         lambda: store.has_received_few(("order-1", alice)),
         lambda: store.newest_fees(10),
+        lambda: store.producers(1, 2),
+        lambda: store.fees_in(2),
         lambda: store.write_accounts({bytes(20): Account(1), alice: None}),
         lambda: store.save_disconnected([(1, blocks["b2"].transfers[0])]),
         lambda: store.retract(last, blocks["b3"].transfers),

@@ -1,0 +1,203 @@
+"""`svc export`: every change of an address's balance as CSV or JSON, for bookkeeping (docs/command-line.md)."""
+
+import csv
+import io
+import re
+from collections import Counter
+from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import click
+from attrs import frozen
+from twisted.internet.task import deferLater
+
+from svcd.chain.units import format_amount
+from svcd.cli import options
+from svcd.cli.errors import CommandError, ErrorResponse
+from svcd.cli.http_client import NodeClient, ResponseObject, invalid_response
+from svcd.cli.rendering import format_coins, format_time
+from svcd.cli.session import Session
+
+PAGE: Final = 500
+COLUMNS: Final = (
+    *("date (UTC)", "type", "amount", "fee", "change", "counterparty", "reference", "txid", "height", "confirmations"),
+)
+_SIGNS: Final = {"allocation": 1, "received": 1, "reward": 1, "sent": -1, "self": 0}
+_DATE: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}")
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")
+"""The first characters by which spreadsheets know a formula."""
+_TOO_MANY_REQUESTS: Final = 429
+_PAUSE: Final = 2.0
+"""Seconds until the next attempt after the node has refused a request for its rate."""
+_ATTEMPTS: Final = 60
+
+
+def _date(text: str) -> datetime:
+    """The beginning of a day in UTC; raises ValueError."""
+    if _DATE.fullmatch(text):
+        try:
+            return datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+        except ValueError:
+            pass
+    raise ValueError("must be a date such as 2026-11-30, in UTC")
+
+
+@frozen
+class Period:
+    """The days of a statement, both included; None for no bound."""
+
+    first: datetime | None
+    last: datetime | None
+
+    @property
+    def query(self) -> str:
+        """The part of the route's query."""
+        start = "" if self.first is None else f"&from={_milliseconds(self.first)}"
+        return start if self.last is None else f"{start}&to={_milliseconds(self.last + timedelta(days=1))}"
+
+    @property
+    def is_all(self) -> bool:
+        """Whether it is the whole chain."""
+        return self.first is None and self.last is None
+
+
+@frozen
+class Statement:
+    """All entries of an address in a period, as the node gives them."""
+
+    address: str
+    entries: list[ResponseObject]
+    balance: int
+    """After the tip of the last page."""
+
+    @property
+    def totals(self) -> dict[str, int]:
+        """Base units by type, the fees, and the sum of all changes."""
+        totals = Counter(dict.fromkeys(("allocation", "received", "sent", "reward"), 0))
+        for entry in self.entries:
+            if _sign(entry):
+                totals[entry.text("type")] += entry.number("amount")
+        return {
+            **totals,
+            "fee": sum(entry.number("fee") for entry in self.entries),
+            "change": sum(_change(entry) for entry in self.entries),
+        }
+
+    def as_json(self) -> dict[str, object]:
+        """For programs; money in base units."""
+        totals = {name: str(units) for name, units in self.totals.items()}
+        return {"address": self.address, "entries": [entry.members for entry in self.entries], "totals": totals}
+
+    def as_csv(self) -> str:
+        """A header and a row for each entry (RFC 4180); money in coins."""
+        text = io.StringIO()
+        writer = csv.writer(text)
+        writer.writerow(COLUMNS)
+        writer.writerows(_row(entry) for entry in self.entries)
+        return text.getvalue()
+
+    def summary(self) -> str:
+        """The totals in one line."""
+        totals = {name: format_coins(units) for name, units in self.totals.items() if name != "change"}
+        parts = [f"{name} {text}" for name, text in totals.items()]
+        return f"entries {len(self.entries)}, {', '.join(parts)}, change {_signed(self.totals['change'])} coins"
+
+
+@click.command()
+@click.argument("address", callback=options.validated(options.address))
+@click.option("--from", "first", metavar="DATE", callback=options.validated(_date), help="The first day, in UTC.")
+@click.option("--to", "last", metavar="DATE", callback=options.validated(_date), help="The last day, in UTC.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print CSV, for spreadsheets; the default.")
+@options.node_option
+@options.json_option
+@click.pass_obj
+def export(session: Session, address: str, first: datetime | None, last: datetime | None, as_csv: bool) -> None:
+    """Print every change of the balance of ADDRESS, oldest first: transfers, fees, and rewards of its blocks.
+
+    The time of an entry is that of its block. The changes of a whole export add up to the balance, which the command
+    checks. A cell that a spreadsheet could take for a formula begins with an apostrophe. The totals go to standard
+    error.
+
+    \b
+    Example:
+      svc export svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc >books.csv
+      svc export svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc --from 2026-10-01 --to 2026-12-31 --json
+    """
+    if as_csv and session.as_json:
+        raise click.UsageError("give --csv or --json, not both")
+    period = Period(first, last)
+    statement = session.with_node(lambda node: _statement(node, address, period))
+    if period.is_all and statement.totals["change"] != statement.balance:
+        raise CommandError(
+            f"the entries add up to {_signed(statement.totals['change'])} coins, and the node says that the balance is"
+            f" {format_amount(statement.balance)}: do not use this export, and run `svc db verify` on the node"
+        )
+    click.echo(statement.summary(), err=True)
+    if session.as_json:
+        session.print_result(statement.as_json(), "")
+    else:
+        click.echo(statement.as_csv(), nl=False)
+
+
+async def _statement(node: NodeClient, address: str, period: Period) -> Statement:
+    entries: list[ResponseObject] = []
+    after = ""
+    while True:
+        page = await _page(node, f"/rpc/address/{address}/statement?limit={PAGE}{period.query}{after}")
+        entries += page.objects("entries")
+        if "next" not in page:
+            return Statement(address, entries, page.number("balance"))
+        after = f"&after={page.text('next')}"
+
+
+async def _page(node: NodeClient, path: str) -> ResponseObject:
+    """The response to GET ``path``, however many requests the node takes in a second; raises CommandError."""
+    for _ in range(_ATTEMPTS):
+        try:
+            return await node.get(path)
+        except ErrorResponse as response:
+            if response.status != _TOO_MANY_REQUESTS:
+                raise
+        clock: Any = node.clock
+        await deferLater(clock, _PAUSE)
+    return await node.get(path)
+
+
+def _row(entry: ResponseObject) -> Sequence[str]:
+    texts = [entry.text(name) if name in entry else "" for name in ("counterparty", "reference", "txid")]
+    return [
+        format_time(entry.number("time")).removesuffix(" UTC"),
+        _inert(entry.text("type")),
+        format_amount(entry.number("amount")),
+        format_amount(entry.number("fee")),
+        _signed(_change(entry)),
+        *map(_inert, texts),
+        str(entry.number("height")),
+        str(entry.count("confirmations")),
+    ]
+
+
+def _inert(text: str) -> str:
+    """``text`` as a cell that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def _sign(entry: ResponseObject) -> int:
+    """Whether the amount of an entry adds to the balance (1), is taken from it (-1), or neither (0)."""
+    sign = _SIGNS.get(entry.text("type"))
+    if sign is None:
+        raise invalid_response(f"{entry.name}.type is {entry.text('type')!r}")
+    return sign
+
+
+def _change(entry: ResponseObject) -> int:
+    return _sign(entry) * entry.number("amount") - entry.number("fee")
+
+
+def _signed(units: int) -> str:
+    return f"-{format_amount(-units)}" if units < 0 else format_amount(units)
+
+
+def _milliseconds(date: datetime) -> int:
+    return int(date.timestamp()) * 1000

@@ -1,0 +1,108 @@
+"""The public route for bookkeeping: every change of an account's balance (docs/http.md)."""
+
+from typing import Final
+
+from attrs import frozen
+
+from svcd.chain.address import decode_address
+from svcd.chain.encoding import MAX_INTEGER
+from svcd.node.chain_manager import ChainManager
+from svcd.node.statement import BEGINNING, StatementPage, StatementQuery, entry_record, read_statement
+from svcd.rpc import schemas
+from svcd.rpc.fields import ADDRESS, parse_since_height
+from svcd.store.chain_store import ChainReader
+from svcd.web.field_types import Custom, Int, Text
+from svcd.web.responses import HttpError, Renderable
+from svcd.web.routes import Field, Route
+
+MAX_ENTRIES: Final = 500
+_HASH_DIGITS: Final = 16
+_REPLACED: Final = "a reorganisation has replaced blocks of the pages before; begin again without after"
+
+
+@frozen
+class StatementCursor:
+    """Where a page begins: height and index; and the first digits of the hash of the last block before that."""
+
+    begin: tuple[int, int]
+    block: str
+
+    @property
+    def text(self) -> str:
+        """As the API has it."""
+        return f"{self.begin[0]}-{self.begin[1]}-{self.block}"
+
+
+def _parse_cursor(text: str) -> StatementCursor:
+    height, index, block = text.split("-")
+    return StatementCursor((int(height), int(index)), block)
+
+
+_MILLISECONDS: Final = Custom(schemas.DECIMAL, parse_since_height)
+FROM: Final = Field("from", _MILLISECONDS, "Entries from this time on, in Unix milliseconds.", default=None)
+TO: Final = Field("to", _MILLISECONDS, "Entries before this time, in Unix milliseconds.", default=None)
+LIMIT: Final = Field("limit", Int(1, MAX_ENTRIES), "How many entries to return at most.", default=100)
+AFTER: Final = Field(
+    "after",
+    Text(
+        "(0|[1-9][0-9]{0,15})-(0|[1-9][0-9]{0,15})-[0-9a-f]{16}",
+        "must be the `next` of the page before",
+        _parse_cursor,
+    ),
+    "The `next` of the page before.",
+    default=None,
+)
+
+
+class StatementRoutes:
+    """Statements of accounts, in the thread for long reads."""
+
+    def __init__(self, chain_manager: ChainManager) -> None:
+        self._chain_manager = chain_manager
+        self._params = chain_manager.params
+
+    @Route(
+        "GET",
+        "/rpc/address/{address}/statement",
+        "Every change of the balance of an address, oldest first, for bookkeeping",
+        bucket="read",
+        cost=10,
+        path_fields=(ADDRESS,),
+        query_fields=(FROM, TO, LIMIT, AFTER),
+        answers={200: schemas.STATEMENT},
+        errors={409: "A reorganisation has replaced blocks of the pages before: begin with the first page again."},
+    )
+    async def statement(
+        self, address: str, *, from_: int | None, to: int | None, limit: int, after: StatementCursor | None
+    ) -> Renderable:
+        """Answer GET /rpc/address/{address}/statement."""
+        query = StatementQuery(
+            key=decode_address(address, self._params.address_prefix),
+            start=0 if from_ is None else from_,
+            end=MAX_INTEGER if to is None else to,
+            begin=BEGINNING if after is None else after.begin,
+            limit=limit,
+        )
+
+        def read(reader: ChainReader) -> tuple[StatementPage, str | None]:
+            if after is not None and _cursor(reader, after.begin) != after:
+                raise HttpError(409, _REPLACED)
+            page = read_statement(reader, self._params, query)
+            following = None if page.next is None else _cursor(reader, page.next)
+            return page, None if following is None else following.text
+
+        page, following = await self._chain_manager.long_reads.ask(read)
+        return {
+            "address": address,
+            "balance": str(page.balance),
+            "entries": [entry_record(entry, page.tip) for entry in page.entries],
+            "next": following,
+            "tip": {"height": str(page.tip.height), "hash": page.tip.hash.hex()},
+        }
+
+
+def _cursor(reader: ChainReader, begin: tuple[int, int]) -> StatementCursor | None:
+    """The cursor for a page that begins there; None if the chain is not that high."""
+    height, index = begin
+    block = reader.canonical(height if index else max(height - 1, 0))
+    return None if block is None else StatementCursor(begin, block.point.hash.hex()[:_HASH_DIGITS])

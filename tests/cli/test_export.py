@@ -1,0 +1,131 @@
+"""`svc export` with a real node: the books agree with the balance, and open safely in a spreadsheet."""
+
+import csv
+import io
+import json
+
+import pytest
+
+import svcd.cli.export as export_module
+from svcd.chain.address import encode_address
+from svcd.chain.params import DEVNET
+from tests.chains import COIN
+from tests.cli.terminal import ADDRESS, OTHER, Fixed, Terminal, site_of
+from tests.cli.wallet.test_refund import pay
+from tests.cli.wallet.test_send import KNOWN
+from tests.rpc.node import FAUCET, OPERATOR, Node
+
+pytestmark = pytest.mark.usefixtures("stretched_once")
+
+
+def books(text: str) -> list[dict[str, str]]:
+    """The rows of a CSV export."""
+    return list(csv.DictReader(io.StringIO(text, newline="")))
+
+
+@pytest.fixture
+def traded(rich: Node, terminal: Terminal) -> Node:
+    """A node on which the wallet has received 10 coins, then 2, and has sent 3."""
+    pay(rich, terminal, 2 * COIN, "order-17")
+    terminal.ok("wallet", "send", OTHER, 3, "--reference=-1-2", "--yes", env=KNOWN)
+    terminal.ok("node", "mine", 1)
+    return rich
+
+
+def test_csv_has_every_change_of_the_balance(traded: Node, terminal: Terminal) -> None:
+    told = terminal.ok("export", ADDRESS)
+    rows = books(told.out)
+    assert list(rows[0]) == list(export_module.COLUMNS)
+    assert [(row["type"], row["amount"], row["fee"], row["change"], row["height"]) for row in rows] == [
+        ("received", "10", "0", "10", "1"),
+        ("received", "2", "0", "2", "2"),
+        ("sent", "3", "0.0001", "-3.0001", "3"),
+    ]
+    assert [row["counterparty"] for row in rows] == [FAUCET, FAUCET, OTHER]
+    assert [row["confirmations"] for row in rows] == ["3", "2", "1"]
+    assert rows[0]["date (UTC)"] == "2026-11-01 00:00:02"
+    assert told.err == (
+        "entries 3, allocation 0 coins, received 12 coins, sent 3 coins, reward 0 coins, fee 0.0001 coins, change "
+        "8.9999 coins\n"
+    )
+
+
+def test_no_cell_is_a_formula(traded: Node, terminal: Terminal) -> None:
+    rows = books(terminal.ok("export", ADDRESS, "--csv").out)
+    assert [row["reference"] for row in rows] == ["", "order-17", "'-1-2"]
+    texts = ["type", "counterparty", "reference", "txid"]
+    assert not any(row[name].startswith(("=", "+", "-", "@")) for row in rows for name in texts)
+
+
+def test_json_has_totals(traded: Node, terminal: Terminal) -> None:
+    told = json.loads(terminal.ok("export", ADDRESS, "--json").out)
+    balance = json.loads(terminal.ok("balance", ADDRESS, "--json").out)["balance"]
+    assert told["totals"] == {
+        "allocation": "0",
+        "received": str(12 * COIN),
+        "sent": str(3 * COIN),
+        "reward": "0",
+        "fee": "10000",
+        "change": balance,
+    }
+    assert [entry["reference"] for entry in told["entries"]] == [None, "order-17", "-1-2"]
+
+
+def test_rewards_of_the_producer_are_included(traded: Node, terminal: Terminal) -> None:
+    producer = encode_address(OPERATOR.hash, DEVNET.address_prefix)
+    rows = books(terminal.ok("export", producer).out)
+    assert [(row["type"], row["counterparty"]) for row in rows] == [("reward", "")] * 3
+    assert {row["change"] for row in rows} == {"20.0001"}
+
+
+def test_pages_are_put_together(traded: Node, terminal: Terminal, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = terminal.ok("export", ADDRESS).out
+    monkeypatch.setattr(export_module, "PAGE", 1)
+    assert terminal.ok("export", ADDRESS).out == whole
+
+
+def test_a_period_has_both_its_days(traded: Node, terminal: Terminal) -> None:
+    # Devnet begins on this day.
+    whole = terminal.ok("export", ADDRESS).out
+    assert terminal.ok("export", ADDRESS, "--from", "2026-11-01", "--to", "2026-11-01").out == whole
+    assert books(terminal.ok("export", ADDRESS, "--from", "2026-11-02").out) == []
+    assert books(terminal.ok("export", ADDRESS, "--to", "2026-10-31").out) == []
+
+
+@pytest.mark.parametrize("date", ["2026-13-01", "2026-1-1", "yesterday", "2026-11-01T00:00"])
+def test_a_date_that_is_none(terminal: Terminal, date: str) -> None:
+    assert "must be a date such as 2026-11-30, in UTC" in terminal.misuse("export", ADDRESS, "--from", date)
+
+
+def test_one_format_at_a_time(terminal: Terminal) -> None:
+    assert terminal.misuse("export", ADDRESS, "--csv", "--json") == "give --csv or --json, not both"
+
+
+def answer(entries: list[dict[str, object]], balance: int) -> Fixed:
+    """A node with one page for every address."""
+    body = {"ok": True, "address": ADDRESS, "entries": entries, "next": None, "balance": str(balance)}
+    return Fixed((200, json.dumps(body).encode()))
+
+
+def test_books_that_do_not_agree_with_the_balance_are_refused(terminal: Terminal) -> None:
+    terminal.public.site = site_of(answer([], 5), terminal.clock)
+    assert terminal.failure("export", ADDRESS) == (
+        "the entries add up to 0 coins, and the node says that the balance is 0.00000005: do not use this export, and "
+        "run `svc db verify` on the node"
+    )
+    assert terminal.ok("export", ADDRESS, "--to", "2026-11-01").err.startswith("entries 0, ")
+
+
+def test_a_type_that_is_unknown_is_refused(terminal: Terminal) -> None:
+    terminal.public.site = site_of(answer([{"type": "bribe", "amount": "1", "fee": "0"}], 1), terminal.clock)
+    assert "type is 'bribe'" in terminal.failure("export", ADDRESS)
+
+
+def test_the_export_waits_while_the_node_takes_no_requests(terminal: Terminal) -> None:
+    resource = answer([], 0)
+    calm = resource.answer
+    resource.answer = (429, b'{"ok":false,"error":"too many requests"}')
+    terminal.public.site = site_of(resource, terminal.clock)
+    terminal.clock.callLater(5, lambda: setattr(resource, "answer", calm))
+    assert books(terminal.ok("export", ADDRESS).out) == []
+    assert len(resource.seen) > 1
