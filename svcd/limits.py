@@ -20,7 +20,7 @@ MALFORMED_POSTS: Final = "Malformed posts without end, to have them read"
 STALLING_PEER: Final = "A peer that stalls"
 ENDLESS_ANSWER: Final = "An endless answer, or one that never comes"
 DEAD_RECEIVER: Final = "A receiver that never works, to be tried for ever"
-STALLING_RECEIVER: Final = "A receiver that stalls in the handshake, the headers or the body"
+STALLING_RECEIVER: Final = "A receiver that stalls in the handshake or the headers"
 MANY_WATCHES: Final = "More watches than the node can follow"
 
 

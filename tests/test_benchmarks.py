@@ -16,7 +16,7 @@ from benchmarks.line import Direction, Pipe
 ROOT = Path(__file__).parent.parent
 WITHOUT_WRK = (
     *("transfers", "empty-blocks", "headers", "state-root", "memory", "waiting"),
-    *("latency", "sync", "watches", "callbacks"),
+    *("latency", "sync", "watches", "many-watches", "callbacks"),
 )
 
 

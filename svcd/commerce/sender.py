@@ -12,14 +12,20 @@ from svcd.commerce.outbox import OutboundEvent
 from svcd.commerce.signing import SigningKeys, signed_headers
 from svcd.limits import STALLING_RECEIVER, Limit
 from svcd.net.calls import CallFailed, CallLimits, Reply
+from svcd.net.meter import MAX_HEAD_BYTES
 from svcd.net.targets import BadTarget, Rules, Target
 from svcd.node.status import SOFTWARE_VERSION
 
-CALL_LIMITS: Final = CallLimits(seconds=10, max_bytes=64 * 1024)
+CALL_LIMITS: Final = CallLimits(seconds=10, max_bytes=MAX_HEAD_BYTES)
 
 LIMITS: Final = (
     Limit("time for an attempt", CALL_LIMITS.seconds, "seconds", STALLING_RECEIVER),
-    Limit("response to a callback", CALL_LIMITS.max_bytes, "bytes", "A receiver that answers without end"),
+    Limit(
+        "headers of a response to a callback",
+        CALL_LIMITS.max_bytes,
+        "bytes",
+        "A receiver that answers without end, or with a gzip bomb",
+    ),
 )
 UNKNOWN_MERCHANT: Final = "unknown-merchant"
 """The error of an event whose merchant the configuration does not have at present."""
@@ -35,7 +41,7 @@ class Caller(Protocol):
     def call(
         self, method: str, target: Target, *, headers: Mapping[str, str], body: bytes | None, limits: CallLimits
     ) -> Awaitable[Reply]:
-        """The reply; raises CallFailed if there is none."""
+        """The reply, without its body; raises CallFailed if there is none."""
 
 
 @frozen(kw_only=True)

@@ -9,19 +9,21 @@ certificate for the name.
 # mypy: allow-untyped-calls
 # ruff: noqa: N802
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from ipaddress import IPv6Network
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, Final, Self, cast
 
 from attrs import frozen
+from hyperlink import EncodedURL
 from treq import collect
+from treq.client import HTTPClient
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore, succeed
-from twisted.internet.interfaces import IStreamClientEndpoint
+from twisted.internet.interfaces import IReactorTime, IStreamClientEndpoint
 from twisted.web.client import URI, Agent, HTTPConnectionPool
 from twisted.web.error import SchemeNotSupported
 from twisted.web.http_headers import Headers
-from twisted.web.iweb import IAgentEndpointFactory, IBodyProducer
+from twisted.web.iweb import IAgent, IAgentEndpointFactory, IBodyProducer
 from zope.interface import implementer  # type: ignore[import-untyped]
 
 from svcd.net.addresses import Address, AddressPolicy, BadAddress, may_be_translated
@@ -42,6 +44,8 @@ MAX_CALLS: Final[Mapping[CallKind, int]] = MappingProxyType(
 IDLE_SECONDS: Final = 45
 """Less than the 60 s after which a node closes an idle connection, so that this side closes first."""
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
+_PLACEHOLDER: Final = EncodedURL.from_text("https://callback.invalid/")
+"""What treq is asked for; :class:`_TargetAgent` calls the target instead."""
 
 
 @frozen(kw_only=True)
@@ -78,7 +82,9 @@ class PinnedClient:
         body: bytes | None = None,
         limits: CallLimits,
     ) -> Reply:
-        """Look up and check the host, connect, send the request, and close the connection after the response.
+        """Look up and check the host, connect, send the request, and close the connection after the response's head.
+
+        The reply has no body: what the other side sends after the head is not read.
 
         Raises:
             CallFailed: there is no response.
@@ -100,7 +106,7 @@ class PinnedClient:
     async def _call(self, request: OutboundRequest, limits: CallLimits, progress: Progress) -> Reply:
         endpoint = await self._find(request.target, limits.seconds)
         exchange = Exchange(self._reactor, endpoint, HTTPConnectionPool(self._reactor, persistent=False))
-        return await exchange.send(request, limits.max_bytes, progress)
+        return await exchange.send_for_head(request, limits.max_bytes, progress)
 
     async def _find(self, target: Target, seconds: float) -> CheckedEndpoint:
         addresses = [target.address] if target.address else await self._resolve(target.host)
@@ -204,11 +210,7 @@ class PinnedConnections:
 
 
 class Exchange:
-    """Sends requests to ``endpoint`` over the connections of ``pool``.
-
-    Not with treq's client: it decodes gzip, keeps cookies and parses URLs in its own way, and none of these can be
-    switched off.
-    """
+    """Sends requests to ``endpoint`` over the connections of ``pool``."""
 
     def __init__(self, reactor: Dialler, endpoint: CheckedEndpoint, pool: HTTPConnectionPool) -> None:
         self._reactor = reactor
@@ -218,14 +220,31 @@ class Exchange:
     async def send(self, request: OutboundRequest, max_bytes: int, progress: Progress) -> Reply:
         """Send ``request`` and receive a response of up to ``max_bytes``, head included; raises CallFailed.
 
-        ``progress`` begins a stage for the connection and one for the transfer, and measures the latter. The connection
-        is closed at the end in any case, unless the pool keeps it for another request.
+        Not with treq's client, which decodes gzip whenever a body is read. ``progress`` begins a stage for the
+        connection and one for the transfer, and measures the latter. The connection is closed at the end in any case,
+        unless the pool keeps it for another request.
         """
+        return await self._leased(request, max_bytes, progress, self._receive)
+
+    async def send_for_head(self, request: OutboundRequest, max_bytes: int, progress: Progress) -> Reply:
+        """Send ``request`` through treq and receive the head of the response, of up to ``max_bytes``.
+
+        The connection is closed at once, whatever follows the head. Raises CallFailed.
+        """
+        return await self._leased(request, max_bytes, progress, self._receive_head)
+
+    async def _leased(
+        self,
+        request: OutboundRequest,
+        max_bytes: int,
+        progress: Progress,
+        receive: "Callable[[OutboundRequest, _Lease, Progress], Awaitable[Reply]]",
+    ) -> Reply:
         place = request.target.origin
         progress.begin_stage()
         with _Lease(self._pool, max_bytes, progress) as lease:
             try:
-                reply = await self._receive(request, lease, progress)
+                reply = await receive(request, lease, progress)
             except FAILURES as error:
                 if not lease.exceeded:
                     raise explain(error, place) from error
@@ -249,9 +268,23 @@ class Exchange:
         )
         lease.expect_body()
         await collect(response, take)
-        if not 200 <= response.code <= 599:
-            raise CallFailed("protocol", f"{request.target.origin} answers with a status that HTTP does not have")
-        return Reply(status=response.code, headers=_kept(response.headers), body=bytes(body))
+        return _reply(request.target, response, bytes(body))
+
+    async def _receive_head(self, request: OutboundRequest, lease: "_Lease", _progress: Progress) -> Reply:
+        # Any: mypy does not see that a class provides a zope interface.
+        agent: Any = _TargetAgent(self._agent(request.target, lease), request.target)
+        producer: Any = _WholeBody
+        response = await HTTPClient(agent, data_to_body_producer=producer).request(
+            request.method,
+            _PLACEHOLDER,
+            headers=Headers({name: [value] for name, value in request.headers.items()}),
+            data=request.body,
+            allow_redirects=False,
+            unbuffered=True,
+            reactor=cast(IReactorTime, self._reactor),
+        )
+        lease.close()
+        return _reply(request.target, response, b"")
 
     def _agent(self, target: Target, lease: "_Lease") -> Any:
         return Agent.usingEndpointFactory(self._reactor, _Pin(target, self._endpoint), lease)
@@ -291,6 +324,11 @@ class _Lease:
         if self._meter is not None:
             self._meter.expect_body()
 
+    def close(self) -> None:
+        """Close the connection, because the rest of the response is not wanted."""
+        if self._meter is not None:
+            self._meter.abortConnection()
+
     def __enter__(self) -> Self:
         return self
 
@@ -318,6 +356,26 @@ class _Pin:
         return self.endpoint
 
 
+@implementer(IAgent)
+@frozen
+class _TargetAgent:
+    """Calls one target, whatever URL it is asked for: treq rewrites some URLs and cannot parse IPv6 addresses.
+
+    It does not offer gzip, which treq adds to every request.
+    """
+
+    agent: Any
+    target: Target
+
+    def request(
+        self, method: bytes, _url: bytes, headers: Headers | None = None, body: IBodyProducer | None = None
+    ) -> Deferred[Any]:
+        """See IAgent."""
+        sent = Headers() if headers is None else headers.copy()
+        sent.removeHeader(b"accept-encoding")
+        return cast(Deferred[Any], self.agent.request(method, self.target.url.encode("ascii"), sent, body))
+
+
 @implementer(IBodyProducer)
 class _WholeBody:
     """A request body that is written at once to a Meter, which passes it to the transport in pieces.
@@ -342,6 +400,12 @@ class _WholeBody:
 
     def stopProducing(self) -> None:
         """Do nothing: everything is written."""
+
+
+def _reply(target: Target, response: Any, body: bytes) -> Reply:
+    if not 200 <= response.code <= 599:
+        raise CallFailed("protocol", f"{target.origin} answers with a status that HTTP does not have")
+    return Reply(status=response.code, headers=_kept(response.headers), body=body)
 
 
 def _kept(headers: Headers) -> dict[str, str]:

@@ -1,5 +1,7 @@
 """Deliveries over real sockets on loopback: what the network does, and what the outbox then records."""
 
+import gzip
+import tracemalloc
 from collections.abc import Callable
 from ipaddress import ip_address
 from typing import Any
@@ -20,7 +22,7 @@ from svcd.net.targets import Rules, Target
 from tests.commerce.memory_outbox import MemoryOutbox
 from tests.net.certificates import Signed
 from tests.net.conftest import HOST, Answers, authority, caller, make_caller, serve, shop_certificate, trust
-from tests.net.servers import Server, answer, saying, silent, until
+from tests.net.servers import Server, answer, dripping, saying, silent, until
 
 __all__ = ["authority", "caller", "make_caller", "serve", "shop_certificate", "trust"]
 pytestmark = pytest.mark.socket
@@ -55,10 +57,12 @@ class Shop:
         sender = WebhookSender(rules, {"default": SendingMerchant(caller, SigningKeys(SECRET))})
         self.dispatcher = WebhookDispatcher(self.outbox, sender, clock=reactor, chance=lambda: 0.5)
 
-    async def send(self, server: Server | int, *, scheme: str = "https", host: str = HOST) -> None:
+    async def send(
+        self, server: Server | int, *, scheme: str = "https", host: str = HOST, path: str = "/hook?key=secret"
+    ) -> None:
         """Send one event and wait until its attempt has ended."""
         port = server if isinstance(server, int) else server.port
-        url = f"{scheme}://{host}:{port}/hook?key=secret"
+        url = f"{scheme}://{host}:{port}{path}"
         self.dispatcher.enqueue([self.outbox.add("shop/1", url, now=int(reactor.seconds() * 1000))])
         await until(lambda: not self.dispatcher.counts().in_flight)
 
@@ -131,6 +135,85 @@ async def test_a_stalling_receiver_is_dropped_at_the_deadline(
     await shop.send(server)
     assert shop.outcome == "timeout"
     await until(lambda: not server.open)
+
+
+HEAD = b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\n"
+BOMB = gzip.compress(bytes(100_000_000), 1)
+BODIES = {
+    "a gzip bomb": b"Content-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(BOMB) + BOMB,
+    "a body without end": b"\r\n" + b"x" * 10_000_000,
+    "a body that is cut short": b"Content-Length: 10\r\n\r\nhalf",
+    "broken chunks": b"Transfer-Encoding: chunked\r\n\r\nzz\r\nab\r\n",
+    "cookies": b"Set-Cookie: a=b; Domain=shop.example.com\r\nContent-Length: 0\r\n\r\n",
+}
+
+
+@pytest.mark.parametrize("body", BODIES)
+async def test_a_body_costs_nothing_whatever_it_is(
+    serve: Serve, caller: PinnedClient, shop_certificate: Signed, open_shop: OpenShop, body: str
+) -> None:
+    """It is not read, so nothing of it is decoded or kept; the connection is closed after the head."""
+    server = serve(saying(HEAD + BODIES[body]), shop_certificate)
+    shop = open_shop(caller)
+    tracemalloc.start()
+    try:
+        await shop.send(server)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert shop.outcome == "delivered"
+    # The receiver is in this process, and keeps what it says until the connection is closed.
+    assert peak < 2_000_000 + 3 * len(BODIES[body])
+    await until(lambda: not server.open)
+    await shop.send(server)
+    assert len(server.requests) == 2
+    assert all(not {b"accept-encoding", b"cookie"} & set(request.headers) for request in server.requests)
+
+
+async def test_a_body_that_never_comes_delays_nothing(serve: Serve, caller: PinnedClient, open_shop: OpenShop) -> None:
+    server = serve(dripping(HEAD + b"Content-Length: 9999\r\n\r\n"))
+    shop = open_shop(Hasty(caller, 5))
+    await shop.send(server, scheme="http")
+    assert shop.outcome == "delivered"
+    await until(lambda: not server.open)
+
+
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        (b"HTTP/1.1 200 OK\r\n" + b"X: y\r\n" * 100_000, "too-large"),
+        (b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n" * 30_000, "too-large"),
+        (b"HTTP/1.1 200 OK\r\nX: y\r\n", "protocol"),
+        (b"HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1/\r\n\r\n", "status 302"),
+    ],
+    ids=["headers", "early hints", "half a head", "redirect"],
+)
+async def test_a_head_that_is_no_success(
+    serve: Serve, caller: PinnedClient, open_shop: OpenShop, said: bytes, error: str
+) -> None:
+    def script(conversation: Any) -> None:
+        conversation.say(said)
+        conversation.transport.loseConnection()
+
+    server = serve(script)
+    shop = open_shop(caller)
+    await shop.send(server, scheme="http")
+    assert shop.outcome == error
+    await until(lambda: not server.open)
+    assert server.connections == 1
+
+
+@pytest.mark.parametrize("path", ["/hook?key=a|b", "/%2f/../x;p?a=b=c&&d", "/'()*!~[x]?[y]=1", "/?a"])
+@pytest.mark.parametrize("host", [HOST, "[::1]"])
+async def test_a_url_arrives_as_it_was_registered(
+    serve: Serve, caller: PinnedClient, open_shop: OpenShop, host: str, path: str
+) -> None:
+    server = serve(saying(answer()), None, "::1" if host == "[::1]" else "127.0.0.1")
+    shop = open_shop(caller)
+    await shop.send(server, scheme="http", host=host, path=path)
+    assert shop.outcome == "delivered"
+    expected = Rules.for_callbacks(allow_http=True, allow_private=True).parse(f"http://{host}:1024{path}").path
+    assert server.requests[0].line == b"POST %s HTTP/1.1" % expected.encode()
 
 
 async def test_stopping_closes_the_connections_of_aborted_deliveries(

@@ -25,11 +25,22 @@ Serve = Callable[..., Server]
 MakeCaller = Callable[..., PinnedClient]
 
 
+async def read_whole(
+    caller: PinnedClient, method: str, target: Target, *, limits: CallLimits, body: bytes | None = None
+) -> Reply:
+    """The reply with its body, as a peer is asked for it."""
+    peer = await caller.pin(target, seconds=limits.seconds)
+    try:
+        return await peer.call(method, target.path, body=body, limits=limits)
+    finally:
+        await peer.close()
+
+
 async def failure_of(
     caller: PinnedClient, target: Target, *, limits: CallLimits = LIMITS, method: str = "POST"
 ) -> CallFailed:
     with pytest.raises(CallFailed) as failed:
-        await caller.call(method, target, body=b"{}", limits=limits)
+        await read_whole(caller, method, target, body=b"{}", limits=limits)
     assert "secret" not in str(failed.value)
     assert target.host in str(failed.value)
     return failed.value
@@ -39,7 +50,7 @@ async def test_a_call_arrives_as_it_was_meant(serve: Serve, caller: PinnedClient
     server = serve(saying(answer(b"thanks", b"Content-Type: text/plain", status=b"202 Accepted")))
     headers = {"Content-Type": "application/json", "X-Svc-Event": "payment.pending"}
     reply = await caller.call("POST", target_of(server), headers=headers, body=b'{"a":1}', limits=LIMITS)
-    assert reply == Reply(status=202, headers={"content-type": "text/plain"}, body=b"thanks")
+    assert reply == Reply(status=202, headers={"content-type": "text/plain"}, body=b"")
     [request] = server.requests
     assert request.line == b"POST /hook?key=secret HTTP/1.1"
     assert request.body == b'{"a":1}'
@@ -61,7 +72,7 @@ async def test_a_call_over_tls_is_for_the_name(serve: Serve, caller: PinnedClien
 
     server = serve(script, shop_certificate)
     reply = await caller.call("GET", target_of(server, scheme="https"), limits=LIMITS)
-    assert (reply.status, reply.body) == (200, b"ok")
+    assert reply.status == 200
     assert seen == [(HOST.encode(), None)]
 
 
@@ -114,7 +125,7 @@ async def test_a_name_is_looked_up_once_however_it_changes(serve: Serve, make_ca
     second = serve(saying(answer(b"second")), None, "127.0.0.2", first.port)
     resolver = Answers(["127.0.0.1"], ["127.0.0.2"], ["169.254.169.254"])
     reply = await make_caller(resolver).call("GET", target_of(first), limits=LIMITS)
-    assert reply.body == b"first"
+    assert (reply.status, len(first.requests)) == (200, 1)
     assert resolver.asked == [HOST]
     assert second.connections == 0
 
@@ -181,7 +192,7 @@ async def test_an_ipv6_literal_is_called(serve: Serve, caller: PinnedClient, aut
         pytest.skip("this machine has no IPv6 loopback")
     server = serve(saying(answer()), sign("::1", by=authority) if scheme == "https" else None, "::1")
     reply = await caller.call("GET", target_of(server, scheme=scheme, host="[::1]"), limits=LIMITS)
-    assert reply.body == b"ok"
+    assert reply.status == 200
     assert server.requests[0].headers[b"host"] == b"[::1]:%d" % server.port
 
 
@@ -199,7 +210,7 @@ async def test_the_next_address_is_tried_when_one_refuses(serve: Serve, make_cal
     reply = await make_caller(Answers(["127.0.0.3", "127.0.0.2", "127.0.0.1"])).call(
         "GET", target_of(server), limits=LIMITS
     )
-    assert reply.body == b"ok"
+    assert reply.status == 200
 
 
 @pytest.fixture
@@ -237,7 +248,7 @@ async def test_addresses_that_swallow_everything_cost_a_quarter_of_a_second_each
     await pause(0.1)
     assert not server.connections
     dialler.advance(0.25)
-    assert (await call).body == b"ok"
+    assert (await call).status == 200
     assert dialler.seconds() == 0.5
 
 
@@ -270,7 +281,7 @@ async def test_a_resolver_that_never_answers_meets_the_deadline(make_caller: Mak
     resolver = Answers(None)
     failed = await failure_of(make_caller(resolver), LENIENT.parse("http://shop.example.com/?key=secret"), limits=SHORT)
     assert failed.category == "timeout"
-    assert str(failed) == "http://shop.example.com did not answer within 1 s"
+    assert str(failed) == "shop.example.com was not found within 1 s"
     assert resolver.cancelled == 1
 
 
@@ -353,7 +364,7 @@ async def test_the_cap_is_exact(
     whole = answer(b"x" * size)
     server = serve(saying(whole), shop_certificate if scheme == "https" else None)
     target = target_of(server, scheme=scheme)
-    reply = await caller.call("GET", target, limits=CallLimits(seconds=60, max_bytes=len(whole)))
+    reply = await read_whole(caller, "GET", target, limits=CallLimits(seconds=60, max_bytes=len(whole)))
     assert len(reply.body) == size
     failed = await failure_of(caller, target, limits=CallLimits(seconds=60, max_bytes=len(whole) - 1))
     assert failed.category == "too-large"
@@ -369,19 +380,19 @@ async def test_a_long_head_is_cut_off_however_large_the_answer_may_be(serve: Ser
 async def test_nothing_is_decoded(serve: Serve, caller: PinnedClient) -> None:
     bomb = gzip.compress(bytes(1_000_000))
     server = serve(saying(answer(bomb, b"Content-Encoding: gzip")))
-    reply = await caller.call("GET", target_of(server), limits=LIMITS)
+    reply = await read_whole(caller, "GET", target_of(server), limits=LIMITS)
     assert reply.body == bomb
     assert b"accept-encoding" not in server.requests[0].headers
 
 
 async def test_chunks_are_put_together(serve: Serve, caller: PinnedClient) -> None:
     server = serve(saying(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n3\r\ncde\r\n0\r\n\r\n"))
-    assert (await caller.call("GET", target_of(server), limits=LIMITS)).body == b"abcde"
+    assert (await read_whole(caller, "GET", target_of(server), limits=LIMITS)).body == b"abcde"
 
 
 async def test_an_early_1xx_is_passed_over(serve: Serve, caller: PinnedClient) -> None:
     server = serve(saying(b"HTTP/1.1 103 Early Hints\r\nX: y\r\n\r\n" + answer()))
-    assert (await caller.call("GET", target_of(server), limits=LIMITS)).body == b"ok"
+    assert (await read_whole(caller, "GET", target_of(server), limits=LIMITS)).body == b"ok"
 
 
 async def test_when_to_come_again_is_handed_on(serve: Serve, caller: PinnedClient) -> None:

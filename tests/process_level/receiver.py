@@ -134,7 +134,7 @@ class Receiver:
                     self._answer(400)
                     return
                 behaviour = receiver.behaviour.next()
-                if behaviour in ("take", "take and hang up"):
+                if behaviour in ("take", "take and hang up", "lie", "flood"):
                     receiver.take(self.headers, body)
                 getattr(self, "_" + behaviour.replace(" ", "_"))()
 
