@@ -42,9 +42,14 @@ class SlowLine:
         while not self._over.is_set():
             try:
                 client, _ = listener.accept()
-                server = socket.create_connection(("127.0.0.1", server_port))
             except OSError:
                 return
+            try:
+                server = socket.create_connection(("127.0.0.1", server_port))
+            except OSError:
+                # The node behind the line is not there; whoever calls it tries again.
+                client.close()
+                continue
             # What waits in a buffer has been sent already by the sender's reckoning: keep that small.
             for end in (client, server):
                 end.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, 4 * _PIECE)
