@@ -9,7 +9,7 @@ from attrs import evolve, frozen
 from svcd.chain.address import encode_address
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_transfer
-from svcd.chain.units import parse_amount
+from svcd.chain.units import format_amount, parse_amount
 from svcd.cli import options
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import NodeClient, ResponseObject, invalid_response
@@ -17,6 +17,7 @@ from svcd.cli.rendering import format_coins, format_time, property_table
 from svcd.cli.session import Session
 from svcd.cli.wallet.keyfile import Keyfile
 from svcd.cli.wallet.keys import load_keyfile
+from svcd.cli.wallet.pending import PendingFile, reconcile
 from svcd.cli.wallet.preflight import AccountView, SendRequest, fetch_account_view
 from svcd.cli.wallet.send import OutgoingPayment, SendResult, send_payment, signing_options
 from svcd.commerce.payment_request import DEFAULT_CONFIRMATIONS, refund_reference
@@ -41,6 +42,10 @@ class ReceivedPayment:
         return refund_reference(self.transfer.reference, self.transfer.txid)
 
 
+def _parse_already(value: str) -> int:
+    return 0 if value == "0" else parse_amount(value)
+
+
 @click.command(cls=options.NumericCommand)
 @click.argument("txid", callback=options.validated(options.txid))
 @click.option(
@@ -49,12 +54,19 @@ class ReceivedPayment:
     callback=options.validated(parse_amount),
     help="Refund a part of the payment.  [default: all of it]",
 )
+@click.option(
+    "--already",
+    metavar="COINS",
+    callback=options.validated(_parse_already),
+    help="What was refunded before, as the row 'refunded so far' shows it: with --yes required for a further refund.",
+)
 @signing_options
 @click.pass_obj
 def refund(
     session: Session,
     txid: str,
     amount: int | None,
+    already: int | None,
     fee: int | None,
     nonce: int | None,
     yes: bool,
@@ -64,9 +76,10 @@ def refund(
     """Send the payment TXID back to its sender.
 
     The payment and the refund are shown, and the refund is signed only after you confirm it. Its reference is refund:
-    and the reference of the payment. The command warns you if the payment has been refunded already or has few
-    confirmations; with --yes it then refuses. The fee is paid by this wallet. Ask the buyer first if the coins may have
-    come from an exchange, which will not credit them.
+    and the reference of the payment. The command warns you if anything has been refunded to the sender under that
+    reference already, or if the payment has few confirmations; with --yes it then refuses, unless --already states what
+    was refunded. The fee is paid by this wallet. Ask the buyer first if the coins may have come from an exchange, which
+    will not credit them.
 
     \b
     Example:
@@ -75,16 +88,23 @@ def refund(
     opened = load_keyfile(keyfile)
 
     async def work(node: NodeClient) -> SendResult:
-        await fetch_account_view(node, opened)
+        view = await fetch_account_view(node, opened)
         payment = await _received(node, opened, txid)
         request = _refund_of(payment, amount)
-        click.echo(f"{property_table(_rows(payment))}\n\nThe refund:", err=True)
-
-        async def objections(node: NodeClient, view: AccountView) -> list[str]:
-            return await _objections(node, view, payment, request.amount)
-
         files = keyfile, password_file
         outgoing = OutgoingPayment.of(session, opened, evolve(request, fee=fee, nonce=nonce), files, assume_yes=yes)
+        refunded = await _refunded(node, view, payment, outgoing.pending)
+        click.echo(f"{property_table(_rows(payment, refunded))}\n\nThe refund:", err=True)
+
+        async def objections(node: NodeClient, view: AccountView) -> list[str]:
+            # Asked anew, because the keyfile is locked only now.
+            refunded = await _refunded(node, view, payment, outgoing.pending)
+            paid = await _paid(node, payment)
+            return [
+                *_objections_to_refund(view, payment),
+                *objections_to_refunded(refunded, paid, request.amount, already=already, assume_yes=yes),
+            ]
+
         return await send_payment(node, evolve(outgoing, objections=objections))
 
     result = session.with_node(work)
@@ -131,7 +151,7 @@ def _refund_of(payment: ReceivedPayment, amount: int | None) -> SendRequest:
     )
 
 
-def _rows(payment: ReceivedPayment) -> list[tuple[str, str]]:
+def _rows(payment: ReceivedPayment, refunded: int) -> list[tuple[str, str]]:
     return [
         ("payment", payment.transfer.txid.hex()),
         ("from", payment.sender),
@@ -139,11 +159,12 @@ def _rows(payment: ReceivedPayment) -> list[tuple[str, str]]:
         ("reference", payment.transfer.reference or "none"),
         ("time", format_time(payment.block_time)),
         ("confirmations", str(payment.confirmations)),
+        ("refunded so far", format_coins(refunded)),
     ]
 
 
-async def _objections(node: NodeClient, view: AccountView, payment: ReceivedPayment, amount: int) -> list[str]:
-    """What speaks against refunding ``amount`` now, a sentence each; raises CommandError."""
+def _objections_to_refund(view: AccountView, payment: ReceivedPayment) -> list[str]:
+    """What speaks against refunding ``payment`` at all now, a sentence each."""
     found = []
     if view.catching_up:
         found.append("the node is still catching up and may not know that this payment has been refunded")
@@ -152,29 +173,64 @@ async def _objections(node: NodeClient, view: AccountView, payment: ReceivedPaym
             f"the payment has {payment.confirmations} of {DEFAULT_CONFIRMATIONS} confirmations: a reorganisation could"
             " undo it, and not the refund"
         )
-    reference = payment.transfer.reference
-    paid = payment.transfer.amount
-    if reference is not None:
-        paid = await _total(node, payment.recipient, reference, payment.sender, canonical=True)
-    refunded = await _total(node, payment.sender, payment.refund_reference, payment.recipient)
-    if refunded and refunded + amount > paid:
+    return found
+
+
+def objections_to_refunded(
+    refunded: int, paid: int, amount: int, *, already: int | None, assume_yes: bool
+) -> list[str]:
+    """What earlier refunds of ``refunded`` say against a further one of ``amount``, a sentence each.
+
+    ``paid`` is what the sender has paid under the reference, ``already`` what the user knows to have been refunded.
+    The sums alone cannot tell a repeated command from an intended further refund: only the user knows that.
+    """
+    found = []
+    if already is not None and already != refunded:
+        found.append(f"--already says {format_coins(already)}, and {format_coins(refunded)} have been refunded so far")
+    elif refunded and (already is None or refunded + amount > paid):
+        hint = f": a further refund needs --already {format_amount(refunded)}" if assume_yes and already is None else ""
         found.append(
             f"{format_coins(refunded)} of the {format_coins(paid)} that this sender has paid under the reference have"
-            " been refunded already"
+            f" been refunded already{hint}"
         )
     return found
 
 
-async def _total(node: NodeClient, recipient: str, reference: str, sender: str, *, canonical: bool = False) -> int:
-    """How many base units ``sender`` has sent to ``recipient`` under ``reference``, if ``canonical`` only in blocks."""
-    total, after = 0, ""
+async def _paid(node: NodeClient, payment: ReceivedPayment) -> int:
+    """What the sender has paid under the payment's reference, in blocks."""
+    reference = payment.transfer.reference
+    if reference is None:
+        return payment.transfer.amount
+    listed = await _listed(node, payment.recipient, reference, payment.sender)
+    return sum(each.number("amount") for each in listed.values() if each.value("canonical") is True)
+
+
+async def _refunded(node: NodeClient, view: AccountView, payment: ReceivedPayment, file: PendingFile) -> int:
+    """What this wallet has refunded to the sender under the payment's refund reference, also what waits for a block.
+
+    A refund in ``file`` that the node does not know counts as well. Of several with one nonce a block includes one.
+    """
+    reference = payment.refund_reference
+    listed = await _listed(node, payment.sender, reference, payment.recipient)
+    earlier = await reconcile(node, file, payment.transfer.recipient, view, prune=False)
+    pending = [stored.transfer for stored in earlier.pending]
+    known = {transfer.nonce for transfer in pending if transfer.txid.hex() in listed}
+    unknown: dict[int, int] = {}
+    for transfer in pending:
+        is_refund = (transfer.recipient, transfer.reference) == (payment.transfer.sender, reference)
+        if is_refund and transfer.nonce not in known:
+            unknown[transfer.nonce] = max(transfer.amount, unknown.get(transfer.nonce, 0))
+    return sum(each.number("amount") for each in listed.values()) + sum(unknown.values())
+
+
+async def _listed(node: NodeClient, recipient: str, reference: str, sender: str) -> dict[str, ResponseObject]:
+    """What ``sender`` has sent to ``recipient`` under ``reference``, by txid."""
+    listed: dict[str, ResponseObject] = {}
+    after = ""
     while True:
         page = await node.get(f"/rpc/commerce/payments?recipient={recipient}&reference={reference}&limit=100{after}")
-        total += sum(
-            each.number("amount")
-            for each in page.objects("payments")
-            if each.text("sender") == sender and (each.value("canonical") is True or not canonical)
-        )
+        # By txid, because a block may include a waiting transfer between two pages.
+        listed.update({each.text("txid"): each for each in page.objects("payments") if each.text("sender") == sender})
         if "next" not in page:
-            return total
+            return listed
         after = f"&after={page.text('next')}"

@@ -1,14 +1,17 @@
 """`svc wallet refund` with a real node: a payment goes back to its sender, and not twice by accident."""
 
 import json
+from pathlib import Path
 
 import pytest
+from attrs import evolve
 
 from svcd.chain.params import DEVNET, FAUCET_SEED
 from svcd.chain.transaction import Draft, sign_transfer
+from svcd.cli.wallet.pending import PendingFile
 from svcd.commerce.payment_request import refund_reference
 from tests.chains import COIN
-from tests.cli.terminal import ADDRESS, OTHER, PASSWORD, Terminal, site_of
+from tests.cli.terminal import ADDRESS, OTHER, PASSWORD, SEED, Terminal, site_of
 from tests.cli.wallet.test_send import KNOWN, canned, waiting
 from tests.rpc.node import FAUCET, Node
 from tests.submitting import submitted
@@ -50,6 +53,7 @@ def test_payment_and_refund_are_shown_before_the_refund_is_signed(rich: Node, te
         ["amount", "2 coins"],
         ["reference", "order-17"],
         ["confirmations", "12"],
+        ["refunded", "so far  0 coins"],
         ["from", ADDRESS],
         ["recipient", FAUCET],
         ["reference", "refund:order-17"],
@@ -61,34 +65,69 @@ def test_payment_and_refund_are_shown_before_the_refund_is_signed(rich: Node, te
     assert (entry.transfer.amount, entry.transfer.reference) == (2 * COIN, "refund:order-17")
 
 
+def refund_at_once(terminal: Terminal, txid: str, *words: str) -> dict[str, str]:
+    """The refund that the command sends with --yes."""
+    sent: dict[str, str] = json.loads(terminal.ok("wallet", "refund", txid, *words, "--yes", "--json", env=KNOWN).out)
+    return sent
+
+
+def refusal(terminal: Terminal, txid: str, *words: str) -> str:
+    """What the command says instead of a refund with --yes."""
+    told = terminal.invoke("wallet", "refund", txid, *words, "--yes", env=KNOWN)
+    assert told.exit_code == 1
+    return told.stderr.splitlines()[-1]
+
+
 def test_a_part_can_be_refunded_and_then_the_rest(rich: Node, terminal: Terminal, paid: str) -> None:
-    for amount in ("0.5", "1.5"):
-        words = ("wallet", "refund", paid, "--amount", amount, "--yes", "--json")
-        sent = json.loads(terminal.ok(*words, env=KNOWN).out)
+    for amount, already in (("0.5", "0"), ("0.5", "0.5"), ("1", "1")):
+        sent = refund_at_once(terminal, paid, "--amount", amount, "--already", already)
         assert (sent["recipient"], sent["reference"]) == (FAUCET, "refund:order-17")
-    assert len(waiting(rich)) == 2
+    assert len(waiting(rich)) == 3
+    assert "2 coins of the 2 coins" in refusal(terminal, paid, "--amount", "0.5", "--already", "2")
 
 
 @pytest.mark.parametrize("mined", [0, 1])
-def test_a_refunded_payment_is_not_refunded_again(rich: Node, terminal: Terminal, paid: str, mined: int) -> None:
-    terminal.ok("wallet", "refund", paid, "--yes", env=KNOWN)
+def test_a_refund_is_not_repeated_by_accident(rich: Node, terminal: Terminal, paid: str, mined: int) -> None:
+    refund_at_once(terminal, paid, "--amount", "0.5")
     if mined:
         terminal.ok("node", "mine", mined)
-    sentence = (
-        "2 coins of the 2 coins that this sender has paid under the reference have been refunded already; omit --yes to"
-        " decide yourself"
+    told = "0.5 coins of the 2 coins that this sender has paid under the reference have been refunded already"
+    assert terminal.failure("wallet", "refund", paid, "--amount", "0.5", "--yes", env=KNOWN) == (
+        f"{told}: a further refund needs --already 0.5; omit --yes to decide yourself"
     )
-    assert terminal.failure("wallet", "refund", paid, "--amount", "0.1", "--yes", env=KNOWN) == sentence
-    assert "Warning: 2 coins of the 2 coins" in terminal.invoke("wallet", "refund", paid, typed="n\n").stderr
+    assert "--already says 1 coin, and 0.5 coins have been refunded so far;" in refusal(
+        terminal, paid, "--already", "1"
+    )
+    asked = terminal.invoke("wallet", "refund", paid, "--amount", "0.5", typed="n\n").stderr
+    assert "refunded so far  0.5 coins" in asked
+    assert f"Warning: {told}." in asked
     assert len(waiting(rich)) == 1 - mined
 
 
-def test_both_payments_of_an_order_paid_twice_can_be_refunded(rich: Node, terminal: Terminal, paid: str) -> None:
+def test_an_order_paid_twice_is_refunded_once_by_a_repeated_command(rich: Node, terminal: Terminal, paid: str) -> None:
     again = pay(rich, terminal, 2 * COIN, "order-17")
     terminal.ok("node", "mine", 11)
-    for txid in (paid, again):
-        terminal.ok("wallet", "refund", txid, "--yes", env=KNOWN)
-    assert "4 coins of the 4 coins" in terminal.failure("wallet", "refund", paid, "--yes", env=KNOWN)
+    refund_at_once(terminal, again)
+    assert "2 coins of the 4 coins" in refusal(terminal, again)
+    refund_at_once(terminal, paid, "--already", "2")
+    assert "4 coins of the 4 coins" in refusal(terminal, paid, "--already", "4")
+    assert len(waiting(rich)) == 2
+
+
+def test_a_refund_that_only_the_wallet_knows_counts(rich: Node, terminal: Terminal, paid: str, wallet: Path) -> None:
+    draft = Draft(
+        recipient=FAUCET,
+        amount=COIN // 2,
+        fee=10_000,
+        nonce=0,
+        timestamp=int(terminal.clock.seconds() * 1000),
+        reference="refund:order-17",
+    )
+    file = PendingFile(wallet, DEVNET)
+    for fee in (10_000, 20_000):
+        file.save(sign_transfer(evolve(draft, fee=fee), seed=SEED, params=DEVNET), acknowledged=True)
+    assert "0.5 coins of the 2 coins" in refusal(terminal, paid, "--nonce", "1")
+    assert waiting(rich) == []
 
 
 def test_a_payment_without_reference_is_refunded_under_its_txid(rich: Node, terminal: Terminal) -> None:
@@ -96,7 +135,7 @@ def test_a_payment_without_reference_is_refunded_under_its_txid(rich: Node, term
     terminal.ok("node", "mine", 11)
     sent = json.loads(terminal.ok("wallet", "refund", txid, "--yes", "--json", env=KNOWN).out)
     assert (sent["amount"], sent["reference"]) == (str(COIN), f"refund:{txid[:32]}")
-    assert "1 coin of the 1 coin" in terminal.failure("wallet", "refund", txid, "--yes", env=KNOWN)
+    assert "1 coin of the 1 coin" in refusal(terminal, txid)
 
 
 def test_a_young_payment_is_refunded_only_by_decision(rich: Node, terminal: Terminal) -> None:
