@@ -144,7 +144,7 @@ MAX_SOCKET_PATH: Final = 107
 """Bytes in the path of a Unix socket (unix(7))."""
 
 _URL: Final = re.compile(r"(https?://(?:[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\])(?::([0-9]{1,5}))?)/?")
-_SUCCESSES: Final = (200, 201)
+_SUCCESSES: Final = (200, 201, 202)
 _JSON_HEADERS: Final[dict[bytes | str, bytes | str]] = {"Content-Type": "application/json"}
 
 

@@ -228,7 +228,7 @@ class WebhookDispatcher:
     async def _give_up(self, lease: Lease, event: OutboundEvent) -> WatchQueue | None:
         if not _has_outlived_retries(event, self._now()):
             # A newer event has superseded the one that was to be abandoned.
-            return evolve(lease.queue, due=event.created_at)
+            return evolve(lease.queue, due=event.waiting_since)
         return await self._record_failure(event, HOST_BROKEN, due=None)
 
     async def _record(self, lease: Lease, event: OutboundEvent, result: DeliveryResult) -> WatchQueue | None:
@@ -237,31 +237,34 @@ class WebhookDispatcher:
             await self._retried(lambda: self._outbox.gone(event, self._unix()))
             return None
         if result.outcome is DeliveryOutcome.ACCEPTED:
-            again = await self._retried(lambda: self._outbox.delivered(event, self._unix()))
+            again = await self._retried(lambda: self._outbox.delivered(event, self._unix(), result.status))
             self._delivered += 1
             return again
         self._failed += 1
         if result.refused:
-            return await self._record_refusal(event, result.error)
+            return await self._record_refusal(event, result)
         if lease.last_chance and _has_outlived_retries(event, now):
-            return await self._record_failure(event, result.error, due=None)
+            return await self._record_failure(event, result.error, due=None, status=result.status)
         if lease.early:
             # Other events' successes wake this one, however often, and must not use up its attempts.
-            return await self._record_failure(event, result.error, due=lease.queue.due, counts=False)
-        due = next_attempt(event.attempts + 1, now, chance=self._chance(), retry_after=result.retry_after)
-        return await self._record_failure(event, result.error, due=due)
+            due = lease.queue.due
+            return await self._record_failure(event, result.error, due=due, counts=False, status=result.status)
+        next_due = next_attempt(event.attempts + 1, now, chance=self._chance(), retry_after=result.retry_after)
+        return await self._record_failure(event, result.error, due=next_due, status=result.status)
 
     async def _record_failure(
-        self, event: OutboundEvent, error: str, *, due: int | None, counts: bool = True
+        self, event: OutboundEvent, error: str, *, due: int | None, counts: bool = True, status: int | None = None
     ) -> WatchQueue | None:
         now = self._unix()
-        again = await self._retried(lambda: self._outbox.failed(event, error=error, due=due, now=now, counts=counts))
+        again = await self._retried(
+            lambda: self._outbox.failed(event, error=error, due=due, now=now, counts=counts, status=status)
+        )
         if due is None:
             self._abandoned += 1
             self._log_end(event, "abandoned", error)
         return again
 
-    async def _record_refusal(self, event: OutboundEvent, error: str) -> WatchQueue | None:
+    async def _record_refusal(self, event: OutboundEvent, result: DeliveryResult) -> WatchQueue | None:
         now, chance = self._now(), self._chance()
         due, due_if_followed = (
             next_attempt_after_refusal(event.refusals + 1, now, chance=chance, followed=followed)
@@ -269,12 +272,17 @@ class WebhookDispatcher:
         )
         again = await self._retried(
             lambda: self._outbox.refused(
-                event, error=error, due=due, due_if_followed=due_if_followed or now, now=self._unix()
+                event,
+                error=result.error,
+                due=due,
+                due_if_followed=due_if_followed or now,
+                now=self._unix(),
+                status=result.status,
             )
         )
         if due is None:
             self._refused += 1
-            self._log_end(event, "refused", error)
+            self._log_end(event, "refused", result.error)
         return again
 
     def _log_end(self, event: OutboundEvent, end: str, error: str) -> None:
@@ -324,7 +332,7 @@ class WebhookDispatcher:
 
 def _has_outlived_retries(event: OutboundEvent, now: int) -> bool:
     """Whether all attempts would have been made by now if the host had got them."""
-    return event.created_at + RETRY_PERIOD <= now
+    return event.waiting_since + RETRY_PERIOD <= now
 
 
 def _nothing() -> None:

@@ -29,7 +29,8 @@ class OutboundEvent:
     """Attempts made so far."""
     refusals: int
     """How many of them the receiver answered with a refusal."""
-    created_at: int
+    waiting_since: int
+    """When it was made, or when the merchant asked for it again."""
     merchant: str
     """The name of the merchant whose event it is."""
 
@@ -45,12 +46,19 @@ class WebhookOutbox:
         """The event that a watch has to send next; None if there is none, or no such watch."""
         return self._worker.run(self._head, watch)
 
-    def delivered(self, event: OutboundEvent, now: int) -> Deferred[WatchQueue | None]:
-        """Note that the receiver has accepted ``event``; the result is the queue if it has more events."""
-        return self._worker.run(self._delivered, event, now)
+    def delivered(self, event: OutboundEvent, now: int, status: int | None = None) -> Deferred[WatchQueue | None]:
+        """Note that the receiver has accepted ``event`` with ``status``; the result is the queue if it has more."""
+        return self._worker.run(self._delivered, event, now, status)
 
     def failed(
-        self, event: OutboundEvent, *, error: str, due: int | None, now: int, counts: bool = True
+        self,
+        event: OutboundEvent,
+        *,
+        error: str,
+        due: int | None,
+        now: int,
+        counts: bool = True,
+        status: int | None = None,
     ) -> Deferred[WatchQueue | None]:
         """Note that an attempt has failed; the result is the queue if it has events.
 
@@ -60,11 +68,19 @@ class WebhookOutbox:
             due: the time of the next attempt; None abandons the event.
             now: the time of the failure.
             counts: whether this was one of the attempts that an event has.
+            status: of the receiver's answer, if there was one.
         """
-        return self._worker.run(self._failed, event, error, due, now, counts)
+        return self._worker.run(self._failed, event, error, due, now, counts, status)
 
     def refused(
-        self, event: OutboundEvent, *, error: str, due: int | None, due_if_followed: int, now: int
+        self,
+        event: OutboundEvent,
+        *,
+        error: str,
+        due: int | None,
+        due_if_followed: int,
+        now: int,
+        status: int | None = None,
     ) -> Deferred[WatchQueue | None]:
         """Note that the receiver refuses ``event``; the result is the queue if it has events.
 
@@ -74,8 +90,9 @@ class WebhookOutbox:
             due: the time of the next attempt; None sends the event no more.
             due_if_followed: the same if another event of the watch waits.
             now: the time of the refusal.
+            status: of the receiver's answer.
         """
-        return self._worker.run(self._refused, event, error, due, due_if_followed, now)
+        return self._worker.run(self._refused, event, error, due, due_if_followed, now, status)
 
     def gone(self, event: OutboundEvent, now: int) -> Deferred[None]:
         """End the watch because its receiver answered 410, and drop its undelivered events."""
@@ -96,29 +113,39 @@ class WebhookOutbox:
             body=row.body,
             attempts=row.attempts,
             refusals=row.refusals,
-            created_at=row.created_at,
+            waiting_since=row.redelivery_at or row.created_at,
             merchant=head.merchant,
         )
 
-    def _delivered(self, event: OutboundEvent, now: int) -> WatchQueue | None:
+    def _delivered(self, event: OutboundEvent, now: int, status: int | None) -> WatchQueue | None:
         with self._repository.watches.commit():
-            return self._repository.events.delivered(event.watch, event.sequence, now)
+            return self._repository.events.delivered(event.watch, event.sequence, now, status)
 
-    def _failed(self, event: OutboundEvent, error: str, due: int | None, now: int, counts: bool) -> WatchQueue | None:
+    def _failed(
+        self, event: OutboundEvent, error: str, due: int | None, now: int, counts: bool, status: int | None
+    ) -> WatchQueue | None:
         with self._repository.watches.commit():
             return self._repository.events.failed(
-                event.watch, event.sequence, error=error, due=due, now=now, counts=counts
+                event.watch, event.sequence, error=error, due=due, now=now, counts=counts, status=status
             )
 
     def _refused(
-        self, event: OutboundEvent, error: str, due: int | None, due_if_followed: int, now: int
+        self, event: OutboundEvent, error: str, due: int | None, due_if_followed: int, now: int, status: int | None
     ) -> WatchQueue | None:
         with self._repository.watches.commit():
             return self._repository.events.refused(
-                event.watch, event.sequence, error=error, due=due, due_if_followed=due_if_followed, now=now
+                event.watch,
+                event.sequence,
+                error=error,
+                due=due,
+                due_if_followed=due_if_followed,
+                now=now,
+                status=status,
             )
 
     def _gone(self, event: OutboundEvent, now: int) -> None:
         with self._repository.watches.commit():
-            self._repository.events.failed(event.watch, event.sequence, error="status 410", due=None, now=now)
+            self._repository.events.failed(
+                event.watch, event.sequence, error="status 410", due=None, now=now, status=410
+            )
             self._repository.end(event.watch, EndReason.GONE, now)

@@ -8,7 +8,6 @@ from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
 from svcd.commerce.circuit_breaker import DeliveryOutcome
-from svcd.commerce.outbox import OutboundEvent
 from svcd.commerce.signing import SigningKeys, signed_headers
 from svcd.limits import STALLING_RECEIVER, Limit
 from svcd.net.calls import CallFailed, CallLimits, Reply
@@ -53,10 +52,36 @@ class DeliveryResult:
     """Whether the receiver answered 410 and wants no more events."""
     refused: bool = False
     """Whether the receiver would answer any further attempt in the same way."""
+    status: int | None = None
+    """Of the receiver's answer, if there was one."""
     error: str = ""
     """Why the attempt failed: a category, never a receiver's words."""
     retry_after: str | None = field(default=None, repr=False)
     """The receiver's Retry-After."""
+
+
+class Event(Protocol):
+    """What is sent: an event of a watch (svcd.commerce.outbox.OutboundEvent), or a test."""
+
+    @property
+    def merchant(self) -> str:
+        """The name of the merchant whose event it is."""
+
+    @property
+    def event_id(self) -> str:
+        """``svcevt_…``."""
+
+    @property
+    def type(self) -> str:
+        """Such as ``payment.confirmed``."""
+
+    @property
+    def url(self) -> str:
+        """The callback."""
+
+    @property
+    def body(self) -> bytes:
+        """Exactly the bytes that are signed and sent."""
 
 
 @frozen
@@ -76,7 +101,7 @@ class WebhookSender:
     """By the name of the merchant."""
     log = Logger()
 
-    async def send(self, event: OutboundEvent, now: int) -> DeliveryResult:
+    async def send(self, event: Event, now: int) -> DeliveryResult:
         """Sign and send ``event`` at ``now``, Unix milliseconds.
 
         The URL is checked on each attempt, because the rules may have changed since the registration.
@@ -108,13 +133,14 @@ class WebhookSender:
 def interpret_reply(reply: Reply) -> DeliveryResult:
     """The result that a reply means: 2xx is success, 410 ends the watch, most other 4xx are refusals."""
     if 200 <= reply.status <= 299:
-        return DeliveryResult(outcome=DeliveryOutcome.ACCEPTED)
+        return DeliveryResult(outcome=DeliveryOutcome.ACCEPTED, status=reply.status)
     if reply.status == _GONE:
-        return DeliveryResult(outcome=DeliveryOutcome.REJECTED, gone=True)
+        return DeliveryResult(outcome=DeliveryOutcome.REJECTED, gone=True, status=_GONE, error=f"status {_GONE}")
     host_failed = reply.status >= 500 or reply.status in _RETRY_LATER
     return DeliveryResult(
         outcome=DeliveryOutcome.FAILED if host_failed else DeliveryOutcome.REJECTED,
         refused=400 <= reply.status <= 499 and reply.status not in _MAY_CHANGE,
+        status=reply.status,
         error=f"status {reply.status}",
         retry_after=reply.headers.get("retry-after") if reply.status in _RETRY_LATER else None,
     )

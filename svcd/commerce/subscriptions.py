@@ -14,6 +14,8 @@ from svcd.commerce.watch import EndReason, Watch
 from svcd.commerce.watch_repository import WatchRepository, watch_of
 from svcd.store.webhook_events import EventRow, WatchQueue
 
+PAGE_SCAN: Final = 2_000
+"""Watches that one page may look at: a state that few of a million watches have must not hold up the others."""
 _CLEANUP_BATCH: Final = 1_000
 """Watches, and bodies of events, that one transaction deletes."""
 _SHOWN_FATES: Final = {"superseded", "abandoned", "refused", "dropped"}
@@ -21,6 +23,45 @@ _SHOWN_FATES: Final = {"superseded", "abandoned", "refused", "dropped"}
 
 class TooManyWatches(Exception):
     """A limit on watches is reached; the text is for the merchant."""
+
+
+class UnknownWatch(Exception):
+    """A merchant names a watch that it does not have."""
+
+
+class NotRedeliverable(Exception):
+    """An event cannot be sent again; the text is for the merchant."""
+
+
+@frozen(kw_only=True)
+class Selection:
+    """Which watches a merchant asks for."""
+
+    state: str | None
+    """Their `lastState`."""
+    host: str | None
+    """Of their callbacks."""
+    after: str | None
+    """The id of the last watch of the page before."""
+    limit: int
+
+
+@frozen
+class Page:
+    """A page of watches in the API's form."""
+
+    records: list[dict[str, object]]
+    next: str | None
+    """After which watch the next page begins; None if this is the last."""
+
+
+@frozen
+class Redelivery:
+    """The result of a request to send an event again."""
+
+    record: dict[str, object]
+    """The API's form of the event."""
+    queues: list[WatchQueue]
 
 
 @frozen(kw_only=True)
@@ -122,11 +163,40 @@ class Subscriptions:
         row = self.repository.watches.watch(identifier)
         if row is None or row.merchant != merchant:
             return None
-        watch = watch_of(row)
-        head = self.repository.events.head(identifier)
-        next_attempt = None if head is None else (head.event.sequence, head.due)
-        events = [_event_record(event, next_attempt) for event in self.repository.events.events(identifier)]
-        return {**_record(watch, self.follower.lookup.find(watch.terms)), "events": events}
+        return self._shown(watch_of(row))
+
+    def page(self, merchant: str, selection: Selection) -> Page:
+        """A page of a merchant's watches, newest first. Raises UnknownWatch for an unknown ``after``."""
+        try:
+            rows, following = self.repository.watches.page(
+                merchant,
+                after=selection.after,
+                state=selection.state,
+                host=selection.host,
+                scan=PAGE_SCAN,
+                limit=selection.limit,
+            )
+        except KeyError as error:
+            raise UnknownWatch from error
+        return Page([self._shown(watch_of(row)) for row in rows], following)
+
+    def redeliver(self, merchant: str, identifier: str, event_id: str, now: int) -> Redelivery | None:
+        """Let an event be sent again, with the bytes and the id that it had; None if the merchant has no such event.
+
+        Raises NotRedeliverable.
+        """
+        row = self.repository.watches.watch(identifier)
+        event = self.repository.events.event(identifier, event_id)
+        if row is None or row.merchant != merchant or event is None:
+            return None
+        if row.ending == EndReason.CANCELLED.value:
+            raise NotRedeliverable("the webhook was cancelled, and sends nothing any more")
+        if not event.body:
+            raise NotRedeliverable("the body of this event is not kept any more, so it cannot be sent again")
+        with self.repository.watches.commit():
+            queue = self.repository.events.redeliver(identifier, event_id, now)
+        shown = self._events(identifier)
+        return Redelivery(next(each for each in shown if each["id"] == event_id), [] if queue is None else [queue])
 
     def cancel(self, merchant: str, identifier: str, now: int) -> dict[str, object] | None:
         """End a watch at its merchant's request; returns what :meth:`show` does."""
@@ -158,6 +228,14 @@ class Subscriptions:
             forgotten = self.repository.watches.forget_ended(ended_before, _CLEANUP_BATCH)
             emptied = self.repository.events.forget_bodies(kept_since, _CLEANUP_BATCH)
         return CleanupResult(abandoned, max(forgotten, emptied) < _CLEANUP_BATCH)
+
+    def _shown(self, watch: Watch) -> dict[str, object]:
+        return {**_record(watch, self.follower.lookup.find(watch.terms)), "events": self._events(watch.id)}
+
+    def _events(self, identifier: str) -> list[dict[str, object]]:
+        head = self.repository.events.head(identifier)
+        next_attempt = None if head is None else (head.event.sequence, head.due)
+        return [_event_record(event, next_attempt) for event in self.repository.events.events(identifier)]
 
     def _find_existing(self, request: WatchRequest) -> Watch | None:
         terms = request.terms
@@ -211,11 +289,17 @@ def _event_record(event: EventRow, next_attempt: tuple[int, int] | None) -> dict
         "id": event.id,
         "event": event.name,
         "createdAt": str(event.created_at),
-        "attempts": event.attempts,
-        "deliveredAt": None if event.delivered_at is None else str(event.delivered_at),
-        "nextAttemptAt": None if due is None else str(due),
+        "attempts": event.earlier_attempts + event.attempts,
+        "lastAttemptAt": _time(event.attempted_at),
+        "lastStatus": event.last_status,
+        "deliveredAt": _time(event.delivered_at),
+        "nextAttemptAt": _time(due),
         "lastError": event.last_error,
     }
     if event.fate in _SHOWN_FATES:
         record[event.fate] = True
     return record
+
+
+def _time(at: int | None) -> str | None:
+    return None if at is None else str(at)

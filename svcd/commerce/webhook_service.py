@@ -18,7 +18,7 @@ from svcd.commerce.chain_follower import MempoolChange, StepContext
 from svcd.commerce.dispatcher import DeliveryCounts, WebhookDispatcher
 from svcd.commerce.outbox import WebhookOutbox
 from svcd.commerce.sender import WebhookSender
-from svcd.commerce.subscriptions import Backlog, Registration, Subscriptions, WatchRequest
+from svcd.commerce.subscriptions import Backlog, Page, Registration, Selection, Subscriptions, WatchRequest
 from svcd.commerce.webhook_database import WebhookDatabase
 from svcd.interfaces import Clock, Worker, milliseconds
 from svcd.node.changes import ChainChange
@@ -176,6 +176,19 @@ class WebhookService(Service):
         if record is not None:
             self._dispatcher.cancel(identifier)
         return record
+
+    async def page(self, merchant: str, selection: Selection) -> Page:
+        """A page of a merchant's subscriptions; raises UnknownWatch."""
+        return await self._worker.run(self._subscriptions.page, merchant, selection)
+
+    async def redeliver(self, merchant: str, identifier: str, event_id: str) -> dict[str, object] | None:
+        """Send an event again; returns it, None if the merchant has none of this id. Raises NotRedeliverable."""
+        now = milliseconds(self._context.clock)
+        redelivery = await self._worker.run(self._subscriptions.redeliver, merchant, identifier, event_id, now)
+        if redelivery is None:
+            return None
+        self._dispatcher.enqueue(redelivery.queues)
+        return redelivery.record
 
     async def _register(self, request: WatchRequest) -> Registration:
         await self._wait_for_mempool()

@@ -3,7 +3,14 @@
 from typing import Final
 
 from svcd.chain import encoding
-from svcd.commerce import circuit_breaker, delivery_scheduler, payment_waiters, retry_policy, sender
+from svcd.commerce import (
+    callback_tester,
+    circuit_breaker,
+    delivery_scheduler,
+    payment_waiters,
+    retry_policy,
+    sender,
+)
 from svcd.composition import file_descriptors
 from svcd.config.schema import Config
 from svcd.limits import Limit
@@ -58,6 +65,7 @@ _CONSTANTS: Final[tuple[tuple[Limit, ...], ...]] = (
     bans.LIMITS,
     administration.LIMITS,
     payment_waiters.LIMITS,
+    callback_tester.LIMITS,
     sender.LIMITS,
     delivery_scheduler.LIMITS,
     retry_policy.LIMITS,

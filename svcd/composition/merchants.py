@@ -7,6 +7,7 @@ from typing import Final
 from twisted.application.service import Service
 from twisted.logger import Logger
 
+from svcd.commerce.callback_tester import CallbackTester
 from svcd.commerce.merchant import Merchant
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
@@ -84,8 +85,12 @@ class MerchantServices:
             merchant.name: PinnedClient(base.reactor, resolver=SystemResolver(worker, most), policy=policy, trust=trust)
             for merchant in self._merchants
         }
-        database = base.databases.webhooks
-        self.webhooks = None if database is None else self._build_webhooks(database, status)
+        sending = {
+            merchant.name: SendingMerchant(self._callers[merchant.name], merchant.keys) for merchant in self._merchants
+        }
+        sender, database = WebhookSender(self._rules, sending), base.databases.webhooks
+        self.webhooks = None if database is None else self._build_webhooks(database, sender, status)
+        self._tester = None if database is None else self._build_tester(database, sender)
 
     def services(self) -> list[Service]:
         """What has to run."""
@@ -110,7 +115,12 @@ class MerchantServices:
             max_ttl=hooks.max_ttl_seconds,
         )
         routes = WebhookRoutes(
-            node_context.chain_manager.params, policy, webhooks=self.webhooks, rules=self._rules, callers=self._callers
+            node_context.chain_manager.params,
+            policy,
+            webhooks=self.webhooks,
+            rules=self._rules,
+            callers=self._callers,
+            tester=self._tester,
         )
         enabled = not commerce.refusal
         return [
@@ -130,17 +140,17 @@ class MerchantServices:
         """Tells the operator how callbacks stand; None where there are none."""
         return None if self.webhooks is None else self.webhooks.record
 
-    def _build_webhooks(self, database: WebhookDatabase, status: Status) -> WebhookService:
-        merchants = {
-            merchant.name: SendingMerchant(self._callers[merchant.name], merchant.keys) for merchant in self._merchants
-        }
-        sender, chance = WebhookSender(self._rules, merchants), secrets.SystemRandom().random
+    def _build_tester(self, database: WebhookDatabase, sender: WebhookSender) -> CallbackTester:
+        chain = database.subscriptions.repository.chain
+        return CallbackTester(sender, chain, self._base.reactor, new_id=lambda: secrets.token_hex(16))
+
+    def _build_webhooks(self, database: WebhookDatabase, sender: WebhookSender, status: Status) -> WebhookService:
         return build_webhooks(
             database,
             self._base.node_context,
             sender=sender,
             synced=lambda: status.current,
-            chance=chance,
+            chance=secrets.SystemRandom().random,
             keep_days=self._base.config.commerce.webhooks.keep_days,
         )
 

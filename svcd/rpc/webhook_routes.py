@@ -6,12 +6,13 @@ from typing import Final, Unpack
 from attrs import frozen
 
 from svcd.chain.params import NetworkParams
+from svcd.commerce.callback_tester import MAX_TESTS, TEST_EVENT, CallbackTester, TooManyTests
 from svcd.commerce.chain_follower import ChainBehind
 from svcd.commerce.events import DEFAULT_EVENTS, EventType
 from svcd.commerce.merchant import Merchant
 from svcd.commerce.payment import PaymentState
 from svcd.commerce.payment_request import MAX_CONFIRMATIONS
-from svcd.commerce.subscriptions import TooManyWatches, WatchRequest
+from svcd.commerce.subscriptions import NotRedeliverable, Selection, TooManyWatches, UnknownWatch, WatchRequest
 from svcd.commerce.watch import EndReason
 from svcd.commerce.webhook_service import WebhookService
 from svcd.net.calls import CallFailed
@@ -27,6 +28,9 @@ LEAST_TTL: Final = 60
 MOST_TTL: Final = 604_800
 _ID: Final = Text("svcwh_[a-f0-9]{32}", "must be the id of a webhook: svcwh_ and 32 lower-case hex characters")
 
+_EVENT_ID: Final = Text("svcevt_[0-9a-f]{32}", "must be the id of an event: svcevt_ and 32 lower-case hex characters")
+_STATES: Final = (*(state.value for state in PaymentState), EndReason.EXPIRED.value)
+
 WEBHOOK: Final = Field("id", _ID, "The id that the registration gave.")
 CALLBACK: Final = Field(
     "callbackUrl",
@@ -41,16 +45,30 @@ TTL: Final = Field(
 )
 
 _EVENT_NAMES: Final = Names(tuple(event.value for event in EventType))
+MAX_PAGE: Final = 50
+EVENT: Final = Field("eventId", _EVENT_ID, "The id of an event of this webhook.")
+STATE: Final = Field(
+    "state",
+    Text("|".join(_STATES), f"must be one of {', '.join(_STATES)}"),
+    "Only webhooks with this lastState.",
+    default=None,
+)
+HOST: Final = Field("host", Text(), "Only webhooks with a callback at this host.", default=None)
+AFTER: Final = Field("after", _ID, "The `next` of the page before.", default=None)
+PAGE_LIMIT: Final = Field("limit", Int(1, MAX_PAGE), "How many webhooks to return at most.", default=20)
 EVENTS: Final = Field("events", _EVENT_NAMES, "The events to tell; all if it is left out.", default=None)
 
 _TIME_OR_NULL: Final[Schema] = {"oneOf": [schemas.DECIMAL, {"type": "null"}]}
+_STATUS_OR_NULL: Final[Schema] = {"type": ["integer", "null"], "minimum": 200, "maximum": 599}
 _FLAG: Final[Schema] = {"const": True}
 _EVENT: Final = object_schema(
     {
-        "id": {"type": "string", "pattern": "^svcevt_[0-9a-f]{32}$"},
+        "id": _EVENT_ID.schema,
         "event": {"type": "string", "enum": [event.value for event in EventType]},
         "createdAt": schemas.DECIMAL,
         "attempts": {"type": "integer", "minimum": 0},
+        "lastAttemptAt": _TIME_OR_NULL,
+        "lastStatus": _STATUS_OR_NULL,
         "deliveredAt": _TIME_OR_NULL,
         "nextAttemptAt": _TIME_OR_NULL,
         "lastError": {"type": ["string", "null"]},
@@ -61,31 +79,44 @@ _EVENT: Final = object_schema(
     },
     optional=("superseded", "abandoned", "refused", "dropped"),
 )
-SUBSCRIPTION: Final = object_schema(
+_SUBSCRIPTION: Final = object_schema(
     {
-        "subscription": object_schema(
+        "id": _ID.schema,
+        "active": {"type": "boolean"},
+        "reference": schemas.ORDER_REFERENCE,
+        "recipient": schemas.ADDRESS,
+        "amount": schemas.DECIMAL,
+        "requiredConfirmations": {"type": "integer", "minimum": 1, "maximum": MAX_CONFIRMATIONS},
+        "lastState": {"type": "string", "enum": list(_STATES)},
+        "callbackUrl": {"type": "string", "format": "uri"},
+        "wantedEvents": _EVENT_NAMES.schema,
+        "createdAt": schemas.DECIMAL,
+        "expiresAt": schemas.DECIMAL,
+        "payment": schemas.PAYMENT,
+        "sinceHeight": schemas.DECIMAL,
+        "ending": {"type": "string", "enum": [ending.value for ending in EndReason]},
+        "existing": _FLAG,
+        "events": {"type": "array", "items": _EVENT, "maxItems": 32},
+    },
+    optional=("sinceHeight", "ending", "existing", "events"),
+)
+SUBSCRIPTION: Final = object_schema({"subscription": _SUBSCRIPTION})
+SUBSCRIPTIONS: Final = object_schema(
+    {
+        "subscriptions": {"type": "array", "items": _SUBSCRIPTION, "maxItems": MAX_PAGE},
+        "next": {"oneOf": [_ID.schema, {"type": "null"}]},
+    }
+)
+TEST: Final = object_schema(
+    {
+        "test": object_schema(
             {
-                "id": _ID.schema,
-                "active": {"type": "boolean"},
-                "reference": schemas.ORDER_REFERENCE,
-                "recipient": schemas.ADDRESS,
-                "amount": schemas.DECIMAL,
-                "requiredConfirmations": {"type": "integer", "minimum": 1, "maximum": MAX_CONFIRMATIONS},
-                "lastState": {
-                    "type": "string",
-                    "enum": [*(state.value for state in PaymentState), EndReason.EXPIRED.value],
-                },
-                "callbackUrl": {"type": "string", "format": "uri"},
-                "wantedEvents": _EVENT_NAMES.schema,
-                "createdAt": schemas.DECIMAL,
-                "expiresAt": schemas.DECIMAL,
-                "payment": schemas.PAYMENT,
-                "sinceHeight": schemas.DECIMAL,
-                "ending": {"type": "string", "enum": [ending.value for ending in EndReason]},
-                "existing": _FLAG,
-                "events": {"type": "array", "items": _EVENT, "maxItems": 32},
-            },
-            optional=("sinceHeight", "ending", "existing", "events"),
+                "id": _EVENT_ID.schema,
+                "event": {"const": TEST_EVENT},
+                "status": _STATUS_OR_NULL,
+                "error": {"type": ["string", "null"]},
+                "milliseconds": {"type": "integer", "minimum": 0},
+            }
         )
     }
 )
@@ -94,6 +125,8 @@ SUBSCRIPTION: Final = object_schema(
 LOOK_UP_SECONDS: Final = 5.0
 LOOK_UP_AGAIN_SECONDS: Final = 30
 """When to ask again where the callback's name could not be looked up."""
+TEST_AGAIN_SECONDS: Final = 10
+"""When to ask for a test again while others run."""
 FULL_SECONDS: Final = 60
 """When to ask again where there is no room: watches end all the time."""
 
@@ -126,6 +159,11 @@ MERCHANT: Final = Guard(
 
 
 _GUARDS: Final = (ENABLED, MERCHANT)
+_NO_LOOK_UP: Final = (
+    "Webhooks do not work on this node, or not now; if callbackUrl's host cannot be looked up, `Retry-After` says "
+    "after how many seconds to ask again."
+)
+_MAX_PAGE_BYTES: Final = 640 * 1024
 _UNKNOWN: Final = "There is no webhook of that id, or it has been over for more than 30 days."
 
 
@@ -140,6 +178,7 @@ class WebhookRoutes:
         webhooks: WebhookService | None,
         rules: Rules,
         callers: Mapping[str, PinnedClient],
+        tester: CallbackTester | None,
     ) -> None:
         """``callers`` look up callbacks, one for each merchant, by its name."""
         self.policy = policy
@@ -147,6 +186,7 @@ class WebhookRoutes:
         self._webhooks = webhooks
         self._rules = rules
         self._callers = callers
+        self._tester = tester
 
     @Route(
         "POST",
@@ -168,8 +208,7 @@ class WebhookRoutes:
         answers={201: SUBSCRIPTION},
         errors={
             429: "There are too many watches already, or too many requests.",
-            503: "Webhooks do not work on this node, or not now; if callbackUrl's host cannot be looked up, "
-            "`Retry-After` says after how many seconds to ask again.",
+            503: _NO_LOOK_UP,
         },
     )
     async def register(
@@ -234,6 +273,71 @@ class WebhookRoutes:
     async def cancel(self, id: str, *, merchant: Merchant) -> Renderable:  # noqa: A002
         """Answer POST /rpc/commerce/webhooks/{id}/cancel."""
         return _found(await self._service.cancel(merchant.name, id))
+
+    @Route(
+        "GET",
+        "/rpc/commerce/webhooks",
+        "The merchant's watches with their newest events, newest first",
+        bucket="webhooks",
+        by_size=_MAX_PAGE_BYTES,
+        guards=_GUARDS,
+        query_fields=(STATE, HOST, AFTER, PAGE_LIMIT),
+        answers={200: SUBSCRIPTIONS},
+    )
+    async def page(
+        self, *, state: str | None, host: str | None, after: str | None, limit: int, merchant: Merchant
+    ) -> Renderable:
+        """Answer GET /rpc/commerce/webhooks."""
+        selection = Selection(state=state, host=host, after=after, limit=limit)
+        try:
+            page = await self._service.page(merchant.name, selection)
+        except UnknownWatch as error:
+            raise HttpError(400, "after: must be the next of a page, and that webhook is no longer kept") from error
+        return {"subscriptions": page.records, "next": page.next}
+
+    @Route(
+        "POST",
+        "/rpc/commerce/webhooks/{id}/events/{eventId}/redeliver",
+        "Send an event again, with the same id and body",
+        bucket="webhooks",
+        guards=_GUARDS,
+        path_fields=(WEBHOOK, EVENT),
+        answers={202: object_schema({"event": _EVENT})},
+        errors={
+            404: "There is no such event of that webhook; the newest 32 are kept.",
+            409: "The event cannot be sent again: its body is not kept any more, or the webhook was cancelled.",
+        },
+    )
+    async def redeliver(self, id: str, event_id: str, *, merchant: Merchant) -> Renderable:  # noqa: A002
+        """Answer POST /rpc/commerce/webhooks/{id}/events/{eventId}/redeliver."""
+        try:
+            event = await self._service.redeliver(merchant.name, id, event_id)
+        except NotRedeliverable as error:
+            raise HttpError(409, str(error)) from error
+        if event is None:
+            raise HttpError(404, "there is no such event of a webhook of that id here")
+        return 202, {"event": event}
+
+    @Route(
+        "POST",
+        "/rpc/commerce/webhooks/test",
+        "Send a signed webhook.test to a callback",
+        bucket="webhooks",
+        guards=_GUARDS,
+        body_fields=(CALLBACK,),
+        answers={200: TEST},
+        errors={429: "Two tests of the merchant have not ended yet, or there are too many requests.", 503: _NO_LOOK_UP},
+    )
+    async def test(self, callback_url: str, *, merchant: Merchant) -> Renderable:
+        """Answer POST /rpc/commerce/webhooks/test."""
+        target = await self._checked(merchant, callback_url)
+        if self._tester is None:
+            raise HttpError(503, self.policy.problem)
+        try:
+            return {"test": await self._tester.test(merchant.name, target.url)}
+        except TooManyTests as error:
+            sentence = f"{MAX_TESTS} tests have not ended yet; try again in {TEST_AGAIN_SECONDS} s"
+            raise HttpError(429, sentence, ((b"Retry-After", b"%d" % TEST_AGAIN_SECONDS),)) from error
 
     @property
     def _service(self) -> WebhookService:

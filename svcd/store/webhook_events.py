@@ -28,6 +28,14 @@ class EventRow:
     refusals: int = 0
     delivered_at: int | None = None
     last_error: str | None = None
+    last_status: int | None = None
+    """Of the receiver's last answer."""
+    attempted_at: int | None = None
+    """The end of the last attempt."""
+    redelivery_at: int | None = None
+    """When the merchant asked for it again."""
+    earlier_attempts: int = 0
+    """Attempts before that."""
 
 
 @frozen
@@ -55,6 +63,8 @@ _NAMES: Final = [each.name for each in fields(EventRow)]
 _EVENT_OF_E: Final = ", ".join(f"e.{name}" for name in _NAMES)
 _EMPTIED: Final = "body = x''"
 """Delete bodies that nobody will ask for again: those of a busy shop's events would fill the disk."""
+_IN_TURN: Final = "ORDER BY e.redelivery_at IS NOT NULL, e.redelivery_at, e.sequence"
+"""New events come first: one that is sent again has been told, or refused, before."""
 _NEXT: Final = "SELECT min(sequence) FROM event WHERE watch = w.number AND fate = 'waiting'"
 
 
@@ -71,7 +81,7 @@ class EventStore:
     def append(self, watch: str, event: EventRow, *, supersedes: Collection[str], now: int) -> WatchQueue:
         """Append an event, which supersedes the waiting ones of the names in ``supersedes``.
 
-        Returns the queue. It is due at ``now`` if the event is the only one, or if the receiver refuses the one in
+        Returns the queue. It is due at ``now`` if the event is the only new one, or if the receiver refuses the one in
         front; otherwise it keeps its back-off.
         """
         number, host, due, merchant = self._db.execute(
@@ -79,11 +89,14 @@ class EventStore:
         ).fetchone()
         self._db.execute(
             f"UPDATE event SET fate = 'superseded', {_EMPTIED} "
-            f"WHERE watch = ? AND fate = 'waiting' AND name IN ({', '.join('?' * len(supersedes))})",
+            "WHERE watch = ? AND fate = 'waiting' AND redelivery_at IS NULL "
+            f"AND name IN ({', '.join('?' * len(supersedes))})",
             (number, *supersedes),
         )
         front = self._db.execute(
-            "SELECT refusals FROM event WHERE watch = ? AND fate = 'waiting' ORDER BY sequence LIMIT 1", (number,)
+            "SELECT refusals FROM event WHERE watch = ? AND fate = 'waiting' AND redelivery_at IS NULL "
+            "ORDER BY sequence LIMIT 1",
+            (number,),
         ).fetchone()
         self._db.execute(
             "INSERT INTO event (watch, sequence, epoch, id, name, body, created_at, fate, attempts) "
@@ -118,36 +131,88 @@ class EventStore:
         row = self._db.execute(
             f"SELECT w.merchant, w.host, w.callback_url, w.due, {_EVENT_OF_E} "
             "FROM watch w JOIN event e ON e.watch = w.number AND e.fate = 'waiting' "
-            "WHERE w.id = ? ORDER BY e.sequence LIMIT 1",
+            f"WHERE w.id = ? {_IN_TURN} LIMIT 1",
             (watch,),
         ).fetchone()
         return None if row is None or row[3] is None else QueueHead(row[0], row[1], row[2], row[3], _event(row[4:]))
 
-    def delivered(self, watch: str, sequence: int, now: int) -> WatchQueue | None:
-        """The receiver has taken an event; returns the queue if it has more."""
-        self._update(watch, sequence, "fate = 'delivered', delivered_at = ?, attempts = attempts + 1", (now,))
+    def redeliver(self, watch: str, event_id: str, now: int) -> WatchQueue | None:
+        """Let an event that is known to have a body be sent again, or at once if it waits; returns the queue.
+
+        An event that was settled waits behind the new ones. The queue is due at ``now``, unless another, new one is
+        next.
+        """
+        (number,) = self._db.execute("SELECT number FROM watch WHERE id = ?", (watch,)).fetchone()
+        self._db.execute(
+            "UPDATE event SET fate = 'waiting', redelivery_at = ?, earlier_attempts = earlier_attempts + attempts, "
+            "attempts = 0, refusals = 0 WHERE watch = ? AND id = ? AND fate <> 'waiting'",
+            (now, number, event_id),
+        )
+        head, is_new = self._db.execute(
+            f"SELECT id, redelivery_at IS NULL FROM event e WHERE watch = ? AND fate = 'waiting' {_IN_TURN} LIMIT 1",
+            (number,),
+        ).fetchone()
+        if head == event_id or not is_new:
+            self._db.execute("UPDATE watch SET due = ? WHERE number = ?", (now, number))
+        return self._queue(watch)
+
+    def event(self, watch: str, event_id: str) -> EventRow | None:
+        """One event of a watch."""
+        row = self._db.execute(
+            f"SELECT {_EVENT_OF_E} FROM watch w JOIN event e ON e.watch = w.number WHERE w.id = ? AND e.id = ?",
+            (watch, event_id),
+        ).fetchone()
+        return None if row is None else _event(row)
+
+    def delivered(self, watch: str, sequence: int, now: int, status: int | None = None) -> WatchQueue | None:
+        """The receiver has taken an event and answered ``status``; returns the queue if it has more."""
+        assignments = "fate = 'delivered', delivered_at = ?, attempts = attempts + 1, attempted_at = ?, last_status = ?"
+        self._update(watch, sequence, assignments, (now, now, status))
         return self._next(watch, now)
 
     def failed(
-        self, watch: str, sequence: int, *, error: str, due: int | None, now: int, counts: bool = True
+        self,
+        watch: str,
+        sequence: int,
+        *,
+        error: str,
+        due: int | None,
+        now: int,
+        counts: bool = True,
+        status: int | None = None,
     ) -> WatchQueue | None:
-        """An attempt failed; the next is ``due``, or the event is given up. Returns the queue unless it is empty."""
-        self._update(watch, sequence, "last_error = ?, attempts = attempts + ?", (error, int(counts)))
+        """An attempt failed; the next is ``due``, or the event is given up. Returns the queue unless it is empty.
+
+        ``status`` is the receiver's answer; ``counts`` tells whether this was one of the attempts that an event has.
+        """
+        assignments = "last_error = ?, attempts = attempts + ?, attempted_at = ?, last_status = ?"
+        self._update(watch, sequence, assignments, (error, int(counts), now, status))
         if due is None:
             self._update(watch, sequence, "fate = 'abandoned'", (), only_waiting=True)
-        return self._next(watch, due if due is not None and self._is_waiting(watch, sequence) else now)
+        return self._next(watch, due if due is not None and self._is_head(watch, sequence) else now)
 
     def refused(
-        self, watch: str, sequence: int, *, error: str, due: int | None, due_if_followed: int, now: int
+        self,
+        watch: str,
+        sequence: int,
+        *,
+        error: str,
+        due: int | None,
+        due_if_followed: int,
+        now: int,
+        status: int | None = None,
     ) -> WatchQueue | None:
         """The receiver refuses an event; it is tried again at ``due``, or ``due_if_followed`` if another event waits.
 
         With ``due`` None it is not sent any more. Returns the queue unless it is empty.
         """
-        self._update(watch, sequence, "last_error = ?, attempts = attempts + 1, refusals = refusals + 1", (error,))
+        assignments = (
+            "last_error = ?, attempts = attempts + 1, refusals = refusals + 1, attempted_at = ?, last_status = ?"
+        )
+        self._update(watch, sequence, assignments, (error, now, status))
         if due is None:
             self._update(watch, sequence, "fate = 'refused'", (), only_waiting=True)
-        if due is None or not self._is_waiting(watch, sequence):
+        if due is None or not self._is_head(watch, sequence):
             return self._next(watch, now)
         return self._next(watch, due_if_followed if self._is_followed(watch, sequence) else due)
 
@@ -164,8 +229,8 @@ class EventStore:
         """Give up what has waited since before ``before``, however seldom it was tried; gives how many events."""
         late = self._db.execute(
             "SELECT w.id, e.sequence FROM watch w JOIN event e ON e.watch = w.number AND e.fate = 'waiting' "
-            "WHERE w.due IS NOT NULL AND e.created_at < ?",
-            (before,),
+            "WHERE w.due IS NOT NULL AND e.created_at < ? AND coalesce(e.redelivery_at, 0) < ?",
+            (before, before),
         ).fetchall()
         for watch, sequence in late:
             self._update(watch, sequence, "fate = 'abandoned'", ())
@@ -185,8 +250,10 @@ class EventStore:
         ).rowcount
 
     def waiting_since(self) -> int | None:
-        """When the oldest event that waits was made."""
-        (oldest,) = self._db.execute("SELECT min(created_at) FROM event WHERE fate = 'waiting'").fetchone()
+        """When the oldest event that waits to be sent for the first time was made."""
+        (oldest,) = self._db.execute(
+            "SELECT min(created_at) FROM event WHERE fate = 'waiting' AND redelivery_at IS NULL"
+        ).fetchone()
         return None if oldest is None else int(oldest)
 
     def _update(
@@ -199,24 +266,28 @@ class EventStore:
             (*values, watch, sequence),
         )
 
-    def _is_waiting(self, watch: str, sequence: int) -> bool:
-        return self._any_waiting(watch, "=", sequence)
+    def _is_head(self, watch: str, sequence: int) -> bool:
+        return self._first_waiting(watch) == [sequence]
 
     def _is_followed(self, watch: str, sequence: int) -> bool:
-        return self._any_waiting(watch, ">", sequence)
+        return self._first_waiting(watch, 2) != [sequence]
 
-    def _any_waiting(self, watch: str, comparison: str, sequence: int) -> bool:
-        query = (
-            "SELECT 1 FROM event WHERE watch = (SELECT number FROM watch WHERE id = ?) AND fate = 'waiting' "
-            f"AND sequence {comparison} ? LIMIT 1"
+    def _first_waiting(self, watch: str, limit: int = 1) -> list[int]:
+        rows = self._db.execute(
+            "SELECT sequence FROM event e WHERE watch = (SELECT number FROM watch WHERE id = ?) AND fate = 'waiting' "
+            f"{_IN_TURN} LIMIT ?",
+            (watch, limit),
         )
-        return self._db.execute(query, (watch, sequence)).fetchone() is not None
+        return [sequence for (sequence,) in rows]
 
     def _next(self, watch: str, due: int) -> WatchQueue | None:
         self._db.execute(
             f"UPDATE watch AS w SET due = iif(({_NEXT}) IS NULL, NULL, ?) WHERE id = ?",
             (due, watch),
         )
+        return self._queue(watch)
+
+    def _queue(self, watch: str) -> WatchQueue | None:
         row = self._db.execute(
             "SELECT id, host, due, merchant FROM watch WHERE id = ? AND due IS NOT NULL", (watch,)
         ).fetchone()

@@ -56,6 +56,7 @@ _COLUMNS: Final = ", ".join(_NAMES)
 _CHANGING: Final = _NAMES[_NAMES.index("state") :]
 _VALUES: Final = attrgetter(*_NAMES)
 _CHANGED_VALUES: Final = attrgetter(*_CHANGING, "id")
+_MAX_NUMBER: Final = 2**63 - 1
 _ACTIVE: Final = f"SELECT {_COLUMNS} FROM watch WHERE ending IS NULL"
 
 
@@ -145,6 +146,37 @@ class WebhookStore:
             "SELECT unconfirmed FROM watch_count WHERE (merchant, host) = (?, ?)", (merchant, host)
         ).fetchone()
         return 0 if row is None else int(row[0])
+
+    def page(
+        self, merchant: str, *, after: str | None, state: str | None, host: str | None, scan: int, limit: int
+    ) -> tuple[list[WatchRow], str | None]:
+        """The newest ``limit`` watches of a merchant, and the id after which the next page begins.
+
+        ``state`` is as told by `lastState`. At most ``scan`` watches are looked at, so a page may have fewer than
+        ``limit`` although others follow. Raises KeyError if the merchant has no watch ``after``.
+        """
+        below = _MAX_NUMBER
+        if after is not None:
+            row = self._db.execute(
+                "SELECT number FROM watch WHERE id = ? AND merchant = ?", (after, merchant)
+            ).fetchone()
+            if row is None:
+                raise KeyError(after)
+            (below,) = row
+        scanned = "SELECT * FROM watch WHERE merchant = ? AND number < ? ORDER BY number DESC LIMIT ?"
+        told = "CASE WHEN ending IS 'expired' THEN ending ELSE state END"
+        rows = self._db.execute(
+            f"SELECT {_COLUMNS} FROM ({scanned}) WHERE coalesce(?, host) = host AND coalesce(?, {told}) = {told} "
+            "ORDER BY number DESC LIMIT ?",
+            (merchant, below, scan, host, state, limit),
+        ).fetchall()
+        watches = list(map(_watch, rows))
+        if len(watches) == limit:
+            return watches, watches[-1].id
+        last = self._db.execute(
+            f"SELECT id, count(*) OVER () FROM ({scanned}) ORDER BY number LIMIT 1", (merchant, below, scan)
+        ).fetchone()
+        return watches, last[0] if last is not None and last[1] == scan else None
 
     def of_payment(self, reference: str, recipient: str, amount: int) -> list[WatchRow]:
         """The active watches of one payment, oldest first."""

@@ -76,16 +76,30 @@ class MemoryOutbox:
     def head(self, watch: str) -> "Deferred[OutboundEvent | None]":
         return self._do("head", watch, lambda: row.event if (row := self._waiting(watch)) else None)
 
-    def delivered(self, event: OutboundEvent, now: int) -> "Deferred[WatchQueue | None]":
+    def delivered(self, event: OutboundEvent, now: int, status: int | None = None) -> "Deferred[WatchQueue | None]":
         return self._do("delivered", event.watch, lambda: self._delivered(event))
 
     def failed(
-        self, event: OutboundEvent, *, error: str, due: int | None, now: int, counts: bool = True
+        self,
+        event: OutboundEvent,
+        *,
+        error: str,
+        due: int | None,
+        now: int,
+        counts: bool = True,
+        status: int | None = None,
     ) -> "Deferred[WatchQueue | None]":
         return self._do("failed", event.watch, lambda: self._failed(event, error, due, counts))
 
     def refused(
-        self, event: OutboundEvent, *, error: str, due: int | None, due_if_followed: int, now: int
+        self,
+        event: OutboundEvent,
+        *,
+        error: str,
+        due: int | None,
+        due_if_followed: int,
+        now: int,
+        status: int | None = None,
     ) -> "Deferred[WatchQueue | None]":
         return self._do("refused", event.watch, lambda: self._refused(event, error, due, due_if_followed))
 

@@ -376,6 +376,50 @@ def test_two_merchants_of_one_node(shop: Shop, certificate: Signed, tmp_path: Pa
             receiver.check()
 
 
+@pytest.mark.story
+def test_a_delivery_is_seen_and_repeated(shop: Shop, certificate: Signed, tmp_path: Path) -> None:
+    """A shop that has lost an event asks for it again; a kill between the request and the delivery loses nothing."""
+    shop.fund("customer")
+    order = shop.order("order-1")
+    shop.pay("customer", order["request"])
+    for _ in range(REQUIRED):
+        shop.node.mine(1)
+    wait_until(lambda: _last(shop.receiver, order["watch"]) == "payment.confirmed", "the confirmation")
+    wait_until(lambda: all(map(_is_settled, shop.watch(order["watch"])["events"])), "the last line in the book")
+    (listed,) = shop.ask("GET", "/rpc/commerce/webhooks?state=confirmed&host=localhost").json["subscriptions"]
+    confirmed = listed["events"][0]
+    assert (confirmed["event"], confirmed["attempts"], confirmed["lastStatus"]) == ("payment.confirmed", 1, 200)
+    assert confirmed["lastAttemptAt"] == confirmed["deliveredAt"]
+
+    # Nobody takes the first attempt.
+    shop.receiver.behaviour = Behaviour("hang up")
+    path = f"/rpc/commerce/webhooks/{order['watch']}/events/{confirmed['id']}/redeliver"
+    asked = shop.ask("POST", path)
+    assert (asked.status, asked.json["event"]["id"]) == (202, confirmed["id"])
+    shop.node.kill()
+    before = len(shop.receiver.events)
+    shop.receiver.behaviour = Behaviour()
+    shop.start()
+    wait_until(lambda: len(shop.receiver.events) > before, "the event again")
+    assert {event["id"] for event in shop.receiver.events[before:]} == {confirmed["id"]}
+    # The receiver also holds the bodies under one id against each other.
+    shop.receiver.check()
+    wait_until(lambda: shop.watch(order["watch"])["events"][0]["nextAttemptAt"] is None, "the note of the delivery")
+    again = shop.watch(order["watch"])["events"][0]
+    assert int(again["deliveredAt"]) > int(confirmed["deliveredAt"])
+    assert again["attempts"] >= 2
+
+    url = f"https://localhost:{shop.receiver.port}/paid"
+    test = shop.ask("POST", "/rpc/commerce/webhooks/test", {"callbackUrl": url}).json["test"]
+    assert (test["event"], test["status"], test["error"]) == ("webhook.test", 200, None)
+    assert shop.receiver.events[-1]["id"] == test["id"]
+    shop.receiver.behaviour = Behaviour("redirect")
+    test = shop.ask("POST", "/rpc/commerce/webhooks/test", {"callbackUrl": url}).json["test"]
+    assert (test["status"], test["error"]) == (302, "status 302")
+    refused = shop.ask("POST", "/rpc/commerce/webhooks/test", {"callbackUrl": "https://169.254.169.254/"})
+    assert refused.status == 400
+
+
 def test_a_certificate_for_another_name_gets_nothing(
     nodes: Nodes, receiver: Receiver, authority: Signed, tmp_path: Path
 ) -> None:

@@ -59,6 +59,11 @@ class Shop:
         """The lines of the receiver in words, without date, time and id."""
         return [line.split()[3:-1] for line in self._out.read_text().splitlines()]
 
+    @property
+    def last(self) -> str:
+        """The last line of the receiver."""
+        return self._out.read_text().splitlines()[-1]
+
     def stop(self) -> None:
         """End the receiver as the page says; it ends well."""
         self.receiver.send_signal(signal.SIGINT)
@@ -125,9 +130,23 @@ def test_the_story_of_an_order(shop: Shop) -> None:
     assert (watch["lastState"], watch["payment"]["state"]) == ("pending", "pending")
     events = watch["events"]
     assert [event["event"] for event in events][:2] == ["payment.reorged", "payment.confirmed"]
-    members = {"id", "event", "createdAt", "attempts", "deliveredAt", "nextAttemptAt", "lastError"}
+    members = {"id", "event", "createdAt", "attempts", "lastAttemptAt", "lastStatus", "deliveredAt", "nextAttemptAt"}
+    members |= {"lastError"}
     assert all(event.keys() - {"superseded"} == members for event in events)
     assert all(f"`{member}`" in TEXT for member in members)
+
+    listed = json.loads(shop.run("?state=pending"))
+    assert ([each["id"] for each in listed["subscriptions"]], listed["next"]) == ([watch["id"]], None)
+    again = json.loads(shop.run("id=$(", "/redeliver\n"))["event"]
+    assert again["id"] == events[0]["id"]
+    wait_until(lambda: shop.last.endswith(f"{again['id']}  again"), "the event again")
+    (shown,) = [block.text for block in blocks_of(PAGE, "json") if '"test": {' in block.text]
+    answer = json.loads(shop.run("webhooks/test -d"))
+    test = answer["test"]
+    expected = json.loads(shown)
+    expected["test"] |= {name: test[name] for name in ("id", "milliseconds")}
+    assert answer == expected
+    assert shop.last.endswith(f"  webhook.test  {test['id']}")
 
     ended = subscription(shop.run("id=$(", "/cancel"))
     assert (ended["id"], ended["active"], ended["ending"]) == (watch["id"], False, "cancelled")

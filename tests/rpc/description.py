@@ -65,7 +65,9 @@ class Description:
         if asked.method == "OPTIONS" and self._cors:
             assert (response.status, response.body) == (204, b"")
             return
-        path = next((path for path, pattern in self._patterns.items() if pattern.fullmatch(asked.path)), None)
+        # A path without placeholders comes first (OpenAPI 3.1, Path Templating).
+        paths = sorted(self._patterns, key=lambda path: path.count("{"))
+        path = next((path for path in paths if self._patterns[path].fullmatch(asked.path)), None)
         operation = self._operations.get((path or "", asked.method))
         if operation is not None:
             self._check_answer(asked, operation, response)

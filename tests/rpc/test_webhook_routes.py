@@ -1,21 +1,26 @@
 """The merchant's routes over the real HTTP stack: who may, what is refused, and what is answered (docs/webhooks.md)."""
 
+import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import evolve
+from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
+from svcd.commerce.callback_tester import CallbackTester
 from svcd.commerce.events import EventType
 from svcd.commerce.merchant import Merchant
-from svcd.commerce.signing import SigningKeys
+from svcd.commerce.sender import SendingMerchant, WebhookSender
+from svcd.commerce.signing import SigningKeys, verify
 from svcd.commerce.subscriptions import WatchLimits
 from svcd.net.addresses import AddressPolicy
+from svcd.net.calls import Reply
 from svcd.net.http_client import PinnedClient
-from svcd.net.targets import Rules
+from svcd.net.targets import Rules, Target
 from svcd.net.trust import load_trust
 from svcd.rpc.webhook_routes import WebhookPolicy, WebhookRoutes
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
@@ -52,13 +57,36 @@ NETWORKS = "[commerce.webhooks] callbackNetworks"
 POLICY = AddressPolicy(setting=NETWORKS)
 
 
-def client_of(watched: Watched, *answers: Any, offer: WebhookPolicy = OFFER) -> Client:
+class Receiver:
+    """Answers each callback as the test says, once it says so."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Mapping[str, str], bytes]] = []
+        self.answers: list[Deferred[Reply]] = []
+
+    def call(
+        self, method: str, target: Target, *, headers: Mapping[str, str], body: bytes | None, limits: Any
+    ) -> "Deferred[Reply]":
+        assert method == "POST"
+        self.calls.append((target.url, headers, body or b""))
+        self.answers.append(Deferred())
+        return self.answers[-1]
+
+
+def client_of(
+    watched: Watched, *answers: Any, offer: WebhookPolicy = OFFER, receiver: Receiver | None = None
+) -> Client:
+    receiver = receiver or Receiver()
     reactor: Any = watched.clock
     resolver = Answers(*(answers or (["93.184.215.14"],)))
     caller = PinnedClient(reactor, resolver=resolver, policy=POLICY, trust=load_trust())
     webhooks = None if offer.problem else watched.webhooks
     callers = {merchant.name: caller for merchant in offer.merchants}
-    routes = WebhookRoutes(watched.node.params, offer, webhooks=webhooks, rules=Rules.for_callbacks(), callers=callers)
+    rules = Rules.for_callbacks()
+    sending = {merchant.name: SendingMerchant(receiver, merchant.keys) for merchant in offer.merchants}
+    chain = watched.database.subscriptions.repository.chain
+    tester = CallbackTester(WebhookSender(rules, sending), chain, watched.clock, new_id=lambda: "7" * 32)
+    routes = WebhookRoutes(watched.node.params, offer, webhooks=webhooks, rules=rules, callers=callers, tester=tester)
     public = PublicSite(COMMON, RateLimiter(Clients(), {**UNLIMITED, "webhooks": Rate(0, 1)}, watched.clock))
     site = watched.node.sites.public([routes], public)
     return Client(site, published(site), watched.clock, CLIENT)
@@ -298,6 +326,127 @@ def test_deleting_a_watch_is_told_of_cancel(client: Client) -> None:
     assert response.error == (
         "this path answers GET, HEAD, OPTIONS only; to end this watch, POST to its path followed by /cancel"
     )
+
+
+# What has been delivered
+
+
+def listed(client: Client, query: str = "", token: str = TOKEN) -> Any:
+    return client.get(f"{PATH}{query}", Authorization=f"Bearer {token}")
+
+
+def test_a_merchant_lists_its_watches(watched: Watched, client: Client) -> None:
+    orders = [body_of(watched, reference=f"order-{number}") for number in "123"]
+    ids = [register(client, order).json["subscription"]["id"] for order in orders]
+    other = register(client, body_of(watched), token=BOOKS).json["subscription"]["id"]
+    watched.pay("5000 from alice to bob for order-2")
+
+    page = listed(client, "?limit=2").json
+    assert [each["id"] for each in page["subscriptions"]] == ids[:0:-1]
+    assert page["next"] == ids[1]
+    shown = page["subscriptions"][1]
+    assert shown == client.get(f"{PATH}/{ids[1]}", Authorization=f"Bearer {TOKEN}").json["subscription"]
+    last = listed(client, f"?limit=2&after={page['next']}").json
+    assert ([each["id"] for each in last["subscriptions"]], last["next"]) == (ids[:1], None)
+    assert [each["id"] for each in listed(client, "?state=pending").json["subscriptions"]] == [ids[1]]
+    assert len(listed(client, "?host=shop.example.com").json["subscriptions"]) == 3
+    assert listed(client, "?host=other.example.com").json["subscriptions"] == []
+    assert [each["id"] for each in listed(client, token=BOOKS).json["subscriptions"]] == [other]
+
+
+@pytest.mark.parametrize(
+    ("query", "says"),
+    [
+        ("?limit=0", "limit: must be a whole number from 1 to 50"),
+        ("?limit=51", "limit: must be a whole number from 1 to 50"),
+        ("?state=paid", "state: must be one of unpaid, pending, confirming, confirmed, expired"),
+        ("?after=7", "after: must be the id of a webhook"),
+        (f"?after={UNKNOWN}", "after: must be the next of a page"),
+    ],
+)
+def test_a_list_that_cannot_be(client: Client, query: str, says: str) -> None:
+    response = listed(client, query)
+    assert (response.status, response.error[: len(says)]) == (400, says)
+
+
+def test_the_after_of_another_merchant_is_unknown(watched: Watched, client: Client) -> None:
+    other = register(client, body_of(watched), token=BOOKS).json["subscription"]["id"]
+    assert listed(client, f"?after={other}").json == listed(client, f"?after={UNKNOWN}").json
+
+
+def test_an_event_is_sent_again_under_its_id(watched: Watched, client: Client) -> None:
+    identifier = register(client, body_of(watched)).json["subscription"]["id"]
+    watched.pay("5000 from alice to bob for order-1")
+    (body,) = watched.events()
+    path = f"{PATH}/{identifier}/events/{body['id']}/redeliver"
+    refused = client.send("POST", path, headers={"Authorization": f"Bearer {BOOKS}"})
+    assert (refused.status, watched.queues.pending) == (404, {})
+
+    response = client.send("POST", path, headers={"Authorization": f"Bearer {TOKEN}"})
+    assert response.status == 202
+    event = response.json["event"]
+    assert (event["id"], event["attempts"]) == (body["id"], 1)
+    assert event["nextAttemptAt"] is not None
+    assert event["deliveredAt"] is not None
+    # A restart between the answer and the delivery loses nothing.
+    watched.again()
+    assert watched.events() == [body]
+    shown = watched.show(identifier)["events"][0]
+    assert (shown["attempts"], shown["nextAttemptAt"]) == (2, None)
+
+
+def test_what_cannot_be_sent_again(watched: Watched, client: Client) -> None:
+    identifier = register(client, body_of(watched)).json["subscription"]["id"]
+    watched.pay("5000 from alice to bob for order-1")
+    (body,) = watched.events()
+    authorization = {"Authorization": f"Bearer {TOKEN}"}
+
+    def redeliver(watch: str, event: str) -> Any:
+        return client.send("POST", f"{PATH}/{watch}/events/{event}/redeliver", headers=authorization)
+
+    unknown = "svcevt_" + 32 * "f"
+    assert [redeliver(*names).status for names in ((identifier, unknown), (UNKNOWN, body["id"]))] == [404, 404]
+    assert redeliver(identifier, "svcevt_1").status == 400
+    watched.clock.advance(8 * 86_400)
+    watched.clean_up()
+    late = redeliver(identifier, body["id"])
+    assert (late.status, late.error) == (409, "the body of this event is not kept any more, so it cannot be sent again")
+    watched.cancel(identifier)
+    cancelled = redeliver(identifier, body["id"])
+    assert (cancelled.status, cancelled.error) == (409, "the webhook was cancelled, and sends nothing any more")
+
+
+def test_a_callback_is_tested(watched: Watched) -> None:
+    receiver = Receiver()
+    client = client_of(watched, receiver=receiver)
+    watched.clock.callLater(0.25, lambda: receiver.answers[0].callback(Reply(status=404, headers={}, body=b"secret")))
+    watched.clock.callLater(0, watched.clock.advance, 0.25)
+
+    response = client.post(
+        f"{PATH}/test", {"callbackUrl": "https://shop.example.com/paid"}, Authorization=f"Bearer {BOOKS}"
+    )
+    assert response.status == 200
+    test = {"id": "svcevt_" + 32 * "7", "event": "webhook.test"}
+    assert response.json["test"] == {**test, "status": 404, "error": "status 404", "milliseconds": 250}
+    ((url, headers, body),) = receiver.calls
+    assert url == "https://shop.example.com/paid"
+    now = int(headers["X-Svc-Timestamp"])
+    signed = {"timestamp": str(now), "signature": headers["X-Svc-Signature"]}
+    verify(body, **signed, secret=MERCHANTS[1].keys.current, now=now)
+    assert (headers["X-Svc-Event"], headers["webhook-id"]) == ("webhook.test", test["id"])
+    assert {**json.loads(body), **test} == json.loads(body)
+
+
+def test_a_test_is_under_the_rules_of_a_registration(watched: Watched) -> None:
+    receiver = Receiver()
+    for answers, url, status in (
+        (["93.184.215.14"], "http://shop.example.com/", 400),
+        (["10.0.0.1"], "https://shop.example.com/", 400),
+        (OSError(8, "no such name"), "https://shop.example.com/", 503),
+    ):
+        client = client_of(watched, answers, receiver=receiver)
+        assert client.post(f"{PATH}/test", {"callbackUrl": url}, Authorization=f"Bearer {TOKEN}").status == status
+    assert receiver.calls == []
 
 
 def test_too_many_watches_at_one_host(watched: Watched) -> None:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve
@@ -433,6 +434,100 @@ def test_a_file_of_an_older_version_opens_and_goes_on(tmp_path: Path, version: i
             (2, "superseded"),
             (1, "delivered"),
         ]
+
+
+# Sending again
+
+
+def body_of(events: EventStore, watch: str) -> tuple[int, bytes] | None:
+    head = events.head(watch)
+    return None if head is None else (head.event.sequence, head.event.body)
+
+
+def test_an_event_is_sent_again_with_its_body_and_behind_the_new_ones(
+    watches: WebhookStore, events: EventStore
+) -> None:
+    watches.add(row("w1"))
+    events.append("w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
+    events.delivered("w1", 1, NOW + 1, 204)
+    assert events.redeliver("w1", "svcevt_1", NOW + 2) == WatchQueue("w1", "shop.example.com", NOW + 2)
+    assert body_of(events, "w1") == (1, b"{}")
+    failed = {"error": "status 500", "status": 500}
+    assert events.failed("w1", 1, due=NOW + 9_000, now=NOW + 3, **failed) == WatchQueue(
+        "w1", "shop.example.com", NOW + 9_000
+    )
+
+    # Neither superseded by a new event nor in its way.
+    assert events.append("w1", event(2, "payment.confirming"), supersedes=LESS, now=NOW + 4).due == NOW + 4
+    assert body_of(events, "w1") == (2, b"{}")
+    # An attempt that began before the new event came does not push it into its own back-off.
+    assert events.failed("w1", 1, due=NOW + 99_000, now=NOW + 5, **failed) == WatchQueue(
+        "w1", "shop.example.com", NOW + 5
+    )
+    events.append("w1", event(3, "payment.reorged"), supersedes=LESS, now=NOW + 6)
+    assert body_of(events, "w1") == (3, b"{}")
+    events.failed("w1", 3, due=NOW + 50_000, now=NOW + 6, error="timeout")
+    # The back-off of a new event is not cut short by what is sent again; asking for the event itself does that.
+    assert events.redeliver("w1", "svcevt_1", NOW + 7) == WatchQueue("w1", "shop.example.com", NOW + 50_000)
+    assert events.redeliver("w1", "svcevt_3", NOW + 8) == WatchQueue("w1", "shop.example.com", NOW + 8)
+
+
+def test_what_waits_anyway_is_sent_at_once(watches: WebhookStore, events: EventStore) -> None:
+    watches.add(row("w1"))
+    events.append("w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
+    events.failed("w1", 1, error="connect", due=NOW + 50_000, now=NOW)
+    assert events.redeliver("w1", "svcevt_1", NOW + 7) == WatchQueue("w1", "shop.example.com", NOW + 7)
+    (shown,) = events.events("w1")
+    assert (shown.attempts, shown.earlier_attempts, shown.redelivery_at) == (1, 0, None)
+
+
+def test_what_is_sent_again_has_all_attempts_again(watches: WebhookStore, events: EventStore) -> None:
+    watches.add(row("w1"))
+    events.append("w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
+    for _ in range(2):
+        events.refused("w1", 1, error="status 400", due=NOW, due_if_followed=NOW, now=NOW, status=400)
+    events.refused("w1", 1, error="status 400", due=None, due_if_followed=NOW, now=NOW, status=400)
+    assert events.queued() == []
+    events.redeliver("w1", "svcevt_1", NOW + 7)
+    (shown,) = events.events("w1")
+    assert (shown.fate, shown.attempts, shown.refusals, shown.earlier_attempts) == ("waiting", 0, 0, 3)
+    assert (shown.last_status, shown.attempted_at, shown.redelivery_at) == (400, NOW, NOW + 7)
+    # It counts neither as an old event that waits, nor as one that is too old to be sent.
+    assert events.waiting_since() is None
+    assert events.abandon_older(NOW + 5) == 0
+    assert events.abandon_older(NOW + 9) == 1
+
+
+def test_pages_of_watches(watches: WebhookStore) -> None:
+    for number in range(5):
+        merchant = "books" if number == 2 else "default"
+        state = "pending" if number in (1, 3) else "unpaid"
+        host = "other.example.com" if number == 3 else "shop.example.com"
+        watches.add(row(f"w{number}", merchant=merchant, state=state, host=host))
+    watches.save(evolve(row("w0"), ending="expired", state="unpaid"))
+
+    def page(after: str | None = None, **selection: Any) -> tuple[list[str], str | None]:
+        merchant = selection.pop("merchant", "default")
+        given = {"state": None, "host": None, "scan": 10, "limit": 9, **selection}
+        found, following = watches.page(merchant, after=after, **given)
+        return ids(found), following
+
+    assert page() == (["w4", "w3", "w1", "w0"], None)
+    assert page(merchant="books") == (["w2"], None)
+    assert page(merchant="music") == ([], None)
+    assert page(limit=2) == (["w4", "w3"], "w3")
+    assert page("w3", limit=2) == (["w1", "w0"], "w0")
+    assert page("w0", limit=2) == ([], None)
+    assert page(state="pending") == (["w3", "w1"], None)
+    assert page(state="pending", host="shop.example.com") == (["w1"], None)
+    assert page(state="expired") == (["w0"], None)
+    assert page(state="unpaid") == (["w4"], None)
+    # A page that looks at few watches says where to go on.
+    assert page(state="expired", scan=3) == ([], "w1")
+    assert page("w1", state="expired", scan=3) == (["w0"], None)
+    for unknown in ("w9", "w2"):
+        with pytest.raises(KeyError):
+            page(unknown)
 
 
 def test_a_disk_that_takes_a_few_pages_and_no_order_takes_nothing(tmp_path: Path, watches: WebhookStore) -> None:

@@ -100,20 +100,17 @@ class ReceivedEvent:
 
     id: str
     name: str
-    reference: str
-    state: str
-    confirmations: int
-    required: int
+    payment: str
+    """Reference, state and confirmations; empty for an event that is not about a payment."""
     synced: bool
     """Whether the node's chain was the network's."""
     body: bytes
 
     def line(self, now: float, *, repeated: bool) -> str:
         """The event in one line; ``now`` is the Unix time in seconds, ``repeated`` marks a repeated delivery."""
-        state = f"{self.state} {self.confirmations} of {self.required}"
         notes = ["again" if repeated else "", "" if self.synced else "the node is not synced"]
-        parts = [format_time(int(now * 1000)), self.name, self.reference, state, self.id, *filter(None, notes)]
-        return escape("  ".join(parts))
+        parts = [format_time(int(now * 1000)), self.name, self.payment, self.id, *notes]
+        return escape("  ".join(filter(None, parts)))
 
     def json(self) -> str:
         """The body on one line, in ASCII."""
@@ -142,17 +139,19 @@ def parse_event(body: bytes) -> ReceivedEvent:
 
 
 def _event(event: ResponseObject, body: bytes) -> ReceivedEvent:
-    payment = event.object("payment")
+    name = event.text("event")
     return ReceivedEvent(
         id=event.text("id"),
-        name=event.text("event"),
-        reference=payment.text("reference"),
-        state=payment.text("state"),
-        confirmations=payment.count("confirmations"),
-        required=payment.count("requiredConfirmations"),
+        name=name,
+        payment=_payment(event.object("payment")) if name.startswith("payment.") else "",
         synced="node" not in event or event.object("node").value("synced") is True,
         body=body,
     )
+
+
+def _payment(payment: ResponseObject) -> str:
+    state = f"{payment.text('state')} {payment.count('confirmations')} of {payment.count('requiredConfirmations')}"
+    return f"{payment.text('reference')}  {state}"
 
 
 @frozen

@@ -1,9 +1,10 @@
 """`svc webhook …`: the watches of a merchant at a node, and a listener to test callbacks with (docs/webhooks.md)."""
 
 import re
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from pathlib import Path
 from typing import Any, Final, TypeVar
+from urllib.parse import urlencode
 
 import click
 
@@ -22,13 +23,15 @@ from svcd.cli.merchant.listener import (
     parse_listen_address,
     tls_options,
 )
-from svcd.cli.rendering import escape, format_coins, format_time, pluralize, property_table
+from svcd.cli.rendering import TableColumn, escape, format_coins, format_time, pluralize, property_table, table
 from svcd.cli.secure_files import read_secret_line
 from svcd.cli.session import Session
 from svcd.commerce.payment_request import MAX_CONFIRMATIONS
 
 TOKEN_VARIABLE: Final = "SVC_MANAGE_TOKEN"  # noqa: S105
 TTL_SECONDS: Final = (60, 604_800)
+MAX_PAGE: Final = 50
+"""Watches in one answer, at most."""
 MIN_SECRET: Final = 32
 """Characters in a node's signing secret, at least."""
 
@@ -42,6 +45,13 @@ def _watch_id(text: str) -> str:
     """The id of a watch; raises ValueError."""
     if not re.fullmatch("svcwh_[0-9a-f]{32}", text):
         raise ValueError("the id of a watch is svcwh_ and 32 lower-case hex digits")
+    return text
+
+
+def _event_id(text: str) -> str:
+    """The id of an event; raises ValueError."""
+    if not re.fullmatch("svcevt_[0-9a-f]{32}", text):
+        raise ValueError("the id of an event is svcevt_ and 32 lower-case hex digits")
     return text
 
 
@@ -60,7 +70,7 @@ def webhook() -> None:
     """Have a node notify a shop of payments, and receive its callbacks.
 
     A watch is for one order: the node calls a URL whenever the state of the order's payment changes. All commands
-    except `listen` need the management token of the node.
+    except `listen` need the management token that the node has for the merchant.
 
     \b
     Example:
@@ -178,6 +188,112 @@ def cancel(session: Session, id: str, token_file: Path | None) -> None:  # noqa:
     _print_watch(session, token_file, lambda node: node.post(f"{_PATH}/{id}/cancel", {}))
 
 
+@webhook.command("list")
+@click.option("--state", metavar="STATE", help="Only watches in this state: unpaid, pending, confirming, …")
+@click.option("--host", metavar="HOST", help="Only watches with a callback at this host.")
+@click.option("--after", metavar="ID", callback=options.validated(_watch_id), help="Begin after this watch.")
+@click.option(
+    "--limit",
+    metavar="N",
+    default="20",
+    show_default=True,
+    callback=options.validated(options.integer(1, MAX_PAGE)),
+    help="How many watches to print at most.",
+)
+@_token_option
+@options.node_option
+@options.json_option
+@click.pass_obj
+def list_watches(
+    session: Session, state: str | None, host: str | None, after: str | None, limit: int, token_file: Path | None
+) -> None:
+    """List the watches of the merchant, newest first.
+
+    \b
+    Example:
+      svc webhook list --state pending --token-file manage-token
+    """
+    given = {"state": state, "host": host, "after": after, "limit": limit}
+    query = urlencode({name: value for name, value in given.items() if value is not None})
+    page = session.with_node(lambda node: node.get(f"{_PATH}?{query}"), token=_token(session, token_file))
+    rows = [
+        (
+            watch.text("id"),
+            watch.text("reference"),
+            watch.text("lastState"),
+            _active(watch),
+            str(sum(map(_is_waiting, watch.objects("events")))),
+        )
+        for watch in page.objects("subscriptions")
+    ]
+    columns = [TableColumn(name) for name in ("watch", "reference", "last state", "active")]
+    text = table([*columns, TableColumn("undelivered", align_right=True)], rows, None) if rows else "no watches"
+    if "next" in page:
+        text += f"\nmore: --after {escape(page.text('next'))}"
+    session.print_result({"subscriptions": page.value("subscriptions"), "next": page.value("next")}, text)
+
+
+@webhook.command("events")
+@click.argument("id", callback=options.validated(_watch_id))
+@_token_option
+@options.node_option
+@options.json_option
+@click.pass_obj
+def list_events(session: Session, id: str, token_file: Path | None) -> None:  # noqa: A002
+    """List the newest events of the watch ID and how they were delivered, newest first.
+
+    \b
+    Example:
+      svc webhook events svcwh_5b1f7d26a1c94f4e8f3c0d9e7a6b5c4d --token-file manage-token
+    """
+    answer = session.with_node(lambda node: node.get(f"{_PATH}/{id}"), token=_token(session, token_file))
+    watch = answer.object("subscription")
+    text = "\n\n".join(map(_event_text, watch.objects("events"))) or "no events"
+    session.print_result({"events": watch.value("events")}, text)
+
+
+@webhook.command()
+@click.argument("id", callback=options.validated(_watch_id))
+@click.argument("event", callback=options.validated(_event_id))
+@_token_option
+@options.node_option
+@options.json_option
+@click.pass_obj
+def redeliver(session: Session, id: str, event: str, token_file: Path | None) -> None:  # noqa: A002
+    """Send the event EVENT of the watch ID again, with the same id and body.
+
+    \b
+    Example:
+      svc webhook redeliver svcwh_5b1f7d26a1c94f4e8f3c0d9e7a6b5c4d \\
+        svcevt_9c145d42cea4a65cfdec37f4aa0ed02c --token-file manage-token
+    """
+    path = f"{_PATH}/{id}/events/{event}/redeliver"
+    answer = session.with_node(lambda node: node.post(path, {}), token=_token(session, token_file)).object("event")
+    session.print_result(answer.members, _event_text(answer))
+
+
+@webhook.command("test")
+@click.argument("callback_url", metavar="CALLBACK")
+@_token_option
+@options.node_option
+@options.json_option
+@click.pass_obj
+def send_test(session: Session, callback_url: str, token_file: Path | None) -> None:
+    """Send a signed test event, webhook.test, to the URL CALLBACK; fails unless the receiver answers 2xx.
+
+    \b
+    Example:
+      svc webhook test https://shop.example.org/paid --token-file manage-token
+    """
+    body = {"callbackUrl": callback_url}
+    answer = session.with_node(lambda node: node.post(f"{_PATH}/test", body), token=_token(session, token_file))
+    test = answer.object("test")
+    seconds = f"{test.count('milliseconds') / 1000:.3f} s"
+    if "error" in test:
+        raise CommandError(f"the callback failed after {seconds}: {escape(test.text('error'))}")
+    session.print_result(test.members, f"the callback answered {test.count('status')} after {seconds}")
+
+
 def _print_watch(
     session: Session, token_file: Path | None, request: Callable[[NodeClient], Coroutine[Any, Any, ResponseObject]]
 ) -> None:
@@ -224,7 +340,7 @@ def watch_text(watch: ResponseObject) -> str:
         rows.append(("since height", str(watch.number("sinceHeight"))))
     if "events" in watch:
         rows.append(("events", str(len(events))))
-    return "\n".join([property_table(rows), *(line for event in events for line in _event_lines(event))])
+    return "\n\n".join([property_table(rows), *map(_event_text, events)])
 
 
 def _active(watch: ResponseObject) -> str:
@@ -238,20 +354,26 @@ def _payment(payment: ResponseObject) -> str:
     return f"{payment.text('state')}, {confirmations} of {pluralize(required, 'confirmation')}"
 
 
-def _event_lines(event: ResponseObject) -> Iterator[str]:
-    yield ""
-    yield escape(f"  {event.text('event')}, {format_time(event.number('createdAt'))}")
-    yield escape(f"    {event.text('id')}")
-    yield escape(f"    {_delivery(event)}")
+def _event_text(event: ResponseObject) -> str:
+    title = f"  {event.text('event')}, {format_time(event.number('createdAt'))}"
+    return "\n".join(map(escape, (title, f"    {event.text('id')}", f"    {_delivery(event)}")))
+
+
+def _is_waiting(event: ResponseObject) -> bool:
+    settled = "deliveredAt" in event or any(event.members.get(name) is True for name in _OUTCOMES)
+    return "nextAttemptAt" in event or not settled
 
 
 def _delivery(event: ResponseObject) -> str:
     attempts = pluralize(event.count("attempts"), "attempt")
-    if "deliveredAt" in event:
+    if "lastStatus" in event:
+        attempts += f", last answer {event.count('lastStatus')}"
+    if "deliveredAt" in event and "nextAttemptAt" not in event:
         return f"delivered {format_time(event.number('deliveredAt'))}, {attempts}"
     error = f", last error: {event.text('lastError')}" if "lastError" in event else ""
     if "nextAttemptAt" in event:
-        return f"not delivered: {attempts}{error}, next attempt {format_time(event.number('nextAttemptAt'))}"
+        again = "to be delivered again" if "deliveredAt" in event else "not delivered"
+        return f"{again}: {attempts}{error}, next attempt {format_time(event.number('nextAttemptAt'))}"
     outcome = next((text for name, text in _OUTCOMES.items() if event.members.get(name) is True), "not delivered")
     return f"{outcome}: {attempts}{error}"
 

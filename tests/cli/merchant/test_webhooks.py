@@ -19,13 +19,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import frozen
 from twisted.web.resource import Resource
 
+from svcd.commerce.callback_tester import CallbackTester
 from svcd.commerce.merchant import Merchant
+from svcd.commerce.sender import SendingMerchant, WebhookSender
 from svcd.commerce.signing import SigningKeys
 from svcd.net.addresses import AddressPolicy
+from svcd.net.calls import Reply
 from svcd.net.http_client import PinnedClient
-from svcd.net.targets import Rules
+from svcd.net.targets import Rules, Target
 from svcd.net.trust import load_trust
 from svcd.rpc.webhook_routes import WebhookPolicy, WebhookRoutes
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
@@ -266,6 +270,17 @@ def test_a_short_secret_is_rejected(terminal: Terminal) -> None:
 # Against the routes of a node
 
 
+@frozen
+class Answering:
+    """A receiver that answers 204 after a while, or 500 at the path /broken."""
+
+    terminal: Terminal
+
+    async def call(self, method: str, target: Target, **_: Any) -> Reply:
+        self.terminal.clock.rightNow += 0.042
+        return Reply(status=500 if target.path == "/broken" else 204, headers={}, body=b"")
+
+
 @pytest.fixture
 def watched(terminal: Terminal, tmp_path: Path) -> Iterator[Watched]:
     """An in-memory node with webhooks, behind the terminal."""
@@ -277,7 +292,11 @@ def watched(terminal: Terminal, tmp_path: Path) -> Iterator[Watched]:
     offer = WebhookPolicy(problem="", merchants=(merchant,), default_ttl=86_400, max_ttl=604_800)
     rules = Rules.for_callbacks()
     callers = {"default": caller}
-    routes = WebhookRoutes(watched.node.params, offer, webhooks=watched.webhooks, rules=rules, callers=callers)
+    sender = WebhookSender(rules, {"default": SendingMerchant(Answering(terminal), merchant.keys)})
+    tester = CallbackTester(sender, watched.database.subscriptions.repository.chain, terminal.clock, lambda: "7" * 32)
+    routes = WebhookRoutes(
+        watched.node.params, offer, webhooks=watched.webhooks, rules=rules, callers=callers, tester=tester
+    )
     public = PublicSite(COMMON, RateLimiter(Clients(), {**UNLIMITED, "webhooks": Rate(0, 1)}, terminal.clock))
     terminal.public.site = watched.node.sites.public([routes], public)
     yield watched
@@ -314,6 +333,42 @@ def test_the_life_of_a_watch(terminal: Terminal, watched: Watched) -> None:
     text = terminal.ok("webhook", "cancel", begun["id"], env=ENVIRONMENT).out
     assert rows(text)["active"] == "no, cancelled"
     assert text.endswith("    not delivered, dropped when the watch ended: 0 attempts\n")
+
+
+def test_deliveries_are_listed_and_repeated(terminal: Terminal, watched: Watched) -> None:
+    assert terminal.ok("webhook", "list", env=ENVIRONMENT).out == "no watches\n"
+    ids = [watched.register(f"order-{number}")["id"] for number in (1, 2)]
+    assert terminal.ok("webhook", "events", ids[0], env=ENVIRONMENT).out == "no events\n"
+    watched.pay("5000 from alice to bob for order-1")
+
+    text = terminal.ok("webhook", "list", "--limit", 1, env=ENVIRONMENT).out
+    assert text.splitlines()[1:] == [f"{ids[1]}  order-2    unpaid      yes               0", f"more: --after {ids[1]}"]
+    words = ("webhook", "list", "--after", ids[1], "--state", "pending", "--host", "shop.example.com")
+    text = terminal.ok(*words, env=ENVIRONMENT).out
+    assert text.splitlines() == [
+        "watch                                   reference  last state  active  undelivered",
+        f"{ids[0]}  order-1    pending     yes               1",
+    ]
+    listed = json.loads(terminal.ok(*words, "--json", env=ENVIRONMENT).out)
+    assert ([each["id"] for each in listed["subscriptions"]], listed["next"]) == (ids[:1], None)
+
+    (body,) = watched.events()
+    text = terminal.ok("webhook", "events", ids[0], env=ENVIRONMENT).out
+    assert f"    {body['id']}\n    delivered " in text
+    assert text.endswith(", 1 attempt\n")
+    text = terminal.ok("webhook", "redeliver", ids[0], body["id"], env=ENVIRONMENT).out
+    assert "    to be delivered again: 1 attempt, next attempt " in text
+    assert watched.events() == [body]
+    refused = terminal.failure("webhook", "redeliver", ids[1], body["id"], env=ENVIRONMENT)
+    assert refused == "there is no such event of a webhook of that id here"
+
+
+def test_a_callback_is_tested(terminal: Terminal, watched: Watched) -> None:
+    words = ("webhook", "test", "https://shop.example.com/paid")
+    assert terminal.ok(*words, env=ENVIRONMENT).out == "the callback answered 204 after 0.042 s\n"
+    assert json.loads(terminal.ok(*words, "--json", env=ENVIRONMENT).out)["status"] == 204
+    words = ("webhook", "test", "https://shop.example.com/broken")
+    assert terminal.failure(*words, env=ENVIRONMENT) == "the callback failed after 0.042 s: status 500"
 
 
 def test_errors_of_the_routes_are_reported(terminal: Terminal, watched: Watched) -> None:
