@@ -16,6 +16,7 @@ pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
 STATUS = "**/rpc/status"
 BROADCAST = "**/rpc/broadcast"
+FEES = "**/rpc/fees"
 NO_STORAGE = """
 Object.defineProperty(window, "indexedDB", { value: { open() { throw new DOMException("no", "SecurityError"); } } });
 """
@@ -125,6 +126,30 @@ def test_a_transfer_that_the_node_refuses(wallet: WalletPage, account: Account, 
     wallet.watched.context.unroute(BROADCAST)
     wallet.page.click("#try-again")
     wallet.state("pending")
+    wallet.watched.forgive("400")
+    assert len(chain.paid(account.address, order)) == 1
+
+
+def test_a_fee_that_has_risen_is_shown_before_it_is_signed(wallet: WalletPage, account: Account, chain: Chain) -> None:
+    order = fresh("fee")
+    wallet.watched.answers(FEES, lambda body: body["fees"].update(suggestedFee="25000"))
+    wallet.follow(payment_uri(order))
+    wallet.error("fee-raised")
+    wallet.may_sign()
+    assert wallet.shown("#review-fee") == "0.00025"
+    wallet.watched.context.route(BROADCAST, refusing)
+    wallet.page.click("#sign")
+    wallet.error("rejected")
+    wallet.watched.context.unroute(BROADCAST)
+    wallet.watched.context.unroute(FEES)
+    wallet.watched.answers(FEES, lambda body: body["fees"].update(suggestedFee="40000"))
+    wallet.page.click("#sign-again")
+    wallet.page.wait_for_selector("#payment-error[data-error=fee-raised]")
+    assert wallet.shown("#payment-fee") == "0.0004"
+    assert chain.paid(account.address, order) == []
+    wallet.page.click("#sign-again")
+    wallet.state("pending")
+    assert wallet.shown("#payment-fee") == "0.0004"
     wallet.watched.forgive("400")
     assert len(chain.paid(account.address, order)) == 1
 
