@@ -5,7 +5,6 @@ from collections.abc import Callable
 
 import pytest
 
-from svcd.commerce.events import EventType
 from svcd.commerce.payment import MAX_COUNTED, MAX_MISMATCHES
 from svcd.commerce.payment_request import MAX_LABEL, MAX_URI, SINCE_HEIGHT_MARGIN
 from tests.process_level.conftest import DEVNET, Nodes
@@ -42,7 +41,7 @@ def told(text: str) -> list[str]:
 
 @pytest.mark.socket
 @pytest.mark.slow
-@needs("bash", "grep", "head")
+@needs("bash", "cut", "grep", "head")
 def test_an_afternoon(nodes: Nodes) -> None:
     secrets_of_a_devnet(nodes.folder)
     node, port = nodes.start(*DEVNET, *WEBHOOKS, name="devnet"), free_port()
@@ -57,11 +56,6 @@ def test_an_afternoon(nodes: Nodes) -> None:
     followed = follow([moved(block.text) for block in AFTERNOON[::2]], prepared(node))
     for shown, (printed, status) in zip(AFTERNOON[1::2], followed, strict=True):
         assert (told(printed), status) == (told(moved(shown.text)), 0)
-
-
-def test_the_table_has_every_event() -> None:
-    table = TEXT.split("\n### What an event means to a shop\n")[1].split("\n## ")[0]
-    assert re.findall(r"^\| `([a-z.]+)` \|", table, re.MULTILINE) == [event.value for event in EventType]
 
 
 @pytest.mark.parametrize(
