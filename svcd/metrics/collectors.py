@@ -250,6 +250,8 @@ class WebMetrics(Collector):
             registry=None,
             buckets=DURATION_BUCKETS,
         )
+        self._by_route: dict[str, Histogram] = {}
+        """Its members by label, of which there are no more than routes: to look them up there takes longer."""
         self._throttled: Counter[str] = Counter()
 
     def watch(self, name: str, site: Site) -> None:
@@ -262,7 +264,10 @@ class WebMetrics(Collector):
         label = route or OTHER
         self._requests[label, _METHODS.get(method, OTHER), status] += 1
         if seconds is not None:
-            self._seconds.labels(label).observe(seconds)
+            durations = self._by_route.get(label)
+            if durations is None:
+                durations = self._by_route[label] = self._seconds.labels(label)
+            durations.observe(seconds)
 
     def throttled(self, bucket: str) -> None:
         """Count a request refused by a rate limit."""
