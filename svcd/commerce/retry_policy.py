@@ -16,8 +16,8 @@ RETRY_DELAYS: Final = (
 )
 """Between one attempt and the next; dense at first, because most outages are restarts."""
 MAX_ATTEMPTS: Final = len(RETRY_DELAYS) + 1
-REFUSAL_DELAYS: Final = (5 * _SECOND, 25 * _SECOND)
-"""Between one attempt and the next of an event that the receiver refuses."""
+REFUSAL_DELAYS: Final = (5 * _MINUTE, 1 * _HOUR)
+"""Between one attempt and the next of an event that the receiver refuses: a wrong clock or secret is soon mended."""
 HURRIED_REFUSAL_DELAY: Final = _SECOND // 2
 """The same while another event of the watch waits."""
 MAX_REFUSALS: Final = len(REFUSAL_DELAYS) + 1

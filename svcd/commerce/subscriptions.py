@@ -12,12 +12,20 @@ from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.retry_policy import MAX_RETRY_DELAY
 from svcd.commerce.watch import EndReason, Watch
 from svcd.commerce.watch_repository import WatchRepository, watch_of
+from svcd.limits import MANY_WATCHES, Limit
 from svcd.store.webhook_events import EventRow, WatchQueue
 
 PAGE_SCAN: Final = 2_000
 """Watches that one page may look at: a state that few of a million watches have must not hold up the others."""
+MAX_WATCHES_OF_PAYMENT: Final = 32
+"""A step evaluates all watches of a payment at once, so a merchant has few of each."""
+MAX_CONFIRMED_FACTOR: Final = 4
+"""Confirmed watches count towards this multiple of the limit on unconfirmed ones."""
+LIMITS: Final = (
+    Limit("active watches of a merchant over one payment", MAX_WATCHES_OF_PAYMENT, "things", MANY_WATCHES),
+)
 _CLEANUP_BATCH: Final = 1_000
-"""Watches, and bodies of events, that one transaction deletes."""
+"""Watches, events or bodies that one transaction settles or deletes."""
 _SHOWN_FATES: Final = {"superseded", "abandoned", "refused", "dropped"}
 
 
@@ -139,11 +147,12 @@ class Subscriptions:
         """
         # The context's changes come only once, so they are noted even if no watch begins.
         self.follower.note_mempool_changes(context.mempool_changes)
-        existing = self._find_existing(request)
+        of_payment = self._of_payment(request)
+        existing = next((watch for watch in of_payment if _is_same(watch, request)), None)
         if existing is not None:
             record = _record(existing, self.follower.lookup.find(existing.terms))
             return Registration({**record, "existing": True}, [])
-        self._check_limits(request)
+        self._check_limits(request, len(of_payment))
         watch = Watch(
             id=self.new_id(),
             merchant=request.merchant,
@@ -224,10 +233,10 @@ class Subscriptions:
         At most a thousand of each at once, because other operations need the thread too.
         """
         with self.repository.watches.commit():
-            abandoned = self.repository.events.abandon_older(created_before)
+            abandoned = self.repository.events.abandon_older(created_before, _CLEANUP_BATCH)
             forgotten = self.repository.watches.forget_ended(ended_before, _CLEANUP_BATCH)
             emptied = self.repository.events.forget_bodies(kept_since, _CLEANUP_BATCH)
-        return CleanupResult(abandoned, max(forgotten, emptied) < _CLEANUP_BATCH)
+        return CleanupResult(abandoned, max(abandoned, forgotten, emptied) < _CLEANUP_BATCH)
 
     def _shown(self, watch: Watch) -> dict[str, object]:
         return {**_record(watch, self.follower.lookup.find(watch.terms)), "events": self._events(watch.id)}
@@ -237,26 +246,34 @@ class Subscriptions:
         next_attempt = None if head is None else (head.event.sequence, head.due)
         return [_event_record(event, next_attempt) for event in self.repository.events.events(identifier)]
 
-    def _find_existing(self, request: WatchRequest) -> Watch | None:
-        terms = request.terms
-        for row in self.repository.watches.of_payment(terms.reference, terms.recipient, terms.amount):
-            watch = watch_of(row)
-            ttl_ms = watch.expires_at - watch.created_at
-            begun = watch.merchant, watch.terms, watch.callback_url, ttl_ms, watch.events
-            if begun == (request.merchant, terms, request.callback_url, request.ttl_ms, request.events):
-                return watch
-        return None
+    def _of_payment(self, request: WatchRequest) -> list[Watch]:
+        terms, watches = request.terms, self.repository.watches
+        rows = watches.of_payment(terms.reference, terms.recipient, terms.amount, merchant=request.merchant)
+        return list(map(watch_of, rows))
 
-    def _check_limits(self, request: WatchRequest) -> None:
+    def _check_limits(self, request: WatchRequest, of_payment: int) -> None:
         """The limits are for each merchant: none can use up the room of another."""
         watches, limits, host = self.repository.watches, self.limits, request.host
         advice = "cancel some, wait, or let the operator raise"
+        if of_payment >= MAX_WATCHES_OF_PAYMENT:
+            raise TooManyWatches(
+                f"this payment has {MAX_WATCHES_OF_PAYMENT} active watches, the most; cancel some, or use one of them"
+            )
+        active = MAX_CONFIRMED_FACTOR * limits.total
+        if watches.count_active(request.merchant) >= active:
+            raise TooManyWatches(f"this merchant has {active} active watches, the most; {advice} maxWatches")
         if watches.count_unconfirmed(request.merchant) >= limits.total:
             raise TooManyWatches(f"this merchant has {limits.total} unconfirmed watches, the most; {advice} maxWatches")
         if watches.count_unconfirmed(request.merchant, host) >= limits.per_host:
             raise TooManyWatches(
                 f"{host} has {limits.per_host} unconfirmed watches, the most; {advice} maxWatchesPerHost"
             )
+
+
+def _is_same(watch: Watch, request: WatchRequest) -> bool:
+    """Whether the request is the one that began the watch."""
+    begun = watch.terms, watch.callback_url, watch.expires_at - watch.created_at, watch.events
+    return begun == (request.terms, request.callback_url, request.ttl_ms, request.events)
 
 
 def _record(watch: Watch, observation: Observation) -> dict[str, object]:

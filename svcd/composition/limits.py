@@ -10,6 +10,7 @@ from svcd.commerce import (
     payment_waiters,
     retry_policy,
     sender,
+    subscriptions,
 )
 from svcd.composition import file_descriptors
 from svcd.config.schema import Config
@@ -66,6 +67,7 @@ _CONSTANTS: Final[tuple[tuple[Limit, ...], ...]] = (
     administration.LIMITS,
     payment_waiters.LIMITS,
     callback_tester.LIMITS,
+    subscriptions.LIMITS,
     sender.LIMITS,
     delivery_scheduler.LIMITS,
     retry_policy.LIMITS,

@@ -225,12 +225,12 @@ class EventStore:
         )
         self._db.execute("UPDATE watch SET due = NULL WHERE id = ?", (watch,))
 
-    def abandon_older(self, before: int) -> int:
-        """Give up what has waited since before ``before``, however seldom it was tried; gives how many events."""
+    def abandon_older(self, before: int, limit: int) -> int:
+        """Give up at most ``limit`` events that have waited since before ``before``; gives how many."""
         late = self._db.execute(
             "SELECT w.id, e.sequence FROM watch w JOIN event e ON e.watch = w.number AND e.fate = 'waiting' "
-            "WHERE w.due IS NOT NULL AND e.created_at < ? AND coalesce(e.redelivery_at, 0) < ?",
-            (before, before),
+            "WHERE w.due IS NOT NULL AND e.created_at < ? AND coalesce(e.redelivery_at, 0) < ? LIMIT ?",
+            (before, before, limit),
         ).fetchall()
         for watch, sequence in late:
             self._update(watch, sequence, "fate = 'abandoned'", ())
@@ -242,10 +242,14 @@ class EventStore:
         return len(late)
 
     def forget_bodies(self, before: int, limit: int) -> int:
-        """Delete the bodies of at most ``limit`` events made before ``before`` that do not wait; gives how many."""
+        """Delete the bodies of at most ``limit`` events that do not wait; gives how many.
+
+        These are events that were delivered, or were created and never delivered, before ``before``.
+        """
         return self._db.execute(
             f"UPDATE event SET {_EMPTIED} WHERE number IN "
-            "(SELECT number FROM event WHERE fate <> 'waiting' AND body <> x'' AND created_at < ? LIMIT ?)",
+            "(SELECT number FROM event WHERE fate <> 'waiting' AND body <> x'' "
+            "AND coalesce(delivered_at, created_at) < ? LIMIT ?)",
             (before, limit),
         ).rowcount
 

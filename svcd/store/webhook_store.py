@@ -135,10 +135,12 @@ class WebhookStore:
         """Whether there is no active watch."""
         return self.count_active() == 0
 
-    def count_active(self) -> int:
-        """The number of active watches."""
-        (count,) = self._db.execute("SELECT active FROM watch_count WHERE (merchant, host) = ('', '')").fetchone()
-        return int(count)
+    def count_active(self, merchant: str = "") -> int:
+        """The number of active watches; of ``merchant``, if it is given."""
+        row = self._db.execute(
+            "SELECT active FROM watch_count WHERE (merchant, host) = (?, '')", (merchant,)
+        ).fetchone()
+        return 0 if row is None else int(row[0])
 
     def count_unconfirmed(self, merchant: str, host: str = "") -> int:
         """The number of a merchant's active watches whose payment is not confirmed; at ``host``, if it is given."""
@@ -178,11 +180,12 @@ class WebhookStore:
         ).fetchone()
         return watches, last[0] if last is not None and last[1] == scan else None
 
-    def of_payment(self, reference: str, recipient: str, amount: int) -> list[WatchRow]:
-        """The active watches of one payment, oldest first."""
+    def of_payment(self, reference: str, recipient: str, amount: int, *, merchant: str | None = None) -> list[WatchRow]:
+        """The active watches of one payment, oldest first; of ``merchant``, or of all."""
         rows = self._db.execute(
-            f"{_ACTIVE} AND reference = ? AND recipient = ? AND amount = ? ORDER BY number",
-            (reference, recipient, amount),
+            f"{_ACTIVE} AND reference = ? AND recipient = ? AND amount = ? AND merchant = coalesce(?, merchant) "
+            "ORDER BY number",
+            (reference, recipient, amount, merchant),
         )
         return list(map(_watch, rows))
 

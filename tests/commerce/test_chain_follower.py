@@ -28,7 +28,13 @@ from svcd.commerce.payment import (
     PaymentState,
 )
 from svcd.commerce.payment_request import MAX_CONFIRMATIONS, PaymentTerms
-from svcd.commerce.subscriptions import Subscriptions, TooManyWatches, WatchLimits
+from svcd.commerce.subscriptions import (
+    MAX_CONFIRMED_FACTOR,
+    MAX_WATCHES_OF_PAYMENT,
+    Subscriptions,
+    TooManyWatches,
+    WatchLimits,
+)
 from svcd.commerce.watch_repository import watch_of
 from svcd.commerce.webhook_service import MAX_PAUSES_SECONDS
 from svcd.node.changes import ChainChange
@@ -561,6 +567,21 @@ def test_the_limits_on_watches(watched: Watched) -> None:
     assert watched.register("order-1")["existing"]
     watched.cancel(first)
     watched.register("order-4")
+
+
+def test_a_payment_has_few_watches_of_each_merchant_and_confirmed_ones_have_a_limit(watched: Watched) -> None:
+    limit(watched, total=9, per_host=9)
+    run(watched, *some(chain(watched), "b", 1, 6))
+    for number in range(MAX_WATCHES_OF_PAYMENT):
+        watched.register("order-1", 5000, required=1, ttl=3600 + number)
+    with pytest.raises(TooManyWatches, match="this payment has 32 active watches, the most; cancel some"):
+        watched.register("order-1", 5000, required=1, ttl=7200)
+    assert watched.register("order-1", 5000, required=1, ttl=3600)["existing"]
+    watched.register("order-1", 5000, required=1, merchant="other")
+    for number in range(MAX_CONFIRMED_FACTOR * 9 - MAX_WATCHES_OF_PAYMENT):
+        watched.register(f"order-2-{number}")
+    with pytest.raises(TooManyWatches, match=r"this merchant has 36 active watches, the most; .* maxWatches$"):
+        watched.register("order-3")
 
 
 def test_a_confirmed_watch_counts_no_more_unless_it_is_undone(watched: Watched) -> None:

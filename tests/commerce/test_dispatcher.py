@@ -248,10 +248,10 @@ def test_a_refusal_gets_two_more_attempts(world: World, status: int) -> None:
     world.network.answers["shop"] = replying(status)
     world.send("shop/1")
     begun = world.clock.seconds()
-    world.pass_time(HOUR)
+    world.pass_time(2 * HOUR)
     row = world.outbox.row("shop/1")
     assert (row.state, row.errors) == ("refused", [f"status {status}"] * 3)
-    assert [sent.at - int(begun) for sent in world.network.sent] == [0, 5, 30]
+    assert [sent.at - int(begun) for sent in world.network.sent] == [0, 300, 3_900]
     assert world.said(LogLevel.warn) == [f"event {row.event.event_id} of shop/1 for shop is refused: status {status}"]
     assert world.dispatcher.counts() == counts(failed=3, refused=1)
 
@@ -269,7 +269,7 @@ def test_refusals_and_failures_are_counted_apart(world: World) -> None:
     answers = [replying(500), replying(400), replying(500), replying(404), replying(503), replying(400), replying(200)]
     world.network.answers["shop"] = lambda: answers.pop(0)
     world.send("shop/1")
-    world.pass_time(HOUR)
+    world.pass_time(2 * HOUR)
     assert world.outbox.states("shop/1") == ["refused"]
     assert world.outbox.row("shop/1").event.attempts == 6
 

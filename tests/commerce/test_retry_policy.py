@@ -53,7 +53,7 @@ def test_after_an_outage_of_five_seconds_the_next_attempt_is_within_five_more(
     assert 5 <= at <= 10
 
 
-@pytest.mark.parametrize(("followed", "pauses"), [(False, [5_000, 25_000]), (True, [500, 500])])
+@pytest.mark.parametrize(("followed", "pauses"), [(False, [300_000, 3_600_000]), (True, [500, 500])])
 def test_a_refused_event_gets_two_more_attempts(followed: bool, pauses: list[int]) -> None:
     dues = [next_attempt_after_refusal(refusals, NOW, chance=0.5, followed=followed) for refusals in (1, 2, 3)]
     assert dues == [NOW + pauses[0], NOW + pauses[1], None]

@@ -6,4 +6,5 @@ ALTER TABLE watch ADD COLUMN events TEXT;
 -- Also a fate: refused.
 ALTER TABLE event ADD COLUMN refusals INTEGER NOT NULL DEFAULT 0;
 
-CREATE INDEX event_with_kept_body ON event (created_at) WHERE fate <> 'waiting' AND body <> x'';
+CREATE INDEX event_with_kept_body ON event (coalesce(delivered_at, created_at))
+    WHERE fate <> 'waiting' AND body <> x'';

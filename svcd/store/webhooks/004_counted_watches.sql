@@ -21,7 +21,7 @@ INSERT INTO watch_count
 CREATE TRIGGER watch_added AFTER INSERT ON watch WHEN NEW.ending IS NULL BEGIN
     INSERT INTO watch_count VALUES (NEW.merchant, '', 0, 0), (NEW.merchant, NEW.host, 0, 0) ON CONFLICT DO NOTHING;
     UPDATE watch_count SET active = active + 1, unconfirmed = unconfirmed + (NEW.state <> 'confirmed')
-        WHERE (merchant, host) IN (VALUES (NEW.merchant, NEW.host), (NEW.merchant, ''), ('', ''));
+        WHERE merchant = NEW.merchant AND host IN (NEW.host, '') OR merchant = '' AND host = '';
 END;
 
 CREATE TRIGGER watch_changed AFTER UPDATE OF state, ending ON watch
@@ -32,7 +32,7 @@ BEGIN
             active = active + (NEW.ending IS NULL) - (OLD.ending IS NULL),
             unconfirmed = unconfirmed + (NEW.ending IS NULL AND NEW.state <> 'confirmed')
                 - (OLD.ending IS NULL AND OLD.state <> 'confirmed')
-        WHERE (merchant, host) IN (VALUES (NEW.merchant, NEW.host), (NEW.merchant, ''), ('', ''));
+        WHERE merchant = NEW.merchant AND host IN (NEW.host, '') OR merchant = '' AND host = '';
     DELETE FROM watch_count WHERE merchant = NEW.merchant AND host = NEW.host AND active = 0;
 END;
 
