@@ -14,6 +14,7 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_transfer
 from svcd.chain.transition import ChainPoint
 from svcd.chain.units import format_amount
+from svcd.limits import LONG_LISTS, Limit
 from svcd.node.mempool import MempoolEntry
 from svcd.store.chain_store import LOOKED_AT, ChainReader, StoredTransfer
 
@@ -21,6 +22,8 @@ Cursor = tuple[int, int]
 """Height and position of a transfer; of a waiting one MAX_INTEGER and its number in the order of arrival."""
 BEGINNING: Final[Cursor] = (-1, 0)
 MEMPOOL_BEGINNING: Final[Cursor] = (MAX_INTEGER, 0)
+
+LIMITS: Final = (Limit("transfers that a page of payments looks at", LOOKED_AT, "things", LONG_LISTS),)
 
 
 class AmountMismatch(StrEnum):

@@ -7,6 +7,7 @@ from svcd.commerce import (
     callback_tester,
     circuit_breaker,
     delivery_scheduler,
+    payment_list,
     payment_waiters,
     retry_policy,
     sender,
@@ -16,7 +17,7 @@ from svcd.composition import file_descriptors
 from svcd.config.schema import Config
 from svcd.limits import Limit
 from svcd.net import meter
-from svcd.node import chain_manager, disconnected, mempool, node_context
+from svcd.node import chain_manager, disconnected, mempool, node_context, statement
 from svcd.p2p import (
     address_book,
     administration,
@@ -65,6 +66,8 @@ _CONSTANTS: Final[tuple[tuple[Limit, ...], ...]] = (
     meter.LIMITS,
     bans.LIMITS,
     administration.LIMITS,
+    statement.LIMITS,
+    payment_list.LIMITS,
     payment_waiters.LIMITS,
     callback_tester.LIMITS,
     subscriptions.LIMITS,

@@ -19,6 +19,7 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import parse_transfer
 from svcd.chain.transition import ChainPoint, genesis_accounts
 from svcd.chain.units import format_amount
+from svcd.limits import LONG_LISTS, Limit
 from svcd.store.chain_store import ChainReader, StoredTransfer
 
 BLOCKS_LOOKED_AT: Final = 2_000
@@ -26,6 +27,11 @@ BLOCKS_LOOKED_AT: Final = 2_000
 FEES_SUMMED: Final = 20_000
 """Transfers whose fees a page sums up for the rewards of produced blocks."""
 BEGINNING: Final = (0, 0)
+
+LIMITS: Final = (
+    Limit("blocks that a page of a statement looks at", BLOCKS_LOOKED_AT, "blocks", LONG_LISTS),
+    Limit("transfers whose fees a page of a statement sums up", FEES_SUMMED, "things", LONG_LISTS),
+)
 
 
 class EntryType(StrEnum):
