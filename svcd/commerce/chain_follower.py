@@ -5,7 +5,7 @@ the watches stand, with the tip. So its result does not depend on what happened 
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from attrs import define, evolve, field, frozen
@@ -13,9 +13,10 @@ from attrs import define, evolve, field, frozen
 from svcd.chain.address import encode_address
 from svcd.chain.errors import Corrupt
 from svcd.chain.params import NetworkParams
+from svcd.commerce.events import NodeAlarm
 from svcd.commerce.payment import ChainTip, Observation
 from svcd.commerce.payment_lookup import MempoolPaymentIndex, PaymentLookup
-from svcd.commerce.watch import EvaluationContext, Watch, evaluate, next_evaluation
+from svcd.commerce.watch import EvaluationContext, NextEvaluation, Watch, evaluate, next_evaluation, tell_alarm
 from svcd.commerce.watch_repository import WatchRepository, watch_of
 from svcd.node.mempool import MempoolEntry
 from svcd.store.chain_store import ChainReader
@@ -127,6 +128,8 @@ class StepContext:
     """Whether the node's chain is the network's."""
     mempool_changes: Sequence[MempoolChange] = ()
     """Since the previous step."""
+    alarms: Mapping[str, str] = field(factory=dict)
+    """A sentence for each kind of alarm that merchants may be told; "" for one that is off."""
     pause: Callable[[], None] = _no_pause
     """Called before each watch and payment; may block while the chain needs the processor."""
 
@@ -163,7 +166,7 @@ class ChainFollower:
         self._synced = context.synced
         with self.reader.snapshot(), self.repository.watches.commit():
             delta = read_delta(self.repository.watches, self.reader)
-            queues = [] if delta is None else self._advance(delta, context)
+            queues = [] if delta is None else [*self._advance(delta, context), *self._tell_alarms(delta.tip, context)]
         if delta is not None:
             self._committed()
         return queues
@@ -224,6 +227,19 @@ class ChainFollower:
             rows = watches.all_active() if everything else self._affected_at_tip(last, context).values()
             queues += self._evaluate(rows, delta.tip, self._evaluation_context(before, context), context)
         advance_cursor(watches, self.reader, delta)
+        return queues
+
+    def _tell_alarms(self, tip: ChainTip, context: StepContext) -> list[WatchQueue]:
+        """Tell each alarm once, when it begins, to one watch of each callback that wants alarms."""
+        watches, queues = self.repository.watches, list[WatchQueue]()
+        alarms = {kind: sentence for kind, sentence in context.alarms.items() if sentence}
+        for kind in sorted(watches.set_alarms(alarms)):
+            for row in watches.wanting_alarms():
+                watch = watch_of(row)
+                alarm = NodeAlarm(kind, alarms[kind])
+                told, event = tell_alarm(watch, self.lookup.find_at(watch.terms, tip), alarm)
+                due = NextEvaluation(row.wake_height, row.wake_at)
+                queues += self.repository.save(told, [event], due, context.now)
         return queues
 
     def _evaluate(

@@ -19,12 +19,23 @@ class EventType(StrEnum):
     CONFIRMED = "payment.confirmed"
     REORGED = "payment.reorged"
     EXPIRED = "payment.expired"
+    ALARM = "node.alarm"
 
 
-DEFAULT_EVENTS: Final = frozenset(EventType)
+DEFAULT_EVENTS: Final = frozenset(EventType) - {EventType.ALARM}
 """What a watch tells if its registration names no events."""
 SUPERSEDED: Final = frozenset({EventType.PENDING, EventType.CONFIRMING})
 """Any later event of the watch tells more than these, and supersedes them while they are undelivered."""
+
+
+@frozen
+class NodeAlarm:
+    """Something that merchants should know about the chain."""
+
+    kind: str
+    """Such as ``deep-reorganisation``."""
+    sentence: str
+    """For people."""
 
 
 @frozen(kw_only=True)
@@ -38,6 +49,8 @@ class WebhookEvent:
     initial: bool
     """Whether it reports what was there when the watch began, not a change since."""
     observation: Observation
+    alarm: NodeAlarm | None = None
+    """What a ``node.alarm`` tells beside the payment."""
 
 
 @frozen(kw_only=True)
@@ -58,6 +71,7 @@ def event_body(event: WebhookEvent, *, chain: ChainIdentity, watch_id: str, term
     """The event as compact JSON of at most 4 KiB; ``now`` is the time of its creation in Unix milliseconds."""
     payment = payment_record(terms, event.observation)
     tip, node = payment.pop("tip"), payment.pop("node")
+    alarm = event.alarm
     return canonical(
         {
             "id": event_id(watch_id, event.epoch, event.sequence),
@@ -74,5 +88,6 @@ def event_body(event: WebhookEvent, *, chain: ChainIdentity, watch_id: str, term
             "payment": payment,
             "tip": tip,
             "node": node,
+            **({} if alarm is None else {"alarm": {"kind": alarm.kind, "sentence": alarm.sentence}}),
         }
     )

@@ -8,7 +8,7 @@ from typing import Final
 
 from attrs import evolve, field, frozen
 
-from svcd.commerce.events import DEFAULT_EVENTS, EventType, WebhookEvent
+from svcd.commerce.events import DEFAULT_EVENTS, EventType, NodeAlarm, WebhookEvent
 from svcd.commerce.payment import Observation, PaymentLocation, PaymentState, payment_state
 from svcd.commerce.payment_request import PaymentTerms
 
@@ -175,6 +175,20 @@ def _evaluate_expiry(evaluation: _Evaluation, context: EvaluationContext) -> _Ev
         return evolve(evaluation, watch=evolve(watch, ending=EndReason.CLOSED))
     evaluation = evaluation.emit(EventType.EXPIRED, watch.state)
     return evolve(evaluation, watch=evolve(evaluation.watch, ending=EndReason.EXPIRED))
+
+
+def tell_alarm(watch: Watch, observation: Observation, alarm: NodeAlarm) -> tuple[Watch, WebhookEvent]:
+    """The watch after it has told ``alarm``, and the event; the payment's state does not change by it."""
+    event = WebhookEvent(
+        type=EventType.ALARM,
+        epoch=watch.epoch,
+        sequence=watch.sequence + 1,
+        previous_state=watch.state,
+        initial=False,
+        observation=observation,
+        alarm=alarm,
+    )
+    return evolve(watch, sequence=event.sequence), event
 
 
 def next_evaluation(watch: Watch, tip_height: int, context: EvaluationContext) -> NextEvaluation:

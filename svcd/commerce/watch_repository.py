@@ -55,6 +55,8 @@ class WatchRepository:
         for event in events:
             if event.type not in watch.events:
                 continue
+            # An alarm tells nothing new of the payment.
+            supersedes = frozenset[EventType]() if event.type is EventType.ALARM else SUPERSEDED
             row = EventRow(
                 sequence=event.sequence,
                 epoch=event.epoch,
@@ -63,7 +65,7 @@ class WatchRepository:
                 body=event_body(event, chain=self.chain, watch_id=watch.id, terms=watch.terms, now=now),
                 created_at=now,
             )
-            queues.append(self.events.append(watch.id, row, supersedes=SUPERSEDED, now=now))
+            queues.append(self.events.append(watch.id, row, supersedes=supersedes, now=now))
         return queues[-1:]
 
 

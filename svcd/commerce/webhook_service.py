@@ -5,7 +5,7 @@ Everything durable is on disk. A notification from chain or mempool only says th
 
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol
 
 from attrs import define, field, frozen
@@ -74,6 +74,8 @@ class WebhookContext:
     """Whether blocks are being connected; safe to call in any thread."""
     settled: Callable[[], Awaitable[None]]
     """Returns when a reorganisation's disconnected transfers are back in the mempool, where they may be."""
+    alarms: Callable[[], Mapping[str, str]] = dict
+    """A sentence for each kind of alarm that merchants may be told; "" for one that is off."""
     keep_days: int = 7
     """How long the bodies of events are kept."""
     sleep: Callable[[float], object] = time.sleep
@@ -298,6 +300,7 @@ class WebhookService(Service):
             now=milliseconds(self._context.clock),
             synced=self._context.synced(),
             mempool_changes=changes,
+            alarms=self._context.alarms(),
             pause=pause,
         )
 
@@ -321,11 +324,12 @@ def build_webhooks(
     synced: Callable[[], bool],
     chance: Callable[[], float],
     keep_days: int,
+    alarms: Callable[[], Mapping[str, str]] = dict,
 ) -> WebhookService:
     """The service on an open database, subscribed to chain and mempool.
 
     ``synced`` tells whether the node's chain is the network's; ``chance`` returns random numbers from 0 to 1; bodies of
-    events are kept for ``keep_days``.
+    events are kept for ``keep_days``; ``alarms`` gives a sentence for each kind of alarm, "" for one that is off.
     """
     chain_manager, pool = node.chain_manager, node.transaction_pool
     outbox = WebhookOutbox(database.subscriptions.repository, database.worker)
@@ -339,6 +343,7 @@ def build_webhooks(
             busy=lambda: chain_manager.busy,
             settled=pool.settled,
             keep_days=keep_days,
+            alarms=alarms,
         ),
     )
     service.load_mempool(pool.mempool.entries())

@@ -151,6 +151,7 @@ class MerchantServices:
             sender=sender,
             synced=lambda: status.current,
             chance=secrets.SystemRandom().random,
+            alarms=status.chain_alarms,
             keep_days=self._base.config.commerce.webhooks.keep_days,
         )
 

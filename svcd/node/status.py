@@ -224,12 +224,18 @@ class Status:
         """Why the node is not ready; "" if it is."""
         return self.behind or self.standstill() or self._trouble()
 
-    def alarms(self) -> dict[str, str]:
-        """A sentence for each kind of alarm (docs/operations.md "Alarms"); "" for no alarm."""
+    def chain_alarms(self) -> dict[str, str]:
+        """The alarms that concern merchants: a sentence for each kind; "" for no alarm."""
         return {
             "deep-reorganisation": self.history.deep_reorganisation(),
             "outage": self.outage(),
             "standstill": self.standstill(),
+        }
+
+    def alarms(self) -> dict[str, str]:
+        """A sentence for each kind of alarm (docs/operations.md "Alarms"); "" for no alarm."""
+        return {
+            **self.chain_alarms(),
             "disk": self._trouble(),
             "unreachable": self._peers.network_view().unreachable,
             "untrusted-proxy": self._untrusted_proxy(),

@@ -4,7 +4,7 @@ Times are Unix milliseconds. The meaning of a watch is in svcd.commerce; here it
 """
 
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, closing
 from operator import attrgetter
 from pathlib import Path
@@ -214,6 +214,22 @@ class WebhookStore:
             last = rows[-1][0]
             for row in rows:
                 yield _watch(row[1:])
+
+    def wanting_alarms(self) -> list[WatchRow]:
+        """The newest active watch of each callback that wants alarms."""
+        rows = self._db.execute(
+            f"SELECT {_COLUMNS} FROM watch WHERE number IN (SELECT max(number) FROM watch "
+            "WHERE ending IS NULL AND instr(events, 'node.alarm') > 0 GROUP BY merchant, callback_url) ORDER BY number"
+        )
+        return list(map(_watch, rows))
+
+    def set_alarms(self, kinds: Collection[str]) -> set[str]:
+        """Note the alarms that are on; returns those that were not."""
+        known = {kind for (kind,) in self._db.execute("SELECT kind FROM alarm")}
+        if known != set(kinds):
+            self._db.execute("DELETE FROM alarm")
+            self._db.executemany("INSERT INTO alarm VALUES (?)", [(kind,) for kind in kinds])
+        return set(kinds) - known
 
     def forget_ended(self, before: int, limit: int) -> int:
         """Delete at most ``limit`` watches that ended before ``before`` and have no unsent events; gives how many."""

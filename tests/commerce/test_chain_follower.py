@@ -150,6 +150,45 @@ def test_a_confirmation_by_a_node_that_catches_up_says_so(watched: Watched) -> N
     assert watched.events() == []
 
 
+def test_an_alarm_is_told_once_to_one_watch_of_each_callback_that_asks(watched: Watched) -> None:
+    wanted = {"payment.confirming", "node.alarm"}
+    watched.register("order-0")
+    first = watched.register("order-1", required=9, events=wanted)["id"]
+    second = watched.register("order-2", events=wanted)["id"]
+    other = watched.register("order-3", events=wanted, merchant="books")["id"]
+    run(watched, *some(chain(watched), "b", 1, 2))
+    watched.alarms = {"outage": "the chain stood still", "standstill": ""}
+    watched.poll()
+
+    told = watched.events()
+    assert {body["subscriptionId"] for body in told} == {second, other}
+    assert {(body["event"], body["epoch"], body["sequence"]) for body in told} == {("node.alarm", 0, 1)}
+    assert told[0]["alarm"] == {"kind": "outage", "sentence": "the chain stood still"}
+    assert (told[0]["payment"]["state"], told[0]["previousState"]) == ("unpaid", "unpaid")
+    watched.poll()
+    watched.again()
+    assert settle(watched) == []
+
+    watched.alarms = {}
+    watched.poll()
+    watched.cancel(second)
+    watched.cancel(other)
+    blocks = some(chain(watched), "b", 1, 3)
+    watched.node.take(blocks[2])
+    for _ in range(20):
+        watched.clock.advance(0)
+    watched.alarms = {"outage": "the chain stood still again"}
+    watched.poll()
+    # It supersedes nothing, and is superseded by nothing.
+    watched.node.take(*some(chain(watched), "b", 4, 4))
+    for _ in range(20):
+        watched.clock.advance(0)
+    assert [(body["subscriptionId"], body["event"]) for body in watched.events() if "order-1" in str(body)] == [
+        (first, "node.alarm"),
+        (first, "payment.confirming"),
+    ]
+
+
 def test_the_longest_body_has_at_most_4096_bytes() -> None:
     recipient = encode_address(bytes(20), "svcd")
     terms = PaymentTerms("r" * 64, recipient, 10**18, MAX_CONFIRMATIONS, 10**9)

@@ -50,6 +50,7 @@ class Watched:
         self.clock = clock
         self.synced = True
         self.every_depth = True
+        self.alarms: dict[str, str] = {}
         self.limits = WatchLimits(total=1_000, per_host=1_000)
         self.busy = False
         self.pauses: list[float] = []
@@ -86,6 +87,7 @@ class Watched:
             busy=lambda: self.busy,
             settled=node_context.transaction_pool.settled,
             sleep=self.pauses.append,
+            alarms=lambda: self.alarms,
         )
         self.webhooks = WebhookService(
             self.database.subscriptions, self.database.worker, dispatcher=self.queues, context=context

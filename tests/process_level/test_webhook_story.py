@@ -68,14 +68,14 @@ class Shop:
         connection = HTTPConnection("127.0.0.1", self.port, timeout=DEADLINE)
         return exchange(connection, method, target, body, Authorization="Bearer " + token.replace(" ", "-"))
 
-    def order(self, reference: str, amount: str = "25") -> dict[str, Any]:
+    def order(self, reference: str, amount: str = "25", **more: Any) -> dict[str, Any]:
         """A payment request, and a watch for it."""
         asked = {"recipient": SHOP, "amount": amount, "reference": reference, "confirmations": REQUIRED}
         request: dict[str, Any] = self.node.ok(self.node.post("/rpc/commerce/payment-request", asked))["payment"]
         watch = self.ask(
             "POST",
             "/rpc/commerce/webhooks",
-            {**asked, "callbackUrl": f"https://localhost:{self.receiver.port}/paid?for={quote(reference)}"},
+            {**asked, **more, "callbackUrl": f"https://localhost:{self.receiver.port}/paid?for={quote(reference)}"},
         )
         assert watch.status == 201, watch
         return {"request": request, "watch": watch.json["subscription"]["id"]}
@@ -200,6 +200,16 @@ def test_a_reorganisation_that_brings_the_payment_back_by_itself(shop: Shop) -> 
     wait_until(lambda: shop.receiver.names[-1] == "confirmed: confirmed 3", "the confirmation")
     shop.receiver.check()
     assert shop.receiver.events[-1]["epoch"] == 1
+
+    # Deep enough to warn of it; only the order that asked for that tells it.
+    warned = shop.order("order-2", events=["node.alarm"])
+    shop.node.mine(12)
+    shop.node.ok(shop.node.operator("/operator/reorganise", {"depth": 12}))
+    wait_until(lambda: any("alarm" in event for event in list(shop.receiver.events)), "the alarm")
+    (alarm,) = [event for event in shop.receiver.events if "alarm" in event]
+    assert (alarm["event"], alarm["subscriptionId"]) == ("node.alarm", warned["watch"])
+    assert alarm["alarm"]["kind"] == "deep-reorganisation"
+    shop.receiver.check()
 
 
 @pytest.mark.parametrize(
