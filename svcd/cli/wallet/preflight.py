@@ -7,7 +7,7 @@ from attrs import frozen
 from svcd.chain.address import decode_address
 from svcd.chain.params import NETWORKS, NetworkParams
 from svcd.chain.transaction import Draft
-from svcd.cli.errors import CommandError, ErrorResponse
+from svcd.cli.errors import CommandError
 from svcd.cli.http_client import NodeClient, ResponseObject
 from svcd.cli.rendering import Rows, format_coins, pluralize
 from svcd.cli.wallet.keyfile import Keyfile
@@ -17,8 +17,7 @@ MAX_CLOCK_DIFFERENCE: Final = 5 * 60 * 1000
 """Milliseconds. A transfer signed with a wrong clock may be refused later, or stay valid longer than intended."""
 
 MAX_FEE_FACTOR: Final = 100
-"""A suggested fee may be so many times the network's minimum: a node cannot make a wallet spend its coins on fees."""
-_NOT_FOUND: Final = 404
+"""A suggested fee may be so many times the network's minimum, which svc knows: a node cannot make a wallet spend its coins on fees."""
 
 
 @frozen(kw_only=True)
@@ -37,7 +36,6 @@ class AccountView:
     """The node's view of its network and of the sender's account."""
 
     params: NetworkParams
-    minimum_fee: int
     balance: int
     nonce: int
     """The account's next nonce on the chain."""
@@ -58,19 +56,14 @@ async def fetch_account_view(node: NodeClient, keyfile: Keyfile) -> AccountView:
     params = network_params(status, consensus)
     check_wallet(keyfile, params)
     account = (await node.get(f"/rpc/balance/{keyfile.address}")).object("account")
-    return account_view(params, status, consensus, account)
+    return account_view(params, status, account)
 
 
-async def suggested_fee(node: NodeClient, minimum: int) -> int:
-    """The fee that the node suggests, ``minimum`` at least; raises CommandError if it is unreasonably high."""
-    try:
-        fees = (await node.get("/rpc/fees")).object("fees")
-    except ErrorResponse as response:
-        # A node of an earlier version.
-        if response.status == _NOT_FOUND:
-            return minimum
-        raise
-    fee, most = max(fees.number("suggestedFee"), minimum), MAX_FEE_FACTOR * minimum
+async def suggested_fee(node: NodeClient, params: NetworkParams) -> int:
+    """The fee that the node suggests, the network's minimum at least; raises CommandError if it is unreasonable."""
+    fees = (await node.get("/rpc/fees")).object("fees")
+    fee = max(fees.number("suggestedFee"), params.minimum_fee)
+    most = MAX_FEE_FACTOR * params.minimum_fee
     if fee > most:
         raise CommandError(
             f"the node suggests a fee of {format_coins(fee)}, more than the {format_coins(most)} that svc pays unasked;"
@@ -80,7 +73,7 @@ async def suggested_fee(node: NodeClient, minimum: int) -> int:
 
 
 def network_params(status: ResponseObject, consensus: ResponseObject) -> NetworkParams:
-    """The network of a node; raises CommandError if svc does not know it or its genesis block is another."""
+    """The network of a node; raises CommandError if svc does not know it, or if genesis block or fee are others."""
     chain_id = status.text("chainId")
     params = next((known for known in NETWORKS.values() if known.chain_id == chain_id), None)
     if params is None:
@@ -90,16 +83,19 @@ def network_params(status: ResponseObject, consensus: ResponseObject) -> Network
         genesis, network_id = response.text("genesisHash"), response.count("networkId")
         if genesis != params.genesis_hash.hex() or network_id != params.network_id:
             raise CommandError(f"the node claims to be on {chain_id}, but has another genesis block: do not trust it")
+    fee = consensus.number("minimumFee")
+    if fee != params.minimum_fee:
+        raise CommandError(
+            f"the node claims to be on {chain_id}, but its minimum fee is {format_coins(fee)} and not"
+            f" {format_coins(params.minimum_fee)}: do not trust it"
+        )
     return params
 
 
-def account_view(
-    params: NetworkParams, status: ResponseObject, consensus: ResponseObject, account: ResponseObject
-) -> AccountView:
-    """The view in three responses of a node; raises CommandError."""
+def account_view(params: NetworkParams, status: ResponseObject, account: ResponseObject) -> AccountView:
+    """The view in two responses of a node; raises CommandError."""
     return AccountView(
         params=params,
-        minimum_fee=consensus.number("minimumFee"),
         balance=account.number("balance"),
         nonce=account.number("nonce"),
         pending_nonce=account.number("pendingNonce"),
@@ -134,10 +130,11 @@ def build_draft(request: SendRequest, view: AccountView, now: int) -> Draft:
     Raises CommandError, or RuleViolation for a recipient that is not an address of the network.
     """
     decode_address(request.recipient, view.params.address_prefix, "recipient")
-    fee = view.minimum_fee if request.fee is None else request.fee
-    if fee < view.minimum_fee:
+    minimum = view.params.minimum_fee
+    fee = minimum if request.fee is None else request.fee
+    if fee < minimum:
         raise CommandError(
-            f"a fee of {format_coins(fee)} is too low; the network requires at least {format_coins(view.minimum_fee)}"
+            f"a fee of {format_coins(fee)} is too low; the network requires at least {format_coins(minimum)}"
         )
     nonce = view.pending_nonce if request.nonce is None else request.nonce
     if nonce < view.nonce:

@@ -284,12 +284,12 @@ async def _sign_new(node: NodeClient, payment: OutgoingPayment, view: AccountVie
     earlier.check_nonce_is_free(payment.request, view.params)
     request = payment.request
     if request.fee is None:
-        request = evolve(request, fee=await suggested_fee(node, view.minimum_fee))
+        request = evolve(request, fee=await suggested_fee(node, view.params))
     draft = build_draft(request, view, milliseconds(node.clock))
     _show(payment, draft, view)
-    if payment.request.fee is None and draft.fee > view.minimum_fee:
-        minimum = format_coins(view.minimum_fee)
-        click.echo(f"Warning: many transfers wait for a block, so the fee is above the minimum of {minimum}.", err=True)
+    if payment.request.fee is None and draft.fee > view.params.minimum_fee:
+        minimum = format_coins(view.params.minimum_fee)
+        click.echo(f"Warning: the node suggests this fee, which is above the minimum of {minimum}.", err=True)
     await _warn_if_paid(node, payment, view)
     for sentence in [] if payment.objections is None else await payment.objections(node, view):
         if payment.assume_yes:

@@ -57,7 +57,7 @@ function insufficient(total, available) {
 
 function raised() {
   const least = formatAmount(MINIMUM_FEE);
-  return new Problem("fee-raised", `Many transfers wait for a block, so the fee is above the minimum of ${least} SVC.`);
+  return new Problem("fee-raised", `The node suggests this fee, which is above the minimum of ${least} SVC.`);
 }
 
 function alreadyPaid({ state }) {

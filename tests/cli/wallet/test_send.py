@@ -98,7 +98,7 @@ def test_a_full_mempool_raises_the_fee_that_is_not_given(rich: Node, terminal: T
     fee = int(json.loads(told.out)["fee"])
     assert 30_000 < fee < 60_000
     assert f"fee            {format_coins(fee)}" in told.err
-    assert "Warning: many transfers wait for a block, so the fee is above the minimum of 0.0001 coins." in told.err
+    assert "Warning: the node suggests this fee, which is above the minimum of 0.0001 coins." in told.err
     assert len(pool.mempool) == 1
 
 
@@ -110,13 +110,9 @@ def test_a_given_fee_is_not_changed_and_not_asked_for(terminal: Terminal, wallet
     assert b"/rpc/fees" not in [path for path, _ in resource.seen]
 
 
-@pytest.mark.parametrize(("suggested", "paid"), [("9999", "10000"), ("1000000", "1000000"), (None, "10000")])
-def test_the_suggested_fee_is_paid_within_bounds(
-    terminal: Terminal, wallet: Path, suggested: str | None, paid: str
-) -> None:
+@pytest.mark.parametrize(("suggested", "paid"), [("9999", "10000"), ("1000000", "1000000")])
+def test_the_suggested_fee_is_paid_within_bounds(terminal: Terminal, wallet: Path, suggested: str, paid: str) -> None:
     resource = canned(fees={"suggestedFee": suggested})
-    if suggested is None:
-        resource.by_path["fees"] = (404, b'{"ok":false,"error":"there is no such path here"}')
     terminal.public.site = site_of(resource, terminal.clock)
     terminal.invoke("wallet", "send", OTHER, 1, "--yes", env=KNOWN)
     assert json.loads(resource.seen[-1][1])["transaction"]["fee"] == paid
@@ -128,6 +124,18 @@ def test_an_unreasonable_suggestion_is_refused(terminal: Terminal, wallet: Path)
         "the node suggests a fee of 0.01000001 coins, more than the 0.01 coins that svc pays unasked; give the fee with"
         " --fee"
     )
+
+
+def test_a_node_cannot_raise_the_minimum_and_so_the_greatest_suggestion(terminal: Terminal, wallet: Path) -> None:
+    resource = canned(fees={"suggestedFee": str(8 * COIN)})
+    named = json.loads(resource.by_path["consensus"][1])["consensus"]
+    lie = {"ok": True, "consensus": {**named, "minimumFee": str(3 * COIN)}}
+    resource.by_path["consensus"] = (200, json.dumps(lie).encode())
+    terminal.public.site = site_of(resource, terminal.clock)
+    assert terminal.failure("wallet", "send", OTHER, 1, "--yes", env=KNOWN) == (
+        "the node claims to be on SVC-DEVNET, but its minimum fee is 3 coins and not 0.0001 coins: do not trust it"
+    )
+    assert all(path != b"/rpc/broadcast" for path, _ in resource.seen)
 
 
 @pytest.mark.parametrize("typed", ["n\n", "\n"])
@@ -495,7 +503,6 @@ def test_expired_transfers_are_removed(terminal: Terminal, rich: Node, hours: in
     tip_time = kept.transfer.timestamp + hours * 3_600_000
     view = AccountView(
         params=DEVNET,
-        minimum_fee=1,
         balance=0,
         nonce=0,
         pending_nonce=0,
