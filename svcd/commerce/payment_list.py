@@ -16,12 +16,38 @@ from svcd.chain.transition import ChainPoint
 from svcd.chain.units import format_amount
 from svcd.limits import LONG_LISTS, Limit
 from svcd.node.mempool import MempoolEntry
-from svcd.store.chain_store import LOOKED_AT, ChainReader, StoredTransfer
+from svcd.store.chain_store import LOOKED_AT, ChainReader
 
-Cursor = tuple[int, int]
-"""Height and position of a transfer; of a waiting one MAX_INTEGER and its number in the order of arrival."""
-BEGINNING: Final[Cursor] = (-1, 0)
-MEMPOOL_BEGINNING: Final[Cursor] = (MAX_INTEGER, 0)
+Position = tuple[int, int]
+"""Height of a block and position of a transfer in it."""
+BEGINNING: Final[Position] = (-1, 0)
+
+
+def end_of(height: int) -> Position:
+    """After every transfer of the block at ``height``."""
+    return height, MAX_INTEGER
+
+
+@frozen
+class Cursor:
+    """The end of a page: everything up to it has been listed, on the chain and in the mempool.
+
+    It has both because a block may include waiting transfers between two pages: the next page begins with that block.
+    """
+
+    on_chain: Position
+    arrival: int
+    """The number of a waiting transfer in the order of arrival; 0 for none."""
+
+    @classmethod
+    def parse(cls, text: str) -> "Cursor":
+        """The cursor in ``text``; raises ValueError."""
+        height, position, arrival = map(int, text.split("-"))
+        return cls((height, position), arrival)
+
+    def __str__(self) -> str:
+        """The API's form."""
+        return f"{self.on_chain[0]}-{self.on_chain[1]}-{self.arrival}"
 
 LIMITS: Final = (Limit("transfers that a page of payments looks at", LOOKED_AT, "things", LONG_LISTS),)
 
@@ -51,7 +77,6 @@ class ReceivedTransfer:
 
     transfer: Transfer
     point: ChainPoint | None
-    cursor: Cursor
 
 
 @frozen
@@ -71,41 +96,40 @@ def read_page(reader: ChainReader, params: NetworkParams, query: PaymentQuery) -
     tip = reader.tip()
     if tip is None:
         raise Corrupt("the database has no chain in it")
-    if query.after >= MEMPOOL_BEGINNING:
-        return ReceivedPage(tip, (), None)
+    after = query.after.on_chain
     if query.reference is not None and reader.has_received_few((query.reference, query.key)):
         payee = query.reference, query.key
-        places, most = reader.received(payee, query.after, limit=query.limit + 1), query.limit
+        places, most = reader.received(payee, after, limit=query.limit + 1), query.limit
     else:
-        places, most = reader.address_transactions_after(query.key, query.after, limit=LOOKED_AT + 1), LOOKED_AT
-    looked_at = [_on_chain(place, params) for place in places[:most]]
-    found = [each for each in looked_at if _is_listed(each.transfer, query)]
-    if len(found) > query.limit:
-        return ReceivedPage(tip, tuple(found[: query.limit]), found[query.limit - 1].cursor)
-    return ReceivedPage(tip, tuple(found), looked_at[-1].cursor if len(places) > most else None)
+        places, most = reader.address_transactions_after(query.key, after, limit=LOOKED_AT + 1), LOOKED_AT
+    found: list[ReceivedTransfer] = []
+    for place in places[:most]:
+        transfer = parse_transfer(json.loads(place.body), params)
+        if _is_listed(transfer, query):
+            if len(found) == query.limit:
+                return ReceivedPage(tip, tuple(found), Cursor(after, query.after.arrival))
+            found.append(ReceivedTransfer(transfer, place.point))
+        after = place.point.height, place.position
+    return ReceivedPage(tip, tuple(found), Cursor(after, query.after.arrival) if len(places) > most else None)
 
 
 def with_waiting(page: ReceivedPage, entries: Sequence[MempoolEntry], query: PaymentQuery) -> ReceivedPage:
     """The last ``page`` on the chain, continued with waiting transfers to the recipient.
 
-    ``entries`` are the oldest LOOKED_AT + 1 after ``query.after``, as they were before the page was read.
+    ``entries`` are the oldest LOOKED_AT + 1 after ``query.after.arrival``, as they were before the page was read.
     """
     if page.next is not None:
         return page
     on_chain = {each.transfer.txid for each in page.received}
-    waiting = [
-        ReceivedTransfer(entry.transfer, None, (MAX_INTEGER, entry.sequence))
-        for entry in entries[:LOOKED_AT]
-        if _is_listed(entry.transfer, query) and entry.transfer.txid not in on_chain
-    ]
-    room = query.limit - len(page.received)
-    shown = waiting[:room]
-    following = None
-    if len(waiting) > room:
-        following = shown[-1].cursor if shown else max(query.after, MEMPOOL_BEGINNING)
-    elif len(entries) > LOOKED_AT:
-        following = MAX_INTEGER, entries[LOOKED_AT - 1].sequence
-    return ReceivedPage(page.tip, (*page.received, *shown), following)
+    found, arrival = list(page.received), query.after.arrival
+    for entry in entries[:LOOKED_AT]:
+        if _is_listed(entry.transfer, query) and entry.transfer.txid not in on_chain:
+            if len(found) == query.limit:
+                break
+            found.append(ReceivedTransfer(entry.transfer, None))
+        arrival = entry.sequence
+    is_last = not entries or arrival == entries[-1].sequence
+    return ReceivedPage(page.tip, tuple(found), None if is_last else Cursor(end_of(page.tip.height), arrival))
 
 
 def mismatch_of(transfer: Transfer, amount: int, paid_by: bytes | None) -> AmountMismatch | None:
@@ -136,11 +160,6 @@ def received_record(
     if order is not None:
         record["mismatch"] = mismatch_of(transfer, *order)
     return record
-
-
-def _on_chain(place: StoredTransfer, params: NetworkParams) -> ReceivedTransfer:
-    transfer = parse_transfer(json.loads(place.body), params)
-    return ReceivedTransfer(transfer, place.point, (place.point.height, place.position))
 
 
 def _is_listed(transfer: Transfer, query: PaymentQuery) -> bool:

@@ -7,6 +7,7 @@ from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import check_reference, fold_case
 from svcd.chain.units import parse_amount, parse_base_units
 from svcd.commerce.payment import PaymentState
+from svcd.commerce.payment_list import Cursor
 from svcd.commerce.payment_request import (
     DEFAULT_CONFIRMATIONS,
     FORBIDDEN_IN_LABEL,
@@ -36,6 +37,9 @@ def _cursor(text: str) -> tuple[int, int]:
 
 CURSOR_TYPE: Final = Text(
     "(0|[1-9][0-9]{0,15})-(0|[1-9][0-9]{0,15})", "must be the `next` of the page before, such as 120-3", _cursor
+)
+_LIST_CURSOR_TYPE: Final = Text(
+    "-".join(3 * ["(0|[1-9][0-9]{0,15})"]), "must be the `next` of the page before, such as 120-3-0", Cursor.parse
 )
 AMOUNT_TYPE: Final = Custom(
     {"type": "string", "pattern": r"^(0|[1-9][0-9]*)(\.[0-9]{1,8})?$", "maxLength": 32}, parse_amount
@@ -85,7 +89,7 @@ CONFIRMATIONS: Final = Field(
     "How deep the payment must lie: 1 for the newest block.",
     default=DEFAULT_CONFIRMATIONS,
 )
-AFTER: Final = Field("after", CURSOR_TYPE, "The `next` of the page before.", default=None)
+AFTER: Final = Field("after", _LIST_CURSOR_TYPE, "The `next` of the page before.", default=None)
 LISTED_REFERENCE: Final = Field(
     "reference",
     Custom(schemas.REFERENCE, check_reference),

@@ -2,13 +2,14 @@
 
 from itertools import islice
 
+from attrs import evolve
+
 from svcd.chain.address import decode_address
-from svcd.chain.encoding import MAX_INTEGER
 from svcd.commerce.payment_list import (
     BEGINNING,
-    MEMPOOL_BEGINNING,
     Cursor,
     PaymentQuery,
+    end_of,
     read_page,
     received_record,
     with_waiting,
@@ -64,19 +65,20 @@ class PaymentListRoutes:
         asked: int | None = None
         if amount is not None or amount_base_units is not None:
             asked = resolve_amount(amount, amount_base_units)
-        since = BEGINNING if since_height is None else (since_height - 1, MAX_INTEGER)
-        query = PaymentQuery(key=key, reference=reference, after=max(after or BEGINNING, since), limit=limit)
+        begin = BEGINNING if since_height is None else end_of(since_height - 1)
+        cursor = Cursor(begin, 0) if after is None else evolve(after, on_chain=max(after.on_chain, begin))
+        query = PaymentQuery(key=key, reference=reference, after=cursor, limit=limit)
         order = None
         if asked is not None:
             order = asked, self._paid_by(reference, recipient, asked, since_height)
-        waiting = self._incoming.oldest(key, after=query.after[1] if query.after >= MEMPOOL_BEGINNING else 0)
+        waiting = self._incoming.oldest(key, after=query.after.arrival)
         # Taken before the chain is read: a transfer that a block includes meanwhile is found twice, not never.
         entries = list(islice(waiting, LOOKED_AT + 1))
         page = await self._chain_manager.long_reads.ask(lambda reader: read_page(reader, self._params, query))
         page = with_waiting(page, entries, query)
         return {
             "payments": [received_record(each, self._params, page.tip, order) for each in page.received],
-            "next": None if page.next is None else f"{page.next[0]}-{page.next[1]}",
+            "next": None if page.next is None else str(page.next),
             "tip": {"height": str(page.tip.height), "hash": page.tip.hash.hex()},
         }
 

@@ -152,6 +152,47 @@ def test_a_transfer_that_leaves_the_mempool_for_a_block_is_listed_once(node: Nod
     assert [each["canonical"] for each in listed(client)] == [True]
 
 
+@pytest.mark.parametrize("page_of_block", range(5))
+@pytest.mark.parametrize("reference", [{}, {"reference": "order-1"}])
+def test_a_block_between_two_pages_hides_no_transfer(
+    node: Node, client: Client, page_of_block: int, reference: dict[str, str]
+) -> None:
+    blocks = node.builder.chain(
+        "genesis: b[1..2]\n"
+        + "b1 pays 1 from alice to bob for order-1\n"
+        + "".join(f"b2 pays {amount} from alice to bob for order-1\n" for amount in (2, 3, 4, 5))
+    )
+    node.take(blocks["b1"])
+    *waiting, direct = blocks["b2"].transfers
+    for transfer in waiting:
+        submitted(node.node_context.transaction_pool, transfer, node.clock)
+    seen: list[int] = []
+    after: dict[str, str] = {}
+    for number in range(12):
+        if number == page_of_block:
+            node.take(blocks["b2"])
+            node.clock.pump([0] * 5)
+        page = client.ok(target(limit=1, **reference, **after))
+        seen += amounts(page["payments"])
+        if page["next"] is None:
+            break
+        after = {"after": page["next"]}
+    assert page["next"] is None
+    assert set(seen) >= {1, 2, 3, 4} | ({direct.amount} if page_of_block < 4 else set())
+    assert [amount for amount in seen if seen.count(amount) > 1] in ([], [2] * 2, [2, 3] * 2, [2, 3, 4] * 2)
+
+
+def test_a_reorganisation_between_two_pages_shows_in_the_tip(node: Node, client: Client) -> None:
+    node.grow("genesis: b[1..2]\nb1 pays 1 from alice to bob\nb2 pays 2 from alice to bob")
+    first = client.ok(target(limit=1))
+    branch = [node.builder.block(None, producer="c")]
+    while len(branch) < 3:
+        branch.append(node.builder.block(branch[-1]))
+    node.take(*branch)
+    node.clock.pump([0] * 5)
+    assert client.ok(target(limit=1, after=first["next"]))["tip"] != first["tip"]
+
+
 def test_a_reorganisation_takes_a_payment_off_the_list_and_brings_it_back(
     node: Node, client: Client, clock: Clock
 ) -> None:
@@ -172,7 +213,7 @@ def test_a_reorganisation_takes_a_payment_off_the_list_and_brings_it_back(
             {"reference": "r", "amount": "1", "amountBaseUnits": "1"},
             "amount and amountBaseUnits are both given; give one of them",
         ),
-        ({"after": "3"}, "after: must be the `next` of the page before, such as 120-3"),
+        ({"after": "3-0"}, "after: must be the `next` of the page before, such as 120-3-0"),
         ({"limit": "101"}, "limit: must be a whole number from 1 to 100"),
         ({"recipient": "svcd1q"}, "recipient"),
         ({"reference": "a b"}, "paymentReference must be 1 to 64"),

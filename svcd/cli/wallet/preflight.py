@@ -17,7 +17,7 @@ MAX_CLOCK_DIFFERENCE: Final = 5 * 60 * 1000
 """Milliseconds. A transfer signed with a wrong clock may be refused later, or stay valid longer than intended."""
 
 MAX_FEE_FACTOR: Final = 100
-"""A suggested fee may be so many times the network's minimum, which svc knows: a node cannot make a wallet spend its coins on fees."""
+"""A suggested fee may be so many times the minimum that svc knows: a node cannot make a wallet pay any fee."""
 
 
 @frozen(kw_only=True)

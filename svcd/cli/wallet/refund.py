@@ -24,6 +24,9 @@ from svcd.commerce.payment_request import DEFAULT_CONFIRMATIONS, refund_referenc
 
 _SIGNED: Final = "version networkId type senderPublicKey senderAddress nonce fee timestamp payload signature".split()
 
+_WALKS: Final = 5
+"""How often the pages of a list are read until no block comes in between."""
+
 
 @frozen
 class ReceivedPayment:
@@ -201,7 +204,7 @@ async def _paid(node: NodeClient, payment: ReceivedPayment) -> int:
     reference = payment.transfer.reference
     if reference is None:
         return payment.transfer.amount
-    listed = await _listed(node, payment.recipient, reference, payment.sender)
+    listed = await sent_under_reference(node, payment.recipient, reference, payment.sender)
     return sum(each.number("amount") for each in listed.values() if each.value("canonical") is True)
 
 
@@ -211,7 +214,7 @@ async def _refunded(node: NodeClient, view: AccountView, payment: ReceivedPaymen
     A refund in ``file`` that the node does not know counts as well. Of several with one nonce a block includes one.
     """
     reference = payment.refund_reference
-    listed = await _listed(node, payment.sender, reference, payment.recipient)
+    listed = await sent_under_reference(node, payment.sender, reference, payment.recipient)
     earlier = await reconcile(node, file, payment.transfer.recipient, view, prune=False)
     pending = [stored.transfer for stored in earlier.pending]
     known = {transfer.nonce for transfer in pending if transfer.txid.hex() in listed}
@@ -223,14 +226,28 @@ async def _refunded(node: NodeClient, view: AccountView, payment: ReceivedPaymen
     return sum(each.number("amount") for each in listed.values()) + sum(unknown.values())
 
 
-async def _listed(node: NodeClient, recipient: str, reference: str, sender: str) -> dict[str, ResponseObject]:
-    """What ``sender`` has sent to ``recipient`` under ``reference``, by txid."""
+async def sent_under_reference(
+    node: NodeClient, recipient: str, reference: str, sender: str
+) -> dict[str, ResponseObject]:
+    """What ``sender`` has sent to ``recipient`` under ``reference``, by txid, all at one tip; raises CommandError."""
+    for _ in range(_WALKS):
+        tips, listed = await _walk(node, recipient, reference, sender)
+        if len(tips) == 1:
+            return listed
+    raise CommandError("the node's chain changed again and again while its payments were read; repeat the command")
+
+
+async def _walk(
+    node: NodeClient, recipient: str, reference: str, sender: str
+) -> tuple[set[str], dict[str, ResponseObject]]:
+    """The hashes of the tips at which the pages were read, and the transfers on all of them, by txid."""
+    tips: set[str] = set()
     listed: dict[str, ResponseObject] = {}
     after = ""
     while True:
         page = await node.get(f"/rpc/commerce/payments?recipient={recipient}&reference={reference}&limit=100{after}")
-        # By txid, because a block may include a waiting transfer between two pages.
+        tips.add(page.object("tip").text("hash"))
         listed.update({each.text("txid"): each for each in page.objects("payments") if each.text("sender") == sender})
         if "next" not in page:
-            return listed
+            return tips, listed
         after = f"&after={page.text('next')}"

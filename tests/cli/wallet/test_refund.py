@@ -2,19 +2,25 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from attrs import evolve
+from twisted.internet.defer import ensureDeferred
 
 from svcd.chain.params import DEVNET, FAUCET_SEED
 from svcd.chain.transaction import Draft, sign_transfer
+from svcd.cli.errors import CommandError
+from svcd.cli.http_client import ResponseObject
 from svcd.cli.wallet.pending import PendingFile
+from svcd.cli.wallet.refund import sent_under_reference
 from svcd.commerce.payment_request import refund_reference
 from tests.chains import COIN
 from tests.cli.terminal import ADDRESS, OTHER, PASSWORD, SEED, Terminal, site_of
 from tests.cli.wallet.test_send import KNOWN, canned, waiting
 from tests.rpc.node import FAUCET, Node
 from tests.submitting import submitted
+from tests.support import result_of
 
 pytestmark = pytest.mark.usefixtures("stretched_once")
 
@@ -172,6 +178,31 @@ def test_a_node_cannot_name_another_sender(rich: Node, terminal: Terminal, paid:
     assert terminal.failure("wallet", "refund", paid, "--yes", env=KNOWN) == (
         f"the node does not answer as svcd does: it returns the transfer {forged} for {paid}"
     )
+
+
+class Pages:
+    """A node whose list of payments has two pages, at the tips given."""
+
+    def __init__(self, *tips: str) -> None:
+        self.tips = list(tips)
+
+    async def get(self, path: str) -> ResponseObject:
+        """The next page."""
+        number = int("after" in path)
+        sent = {"txid": f"{number}", "sender": ADDRESS, "amount": "5", "canonical": True}
+        tip = {"height": "3", "hash": self.tips.pop(0)}
+        return ResponseObject("page", {"payments": [sent], "next": None if number else "3-0-0", "tip": tip})
+
+
+def test_payments_are_read_again_if_the_chain_changes_between_two_pages() -> None:
+    def read(node: Any) -> Any:
+        return ensureDeferred(sent_under_reference(node, FAUCET, "refund:order-17", ADDRESS))
+
+    changing = Pages("a", "b", "b", "b")
+    assert list(result_of(read(changing))) == ["0", "1"]
+    assert changing.tips == []
+    with pytest.raises(CommandError, match="changed again and again while its payments were read"):
+        result_of(read(Pages(*"abcdefghij")))
 
 
 @pytest.mark.parametrize(
