@@ -518,7 +518,7 @@ def test_what_is_sent_again_has_all_attempts_again(watches: WebhookStore, events
     # It counts neither as an old event that waits, nor as one that is too old to be sent.
     assert events.waiting_since() is None
     assert events.abandon_older(NOW + 5, 9) == 0
-    assert events.abandon_older(NOW + 9) == 1
+    assert events.abandon_older(NOW + 9, 9) == 1
 
 
 def test_pages_of_watches(watches: WebhookStore) -> None:
