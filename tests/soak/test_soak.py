@@ -101,7 +101,7 @@ def test_nothing_grows_and_nothing_is_lost(nodes: Nodes, tmp_path: Path) -> None
                 print(f"  {course}")
                 grown += [f"{steady.name}: {course}"] if course.grown else []
         print(
-            f"{traffic.payments} payments, {traffic.reorganisations} reorganisations, {shop.taken} events, "
+            f"{traffic.payments} payments, {traffic.reorganisations} reorganisations, {shop.arrived} events, "
             f"{traffic.expired} watches expired; height {maker.tip()['height']}"
         )
         tip = maker.tip()

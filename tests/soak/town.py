@@ -155,7 +155,7 @@ class Shop(Receiver):
         super().__init__(SECRET)
         self.stories: dict[str, dict[str, str]] = {}
         """Of each watch, the names of its events by their ids, in order of arrival."""
-        self.taken = 0
+        self.arrived = 0
 
     def take(self, headers: Any, body: bytes) -> None:
         """See Receiver."""
@@ -163,7 +163,7 @@ class Shop(Receiver):
         event = json.loads(body)
         with self._lock:
             story = self.stories.setdefault(event["subscriptionId"], {})
-            self.taken += event["id"] not in story
+            self.arrived += event["id"] not in story
             story[event["id"]] = event["event"].removeprefix("payment.")
 
     def told(self, watch: str) -> list[str]:
