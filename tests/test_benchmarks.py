@@ -89,6 +89,7 @@ def test_every_benchmark_that_needs_no_wrk_shows_its_rows(tmp_path: Path) -> Non
     found = {row["name"]: row for row in json.loads((tmp_path / "rows").read_text())}
     assert list(found) == [
         "transfers connected, 2,000 accounts",
+        "transfers connected, 2,000 accounts, processor time",
         "empty blocks connected",
         "40 headers of mainnet verified",
         "state root per account, 500 of 1,000 changed",
