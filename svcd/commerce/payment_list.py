@@ -22,6 +22,8 @@ Position = tuple[int, int]
 """Height of a block and position of a transfer in it."""
 BEGINNING: Final[Position] = (-1, 0)
 
+LIMITS: Final = (Limit("transfers that a page of payments looks at", LOOKED_AT, "things", LONG_LISTS),)
+
 
 def end_of(height: int) -> Position:
     """After every transfer of the block at ``height``."""
@@ -48,8 +50,6 @@ class Cursor:
     def __str__(self) -> str:
         """The API's form."""
         return f"{self.on_chain[0]}-{self.on_chain[1]}-{self.arrival}"
-
-LIMITS: Final = (Limit("transfers that a page of payments looks at", LOOKED_AT, "things", LONG_LISTS),)
 
 
 class AmountMismatch(StrEnum):
