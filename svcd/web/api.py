@@ -4,7 +4,7 @@
 # mypy: allow-untyped-calls
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, cast
 
 from attrs import define, field, frozen
@@ -37,6 +37,7 @@ from svcd.web.responses import (
 from svcd.web.routes import (
     BYTES_PER_TOKEN,
     MAX_SHOWN,
+    METHODS,
     IncomingRequest,
     Route,
     read_values,
@@ -84,27 +85,30 @@ class Router:
     def find(self, method: bytes, segments: Sequence[str]) -> "tuple[BoundRoute, dict[str, str]] | None":
         """The route for the decoded segments of a path, and the values of its placeholders; None without a route.
 
-        A literal segment takes precedence over a placeholder, which matches anything but the empty segment.
+        A literal segment takes precedence over a placeholder, which matches anything but the empty segment, also if the
+        literal path has no route with ``method``.
         """
-        return self._find(self._root, method, segments, ())
+        node, values = self._find(self._root, segments, ()) or (None, ())
+        bound = None if node is None else node.routes.get(method)
+        if bound is None:
+            return None
+        return bound, dict(zip([field.name for field in bound.route.path_fields], values, strict=True))
 
     def _find(
-        self, node: _Node, method: bytes, segments: Sequence[str], values: tuple[str, ...]
-    ) -> "tuple[BoundRoute, dict[str, str]] | None":
+        self, node: _Node, segments: Sequence[str], values: tuple[str, ...]
+    ) -> tuple[_Node, tuple[str, ...]] | None:
+        """The node at which the routes of a path end, and the values of the placeholders before it."""
         for at, segment in enumerate(segments):
             child = node.children.get(segment)
             if node.placeholder is not None and segment:
-                literal = child and self._find(child, method, segments[at + 1 :], values)
+                literal = child and self._find(child, segments[at + 1 :], values)
                 if literal:
                     return literal
                 child, values = node.placeholder, (*values, segment)
             if child is None:
                 return None
             node = child
-        bound = node.routes.get(method)
-        if bound is None:
-            return None
-        return bound, dict(zip([field.name for field in bound.route.path_fields], values, strict=True))
+        return (node, values) if node.routes else None
 
 
 @frozen(kw_only=True)
@@ -357,13 +361,17 @@ class KleinApi:
         return PlainPaths(self._klein.resource(), self._admit)
 
     def _bind(self, bound: BoundRoute) -> None:
+        route = bound.route
+
         def answer(request: Request, **path_values: str) -> bytes | Deferred[bytes]:
+            if self._find(request, route.method.encode("ascii")) is not bound:
+                # Klein takes a placeholder for a literal segment where only the placeholder's route has the method.
+                return self._method_not_allowed(request, METHODS)
             response = bound.respond_admitted(request, path_values)
             if isinstance(response, Response):
                 return response.apply_to(request)
             return response.addCallback(lambda late: late.apply_to(request))
 
-        route = bound.route
         name = f"{route.method} {route.path}"
         self._klein.route(route.rule.removeprefix(self._mount), methods=[route.method], endpoint=name)(answer)
 
@@ -379,12 +387,17 @@ class KleinApi:
 
     def _not_routed(self, request: Request, failure: Failure) -> bytes:
         """404 or 405 for what Klein has no route for."""
-        error = HttpError(404, NO_ROUTE)
         if isinstance(failure.value, MethodNotAllowed):
-            methods = list(failure.value.valid_methods or ())
-            found = [self._find(request, method.encode("ascii")) for method in methods]
-            advice = next((bound.route.other_methods for bound in found if bound and bound.route.other_methods), "")
-            error = method_not_allowed([*methods, *self._answered_before], advice)
+            return self._method_not_allowed(request, failure.value.valid_methods or ())
+        return error_response(HttpError(404, NO_ROUTE)).apply_to(request)
+
+    def _method_not_allowed(self, request: Request, methods: Iterable[str]) -> bytes:
+        """405 with those of ``methods`` that have a route for the path."""
+        found = {method: self._find(request, method.encode("ascii")) for method in methods if method != "HEAD"}
+        routes = {method: bound.route for method, bound in found.items() if bound is not None}
+        heads = ["HEAD"] * ("GET" in routes)
+        advice = next((route.other_methods for route in routes.values() if route.other_methods), "")
+        error = method_not_allowed([*routes, *heads, *self._answered_before], advice)
         return error_response(error).apply_to(request)
 
     def _find(self, request: Request, method: bytes) -> BoundRoute | None:

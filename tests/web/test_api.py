@@ -697,6 +697,28 @@ def test_where_nothing_is(router: Router, asked: str) -> None:
     assert router.find(b"GET", asked.split("/")[1:]) is None
 
 
+class Shadowed:
+    """A literal path with another method than the placeholder in its place."""
+
+    @Route("GET", "/rpc/things/{name}", "", bucket="read", answers={}, path_fields=(Field("name", Text(), ""),))
+    def show(self, name: str) -> Any:
+        return {"name": name}
+
+    @Route("POST", "/rpc/things/test", "", bucket="read", answers={})
+    def test(self) -> Any:
+        return {"tested": True}
+
+
+def test_a_literal_path_does_not_answer_the_methods_of_a_placeholder(serve: Callable[..., Site]) -> None:
+    site = serve(Shadowed())
+    assert ask(site, b"GET /rpc/things/other").json == {"ok": True, "name": "other"}
+    assert ask(site, b"POST /rpc/things/test").json == {"ok": True, "tested": True}
+    for method in (b"GET", b"HEAD", b"PUT"):
+        refused = ask(site, method + b" /rpc/things/test")
+        assert (refused.status, refused.headers["allow"]) == (405, "POST")
+    assert ask(site, b"POST /rpc/things/other").headers["allow"] == "GET, HEAD"
+
+
 def test_a_route_answers_its_own_method(router: Router) -> None:
     found = router.find(b"POST", ["a"])
     assert found is not None
