@@ -16,10 +16,7 @@ from svcd.chain.transaction import Draft, sign_transfer
 from svcd.chain.transition import genesis_point
 from svcd.p2p.handshake import NodeKey
 from tests.chains import COIN, address_of, key_of
-from tests.schema.order import PAID, PAYER, PRICE, SHOP
-
-CALLBACK = "https://127.0.0.1:44443/paid"
-"""Where nobody listens: what is registered counts, not what is delivered."""
+from tests.schema.order import CALLBACK, PAID, PAYER, PRICE, SHOP
 
 
 class Known:
@@ -29,6 +26,8 @@ class Known:
         self._random = Random(1)
         self._nonce = 1
         self._learnt: dict[str, list[str]] = {"txid": [], "id": [], "reference": []}
+        self._events: list[tuple[str, str]] = []
+        """Webhooks with one of their events each."""
         self._block: bytes | None = None
         self._header: object = None
 
@@ -37,6 +36,8 @@ class Known:
         for name in values:
             if self._random.random() < 0.8 and (known := self._known(name)) is not None:
                 values[name] = known
+        if "eventId" in values and self._events:
+            values["id"], values["eventId"] = self._random.choice(self._events)
         if "wait" in values:
             values["wait"] = 1
         if "callbackUrl" in values:
@@ -54,6 +55,10 @@ class Known:
         """Remember what an answer names."""
         if path == "/p2p/blocks" and answer.get("blocks"):
             self._learn_block(answer["blocks"][-1])
+        for webhook in [answer.get("subscription"), *answer.get("subscriptions", [])]:
+            if webhook is not None and webhook["active"]:
+                events = [(webhook["id"], event["id"]) for event in webhook.get("events", [])]
+                self._events = [*self._events, *events][-10:]
         for member in answer.values():
             if isinstance(member, dict):
                 for name in self._learnt.keys() & member.keys():
