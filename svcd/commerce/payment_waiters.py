@@ -25,8 +25,8 @@ MAX_SECONDS: Final = 30
 MAX_WAITING: Final = 500
 """How many wait at once; at most half of the connections, so that others get an answer."""
 MAX_WAITING_OF_CLIENT: Final = 32
-AT_ONCE: Final = 16
-"""How many are looked at in one turn of the reactor: two milliseconds."""
+TURN_SECONDS: Final = 0.002
+"""How long waiters are looked at in one turn of the reactor; one takes 0.1 ms, and 4 ms with 1,900 wrong amounts."""
 
 _WAITING: Final = "Waiting verifications without end, to use up connections"
 LIMITS: Final = (
@@ -186,10 +186,13 @@ class PaymentWaiters(Service):
                 self._is_due.add(waiter)
 
     def _look(self) -> None:
-        for _ in range(min(AT_ONCE, len(self._due))):
+        end = self._clock.seconds() + TURN_SECONDS
+        while self._due:
             waiter = self._due.popleft()
             self._is_due.remove(waiter)
             waiter.wake()
+            if self._clock.seconds() >= end:
+                break
         if self._due:
             self._clock.callLater(0, self._look)
 

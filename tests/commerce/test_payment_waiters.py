@@ -9,7 +9,9 @@ from twisted.internet.task import Clock
 
 from svcd.chain.errors import NotYet, Wait
 from svcd.commerce import payment_waiters
-from svcd.commerce.payment_waiters import AT_ONCE, MAX_WAITING_OF_CLIENT
+from svcd.commerce.payment import Observation
+from svcd.commerce.payment_request import PaymentTerms
+from svcd.commerce.payment_waiters import MAX_WAITING_OF_CLIENT, TURN_SECONDS
 from svcd.web.rate_limits import Rate
 from tests.chains import address_of
 from tests.rpc.conftest import clock, node, open_node, public_client
@@ -197,15 +199,38 @@ def test_a_wait_costs_one_request(open_node: Callable[..., Node]) -> None:
     assert ask(node, "unpaid", wait=None).response().status == 429
 
 
-def test_many_are_looked_at_in_several_turns_and_each_is_answered(open_node: Callable[..., Node]) -> None:
+@pytest.mark.parametrize(("cost", "of_a_turn"), [(0.3 * TURN_SECONDS, 4), (20 * TURN_SECONDS, 1)])
+def test_a_turn_of_the_reactor_looks_at_waiters_for_a_limited_time(
+    node: Node, monkeypatch: pytest.MonkeyPatch, cost: float, of_a_turn: int
+) -> None:
+    waiting = [ask(node, "unpaid", reference=f"order-{number}") for number in range(9)]
+    turns: list[int] = []
+    look, find = node.waiters._look, node.waiters._payments.find
+
+    def take_time(terms: PaymentTerms) -> Observation:
+        node.clock.rightNow += cost
+        turns[-1] += 1
+        return find(terms)
+
+    def turn() -> None:
+        turns.append(0)
+        look()
+
+    monkeypatch.setattr(node.waiters._payments, "find", take_time)
+    monkeypatch.setattr(node.waiters, "_look", turn)
+    mine(node, "genesis: b1")
+    assert sum(turns) == len(waiting)
+    assert max(turns) == of_a_turn
+    for each in waiting:
+        each.close()
+
+
+def test_of_many_each_is_looked_at_and_answered(open_node: Callable[..., Node]) -> None:
     node = open_node(exempt=("203.0.113.9/32",))
-    count = 3 * AT_ONCE
+    count = 48
     waiting = [ask(node, "unpaid", reference=f"order-{number}") for number in range(count)]
     waiting += [ask(node, "unpaid") for _ in range(2)]
-    node.grow("genesis: b1\nb1 pays 5000 from alice to bob for order-1")
-    node.clock.advance(0)
-    assert sum(bool(each.received) for each in waiting) <= 3
-    settle(node.clock)
+    mine(node, "genesis: b1\nb1 pays 5000 from alice to bob for order-1")
     assert [number for number, each in enumerate(waiting) if each.received] == [1, count, count + 1]
     for each in waiting:
         each.close()
