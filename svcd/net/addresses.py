@@ -23,7 +23,14 @@ _NAT64: Final = IPv6Network("64:ff9b::/96")
 _LOCAL_NAT64: Final = IPv6Network("64:ff9b:1::/48")
 """The range of local-use prefixes (RFC 8215); `svcd.net.resolver` discovers which of them a network uses."""
 _METADATA: Final = frozenset(
-    map(ip_address, ("169.254.169.254", "fd00:ec2::254", "168.63.129.16", "100.100.100.200")),
+    map(
+        ip_address,
+        (
+            *("169.254.169.254", "fd00:ec2::254", "fd20:ce::254"),  # most clouds; EC2 and Google Cloud by IPv6
+            *("169.254.170.2", "169.254.170.23", "fd00:ec2::23"),  # credentials of containers: ECS, EKS
+            *("168.63.129.16", "100.100.100.200", "192.0.0.192"),  # Azure, Alibaba Cloud, Oracle Cloud
+        ),
+    )
 )
 """Metadata services of clouds, which hand out a machine's credentials."""
 

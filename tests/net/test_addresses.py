@@ -34,6 +34,9 @@ NEVER = {
     "224.0.0.0/4": "multicast",
     "240.0.0.0/4": "reserved",
     "169.254.169.254/32": "metadata",
+    "169.254.170.2/32": "metadata",
+    "169.254.170.23/32": "metadata",
+    "192.0.0.192/32": "metadata",
     "168.63.129.16/32": "metadata",
     "100.100.100.200/32": "metadata",
     "::/128": "reserved",
@@ -55,6 +58,8 @@ NEVER = {
     "fec0::/10": "reserved",
     "ff00::/8": "multicast",
     "fd00:ec2::254/128": "metadata",
+    "fd00:ec2::23/128": "metadata",
+    "fd20:ce::254/128": "metadata",
 }
 PRIVATE = {
     "10.0.0.0/8": "private",
@@ -297,6 +302,8 @@ INSIDE = {
     "127.0.0.1": "loopback",
     "169.254.1.1": "link-local",
     "169.254.169.254": "metadata",
+    "169.254.170.2": "metadata",
+    "192.0.0.192": "metadata",
     "168.63.129.16": "metadata",
     "100.100.100.200": "metadata",
     "100.64.0.1": "reserved",
