@@ -1,7 +1,7 @@
 """Decides which event is sent next, so that no host delays another (docs/webhooks.md "Attempts").
 
-At most one event of a watch, four of a host and 32 in all are in flight (fewer for each of several merchants, see
-svcd.commerce.fair_scheduler). Hosts with due events take turns: each sends
+This is the scheduler of one merchant, see svcd.commerce.fair_scheduler. At most one event of a watch, four of a host
+and 32 of the merchant are in flight, fewer if there are several merchants. Hosts with due events take turns: each sends
 one event and goes to the end of the line. No operation visits every queue: a dead host may have tens of thousands.
 Times are Unix milliseconds.
 """
@@ -22,7 +22,7 @@ MAX_IN_FLIGHT: Final = 32
 MAX_IN_FLIGHT_PER_HOST: Final = 4
 
 LIMITS: Final = (
-    Limit("deliveries at once", MAX_IN_FLIGHT, "things", STALLING_RECEIVER),
+    Limit("deliveries at once of one merchant", MAX_IN_FLIGHT, "things", STALLING_RECEIVER),
     Limit("deliveries at once to one host", MAX_IN_FLIGHT_PER_HOST, "things", STALLING_RECEIVER),
 )
 _STALE_ALLOWED: Final = 64

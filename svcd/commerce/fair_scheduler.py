@@ -10,7 +10,13 @@ from attrs import define, field
 
 from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome
 from svcd.commerce.delivery_scheduler import MAX_IN_FLIGHT, MAX_IN_FLIGHT_PER_HOST, DeliveryScheduler, Lease
+from svcd.limits import STALLING_RECEIVER, Limit
 from svcd.store.webhook_events import WatchQueue
+
+MAX_IN_FLIGHT_IN_ALL: Final = 256
+"""The least shares of 32 merchants: no merchant waits for others unless the callbacks of 32 of them stall."""
+
+LIMITS: Final = (Limit("deliveries at once", MAX_IN_FLIGHT_IN_ALL, "things", STALLING_RECEIVER),)
 
 _LEAST_IN_FLIGHT: Final = 2 * MAX_IN_FLIGHT_PER_HOST
 """A merchant can deliver to one host while another one stalls."""
@@ -21,12 +27,18 @@ def in_flight_share(merchants: int) -> int:
     return max(MAX_IN_FLIGHT // max(merchants, 1), _LEAST_IN_FLIGHT)
 
 
+def most_in_flight(merchants: int) -> int:
+    """The number of deliveries that all of so many merchants may have in flight together."""
+    return min(merchants * in_flight_share(merchants), MAX_IN_FLIGHT_IN_ALL)
+
+
 @define
 class FairScheduler:
     """A DeliveryScheduler for each merchant, with at most ``share`` deliveries in flight."""
 
     _share: int
     _schedulers: dict[str, DeliveryScheduler] = field(init=False, factory=dict)
+    """By merchant; the one whose turn is the longest ago comes first."""
 
     @property
     def waiting(self) -> int:
@@ -54,8 +66,13 @@ class FairScheduler:
 
     def lease(self, now: int) -> Lease | None:
         """The next lease of any merchant, to be given to ``release`` in the end; None if there is none at present."""
+        if self.in_flight >= MAX_IN_FLIGHT_IN_ALL:
+            return None
         leases = (scheduler.lease(now) for scheduler in self._schedulers.values())
-        return next((lease for lease in leases if lease is not None), None)
+        lease = next((lease for lease in leases if lease is not None), None)
+        if lease is not None:
+            self._schedulers[lease.queue.merchant] = self._schedulers.pop(lease.queue.merchant)
+        return lease
 
     def release(self, lease: Lease, outcome: DeliveryOutcome, again: WatchQueue | None, now: int) -> BreakerChange:
         """End a lease; ``again`` is the queue if it has more events, with its next due time."""
@@ -63,6 +80,8 @@ class FairScheduler:
 
     def next_at(self, now: int) -> int | None:
         """When ``lease`` may succeed again; None if not before a lease ends or a queue is scheduled."""
+        if self.in_flight >= MAX_IN_FLIGHT_IN_ALL:
+            return None
         times = (scheduler.next_at(now) for scheduler in self._schedulers.values())
         return min((time for time in times if time is not None), default=None)
 

@@ -7,6 +7,7 @@ from svcd.commerce import (
     callback_tester,
     circuit_breaker,
     delivery_scheduler,
+    fair_scheduler,
     payment_list,
     payment_waiters,
     retry_policy,
@@ -73,6 +74,7 @@ _CONSTANTS: Final[tuple[tuple[Limit, ...], ...]] = (
     subscriptions.LIMITS,
     sender.LIMITS,
     delivery_scheduler.LIMITS,
+    fair_scheduler.LIMITS,
     retry_policy.LIMITS,
     circuit_breaker.LIMITS,
 )

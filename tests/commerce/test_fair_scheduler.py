@@ -1,10 +1,12 @@
 """No merchant delays the events of another, whatever its callbacks do."""
 
+from collections import Counter
+
 import pytest
 
 from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome
 from svcd.commerce.delivery_scheduler import MAX_IN_FLIGHT, Lease
-from svcd.commerce.fair_scheduler import FairScheduler, in_flight_share
+from svcd.commerce.fair_scheduler import MAX_IN_FLIGHT_IN_ALL, FairScheduler, in_flight_share, most_in_flight
 from svcd.store.webhook_events import WatchQueue
 
 NOW = 1_000_000_000
@@ -23,9 +25,27 @@ def drain(scheduler: FairScheduler, now: int = NOW) -> list[Lease]:
     return leases
 
 
-@pytest.mark.parametrize(("merchants", "share"), [(0, 32), (1, 32), (2, 16), (3, 10), (4, 8), (100, 8)])
-def test_the_deliveries_in_flight_are_shared(merchants: int, share: int) -> None:
-    assert in_flight_share(merchants) == share
+@pytest.mark.parametrize(
+    ("merchants", "share", "most"),
+    [(0, 32, 0), (1, 32, 32), (2, 16, 32), (3, 10, 30), (4, 8, 32), (5, 8, 40), (32, 8, 256), (100, 8, 256)],
+)
+def test_the_deliveries_in_flight_are_shared(merchants: int, share: int, most: int) -> None:
+    assert (in_flight_share(merchants), most_in_flight(merchants)) == (share, most)
+
+
+def test_a_hundred_merchants_take_turns_below_the_bound_for_all() -> None:
+    merchants = 100
+    scheduler = FairScheduler(in_flight_share(merchants))
+    for number in range(merchants):
+        put(scheduler, f"shop{number}", *(f"host{host}" for host in range(9)))
+    stalling = drain(scheduler)
+    assert len(stalling) == scheduler.in_flight == MAX_IN_FLIGHT_IN_ALL
+    assert set(Counter(lease.queue.merchant for lease in stalling).values()) == {2, 3}
+    assert scheduler.next_at(NOW) is None
+
+    scheduler.release(stalling[0], DeliveryOutcome.FAILED, None, NOW)
+    assert scheduler.next_at(NOW) == NOW
+    assert [lease.queue.merchant for lease in drain(scheduler)] == ["shop56"]
 
 
 def test_stalling_callbacks_leave_the_share_of_others_free() -> None:
