@@ -15,7 +15,6 @@ from types import MappingProxyType
 from typing import Any, Final, Self, cast
 
 from attrs import frozen
-from hyperlink import EncodedURL
 from treq import collect
 from treq.client import HTTPClient
 from twisted.internet.defer import CancelledError, Deferred, DeferredSemaphore, succeed
@@ -44,7 +43,7 @@ MAX_CALLS: Final[Mapping[CallKind, int]] = MappingProxyType(
 IDLE_SECONDS: Final = 45
 """Less than the 60 s after which a node closes an idle connection, so that this side closes first."""
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
-_PLACEHOLDER: Final = EncodedURL.from_text("https://callback.invalid/")
+_PLACEHOLDER: Final = "https://callback.invalid/"
 """What treq is asked for; :class:`_TargetAgent` calls the target instead."""
 
 

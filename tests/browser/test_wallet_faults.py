@@ -154,6 +154,14 @@ def test_a_fee_that_has_risen_is_shown_before_it_is_signed(wallet: WalletPage, a
     assert len(chain.paid(account.address, order)) == 1
 
 
+def test_a_fee_out_of_all_reason_is_not_paid(wallet: WalletPage, account: Account, chain: Chain) -> None:
+    order = fresh("fee")
+    wallet.watched.answers(FEES, lambda body: body["fees"].update(suggestedFee="1000001"))
+    wallet.follow(payment_uri(order))
+    assert "0.01000001" in wallet.error("fee")
+    assert chain.paid(account.address, order) == []
+
+
 def test_a_transfer_that_has_waited_for_a_day(wallet: WalletPage, account: Account, chain: Chain) -> None:
     order = fresh("expired")
     wallet.page.clock.install()

@@ -10,6 +10,7 @@ from typing import Annotated, Any, get_origin
 import attrs
 import pytest
 
+from svcd.commerce.events import EventType
 from svcd.config.loader import camel
 from svcd.config.schema import DEFAULTS, Config, Merchant
 from svcd.process.options import Options
@@ -93,6 +94,7 @@ def test_every_file_of_the_data_directory_is_named() -> None:
     named = set(rows(section(PAGE, "## Data directory")))
     source = "".join(path.read_text() for path in (ROOT / "svcd").rglob("*.py"))
     written = set(re.findall(r'"((?:node|operator)\.\w+|(?:chain|mempool)\.sqlite|peers\.json|lock)"', source))
+    written -= set(EventType)
     assert named == written
 
 
