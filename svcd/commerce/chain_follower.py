@@ -13,10 +13,21 @@ from attrs import define, evolve, field, frozen
 from svcd.chain.address import encode_address
 from svcd.chain.errors import Corrupt
 from svcd.chain.params import NetworkParams
-from svcd.commerce.events import NodeAlarm
+from svcd.commerce.events import MismatchedTransfer, NodeAlarm, WebhookEvent
 from svcd.commerce.payment import ChainTip, Observation
 from svcd.commerce.payment_lookup import MempoolPaymentIndex, PaymentLookup
-from svcd.commerce.watch import EvaluationContext, NextEvaluation, Watch, evaluate, next_evaluation, tell_alarm
+from svcd.commerce.watch import (
+    MAX_TOLD_MISMATCHES,
+    EvaluationContext,
+    NextEvaluation,
+    Watch,
+    evaluate,
+    mismatch_kind,
+    next_evaluation,
+    note_mismatches,
+    tell_alarm,
+    tell_mismatches,
+)
 from svcd.commerce.watch_repository import WatchRepository, watch_of
 from svcd.node.mempool import MempoolEntry
 from svcd.store.chain_store import ChainReader
@@ -185,6 +196,8 @@ class ChainFollower:
             evaluation = self._evaluation_context(delta.tip.height, context)
             observation = self.lookup.find_at(watch.terms, delta.tip)
             begun, events = evaluate(watch, observation, evaluation, initial=True)
+            begun, mismatched = self._tell_mismatches(begun, observation, initial=True)
+            events += mismatched
             following = next_evaluation(begun, delta.tip.height, evaluation)
             queues += self.repository.add(begun, events, following, context.now)
         self._committed()
@@ -224,7 +237,7 @@ class ChainFollower:
             last = evolve(delta, before=before, fork=before) if block_by_block else delta
             # A heavier chain may be shorter: every payment on it has lost confirmations.
             everything = len(last.new_heights) > _MAX_BLOCKS_READ or last.tip.height < last.before
-            rows = watches.all_active() if everything else self._affected_at_tip(last, context).values()
+            rows = watches.all_followed() if everything else self._affected_at_tip(last, context).values()
             queues += self._evaluate(rows, delta.tip, self._evaluation_context(before, context), context)
         advance_cursor(watches, self.reader, delta)
         return queues
@@ -249,11 +262,40 @@ class ChainFollower:
         for row in rows:
             context.pause()
             watch = watch_of(row)
-            evaluated, events = evaluate(watch, self.lookup.find_at(watch.terms, tip), evaluation)
+            observation = self.lookup.find_at(watch.terms, tip)
+            evaluated, events = evaluate(watch, observation, evaluation)
+            evaluated, mismatched = self._tell_mismatches(evaluated, observation)
+            events += mismatched
             following = next_evaluation(evaluated, tip.height, evaluation)
             if evaluated != watch or (following.height, following.at) != (row.wake_height, row.wake_at):
                 queues += self.repository.save(evaluated, events, following, evaluation.now)
         return queues
+
+    def _tell_mismatches(
+        self, watch: Watch, observation: Observation, *, initial: bool = False
+    ) -> tuple[Watch, tuple[WebhookEvent, ...]]:
+        """Tell of transfers on the chain that are not the payment, each once."""
+        told = watch.told_mismatches
+        if told is None:
+            return watch, ()
+        paid_by = None if observation.location is None else observation.location.txid
+        found = []
+        # The payment is among them, and those that have been told may be.
+        for transfer in self.lookup.received_at(watch.terms, observation.tip, MAX_TOLD_MISMATCHES + 1):
+            kind = mismatch_kind(watch, transfer, paid_by)
+            if kind is not None and transfer.txid not in told:
+                sender = encode_address(transfer.sender, self.params.address_prefix)
+                found.append(MismatchedTransfer(txid=transfer.txid, sender=sender, amount=transfer.amount, kind=kind))
+        found = found[: MAX_TOLD_MISMATCHES - len(told)]
+        if found and not watch.active and self._is_followed_by(watch):
+            return note_mismatches(watch, [transfer.txid for transfer in found]), ()
+        return tell_mismatches(watch, observation, found, initial=initial) if found else (watch, ())
+
+    def _is_followed_by(self, watch: Watch) -> bool:
+        """Whether the merchant has an active watch of the same payment, to which an ended one leaves the order."""
+        terms = watch.terms
+        active = self.repository.watches.of_payment
+        return bool(active(terms.reference, terms.recipient, terms.amount, merchant=watch.merchant))
 
     def _tip_at(self, height: int) -> ChainTip:
         stored = self.reader.canonical(height)
@@ -277,11 +319,13 @@ class ChainFollower:
         return affected | self._paid_at(delta.new_heights, context)
 
     def _paid_at(self, heights: Iterable[int], context: StepContext) -> _Rows:
-        """The watches over payments in the canonical blocks at ``heights``."""
+        """The watches over payments, and over transfers of other amounts, in the canonical blocks at ``heights``."""
         affected: _Rows = {}
-        for payment in dict.fromkeys(self._payments_at(heights)):
+        watches = self.repository.watches
+        for reference, recipient, amount in dict.fromkeys(self._payments_at(heights)):
             context.pause()
-            affected |= _by_id(self.repository.watches.of_payment(*payment))
+            affected |= _by_id(watches.of_payment(reference, recipient, amount))
+            affected |= _by_id(watches.telling_mismatches(reference, recipient))
         return affected
 
     def _payments_at(self, heights: Iterable[int]) -> Iterator[_PaymentKey]:

@@ -7,6 +7,7 @@ from typing import Final
 from attrs import frozen
 
 from svcd.chain.encoding import canonical
+from svcd.chain.units import format_amount
 from svcd.commerce.payment import Observation, PaymentState, payment_record
 from svcd.commerce.payment_request import PaymentTerms
 
@@ -19,10 +20,13 @@ class EventType(StrEnum):
     CONFIRMED = "payment.confirmed"
     REORGED = "payment.reorged"
     EXPIRED = "payment.expired"
+    MISMATCHED = "payment.mismatched"
     ALARM = "node.alarm"
 
 
-DEFAULT_EVENTS: Final = frozenset(EventType) - {EventType.ALARM}
+ASIDE: Final = frozenset({EventType.MISMATCHED, EventType.ALARM})
+"""Tell nothing new of the payment's state: they supersede no event, and are told only if a registration asks."""
+DEFAULT_EVENTS: Final = frozenset(EventType) - ASIDE
 """What a watch tells if its registration names no events."""
 SUPERSEDED: Final = frozenset({EventType.PENDING, EventType.CONFIRMING})
 """Any later event of the watch tells more than these, and supersedes them while they are undelivered."""
@@ -39,6 +43,22 @@ class NodeAlarm:
 
 
 @frozen(kw_only=True)
+class MismatchedTransfer:
+    """A canonical transfer to an order's recipient under its reference that does not pay it."""
+
+    txid: bytes
+    sender: str
+    """Address."""
+    amount: int
+    kind: str
+    """A value of svcd.commerce.payment_list.AmountMismatch, or LATE."""
+
+
+LATE: Final = "late"
+"""The kind of a transfer of the right amount that came after its watch had ended."""
+
+
+@frozen(kw_only=True)
 class WebhookEvent:
     """One event of a watch, before it is stored."""
 
@@ -51,6 +71,8 @@ class WebhookEvent:
     observation: Observation
     alarm: NodeAlarm | None = None
     """What a ``node.alarm`` tells beside the payment."""
+    mismatch: MismatchedTransfer | None = None
+    """What a ``payment.mismatched`` tells beside the payment."""
 
 
 @frozen(kw_only=True)
@@ -89,5 +111,16 @@ def event_body(event: WebhookEvent, *, chain: ChainIdentity, watch_id: str, term
             "tip": tip,
             "node": node,
             **({} if alarm is None else {"alarm": {"kind": alarm.kind, "sentence": alarm.sentence}}),
+            **({} if event.mismatch is None else {"mismatch": _mismatch_record(event.mismatch)}),
         }
     )
+
+
+def _mismatch_record(mismatch: MismatchedTransfer) -> dict[str, object]:
+    return {
+        "txid": mismatch.txid.hex(),
+        "sender": mismatch.sender,
+        "amount": str(mismatch.amount),
+        "amountSvc": format_amount(mismatch.amount),
+        "kind": mismatch.kind,
+    }

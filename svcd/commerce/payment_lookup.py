@@ -9,7 +9,7 @@ from typing import Final
 
 from svcd.chain.errors import Corrupt
 from svcd.chain.params import NetworkParams
-from svcd.chain.transaction import parse_transfer, txid_of
+from svcd.chain.transaction import Transfer, parse_transfer, txid_of
 from svcd.commerce.payment import (
     MAX_COUNTED,
     MAX_MISMATCHES,
@@ -79,6 +79,17 @@ class PaymentLookup:
     def find_at(self, terms: PaymentTerms, tip: ChainTip) -> Observation:
         """The same as if ``tip``, a canonical block, were the newest; inside a snapshot of the chain."""
         return self._observe(terms, *self._read_at(terms, tip))
+
+    def received_at(self, terms: PaymentTerms, tip: ChainTip, limit: int) -> list[Transfer]:
+        """The canonical transfers under the reference up to ``tip``, of any amount, in the order of the chain.
+
+        At most ``limit`` of the right amount, the oldest, and ``limit`` below and above, the nearest.
+        """
+        payee, since = (terms.reference, terms.key), terms.since_height or 0
+        paid, missed = self._reader.around(payee, terms.amount, since=since, counted=limit, missed=limit)
+        places = [place for place in (*paid, *missed) if place.point.height <= tip.height]
+        places.sort(key=lambda place: (place.point.height, place.position))
+        return [parse_transfer(json.loads(place.body), self._params) for place in places]
 
     def _read(self, terms: PaymentTerms, _announced_tip: bytes = b"") -> OnChain:
         found = self._reader.around_and_tip(

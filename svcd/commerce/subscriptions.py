@@ -10,9 +10,9 @@ from svcd.commerce.events import DEFAULT_EVENTS, EventType
 from svcd.commerce.payment import Observation, payment_record
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.retry_policy import MAX_RETRY_DELAY
-from svcd.commerce.watch import EndReason, Watch
+from svcd.commerce.watch import MAX_TOLD_MISMATCHES, EndReason, Watch
 from svcd.commerce.watch_repository import WatchRepository, watch_of
-from svcd.limits import MANY_WATCHES, Limit
+from svcd.limits import MANY_WATCHES, WRONG_PAYMENTS, Limit
 from svcd.store.webhook_events import EventRow, WatchQueue
 
 PAGE_SCAN: Final = 2_000
@@ -23,6 +23,7 @@ MAX_CONFIRMED_FACTOR: Final = 4
 """Confirmed watches count towards this multiple of the limit on unconfirmed ones."""
 LIMITS: Final = (
     Limit("active watches of a merchant over one payment", MAX_WATCHES_OF_PAYMENT, "things", MANY_WATCHES),
+    Limit("mismatched transfers that a watch tells", MAX_TOLD_MISMATCHES, "things", WRONG_PAYMENTS),
 )
 _CLEANUP_BATCH: Final = 1_000
 """Watches, events or bodies that one transaction settles or deletes."""
@@ -162,6 +163,7 @@ class Subscriptions:
             created_at=context.now,
             expires_at=context.now + request.ttl_ms,
             events=request.events,
+            told_mismatches=() if EventType.MISMATCHED in request.events else None,
         )
         queues, observation = self.follower.add_watch(watch, context)
         # The answer shows the watch before its first event.
@@ -251,6 +253,11 @@ class Subscriptions:
         rows = watches.of_payment(terms.reference, terms.recipient, terms.amount, merchant=request.merchant)
         return list(map(watch_of, rows))
 
+    def _count_telling(self, request: WatchRequest) -> int:
+        """The merchant's active watches that tell of transfers under the reference, whatever their amounts are."""
+        rows = self.repository.watches.telling_mismatches(request.terms.reference, request.terms.recipient)
+        return sum(row.merchant == request.merchant and row.ending is None for row in rows)
+
     def _check_limits(self, request: WatchRequest, of_payment: int) -> None:
         """The limits are for each merchant: none can use up the room of another."""
         watches, limits, host = self.repository.watches, self.limits, request.host
@@ -258,6 +265,11 @@ class Subscriptions:
         if of_payment >= MAX_WATCHES_OF_PAYMENT:
             raise TooManyWatches(
                 f"this payment has {MAX_WATCHES_OF_PAYMENT} active watches, the most; cancel some, or use one of them"
+            )
+        if EventType.MISMATCHED in request.events and self._count_telling(request) >= MAX_WATCHES_OF_PAYMENT:
+            raise TooManyWatches(
+                f"this reference has {MAX_WATCHES_OF_PAYMENT} active watches that tell payment.mismatched, the most; "
+                "cancel some, or leave the event out"
             )
         active = MAX_CONFIRMED_FACTOR * limits.total
         if watches.count_active(request.merchant) >= active:

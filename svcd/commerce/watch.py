@@ -3,17 +3,23 @@
 Pure functions: svcd.commerce.chain_follower calls :func:`evaluate` and stores the result.
 """
 
+from collections.abc import Sequence
 from enum import StrEnum
 from typing import Final
 
 from attrs import evolve, field, frozen
 
-from svcd.commerce.events import DEFAULT_EVENTS, EventType, NodeAlarm, WebhookEvent
+from svcd.chain.transaction import Transfer
+from svcd.commerce.events import DEFAULT_EVENTS, LATE, EventType, MismatchedTransfer, NodeAlarm, WebhookEvent
 from svcd.commerce.payment import Observation, PaymentLocation, PaymentState, payment_state
+from svcd.commerce.payment_list import mismatch_of
 from svcd.commerce.payment_request import PaymentTerms
 
 _MIN_BLOCKS_AFTER_CONFIRMATION: Final = 30
 """A confirmed payment is watched for at least so many more blocks."""
+
+MAX_TOLD_MISMATCHES: Final = 16
+"""Mismatched transfers that a watch tells, so that nobody can make a shop's node send without end."""
 
 
 class EndReason(StrEnum):
@@ -57,6 +63,8 @@ class Watch:
     close_height: int | None = None
     """Set on confirmation: the height at which the watch may close."""
     ending: EndReason | None = None
+    told_mismatches: tuple[bytes, ...] | None = None
+    """Txids of the mismatched transfers that have been told; None if none is to be told, or none any more."""
 
     @property
     def active(self) -> bool:
@@ -189,6 +197,41 @@ def tell_alarm(watch: Watch, observation: Observation, alarm: NodeAlarm) -> tupl
         alarm=alarm,
     )
     return evolve(watch, sequence=event.sequence), event
+
+
+def tell_mismatches(
+    watch: Watch, observation: Observation, transfers: Sequence[MismatchedTransfer], *, initial: bool
+) -> tuple[Watch, tuple[WebhookEvent, ...]]:
+    """The watch after it has told ``transfers``, and the events; the payment's state does not change by them."""
+    events: list[WebhookEvent] = []
+    for transfer in transfers:
+        event = WebhookEvent(
+            type=EventType.MISMATCHED,
+            epoch=watch.epoch,
+            sequence=watch.sequence + 1,
+            previous_state=watch.state,
+            initial=initial,
+            observation=observation,
+            mismatch=transfer,
+        )
+        watch = evolve(watch, sequence=event.sequence)
+        events.append(event)
+    return note_mismatches(watch, [transfer.txid for transfer in transfers]), tuple(events)
+
+
+def mismatch_kind(watch: Watch, transfer: Transfer, paid_by: bytes | None) -> str | None:
+    """What is wrong with a canonical transfer under the watch's reference; ``paid_by`` is the payment's txid."""
+    mismatch = mismatch_of(transfer, watch.terms.amount, paid_by)
+    if mismatch is not None or watch.active:
+        return mismatch
+    was_there = watch.location is not None and watch.location.txid == transfer.txid
+    return None if was_there else LATE
+
+
+def note_mismatches(watch: Watch, txids: Sequence[bytes]) -> Watch:
+    """The watch that tells the transfers ``txids`` no more, and after MAX_TOLD_MISMATCHES no other either."""
+    told = (*(watch.told_mismatches or ()), *txids)
+    return evolve(watch, told_mismatches=told if len(told) < MAX_TOLD_MISMATCHES else None)
 
 
 def next_evaluation(watch: Watch, tip_height: int, context: EvaluationContext) -> NextEvaluation:

@@ -6,6 +6,7 @@ from typing import Final
 from attrs import evolve, frozen
 
 from svcd.commerce.events import (
+    ASIDE,
     DEFAULT_EVENTS,
     SUPERSEDED,
     ChainIdentity,
@@ -32,7 +33,11 @@ class WatchRepository:
     chain: ChainIdentity
 
     def add(self, watch: Watch, events: Sequence[WebhookEvent], due: NextEvaluation, now: int) -> list[WatchQueue]:
-        """Store a new watch and its first events; returns its queue if there are any."""
+        """Store a new watch and its first events; returns its queue if there are any.
+
+        The merchant's ended watches of the order leave mismatched transfers to it.
+        """
+        self.watches.stop_telling_ended(watch.merchant, watch.terms.reference, watch.terms.recipient)
         self.watches.add(_row_of(watch, due, None))
         return self._add_events(watch, events, now)
 
@@ -47,7 +52,9 @@ class WatchRepository:
         if row is None:
             return
         if row.ending is None:
-            self.watches.save(_row_of(evolve(watch_of(row), ending=reason), _NEVER, now))
+            self.watches.save(_row_of(evolve(watch_of(row), ending=reason, told_mismatches=None), _NEVER, now))
+        elif row.told_mismatches is not None:
+            self.watches.save(evolve(row, told_mismatches=None))
         self.events.drop_waiting(identifier)
 
     def _add_events(self, watch: Watch, events: Sequence[WebhookEvent], now: int) -> list[WatchQueue]:
@@ -55,8 +62,7 @@ class WatchRepository:
         for event in events:
             if event.type not in watch.events:
                 continue
-            # An alarm tells nothing new of the payment.
-            supersedes = frozenset[EventType]() if event.type is EventType.ALARM else SUPERSEDED
+            supersedes = frozenset[EventType]() if event.type in ASIDE else SUPERSEDED
             row = EventRow(
                 sequence=event.sequence,
                 epoch=event.epoch,
@@ -86,7 +92,12 @@ def watch_of(row: WatchRow) -> Watch:
         sequence=row.sequence,
         close_height=row.close_height,
         ending=None if row.ending is None else EndReason(row.ending),
+        told_mismatches=None if row.told_mismatches is None else _txids_in(row.told_mismatches),
     )
+
+
+def _txids_in(joined: bytes) -> tuple[bytes, ...]:
+    return tuple(joined[at : at + 32] for at in range(0, len(joined), 32))
 
 
 def _location_of(row: WatchRow) -> PaymentLocation | None:
@@ -122,4 +133,5 @@ def _row_of(watch: Watch, due: NextEvaluation, ended_at: int | None) -> WatchRow
         wake_height=due.height,
         wake_at=due.at,
         ended_at=ended_at,
+        told_mismatches=None if watch.told_mismatches is None else b"".join(watch.told_mismatches),
     )

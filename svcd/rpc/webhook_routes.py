@@ -57,7 +57,10 @@ HOST: Final = Field("host", Text(), "Only webhooks with a callback at this host.
 AFTER: Final = Field("after", _ID, "The `next` of the page before.", default=None)
 PAGE_LIMIT: Final = Field("limit", Int(1, MAX_PAGE), "How many webhooks to return at most.", default=20)
 EVENTS: Final = Field(
-    "events", _EVENT_NAMES, "The events to tell; all but `node.alarm` if it is left out.", default=None
+    "events",
+    _EVENT_NAMES,
+    "The events to tell; all but `payment.mismatched` and `node.alarm` if it is left out.",
+    default=None,
 )
 
 _TIME_OR_NULL: Final[Schema] = {"oneOf": [schemas.DECIMAL, {"type": "null"}]}

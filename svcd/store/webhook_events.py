@@ -63,7 +63,9 @@ _NAMES: Final = [each.name for each in fields(EventRow)]
 _EVENT_OF_E: Final = ", ".join(f"e.{name}" for name in _NAMES)
 _EMPTIED: Final = "body = x''"
 """Delete bodies that nobody will ask for again: those of a busy shop's events would fill the disk."""
-_IN_TURN: Final = "ORDER BY e.redelivery_at IS NOT NULL, e.redelivery_at, e.sequence"
+_YIELDS: Final = "(e.name = 'payment.mismatched' AND e.attempts > 0)"
+"""A receiver that fails on what goes beside a payment hears of the payment itself without delay."""
+_IN_TURN: Final = f"ORDER BY e.redelivery_at IS NOT NULL, e.redelivery_at, {_YIELDS}, e.sequence"
 """New events come first: one that is sent again has been told, or refused, before."""
 _NEXT: Final = "SELECT min(sequence) FROM event WHERE watch = w.number AND fate = 'waiting'"
 
@@ -94,8 +96,8 @@ class EventStore:
             (number, *supersedes),
         )
         front = self._db.execute(
-            "SELECT refusals FROM event WHERE watch = ? AND fate = 'waiting' AND redelivery_at IS NULL "
-            "ORDER BY sequence LIMIT 1",
+            "SELECT refusals FROM event e WHERE watch = ? AND fate = 'waiting' AND redelivery_at IS NULL "
+            f"AND NOT {_YIELDS} ORDER BY sequence LIMIT 1",
             (number,),
         ).fetchone()
         self._db.execute(

@@ -44,6 +44,7 @@ class WatchRow:
     wake_height: int | None
     wake_at: int | None
     ended_at: int | None
+    told_mismatches: bytes | None
 
 
 PAGE: Final = 1_000
@@ -58,6 +59,9 @@ _VALUES: Final = attrgetter(*_NAMES)
 _CHANGED_VALUES: Final = attrgetter(*_CHANGING, "id")
 _MAX_NUMBER: Final = 2**63 - 1
 _ACTIVE: Final = f"SELECT {_COLUMNS} FROM watch WHERE ending IS NULL"
+_TELLING: Final = f"SELECT {_COLUMNS} FROM watch WHERE told_mismatches IS NOT NULL"
+_FOLLOWED: Final = "(ending IS NULL OR told_mismatches IS NOT NULL)"
+"""Active, or ended and still to tell of transfers that do not match."""
 
 
 def _watch(row: Sequence[object]) -> WatchRow:
@@ -90,8 +94,8 @@ class WebhookStore:
         return bool(number == _COPY)
 
     def begin_epochs(self, least: int) -> None:
-        """Begin a new epoch of all active watches, at least ``least``."""
-        self._db.execute("UPDATE watch SET epoch = max(epoch + 1, ?) WHERE ending IS NULL", (least,))
+        """Begin a new epoch of all watches that may have events, at least ``least``."""
+        self._db.execute(f"UPDATE watch SET epoch = max(epoch + 1, ?) WHERE {_FOLLOWED}", (least,))
         self._db.execute("PRAGMA application_id = 0")
 
     # Followed blocks
@@ -122,8 +126,9 @@ class WebhookStore:
         self._db.execute(f"INSERT INTO watch ({_COLUMNS}) VALUES ({marks})", _VALUES(watch))
 
     def save(self, watch: WatchRow) -> None:
-        """Update the columns of a watch that change."""
-        assignments = ", ".join(f"{name} = ?" for name in _CHANGING)
+        """Update the columns of a watch that change; one that has ended keeps the time of its end."""
+        values = {"ended_at": "coalesce(ended_at, ?)"}
+        assignments = ", ".join(f"{name} = {values.get(name, '?')}" for name in _CHANGING)
         self._db.execute(f"UPDATE watch SET {assignments} WHERE id = ?", _CHANGED_VALUES(watch))
 
     def watch(self, identifier: str) -> WatchRow | None:
@@ -132,8 +137,8 @@ class WebhookStore:
         return None if row is None else _watch(row)
 
     def is_idle(self) -> bool:
-        """Whether there is no active watch."""
-        return self.count_active() == 0
+        """Whether no watch can have an event."""
+        return self.count_active() == 0 and not self._db.execute(f"{_TELLING} LIMIT 1").fetchall()
 
     def count_active(self, merchant: str = "") -> int:
         """The number of active watches; of ``merchant``, if it is given."""
@@ -189,6 +194,21 @@ class WebhookStore:
         )
         return list(map(_watch, rows))
 
+    def telling_mismatches(self, reference: str, recipient: str) -> list[WatchRow]:
+        """The watches, ended or not, that tell of transfers of any amount, oldest first."""
+        rows = self._db.execute(
+            f"{_TELLING} AND reference = ? AND recipient = ? ORDER BY number", (reference, recipient)
+        )
+        return list(map(_watch, rows))
+
+    def stop_telling_ended(self, merchant: str, reference: str, recipient: str) -> None:
+        """Let a merchant's ended watches under a reference tell of no more transfers."""
+        self._db.execute(
+            "UPDATE watch SET told_mismatches = NULL WHERE told_mismatches IS NOT NULL AND ending IS NOT NULL "
+            "AND reference = ? AND recipient = ? AND merchant = ?",
+            (reference, recipient, merchant),
+        )
+
     def pending(self) -> list[WatchRow]:
         """The active watches whose payment was in the mempool."""
         return list(map(_watch, self._db.execute(f"{_ACTIVE} AND state = 'pending'")))
@@ -206,9 +226,12 @@ class WebhookStore:
         rows = self._db.execute(f"{_ACTIVE} AND wake_at <= ? ORDER BY wake_at LIMIT ?", (now, PAGE))
         return list(map(_watch, rows))
 
-    def all_active(self) -> Iterator[WatchRow]:
-        """All active watches, for changes so large that a selection is not worth its cost; read PAGE at a time."""
-        query = f"SELECT number, {_COLUMNS} FROM watch WHERE ending IS NULL AND number > ? ORDER BY number LIMIT ?"
+    def all_followed(self) -> Iterator[WatchRow]:
+        """All watches that can have an event, for changes so large that a selection is not worth its cost.
+
+        Reads PAGE at a time.
+        """
+        query = f"SELECT number, {_COLUMNS} FROM watch WHERE {_FOLLOWED} AND number > ? ORDER BY number LIMIT ?"
         last = 0
         while rows := self._db.execute(query, (last, PAGE)).fetchall():
             last = rows[-1][0]

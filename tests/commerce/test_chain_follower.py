@@ -18,7 +18,14 @@ from svcd.chain.address import encode_address
 from svcd.chain.block import Block
 from svcd.commerce import chain_follower, subscriptions
 from svcd.commerce.chain_follower import CURSOR_BLOCKS, ChainBehind, ChainDelta, advance_cursor, read_delta
-from svcd.commerce.events import DEFAULT_EVENTS, ChainIdentity, EventType, WebhookEvent, event_body
+from svcd.commerce.events import (
+    DEFAULT_EVENTS,
+    ChainIdentity,
+    EventType,
+    MismatchedTransfer,
+    WebhookEvent,
+    event_body,
+)
 from svcd.commerce.payment import (
     MAX_MISMATCHES,
     ChainTip,
@@ -56,6 +63,11 @@ b3 pays 5000 from alice to bob for order-1
 c8 pays 5000 from alice to bob for order-1
 """
 """The payment stands in b3; the heavier branch c lacks it until c8."""
+FORK_MISMATCHES = """
+b4 pays 4999 from carol to bob for order-1
+c5 pays 5001 from carol to bob for order-1
+c9 pays 5000 from carol to bob for order-1
+"""
 
 
 @pytest.fixture
@@ -79,9 +91,13 @@ def run(watched: Watched, *blocks: Block) -> list[str]:
     return told
 
 
-def settle(watched: Watched) -> list[str]:
+def settle_only(watched: Watched) -> None:
     for _ in range(20):
         watched.clock.advance(0)
+
+
+def settle(watched: Watched) -> list[str]:
+    settle_only(watched)
     return watched.told()
 
 
@@ -189,6 +205,134 @@ def test_an_alarm_is_told_once_to_one_watch_of_each_callback_that_asks(watched: 
     ]
 
 
+MISMATCHED = {*DEFAULT_EVENTS, EventType.MISMATCHED}
+WRONG = """
+genesis: b[1..8]
+b2 pays 4999 from alice to bob for order-1
+b2 pays 5001 from carol to bob for order-1
+b3 pays 5000 from alice to bob for order-1
+b4 pays 5000 from carol to bob for order-1
+b5 pays 1 from alice to bob for order-2
+"""
+
+
+def mismatches(bodies: list[dict[str, Any]]) -> list[tuple[str, str]]:
+    """Kind and amount that the bodies of mismatches tell."""
+    return [(body["mismatch"]["kind"], body["mismatch"]["amount"]) for body in bodies if "mismatch" in body]
+
+
+@pytest.mark.parametrize("restarted", [False, True])
+def test_wrong_and_double_payments_are_told_once_to_watches_that_ask(watched: Watched, restarted: bool) -> None:
+    silent = watched.register()["id"]
+    asking = watched.register(host="books.example.com", events=MISMATCHED)["id"]
+    told: list[dict[str, Any]] = []
+    for block in some(chain(watched, WRONG), "b", 1, 8):
+        watched.node.take(block)
+        settle_only(watched)
+        if restarted:
+            watched.again()
+            settle_only(watched)
+        told += watched.events()
+
+    bodies = [body for body in told if body["subscriptionId"] == asking]
+    assert mismatches(bodies) == [("too-little", "4999"), ("too-much", "5001"), ("duplicate", "5000")]
+    assert [(body["sequence"], body["event"]) for body in bodies] == [
+        (1, "payment.mismatched"),
+        (2, "payment.mismatched"),
+        (3, "payment.confirming"),
+        (4, "payment.confirming"),
+        (5, "payment.mismatched"),
+        (6, "payment.confirmed"),
+    ]
+    first, _, third = (body for body in bodies if "mismatch" in body)
+    assert first["mismatch"]["sender"] == watched.node.address("alice")
+    assert first["mismatch"]["amountSvc"] == "0.00004999"
+    assert (first["payment"]["state"], first["previousState"], first["initial"]) == ("unpaid", "unpaid", False)
+    assert third["mismatch"]["txid"] != third["payment"]["txid"]
+    assert (third["previousState"], third["epoch"]) == ("confirming", 0)
+    assert not mismatches([body for body in told if body["subscriptionId"] == silent])
+
+
+def test_mismatches_from_before_a_registration_are_initial(watched: Watched) -> None:
+    run(watched, *some(chain(watched, WRONG), "b", 1, 5))
+    watched.register(events=[EventType.MISMATCHED])
+    told = watched.events()
+    assert mismatches(told) == [("too-little", "4999"), ("too-much", "5001"), ("duplicate", "5000")]
+    assert all(body["initial"] for body in told)
+
+
+@pytest.mark.parametrize("ending", ["expired", "cancelled", "cancelled later", "watched again", "watched twice"])
+def test_a_late_payment_is_told_unless_nobody_or_another_watch_waits_for_it(watched: Watched, ending: str) -> None:
+    identifier = watched.register(ttl=60, events=MISMATCHED)["id"]
+    second = watched.register(ttl=600)["id"] if ending == "watched twice" else ""
+    blocks = chain(watched, WRONG)
+    run(watched, blocks["b1"], blocks["b2"])
+    if ending == "cancelled":
+        watched.cancel(identifier)
+    watched.clock.advance(60)
+    watched.poll()
+    watched.events()
+    if ending == "cancelled later":
+        watched.cancel(identifier)
+    if ending == "watched again":
+        second = watched.register(ttl=600)["id"]
+        assert watched.show(identifier)["ending"] == "expired"
+        assert (
+            watched.database.subscriptions.repository.watches.telling_mismatches("order-1", watched.node.address("bob"))
+            == []
+        )
+        watched.events()
+    watched.node.take(blocks["b3"])
+    settle_only(watched)
+    watched.again()
+    watched.node.take(*some(blocks, "b", 4, 8))
+    settle_only(watched)
+
+    told = watched.events()
+    late = [("late", "5000"), ("duplicate", "5000")] if ending == "expired" else []
+    assert mismatches(told) == late
+    if ending == "expired":
+        assert [body["sequence"] for body in told] == [4, 5]
+        assert watched.show(identifier)["ending"] == "expired"
+    if second:
+        assert {body["subscriptionId"] for body in told} == {second}
+
+
+def test_a_payment_that_was_in_a_block_before_the_watch_expired_is_not_late(watched: Watched) -> None:
+    watched.register(ttl=60, required=9, events=MISMATCHED)
+    blocks = chain(watched)
+    run(watched, *some(blocks, "b", 1, 4))
+    watched.clock.advance(60)
+    watched.poll()
+    assert watched.told() == ["expired: confirming 2"]
+    assert run(watched, *some(blocks, "b", 5, 6), *some(blocks, "c", 3, 12)) == []
+
+
+def test_a_watch_tells_a_limited_number_of_mismatches(watched: Watched) -> None:
+    watched.register(events=MISMATCHED)
+    lines = [f"b2 pays {number} from alice to bob for order-1" for number in range(1, 10)]
+    lines += [f"b3 pays {number} from carol to bob for order-1" for number in range(6001, 6010)]
+    blocks = chain(watched, "\n".join(["genesis: b[1..4]", *lines, "b4 pays 5000 from alice to bob for order-1"]))
+    for block in blocks.values():
+        watched.node.take(block)
+        settle_only(watched)
+    told = watched.events()
+    assert [amount for _, amount in mismatches(told)] == [*map(str, range(1, 10)), *map(str, range(6001, 6008))]
+    assert told[-1]["event"] == "payment.confirming", "the payment is told all the same"
+
+
+def test_a_merchant_has_a_limited_number_of_watches_that_tell_mismatches_of_one_reference(watched: Watched) -> None:
+    for amount in range(1, MAX_WATCHES_OF_PAYMENT + 1):
+        watched.register(amount=amount, ttl=60, events=MISMATCHED)
+    with pytest.raises(TooManyWatches, match=r"32 active watches that tell payment\.mismatched"):
+        watched.register(amount=99, events=MISMATCHED)
+    watched.register(amount=99)
+    watched.register(amount=99, events=MISMATCHED, merchant="books")
+    watched.clock.advance(60)
+    watched.poll()
+    watched.register(amount=98, events=MISMATCHED)
+
+
 def test_the_longest_body_has_at_most_4096_bytes() -> None:
     recipient = encode_address(bytes(20), "svcd")
     terms = PaymentTerms("r" * 64, recipient, 10**18, MAX_CONFIRMATIONS, 10**9)
@@ -197,12 +341,13 @@ def test_the_longest_body_has_at_most_4096_bytes() -> None:
     tip = ChainTip(2 * 10**9, bytes(32))
     observation = Observation(tip, location=location, match_count=32, mismatches=mismatches, synced=False)
     event = WebhookEvent(
-        type=EventType.CONFIRMING,
+        type=EventType.MISMATCHED,
         epoch=2**40,
         sequence=2**40,
         previous_state=PaymentState.CONFIRMING,
         initial=False,
         observation=observation,
+        mismatch=MismatchedTransfer(txid=bytes(32), sender=recipient, amount=10**18 - 1, kind="too-little"),
     )
     identity = ChainIdentity(network_id=2**31, chain_id="SVC-MAINNET", genesis_hash=bytes(32))
     body = event_body(event, chain=identity, watch_id="svcwh_" + 32 * "f", terms=terms, now=2**53)
@@ -791,8 +936,8 @@ def test_whatever_happens_the_last_event_agrees_with_verification(
 ) -> None:
     watched = Watched(tmp_path_factory.mktemp("law"), present())
     try:
-        identifier = watched.register()["id"]
-        blocks = chain(watched)
+        identifier = watched.register(events=MISMATCHED)["id"]
+        blocks = chain(watched, FORK + FORK_MISMATCHES)
         order = [*some(blocks, "b", 1, 6), *some(blocks, "c", 3, 12)]
         told: list[dict[str, Any]] = []
         while order:
@@ -813,6 +958,14 @@ def test_whatever_happens_the_last_event_agrees_with_verification(
 
     sequences = [body["sequence"] for body in told]
     assert sequences == sorted(set(sequences))
+    mismatched = [body for body in told if "mismatch" in body]
+    txids = [body["mismatch"]["txid"] for body in mismatched]
+    assert len(set(txids)) == len(txids)
+    kinds = set(mismatches(mismatched))
+    # What is on the chain in the end is told, and nothing else but what has been on it.
+    assert {("too-much", "5001"), ("duplicate", "5000")} <= kinds
+    assert kinds - {("too-much", "5001"), ("duplicate", "5000")} <= {("too-little", "4999")}
+    told = [body for body in told if "mismatch" not in body]
     # The chain has the required confirmations in the end, so the merchant must know.
     assert payment["state"] == "confirmed"
     assert told[-1]["event"] == "payment.confirmed"

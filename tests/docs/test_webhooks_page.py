@@ -349,6 +349,15 @@ def test_a_shop_hands_out_once(shop: ModuleType) -> None:
     db.close()
 
 
+def test_a_mismatch_is_work_for_people_and_never_the_newest(shop: ModuleType) -> None:
+    db = database(shop)
+    told = STORY[2] | {"event": "payment.mismatched", "id": "svcevt_m", "sequence": 99, "mismatch": {"kind": "late"}}
+    assert shop.take(db, told) == "look at its mismatches"
+    assert [shop.take(db, event) for event in STORY[:3]] == ["noted", "noted", "hand out"]
+    assert work(db) == ["look at its mismatches", "hand out"]
+    db.close()
+
+
 @given(st.lists(st.sampled_from(STORY), max_size=20))
 def test_in_any_order_and_however_often_a_shop_hands_out_at_most_once(
     shop: ModuleType, arriving: list[dict[str, Any]]

@@ -201,6 +201,15 @@ def test_a_reorganisation_that_brings_the_payment_back_by_itself(shop: Shop) -> 
     shop.receiver.check()
     assert shop.receiver.events[-1]["epoch"] == 1
 
+    # A wrong amount, told to the watch that asks for it.
+    asking = shop.order("order-3", events=["payment.mismatched"])
+    shop.pay("customer", shop.order("order-3", "24", events=["payment.expired"])["request"])
+    shop.node.mine(1)
+    wait_until(lambda: any("mismatch" in event for event in list(shop.receiver.events)), "the mismatch")
+    (told,) = [event for event in shop.receiver.events if "mismatch" in event]
+    assert (told["event"], told["subscriptionId"]) == ("payment.mismatched", asking["watch"])
+    assert (told["mismatch"]["kind"], told["mismatch"]["amountSvc"]) == ("too-little", "24")
+
     # Deep enough to warn of it; only the order that asked for that tells it.
     warned = shop.order("order-2", events=["node.alarm"])
     shop.node.mine(12)

@@ -64,6 +64,7 @@ def row(identifier: str = "w1", **differing: object) -> WatchRow:
         wake_height=None,
         wake_at=NOW + 60_000,
         ended_at=None,
+        told_mismatches=None,
     )
     return evolve(common, **differing)
 
@@ -108,6 +109,7 @@ def test_which_watches_are_found_by_what(watches: WebhookStore) -> None:
     watches.add(row("over", height=9, wake_height=1, wake_at=1, ending="cancelled", ended_at=NOW))
 
     assert not watches.is_idle()
+    assert watches.telling_mismatches("order-1", "svc1shop") == []
     assert ids(watches.of_payment("order-1", "svc1shop", 25)) == ["low"]
     assert ids(watches.of_payment("ORDER-1", "svc1shop", 25)) == []
     assert ids(watches.above(5)) == ["high"]
@@ -116,7 +118,12 @@ def test_which_watches_are_found_by_what(watches: WebhookStore) -> None:
     assert ids(watches.waking_at_height(8)) == ["low"]
     assert ids(watches.waking_at(NOW + 4)) == []
     assert ids(watches.waking_at(NOW + 5)) == ["high"]
-    assert ids(list(watches.all_active())) == ["low", "high", "elsewhere"]
+    assert ids(list(watches.all_followed())) == ["low", "high", "elsewhere"]
+    watches.save(row("over", ending="expired", ended_at=NOW + 1, told_mismatches=b""))
+    assert ids(watches.telling_mismatches("order-1", "svc1shop")) == ids(list(watches.all_followed()))[3:] == ["over"]
+    assert watches.telling_mismatches("order-1", "svc1shop")[0].ended_at == NOW, "the time of its end stays"
+    watches.begin_epochs(7)
+    assert [watch.epoch for watch in watches.all_followed()] == [7] * 4, "no id is used again after a restore"
     assert watches.count_active() == watches.count_unconfirmed("default") == 3
     assert watches.count_unconfirmed("default", "shop.example.com") == 2
 
@@ -129,6 +136,7 @@ def test_which_watches_are_found_by_what(watches: WebhookStore) -> None:
         ("height > 5", "watch_by_height"),
         ("wake_height <= 5", "watch_by_wake_height"),
         ("wake_at <= 5", "watch_by_wake_at"),
+        ("told_mismatches IS NOT NULL AND reference = 'r' AND recipient = 's'", "watch_telling_mismatches"),
     ],
 )
 def test_no_question_walks_over_all_watches(connection: sqlite3.Connection, question: str, index: str) -> None:
@@ -198,7 +206,7 @@ def test_very_many_watches_are_read_page_by_page(watches: WebhookStore, monkeypa
     for number in range(5):
         watches.add(row(f"w{number}", wake_at=NOW - number))
     read = []
-    for each in watches.all_active():
+    for each in watches.all_followed():
         read.append(each.id)
         watches.save(evolve(each, state="confirmed"))
     assert read == ["w0", "w1", "w2", "w3", "w4"]
@@ -269,6 +277,24 @@ def test_a_change_that_shops_act_on_keeps_its_place_and_its_back_off(
         (2, "superseded"),
         (1, "waiting"),
     ]
+
+
+def test_a_mismatch_that_fails_gives_way_to_the_payment(watches: WebhookStore, events: EventStore) -> None:
+    watches.add(row())
+    names = ["payment.mismatched", "payment.mismatched", "payment.confirmed"]
+    for sequence, name in enumerate(names[:2], start=1):
+        events.append("w1", event(sequence, name), supersedes=(), now=NOW)
+    events.failed("w1", 1, error="status 500", due=NOW + 60_000, now=NOW)
+    events.failed("w1", 2, error="status 500", due=NOW + 60_000, now=NOW)
+    events.failed("w1", 1, error="status 500", due=NOW + 60_000, now=NOW)
+
+    queue = events.append("w1", event(3, names[2]), supersedes=LESS, now=NOW + 1)
+    assert queue.due == NOW + 1
+    order = []
+    while (head := events.head("w1")) is not None:
+        order.append(head.event.sequence)
+        events.delivered("w1", head.event.sequence, NOW + 2)
+    assert order == [3, 1, 2]
 
 
 def test_a_refused_event_is_tried_sooner_when_another_one_waits(watches: WebhookStore, events: EventStore) -> None:
@@ -445,7 +471,7 @@ def test_a_file_of_an_older_version_opens_and_goes_on(tmp_path: Path, version: i
         watches, events = WebhookStore(connection), EventStore(connection)
         watch = watches.watch("w1")
         assert watch is not None
-        assert (watch.merchant, watch.events) == ("default", None)
+        assert (watch.merchant, watch.events, watch.told_mismatches) == ("default", None, None)
         assert watches.count_unconfirmed("default", "h") == watches.count_unconfirmed("default") == 1
         assert events.queued() == [WatchQueue("w1", "h", 1, "default")]
         head = events.head("w1")

@@ -101,7 +101,8 @@ def webhook() -> None:
     "events",
     metavar="NAME",
     multiple=True,
-    help="An event to be told, such as payment.confirmed; may be repeated.  [default: all]",
+    help="An event to be told, such as payment.confirmed; may be repeated.  "
+    "[default: all but payment.mismatched and node.alarm]",
 )
 @options.since_height_option
 @_token_option
