@@ -194,6 +194,8 @@ def untranslated(address: Address, nat64: Iterable[IPv6Network] = ()) -> Address
     Rate limits and address buckets count hosts by it: otherwise all of IPv4 would be one /64 behind a translator.
     ``nat64`` are the prefixes of the network's own translators. The result is never a private IPv4 address.
     """
+    if isinstance(address, IPv4Address):
+        return address
     inside = (ipv4_inside(address, prefix) for prefix in (_NAT64, *nat64))
     return next((ipv4 for ipv4 in inside if ipv4 is not None and category_of(ipv4) == "public"), address)
 

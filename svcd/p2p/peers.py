@@ -232,7 +232,7 @@ class Peers:
     def alarm(self) -> str:
         """Why blocks must not be made at present; "" if nothing is wrong. It ends an hour after its last cause."""
         until, why = self._alarm
-        return why if self.node.now() < until else ""
+        return why if why and self.node.now() < until else ""
 
     @property
     def reachable(self) -> bool:
@@ -297,12 +297,16 @@ class Peers:
         """
         lonely = not self.ever_verified and not self.settings.alone
         behind = self.alarm or (NO_PEER_MET if lonely else self.behind())
-        tip = self.node.chain_manager.tip
-        shown = [peer.status.height for peer in self.all() if peer.status]
-        best = max([self.best_height(), *(min(height, tip.height) for height in shown)])
-        heights = sorted((peer.status.height if peer.status else 0 for peer in self.outbound()), reverse=True)
-        usual = heights[len(heights) // 2] if heights else 0
-        return NetworkView(len(self.all()), best, behind, usual, self.unreachable())
+        tip, best = self.node.chain_manager.tip, self.best_height()
+        outbound = []
+        for peer in self._peers.values():
+            height = peer.status.height if peer.status else 0
+            best = max(best, min(height, tip.height))
+            if peer.outbound:
+                outbound.append(height)
+        outbound.sort(reverse=True)
+        usual = outbound[len(outbound) // 2] if outbound else 0
+        return NetworkView(len(self._peers), best, behind, usual, self.unreachable())
 
     # Handshakes
 

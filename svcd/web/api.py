@@ -92,7 +92,7 @@ class Router:
         bound = None if node is None else node.routes.get(method)
         if bound is None:
             return None
-        return bound, dict(zip([field.name for field in bound.route.path_fields], values, strict=True))
+        return bound, {field.name: value for field, value in zip(bound.route.path_fields, values, strict=True)}
 
     def _find(
         self, node: _Node, segments: Sequence[str], values: tuple[str, ...]
@@ -199,9 +199,12 @@ class _Call:
         bound, request = self.bound, self.request
         try:
             bound.presentation.check(request)
-            checked = {guard.argument: guard.check(bound.owner, request) for guard in bound.route.guards}
+            guards = bound.route.guards
+            checked = [guard.check(bound.owner, request) for guard in guards]
             values = self._values(path_values)
-            values |= {argument: result for argument, result in checked.items() if argument is not None}
+            for guard, result in zip(guards, checked, strict=True):
+                if guard.argument is not None:
+                    values[guard.argument] = result
             if bound.route.with_client:
                 values["client"] = bound.site.limiter.clients.address_of_request(request)
             result = bound.method(**values)

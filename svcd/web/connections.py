@@ -440,8 +440,10 @@ class Connections:
         connection.abort()
 
     def _forget(self, connection: Connection) -> None:
-        self._waiting.pop(connection, None)
-        self._taking.release(connection)
+        if connection in self._waiting:
+            del self._waiting[connection]
+        else:
+            self._taking.release(connection)
 
     def emptied(self) -> "Deferred[None]":
         """Fires when no connection is open."""

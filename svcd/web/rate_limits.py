@@ -68,6 +68,11 @@ def parse_networks(texts: Iterable[str]) -> tuple[Network, ...]:
     return tuple(ip_network(text) for text in texts)
 
 
+def _address_and_text(host: str) -> tuple[Address, str] | None:
+    address = parse_address(host)
+    return None if address is None else (address, str(address))
+
+
 def _unchanged(address: Address) -> Address:
     return address
 
@@ -88,7 +93,7 @@ class Clients:
         self.counted = _unchanged
         self._trusted = parse_networks(trusted_proxies)
         self._exempt = parse_networks(exempt)
-        self._address_of_host = lru_cache(_CACHE_SIZE)(parse_address)
+        self._address_of_host = lru_cache(_CACHE_SIZE)(_address_and_text)
         self._group_of_host = lru_cache(_CACHE_SIZE)(self._find_group)
         self._is_trusted = lru_cache(_CACHE_SIZE)(self._find_trusted)
 
@@ -111,8 +116,7 @@ class Clients:
     def note_forwarding(self, request: IncomingRequest, now: float) -> None:
         """Record at ``now``, in seconds, whether an untrusted client has sent ``X-Forwarded-For``, which is ignored."""
         host = _host(request.client)
-        address = None if host is None or self._is_trusted(host) else self._counted(host)
-        if address is None:
+        if host is None or self._is_trusted(host) or (address := self._counted(host)) is None:
             return
         lines = request.requestHeaders.getRawHeaders(b"X-Forwarded-For")
         if not lines:
@@ -123,8 +127,13 @@ class Clients:
             self.untrusted.note(address, str(client), now)
 
     def _counted(self, host: str) -> str | None:
-        address = self._address_of_host(host)
-        return None if address is None else str(self.counted(address))
+        known = self._address_of_host(host)
+        if known is None:
+            return None
+        address, text = known
+        counted = self.counted(address)
+        # Writing an address takes longer than all the rest, and nearly all are counted as they are.
+        return text if counted is address else str(counted)
 
     def _client_host(self, request: IncomingRequest) -> str | None:
         host = _host(request.client)

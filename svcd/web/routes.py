@@ -262,13 +262,15 @@ def read_values(
     if route.query_fields:
         query = _query(route, request)
         for each in route.query_fields:
-            values[each.argument] = _value(each, each.type.parse_text, query)
+            found = each.name in query
+            values[each.argument] = _parsed(each, each.type.parse_text, query[each.name]) if found else _default(each)
     if route.raw_body:
         values["body"] = _bytes(request)
     elif route.method != "GET":
         body = _body(route, request, parse_json)
         for each in route.body_fields:
-            values[each.argument] = _value(each, each.type.parse, body)
+            found = each.name in body
+            values[each.argument] = _parsed(each, each.type.parse, body[each.name]) if found else _default(each)
     return values
 
 
@@ -282,9 +284,7 @@ def unknown_query_fields(route: Route, request: IncomingRequest) -> list[str]:
     return [name for name in dict.fromkeys(names) if name not in known]
 
 
-def _value(declared: Field, parse: Callable[[Any], object], given: Mapping[str, Any]) -> object:
-    if declared.name in given:
-        return _parsed(declared, parse, given[declared.name])
+def _default(declared: Field) -> object:
     if declared.default is REQUIRED:
         raise HttpError(400, f"{declared.name} is missing: {declared.description}")
     return declared.default
@@ -305,11 +305,13 @@ def _query(route: Route, request: IncomingRequest) -> dict[str, str]:
         raise HttpError(400, "the query must be UTF-8 in percent-encoding") from error
     except ValueError as error:
         raise HttpError(400, f"the query may have at most {MAX_QUERY_FIELDS} fields") from error
-    names = [name for name, _ in pairs]
-    for each in route.query_fields:
-        if names.count(each.name) > 1:
-            raise HttpError(400, f"{each.name} occurs more than once in the query; give it once")
-    return dict(pairs)
+    query = dict(pairs)
+    if len(query) < len(pairs):
+        names = [name for name, _ in pairs]
+        for each in route.query_fields:
+            if names.count(each.name) > 1:
+                raise HttpError(400, f"{each.name} occurs more than once in the query; give it once")
+    return query
 
 
 def _pairs(text: str) -> list[tuple[str, str]]:
