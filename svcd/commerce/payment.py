@@ -64,7 +64,7 @@ class Mismatch:
     """Of its block; None while it is in the mempool."""
 
 
-@frozen
+@frozen(cache_hash=True)
 class Observation:
     """What chain and mempool show of a payment at one moment."""
 

@@ -26,7 +26,7 @@ from svcd.node.transaction_pool import TransactionPool
 from svcd.store.chain_store import ChainReader, StoredTransfer
 
 CACHE_SIZE: Final = 1_024
-"""Orders whose result on the chain is cached until the tip changes, since shops ask for the same order repeatedly."""
+"""Orders whose result is cached until tip or mempool change it, since shops ask for the same order repeatedly."""
 
 OnChain = tuple[ChainTip, tuple[PaymentLocation, ...], tuple[Mismatch, ...]]
 """What the chain shows of a payment: the tip, the matching transfers, and some of other amounts."""
@@ -60,6 +60,7 @@ class PaymentLookup:
         self._announced_tip = announced_tip
         self._synced = synced
         self._cached = lru_cache(CACHE_SIZE)(self._read)
+        self._cached_observation = lru_cache(CACHE_SIZE)(self._observe_chain)
 
     @classmethod
     def subscribed(
@@ -74,7 +75,10 @@ class PaymentLookup:
         """What chain and mempool show of the payment, in time that does not grow with either."""
         if self._announced_tip is None:
             return self._observe(terms, *self._read(terms))
-        return self._observe(terms, *self._cached(terms, self._announced_tip()))
+        tip = self._announced_tip()
+        if terms in self._mempool:
+            return self._observe(terms, *self._cached(terms, tip))
+        return self._cached_observation(terms, tip, self._synced())
 
     def find_at(self, terms: PaymentTerms, tip: ChainTip) -> Observation:
         """The same as if ``tip``, a canonical block, were the newest; inside a snapshot of the chain."""
@@ -139,6 +143,11 @@ class PaymentLookup:
             synced=self._synced(),
         )
 
+    def _observe_chain(self, terms: PaymentTerms, announced_tip: bytes, synced: bool) -> Observation:
+        """The observation of a payment of which the mempool has nothing, as nearly always when it is asked for."""
+        tip, locations, mismatches = self._cached(terms, announced_tip)
+        return observe(terms, tip, locations=locations, mismatches=mismatches, synced=synced)
+
     def _location(self, place: StoredTransfer) -> PaymentLocation:
         point = place.point
         # The chain has validated the transfer, so its id needs no full parse.
@@ -167,6 +176,11 @@ class MempoolPaymentIndex:
     def __len__(self) -> int:
         several = sum(len(entries) for amounts in self._several.values() for entries in amounts.values())
         return len(self._single) + several
+
+    def __contains__(self, terms: PaymentTerms) -> bool:
+        """Whether a transfer with the order's reference and recipient waits."""
+        payee = (terms.reference, terms.key)
+        return payee in self._single or payee in self._several
 
     def pool_changed(self, added: Sequence[MempoolEntry], removed: Iterable[MempoolEntry]) -> None:
         """Follow a change of the mempool."""

@@ -50,7 +50,7 @@ _REQUIRED_PREFIX: Final = "req-"
 # Terms
 
 
-@frozen
+@frozen(cache_hash=True)
 class PaymentTerms:
     """What an order asks for; only a transfer with exactly this reference, recipient and amount pays it."""
 

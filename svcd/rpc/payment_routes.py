@@ -1,11 +1,19 @@
 """The public routes for merchants (docs/payments.md): requests and verification, which need no account and no key."""
 
 from collections.abc import Callable, Coroutine
+from functools import lru_cache
 from typing import Any, Final, Unpack
 
 from svcd.chain.errors import Corrupt
-from svcd.commerce.payment import DESCRIPTION, HIGH_VALUE_CONFIRMATIONS, SETTLEMENT_MODEL, PaymentState, payment_record
-from svcd.commerce.payment_lookup import PaymentLookup
+from svcd.commerce.payment import (
+    DESCRIPTION,
+    HIGH_VALUE_CONFIRMATIONS,
+    SETTLEMENT_MODEL,
+    Observation,
+    PaymentState,
+    payment_record,
+)
+from svcd.commerce.payment_lookup import CACHE_SIZE, PaymentLookup
 from svcd.commerce.payment_proof import MAX_HEADERS, ProofData, render_proof
 from svcd.commerce.payment_request import (
     DEFAULT_CONFIRMATIONS,
@@ -50,6 +58,7 @@ class CommerceRoutes:
         self._payments = payments
         self._random = random
         self._info = self._render_info(webhooks_enabled)
+        self._rendered = lru_cache(CACHE_SIZE)(_render_payment)
 
     @Route(
         "GET",
@@ -140,7 +149,7 @@ class CommerceRoutes:
         """Answer GET /rpc/commerce/payment/{reference}."""
         terms = terms_from(self._params, reference, order)
         if wait is None:
-            return {"payment": payment_record(terms, self._payments.find(terms))}
+            return self._rendered(terms, self._payments.find(terms))
         if state is None:
             raise HttpError(400, f"state is missing: with wait, give the state of the last answer, such as {UNPAID}")
         return self._changed(terms, state, wait, client)
@@ -151,7 +160,11 @@ class CommerceRoutes:
             observation = await self._waiters.changed(terms, state, seconds=wait, client=client)
         except TooManyWaiting as many:
             raise HttpError(429, str(many), ((b"Retry-After", b"%d" % RETRY_SECONDS),)) from many
-        return {"payment": payment_record(terms, observation)}
+        return self._rendered(terms, observation)
+
+
+def _render_payment(terms: PaymentTerms, observation: Observation) -> Response:
+    return to_response({"payment": payment_record(terms, observation)})
 
 
 FROM: Final = Field(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -95,7 +96,10 @@ def test_matching_transfers_on_the_chain_are_counted_up_to_the_limit(node: Node)
 
 
 def test_the_chain_is_read_again_only_after_it_has_changed(node: Node) -> None:
-    payments = PaymentLookup.subscribed(node.node_context.chain_manager, node.node_context.transaction_pool)
+    synced = [True]
+    payments = PaymentLookup.subscribed(
+        node.node_context.chain_manager, node.node_context.transaction_pool, synced=lambda: synced[0]
+    )
     blocks = node.builder.chain("genesis: b[1..2]\nb1: c[2..4]\nb2 pays 5000 from alice to bob for order-1")
     node.take(blocks["b1"], blocks["b2"])
     first = payments.find(TERMS)
@@ -103,6 +107,8 @@ def test_the_chain_is_read_again_only_after_it_has_changed(node: Node) -> None:
     node.node_context.chain_manager.reader._db.set_trace_callback(asked.append)
 
     assert (payments.find(TERMS), asked) == (first, [])
+    synced[0] = False
+    assert (payments.find(TERMS), asked) == (evolve(first, synced=False), [])
     waits = node.builder.transfer("carol", "bob", 5000, reference="order-1")
     submitted(node.node_context.transaction_pool, waits, node.clock)
     del asked[:]
