@@ -17,7 +17,7 @@ from tests.programs import needs
 
 PAGE = "docs/payments.md"
 TEXT = (ROOT / PAGE).read_text(encoding="utf-8")
-AFTERNOON = blocks_in(TEXT.split("\n## An afternoon\n")[1].split("\n## ")[0], "sh", "text")
+WALKTHROUGH = blocks_in(TEXT.split("\n## Walkthrough\n")[1].split("\n## ")[0], "sh", "text")
 
 
 @pytest.mark.socket
@@ -27,7 +27,7 @@ def test_the_examples_answer_as_shown(make_devnet: Callable[[], RunningNode]) ->
     node = make_devnet()
     folder = node.data_dir.parent
     Wallet(folder)
-    examples = [block for block in blocks_of(PAGE, "sh", "text", "json") if block not in AFTERNOON]
+    examples = [block for block in blocks_of(PAGE, "sh", "text", "json") if block not in WALKTHROUGH]
     assert len(examples) >= 20
     assert [block.language for block in examples] == ["sh", "json"] * (len(examples) // 2)
     for asked, shown in zip(examples[::2], examples[1::2], strict=True):
@@ -42,7 +42,7 @@ def told(text: str) -> list[str]:
 @pytest.mark.socket
 @pytest.mark.slow
 @needs("bash", "cut", "grep", "head")
-def test_an_afternoon(nodes: Nodes) -> None:
+def test_the_walkthrough(nodes: Nodes) -> None:
     secrets_of_a_devnet(nodes.folder)
     node, port = nodes.start(*DEVNET, *WEBHOOKS, name="devnet"), free_port()
     here = [("http://127.0.0.1:18645", node.url), ("127.0.0.1:8080", f"127.0.0.1:{port}")]
@@ -52,9 +52,9 @@ def test_an_afternoon(nodes: Nodes) -> None:
             text = text.replace(shown, real)
         return text
 
-    assert [block.language for block in AFTERNOON] == ["sh", "text"] * (len(AFTERNOON) // 2)
-    followed = follow([moved(block.text) for block in AFTERNOON[::2]], prepared(node))
-    for shown, (printed, status) in zip(AFTERNOON[1::2], followed, strict=True):
+    assert [block.language for block in WALKTHROUGH] == ["sh", "text"] * (len(WALKTHROUGH) // 2)
+    followed = follow([moved(block.text) for block in WALKTHROUGH[::2]], prepared(node))
+    for shown, (printed, status) in zip(WALKTHROUGH[1::2], followed, strict=True):
         assert (told(printed), status) == (told(moved(shown.text)), 0)
 
 
