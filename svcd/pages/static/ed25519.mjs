@@ -9,7 +9,9 @@ const NAME = "Ed25519";
 /** Throw `no-ed25519` unless this browser can sign with Ed25519. */
 export async function checkSupport() {
   try {
-    await crypto.subtle.importKey("pkcs8", joined(PKCS8_START, new Uint8Array(32)), NAME, false, ["sign"]);
+    // WebKit refuses a seed of zeros.
+    const seed = crypto.getRandomValues(new Uint8Array(32));
+    await crypto.subtle.importKey("pkcs8", joined(PKCS8_START, seed), NAME, false, ["sign"]);
   } catch {
     throw new Problem(
       "no-ed25519",

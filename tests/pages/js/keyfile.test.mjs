@@ -2,9 +2,22 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { bytesOf, hexOf } from "../../../svcd/pages/static/bytes.mjs";
+import { checkSupport } from "../../../svcd/pages/static/ed25519.mjs";
 import { checkPassword, parse, render, seal, unseal } from "../../../svcd/pages/static/keyfile.mjs";
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { codeOf, vectors } from "./vectors.mjs";
+
+test("no seed of zeros is imported to find out whether the browser can sign: WebKit refuses one", async (context) => {
+  const { subtle } = crypto;
+  const importKey = subtle.importKey.bind(subtle);
+  context.mock.method(subtle, "importKey", async (format, data, ...rest) => {
+    if (data.subarray(-32).every((byte) => byte === 0)) throw new DOMException("no", "DataError");
+    return importKey(format, data, ...rest);
+  });
+  await checkSupport();
+  context.mock.method(subtle, "importKey", () => Promise.reject(new DOMException("no", "NotSupportedError")));
+  assert.equal(await codeOf(checkSupport()), "no-ed25519");
+});
 
 const { keyfiles } = vectors("wallet");
 const { keys } = vectors("svc_protocol").networks.devnet;
