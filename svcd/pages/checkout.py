@@ -21,7 +21,21 @@ from svcd.commerce.payment_request import (
     resolve_amount,
     status_path,
 )
-from svcd.pages.html import Content, amount, copy_button, copyable, facts, link, notice, plural, tag, utc, visible
+from svcd.pages.html import (
+    Content,
+    amount,
+    copy_button,
+    copyable,
+    digit_groups,
+    facts,
+    grouped,
+    link,
+    notice,
+    plural,
+    tag,
+    utc,
+    visible,
+)
 from svcd.pages.layout import CachedPage, Page
 from svcd.pages.qr import qr_code, qr_text
 from svcd.pages.routes import RETURN_URL, UNTIL, ReturnUrl, page
@@ -139,7 +153,7 @@ def _progress(order: Order, observation: Observation, state: PaymentState) -> Ta
     """The state of the payment, one of four, and problems with it."""
     terms = order.terms
     depth, required = str(min(observation.confirmations, terms.required)), str(terms.required)
-    count = tag("span", str(observation.confirmations), data_fill="confirmations")
+    count = tag("span", grouped(observation.confirmations), data_fill="confirmations")
     bar = tag("progress", max=required, value=depth, data_fill="progress", aria_label="Confirmations")
     pending = "The transfer has reached this node and is waiting for a block. Do not pay again."
     confirming = "The transfer is in a block. Each further block makes it safer. Do not pay again."
@@ -211,14 +225,14 @@ def _problems(terms: PaymentTerms, observation: Observation) -> list[Content]:
     hidden = {} if mismatches else HIDDEN
     advice = "it does not pay the order. Ask the shop what to do."
     misses = tag("div", notice("warn", tag("p", *explanation, advice), listed), role="status", data_misses="", **hidden)
-    sample = tag("template", _mismatch("", ""), id="mismatch")
+    sample = tag("template", _mismatch("0", ""), id="mismatch")
     double = "More than one transfer pays this order. Ask the shop to refund the others."
     hidden = {} if observation.match_count > 1 else HIDDEN
     return [misses, sample, tag("div", notice("warn", double), role="status", data_twice="", **hidden)]
 
 
 def _mismatch(coins: str, txid: str) -> Tag:
-    shown = tag("span", tag("span", coins, data_fill="coins"), " SVC", class_="amount")
+    shown = tag("span", tag("span", *digit_groups(coins), data_fill="coins"), " SVC", class_="amount")
     return tag("li", shown, " · ", link("the transfer", "tx", txid))
 
 
@@ -283,7 +297,7 @@ def _order(order: Order) -> Tag:
             )
         )
     if terms.since_height is not None:
-        pairs.append(("Counted from", tag("span", "block ", str(terms.since_height))))
+        pairs.append(("Counted from", tag("span", "block ", grouped(terms.since_height))))
     if order.until is not None:
         pairs.append(("Pay before", tag("span", utc(order.until), data_fill="until")))
     check = "A transfer pays this order only with exactly this amount, reference and recipient."

@@ -141,9 +141,9 @@ class OverviewPage:
         waiting = len(sources.mempool)
         difficulty = block_work(blocks[0].header.base_target) if tip.height else 0
         return [
-            stat("Height", str(tip.height), when(blocks[0].time, sources.now) if tip.height else "The genesis"),
+            stat("Height", grouped(tip.height), when(blocks[0].time, sources.now) if tip.height else "The genesis"),
             stat("Difficulty", scaled(difficulty) if difficulty else "–", "Average attempts per block"),
-            stat("Waiting", str(waiting), tag("a", "Transfers in the mempool", href="/mempool", class_="alone")),
+            stat("Waiting", grouped(waiting), tag("a", "Transfers in the mempool", href="/mempool", class_="alone")),
             stat("Coins issued", grouped(tip.issued // BASE_UNITS_PER_COIN), "Of " + self._most()),
         ]
 
@@ -186,7 +186,7 @@ class BlockPage:
             tip = sources.tip()
             stored = reader.canonical(block) if isinstance(block, int) else reader.stored(block)
             if stored is None:
-                raise HttpError(404, f"this node has no such block; the newest one is {tip.height}")
+                raise HttpError(404, f"this node has no such block; the newest one is {grouped(tip.height)}")
             canonical = reader.is_canonical(stored)
         shown = ("block", stored.point.hash, canonical, first, tip.height, sources.second)
         return CachedPage(shown, lambda: self._draw(stored, tip, first, canonical=canonical))
@@ -198,9 +198,14 @@ class BlockPage:
         rows = [TransferRow(parse_body(sources, body)) for body in bodies]
         about = facts(self._facts(stored, header, tip.height - height + 1 if canonical else 0))
         return Page(
-            title=f"Block {height}",
+            title=f"Block {grouped(height)}",
             content=(
-                tag("div", tag("h1", f"Block {height}"), self._previous_and_next(height, tip), class_="row apart"),
+                tag(
+                    "div",
+                    tag("h1", f"Block {grouped(height)}"),
+                    self._previous_and_next(height, tip),
+                    class_="row apart",
+                ),
                 *([] if canonical else [_not_canonical(height)]),
                 tag("div", about, class_="card"),
                 section(plural(header.transaction_count, "transfer"), *self._transfers(stored, rows, first, header)),
@@ -230,7 +235,7 @@ class BlockPage:
             ("Parent", copyable(parent, "the hash of the parent", "block", parent)),
             ("Made by", copyable(producer, "the address", "address", producer)),
             ("Reward", tag("span", amount(params.reward(header.height)), " and the fees")),
-            ("Slot", str(header.slot)),
+            ("Slot", grouped(header.slot)),
             ("Difficulty", f"{scaled(block_work(header.base_target))}, eased × {points} by holding"),
             ("State root", copyable(header.state_root.hex(), "the state root")),
         ]
@@ -257,7 +262,7 @@ class BlockPage:
 
 
 def _not_canonical(height: int) -> Tag:
-    there = link(f"the block at height {height}", "block", str(height))
+    there = link(f"the block at height {grouped(height)}", "block", str(height))
     return notice("warn", "This block is not on the chain: a competing block won. See ", there, ".")
 
 
@@ -297,14 +302,14 @@ class TransactionPage:
         sender, recipient = sources.address(transfer.sender), sources.address(transfer.recipient)
         pairs: list[tuple[str, Content]] = [("State", state)]
         if row.height is not None and row.time is not None:
-            pairs.append(("Block", link(str(row.height), "block", str(row.height))))
+            pairs.append(("Block", link(grouped(row.height), "block", str(row.height))))
             pairs.append(("Time", tag("span", utc(row.time), " (", when(row.time, sources.now), ")")))
         pairs += [
             ("From", copyable(sender, "the sender’s address", "address", sender)),
             ("To", copyable(recipient, "the recipient’s address", "address", recipient)),
             ("Reference", reference_link(transfer.reference) if transfer.reference else "none"),
             ("Fee", amount(transfer.fee)),
-            ("Nonce", str(transfer.nonce)),
+            ("Nonce", grouped(transfer.nonce)),
             ("Signed", utc(transfer.timestamp)),
             ("Transaction id", copyable(transfer.txid.hex(), "the transaction id")),
         ]
@@ -348,9 +353,9 @@ class AddressPage:
         if account is None:
             return [*pairs, ("Balance", amount(0)), ("State", "never used on this chain")]
         pending = self._sources.mempool.pending_nonce(key, account)
-        sent = str(account.nonce)
+        sent = grouped(account.nonce)
         if pending > account.nonce:
-            sent += f", and {pending - account.nonce} in the mempool"
+            sent += f", and {grouped(pending - account.nonce)} in the mempool"
         pairs += [("Balance", amount(account.balance)), ("Transfers sent", sent)]
         if account.held_since is not None:
             since = self._sources.params.slot_time(account.held_since)
@@ -382,7 +387,7 @@ class MempoolPage:
         if len(found) > PAGE_SIZE:
             pages.append(tag("a", "More →", href=f"/mempool?after={shown[-1].sequence}", class_="button"))
         numbers = stats(
-            stat("Waiting", str(len(pool)), "In order of arrival"),
+            stat("Waiting", grouped(len(pool)), "In order of arrival"),
             stat("Size", byte_size(pool.size)),
             stat("Least fee", format_amount(self._sources.params.minimum_fee), UNIT),
         )
@@ -414,7 +419,7 @@ class PeersPage:
         columns: list[Column[PeerRow]] = [
             Column("Address", lambda peer: tag("bdi", visible(peer.endpoint), class_="hash")),
             Column("Node", lambda peer: tag("bdi", visible(peer.node_id), class_="hash small")),
-            Column("Height", lambda peer: str(peer.height), number=True),
+            Column("Height", lambda peer: grouped(peer.height), number=True),
             Column("Last seen", lambda peer: when(peer.last_seen, now)),
         ]
         if sample:

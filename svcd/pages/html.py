@@ -17,8 +17,7 @@ from svcd.chain.units import format_amount
 Content = Tag | str
 UNIT: Final = "SVC"
 _SHOWN_ENDS: Final = 8
-_UNGROUPED: Final = 4
-"""How many digits are read at a glance."""
+_UNGROUPED_DECIMALS: Final = 4
 _AGES: Final = (("day", 86_400), ("hour", 3_600), ("minute", 60), ("second", 1))
 _PREFIXES: Final = ("", "k", "M", "G", "T", "P", "E")
 
@@ -29,7 +28,7 @@ def shortened(text: str) -> str:
 
 
 def grouped(number: int) -> str:
-    """A large number in groups of three digits, for numbers that nobody needs to copy."""
+    """A number in groups of three digits, with narrow spaces; the search accepts it as well."""
     return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
@@ -47,13 +46,13 @@ def scaled(number: int) -> str:
 def byte_size(count: int) -> str:
     """A number of bytes: ``12 kB``."""
     if count < 10_000:
-        return f"{count} bytes"
+        return f"{grouped(count)} bytes"
     return f"{count // 1_000} kB" if count < 10_000_000 else f"{count // 1_000_000} MB"
 
 
 def plural(count: int, one: str, many: str = "") -> str:
     """``1 block``, ``2 blocks``."""
-    return f"{count} {one if count == 1 else many or one + 's'}"
+    return f"{grouped(count)} {one if count == 1 else many or one + 's'}"
 
 
 def duration(seconds: int) -> str:
@@ -117,15 +116,15 @@ def amount(units: int, *, class_: str = "amount") -> Tag:
 
     The spaces are margins and not characters: an amount that is selected and copied remains a number.
     """
-    return tag("span", *_digit_groups(format_amount(units)), " ", tag("span", UNIT, class_="unit"), class_=class_)
+    return tag("span", *digit_groups(format_amount(units)), " ", tag("span", UNIT, class_="unit"), class_=class_)
 
 
-def _digit_groups(coins: str) -> list[Content]:
-    """The digits in groups of three, from the point to both sides, where there are more than four on a side."""
+def digit_groups(coins: str) -> list[Content]:
+    """The digits in groups of three, from the point to both sides; up to four decimals stay together."""
     integer, point, decimals = coins.partition(".")
     first = len(integer) % 3 or 3
-    groups = [integer] if len(integer) <= _UNGROUPED else [integer[:first], *_threes(integer[first:])]
-    rest = [decimals] if len(decimals) <= _UNGROUPED else _threes(decimals)
+    groups = [integer[:first], *_threes(integer[first:])]
+    rest = [decimals] if len(decimals) <= _UNGROUPED_DECIMALS else _threes(decimals)
     groups[-1] += point + rest[0]
     groups += rest[1:]
     return [groups[0], *[tag("span", group, class_="group") for group in groups[1:]]]

@@ -44,7 +44,8 @@ def parse_search_text(text: str) -> str:
     """The text to search for, without surrounding white space; raises ValueError."""
     if len(text) > MAX_SEARCH_TEXT:
         raise ValueError(f"a search text has at most {MAX_SEARCH_TEXT} characters")
-    return text.strip()
+    # Pages show numbers with narrow spaces between the groups of digits.
+    return text.strip().replace("\N{NARROW NO-BREAK SPACE}", "")
 
 
 BLOCK: Final = Field("block", Text(convert=parse_block), "The height or the hash of a block.")

@@ -6,7 +6,7 @@ from typing import Generic, TypeVar
 from attrs import frozen
 from twisted.web.template import Tag
 
-from svcd.pages.html import Content, address_link, amount, badge, link, short_link, tag, when
+from svcd.pages.html import Content, address_link, amount, badge, grouped, link, short_link, tag, when
 from svcd.pages.sources import BlockRow, Sources, TransferRow
 
 T = TypeVar("T")
@@ -44,11 +44,11 @@ def blocks_table(sources: Sources, blocks: Iterable[BlockRow], *, caption: str) 
     """A table of blocks."""
     now = sources.now
     columns: list[Column[BlockRow]] = [
-        Column("Height", lambda block: link(str(block.header.height), "block", str(block.header.height))),
+        Column("Height", lambda block: link(grouped(block.header.height), "block", str(block.header.height))),
         Column("Time", lambda block: when(block.time, now)),
         Column("Hash", lambda block: short_link(block.hash.hex(), "block", block.hash.hex()), wide=True),
         Column("Made by", lambda block: _producer(sources, block), wide=True),
-        Column("Transfers", lambda block: str(block.header.transaction_count), number=True),
+        Column("Transfers", lambda block: grouped(block.header.transaction_count), number=True),
     ]
     return table(columns, blocks, caption=caption)
 

@@ -101,7 +101,7 @@ def test_a_clock_that_is_wrong(wallet: WalletPage) -> None:
 
 def test_too_little_and_to_oneself(wallet: WalletPage, account: Account) -> None:
     wallet.follow(payment_uri(fresh("much"), amount="80071992.54740991"))
-    assert "80071892.54750991" in wallet.error("insufficient")
+    assert "80 071 892.547 509 91 SVC".replace(" ", "\u202f", 4) in wallet.error("insufficient")
     assert wallet.page.is_disabled("#sign")
     wallet.follow(payment_uri(fresh("self"), recipient=account.address))
     wallet.error("self-payment")
@@ -121,7 +121,8 @@ def test_a_transfer_that_the_node_refuses(wallet: WalletPage, account: Account, 
     wallet.may_sign()
     wallet.watched.context.route(BROADCAST, refusing)
     wallet.page.click("#sign")
-    assert "23456" in wallet.error("rejected")
+    refusal = wallet.error("rejected")
+    assert "must exceed 0.000\u202f234\u202f56 SVC" in refusal
     assert wallet.tell("#payment-title") == "Not paid"
     wallet.watched.context.unroute(BROADCAST)
     wallet.page.click("#try-again")
@@ -158,7 +159,7 @@ def test_a_fee_out_of_all_reason_is_not_paid(wallet: WalletPage, account: Accoun
     order = fresh("fee")
     wallet.watched.answers(FEES, lambda body: body["fees"].update(suggestedFee="1000001"))
     wallet.follow(payment_uri(order))
-    assert "0.01000001" in wallet.error("fee")
+    assert "0.010\u202f000\u202f01 SVC" in wallet.error("fee")
     assert chain.paid(account.address, order) == []
 
 

@@ -27,7 +27,7 @@ def test_all_five_kinds_of_search(shown: Shown) -> None:
     blocks = shown.node.grow(CHAIN)
     block_hash, txid = blocks["b2"].header.hash.hex(), blocks["b1"].transfers[3].txid.hex()
     bob = shown.node.address("bob")
-    assert led_to(shown, "1") == "/block/1"
+    assert led_to(shown, "1") == led_to(shown, "\u202f1") == "/block/1"
     assert led_to(shown, f" {block_hash.upper()} ") == f"/block/{block_hash}"
     assert led_to(shown, txid) == f"/tx/{txid}"
     assert led_to(shown, bob.upper()) == f"/address/{bob}"

@@ -1,5 +1,6 @@
 // Amounts: BigInt base units inside, decimal coins for people (docs/payments.md "Values"). Never a Number.
 
+import { grouped } from "./digits.mjs";
 import { COIN, GREATEST } from "./networks.mjs";
 import { must } from "./problem.mjs";
 
@@ -9,7 +10,7 @@ export function parseAmount(text) {
   must(match, "amount", "The amount must be a decimal such as 25 or 0.5, with a point and at most 8 decimal places.");
   const units = BigInt(match[1]) * COIN + BigInt((match[2] ?? "").padEnd(8, "0"));
   must(units >= 1n, "amount", "The amount must be more than 0.");
-  must(units <= GREATEST, "amount", `The amount can be at most ${formatAmount(GREATEST)} coins.`);
+  must(units <= GREATEST, "amount", `The amount can be at most ${coins(GREATEST)}.`);
   return units;
 }
 
@@ -19,6 +20,14 @@ export function formatAmount(units) {
   const size = units < 0n ? -units : units;
   const rest = (size % COIN).toString().padStart(8, "0").replace(/0+$/, "");
   return `${sign}${size / COIN}${rest && "."}${rest}`;
+}
+
+/** Base units for a sentence: "1 250.5 SVC". */
+export const coins = (units) => `${grouped(formatAmount(units))} SVC`;
+
+/** A sentence of a node with the amounts in coins that it gives in base units. */
+export function inCoins(sentence) {
+  return sentence.replace(/\b([0-9]{1,17}) base units?\b/g, (_, units) => coins(BigInt(units)));
 }
 
 /** The number in a decimal string of the wire, 0 to 2^53 − 1, or null if it is none. */

@@ -1,5 +1,6 @@
 // Keeps the checkout page up to date without reloading it. All words stand in the page; this shows the right ones.
 
+import { digitNodes, grouped } from "./digits.mjs";
 import { Poller } from "./polling.mjs";
 
 const DEADLINE = 10_000;
@@ -16,7 +17,7 @@ export function viewOf(payment) {
   const required = payment.requiredConfirmations;
   return {
     state: payment.state,
-    confirmations: String(payment.confirmations),
+    confirmations: grouped(payment.confirmations),
     progress: Math.min(payment.confirmations, required),
     final: payment.state === "confirmed",
     txid: payment.txid ?? "",
@@ -48,6 +49,7 @@ export function show(root, view) {
 }
 
 function showMismatches(root, sample, mismatches) {
+  const page = root.ownerDocument;
   const list = root.querySelector('[data-fill="mismatches"]');
   const shown = mismatches.map((each) => each.txid).join(" ");
   if (list.dataset.shown !== shown) {
@@ -55,7 +57,7 @@ function showMismatches(root, sample, mismatches) {
     list.replaceChildren(
       ...mismatches.map((each) => {
         const item = sample.content.firstElementChild.cloneNode(true);
-        item.querySelector('[data-fill="coins"]').textContent = each.coins;
+        item.querySelector('[data-fill="coins"]').replaceChildren(...digitNodes(each.coins, page));
         item.querySelector("a").setAttribute("href", `/tx/${each.txid}`);
         return item;
       }),

@@ -1,6 +1,6 @@
 // The node that serves this page, over its public routes (docs/http.md). It is asked, and never simply believed.
 
-import { formatAmount, wireNumber } from "./amounts.mjs";
+import { coins, inCoins, wireNumber } from "./amounts.mjs";
 import { MAXIMUM_FEE, MINIMUM_FEE, NETWORKS } from "./networks.mjs";
 import { must, Problem, quoted } from "./problem.mjs";
 
@@ -80,7 +80,7 @@ export class Node {
     const { network } = await this.view();
     const consensus = await this.#get("/rpc/consensus", "consensus");
     const same = consensus?.genesisHash === network.genesisHash && consensus.minimumFee === MINIMUM_FEE.toString();
-    const cost = `where a transfer costs ${formatAmount(MINIMUM_FEE)}`;
+    const cost = `where a transfer costs ${coins(MINIMUM_FEE)}`;
     const sentence = `The node's rules are not those of ${network.name}, ${cost}: do not trust it.`;
     must(same, "wrong-network", sentence);
     this.#network = network;
@@ -99,8 +99,8 @@ export class Node {
     const fees = await this.#get("/rpc/fees", "fees");
     // A node of an earlier version suggests none.
     const fee = fees === null ? MINIMUM_FEE : numberIn(fees, "suggestedFee");
-    const [least, most] = [MINIMUM_FEE, MAXIMUM_FEE].map(formatAmount);
-    const sentence = `The node suggests a fee of ${formatAmount(fee)} SVC; this wallet pays ${least} to ${most}.`;
+    const [least, most] = [MINIMUM_FEE, MAXIMUM_FEE].map(coins);
+    const sentence = `The node suggests a fee of ${coins(fee)}; this wallet pays ${least} to ${most}.`;
     must(fee >= MINIMUM_FEE && fee <= MAXIMUM_FEE, "fee", sentence);
     return fee;
   }
@@ -132,7 +132,7 @@ export class Node {
   async broadcast(txid, transfer) {
     const { status, answer } = await this.#ask("/rpc/broadcast", { transaction: transfer });
     const reason = typeof answer?.error === "string" ? answer.error.slice(0, 300) : "it gives no reason";
-    must(status === 200, "rejected", `The node refused the transfer: ${reason}.`);
+    must(status === 200, "rejected", `The node refused the transfer: ${inCoins(reason)}.`);
     must(answer?.txid === txid, "rejected", "The node calls the transfer by another txid; do not trust this node.");
     if (answer.state !== "accepted" && answer.state !== "known") throw odd();
     return answer.state;

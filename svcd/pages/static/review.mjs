@@ -1,6 +1,6 @@
 // What a person must know before signing, from values alone.
 
-import { formatAmount } from "./amounts.mjs";
+import { coins } from "./amounts.mjs";
 import { GREATEST, MINIMUM_FEE } from "./networks.mjs";
 import { Problem } from "./problem.mjs";
 
@@ -51,13 +51,13 @@ export function judge(wish, known) {
 }
 
 function insufficient(total, available) {
-  const short = formatAmount(total - available);
-  return new Problem("insufficient", `The balance is too small: ${short} SVC are missing for amount and fee.`);
+  const missing = total - available;
+  const sentence = `The balance is too small: ${coins(missing)} are missing for amount and fee.`;
+  return Object.assign(new Problem("insufficient", sentence), { missing });
 }
 
 function raised() {
-  const least = formatAmount(MINIMUM_FEE);
-  return new Problem("fee-raised", `The node suggests this fee, which is above the minimum of ${least} SVC.`);
+  return new Problem("fee-raised", `The node suggests this fee, which is above the minimum of ${coins(MINIMUM_FEE)}.`);
 }
 
 function alreadyPaid({ state }) {

@@ -1,6 +1,7 @@
 // What all views of the wallet do with the page. Text goes in as text: nothing here makes HTML out of strings.
 
 import { formatAmount } from "./amounts.mjs";
+import { digitNodes } from "./digits.mjs";
 import { Problem } from "./problem.mjs";
 import { visible } from "./visible.mjs";
 
@@ -25,7 +26,7 @@ export function writeAmount(where, units, sign = "") {
   if (where.dataset.shown === text) return;
   where.dataset.shown = text;
   where.classList.toggle("long", where.classList.contains("big") && text.length > 12);
-  where.replaceChildren(text, " ", element("span", { className: "unit", textContent: "SVC" }));
+  where.replaceChildren(...digitNodes(text), " ", element("span", { className: "unit", textContent: "SVC" }));
 }
 
 /** Show a Problem in an element, or nothing for null. What is no Problem is said to be a fault of this page.

@@ -1,7 +1,7 @@
 // The views of an open wallet that only look: balance, receiving, history.
 
 import { byId, element, moment, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
-import { formatAmount, wireNumber } from "./amounts.mjs";
+import { coins, wireNumber } from "./amounts.mjs";
 import { underWay } from "./review.mjs";
 import { Poller } from "./polling.mjs";
 import { visible } from "./visible.mjs";
@@ -59,7 +59,7 @@ export function enterHome(app) {
       writeAmount(byId("balance"), balance);
       const waiting = underWay(payments);
       byId("home-waiting").hidden = waiting === 0n;
-      write(byId("home-waiting"), `Of this ${formatAmount(waiting)} SVC are on their way out.`);
+      write(byId("home-waiting"), `Of this ${coins(waiting)} are on their way out.`);
       const latest = [...unsettled(payments), ...transfers].slice(0, LATEST);
       fill(byId("home-transfers"), latest, own);
       byId("home-empty").hidden = latest.length > 0;

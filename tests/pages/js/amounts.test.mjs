@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { formatAmount, parseAmount, wireNumber } from "../../../svcd/pages/static/amounts.mjs";
+import { coins, formatAmount, inCoins, parseAmount, wireNumber } from "../../../svcd/pages/static/amounts.mjs";
 import { codeOf } from "./vectors.mjs";
 
 const READ = [
@@ -28,6 +28,13 @@ test("amounts are shown in the shortest form", () => {
   const shown = [0n, 1n, 50_000_000n, 2_500_000_000n, 9_007_199_254_740_991n, 18_014_398_509_481_982n, -125_000_000n];
   const texts = ["0", "0.00000001", "0.5", "25", "90071992.54740991", "180143985.09481982", "-1.25"];
   assert.deepEqual(shown.map(formatAmount), texts);
+});
+
+test("people read coins in groups of three digits, whatever the node says", () => {
+  const shown = [9_007_199_254_740_991n, 200_000_000_000n, 10_000n, -125_000_000_000n].map(coins);
+  assert.deepEqual(shown, ["90\u202f071\u202f992.547\u202f409\u202f91 SVC", "2\u202f000 SVC", "0.0001 SVC", "-1\u202f250 SVC"]);
+  assert.equal(inCoins("the balance is 250010000 base units short of 1 base unit"), "the balance is 2.5001 SVC short of 0.000\u202f000\u202f01 SVC");
+  assert.equal(inCoins("nonce 3 is already used"), "nonce 3 is already used");
 });
 
 test("numbers of the wire have one form", () => {

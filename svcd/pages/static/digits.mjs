@@ -1,0 +1,27 @@
+// Numbers as people read them: digits in groups of three.
+
+const UNGROUPED_DECIMALS = 4;
+const NARROW_NO_BREAK_SPACE = "\u202f";
+
+const threes = (digits) => digits.match(/.{1,3}/g) ?? [];
+
+/** The groups of a decimal number's digits, from the point to both sides; up to four decimals stay together. */
+function digitGroups(number) {
+  const [, sign, integer, point, decimals] = /^([^0-9]*)([0-9]+)(\.?)([0-9]*)$/.exec(number);
+  const first = integer.length % 3 || 3;
+  const groups = [integer.slice(0, first), ...threes(integer.slice(first))];
+  const [next = "", ...rest] = decimals.length > UNGROUPED_DECIMALS ? threes(decimals) : [decimals];
+  groups[0] = sign + groups[0];
+  groups[groups.length - 1] += point + next;
+  return [...groups, ...rest];
+}
+
+/** A decimal number for a sentence, with narrow spaces between the groups. */
+export const grouped = (number) => digitGroups(String(number)).join(NARROW_NO_BREAK_SPACE);
+
+/** The nodes that show a number; the spaces are margins, so that a number that is copied remains one. */
+export function digitNodes(number, page = document) {
+  const [first, ...rest] = digitGroups(number);
+  const spans = rest.map((text) => Object.assign(page.createElement("span"), { className: "group", textContent: text }));
+  return [first, ...spans];
+}
