@@ -112,7 +112,7 @@ class CheckoutPage:
 
 def _draw(order: Order, observation: Observation, *, expired: bool) -> Page:
     terms = order.terms
-    state = payment_state(terms, observation)
+    state = _shown_state(terms, observation)
     ways = _payment_methods(PaymentRequest(terms, order.label), state, expired=expired)
     left = tag("div", _progress(order, observation, state), _expired(expired=expired), ways, class_="stack")
     right = tag("div", _order(order), *_return(order), class_="stack")
@@ -125,6 +125,12 @@ def _draw(order: Order, observation: Observation, *, expired: bool) -> Page:
         refresh=0 if state is PaymentState.CONFIRMED else REFRESH_SECONDS,
         scripts=("copy.mjs", "checkout.mjs"),
     )
+
+
+def _shown_state(terms: PaymentTerms, observation: Observation) -> PaymentState:
+    """The state, but a payment is shown as paid only while the node knows the newest blocks."""
+    state = payment_state(terms, observation)
+    return PaymentState.CONFIRMING if state is PaymentState.CONFIRMED and not observation.synced else state
 
 
 def _script_data(order: Order, state: PaymentState) -> dict[str, str]:
@@ -181,7 +187,11 @@ def _progress(order: Order, observation: Observation, state: PaymentState) -> Ta
     without_scripts = tag(
         "noscript", tag("p", f"This page reloads every {REFRESH_SECONDS} seconds.", class_="soft small")
     )
-    parts: list[Content] = [states, *_problems(terms, observation), trouble]
+    behind = "This node is catching up with the network or has stalled, so this page may be out of date."
+    later = " It shows a payment as paid only once the node is up to date again."
+    hidden = HIDDEN if observation.synced else {}
+    outdated = tag("div", notice("warn", behind, later), data_outdated="", role="status", **hidden)
+    parts: list[Content] = [states, outdated, *_problems(terms, observation), trouble]
     if state is not PaymentState.CONFIRMED:
         parts.append(without_scripts)
     return tag("div", *parts, class_="card stack standing")

@@ -7,7 +7,7 @@ from urllib.parse import quote
 import pytest
 import zxingcpp
 from PIL import Image
-from playwright.sync_api import Page
+from playwright.sync_api import Page, Route
 
 from tests.browser.chain import COIN, FAUCET, SHOP, Account, Chain, checkout_path, fresh, payment_uri
 from tests.browser.wallet import WalletPage
@@ -68,6 +68,26 @@ def test_it_says_what_a_wrong_amount_is(watched: Watched, chain: Chain) -> None:
     page.wait_for_selector("[data-twice]:not([hidden])")
     chain.node.mine(2)
     seen(page, "confirmed")
+
+
+def test_it_turns_to_paid_only_once_the_node_is_up_to_date(watched: Watched, chain: Chain) -> None:
+    order, synced = fresh("behind"), [False]
+
+    def retold(route: Route) -> None:
+        answer = route.fetch(url=route.request.url.replace("wait=10", "wait=1"))
+        said = answer.json()
+        said["payment"]["node"]["synced"] = synced[0]
+        route.fulfill(response=answer, json=said)
+
+    watched.context.route("**/rpc/commerce/payment/**", retold)
+    page = watched.go(checkout_path(order))
+    chain.pay(FAUCET, SHOP, 5 * COIN // 2, order)
+    chain.node.mine(2)
+    assert "2 of 2 confirmations" in seen(page, "confirming")
+    assert "catching up with the network or has stalled" in page.inner_text("[data-outdated]:not([hidden])")
+    synced[0] = True
+    assert "Paid" in seen(page, "confirmed")
+    assert not page.is_visible("[data-outdated]")
 
 
 def test_it_asks_every_two_seconds_where_it_may_not_wait(watched: Watched, chain: Chain) -> None:

@@ -32,6 +32,7 @@ class Around:
     """The state of the network that a test sets."""
 
     here: NetworkView = field(factory=lambda: NoPeers(True).network_view())
+    synced: bool = True
 
     def network_view(self) -> NetworkView:
         return self.here
@@ -78,7 +79,7 @@ def show(
         node.clock,
     )
     around, peers = Around(), list[PeerRow]()
-    payments = PaymentLookup.subscribed(chain_manager, transaction_pool)
+    payments = PaymentLookup.subscribed(chain_manager, transaction_pool, synced=lambda: around.synced)
     waiters = PaymentWaiters.subscribed(payments, chain_manager, transaction_pool, clock=clock)
     sources = Sources(
         chain_manager=chain_manager,

@@ -82,6 +82,23 @@ def test_states_from_pending_to_confirmed(shown: Shown) -> None:
     assert not refreshes(page)
 
 
+def test_nothing_is_shown_as_paid_while_the_node_lacks_the_newest_blocks(shown: Shown) -> None:
+    shown.node.grow(f"genesis: b1 b2\nb1 pays {5 * COIN // 2} from alice to bob for order-1")
+    asked = target(shown, confirmations=2)
+    shown.around.synced = False
+    page = shown.see(asked)
+    assert state(page) == "confirming"
+    assert "2 of 2 confirmations" in page.visible
+    assert "catching up with the network or has stalled" in page.visible
+    assert "Paid" not in page.visible
+    assert refreshes(page)
+    assert "has stalled" in shown.see(target(shown, reference="order-2")).visible
+    shown.around.synced = True
+    page = shown.see(asked)
+    assert state(page) == "confirmed"
+    assert "has stalled" not in page.visible
+
+
 def test_status_path_for_the_script(shown: Shown) -> None:
     page = shown.see(target(shown, amount=None, amountBaseUnits="0250000000", sinceHeight="0", confirmations="7"))
     (root,) = [found for _, found in page.elements if found.get("id") == "payment"]

@@ -12,14 +12,21 @@ const PAUSE = 100;
 // After how many questions without waiting to try waiting again: half a minute.
 const PLAIN = 15;
 
-/** What the page shows of a verification result, as plain values. */
+/** What the page shows of a verification result, as plain values.
+ *
+ * A payment is shown as paid only while the node knows the newest blocks; `told` is the state in the node's words.
+ */
 export function viewOf(payment) {
   const required = payment.requiredConfirmations;
+  const outdated = !payment.node.synced;
+  const final = payment.state === "confirmed" && !outdated;
   return {
-    state: payment.state,
+    told: payment.state,
+    state: payment.state === "confirmed" && !final ? "confirming" : payment.state,
+    outdated,
     confirmations: grouped(payment.confirmations),
     progress: Math.min(payment.confirmations, required),
-    final: payment.state === "confirmed",
+    final,
     txid: payment.txid ?? "",
     twice: payment.matchCount > 1,
     mismatches: payment.mismatches.map((each) => ({ coins: each.amountSvc, txid: each.txid })),
@@ -37,6 +44,7 @@ export function show(root, view) {
   }
   setHidden(root.querySelector("[data-offer]"), view.state !== "unpaid" || view.expired);
   setHidden(root.querySelector("[data-expired]"), !view.expired);
+  setHidden(root.querySelector("[data-outdated]"), !view.outdated);
   setText(root.querySelector('[data-fill="confirmations"]'), view.confirmations);
   root.querySelector('[data-fill="progress"]').value = view.progress;
   const transfer = root.querySelector('[data-fill="transfer"]');
@@ -109,6 +117,7 @@ export function watch(root, { asked = ask, timers = globalThis } = {}) {
   let plain = 1;
   let left = Infinity;
   let latest = "";
+  let told = root.dataset.state;
   let question = new AbortController();
 
   async function once() {
@@ -119,7 +128,7 @@ export function watch(root, { asked = ask, timers = globalThis } = {}) {
     const deadline = setTimeout(() => question.abort(), DEADLINE + wait * 1000);
     let view;
     try {
-      view = await asked(root.dataset.status, { wait, state: root.dataset.state, signal });
+      view = await asked(root.dataset.status, { wait, state: told, signal });
     } catch (problem) {
       plain = Math.max(plain, wait && !page.hidden ? PLAIN : 1);
       if (wait || page.hidden) return PAUSE;
@@ -133,6 +142,7 @@ export function watch(root, { asked = ask, timers = globalThis } = {}) {
     const news = JSON.stringify(shown);
     const pause = news === latest ? PAUSE : 0;
     latest = news;
+    told = view.told;
     left = until > now ? until - now : Infinity;
     show(root, { ...shown, expired: shown.state === "unpaid" && now >= until });
     return shown.final || plain > 0 ? shown.final : pause;

@@ -14,6 +14,7 @@ const PAYMENT = {
   txid: "ab",
   matchCount: 1,
   mismatches: [{ txid: "cd", amount: "300000000", amountSvc: "3", confirmations: 0 }],
+  node: { height: "7", hash: "ef", synced: true },
 };
 
 /** As much of a page as the checkout touches; `parts` are the elements by selector. */
@@ -45,6 +46,7 @@ function page(state, until) {
     "[data-twice]": element(),
     "[data-misses]": element(),
     "[data-trouble]": element(),
+    "[data-outdated]": element(),
     "[data-offer]": element(),
     "[data-expired]": { ...element(), hidden: true },
   };
@@ -123,6 +125,22 @@ test("the page shows each state and stops at the last", async () => {
   assert.deepEqual(views.map((view) => view.hidden), [true, true, true, false]);
   assert.deepEqual([parts["[data-misses]"].hidden, parts["[data-twice]"].hidden], [true, false]);
   assert.deepEqual([timers.due, asked[1]], [null, ["/rpc/x", 10, "confirming"]]);
+});
+
+test("a node that lacks the newest blocks shows nothing as paid, and the page goes on", async () => {
+  const paid = { ...PAYMENT, state: "confirmed", confirmations: 12 };
+  const behind = { ...paid, node: { ...PAYMENT.node, synced: false } };
+  const { root, parts, views, timers, asked } = watched("unpaid", [behind, behind, paid]);
+  await settle();
+  assert.deepEqual([root.dataset.state, parts["[data-outdated]"].hidden], ["confirming", false]);
+  assert.deepEqual(views.map((view) => view.hidden), [true, true, false, true]);
+  timers.due();
+  await settle();
+  assert.deepEqual(asked[1], ["/rpc/x", 10, "confirmed"], "it waits for a change of what the node told");
+  timers.due();
+  await settle();
+  assert.deepEqual([root.dataset.state, parts["[data-outdated]"].hidden], ["confirmed", true]);
+  assert.equal(timers.due, null);
 });
 
 test("a payment goes back when the chain does", async () => {
