@@ -14,7 +14,7 @@ from cattrs.gen import make_dict_structure_fn, override
 from svcd.chain.address import decode_address
 from svcd.chain.errors import RuleViolation
 from svcd.config.layers import ConfigError, KeyPath, Layer, Settings, from_environment, from_file, merged
-from svcd.config.schema import DEFAULT_MERCHANT, DEFAULTS, MAX_MERCHANTS, OPERATOR_SOCKET, Config, Merchant
+from svcd.config.schema import DEFAULT_MERCHANT, DEFAULTS, MAX_MERCHANTS, OPERATOR_SOCKET, Config, MerchantSettings
 from svcd.config.types import BadValue, ValueType, endpoint_parts
 
 # sockaddr_un.sun_path has 108 bytes on Linux, the last one a zero (unix(7)).
@@ -312,7 +312,7 @@ def _with_secrets(config: Config, settings: Settings, environment: Mapping[str, 
         ),
     )
 
-    def merchant_with_secrets(number: int, merchant: Merchant) -> Merchant:
+    def merchant_with_secrets(number: int, merchant: MerchantSettings) -> MerchantSettings:
         def secret_in(key: str, file: str) -> str:
             return _secret(config.data_dir / file, settings, ("commerce", "merchants", number, key), credentials)
 

@@ -167,7 +167,7 @@ class CommerceWebhooks:
 
 
 @frozen
-class Merchant:
+class MerchantSettings:
     """One of several merchants that use the webhooks of this node. A secret never appears in a repr."""
 
     name: Annotated[str, types.MerchantName()]
@@ -208,15 +208,15 @@ class Commerce:
     """Payments."""
 
     webhooks: CommerceWebhooks = CommerceWebhooks()
-    merchants: tuple[Merchant, ...] = ()
+    merchants: tuple[MerchantSettings, ...] = ()
 
     @property
-    def all_merchants(self) -> tuple[Merchant, ...]:
+    def all_merchants(self) -> tuple[MerchantSettings, ...]:
         """The listed merchants and the one of the settings of webhooks."""
         hooks = self.webhooks
         if self.merchants and not hooks.names_merchant:
             return self.merchants
-        default = Merchant(
+        default = MerchantSettings(
             name=DEFAULT_MERCHANT,
             token_file=hooks.manage_token_file,
             signing_secret_file=hooks.signing_secret_file,

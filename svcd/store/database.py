@@ -165,7 +165,7 @@ def _tune(connection: sqlite3.Connection, cache_kib: int = _CACHE_KIB) -> None:
 def reporting_connection(report: ErrorReport) -> type[sqlite3.Connection]:
     """A class of connections, for :func:`sqlite3.connect`, that call ``report`` with every error of SQLite."""
 
-    class Cursor(sqlite3.Cursor):
+    class ReportingCursor(sqlite3.Cursor):
         # Repeated four times for speed: these run for every row.
 
         def execute(self, sql: str, values: Any = (), /) -> Any:
@@ -196,11 +196,11 @@ def reporting_connection(report: ErrorReport) -> type[sqlite3.Connection]:
                 report(error)
                 raise
 
-    class Connection(sqlite3.Connection):
+    class ReportingConnection(sqlite3.Connection):
         def execute(self, sql: str, values: Any = (), /) -> Any:
-            return self.cursor(Cursor).execute(sql, values)
+            return self.cursor(ReportingCursor).execute(sql, values)
 
-    return Connection
+    return ReportingConnection
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""A node beset from all sides at once still serves whoever keeps to the limits, and stays small."""
+"""A node under every kind of attack at once serves the clients that keep to the limits, and its memory stays small."""
 
 import json
 import subprocess
@@ -20,7 +20,7 @@ from svcd.chain.params import DEVNET, FAUCET_SEED
 from svcd.chain.transaction import Draft, sign_transfer
 from svcd.config.loader import load
 from tests.chains import address_of
-from tests.load.crowd import CONNECTIONS, KINDS, SENDERS
+from tests.load.clients import CONNECTIONS, KINDS, SENDERS
 from tests.process_level.conftest import Nodes
 from tests.process_level.conftest import nodes as nodes
 from tests.process_level.running import RunningNode, wait_until
@@ -35,8 +35,8 @@ STUCK_MS = 3_000.0
 """And within this on one that does: who waits longer has been shut out."""
 PATIENCE = 30.0
 """Seconds after which there is no answer."""
-PATIENCE_FOR_CROWDS = 180.0
-"""Seconds that the crowds may take to be all there, on a machine that is busy with other tests."""
+START_SECONDS = 180.0
+"""Seconds that the hostile clients may take to start, on a machine that is busy with other tests."""
 MEMORY_MIB = 300
 """See docs/operations.md "Load"."""
 FULL_POOL_MIB = 120
@@ -102,12 +102,12 @@ def resident_mib(node: RunningNode) -> float:
     return 0.0
 
 
-class Crowd:
-    """Clients of one kind, who beset a node until they are ended."""
+class HostileClients:
+    """Hostile clients of one kind, which attack a node until the process is ended."""
 
     def __init__(self, kind: str, node: RunningNode, niceness: int) -> None:
         self.kind = kind
-        command = [sys.executable, "-m", "tests.load.crowd", kind, str(node.port), str(niceness)]
+        command = [sys.executable, "-m", "tests.load.clients", kind, str(node.port), str(niceness)]
         self._process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True)
         assert self._process.stdout is not None
         self._lines: deque[str] = deque(maxlen=1)
@@ -120,7 +120,7 @@ class Crowd:
         assert self._process.poll() is None, f"{self.kind} has ended by itself"
         return Counter(json.loads(self._lines[0]) if self._lines else {})
 
-    def __enter__(self) -> "Crowd":
+    def __enter__(self) -> "HostileClients":
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -131,9 +131,9 @@ class Crowd:
         self._process.stdout.close()
 
 
-def is_beset(node: RunningNode, crowds: Sequence[Crowd]) -> bool:
+def all_attack(node: RunningNode, attackers: Sequence[HostileClients]) -> bool:
     """Whether all kinds are there, and were refused where they went too far."""
-    said = {crowd.kind: crowd.said for crowd in crowds}
+    said = {each.kind: each.said for each in attackers}
     return (
         said["drip"]["connected"] > CONNECTIONS
         and said["drip"]["cut off"] > 0
@@ -205,10 +205,10 @@ def test_everything_at_once(nodes: Nodes, torture: bool, capsys: pytest.CaptureF
     give_coins(node)
     with ExitStack() as stack:
         # On a busy machine those of nice 19 would hardly ever run.
-        crowds = [stack.enter_context(Crowd(kind, node, 19 if torture else 5)) for kind in KINDS]
-        wait_until(partial(is_beset, node, crowds), "beset by all of them", seconds=PATIENCE_FOR_CROWDS)
+        attackers = [stack.enter_context(HostileClients(kind, node, 19 if torture else 5)) for kind in KINDS]
+        wait_until(partial(all_attack, node, attackers), "all kinds of clients attack", seconds=START_SECONDS)
         figures = window(node, 300 if torture else 15)
-        said = {crowd.kind: crowd.said for crowd in crowds}
+        said = {each.kind: each.said for each in attackers}
     with capsys.disabled():
         sys.stdout.write(f"\nload: {json.dumps([figures, said])}\n")
     assert figures["p99 ms"] < (SLOWEST_MS if torture else STUCK_MS), figures

@@ -45,9 +45,9 @@ def test_the_tip(measured: Measured, grow: Grow) -> None:
     assert measured.value("svcd_chain_on_demand") == 0
 
 
-def test_whether_the_tip_is_the_network_s(measured: Measured, make_stranger: Callable[..., object]) -> None:
+def test_whether_the_tip_is_the_network_s(measured: Measured, make_remote: Callable[..., object]) -> None:
     assert measured.value("svcd_chain_synced") == 0
-    measured.node.meet(make_stranger())  # type: ignore[arg-type]
+    measured.node.meet(make_remote())  # type: ignore[arg-type]
     assert measured.value("svcd_chain_synced") == 1
 
 
@@ -158,26 +158,26 @@ def test_watches_and_what_they_wait_for(measured: Measured) -> None:
     result_of(Deferred.fromCoroutine(webhooks.stopService()))
 
 
-MakeStranger = Callable[..., Any]
+MakeRemote = Callable[..., Any]
 STAGES = tuple(stage.value for stage in SyncStage)
 
 
-def test_who_is_known(measured: Measured, make_stranger: MakeStranger) -> None:
+def test_who_is_known(measured: Measured, make_remote: MakeRemote) -> None:
     node = measured.node
-    node.meet(make_stranger(1), make_stranger(2))
-    node.meet(make_stranger(3), outbound=False)
+    node.meet(make_remote(1), make_remote(2))
+    node.meet(make_remote(3), outbound=False)
     node.peers.hint(place(4), source="x")
     shown = {name: measured.value(f"svcd_peers_{name}") for name in ("verified", "outbound", "inbound", "known")}
     assert shown == {"verified": 3, "outbound": 2, "inbound": 1, "known": 4}
 
 
-def test_bans_and_the_alarm(measured: Measured, make_stranger: MakeStranger) -> None:
+def test_bans_and_the_alarm(measured: Measured, make_remote: MakeRemote) -> None:
     node = measured.node
-    strangers = [make_stranger(number) for number in range(1, 4)]
-    node.meet(*strangers)
+    remotes = [make_remote(number) for number in range(1, 4)]
+    node.meet(*remotes)
     assert measured.value("svcd_peers_bans") == measured.value("svcd_peers_alarm") == 0
-    for stranger in strangers:
-        node.peers.ban(node.peer(stranger), "it lied")
+    for remote in remotes:
+        node.peers.ban(node.peer(remote), "it lied")
     bans = measured.value("svcd_peers_bans")
     assert bans == len(node.peers.bans.listed(node.clock.seconds())) > 0
     assert measured.value("svcd_peers_alarm") == 1
@@ -194,14 +194,14 @@ def test_a_node_that_has_caught_up_is_where_it_wants_to_be(measured: Measured, g
 
 
 def test_catching_up_shows_while_it_lasts(
-    measured: Measured, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+    measured: Measured, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(block_download, "FIRST_BYTES", 40_000)
     node = measured.node
-    strangers = [make_stranger(number, blocks=grow(300, pays=1)) for number in (1, 2)]
-    for stranger in strangers:
-        node.town.latency[stranger.endpoint] = 0.4
-    meet(node, *strangers)
+    remotes = [make_remote(number, blocks=grow(300, pays=1)) for number in (1, 2)]
+    for remote in remotes:
+        node.transport.latency[remote.endpoint] = 0.4
+    meet(node, *remotes)
     assert node.until(lambda: node.network.progress.snapshot() is not None, within=5)
     assert measured.value("svcd_sync_catching_up") == 1
     assert isnan(measured.value("svcd_sync_left_seconds"))
@@ -220,10 +220,10 @@ def test_catching_up_shows_while_it_lasts(
     assert measured.value("svcd_sync_transactions_total") == 300
 
 
-def test_transfers_that_are_caught_up_with_are_counted(measured: Measured, make_stranger: MakeStranger) -> None:
+def test_transfers_that_are_caught_up_with_are_counted(measured: Measured, make_remote: MakeRemote) -> None:
     node, builder = measured.node, measured.node.builder
     first = builder.block(transfers=[builder.transfer("alice", "bob", 5, nonce=0)])
-    meet(node, make_stranger(blocks=[first, builder.block(first)]))
+    meet(node, make_remote(blocks=[first, builder.block(first)]))
     assert node.until(lambda: node.tip.height == 2)
     assert measured.value("svcd_sync_transactions_total") == 1
 

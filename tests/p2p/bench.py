@@ -1,4 +1,4 @@
-"""A node with peers on a workbench: everything is real but the clock, the threads and the other nodes."""
+"""A node under test with peers: everything is real but the clock, the threads and the other nodes."""
 
 from collections.abc import Callable
 from itertools import count
@@ -30,8 +30,8 @@ from svcd.web.rate_limits import Clients, RateLimiter, rates_of
 from svcd.web.site import Site
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import LATE, Inline
-from tests.p2p.strangers import Stranger
-from tests.p2p.town import Town, run, run_until
+from tests.p2p.memory_transport import MemoryTransport, run, run_until
+from tests.p2p.remote_node import RemoteNode
 from tests.support import result_of
 from tests.web.wire import Response, Wire
 
@@ -71,11 +71,11 @@ class Setting:
 
 
 class Node:
-    """A node in a town; it keeps in touch once a second while time passes."""
+    """A node that calls others over a MemoryTransport, and ticks once a second while time passes."""
 
-    def __init__(self, folder: Path, town: Town, setting: Setting, builder: ChainBuilder) -> None:
-        self.town = town
-        self.clock: Clock = town.clock
+    def __init__(self, folder: Path, transport: MemoryTransport, setting: Setting, builder: ChainBuilder) -> None:
+        self.transport = transport
+        self.clock: Clock = transport.clock
         self.builder = builder
         self.setting = setting
         self.path = folder / "chain.sqlite"
@@ -85,7 +85,7 @@ class Node:
         self.node_context: NodeContext = result_of(Deferred.fromCoroutine(opening))
         self.key = NodeKey(key_of(setting.name).seed, setting.endpoint)
         self.local = LocalNode(setting.params, self.node_context.chain_manager, self.key, self.clock)
-        client = PeerClient(setting.params, town, Inline())
+        client = PeerClient(setting.params, transport, Inline())
         settings = PeerSettings(
             outbound=setting.outbound,
             max_inbound=setting.max_inbound,
@@ -172,28 +172,28 @@ class Node:
         wire.close()
         return response
 
-    def hint(self, *strangers: Stranger) -> None:
-        """Tell the node of others, as its operator does."""
-        for stranger in strangers:
-            self.peers.hint(stranger.endpoint, source="operator")
+    def hint(self, *remotes: RemoteNode) -> None:
+        """Name other nodes to the node, as its operator does."""
+        for remote in remotes:
+            self.peers.hint(remote.endpoint, source="operator")
 
-    def meet(self, *strangers: Stranger, outbound: bool = True) -> None:
+    def meet(self, *remotes: RemoteNode, outbound: bool = True) -> None:
         """Greet others; each is a peer afterwards."""
-        for stranger in strangers:
-            self.begin(self.peers.connect(stranger.endpoint, outbound=outbound))
+        for remote in remotes:
+            self.begin(self.peers.connect(remote.endpoint, outbound=outbound))
         self.run(0.2)
-        for stranger in strangers:
-            assert self.peers.get(stranger.endpoint) is not None, stranger.endpoint
+        for remote in remotes:
+            assert self.peers.get(remote.endpoint) is not None, remote.endpoint
 
-    def peer(self, stranger: Stranger) -> Peer:
+    def peer(self, remote: RemoteNode) -> Peer:
         """What the node knows of a peer."""
-        peer = self.peers.get(stranger.endpoint)
+        peer = self.peers.get(remote.endpoint)
         assert peer is not None
         return peer
 
-    def knows(self, stranger: Stranger) -> bool:
-        """Whether the node has a peer at the stranger's endpoint."""
-        return self.peers.get(stranger.endpoint) is not None
+    def knows(self, remote: RemoteNode) -> bool:
+        """Whether the node has a peer at the remote's endpoint."""
+        return self.peers.get(remote.endpoint) is not None
 
     def begin(self, work: Any) -> "Deferred[Any]":
         """Start a coroutine."""
@@ -210,8 +210,8 @@ class Node:
         result_of(closed)
 
 
-def late_town(params: NetworkParams = TEST_PARAMS) -> Town:
-    """A town at a time when no block of a test is early."""
+def late_transport(params: NetworkParams = TEST_PARAMS) -> MemoryTransport:
+    """A transport whose clock is late enough that no block of a test is early."""
     clock = Clock()
     clock.advance(params.slot_time(LATE) / 1000)
-    return Town(clock)
+    return MemoryTransport(clock)

@@ -1,4 +1,4 @@
-"""A node among strangers, and chains that they may have."""
+"""Fixtures: a node under test, remote nodes with scripts, and chains for them."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
@@ -9,12 +9,12 @@ import pytest
 
 from svcd.chain.block import Block
 from tests.chains import ChainBuilder
-from tests.p2p.bench import Node, Setting, late_town, place
-from tests.p2p.strangers import Stranger
-from tests.p2p.town import Town
+from tests.p2p.bench import Node, Setting, late_transport, place
+from tests.p2p.memory_transport import MemoryTransport
+from tests.p2p.remote_node import RemoteNode
 
 MakeNode = Callable[..., Node]
-MakeStranger = Callable[..., Stranger]
+MakeRemote = Callable[..., RemoteNode]
 Grow = Callable[..., list[Block]]
 
 
@@ -47,18 +47,18 @@ def grow(builder: ChainBuilder) -> Grow:
 
 
 @pytest.fixture
-def town() -> Town:
-    return late_town()
+def transport() -> MemoryTransport:
+    return late_transport()
 
 
 @pytest.fixture
-def make_node(tmp_path: Path, town: Town, builder: ChainBuilder) -> Iterator[MakeNode]:
-    """``make_node(folder="a", **setting)``: a node in the town; closed after the test."""
+def make_node(tmp_path: Path, transport: MemoryTransport, builder: ChainBuilder) -> Iterator[MakeNode]:
+    """``make_node(folder="a", **setting)``: a node on the transport; closed after the test."""
     with ExitStack() as stack:
 
         def make(folder: str = "node", **changes: Any) -> Node:
             (tmp_path / folder).mkdir(exist_ok=True)
-            node = Node(tmp_path / folder, town, Setting(**changes), builder)
+            node = Node(tmp_path / folder, transport, Setting(**changes), builder)
             stack.callback(node.close)
             return node
 
@@ -72,13 +72,13 @@ def node(make_node: MakeNode) -> Node:
 
 
 @pytest.fixture
-def make_stranger(town: Town, builder: ChainBuilder) -> MakeStranger:
-    """``make_stranger(number=…, blocks=…)``: somebody who lives in the town."""
+def make_remote(transport: MemoryTransport, builder: ChainBuilder) -> MakeRemote:
+    """``make_remote(number=…, blocks=…)``: a remote node on the transport."""
 
-    def make(number: int = 1, blocks: Sequence[Block] = (), **changes: Any) -> Stranger:
+    def make(number: int = 1, blocks: Sequence[Block] = (), **changes: Any) -> RemoteNode:
         endpoint = changes.pop("endpoint", place(number))
-        stranger = Stranger(town=town, endpoint=endpoint, builder=builder, blocks=list(blocks), **changes)
-        town.inhabitants[endpoint] = stranger
-        return stranger
+        remote = RemoteNode(transport=transport, endpoint=endpoint, builder=builder, blocks=list(blocks), **changes)
+        transport.responders[endpoint] = remote
+        return remote
 
     return make

@@ -8,27 +8,27 @@ from twisted.internet.defer import Deferred
 
 from svcd.chain.block import Block
 from tests.p2p.bench import Node
-from tests.p2p.strangers import Script, Stranger
-from tests.p2p.town import Called
+from tests.p2p.memory_transport import Called
+from tests.p2p.remote_node import RemoteNode, Script
 
 HEADERS = "/p2p/headers"
 BLOCKS = "/p2p/blocks"
 
 
 def make_peers(
-    node: Node, make_stranger: Callable[..., Stranger], count: int = 2, *, settle: float = 0.0, **changes: Any
-) -> list[Stranger]:
+    node: Node, make_remote: Callable[..., RemoteNode], count: int = 2, *, settle: float = 0.0, **changes: Any
+) -> list[RemoteNode]:
     """Outbound peers that have ``settle`` seconds to show their chains."""
-    strangers = [make_stranger(number, **changes) for number in range(count)]
-    node.meet(*strangers)
+    remotes = [make_remote(number, **changes) for number in range(count)]
+    node.meet(*remotes)
     node.run(settle)
-    return strangers
+    return remotes
 
 
-def boaster(make_stranger: Callable[..., Stranger], number: int, script: Script, **changes: Any) -> Stranger:
-    """A stranger that claims far more work than there is, and answers requests about it by a script."""
+def boaster(make_remote: Callable[..., RemoteNode], number: int, script: Script, **changes: Any) -> RemoteNode:
+    """A remote that claims far more work than there is, and answers requests about it by a script."""
     claim = {"work": 2**255, "height": 2**53 - 1} | changes
-    return make_stranger(number, scripts={HEADERS: script, BLOCKS: script}, **claim)
+    return make_remote(number, scripts={HEADERS: script, BLOCKS: script}, **claim)
 
 
 def followed(node: Node, blocks: Sequence[Block], within: float = 10.0) -> bool:
@@ -36,29 +36,29 @@ def followed(node: Node, blocks: Sequence[Block], within: float = 10.0) -> bool:
     return node.until(lambda: node.tip.hash == blocks[-1].header.hash, within=within)
 
 
-def is_clean(node: Node, *strangers: Stranger) -> bool:
+def is_clean(node: Node, *remotes: RemoteNode) -> bool:
     """Whether peers are neither banned, doubted nor left."""
     return all(
-        node.knows(stranger)
-        and not node.peer(stranger).claim_backoff.failures
-        and not node.peer(stranger).failures
-        and not node.peers.is_banned(stranger.key.public)
-        for stranger in strangers
+        node.knows(remote)
+        and not node.peer(remote).claim_backoff.failures
+        and not node.peer(remote).failures
+        and not node.peers.is_banned(remote.key.public)
+        for remote in remotes
     )
 
 
-def meet(node: Node, *strangers: Stranger) -> None:
+def meet(node: Node, *remotes: RemoteNode) -> None:
     """Meet others and hear of all their chains before any claim is looked into; how slow they are shows later."""
-    latency, node.town.latency = node.town.latency, {}
+    latency, node.transport.latency = node.transport.latency, {}
     sync = node.network.sync
     check_claims, sync.check_claims = sync.check_claims, lambda: None  # type: ignore[method-assign]
     on_status, node.peers.on_status = node.peers.on_status, lambda: None
-    for start in range(0, len(strangers), 8):
-        group = strangers[start : start + 8]
-        for stranger in group:
-            node.begin(node.peers.connect(stranger.endpoint, outbound=True))
+    for start in range(0, len(remotes), 8):
+        group = remotes[start : start + 8]
+        for remote in group:
+            node.begin(node.peers.connect(remote.endpoint, outbound=True))
         assert node.until(lambda group=group: all(node.knows(each) and node.peer(each).status for each in group))
-    node.town.latency = latency
+    node.transport.latency = latency
     sync.check_claims, node.peers.on_status = check_claims, on_status  # type: ignore[method-assign]
     sync.check_claims()
 
@@ -68,27 +68,27 @@ def body(called: Called) -> Any:
     return json.loads(called.request.body or b"{}")
 
 
-def asked_for(node: Node, stranger: Stranger) -> list[list[str]]:
-    """The hashes of the blocks that a stranger was asked for, a list for each question."""
-    calls = node.town.calls_to(stranger.endpoint, BLOCKS)
+def asked_for(node: Node, remote: RemoteNode) -> list[list[str]]:
+    """The hashes of the blocks that a remote was asked for, a list for each question."""
+    calls = node.transport.calls_to(remote.endpoint, BLOCKS)
     return [body(called)["hashes"] for called in calls if called.request.body is not None]
 
 
-def questions(node: Node, stranger: Stranger) -> list[Called]:
+def questions(node: Node, remote: RemoteNode) -> list[Called]:
     """The questions for headers; one for a single header looks for the last common block, to hand in blocks above."""
-    return [called for called in node.town.calls_to(stranger.endpoint, HEADERS) if body(called)["limit"] > 1]
+    return [called for called in node.transport.calls_to(remote.endpoint, HEADERS) if body(called)["limit"] > 1]
 
 
 def hashes_of(blocks: Sequence[Block]) -> list[str]:
     return [block.header.hash.hex() for block in blocks]
 
 
-def later(node: Node, seconds: float, stranger: Stranger) -> Script:
+def later(node: Node, seconds: float, remote: RemoteNode) -> Script:
     """An honest answer that takes its time."""
 
     def answer(called: Called) -> Any:
         reply: Deferred[Any] = Deferred()
-        node.clock.callLater(seconds, reply.callback, stranger.honest(called))
+        node.clock.callLater(seconds, reply.callback, remote.honest(called))
         return reply
 
     return answer

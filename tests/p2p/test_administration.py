@@ -24,8 +24,8 @@ from svcd.web.routes import routes_of
 from tests.chains import key_of
 from tests.node.bench import Inline, Stepped
 from tests.p2p.bench import OURS, Node, place
-from tests.p2p.conftest import Grow, MakeNode, MakeStranger
-from tests.p2p.strangers import Stranger, silent
+from tests.p2p.conftest import Grow, MakeNode, MakeRemote
+from tests.p2p.remote_node import RemoteNode, silent
 from tests.rpc.description import Asked, Description
 from tests.rpc.node import OPERATOR_SOCKET, TOKEN
 from tests.support import result_of
@@ -103,12 +103,12 @@ def test_at_first_there_is_nobody(operator: Operator) -> None:
     assert operator.ok("") == {"peers": [], "bans": []}
 
 
-def test_peers_are_shown(operator: Operator, make_stranger: MakeStranger, grow: Grow) -> None:
+def test_peers_are_shown(operator: Operator, make_remote: MakeRemote, grow: Grow) -> None:
     node = operator.node
     node.take(*grow(3))
-    chosen, caller = make_stranger(1, blocks=grow(3)), make_stranger(2)
+    chosen, caller = make_remote(1, blocks=grow(3)), make_remote(2)
     node.peers.settings = evolve(node.peers.settings, outbound=1)
-    node.town.addresses[chosen.endpoint] = "198.51.100.7"
+    node.transport.addresses[chosen.endpoint] = "198.51.100.7"
     node.meet(chosen)
     node.meet(caller, outbound=False)
     seen = node.peer(chosen).last_seen
@@ -136,9 +136,9 @@ def test_peers_are_shown(operator: Operator, make_stranger: MakeStranger, grow: 
     ]
 
 
-def test_one_that_does_not_answer_shows_since_when(operator: Operator, make_stranger: MakeStranger) -> None:
-    stranger = make_stranger(scripts={"/p2p/status": silent})
-    operator.node.meet(stranger)
+def test_one_that_does_not_answer_shows_since_when(operator: Operator, make_remote: MakeRemote) -> None:
+    remote = make_remote(scripts={"/p2p/status": silent})
+    operator.node.meet(remote)
     met = operator.node.local.now()
     operator.node.run(6)
     (peer,) = operator.ok("")["peers"]
@@ -157,24 +157,24 @@ def test_where_there_is_a_token_it_is_asked_for(node: Node, tmp_path: Path, path
 # Adding
 
 
-def test_an_endpoint_that_is_added_is_greeted_at_once(operator: Operator, make_stranger: MakeStranger) -> None:
-    stranger = make_stranger()
-    added = operator.ok("/add", {"endpoint": stranger.endpoint})
-    assert (added["peer"]["nodeId"], added["peer"]["direction"]) == (stranger.key.node_id, "outbound")
+def test_an_endpoint_that_is_added_is_greeted_at_once(operator: Operator, make_remote: MakeRemote) -> None:
+    remote = make_remote()
+    added = operator.ok("/add", {"endpoint": remote.endpoint})
+    assert (added["peer"]["nodeId"], added["peer"]["direction"]) == (remote.key.node_id, "outbound")
     assert added["why"] is None
-    assert operator.node.knows(stranger)
+    assert operator.node.knows(remote)
 
 
-def test_however_often_it_failed_before(operator: Operator, make_stranger: MakeStranger) -> None:
+def test_however_often_it_failed_before(operator: Operator, make_remote: MakeRemote) -> None:
     node = operator.node
     node.peers.hint(place(1), source="x")
     node.run(HOUR)
-    stranger = make_stranger()
+    remote = make_remote()
     entry = node.book.get(place(1))
     assert entry is not None
     entry.next_try = node.local.now() + 1_000
-    operator.ok("/add", {"endpoint": stranger.endpoint})
-    assert node.knows(stranger)
+    operator.ok("/add", {"endpoint": remote.endpoint})
+    assert node.knows(remote)
 
 
 @pytest.mark.parametrize(
@@ -187,41 +187,41 @@ def test_however_often_it_failed_before(operator: Operator, make_stranger: MakeS
     ],
 )
 def test_the_operator_is_told_why_it_is_no_peer(
-    operator: Operator, make_stranger: MakeStranger, changes: dict[str, Any], why: str
+    operator: Operator, make_remote: MakeRemote, changes: dict[str, Any], why: str
 ) -> None:
-    make_stranger(1, **changes)
+    make_remote(1, **changes)
     assert operator.ok("/add", {"endpoint": place(1)}, seconds=6) == {"peer": None, "why": why}
 
 
-def test_what_cannot_be_reached_is_tried_again_later(operator: Operator, make_stranger: MakeStranger) -> None:
+def test_what_cannot_be_reached_is_tried_again_later(operator: Operator, make_remote: MakeRemote) -> None:
     assert operator.ok("/add", {"endpoint": place(1)}) == {"peer": None, "why": "in memory: unreachable"}
-    stranger = make_stranger(1)
+    remote = make_remote(1)
     operator.node.run(10)
-    assert operator.node.knows(stranger)
+    assert operator.node.knows(remote)
 
 
-def test_one_too_many_is_noted(operator: Operator, make_stranger: MakeStranger) -> None:
+def test_one_too_many_is_noted(operator: Operator, make_remote: MakeRemote) -> None:
     operator.node.peers.settings = evolve(operator.node.peers.settings, outbound=0, max_inbound=0)
-    stranger = make_stranger()
-    assert operator.ok("/add", {"endpoint": stranger.endpoint}) == {
+    remote = make_remote()
+    assert operator.ok("/add", {"endpoint": remote.endpoint}) == {
         "peer": None,
         "why": "it answers and is in the address book, but there is no place for one more peer",
     }
-    entry = operator.node.book.get(stranger.endpoint)
+    entry = operator.node.book.get(remote.endpoint)
     assert entry is not None
     assert entry.verified
 
 
-def test_where_all_places_are_taken_it_is_an_acquaintance(operator: Operator, make_stranger: MakeStranger) -> None:
+def test_where_all_places_are_taken_it_is_an_acquaintance(operator: Operator, make_remote: MakeRemote) -> None:
     operator.node.peers.settings = evolve(operator.node.peers.settings, outbound=0)
-    assert operator.ok("/add", {"endpoint": make_stranger().endpoint})["peer"]["direction"] == "inbound"
+    assert operator.ok("/add", {"endpoint": make_remote().endpoint})["peer"]["direction"] == "inbound"
 
 
-def test_a_peer_that_is_added_again_stays_what_it_is(operator: Operator, make_stranger: MakeStranger) -> None:
+def test_a_peer_that_is_added_again_stays_what_it_is(operator: Operator, make_remote: MakeRemote) -> None:
     operator.node.peers.settings = evolve(operator.node.peers.settings, outbound=1)
-    stranger = make_stranger()
-    operator.node.meet(stranger)
-    assert operator.ok("/add", {"endpoint": stranger.endpoint})["peer"]["direction"] == "outbound"
+    remote = make_remote()
+    operator.node.meet(remote)
+    assert operator.ok("/add", {"endpoint": remote.endpoint})["peer"]["direction"] == "outbound"
 
 
 SUCH_AS = ", such as http://192.0.2.1:8645"
@@ -264,33 +264,33 @@ def test_a_full_book_has_no_room(operator: Operator, monkeypatch: pytest.MonkeyP
     [("http://LOCALHOST:8645", "http://localhost:8645"), ("HTTP://localhost:8645", "http://LocalHost:8645")],
 )
 def test_a_ban_of_one_spelling_is_a_ban_of_all(
-    operator: Operator, make_stranger: MakeStranger, banned: str, tried: str
+    operator: Operator, make_remote: MakeRemote, banned: str, tried: str
 ) -> None:
     node, place_of_all = operator.node, "http://localhost:8645"
-    stranger = make_stranger(endpoint=place_of_all)
+    remote = make_remote(endpoint=place_of_all)
     operator.ok("/ban", {"endpoint": banned})
     assert operator.bans() == [("endpoint", place_of_all, True)]
     assert operator.refusal("/add", {"endpoint": tried}) == f"{place_of_all} is banned here; lift the ban first"
-    stranger.names = tried
-    for other in (make_stranger(5, acquaintances=[tried]), make_stranger(6, names=tried)):
+    remote.names = tried
+    for other in (make_remote(5, acquaintances=[tried]), make_remote(6, names=tried)):
         node.begin(node.peers.connect(other.endpoint, outbound=True))
-    node.peers.hello_received(stranger.hello(), "198.51.100.7")
+    node.peers.hello_received(remote.hello(), "198.51.100.7")
     node.run(HOUR)
-    assert node.town.calls_to(place_of_all) == []
+    assert node.transport.calls_to(place_of_all) == []
     operator.ok("/unban", {"endpoint": tried})
     assert operator.bans() == []
     assert operator.ok("/add", {"endpoint": tried})["peer"]["endpoint"] == place_of_all
 
 
-def by_endpoint(stranger: Stranger) -> dict[str, object]:
-    return {"endpoint": stranger.endpoint}
+def by_endpoint(remote: RemoteNode) -> dict[str, object]:
+    return {"endpoint": remote.endpoint}
 
 
-def by_node(stranger: Stranger) -> dict[str, object]:
-    return {"nodeId": stranger.key.node_id}
+def by_node(remote: RemoteNode) -> dict[str, object]:
+    return {"nodeId": remote.key.node_id}
 
 
-def by_address(_: Stranger) -> dict[str, object]:
+def by_address(_: RemoteNode) -> dict[str, object]:
     return {"address": "60.2.7.1"}
 
 
@@ -299,63 +299,63 @@ each_way = pytest.mark.parametrize("way", [by_endpoint, by_node, by_address])
 
 @each_way
 def test_whoever_is_banned_is_dropped_at_once(
-    operator: Operator, make_stranger: MakeStranger, way: Callable[[Stranger], dict[str, object]]
+    operator: Operator, make_remote: MakeRemote, way: Callable[[RemoteNode], dict[str, object]]
 ) -> None:
-    node, stranger, other = operator.node, make_stranger(1), make_stranger(2)
-    node.meet(stranger, other)
-    answer = operator.ok("/ban", way(stranger), seconds=0)
-    assert answer["dropped"] == [stranger.endpoint]
+    node, remote, other = operator.node, make_remote(1), make_remote(2)
+    node.meet(remote, other)
+    answer = operator.ok("/ban", way(remote), seconds=0)
+    assert answer["dropped"] == [remote.endpoint]
     assert answer["ban"] == {
-        "kind": {"endpoint": "endpoint", "nodeId": "node", "address": "address"}[next(iter(way(stranger)))],
-        "name": next(iter(way(stranger).values())),
+        "kind": {"endpoint": "endpoint", "nodeId": "node", "address": "address"}[next(iter(way(remote)))],
+        "name": next(iter(way(remote).values())),
         "until": None,
         "reason": None,
         "own": True,
     }
-    assert not node.knows(stranger)
+    assert not node.knows(remote)
     node.run(HOUR)
-    assert not node.knows(stranger)
+    assert not node.knows(remote)
     assert node.knows(other)
 
 
 @each_way
 def test_when_the_ban_is_lifted_it_is_met_again(
-    operator: Operator, make_stranger: MakeStranger, way: Callable[[Stranger], dict[str, object]]
+    operator: Operator, make_remote: MakeRemote, way: Callable[[RemoteNode], dict[str, object]]
 ) -> None:
-    node, stranger = operator.node, make_stranger(1)
-    node.meet(stranger)
-    operator.ok("/ban", way(stranger))
+    node, remote = operator.node, make_remote(1)
+    node.meet(remote)
+    operator.ok("/ban", way(remote))
     node.run(HOUR)
-    assert operator.ok("/unban", way(stranger)) == {}
+    assert operator.ok("/unban", way(remote)) == {}
     assert operator.bans() == []
     node.run(2)
-    assert node.knows(stranger)
+    assert node.knows(remote)
 
 
-def test_a_ban_may_have_an_end(operator: Operator, make_stranger: MakeStranger) -> None:
-    node, stranger = operator.node, make_stranger()
-    node.meet(stranger)
+def test_a_ban_may_have_an_end(operator: Operator, make_remote: MakeRemote) -> None:
+    node, remote = operator.node, make_remote()
+    node.meet(remote)
     now = node.local.now()
-    ban = operator.ok("/ban", {"nodeId": stranger.key.node_id, "seconds": 600}, seconds=0)["ban"]
+    ban = operator.ok("/ban", {"nodeId": remote.key.node_id, "seconds": 600}, seconds=0)["ban"]
     assert ban["until"] == str(int((now + 600) * 1000))
     node.run(500)
-    assert operator.bans() == [("node", stranger.key.node_id, True)]
+    assert operator.bans() == [("node", remote.key.node_id, True)]
     node.run(200)
     assert operator.bans() == []
-    assert node.knows(stranger)
+    assert node.knows(remote)
 
 
-def test_a_name_that_leads_to_a_banned_address(operator: Operator, make_stranger: MakeStranger) -> None:
-    node, stranger = operator.node, make_stranger(endpoint="http://node.example:8645")
-    node.town.addresses[stranger.endpoint] = "2001:db8:1:2::9"
-    node.meet(stranger)
+def test_a_name_that_leads_to_a_banned_address(operator: Operator, make_remote: MakeRemote) -> None:
+    node, remote = operator.node, make_remote(endpoint="http://node.example:8645")
+    node.transport.addresses[remote.endpoint] = "2001:db8:1:2::9"
+    node.meet(remote)
     answer = operator.ok("/ban", {"address": "2001:db8:1:2::1"})
-    assert (answer["ban"]["name"], answer["dropped"]) == ("2001:db8:1:2::/64", [stranger.endpoint])
+    assert (answer["ban"]["name"], answer["dropped"]) == ("2001:db8:1:2::/64", [remote.endpoint])
     node.run(60)
-    assert not node.knows(stranger)
+    assert not node.knows(remote)
     operator.ok("/unban", {"address": "2001:db8:1:2::/64"})
     node.run(2)
-    assert node.knows(stranger)
+    assert node.knows(remote)
 
 
 def test_the_price_of_a_post_is_shown_and_can_be_lifted(operator: Operator) -> None:

@@ -15,11 +15,11 @@ from svcd.p2p.transport import FailureKind
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import Node
-from tests.p2p.conftest import Grow, MakeNode, MakeStranger
+from tests.p2p.conftest import Grow, MakeNode, MakeRemote
 from tests.p2p.following import make_peers
-from tests.p2p.strangers import Script, Stranger, blocks_reply, refused, silent
+from tests.p2p.memory_transport import LATENCY, Called
+from tests.p2p.remote_node import RemoteNode, Script, blocks_reply, refused, silent
 from tests.p2p.test_routes import client_of
-from tests.p2p.town import LATENCY, Called
 from tests.web.wire import Response
 
 BLOCKS, HEADER, STATUS = "/p2p/blocks", "/p2p/header", "/p2p/status"
@@ -31,21 +31,21 @@ def message(block: Block, endpoint: str | None = None, *, push: bool = False) ->
     return json.dumps(body if endpoint is None else body | {"endpoint": endpoint}).encode()
 
 
-def announce(node: Node, block: Block, stranger: Stranger | None = None, *, push: bool = False) -> Response:
-    """Announce a block to ``node``, as ``stranger`` or without a name; with ``push`` the sender sends it next."""
-    if stranger is None:
+def announce(node: Node, block: Block, remote: RemoteNode | None = None, *, push: bool = False) -> Response:
+    """Announce a block to ``node``, as ``remote`` or without a name; with ``push`` the sender sends it next."""
+    if remote is None:
         return client_of(node).post(HEADER, message(block, push=push))
-    return client_of(node, stranger.host).post(HEADER, message(block, stranger.endpoint, push=push))
+    return client_of(node, remote.host).post(HEADER, message(block, remote.endpoint, push=push))
 
 
-def send(node: Node, block: Block, stranger: Stranger) -> None:
-    """Send a block, as ``stranger``."""
-    assert posted(node, block, stranger) == "connected"
+def send(node: Node, block: Block, remote: RemoteNode) -> None:
+    """Send a block, as ``remote``."""
+    assert posted(node, block, remote) == "connected"
 
 
-def posted(node: Node, block: Block, stranger: Stranger) -> str:
-    """What is answered when ``stranger`` sends a block."""
-    return state(client_of(node, stranger.host).post("/p2p/block", b'{"block":' + block.wire() + b"}"))
+def posted(node: Node, block: Block, remote: RemoteNode) -> str:
+    """What is answered when ``remote`` sends a block."""
+    return state(client_of(node, remote.host).post("/p2p/block", b'{"block":' + block.wire() + b"}"))
 
 
 def state(response: Response) -> str:
@@ -53,8 +53,8 @@ def state(response: Response) -> str:
     return str(response.json["state"])
 
 
-def fetched(node: Node, stranger: Stranger) -> list[Called]:
-    return node.town.calls_to(stranger.endpoint, BLOCKS)
+def fetched(node: Node, remote: RemoteNode) -> list[Called]:
+    return node.transport.calls_to(remote.endpoint, BLOCKS)
 
 
 def delivers(block: Block) -> dict[str, Script]:
@@ -62,11 +62,11 @@ def delivers(block: Block) -> dict[str, Script]:
     return {BLOCKS: lambda _: blocks_reply([block])}
 
 
-def drip(*strangers: Stranger) -> None:
+def drip(*remotes: RemoteNode) -> None:
     """Let peers begin to deliver a block, and go on for ever."""
-    for stranger in strangers:
-        stranger.scripts = {BLOCKS: silent}
-        stranger.town.dripping.add(stranger.endpoint)
+    for remote in remotes:
+        remote.scripts = {BLOCKS: silent}
+        remote.transport.dripping.add(remote.endpoint)
 
 
 @pytest.fixture
@@ -82,10 +82,8 @@ def unsigned(block: Block) -> Block:
 # What is answered
 
 
-def test_a_block_is_fetched_from_the_peer_that_announces_it(
-    node: Node, paid: Block, make_stranger: MakeStranger
-) -> None:
-    sender, other = make_peers(node, make_stranger)
+def test_a_block_is_fetched_from_the_peer_that_announces_it(node: Node, paid: Block, make_remote: MakeRemote) -> None:
+    sender, other = make_peers(node, make_remote)
     sender.blocks = [paid]
     response = announce(node, paid, sender)
     assert response.json == {"ok": True, "hash": paid.header.hash.hex(), "state": "asked"}
@@ -98,26 +96,24 @@ def test_a_block_is_fetched_from_the_peer_that_announces_it(
 
 
 def test_the_endpoint_of_an_announcement_may_be_spelled_in_any_way(
-    node: Node, paid: Block, make_stranger: MakeStranger
+    node: Node, paid: Block, make_remote: MakeRemote
 ) -> None:
-    sender = make_stranger(endpoint="http://60.1.7.1")
+    sender = make_remote(endpoint="http://60.1.7.1")
     node.meet(sender)
     sender.blocks = [paid]
     response = client_of(node, "60.1.7.1").post(HEADER, message(paid, "HTTP://60.1.7.1:80"))
     assert state(response) == "asked"
 
 
-def test_a_block_that_is_here_is_known(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
-    (sender,) = make_peers(node, make_stranger, 1)
+def test_a_block_that_is_here_is_known(node: Node, paid: Block, make_remote: MakeRemote) -> None:
+    (sender,) = make_peers(node, make_remote, 1)
     node.take(paid)
     assert state(announce(node, paid, sender)) == state(announce(node, paid)) == "known"
     assert fetched(node, sender) == []
 
 
-def test_a_block_without_transfers_is_complete_with_its_header(
-    node: Node, grow: Grow, make_stranger: MakeStranger
-) -> None:
-    (sender,) = make_peers(node, make_stranger, 1)
+def test_a_block_without_transfers_is_complete_with_its_header(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+    (sender,) = make_peers(node, make_remote, 1)
     for number, block in enumerate(grow(4)):
         assert state(announce(node, block, sender if number % 2 else None)) == "known"
         assert node.tip.hash == block.header.hash
@@ -130,12 +126,12 @@ def test_a_node_that_is_no_peer_is_told_to_send_the_block(node: Node, paid: Bloc
     response = client_of(node).post(HEADER, message(paid, endpoint))
     assert state(response) == "wanted"
     node.run(1)
-    assert node.town.calls == []
+    assert node.transport.calls == []
 
 
-def test_a_peer_is_not_spoken_for_from_another_address(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
+def test_a_peer_is_not_spoken_for_from_another_address(node: Node, paid: Block, make_remote: MakeRemote) -> None:
     """Else any client could have peers asked, or keep them from being told, as if they had the block."""
-    (victim,) = make_peers(node, make_stranger, 1)
+    (victim,) = make_peers(node, make_remote, 1)
     response = client_of(node).post(HEADER, message(paid, victim.endpoint))
     assert state(response) == "wanted"
     assert not node.peer(victim).knows(paid.header.hash)
@@ -144,9 +140,9 @@ def test_a_peer_is_not_spoken_for_from_another_address(node: Node, paid: Block, 
 
 
 def test_a_block_whose_parent_is_not_here_has_peers_asked_for_their_chains(
-    node: Node, grow: Grow, make_stranger: MakeStranger
+    node: Node, grow: Grow, make_remote: MakeRemote
 ) -> None:
-    (sender,) = make_peers(node, make_stranger, 1)
+    (sender,) = make_peers(node, make_remote, 1)
     node.run(2)
     sender.blocks = grow(3, pays=1)
     assert state(announce(node, grow(3, pays=1)[-1], sender)) == "orphan"
@@ -154,8 +150,8 @@ def test_a_block_whose_parent_is_not_here_has_peers_asked_for_their_chains(
     assert node.tip.height == 3
 
 
-def test_a_block_of_the_future_is_early(node: Node, builder: ChainBuilder, make_stranger: MakeStranger) -> None:
-    (sender,) = make_peers(node, make_stranger, 1)
+def test_a_block_of_the_future_is_early(node: Node, builder: ChainBuilder, make_remote: MakeRemote) -> None:
+    (sender,) = make_peers(node, make_remote, 1)
     pays = [builder.transfer("alice", "bob", 1, nonce=0)]
     block = builder.block(None, slot=LATE + TEST_PARAMS.drift_slots + 1, producer="early", transfers=pays)
     assert state(announce(node, block, sender)) == "early"
@@ -169,9 +165,9 @@ def test_a_block_of_the_future_is_early(node: Node, builder: ChainBuilder, make_
 
 @pytest.mark.parametrize("break_", [Refusal.WORK, Refusal.BLOCK_SIGNATURE])
 def test_a_header_that_breaks_a_rule_has_its_price(
-    node: Node, builder: ChainBuilder, make_stranger: MakeStranger, break_: Refusal
+    node: Node, builder: ChainBuilder, make_remote: MakeRemote, break_: Refusal
 ) -> None:
-    (sender,) = make_peers(node, make_stranger, 1)
+    (sender,) = make_peers(node, make_remote, 1)
     pays = [builder.transfer("alice", "bob", 1, nonce=0)]
     response = announce(node, builder.block(None, transfers=pays, break_=break_), sender)
     assert response.status == 400
@@ -195,9 +191,9 @@ def test_what_is_no_endpoint_is_refused(node: Node, paid: Block, endpoint: objec
 
 
 def test_a_spoiled_copy_of_a_header_costs_the_honest_one_nothing(
-    node: Node, paid: Block, make_stranger: MakeStranger
+    node: Node, paid: Block, make_remote: MakeRemote
 ) -> None:
-    (sender,) = make_peers(node, make_stranger, 1)
+    (sender,) = make_peers(node, make_remote, 1)
     sender.blocks = [paid]
     assert announce(node, unsigned(paid)).status == 400
     assert state(announce(node, paid, sender)) == "asked"
@@ -206,10 +202,10 @@ def test_a_spoiled_copy_of_a_header_costs_the_honest_one_nothing(
 
 
 def test_a_block_that_turned_out_to_be_invalid_is_not_fetched_again(
-    node: Node, builder: ChainBuilder, make_stranger: MakeStranger
+    node: Node, builder: ChainBuilder, make_remote: MakeRemote
 ) -> None:
     """Its work is good, and its state is not: that is remembered by hash."""
-    first, second = make_peers(node, make_stranger)
+    first, second = make_peers(node, make_remote)
     pays = [builder.transfer("alice", "bob", 1, nonce=0)]
     bad = builder.block(None, transfers=pays, break_=Refusal.STATE_ROOT)
     first.scripts = second.scripts = delivers(bad)
@@ -224,15 +220,15 @@ def test_a_block_that_turned_out_to_be_invalid_is_not_fetched_again(
 # Fetching
 
 
-def test_a_block_is_fetched_once_however_many_announce_it(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
-    strangers = make_peers(node, make_stranger, 6)
-    for stranger in strangers:
-        stranger.blocks = [paid]
-        assert state(announce(node, paid, stranger)) == "asked"
+def test_a_block_is_fetched_once_however_many_announce_it(node: Node, paid: Block, make_remote: MakeRemote) -> None:
+    remotes = make_peers(node, make_remote, 6)
+    for remote in remotes:
+        remote.blocks = [paid]
+        assert state(announce(node, paid, remote)) == "asked"
     assert state(announce(node, paid)) == "asked"
     node.run(0.5)
     assert node.tip.hash == paid.header.hash
-    assert [len(fetched(node, stranger)) for stranger in strangers] == [1, 0, 0, 0, 0, 0]
+    assert [len(fetched(node, remote)) for remote in remotes] == [1, 0, 0, 0, 0, 0]
 
 
 FAILURES: dict[str, Any] = {
@@ -245,15 +241,15 @@ FAILURES: dict[str, Any] = {
 
 @pytest.mark.parametrize("script", FAILURES.values(), ids=FAILURES)
 def test_the_second_announcer_is_asked_when_the_first_does_not_deliver(
-    node: Node, paid: Block, make_stranger: MakeStranger, script: Any
+    node: Node, paid: Block, make_remote: MakeRemote, script: Any
 ) -> None:
-    first, second = make_peers(node, make_stranger)
+    first, second = make_peers(node, make_remote)
     first.scripts, second.blocks = {BLOCKS: script}, [paid]
     announce(node, paid, first)
     announce(node, paid, second)
     node.run(0.5)
     assert node.tip.hash == paid.header.hash
-    assert [len(fetched(node, stranger)) for stranger in (first, second)] == [1, 1]
+    assert [len(fetched(node, remote)) for remote in (first, second)] == [1, 1]
     assert node.knows(first)
     assert node.peers.bans.listed(node.local.now()) == []
 
@@ -263,7 +259,7 @@ def test_the_second_announcer_is_asked_when_the_first_does_not_deliver(
     [("another body", True), ("no body", True), ("no block", True), ("another", False), ("two", False)],
 )
 def test_the_second_announcer_is_asked_when_the_first_lies(
-    node: Node, paid: Block, builder: ChainBuilder, make_stranger: MakeStranger, lie: str, banned: bool
+    node: Node, paid: Block, builder: ChainBuilder, make_remote: MakeRemote, lie: str, banned: bool
 ) -> None:
     """A body that does not fit its header has one culprit; an answer of another form is like none."""
     pays = [builder.transfer("alice", "bob", 2, nonce=0)]
@@ -275,7 +271,7 @@ def test_the_second_announcer_is_asked_when_the_first_lies(
         "another": [other],
         "two": [paid, paid],
     }
-    first, second, third = make_peers(node, make_stranger, 3)
+    first, second, third = make_peers(node, make_remote, 3)
     first.scripts, second.blocks = {BLOCKS: lambda _: blocks_reply(lies[lie])}, [paid]
     announce(node, paid, first)
     announce(node, paid, second)
@@ -288,9 +284,9 @@ def test_the_second_announcer_is_asked_when_the_first_lies(
 
 
 def test_a_peer_that_delivers_too_slowly_is_left_for_the_next_announcer(
-    node: Node, paid: Block, make_stranger: MakeStranger
+    node: Node, paid: Block, make_remote: MakeRemote
 ) -> None:
-    slow, quick = make_peers(node, make_stranger)
+    slow, quick = make_peers(node, make_remote)
     drip(slow)
     quick.scripts = delivers(paid)
     announce(node, paid, slow)
@@ -302,10 +298,8 @@ def test_a_peer_that_delivers_too_slowly_is_left_for_the_next_announcer(
     assert node.knows(slow)
 
 
-def test_an_announcer_that_waits_is_asked_after_a_few_seconds(
-    node: Node, paid: Block, make_stranger: MakeStranger
-) -> None:
-    slow, quick = make_peers(node, make_stranger)
+def test_an_announcer_that_waits_is_asked_after_a_few_seconds(node: Node, paid: Block, make_remote: MakeRemote) -> None:
+    slow, quick = make_peers(node, make_remote)
     drip(slow)
     quick.scripts = delivers(paid)
     announce(node, paid, slow)
@@ -317,9 +311,9 @@ def test_an_announcer_that_waits_is_asked_after_a_few_seconds(
 
 
 def test_one_peer_does_not_take_the_places_of_other_announcers(
-    node: Node, paid: Block, make_stranger: MakeStranger
+    node: Node, paid: Block, make_remote: MakeRemote
 ) -> None:
-    liar, honest = make_peers(node, make_stranger)
+    liar, honest = make_peers(node, make_remote)
     liar.scripts, honest.scripts = {BLOCKS: silent}, delivers(paid)
     for _ in range(10):
         announce(node, paid, liar)
@@ -330,9 +324,9 @@ def test_one_peer_does_not_take_the_places_of_other_announcers(
 
 
 def test_when_no_announcer_delivers_all_peers_are_asked_for_their_chains(
-    node: Node, paid: Block, make_stranger: MakeStranger
+    node: Node, paid: Block, make_remote: MakeRemote
 ) -> None:
-    liar, honest = make_peers(node, make_stranger)
+    liar, honest = make_peers(node, make_remote)
     node.run(2)
     liar.scripts, honest.blocks = {BLOCKS: lambda _: blocks_reply([])}, [paid]
     announce(node, paid, liar)
@@ -340,8 +334,8 @@ def test_when_no_announcer_delivers_all_peers_are_asked_for_their_chains(
     assert node.tip.hash == paid.header.hash
 
 
-def test_eight_blocks_are_fetched_at_a_time(node: Node, builder: ChainBuilder, make_stranger: MakeStranger) -> None:
-    (sender,) = make_peers(node, make_stranger, 1, scripts={BLOCKS: silent})
+def test_eight_blocks_are_fetched_at_a_time(node: Node, builder: ChainBuilder, make_remote: MakeRemote) -> None:
+    (sender,) = make_peers(node, make_remote, 1, scripts={BLOCKS: silent})
     pays = [builder.transfer("alice", "bob", 1, nonce=0)]
     blocks = [builder.block(None, producer=f"p{number}", transfers=pays) for number in range(10)]
     said = [state(announce(node, block, sender)) for block in blocks]
@@ -350,8 +344,8 @@ def test_eight_blocks_are_fetched_at_a_time(node: Node, builder: ChainBuilder, m
     assert state(announce(node, blocks[9], sender)) == "asked"
 
 
-def test_a_peer_that_is_gone_is_not_asked(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
-    first, second = make_peers(node, make_stranger)
+def test_a_peer_that_is_gone_is_not_asked(node: Node, paid: Block, make_remote: MakeRemote) -> None:
+    first, second = make_peers(node, make_remote)
     first.scripts, second.scripts = {BLOCKS: silent}, delivers(paid)
     announce(node, paid, first)
     announce(node, paid, second)
@@ -362,11 +356,11 @@ def test_a_peer_that_is_gone_is_not_asked(node: Node, paid: Block, make_stranger
 
 
 def test_a_client_that_goes_away_does_not_stop_the_fetch(
-    make_node: MakeNode, paid: Block, make_stranger: MakeStranger
+    make_node: MakeNode, paid: Block, make_remote: MakeRemote
 ) -> None:
     checker = Stepped()
     node = make_node(checker=checker)
-    sender = make_stranger(1)
+    sender = make_remote(1)
     node.meet(sender)
     sender.scripts = delivers(paid)
     wire = node.send(HEADER, message(paid, sender.endpoint), sender.host)
@@ -377,8 +371,8 @@ def test_a_client_that_goes_away_does_not_stop_the_fetch(
     assert node.tip.hash == paid.header.hash
 
 
-def test_a_node_that_stops_fetches_nothing_any_more(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
-    first, second = make_peers(node, make_stranger)
+def test_a_node_that_stops_fetches_nothing_any_more(node: Node, paid: Block, make_remote: MakeRemote) -> None:
+    first, second = make_peers(node, make_remote)
     first.scripts, second.scripts = {BLOCKS: silent}, delivers(paid)
     announce(node, paid, first)
     announce(node, paid, second)
@@ -391,10 +385,10 @@ def test_a_node_that_stops_fetches_nothing_any_more(node: Node, paid: Block, mak
 
 
 def test_a_header_with_another_body_under_a_key_of_its_own_is_another_block(
-    node: Node, paid: Block, make_stranger: MakeStranger
+    node: Node, paid: Block, make_remote: MakeRemote
 ) -> None:
     """The signature is not in a block's hash: a copy with another signature is checked, and found to be none."""
-    (sender,) = make_peers(node, make_stranger, 1)
+    (sender,) = make_peers(node, make_remote, 1)
     forged = evolve(paid.header, signature=sign(key_of("forger").seed, paid.header.hash))
     assert announce(node, Block(forged, paid.transfers), sender).status == 400
     assert fetched(node, sender) == []
@@ -403,23 +397,23 @@ def test_a_header_with_another_body_under_a_key_of_its_own_is_another_block(
 # A block that the announcing peer sends
 
 
-def test_a_block_that_is_sent_is_asked_of_no_other_peer(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
-    sender, *others = make_peers(node, make_stranger, 4)
+def test_a_block_that_is_sent_is_asked_of_no_other_peer(node: Node, paid: Block, make_remote: MakeRemote) -> None:
+    sender, *others = make_peers(node, make_remote, 4)
     assert state(announce(node, paid, sender, push=True)) == "wanted"
     for other in others:
         other.blocks = [paid]
         assert state(announce(node, paid, other)) == "asked"
     assert state(announce(node, paid, others[0], push=True)) == "asked", "once is enough"
     node.run(announcements.HEAD_START_SECONDS - 0.1)
-    assert [fetched(node, stranger) for stranger in (sender, *others)] == [[]] * 4
+    assert [fetched(node, remote) for remote in (sender, *others)] == [[]] * 4
     send(node, paid, sender)
     node.run(60)
     assert node.tip.hash == paid.header.hash
-    assert [fetched(node, stranger) for stranger in (sender, *others)] == [[]] * 4
+    assert [fetched(node, remote) for remote in (sender, *others)] == [[]] * 4
 
 
-def test_an_announcer_that_comes_late_is_asked_at_once(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
-    liar, other = make_peers(node, make_stranger)
+def test_an_announcer_that_comes_late_is_asked_at_once(node: Node, paid: Block, make_remote: MakeRemote) -> None:
+    liar, other = make_peers(node, make_remote)
     other.scripts = delivers(paid)
     announce(node, paid, liar, push=True)
     node.run(announcements.FETCH_SECONDS + 1)
@@ -429,36 +423,34 @@ def test_an_announcer_that_comes_late_is_asked_at_once(node: Node, paid: Block, 
 
 
 def test_a_block_that_is_not_sent_is_asked_of_a_peer_that_shows_it(
-    node: Node, paid: Block, make_stranger: MakeStranger
+    node: Node, paid: Block, make_remote: MakeRemote
 ) -> None:
-    liar, other = make_peers(node, make_stranger)
+    liar, other = make_peers(node, make_remote)
     announce(node, paid, liar, push=True)
     other.blocks = [paid]
     node.run(7)
     assert node.tip.hash == paid.header.hash
 
 
-def test_a_block_that_nobody_else_has_is_waited_for_a_minute(
-    node: Node, paid: Block, make_stranger: MakeStranger
-) -> None:
+def test_a_block_that_nobody_else_has_is_waited_for_a_minute(node: Node, paid: Block, make_remote: MakeRemote) -> None:
     """Then peers are asked for their chains."""
-    liar, other = make_peers(node, make_stranger)
+    liar, other = make_peers(node, make_remote)
     began = node.local.now()
     announce(node, paid, liar, push=True)
     node.run(announcements.PUSH_SECONDS - 1)
-    before = len(node.town.calls_to(other.endpoint, STATUS))
+    before = len(node.transport.calls_to(other.endpoint, STATUS))
     assert node.network.announcements.is_coming(paid.header.hash)
     node.run(1.6)
-    (*_, last) = node.town.calls_to(other.endpoint, STATUS)[before:]
+    (*_, last) = node.transport.calls_to(other.endpoint, STATUS)[before:]
     assert 0 <= last.at - began - announcements.PUSH_SECONDS < 0.6
     assert not node.network.announcements.is_coming(paid.header.hash)
 
 
 def test_a_peer_that_did_not_send_a_block_is_not_waited_for_again(
-    node: Node, grow: Grow, make_stranger: MakeStranger
+    node: Node, grow: Grow, make_remote: MakeRemote
 ) -> None:
     """Else the first to announce could keep every block from a node for half a minute."""
-    liar, other = make_peers(node, make_stranger)
+    liar, other = make_peers(node, make_remote)
     chain = grow(3, pays=1)
     for number, block in enumerate(chain):
         other.scripts = delivers(block)
@@ -474,11 +466,9 @@ def test_a_peer_that_did_not_send_a_block_is_not_waited_for_again(
     assert node.tip.height == 3
 
 
-def test_neighbours_of_such_a_peer_are_not_waited_for_either(
-    node: Node, grow: Grow, make_stranger: MakeStranger
-) -> None:
-    liars = [make_stranger(endpoint=f"http://70.1.1.{number}:8645") for number in (1, 2)]
-    other = make_stranger(3)
+def test_neighbours_of_such_a_peer_are_not_waited_for_either(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+    liars = [make_remote(endpoint=f"http://70.1.1.{number}:8645") for number in (1, 2)]
+    other = make_remote(3)
     node.meet(*liars, other)
     for number, block in enumerate(grow(2, pays=1)):
         other.scripts = delivers(block)
@@ -488,7 +478,7 @@ def test_neighbours_of_such_a_peer_are_not_waited_for_either(
         assert node.tip.hash == block.header.hash
 
 
-def is_waited_for(node: Node, block: Block, pusher: Stranger, other: Stranger) -> bool:
+def is_waited_for(node: Node, block: Block, pusher: RemoteNode, other: RemoteNode) -> bool:
     """Whether the node asks no other peer at once for a block that ``pusher`` says it sends; it is here in the end."""
     before = len(fetched(node, other))
     other.scripts = {BLOCKS: silent}
@@ -500,7 +490,7 @@ def is_waited_for(node: Node, block: Block, pusher: Stranger, other: Stranger) -
     return waited
 
 
-def overtake(node: Node, block: Block, pusher: Stranger, other: Stranger) -> None:
+def overtake(node: Node, block: Block, pusher: RemoteNode, other: RemoteNode) -> None:
     """Let ``other`` deliver a block that ``pusher`` says it sends."""
     announce(node, block, pusher, push=True)
     other.scripts = delivers(block)
@@ -511,10 +501,10 @@ def overtake(node: Node, block: Block, pusher: Stranger, other: Stranger) -> Non
 
 @pytest.mark.parametrize("seconds", [20, 56, 200])
 def test_a_peer_that_sends_a_block_slowly_has_kept_its_word(
-    node: Node, grow: Grow, make_stranger: MakeStranger, seconds: float
+    node: Node, grow: Grow, make_remote: MakeRemote, seconds: float
 ) -> None:
     """Its line may be slow, and another peer quicker."""
-    sender, other = make_peers(node, make_stranger)
+    sender, other = make_peers(node, make_remote)
     first, second = grow(2, pays=1)
     overtake(node, first, sender, other)
     node.run(seconds - 4)
@@ -523,10 +513,10 @@ def test_a_peer_that_sends_a_block_slowly_has_kept_its_word(
 
 
 def test_a_peer_that_has_a_better_block_by_then_has_not_broken_its_word(
-    node: Node, grow: Grow, make_stranger: MakeStranger
+    node: Node, grow: Grow, make_remote: MakeRemote
 ) -> None:
     """It sends its newest block only, and may wait for its line to be free."""
-    sender, other = make_peers(node, make_stranger)
+    sender, other = make_peers(node, make_remote)
     better = grow(2, name="better")
     announce(node, grow(1, pays=1)[0], sender, push=True)
     node.run(20)
@@ -535,8 +525,8 @@ def test_a_peer_that_has_a_better_block_by_then_has_not_broken_its_word(
     assert is_waited_for(node, grow(1, on=better, pays=1)[-1], sender, other)
 
 
-def test_a_peer_that_asks_again_before_it_sends_a_block(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    sender, other = make_peers(node, make_stranger)
+def test_a_peer_that_asks_again_before_it_sends_a_block(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+    sender, other = make_peers(node, make_remote)
     first, second = grow(2, pays=1)
     announce(node, first, sender, push=True)
     node.run(2)
@@ -546,9 +536,9 @@ def test_a_peer_that_asks_again_before_it_sends_a_block(node: Node, grow: Grow, 
     assert is_waited_for(node, second, sender, other)
 
 
-def test_reasons_not_to_send_a_block_do_not_hold_for_ever(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+def test_reasons_not_to_send_a_block_do_not_hold_for_ever(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
     """Else a peer could delay each block by a few seconds."""
-    liar, other = make_peers(node, make_stranger)
+    liar, other = make_peers(node, make_remote)
     late = []
     for block in grow(8, pays=1):
         began = node.local.now()
@@ -562,9 +552,9 @@ def test_reasons_not_to_send_a_block_do_not_hold_for_ever(node: Node, grow: Grow
 
 
 def test_a_peer_is_not_waited_for_while_another_block_is_due_from_it(
-    node: Node, grow: Grow, make_stranger: MakeStranger
+    node: Node, grow: Grow, make_remote: MakeRemote
 ) -> None:
-    liar, other = make_peers(node, make_stranger)
+    liar, other = make_peers(node, make_remote)
     first, second = grow(2, pays=1)
     overtake(node, first, liar, other)
     other.scripts = delivers(second)
@@ -573,9 +563,9 @@ def test_a_peer_is_not_waited_for_while_another_block_is_due_from_it(
     assert seconds_until(node, second) < 1
 
 
-def test_a_sender_that_is_no_peer_is_not_waited_for(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
+def test_a_sender_that_is_no_peer_is_not_waited_for(node: Node, paid: Block, make_remote: MakeRemote) -> None:
     """Its addresses cost nothing; so nobody but it need send the block, and whoever else has it is asked."""
-    (other,) = make_peers(node, make_stranger, 1)
+    (other,) = make_peers(node, make_remote, 1)
     other.scripts = delivers(paid)
     assert state(announce(node, paid, push=True)) == "wanted"
     assert state(announce(node, paid, other)) == "asked"
@@ -589,8 +579,8 @@ def test_what_says_nothing_about_a_push(node: Node, paid: Block, push: object) -
     assert client_of(node).refusal(HEADER, body) == "push: must be true or false"
 
 
-def test_a_fetch_ends_when_the_block_comes_from_elsewhere(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
-    slow, other = make_peers(node, make_stranger)
+def test_a_fetch_ends_when_the_block_comes_from_elsewhere(node: Node, paid: Block, make_remote: MakeRemote) -> None:
+    slow, other = make_peers(node, make_remote)
     slow.scripts = {BLOCKS: silent}
     announce(node, paid, slow)
     announce(node, paid, other)
@@ -602,9 +592,9 @@ def test_a_fetch_ends_when_the_block_comes_from_elsewhere(node: Node, paid: Bloc
 
 
 def test_a_fetch_keeps_synchronisation_from_the_block_for_a_minute_at_most(
-    node: Node, paid: Block, make_stranger: MakeStranger
+    node: Node, paid: Block, make_remote: MakeRemote
 ) -> None:
-    (slow,) = make_peers(node, make_stranger, 1)
+    (slow,) = make_peers(node, make_remote, 1)
     drip(slow)
     announce(node, paid, slow)
     node.run(announcements.PUSH_SECONDS - 1)
@@ -616,12 +606,12 @@ def test_a_fetch_keeps_synchronisation_from_the_block_for_a_minute_at_most(
 # Peers that say that they have a block, to keep it from this node
 
 
-def crowd(make_stranger: MakeStranger, node: Node, *endpoints: str) -> list[Stranger]:
+def crowd(make_remote: MakeRemote, node: Node, *endpoints: str) -> list[RemoteNode]:
     """Acquaintances."""
-    strangers = [make_stranger(endpoint=endpoint) for endpoint in endpoints]
-    for start in range(0, len(strangers), 4):
-        node.meet(*strangers[start : start + 4], outbound=False)
-    return strangers
+    remotes = [make_remote(endpoint=endpoint) for endpoint in endpoints]
+    for start in range(0, len(remotes), 4):
+        node.meet(*remotes[start : start + 4], outbound=False)
+    return remotes
 
 
 ONE_ADDRESS = tuple(f"http://70.1.7.1:{port}" for port in range(8001, 8005))
@@ -638,11 +628,11 @@ def seconds_until(node: Node, block: Block) -> float:
 @pytest.mark.parametrize("push", [False, True])
 @pytest.mark.parametrize("endpoints", [ONE_ADDRESS, EIGHT_PARTS], ids=["at one address", "in eight parts"])
 def test_acquaintances_that_announce_first_delay_no_block_by_more_than_a_few_seconds(
-    node: Node, grow: Grow, make_stranger: MakeStranger, endpoints: tuple[str, ...], push: bool
+    node: Node, grow: Grow, make_remote: MakeRemote, endpoints: tuple[str, ...], push: bool
 ) -> None:
     """They drip, and so make progress for ever; peers of our choice announce the block a moment later."""
-    chosen = make_peers(node, make_stranger, 8)
-    liars = crowd(make_stranger, node, *endpoints)
+    chosen = make_peers(node, make_remote, 8)
+    liars = crowd(make_remote, node, *endpoints)
     late = []
     for block in grow(10, pays=1):
         for liar in liars:
@@ -657,8 +647,8 @@ def test_acquaintances_that_announce_first_delay_no_block_by_more_than_a_few_sec
     assert sum(seconds > 1 for seconds in late) == (8 if endpoints == EIGHT_PARTS else 1), "once each"
 
 
-def test_who_has_been_overtaken_is_asked_last(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    slow, first, second = make_peers(node, make_stranger, 3)
+def test_who_has_been_overtaken_is_asked_last(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+    slow, first, second = make_peers(node, make_remote, 3)
     drip(slow)
     chain = grow(2, pays=1)
     for honest, block in zip((first, second), chain, strict=True):
@@ -667,8 +657,8 @@ def test_who_has_been_overtaken_is_asked_last(node: Node, grow: Grow, make_stran
         announce(node, block, honest)
         assert seconds_until(node, block) < 4
     first.scripts, (block,) = {BLOCKS: silent}, grow(1, on=chain, pays=1)[2:]
-    for stranger in (first, slow, second):
-        announce(node, block, stranger)
+    for remote in (first, slow, second):
+        announce(node, block, remote)
     second.scripts = delivers(block)
     assert seconds_until(node, block) < 4
     assert len(fetched(node, slow)) == 2
@@ -681,11 +671,11 @@ def test_who_has_been_overtaken_is_asked_last(node: Node, grow: Grow, make_stran
 
 
 def test_a_neighbour_does_not_spoil_the_record_of_a_peer_of_our_choice(
-    node: Node, grow: Grow, make_stranger: MakeStranger
+    node: Node, grow: Grow, make_remote: MakeRemote
 ) -> None:
-    honest, other = make_peers(node, make_stranger)
+    honest, other = make_peers(node, make_remote)
     address = honest.endpoint.removesuffix(":8645")
-    (liar,) = crowd(make_stranger, node, f"{address}:9000")
+    (liar,) = crowd(make_remote, node, f"{address}:9000")
     drip(liar)
     first, second = grow(2, pays=1)
     announce(node, first, liar)
@@ -716,14 +706,14 @@ def moves(node: Node, rate: float) -> dict[str, Script]:
 
 @pytest.mark.parametrize("outbound", [True, False])
 def test_a_peer_that_delivers_well_is_left_to_it(
-    make_node: MakeNode, paid: Block, make_stranger: MakeStranger, outbound: bool
+    make_node: MakeNode, paid: Block, make_remote: MakeRemote, outbound: bool
 ) -> None:
     """The block may be large, and more copies of it would share the line. But acquaintances may just pretend."""
     node = make_node(outbound=1 + outbound)
-    (other,) = make_peers(node, make_stranger, 1)
-    busy = make_stranger(5, scripts=moves(node, announcements.GOOD_RATE * 1.1))
+    (other,) = make_peers(node, make_remote, 1)
+    busy = make_remote(5, scripts=moves(node, announcements.GOOD_RATE * 1.1))
     node.meet(busy, outbound=outbound)
-    node.town.dripping.add(busy.endpoint)
+    node.transport.dripping.add(busy.endpoint)
     announce(node, paid, busy)
     announce(node, paid, other)
     node.run(announcements.FETCH_SECONDS - 1)
@@ -733,25 +723,25 @@ def test_a_peer_that_delivers_well_is_left_to_it(
     assert (node.tip.hash == paid.header.hash) is outbound
 
 
-def test_over_a_slow_line_a_block_comes_twice_at_most(node: Node, paid: Block, make_stranger: MakeStranger) -> None:
-    strangers = make_peers(node, make_stranger, 4, scripts=moves(node, announcements.LEAST_RATE * 1.1))
-    for stranger in strangers:
-        node.town.dripping.add(stranger.endpoint)
-        announce(node, paid, stranger)
+def test_over_a_slow_line_a_block_comes_twice_at_most(node: Node, paid: Block, make_remote: MakeRemote) -> None:
+    remotes = make_peers(node, make_remote, 4, scripts=moves(node, announcements.LEAST_RATE * 1.1))
+    for remote in remotes:
+        node.transport.dripping.add(remote.endpoint)
+        announce(node, paid, remote)
     node.run(announcements.FETCH_SECONDS - 1)
-    assert [len(fetched(node, stranger)) for stranger in strangers] == [1, 1, 0, 0]
+    assert [len(fetched(node, remote)) for remote in remotes] == [1, 1, 0, 0]
     node.run(3)
-    assert [len(fetched(node, stranger)) for stranger in strangers] == [1, 1, 1, 0]
+    assert [len(fetched(node, remote)) for remote in remotes] == [1, 1, 1, 0]
 
 
 def test_a_full_block_that_a_peer_of_our_choice_sends_is_waited_for_as_long_as_it_takes(
-    make_node: MakeNode, builder: ChainBuilder, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, builder: ChainBuilder, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a line of 1 Mbit/s. Of an acquaintance nobody knows whether it sends anything."""
     monkeypatch.setattr(announcements, "TRANSFER_BYTES", 5 * announcements.SENDING_RATE)
     node = make_node(outbound=2)
-    sender, other = make_peers(node, make_stranger)
-    (acquaintance,) = crowd(make_stranger, node, EIGHT_PARTS[0])
+    sender, other = make_peers(node, make_remote)
+    (acquaintance,) = crowd(make_remote, node, EIGHT_PARTS[0])
     for name, pusher, patience in (("first", sender, 8), ("second", acquaintance, 3)):
         block = builder.block(None, producer=name, transfers=[builder.transfer("alice", "bob", 1, nonce=0)])
         other.scripts, before = {BLOCKS: silent}, len(fetched(node, other))
@@ -769,11 +759,11 @@ def side_blocks(builder: ChainBuilder) -> list[Block]:
 
 
 def test_acquaintances_do_not_take_all_places_for_blocks(
-    make_node: MakeNode, paid: Block, builder: ChainBuilder, make_stranger: MakeStranger
+    make_node: MakeNode, paid: Block, builder: ChainBuilder, make_remote: MakeRemote
 ) -> None:
     node = make_node(outbound=1)
-    (honest,) = make_peers(node, make_stranger, 1)
-    liar, other = crowd(make_stranger, node, *EIGHT_PARTS[:2])
+    (honest,) = make_peers(node, make_remote, 1)
+    liar, other = crowd(make_remote, node, *EIGHT_PARTS[:2])
     drip(liar)
     for block in side_blocks(builder):
         assert state(announce(node, block, liar)) == "asked"
@@ -784,9 +774,9 @@ def test_acquaintances_do_not_take_all_places_for_blocks(
 
 
 def test_nobody_keeps_a_place_for_a_block_longer_than_a_minute(
-    node: Node, paid: Block, builder: ChainBuilder, make_stranger: MakeStranger
+    node: Node, paid: Block, builder: ChainBuilder, make_remote: MakeRemote
 ) -> None:
-    liar, honest = make_peers(node, make_stranger)
+    liar, honest = make_peers(node, make_remote)
     drip(liar)
     for block in side_blocks(builder):
         announce(node, block, liar)
@@ -798,12 +788,12 @@ def test_nobody_keeps_a_place_for_a_block_longer_than_a_minute(
 
 
 def test_who_cannot_be_asked_sends_a_block_that_others_only_say_they_have(
-    make_node: MakeNode, paid: Block, make_stranger: MakeStranger
+    make_node: MakeNode, paid: Block, make_remote: MakeRemote
 ) -> None:
     """Else whoever hears of the block of a node that nobody can call could keep it from everybody."""
     node = make_node(outbound=1)
-    (chosen,) = make_peers(node, make_stranger, 1)
-    (liar,) = crowd(make_stranger, node, EIGHT_PARTS[0])
+    (chosen,) = make_peers(node, make_remote, 1)
+    (liar,) = crowd(make_remote, node, EIGHT_PARTS[0])
     drip(chosen, liar)
     announce(node, paid, liar)
     assert state(announce(node, paid)) == "wanted"
@@ -817,13 +807,13 @@ def test_who_cannot_be_asked_sends_a_block_that_others_only_say_they_have(
 
 @pytest.mark.parametrize(("rate", "said"), [("LEAST_RATE", "wanted"), ("GOOD_RATE", "asked")])
 def test_who_cannot_be_asked_sends_a_block_that_an_acquaintance_delivers_slowly(
-    make_node: MakeNode, paid: Block, make_stranger: MakeStranger, rate: str, said: str
+    make_node: MakeNode, paid: Block, make_remote: MakeRemote, rate: str, said: str
 ) -> None:
     node = make_node(outbound=1)
-    node.meet(make_stranger(1))
-    (busy,) = crowd(make_stranger, node, EIGHT_PARTS[0])
+    node.meet(make_remote(1))
+    (busy,) = crowd(make_remote, node, EIGHT_PARTS[0])
     busy.scripts = moves(node, getattr(announcements, rate) * 1.5)
-    node.town.dripping.add(busy.endpoint)
+    node.transport.dripping.add(busy.endpoint)
     announce(node, paid, busy)
     node.run(2)
     assert state(announce(node, paid)) == said

@@ -49,10 +49,10 @@ from tests.net.servers import Conversation, Server, dripping, until
 from tests.node.bench import LATE, Inline, Stepped, running
 from tests.node.bench import Setting as BareSetting
 from tests.p2p.bench import LIMITS, RATES, Node, place
-from tests.p2p.conftest import Grow, MakeNode, MakeStranger
+from tests.p2p.conftest import Grow, MakeNode, MakeRemote
 from tests.p2p.following import boaster, followed, is_clean, meet
-from tests.p2p.strangers import Script, Stranger, blocks_reply, ok, silent
-from tests.p2p.town import Answer, Called
+from tests.p2p.memory_transport import Answer, Called
+from tests.p2p.remote_node import RemoteNode, Script, blocks_reply, ok, silent
 from tests.support import has_result, result_of
 from tests.torture.audit import Discrepancy, audit
 from tests.web.wire import Response, Wire
@@ -91,7 +91,7 @@ def post_block(node: Node, block: Block | bytes, client: str) -> Response:
 
 @each_way
 def test_eclipse_by_a_flood_of_hints(
-    make_node: MakeNode, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+    make_node: MakeNode, make_remote: MakeRemote, take_out: TakeOut, defended: bool
 ) -> None:
     """Defence: one part of the network is heard 32 times an hour, and its hints fill an eighth of the buckets at most.
 
@@ -106,7 +106,7 @@ def test_eclipse_by_a_flood_of_hints(
         node.peers.hint(place(number), source=f"60.{number}.0.0/16")
     known = [entry.endpoint for entry in node.book.entries()]
     for endpoint in known:
-        make_stranger(endpoint=endpoint)
+        make_remote(endpoint=endpoint)
     node.run(5)
     honest = {place(number) for number in range(500)}
     chosen = {peer.endpoint for peer in node.peers.outbound()}
@@ -115,9 +115,7 @@ def test_eclipse_by_a_flood_of_hints(
 
 
 @each_way
-def test_eclipse_by_callers(
-    make_node: MakeNode, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
-) -> None:
+def test_eclipse_by_callers(make_node: MakeNode, make_remote: MakeRemote, take_out: TakeOut, defended: bool) -> None:
     """Defence: who calls us fills no place of those that we would call, even while those do not answer."""
     choose = peers.Peers._choose
 
@@ -132,10 +130,10 @@ def test_eclipse_by_callers(
         node.peers.hint(endpoint, source="operator")
     node.run(2)
     for number in range(20):
-        node.peers.hello_received(make_stranger(100 + number).hello(), f"{number + 1}.1.1.1")
+        node.peers.hello_received(make_remote(100 + number).hello(), f"{number + 1}.1.1.1")
         node.run(0.2)
     for endpoint in honest:
-        make_stranger(endpoint=endpoint)
+        make_remote(endpoint=endpoint)
     node.run(60)
     assert len(node.peers.all()) >= 20
     assert (not {peer.endpoint for peer in node.peers.outbound()} & honest) is not defended
@@ -202,30 +200,30 @@ def greet(node: Node, message: dict[str, object]) -> int:
 
 
 @each_way
-def test_a_replayed_hello(make_node: MakeNode, make_stranger: MakeStranger, take_out: TakeOut, defended: bool) -> None:
+def test_a_replayed_hello(make_node: MakeNode, make_remote: MakeRemote, take_out: TakeOut, defended: bool) -> None:
     """Defence: each hello of a key must be newer than the last."""
     take_out(LatestHellos, "take", nothing)
     node = make_node()
-    overheard = make_stranger().hello().message()
+    overheard = make_remote().hello().message()
     assert greet(node, overheard) == 200
     assert (greet(node, overheard) == 200) is not defended
 
 
 @each_way
 def test_a_hello_from_the_future(
-    make_node: MakeNode, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+    make_node: MakeNode, make_remote: MakeRemote, take_out: TakeOut, defended: bool
 ) -> None:
     """Defence: a hello is at most a minute ahead; else one that was signed for later could be used when it suits."""
     take_out(handshake, "CLOCK_TOLERANCE_MS", 10**12)
-    node, stranger = make_node(), make_stranger()
-    early = evolve(stranger.hello(), timestamp=stranger.hello().timestamp + 3_600_000)
-    early = evolve(early, signature=sign(stranger.key.seed, early.signed_hash()))
+    node, remote = make_node(), make_remote()
+    early = evolve(remote.hello(), timestamp=remote.hello().timestamp + 3_600_000)
+    early = evolve(early, signature=sign(remote.key.seed, early.signed_hash()))
     assert (greet(node, early.message()) == 200) is not defended
 
 
 @each_way
 def test_a_node_that_is_led_to_itself(
-    make_node: MakeNode, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+    make_node: MakeNode, make_remote: MakeRemote, take_out: TakeOut, defended: bool
 ) -> None:
     """Defence: our own node id is no peer's; the endpoint is remembered as ours for a day and not called again."""
 
@@ -234,12 +232,12 @@ def test_a_node_that_is_led_to_itself(
 
     take_out(handshake, "check_hello", blind)
     node = make_node()
-    mirror = make_stranger(key=node.key)
+    mirror = make_remote(key=node.key)
     for _ in range(12):
         node.peers.hint(mirror.endpoint, source="203.0.0.0/16")
         node.run(600)
     assert node.knows(mirror) is not defended
-    assert (len(node.town.calls_to(mirror.endpoint)) > 1) is not defended
+    assert (len(node.transport.calls_to(mirror.endpoint)) > 1) is not defended
 
 
 # Claims
@@ -270,9 +268,9 @@ def mining(node: Node) -> Iterator[None]:
     result_of(stopped)
 
 
-def lone_boaster(make_stranger: MakeStranger, number: int = 9, script: Script = silent, **changes: Any) -> Stranger:
+def lone_boaster(make_remote: MakeRemote, number: int = 9, script: Script = silent, **changes: Any) -> RemoteNode:
     """A boaster whose tip no other peer claims, and that answers no request about it unless by ``script``."""
-    liar = boaster(make_stranger, number, script, **({"work": 2**60, "height": 10**6} | changes))
+    liar = boaster(make_remote, number, script, **({"work": 2**60, "height": 10**6} | changes))
 
     def claims(called: Called) -> Answer:
         status = json.loads(liar.honest(called).body)["status"]  # type: ignore[union-attr]
@@ -284,7 +282,7 @@ def lone_boaster(make_stranger: MakeStranger, number: int = 9, script: Script = 
 
 @each_way
 def test_ten_claims_of_the_greatest_chain(
-    make_node: MakeNode, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+    make_node: MakeNode, make_remote: MakeRemote, take_out: TakeOut, defended: bool
 ) -> None:
     """Defence: a claim counts once headers prove it. Ten liars in ten parts of the network come, one each 20 seconds.
 
@@ -298,14 +296,14 @@ def test_ten_claims_of_the_greatest_chain(
 
     take_out(chain_sync.ChainSync, "behind", believing)
     node = make_node(outbound=16)
-    node.meet(make_stranger())
+    node.meet(make_remote())
     node.run(2)
     assert node.status.unready() == ""
     unready = 0
     with mining(node):
         for number in range(10, 20):
             before = node.tip.height
-            node.meet(lone_boaster(make_stranger, number))
+            node.meet(lone_boaster(make_remote, number))
             for _ in range(20):
                 node.run(1)
                 unready += bool(node.status.unready())
@@ -316,16 +314,16 @@ def test_ten_claims_of_the_greatest_chain(
 
 @each_way
 def test_forty_liars_and_one_good_chain(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, take_out: TakeOut, defended: bool
 ) -> None:
     """Defence: two claims at a time are looked into, each answer has ten seconds, and a liar waits longer each time."""
     take_out(chain_sync, "PROOF_SECONDS", 1e9)
     node = make_node(outbound=64)
     node.take(*grow(5, pays=1))
-    liars = [lone_boaster(make_stranger, number) for number in range(10, 50)]
+    liars = [lone_boaster(make_remote, number) for number in range(10, 50)]
     for start in range(0, len(liars), 5):
         node.meet(*liars[start : start + 5])
-    honest = make_stranger(1, blocks=grow(20, pays=1))
+    honest = make_remote(1, blocks=grow(20, pays=1))
     node.meet(honest)
     bound = len(liars) / chain_sync.MAX_CLAIMS * 10 + 20
     assert node.until(lambda: node.tip.hash == honest.tip.hash, within=bound) is defended
@@ -339,7 +337,7 @@ def test_forty_liars_and_one_good_chain(
 
 @each_way
 def test_a_long_fork_of_little_work(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, take_out: TakeOut, defended: bool
 ) -> None:
     """Defence: the chain with most work is followed, not the longest; no block of another one is even asked for."""
 
@@ -352,12 +350,12 @@ def test_a_long_fork_of_little_work(
     ours = grow(40, name="hard", step=1)
     node.take(*ours)
     cheap = grow(60, name="cheap", step=8, pays=1)
-    liar = make_stranger(9, blocks=cheap, work=2**60)
+    liar = make_remote(9, blocks=cheap, work=2**60)
     node.meet(liar)
     node.run(30)
     assert node.builder.point_after(cheap[-1]).work < node.builder.point_after(ours[-1]).work
     assert (node.tip.hash == cheap[-1].header.hash) is not defended
-    assert (node.town.calls_to(liar.endpoint, BLOCKS) == []) is defended
+    assert (node.transport.calls_to(liar.endpoint, BLOCKS) == []) is defended
     assert node.peer(liar).claim_backoff.failures == 1
 
 
@@ -365,7 +363,7 @@ def test_a_long_fork_of_little_work(
 def test_headers_of_little_work_without_end(
     make_node: MakeNode,
     grow: Grow,
-    make_stranger: MakeStranger,
+    make_remote: MakeRemote,
     take_out: TakeOut,
     monkeypatch: pytest.MonkeyPatch,
     defended: bool,
@@ -377,25 +375,25 @@ def test_headers_of_little_work_without_end(
         monkeypatch.setattr(chain_sync, name, 2)
     node = make_node()
     node.take(*grow(120, name="hard", step=1))
-    liar = make_stranger(9, blocks=grow(120, name="cheap", step=8), work=2**60)
+    liar = make_remote(9, blocks=grow(120, name="cheap", step=8), work=2**60)
     node.meet(liar)
-    node.town.latency[liar.endpoint] = 0.4
+    node.transport.latency[liar.endpoint] = 0.4
     node.run(50)
-    assert (len(node.town.calls_to(liar.endpoint, HEADERS)) > 45) is not defended
+    assert (len(node.transport.calls_to(liar.endpoint, HEADERS)) > 45) is not defended
     assert node.tip.hash == grow(120, name="hard", step=1)[-1].header.hash
 
 
 @each_way
 def test_headers_without_blocks(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, take_out: TakeOut, defended: bool
 ) -> None:
     """Defence: a chain none of whose blocks come is left after a minute, and followed again ever more rarely."""
     take_out(block_download, "STALL_SECONDS", 1e9)
     take_out(chain_sync, "HOLD_SECONDS", 1e9)
     node = make_node()
-    node.meet(make_stranger(1, blocks=grow(5)))
+    node.meet(make_remote(1, blocks=grow(5)))
     node.run(2)
-    node.meet(make_stranger(9, blocks=grow(40, on=grow(5), pays=1), scripts={BLOCKS: lambda _: blocks_reply([])}))
+    node.meet(make_remote(9, blocks=grow(40, on=grow(5), pays=1), scripts={BLOCKS: lambda _: blocks_reply([])}))
     node.run(5)
     assert not node.status.synced
     node.run(60)
@@ -412,7 +410,7 @@ def test_a_good_chain_of_headers_with_an_invalid_state(
     make_node: MakeNode,
     grow: Grow,
     builder: ChainBuilder,
-    make_stranger: MakeStranger,
+    make_remote: MakeRemote,
     take_out: TakeOut,
     defended: bool,
 ) -> None:
@@ -421,11 +419,11 @@ def test_a_good_chain_of_headers_with_an_invalid_state(
     bad = builder.block(grow(9, pays=1)[-1], break_=Refusal.STATE_ROOT, producer="criminal")
     chain = grow(12, on=[*grow(9, pays=1), bad], name="after", pays=1)
     node = make_node(outbound=16)
-    liars = [make_stranger(number, blocks=chain) for number in range(2, 8)]
+    liars = [make_remote(number, blocks=chain) for number in range(2, 8)]
     for liar in liars:
         node.begin(node.peers.connect(liar.endpoint, outbound=True))
         node.run(10)
-    asked = [bool(node.town.calls_to(liar.endpoint, BLOCKS)) for liar in liars]
+    asked = [bool(node.transport.calls_to(liar.endpoint, BLOCKS)) for liar in liars]
     assert asked[0]
     assert (not any(asked[1:])) is defended
     assert node.tip.height == 9
@@ -559,7 +557,7 @@ def _id(header: Header) -> bytes:
 def test_a_flood_of_orphans(
     make_node: MakeNode,
     builder: ChainBuilder,
-    make_stranger: MakeStranger,
+    make_remote: MakeRemote,
     argon: list[bytes],
     take_out: TakeOut,
     defended: bool,
@@ -567,16 +565,16 @@ def test_a_flood_of_orphans(
     """Defence: an orphan costs no Argon2 and no place; it makes us ask our peers, each at most once a second."""
     take_out(peers, "ASK_AGAIN_SECONDS", -1.0)
     node = make_node()
-    node.meet(*[make_stranger(number) for number in range(4)])
+    node.meet(*[make_remote(number) for number in range(4)])
     node.run(2)
-    before = len(node.town.calls)
+    before = len(node.transport.calls)
     flood = list(orphans(builder.block(None, producer="o"), 200))
     argon.clear()
     for block in flood:
         assert post_block(node, block, ATTACKER).json["state"] == "orphan"
         assert node.node_context.chain_manager.reader.stored(block.header.hash) is None
     node.run(1)
-    assert (len(node.town.calls) - before > 20) is not defended
+    assert (len(node.transport.calls) - before > 20) is not defended
     assert argon == []
     assert node.node_context.chain_manager._pending == {}
 
@@ -737,11 +735,11 @@ async def test_a_reply_of_a_gib(take_out: TakeOut, defended: bool) -> None:
 
 
 def announce(
-    node: Node, block: Block, stranger: Stranger | None = None, *, client: str = "", push: bool = False
+    node: Node, block: Block, remote: RemoteNode | None = None, *, client: str = "", push: bool = False
 ) -> Any:
-    """Tell a node of a block by its header, as ``stranger`` or from an address."""
-    body = {"header": json.loads(block.header.wire()), "push": push, "endpoint": stranger.endpoint if stranger else ""}
-    sender = stranger.host if stranger else client
+    """Tell a node of a block by its header, as ``remote`` or from an address."""
+    body = {"header": json.loads(block.header.wire()), "push": push, "endpoint": remote.endpoint if remote else ""}
+    sender = remote.host if remote else client
     return node.post("/p2p/header", json.dumps(body).encode(), sender)
 
 
@@ -786,14 +784,14 @@ def test_announcements_from_everywhere(
 
 @each_way
 def test_a_peer_that_announces_a_block_and_delivers_nothing(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, take_out: TakeOut, defended: bool
 ) -> None:
     """Defence: after a few seconds, or when the call fails, the block is asked of another peer that announced it."""
     take_out(announcements, "HEAD_START_SECONDS", 1e9)
     node = make_node()
-    slow, honest = make_stranger(1, scripts={BLOCKS: silent}), make_stranger(2)
+    slow, honest = make_remote(1, scripts={BLOCKS: silent}), make_remote(2)
     node.meet(slow, honest)
-    node.town.dripping.add(slow.endpoint)
+    node.transport.dripping.add(slow.endpoint)
     (block,) = grow(1, pays=1)
     honest.scripts = {BLOCKS: lambda _: blocks_reply([block])}
     announce(node, block, slow)
@@ -803,12 +801,12 @@ def test_a_peer_that_announces_a_block_and_delivers_nothing(
 
 @each_way
 def test_a_peer_that_promises_every_block_and_sends_none(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, take_out: TakeOut, defended: bool
 ) -> None:
     """Defence: a peer that did not send what it had promised is not waited for in the next hour."""
     take_out(announcements, "BROKEN_SECONDS", -1.0)
     node = make_node()
-    liar, honest = make_stranger(1), make_stranger(2)
+    liar, honest = make_remote(1), make_remote(2)
     node.meet(liar, honest)
     late = 0
     for block in grow(6, pays=1):
@@ -825,7 +823,7 @@ def test_a_peer_that_promises_every_block_and_sends_none(
 def test_peers_that_read_a_block_slowly(
     make_node: MakeNode,
     grow: Grow,
-    make_stranger: MakeStranger,
+    make_remote: MakeRemote,
     take_out: TakeOut,
     monkeypatch: pytest.MonkeyPatch,
     defended: bool,
@@ -837,12 +835,12 @@ def test_peers_that_read_a_block_slowly(
     monkeypatch.setattr(relay, "SMALL_BLOCK", 0)
     take_out(relay, "UPLOAD_SECONDS", 1e9)
     node = make_node()
-    slow = [make_stranger(number, scripts={"/p2p/block": silent}) for number in (1, 2)]
+    slow = [make_remote(number, scripts={"/p2p/block": silent}) for number in (1, 2)]
     node.meet(*slow)
-    node.town.dripping.update(stranger.endpoint for stranger in slow)
+    node.transport.dripping.update(remote.endpoint for remote in slow)
     node.take(*grow(1))
     node.run(1)
-    honest = make_stranger(3)
+    honest = make_remote(3)
     node.meet(honest)
     node.take(*grow(2)[1:])
     assert bool(node.until(lambda: honest.got_at("/p2p/block"), within=60)) is defended
@@ -853,35 +851,35 @@ def test_peers_that_read_a_block_slowly(
 
 @each_way
 def test_a_peer_that_stalls(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, take_out: TakeOut, defended: bool
 ) -> None:
     """Defence: a transfer that makes no progress ends after ten seconds, and its blocks are asked of another peer."""
     take_out(client, "STALL_SECONDS", 1e9)
     take_out(block_download.BlockDownload, "_check_slow_peer", nothing)
     node, chain = make_node(), grow(60, pays=1)
-    stalling = [make_stranger(number, blocks=chain, scripts={BLOCKS: silent}) for number in range(3)]
-    node.meet(*stalling, make_stranger(3, blocks=chain))
+    stalling = [make_remote(number, blocks=chain, scripts={BLOCKS: silent}) for number in range(3)]
+    node.meet(*stalling, make_remote(3, blocks=chain))
     assert node.until(lambda: node.tip.height == 60, within=40) is defended
 
 
 @each_way
 def test_a_peer_that_makes_just_enough_progress(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, take_out: TakeOut, defended: bool
 ) -> None:
     """Defence: the block that everything waits for is asked of a peer that is known to be far quicker."""
     take_out(block_download.BlockDownload, "_check_slow_peer", nothing)
     node, chain = make_node(), grow(60, pays=1)
-    drips = [make_stranger(number, blocks=chain, scripts={BLOCKS: silent}) for number in range(3)]
-    node.town.dripping.update(stranger.endpoint for stranger in drips)
+    drips = [make_remote(number, blocks=chain, scripts={BLOCKS: silent}) for number in range(3)]
+    node.transport.dripping.update(remote.endpoint for remote in drips)
     node.meet(*drips)
     node.run(3)
-    node.meet(make_stranger(3, blocks=chain))
+    node.meet(make_remote(3, blocks=chain))
     assert node.until(lambda: node.tip.height == 60, within=400) is defended
 
 
 @each_way
 def test_a_peer_that_serves_every_tenth_block(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, take_out: TakeOut, defended: bool
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, take_out: TakeOut, defended: bool
 ) -> None:
     """Defence: blocks are asked of every peer, and what one does not have of the others."""
     choose = block_download.BlockDownload._choose
@@ -897,8 +895,8 @@ def test_a_peer_that_serves_every_tenth_block(
         asked = json.loads(called.request.body or b"")["hashes"]
         return blocks_reply([held[name] for name in asked if name in held])
 
-    liar = make_stranger(1, blocks=chain, scripts={BLOCKS: some})
-    node.meet(liar, make_stranger(2, blocks=chain))
+    liar = make_remote(1, blocks=chain, scripts={BLOCKS: some})
+    node.meet(liar, make_remote(2, blocks=chain))
     assert node.until(lambda: node.tip.height == 60, within=40) is defended
 
 
@@ -918,7 +916,7 @@ class UncheckedBlock(Block):
 def test_a_body_that_does_not_fit_its_header(
     make_node: MakeNode,
     grow: Grow,
-    make_stranger: MakeStranger,
+    make_remote: MakeRemote,
     take_out: TakeOut,
     monkeypatch: pytest.MonkeyPatch,
     defended: bool,
@@ -931,7 +929,7 @@ def test_a_body_that_does_not_fit_its_header(
     take_out(client, "Block", UncheckedBlock)
     node, chain = make_node(), grow(40, pays=1)
     other = grow(2, name="other", pays=1)[1]
-    honest, liar = make_stranger(1, blocks=chain), make_stranger(2, blocks=chain)
+    honest, liar = make_remote(1, blocks=chain), make_remote(2, blocks=chain)
 
     def swapped(called: Called) -> Answer:
         asked = json.loads(called.request.body or b"")["hashes"]
@@ -940,7 +938,7 @@ def test_a_body_that_does_not_fit_its_header(
         )
 
     liar.scripts = {BLOCKS: swapped, STATUS: lambda called: evolve_status(liar.honest(called), work=0)}
-    node.town.latency[honest.endpoint] = 0.5
+    node.transport.latency[honest.endpoint] = 0.5
     meet(node, liar, honest)
     node.run(30)
     assert node.peers.is_banned(liar.key.public) is defended
@@ -958,7 +956,7 @@ def evolve_status(reply: Answer, *, work: int) -> Answer:
 def test_a_peer_that_reorganises_between_two_questions(
     make_node: MakeNode,
     grow: Grow,
-    make_stranger: MakeStranger,
+    make_remote: MakeRemote,
     take_out: TakeOut,
     monkeypatch: pytest.MonkeyPatch,
     defended: bool,
@@ -970,18 +968,18 @@ def test_a_peer_that_reorganises_between_two_questions(
     node = make_node()
     node.take(*grow(60, name="ours"))
     new = grow(90, on=grow(20), name="new")
-    stranger = make_stranger(blocks=grow(100))
+    remote = make_remote(blocks=grow(100))
     asked = count(1)
 
     def script(called: Called) -> Answer:
         if next(asked) == 4:
-            stranger.blocks = new
-        return stranger.honest(called)
+            remote.blocks = new
+        return remote.honest(called)
 
-    stranger.scripts = {HEADERS: script}
-    node.meet(stranger)
+    remote.scripts = {HEADERS: script}
+    node.meet(remote)
     assert node.until(lambda: node.tip.hash == new[-1].header.hash, within=5) is defended
-    assert bool(node.peer(stranger).claim_backoff.failures) is not defended
+    assert bool(node.peer(remote).claim_backoff.failures) is not defended
 
 
 # Networks that were cut in two
@@ -1043,7 +1041,7 @@ def test_two_halves_that_are_joined_again(
     first, second, paid = halves(make_node, builder)
     assert first.tip.hash != second.tip.hash
     for node, other in ((first, second), (second, first)):
-        node.town.inhabitants[other.key.endpoint] = Neighbour(other, "60.9.9.9")
+        node.transport.responders[other.key.endpoint] = Neighbour(other, "60.9.9.9")
         node.peers.hint(other.key.endpoint, source="operator")
     agreed = first.until(lambda: first.tip.hash == second.tip.hash, within=30)
     assert agreed is defended

@@ -215,7 +215,7 @@ def test_a_node_is_banned_with_its_endpoint() -> None:
 
 
 @pytest.mark.parametrize(
-    ("address", "others", "strangers"),
+    ("address", "others", "remotes"),
     [
         ("192.0.2.1", ["http://192.0.2.1:8080", "https://192.0.2.1"], ["http://192.0.2.2:8080"]),
         (
@@ -225,11 +225,11 @@ def test_a_node_is_banned_with_its_endpoint() -> None:
         ),
     ],
 )
-def test_or_with_everybody_at_its_address(address: str, others: list[str], strangers: list[str]) -> None:
+def test_or_with_everybody_at_its_address(address: str, others: list[str], remotes: list[str]) -> None:
     bans = Bans()
     bans.ban_node(b"k" * 32, "https://node.example", address=address, seconds=60, now=NOW)
     assert all(bans.is_endpoint_banned(other, NOW) for other in others)
-    assert not any(bans.is_endpoint_banned(stranger, NOW) for stranger in strangers)
+    assert not any(bans.is_endpoint_banned(remote, NOW) for remote in remotes)
     assert bans.is_endpoint_banned("https://other.example", NOW, address=address), "whatever name leads there"
     assert not bans.is_endpoint_banned("https://other.example", NOW, address="192.0.2.9")
     assert bans.is_ignored(address, NOW)

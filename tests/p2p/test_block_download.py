@@ -19,25 +19,25 @@ from svcd.p2p.client import MAX_HASHES, MAX_REPLY_BYTES
 from svcd.p2p.transport import FailureKind
 from tests.chains import ChainBuilder
 from tests.p2p.bench import Node
-from tests.p2p.conftest import Grow, MakeStranger
+from tests.p2p.conftest import Grow, MakeRemote
 from tests.p2p.following import BLOCKS, asked_for, body, followed, hashes_of, is_clean, later, meet
-from tests.p2p.strangers import Script, Stranger, blocks_reply, refused, silent
-from tests.p2p.town import Called
+from tests.p2p.memory_transport import Called
+from tests.p2p.remote_node import RemoteNode, Script, blocks_reply, refused, silent
 from tests.support import has_result
 
 
-def several(make_stranger: MakeStranger, count: int, chain: Sequence[Block]) -> list[Stranger]:
-    return [make_stranger(number, blocks=chain) for number in range(1, count + 1)]
+def several(make_remote: MakeRemote, count: int, chain: Sequence[Block]) -> list[RemoteNode]:
+    return [make_remote(number, blocks=chain) for number in range(1, count + 1)]
 
 
-def slow_down(node: Node, seconds: float, *strangers: Stranger) -> None:
-    for stranger in strangers:
-        node.town.latency[stranger.endpoint] = seconds
+def slow_down(node: Node, seconds: float, *remotes: RemoteNode) -> None:
+    for remote in remotes:
+        node.transport.latency[remote.endpoint] = seconds
 
 
-def all_asked(node: Node, *strangers: Stranger) -> Counter[str]:
+def all_asked(node: Node, *remotes: RemoteNode) -> Counter[str]:
     """How often each block was asked for."""
-    return Counter(name for stranger in strangers for names in asked_for(node, stranger) for name in names)
+    return Counter(name for remote in remotes for names in asked_for(node, remote) for name in names)
 
 
 def download_of(node: Node) -> BlockDownload:
@@ -49,41 +49,41 @@ def download_of(node: Node) -> BlockDownload:
 # Shares
 
 
-def test_a_block_without_transactions_is_asked_of_nobody(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    stranger = make_stranger(blocks=grow(100))
-    meet(node, stranger)
+def test_a_block_without_transactions_is_asked_of_nobody(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+    remote = make_remote(blocks=grow(100))
+    meet(node, remote)
     assert followed(node, grow(100))
-    assert asked_for(node, stranger) == []
+    assert asked_for(node, remote) == []
 
 
 @pytest.mark.parametrize("count", [1, 4])
-def test_blocks_are_asked_for_once_each(node: Node, grow: Grow, make_stranger: MakeStranger, count: int) -> None:
+def test_blocks_are_asked_for_once_each(node: Node, grow: Grow, make_remote: MakeRemote, count: int) -> None:
     chain = grow(160, pays=8)
-    strangers = several(make_stranger, count, chain)
-    slow_down(node, 0.2, *strangers)
-    meet(node, *strangers)
+    remotes = several(make_remote, count, chain)
+    slow_down(node, 0.2, *remotes)
+    meet(node, *remotes)
     assert followed(node, chain, within=30)
-    asked = all_asked(node, *strangers)
+    asked = all_asked(node, *remotes)
     assert set(asked) == set(hashes_of(chain))
     assert set(asked.values()) == {1}
-    assert is_clean(node, *strangers)
-    assert max(node.town.most_at_once.values()) <= MAX_REQUESTS == 2
+    assert is_clean(node, *remotes)
+    assert max(node.transport.most_at_once.values()) <= MAX_REQUESTS == 2
 
 
-def test_several_peers_share_the_work(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+def test_several_peers_share_the_work(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
     chain = grow(300, pays=8)
-    strangers = several(make_stranger, 4, chain)
-    slow_down(node, 0.3, *strangers)
-    meet(node, *strangers)
+    remotes = several(make_remote, 4, chain)
+    slow_down(node, 0.3, *remotes)
+    meet(node, *remotes)
     assert followed(node, chain, within=30)
-    shares = [sum(map(len, asked_for(node, stranger))) for stranger in strangers]
+    shares = [sum(map(len, asked_for(node, remote))) for remote in remotes]
     assert sum(shares) == 300
     assert min(shares) >= 30
 
 
-def test_a_slow_peer_gets_less_to_do(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+def test_a_slow_peer_gets_less_to_do(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
     chain = grow(300, pays=8)
-    slow, quick = several(make_stranger, 2, chain)
+    slow, quick = several(make_remote, 2, chain)
     slow_down(node, 1.0, slow)
     slow_down(node, 0.05, quick)
     meet(node, slow, quick)
@@ -92,43 +92,43 @@ def test_a_slow_peer_gets_less_to_do(node: Node, grow: Grow, make_stranger: Make
     assert is_clean(node, slow, quick)
 
 
-def test_questions_grow_with_the_rate(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+def test_questions_grow_with_the_rate(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
     """Behind a long round trip small questions would leave the line idle."""
     chain = grow(300, pays=8)
-    stranger = make_stranger(blocks=chain)
-    slow_down(node, 0.1, stranger)
-    meet(node, stranger)
+    remote = make_remote(blocks=chain)
+    slow_down(node, 0.1, remote)
+    meet(node, remote)
     assert followed(node, chain, within=30)
-    sizes = [len(names) for names in asked_for(node, stranger)]
+    sizes = [len(names) for names in asked_for(node, remote)]
     assert max(sizes) > 2 * sizes[0]
     assert max(sizes) <= MAX_HASHES
 
 
 def test_a_block_larger_than_the_first_share_is_asked_for_alone(
-    node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+    node: Node, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(block_download, "FIRST_BYTES", 100)
     chain = grow(20, pays=8)
-    stranger = make_stranger(blocks=chain)
-    meet(node, stranger)
+    remote = make_remote(blocks=chain)
+    meet(node, remote)
     assert followed(node, chain)
-    assert len(asked_for(node, stranger)[0]) == 1
+    assert len(asked_for(node, remote)[0]) == 1
 
 
-def test_peers_on_our_own_tip_are_not_asked(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+def test_peers_on_our_own_tip_are_not_asked(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
     node.take(*grow(40, name="o"))
-    same = make_stranger(1, blocks=grow(40, name="o"))
-    behind = make_stranger(2, blocks=grow(20, name="o"))
-    ahead = make_stranger(3, blocks=grow(60, name="t", pays=1))
+    same = make_remote(1, blocks=grow(40, name="o"))
+    behind = make_remote(2, blocks=grow(20, name="o"))
+    ahead = make_remote(3, blocks=grow(60, name="t", pays=1))
     meet(node, same, behind, ahead)
     assert followed(node, ahead.blocks)
     assert asked_for(node, same) == asked_for(node, behind) == []
     assert is_clean(node, same, behind, ahead)
 
 
-def test_a_peer_that_comes_later_helps(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+def test_a_peer_that_comes_later_helps(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
     chain = grow(300, pays=8)
-    first, second = several(make_stranger, 2, chain)
+    first, second = several(make_remote, 2, chain)
     slow_down(node, 0.5, first, second)
     meet(node, first)
     node.run(1)
@@ -139,52 +139,52 @@ def test_a_peer_that_comes_later_helps(node: Node, grow: Grow, make_stranger: Ma
 
 
 def test_a_peer_on_another_branch_is_left_out_and_blamed_for_nothing(
-    node: Node, grow: Grow, make_stranger: MakeStranger
+    node: Node, grow: Grow, make_remote: MakeRemote
 ) -> None:
     chain = grow(150, pays=4)
-    strangers = several(make_stranger, 2, chain)
-    odd = make_stranger(3, blocks=grow(110, on=grow(30, pays=4), name="odd", pays=4))
-    slow_down(node, 0.1, *strangers, odd)
-    meet(node, *strangers, odd)
+    remotes = several(make_remote, 2, chain)
+    odd = make_remote(3, blocks=grow(110, on=grow(30, pays=4), name="odd", pays=4))
+    slow_down(node, 0.1, *remotes, odd)
+    meet(node, *remotes, odd)
     assert followed(node, chain, within=20)
-    assert is_clean(node, *strangers, odd)
+    assert is_clean(node, *remotes, odd)
 
 
 # Bounds
 
 
 def test_the_window_is_bounded_while_its_base_is_missing(
-    node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+    node: Node, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A peer that holds back the first block must not make the node hold everything behind it."""
     chain = grow(300, pays=8)
     most = 40 * len(chain[0].wire())
     monkeypatch.setattr(block_download, "WINDOW_BYTES", most)
     first = hashes_of(chain)[0]
-    strangers = several(make_stranger, 3, chain)
+    remotes = several(make_remote, 3, chain)
 
-    def withhold(stranger: Stranger) -> Script:
+    def withhold(remote: RemoteNode) -> Script:
         def script(called: Called) -> Any:
             names = body(called)["hashes"]
             return blocks_reply([block for block in chain if block.header.hash.hex() in names and block != chain[0]])
 
         return script
 
-    for stranger in strangers:
-        stranger.scripts = {BLOCKS: withhold(stranger)}
-    meet(node, *strangers)
+    for remote in remotes:
+        remote.scripts = {BLOCKS: withhold(remote)}
+    meet(node, *remotes)
     node.run(5)
     download = download_of(node)
     assert 0 < download._window_bytes <= most + 2 * len(chain[0].wire())
-    assert len(all_asked(node, *strangers)) <= 45
-    for stranger in strangers:
-        stranger.scripts = {}
+    assert len(all_asked(node, *remotes)) <= 45
+    for remote in remotes:
+        remote.scripts = {}
     assert followed(node, chain, within=40)
-    assert first in all_asked(node, *strangers)
+    assert first in all_asked(node, *remotes)
 
 
 def test_the_window_is_empty_in_the_end(
-    node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+    node: Node, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whatever was given up, absent, false or came by relay: its bytes are counted out again."""
     made: list[BlockDownload] = []
@@ -196,7 +196,7 @@ def test_the_window_is_empty_in_the_end(
 
     monkeypatch.setattr(BlockDownload, "run", run)
     chain = grow(200, pays=4)
-    good, silent_one, absent = several(make_stranger, 3, chain)
+    good, silent_one, absent = several(make_remote, 3, chain)
     silent_one.scripts = {BLOCKS: silent}
     absent.scripts = {BLOCKS: lambda called: blocks_reply([])}
     meet(node, good, silent_one, absent)
@@ -209,7 +209,7 @@ def test_the_window_is_empty_in_the_end(
 
 
 def test_a_batch_has_no_more_blocks_and_bytes_than_it_may(
-    node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+    node: Node, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sixty-four blocks may be full: what is verified and committed together must not fill the memory."""
     assert block_download.BATCH_BYTES == 4 * 1024 * 1024
@@ -221,24 +221,24 @@ def test_a_batch_has_no_more_blocks_and_bytes_than_it_may(
         return submit(batch, entering)
 
     monkeypatch.setattr(node.node_context.chain_manager, "submit_blocks", submitted)
-    meet(node, make_stranger(blocks=chain))
+    meet(node, make_remote(blocks=chain))
     assert followed(node, chain)
     assert (sum(batches), max(batches)) == (200, BATCH_BLOCKS)
     batches.clear()
     monkeypatch.setattr(block_download, "BATCH_BYTES", 10 * len(chain[0].wire()))
     more = grow(300, pays=1)
-    meet(node, make_stranger(2, blocks=more))
+    meet(node, make_remote(2, blocks=more))
     assert followed(node, more)
     assert sum(batches) == 100
     assert max(batches) <= 12
 
 
-def cut_at(stranger: Stranger, most: int) -> Script:
+def cut_at(remote: RemoteNode, most: int) -> Script:
     """An honest answer that ends where it has so many bytes, as a full one does at 3 MiB."""
 
     def script(called: Called) -> Any:
         names, size, found = body(called)["hashes"], 0, []
-        held = {block.header.hash.hex(): block for block in stranger.blocks}
+        held = {block.header.hash.hex(): block for block in remote.blocks}
         for name in names:
             size += len(held[name].wire())
             if found and size > most:
@@ -250,7 +250,7 @@ def cut_at(stranger: Stranger, most: int) -> Script:
 
 
 def test_what_is_missing_after_a_full_answer_is_asked_of_the_same_peer_at_once(
-    node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+    node: Node, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Estimates may be too small; a full answer says nothing about the blocks that found no room."""
     chain = grow(60, pays=8)
@@ -258,24 +258,24 @@ def test_what_is_missing_after_a_full_answer_is_asked_of_the_same_peer_at_once(
     monkeypatch.setattr(block_download, "MAX_REPLY_BYTES", 10 * size)
     monkeypatch.setattr(block_download, "_HEADER_BYTES", 1)
     monkeypatch.setattr(block_download, "_TRANSACTION_BYTES", 1)
-    stranger = make_stranger(blocks=chain)
-    stranger.scripts = {BLOCKS: cut_at(stranger, 10 * size)}
-    meet(node, stranger)
+    remote = make_remote(blocks=chain)
+    remote.scripts = {BLOCKS: cut_at(remote, 10 * size)}
+    meet(node, remote)
     assert followed(node, chain, within=5), "a peer that lacked a block would rest longer"
-    assert is_clean(node, stranger)
+    assert is_clean(node, remote)
     assert MAX_REPLY_BYTES == 3 * 1024 * 1024
 
 
-def test_a_peer_that_gets_the_blocks_later_is_asked_again(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+def test_a_peer_that_gets_the_blocks_later_is_asked_again(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
     """It announces a chain that it is itself still fetching."""
     chain = grow(60, pays=4)
-    stranger = make_stranger(blocks=chain, scripts={BLOCKS: lambda _: blocks_reply([])})
-    meet(node, stranger)
+    remote = make_remote(blocks=chain, scripts={BLOCKS: lambda _: blocks_reply([])})
+    meet(node, remote)
     node.run(5)
     assert node.tip.height == 0
-    stranger.scripts = {}
+    remote.scripts = {}
     assert followed(node, chain, within=12)
-    assert is_clean(node, stranger)
+    assert is_clean(node, remote)
 
 
 # Stalls and failures
@@ -285,11 +285,11 @@ def test_a_peer_that_gets_the_blocks_later_is_asked_again(node: Node, grow: Grow
     "answer", [lambda _: refused(500), lambda _: FailureKind.UNREACHABLE, lambda _: FailureKind.MALFORMED]
 )
 def test_failures_are_asked_for_elsewhere_and_cost_no_ban(
-    node: Node, grow: Grow, make_stranger: MakeStranger, answer: Any
+    node: Node, grow: Grow, make_remote: MakeRemote, answer: Any
 ) -> None:
     """A connection that breaks in the middle of an answer is no lie."""
     chain = grow(100, pays=4)
-    broken, good = several(make_stranger, 2, chain)
+    broken, good = several(make_remote, 2, chain)
     broken.scripts = {BLOCKS: answer}
     meet(node, broken, good)
     assert followed(node, chain, within=15)
@@ -297,32 +297,30 @@ def test_failures_are_asked_for_elsewhere_and_cost_no_ban(
     assert not node.peers.is_banned(broken.key.public)
 
 
-def test_a_distant_peer_is_waited_for_where_there_is_no_other(
-    node: Node, grow: Grow, make_stranger: MakeStranger
-) -> None:
+def test_a_distant_peer_is_waited_for_where_there_is_no_other(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
     chain = grow(60, pays=4)
-    stranger = make_stranger(blocks=chain)
-    stranger.scripts = {BLOCKS: later(node, 9.0, stranger)}
-    meet(node, stranger)
+    remote = make_remote(blocks=chain)
+    remote.scripts = {BLOCKS: later(node, 9.0, remote)}
+    meet(node, remote)
     assert followed(node, chain, within=45)
-    assert is_clean(node, stranger)
+    assert is_clean(node, remote)
 
 
-def test_one_that_never_answers_is_given_up(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    stranger = make_stranger(blocks=grow(40, pays=1), scripts={BLOCKS: silent})
-    meet(node, stranger)
+def test_one_that_never_answers_is_given_up(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+    remote = make_remote(blocks=grow(40, pays=1), scripts={BLOCKS: silent})
+    meet(node, remote)
     node.run(70)
     assert not node.network.sync.running
     assert node.peers.network_view().behind == ""
-    assert not node.peers.is_banned(stranger.key.public), "slowness is no crime"
+    assert not node.peers.is_banned(remote.key.public), "slowness is no crime"
 
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_peer_that_has_had_enough_rests_and_others_are_asked(
-    node: Node, grow: Grow, make_stranger: MakeStranger, status: int
+    node: Node, grow: Grow, make_remote: MakeRemote, status: int
 ) -> None:
     chain = grow(100, pays=4)
-    busy, other = several(make_stranger, 2, chain)
+    busy, other = several(make_remote, 2, chain)
     busy.scripts = {BLOCKS: lambda _: evolve(refused(status), retry_after=5.0)}
     meet(node, busy, other)
     assert followed(node, chain, within=10)
@@ -330,20 +328,20 @@ def test_a_peer_that_has_had_enough_rests_and_others_are_asked(
 
 
 def test_a_peer_that_has_always_had_enough_is_followed_no_longer_than_one_that_brings_nothing(
-    node: Node, grow: Grow, make_stranger: MakeStranger
+    node: Node, grow: Grow, make_remote: MakeRemote
 ) -> None:
-    stranger = make_stranger(blocks=grow(60, pays=1), scripts={BLOCKS: lambda _: refused(429)})
-    meet(node, stranger)
+    remote = make_remote(blocks=grow(60, pays=1), scripts={BLOCKS: lambda _: refused(429)})
+    meet(node, remote)
     node.run(55)
     assert node.network.sync.running
     node.run(8)
     assert not node.network.sync.running
-    assert is_clean(node, stranger)
+    assert is_clean(node, remote)
 
 
-def test_a_peer_that_is_left_in_the_middle_of_a_transfer(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+def test_a_peer_that_is_left_in_the_middle_of_a_transfer(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
     chain = grow(100, pays=4)
-    leaving, staying = several(make_stranger, 2, chain)
+    leaving, staying = several(make_remote, 2, chain)
     slow_down(node, 0.3, leaving, staying)
     meet(node, leaving, staying)
     node.run(1.0)
@@ -363,12 +361,12 @@ def with_another_body(block: Block, other: Block) -> bytes:
 
 @pytest.mark.parametrize("deed", ["body", "fields", "signature"])
 def test_only_the_sender_of_a_false_block_pays(
-    node: Node, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch, deed: str
+    node: Node, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch, deed: str
 ) -> None:
     monkeypatch.setattr(block_download, "FIRST_BYTES", 40_000)
     chain, other = grow(150, pays=4), grow(5, name="other", pays=2)
-    honest = several(make_stranger, 3, chain)
-    criminal = make_stranger(5, blocks=chain)
+    honest = several(make_remote, 3, chain)
+    criminal = make_remote(5, blocks=chain)
 
     def script(called: Called) -> Any:
         names = body(called)["hashes"]
@@ -381,8 +379,8 @@ def test_only_the_sender_of_a_false_block_pays(
         return blocks_reply([found[0].wire().replace(forged, b"00" * 64), *found[1:]])
 
     criminal.scripts = {BLOCKS: script}
-    for stranger in (*honest, criminal):
-        node.town.latency[stranger.endpoint] = 0.1
+    for remote in (*honest, criminal):
+        node.transport.latency[remote.endpoint] = 0.1
     meet(node, *honest, criminal)
     assert followed(node, chain, within=15)
     assert node.peers.is_banned(criminal.key.public)
@@ -390,11 +388,11 @@ def test_only_the_sender_of_a_false_block_pays(
 
 
 def test_a_header_with_another_signature_over_a_good_block_changes_nothing(
-    node: Node, grow: Grow, make_stranger: MakeStranger
+    node: Node, grow: Grow, make_remote: MakeRemote
 ) -> None:
     """The hash leaves the signature out: the one that was checked with the header is kept."""
     chain = grow(20, pays=1)
-    stranger = make_stranger(blocks=chain)
+    remote = make_remote(blocks=chain)
 
     def script(called: Called) -> Any:
         names = body(called)["hashes"]
@@ -405,8 +403,8 @@ def test_a_header_with_another_signature_over_a_good_block_changes_nothing(
         ]
         return blocks_reply(forged)
 
-    stranger.scripts = {BLOCKS: script}
-    meet(node, stranger)
+    remote.scripts = {BLOCKS: script}
+    meet(node, remote)
     assert followed(node, chain)
     stored = node.node_context.chain_manager.reader.stored(chain[0].header.hash)
     assert stored is not None
@@ -415,11 +413,11 @@ def test_a_header_with_another_signature_over_a_good_block_changes_nothing(
 
 @pytest.mark.parametrize("deed", ["others", "twice", "reversed"])
 def test_blocks_that_were_not_asked_for_help_and_harm_nobody(
-    node: Node, grow: Grow, make_stranger: MakeStranger, deed: str
+    node: Node, grow: Grow, make_remote: MakeRemote, deed: str
 ) -> None:
     node.take(*grow(20, pays=1))
     chain = grow(150, pays=1)
-    honest, liar = make_stranger(1, blocks=chain), make_stranger(2, blocks=chain)
+    honest, liar = make_remote(1, blocks=chain), make_remote(2, blocks=chain)
 
     def script(called: Called) -> Any:
         names = body(called)["hashes"]
@@ -435,12 +433,12 @@ def test_blocks_that_were_not_asked_for_help_and_harm_nobody(
 
 @pytest.mark.parametrize("rule", [Refusal.STATE_ROOT, Refusal.NONCE, Refusal.TRANSACTION_SIGNATURE])
 def test_an_invalid_block_is_the_fault_of_the_peer_whose_chain_it_is(
-    node: Node, grow: Grow, builder: ChainBuilder, make_stranger: MakeStranger, rule: Refusal
+    node: Node, grow: Grow, builder: ChainBuilder, make_remote: MakeRemote, rule: Refusal
 ) -> None:
     """Its body is what its header commits to, so that the peers that sent it did as they were asked."""
     bad = builder.block(grow(39, pays=1)[-1], break_=rule, producer="criminal")
-    criminal = make_stranger(1, blocks=[*grow(39, pays=1), bad], work=10**6)
-    sender = make_stranger(2, blocks=[*grow(39, pays=1), bad])
+    criminal = make_remote(1, blocks=[*grow(39, pays=1), bad], work=10**6)
+    sender = make_remote(2, blocks=[*grow(39, pays=1), bad])
     meet(node, criminal)
     meet(node, sender)
     node.run(5)

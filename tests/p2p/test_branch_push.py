@@ -13,20 +13,20 @@ from svcd.p2p.service import PeersService
 from svcd.p2p.transport import PeerReply
 from tests.node.bench import Inline, Stepped
 from tests.p2p.bench import OURS, Node
-from tests.p2p.conftest import Grow, MakeNode, MakeStranger
-from tests.p2p.strangers import Script, Stranger, headers_reply, ok, refused, silent
-from tests.p2p.town import Answer, Called
+from tests.p2p.conftest import Grow, MakeNode, MakeRemote
+from tests.p2p.memory_transport import Answer, Called
+from tests.p2p.remote_node import RemoteNode, Script, headers_reply, ok, refused, silent
 from tests.support import result_of
 
 
-def takes_what_fits(stranger: Stranger, most: int = 1_000) -> Script:
+def takes_what_fits(remote: RemoteNode, most: int = 1_000) -> Script:
     """What an honest node does with a block: it keeps what stands on one of its own, and else lacks the parent."""
 
     def take(called: Called) -> Answer:
         body = called.request.body
         assert body is not None
-        block = parse_block(body[len('{"block":') : -1], stranger.builder.params)
-        shown = {each.header.hash: height for height, each in enumerate(stranger.blocks, 1)}
+        block = parse_block(body[len('{"block":') : -1], remote.builder.params)
+        shown = {each.header.hash: height for height, each in enumerate(remote.blocks, 1)}
         parent = shown.get(block.header.parent_hash, 0 if block.header.height == 1 else None)
         if parent is None:
             return ok(hash=block.header.hash.hex(), state="orphan")
@@ -34,37 +34,37 @@ def takes_what_fits(stranger: Stranger, most: int = 1_000) -> Script:
             return refused(429)
         if block.header.hash in shown:
             return ok(hash=block.header.hash.hex(), state="known")
-        stranger.blocks[parent:] = [block]
+        remote.blocks[parent:] = [block]
         return ok(hash=block.header.hash.hex(), state="connected")
 
     return take
 
 
-def keeps_branches(stranger: Stranger) -> Script:
+def keeps_branches(remote: RemoteNode) -> Script:
     """What an honest node does that has made blocks of its own: it shows the longer branch, and keeps the other."""
     kept: dict[bytes, list[Block]] = {}
 
     def take(called: Called) -> Answer:
         body = called.request.body
         assert body is not None
-        block = parse_block(body[len('{"block":') : -1], stranger.builder.params)
+        block = parse_block(body[len('{"block":') : -1], remote.builder.params)
         own, parent = block.header.hash, block.header.parent_hash
-        kept.update({each.header.hash: stranger.blocks[:height] for height, each in enumerate(stranger.blocks, 1)})
+        kept.update({each.header.hash: remote.blocks[:height] for height, each in enumerate(remote.blocks, 1)})
         if own in kept:
             return ok(hash=own.hex(), state="known")
         if parent not in kept:
             return ok(hash=own.hex(), state="orphan")
         kept[own] = [*kept[parent], block]
-        if len(kept[own]) <= len(stranger.blocks):
+        if len(kept[own]) <= len(remote.blocks):
             return ok(hash=own.hex(), state="side")
-        stranger.blocks[:] = kept[own]
+        remote.blocks[:] = kept[own]
         return ok(hash=own.hex(), state="connected")
 
     return take
 
 
-def heights(stranger: Stranger) -> list[int]:
-    return [int(block["height"]) for block in stranger.got_at("/p2p/block")]
+def heights(remote: RemoteNode) -> list[int]:
+    return [int(block["height"]) for block in remote.got_at("/p2p/block")]
 
 
 def hashes(blocks: list[Block]) -> list[bytes]:
@@ -76,253 +76,253 @@ def limit_to(blocks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relay, "ROUND_BYTES", blocks * relay.LEAST_BLOCK_BYTES)
 
 
-def says_known(node: Node, stranger: Stranger, orphan: int = 6) -> None:
-    """Meet a stranger that says of all blocks that it has them, and of one that it lacks the parent."""
+def says_known(node: Node, remote: RemoteNode, orphan: int = 6) -> None:
+    """Meet a remote that says of all blocks that it has them, and of one that it lacks the parent."""
 
     def lie(called: Called) -> Answer:
         assert called.request.body is not None
         height = json.loads(called.request.body)["block"]["height"]
         return ok(hash="00" * 32, state="orphan" if int(height) == orphan else "known")
 
-    stranger.scripts["/p2p/block"] = lie
-    node.meet(stranger)
+    remote.scripts["/p2p/block"] = lie
+    node.meet(remote)
     node.run(2)
 
 
-def asked_at(node: Node, stranger: Stranger, path: str) -> list[Called]:
-    return node.town.calls_to(stranger.endpoint, path)
+def asked_at(node: Node, remote: RemoteNode, path: str) -> list[Called]:
+    return node.transport.calls_to(remote.endpoint, path)
 
 
-def met(node: Node, stranger: Stranger, **how: int) -> None:
-    stranger.scripts["/p2p/block"] = takes_what_fits(stranger, **how)
-    node.meet(stranger)
+def met(node: Node, remote: RemoteNode, **how: int) -> None:
+    remote.scripts["/p2p/block"] = takes_what_fits(remote, **how)
+    node.meet(remote)
     node.run(2)
 
 
 def test_blocks_of_a_node_that_cannot_be_called_arrive_when_several_come_at_once(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
 ) -> None:
-    node, stranger = make_node(endpoint=""), make_stranger(blocks=grow(3))
+    node, remote = make_node(endpoint=""), make_remote(blocks=grow(3))
     node.take(*grow(3))
-    met(node, stranger)
+    met(node, remote)
     node.take(*grow(8)[3:])
     node.run(5)
-    assert hashes(stranger.blocks) == hashes(grow(8))
-    assert heights(stranger) == [8, 4, 5, 6, 7, 8]
-    assert stranger.got_at("/p2p/block")[1] == json.loads(grow(8)[3].wire())
+    assert hashes(remote.blocks) == hashes(grow(8))
+    assert heights(remote) == [8, 4, 5, 6, 7, 8]
+    assert remote.got_at("/p2p/block")[1] == json.loads(grow(8)[3].wire())
 
 
 def test_a_branch_is_handed_in_from_where_it_leaves_the_peers_chain(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
 ) -> None:
     node = make_node(endpoint="")
     node.take(*grow(7, on=grow(10), name="ours"))
-    stranger = make_stranger(blocks=grow(3, on=grow(10), name="theirs"))
-    met(node, stranger)
+    remote = make_remote(blocks=grow(3, on=grow(10), name="theirs"))
+    met(node, remote)
     longer = grow(8, on=grow(10), name="ours")
     node.take(longer[-1])
     node.run(5)
-    assert hashes(stranger.blocks) == hashes(longer)
-    assert heights(stranger) == [18, *range(11, 19)]
+    assert hashes(remote.blocks) == hashes(longer)
+    assert heights(remote) == [18, *range(11, 19)]
 
 
-def test_a_node_that_can_be_called_is_asked(make_node: MakeNode, grow: Grow, make_stranger: MakeStranger) -> None:
-    node, stranger = make_node(endpoint=OURS), make_stranger()
-    met(node, stranger)
+def test_a_node_that_can_be_called_is_asked(make_node: MakeNode, grow: Grow, make_remote: MakeRemote) -> None:
+    node, remote = make_node(endpoint=OURS), make_remote()
+    met(node, remote)
     node.take(*grow(4))
     node.run(5)
-    assert heights(stranger) == [4]
+    assert heights(remote) == [4]
 
 
 def test_whoever_has_had_enough_is_left_alone_for_a_minute(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
 ) -> None:
-    node, stranger = make_node(endpoint=""), make_stranger()
-    met(node, stranger, most=2)
+    node, remote = make_node(endpoint=""), make_remote()
+    met(node, remote, most=2)
     node.take(*grow(5))
     node.run(30)
     node.take(grow(6)[-1])
     node.run(25)
-    assert heights(stranger) == [5, 1, 2, 3, 6]
-    stranger.scripts["/p2p/block"] = takes_what_fits(stranger)
+    assert heights(remote) == [5, 1, 2, 3, 6]
+    remote.scripts["/p2p/block"] = takes_what_fits(remote)
     node.run(20)
-    assert heights(stranger)[5:] == [3, 4, 5, 6]
+    assert heights(remote)[5:] == [3, 4, 5, 6]
 
 
 def test_what_was_made_before_they_met_is_handed_in_though_no_block_is_made(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
 ) -> None:
     node = make_node(endpoint="")
     node.take(*grow(5, on=grow(10), name="ours"))
-    stranger = make_stranger(blocks=grow(3, on=grow(10), name="theirs"))
-    stranger.scripts["/p2p/block"] = keeps_branches(stranger)
-    node.meet(stranger)
+    remote = make_remote(blocks=grow(3, on=grow(10), name="theirs"))
+    remote.scripts["/p2p/block"] = keeps_branches(remote)
+    node.meet(remote)
     node.run(19)
-    assert heights(stranger) == [], "it may be about to get them from others"
+    assert heights(remote) == [], "it may be about to get them from others"
     node.run(7)
-    assert hashes(stranger.blocks) == hashes(grow(5, on=grow(10), name="ours"))
-    assert heights(stranger) == [11, 12, 13, 14, 15]
+    assert hashes(remote.blocks) == hashes(grow(5, on=grow(10), name="ours"))
+    assert heights(remote) == [11, 12, 13, 14, 15]
     node.run(600)
-    assert len(heights(stranger)) == 5
+    assert len(heights(remote)) == 5
 
 
 def test_whoever_gets_further_by_itself_is_handed_nothing(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
 ) -> None:
-    node, stranger = make_node(endpoint=""), make_stranger()
+    node, remote = make_node(endpoint=""), make_remote()
     node.take(*grow(10))
-    met(node, stranger)
+    met(node, remote)
     for height in range(1, 10):
-        stranger.blocks[:] = grow(height)
+        remote.blocks[:] = grow(height)
         node.run(14)
-    assert heights(stranger) == []
+    assert heights(remote) == []
 
 
 def test_whoever_takes_a_while_for_a_new_block_is_sent_it_once(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
 ) -> None:
-    node, stranger = make_node(endpoint=""), make_stranger(blocks=grow(3))
+    node, remote = make_node(endpoint=""), make_remote(blocks=grow(3))
     node.take(*grow(3))
-    met(node, stranger)
-    stranger.scripts["/p2p/block"] = lambda _: ok(hash="00" * 32, state="connected")
+    met(node, remote)
+    remote.scripts["/p2p/block"] = lambda _: ok(hash="00" * 32, state="connected")
     node.run(300)
     node.take(grow(4)[-1])
     node.run(15)
-    stranger.blocks[:] = grow(4)
+    remote.blocks[:] = grow(4)
     node.run(60)
-    assert heights(stranger) == [4]
+    assert heights(remote) == [4]
 
 
 def test_no_more_is_handed_in_at_a_time_than_the_limit(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = [len(block.wire()) for block in grow(4)]
     monkeypatch.setattr(relay, "LEAST_BLOCK_BYTES", 1)
     monkeypatch.setattr(relay, "ROUND_BYTES", sum(size) - 1)
-    node, stranger = make_node(endpoint=""), make_stranger()
-    says_known(node, stranger)
+    node, remote = make_node(endpoint=""), make_remote()
+    says_known(node, remote)
     node.take(*grow(6))
     node.run(30)
-    assert heights(stranger) == [6, 1, 2, 3]
+    assert heights(remote) == [6, 1, 2, 3]
 
 
 def test_whoever_gets_further_is_handed_round_after_round_without_a_rest(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_to(3, monkeypatch)
-    node, stranger = make_node(endpoint=""), make_stranger()
-    met(node, stranger)
+    node, remote = make_node(endpoint=""), make_remote()
+    met(node, remote)
     node.take(*grow(12))
     node.run(10)
-    assert heights(stranger) == [12, *range(1, 13)]
-    assert asked_at(node, stranger, "/p2p/headers") == [], "its tip is on our chain each time"
+    assert heights(remote) == [12, *range(1, 13)]
+    assert asked_at(node, remote, "/p2p/headers") == [], "its tip is on our chain each time"
 
 
 def test_a_branch_over_the_limit_goes_on_where_it_stopped_though_the_peer_does_not_show_it(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_to(3, monkeypatch)
     node = make_node(endpoint="")
     node.take(*grow(6, on=grow(10), name="ours"))
-    stranger = make_stranger(blocks=grow(6, on=grow(10), name="theirs"))
-    stranger.scripts["/p2p/block"] = keeps_branches(stranger)
-    node.meet(stranger)
+    remote = make_remote(blocks=grow(6, on=grow(10), name="theirs"))
+    remote.scripts["/p2p/block"] = keeps_branches(remote)
+    node.meet(remote)
     node.run(2)
     longer = grow(7, on=grow(10), name="ours")
     node.take(longer[-1])
     node.run(50)
-    assert heights(stranger) == [17, 11, 12, 13]
+    assert heights(remote) == [17, 11, 12, 13]
     node.run(200)
-    assert heights(stranger)[4:] == [14, 15, 16, 17]
-    assert hashes(stranger.blocks) == hashes(longer)
+    assert heights(remote)[4:] == [14, 15, 16, 17]
+    assert hashes(remote.blocks) == hashes(longer)
 
 
 def test_a_peer_that_has_lost_what_it_was_handed_is_handed_it_again(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
 ) -> None:
-    node, stranger = make_node(endpoint=""), make_stranger(blocks=grow(2))
+    node, remote = make_node(endpoint=""), make_remote(blocks=grow(2))
     node.take(*grow(2))
-    met(node, stranger)
+    met(node, remote)
     node.take(*grow(4)[2:])
     node.run(5)
-    del stranger.blocks[2:]
+    del remote.blocks[2:]
     node.take(*grow(6)[4:])
     node.run(50)
-    assert heights(stranger) == [4, 3, 4, 6, 5]
+    assert heights(remote) == [4, 3, 4, 6, 5]
     node.run(20)
-    assert heights(stranger)[5:] == [3, 4, 5, 6]
+    assert heights(remote)[5:] == [3, 4, 5, 6]
 
 
 def test_who_gets_no_further_rests_for_longer_each_time(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says of every block that it has it, and lacks the parent of the last, to have them all again."""
     monkeypatch.setattr(relay, "MAX_BACKOFF", 200.0)
-    node, stranger = make_node(endpoint=""), make_stranger()
+    node, remote = make_node(endpoint=""), make_remote()
     node.take(*grow(4))
-    says_known(node, stranger, orphan=4)
+    says_known(node, remote, orphan=4)
     node.run(800)
-    assert set(heights(stranger)) == {1, 2, 3, 4}
-    began = [call.at for call in asked_at(node, stranger, "/p2p/block")][::4]
+    assert set(heights(remote)) == {1, 2, 3, 4}
+    began = [call.at for call in asked_at(node, remote, "/p2p/block")][::4]
     assert [round(later - earlier, -1) for earlier, later in pairwise(began)] == [60, 120, 200, 200]
 
 
 def test_to_fall_back_and_to_get_as_far_again_is_no_progress(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_to(3, monkeypatch)
-    node, stranger = make_node(endpoint=""), make_stranger()
+    node, remote = make_node(endpoint=""), make_remote()
     node.take(*grow(6))
-    met(node, stranger)
+    met(node, remote)
 
     def shows_it_once(called: Called) -> Answer:
-        answer = stranger.honest(called)
-        if len(stranger.blocks) == 3:
-            stranger.blocks.clear()
+        answer = remote.honest(called)
+        if len(remote.blocks) == 3:
+            remote.blocks.clear()
         return answer
 
-    stranger.scripts["/p2p/status"] = shows_it_once
+    remote.scripts["/p2p/status"] = shows_it_once
     node.run(55)
-    assert heights(stranger) == [1, 2, 3, 4]
+    assert heights(remote) == [1, 2, 3, 4]
     node.run(1_000)
-    assert heights(stranger).count(1) <= 5
-    assert heights(stranger).count(1) >= 2
+    assert heights(remote).count(1) <= 5
+    assert heights(remote).count(1) >= 2
 
 
 def test_a_chain_of_its_own_that_grows_is_no_progress(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To claim more costs nothing; only blocks of ours show that ours have been taken."""
     limit_to(3, monkeypatch)
-    node, stranger = make_node(endpoint=""), make_stranger(blocks=grow(6, name="theirs"))
+    node, remote = make_node(endpoint=""), make_remote(blocks=grow(6, name="theirs"))
     claims = count(1)
 
     def claims_one_more(_: Called) -> Answer:
         height = min(next(claims), 6)
-        own = stranger.blocks[height - 1].header.hash
+        own = remote.blocks[height - 1].header.hash
         return ok(status={"height": str(height), "hash": own.hex(), "cumulativeWork": str(height)})
 
-    stranger.scripts["/p2p/status"] = claims_one_more
-    says_known(node, stranger, orphan=9)
+    remote.scripts["/p2p/status"] = claims_one_more
+    says_known(node, remote, orphan=9)
     node.take(*grow(9))
     node.run(50)
-    assert heights(stranger) == [6, 9, 1, 2, 3], "6 is its own, which it did not claim yet"
+    assert heights(remote) == [6, 9, 1, 2, 3], "6 is its own, which it did not claim yet"
 
 
 def test_those_in_one_part_of_the_network_rest_together(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
 ) -> None:
     node = make_node(endpoint="")
     node.take(*grow(4))
-    strangers = [make_stranger(endpoint=f"http://60.5.7.{number}:8645") for number in (1, 2)]
-    for stranger in strangers:
-        says_known(node, stranger, orphan=4)
+    remotes = [make_remote(endpoint=f"http://60.5.7.{number}:8645") for number in (1, 2)]
+    for remote in remotes:
+        says_known(node, remote, orphan=4)
     node.run(70)
-    assert sum(heights(stranger).count(1) for stranger in strangers) == 1
+    assert sum(heights(remote).count(1) for remote in remotes) == 1
 
 
-def test_they_are_handed_in_to_one_at_a_time(make_node: MakeNode, grow: Grow, make_stranger: MakeStranger) -> None:
-    node, silent_one, honest = make_node(endpoint=""), make_stranger(1), make_stranger(2)
+def test_they_are_handed_in_to_one_at_a_time(make_node: MakeNode, grow: Grow, make_remote: MakeRemote) -> None:
+    node, silent_one, honest = make_node(endpoint=""), make_remote(1), make_remote(2)
     node.take(*grow(3))
     node.meet(silent_one, honest)
     silent_one.scripts["/p2p/block"] = silent
@@ -336,10 +336,10 @@ def test_they_are_handed_in_to_one_at_a_time(make_node: MakeNode, grow: Grow, ma
 
 
 def test_a_round_ends_in_time_and_the_next_is_that_of_another(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "ROUND_SECONDS", 20.0)
-    node, slow, honest = make_node(endpoint=""), make_stranger(1), make_stranger(2)
+    node, slow, honest = make_node(endpoint=""), make_remote(1), make_remote(2)
     node.take(*grow(8))
     node.meet(slow, honest)
 
@@ -361,11 +361,11 @@ def test_a_round_ends_in_time_and_the_next_is_that_of_another(
 
 
 def test_a_block_that_is_being_read_when_the_node_stops_is_waited_for_by_nobody(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, tmp_path: Path
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, tmp_path: Path
 ) -> None:
     reader = Stepped()
-    node, stranger = make_node(endpoint="", reader=reader), make_stranger()
-    met(node, stranger)
+    node, remote = make_node(endpoint="", reader=reader), make_remote()
+    met(node, remote)
     node.take(*grow(3))
     node.run(2)
     assert len(reader) == 1, "the last block was offered, and its parents are being read"
@@ -374,51 +374,51 @@ def test_a_block_that_is_being_read_when_the_node_stops_is_waited_for_by_nobody(
     result_of(service.stopService())
     assert len(reader) == 1
     reader.fail(OSError("the database is closed"))
-    node.meet(stranger)
+    node.meet(remote)
     node.take(*grow(4)[3:])
     node.run(100)
     assert len(reader) == 0
-    assert heights(stranger) == [3]
+    assert heights(remote) == [3]
 
 
 @pytest.mark.parametrize("own", [3, 40])
 def test_a_deep_branch_is_pushed_from_its_first_block(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch, own: int
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch, own: int
 ) -> None:
     """A locator names few blocks that far down: the headers above the one they share say where the chains part."""
     monkeypatch.setattr(relay, "SEARCH_HEADERS", 7)
     node = make_node(endpoint="")
     node.take(*grow(70, on=grow(60), name="ours", step=1))
-    stranger = make_stranger(blocks=grow(own, on=grow(60), name="theirs"))
-    stranger.scripts["/p2p/block"] = keeps_branches(stranger)
-    node.meet(stranger)
+    remote = make_remote(blocks=grow(own, on=grow(60), name="theirs"))
+    remote.scripts["/p2p/block"] = keeps_branches(remote)
+    node.meet(remote)
     node.run(40)
-    assert heights(stranger) == list(range(61, 131))
+    assert heights(remote) == list(range(61, 131))
 
 
 def test_a_peer_that_leads_the_search_in_circles_is_pushed_nothing(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "SEARCH_HEADERS", 3)
     node = make_node(endpoint="")
     node.take(*grow(20, on=grow(10), name="ours", step=1))
-    stranger = make_stranger(blocks=grow(2, on=grow(10), name="theirs"))
-    stranger.scripts["/p2p/headers"] = lambda _: headers_reply(grow(3), 1, 12)
-    stranger.scripts["/p2p/block"] = keeps_branches(stranger)
-    node.meet(stranger)
+    remote = make_remote(blocks=grow(2, on=grow(10), name="theirs"))
+    remote.scripts["/p2p/headers"] = lambda _: headers_reply(grow(3), 1, 12)
+    remote.scripts["/p2p/block"] = keeps_branches(remote)
+    node.meet(remote)
     node.run(50)
-    assert len(asked_at(node, stranger, "/p2p/headers")) == 2
-    assert heights(stranger) == []
+    assert len(asked_at(node, remote, "/p2p/headers")) == 2
+    assert heights(remote) == []
 
 
 @pytest.mark.parametrize(("step", "span"), [(1, 0), (100, 1), (1, 1)], ids=["copies", "slowly", "one higher each time"])
 def test_a_search_without_end_keeps_no_branch_from_another_peer(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, step: int, span: int
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, step: int, span: int
 ) -> None:
     """Each answer is full of our own headers, and a little higher than the last: so a search could go on for ever."""
     node, ours = make_node(endpoint=""), grow(900, step=1)
     node.take(*ours)
-    liar, honest = make_stranger(1, blocks=grow(5, name="theirs")), make_stranger(2, blocks=ours[:890])
+    liar, honest = make_remote(1, blocks=grow(5, name="theirs")), make_remote(2, blocks=ours[:890])
     firsts = count(1, step)
 
     def little_by_little(called: Called) -> Answer:
@@ -441,60 +441,58 @@ def test_a_search_without_end_keeps_no_branch_from_another_peer(
 
 
 def test_the_search_for_the_last_common_block_takes_few_questions(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "SEARCH_HEADERS", 2)
     node, ours = make_node(endpoint=""), grow(900, step=1)
     node.take(*ours)
-    stranger = make_stranger(blocks=grow(3, on=ours[:333], name="theirs"))
-    stranger.scripts["/p2p/block"] = takes_what_fits(stranger)
-    node.meet(stranger)
-    assert node.until(lambda: heights(stranger), within=30)
-    assert heights(stranger)[0] == 334
-    assert len(asked_at(node, stranger, "/p2p/headers")) == 3
+    remote = make_remote(blocks=grow(3, on=ours[:333], name="theirs"))
+    remote.scripts["/p2p/block"] = takes_what_fits(remote)
+    node.meet(remote)
+    assert node.until(lambda: heights(remote), within=30)
+    assert heights(remote)[0] == 334
+    assert len(asked_at(node, remote, "/p2p/headers")) == 3
 
 
-def test_whoever_is_a_peer_no_more_is_handed_no_more(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
-) -> None:
-    node, stranger = make_node(endpoint=""), make_stranger()
-    met(node, stranger)
-    honest = takes_what_fits(stranger)
+def test_whoever_is_a_peer_no_more_is_handed_no_more(make_node: MakeNode, grow: Grow, make_remote: MakeRemote) -> None:
+    node, remote = make_node(endpoint=""), make_remote()
+    met(node, remote)
+    honest = takes_what_fits(remote)
 
     def takes_one_and_goes(called: Called) -> Answer:
         answer = honest(called)
-        if len(stranger.blocks) == 1:
+        if len(remote.blocks) == 1:
             node.peers.drop(node.peers.all()[0])
         return answer
 
-    stranger.scripts["/p2p/block"] = takes_one_and_goes
+    remote.scripts["/p2p/block"] = takes_one_and_goes
     node.take(*grow(4))
     node.run(0.5)
-    assert heights(stranger) == [4, 1]
+    assert heights(remote) == [4, 1]
 
 
 def test_a_peer_that_shows_more_work_is_handed_nothing(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
 ) -> None:
-    node, stranger = make_node(endpoint=""), make_stranger()
-    met(node, stranger)
-    stranger.work = 10**9
+    node, remote = make_node(endpoint=""), make_remote()
+    met(node, remote)
+    remote.work = 10**9
     node.take(*grow(4))
     node.run(5)
-    assert heights(stranger) == [4]
+    assert heights(remote) == [4]
 
 
 def test_whoever_shows_more_work_after_a_round_is_asked_no_more_often_than_others(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_to(3, monkeypatch)
-    node, stranger = make_node(endpoint=""), make_stranger()
-    met(node, stranger)
+    node, remote = make_node(endpoint=""), make_remote()
+    met(node, remote)
     node.take(*grow(6))
-    assert node.until(lambda: heights(stranger)[-1:] == [3])
+    assert node.until(lambda: heights(remote)[-1:] == [3])
     node.run(0.2)
-    stranger.work = 10**9
-    before = len(asked_at(node, stranger, "/p2p/status"))
+    remote.work = 10**9
+    before = len(asked_at(node, remote, "/p2p/status"))
     node.run(60)
-    assert heights(stranger) == [6, 1, 2, 3]
-    assert len(asked_at(node, stranger, "/p2p/status")) - before <= 16
+    assert heights(remote) == [6, 1, 2, 3]
+    assert len(asked_at(node, remote, "/p2p/status")) - before <= 16

@@ -15,7 +15,7 @@ from svcd.web.untrusted_proxies import MAX_PROXIES
 from tests.chains import ChainBuilder
 from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import RATES
-from tests.p2p.conftest import MakeNode, MakeStranger
+from tests.p2p.conftest import MakeNode, MakeRemote
 from tests.web.wire import Response, Wire
 
 SOMEBODY, LOOPBACK, PROXY = "198.51.100.7", "127.0.0.1", "203.0.113.80"
@@ -43,9 +43,9 @@ def rows() -> list[Row]:
 class Poster:
     """Posts to a node with the limits that nodes have by default."""
 
-    def __init__(self, make_node: MakeNode, make_stranger: MakeStranger) -> None:
+    def __init__(self, make_node: MakeNode, make_remote: MakeRemote) -> None:
         self.node = make_node(rates={**RATES, "p2p": RATE})
-        self.stranger = make_stranger()
+        self.remote = make_remote()
         self.builder = ChainBuilder()
 
     def post(self, path: str, body: bytes, client: str = SOMEBODY, forwarded: str = "") -> Response:
@@ -76,7 +76,7 @@ class Poster:
     # Bodies
 
     def hello(self, **changes: Any) -> bytes:
-        return json.dumps({"hello": evolve(self.stranger.hello(), **changes).message()}).encode()
+        return json.dumps({"hello": evolve(self.remote.hello(), **changes).message()}).encode()
 
     def value(self, **changes: Any) -> Any:
         """The JSON of a transfer that the mempool takes."""
@@ -210,8 +210,8 @@ EACH: dict[str, Callable[[Poster], Sent]] = {
 
 
 @pytest.fixture
-def poster(make_node: MakeNode, make_stranger: MakeStranger) -> Poster:
-    return Poster(make_node, make_stranger)
+def poster(make_node: MakeNode, make_remote: MakeRemote) -> Poster:
+    return Poster(make_node, make_remote)
 
 
 def row(what: str) -> Row:

@@ -11,22 +11,22 @@ from svcd.p2p import peers
 from svcd.p2p.handshake import NodeKey
 from svcd.p2p.transport import PeerReply, PeerRequest
 from tests.p2p.bench import OURS, Node, place
-from tests.p2p.conftest import Grow, MakeNode, MakeStranger
-from tests.p2p.strangers import Stranger
+from tests.p2p.conftest import Grow, MakeNode, MakeRemote
+from tests.p2p.memory_transport import Answer
+from tests.p2p.remote_node import RemoteNode
 from tests.p2p.test_branch_push import takes_what_fits
 from tests.p2p.test_routes import client_of
-from tests.p2p.town import Answer
 from tests.web.wire import Wire
 
 HELLO, STATUS = "/p2p/hello", "/p2p/status"
 
 
 def greetings(node: Node, endpoint: str) -> int:
-    return len(node.town.calls_to(endpoint, HELLO))
+    return len(node.transport.calls_to(endpoint, HELLO))
 
 
-def call(node: Node, stranger: Stranger) -> None:
-    node.peers.hello_received(stranger.hello(), "198.51.100.7")
+def call(node: Node, remote: RemoteNode) -> None:
+    node.peers.hello_received(remote.hello(), "198.51.100.7")
 
 
 @frozen
@@ -51,47 +51,47 @@ def unreached(make_node: MakeNode, **changes: Any) -> Node:
 
 
 def test_a_node_that_no_node_has_called_behaves_as_if_none_could(
-    make_node: MakeNode, make_stranger: MakeStranger, grow: Grow
+    make_node: MakeNode, make_remote: MakeRemote, grow: Grow
 ) -> None:
     """A certificate may have expired, or a firewall be closed: its own blocks and its mempool do not wait."""
     node = unreached(make_node)
-    stranger = make_stranger(blocks=grow(2))
-    stranger.scripts["/p2p/block"] = takes_what_fits(stranger)
-    node.meet(stranger)
+    remote = make_remote(blocks=grow(2))
+    remote.scripts["/p2p/block"] = takes_what_fits(remote)
+    node.meet(remote)
     node.run(10)
     assert not node.peers.reachable
-    assert len(node.town.calls_to(stranger.endpoint, "/p2p/transactions")) >= 1
+    assert len(node.transport.calls_to(remote.endpoint, "/p2p/transactions")) >= 1
     node.take(*grow(6)[2:])
     node.run(10)
-    assert stranger.tip.hash == node.tip.hash
-    asked = [called.at for called in node.town.calls_to(stranger.endpoint, STATUS)]
+    assert remote.tip.hash == node.tip.hash
+    asked = [called.at for called in node.transport.calls_to(remote.endpoint, STATUS)]
     assert max(later - earlier for earlier, later in pairwise(asked)) <= 6
 
 
-def test_a_node_that_was_called_can_be(make_node: MakeNode, make_stranger: MakeStranger) -> None:
-    node, stranger = unreached(make_node), make_stranger()
-    call(node, stranger)
+def test_a_node_that_was_called_can_be(make_node: MakeNode, make_remote: MakeRemote) -> None:
+    node, remote = unreached(make_node), make_remote()
+    call(node, remote)
     assert node.peers.reachable
     node.run(peers.CALLED_SECONDS - 1)
     assert node.peers.reachable
-    assert node.town.calls_to(stranger.endpoint, "/p2p/transactions") == []
+    assert node.transport.calls_to(remote.endpoint, "/p2p/transactions") == []
     node.run(2)
     assert not node.peers.reachable
 
 
-def test_a_node_without_an_endpoint_cannot_be_called(make_node: MakeNode, make_stranger: MakeStranger) -> None:
+def test_a_node_without_an_endpoint_cannot_be_called(make_node: MakeNode, make_remote: MakeRemote) -> None:
     node = make_node(endpoint="")
-    call(node, make_stranger())
+    call(node, make_remote())
     assert not node.peers.reachable
     node.run(2_000)
     assert node.peers.unreachable() == ""
 
 
-def test_the_alarm_of_a_node_that_no_node_reaches(make_node: MakeNode, make_stranger: MakeStranger) -> None:
-    node, stranger = unreached(make_node), make_stranger()
+def test_the_alarm_of_a_node_that_no_node_reaches(make_node: MakeNode, make_remote: MakeRemote) -> None:
+    node, remote = unreached(make_node), make_remote()
     node.run(3_000)
     assert node.peers.unreachable() == "", "without a peer there is no node that could call"
-    node.meet(stranger)
+    node.meet(remote)
     node.run(peers.UNREACHABLE_SECONDS - 5)
     assert node.status.alarms()["unreachable"] == ""
     node.run(10)
@@ -102,23 +102,23 @@ def test_the_alarm_of_a_node_that_no_node_reaches(make_node: MakeNode, make_stra
     )
     assert node.status.line().endswith(f"; alarm: {said}")
     assert node.status.unready() == "", "it has the chain, and hands on its own"
-    call(node, stranger)
+    call(node, remote)
     assert node.status.alarms()["unreachable"] == ""
     node.run(peers.UNREACHABLE_SECONDS + 5)
     assert node.status.alarms()["unreachable"] != ""
 
 
-def test_an_outage_is_no_reason_for_the_alarm(make_node: MakeNode, make_stranger: MakeStranger) -> None:
+def test_an_outage_is_no_reason_for_the_alarm(make_node: MakeNode, make_remote: MakeRemote) -> None:
     """Nobody calls, because nobody can: that the publicUrl is wrong does not follow."""
-    node, stranger = unreached(make_node), make_stranger()
-    node.meet(stranger)
+    node, remote = unreached(make_node), make_remote()
+    node.meet(remote)
     node.run(500)
-    del node.town.inhabitants[stranger.endpoint]
-    assert node.until(lambda: not node.knows(stranger), within=60)
+    del node.transport.responders[remote.endpoint]
+    assert node.until(lambda: not node.knows(remote), within=60)
     node.run(3_000)
     assert node.peers.unreachable() == ""
-    node.town.inhabitants[stranger.endpoint] = stranger
-    assert node.until(lambda: node.knows(stranger), within=120)
+    node.transport.responders[remote.endpoint] = remote
+    assert node.until(lambda: node.knows(remote), within=120)
     node.run(peers.UNREACHABLE_SECONDS - 5)
     assert node.peers.unreachable() == ""
 
@@ -126,81 +126,81 @@ def test_an_outage_is_no_reason_for_the_alarm(make_node: MakeNode, make_stranger
 # Asking to be called
 
 
-def asked_back(node: Node, stranger: Stranger) -> list[bool]:
+def asked_back(node: Node, remote: RemoteNode) -> list[bool]:
     """For every hello to a peer whether it asked to be called."""
-    return ["callBack=true" in called.request.path for called in node.town.calls_to(stranger.endpoint, HELLO)]
+    return ["callBack=true" in called.request.path for called in node.transport.calls_to(remote.endpoint, HELLO)]
 
 
-def test_a_node_that_misses_calls_asks_for_one(make_node: MakeNode, make_stranger: MakeStranger) -> None:
-    node, stranger = unreached(make_node), make_stranger()
-    node.meet(stranger)
-    assert asked_back(node, stranger) == [True]
-    call(node, stranger)
+def test_a_node_that_misses_calls_asks_for_one(make_node: MakeNode, make_remote: MakeRemote) -> None:
+    node, remote = unreached(make_node), make_remote()
+    node.meet(remote)
+    assert asked_back(node, remote) == [True]
+    call(node, remote)
     node.run(200)
-    node.begin(node.peers.connect(stranger.endpoint, outbound=True))
-    assert asked_back(node, stranger) == [True, False]
+    node.begin(node.peers.connect(remote.endpoint, outbound=True))
+    assert asked_back(node, remote) == [True, False]
     node.run(120)
-    assert asked_back(node, stranger) == [True, False]
+    assert asked_back(node, remote) == [True, False]
     node.run(300)
-    assert asked_back(node, stranger) == [True, False, True], "no node has called for so long again"
+    assert asked_back(node, remote) == [True, False, True], "no node has called for so long again"
 
 
 @pytest.mark.parametrize("changes", [{"endpoint": "", "called": False}, {"called": True}])
 def test_a_node_that_needs_no_call_does_not_ask(
-    make_node: MakeNode, make_stranger: MakeStranger, changes: dict[str, Any]
+    make_node: MakeNode, make_remote: MakeRemote, changes: dict[str, Any]
 ) -> None:
-    node, stranger = make_node(**changes), make_stranger()
-    node.meet(stranger)
+    node, remote = make_node(**changes), make_remote()
+    node.meet(remote)
     node.run(1_000)
-    assert set(asked_back(node, stranger)) == {False}
+    assert set(asked_back(node, remote)) == {False}
 
 
 @pytest.mark.parametrize("outbound", [True, False])
 def test_a_peer_that_asks_for_it_is_called_though_it_is_known(
-    make_node: MakeNode, make_stranger: MakeStranger, outbound: bool
+    make_node: MakeNode, make_remote: MakeRemote, outbound: bool
 ) -> None:
-    node, stranger = make_node(outbound=int(outbound)), make_stranger()
-    node.meet(stranger, outbound=outbound)
-    known = node.peer(stranger)
+    node, remote = make_node(outbound=int(outbound)), make_remote()
+    node.meet(remote, outbound=outbound)
+    known = node.peer(remote)
     for _ in range(5):
-        node.peers.hello_received(stranger.hello(), "198.51.100.7", call_back=True)
+        node.peers.hello_received(remote.hello(), "198.51.100.7", call_back=True)
         node.run(1)
-    assert greetings(node, stranger.endpoint) == 2, "once in a minute"
-    assert node.peer(stranger) is known
+    assert greetings(node, remote.endpoint) == 2, "once in a minute"
+    assert node.peer(remote) is known
     assert known.outbound is outbound
     node.run(peers.CALL_BACK_SECONDS)
-    node.peers.hello_received(stranger.hello(), "198.51.100.7", call_back=True)
+    node.peers.hello_received(remote.hello(), "198.51.100.7", call_back=True)
     node.run(1)
-    assert greetings(node, stranger.endpoint) == 3
+    assert greetings(node, remote.endpoint) == 3
 
 
-def test_a_peer_that_does_not_ask_is_not(node: Node, make_stranger: MakeStranger) -> None:
-    stranger = make_stranger()
-    node.meet(stranger)
-    node.peers.hello_received(stranger.hello(), "198.51.100.7")
+def test_a_peer_that_does_not_ask_is_not(node: Node, make_remote: MakeRemote) -> None:
+    remote = make_remote()
+    node.meet(remote)
+    node.peers.hello_received(remote.hello(), "198.51.100.7")
     node.run(1)
-    assert greetings(node, stranger.endpoint) == 1
+    assert greetings(node, remote.endpoint) == 1
 
 
-def test_a_node_that_asks_is_called_where_there_is_no_room_for_it(
-    make_node: MakeNode, make_stranger: MakeStranger
-) -> None:
-    node, stranger = make_node(max_inbound=0), make_stranger()
+def test_a_node_that_asks_is_called_where_there_is_no_room_for_it(make_node: MakeNode, make_remote: MakeRemote) -> None:
+    node, remote = make_node(max_inbound=0), make_remote()
     node.peers.settings = evolve(node.peers.settings, outbound=0)
-    call(node, stranger)
+    call(node, remote)
     node.run(1)
-    assert greetings(node, stranger.endpoint) == 0
+    assert greetings(node, remote.endpoint) == 0
     for _ in range(30):
-        node.peers.hello_received(stranger.hello(), "198.51.100.7", call_back=True)
+        node.peers.hello_received(remote.hello(), "198.51.100.7", call_back=True)
         node.run(1)
-    assert greetings(node, stranger.endpoint) == 1
-    assert not node.knows(stranger)
+    assert greetings(node, remote.endpoint) == 1
+    assert not node.knows(remote)
 
 
-def test_a_key_cannot_have_another_s_endpoint_called_again_and_again(node: Node, make_stranger: MakeStranger) -> None:
-    victim = make_stranger()
+def test_a_key_cannot_have_another_s_endpoint_called_again_and_again(node: Node, make_remote: MakeRemote) -> None:
+    victim = make_remote()
     node.meet(victim)
-    thief = Stranger(town=node.town, endpoint=victim.endpoint, builder=node.builder, key=NodeKey(b"t" * 32, ""))
+    thief = RemoteNode(
+        transport=node.transport, endpoint=victim.endpoint, builder=node.builder, key=NodeKey(b"t" * 32, "")
+    )
     for _ in range(299):
         node.peers.hello_received(thief.hello(), "198.51.100.7", call_back=True)
         node.run(1)
@@ -208,27 +208,27 @@ def test_a_key_cannot_have_another_s_endpoint_called_again_and_again(node: Node,
 
 
 @pytest.mark.parametrize(("query", "asks"), [("?callBack=true", True), ("?callBack=false", False), ("", False)])
-def test_a_hello_over_http_asks(node: Node, make_stranger: MakeStranger, query: str, asks: bool) -> None:
-    stranger = make_stranger()
-    node.meet(stranger)
+def test_a_hello_over_http_asks(node: Node, make_remote: MakeRemote, query: str, asks: bool) -> None:
+    remote = make_remote()
+    node.meet(remote)
     node.run(1)
-    client_of(node).ok(f"{HELLO}{query}", {"hello": stranger.hello().message()})
+    client_of(node).ok(f"{HELLO}{query}", {"hello": remote.hello().message()})
     node.run(1)
-    assert greetings(node, stranger.endpoint) == 1 + asks
+    assert greetings(node, remote.endpoint) == 1 + asks
 
 
 @pytest.mark.parametrize("query", ["?callBack=", "?callBack=1", "?callBack=TRUE"])
-def test_what_is_neither_true_nor_false(node: Node, make_stranger: MakeStranger, query: str) -> None:
-    body = {"hello": make_stranger().hello().message()}
+def test_what_is_neither_true_nor_false(node: Node, make_remote: MakeRemote, query: str) -> None:
+    body = {"hello": make_remote().hello().message()}
     assert client_of(node).refusal(f"{HELLO}{query}", body) == "callBack: must be true or false"
 
 
-def test_two_nodes_tell_each_other_that_they_can_be_reached(make_node: MakeNode, make_stranger: MakeStranger) -> None:
+def test_two_nodes_tell_each_other_that_they_can_be_reached(make_node: MakeNode, make_remote: MakeRemote) -> None:
     """The second has no room for the first, and calls it all the same."""
     first = make_node("a", name="a", endpoint=place(1), called=False)
     second = make_node("b", name="b", endpoint=place(2), called=False, max_inbound=0, outbound=0)
     for node in (first, second):
-        first.town.inhabitants[node.key.endpoint] = Neighbour(node)
+        first.transport.responders[node.key.endpoint] = Neighbour(node)
     first.peers.hint(Endpoint(place(2)), source="operator")
     first.run(5)
     assert first.peers.reachable

@@ -17,10 +17,10 @@ from svcd.p2p.transport import FailureKind
 from tests.chains import ChainBuilder
 from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import OURS, Node
-from tests.p2p.conftest import Grow, MakeNode, MakeStranger
+from tests.p2p.conftest import Grow, MakeNode, MakeRemote
 from tests.p2p.following import make_peers
-from tests.p2p.strangers import Stranger, ok, refused, silent
-from tests.p2p.town import LATENCY, Called
+from tests.p2p.memory_transport import LATENCY, Called
+from tests.p2p.remote_node import RemoteNode, ok, refused, silent
 from tests.submitting import submitted
 from tests.support import result_of
 
@@ -42,96 +42,96 @@ def submit(node: Node, *transfers: Transfer) -> None:
         submitted(node.node_context.transaction_pool, each, node.clock)
 
 
-def txids(node: Node, stranger: Stranger) -> list[bytes]:
-    return [parse_transfer(value, node.local.params).txid for value in stranger.got_at(TRANSACTION)]
+def txids(node: Node, remote: RemoteNode) -> list[bytes]:
+    return [parse_transfer(value, node.local.params).txid for value in remote.got_at(TRANSACTION)]
 
 
-def heights(stranger: Stranger) -> list[int]:
-    return [int(value["height"]) for value in stranger.got_at(BLOCK)]
+def heights(remote: RemoteNode) -> list[int]:
+    return [int(value["height"]) for value in remote.got_at(BLOCK)]
 
 
 # Blocks
 
 
-def test_a_new_block_goes_to_every_peer_at_once(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    strangers = make_peers(node, make_stranger, 5, settle=2)
+def test_a_new_block_goes_to_every_peer_at_once(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+    remotes = make_peers(node, make_remote, 5, settle=2)
     node.take(*grow(1))
     now = node.local.now()
-    calls = [called for called in node.town.calls if called.path == BLOCK]
-    assert {called.endpoint for called in calls} == {each.endpoint for each in strangers}
+    calls = [called for called in node.transport.calls if called.path == BLOCK]
+    assert {called.endpoint for called in calls} == {each.endpoint for each in remotes}
     assert [called.at for called in calls] == [now] * 5
     node.run(0.5)
-    for stranger in strangers:
-        assert stranger.got_at(BLOCK) == [json.loads(grow(1)[0].wire())]
+    for remote in remotes:
+        assert remote.got_at(BLOCK) == [json.loads(grow(1)[0].wire())]
 
 
-def test_a_block_is_sent_byte_for_byte(node: Node, make_stranger: MakeStranger) -> None:
-    make_peers(node, make_stranger, 1, settle=2)
+def test_a_block_is_sent_byte_for_byte(node: Node, make_remote: MakeRemote) -> None:
+    make_peers(node, make_remote, 1, settle=2)
     builder = ChainBuilder()
     block = builder.block(None, transfers=[builder.transfer("alice", "bob", 5, reference="order-1")])
     node.take(block)
-    (called,) = [called for called in node.town.calls if called.path == BLOCK]
+    (called,) = [called for called in node.transport.calls if called.path == BLOCK]
     assert called.request.body == b'{"block":' + block.wire() + b"}"
 
 
-def test_a_block_is_not_read_again_to_be_sent(make_node: MakeNode, grow: Grow, make_stranger: MakeStranger) -> None:
+def test_a_block_is_not_read_again_to_be_sent(make_node: MakeNode, grow: Grow, make_remote: MakeRemote) -> None:
     reader = Stepped()
     node = make_node(reader=reader)
-    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
+    (remote,) = make_peers(node, make_remote, 1, settle=2)
     node.take(*grow(2, pays=1))
     node.run(1)
-    assert heights(stranger) == [2]
+    assert heights(remote) == [2]
     assert len(reader) == 0
 
 
-def test_a_relay_that_was_stopped_sends_nothing(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
+def test_a_relay_that_was_stopped_sends_nothing(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+    (remote,) = make_peers(node, make_remote, 1, settle=2)
     node.network.relay.stop()
     node.take(*grow(1))
     node.run(1)
-    assert heights(stranger) == []
+    assert heights(remote) == []
 
 
-def test_of_several_blocks_the_newest_is_offered(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
+def test_of_several_blocks_the_newest_is_offered(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
     """Whoever lacks what is between asks for it."""
-    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
+    (remote,) = make_peers(node, make_remote, 1, settle=2)
     node.take(*grow(5))
     node.run(1)
-    assert heights(stranger) == [5]
+    assert heights(remote) == [5]
 
 
-def test_a_side_block_is_not_passed_on(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
+def test_a_side_block_is_not_passed_on(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+    (remote,) = make_peers(node, make_remote, 1, settle=2)
     node.take(*grow(3))
     node.take(*grow(1, name="side"))
     node.run(1)
-    assert heights(stranger) == [3]
+    assert heights(remote) == [3]
 
 
-def test_a_reorganisation_is_passed_on(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
+def test_a_reorganisation_is_passed_on(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+    (remote,) = make_peers(node, make_remote, 1, settle=2)
     node.take(*grow(2))
     node.take(*grow(3, name="side"))
     node.run(1)
-    assert [value["height"] for value in stranger.got_at(BLOCK)] == ["2", "3"]
+    assert [value["height"] for value in remote.got_at(BLOCK)] == ["2", "3"]
 
 
-def test_a_block_is_not_sent_twice(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
+def test_a_block_is_not_sent_twice(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+    (remote,) = make_peers(node, make_remote, 1, settle=2)
     first, other = grow(1), grow(2, name="other")
     node.take(*first)
     node.take(*other)
     node.take(*grow(2, on=first, name="again")[1:])
     node.run(1)
-    assert heights(stranger) == [1, 2, 3]
+    assert heights(remote) == [1, 2, 3]
     node.take(*grow(3, on=other, name="again")[2:])
     assert node.tip.height == 5
     node.run(1)
-    assert heights(stranger) == [1, 2, 3, 5]
+    assert heights(remote) == [1, 2, 3, 5]
 
 
-def test_a_block_is_not_sent_to_whom_has_shown_it(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    ahead, other = make_stranger(1, blocks=grow(3)), make_stranger(2)
+def test_a_block_is_not_sent_to_whom_has_shown_it(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+    ahead, other = make_remote(1, blocks=grow(3)), make_remote(2)
     node.meet(ahead, other)
     node.run(1)
     assert node.tip.height == 3
@@ -139,20 +139,18 @@ def test_a_block_is_not_sent_to_whom_has_shown_it(node: Node, grow: Grow, make_s
     assert heights(other) == [3]
 
 
-def test_old_blocks_are_not_offered_to_those_who_are_further(
-    node: Node, grow: Grow, make_stranger: MakeStranger
-) -> None:
+def test_old_blocks_are_not_offered_to_those_who_are_further(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
     """While we catch up, peers would be sent what they sent us long ago."""
-    strangers = [make_stranger(number, blocks=grow(120)) for number in range(3)]
-    node.meet(*strangers)
+    remotes = [make_remote(number, blocks=grow(120)) for number in range(3)]
+    node.meet(*remotes)
     node.run(2)
     assert node.tip.height == 120
-    assert [heights(stranger) for stranger in strangers] == [[]] * 3
+    assert [heights(remote) for remote in remotes] == [[]] * 3
 
 
-def announced(stranger: Stranger, *, push: bool = False) -> list[int]:
+def announced(remote: RemoteNode, *, push: bool = False) -> list[int]:
     """The heights of the headers that it was sent, without the block or to be followed by it."""
-    told = [value for value in stranger.got_at(HEADER) if value.get("push", False) is push]
+    told = [value for value in remote.got_at(HEADER) if value.get("push", False) is push]
     return [int(value["header"]["height"]) for value in told]
 
 
@@ -163,32 +161,32 @@ def fetches_itself(called: Called) -> Any:
 
 
 def test_a_small_block_goes_whole_to_eight_inbound_peers_too(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
 ) -> None:
     node = make_node(outbound=2)
-    chosen = [make_stranger(number) for number in range(2)]
-    callers = [make_stranger(number, scripts={HEADER: fetches_itself}) for number in range(2, 14)]
+    chosen = [make_remote(number) for number in range(2)]
+    callers = [make_remote(number, scripts={HEADER: fetches_itself}) for number in range(2, 14)]
     node.meet(*chosen)
     node.meet(*callers[:6], outbound=False)
     node.meet(*callers[6:], outbound=False)
     node.take(*grow(1))
     node.run(1)
-    assert [heights(stranger) for stranger in chosen] == [[1]] * 2
-    assert sum(len(heights(stranger)) for stranger in callers) == relay.OTHERS == 8
-    assert all(heights(stranger) or announced(stranger) == [1] for stranger in callers)
-    assert sum(len(announced(stranger)) for stranger in callers) == 4
+    assert [heights(remote) for remote in chosen] == [[1]] * 2
+    assert sum(len(heights(remote)) for remote in callers) == relay.OTHERS == 8
+    assert all(heights(remote) or announced(remote) == [1] for remote in callers)
+    assert sum(len(announced(remote)) for remote in callers) == 4
 
 
 def test_which_acquaintances_are_told_is_left_to_chance(
-    make_node: MakeNode, grow: Grow, maker: ChainBuilder, make_stranger: MakeStranger
+    make_node: MakeNode, grow: Grow, maker: ChainBuilder, make_remote: MakeRemote
 ) -> None:
     """Those that called first may be all one party, which tells nobody.
 
     The eight are drawn anew for each event: a window over one order of 16 callers would show 16 groups at most.
     """
     node = make_node(outbound=1)
-    node.meet(make_stranger(99))
-    callers = [make_stranger(number, scripts={HEADER: fetches_itself}) for number in range(16)]
+    node.meet(make_remote(99))
+    callers = [make_remote(number, scripts={HEADER: fetches_itself}) for number in range(16)]
     for start in range(0, 16, 4):
         node.meet(*callers[start : start + 4], outbound=False)
     sent = [transfer(maker, amount=number + 1) for number in range(16)]
@@ -206,11 +204,11 @@ def test_which_acquaintances_are_told_is_left_to_chance(
 
 
 def test_who_has_shown_it_takes_no_place_of_others(
-    make_node: MakeNode, grow: Grow, maker: ChainBuilder, make_stranger: MakeStranger
+    make_node: MakeNode, grow: Grow, maker: ChainBuilder, make_remote: MakeRemote
 ) -> None:
     node = make_node(outbound=1)
-    node.meet(make_stranger(99))
-    callers = [make_stranger(number, scripts={HEADER: fetches_itself}) for number in range(20)]
+    node.meet(make_remote(99))
+    callers = [make_remote(number, scripts={HEADER: fetches_itself}) for number in range(20)]
     for start in range(0, 20, 5):
         node.meet(*callers[start : start + 5], outbound=False)
     sent, block = transfer(maker), grow(1)[0]
@@ -225,55 +223,51 @@ def test_who_has_shown_it_takes_no_place_of_others(
         assert sum(len(items) for items in told[10:]) == relay.OTHERS
 
 
-def test_a_peer_that_refuses_or_is_silent_is_not_held_against(
-    node: Node, grow: Grow, make_stranger: MakeStranger
-) -> None:
+def test_a_peer_that_refuses_or_is_silent_is_not_held_against(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
     """That it is slow is found out by asking for its status; a block that it does not want may be one it cannot see."""
     scripts = [{BLOCK: silent}, {BLOCK: lambda _: refused(400)}, {BLOCK: lambda _: refused(503)}]
-    strangers = [make_stranger(number, scripts=script) for number, script in enumerate(scripts)]
-    node.meet(*strangers)
+    remotes = [make_remote(number, scripts=script) for number, script in enumerate(scripts)]
+    node.meet(*remotes)
     node.take(*grow(1))
     node.run(15)
-    assert all(node.knows(stranger) for stranger in strangers)
+    assert all(node.knows(remote) for remote in remotes)
     assert node.peers.bans.listed(node.local.now()) == []
 
 
 # Transfers
 
 
-def test_a_transfer_goes_to_every_peer(node: Node, maker: ChainBuilder, make_stranger: MakeStranger) -> None:
-    strangers = make_peers(node, make_stranger, 3, settle=2)
+def test_a_transfer_goes_to_every_peer(node: Node, maker: ChainBuilder, make_remote: MakeRemote) -> None:
+    remotes = make_peers(node, make_remote, 3, settle=2)
     sent = transfer(maker)
     submit(node, sent)
     node.run(0.5)
-    for stranger in strangers:
-        assert stranger.got_at(TRANSACTION) == [json.loads(sent.wire)]
+    for remote in remotes:
+        assert remote.got_at(TRANSACTION) == [json.loads(sent.wire)]
 
 
-def test_transfers_go_in_the_order_in_which_they_came(
-    node: Node, maker: ChainBuilder, make_stranger: MakeStranger
-) -> None:
-    strangers = make_peers(node, make_stranger, 3, settle=2)
+def test_transfers_go_in_the_order_in_which_they_came(node: Node, maker: ChainBuilder, make_remote: MakeRemote) -> None:
+    remotes = make_peers(node, make_remote, 3, settle=2)
     sent = [transfer(maker, amount=number) for number in range(1, 11)]
     submit(node, *sent)
     node.run(2)
-    for stranger in strangers:
-        assert txids(node, stranger) == [each.txid for each in sent]
+    for remote in remotes:
+        assert txids(node, remote) == [each.txid for each in sent]
 
 
-def test_a_transfer_is_not_sent_twice(node: Node, maker: ChainBuilder, make_stranger: MakeStranger) -> None:
-    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
+def test_a_transfer_is_not_sent_twice(node: Node, maker: ChainBuilder, make_remote: MakeRemote) -> None:
+    (remote,) = make_peers(node, make_remote, 1, settle=2)
     sent = transfer(maker)
     submit(node, sent, sent)
     node.run(1)
     node.node_context.transaction_pool.drop([sent.txid])
     submit(node, sent)
     node.run(1)
-    assert txids(node, stranger) == [sent.txid]
+    assert txids(node, remote) == [sent.txid]
 
 
-def test_a_transfer_of_an_undone_block_is_not_sent_again(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
+def test_a_transfer_of_an_undone_block_is_not_sent_again(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+    (remote,) = make_peers(node, make_remote, 1, settle=2)
     builder = ChainBuilder()
     sent = builder.transfer("alice", "bob", 5, timestamp=builder.params.slot_time(LATE - 10))
     submit(node, sent)
@@ -282,11 +276,11 @@ def test_a_transfer_of_an_undone_block_is_not_sent_again(node: Node, grow: Grow,
     node.take(*grow(2, name="empty"))
     node.run(1)
     assert sent.txid in node.node_context.transaction_pool.mempool
-    assert txids(node, stranger) == [sent.txid]
+    assert txids(node, remote) == [sent.txid]
 
 
-def test_a_slow_peer_delays_nobody(node: Node, grow: Grow, maker: ChainBuilder, make_stranger: MakeStranger) -> None:
-    slow, quick = make_peers(node, make_stranger, 2, settle=2)
+def test_a_slow_peer_delays_nobody(node: Node, grow: Grow, maker: ChainBuilder, make_remote: MakeRemote) -> None:
+    slow, quick = make_peers(node, make_remote, 2, settle=2)
     slow.scripts = {TRANSACTION: silent, BLOCK: silent}
     submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
     node.take(*grow(1))
@@ -296,37 +290,37 @@ def test_a_slow_peer_delays_nobody(node: Node, grow: Grow, maker: ChainBuilder, 
 
 
 def test_a_block_does_not_wait_for_transfers(
-    node: Node, grow: Grow, maker: ChainBuilder, make_stranger: MakeStranger
+    node: Node, grow: Grow, maker: ChainBuilder, make_remote: MakeRemote
 ) -> None:
-    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
-    node.town.latency[stranger.endpoint] = 1.0
+    (remote,) = make_peers(node, make_remote, 1, settle=2)
+    node.transport.latency[remote.endpoint] = 1.0
     submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
     node.run(0.5)
     node.take(*grow(1))
     node.run(1.1)
-    assert heights(stranger) == [1]
-    assert len(txids(node, stranger)) == relay.IN_FLIGHT
+    assert heights(remote) == [1]
+    assert len(txids(node, remote)) == relay.IN_FLIGHT
 
 
 def test_a_block_waits_for_nothing_that_its_peer_is_slow_to_take_or_to_send(
-    node: Node, grow: Grow, maker: ChainBuilder, make_stranger: MakeStranger
+    node: Node, grow: Grow, maker: ChainBuilder, make_remote: MakeRemote
 ) -> None:
     """Transfers that it does not answer, and ranges of a chain that it claims to have, hold all their places."""
-    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
-    stranger.scripts = {TRANSACTION: silent, BLOCKS: silent}
+    (remote,) = make_peers(node, make_remote, 1, settle=2)
+    remote.scripts = {TRANSACTION: silent, BLOCKS: silent}
     submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
     for number in range(5):
-        node.begin(node.peers.client.blocks(stranger.endpoint, number)).addErrback(lambda _: None)
+        node.begin(node.peers.client.blocks(remote.endpoint, number)).addErrback(lambda _: None)
     node.run(0.5)
     node.take(*grow(1))
     node.run(2 * LATENCY)
-    assert heights(stranger) == [1]
+    assert heights(remote) == [1]
 
 
 def test_of_blocks_that_wait_for_a_slow_peer_the_newest_is_kept(
-    node: Node, grow: Grow, make_stranger: MakeStranger
+    node: Node, grow: Grow, make_remote: MakeRemote
 ) -> None:
-    slow, other = make_peers(node, make_stranger, 2, settle=2)
+    slow, other = make_peers(node, make_remote, 2, settle=2)
     slow.scripts = {BLOCK: silent}
     for block in grow(6):
         node.take(block)
@@ -342,9 +336,9 @@ def test_of_blocks_that_wait_for_a_slow_peer_the_newest_is_kept(
 
 
 def test_a_block_that_a_slow_peer_has_shown_meanwhile_is_not_sent(
-    node: Node, grow: Grow, make_stranger: MakeStranger
+    node: Node, grow: Grow, make_remote: MakeRemote
 ) -> None:
-    (slow,) = make_peers(node, make_stranger, 1, settle=2)
+    (slow,) = make_peers(node, make_remote, 1, settle=2)
     slow.scripts = {BLOCK: silent}
     for block in grow(3):
         node.take(block)
@@ -354,9 +348,9 @@ def test_a_block_that_a_slow_peer_has_shown_meanwhile_is_not_sent(
 
 
 def test_a_block_that_waits_is_let_go_when_its_peer_shows_a_later_one(
-    node: Node, grow: Grow, make_stranger: MakeStranger
+    node: Node, grow: Grow, make_remote: MakeRemote
 ) -> None:
-    (slow,) = make_peers(node, make_stranger, 1, settle=2)
+    (slow,) = make_peers(node, make_remote, 1, settle=2)
     slow.scripts = {BLOCK: silent}
     for block in grow(3):
         node.take(block)
@@ -383,54 +377,52 @@ def full(count: int) -> Block:
 
 @pytest.mark.parametrize("transfers", [20, 40])
 def test_a_larger_block_goes_whole_to_two_peers_and_as_a_header_to_the_others(
-    make_node: MakeNode, make_stranger: MakeStranger, transfers: int
+    make_node: MakeNode, make_remote: MakeRemote, transfers: int
 ) -> None:
     node, block = make_node(outbound=4), full(transfers)
-    chosen = [make_stranger(number, scripts={HEADER: fetches_itself}) for number in range(4)]
-    callers = [make_stranger(number, scripts={HEADER: fetches_itself}) for number in range(4, 8)]
+    chosen = [make_remote(number, scripts={HEADER: fetches_itself}) for number in range(4)]
+    callers = [make_remote(number, scripts={HEADER: fetches_itself}) for number in range(4, 8)]
     node.meet(*chosen)
     node.meet(*callers, outbound=False)
     node.take(block)
     node.run(1)
     large = len(block.wire()) > relay.SMALL_BLOCK == 16_384
     assert large is (transfers == 40)
-    assert sum(len(heights(stranger)) for stranger in chosen) == (relay.WHOLE_BLOCKS if large else 4)
-    assert sum(len(heights(stranger)) for stranger in callers) == (0 if large else 4)
-    told = [stranger for stranger in (*chosen, *callers) if announced(stranger)]
+    assert sum(len(heights(remote)) for remote in chosen) == (relay.WHOLE_BLOCKS if large else 4)
+    assert sum(len(heights(remote)) for remote in callers) == (0 if large else 4)
+    told = [remote for remote in (*chosen, *callers) if announced(remote)]
     assert len(told) == (6 if large else 0)
-    for stranger in told:
-        assert stranger.got_at(HEADER) == [{"endpoint": OURS, "header": json.loads(block.header.wire())}]
+    for remote in told:
+        assert remote.got_at(HEADER) == [{"endpoint": OURS, "header": json.loads(block.header.wire())}]
 
 
 @pytest.mark.usefixtures("all_large")
-def test_which_two_are_sent_the_whole_block_is_left_to_chance(
-    node: Node, grow: Grow, make_stranger: MakeStranger
-) -> None:
+def test_which_two_are_sent_the_whole_block_is_left_to_chance(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
     """Two that never hand anything on must not be the two for every block."""
-    strangers = make_peers(node, make_stranger, 6, settle=2, scripts={HEADER: fetches_itself})
+    remotes = make_peers(node, make_remote, 6, settle=2, scripts={HEADER: fetches_itself})
     for block in grow(20):
         node.take(block)
         node.run(0.5)
-    assert all(0 < len(heights(stranger)) < 20 for stranger in strangers)
-    assert sum(len(heights(stranger)) for stranger in strangers) == 40
+    assert all(0 < len(heights(remote)) < 20 for remote in remotes)
+    assert sum(len(heights(remote)) for remote in remotes) == 40
 
 
 @pytest.mark.usefixtures("all_large")
-def test_a_peer_that_wants_an_announced_block_is_sent_it(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    strangers = make_peers(node, make_stranger, 5, settle=2)
+def test_a_peer_that_wants_an_announced_block_is_sent_it(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+    remotes = make_peers(node, make_remote, 5, settle=2)
     node.take(*grow(1))
     node.run(1)
-    assert [heights(stranger) for stranger in strangers] == [[1]] * 5
-    assert sum(bool(announced(stranger)) for stranger in strangers) == 3
+    assert [heights(remote) for remote in remotes] == [[1]] * 5
+    assert sum(bool(announced(remote)) for remote in remotes) == 3
 
 
 @pytest.mark.usefixtures("all_large")
 def test_peers_that_have_got_a_block_from_others_while_it_waits_are_not_sent_it(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
 ) -> None:
     """Where nobody can call the node, all of its peers want each block, and its uplink may be slow."""
     node = make_node(endpoint="")
-    strangers = make_peers(node, make_stranger, 8, settle=2)
+    remotes = make_peers(node, make_remote, 8, settle=2)
     told: list[str] = []
 
     def wants_it_once(called: Called) -> Any:
@@ -442,25 +434,25 @@ def test_peers_that_have_got_a_block_from_others_while_it_waits_are_not_sent_it(
         node.clock.callLater(9.0, reply.callback, ok(hash="00" * 32, state="connected"))
         return reply
 
-    for stranger in strangers:
-        stranger.scripts = {HEADER: wants_it_once, BLOCK: takes_a_while}
+    for remote in remotes:
+        remote.scripts = {HEADER: wants_it_once, BLOCK: takes_a_while}
     node.take(*grow(1))
     node.run(15)
-    assert sum(len(heights(stranger)) for stranger in strangers) == relay.UPLOADS
-    assert sorted(told.count(stranger.endpoint) for stranger in strangers) == [1, 1, 2, 2, 2, 2, 2, 2]
+    assert sum(len(heights(remote)) for remote in remotes) == relay.UPLOADS
+    assert sorted(told.count(remote.endpoint) for remote in remotes) == [1, 1, 2, 2, 2, 2, 2, 2]
 
 
 @pytest.mark.usefixtures("all_large")
 def test_a_peer_that_waits_for_a_block_is_told_again_that_it_is_sent(
-    node: Node, grow: Grow, make_stranger: MakeStranger
+    node: Node, grow: Grow, make_remote: MakeRemote
 ) -> None:
-    slow = make_peers(node, make_stranger, 2, settle=2, scripts={BLOCK: silent})
-    node.town.dripping.update(stranger.endpoint for stranger in slow)
+    slow = make_peers(node, make_remote, 2, settle=2, scripts={BLOCK: silent})
+    node.transport.dripping.update(remote.endpoint for remote in slow)
     node.take(*grow(1))
     node.run(0.1)
-    for stranger in slow:
-        node.peer(stranger).mark_known(grow(2)[1].header.hash)
-    other = make_stranger(5)
+    for remote in slow:
+        node.peer(remote).mark_known(grow(2)[1].header.hash)
+    other = make_remote(5)
     node.meet(other)
     node.take(*grow(2)[1:])
     node.run(relay.UPLOAD_SECONDS - 1)
@@ -471,50 +463,46 @@ def test_a_peer_that_waits_for_a_block_is_told_again_that_it_is_sent(
 
 @pytest.mark.usefixtures("all_large")
 @pytest.mark.parametrize("state", ["known", "asked", "early", "nonsense"])
-def test_a_peer_that_does_not_want_it_is_not(node: Node, grow: Grow, make_stranger: MakeStranger, state: str) -> None:
-    strangers = make_peers(
-        node, make_stranger, 5, settle=2, scripts={HEADER: lambda _: ok(hash="00" * 32, state=state)}
-    )
+def test_a_peer_that_does_not_want_it_is_not(node: Node, grow: Grow, make_remote: MakeRemote, state: str) -> None:
+    remotes = make_peers(node, make_remote, 5, settle=2, scripts={HEADER: lambda _: ok(hash="00" * 32, state=state)})
     node.take(*grow(1))
     node.run(1)
-    assert [heights(stranger) for stranger in strangers] == [[]] * 5
-    assert sum(len(announced(stranger)) for stranger in strangers) == 3
-    assert sum(len(announced(stranger, push=True)) for stranger in strangers) == relay.WHOLE_BLOCKS
+    assert [heights(remote) for remote in remotes] == [[]] * 5
+    assert sum(len(announced(remote)) for remote in remotes) == 3
+    assert sum(len(announced(remote, push=True)) for remote in remotes) == relay.WHOLE_BLOCKS
 
 
 @pytest.mark.usefixtures("all_large")
 @pytest.mark.parametrize("status", [404, 405])
 def test_a_peer_that_takes_no_headers_is_sent_whole_blocks_from_then_on(
-    node: Node, grow: Grow, make_stranger: MakeStranger, status: int
+    node: Node, grow: Grow, make_remote: MakeRemote, status: int
 ) -> None:
-    strangers = make_peers(node, make_stranger, 3, settle=2, scripts={HEADER: lambda _: refused(status)})
+    remotes = make_peers(node, make_remote, 3, settle=2, scripts={HEADER: lambda _: refused(status)})
     for block in grow(6):
         node.take(block)
         node.run(0.5)
-    assert [heights(stranger) for stranger in strangers] == [[1, 2, 3, 4, 5, 6]] * 3
-    assert all(len(stranger.got_at(HEADER)) == 1 for stranger in strangers)
+    assert [heights(remote) for remote in remotes] == [[1, 2, 3, 4, 5, 6]] * 3
+    assert all(len(remote.got_at(HEADER)) == 1 for remote in remotes)
 
 
 @pytest.mark.usefixtures("all_large")
 @pytest.mark.parametrize("answer", [refused(429), refused(503), refused(400), FailureKind.TIMEOUT])
 def test_a_peer_that_refuses_a_header_is_announced_the_next(
-    node: Node, grow: Grow, make_stranger: MakeStranger, answer: Any
+    node: Node, grow: Grow, make_remote: MakeRemote, answer: Any
 ) -> None:
-    strangers = make_peers(
-        node, make_stranger, 3, settle=2, scripts={HEADER: lambda _: answer, BLOCK: lambda _: answer}
-    )
+    remotes = make_peers(node, make_remote, 3, settle=2, scripts={HEADER: lambda _: answer, BLOCK: lambda _: answer})
     for block in grow(4):
         node.take(block)
         node.run(0.5)
-    assert all(node.knows(stranger) for stranger in strangers)
-    assert sum(len(announced(stranger)) for stranger in strangers) == 4
-    assert sum(len(announced(stranger, push=True)) for stranger in strangers) == 8
-    assert [heights(stranger) for stranger in strangers] == [[]] * 3
+    assert all(node.knows(remote) for remote in remotes)
+    assert sum(len(announced(remote)) for remote in remotes) == 4
+    assert sum(len(announced(remote, push=True)) for remote in remotes) == 8
+    assert [heights(remote) for remote in remotes] == [[]] * 3
 
 
 @pytest.mark.usefixtures("all_large")
-def test_two_larger_blocks_are_sent_at_a_time(node: Node, grow: Grow, make_stranger: MakeStranger) -> None:
-    strangers = make_peers(node, make_stranger, 8, settle=2)
+def test_two_larger_blocks_are_sent_at_a_time(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+    remotes = make_peers(node, make_remote, 8, settle=2)
     waiting: list[Deferred[Any]] = []
     most = 0
 
@@ -527,91 +515,89 @@ def test_two_larger_blocks_are_sent_at_a_time(node: Node, grow: Grow, make_stran
         most = max(most, len(waiting))
         return reply
 
-    for stranger in strangers:
-        stranger.scripts = {BLOCK: script}
+    for remote in remotes:
+        remote.scripts = {BLOCK: script}
     node.take(*grow(1))
     node.run(10)
     assert most == relay.UPLOADS == 2
-    assert [heights(stranger) for stranger in strangers] == [[1]] * 8
+    assert [heights(remote) for remote in remotes] == [[1]] * 8
 
 
 @pytest.mark.usefixtures("all_large")
 def test_peers_that_take_a_block_slowly_do_not_keep_it_from_the_others(
-    node: Node, grow: Grow, make_stranger: MakeStranger
+    node: Node, grow: Grow, make_remote: MakeRemote
 ) -> None:
     """Two that read so slowly would hold every place for as long as they make a little progress."""
-    slow = make_peers(node, make_stranger, 2, settle=2, scripts={BLOCK: silent})
-    node.town.dripping.update(stranger.endpoint for stranger in slow)
+    slow = make_peers(node, make_remote, 2, settle=2, scripts={BLOCK: silent})
+    node.transport.dripping.update(remote.endpoint for remote in slow)
     node.take(*grow(1))
     node.run(0.1)
-    others = [make_stranger(number) for number in (5, 6)]
+    others = [make_remote(number) for number in (5, 6)]
     node.meet(*others)
     node.take(*grow(2)[1:])
     node.run(relay.UPLOAD_SECONDS - 1)
-    assert [heights(stranger) for stranger in others] == [[], []]
+    assert [heights(remote) for remote in others] == [[], []]
     node.run(relay.UPLOAD_SECONDS + 2)
-    assert [heights(stranger) for stranger in others] == [[2], [2]]
+    assert [heights(remote) for remote in others] == [[2], [2]]
 
 
 @pytest.mark.usefixtures("all_large")
 def test_a_newer_block_takes_the_place_of_one_that_waits_to_be_sent(
-    node: Node, grow: Grow, make_stranger: MakeStranger
+    node: Node, grow: Grow, make_remote: MakeRemote
 ) -> None:
-    strangers = make_peers(node, make_stranger, 6, settle=2)
-    for stranger in strangers:
-        node.town.latency[stranger.endpoint] = 0.2
+    remotes = make_peers(node, make_remote, 6, settle=2)
+    for remote in remotes:
+        node.transport.latency[remote.endpoint] = 0.2
     node.take(*grow(1))
     node.run(0.5)
     node.take(*grow(2)[1:])
     node.run(20)
-    assert sum(heights(stranger).count(1) for stranger in strangers) == relay.UPLOADS
-    assert all(heights(stranger)[-1:] == [2] for stranger in strangers)
+    assert sum(heights(remote).count(1) for remote in remotes) == relay.UPLOADS
+    assert all(heights(remote)[-1:] == [2] for remote in remotes)
 
 
 @pytest.mark.usefixtures("all_large")
 def test_a_larger_block_that_a_peer_shows_while_it_waits_is_not_sent(
-    node: Node, grow: Grow, make_stranger: MakeStranger
+    node: Node, grow: Grow, make_remote: MakeRemote
 ) -> None:
-    strangers = make_peers(node, make_stranger, 3, settle=2)
-    for stranger in strangers:
-        node.town.latency[stranger.endpoint] = 0.5
+    remotes = make_peers(node, make_remote, 3, settle=2)
+    for remote in remotes:
+        node.transport.latency[remote.endpoint] = 0.5
     (block,) = grow(1)
     node.take(block)
-    for stranger in strangers:
-        node.peer(stranger).mark_known(sha256(block.wire()).digest())
+    for remote in remotes:
+        node.peer(remote).mark_known(sha256(block.wire()).digest())
     node.run(5)
-    assert [heights(stranger) for stranger in strangers] == [[]] * 3
+    assert [heights(remote) for remote in remotes] == [[]] * 3
 
 
 @pytest.mark.usefixtures("all_large")
 def test_a_node_that_others_cannot_call_names_no_place_to_fetch_from(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
 ) -> None:
     node = make_node(endpoint="")
-    strangers = make_peers(node, make_stranger, 3, settle=2)
+    remotes = make_peers(node, make_remote, 3, settle=2)
     node.take(*grow(1))
     node.run(1)
-    assert [stranger.got_at(HEADER)[0]["endpoint"] for stranger in strangers] == [""] * 3
-    assert [heights(stranger) for stranger in strangers] == [[1]] * 3
+    assert [remote.got_at(HEADER)[0]["endpoint"] for remote in remotes] == [""] * 3
+    assert [heights(remote) for remote in remotes] == [[1]] * 3
 
 
-def test_questions_wait_for_neither(node: Node, maker: ChainBuilder, make_stranger: MakeStranger) -> None:
+def test_questions_wait_for_neither(node: Node, maker: ChainBuilder, make_remote: MakeRemote) -> None:
     """Else a peer that is slow would seem to be dead."""
-    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
-    stranger.scripts = {TRANSACTION: silent, BLOCKS: silent}
+    (remote,) = make_peers(node, make_remote, 1, settle=2)
+    remote.scripts = {TRANSACTION: silent, BLOCKS: silent}
     submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
     for number in range(5):
-        node.begin(node.peers.client.blocks(stranger.endpoint, number)).addErrback(lambda _: None)
+        node.begin(node.peers.client.blocks(remote.endpoint, number)).addErrback(lambda _: None)
     node.run(0.5)
-    answered = node.begin(node.peers.client.status(stranger.endpoint))
+    answered = node.begin(node.peers.client.status(remote.endpoint))
     node.run(3 * LATENCY)
     assert result_of(answered).height == 0
 
 
-def test_a_few_transfers_are_on_their_way_to_one_peer(
-    node: Node, maker: ChainBuilder, make_stranger: MakeStranger
-) -> None:
-    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
+def test_a_few_transfers_are_on_their_way_to_one_peer(node: Node, maker: ChainBuilder, make_remote: MakeRemote) -> None:
+    (remote,) = make_peers(node, make_remote, 1, settle=2)
     waiting = most = 0
 
     def script(called: Called) -> Any:
@@ -625,27 +611,27 @@ def test_a_few_transfers_are_on_their_way_to_one_peer(
 
         reply: Deferred[Any] = Deferred()
         reply.addCallback(lambda answer: (answered(), answer)[1])
-        node.clock.callLater(0.1, reply.callback, stranger.honest(called))
+        node.clock.callLater(0.1, reply.callback, remote.honest(called))
         return reply
 
-    stranger.scripts = {TRANSACTION: script}
+    remote.scripts = {TRANSACTION: script}
     for number in range(1, 13):
         submit(node, transfer(maker, amount=number))
         node.run(0.001)
     node.run(2)
-    assert len(txids(node, stranger)) == 12
+    assert len(txids(node, remote)) == 12
     assert most == relay.IN_FLIGHT == MAX_CALLS[CallKind.TELL] == 4
 
 
-def test_what_waits_for_one_peer_is_bounded(node: Node, maker: ChainBuilder, make_stranger: MakeStranger) -> None:
+def test_what_waits_for_one_peer_is_bounded(node: Node, maker: ChainBuilder, make_remote: MakeRemote) -> None:
     """The oldest are let go: whoever is that slow gets them from others, or asks for what it missed."""
-    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
+    (remote,) = make_peers(node, make_remote, 1, settle=2)
     entries = [MempoolEntry(transfer(maker), number) for number in range(3_000)]
     for entry in entries:
         node.network.relay.pool_changed([entry], [])
     node.run(60)
     sent = [*entries[: relay.IN_FLIGHT], *entries[-relay.QUEUE :]]
-    assert txids(node, stranger) == [entry.transfer.txid for entry in sent]
+    assert txids(node, remote) == [entry.transfer.txid for entry in sent]
     assert relay.QUEUE == 2_048
 
 
@@ -653,9 +639,9 @@ def test_what_waits_for_one_peer_is_bounded(node: Node, maker: ChainBuilder, mak
 
 
 def test_what_a_peer_hands_in_is_not_sent_back_to_it(
-    node: Node, grow: Grow, maker: ChainBuilder, make_stranger: MakeStranger
+    node: Node, grow: Grow, maker: ChainBuilder, make_remote: MakeRemote
 ) -> None:
-    sender, other = make_peers(node, make_stranger, 2, settle=2)
+    sender, other = make_peers(node, make_remote, 2, settle=2)
     sent, (block,) = transfer(maker), grow(1)
     assert node.post(TRANSACTION, b'{"transaction":' + sent.wire + b"}", sender.host).status == 200
     assert node.post(BLOCK, b'{"block":' + block.wire() + b"}", sender.host).status == 200
@@ -665,132 +651,126 @@ def test_what_a_peer_hands_in_is_not_sent_back_to_it(
     assert heights(other) == [1]
 
 
-def test_what_a_stranger_hands_in_goes_to_every_peer(
-    node: Node, grow: Grow, maker: ChainBuilder, make_stranger: MakeStranger
+def test_a_block_from_an_unknown_sender_goes_to_every_peer(
+    node: Node, grow: Grow, maker: ChainBuilder, make_remote: MakeRemote
 ) -> None:
-    strangers = make_peers(node, make_stranger, 2, settle=2)
+    remotes = make_peers(node, make_remote, 2, settle=2)
     assert node.post(TRANSACTION, b'{"transaction":' + transfer(maker).wire + b"}", "198.51.100.7").status == 200
     assert node.post(BLOCK, b'{"block":' + grow(1)[0].wire() + b"}", "198.51.100.7").status == 200
     node.run(1)
-    assert [len(stranger.got) for stranger in strangers] == [3, 3], "a hello, a transfer and a block"
+    assert [len(remote.got) for remote in remotes] == [3, 3], "a hello, a transfer and a block"
 
 
 def test_where_several_peers_share_an_address_nobody_is_left_out(
-    make_node: MakeNode, grow: Grow, make_stranger: MakeStranger
+    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
 ) -> None:
     node = make_node(diverse=False)
-    strangers = [make_stranger(endpoint=f"http://127.0.0.1:{port}") for port in (8001, 8002)]
-    node.meet(*strangers)
+    remotes = [make_remote(endpoint=f"http://127.0.0.1:{port}") for port in (8001, 8002)]
+    node.meet(*remotes)
     assert node.post(BLOCK, b'{"block":' + grow(1)[0].wire() + b"}", "127.0.0.1").status == 200
     node.run(1)
-    assert [heights(stranger) for stranger in strangers] == [[1], [1]]
+    assert [heights(remote) for remote in remotes] == [[1], [1]]
 
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_peer_that_has_had_enough_for_now_is_offered_the_rest_later(
-    node: Node, maker: ChainBuilder, make_stranger: MakeStranger, status: int
+    node: Node, maker: ChainBuilder, make_remote: MakeRemote, status: int
 ) -> None:
-    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
-    stranger.scripts = {TRANSACTION: lambda _: refused(status)}
+    (remote,) = make_peers(node, make_remote, 1, settle=2)
+    remote.scripts = {TRANSACTION: lambda _: refused(status)}
     sent = [transfer(maker, amount=number) for number in range(1, 7)]
     submit(node, *sent[:1])
     node.run(1)
     submit(node, *sent[1:5])
     node.run(1)
-    assert set(txids(node, stranger)) == {sent[0].txid}
-    stranger.scripts = {}
-    stranger.got.clear()
+    assert set(txids(node, remote)) == {sent[0].txid}
+    remote.scripts = {}
+    remote.got.clear()
     submit(node, sent[5])
     node.run(1)
-    assert txids(node, stranger) == [each.txid for each in sent]
+    assert txids(node, remote) == [each.txid for each in sent]
 
 
-def test_a_peer_that_has_had_enough_is_tried_with_one(
-    node: Node, maker: ChainBuilder, make_stranger: MakeStranger
-) -> None:
-    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
-    stranger.scripts = {TRANSACTION: lambda _: refused(429)}
+def test_a_peer_that_has_had_enough_is_tried_with_one(node: Node, maker: ChainBuilder, make_remote: MakeRemote) -> None:
+    (remote,) = make_peers(node, make_remote, 1, settle=2)
+    remote.scripts = {TRANSACTION: lambda _: refused(429)}
     sent = [transfer(maker, amount=number) for number in range(1, 11)]
     submit(node, *sent[:9])
     node.run(1)
-    before = len(stranger.got_at(TRANSACTION))
+    before = len(remote.got_at(TRANSACTION))
     assert before <= relay.IN_FLIGHT
     submit(node, sent[9])
     node.run(1)
-    assert len(stranger.got_at(TRANSACTION)) == before + 1
-    assert txids(node, stranger)[-1] == sent[0].txid, "in the order in which they came"
+    assert len(remote.got_at(TRANSACTION)) == before + 1
+    assert txids(node, remote)[-1] == sent[0].txid, "in the order in which they came"
 
 
 def test_a_transfer_that_is_on_its_way_is_not_sent_beside(
-    node: Node, maker: ChainBuilder, make_stranger: MakeStranger
+    node: Node, maker: ChainBuilder, make_remote: MakeRemote
 ) -> None:
-    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
+    (remote,) = make_peers(node, make_remote, 1, settle=2)
     entry = MempoolEntry(transfer(maker), 1)
     for _ in range(3):
         node.network.relay.pool_changed([entry], [])
     node.run(1)
-    assert txids(node, stranger) == [entry.transfer.txid]
+    assert txids(node, remote) == [entry.transfer.txid]
 
 
 def test_what_was_not_taken_gives_way_where_the_queue_is_full(
-    node: Node, maker: ChainBuilder, make_stranger: MakeStranger
+    node: Node, maker: ChainBuilder, make_remote: MakeRemote
 ) -> None:
     """It is the oldest."""
-    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
-    stranger.scripts = {TRANSACTION: lambda _: refused(429)}
+    (remote,) = make_peers(node, make_remote, 1, settle=2)
+    remote.scripts = {TRANSACTION: lambda _: refused(429)}
     entries = [MempoolEntry(transfer(maker), number) for number in range(relay.QUEUE + relay.IN_FLIGHT + 1)]
     node.network.relay.pool_changed(entries[:-1], [])
     node.run(1)
-    stranger.scripts = {}
-    stranger.got.clear()
+    remote.scripts = {}
+    remote.got.clear()
     node.network.relay.pool_changed(entries[-1:], [])
     node.run(60)
-    assert txids(node, stranger) == [entry.transfer.txid for entry in entries[-relay.QUEUE :]]
+    assert txids(node, remote) == [entry.transfer.txid for entry in entries[-relay.QUEUE :]]
 
 
-def test_a_refused_transfer_does_not_stop_the_others(
-    node: Node, maker: ChainBuilder, make_stranger: MakeStranger
-) -> None:
-    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
-    stranger.scripts = {TRANSACTION: lambda _: refused(400)}
+def test_a_refused_transfer_does_not_stop_the_others(node: Node, maker: ChainBuilder, make_remote: MakeRemote) -> None:
+    (remote,) = make_peers(node, make_remote, 1, settle=2)
+    remote.scripts = {TRANSACTION: lambda _: refused(400)}
     submit(node, *[transfer(maker, amount=number) for number in range(1, 6)])
     node.run(1)
-    assert len(stranger.got_at(TRANSACTION)) == 5
-    assert node.knows(stranger)
+    assert len(remote.got_at(TRANSACTION)) == 5
+    assert node.knows(remote)
 
 
-def test_nothing_more_is_sent_to_a_peer_that_is_gone(
-    node: Node, maker: ChainBuilder, make_stranger: MakeStranger
-) -> None:
-    (stranger,) = make_peers(node, make_stranger, 1, settle=2)
+def test_nothing_more_is_sent_to_a_peer_that_is_gone(node: Node, maker: ChainBuilder, make_remote: MakeRemote) -> None:
+    (remote,) = make_peers(node, make_remote, 1, settle=2)
     submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
     node.run(0.015)
-    node.peers.drop(node.peer(stranger))
+    node.peers.drop(node.peer(remote))
     node.run(0.5)
-    assert len(stranger.got_at(TRANSACTION)) == relay.IN_FLIGHT
+    assert len(remote.got_at(TRANSACTION)) == relay.IN_FLIGHT
 
 
 def test_with_nobody_to_tell_nothing_happens(node: Node, grow: Grow, maker: ChainBuilder) -> None:
     submit(node, transfer(maker))
     node.take(*grow(3))
     node.run(1)
-    assert node.town.calls == []
+    assert node.transport.calls == []
 
 
 def test_what_came_while_nobody_could_be_reached_is_told_to_whoever_is_met(
-    node: Node, maker: ChainBuilder, make_stranger: MakeStranger
+    node: Node, maker: ChainBuilder, make_remote: MakeRemote
 ) -> None:
     """A wallet's node may be the only one that has a transfer; nobody would ever put it into a block."""
     alone = [transfer(maker, amount=amount) for amount in (5, 6)]
     submit(node, *alone)
-    first = make_stranger(1, scripts={TRANSACTION: lambda _: FailureKind.UNREACHABLE})
+    first = make_remote(1, scripts={TRANSACTION: lambda _: FailureKind.UNREACHABLE})
     node.meet(first)
     node.run(5)
-    second = make_stranger(2)
+    second = make_remote(2)
     node.meet(second)
     node.run(5)
     assert txids(node, second) == [each.txid for each in alone], "the first has not taken them"
-    third = make_stranger(3)
+    third = make_remote(3)
     node.meet(third)
     node.run(5)
     assert txids(node, third) == [], "now others know them, and tell them"

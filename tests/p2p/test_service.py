@@ -183,7 +183,7 @@ def test_other_spellings_of_earlier_versions_are_read_as_the_same_endpoint(path:
 
 
 def test_what_nobody_can_be_called_at_is_left_out(path: Path, warnings: list[LogEvent]) -> None:
-    """Earlier versions took it for an endpoint, and strangers chose it: it must not cost the operator's bans."""
+    """Earlier versions took it for an endpoint, and remotes chose it: it must not cost the operator's bans."""
     write_peers_file(path, notes())
     kept = json.loads(path.read_text())
     nowhere = ["http://a:22", "http://x.onion", "http://a..b", "http://[:::]"]

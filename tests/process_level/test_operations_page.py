@@ -12,7 +12,7 @@ import pytest
 
 from svcd.commerce.events import EventType
 from svcd.config.loader import camel
-from svcd.config.schema import DEFAULTS, Config, Merchant
+from svcd.config.schema import DEFAULTS, Config, MerchantSettings
 from svcd.process.options import Options
 from tests.process_level.pages import ROOT, blocks_of, check_json, run, section
 from tests.process_level.running import RunningNode
@@ -70,7 +70,7 @@ def test_every_key_stands_in_its_table_with_its_default() -> None:
 
 def test_every_key_of_a_merchant_stands_in_its_table() -> None:
     shown = rows(section(PAGE, "### [[commerce.merchants]]"))
-    settings = {camel(each.name): each for each in attrs.fields(Merchant) if get_origin(each.type) is Annotated}
+    settings = {camel(each.name): each for each in attrs.fields(MerchantSettings) if get_origin(each.type) is Annotated}
     assert set(shown) == set(settings)
     for key, default in shown.items():
         expected = settings[key].default

@@ -43,8 +43,8 @@ def address_of(number: int) -> str:
 
 
 @frozen
-class Town:
-    """What the nodes of a world have in common, and where one of them keeps its files."""
+class SimulationSettings:
+    """What all nodes of a simulation share, and the folder of their files."""
 
     params: NetworkParams
     network: Network
@@ -55,16 +55,16 @@ class Town:
 class SimulatedNode:
     """A node that can be started, killed without a word, and started again on the same files."""
 
-    def __init__(self, number: int, town: Town, *, public: bool) -> None:
+    def __init__(self, number: int, settings: SimulationSettings, *, public: bool) -> None:
         self.number = number
-        self.params = town.params
-        self.network = town.network
+        self.params = settings.params
+        self.network = settings.network
         self.endpoint = f"http://{address_of(number)}:8645"
         """Where it is in the network; nobody can call it there unless it is public."""
-        self.random = Random(f"node {number} of {town.network.name}")
+        self.random = Random(f"node {number} of {settings.network.name}")
         self.key = NodeKey(self.random.randbytes(32), self.endpoint if public else "")
-        self._folder = town.folder / str(number)
-        self._seeds = town.seeds
+        self._folder = settings.folder / str(number)
+        self._seeds = settings.seeds
         self._node_context: NodeContext | None = None
         self._hostile: Hostile | None = None
 

@@ -13,7 +13,7 @@ from tests.chains import COIN, address_of, key_of
 from tests.simulation.clock import HeapClock
 from tests.simulation.hostile import KINDS
 from tests.simulation.network import Conditions, Network, Trace
-from tests.simulation.node import SimulatedNode, Town
+from tests.simulation.node import SimulatedNode, SimulationSettings
 
 PEOPLE = 1_000
 """Those who have coins from the beginning, and pay once."""
@@ -73,8 +73,8 @@ class World:
         self.nodes = []
         seeds: tuple[str, ...] = ()
         for number in range(self.count):
-            town = Town(self.params, self.network, self.folder, seeds)
-            node = SimulatedNode(number, town, public=number not in self.behind_nat)
+            settings = SimulationSettings(self.params, self.network, self.folder, seeds)
+            node = SimulatedNode(number, settings, public=number not in self.behind_nat)
             self.nodes.append(node)
             if number < self.seeds:
                 seeds = (*seeds, node.endpoint)

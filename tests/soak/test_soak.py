@@ -13,7 +13,7 @@ from tests.net.certificates import make_authority, sign
 from tests.process_level.conftest import Nodes
 from tests.process_level.pages import run
 from tests.soak.flat import FEWEST, Sample, courses
-from tests.soak.town import Member, Shop, members
+from tests.soak.nodes import ManagedNode, Shop, start_nodes
 from tests.soak.traffic import Traffic
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow, pytest.mark.long]
@@ -33,8 +33,8 @@ def nodes(tmp_path: Path) -> Iterator[Nodes]:
 class Ended:
     """Ends a node now and then, by turns as its operator does and with `kill -9`, and starts it again."""
 
-    def __init__(self, member: Member) -> None:
-        self.member = member
+    def __init__(self, node: ManagedNode) -> None:
+        self.node = node
         self.times = 0
         self._chance = Random(20261120)
         self._next = time.monotonic() + RESTART_SECONDS
@@ -61,13 +61,13 @@ class Ended:
     def _run(self, seconds: float) -> None:
         try:
             time.sleep(seconds)
-            self.member.end(kill=self.times % 2 == 1)
-            self.member.start()
+            self.node.end(kill=self.times % 2 == 1)
+            self.node.start()
         except BaseException as failed:
             self._failed.append(failed)
 
 
-def measured(traffic: Traffic, steady: Member, ended: Ended, seconds: float) -> list[Sample]:
+def measured(traffic: Traffic, steady: ManagedNode, ended: Ended, seconds: float) -> list[Sample]:
     """What one node held at the end of each round, while the other one was ended again and again."""
     samples: list[Sample] = []
     until = time.monotonic() + seconds
@@ -89,7 +89,7 @@ def test_nothing_grows_and_nothing_is_lost(nodes: Nodes, tmp_path: Path) -> None
     authority = make_authority("The merchant's own authority")
     shop = Shop()
     with shop.serving(sign("localhost", by=authority), tmp_path):
-        maker, follower = members(nodes, authority.pem)
+        maker, follower = start_nodes(nodes, authority.pem)
         traffic = Traffic(maker, follower, shop)
         grown = []
         for steady, other in ((maker, follower), (follower, maker)):
@@ -106,9 +106,9 @@ def test_nothing_grows_and_nothing_is_lost(nodes: Nodes, tmp_path: Path) -> None
         )
         tip = maker.tip()
         assert follower.tip() == tip
-        for member in (maker, follower):
-            member.end(kill=False)
-            assert "is sound" in run(f"svc db check {member.name}", tmp_path)
+        for node in (maker, follower):
+            node.end(kill=False)
+            assert "is sound" in run(f"svc db check {node.name}", tmp_path)
         maker.start()
         assert maker.tip() == tip
         assert grown == []

@@ -1,4 +1,4 @@
-"""What goes on in the town, round by round: orders, payments, blocks, reorganisations, and who reads or hangs up."""
+"""The traffic of a soak test, round by round: orders, payments, blocks, reorganisations, and who reads or hangs up."""
 
 import socket
 import time
@@ -14,7 +14,7 @@ from svcd.chain.params import DEVNET
 from svcd.chain.transaction import Draft, sign_transfer
 from svcd.commerce.payment_request import parse_uri
 from tests.chains import address_of, key_of
-from tests.soak.town import Member, Shop, await_that
+from tests.soak.nodes import ManagedNode, Shop, await_that
 
 WALLETS = ("alice", "bob", "carol", "dora")
 PAYMENTS = 4
@@ -32,18 +32,18 @@ LEFT_ALONE = 7
 class Order:
     """A payment that a shop waits for, at the node that the shop asks."""
 
-    member: Member
+    node: ManagedNode
     watch: str
     request: dict[str, Any]
 
     @property
     def state(self) -> str:
         """What the node says of the payment."""
-        return str(self.member.get(self.request["statusPath"])["payment"]["state"])
+        return str(self.node.get(self.request["statusPath"])["payment"]["state"])
 
     def cancel(self) -> None:
         """End the watch."""
-        self.member.ok(self.member.ask("POST", f"/rpc/commerce/webhooks/{self.watch}/cancel", {}))
+        self.node.ok(self.node.ask("POST", f"/rpc/commerce/webhooks/{self.watch}/cancel", {}))
 
 
 @define
@@ -53,7 +53,7 @@ class Wallet:
     name: str
     nonce: int = 0
 
-    def pay(self, order: Order, at: Member) -> bytes:
+    def pay(self, order: Order, at: ManagedNode) -> bytes:
         """Sign what an order's link asks for and send it to a node; gives what was sent."""
         terms = parse_uri(order.request["paymentUri"], DEVNET).terms
         draft = Draft(
@@ -70,7 +70,7 @@ class Wallet:
         return sent
 
 
-def send(transfer: bytes, at: Member) -> None:
+def send(transfer: bytes, at: ManagedNode) -> None:
     """Hand a transfer to a node, which may have had it before, in a block even."""
     answer = at.ask("POST", "/rpc/broadcast", transfer)
     assert answer.status == 200 or "is already used" in answer.error, answer
@@ -79,7 +79,7 @@ def send(transfer: bytes, at: Member) -> None:
 class Traffic:
     """Drives both nodes, and counts what it has done."""
 
-    def __init__(self, maker: Member, follower: Member, shop: Shop) -> None:
+    def __init__(self, maker: ManagedNode, follower: ManagedNode, shop: Shop) -> None:
         self.maker = maker
         self.follower = follower
         self.shop = shop
@@ -122,31 +122,31 @@ class Traffic:
             for each in range(PAYMENTS)
         ]
         sent = [wallet.pay(order, nodes[place % 2]) for order in orders]
-        member = nodes[(place + number) % 2]
+        node = nodes[(place + number) % 2]
         address = address_of(wallet.name, "svcd")
         for target in (f"/rpc/balance/{address}", f"/rpc/address/{address}/transactions", "/", "/rpc/openapi.json"):
-            member.ask("GET", target)
-        _hang_up(member)
+            node.ask("GET", target)
+        _hang_up(node)
         return list(zip(orders, sent, strict=True))
 
-    def _order(self, member: Member, reference: str, **terms: object) -> Order:
+    def _order(self, node: ManagedNode, reference: str, **terms: object) -> Order:
         asked = {"recipient": SHOP, "amount": "0.001", "reference": reference, "confirmations": REQUIRED}
-        request = member.ok(member.ask("POST", "/rpc/commerce/payment-request", asked))["payment"]
+        request = node.ok(node.ask("POST", "/rpc/commerce/payment-request", asked))["payment"]
         callback = {"callbackUrl": f"https://localhost:{self.shop.port}/paid"}
-        watch = member.ok(member.ask("POST", "/rpc/commerce/webhooks", {**asked, **callback, **terms}))
-        return Order(member, watch["subscription"]["id"], request)
+        watch = node.ok(node.ask("POST", "/rpc/commerce/webhooks", {**asked, **callback, **terms}))
+        return Order(node, watch["subscription"]["id"], request)
 
     def _watch_in_vain(self, number: int) -> None:
-        for member in (self.maker, self.follower):
-            self._order(member, f"{number}-cancelled").cancel()
-            unpaid = self._order(member, f"{number}-unpaid", ttlSeconds=SHORTEST_TTL)
+        for node in (self.maker, self.follower):
+            self._order(node, f"{number}-cancelled").cancel()
+            unpaid = self._order(node, f"{number}-unpaid", ttlSeconds=SHORTEST_TTL)
             self._unpaid.append((time.monotonic() + SHORTEST_TTL, unpaid))
 
     def _reach_mempool(self, paid: dict[Order, bytes]) -> None:
         """A transfer whose node was killed before it told others is sent once more, as wallets do."""
         for order, sent in paid.items():
             send(sent, self.maker)
-            assert order.member is not self.maker or order.state != "unpaid"
+            assert order.node is not self.maker or order.state != "unpaid"
 
     def _reorganise(self, orders: list[Order], *, depth: int, quiet: bool) -> None:
         if quiet:
@@ -176,7 +176,7 @@ class Traffic:
         return name in self.shop.told(order.watch)
 
     def _told(self, order: Order, missing: str) -> str:
-        return f"{order.watch} at the {order.member.name} told {self.shop.told(order.watch)}; missing: {missing}"
+        return f"{order.watch} at the {order.node.name} told {self.shop.told(order.watch)}; missing: {missing}"
 
     def _check_stories(self, orders: list[Order], *, reorged: bool) -> None:
         """What came is what the nodes have written down that they would tell, and ends as the payment did."""
@@ -191,7 +191,7 @@ class Traffic:
                 order.cancel()
 
     def _agrees(self, order: Order) -> bool:
-        events = order.member.get(f"/rpc/commerce/webhooks/{order.watch}")["subscription"]["events"]
+        events = order.node.get(f"/rpc/commerce/webhooks/{order.watch}")["subscription"]["events"]
         due = {event["id"] for event in events if not event.get("superseded")}
         come = set(self.shop.stories[order.watch])
         assert come <= {event["id"] for event in events}, (events, come)
@@ -212,10 +212,10 @@ class Traffic:
         self.shop.forget(watches)
 
 
-def _hang_up(member: Member) -> None:
+def _hang_up(node: ManagedNode) -> None:
     """A client that goes away in the middle of its request."""
     try:
-        with socket.create_connection(("127.0.0.1", member.port), timeout=60) as client:
+        with socket.create_connection(("127.0.0.1", node.port), timeout=60) as client:
             client.sendall(b"POST /rpc/broadcast HTTP/1.1\r\nHost: h\r\nContent-Length: 100\r\n\r\n{")
     except OSError:
         return

@@ -9,15 +9,15 @@ import pytest
 from svcd.p2p.bans import posts_name
 from tests.chains import ChainBuilder
 from tests.cli.terminal import Fixed, Terminal, site_of
-from tests.p2p.bench import Node, Setting, late_town, place
-from tests.p2p.strangers import Stranger
+from tests.p2p.bench import Node, Setting, late_transport, place
+from tests.p2p.remote_node import RemoteNode
 from tests.p2p.test_administration import Operator
 
 
 @pytest.fixture
 def node(tmp_path: Path) -> Iterator[Node]:
     """A node in a simulated network."""
-    node = Node(tmp_path, late_town(), Setting(), ChainBuilder())
+    node = Node(tmp_path, late_transport(), Setting(), ChainBuilder())
     yield node
     node.close()
 
@@ -31,11 +31,11 @@ def terminal(node: Node, tmp_path: Path) -> Terminal:
 
 
 @pytest.fixture
-def stranger(node: Node) -> Stranger:
+def remote(node: Node) -> RemoteNode:
     """A peer that the node does not know yet."""
-    stranger = Stranger(town=node.town, endpoint=place(1), builder=node.builder)
-    node.town.inhabitants[stranger.endpoint] = stranger
-    return stranger
+    remote = RemoteNode(transport=node.transport, endpoint=place(1), builder=node.builder)
+    node.transport.responders[remote.endpoint] = remote
+    return remote
 
 
 def test_no_peers_and_no_bans(terminal: Terminal) -> None:
@@ -43,19 +43,19 @@ def test_no_peers_and_no_bans(terminal: Terminal) -> None:
     assert json.loads(terminal.ok("node", "peers", "--json").out) == {"peers": [], "bans": []}
 
 
-def test_peers_are_shown(terminal: Terminal, node: Node, stranger: Stranger) -> None:
-    node.meet(stranger)
+def test_peers_are_shown(terminal: Terminal, node: Node, remote: RemoteNode) -> None:
+    node.meet(remote)
     lines = terminal.ok("node", "peers").out.splitlines()
     assert lines[:4] == [
         "1 peer",
         "",
-        f"  {stranger.endpoint} at 60.2.7.1",
-        f"    {stranger.key.node_id}, outbound",
+        f"  {remote.endpoint} at 60.2.7.1",
+        f"    {remote.key.node_id}, outbound",
     ]
-    assert lines[4].startswith(f"    height 0, work {stranger.tip.work}, last seen 20")
+    assert lines[4].startswith(f"    height 0, work {remote.tip.work}, last seen 20")
     assert lines[4].endswith(", 0 failures since")
     (peer,) = json.loads(terminal.ok("node", "peers", "--json").out)["peers"]
-    assert peer["endpoint"] == stranger.endpoint
+    assert peer["endpoint"] == remote.endpoint
 
 
 def test_bans_are_shown(terminal: Terminal, node: Node) -> None:
@@ -68,12 +68,12 @@ def test_bans_are_shown(terminal: Terminal, node: Node) -> None:
     assert lines[8].endswith(" UTC, by the node: it posted: \\x1b[2J"), "nobody drives the terminal"
 
 
-def test_add_connects_to_a_peer(terminal: Terminal, node: Node, stranger: Stranger) -> None:
-    told = terminal.ok("node", "peers", "add", stranger.endpoint).out
-    assert told.splitlines()[:2] == ["connected", f"  {stranger.endpoint} at 60.2.7.1"]
-    assert node.knows(stranger)
-    again = json.loads(terminal.ok("node", "peers", "add", stranger.endpoint, "--json").out)
-    assert (again["peer"]["nodeId"], again["why"]) == (stranger.key.node_id, None)
+def test_add_connects_to_a_peer(terminal: Terminal, node: Node, remote: RemoteNode) -> None:
+    told = terminal.ok("node", "peers", "add", remote.endpoint).out
+    assert told.splitlines()[:2] == ["connected", f"  {remote.endpoint} at 60.2.7.1"]
+    assert node.knows(remote)
+    again = json.loads(terminal.ok("node", "peers", "add", remote.endpoint, "--json").out)
+    assert (again["peer"]["nodeId"], again["why"]) == (remote.key.node_id, None)
 
 
 def test_add_keeps_an_unreachable_endpoint(terminal: Terminal) -> None:
@@ -88,14 +88,14 @@ def test_invalid_endpoints_are_not_added(terminal: Terminal) -> None:
     )
 
 
-def test_ban_and_unban(terminal: Terminal, node: Node, stranger: Stranger) -> None:
-    for who in (stranger.endpoint, stranger.key.node_id, "60.2.7.1"):
-        node.meet(stranger)
+def test_ban_and_unban(terminal: Terminal, node: Node, remote: RemoteNode) -> None:
+    for who in (remote.endpoint, remote.key.node_id, "60.2.7.1"):
+        node.meet(remote)
         told = terminal.ok("node", "peers", "ban", who).out.splitlines()
         assert told[0] == "banned"
         assert told[1].endswith(f" {who}")
-        assert told[2:] == ["    permanent, by the operator", f"  dropped: {stranger.endpoint}"]
-        assert not node.knows(stranger)
+        assert told[2:] == ["    permanent, by the operator", f"  dropped: {remote.endpoint}"]
+        assert not node.knows(remote)
         assert terminal.ok("node", "peers", "unban", who).out == f"{who} is no longer banned\n"
 
 

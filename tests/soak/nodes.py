@@ -1,6 +1,6 @@
-"""Two nodes that are busy: one makes the blocks, the other follows it, and both serve shops.
+"""The two busy nodes of a soak test: one makes the blocks, the other follows it, and both serve shops.
 
-Whoever asks here goes on asking while a node is down: a wallet's payment is signed once and sent until it is known.
+A request is repeated while a node is down: a payment is signed once, and sent until the node has it.
 """
 
 import json
@@ -56,7 +56,7 @@ def await_that(condition: Callable[[], bool], told: Callable[[], str]) -> None:
 
 
 @define(eq=False)
-class Member:
+class ManagedNode:
     """A node that is ended and started again under the same name and port."""
 
     nodes: Nodes
@@ -179,7 +179,7 @@ class Shop(Receiver):
             self.bodies = {identifier: seen for identifier, seen in self.bodies.items() if identifier not in gone}
 
 
-def members(nodes: Nodes, authority: bytes) -> tuple[Member, Member]:
+def start_nodes(nodes: Nodes, authority: bytes) -> tuple[ManagedNode, ManagedNode]:
     """The node that makes the blocks and the one that follows it, both started."""
     (nodes.folder / "authority.pem").write_bytes(authority)
     common = (
@@ -192,9 +192,9 @@ def members(nodes: Nodes, authority: bytes) -> tuple[Member, Member]:
     )
     ports = free_port(), free_port()
     urls = [f"http://127.0.0.1:{port}" for port in ports]
-    maker = Member(nodes, "maker", ports[0], (*common, f"--set=http.publicUrl={urls[0]}"))
+    maker = ManagedNode(nodes, "maker", ports[0], (*common, f"--set=http.publicUrl={urls[0]}"))
     joining = (f"--set=http.publicUrl={urls[1]}", "--set=participation.alone=false", f'--set=p2p.seeds=["{urls[0]}"]')
-    follower = Member(nodes, "follower", ports[1], (*common, *joining))
+    follower = ManagedNode(nodes, "follower", ports[1], (*common, *joining))
     for member in (maker, follower):
         member.start()
     return maker, follower

@@ -1,4 +1,4 @@
-"""Other nodes as a test wants them: honest unless it says otherwise, path by path."""
+"""Remote nodes with scripted replies: honest unless a test overrides a path."""
 
 import json
 from collections.abc import Callable, Sequence
@@ -15,7 +15,7 @@ from svcd.interfaces import milliseconds
 from svcd.p2p.handshake import NodeKey
 from svcd.p2p.transport import PeerReply, PeerRequest
 from tests.chains import ChainBuilder, key_of
-from tests.p2p.town import Answer, Called, Town
+from tests.p2p.memory_transport import Answer, Called, MemoryTransport
 
 Script = Callable[[Called], Answer]
 
@@ -47,10 +47,10 @@ def silent(_called: Called) -> None:
 
 
 @define(eq=False, kw_only=True)
-class Stranger:
+class RemoteNode:
     """A node that has a chain, a key and an endpoint, and answers as it should, but where ``scripts`` say otherwise."""
 
-    town: Town
+    transport: MemoryTransport
     endpoint: str
     builder: ChainBuilder
     blocks: list[Block] = field(factory=list)
@@ -89,7 +89,7 @@ class Stranger:
         return self.builder.point_after(self.blocks[-1] if self.blocks else None)
 
     def answer(self, request: PeerRequest) -> Answer:
-        called = Called(self.endpoint, request, self.town.clock.seconds())
+        called = Called(self.endpoint, request, self.transport.clock.seconds())
         script = self.scripts.get(called.path) or self.scripts.get("")
         if request.body is not None:
             fields = json.loads(request.body)
@@ -137,7 +137,7 @@ class Stranger:
 
     def hello(self) -> Any:
         """Its hello at present."""
-        now = milliseconds(self.town.clock)
+        now = milliseconds(self.transport.clock)
         return NodeKey(self.key.seed, self.names).hello(self.builder.params, self.tip, now)
 
     def got_at(self, path: str) -> list[Any]:

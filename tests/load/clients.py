@@ -1,4 +1,4 @@
-"""What besets a node, in processes of their own: `python -m tests.load.crowd KIND PORT NICENESS`, until it is ended.
+"""Hostile clients in a process of their own: `python -m tests.load.clients KIND PORT NICENESS`, until it is ended.
 
 Each kind comes from its own part of 127/8, each client of it from an address of its own. They can be run at nice 19,
 so that on a small machine the node and whoever measures it do not wait for them. A line a second says what came back.

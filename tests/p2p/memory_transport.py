@@ -1,4 +1,4 @@
-"""Where a node on a bench can reach other nodes: in memory, at a clock's time, under the caller's own limits."""
+"""A transport in memory: carries the calls of a node under test at the time of a clock, under the caller's limits."""
 
 from collections.abc import Callable
 from math import inf
@@ -14,15 +14,15 @@ from svcd.net.http_client import MAX_CALLS
 from svcd.p2p.transport import FailureKind, PeerCallFailed, PeerReply, PeerRequest
 
 LATENCY = 0.01
-"""Seconds that a request takes to arrive, and its answer too."""
+"""Seconds that a request or a response takes to arrive."""
 
 Answer = PeerReply | FailureKind | Deferred[PeerReply] | None
-"""What comes of a request: a reply now or later, trouble, or nothing at all."""
+"""The outcome of a request: a reply now or later, a failure, or no reply at all."""
 
 
 @frozen
 class Called:
-    """One request as it reached the town."""
+    """One request as the transport got it."""
 
     endpoint: str
     request: PeerRequest
@@ -39,19 +39,19 @@ class Called:
         return {name: int(text) for name, text in parse_qsl(self.request.path.partition("?")[2])}
 
 
-class Inhabitant(Protocol):
-    """Whoever answers at an endpoint."""
+class Responder(Protocol):
+    """A node at an endpoint."""
 
     def answer(self, request: PeerRequest) -> Answer:
-        """What comes of a request."""
+        """The outcome of a request."""
 
 
 @define(eq=False)
-class Town:
-    """The Transport of a node: endpoints that somebody answers at, and a list of all requests."""
+class MemoryTransport:
+    """The Transport of a node under test: the nodes that answer, by endpoint, and a list of all requests."""
 
     clock: Clock
-    inhabitants: dict[str, Inhabitant] = field(factory=dict)
+    responders: dict[str, Responder] = field(factory=dict)
     calls: list[Called] = field(factory=list)
     forgotten: list[str] = field(factory=list)
     addresses: dict[str, str] = field(factory=dict)
@@ -79,7 +79,7 @@ class Town:
         return answer
 
     def _in_turn(self, endpoint: str, request: PeerRequest, answer: Deferred[PeerReply]) -> None:
-        """Send it as soon as there is a connection for it, of which a real network has so many."""
+        """Send the request once a connection is free; a real transport has as many connections."""
         lane = endpoint, request.kind
         places = self._places.setdefault(lane, DeferredSemaphore(MAX_CALLS[request.kind]))
         turn = places.acquire()
@@ -126,8 +126,8 @@ class Town:
         self.clock.callLater(self.latency.get(endpoint, LATENCY), call, *args)
 
     def _arrive(self, endpoint: str, request: PeerRequest, answer: Deferred[PeerReply]) -> None:
-        inhabitant = self.inhabitants.get(endpoint)
-        given = FailureKind.UNREACHABLE if inhabitant is None else inhabitant.answer(request)
+        responder = self.responders.get(endpoint)
+        given = FailureKind.UNREACHABLE if responder is None else responder.answer(request)
         if isinstance(given, Deferred):
             given.addCallback(lambda reply: self._later(endpoint, self._return, request, answer, reply))
         elif given is not None:
@@ -157,7 +157,7 @@ def run(clock: Clock, seconds: float) -> None:
 
 
 def run_until(clock: Clock, condition: Callable[[], object], *, within: float) -> bool:
-    """Let time pass until something is true; whether it came true in so many seconds."""
+    """Let time pass until ``condition`` is true; False if it is not within so many seconds."""
     end = clock.seconds() + within
     while not condition():
         due = min((call.getTime() for call in clock.getDelayedCalls()), default=inf)
