@@ -10,6 +10,7 @@ its size can be checked. The deadlines here cost one timer per connection, not s
 
 from collections.abc import Callable
 from enum import Enum
+from http import HTTPStatus
 from math import inf
 from typing import TYPE_CHECKING, Any, Final, cast
 
@@ -34,6 +35,20 @@ if TYPE_CHECKING:
 DISCARDED_BYTES: Final = 64 * 1024
 """How much is read and discarded after a refusal, so that a client that is still sending gets the response."""
 _LENGTH_DIGITS: Final = 18
+_HTTP2_PREFACE: Final = b"PRI * HTTP/2.0"
+"""The first line of a client that takes HTTP/2 for granted (RFC 9113 section 3.4)."""
+_HTTP_1_1_REQUIRED: Final = 0xD
+_HTTP2_SENTENCE: Final = b"this node answers HTTP/1.1; for HTTP/2, put a proxy in front of it"
+HTTP2_REFUSAL: Final = b"".join(
+    [
+        # An empty SETTINGS frame, with which a server begins.
+        *(bytes([0, 0, 0, 4, 0]), bytes(4)),
+        # A GOAWAY frame: the length and the type; the stream 0; no stream was taken; why not.
+        *(bytes([0, 0, 8 + len(_HTTP2_SENTENCE), 7, 0]), bytes(4), bytes(4), _HTTP_1_1_REQUIRED.to_bytes(4)),
+        _HTTP2_SENTENCE,
+    ]
+)
+"""The response in HTTP/2, since its clients read nothing else (RFC 9113 sections 6.5, 6.8 and 7)."""
 
 
 class ConnectionState(Enum):
@@ -194,8 +209,11 @@ class Channel(HTTPChannel):
     # Events of Twisted's parser
 
     def lineReceived(self, line: bytes) -> None:
-        """Remember the line for the error response if it is malformed."""
+        """Remember the line for the error response if it is malformed; refuse HTTP/2."""
         self._line = line
+        if line == _HTTP2_PREFACE:
+            self._refuse_http2()
+            return
         super().lineReceived(line)
 
     def lineLengthExceeded(self, line: bytes) -> None:
@@ -388,6 +406,11 @@ class Channel(HTTPChannel):
 
     def _refuse_body(self) -> None:
         self.refuse(HttpError(413, f"the body is too large; at most {self._cap} bytes are accepted here"))
+
+    def _refuse_http2(self) -> None:
+        self.transport.write(HTTP2_REFUSAL)
+        self.site.count(HTTPStatus.HTTP_VERSION_NOT_SUPPORTED)
+        self._linger()
 
     def _respondToBadRequestAndDisconnect(self) -> None:
         # Twisted calls this for every malformed request, and would answer without a body.

@@ -16,19 +16,22 @@ from svcd.web.request import Request
 from svcd.web.responses import NO_ROUTE, Headers, HttpError
 from svcd.web.routes import IncomingRequest
 
-CORS_HEADERS: Final[Headers] = ((b"Access-Control-Allow-Origin", b"*"),)
+CORS_HEADERS: Final[Headers] = (
+    (b"Access-Control-Allow-Origin", b"*"),
+    (b"Access-Control-Expose-Headers", b"Allow, Date, Retry-After, WWW-Authenticate"),
+)
 """The headers of every response, errors included; a site gets them as ``headers_by_prefix``."""
 
 
 _PREFLIGHT: Final[Headers] = (
     (b"Access-Control-Allow-Methods", b"GET, HEAD, POST, OPTIONS"),
-    # No Authorization: a token that a page of another origin has is in the wrong place.
-    (b"Access-Control-Allow-Headers", b"Content-Type"),
     (b"Access-Control-Max-Age", b"86400"),
     (b"Cache-Control", b"no-store"),
 )
 
 
+_HEADER_NAME: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+"""A token of RFC 9110 section 5.6.2."""
 _HOST: Final = re.compile(rb"(\[[0-9A-Fa-f:.]+\]|[^:\[\]]+?)\.?(:[0-9]*)?")
 
 
@@ -139,6 +142,18 @@ def _is_utf8(segment: bytes) -> bool:
     return True
 
 
+def allowed_headers(request: IncomingRequest) -> bytes:
+    """The request headers that a page of another origin may send: those that its browser asks for.
+
+    Never ``Authorization``: a token that a page of another origin has is in the wrong place. ``*`` instead of the names
+    would allow it in some browsers.
+    """
+    lines = request.requestHeaders.getRawHeaders(b"Access-Control-Request-Headers") or []
+    names = [name.strip(b" \t") for name in b",".join(lines).split(b",")]
+    allowed = [name for name in names if _HEADER_NAME.fullmatch(name) and name.lower() != b"authorization"]
+    return b", ".join(allowed) or b"Content-Type"
+
+
 class Cors(Resource):
     """Wraps a resource as a leaf: pages of every origin may read its responses; OPTIONS is answered with 204."""
 
@@ -154,7 +169,7 @@ class Cors(Resource):
             request.responseHeaders.setRawHeaders(name, [value])
         if request.method != b"OPTIONS":
             return getChildForRequest(self._resource, request).render(request)
-        for name, value in _PREFLIGHT:
+        for name, value in (*_PREFLIGHT, (b"Access-Control-Allow-Headers", allowed_headers(request))):
             request.responseHeaders.setRawHeaders(name, [value])
         request.setResponseCode(http.NO_CONTENT)
         request.finish()

@@ -195,6 +195,33 @@ def test_other_sites_neither_read_pages_nor_post_to_them(
         watched.forgive("ERR_BLOCKED_BY_RESPONSE|NotSameOrigin|ERR_FAILED")
 
 
+SENDING = """
+async ([url, headers]) => {
+  try {
+    const answer = await fetch(url, { headers });
+    return [answer.status, answer.headers.get("Date") !== null];
+  } catch {
+    return "blocked";
+  }
+}
+"""
+
+
+def test_other_sites_read_the_chain_with_any_header_but_a_token(watched: Watched, evil: Callable[[str], str]) -> None:
+    page = visit(watched, evil("<h1>Hello</h1>"))
+
+    def tried(**headers: str) -> object:
+        return page.evaluate(SENDING, [watched.origin + "/rpc/status", headers])
+
+    assert tried() == [200, True]
+    assert tried(traceparent="00-" + 32 * "a" + "-" + 16 * "b" + "-01", **{"X-Requested-With": "x"}) == [200, True]
+    assert tried(Authorization="Bearer x") == "blocked"
+    assert tried(traceparent="x", Authorization="Bearer x") == "blocked"
+    watched.forgive("CORS policy")
+    if watched.complaints:
+        watched.forgive("ERR_FAILED")
+
+
 def test_a_form_of_another_site_is_refused(watched: Watched, evil: Callable[[str], str], chain: Chain) -> None:
     for path in ("/wallet/", "/", checkout_path("A"), "/operator/mine"):
         form = f'<form method="post" action="{watched.origin}{path}"><input name="blocks" value="1"><button>Go</form>'

@@ -9,6 +9,7 @@ from twisted.internet.task import Clock
 from svcd.chain.encoding import parse_json
 from svcd.chain.errors import RuleViolation
 from svcd.web.api import KleinApi, SiteContext
+from svcd.web.channel import HTTP2_REFUSAL
 from svcd.web.connections import SiteLimits
 from svcd.web.fast_path import FastPath
 from svcd.web.field_types import Custom, Text
@@ -19,7 +20,7 @@ from svcd.web.routes import Field, Route
 from svcd.web.site import Site
 from tests.web.wire import Wire
 
-ANSWERS = {200, 204, 400, 404, 405, 408, 413}
+ANSWERS = {200, 204, 400, 404, 405, 408, 413, 505}
 
 
 class Routes:
@@ -96,6 +97,7 @@ def _answers_to(data: bytes, *, uses_fast_path: bool) -> bytes:
 
 def _answers(received: bytes) -> list[object]:
     answers = []
+    received = received.removesuffix(HTTP2_REFUSAL)
     while received:
         head, end, rest = received.partition(b"\r\n\r\n")
         assert end, "headers without an end"
@@ -117,5 +119,6 @@ SEEDS = (
     b'\x40POST /rpc/send HTTP/1.1\r\nHost: h\r\nContent-Length: 9\r\n\r\n{"a":"b"}GET /rpc/list HTTP/1.0\r\n\r\n',
     b'\x60POST /rpc/send HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n9\r\n{"a":"b"}\r\n0\r\n\r\n',
     b"\x10POST /rpc/send HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n{}",
+    b"\x03PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\x00\x00\x00\x04\x00\x00\x00\x00\x00",
     b"\x10HEAD http://h/rpc/list?limit=1 HTTP/1.1\r\nHost: h\r\nAuthorization: Bearer x\r\n\r\n",
 )

@@ -408,7 +408,6 @@ def test_body_of_a_refused_request_is_not_held(make_site: MakeSite, clock: Clock
         b"GET /a HTTP/2.0\r\n",
         b"GET  /a HTTP/1.1\r\n",
         b"G\xffT /a HTTP/1.1\r\n",
-        b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
         b"\x16\x03\x01\x02\x00\x01\r\n",
         b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\n",
         b"GET /" + b"a" * 20_000,
@@ -434,6 +433,25 @@ def test_malformed_request_is_400_in_json(make_site: MakeSite, malformed: bytes)
     wire.send(GET)
     assert len(wire.responses()) == 1
     assert echo.seen == []
+
+
+@pytest.mark.parametrize("before", [b"", GET])
+def test_client_that_takes_http2_for_granted_is_told_so_in_its_protocol(make_site: MakeSite, before: bytes) -> None:
+    site, echo = make_site(Echo()), Echo()
+    preface = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + bytes([0, 0, 0, 4, 0, 0, 0, 0, 0])
+    wire = Wire(site).send(before)
+    answered = bytes(wire.received)
+    wire.send(preface).send(GET)
+
+    frames = bytes(wire.received).removeprefix(answered)
+    assert (frames[:9], wire.saw_end) == (bytes([0, 0, 0, 4, 0, 0, 0, 0, 0]), True), "no SETTINGS without a setting"
+    size, kind, flags, stream = int.from_bytes(frames[9:12]), frames[12], frames[13], frames[14:18]
+    last, code, sentence = frames[18:22], int.from_bytes(frames[22:26]), frames[26:]
+    assert (kind, flags, stream, last) == (7, 0, bytes(4), bytes(4)), "no GOAWAY"
+    assert code == 0xD, "not HTTP_1_1_REQUIRED"
+    assert size == 8 + len(sentence)
+    assert sentence == b"this node answers HTTP/1.1; for HTTP/2, put a proxy in front of it"
+    assert (site.answers[505], echo.seen) == (1, [])
 
 
 def test_content_length_with_thousands_of_digits_is_refused(make_site: MakeSite) -> None:

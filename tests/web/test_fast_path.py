@@ -246,6 +246,7 @@ HEADERS = [
     b"Authorization: Bearer secret",
     b"Authorization: Bearer wrong",
     b"Cookie: a=b; c",
+    b"Access-Control-Request-Headers: traceparent, authorization",
     b"Content-Type: application/x-www-form-urlencoded",
     b"Expect: 100-continue",
     b"Transfer-Encoding: chunked",

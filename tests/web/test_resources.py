@@ -126,6 +126,7 @@ def test_answers_and_errors_may_be_read(make_site: MakeSite, path: bytes, status
 
     assert answer.status == status
     assert answer.headers["access-control-allow-origin"] == "*"
+    assert answer.headers["access-control-expose-headers"] == "Allow, Date, Retry-After, WWW-Authenticate"
 
 
 @pytest.mark.parametrize("path", [b"/p2p/status", b"/nowhere"])
@@ -144,6 +145,27 @@ def test_preflight_is_answered_with_204(make_site: MakeSite, path: bytes) -> Non
     assert answer.headers["access-control-max-age"] == "86400"
     assert "content-length" not in answer.headers, "RFC 9110 section 8.6 forbids it with 204"
     assert "transfer-encoding" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    ("asked", "allowed"),
+    [
+        (b"traceparent", "traceparent"),
+        (b"content-type,traceparent, X-Requested-With", "content-type, traceparent, X-Requested-With"),
+        (b"Authorization", "Content-Type"),
+        (b"content-type , AUTHORIZATION\t,traceparent", "content-type, traceparent"),
+        (b"x-a\r\nAccess-Control-Request-Headers: authorization, x-b", "x-a, x-b"),
+        (b"*, authorization", "*"),
+        (b"no name, :, caf\xe9, x-a", "x-a"),
+        (b"", "Content-Type"),
+        (b",,", "Content-Type"),
+    ],
+)
+def test_preflight_allows_every_header_but_authorization(make_site: MakeSite, asked: bytes, allowed: str) -> None:
+    wire = Wire(site_with_both(make_site))
+    wire.send(b"OPTIONS /rpc/echo HTTP/1.1\r\nHost: h\r\nAccess-Control-Request-Headers: " + asked + b"\r\n\r\n")
+
+    assert wire.response().headers["access-control-allow-headers"] == allowed
 
 
 def test_connection_goes_on_after_a_preflight(make_site: MakeSite) -> None:
