@@ -30,6 +30,9 @@ change the direction of text (Unicode's Bidi_Control)."""
 SINCE_HEIGHT_MARGIN: Final = 100
 """A new order counts payments from this many blocks below the tip, since a reorganisation may move one down."""
 
+LAST_TIME: Final = 253_402_300_799_999
+"""The end of the year 9999, in Unix milliseconds: no order expires later."""
+
 MAX_REFERENCE: Final = 64
 REFUND_PREFIX: Final = "refund:"
 

@@ -6,6 +6,7 @@ from typing import Final
 
 from attrs import frozen
 
+from svcd.commerce.payment_request import LAST_TIME
 from svcd.rpc.fields import HEIGHT_TYPE
 from svcd.web.field_types import Int, Schema, Text
 from svcd.web.responses import Headers
@@ -15,8 +16,6 @@ _HTML: Final[Mapping[int, Schema]] = {200: {"type": "string"}}
 _HASH: Final = re.compile("[0-9a-fA-F]{64}")
 MAX_SEARCH_TEXT: Final = 128
 MAX_RETURN_URL: Final = 1_024
-LAST_TIME: Final = 253_402_300_799_999
-"""The end of the year 9999."""
 _RETURN_URL: Final = re.compile(r"https://([a-z0-9-]+(?:\.[a-z0-9-]+)*(?::[0-9]{1,5})?)(?:[/?#][!#-;=?-\[\]_a-z~]*)?")
 """In group 1 host and port, as browsers show them. A user before the host, which would pass for one, is not matched."""
 

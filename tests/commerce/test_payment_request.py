@@ -259,7 +259,7 @@ def test_the_paths_of_a_record_lead_back_to_the_order(request: PaymentRequest) -
     status = urlsplit(str(record["statusPath"]))
     assert unquote(status.path.rpartition("/")[2]) == request.terms.reference
     assert parse_qs(status.query)["amountBaseUnits"] == [str(request.terms.amount)]
-    assert parse_link(f"https://pay.example{record['checkoutPath']}", DEVNET) == request
+    assert parse_link(f"https://pay.example{record['checkoutPath']}", DEVNET).order == request
 
 
 def test_new_references_have_130_random_bits() -> None:

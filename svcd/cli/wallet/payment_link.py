@@ -9,11 +9,14 @@ from collections.abc import Callable
 from typing import Final, TypeVar
 from urllib.parse import parse_qsl, unquote
 
+from attrs import frozen
+
 from svcd.chain.errors import Refusal, RuleViolation
 from svcd.chain.params import NetworkParams
 from svcd.chain.units import parse_amount, parse_base_units
 from svcd.commerce.payment_request import (
     DEFAULT_CONFIRMATIONS,
+    LAST_TIME,
     MAX_URI,
     PaymentRequest,
     parse_confirmations_text,
@@ -30,15 +33,25 @@ _WEB: Final = re.compile("https?://", re.IGNORECASE)
 _LINK: Final = re.compile(r"https?://[A-Za-z0-9.:\[\]-]+/(pay|wallet)/\?([!\"$-~]*)")
 _REQUIRED_NAME: Final = "req-"
 _ONE_URI: Final = "pay="
+_NUMBER: Final = re.compile("0|[1-9][0-9]{0,14}")
 
 
-def parse_link(text: str, params: NetworkParams) -> PaymentRequest:
+@frozen
+class PaymentLink:
+    """What a link says."""
+
+    order: PaymentRequest
+    until: int | None = None
+    """When the order expires, in Unix milliseconds; only the link to a checkout can say it."""
+
+
+def parse_link(text: str, params: NetworkParams) -> PaymentLink:
     """The order in a payment URI, or in the URL of a checkout or wallet page, for the network of ``params``.
 
     Raises RuleViolation: FORMAT, ADDRESS, AMOUNT or REFERENCE.
     """
     if not _WEB.match(text):
-        return parse_uri(text, params)
+        return PaymentLink(parse_uri(text, params))
     match = _LINK.fullmatch(text)
     if match is None or len(text) > MAX_URI:
         raise _refusal(
@@ -46,7 +59,7 @@ def parse_link(text: str, params: NetworkParams) -> PaymentRequest:
             f" fragment (#), of at most {MAX_URI} characters, all of printable ASCII"
         )
     page, query = match.groups()
-    return parse_uri(_uri_in(query), params) if page == "wallet" else _order_in(query, params)
+    return PaymentLink(parse_uri(_uri_in(query), params)) if page == "wallet" else _checkout_in(query, params)
 
 
 def _uri_in(query: str) -> str:
@@ -56,7 +69,7 @@ def _uri_in(query: str) -> str:
     return _decoded(lambda: unquote(query.removeprefix(_ONE_URI), errors="strict"))
 
 
-def _order_in(query: str, params: NetworkParams) -> PaymentRequest:
+def _checkout_in(query: str, params: NetworkParams) -> PaymentLink:
     """The order in the query of a checkout, parsed as the page parses it.
 
     ``sinceHeight`` is ignored: it is for the merchant, while the payer must be warned of every earlier payment.
@@ -81,7 +94,14 @@ def _order_in(query: str, params: NetworkParams) -> PaymentRequest:
         ),
         required=parse_confirmations_text(values.get("confirmations", str(DEFAULT_CONFIRMATIONS))),
     )
-    return PaymentRequest(terms, parse_label(values.get("label", "")))
+    order = PaymentRequest(terms, parse_label(values.get("label", "")))
+    return PaymentLink(order, _time_in(values["until"]) if "until" in values else None)
+
+
+def _time_in(text: str) -> int:
+    if not _NUMBER.fullmatch(text) or int(text) > LAST_TIME:
+        raise _refusal(f"until must be a whole number of milliseconds since 1970, at most {LAST_TIME}")
+    return int(text)
 
 
 def _decoded(decode: Callable[[], T]) -> T:

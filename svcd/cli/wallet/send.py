@@ -24,7 +24,7 @@ from svcd.cli.rendering import escape, format_coins, format_time, property_table
 from svcd.cli.session import Session
 from svcd.cli.wallet.keyfile import Keyfile, unseal
 from svcd.cli.wallet.keys import load_keyfile
-from svcd.cli.wallet.payment_link import parse_link
+from svcd.cli.wallet.payment_link import PaymentLink, parse_link
 from svcd.cli.wallet.pending import PendingFile, Reconciliation, reconcile
 from svcd.cli.wallet.preflight import (
     AccountView,
@@ -36,7 +36,6 @@ from svcd.cli.wallet.preflight import (
     warnings,
 )
 from svcd.cli.wallet.prompts import PasswordSource, confirm
-from svcd.commerce.payment_request import PaymentRequest
 from svcd.interfaces import milliseconds
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -122,22 +121,23 @@ def pay_uri(
     URI is svc:…?amount=…&ref=…, or the URL of a checkout or wallet page, https://…/pay/?reference=… or
     https://…/wallet/?pay=…. Put it in single quotes, because & is special in the shell. Recipient, amount and reference
     are signed exactly as they are in the URI, and only your node is contacted. The label is text by the author of the
-    link. If the order is already paid, the command warns you; with --yes it then refuses to pay.
+    link. If the order is already paid, the command warns you; with --yes it then refuses to pay. An order whose link
+    has expired is not paid.
 
     \b
     Example:
       svc wallet pay 'svc:svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc?amount=2.5&ref=order-1042'
     """
     opened = load_keyfile(keyfile)
-    order = _parse_order(uri, opened.params)
-    terms = order.terms
+    link = _parse_order(uri, opened.params)
+    terms = link.order.terms
     request = SendRequest(
         recipient=terms.recipient, amount=terms.amount, reference=terms.reference, fee=fee, nonce=nonce
     )
-    _send(session, opened, request, (keyfile, password_file), assume_yes=yes, order=order)
+    _send(session, opened, request, (keyfile, password_file), assume_yes=yes, link=link)
 
 
-def _parse_order(uri: str, params: NetworkParams) -> PaymentRequest:
+def _parse_order(uri: str, params: NetworkParams) -> PaymentLink:
     """The order in ``uri``; raises RuleViolation, or CommandError if it is for another network than ``params``."""
     try:
         return parse_link(uri, params)
@@ -166,11 +166,11 @@ def _send(
     files: tuple[Path, Path | None],
     *,
     assume_yes: bool,
-    order: PaymentRequest | None = None,
+    link: PaymentLink | None = None,
 ) -> None:
     """Send a transfer and print the result; ``files`` are the keyfile and, if given, the password file."""
     payment = OutgoingPayment.of(session, keyfile, request, files, assume_yes=assume_yes)
-    payment = evolve(payment, order=order)
+    payment = evolve(payment, link=link)
     result = session.with_node(lambda node: send_payment(node, payment))
     session.print_result(result.as_json(), result.as_text())
 
@@ -186,8 +186,8 @@ class OutgoingPayment:
     pending: PendingFile
     assume_yes: bool = False
     """Whether to sign without asking."""
-    order: PaymentRequest | None = None
-    """The order in the payment URI, if there is one."""
+    link: PaymentLink | None = None
+    """The link that is paid, if there is one."""
     objections: Callable[[NodeClient, AccountView], Awaitable[list[str]]] | None = None
     """Asks the node what speaks against signing a new transfer, a sentence each: warnings, and errors with --yes."""
 
@@ -282,6 +282,7 @@ def _confirm_resend(payment: OutgoingPayment, transfer: Transfer, view: AccountV
 async def _sign_new(node: NodeClient, payment: OutgoingPayment, view: AccountView, earlier: Reconciliation) -> Transfer:
     """A newly signed transfer, once the user has confirmed."""
     earlier.check_nonce_is_free(payment.request, view.params)
+    _check_not_expired(payment, node)
     request = payment.request
     if request.fee is None:
         request = evolve(request, fee=await suggested_fee(node, view.params))
@@ -297,6 +298,7 @@ async def _sign_new(node: NodeClient, payment: OutgoingPayment, view: AccountVie
         click.echo(f"Warning: {sentence}.", err=True)
     _confirm(payment, "Sign and send this transfer?")
     seed = payment.unseal()
+    _check_not_expired(payment, node)
     # The user may have taken an hour to answer: the timestamp is that of the signature.
     draft = evolve(draft, timestamp=milliseconds(node.clock))
     return sign_transfer(draft, seed=seed, params=view.params)
@@ -304,8 +306,11 @@ async def _sign_new(node: NodeClient, payment: OutgoingPayment, view: AccountVie
 
 def _show(payment: OutgoingPayment, draft: Draft, view: AccountView) -> None:
     rows = list(review(draft, view, payment.keyfile.address))
-    if payment.order is not None and payment.order.label is not None:
-        rows.insert(5, ("label", f"{payment.order.label} (unverified, from the link)"))
+    link = payment.link
+    if link is not None and link.order.label is not None:
+        rows.insert(5, ("label", f"{link.order.label} (unverified, from the link)"))
+    if link is not None and link.until is not None:
+        rows.insert(5, ("pay before", format_time(link.until)))
     click.echo(property_table(rows), err=True)
     for sentence in warnings(draft, view, payment.keyfile.address):
         click.echo(f"Warning: {sentence}.", err=True)
@@ -316,15 +321,24 @@ def _confirm(payment: OutgoingPayment, question: str) -> None:
         raise CommandError("cancelled: nothing was signed and nothing was sent")
 
 
+def _check_not_expired(payment: OutgoingPayment, node: NodeClient) -> None:
+    """Raise CommandError if the link has expired by this computer's clock, as the checkout stops offering to pay."""
+    until = None if payment.link is None else payment.link.until
+    if until is not None and milliseconds(node.clock) >= until:
+        raise CommandError(
+            f"this order expired at {format_time(until)}, so nothing was signed; ask the shop for a new link"
+        )
+
+
 async def _warn_if_paid(node: NodeClient, payment: OutgoingPayment, view: AccountView) -> None:
     """Warn that the order is already paid; with --yes, raise CommandError if it is, or if that cannot be known."""
-    if payment.order is None:
+    if payment.link is None:
         return
     if view.catching_up and payment.assume_yes:
         raise CommandError(
             "the node is still catching up and may not know that this order is paid; wait, or omit --yes"
         )
-    status = await payment_status(node, payment.order.terms)
+    status = await payment_status(node, payment.link.order.terms)
     state = status.text("state")
     if state == "unpaid":
         return

@@ -7,7 +7,7 @@ from hypothesis import given
 
 from svcd.chain.errors import RuleViolation
 from svcd.chain.params import DEVNET
-from svcd.cli.wallet.payment_link import parse_link
+from svcd.cli.wallet.payment_link import PaymentLink, parse_link
 from svcd.commerce.payment_request import PaymentRequest, PaymentTerms, format_uri
 from tests.chains import COIN
 from tests.cli.terminal import OTHER
@@ -37,21 +37,26 @@ def test_a_wallet_link_parses_like_its_uri(request: PaymentRequest) -> None:
     terms = request.terms
     more = {"confirmations": terms.required, "label": request.label}
     order = {"reference": terms.reference, "recipient": terms.recipient, "amount": None}
-    assert parse_link(format_uri(request), DEVNET) == request
-    assert parse_link(checkout(**order, amountBaseUnits=terms.amount, **more), DEVNET) == request
+    assert parse_link(format_uri(request), DEVNET) == PaymentLink(request)
+    assert parse_link(checkout(**order, amountBaseUnits=terms.amount, **more), DEVNET) == PaymentLink(request)
     link = page(format_uri(request))
     if len(link) <= 2048:
-        assert parse_link(link, DEVNET) == request
+        assert parse_link(link, DEVNET) == PaymentLink(request)
 
 
 @pytest.mark.parametrize("host", ["http://127.0.0.1:8645", "https://[::1]:8645", "https://shop.example"])
 def test_the_host_is_ignored(host: str) -> None:
-    assert parse_link(checkout(host), DEVNET) == REQUEST
+    assert parse_link(checkout(host), DEVNET) == PaymentLink(REQUEST)
 
 
 def test_the_since_height_of_a_link_is_ignored() -> None:
     """Otherwise the author of a link could have an order paid twice without a warning."""
-    assert parse_link(checkout(sinceHeight=1000), DEVNET) == REQUEST
+    assert parse_link(checkout(sinceHeight=1000), DEVNET) == PaymentLink(REQUEST)
+
+
+@pytest.mark.parametrize("until", [0, 1_795_170_430_000, 253_402_300_799_999])
+def test_a_checkout_link_says_when_the_order_expires(until: int) -> None:
+    assert parse_link(checkout(until=until), DEVNET) == PaymentLink(REQUEST, until)
 
 
 @pytest.mark.parametrize("label", ["Tea+%26+cake", "Tea%20%26%20cake", "1%2B1;x=%zz", "%E2%82%AC"])
@@ -59,7 +64,7 @@ def test_a_link_is_parsed_as_the_checkout_parses_it(still: Shown, label: str) ->
     """The page shows the payment URI of what it has parsed."""
     recipient = still.node.address("bob")
     path = f"/pay/?reference=order-1&recipient={recipient}&amount=2.5&label={label}"
-    request = parse_link(f"https://shop.example{path}", PARAMS)
+    request = parse_link(f"https://shop.example{path}", PARAMS).order
     assert format_uri(request) in [each.get("data-copy") for each in still.see(path).all("button")]
 
 
@@ -88,6 +93,10 @@ WHOLE = "the link to a wallet page must have pay= with a payment URI, percent-en
         (checkout(recipient=OTHER[:-1] + "q"), "wrong checksum"),
         (checkout(reference=".."), "URLs drop"),
         (checkout(confirmations=0), "confirmations must be"),
+        *[
+            (checkout(until=until), "until must be a whole number of milliseconds")
+            for until in ("", "-1", "01", "1e3", "253402300800000", "tomorrow")
+        ],
         (checkout(label="a\u202eb"), "label contains U+202E"),
         (checkout() + "&label=%ff", "the link must be UTF-8 in percent-encoding"),
         (page("svc:x").replace("pay=", "pay=%ff"), "the link must be UTF-8 in percent-encoding"),

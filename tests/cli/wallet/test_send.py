@@ -320,6 +320,17 @@ def test_pay_accepts_a_checkout_link_and_contacts_only_the_node(rich: Node, term
     assert "this order is already paid" in terminal.failure(*PAY, "--yes", env=KNOWN), "both are one order"
 
 
+def test_pay_refuses_an_order_that_has_expired(rich: Node, terminal: Terminal) -> None:
+    now = int(rich.clock.seconds() * 1000)
+    link = f"https://shop.example/pay/?reference=order-17&recipient={OTHER}&amount=2&until={now + 90_000}"
+    told = terminal.invoke("wallet", "pay", link, typed="n\n", env=KNOWN)
+    assert "pay before     2" in told.stderr
+    rich.clock.advance(90)
+    for more in ((), ("--yes",)):
+        assert "this order expired at 2" in terminal.failure("wallet", "pay", link, *more, env=KNOWN)
+    assert waiting(rich) == []
+
+
 def test_invisible_characters_in_a_label_are_escaped(rich: Node, terminal: Terminal) -> None:
     uri = format_uri(PaymentRequest(PaymentTerms("order-17", OTHER, 2 * COIN, 12), "Tea\u200b\u2060 for\u3164 two"))
     told = terminal.invoke("wallet", "pay", uri, typed="n\n", env=KNOWN)
