@@ -11,6 +11,7 @@ from svcd.chain.block import Header
 from svcd.chain.transition import ChainPoint
 from svcd.chain.units import BASE_UNITS_PER_COIN, format_amount
 from svcd.chain.work import block_work
+from svcd.pages.error_pages import NotFound
 from svcd.pages.html import (
     UNIT,
     Content,
@@ -51,7 +52,6 @@ from svcd.pages.sources import (
 from svcd.pages.tables import Column, blocks_table, reference_link, table, transfers_table
 from svcd.rpc.fields import ADDRESS, BEFORE, NEWEST, TXID
 from svcd.store.chain_store import StoredBlock
-from svcd.web.responses import HttpError
 
 WIDTH: Final = 300
 HEIGHT: Final = 80
@@ -186,7 +186,7 @@ class BlockPage:
             tip = sources.tip()
             stored = reader.canonical(block) if isinstance(block, int) else reader.stored(block)
             if stored is None:
-                raise HttpError(404, f"this node has no such block; the newest one is {grouped(tip.height)}")
+                raise NotFound("No such block", f"the newest block of this node’s chain is {grouped(tip.height)}")
             canonical = reader.is_canonical(stored)
         shown = ("block", stored.point.hash, canonical, first, tip.height, sources.second)
         return CachedPage(shown, lambda: self._draw(stored, tip, first, canonical=canonical))
@@ -285,7 +285,11 @@ class TransactionPage:
         else:
             entry = sources.mempool.get(txid)
             if entry is None:
-                raise HttpError(404, "no such transfer is in the chain or the mempool of this node")
+                raise NotFound(
+                    "No such transfer",
+                    "this node has no transfer with this id: it may not have arrived yet, or was refused or replaced, or "
+                    "has expired",
+                )
             row, state = TransferRow(entry.transfer), badge("waiting for a block", "warn")
         return Page(
             title="Transfer",

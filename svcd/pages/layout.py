@@ -11,19 +11,12 @@ from twisted.web.template import Tag, flattenString
 
 from svcd.chain.params import NetworkParams
 from svcd.node.status import NetworkObserver
-from svcd.pages.html import Content, notice, tag, visible
-from svcd.web.responses import HttpError, reason_phrase
+from svcd.pages.html import Content, notice, tag
 
 MAINNET: Final = "mainnet"
 SEARCHABLE: Final = "Height, block hash, transaction, address or reference"
 _NAVIGATION: Final = (("/", "Explorer"), ("/mempool", "Mempool"), ("/peers", "Peers"), ("/wallet/", "Wallet"))
 _MAIN: Final = re.compile(rb"<main[^>]*>")
-_ERROR_TITLES: Final = {
-    400: "Bad request",
-    404: "Not found",
-    429: "Too many requests",
-    503: "Not ready",
-}
 
 
 @frozen(kw_only=True)
@@ -45,15 +38,6 @@ class Page:
     refresh: int = 0
     """Seconds after which a browser without scripts reloads the page; 0 for never."""
     scripts: tuple[str, ...] = ("copy.mjs",)
-
-    @classmethod
-    def of_error(cls, error: HttpError) -> "Page":
-        """The page that shows ``error``."""
-        title = _ERROR_TITLES.get(error.status, reason_phrase(error.status).decode("ascii"))
-        sentence = error.sentence[:1].upper() + error.sentence[1:].removesuffix(".") + "."
-        back = tag("p", tag("a", "To the explorer", href="/", class_="alone"))
-        words = tag("p", visible(sentence), class_="lead", dir="auto")
-        return cls(title=title, content=(tag("h1", title), words, back), status=error.status, scripts=())
 
 
 @frozen

@@ -9,6 +9,7 @@ from attrs import evolve, frozen
 from twisted.web.resource import Resource
 
 from svcd.pages.checkout import CheckoutPage
+from svcd.pages.error_pages import error_page
 from svcd.pages.explorer import AddressPage, BlockPage, MempoolPage, OverviewPage, PeersPage, TransactionPage
 from svcd.pages.layout import CachedPage, Layout, Page
 from svcd.pages.qr import QrCodeRoute
@@ -128,7 +129,7 @@ class PagesResource(Resource):
     def _rendered_error(self, request: IncomingRequest, error: HttpError) -> Response:
         if not _wants_html(request):
             return _with_headers(SECURITY_HEADERS, error_response(error))
-        body = self._layout.draw(Page.of_error(error))
+        body = self._layout.draw(error_page(error, request.route))
         rendered = Response(body, error.status, content_type=HTML, headers=error.headers)
         return _with_headers(SECURITY_HEADERS_WITH_FORM, rendered)
 

@@ -178,6 +178,7 @@ def test_an_order_expires(shown: Shown) -> None:
         ({"amount": None}, "The amount is missing"),
         ({"amount": "1", "amountBaseUnits": "1"}, "both given"),
         ({"amount": "1e3"}, "decimal such as"),
+        ({"amount": "0"}, "more than 0 and at most 90071992.54740991 SVC"),
         ({"recipient": "svc1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc"}, "address of this network"),
         ({"confirmations": "0"}, "from 1 to 1000"),
         ({"label": "x" * 81}, "at most 80"),
@@ -186,7 +187,11 @@ def test_an_order_expires(shown: Shown) -> None:
     ],
 )
 def test_invalid_link_is_400(still: Shown, wrong: dict[str, object], sentence: str) -> None:
-    assert sentence.lower() in still.see(target(still, **wrong), 400).visible.lower()
+    page = still.see(target(still, **wrong), 400)
+    assert sentence.lower() in page.visible.lower()
+    assert "Go back to the shop and ask for a new link" in page.visible
+    assert page.visible.index("Details for the shop") < page.visible.lower().index(sentence.lower())
+    assert not page.all("input", type="search"), "a buyer has no use for the search"
 
 
 def test_repeated_parameter_is_400(still: Shown) -> None:

@@ -95,7 +95,7 @@ def test_block_off_the_canonical_chain(shown: Shown) -> None:
 
 
 def test_a_block_above_the_tip(still: Shown) -> None:
-    assert "the newest one is 0" in still.see("/block/1", 404).text
+    assert "The newest block of this node’s chain is 0." in still.see("/block/1", 404).text
 
 
 def test_transfers_of_a_block_are_paginated(shown: Shown) -> None:
@@ -129,7 +129,7 @@ def test_transfer_in_the_mempool(shown: Shown) -> None:
     page = shown.see(f"/tx/{transfer.txid.hex()}")
     assert "waiting for a block" in page.visible
     assert not page.all("a", rel="alternate")
-    assert "No such transfer is in the chain or the mempool" in shown.see(f"/tx/{'00' * 32}", 404).text
+    assert "this id: it may not have arrived" in shown.see(f"/tx/{'00' * 32}", 404).text
 
 
 def test_transfers_of_an_address_are_paginated(shown: Shown) -> None:

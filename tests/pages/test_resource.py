@@ -87,7 +87,7 @@ def test_missing_slash_redirects(still: Shown, target: str, location: str) -> No
     "target", ["//example.org", "/block/", "/block/0/", "/static/", "/static/../x", "/%ff", "/Pay/"]
 )
 def test_unknown_path_is_404(still: Shown, target: str) -> None:
-    assert "Not found" in still.see(target, 404).text
+    assert "no page at this address" in still.see(target, 404).visible
 
 
 def test_errors_are_json_unless_html_is_accepted(still: Shown) -> None:
@@ -97,6 +97,7 @@ def test_errors_are_json_unless_html_is_accepted(still: Shown) -> None:
 
 def test_an_error_names_the_expected_value(still: Shown) -> None:
     page = still.see("/block/x", 400)
+    assert "A block has a number" in page.visible
     assert "Block: must be a height from 0 to" in page.text
     assert ".." not in page.text
 
