@@ -281,16 +281,18 @@ class TransactionPage:
             place = sources.reader.transaction(txid)
         if place is not None:
             row = transfer_row(sources, place)
-            state: Content = badge(plural(tip.height - place.point.height + 1, "confirmation"), "good")
+            state = badge(plural(tip.height - place.point.height + 1, "confirmation"), "good")
+            state(**{"data-block": place.point.hash.hex()})
         else:
             entry = sources.mempool.get(txid)
             if entry is None:
                 raise NotFound(
                     "No such transfer",
-                    "this node has no transfer with this id: it may not have arrived yet, or was refused or replaced, or "
-                    "has expired",
+                    "this node has no transfer with this id: it may not have arrived yet, or was refused or replaced, "
+                    "or has expired",
                 )
-            row, state = TransferRow(entry.transfer), badge("waiting for a block", "warn")
+            row, state = TransferRow(entry.transfer), badge("waiting for a block", "warn")(**{"data-block": ""})
+        state(**{"data-txid": txid.hex()})
         return Page(
             title="Transfer",
             content=(
@@ -299,9 +301,10 @@ class TransactionPage:
                 tag("div", facts(self._facts(row, state)), class_="card"),
             ),
             json=f"/rpc/transaction/{txid.hex()}" if place is not None else "",
+            scripts=("copy.mjs", "transfer-page.mjs"),
         )
 
-    def _facts(self, row: TransferRow, state: Content) -> list[tuple[str, Content]]:
+    def _facts(self, row: TransferRow, state: Tag) -> list[tuple[str, Content]]:
         sources, transfer = self._sources, row.transfer
         sender, recipient = sources.address(transfer.sender), sources.address(transfer.recipient)
         pairs: list[tuple[str, Content]] = [("State", state)]

@@ -88,6 +88,10 @@ class Chain:
         wire = sign_transfer(draft, seed=sender.seed, params=DEVNET).wire
         return str(self.node.ok(self.node.post("/rpc/broadcast", b'{"transaction":' + wire + b"}"))["txid"])
 
+    def reorganise(self, depth: int, *, drop: bool = False) -> None:
+        """Replace so many blocks by empty ones; their transfers return to the mempool, or are dropped."""
+        self.node.ok(self.node.operator("/operator/reorganise", {"depth": depth, "dropTransactions": drop}))
+
     def waiting(self, sender: str) -> int:
         """How many transfers of `sender` wait in the mempool."""
         account = self.node.account(sender)

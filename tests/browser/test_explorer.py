@@ -41,6 +41,26 @@ def test_the_search_says_that_there_is_nothing(watched: Watched) -> None:
     watched.forgive("404")
 
 
+def test_the_page_of_a_transfer_follows_it(watched: Watched, chain: Chain) -> None:
+    txid = chain.pay(FAUCET, SHOP, COIN, fresh("follow"))
+    page = watched.go(f"/tx/{txid}")
+    assert "waiting for a block" in page.inner_text("main")
+    with page.expect_navigation():
+        chain.node.mine(1)
+    page.wait_for_selector("text=1 confirmation")
+    loads = len([each for each in watched.asked if each == f"GET /tx/{txid}"])
+    chain.node.mine(1)
+    # As when somebody comes back to the tab.
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait_for_selector("text=2 confirmations")
+    assert loads == len([each for each in watched.asked if each == f"GET /tx/{txid}"]) == 2
+    with page.expect_navigation():
+        chain.reorganise(2)
+        page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+    page.wait_for_selector("text=waiting for a block")
+    chain.node.mine(1)
+
+
 def test_new_blocks_are_told_of(watched: Watched, chain: Chain) -> None:
     page = watched.go("/")
     chain.node.mine(1)

@@ -6,12 +6,13 @@ const SLOWEST = 30_000;
 /** Runs `work` at once and then every 2 seconds, up to every 30 while it fails, and not while the page is hidden.
  *
  * `work` gives true when there is nothing left to ask, or the milliseconds until the next time; `failed` is told what
- * it throws. `page` is the document.
+ * it throws. `page` is the document. `network` has the event `online`, which ends the wait after a failure.
  */
 export class Poller {
   #work;
   #failed;
   #page;
+  #network;
   #timers;
   #timer = null;
   #wait = EVERY;
@@ -19,12 +20,14 @@ export class Poller {
   #ended = false;
   #shown = () => this.#wake();
 
-  constructor(work, failed, page = document, timers = globalThis) {
+  constructor(work, failed, page = document, timers = globalThis, network = globalThis) {
     this.#work = work;
     this.#failed = failed;
     this.#page = page;
+    this.#network = network;
     this.#timers = timers;
     page.addEventListener("visibilitychange", this.#shown);
+    network.addEventListener?.("online", this.#shown);
   }
 
   /** Ask now. */
@@ -51,6 +54,7 @@ export class Poller {
     this.#ended = true;
     this.#timers.clearTimeout(this.#timer);
     this.#page.removeEventListener("visibilitychange", this.#shown);
+    this.#network.removeEventListener?.("online", this.#shown);
   }
 
   #later() {

@@ -29,8 +29,9 @@ function opened(work) {
   const page = new Page();
   const timers = new Timers();
   const failures = [];
-  const poller = new Poller(work, (problem) => failures.push(problem.message), page, timers);
-  return { page, timers, failures, poller };
+  const network = new EventTarget();
+  const poller = new Poller(work, (problem) => failures.push(problem.message), page, timers, network);
+  return { page, timers, failures, network, poller };
 }
 
 test("asks every two seconds", async () => {
@@ -86,6 +87,26 @@ test("rests while the page is hidden, and asks at once when it is seen again", a
   await new Promise(setImmediate);
   assert.equal(asked, 2);
   assert.notEqual(timers.set, null);
+});
+
+test("asks at once when the network is back, unless it is done", async () => {
+  const answers = ["no", "no", true];
+  let asked = 0;
+  const { timers, network, poller } = opened(async () => {
+    const answer = answers[asked];
+    asked += 1;
+    if (answer === "no") throw new Error(answer);
+    return answer;
+  });
+  await poller.ask();
+  await timers.set();
+  assert.deepEqual(timers.waits, [4000, 8000]);
+  network.dispatchEvent(new Event("online"));
+  await new Promise(setImmediate);
+  assert.deepEqual([asked, timers.set], [3, null]);
+  network.dispatchEvent(new Event("online"));
+  await new Promise(setImmediate);
+  assert.equal(asked, 3);
 });
 
 test("never asks twice at once", async () => {

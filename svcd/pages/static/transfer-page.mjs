@@ -1,0 +1,34 @@
+// Keeps the page of a transfer up to date: its confirmations, and the whole page when a block takes it or gives it back.
+
+import { grouped } from "./digits.mjs";
+import { Poller } from "./polling.mjs";
+
+const IN_A_BLOCK_EVERY = 10_000;
+
+/** What has become of a transfer, from the node's answer: the hash of its block or "", and its confirmations or null.
+ *
+ * `gone` means that it waits for no block either. */
+function placeOf({ transaction, mempool }) {
+  if (transaction) return { block: transaction.blockHash, confirmations: transaction.confirmations, gone: false };
+  return { block: "", confirmations: null, gone: mempool === false };
+}
+
+async function look(state) {
+  const answer = await fetch(`/rpc/transaction/${state.dataset.txid}`, { cache: "no-store" });
+  if (answer.status !== 200 && answer.status !== 404) throw new Error(`status ${answer.status}`);
+  const { block, confirmations, gone } = placeOf(await answer.json());
+  if (gone || block !== state.dataset.block) {
+    location.reload();
+    return true;
+  }
+  if (confirmations === null) return false;
+  const text = confirmations === 1 ? "1 confirmation" : `${grouped(confirmations)} confirmations`;
+  if (state.textContent !== text) state.textContent = text;
+  return IN_A_BLOCK_EVERY;
+}
+
+const state = globalThis.document?.querySelector("[data-txid][data-block]");
+if (state) {
+  // What the page shows stays true while the node does not answer, so nobody is told.
+  new Poller(() => look(state), () => {}).ask();
+}
