@@ -5,7 +5,7 @@ BIN = .venv/bin
 LOWEST = build/lowest
 NEWEST = build/newest
 # Listed, because ruff would also format the programs in docs/, whose layout is for readers.
-PROGRAM = setup.py svcd twisted tests benchmarks .ci
+PROGRAM = setup.py svcd twisted tests benchmarks clients .ci
 
 .DEFAULT_GOAL := help
 SEEDS ?= 1,2,3,4,5

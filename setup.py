@@ -68,6 +68,7 @@ setup(
             "axe-playwright-python>=0.1.4",
             "build>=1.2",
             "coverage>=7.10.6",
+            "httpx>=0.28",
             "hypothesis>=6.130.12",
             "jsonschema>=4.23",
             "mypy>=1.18.1",

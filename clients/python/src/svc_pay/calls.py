@@ -1,0 +1,334 @@
+"""The calls to a node as generators, which do no input and output: both clients run the same ones.
+
+A generator yields a :class:`Call`, and is sent its :class:`Answer`, or thrown NodeUnreachable; or it yields a
+:class:`Pause`, and is resumed after it. What it returns is the result.
+"""
+
+import json
+import re
+from collections.abc import Callable, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from random import random
+from time import monotonic
+from typing import Final, TypeVar
+from urllib.parse import quote
+
+from svc_pay.chain import Network, check_address, check_amount, check_reference
+from svc_pay.errors import (
+    ApiError,
+    InvalidAnswer,
+    InvalidInput,
+    NodeUnreachable,
+    TooManyRequests,
+    Unavailable,
+    WaitTimeout,
+    api_error,
+)
+from svc_pay.members import Members
+from svc_pay.model import (
+    DEFAULT_CONFIRMATIONS,
+    Account,
+    CallbackTest,
+    Delivery,
+    Order,
+    Payment,
+    PaymentRequest,
+    ReceivedTransfer,
+    State,
+    Watch,
+)
+from svc_pay.wallet import Key, SignedTransfer, sign_transfer
+
+MAXIMUM_FEE: Final = 1_000_000
+"""The greatest fee in base units that is paid because a node suggests it."""
+LONGEST_WAIT: Final = 30
+"""Seconds of one long poll."""
+
+_ATTEMPTS: Final = 4
+_LONGEST_PAUSE: Final = 60.0
+_UNSYNCED_WAIT: Final = 2
+_SECONDS: Final = re.compile("[0-9]{1,6}")
+_SAFE: Final = frozenset((502, 503, 504, 429))
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request."""
+
+    method: str
+    path: str
+    query: Mapping[str, str]
+    body: bytes | None
+    authorized: bool
+    """Whether it needs the management token."""
+    repeatable: bool
+    """Whether a repetition has no further effect."""
+    seconds: float
+    """How long the answer may take beyond the client's timeout."""
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The answer to a request."""
+
+    status: int
+    retry_after: str | None
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """A wait before the next attempt."""
+
+    seconds: float
+
+
+Steps = Generator[Call | Pause, Answer | None, T]
+
+
+def get(path: str, query: Mapping[str, str] | None = None, *, authorized: bool = False, seconds: float = 0) -> Call:
+    """A request that changes nothing."""
+    return Call("GET", path, query or {}, None, authorized, repeatable=True, seconds=seconds)
+
+
+def post(path: str, body: object, *, repeatable: bool, authorized: bool = True, seconds: float = 0) -> Call:
+    """A request with a JSON object."""
+    text = json.dumps(body).encode()
+    return Call("POST", path, {}, text, authorized, repeatable=repeatable, seconds=seconds)
+
+
+# One request
+
+
+def ask(call: Call, *, attempts: int = _ATTEMPTS) -> Steps[bytes]:
+    """The body of a successful answer; raises ApiError, NodeUnreachable or InvalidAnswer.
+
+    A repeatable call is repeated if no answer came, and after 429, 502, 503 and 504; `Retry-After` is respected.
+    """
+    for attempt in range(attempts if call.repeatable else 1):
+        last = not call.repeatable or attempt == attempts - 1
+        try:
+            answer = yield call
+        except NodeUnreachable:
+            if last:
+                raise
+            yield Pause(_pause(attempt))
+            continue
+        if answer is None:
+            raise TypeError("a call must be sent its answer")
+        if 200 <= answer.status < 300:
+            return answer.body
+        error = _error(answer)
+        pause = _pause(attempt) if error.retry_after is None else float(error.retry_after)
+        if last or answer.status not in _SAFE or pause > _LONGEST_PAUSE:
+            raise error
+        yield Pause(pause)
+    raise AssertionError("the last attempt returns or raises")
+
+
+def _pause(attempt: int) -> float:
+    """0.25 to 0.5 s after the first attempt, twice as long after each further one."""
+    return float((0.25 + 0.25 * random()) * 2**attempt)  # noqa: S311
+
+
+def _error(answer: Answer) -> ApiError:
+    given = answer.retry_after or ""
+    retry_after = int(given) if _SECONDS.fullmatch(given) else None
+    try:
+        sentence = Members.of(answer.body, "the answer").text("error")
+    except InvalidAnswer:
+        sentence = f"the answer has status {answer.status} and no sentence; it may be of a proxy"
+    return api_error(answer.status, sentence, retry_after)
+
+
+def _object(call: Call, name: str, parse: Callable[[Members], T]) -> Steps[T]:
+    answer = Members.of((yield from ask(call)), "the answer")
+    try:
+        return parse(answer.object(name))
+    except InvalidInput as error:
+        raise InvalidAnswer(f"the answer has an impossible value: {error}") from None
+
+
+# Payments
+
+
+def payment_request(
+    recipient: str,
+    amount: int,
+    *,
+    reference: str | None = None,
+    label: str | None = None,
+    confirmations: int = DEFAULT_CONFIRMATIONS,
+) -> Steps[PaymentRequest]:
+    """See :meth:`svc_pay.Client.payment_request`."""
+    body: dict[str, object] = {
+        "recipient": recipient,
+        "amountBaseUnits": str(check_amount(amount)),
+        "confirmations": confirmations,
+    }
+    if reference is not None:
+        body["reference"] = check_reference(reference)
+    if label is not None:
+        body["label"] = label
+    call = post("/rpc/commerce/payment-request", body, repeatable=True, authorized=False)
+    made = yield from _object(call, "payment", PaymentRequest.parse)
+    order = made.order
+    asked = (recipient, amount, reference or order.reference, confirmations)
+    if (order.recipient, order.amount, order.reference, order.confirmations) != asked:
+        raise InvalidAnswer("the node's payment request is not the one that was asked for")
+    return made
+
+
+def payment(order: Order, *, wait: int = 0, state: State | None = None) -> Steps[Payment]:
+    """See :meth:`svc_pay.Client.payment`."""
+    query = order.query()
+    if wait and state is not None:
+        query |= {"wait": str(wait), "state": state.value}
+    call = get(f"/rpc/commerce/payment/{order.reference}", query, seconds=wait)
+    found = yield from _object(call, "payment", Payment.parse)
+    if (found.reference, found.recipient, found.amount) != (order.reference, order.recipient, order.amount):
+        raise InvalidAnswer("the node's answer is about another payment than the one that was asked for")
+    return found
+
+
+def wait_for(order: Order, state: State, *, timeout: float | None) -> Steps[Payment]:
+    """See :meth:`svc_pay.Client.wait_for`."""
+    give_up_at = None if timeout is None else monotonic() + timeout
+    found = yield from payment(order)
+    while not _reached(found, state):
+        left = LONGEST_WAIT if give_up_at is None else int(give_up_at - monotonic())
+        if left < 1:
+            raise WaitTimeout(f"the payment of {order.reference} is {found.state.value}, not yet {state.value}")
+        # Whether the node is synced does not end a wait, so it is asked again soon.
+        longest = _UNSYNCED_WAIT if found.state is State.CONFIRMED else LONGEST_WAIT
+        try:
+            found = yield from payment(order, wait=min(left, longest), state=found.state)
+        except (TooManyRequests, Unavailable) as error:
+            # Too many verifications may be waiting: ask without waiting.
+            yield Pause(min(float(error.retry_after or _UNSYNCED_WAIT), float(left)))
+            found = yield from payment(order)
+    return found
+
+
+def _reached(found: Payment, state: State) -> bool:
+    return found.settled if state is State.CONFIRMED else found.state.rank >= state.rank
+
+
+def payments(
+    recipient: str, *, reference: str | None, amount: int | None, since_height: int | None
+) -> Steps[list[ReceivedTransfer]]:
+    """See :meth:`svc_pay.Client.payments`."""
+    query = {"recipient": recipient, "limit": "100"}
+    if reference is not None:
+        query["reference"] = check_reference(reference)
+    if amount is not None:
+        query["amountBaseUnits"] = str(check_amount(amount))
+    if since_height is not None:
+        query["sinceHeight"] = str(since_height)
+    found: dict[str, ReceivedTransfer] = {}
+    after: str | None = None
+    while True:
+        page = query if after is None else {**query, "after": after}
+        answer = Members.of((yield from ask(get("/rpc/commerce/payments", page))), "the answer")
+        found |= {each.txid: each for each in map(ReceivedTransfer.parse, answer.objects("payments"))}
+        after = answer.text_or_none("next")
+        if after is None:
+            return list(found.values())
+
+
+def proof(order: Order) -> Steps[list[bytes]]:
+    """See :meth:`svc_pay.Client.proof`."""
+    answers: list[bytes] = []
+    query = order.query()
+    while True:
+        answers.append((yield from ask(get(f"/rpc/commerce/payment/{order.reference}/proof", query))))
+        following = Members.of(answers[-1], "the answer").number_or_none("next")
+        if following is None:
+            return answers
+        query = {**query, "from": str(following)}
+
+
+# Watches
+
+
+def register(order: Order, callback_url: str, *, events: Sequence[str] | None, ttl_seconds: int | None) -> Steps[Watch]:
+    """See :meth:`svc_pay.Client.register`."""
+    body: dict[str, object] = {
+        "reference": order.reference,
+        "recipient": order.recipient,
+        "amountBaseUnits": str(order.amount),
+        "confirmations": order.confirmations,
+        "callbackUrl": callback_url,
+    }
+    if order.since_height is not None:
+        body["sinceHeight"] = str(order.since_height)
+    if events is not None:
+        body["events"] = list(events)
+    if ttl_seconds is not None:
+        body["ttlSeconds"] = ttl_seconds
+    return _object(post("/rpc/commerce/webhooks", body, repeatable=True), "subscription", Watch.parse)
+
+
+def watch(watch_id: str) -> Steps[Watch]:
+    """See :meth:`svc_pay.Client.watch`."""
+    return _object(get(_watch_path(watch_id), authorized=True), "subscription", Watch.parse)
+
+
+def cancel(watch_id: str) -> Steps[Watch]:
+    """See :meth:`svc_pay.Client.cancel`."""
+    return _object(post(f"{_watch_path(watch_id)}/cancel", {}, repeatable=True), "subscription", Watch.parse)
+
+
+def redeliver(watch_id: str, event_id: str) -> Steps[Delivery]:
+    """See :meth:`svc_pay.Client.redeliver`."""
+    path = f"{_watch_path(watch_id)}/events/{quote(event_id, safe='')}/redeliver"
+    return _object(post(path, {}, repeatable=False), "event", Delivery.parse)
+
+
+def test_callback(callback_url: str) -> Steps[CallbackTest]:
+    """See :meth:`svc_pay.Client.test_callback`."""
+    call = post("/rpc/commerce/webhooks/test", {"callbackUrl": callback_url}, repeatable=False, seconds=15)
+    return _object(call, "test", CallbackTest.parse)
+
+
+def _watch_path(watch_id: str) -> str:
+    return f"/rpc/commerce/webhooks/{quote(watch_id, safe='')}"
+
+
+# Transfers
+
+
+def account(address: str) -> Steps[Account]:
+    """See :meth:`svc_pay.Client.account`."""
+    return _object(get(f"/rpc/balance/{quote(address, safe='')}"), "account", Account.parse)
+
+
+def sign(
+    key: Key, network: Network, *, recipient: str, amount: int, reference: str | None, maximum_fee: int
+) -> Steps[SignedTransfer]:
+    """See :meth:`svc_pay.Client.sign`."""
+    check_address(recipient, network)
+    genesis_hash = yield from _object(get("/rpc/status"), "status", lambda status: status.text("genesisHash"))
+    if genesis_hash != network.genesis_hash:
+        raise InvalidAnswer(f"the node is not on {network.name}")
+    fee = yield from _object(get("/rpc/fees"), "fees", lambda fees: fees.number("suggestedFee"))
+    if fee > maximum_fee:
+        raise InvalidAnswer(f"the node suggests a fee of {fee} base units, more than maximum_fee {maximum_fee}")
+    nonce = (yield from account(key.address(network))).pending_nonce
+    return sign_transfer(key, network, recipient=recipient, amount=amount, nonce=nonce, fee=fee, reference=reference)
+
+
+def broadcast(transfer: SignedTransfer) -> Steps[str]:
+    """See :meth:`svc_pay.Client.broadcast`."""
+    call = post("/rpc/broadcast", {"transaction": transfer.transaction}, repeatable=True, authorized=False)
+    answer = Members.of((yield from ask(call)), "the answer")
+    if answer.text("txid") != transfer.txid:
+        raise InvalidAnswer("the node has read another transfer than the one that was broadcast")
+    return answer.text("state")
+
+
+def block_hash(height: int) -> Steps[str]:
+    """See :meth:`svc_pay.Client.block_hash`."""
+    return _object(get(f"/rpc/block/{height}"), "block", lambda block: block.text("hash"))

@@ -1,0 +1,89 @@
+"""Reads JSON objects of a node; unknown members are ignored, and a missing or malformed one raises InvalidAnswer."""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Final
+
+from svc_pay.chain import GREATEST
+from svc_pay.errors import InvalidAnswer
+
+_NUMBER: Final = re.compile("0|[1-9][0-9]{0,15}")
+
+
+class Members:
+    """The members of a JSON object."""
+
+    def __init__(self, value: object, where: str) -> None:
+        if not isinstance(value, dict):
+            raise InvalidAnswer(f"{where} must be an object")
+        self.raw: Mapping[str, object] = value
+        self._where = where
+
+    @classmethod
+    def of(cls, body: bytes, where: str) -> "Members":
+        """The members of the object in a JSON text."""
+        try:
+            return cls(json.loads(body), where)
+        except (ValueError, RecursionError):
+            raise InvalidAnswer(f"{where} is not JSON") from None
+
+    def __contains__(self, name: str) -> bool:
+        return self.raw.get(name) is not None
+
+    def object(self, name: str) -> "Members":
+        """An object."""
+        return Members(self.raw.get(name), f"{name} in {self._where}")
+
+    def objects(self, name: str) -> "list[Members]":
+        """An array of objects."""
+        value = self.raw.get(name)
+        if not isinstance(value, list):
+            raise self._wrong(name, "an array")
+        return [Members(each, f"each of {name} in {self._where}") for each in value]
+
+    def texts(self, name: str) -> list[str]:
+        """An array of strings."""
+        value = self.raw.get(name)
+        if not isinstance(value, list) or not all(isinstance(each, str) for each in value):
+            raise self._wrong(name, "an array of strings")
+        return value
+
+    def text(self, name: str) -> str:
+        """A string."""
+        value = self.raw.get(name)
+        if not isinstance(value, str):
+            raise self._wrong(name, "a string")
+        return value
+
+    def text_or_none(self, name: str) -> str | None:
+        """A string; None if it is null or absent."""
+        return self.text(name) if name in self else None
+
+    def flag(self, name: str) -> bool:
+        """A truth value."""
+        value = self.raw.get(name)
+        if not isinstance(value, bool):
+            raise self._wrong(name, "true or false")
+        return value
+
+    def count(self, name: str) -> int:
+        """A JSON integer."""
+        value = self.raw.get(name)
+        if type(value) is not int or value < 0:
+            raise self._wrong(name, "a whole number")
+        return value
+
+    def number(self, name: str) -> int:
+        """The integer in a decimal string."""
+        text = self.text(name)
+        if not _NUMBER.fullmatch(text) or int(text) > GREATEST:
+            raise self._wrong(name, "a decimal string")
+        return int(text)
+
+    def number_or_none(self, name: str) -> int | None:
+        """The integer in a decimal string; None if it is null or absent."""
+        return self.number(name) if name in self else None
+
+    def _wrong(self, name: str, form: str) -> InvalidAnswer:
+        return InvalidAnswer(f"{name} in {self._where} must be {form}")

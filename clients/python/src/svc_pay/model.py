@@ -1,0 +1,328 @@
+"""Orders, payments and webhooks as values; money in base units, times in Unix milliseconds."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Final
+from urllib.parse import urlencode
+
+from svc_pay.chain import (
+    MAX_CONFIRMATIONS,
+    Network,
+    check_amount,
+    check_number,
+    check_reference,
+    network_of,
+)
+from svc_pay.errors import InvalidAnswer
+from svc_pay.members import Members
+
+DEFAULT_CONFIRMATIONS: Final = 12
+
+
+class State(StrEnum):
+    """The state of a payment; a reorganisation can turn it back at any time."""
+
+    UNPAID = "unpaid"
+    PENDING = "pending"
+    CONFIRMING = "confirming"
+    CONFIRMED = "confirmed"
+
+    @property
+    def rank(self) -> int:
+        """0 for unpaid up to 3 for confirmed."""
+        return list(State).index(self)
+
+
+def _state(text: str) -> State:
+    try:
+        return State(text)
+    except ValueError:
+        raise InvalidAnswer(f"{text!r} is not a state of a payment") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What a shop asks to be paid, from its own records; a transfer pays it only if all three agree exactly."""
+
+    reference: str
+    """Unique in the shop: 1 to 64 of ``A-Z a-z 0-9 . _ : -``."""
+    recipient: str
+    """The address of the shop."""
+    amount: int
+    """Base units."""
+    confirmations: int = DEFAULT_CONFIRMATIONS
+    """How many the shop requires, 1 to 1000."""
+    since_height: int | None = None
+    """Transfers in blocks below this height do not count."""
+
+    def __post_init__(self) -> None:
+        check_reference(self.reference)
+        network_of(self.recipient)
+        check_amount(self.amount)
+        check_number(self.confirmations, "confirmations", least=1, greatest=MAX_CONFIRMATIONS)
+        if self.since_height is not None:
+            check_number(self.since_height, "since_height")
+
+    @property
+    def network(self) -> Network:
+        """The network of the recipient."""
+        return network_of(self.recipient)
+
+    def query(self) -> dict[str, str]:
+        """The parameters of a verification."""
+        query = {
+            "recipient": self.recipient,
+            "amountBaseUnits": str(self.amount),
+            "confirmations": str(self.confirmations),
+        }
+        return query if self.since_height is None else {**query, "sinceHeight": str(self.since_height)}
+
+
+@dataclass(frozen=True, slots=True)
+class PaymentRequest:
+    """A payment request of a node: what the buyer gets."""
+
+    order: Order
+    """To be stored by the shop, ``since_height`` included."""
+    payment_uri: str
+    """For the buyer's wallet, as a link or a QR code."""
+    checkout_path: str
+    wallet_path: str
+    label: str | None
+
+    def checkout_url(self, node: str, *, return_url: str | None = None, until: int | None = None) -> str:
+        """The checkout at ``node``, the URL under which buyers reach it.
+
+        ``return_url`` is the https:// URL of a page of the shop, ``until`` the time at which the order expires.
+        """
+        more = {"returnUrl": return_url, "until": until}
+        query = urlencode({name: value for name, value in more.items() if value is not None})
+        return f"{node.rstrip('/')}{self.checkout_path}{query and '&'}{query}"
+
+    @classmethod
+    def parse(cls, members: Members) -> "PaymentRequest":
+        """From the member `payment` of an answer."""
+        order = Order(
+            members.text("reference"),
+            members.text("recipient"),
+            members.number("amount"),
+            members.count("requiredConfirmations"),
+            members.number("sinceHeight"),
+        )
+        return cls(
+            order=order,
+            payment_uri=members.text("paymentUri"),
+            checkout_path=members.text("checkoutPath"),
+            wallet_path=members.text("walletPath"),
+            label=members.text_or_none("label"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Tip:
+    """A block at the end of a chain."""
+
+    height: int
+    hash: str
+
+    @classmethod
+    def parse(cls, members: Members) -> "Tip":
+        """From `tip` or `node`."""
+        return cls(members.number("height"), members.text("hash"))
+
+
+@dataclass(frozen=True, slots=True)
+class Mismatch:
+    """A transfer under the reference of an order that does not pay it."""
+
+    txid: str
+    amount: int
+    kind: str | None = None
+    """``too-little``, ``too-much``, ``duplicate`` or ``late``; only in an event."""
+    sender: str | None = None
+    """Only in an event."""
+
+    @classmethod
+    def parse(cls, members: Members) -> "Mismatch":
+        """From `mismatch` of an event, or from one of `mismatches`."""
+        texts = members.text_or_none
+        return cls(members.text("txid"), members.number("amount"), texts("kind"), texts("sender"))
+
+
+@dataclass(frozen=True, slots=True)
+class Payment:
+    """What a node knows about the payment of an order, at one moment."""
+
+    state: State
+    reference: str
+    recipient: str
+    amount: int
+    confirmations: int
+    required_confirmations: int
+    canonical: bool
+    """Whether a block of the chain has the transfer."""
+    match_count: int
+    """2 if it was paid twice: refund one of them."""
+    mismatches: tuple[Mismatch, ...]
+    tip: Tip | None
+    """The newest block; in an event it is a member of the event."""
+    synced: bool | None
+    """Whether the node's chain is the network's; in an event it is a member of the event."""
+    txid: str | None
+    block_hash: str | None
+    block_height: int | None
+    block_time: int | None
+
+    @property
+    def settled(self) -> bool:
+        """Whether the shop may deliver now: confirmed, on the chain of the network. It may still be undone later."""
+        return self.state is State.CONFIRMED and self.synced is True
+
+    @classmethod
+    def parse(cls, members: Members) -> "Payment":
+        """From the member `payment` of an answer or an event."""
+        return cls(
+            state=_state(members.text("state")),
+            reference=members.text("reference"),
+            recipient=members.text("recipient"),
+            amount=members.number("amount"),
+            confirmations=members.count("confirmations"),
+            required_confirmations=members.count("requiredConfirmations"),
+            canonical=members.flag("canonical"),
+            match_count=members.count("matchCount"),
+            mismatches=tuple(map(Mismatch.parse, members.objects("mismatches"))),
+            tip=Tip.parse(members.object("tip")) if "tip" in members else None,
+            synced=members.object("node").flag("synced") if "node" in members else None,
+            txid=members.text_or_none("txid"),
+            block_hash=members.text_or_none("blockHash"),
+            block_height=members.number_or_none("blockHeight"),
+            block_time=members.number_or_none("blockTime"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class ReceivedTransfer:
+    """A transfer to an address, whether or not it pays an order."""
+
+    txid: str
+    sender: str
+    reference: str | None
+    amount: int
+    canonical: bool
+    confirmations: int
+    block_height: int | None
+    mismatch: str | None
+    """``too-little``, ``too-much`` or ``duplicate``; only if the amount of the order was given."""
+
+    @classmethod
+    def parse(cls, members: Members) -> "ReceivedTransfer":
+        """From one of `payments`."""
+        return cls(
+            txid=members.text("txid"),
+            sender=members.text("sender"),
+            reference=members.text_or_none("reference"),
+            amount=members.number("amount"),
+            canonical=members.flag("canonical"),
+            confirmations=members.count("confirmations"),
+            block_height=members.number_or_none("blockHeight"),
+            mismatch=members.text_or_none("mismatch"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    """The account of an address."""
+
+    address: str
+    balance: int
+    nonce: int
+    pending_nonce: int
+    """The nonce for a new transfer."""
+    pending_balance: int
+
+    @classmethod
+    def parse(cls, members: Members) -> "Account":
+        """From the member `account` of an answer."""
+        numbers = members.number
+        return cls(
+            members.text("address"),
+            numbers("balance"),
+            numbers("nonce"),
+            numbers("pendingNonce"),
+            numbers("pendingBalance"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """An event of a watch, and what has become of its delivery."""
+
+    id: str
+    event: str
+    attempts: int
+    delivered_at: int | None
+    next_attempt_at: int | None
+    last_status: int | None
+    last_error: str | None
+
+    @classmethod
+    def parse(cls, members: Members) -> "Delivery":
+        """From one of `events`, or `event`."""
+        return cls(
+            id=members.text("id"),
+            event=members.text("event"),
+            attempts=members.count("attempts"),
+            delivered_at=members.number_or_none("deliveredAt"),
+            next_attempt_at=members.number_or_none("nextAttemptAt"),
+            last_status=members.count("lastStatus") if "lastStatus" in members else None,
+            last_error=members.text_or_none("lastError"),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """A registration for the events of an order."""
+
+    id: str
+    active: bool
+    last_state: str
+    callback_url: str
+    wanted_events: tuple[str, ...]
+    expires_at: int
+    payment: Payment | None
+    existing: bool
+    """True if the registration repeated an earlier one."""
+    ending: str | None
+    events: tuple[Delivery, ...] = field(default=())
+    """The newest first; only if the watch was asked for by its id."""
+
+    @classmethod
+    def parse(cls, members: Members) -> "Watch":
+        """From the member `subscription` of an answer, or one of `subscriptions`."""
+        return cls(
+            id=members.text("id"),
+            active=members.flag("active"),
+            last_state=members.text("lastState"),
+            callback_url=members.text("callbackUrl"),
+            wanted_events=tuple(members.texts("wantedEvents")),
+            expires_at=members.number("expiresAt"),
+            payment=Payment.parse(members.object("payment")) if "payment" in members else None,
+            existing="existing" in members and members.flag("existing"),
+            ending=members.text_or_none("ending"),
+            events=tuple(map(Delivery.parse, members.objects("events"))) if "events" in members else (),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class CallbackTest:
+    """How a receiver answered to a `webhook.test`."""
+
+    id: str
+    status: int | None
+    error: str | None
+
+    @classmethod
+    def parse(cls, members: Members) -> "CallbackTest":
+        """From the member `test` of an answer."""
+        status = members.count("status") if "status" in members else None
+        return cls(members.text("id"), status, members.text_or_none("error"))

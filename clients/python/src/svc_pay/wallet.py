@@ -1,0 +1,128 @@
+"""Keys from 24 words or a seed, and signed transfers (docs/wallets.md).
+
+A shop's server needs none of this: it receives payments with an address alone.
+"""
+
+import json
+from dataclasses import dataclass, field
+from functools import cache
+from hashlib import pbkdf2_hmac
+from hmac import digest as hmac_digest
+from time import time
+
+from mnemonic import Mnemonic
+from nacl.signing import SigningKey
+
+from svc_pay.chain import (
+    MINIMUM_FEE,
+    Network,
+    address_of,
+    canonical,
+    check_address,
+    check_amount,
+    check_number,
+    check_reference,
+    txid_of,
+)
+from svc_pay.errors import InvalidInput
+
+_WORDS = 24
+
+
+@cache
+def _bip39() -> Mnemonic:
+    return Mnemonic("english")
+
+
+@dataclass(frozen=True, slots=True)
+class Key:
+    """An Ed25519 key that signs transfers."""
+
+    seed: bytes = field(repr=False)
+    """32 secret bytes."""
+
+    def __post_init__(self) -> None:
+        if type(self.seed) is not bytes or len(self.seed) != 32:
+            raise InvalidInput("a seed is 32 bytes")
+
+    @classmethod
+    def from_words(cls, words: str) -> "Key":
+        """The key of 24 words: BIP-39 without a passphrase, then SLIP-0010 at m/0'; raises InvalidInput."""
+        typed = words.replace(",", " ").lower().split()
+        if len(typed) != _WORDS:
+            raise InvalidInput(f"a wallet has {_WORDS} words, not {len(typed)}")
+        if not _bip39().check(" ".join(typed)):
+            raise InvalidInput("these words do not fit together: one is wrong, or two have changed places")
+        seed = pbkdf2_hmac("sha512", " ".join(typed).encode(), b"mnemonic", 2048)
+        master = hmac_digest(b"ed25519 seed", seed, "sha512")
+        return cls(hmac_digest(master[32:], b"\0" + master[:32] + b"\x80\0\0\0", "sha512")[:32])
+
+    @property
+    def public_key(self) -> bytes:
+        """32 bytes."""
+        return SigningKey(self.seed).verify_key.encode()
+
+    def address(self, network: Network) -> str:
+        """The address on a network."""
+        return address_of(self.public_key, network)
+
+    def sign(self, message: bytes) -> bytes:
+        """The 64-byte signature of a message."""
+        return SigningKey(self.seed).sign(message).signature
+
+
+@dataclass(frozen=True, slots=True)
+class SignedTransfer:
+    """A transfer that is ready to be broadcast. Store it before that: the same text can be broadcast again safely."""
+
+    txid: str
+    """64 hex characters."""
+    transaction: dict[str, object]
+
+    @property
+    def text(self) -> str:
+        """The canonical JSON, to be stored."""
+        return canonical(self.transaction).decode()
+
+    @classmethod
+    def from_text(cls, text: str, network: Network) -> "SignedTransfer":
+        """A transfer that was stored as :attr:`text`."""
+        transaction = json.loads(text)
+        return cls(txid_of(transaction, network).hex(), transaction)
+
+
+def sign_transfer(
+    key: Key,
+    network: Network,
+    *,
+    recipient: str,
+    amount: int,
+    nonce: int,
+    fee: int = MINIMUM_FEE,
+    reference: str | None = None,
+    timestamp: int | None = None,
+) -> SignedTransfer:
+    """A signed transfer; amount and fee in base units, ``timestamp`` in Unix milliseconds, by default now.
+
+    Raises InvalidInput for every value that can be checked without a node.
+    """
+    now = int(time() * 1000) if timestamp is None else timestamp
+    payload: dict[str, object] = {
+        "recipient": check_address(recipient, network),
+        "amount": str(check_amount(amount)),
+    }
+    if reference is not None:
+        payload["paymentReference"] = check_reference(reference)
+    transaction: dict[str, object] = {
+        "version": 2,
+        "networkId": network.network_id,
+        "type": 1,
+        "senderPublicKey": key.public_key.hex(),
+        "senderAddress": key.address(network),
+        "nonce": str(check_number(nonce, "nonce")),
+        "fee": str(check_number(fee, "fee", least=MINIMUM_FEE)),
+        "timestamp": str(check_number(now, "timestamp")),
+        "payload": payload,
+    }
+    txid = txid_of(transaction, network)
+    return SignedTransfer(txid.hex(), {**transaction, "signature": key.sign(txid).hex()})

@@ -1,0 +1,157 @@
+"""Verifies callbacks (docs/webhooks.md "Signatures", https://www.standardwebhooks.com) and reads their events."""
+
+import binascii
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from hmac import compare_digest
+from hmac import digest as hmac_digest
+from time import time
+from typing import Final, Literal, get_args
+
+from svc_pay.errors import InvalidAnswer, InvalidInput, InvalidSignature
+from svc_pay.members import Members
+from svc_pay.model import Mismatch, Payment, Tip
+
+TOLERANCE_SECONDS: Final = 300
+
+EventName = Literal[
+    "payment.pending",
+    "payment.confirming",
+    "payment.confirmed",
+    "payment.reorged",
+    "payment.expired",
+    "payment.mismatched",
+    "node.alarm",
+]
+EVENT_NAMES: Final = get_args(EventName)
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """A verified event that belongs to no watch: `webhook.test`, or one that this version does not know."""
+
+    id: str
+    """The same for every repetition of the event."""
+    name: str
+    created_at: int
+    network_id: int
+    chain_id: str
+    genesis_hash: str
+
+
+@dataclass(frozen=True, slots=True)
+class Alarm:
+    """A warning of the node about the chain."""
+
+    kind: str
+    """``outage``, ``deep-reorganisation`` or ``standstill``."""
+    sentence: str
+
+
+@dataclass(frozen=True, slots=True)
+class WatchEvent(Event):
+    """A verified event of a watch; its name is one of :data:`EVENT_NAMES`."""
+
+    subscription_id: str
+    epoch: int
+    sequence: int
+    initial: bool
+    previous_state: str
+    payment: Payment
+    tip: Tip
+    node: Tip
+    synced: bool
+    """False while the node's chain may not be the network's: verify the payment before delivering."""
+    mismatch: Mismatch | None
+    """Only in `payment.mismatched`."""
+    alarm: Alarm | None
+    """Only in `node.alarm`."""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Later events of a watch have greater places."""
+        return self.epoch, self.sequence
+
+
+def parse_event(body: bytes) -> Event | WatchEvent:
+    """The event in a body whose signature is known to be good; raises InvalidAnswer."""
+    members = Members.of(body, "the event")
+    name = members.text("event")
+    chain = (
+        members.text("id"),
+        name,
+        members.number("createdAt"),
+        members.count("networkId"),
+        members.text("chainId"),
+        members.text("genesisHash"),
+    )
+    if name not in EVENT_NAMES:
+        return Event(*chain)
+    alarm = members.object("alarm") if "alarm" in members else None
+    return WatchEvent(
+        *chain,
+        subscription_id=members.text("subscriptionId"),
+        epoch=members.count("epoch"),
+        sequence=members.count("sequence"),
+        initial=members.flag("initial"),
+        previous_state=members.text("previousState"),
+        payment=Payment.parse(members.object("payment")),
+        tip=Tip.parse(members.object("tip")),
+        node=Tip.parse(members.object("node")),
+        synced=members.object("node").flag("synced"),
+        mismatch=Mismatch.parse(members.object("mismatch")) if "mismatch" in members else None,
+        alarm=None if alarm is None else Alarm(alarm.text("kind"), alarm.text("sentence")),
+    )
+
+
+class Webhook:
+    """Verifies the callbacks of a node.
+
+    ``secrets`` is the signing secret as the node's file has it, or as ``whsec_…``; while it is being rotated, both.
+    """
+
+    def __init__(self, secrets: str | Iterable[str], *, tolerance: int = TOLERANCE_SECONDS) -> None:
+        self._keys = [_key(secret) for secret in ([secrets] if isinstance(secrets, str) else secrets)]
+        if not self._keys:
+            raise InvalidInput("give at least one signing secret")
+        self._tolerance = tolerance
+
+    def verify(self, body: bytes, headers: Mapping[str, str], *, now: float | None = None) -> Event | WatchEvent:
+        """The event in a callback.
+
+        ``body`` is the bytes as received, before anything parses them; ``now`` is the Unix time in seconds.
+
+        Raises:
+            InvalidSignature: the callback is not from the node, or too old; answer it with 401.
+            InvalidAnswer: the body is signed, but not an event that this version can read.
+        """
+        if not isinstance(body, bytes):
+            raise InvalidInput("give the raw body as bytes: text that was parsed or decoded cannot be verified")
+        fields = {name.lower(): value for name, value in headers.items()}
+        identity, timestamp, given = (fields.get(f"webhook-{name}", "") for name in ("id", "timestamp", "signature"))
+        if not (timestamp.isascii() and timestamp.isdigit() and len(timestamp) <= 15):
+            raise InvalidSignature("webhook-timestamp must be a Unix time in seconds")
+        if abs((time() if now is None else now) - int(timestamp)) > self._tolerance:
+            raise InvalidSignature(f"webhook-timestamp must be within {self._tolerance} s of this computer's clock")
+        signed = f"{identity}.{timestamp}.".encode("utf-8", "surrogateescape") + body
+        right = [b"v1," + b64encode(hmac_digest(key, signed, "sha256")) for key in self._keys]
+        # Every pair is compared, so that the time does not tell which one failed.
+        equal = [compare_digest(one.encode("utf-8", "replace"), two) for one in given.split(" ") for two in right]
+        if not any(equal):
+            raise InvalidSignature("webhook-signature is not of this body under the signing secret")
+        event = parse_event(body)
+        if event.id != identity:
+            raise InvalidAnswer("webhook-id is not the id of the event")
+        return event
+
+
+def _key(secret: str) -> bytes:
+    if not secret:
+        raise InvalidInput("the signing secret is empty")
+    if not secret.startswith("whsec_"):
+        return secret.encode()
+    try:
+        return b64decode(secret.removeprefix("whsec_"), validate=True)
+    except binascii.Error:
+        raise InvalidInput("a secret that begins with whsec_ continues in base64") from None

@@ -1,0 +1,222 @@
+"""What the Python clients repeat, refuse and wait for: their calls without a network."""
+
+import inspect
+import json
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+import svc_pay
+from svc_pay import AsyncClient, Client, Order, State, calls
+from svc_pay.calls import Answer, Call, Pause, Steps
+
+SHOP = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc"
+ORDER = Order("order-1", SHOP, 100, 3)
+LOST = svc_pay.NodeUnreachable("the node does not answer: it was lost")
+
+
+def answer(content: object, status: int = 200, retry_after: str | None = None) -> Answer:
+    return Answer(status, retry_after, json.dumps(content).encode())
+
+
+def refusal(status: int, retry_after: str | None = None) -> Answer:
+    return answer({"ok": False, "error": "no, and this is why"}, status, retry_after)
+
+
+def payment(state: str, *, synced: bool = True, **changes: Any) -> Answer:
+    content = {
+        "state": state,
+        "reference": "order-1",
+        "recipient": SHOP,
+        "amount": "100",
+        "canonical": False,
+        "confirmations": 0,
+        "requiredConfirmations": 3,
+        "matchCount": 0,
+        "mismatches": [],
+        "tip": {"height": "1", "hash": "ab"},
+        "node": {"height": "1", "hash": "ab", "synced": synced},
+    }
+    return answer({"ok": True, "payment": content | changes})
+
+
+class Ran:
+    """What a generator of calls did with these answers."""
+
+    def __init__(self, steps: Steps[Any], answers: Sequence[Answer | svc_pay.NodeUnreachable]) -> None:
+        self.calls: list[Call] = []
+        self.pauses: list[float] = []
+        self.result: Any = None
+        self.error: svc_pay.SvcPayError | None = None
+        left = list(answers)
+        try:
+            step = next(steps)
+            while True:
+                if isinstance(step, Pause):
+                    self.pauses.append(step.seconds)
+                    step = steps.send(None)
+                    continue
+                self.calls.append(step)
+                came = left.pop(0)
+                step = steps.throw(came) if isinstance(came, svc_pay.NodeUnreachable) else steps.send(came)
+        except StopIteration as stop:
+            self.result = stop.value
+        except svc_pay.SvcPayError as error:
+            self.error = error
+        assert left == []
+
+
+@pytest.mark.parametrize("trouble", [LOST, refusal(503), refusal(429), refusal(502)])
+def test_a_question_is_repeated(trouble: Any) -> None:
+    ran = Ran(calls.payment(ORDER), [trouble, trouble, payment("unpaid")])
+    assert ran.result.state is State.UNPAID
+    assert [0.25 <= ran.pauses[0] <= 0.5, 0.5 <= ran.pauses[1] <= 1] == [True, True]
+    ran = Ran(calls.payment(ORDER), [trouble] * 4)
+    assert (len(ran.calls), len(ran.pauses)) == (4, 3)
+    assert isinstance(ran.error, svc_pay.NodeUnreachable | svc_pay.ApiError)
+
+
+def test_retry_after_is_respected_up_to_a_minute() -> None:
+    ran = Ran(calls.payment(ORDER), [refusal(429, "7"), refusal(503, "60"), payment("unpaid")])
+    assert ran.pauses == [7, 60]
+    ran = Ran(calls.payment(ORDER), [refusal(429, "61")])
+    assert isinstance(ran.error, svc_pay.TooManyRequests)
+    assert (ran.error.status, ran.error.retry_after, str(ran.error)) == (429, 61, "no, and this is why")
+    ran = Ran(calls.payment(ORDER), [refusal(429, "Wed, 21 Oct 2026 07:28:00 GMT"), payment("unpaid")])
+    assert ran.pauses[0] <= 0.5
+
+
+@pytest.mark.parametrize("trouble", [LOST, refusal(503), refusal(429, "1"), refusal(409)])
+@pytest.mark.parametrize(
+    "unrepeatable", [lambda: calls.redeliver("svcwh_1", "svcevt_1"), lambda: calls.test_callback("https://a.example/")]
+)
+def test_what_would_have_a_further_effect_is_never_repeated(trouble: Any, unrepeatable: Any) -> None:
+    ran = Ran(unrepeatable(), [trouble])
+    assert (len(ran.calls), ran.pauses) == (1, [])
+    assert ran.error is not None
+
+
+@pytest.mark.parametrize(
+    ("status", "error"),
+    [
+        (400, svc_pay.BadRequest),
+        (401, svc_pay.Unauthorized),
+        (404, svc_pay.NotFound),
+        (409, svc_pay.Conflict),
+        (500, svc_pay.Unavailable),
+        (418, svc_pay.ApiError),
+    ],
+)
+def test_a_refusal_has_a_type_and_the_sentence_of_the_node(status: int, error: type[svc_pay.ApiError]) -> None:
+    ran = Ran(calls.account(SHOP), [refusal(status)])
+    assert (type(ran.error), str(ran.error)) == (error, "no, and this is why")
+
+
+def test_a_page_of_a_proxy_is_no_sentence() -> None:
+    ran = Ran(calls.account(SHOP), [Answer(404, None, b"<h1>Not found</h1>")])
+    assert str(ran.error) == "the answer has status 404 and no sentence; it may be of a proxy"
+
+
+@pytest.mark.parametrize(
+    "came",
+    [
+        Answer(200, None, b"<html>"),
+        Answer(200, None, b"[]"),
+        answer({"ok": True}),
+        payment("paid"),
+        payment("unpaid", amount=100),
+        payment("unpaid", amount="9007199254740992"),
+        payment("unpaid", confirmations=1.5),
+        payment("unpaid", canonical=1),
+        payment("confirmed", reference="order-2"),
+        payment("confirmed", amount="101"),
+        payment("confirmed", recipient="svcd1qn5fh7d4g9cgv7j2enrscapqrvw8e85ye872pwt"),
+    ],
+)
+def test_an_answer_that_makes_no_sense_is_an_error(came: Answer) -> None:
+    assert isinstance(Ran(calls.payment(ORDER), [came]).error, svc_pay.InvalidAnswer)
+
+
+def test_a_wait_asks_with_the_state_it_knows() -> None:
+    ran = Ran(
+        calls.wait_for(ORDER, State.CONFIRMED, timeout=None),
+        [payment("unpaid"), payment("pending"), payment("unpaid"), payment("confirming"), payment("confirmed")],
+    )
+    assert ran.result.settled
+    asked = [(call.query.get("wait"), call.query.get("state"), call.seconds) for call in ran.calls]
+    states = ["unpaid", "pending", "unpaid", "confirming"]
+    assert asked == [(None, None, 0), *(("30", state, 30) for state in states)]
+
+
+def test_a_payment_counts_as_confirmed_only_on_a_synced_node() -> None:
+    unsynced = payment("confirmed", synced=False)
+    ran = Ran(calls.wait_for(ORDER, State.CONFIRMED, timeout=None), [unsynced, unsynced, payment("confirmed")])
+    assert ran.result.settled
+    assert [call.query.get("wait") for call in ran.calls] == [None, "2", "2"]
+    assert Ran(calls.wait_for(ORDER, State.CONFIRMING, timeout=None), [unsynced]).result.state is State.CONFIRMED
+
+
+def test_a_wait_for_which_there_is_no_room_asks_without_waiting() -> None:
+    full = [refusal(429, "1")] * 4
+    ran = Ran(calls.wait_for(ORDER, State.PENDING, timeout=None), [payment("unpaid"), *full, payment("pending")])
+    assert ran.result.state is State.PENDING
+    assert ran.calls[-1].query.get("wait") is None
+
+
+def test_a_wait_ends() -> None:
+    ran = Ran(calls.wait_for(ORDER, State.PENDING, timeout=0), [payment("unpaid")])
+    assert isinstance(ran.error, svc_pay.WaitTimeout)
+    assert str(ran.error) == "the payment of order-1 is unpaid, not yet pending"
+
+
+def test_payments_are_read_page_after_page_and_told_once() -> None:
+    one = {"txid": "ab", "sender": SHOP, "reference": None, "amount": "5", "canonical": False, "confirmations": 0}
+    pages = [{"payments": [one], "next": "x"}, {"payments": [], "next": "y"}]
+    pages.append({"payments": [{**one, "canonical": True, "confirmations": 1, "blockHeight": "9"}], "next": None})
+    steps = calls.payments(SHOP, reference=None, amount=None, since_height=None)
+    ran = Ran(steps, [answer({"ok": True, **page}) for page in pages])
+    assert [(each.txid, each.canonical, each.block_height) for each in ran.result] == [("ab", True, 9)]
+    assert [call.query.get("after") for call in ran.calls] == [None, "x", "y"]
+
+
+def test_a_proof_is_fetched_to_its_end() -> None:
+    ran = Ran(calls.proof(ORDER), [answer({"next": "1001"}), answer({"next": None})])
+    assert [call.query.get("from") for call in ran.calls] == [None, "1001"]
+    assert len(ran.result) == 2
+
+
+def test_only_watches_get_the_token() -> None:
+    assert not any(call.authorized for call in Ran(calls.payment(ORDER), [payment("unpaid")]).calls)
+    with Client("http://127.0.0.1:1") as client, pytest.raises(svc_pay.InvalidInput, match="management token"):
+        client.watch("svcwh_1")
+
+
+@pytest.mark.parametrize("url", ["127.0.0.1:18645", "ftp://node.example", "http://[::1", ""])
+def test_a_url_that_is_none_is_refused(url: str) -> None:
+    with pytest.raises(svc_pay.InvalidInput):
+        Client(url)
+
+
+def test_a_fee_above_the_limit_is_not_paid() -> None:
+    status = answer({"status": {"genesisHash": svc_pay.DEVNET.genesis_hash}})
+    steps = calls.sign(
+        svc_pay.Key(bytes(32)), svc_pay.DEVNET, recipient=SHOP, amount=1, reference=None, maximum_fee=10_000
+    )
+    ran = Ran(steps, [status, answer({"fees": {"suggestedFee": "10001"}})])
+    assert str(ran.error) == "the node suggests a fee of 10001 base units, more than maximum_fee 10000"
+
+
+def test_nothing_is_signed_for_another_network() -> None:
+    steps = calls.sign(svc_pay.Key(bytes(32)), svc_pay.DEVNET, recipient=SHOP, amount=1, reference=None, maximum_fee=0)
+    ran = Ran(steps, [answer({"status": {"genesisHash": svc_pay.MAINNET.genesis_hash}})])
+    assert str(ran.error) == "the node is not on devnet"
+
+
+def test_both_clients_have_the_same_methods() -> None:
+    def methods(client: type) -> dict[str, inspect.Signature]:
+        found = inspect.getmembers(client, inspect.isfunction)
+        return {name: inspect.signature(each) for name, each in found if not name.startswith("_")}
+
+    one, other = methods(Client), methods(AsyncClient)
+    assert one.pop("close") == other.pop("aclose")
+    assert one == other

@@ -1,0 +1,127 @@
+"""The Python client against a devnet in a process of its own: the examples of its README, and watches."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+
+import pytest
+import svc_pay
+from svc_pay import AsyncClient, Client, Key, State, Webhook
+
+from tests.browser.chain import COIN, FAUCET, SHOP
+from tests.process_level.pages import ROOT, blocks_of
+from tests.process_level.running import DEADLINE, RunningNode, wait_until
+
+pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+README = "clients/python/README.md"
+SOURCES = str(ROOT / "clients" / "python" / "src")
+
+
+def test_the_examples_of_the_readme_print_what_it_shows(shop_node: RunningNode) -> None:
+    blocks = blocks_of(README, "python", "text")
+    assert [block.language for block in blocks] == ["python", "text"] * (len(blocks) // 2)
+    assert len(blocks) >= 14
+    program = "".join(block.text for block in blocks[::2]).replace("http://127.0.0.1:18645", shop_node.url)
+    mine = "\nprint('mine', flush=True); input()\n"
+    program = program.replace("answers = node.proof(order)", f"{mine}answers = node.proof(order)")
+    process = subprocess.Popen(
+        [sys.executable, "-W", "error::DeprecationWarning", "-c", program],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        cwd=shop_node.data_dir.parent,
+        env={"PYTHONPATH": SOURCES, "no_proxy": "*"},
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    try:
+        before = list(iter(process.stdout.readline, "mine\n"))
+        shop_node.mine(3)
+        after, _ = process.communicate("\n", timeout=DEADLINE)
+    finally:
+        process.kill()
+    assert process.returncode == 0
+    assert "".join(before) + after == "".join(block.text for block in blocks[1::2])
+
+
+@contextmanager
+def receiver(taken: list[svc_pay.Event], secret: str) -> Iterator[str]:
+    """A callback URL at which events are verified by the client, and kept."""
+    webhook = Webhook(secret)
+
+    class Callback(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["Content-Length"]))
+            taken.append(webhook.verify(body, self.headers))  # type: ignore[arg-type]
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = HTTPServer(("127.0.0.1", 0), Callback)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/paid"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def secret_of(node: RunningNode, name: str) -> str:
+    return Path(node.data_dir / name).read_text().strip()
+
+
+def test_an_order_with_a_watch(shop_node: RunningNode) -> None:
+    taken: list[svc_pay.Event] = []
+    token, secret = (secret_of(shop_node, name) for name in ("manage-token", "signing-secret"))
+    with receiver(taken, secret) as url, Client(shop_node.url, token=token) as client:
+        tested = client.test_callback(url)
+        assert (tested.status, tested.error, taken[0].name) == (200, None, "webhook.test")
+        order = client.payment_request(SHOP, 5 * COIN, confirmations=2).order
+        watch = client.register(order, url, events=["payment.confirmed", "payment.reorged"], ttl_seconds=600)
+        assert client.register(order, url, events=["payment.confirmed", "payment.reorged"], ttl_seconds=600).existing
+
+        paid = client.sign(
+            Key(FAUCET.seed), svc_pay.DEVNET, recipient=SHOP, amount=order.amount, reference=order.reference
+        )
+        assert [client.broadcast(paid), client.broadcast(paid)] == ["accepted", "known"]
+
+        async def waited() -> svc_pay.Payment:
+            async with AsyncClient(shop_node.url) as other:
+                waiting = asyncio.create_task(other.wait_for(order, timeout=60))
+                await asyncio.to_thread(shop_node.mine, 2)
+                return await waiting
+
+        payment = asyncio.run(waited())
+        assert (payment.settled, payment.txid, payment.confirmations) == (True, paid.txid, 2)
+        (received,) = client.payments(SHOP, reference=order.reference, amount=order.amount)
+        assert (received.txid, received.sender, received.mismatch) == (paid.txid, FAUCET.address, None)
+        wait_until(lambda: len(taken) == 2, "payment.confirmed")
+        shop_node.ok(shop_node.operator("/operator/reorganise", {"depth": 2}))
+        wait_until(lambda: len(taken) == 3, "payment.reorged")
+        events = [event for event in taken if isinstance(event, svc_pay.WatchEvent)]
+        assert [(event.name, event.subscription_id) for event in events] == [
+            ("payment.confirmed", watch.id),
+            ("payment.reorged", watch.id),
+        ]
+        assert events[0].place < events[1].place
+        assert client.payment(order).state is State.PENDING
+
+        wait_until(lambda: all(each.delivered_at for each in client.watch(watch.id).events), "the word of the delivery")
+        again = client.redeliver(watch.id, events[0].id)
+        wait_until(lambda: len(taken) == 4, "the event again")
+        assert taken[3].id == again.id == events[0].id
+        assert client.cancel(watch.id).ending == "cancelled"
+        with pytest.raises(svc_pay.NotFound):
+            client.watch("svcwh_" + "0" * 32)
+    with Client(shop_node.url, token="x" * 40) as stranger, pytest.raises(svc_pay.Unauthorized):
+        stranger.watch(watch.id)

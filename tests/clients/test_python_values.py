@@ -1,0 +1,307 @@
+"""The Python client gives what the vectors say, without a node: keys, transfers, proofs, signatures of callbacks."""
+
+import base64
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import svc_pay
+from hypothesis import given
+from hypothesis import strategies as st
+from svc_pay import DEVNET, NETWORKS, Key, Order, Webhook
+
+from svcd.chain import params
+from svcd.chain.units import format_amount
+from svcd.commerce.payment_proof import Unproved, check, check_terms, check_tip, parse_proof
+from svcd.commerce.payment_request import PaymentTerms, refund_reference
+from svcd.commerce.signing import SigningKeys, signed_headers
+from tests.clients.vectors import ProofCase, changed_proofs, vectors
+
+PROTOCOL = vectors("svc_protocol")["networks"]
+WALLET = vectors("wallet")
+PROOF = vectors("payment_proof")
+SHOP = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc"
+TRANSFERS = [(network, vector) for network in NETWORKS for vector in PROTOCOL[network.name]["transactions"]]
+
+
+def test_the_networks_are_those_of_the_node() -> None:
+    assert [(each.network_id, each.chain_id, each.prefix, each.genesis_hash) for each in NETWORKS] == [
+        (each.network_id, each.chain_id, each.address_prefix, each.genesis_hash.hex())
+        for each in (params.MAINNET, params.DEVNET)
+    ]
+    assert params.MAINNET.minimum_fee == params.DEVNET.minimum_fee == svc_pay.MINIMUM_FEE
+
+
+@pytest.mark.parametrize(("network", "vector"), TRANSFERS)
+def test_a_transfer_is_that_of_the_vector(network: svc_pay.Network, vector: dict[str, Any]) -> None:
+    wanted = vector["transaction"]
+    (seed,) = [key["seed"] for key in PROTOCOL[network.name]["keys"] if key["publicKey"] == wanted["senderPublicKey"]]
+    made = svc_pay.sign_transfer(
+        Key(bytes.fromhex(seed)),
+        network,
+        recipient=wanted["payload"]["recipient"],
+        amount=int(wanted["payload"]["amount"]),
+        reference=wanted["payload"].get("paymentReference"),
+        **{name: int(wanted[name]) for name in ("nonce", "fee", "timestamp")},
+    )
+    assert (made.transaction, made.txid) == (wanted, vector["txid"])
+    assert svc_pay.SignedTransfer.from_text(made.text, network) == made
+
+
+@pytest.mark.parametrize("network", NETWORKS, ids=lambda network: network.name)
+def test_addresses_are_those_of_the_vectors(network: svc_pay.Network) -> None:
+    for key in PROTOCOL[network.name]["keys"]:
+        assert Key(bytes.fromhex(key["seed"])).address(network) == key["address"]
+        assert svc_pay.network_of(key["address"]) is network
+
+
+def test_words_give_the_keys_of_the_vectors() -> None:
+    for wallet in WALLET["wallets"]:
+        key = Key.from_words(wallet["words"])
+        assert key.seed.hex() == wallet["seed"]
+        assert {network.name: key.address(network) for network in NETWORKS} == wallet["address"]
+        assert wallet["seed"] not in repr(key)
+    for same in WALLET["sameWords"]:
+        assert Key.from_words(same["typed"]) == Key.from_words(WALLET["wallets"][1]["words"])
+
+
+@pytest.mark.parametrize("words", WALLET["invalidWords"], ids=lambda words: words["name"])
+def test_words_that_are_no_wallet_are_refused(words: dict[str, str]) -> None:
+    with pytest.raises(svc_pay.InvalidInput):
+        Key.from_words(words["words"])
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"amount": 0}, "amount must be an integer from 1 to 9007199254740991"),
+        ({"amount": 2.5}, "amount must be an integer"),
+        ({"amount": True}, "amount must be an integer"),
+        ({"amount": 2**53}, "amount must be an integer"),
+        ({"reference": "order 1"}, "a reference is 1 to 64"),
+        ({"reference": ".."}, "a reference is 1 to 64"),
+        ({"recipient": SHOP[:-1] + "q"}, "is mistyped: its checksum is wrong"),
+        ({"recipient": SHOP.upper()}, "an address begins with svc1q"),
+        ({"confirmations": 0}, "confirmations must be an integer from 1 to 1000"),
+        ({"since_height": -1}, "since_height must be an integer"),
+    ],
+)
+def test_an_impossible_order_is_refused(changes: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(svc_pay.InvalidInput, match=sentence):
+        Order(**{"reference": "order-1", "recipient": SHOP, "amount": 1} | changes)
+
+
+def test_a_transfer_to_another_network_is_not_signed() -> None:
+    with pytest.raises(svc_pay.InvalidInput, match="is not an address of mainnet"):
+        svc_pay.sign_transfer(Key(bytes(32)), svc_pay.MAINNET, recipient=SHOP, amount=1, nonce=0)
+
+
+@given(st.integers(1, 2**53 - 1))
+def test_amounts_are_written_and_read_as_the_node_does(units: int) -> None:
+    assert svc_pay.format_amount(units) == format_amount(units)
+    assert svc_pay.parse_amount(format_amount(units)) == units
+
+
+@pytest.mark.parametrize(
+    "coins", ["", "0", "1.", ".5", "01", "1e3", "-1", "+1", "1,5", "1.123456789", "90071993", "１"]
+)
+def test_what_is_no_amount_is_refused(coins: str) -> None:
+    with pytest.raises(svc_pay.InvalidInput):
+        svc_pay.parse_amount(coins if coins != "90071993" else "90071992.54740992")
+
+
+@given(st.one_of(st.none(), st.from_regex(r"\A[A-Za-z0-9._:-]{1,64}\Z")))
+def test_the_reference_of_a_refund_is_that_of_svc(reference: str | None) -> None:
+    assert svc_pay.refund_reference(reference, "ab" * 32) == refund_reference(reference, bytes.fromhex("ab" * 32))
+
+
+# Payment proofs
+
+
+def order_of(given: dict[str, Any]) -> Order:
+    return Order(
+        given["reference"],
+        given["recipient"],
+        int(given["amount"]),
+        given["confirmations"],
+        int(given["sinceHeight"]),
+    )
+
+
+def client_verdict(case: ProofCase) -> svc_pay.ProvenPayment:
+    return svc_pay.check_proof([json.dumps(case.answer).encode()], order_of(case.order), tip=case.tip)
+
+
+def node_verdict(case: ProofCase) -> None:
+    order = order_of(case.order)
+    proof = parse_proof([json.dumps(case.answer).encode()], [params.MAINNET, params.DEVNET])
+    terms = PaymentTerms(order.reference, order.recipient, order.amount, order.confirmations, order.since_height)
+    check_terms(terms, proof)
+    check_tip(bytes.fromhex(case.tip), proof)
+    check(proof)
+
+
+UNCHANGED = ProofCase("", PROOF["order"], PROOF["tip"], PROOF["answer"])
+
+
+def test_the_proof_of_the_vectors_is_good() -> None:
+    node_verdict(UNCHANGED)
+    proven, wanted = client_verdict(UNCHANGED), PROOF["proven"]
+    assert (proven.txid, proven.sender) == (wanted["txid"], wanted["sender"])
+    assert (proven.block_height, proven.confirmations) == (int(wanted["blockHeight"]), wanted["confirmations"])
+
+
+@pytest.mark.parametrize("case", list(changed_proofs()), ids=lambda case: case.what)
+def test_a_changed_proof_is_refused_as_svc_verify_does(case: ProofCase) -> None:
+    with pytest.raises(svc_pay.InvalidProof):
+        client_verdict(case)
+    with pytest.raises(Unproved):
+        node_verdict(case)
+
+
+def test_a_proof_in_two_answers() -> None:
+    proof = PROOF["answer"]["proof"]
+    first = {**PROOF["answer"], "proof": {**proof, "headers": proof["headers"][:1]}, "next": "5"}
+    second = {**PROOF["answer"], "proof": {**proof, "headers": proof["headers"][1:]}}
+    answers = [json.dumps(answer).encode() for answer in (first, second)]
+    assert svc_pay.check_proof(answers, order_of(PROOF["order"]), tip=PROOF["tip"]).confirmations == 3
+    for wrong in (answers[:1], answers[::-1], []):
+        with pytest.raises(svc_pay.InvalidProof):
+            svc_pay.check_proof(wrong, order_of(PROOF["order"]), tip=PROOF["tip"])
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b"[]", b"[" * 100_000, b'{"proof":{}}', b"\xff", b'{"proof":{"chainId":"\\ud800"}}']
+)
+def test_what_is_no_proof_is_refused(body: bytes) -> None:
+    with pytest.raises(svc_pay.InvalidProof):
+        svc_pay.check_proof([body], order_of(PROOF["order"]), tip=PROOF["tip"])
+
+
+# Callbacks
+
+CASES = vectors("webhook_signature")["cases"]
+PAGE = (Path(__file__).parents[2] / "docs" / "webhooks.md").read_text(encoding="utf-8")
+BODIES = [line for line in PAGE.splitlines() if line.startswith('{"chainId"')]
+SECRET, OLD = "a-signing-secret-for-this-page-only-0123", "the-secret-before-it-of-thirty-two-characters"
+NOW = 1795170438
+
+
+def headers_of(body: bytes, *secrets: str, at: int = NOW) -> dict[str, str]:
+    """The headers with which the node signs a body under one secret, or under two."""
+    event = json.loads(body)
+    keys = SigningKeys(*secrets)
+    return signed_headers(keys, event_id=event["id"], event=event["event"], body=body, timestamp=at)
+
+
+def standard(secret: str) -> str:
+    return "whsec_" + base64.b64encode(secret.encode()).decode()
+
+
+def test_the_callback_of_the_page() -> None:
+    body = BODIES[0].encode()
+    event = Webhook(SECRET).verify(body, headers_of(body, SECRET), now=NOW)
+    assert isinstance(event, svc_pay.WatchEvent)
+    assert (event.name, event.place, event.synced) == ("payment.confirmed", (0, 4), True)
+    assert event.genesis_hash == DEVNET.genesis_hash
+    assert (event.payment.state, event.payment.reference) == (svc_pay.State.CONFIRMED, "order-17")
+    assert event.payment.amount == 25 * svc_pay.COIN
+    lower = {name.lower(): value for name, value in headers_of(body, SECRET).items()}
+    assert Webhook(standard(SECRET)).verify(body, lower, now=NOW) == event
+
+
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case["what"])
+def test_signatures_are_those_of_the_vectors(case: dict[str, Any]) -> None:
+    """Their bodies are no events, so what is asked is whether the signature passed."""
+    headers = {
+        "webhook-id": case["eventId"],
+        "webhook-timestamp": str(case["timestamp"]),
+        "webhook-signature": case["webhookSignature"],
+    }
+    for secret in filter(None, (case["secret"], case["previousSecret"])):
+        with pytest.raises(svc_pay.InvalidAnswer):
+            Webhook(secret).verify(case["body"].encode(), headers, now=case["timestamp"])
+    with pytest.raises(svc_pay.InvalidSignature):
+        Webhook(case["secret"] + "x").verify(case["body"].encode(), headers, now=case["timestamp"])
+
+
+@pytest.mark.parametrize(
+    ("signed", "known", "good"),
+    [
+        ([SECRET], [SECRET], True),
+        ([SECRET], [OLD, SECRET], True),
+        ([SECRET, OLD], [OLD], True),
+        ([SECRET, OLD], [SECRET], True),
+        ([SECRET], [OLD], False),
+        ([SECRET], [SECRET + "x", standard(OLD)], False),
+    ],
+)
+def test_secrets_that_are_rotated(signed: list[str], known: list[str], good: bool) -> None:
+    body = BODIES[0].encode()
+    outcome: Callable[[], object] = lambda: Webhook(known).verify(body, headers_of(body, *signed), now=NOW)  # noqa: E731
+    if good:
+        outcome()
+    else:
+        with pytest.raises(svc_pay.InvalidSignature):
+            outcome()
+
+
+@pytest.mark.parametrize("away", [-300, 0, 300])
+def test_a_callback_in_time(away: int) -> None:
+    body = BODIES[0].encode()
+    Webhook(SECRET).verify(body, headers_of(body, SECRET), now=NOW + away)
+
+
+@pytest.mark.parametrize("away", [-301, 301, 10**9])
+def test_an_old_callback_is_refused(away: int) -> None:
+    body = BODIES[0].encode()
+    with pytest.raises(svc_pay.InvalidSignature, match="within 300 s"):
+        Webhook(SECRET).verify(body, headers_of(body, SECRET), now=NOW + away)
+
+
+@pytest.mark.parametrize("name", ["webhook-id", "webhook-timestamp", "webhook-signature"])
+@pytest.mark.parametrize("value", ["", "x", "v1,", "1795170437", "v1,é", "\udcff"])
+def test_a_changed_header_is_refused(name: str, value: str) -> None:
+    body = BODIES[0].encode()
+    with pytest.raises(svc_pay.InvalidSignature):
+        Webhook(SECRET).verify(body, headers_of(body, SECRET) | {name: value}, now=NOW)
+
+
+@given(st.integers(0, len(BODIES[0]) - 1), st.integers(1, 255))
+def test_a_changed_body_is_refused(place: int, change: int) -> None:
+    body = bytearray(BODIES[0].encode())
+    body[place] ^= change
+    with pytest.raises(svc_pay.InvalidSignature):
+        Webhook(SECRET).verify(bytes(body), headers_of(BODIES[0].encode(), SECRET), now=NOW)
+
+
+def test_a_body_that_was_parsed_is_no_raw_body() -> None:
+    body = BODIES[0]
+    with pytest.raises(svc_pay.InvalidInput, match="raw body as bytes"):
+        Webhook(SECRET).verify(body, headers_of(body.encode(), SECRET), now=NOW)  # type: ignore[arg-type]
+
+
+def test_events_of_no_watch() -> None:
+    content = {name: json.loads(BODIES[0])[name] for name in ("id", "createdAt", "networkId", "chainId", "genesisHash")}
+    for name in ("webhook.test", "payment.invented-later"):
+        body = json.dumps({**content, "event": name}).encode()
+        event = Webhook(SECRET).verify(body, headers_of(body, SECRET), now=NOW)
+        assert (type(event), event.name) == (svc_pay.Event, name)
+
+
+def test_every_event_of_the_page_is_read() -> None:
+    shown = [json.loads(text) for text in PAGE.split("```json\n")[1:] for text in [text.split("```")[0]]]
+    events = [event for event in shown if "subscriptionId" in event]
+    assert len(events) >= 5
+    mismatch = {"kind": "too-little", "txid": "ab" * 32, "sender": SHOP, "amount": "1", "amountSvc": "0.00000001"}
+    alarm = {"kind": "outage", "sentence": "…"}
+    events.append({**events[0], "event": "payment.mismatched", "mismatch": mismatch})
+    events.append({**events[0], "event": "node.alarm", "alarm": alarm})
+    for each in events:
+        body = json.dumps(each).encode()
+        event = Webhook(SECRET).verify(body, headers_of(body, SECRET), now=NOW)
+        assert isinstance(event, svc_pay.WatchEvent)
+        assert (event.name, event.subscription_id) == (each["event"], each["subscriptionId"])
+    assert set(svc_pay.EVENT_NAMES) == {event["event"] for event in events}
