@@ -1,4 +1,4 @@
-"""Interfaces that every package may ask for: a clock, its timers, and a worker thread, typed for mypy."""
+"""Interfaces that every package may depend on: a clock, its timers, and a worker thread, typed for mypy."""
 
 from collections.abc import Callable, Sequence
 from typing import ParamSpec, Protocol, TypeVar
@@ -45,7 +45,7 @@ class Worker(Protocol):
 def unix_seconds(clock: Clock) -> float:
     """The Unix time in seconds.
 
-    A clock that goes on evenly when somebody sets the computer's has a method of this name for the latter
+    A clock that does not jump when the computer's clock is set has a method of this name for the computer's
     (svcd.process.timers). For any other it is the clock's own time.
     """
     told: Callable[[], float] = getattr(clock, "unix_seconds", clock.seconds)

@@ -7,7 +7,7 @@ from attrs import frozen
 Unit = Literal["blocks", "bytes", "clients", "connections", "requests/s", "seconds", "slots", "things"]
 UNITS: Final[tuple[Unit, ...]] = get_args(Unit)
 
-# Attacks that limits of several modules stop.
+# Attacks that the limits of several modules stop.
 TOO_MANY_REQUESTS: Final = "More requests than the node can answer"
 IDLE_CONNECTIONS: Final = "Idle connections, to use up sockets"
 LARGE_BODY: Final = "A body larger than memory or disk"

@@ -1,4 +1,4 @@
-"""A mapping of bounded size for what strangers can cause: the oldest entry gives way."""
+"""A mapping of bounded size for entries that strangers can cause: a new entry replaces the oldest."""
 
 from collections import OrderedDict
 from typing import TypeVar

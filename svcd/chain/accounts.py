@@ -15,7 +15,7 @@ _EMPTY: Final = bytes(32)
 
 @frozen
 class Account:
-    """What an address has: ``balance`` in base units, ``nonce`` transfers sent, ``held_since`` a slot or None."""
+    """The state of an address: ``balance`` in base units, ``nonce`` transfers sent, ``held_since`` a slot or None."""
 
     balance: int = 0
     nonce: int = 0
@@ -31,7 +31,7 @@ def subtree_root(leaves: list[tuple[int, bytes]], depth: int) -> bytes:
     """The root over sorted ``leaves``, pairs (key as a number, leaf hash), that share their first ``depth`` bits."""
     if len(leaves) < 2:
         return leaves[0][1] if leaves else _EMPTY
-    # The highest bit in which the leaves differ divides them; above it all are on one side.
+    # The leaves are split at the highest bit in which they differ; above that bit they are all on one side.
     first = leaves[0][0]
     height = (first ^ leaves[-1][0]).bit_length() - 1
     split = 1
@@ -45,7 +45,7 @@ def subtree_root(leaves: list[tuple[int, bytes]], depth: int) -> bytes:
 
 
 def state_root(accounts: Iterable[tuple[bytes, Account]]) -> bytes:
-    """The root over all ``accounts`` by its definition; the commitment module computes the same from what changed."""
+    """The root over all ``accounts`` by definition; svcd.chain.commitment computes it from the changed accounts."""
     leaves = [
         (int.from_bytes(key, "big"), leaf_hash(key, account.balance, account.nonce, account.held_since))
         for key, account in accounts

@@ -32,7 +32,7 @@ def _polymod(symbols: list[int], checksum: int = 1) -> int:
 
 
 def _share(bit: int) -> int:
-    """What a bit of the key hash, as a number, adds to the checksum: that of several bits is their exclusive or."""
+    """The effect of each bit of the key hash on the checksum; effects are combined by exclusive or."""
     symbols = [0] * (_KEY_SYMBOLS + _CHECKSUM_SYMBOLS)
     symbols[_KEY_SYMBOLS - 1 - bit // 5] = 1 << bit % 5
     return _polymod(symbols, 0)
@@ -53,7 +53,7 @@ _TO_BASE_32: Final = bytes(
     b"0123456789abcdefghijklmnopqrstuv"[_VALUE_OF[chr(code)]] if chr(code) in _VALUE_OF else ord("!")
     for code in range(256)
 )
-"""Turns the characters of addresses into digits, and all others into one that is none."""
+"""Translates the characters of addresses to digits, and every other character to one that is no digit."""
 
 
 def _expanded(prefix: str) -> list[int]:
@@ -149,7 +149,7 @@ def key_hash(public_key: bytes) -> bytes:
 
 
 NODE_ID_PATTERN: Final = "svcnode_[0-9a-f]{32}"
-"""What a node id matches as a whole."""
+"""The pattern of a whole node id."""
 
 
 def node_id(public_key: bytes) -> str:

@@ -42,7 +42,7 @@ def block_id(core_hash: bytes, work_nonce: bytes) -> bytes:
 
 @frozen(eq=False, kw_only=True)
 class Header:
-    """A block without its transactions; its fields are well formed, nothing else about it is known."""
+    """A block without its transactions; its fields are well formed, and nothing else has been checked."""
 
     network_id: int
     height: int
@@ -73,7 +73,7 @@ class Header:
 
     @cached_property
     def core_hash(self) -> bytes:
-        """32 bytes over everything but the work nonce and the signature: what the participation work is done on."""
+        """32 bytes over everything but the work nonce and the signature: the input of the participation work."""
         return tagged_hash("svc/block/v4", ("".join(self._parts) + "}").encode())
 
     @cached_property
@@ -217,7 +217,7 @@ def _block_of(value: object, params: NetworkParams) -> Block:
 
 
 def genesis_header(params: NetworkParams, *, state_root: bytes, consensus_root: bytes) -> Header:
-    """The block at height 0 as it is shown; its hash is ``params.genesis_hash``, which no work led to."""
+    """The block at height 0 for display; its hash is ``params.genesis_hash``, not that of the header."""
     return Header(
         network_id=params.network_id,
         height=0,

@@ -1,10 +1,10 @@
-"""The state root at the cost of what changed (docs/protocol.md 9).
+"""The state root, computed from the accounts that changed (docs/protocol.md 9).
 
 The top levels of the tree over all accounts are kept in flat byte arrays, 33 bytes a node, about as deep as log2 of the
 number of accounts; a node at the deepest level stands for a bucket of one or two accounts, which is read again when one
 of them changes. No node is stored anywhere else: the tree is a pure function of the accounts.
 
-What blocks do is laid over the tree and the accounts on disk, and becomes part of the tree once it is on disk too.
+The changes of new blocks are an overlay on the tree, and are merged into the tree once they are on disk.
 """
 
 from collections import defaultdict
@@ -85,7 +85,7 @@ class Commitment:
         return self._scan([(first.to_bytes(20, "big"), last.to_bytes(20, "big")) for first, last in ranges])
 
     def take(self, overlay: "Overlay") -> None:
-        """Make what was laid over this tree part of it: the accounts are on disk by now."""
+        """Merge an overlay on this tree into it, once the overlay's accounts are on disk."""
         self._deepen(overlay.depth, _UNKNOWN)
         for depth, level in enumerate(overlay.levels):
             kinds, hashes = self._kinds[depth], self._hashes[depth]
@@ -105,14 +105,14 @@ class Commitment:
 
 
 class Overlay:
-    """The accounts as blocks leave them that are not on disk yet, and the tree over them and all others."""
+    """The accounts as changed by blocks that are not on disk yet, and the tree over these and all other accounts."""
 
     def __init__(self, base: Commitment, count: int) -> None:
-        """Lay nothing over ``base`` yet, with ``count`` accounts on disk."""
+        """An overlay without changes on ``base``, with ``count`` accounts on disk."""
         self._base = base
         self.count = count
         self.changed: dict[bytes, Account | None] = {}
-        """Every account that was touched, as it is now; None where there is none."""
+        """Every account that was touched, as it is now; None if it does not exist."""
         self.levels: list[dict[int, Node]] = [{} for _ in range(base.depth + 1)]
         """The nodes that are not as in the tree below, by depth and index."""
         self._buckets: dict[int, tuple[bytes, ...]] = {}
@@ -139,20 +139,20 @@ class Overlay:
 
     def accounts(self, keys: Collection[bytes]) -> Mapping[bytes, Account]:
         """Those accounts of ``keys`` that exist: see :class:`svcd.chain.transition.StateView`."""
-        # If an account changes its whole bucket is needed, so that is read at once.
+        # If an account changes, its whole bucket is needed, so the bucket is read at once.
         self._read(keys)
         return {key: Account(*self._rows[key][1:]) for key in keys if key in self._rows}
 
     def apply(self, effect: Effect) -> bytes:
-        """Let a block have its effect; gives the state root after it."""
+        """Apply the effect of a block; returns the state root after it."""
         return self.change(effect.after, self.count + sum(account is None for account in effect.before.values()))
 
     def undo(self, before: Mapping[bytes, Account | None]) -> bytes:
-        """Put the accounts back that the last block touched, None where it made one; gives the state root then."""
+        """Restore the accounts that the last block touched, None for one that it created; returns the state root."""
         return self.change(before, self.count - sum(account is None for account in before.values()))
 
     def change(self, accounts: Mapping[bytes, Account | None], count: int) -> bytes:
-        """The state root after accounts have changed, None for what is gone; ``count`` exist now."""
+        """The state root after accounts have changed, None for a removed one; ``count`` exist now."""
         self.changed.update(accounts)
         self.count = count
         if self.depth < _depth_for(count):

@@ -1,7 +1,7 @@
 """Cases on which Ed25519 libraries disagree, judged as libsodium judges them today (docs/protocol.md 3).
 
-A later libsodium, or a PyNaCl built on another one, that accepts more would split the network, so the node tries these
-at start and refuses to run if one comes out otherwise. The signatures were made for this file, from the seed
+If a later libsodium, or another one under PyNaCl, accepted more, the network would split. So the node tries these cases
+at start, and refuses to run if a result differs. The signatures were made for this file, from the seed
 SHA-256("svcd edge cases") and points of order eight.
 """
 
@@ -93,7 +93,7 @@ EDGE_CASES: Final = (
 
 
 def check_library() -> None:
-    """Raise Corrupt if this machine's libsodium judges one of the edge cases otherwise than the network does."""
+    """Raise Corrupt if this machine's libsodium judges an edge case differently from the network."""
     for case in EDGE_CASES:
         key, message, signature = (bytes.fromhex(text) for text in (case.public_key, case.message, case.signature))
         if is_valid(key, message, signature) != case.accepted:

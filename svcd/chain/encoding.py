@@ -16,11 +16,11 @@ MAX_INTEGER: Final = 2**53 - 1
 MAX_JSON_INTEGER: Final = 2**53
 MAX_DEPTH: Final = 8
 FREE_VALUES: Final = 1_000
-"""So many arrays and objects, and so many commas, JSON may have whatever its size."""
+"""The number of arrays and objects, and of commas, that JSON of any size may have."""
 CONTAINER_BYTES: Final = 200
-"""For each of so many bytes it may have an array or object more: the shortest transfer takes 453 and is two."""
+"""One further array or object is allowed for each of so many bytes: the shortest transfer has two in 453 bytes."""
 MEMBER_BYTES: Final = 32
-"""For each of so many bytes it may have a comma more: the shortest transfer takes 453 and has eleven."""
+"""One further comma is allowed for each of so many bytes: the shortest transfer has eleven in 453 bytes."""
 
 _MANY_OBJECTS: Final = "A body of millions of empty arrays, to fill our memory with objects"
 LIMITS: Final = (
@@ -55,7 +55,7 @@ def _refuse(detail: str) -> NoReturn:
 
 
 def _syntax_error(error: json.JSONDecodeError) -> str:
-    """What is wrong and where, in the words of Python 3.11; 3.13 and newer word a trailing comma differently."""
+    """The error and its position, in the words of Python 3.11; 3.13 and newer word a trailing comma differently."""
     wanted = _TRAILING_COMMA.get(error.msg)
     if wanted is None:
         return f"{error.msg.lower()} at character {error.pos}"
@@ -126,13 +126,13 @@ def check_structure(data: bytes) -> None:
 
 
 def _excess(data: bytes, size: int) -> str | None:
-    """What is too much in ``data``, of JSON of ``size`` bytes; None if nothing is."""
+    """The limit that ``data``, a part of JSON of ``size`` bytes, exceeds, as a sentence; None if it exceeds none."""
     marks = data.translate(_BRACKETS, _NO_MARKS)
     containers = marks.count(b"[")
     most_containers = FREE_VALUES + size // CONTAINER_BYTES
     most_commas = FREE_VALUES + size // MEMBER_BYTES
     if containers > MAX_DEPTH:
-        # Where there are more than may be, the first of them are enough to tell which sentence is right.
+        # Above the limit, the first ones suffice to find the right sentence.
         brackets = marks[: 2 * most_containers + most_commas].translate(None, b",")
         for _ in range(MAX_DEPTH):
             brackets = brackets.replace(b"[]", b"")
@@ -149,7 +149,7 @@ _decode: Final[Callable[[str], object]] = json.JSONDecoder(
 
 
 def parse_json(data: bytes) -> object:
-    """The value that strict JSON ``data`` stands for.
+    """The value of the strict JSON ``data``.
 
     Raises RuleViolation(ENCODING) for anything but strict UTF-8, for duplicate keys, floats, NaN, ``-0``, integers over
     2^53, lone surrogates, more than eight levels of nesting and far more values than is usual for its size.
@@ -176,7 +176,7 @@ def _is_plain(data: bytes) -> bool:
 def parse_wire_object(data: bytes) -> dict[str, object]:
     """The object in ``data`` for callers that compare the whole canonical text afterwards.
 
-    That comparison is what refuses duplicate keys, blanks, floats and escapes, so this one need only be safe, and is
+    That comparison refuses duplicate keys, blanks, floats and escapes, so this parser need only be safe, and is
     several times faster than :func:`parse_json`. Raises RuleViolation(ENCODING).
     """
     check_structure(data)

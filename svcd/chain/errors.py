@@ -1,10 +1,10 @@
-"""Three kinds of failure, in layers that say whose fault it is (docs/protocol.md 10)."""
+"""Three kinds of failure: of the sender, of the moment, of this node (docs/protocol.md 10)."""
 
 from enum import StrEnum
 
 
 class Refusal(StrEnum):
-    """Why a value from outside breaks a rule; one code for each rule a second implementation would name."""
+    """The rule that a value from outside breaks: one code for each rule of the protocol."""
 
     ENCODING = "encoding"
     SIZE = "size"
@@ -36,7 +36,7 @@ class Refusal(StrEnum):
 
 
 class RuleViolation(Exception):
-    """A value from outside breaks a rule: the fault of whoever sent it.
+    """A value from outside breaks a rule: the fault of its sender.
 
     ``code`` names the rule; ``detail`` is one sentence with the numbers in it, fit to be shown to the sender.
     """
@@ -59,7 +59,7 @@ class Wait(StrEnum):
 
 
 class NotYet(Exception):
-    """Nobody's fault: the value may be fine later, so nothing about it may be remembered as invalid."""
+    """No fault: the value may be valid later, so it must not be remembered as invalid."""
 
     def __init__(self, code: Wait, detail: str) -> None:
         super().__init__(code, detail)
@@ -71,4 +71,4 @@ class NotYet(Exception):
 
 
 class Corrupt(Exception):
-    """Our own data contradicts itself; the node must stop rather than answer wrongly."""
+    """The node's own data is inconsistent; the node must stop rather than answer wrongly."""

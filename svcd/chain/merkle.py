@@ -15,7 +15,7 @@ def node_hash(left: bytes, right: bytes) -> bytes:
 
 
 def merkle_root(leaves: Sequence[bytes]) -> bytes:
-    """The 32-byte root over ``leaves``; of none it is SHA-256 of nothing.
+    """The 32-byte root over ``leaves``; without leaves it is the SHA-256 of the empty string.
 
     Pairing neighbours and carrying an odd last node up gives the same tree as splitting at the largest power of two.
     """

@@ -1,4 +1,4 @@
-"""The parameters of a network: values that are passed, never globals that are read (docs/protocol.md 1)."""
+"""The parameters of a network: always passed as arguments, never read from globals (docs/protocol.md 1)."""
 
 from functools import cached_property
 from hashlib import sha256
@@ -15,7 +15,7 @@ BASIS_POINTS: Final = 10_000
 
 @frozen(kw_only=True)
 class NetworkParams:
-    """Everything that tells one network from another. Times are Unix milliseconds, money is base units."""
+    """All properties of a network. Times are Unix milliseconds, money is base units."""
 
     name: str
     network_id: int
@@ -37,7 +37,7 @@ class NetworkParams:
     minimum_fee: int
     holding_minimum: int
     multiplier_schedule: tuple[tuple[int, int], ...]
-    """Pairs (held slots, basis points), ascending; the first is for nothing held."""
+    """Pairs (held slots, basis points), ascending; the first is for a balance that was not held."""
     max_block_transactions: int
     max_block_bytes: int
     transaction_past_seconds: int

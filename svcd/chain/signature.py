@@ -11,7 +11,7 @@ SIGNATURE_SIZE: Final = 64
 
 def is_valid(public_key: bytes, message: bytes, signature: bytes) -> bool:
     """Whether libsodium accepts ``signature`` (64 bytes) of ``message`` under ``public_key`` (32 bytes)."""
-    # The binding checks no sizes: it takes the first 64 bytes of the two together, and reads 32 bytes from any key.
+    # The binding checks no sizes: it splits signature and message at 64 bytes, and reads 32 bytes from any key.
     if len(public_key) != PUBLIC_KEY_SIZE or len(signature) != SIGNATURE_SIZE:
         return False
     try:

@@ -57,7 +57,7 @@ class Transfer:
     reference: str | None
     signature: bytes
     wire: bytes = field(repr=False)
-    """The canonical JSON, signature included: what blocks hold and peers exchange."""
+    """The canonical JSON with the signature, as in blocks and between peers."""
 
     def check_signature(self) -> None:
         """Raise RuleViolation(TRANSACTION_SIGNATURE) unless the sender's key signed the txid."""
@@ -116,7 +116,7 @@ def parse_transfer(value: object, params: NetworkParams) -> Transfer:
     if fee < params.minimum_fee:
         raise RuleViolation(Refusal.FEE, f"fee must be at least {params.minimum_fee} base units, not {fee}")
     signed_reference = f',"paymentReference":"{reference}"' if reference else ""
-    # Sorted keys put the signature in the middle: what stands before and after it is what is signed.
+    # With sorted keys the signature is in the middle: the text before it and the text after it are signed.
     before = (
         f'{{"fee":"{fee}","networkId":{params.network_id},"nonce":"{nonce}","payload":{{"amount":"{amount}"'
         f'{signed_reference},"recipient":"{payload["recipient"]}"}},"senderAddress":"{fields["senderAddress"]}"'
@@ -190,18 +190,18 @@ def _canonical_transfer(match: re.Match[bytes], params: NetworkParams) -> Transf
 
 
 def block_entry(transfer: Transfer) -> bytes:
-    """What the root of a block's transactions commits to for ``transfer``: ``txid ‖ signature``, 96 bytes."""
+    """The entry of ``transfer`` in the root of a block's transactions: ``txid ‖ signature``, 96 bytes."""
     return transfer.txid + transfer.signature
 
 
 def block_entry_of(wire: bytes, params: NetworkParams) -> bytes:
-    """The same from a transfer's canonical JSON, where that is known to be good: in a tenth of the time of parsing."""
+    """The same from the canonical JSON of a valid transfer, in a tenth of the time of parsing."""
     signature = wire.partition(_SIGNED)[2][:_SIGNATURE_DIGITS]
     return txid_of(wire, params) + bytes.fromhex(signature.decode("ascii"))
 
 
 def txid_of(wire: bytes, params: NetworkParams) -> bytes:
-    """The transaction id alone, in the same way."""
+    """The transaction id from the canonical JSON of a valid transfer."""
     before, _, rest = wire.partition(_SIGNED)
     return tagged_hash("svc/tx/v2", params.genesis_hash + before + rest[_SIGNATURE_DIGITS + 1 :])
 
@@ -220,7 +220,7 @@ def fold_case(value: object) -> object:
 
 @frozen(kw_only=True)
 class Draft:
-    """What a wallet decides about a transfer before it signs; money in base units, time in Unix milliseconds."""
+    """The fields of a transfer that a wallet chooses before it signs; base units and Unix milliseconds."""
 
     recipient: str
     amount: int

@@ -1,4 +1,4 @@
-"""How a block changes the state: the only way it changes (docs/protocol.md 8, 9)."""
+"""The state transition: the only way in which a block changes the state (docs/protocol.md 8, 9)."""
 
 from collections.abc import Collection, Mapping
 from typing import Protocol
@@ -31,7 +31,7 @@ class ChainPoint:
 
 
 class StateView(Protocol):
-    """Where the accounts before a block are read from."""
+    """The source of the accounts before a block."""
 
     def accounts(self, keys: Collection[bytes]) -> Mapping[bytes, Account]:
         """Those accounts of ``keys`` (20-byte key hashes) that exist."""
@@ -39,10 +39,10 @@ class StateView(Protocol):
 
 @frozen
 class Effect:
-    """What a block does to the accounts."""
+    """The changes that a block makes to the accounts."""
 
     before: dict[bytes, Account | None]
-    """Every touched account as it was; None where there was none."""
+    """Every touched account as it was; None if it did not exist."""
     after: dict[bytes, Account]
     fees: int
 
@@ -81,7 +81,7 @@ def consensus_root(params: NetworkParams, point: ChainPoint) -> bytes:
 
 
 def check_place(params: NetworkParams, parent: ChainPoint, header: Header) -> None:
-    """Raise RuleViolation unless the header fits behind ``parent``: HEIGHT, SLOT, BASE_TARGET or MULTIPLIER."""
+    """Raise RuleViolation unless the header can follow ``parent``: HEIGHT, SLOT, BASE_TARGET or MULTIPLIER."""
     if header.height != parent.height + 1:
         raise RuleViolation(Refusal.HEIGHT, f"height must be {parent.height + 1} here, not {header.height}")
     if header.slot <= parent.slot:
@@ -157,7 +157,7 @@ class Workspace:
         self._fees += transfer.fee
 
     def finish(self, producer: bytes, reward: int) -> Effect:
-        """Pay the producer (20-byte key hash) and settle who holds the minimum since when."""
+        """Pay the producer (20-byte key hash), and update since when each account holds the minimum."""
         balance, nonce = self._standing(producer)
         self._now[producer] = (balance + reward + self._fees, nonce)
         minimum = self._params.holding_minimum
@@ -182,7 +182,7 @@ def touched(transfers: Collection[Transfer], producer: bytes) -> set[bytes]:
 
 
 def apply_block(params: NetworkParams, block: Block, view: StateView) -> Effect:
-    """What ``block`` does to the accounts in ``view``, which must be those after its parent.
+    """The effect of ``block`` on the accounts in ``view``, which must be those after its parent.
 
     Raises RuleViolation: MULTIPLIER, TIMESTAMP, NONCE or BALANCE. The roots are checked by :func:`check_roots`.
     """

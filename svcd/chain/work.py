@@ -17,7 +17,7 @@ _LARGEST: Final = 2**256 - 1
 
 
 def work_value(core_hash: bytes, work_nonce: bytes, memory_kib: int) -> int:
-    """The 256-bit number that a header's core and a work nonce stand for; milliseconds of work, without the GIL."""
+    """The 256-bit work value of a header's core and a work nonce; takes milliseconds, without the GIL."""
     value = hash_secret_raw(
         core_hash + work_nonce,
         SALT,
@@ -32,7 +32,7 @@ def work_value(core_hash: bytes, work_nonce: bytes, memory_kib: int) -> int:
 
 
 def effective_target(base_target: int, multiplier: int) -> int:
-    """What a work value must stay below: the base target times the multiplier in basis points, at most 2^256 − 1."""
+    """The bound of work values: the base target times the multiplier in basis points, at most 2^256 − 1."""
     return min(base_target * multiplier // BASIS_POINTS, _LARGEST)
 
 

@@ -1,1 +1,1 @@
-"""The command `svc`: what wallets, merchants and operators do from a shell."""
+"""The command `svc` for wallets, merchants and operators."""

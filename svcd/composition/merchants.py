@@ -39,7 +39,7 @@ _LOG = Logger()
 def webhooks_opener(
     config: Config, worker: Worker, threads: NodeThreads, clock: Clock
 ) -> Callable[[], Awaitable[WebhookDatabase]] | None:
-    """What opens the webhooks beside the open chain; None where they are switched off or cannot work."""
+    """The function that opens the webhooks of an open chain; None where they are switched off or misconfigured."""
     commerce = config.commerce
     if commerce.problem:
         _LOG.warn("webhooks answer 503: {problem}", problem=commerce.problem)
@@ -69,7 +69,7 @@ class MerchantServices:
         hooks = base.config.commerce.webhooks
         self._rules = Rules.for_callbacks(
             allow_http=hooks.allow_http_callbacks,
-            # Names are looked up, and their addresses decide.
+            # A name passes here: its addresses are checked once they have been looked up.
             allow_private=hooks.allow_private_callbacks or bool(hooks.callback_networks),
         )
         policy = AddressPolicy(
@@ -137,7 +137,7 @@ class MerchantServices:
 
     @property
     def record(self) -> Callable[[], dict[str, object]] | None:
-        """Tells the operator how callbacks stand; None where there are none."""
+        """The state of callbacks for the operator's status; None where there are none."""
         return None if self.webhooks is None else self.webhooks.record
 
     def _build_tester(self, database: WebhookDatabase, sender: WebhookSender) -> CallbackTester:
@@ -157,12 +157,12 @@ class MerchantServices:
 
 
 def look_ups(merchants: int) -> int:
-    """The look-ups of callbacks that are done at once, each in a thread and on a socket."""
+    """How many names of callbacks may be looked up at once, each in a thread and on a socket."""
     return max(_LOOK_UPS, _LEAST_LOOK_UPS * merchants)
 
 
 def look_ups_share(merchants: int) -> int:
-    """How many of them each merchant may have: a name that is never answered must not stop the others."""
+    """How many of them each merchant may have: a name without an answer must not stop the other merchants."""
     return max(_LOOK_UPS // max(merchants, 1), _LEAST_LOOK_UPS)
 
 

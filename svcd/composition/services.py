@@ -187,7 +187,7 @@ class NodeServices:
         ]
 
     def peer_services(self) -> list[Service]:
-        """The exchange with other nodes; none where it is switched off."""
+        """The network of peers; no service where it is switched off."""
         network, known, clock = self._network, self._peers_service, self._base.reactor
         if network is None or known is None:
             return []
@@ -211,7 +211,7 @@ class NodeServices:
         return [file for path in databases for file in (path, path.with_name(f"{path.name}-wal"))]
 
     def _build_peers_service(self) -> p2p.PeersService | None:
-        """What is known of other nodes from one run to the next."""
+        """The service that keeps the peers, the address book and the bans from one run to the next."""
         if self._network is None:
             return None
         config = self._base.config
@@ -276,7 +276,7 @@ class NodeServices:
 
 
 def build_network(base: NodeResources, key: NodeKey, clients: Clients) -> p2p.PeerNetwork:
-    """The exchange with other nodes, not started yet; ``clients`` then counts IPv4 clients behind NAT64 one by one."""
+    """The network of peers, not started yet; ``clients`` then counts IPv4 clients behind NAT64 one by one."""
     config, node_context = base.config, base.node_context
     params = node_context.chain_manager.params
     dialling = open_transport(base.reactor, base.pools.resolver.worker, allow_private=config.p2p.allow_private)

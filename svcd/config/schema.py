@@ -143,7 +143,7 @@ class CommerceWebhooks:
 
     @property
     def names_merchant(self) -> bool:
-        """Whether these settings name the secrets of a merchant, the one named "default"."""
+        """Whether these settings name the secrets of the merchant "default"."""
         secrets = self.manage_token, self.signing_secret, self.previous_signing_secret
         return any((*secrets, self.manage_token_file, self.signing_secret_file, self.previous_signing_secret_file))
 
@@ -175,7 +175,7 @@ class MerchantSettings:
     signing_secret_file: Annotated[str, types.FileName()]
     previous_signing_secret_file: Annotated[str, types.String()] = ""
     recipients: Annotated[tuple[str, ...], ListOf(types.String())] = ()
-    """The addresses whose payments it may watch; empty for all."""
+    """The addresses whose payments the merchant may watch; empty for all."""
     # Read from the files:
     token: str = field(default="", repr=False)
     signing_secret: str = field(default="", repr=False)
@@ -193,7 +193,7 @@ class MerchantSettings:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with its secrets, in one sentence; None if nothing is."""
+        """One sentence that says which of its secrets is wrong and why; None if none is."""
         for key, secret in self.secrets:
             if len(secret) < SECRET_LENGTH:
                 place = f"the {key} of the merchant {self.name}"
@@ -297,7 +297,7 @@ class Config:
 
     @property
     def configured_limits(self) -> tuple[Limit, ...]:
-        """The limits that are settings."""
+        """The limits that the configuration sets."""
         limits, mempool, webhooks = self.limits, self.mempool, self.commerce.webhooks
         return (
             Limit("connections", limits.connections, "connections", IDLE_CONNECTIONS, "limits.connections"),

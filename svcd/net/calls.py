@@ -1,4 +1,4 @@
-"""HTTP calls: their limits, their reply, and the ways in which they fail."""
+"""HTTP calls: their limits, replies and failures."""
 
 # mypy: allow-untyped-calls
 

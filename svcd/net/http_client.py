@@ -44,7 +44,7 @@ IDLE_SECONDS: Final = 45
 """Less than the 60 s after which a node closes an idle connection, so that this side closes first."""
 _NO_HEADERS: Final[Mapping[str, str]] = MappingProxyType({})
 _PLACEHOLDER: Final = "https://callback.invalid/"
-"""What treq is asked for; :class:`_TargetAgent` calls the target instead."""
+"""The URL given to treq; :class:`_TargetAgent` calls the target instead."""
 
 
 @frozen(kw_only=True)

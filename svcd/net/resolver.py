@@ -77,7 +77,7 @@ def interleaved(addresses: Sequence[Address]) -> tuple[Address, ...]:
 
 WELL_KNOWN_NAME: Final = "ipv4only.arpa"
 WELL_KNOWN_ADDRESSES: Final = frozenset((IPv4Address("192.0.0.170"), IPv4Address("192.0.0.171")))
-"""The only addresses of that name (RFC 7050 section 2.2); an IPv6 address of it comes from a translator's DNS."""
+"""The only addresses of that name (RFC 7050 section 2.2); if it has an IPv6 address, a translator's DNS made that."""
 PREFIX_LENGTHS: Final = (32, 40, 48, 56, 64, 96)
 """Those of RFC 6052 section 2.2."""
 FOUND_SECONDS: Final = 600

@@ -34,7 +34,7 @@ class Backups(Service):
     log = Logger()
 
     def __init__(self, chain: Path, webhooks: Path | None, worker: Worker) -> None:
-        """``chain`` is the chain's database, beside the mempool's; ``webhooks`` that of webhooks, if there is one."""
+        """``chain`` is the chain's database, beside the mempool's; ``webhooks`` is the database of webhooks, if any."""
         self._chain = chain
         self._webhooks = webhooks
         self._worker = worker

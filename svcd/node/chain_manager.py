@@ -1,7 +1,7 @@
 """The one entrance for blocks: every block, from any source, is checked and connected here.
 
 A batch goes through two stages, in the order of docs/protocol.md 10: its blocks are checked, in the verifier's threads,
-and then connected, in the writer's thread, in one commit. Listeners are told after the commit.
+and then connected, in the writer's thread, in one commit. Listeners are notified after the commit.
 """
 
 from collections import deque
@@ -67,7 +67,7 @@ class _Batch:
 
 
 class ChainManager:
-    """Takes blocks in, and tells its listeners how the chain changed."""
+    """Accepts blocks, and notifies its listeners of changes of the chain."""
 
     log = Logger()
 
@@ -88,7 +88,7 @@ class ChainManager:
         self._future = FutureBlocks(clock, chain.params, self._resubmit)
 
     def subscribe(self, listener: ChainListener) -> None:
-        """Tell ``listener`` of every later change, after the listeners that subscribed before."""
+        """Notify ``listener`` of every later change, after the listeners that subscribed before."""
         self._listeners.append(listener)
 
     @property
@@ -187,7 +187,7 @@ class ChainManager:
             self._end(batch)
 
     def _end(self, batch: _Batch) -> None:
-        """Let the batches after ``batch`` go on; in a loop, since a chain of batches may exceed the stack."""
+        """Release the batches that wait for ``batch``; in a loop, because recursion could exceed the stack."""
         self._ended.append(batch)
         if len(self._ended) == 1:
             while self._ended:
@@ -284,7 +284,7 @@ class ChainManager:
                 batch.outcomes[index] = outcome
 
     def _held(self, block: Block) -> NotYet | None:
-        """Hold a block of the future; only now that its work is good, for few are held."""
+        """Hold a future block; only once its work has been checked, because few are held."""
         if self._stopping:
             return _stopping()
         try:

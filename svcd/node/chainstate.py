@@ -66,13 +66,13 @@ class PendingChange:
     undone: list[UndoneBlock] = field(factory=list)
     applied: list[AppliedBlock] = field(factory=list)
     undone_transfers: int = 0
-    """How many ``undone`` holds."""
+    """How many transfers ``undone`` contains."""
     emptied: int = 0
     """How many entries of ``undone`` have lost their transfers to _MAX_DISCONNECTED."""
 
     @property
     def is_empty(self) -> bool:
-        """Whether the chain is as it was."""
+        """Whether the chain has not changed."""
         return not (self.undone or self.applied)
 
     def copy(self) -> "PendingChange":
@@ -103,7 +103,7 @@ class PendingChange:
             self.applied.append(AppliedBlock(point, tuple([transfer.txid for transfer in block.transfers])))
 
     def as_change(self, newest: Block, *, last_disconnected: int) -> ChainChange:
-        """What listeners are told; ``newest`` is the block at the tip."""
+        """The change for the listeners; ``newest`` is the block at the tip."""
         accounts = {key: account or Account() for key, account in self.state.changed.items()}
         undone, applied, tip = tuple(self.undone), tuple(self.applied), CommittedBlock.of(newest)
         return ChainChange(self.tip, undone, applied, accounts, newest=tip, last_disconnected=last_disconnected)

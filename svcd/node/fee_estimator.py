@@ -1,4 +1,4 @@
-"""Which fee a transfer needs now: what the newest blocks included, and what the mempool asks for (docs/http.md "fees").
+"""The fee that a transfer needs now, from the newest blocks and the floor of the mempool (docs/http.md "fees").
 
 Pure functions of the mempool and of the fees that :meth:`svcd.store.chain_store.ChainReader.newest_fees` reads.
 """
@@ -12,7 +12,7 @@ from svcd.chain.params import NetworkParams
 from svcd.node.mempool import Mempool
 
 RECENT_BLOCKS: Final = 10
-"""The newest blocks whose fees are told."""
+"""How many of the newest blocks the fees are taken from."""
 LARGEST_TRANSFER: Final = 600
 """Bytes; no transfer is longer, so a fee for one of this length is enough for every other."""
 _ABOVE_FLOOR: Final = (11, 10)
@@ -38,7 +38,7 @@ def recent_fees(fees: Iterable[int]) -> RecentFees:
 
 
 def mempool_floor(mempool: Mempool, params: NetworkParams) -> int | None:
-    """The least fee that lets any transfer into the mempool; None while it is full of what makes room for no other."""
+    """The least fee that lets any transfer into the mempool; None if nothing can be evicted."""
     floor = mempool.floor(LARGEST_TRANSFER)
     return None if floor is None else max(floor, params.minimum_fee)
 
@@ -46,7 +46,7 @@ def mempool_floor(mempool: Mempool, params: NetworkParams) -> int | None:
 def suggested_fee(mempool: Mempool, params: NetworkParams, recent: RecentFees) -> int:
     """A fee that lets a transfer into the mempool and, as far as the newest blocks tell, into a block soon.
 
-    The network's minimum while the mempool has room and all that waits fits into one block.
+    The network's minimum while the mempool has room and all its transfers fit into one block.
     """
     floor, fee = mempool.floor(LARGEST_TRANSFER) or 0, params.minimum_fee
     if len(mempool) >= params.max_block_transactions or mempool.size + LARGEST_TRANSFER > params.max_block_bytes:

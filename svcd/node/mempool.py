@@ -1,6 +1,6 @@
 """The mempool: transfers that wait for a block. Policy, not consensus (docs/protocol.md 12).
 
-A pure data structure: :class:`svcd.node.transaction_pool.TransactionPool` tells it accounts and time, and writes its
+A pure data structure: :class:`svcd.node.transaction_pool.TransactionPool` passes accounts and time in, and writes the
 entries to disk.
 
 Why and where a transfer leaves the mempool: :class:`RemovalReason`.
@@ -269,7 +269,7 @@ class Mempool:
     def floor(self, size: int) -> int | None:
         """The least fee with which a transfer of ``size`` bytes is let in: 0 while there is room.
 
-        None while the mempool is full of transfers that make room for no other. Of the network's minimum it knows
+        None while the mempool is full of transfers that cannot be evicted. The network's minimum fee is not
         nothing.
         """
         count, total, rate = len(self._entries) + 1, self._bytes + size, -1

@@ -47,7 +47,7 @@ _LONG_READS_CACHE_KIB: Final = 4_096
 
 
 def _do_nothing() -> None:
-    """The writer's thread shows with this that it is alive."""
+    """A job for the writer's thread that shows that the thread is alive."""
 
 
 @frozen

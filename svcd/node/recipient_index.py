@@ -1,4 +1,4 @@
-"""The mempool's transfers by recipient: what is on its way to an address."""
+"""The mempool's transfers by recipient: the transfers on their way to an address."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import islice

@@ -30,7 +30,7 @@ class ReindexResult:
     side: int
     """Blocks copied that are not canonical."""
     unread: tuple[str, ...]
-    """What else of the old database could not be copied, a sentence each."""
+    """Other parts of the old database that could not be copied, one sentence each."""
     lost: int
     """Blocks of the old chain from the first damaged one on."""
     why: str

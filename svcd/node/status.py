@@ -204,7 +204,7 @@ class Status:
 
     @property
     def current(self) -> bool:
-        """Whether what the chain says of a payment may be relied on: the node neither catches up nor stands still."""
+        """Whether the chain is current enough to judge a payment: the node neither catches up nor stands still."""
         return not (self.behind or self.standstill())
 
     def standstill(self) -> str:

@@ -1,6 +1,6 @@
 """The one entrance for transfers: they are checked, committed to disk and published here, in one turn of the reactor.
 
-Since mempool and disk change in the same turn, nobody ever sees a transfer that is not on disk (docs/protocol.md 12).
+Mempool and disk change in the same turn, so no client ever sees a transfer that is not on disk (docs/protocol.md 12).
 The transfers of undone blocks return in the same way.
 """
 
@@ -121,7 +121,7 @@ class TransactionPool:
         return [item.transfer for item in self._disconnected.parked()]
 
     def subscribe(self, listener: MempoolListener) -> None:
-        """Tell ``listener`` of every later change of the mempool."""
+        """Notify ``listener`` of every later change of the mempool."""
         self._listeners.append(listener)
 
     # Start

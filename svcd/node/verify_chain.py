@@ -33,7 +33,7 @@ from svcd.store.chain_store import ChainReader, StoredBlock
 from svcd.store.offline_database import INDEXES, Inspector, errors_as_corrupt
 
 BAD_BLOCK: Final = (Corrupt, RuleViolation, ValueError)
-"""What reading and executing a damaged block raises."""
+"""The exceptions that reading or executing a damaged block raises."""
 
 
 def network_of(reader: Inspector) -> NetworkParams:

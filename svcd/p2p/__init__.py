@@ -1,1 +1,1 @@
-"""The other nodes: signed handshakes, who is known and who is talked to, relay and synchronisation."""
+"""The network of nodes: signed handshakes, the address book, peers and bans, relay and synchronisation."""

@@ -46,7 +46,7 @@ LIMITS: Final = (
 
 @lru_cache(4_096)
 def group_of(host: str) -> str:
-    """The network group of a host, which one party may well own: a /16 of IPv4, a /32 of IPv6, a registered domain.
+    """The network group of a host, which may belong to one party: a /16 of IPv4, a /32 of IPv6, a registered domain.
 
     ``host`` is an address, a name, or the /64 of an IPv6 address. An IPv6 address in which a translator (NAT64) embeds
     an IPv4 address counts as that IPv4 address.
@@ -83,7 +83,7 @@ class AddressEntry:
     """The network group in which it answered; for a name, that of the address behind it; "" while unknown."""
 
     def best_group(self) -> str:
-        """Its network group as far as that is known; for a name that has not been called, its domain."""
+        """Its network group; for a name that has not been called yet, its domain."""
         return self.group or group_of_endpoint(self.endpoint)
 
     def is_hopeless(self, now: float) -> bool:
@@ -181,7 +181,7 @@ class AddressBook:
         return entry
 
     def _promote(self, entry: AddressEntry) -> None:
-        """Move an entry that answered to the verified ones, or let it wait for a place."""
+        """Move an entry that answered to the verified entries, or let it wait for a place there."""
         bucket = self._tried.setdefault(self._place("tried", entry.best_group(), TRIED_BUCKETS), [])
         if entry not in bucket:
             if len(bucket) >= BUCKET_SIZE:
@@ -336,7 +336,7 @@ def take_group(group: str, groups: set[str] | None) -> bool:
 def choose_feeler(book: AddressBook, *, now: float, busy: Collection[str]) -> Endpoint | None:
     """An endpoint to test: a random hint, or a verified one whose place another waits for; None if none is due.
 
-    Each kind gets half of the calls where there are both, for strangers can bring about either.
+    If there are both kinds, each gets half of the calls, because strangers can cause either.
     """
     contested = book.next_collision(now, exclude=busy)
     if contested is not None and book.random() < 0.5:

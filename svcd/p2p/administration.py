@@ -64,7 +64,7 @@ class PeerAdministration:
     async def ban(
         self, *, endpoint: str | None, node_id: str | None, address: str | None, seconds: int | None
     ) -> dict[str, object]:
-        """Ban one of the three for a number of seconds, or without an end, and drop the peers that it covers."""
+        """Ban an endpoint, a node or an address, for some seconds or without an end, and drop its peers."""
         (name, *_) = _names(endpoint, node_id, address)
         key = self._peers.node.key
         if name == node_name(key.node_id) or (key.endpoint and name == endpoint_name(key.endpoint)):
@@ -78,7 +78,7 @@ class PeerAdministration:
         return {"ban": _record_of_ban(ban), "dropped": [peer.endpoint for peer in left]}
 
     async def unban(self, *, endpoint: str | None, node_id: str | None, address: str | None) -> dict[str, object]:
-        """Lift all bans of one of the three; the endpoints that they covered may be called again at once."""
+        """Lift all bans of an endpoint, a node or an address; the endpoints may be called again at once."""
         names = _names(endpoint, node_id, address)
         peers, now = self._peers, self._peers.node.now()
         lifted = [name for name in names if peers.bans.unban(name, now)]
@@ -107,7 +107,7 @@ def _endpoint(text: str) -> Endpoint:
 
 
 def _names(endpoint: str | None, node_id: str | None, address: str | None) -> list[str]:
-    """The names of bans of the one that is given."""
+    """The names of the bans of the endpoint, the node or the address, whichever is given."""
     if sum(given is not None for given in (endpoint, node_id, address)) != 1:
         raise HttpError(400, "give exactly one of endpoint, nodeId and address")
     if endpoint is not None:

@@ -23,7 +23,7 @@ from svcd.recent import Recent
 MAX_FETCHES: Final = 8
 """Announced blocks that are fetched at a time."""
 HEAD_START_SECONDS: Final = 3.0
-"""How long a peer has for a block until another one is asked too, unless the block is on its way by then."""
+"""How long a peer has to deliver a block until another peer is asked too, unless the block is arriving by then."""
 FETCH_SECONDS: Final = 30.0
 """How long peers that deliver a block slowly keep others from being asked."""
 GOOD_RATE: Final = 64 * 1024
@@ -35,11 +35,11 @@ SENDING_RATE: Final = 128 * 1024
 TRANSFER_BYTES: Final = 600
 """Estimated size of a transfer in a block."""
 MAX_CHECKS: Final = 16
-"""Announced headers whose work is checked at a time; each costs an Argon2."""
+"""Announced headers whose work is checked at a time; each check computes an Argon2 hash."""
 PUSH_SECONDS: Final = 60.0
-"""How long a peer that has announced a push has for it."""
+"""How long a peer that has announced a push has to send the block."""
 BROKEN_SECONDS: Final = 3_600.0
-"""How long no block is awaited from a peer that did not send one as announced, nor from its network group."""
+"""How long this node waits for no push of a peer that did not send a block as announced, nor of its network group."""
 MAX_EXCUSES: Final = 3
 """Pushes in a row that a peer may leave out with a good reason, until they count as broken promises."""
 _LOOK_SECONDS: Final = 0.5
@@ -130,7 +130,7 @@ class _Promise:
 
 
 class PushPromises:
-    """Pushes that peers have announced. They have a minute, even if the block comes from another peer before.
+    """Pushes that peers have announced. A peer has a minute, even if another peer delivers the block before.
 
     An honest peer may send the block late over a slow line. It may not send it at all if it has a better block by then,
     or if it announces the block again and hears that it is known. So only silence breaks a promise, and the peer is
@@ -213,7 +213,7 @@ class _BlockSource:
     peer: Peer
     began: float
     trusted: bool
-    """Whether it may keep others from being asked."""
+    """Whether the peer may keep other peers from being asked."""
     pushes: bool = False
     received: int = 0
     """Bytes of the block so far; unknown, and 0, for a push."""
@@ -246,7 +246,7 @@ class _AnnouncedBlock:
     began: float
     """When it was announced first (Unix seconds)."""
     sources: list[_BlockSource] = field(factory=list)
-    """The peers that it may come from at present."""
+    """The peers that may deliver the block at present."""
     asked: dict[str, Peer] = field(factory=dict)
     """By endpoint, the peers that were asked for the block or announced a push; each peer is asked once."""
     timer: Timer | None = None
@@ -304,7 +304,7 @@ class Announcements:
         self._checks = 0
         self._promises = PushPromises(peers, self._fetches.__contains__)
         self._unreliable = UnreliablePeers(peers)
-        """Those that announced a block and did not deliver it."""
+        """The peers that announced a block and did not deliver it."""
         self._stopping = False
 
     def stop(self) -> None:
@@ -315,7 +315,7 @@ class Announcements:
         self._promises.stop()
 
     def chain_changed(self, change: ChainChange) -> None:
-        """End the fetch of a block that has come."""
+        """End the fetch of a block that has arrived."""
         if (fetch := self._fetches.get(change.tip.hash)) is not None:
             self._arrived(fetch)
 
@@ -382,7 +382,7 @@ class Announcements:
         return ASKED
 
     def _has_room(self, announcer: Peer) -> bool:
-        """Whether one more block can be fetched, if need be in place of one with less hope."""
+        """Whether one more block can be fetched, if need be in place of one that is less likely to arrive."""
         if len(self._fetches) < MAX_FETCHES:
             return True
         now, peers = self._node.now(), self._peers.all()
@@ -489,7 +489,7 @@ class Announcements:
             self.log.info("an announced block is not connected: {why}", why=str(outcome))
 
     def _arrived(self, fetch: _AnnouncedBlock) -> None:
-        """The block is here, and did not come from the peers that were asked for it."""
+        """End the fetch of a block that arrived from another peer than those that were asked for it."""
         self._note_overtaken(fetch)
         self._end(fetch)
 

@@ -53,7 +53,7 @@ class Ban:
     why: str
     """The reason; "" if none was given."""
     own: bool
-    """Whether it is the operator's."""
+    """Whether the operator made the ban."""
 
 
 def key_name(node_key: bytes) -> str:
@@ -127,13 +127,13 @@ class Bans:
     def ban_node(
         self, node_key: bytes, endpoint: str, *, address: str = "", seconds: float, now: float, why: str = ""
     ) -> None:
-        """Ban a node and its endpoint, so that a new key there is no way out; with ``address`` all nodes there."""
+        """Ban a node and its endpoint, so that a new key does not evade the ban; with ``address`` all nodes there."""
         names = [key_name(node_key), endpoint_name(endpoint), *([address_name(address)] if address else [])]
         for name in names:
             self.ban(name, seconds=seconds, now=now, why=why)
 
     def is_endpoint_banned(self, endpoint: str, now: float, *, address: str = "") -> bool:
-        """Whether an endpoint must not be called: it is banned, or its address, or the one that its name leads to."""
+        """Whether an endpoint must not be called: the endpoint, its address, or the address of its name is banned."""
         at = [address_name(text) for text in (address_in(endpoint), address) if text]
         return any(self.is_banned(name, now) for name in [endpoint_name(endpoint), *at])
 
@@ -216,7 +216,7 @@ class PostBans:
         self._forwards = forwards
 
     def ignores(self, client: str | None) -> bool:
-        """Whether posts from ``client`` are ignored: its address is banned, or its posts are, if they can be."""
+        """Whether posts from ``client`` are ignored: its address is banned, or its posts are and may be."""
         if client is None:
             return False
         now = self._clock.seconds()
@@ -233,7 +233,7 @@ class PostBans:
         return address is not None and not address.is_loopback and not self._forwards(client, self._clock.seconds())
 
     def penalise_invalid_block(self, client: str | None, why: str) -> float:
-        """Penalise an invalid block: by a ban of posts, or by the tokens returned, as many as the client can owe."""
+        """Penalise an invalid block by a ban of posts, or by the tokens returned, as many as the client can owe."""
         return 0.0 if self.ban(client, seconds=INVALID_SECONDS, why=why) else inf
 
     def ban(self, client: str | None, *, seconds: float, why: str) -> bool:

@@ -43,8 +43,8 @@ BATCH_BYTES: Final = 4 * 1024 * 1024
 STALL_SECONDS: Final = 60.0
 """How long a chain is followed while no peer delivers any of its blocks."""
 SLOW_SECONDS: Final = 10.0
-"""A block that everything waits for is requested from a second peer if the first would need so much longer than it,
-and twice as long."""
+"""The first missing block is requested from a second peer if the first would take this much longer than the second,
+and twice as long; all later blocks wait for it."""
 UNKNOWN_SECONDS: Final = 15.0
 """How long a peer whose rate is not known is assumed to need for a block."""
 SLOW_BACKOFF: Final = 60.0
@@ -55,7 +55,7 @@ _HEADER_BYTES: Final = 1_000
 _TRANSACTION_BYTES: Final = 620
 _CHECK_SECONDS: Final = 1.0
 BUSY_BACKOFF: Final = 1.0
-"""How long blocks wait for which the chain manager has no room."""
+"""How long blocks wait that the chain manager had no room for."""
 _WITHHELD_BLOCK: Final = "Holding back one block, to fill the node's memory with those behind it"
 LIMITS: Final = (
     Limit("time without any of the missing blocks", STALL_SECONDS, "seconds", STALLING_PEER),
@@ -88,7 +88,7 @@ class _QueuedBlock:
     block: Block | None = None
     requested: bool = False
     stored: bool = False
-    """Whether it came another way."""
+    """Whether the block arrived by another way than this download."""
     lacking: dict[str, float] = field(factory=dict)
     """By endpoint of a peer that did not have it, until when (Unix seconds) that peer is not asked again."""
 
@@ -264,7 +264,7 @@ class BlockDownload:
             self._queue.append(wanted)
 
     def _leave_out_stored(self) -> None:
-        """Drop blocks that came another way: all below a stored block are stored."""
+        """Drop blocks that arrived by another way: all below a stored block are stored."""
         while self._queue and self._node.chain_manager.reader.point(self._queue[0].header.hash) is not None:
             wanted = self._queue.popleft()
             wanted.stored = True
@@ -321,7 +321,7 @@ class BlockDownload:
             first = not chosen and not source.requests
             if not first and size + wanted.size > min(room, MAX_REPLY_BYTES):
                 break
-            # The block that everything waits for has room however full the window is.
+            # The first missing block has room however full the window is: all others wait for it.
             if wanted is not self._queue[0] and self._window_bytes + size + wanted.size > WINDOW_BYTES:
                 break
             chosen.append(wanted)
@@ -437,14 +437,14 @@ class BlockDownload:
             self.stop(DownloadFailed(f"no peer has delivered block {head.header.height} for {STALL_SECONDS:g} s"))
 
     def _check_slow_peer(self) -> None:
-        """Request the block that everything waits for from another peer, if its sender takes far longer."""
+        """Request the first missing block from another peer, if its sender takes far longer."""
         head = next((wanted for wanted in self._queue if wanted.block is None), None)
         request = None if head is None else self._request_of(head)
         if head is None or request is None or self._batches:
             return
         now = self._node.now()
         elapsed = now - request.began
-        # A reply larger than expected may go on for ever: what has come counts as half of it.
+        # A reply larger than expected may go on for ever: the bytes received count as half of it.
         rest = max(request.size - request.received, request.received if request.received > request.size else 0)
         left = rest / max(request.received / elapsed, 1.0) if elapsed else 0.0
         others = [source for source in self._sources.values() if self._could_deliver(source, head, request, now)]

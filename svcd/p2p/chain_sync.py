@@ -1,8 +1,8 @@
-"""Synchronisation, headers first: whose claims to check, when they count, and which chain to follow.
+"""Headers-first synchronisation: which claims to check, when a claim counts, and which chain to follow.
 
 A peer's claim of more work counts when verified headers with that work stand behind it; until then the node stays
 synced and makes blocks. The chain that is proven to have more work is followed: its blocks are fetched from every peer
-that has them, and no peer pays for what another one sent (docs/peers.md "Catching up").
+that has them, and no peer is penalised for what another one sent (docs/peers.md "Catching up").
 """
 
 from collections import deque
@@ -171,7 +171,7 @@ class ChainSync:
         self._last_check = 0.0
         self._following: _Following | None = None
         self._next_chain: HeaderChain | None = None
-        """A chain with more work than the one that is being given up for it."""
+        """The chain to follow next: it has more work than the current one, which is being given up."""
         self._heights: deque[tuple[float, int]] = deque()
         """The height of the tip second by second (Unix seconds), for GAIN_SECONDS."""
         self._unavailable: Recent[bytes, _Unavailable] = Recent(_REMEMBERED)
@@ -204,7 +204,7 @@ class ChainSync:
         return ""
 
     def _is_progressing(self, following: _Following) -> bool:
-        """Whether blocks come; for a chain whose blocks were not available before, none has to be awaited."""
+        """Whether blocks arrive; if they were not available before, there is no progress until the first one."""
         download = following.download
         return self._node.now() - download.last_block < HOLD_SECONDS and (download.delivered or not following.retried)
 
@@ -278,7 +278,7 @@ class ChainSync:
             self._start_check(peer, now)
 
     def _end_checks(self, now: float) -> None:
-        """End checks of peers that have left, and of the checks that take long all but the best few."""
+        """End the checks of peers that have left, and all checks that take long but the best few."""
         for check in tuple(self._checks.values()):
             if self._peers.get(check.peer.endpoint) is not check.peer:
                 check.end()
@@ -482,7 +482,7 @@ class ChainSync:
         chain.append(reply, await self._node.chain_manager.check_headers(chain.tip, reply.headers))
 
     def _ban(self, peer: Peer, why: str) -> None:
-        # If it is not banned, because too many would be, its claims rest all the same.
+        # Even if it is not banned, because too many peers would be, its claims are not checked for a while.
         self._peers.reject_claim(peer, why)
         self._peers.ban(peer, why)
 

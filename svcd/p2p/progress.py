@@ -17,7 +17,7 @@ WINDOW_SECONDS: Final = 60
 
 
 class SyncStage(StrEnum):
-    """What catching up waits for: blocks from peers, or a stage of the oldest batch that is being connected."""
+    """The stage that catching up waits for: fetching blocks, or a stage of the oldest batch that is being connected."""
 
     FETCH = "fetch"
     """Blocks are requested, received, and cut out of the reply."""

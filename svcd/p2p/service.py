@@ -100,7 +100,7 @@ def _endpoint_of(entry: Any) -> object:
 
 
 def _may_be_endpoint(value: object) -> bool:
-    """Whether ``value`` is a valid endpoint; also true for what is not a string, which the converter refuses later."""
+    """Whether ``value`` is a valid endpoint or no string at all, which the converter refuses later."""
     try:
         return type(value) is not str or bool(Endpoint(value))
     except BadTarget:

@@ -27,7 +27,7 @@ _OVERLOADED: Final = {429, 503}
 """Statuses of a node that does not answer at present: too many requests, service unavailable."""
 MIN_RETRY_AFTER: Final = 1.0
 MAX_RETRY_AFTER: Final = 30.0
-"""Bounds, in seconds, of the ``Retry-After`` that is kept to."""
+"""Bounds, in seconds, within which a ``Retry-After`` is honoured."""
 
 LIMITS: Final = (Limit("longest Retry-After of a peer that is obeyed", MAX_RETRY_AFTER, "seconds", STALLING_PEER),)
 

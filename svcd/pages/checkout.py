@@ -50,7 +50,7 @@ _LONG: Final = 14
 
 @frozen
 class Order:
-    """What the link says, beside the terms for people only."""
+    """The order in the link: its terms, and the texts for people."""
 
     terms: PaymentTerms
     label: str | None = None
@@ -208,7 +208,7 @@ def _heading_and_text(heading: str, sentence: str) -> Tag:
 
 
 def _expired(*, expired: bool) -> Tag:
-    """What is shown in place of the ways to pay once an unpaid order has expired."""
+    """The view in place of the ways to pay once an unpaid order has expired."""
     words = tag("p", tag("strong", "Do not pay any more. "), "This order has expired. Ask the shop for a new link.")
     return tag("div", notice("warn", words), data_expired="", role="status", **({} if expired else HIDDEN))
 

@@ -1,4 +1,4 @@
-"""What pages read: the chain, the mempool and the peers, each read bounded (docs/pages.md "Every page").
+"""The data that pages read: the chain, the mempool and the peers, each read bounded (docs/pages.md "Every page").
 
 The functions that read the chain expect the caller to hold an open snapshot of ``Sources.reader``.
 """

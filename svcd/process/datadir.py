@@ -131,7 +131,7 @@ class DataDirectory(Service):
 
 
 FILE_CHECK_SECONDS: Final = 1.0
-"""From one check of the files to the next."""
+"""Seconds from one check of the files to the next."""
 
 
 @define

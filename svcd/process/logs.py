@@ -158,7 +158,7 @@ class RepeatFilter:
         self._windows: dict[tuple[str, str, str], _Window] = {}
 
     def admit(self, event: LogEvent) -> Iterator[LogEvent]:
-        """Yield the events to write: counts that are due, and this event unless it is one too many."""
+        """Yield the events to write: counts that are due, and this event unless it exceeds the limit of its kind."""
         yield from self._due(event["log_time"])
         kind = (_namespace(event), _level(event), str(event.get("log_format")))
         window = self._windows.setdefault(kind, _Window(event))

@@ -1,7 +1,7 @@
 """Starting services one after the other and stopping them in reverse, each waiting for the one before.
 
-Twisted's MultiService starts its children without waiting for any and stops them all at once: a database would be
-closed while requests still use it, and a port that is taken would leave a process running that serves nobody.
+Twisted's MultiService starts its children without waiting for any, and stops them all at once: a database would be
+closed while requests still use it, and a port in use would leave a process that runs and serves no client.
 """
 
 from collections.abc import Awaitable, Callable, Iterable

@@ -17,7 +17,7 @@ from svcd.interfaces import Clock
 from svcd.process.timers import Periodic
 
 STATUS_SECONDS: Final = 5.0
-"""From one check for a changed status line to the next."""
+"""Seconds from one check for a changed status line to the next."""
 
 
 @frozen

@@ -62,7 +62,7 @@ class Periodic(Service):
 
 
 CLOCK_CHECK_SECONDS: Final = 1.0
-"""From one comparison of the clocks to the next."""
+"""Seconds from one comparison of the clocks to the next."""
 _MIN_JUMP_SECONDS: Final = 2.0
 
 

@@ -1,1 +1,1 @@
-"""The public chain routes, their OpenAPI document, and the operator's routes."""
+"""The JSON routes of the chain, payments, webhooks and the operator, and the sites that serve them."""

@@ -24,13 +24,13 @@ from svcd.web.routes import Route, object_schema
 
 
 def confirmations(tip_height: int, height: int) -> int:
-    """How deep the canonical block at ``height`` lies; the tip has one confirmation."""
+    """The confirmations of the canonical block at ``height``; the tip has one."""
     return tip_height - height + 1
 
 
 def account_answer(address: str, account: Account, *, pending_nonce: int, pending_balance: int) -> bytes:
     """The whole answer for an account; the pending values count its waiting transfers too."""
-    # Spelt out: the JSON encoder would take as long as reading the account does.
+    # Formatted by hand: the JSON encoder would take as long as reading the account does.
     held_since = "null" if account.held_since is None else f'"{account.held_since}"'
     return (
         f'{{"ok":true,"account":{{"address":"{address}","balance":"{account.balance}",'
@@ -41,7 +41,7 @@ def account_answer(address: str, account: Account, *, pending_nonce: int, pendin
 
 def transaction_record(params: NetworkParams, place: StoredTransfer, tip_height: int) -> bytes:
     """A canonical transfer as JSON: its stored form, and its position in the chain."""
-    # It was checked before it was stored: nothing of it has to be parsed but two amounts.
+    # The transfer was checked before it was stored, so only its two amounts are parsed.
     fields, point = json.loads(place.body), place.point
     txid = txid_of(place.body, params)
     extra = (
@@ -104,7 +104,7 @@ _FEW: Final = 64
 
 
 class ChainRoutes:
-    """Reads of the canonical chain, and the door for signed transfers."""
+    """Reads of the canonical chain, and the submission of signed transfers."""
 
     def __init__(
         self, chain_manager: ChainManager, *, transaction_pool: TransactionPool, status: Status, clock: Clock
@@ -174,7 +174,7 @@ class ChainRoutes:
         return Response(block_answer(stored, bodies, tip_height))
 
     async def _long_block(self, height: int) -> Renderable:
-        """A block that takes longer to read than the reactor has."""
+        """Read a large block in a thread: the reactor would be blocked for too long."""
 
         def read(reader: ChainReader) -> bytes:
             stored, tip_height = self._found(reader, height)

@@ -1,4 +1,4 @@
-"""The public routes to the mempool: what waits for an address, and which fee a transfer needs (docs/http.md)."""
+"""The public routes to the mempool: an address's waiting transfers, and the fee a transfer needs (docs/http.md)."""
 
 import json
 

@@ -38,7 +38,7 @@ def _check_token(owner: _HasToken, request: IncomingRequest) -> None:
 
 
 BEARER: Final = Guard(401, "The bearer token is missing or wrong.", _check_token, scheme="bearer")
-"""Asks for the operator's token over TCP; the Unix socket is guarded by its file mode."""
+"""Requires the operator's token over TCP; the file mode of the Unix socket is its access control."""
 
 
 @frozen

@@ -1,4 +1,4 @@
-"""The public route that lists what an address has received (docs/payments.md)."""
+"""The public route that lists the transfers that an address has received (docs/payments.md)."""
 
 from itertools import islice
 

@@ -37,7 +37,7 @@ from svcd.web.routes import Field, Route, object_schema
 
 UNPAID: Final = f"state={PaymentState.UNPAID}"
 RETRY_SECONDS: Final = 2
-"""When to ask again, without ``wait``, where too many wait already."""
+"""The ``Retry-After`` in seconds of a request with ``wait`` if too many clients wait already."""
 
 
 class CommerceRoutes:

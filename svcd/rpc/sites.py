@@ -54,7 +54,7 @@ _PREFIX: Final = "/rpc/commerce/"
 
 
 class CatalogRoute:
-    """Lists those of the routes that ``routes`` gives, when first asked, which are for merchants."""
+    """Lists the merchants' routes among those that ``routes`` returns on the first request."""
 
     def __init__(self, routes: Callable[[], Iterable[Route]]) -> None:
         self._routes = routes

@@ -102,7 +102,7 @@ class StatementRoutes:
 
 
 def _cursor(reader: ChainReader, begin: tuple[int, int]) -> StatementCursor | None:
-    """The cursor for a page that begins there; None if the chain is not that high."""
+    """The cursor of a page that begins at this position; None above the tip."""
     height, index = begin
     block = reader.canonical(height if index else max(height - 1, 0))
     return None if block is None else StatementCursor(begin, block.point.hash.hex()[:_HASH_DIGITS])

@@ -243,7 +243,7 @@ def is_disk_trouble(error: BaseException | None) -> bool:
 
 
 def disk_remedy(error: BaseException | None) -> str:
-    """What the operator is to do about disk trouble."""
+    """What the operator must do about disk trouble, as a clause."""
     return "close the program that has locked it" if _is_busy(error) else "free the disk or mend it"
 
 

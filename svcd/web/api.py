@@ -141,7 +141,7 @@ class SiteContext:
 
 @frozen
 class Presentation:
-    """How one part of a site answers; the default is JSON.
+    """The form of the responses of one part of a site; the default is JSON.
 
     ``check`` may raise HttpError for an admitted request; ``headers`` are added to every response.
     """
@@ -238,7 +238,7 @@ class _Call:
             self.bound.site.limiter.owe(self.request, route.bucket, more)
 
     def _bounded(self, work: Deferred[Renderable]) -> Deferred[Renderable]:
-        """``work`` with the route's deadline, and out of reach of cancellation if it must go on."""
+        """``work`` under the route's deadline, and protected from cancellation unless the route is cancellable."""
         if work.called:
             return work
         route = self.bound.route

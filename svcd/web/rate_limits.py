@@ -84,7 +84,7 @@ class Clients:
     """
 
     untrusted: UntrustedProxies
-    """What other clients say in that header."""
+    """Records the values of that header from clients that are not trusted."""
     counted: Callable[[Address], Address]
     """The address that bans and prices apply to: for an IPv4 host behind NAT64 its IPv4 address."""
 
@@ -132,7 +132,7 @@ class Clients:
             return None
         address, text = known
         counted = self.counted(address)
-        # Writing an address takes longer than all the rest, and nearly all are counted as they are.
+        # Formatting an address takes longer than all the rest, and nearly every address counts under its own text.
         return text if counted is address else str(counted)
 
     def _client_host(self, request: IncomingRequest) -> str | None:
@@ -179,7 +179,7 @@ NO_LIMIT: Final = Rate(0, 1)
 
 
 def rates_of(per_second: Mapping[str, float], burst_seconds: float) -> dict[str, Rate]:
-    """Rates by name whose bursts are what flows in within ``burst_seconds``, and one token at least."""
+    """Rates by name; a burst is the tokens of ``burst_seconds``, at least one."""
     return {name: Rate(rate, max(rate * burst_seconds, 1)) for name, rate in per_second.items()}
 
 
@@ -200,7 +200,7 @@ class TokenBucket:
         return len(self._full_at)
 
     def take(self, client: str, cost: float, now: float) -> float:
-        """Take ``cost`` tokens and return 0.0, or take none and return the seconds until they are there.
+        """Take ``cost`` tokens and return 0.0, or take none and return the seconds until there are enough.
 
         A cost above the burst counts as the whole burst; otherwise it could never be paid.
         """
@@ -231,7 +231,7 @@ class TokenBucket:
         return self._full_at.get(client, now) - now >= _EMPTY * self._capacity > 0
 
     def _seconds(self, cost: float) -> float:
-        """How long ``cost`` tokens take to flow in."""
+        """How long the refill of ``cost`` tokens takes."""
         return (cost if cost < self._rate.burst else self._rate.burst) / self._rate.per_second
 
     def _store(self, client: str, full_at: float) -> None:
@@ -281,7 +281,7 @@ class RateLimiter:
         return bucket in self.buckets
 
     def take(self, request: IncomingRequest, bucket: str, cost: float) -> float:
-        """Draw ``cost`` tokens for the request's client group and return 0.0, or the seconds until they are there."""
+        """Draw ``cost`` tokens for the request's client group and return 0.0, or the seconds until there are enough."""
         group, now = self.clients.of_request(request), self._clock.seconds()
         if self._note_forwarding:
             self.clients.note_forwarding(request, now)

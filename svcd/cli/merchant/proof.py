@@ -40,7 +40,7 @@ _DURATIONS: Final = (("year", 31_557_600), ("day", 86_400), ("hour", 3_600), ("m
 
 @frozen
 class ProofClaim:
-    """What is to be proved, and with which files."""
+    """The payment to be proved, and the files of its proof."""
 
     files: tuple[Path, ...]
     """A node's responses that contain the proof, in order."""

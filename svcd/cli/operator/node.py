@@ -1,4 +1,4 @@
-"""`svc node …`: what an operator asks a running node, over the socket in its data directory."""
+"""`svc node …`: the operator's requests to a running node, over the socket in its data directory."""
 
 from collections.abc import Coroutine, Iterator, Mapping
 from typing import Any, Final, TypeVar

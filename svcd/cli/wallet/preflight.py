@@ -42,7 +42,7 @@ class AccountView:
     pending_nonce: int
     """The account's next nonce after its transfers in the mempool."""
     pending_balance: int
-    """What these transfers leave of the balance."""
+    """The balance left after these transfers."""
     tip_time: int
     """When the slot of the tip began, in Unix milliseconds."""
     catching_up: bool
@@ -164,7 +164,7 @@ def _available(view: AccountView, nonce: int) -> int:
 
 
 def review(draft: Draft, view: AccountView, sender: str) -> Rows:
-    """What the user must see before signing."""
+    """The summary that the user must see before signing."""
     spent = draft.fee if draft.recipient == sender else draft.amount + draft.fee
     return [
         ("network", f"{view.params.chain_id} ({view.params.name})"),
@@ -180,7 +180,7 @@ def review(draft: Draft, view: AccountView, sender: str) -> Rows:
 
 
 def warnings(draft: Draft, view: AccountView, sender: str) -> list[str]:
-    """What is valid but perhaps not intended, a sentence each."""
+    """Warnings about a transfer that is valid but perhaps not intended, one sentence each."""
     found = []
     if view.catching_up:
         found.append("the node is still catching up: its balance and nonce may be out of date")

@@ -167,7 +167,7 @@ def _rows(payment: ReceivedPayment, refunded: int) -> list[tuple[str, str]]:
 
 
 def _objections_to_refund(view: AccountView, payment: ReceivedPayment) -> list[str]:
-    """What speaks against refunding ``payment`` at all now, a sentence each."""
+    """Reasons not to refund ``payment`` at present, one sentence each."""
     found = []
     if view.catching_up:
         found.append("the node is still catching up and may not know that this payment has been refunded")
@@ -182,7 +182,7 @@ def _objections_to_refund(view: AccountView, payment: ReceivedPayment) -> list[s
 def objections_to_refunded(
     refunded: int, paid: int, amount: int, *, already: int | None, assume_yes: bool
 ) -> list[str]:
-    """What earlier refunds of ``refunded`` say against a further one of ``amount``, a sentence each.
+    """Reasons against a further refund of ``amount`` after earlier ones of ``refunded``, one sentence each.
 
     ``paid`` is what the sender has paid under the reference, ``already`` what the user knows to have been refunded.
     The sums alone cannot tell a repeated command from an intended further refund: only the user knows that.
@@ -200,7 +200,7 @@ def objections_to_refunded(
 
 
 async def _paid(node: NodeClient, payment: ReceivedPayment) -> int:
-    """What the sender has paid under the payment's reference, in blocks."""
+    """The sum that the sender has paid under the payment's reference, in blocks."""
     reference = payment.transfer.reference
     if reference is None:
         return payment.transfer.amount
@@ -209,7 +209,7 @@ async def _paid(node: NodeClient, payment: ReceivedPayment) -> int:
 
 
 async def _refunded(node: NodeClient, view: AccountView, payment: ReceivedPayment, file: PendingFile) -> int:
-    """What this wallet has refunded to the sender under the payment's refund reference, also what waits for a block.
+    """The sum that this wallet has refunded under the payment's refund reference, in blocks or waiting for one.
 
     A refund in ``file`` that the node does not know counts as well. Of several with one nonce a block includes one.
     """
@@ -229,7 +229,7 @@ async def _refunded(node: NodeClient, view: AccountView, payment: ReceivedPaymen
 async def sent_under_reference(
     node: NodeClient, recipient: str, reference: str, sender: str
 ) -> dict[str, ResponseObject]:
-    """What ``sender`` has sent to ``recipient`` under ``reference``, by txid, all at one tip; raises CommandError."""
+    """The transfers from ``sender`` to ``recipient`` under ``reference``, by txid, at one tip; raises CommandError."""
     for _ in range(_WALKS):
         tips, listed = await _walk(node, recipient, reference, sender)
         if len(tips) == 1:

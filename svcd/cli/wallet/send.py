@@ -189,7 +189,7 @@ class OutgoingPayment:
     link: PaymentLink | None = None
     """The link that is paid, if there is one."""
     objections: Callable[[NodeClient, AccountView], Awaitable[list[str]]] | None = None
-    """Asks the node what speaks against signing a new transfer, a sentence each: warnings, and errors with --yes."""
+    """Asks the node for reasons against a new transfer, one sentence each: warnings, and errors with --yes."""
 
     @classmethod
     def of(
