@@ -64,6 +64,7 @@ setup(
         "zope.interface>=8.0",
     ],
     extras_require={
+        "postgresql": ["psycopg[binary]>=3.2.4"],
         "test": [
             "axe-playwright-python>=0.1.4",
             "build>=1.2",
@@ -75,6 +76,7 @@ setup(
             "openapi-spec-validator>=0.7.1",
             "pillow>=12.0",
             "playwright>=1.60",
+            "psycopg[binary]>=3.2.4",
             "pytest>=9.0",
             "pytest-twisted>=1.14.3",
             "ruff>=0.14",

@@ -29,6 +29,7 @@ from svcd.interfaces import Worker, milliseconds
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.threads import ThreadPoolService
 from svcd.store.database import WEBHOOKS, open_writer
+from svcd.store.sql_connection import SqliteConnection
 from svcd.store.webhook_events import EventStore
 from svcd.store.webhook_store import WebhookStore
 
@@ -58,7 +59,8 @@ def lay_watches(folder: Path, orders: Iterable[PaymentTerms], callback: Callable
     ``callback`` gives the host and the URL for the watch of each number, counted from 0.
     """
     connection = open_writer(folder / FILE, WEBHOOKS)
-    repository = WatchRepository(WebhookStore(connection), EventStore(connection), ORIGIN)
+    sql = SqliteConnection(connection)
+    repository = WatchRepository(WebhookStore(sql), EventStore(sql), ORIGIN)
     now = int(time.time() * 1000)
     context = EvaluationContext(now=now, tip_before=0, synced=True)
     with repository.watches.commit():

@@ -26,6 +26,7 @@ from twisted.python.failure import Failure
 
 from svcd.store import database
 from tests.measured import tell_greenlets_apart
+from tests.postgresql import Server, running
 
 DEADLINE_SECONDS = 120.0
 GRACE_SECONDS = 3.0
@@ -215,6 +216,13 @@ def _no_sync() -> Iterator[None]:
 def durable(monkeypatch: pytest.MonkeyPatch) -> None:
     """For tests of what is written when: databases wait for the disk as those of a node do."""
     monkeypatch.setattr(database, "_prepare", _prepare_as_a_node_does)
+
+
+@pytest.fixture(scope="session")
+def postgresql_server() -> Iterator[Server]:
+    """A PostgreSQL for all tests that need only schemas of their own; it does not wait for the disk."""
+    with running() as server:
+        yield server
 
 
 # No silent skips

@@ -21,10 +21,12 @@ PACKAGES: Final = {
     "curl": "curl",
     "faketime": "faketime",
     "grep": "grep",
+    "initdb": "postgresql",
     "ip": "iproute2",
     "mkfs.ext4": "e2fsprogs",
     "nginx": "nginx-light",
     "node": "nodejs",
+    "postgres": "postgresql",
     "promtool": "prometheus",
     "sh": "dash",
     "systemd-analyze": "systemd",
@@ -37,7 +39,8 @@ _MISSING: Final = re.compile(r"not installed: ([^()]+) \(apt install [^()]+\)")
 def find(name: str) -> str | None:
     """The path of a program, be it in a folder that only root's PATH names; None if it is not installed."""
     assert name in PACKAGES, f"{name} needs a line in PACKAGES"
-    return shutil.which(name) or shutil.which(name, path="/usr/sbin:/sbin")
+    folders = ["/usr/sbin", "/sbin", *map(str, sorted(Path("/usr/lib/postgresql").glob("*/bin"), reverse=True))]
+    return shutil.which(name) or shutil.which(name, path=":".join(folders))
 
 
 def needs(*names: str) -> pytest.MarkDecorator:

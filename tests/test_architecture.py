@@ -54,6 +54,8 @@ SQL_MODULES = {
     "store.database_copy",
     "store.offline_database",
     "store.mempool_store",
+    "store.postgresql",
+    "store.sql_connection",
     "store.webhook_store",
     "store.webhook_events",
     "store.database",

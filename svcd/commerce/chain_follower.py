@@ -6,6 +6,7 @@ the watches stand, with the tip. So its result does not depend on what happened 
 
 import json
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from itertools import islice
 from typing import Final
 
 from attrs import define, evolve, field, frozen
@@ -28,7 +29,7 @@ from svcd.commerce.watch import (
     tell_alarm,
     tell_mismatches,
 )
-from svcd.commerce.watch_repository import WatchRepository, watch_of
+from svcd.commerce.watch_repository import EvaluatedWatch, WatchRepository, watch_of
 from svcd.node.mempool import MempoolEntry
 from svcd.store.chain_store import ChainReader
 from svcd.store.webhook_events import WatchQueue
@@ -36,6 +37,8 @@ from svcd.store.webhook_store import WatchRow, WebhookStore
 
 CURSOR_BLOCKS: Final = 4_096
 """Block hashes that the cursor keeps to find a fork: more than the largest number of confirmations."""
+_AT_ONCE: Final = 200
+"""Payments whose watches are read together, and watches that are saved together; some milliseconds' work."""
 _MAX_BLOCKS_READ: Final = 256
 """After more new blocks than this, a step evaluates every watch instead of reading the blocks' transfers."""
 
@@ -142,7 +145,7 @@ class StepContext:
     alarms: Mapping[str, str] = field(factory=dict)
     """A sentence for each kind of alarm that merchants may be told; "" for one that is off."""
     pause: Callable[[], None] = _no_pause
-    """Called before each watch and payment; may block while the chain needs the processor."""
+    """Called before each watch and each few payments; may block while the chain needs the processor."""
 
 
 @define
@@ -247,28 +250,40 @@ class ChainFollower:
         watches, queues = self.repository.watches, list[WatchQueue]()
         alarms = {kind: sentence for kind, sentence in context.alarms.items() if sentence}
         for kind in sorted(watches.set_alarms(alarms)):
+            evaluated = []
             for row in watches.wanting_alarms():
                 watch = watch_of(row)
                 alarm = NodeAlarm(kind, alarms[kind])
                 told, event = tell_alarm(watch, self.lookup.find_at(watch.terms, tip), alarm)
                 due = NextEvaluation(row.wake_height, row.wake_at)
-                queues += self.repository.save(told, [event], due, context.now)
+                evaluated.append(EvaluatedWatch(row, told, [event], due))
+            queues += self.repository.save(evaluated, context.now)
         return queues
 
     def _evaluate(
         self, rows: Iterable[WatchRow], tip: ChainTip, evaluation: EvaluationContext, context: StepContext
     ) -> list[WatchQueue]:
         queues: list[WatchQueue] = []
+        changed: list[EvaluatedWatch] = []
+
+        def save() -> None:
+            queues.extend(self.repository.save(changed, evaluation.now))
+            changed.clear()
+
         for row in rows:
             context.pause()
             watch = watch_of(row)
+            if len(changed) == _AT_ONCE or (not watch.active and changed):
+                # What an ended watch tells depends on the watches of the same order, which are among the changed ones.
+                save()
             observation = self.lookup.find_at(watch.terms, tip)
             evaluated, events = evaluate(watch, observation, evaluation)
             evaluated, mismatched = self._tell_mismatches(evaluated, observation)
             events += mismatched
             following = next_evaluation(evaluated, tip.height, evaluation)
             if evaluated != watch or (following.height, following.at) != (row.wake_height, row.wake_at):
-                queues += self.repository.save(evaluated, events, following, evaluation.now)
+                changed.append(EvaluatedWatch(row, evaluated, events, following))
+        save()
         return queues
 
     def _tell_mismatches(
@@ -322,10 +337,10 @@ class ChainFollower:
         """The watches over payments, and over transfers of other amounts, in the canonical blocks at ``heights``."""
         affected: _Rows = {}
         watches = self.repository.watches
-        for reference, recipient, amount in dict.fromkeys(self._payments_at(heights)):
+        payments = iter(dict.fromkeys(self._payments_at(heights)))
+        while some := list(islice(payments, _AT_ONCE)):
             context.pause()
-            affected |= _by_id(watches.of_payment(reference, recipient, amount))
-            affected |= _by_id(watches.telling_mismatches(reference, recipient))
+            affected |= _by_id(watches.of_transfers(some))
         return affected
 
     def _payments_at(self, heights: Iterable[int]) -> Iterator[_PaymentKey]:

@@ -25,6 +25,7 @@ from svcd.store.database import (
     open_reader,
     open_writer,
 )
+from svcd.store.sql_connection import SqlConnection, SqliteConnection
 from svcd.store.webhook_events import EventStore
 from svcd.store.webhook_store import WebhookStore
 
@@ -75,13 +76,14 @@ async def open_webhook_database(
             f"are lost with it. Put it back, or move {mark.database} away and register the open orders again"
         )
     connection = await worker.run(open_writer, mark.database, WEBHOOKS)
-    store = WebhookStore(connection)
+    sql = SqliteConnection(connection)
+    store = WebhookStore(sql)
     with explaining_os_errors(mark.database), mark.opening(connection):
         with explaining_errors(mark.database, WEBHOOKS):
-            await worker.run(_begin_epochs_of_copy, store, settings.now())
+            await worker.run(_begin_epochs_of_copy, sql, store, settings.now())
         reading = open_reader(chain, health.is_damage)
     identity = ChainIdentity(network_id=params.network_id, chain_id=params.chain_id, genesis_hash=params.genesis_hash)
-    repository = WatchRepository(store, EventStore(connection), identity)
+    repository = WatchRepository(store, EventStore(sql), identity)
     follower = ChainFollower(repository, params, ChainReader(reading), settings.every_depth)
 
     def close() -> None:
@@ -93,18 +95,19 @@ async def open_webhook_database(
     own = health.of(WEBHOOKS)
     guarded = ReportingWorker(worker, own, log=False)
     return WebhookDatabase(
-        Subscriptions(follower, settings.new_id, settings.limits), guarded, DiskProbe(own, worker, store.probe), close
+        Subscriptions(follower, settings.new_id, settings.limits), guarded, DiskProbe(own, worker, sql.probe), close
     )
 
 
-def _begin_epochs_of_copy(store: WebhookStore, now: int) -> None:
+def _begin_epochs_of_copy(connection: SqlConnection, store: WebhookStore, now: int) -> None:
     """Begin new epochs if this database is a backup, so that no event id is used for two different events.
 
     The node that the backup was made of has sent more events since, an unknown number. An epoch equal to the Unix
     time in seconds is higher than any of its epochs, because no watch is reorganised once a second.
     """
-    if not store.is_copy():
+    if not connection.is_copy():
         return
     with store.commit():
         store.begin_epochs(now // 1000)
+        connection.clear_copy_mark()
     _LOG.info("the webhooks are from a backup: their watches go on, and receivers may get events that they know")

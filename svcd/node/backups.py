@@ -14,7 +14,7 @@ from svcd.store.chain_store import ChainReader
 from svcd.store.database import open_reader
 from svcd.store.database_copy import copy_databases, remove_partial_copies
 from svcd.store.mempool_store import FILE
-from svcd.store.webhook_store import mark_as_copy
+from svcd.store.sql_connection import mark_as_copy
 
 
 @frozen

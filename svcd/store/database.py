@@ -30,6 +30,13 @@ class DatabaseError(Exception):
     """The database cannot be used; the text tells the operator why, and what to do."""
 
 
+class DatabaseUnavailable(Exception):
+    """PostgreSQL cannot be asked at present; the text tells the operator why, without any password.
+
+    A transaction has not been committed, or, if the connection broke at its end, may have been.
+    """
+
+
 @frozen
 class Migration:
     """One numbered schema file."""

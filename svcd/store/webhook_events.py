@@ -3,11 +3,12 @@
 Times are Unix milliseconds.
 """
 
-import sqlite3
 from collections.abc import Collection, Sequence
 from typing import Final
 
 from attrs import field, fields, frozen
+
+from svcd.store.sql_connection import SqlConnection, Values
 
 _KEPT_EVENTS: Final = 32
 """Events of a watch that are kept once nothing more is to be done about them."""
@@ -49,6 +50,17 @@ class WatchQueue:
 
 
 @frozen
+class NewEvent:
+    """An event to be appended to the queue of a watch."""
+
+    watch: str
+    """Its id."""
+    event: EventRow
+    supersedes: Collection[str]
+    """The names of waiting events that it makes needless."""
+
+
+@frozen
 class QueueHead:
     """The next event that a watch has to send, and where to."""
 
@@ -61,8 +73,9 @@ class QueueHead:
 
 _NAMES: Final = [each.name for each in fields(EventRow)]
 _EVENT_OF_E: Final = ", ".join(f"e.{name}" for name in _NAMES)
-_EMPTIED: Final = "body = x''"
-"""Delete bodies that nobody will ask for again: those of a busy shop's events would fill the disk."""
+_EMPTIED: Final = "body = ?"
+_EMPTY: Final = b""
+"""For bodies that nobody will ask for again: those of a busy shop's events would fill the disk."""
 _YIELDS: Final = "(e.name = 'payment.mismatched' AND e.attempts > 0)"
 """A receiver that fails on what goes beside a payment hears of the payment itself without delay."""
 _IN_TURN: Final = f"ORDER BY e.redelivery_at IS NOT NULL, e.redelivery_at, {_YIELDS}, e.sequence"
@@ -77,42 +90,75 @@ def _event(row: Sequence[object]) -> EventRow:
 class EventStore:
     """The events of all watches; for one thread, inside the transactions of WebhookStore."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: SqlConnection) -> None:
         self._db = connection
 
-    def append(self, watch: str, event: EventRow, *, supersedes: Collection[str], now: int) -> WatchQueue:
-        """Append an event, which supersedes the waiting ones of the names in ``supersedes``.
+    def append(self, new: Sequence[NewEvent], now: int) -> list[WatchQueue]:
+        """Append events in order, and return the queue of each.
 
-        Returns the queue. It is due at ``now`` if the event is the only new one, or if the receiver refuses the one in
-        front; otherwise it keeps its back-off.
+        An event supersedes the waiting ones of its watch with the names in ``supersedes``. The queue is due at ``now``
+        if the event is the only new one, or if the receiver refuses the one in front; otherwise it keeps its back-off.
         """
-        number, host, due, merchant = self._db.execute(
-            "SELECT number, host, due, merchant FROM watch WHERE id = ?", (watch,)
-        ).fetchone()
-        self._db.execute(
-            f"UPDATE event SET fate = 'superseded', {_EMPTIED} "
-            "WHERE watch = ? AND fate = 'waiting' AND redelivery_at IS NULL "
-            f"AND name IN ({', '.join('?' * len(supersedes))})",
-            (number, *supersedes),
+        queues: dict[int, WatchQueue] = {}
+        later = list(enumerate(new))
+        while later:
+            # The events of one watch one after the other, those of all watches together.
+            first = {each.watch: at for at, each in reversed(later)}
+            round_ = {at: each for at, each in later if first[each.watch] == at}
+            queues |= zip(round_, self._append_to_each(list(round_.values()), now), strict=True)
+            later = [(at, each) for at, each in later if at not in round_]
+        return [queues[at] for at in range(len(new))]
+
+    def _append_to_each(self, new: Sequence[NewEvent], now: int) -> list[WatchQueue]:
+        """Append an event to each of some watches."""
+        watches = self._db.select_each(
+            "SELECT number, host, due, merchant FROM watch WHERE id = ?", [(each.watch,) for each in new]
         )
-        front = self._db.execute(
+        numbers = [watch[0] for (watch,) in watches]
+        for supersedes in {tuple(sorted(each.supersedes)) for each in new if each.supersedes}:
+            self._db.executemany(
+                f"UPDATE event SET fate = 'superseded', {_EMPTIED} "
+                "WHERE watch = ? AND fate = 'waiting' AND redelivery_at IS NULL "
+                f"AND name IN ({', '.join('?' * len(supersedes))})",
+                [
+                    (_EMPTY, number, *supersedes)
+                    for number, each in zip(numbers, new, strict=True)
+                    if tuple(sorted(each.supersedes)) == supersedes
+                ],
+            )
+        fronts = self._db.select_each(
             "SELECT refusals FROM event e WHERE watch = ? AND fate = 'waiting' AND redelivery_at IS NULL "
             f"AND NOT {_YIELDS} ORDER BY sequence LIMIT 1",
-            (number,),
-        ).fetchone()
-        self._db.execute(
+            [(number,) for number in numbers],
+        )
+        events = [each.event for each in new]
+        self._db.executemany(
             "INSERT INTO event (watch, sequence, epoch, id, name, body, created_at, fate, attempts) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, 'waiting', 0)",
-            (number, event.sequence, event.epoch, event.id, event.name, event.body, event.created_at),
+            [
+                (number, event.sequence, event.epoch, event.id, event.name, event.body, event.created_at)
+                for number, event in zip(numbers, events, strict=True)
+            ],
         )
-        self._db.execute(
+        self._db.executemany(
             "DELETE FROM event WHERE watch = ? AND sequence <= ? AND fate <> 'waiting'",
-            (number, event.sequence - _KEPT_EVENTS),
+            [
+                (number, event.sequence - _KEPT_EVENTS)
+                for number, event in zip(numbers, events, strict=True)
+                if event.sequence > _KEPT_EVENTS
+            ],
         )
-        if due is None or front is None or front[0]:
-            due = now
-            self._db.execute("UPDATE watch SET due = ? WHERE number = ?", (due, number))
-        return WatchQueue(watch, host, due, merchant)
+        at_once = [
+            number
+            for number, ((_, _, due, _),), front in zip(numbers, watches, fronts, strict=True)
+            if due is None or not front or front[0][0]
+        ]
+        self._db.executemany("UPDATE watch SET due = ? WHERE number = ?", [(now, number) for number in at_once])
+        advanced = set(at_once)
+        return [
+            WatchQueue(each.watch, host, now if number in advanced else due, merchant)
+            for each, ((number, host, due, merchant),) in zip(new, watches, strict=True)
+        ]
 
     def events(self, watch: str) -> list[EventRow]:
         """The newest events of a watch, newest first."""
@@ -223,7 +269,7 @@ class EventStore:
         self._db.execute(
             f"UPDATE event SET fate = 'dropped', {_EMPTIED} WHERE fate = 'waiting' "
             "AND watch = (SELECT number FROM watch WHERE id = ?)",
-            (watch,),
+            (_EMPTY, watch),
         )
         self._db.execute("UPDATE watch SET due = NULL WHERE id = ?", (watch,))
 
@@ -250,9 +296,9 @@ class EventStore:
         """
         return self._db.execute(
             f"UPDATE event SET {_EMPTIED} WHERE number IN "
-            "(SELECT number FROM event WHERE fate <> 'waiting' AND body <> x'' "
+            "(SELECT number FROM event WHERE fate <> 'waiting' AND length(body) > 0 "
             "AND coalesce(delivered_at, created_at) < ? LIMIT ?)",
-            (before, limit),
+            (_EMPTY, before, limit),
         ).rowcount
 
     def waiting_since(self) -> int | None:
@@ -263,7 +309,13 @@ class EventStore:
         return None if oldest is None else int(oldest)
 
     def _update(
-        self, watch: str, sequence: int, assignments: str, values: tuple[object, ...], *, only_waiting: bool = False
+        self,
+        watch: str,
+        sequence: int,
+        assignments: str,
+        values: Values,
+        *,
+        only_waiting: bool = False,
     ) -> None:
         condition = " AND fate = 'waiting'" if only_waiting else ""
         self._db.execute(
@@ -288,7 +340,7 @@ class EventStore:
 
     def _next(self, watch: str, due: int) -> WatchQueue | None:
         self._db.execute(
-            f"UPDATE watch AS w SET due = iif(({_NEXT}) IS NULL, NULL, ?) WHERE id = ?",
+            f"UPDATE watch AS w SET due = CASE WHEN ({_NEXT}) IS NULL THEN NULL ELSE ? END WHERE id = ?",
             (due, watch),
         )
         return self._queue(watch)

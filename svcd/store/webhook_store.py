@@ -3,16 +3,15 @@
 Times are Unix milliseconds. The meaning of a watch is in svcd.commerce; here it is a row.
 """
 
-import sqlite3
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import AbstractContextManager, closing
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from operator import attrgetter
-from pathlib import Path
 from typing import Final
 
 from attrs import field, fields, frozen
 
-from svcd.store import database
+from svcd.store.sql_connection import SqlConnection
 
 
 @frozen(kw_only=True)
@@ -49,9 +48,8 @@ class WatchRow:
 
 PAGE: Final = 1_000
 """Watches that are in memory at once where there may be very many."""
-_PAGES_OF_AN_ORDER: Final = 16
-_COPY: Final = 0x73766362
-"""SQLite's application_id of a copy, whose contents are those of an earlier time."""
+_STEPS_READ: Final = 16
+"""Followed blocks that are read at once: the first is nearly always the one that is looked for."""
 _NAMES: Final = [each.name for each in fields(WatchRow)]
 _COLUMNS: Final = ", ".join(_NAMES)
 _CHANGING: Final = _NAMES[_NAMES.index("state") :]
@@ -60,56 +58,62 @@ _CHANGED_VALUES: Final = attrgetter(*_CHANGING, "id")
 _MAX_NUMBER: Final = 2**63 - 1
 _ACTIVE: Final = f"SELECT {_COLUMNS} FROM watch WHERE ending IS NULL"
 _TELLING: Final = f"SELECT {_COLUMNS} FROM watch WHERE told_mismatches IS NOT NULL"
+_OF_PAYMENT: Final = f"{_ACTIVE} AND reference = ? AND recipient = ? AND amount = ?"
+_TELLING_OF_ORDER: Final = f"{_TELLING} AND reference = ? AND recipient = ? ORDER BY number"
 _FOLLOWED: Final = "(ending IS NULL OR told_mismatches IS NOT NULL)"
 """Active, or ended and still to tell of transfers that do not match."""
+
+
+def _is_active(watch: WatchRow | None) -> bool:
+    return watch is not None and watch.ending is None
+
+
+def _is_unconfirmed(watch: WatchRow | None) -> bool:
+    return watch is not None and watch.ending is None and watch.state != "confirmed"
 
 
 def _watch(row: Sequence[object]) -> WatchRow:
     return WatchRow(**dict(zip(_NAMES, row, strict=True)))  # type: ignore[arg-type]
 
 
-def mark_as_copy(path: Path) -> None:
-    """Mark the database at ``path`` as a copy; see :meth:`WebhookStore.is_copy`."""
-    with closing(sqlite3.connect(path, isolation_level=None)) as copy:
-        copy.execute(f"PRAGMA application_id = {_COPY}")
+@frozen
+class WatchChange:
+    """A watch that changes."""
+
+    before: WatchRow
+    """As it is stored."""
+    after: WatchRow
 
 
 class WebhookStore:
     """Watches, and the blocks that have been followed; for one thread."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: SqlConnection) -> None:
         self._db = connection
 
     def commit(self) -> AbstractContextManager[None]:
         """One database transaction: all inside is committed together or not at all."""
-        return database.transaction(self._db)
-
-    def probe(self) -> None:
-        """See whether the disk accepts as much as an order and its events; raises sqlite3.Error."""
-        database.probe(self._db, _PAGES_OF_AN_ORDER)
-
-    def is_copy(self) -> bool:
-        """Whether this is a restored backup with which no node has been started yet."""
-        (number,) = self._db.execute("PRAGMA application_id").fetchone()
-        return bool(number == _COPY)
+        return self._db.transaction()
 
     def begin_epochs(self, least: int) -> None:
         """Begin a new epoch of all watches that may have events, at least ``least``."""
-        self._db.execute(f"UPDATE watch SET epoch = max(epoch + 1, ?) WHERE {_FOLLOWED}", (least,))
-        self._db.execute("PRAGMA application_id = 0")
+        self._db.execute(
+            f"UPDATE watch SET epoch = CASE WHEN epoch < ? THEN ? ELSE epoch + 1 END WHERE {_FOLLOWED}", (least, least)
+        )
 
     # Followed blocks
 
     def newest_step(self) -> tuple[int, bytes] | None:
         """Height and hash of the newest followed block; None if there is none."""
-        row: tuple[int, bytes] | None = self._db.execute(
-            "SELECT height, hash FROM trail ORDER BY height DESC LIMIT 1"
-        ).fetchone()
-        return row
+        return next(self.steps_down(1), None)
 
-    def steps_down(self) -> Iterator[tuple[int, bytes]]:
-        """The followed blocks, newest first."""
-        return iter(self._db.execute("SELECT height, hash FROM trail ORDER BY height DESC"))
+    def steps_down(self, at_once: int = _STEPS_READ) -> Iterator[tuple[int, bytes]]:
+        """The followed blocks, newest first; reads ``at_once``, then more each time."""
+        below = _MAX_NUMBER
+        query = "SELECT height, hash FROM trail WHERE height < ? ORDER BY height DESC LIMIT ?"
+        while rows := self._db.execute(query, (below, at_once)).fetchall():
+            yield from rows
+            below, at_once = rows[-1][0], min(4 * at_once, PAGE)
 
     def follow(self, fork: int, steps: Sequence[tuple[int, bytes]], *, keep: int) -> None:
         """Replace the followed blocks above height ``fork`` by ``steps``, and keep the newest ``keep``."""
@@ -121,15 +125,43 @@ class WebhookStore:
     # Watches
 
     def add(self, watch: WatchRow) -> None:
-        """Add a watch."""
+        """Add a watch; only inside a transaction."""
         marks = ", ".join("?" * len(_NAMES))
         self._db.execute(f"INSERT INTO watch ({_COLUMNS}) VALUES ({marks})", _VALUES(watch))
+        self._count([(None, watch)])
 
-    def save(self, watch: WatchRow) -> None:
-        """Update the columns of a watch that change; one that has ended keeps the time of its end."""
+    def save(self, changes: Collection[WatchChange]) -> None:
+        """Update what changes of watches, none of them twice; only inside a transaction.
+
+        A watch that has ended keeps the time of its end.
+        """
         values = {"ended_at": "coalesce(ended_at, ?)"}
         assignments = ", ".join(f"{name} = {values.get(name, '?')}" for name in _CHANGING)
-        self._db.execute(f"UPDATE watch SET {assignments} WHERE id = ?", _CHANGED_VALUES(watch))
+        self._db.executemany(
+            f"UPDATE watch SET {assignments} WHERE id = ?", [_CHANGED_VALUES(change.after) for change in changes]
+        )
+        self._count((change.before, change.after) for change in changes)
+
+    def _count(self, changes: Iterable[tuple[WatchRow | None, WatchRow]]) -> None:
+        """Keep the table watch_count as it would be if the watches were counted."""
+        active, unconfirmed = Counter[tuple[str, str]](), Counter[tuple[str, str]]()
+        for before, after in changes:
+            more_active = _is_active(after) - _is_active(before)
+            more_unconfirmed = _is_unconfirmed(after) - _is_unconfirmed(before)
+            if more_active or more_unconfirmed:
+                for counted in (("", ""), (after.merchant, ""), (after.merchant, after.host)):
+                    active[counted] += more_active
+                    unconfirmed[counted] += more_unconfirmed
+        if not active:
+            return
+        self._db.executemany(
+            "INSERT INTO watch_count (merchant, host, active, unconfirmed) VALUES (?, ?, ?, ?) "
+            "ON CONFLICT (merchant, host) DO UPDATE SET active = watch_count.active + excluded.active, "
+            "unconfirmed = watch_count.unconfirmed + excluded.unconfirmed",
+            [(*counted, active[counted], unconfirmed[counted]) for counted in active],
+        )
+        fewer = [counted for counted, more in active.items() if more < 0 and counted[1]]
+        self._db.executemany("DELETE FROM watch_count WHERE merchant = ? AND host = ? AND active = 0", fewer)
 
     def watch(self, identifier: str) -> WatchRow | None:
         """One watch, active or not."""
@@ -171,35 +203,42 @@ class WebhookStore:
                 raise KeyError(after)
             (below,) = row
         scanned = "SELECT * FROM watch WHERE merchant = ? AND number < ? ORDER BY number DESC LIMIT ?"
-        told = "CASE WHEN ending IS 'expired' THEN ending ELSE state END"
+        told = "CASE WHEN ending = 'expired' THEN ending ELSE state END"
         rows = self._db.execute(
-            f"SELECT {_COLUMNS} FROM ({scanned}) WHERE coalesce(?, host) = host AND coalesce(?, {told}) = {told} "
-            "ORDER BY number DESC LIMIT ?",
+            f"SELECT {_COLUMNS} FROM ({scanned}) AS scanned "
+            f"WHERE coalesce(?, host) = host AND coalesce(?, {told}) = {told} ORDER BY number DESC LIMIT ?",
             (merchant, below, scan, host, state, limit),
         ).fetchall()
         watches = list(map(_watch, rows))
         if len(watches) == limit:
             return watches, watches[-1].id
         last = self._db.execute(
-            f"SELECT id, count(*) OVER () FROM ({scanned}) ORDER BY number LIMIT 1", (merchant, below, scan)
+            f"SELECT id, count(*) OVER () FROM ({scanned}) AS scanned ORDER BY number LIMIT 1", (merchant, below, scan)
         ).fetchone()
         return watches, last[0] if last is not None and last[1] == scan else None
 
     def of_payment(self, reference: str, recipient: str, amount: int, *, merchant: str | None = None) -> list[WatchRow]:
         """The active watches of one payment, oldest first; of ``merchant``, or of all."""
         rows = self._db.execute(
-            f"{_ACTIVE} AND reference = ? AND recipient = ? AND amount = ? AND merchant = coalesce(?, merchant) "
-            "ORDER BY number",
+            f"{_OF_PAYMENT} AND merchant = coalesce(?, merchant) ORDER BY number",
             (reference, recipient, amount, merchant),
         )
         return list(map(_watch, rows))
 
+    def of_transfers(self, transfers: Sequence[tuple[str, str, int]]) -> list[WatchRow]:
+        """The watches of transfers with these references, recipients and amounts, transfer by transfer.
+
+        The active ones of the payment and those that tell of transfers of any amount; a watch may be among them twice.
+        """
+        paid = self._db.select_each(f"{_OF_PAYMENT} ORDER BY number", transfers)
+        orders = list(dict.fromkeys(transfer[:2] for transfer in transfers))
+        telling = dict(zip(orders, self._db.select_each(_TELLING_OF_ORDER, orders), strict=True))
+        pairs = zip(transfers, paid, strict=True)
+        return [_watch(row) for transfer, rows in pairs for row in (*rows, *telling[transfer[:2]])]
+
     def telling_mismatches(self, reference: str, recipient: str) -> list[WatchRow]:
         """The watches, ended or not, that tell of transfers of any amount, oldest first."""
-        rows = self._db.execute(
-            f"{_TELLING} AND reference = ? AND recipient = ? ORDER BY number", (reference, recipient)
-        )
-        return list(map(_watch, rows))
+        return list(map(_watch, self._db.execute(_TELLING_OF_ORDER, (reference, recipient))))
 
     def stop_telling_ended(self, merchant: str, reference: str, recipient: str) -> None:
         """Let a merchant's ended watches under a reference tell of no more transfers."""
@@ -242,7 +281,7 @@ class WebhookStore:
         """The newest active watch of each callback that wants alarms."""
         rows = self._db.execute(
             f"SELECT {_COLUMNS} FROM watch WHERE number IN (SELECT max(number) FROM watch "
-            "WHERE ending IS NULL AND instr(events, 'node.alarm') > 0 GROUP BY merchant, callback_url) ORDER BY number"
+            "WHERE ending IS NULL AND events LIKE '%node.alarm%' GROUP BY merchant, callback_url) ORDER BY number"
         )
         return list(map(_watch, rows))
 

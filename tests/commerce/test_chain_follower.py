@@ -48,6 +48,7 @@ from svcd.node.changes import ChainChange
 from svcd.store import webhook_store
 from svcd.store.chain_store import ChainReader
 from svcd.store.database import WEBHOOKS, open_writer
+from svcd.store.sql_connection import SqliteConnection
 from svcd.store.webhook_store import WebhookStore
 from tests.commerce.watched import Watched
 from tests.rpc.conftest import present
@@ -989,7 +990,7 @@ def test_a_step_pauses_while_blocks_are_connected_but_not_for_ever(watched: Watc
 @pytest.fixture
 def watches(tmp_path: Path) -> Iterator[WebhookStore]:
     with closing(open_writer(tmp_path / "webhooks.sqlite", WEBHOOKS)) as connection:
-        yield WebhookStore(connection)
+        yield WebhookStore(SqliteConnection(connection))
 
 
 @pytest.fixture

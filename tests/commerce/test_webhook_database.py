@@ -17,7 +17,7 @@ from svcd.commerce.webhook_database import (
 )
 from svcd.node.database_health import DatabaseHealth
 from svcd.store.database import WEBHOOKS, DatabaseError, open_writer
-from svcd.store.webhook_store import mark_as_copy
+from svcd.store.sql_connection import mark_as_copy
 from tests.rpc.conftest import present
 from tests.rpc.node import Inline, Node, Settings
 from tests.support import result_of

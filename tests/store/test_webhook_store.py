@@ -3,7 +3,7 @@
 import resource
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -14,27 +14,49 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcd.store.database import WEBHOOKS, migrations, open_writer
-from svcd.store.webhook_events import EventRow, EventStore, WatchQueue
-from svcd.store.webhook_store import WatchRow, WebhookStore
+from svcd.store.postgresql import PostgresqlConnection, parse_address
+from svcd.store.sql_connection import SqlConnection, SqliteConnection
+from svcd.store.webhook_events import EventRow, EventStore, NewEvent, WatchQueue
+from svcd.store.webhook_store import WatchChange, WatchRow, WebhookStore
+from tests.postgresql import Server
 
 NOW = 1_000_000
 LESS = ("payment.pending", "payment.confirming")
 
 
 @pytest.fixture
-def connection(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+def file(tmp_path: Path) -> Iterator[sqlite3.Connection]:
+    """What only SQLite has."""
     with closing(open_writer(tmp_path / "webhooks.sqlite", WEBHOOKS)) as connection:
         yield connection
 
 
+@pytest.fixture(params=["sqlite", "postgresql"])
+def connection(request: pytest.FixtureRequest) -> Iterator[SqlConnection]:
+    """The same statements on both engines."""
+    if request.param == "sqlite":
+        yield SqliteConnection(request.getfixturevalue("file"))
+        return
+    server: Server = request.getfixturevalue("postgresql_server")
+    with closing(opened(server.new_schema())) as connection:
+        yield connection
+
+
 @pytest.fixture
-def watches(connection: sqlite3.Connection) -> WebhookStore:
+def watches(connection: SqlConnection) -> WebhookStore:
     return WebhookStore(connection)
 
 
 @pytest.fixture
-def events(connection: sqlite3.Connection) -> EventStore:
+def events(connection: SqlConnection) -> EventStore:
     return EventStore(connection)
+
+
+def opened(uri: str) -> PostgresqlConnection:
+    """A connection to PostgreSQL whose schema is up to date."""
+    connection = PostgresqlConnection(parse_address(uri), lambda connection: connection.migrate(b"genesis"))
+    connection.connect()
+    return connection
 
 
 def row(identifier: str = "w1", **differing: object) -> WatchRow:
@@ -75,7 +97,20 @@ def event(sequence: int, name: str = "payment.confirming", *, epoch: int = 0) ->
     )
 
 
-def fates(connection: sqlite3.Connection) -> Counter[str]:
+def append(events: EventStore, watch: str, event: EventRow, *, supersedes: Collection[str], now: int) -> WatchQueue:
+    """Append one event; gives its queue."""
+    (queue,) = events.append([NewEvent(watch, event, supersedes)], now)
+    return queue
+
+
+def save(watches: WebhookStore, changed: WatchRow) -> None:
+    """Update a watch, if there is one."""
+    before = watches.watch(changed.id)
+    if before is not None:
+        watches.save([WatchChange(before, changed)])
+
+
+def fates(connection: SqlConnection) -> Counter[str]:
     """How many events have met which fate, of those that are kept."""
     return Counter(fate for (fate,) in connection.execute("SELECT fate FROM event"))
 
@@ -85,9 +120,9 @@ def ids(rows: list[WatchRow]) -> list[str]:
 
 
 @pytest.mark.usefixtures("durable")
-def test_every_commit_is_on_the_disk_before_it_is_told(connection: sqlite3.Connection) -> None:
-    assert connection.execute("PRAGMA synchronous").fetchone() == (2,)
-    assert connection.execute("PRAGMA journal_mode").fetchone() == ("wal",)
+def test_every_commit_is_on_the_disk_before_it_is_told(file: sqlite3.Connection) -> None:
+    assert file.execute("PRAGMA synchronous").fetchone() == (2,)
+    assert file.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_a_watch_comes_back_as_it_was_written(watches: WebhookStore) -> None:
@@ -96,7 +131,7 @@ def test_a_watch_comes_back_as_it_was_written(watches: WebhookStore) -> None:
 
     assert watches.watch("w1") == written
     changed = evolve(written, state="confirmed", epoch=2, sequence=9, close_height=99, wake_height=40, wake_at=None)
-    watches.save(changed)
+    save(watches, changed)
     assert watches.watch("w1") == changed
     assert watches.watch("w2") is None
 
@@ -119,7 +154,7 @@ def test_which_watches_are_found_by_what(watches: WebhookStore) -> None:
     assert ids(watches.waking_at(NOW + 4)) == []
     assert ids(watches.waking_at(NOW + 5)) == ["high"]
     assert ids(list(watches.all_followed())) == ["low", "high", "elsewhere"]
-    watches.save(row("over", ending="expired", ended_at=NOW + 1, told_mismatches=b""))
+    save(watches, row("over", ending="expired", ended_at=NOW + 1, told_mismatches=b""))
     assert ids(watches.telling_mismatches("order-1", "svc1shop")) == ids(list(watches.all_followed()))[3:] == ["over"]
     assert watches.telling_mismatches("order-1", "svc1shop")[0].ended_at == NOW, "the time of its end stays"
     watches.begin_epochs(7)
@@ -139,11 +174,16 @@ def test_which_watches_are_found_by_what(watches: WebhookStore) -> None:
         ("told_mismatches IS NOT NULL AND reference = 'r' AND recipient = 's'", "watch_telling_mismatches"),
     ],
 )
-def test_no_question_walks_over_all_watches(connection: sqlite3.Connection, question: str, index: str) -> None:
-    asked = " AND ".join(["EXPLAIN QUERY PLAN SELECT * FROM watch WHERE ending IS NULL", question])
-    (*_, plan) = connection.execute(asked).fetchone()
-
-    assert f"USING INDEX {index}" in plan
+def test_no_question_walks_over_all_watches(connection: SqlConnection, question: str, index: str) -> None:
+    asked = " AND ".join(["SELECT * FROM watch WHERE ending IS NULL", question])
+    if isinstance(connection, SqliteConnection):
+        (*_, plan) = connection.execute(f"EXPLAIN QUERY PLAN {asked}").fetchone()
+        assert f"USING INDEX {index}" in plan
+        return
+    # With as few watches as a test has, PostgreSQL would rather read them all.
+    connection.execute("SET enable_seqscan = off")
+    plan = "\n".join(line for (line,) in connection.execute(f"EXPLAIN {asked}"))
+    assert f"on {index}" in plan or f"using {index}" in plan, plan
 
 
 @given(
@@ -157,14 +197,14 @@ def test_no_question_walks_over_all_watches(connection: sqlite3.Connection, ques
     )
 )
 def test_watches_are_counted_as_they_change(changes: list[tuple[str, int, str, str | None]]) -> None:
-    connection = sqlite3.connect(":memory:", isolation_level=None)
+    file = sqlite3.connect(":memory:", isolation_level=None)
     for migration in migrations(WEBHOOKS):
-        connection.executescript(migration.script)
-    watches = WebhookStore(connection)
+        file.executescript(migration.script)
+    watches = WebhookStore(SqliteConnection(file))
     for change, number, state, ending in changes:
         changed = row(f"w{number}", merchant=f"m{number % 2}", host=f"h{number // 2 % 2}", state=state, ending=ending)
         if change == "save":
-            watches.save(changed)
+            save(watches, changed)
         elif watches.watch(changed.id) is None:
             watches.add(changed)
     active = [each for each in map(watches.watch, [f"w{number}" for number in range(8)]) if each and not each.ending]
@@ -175,12 +215,12 @@ def test_watches_are_counted_as_they_change(changes: list[tuple[str, int, str, s
         assert watches.count_unconfirmed(merchant) == len(of_merchant)
         for host in ("h0", "h1"):
             assert watches.count_unconfirmed(merchant, host) == sum(each.host == host for each in of_merchant)
-    connection.close()
+    file.close()
 
 
-def test_the_count_of_watches_costs_the_same_with_many_hosts(
-    connection: sqlite3.Connection, watches: WebhookStore
-) -> None:
+def test_the_count_of_watches_costs_the_same_with_many_hosts(file: sqlite3.Connection) -> None:
+    watches = WebhookStore(SqliteConnection(file))
+
     def steps(identifier: str) -> int:
         """A hundred instructions of SQLite each, for a watch that begins and is confirmed."""
         made = 0
@@ -189,15 +229,15 @@ def test_the_count_of_watches_costs_the_same_with_many_hosts(
             nonlocal made
             made += 1
 
-        connection.set_progress_handler(count, 100)
+        file.set_progress_handler(count, 100)
         watches.add(row(identifier))
-        watches.save(row(identifier, state="confirmed"))
-        connection.set_progress_handler(None, 0)
+        save(watches, row(identifier, state="confirmed"))
+        file.set_progress_handler(None, 0)
         return made
 
     alone = steps("w1")
     hosts = [("default", f"s{number}.example.com") for number in range(5_000)]
-    connection.executemany("INSERT INTO watch_count VALUES (?, ?, 1, 1)", hosts)
+    file.executemany("INSERT INTO watch_count VALUES (?, ?, 1, 1)", hosts)
     assert steps("w2") < 2 * alone
 
 
@@ -208,7 +248,7 @@ def test_very_many_watches_are_read_page_by_page(watches: WebhookStore, monkeypa
     read = []
     for each in watches.all_followed():
         read.append(each.id)
-        watches.save(evolve(each, state="confirmed"))
+        save(watches, evolve(each, state="confirmed"))
     assert read == ["w0", "w1", "w2", "w3", "w4"]
     assert ids(watches.waking_at(NOW)) == ["w4", "w3"]
 
@@ -227,10 +267,10 @@ def test_the_trail_is_replaced_above_a_fork_and_shortened_below(watches: Webhook
 def test_events_are_sent_one_after_the_other(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
 
-    assert events.append("w1", event(1, "payment.reorged"), supersedes=LESS, now=NOW) == WatchQueue(
+    assert append(events, "w1", event(1, "payment.reorged"), supersedes=LESS, now=NOW) == WatchQueue(
         "w1", "shop.example.com", NOW
     )
-    assert events.append("w1", event(2), supersedes=LESS, now=NOW + 5) == WatchQueue("w1", "shop.example.com", NOW)
+    assert append(events, "w1", event(2), supersedes=LESS, now=NOW + 5) == WatchQueue("w1", "shop.example.com", NOW)
     assert events.queued() == [WatchQueue("w1", "shop.example.com", NOW)]
     head = events.head("w1")
     assert head is not None
@@ -250,12 +290,12 @@ def test_an_event_that_tells_less_gives_its_place_to_a_newer_one_and_its_back_of
     watches: WebhookStore, events: EventStore, less: str, name: str
 ) -> None:
     watches.add(row())
-    events.append("w1", event(1, less), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1, less), supersedes=LESS, now=NOW)
     assert events.failed("w1", 1, error="timeout", due=NOW + 5_000, now=NOW) == WatchQueue(
         "w1", "shop.example.com", NOW + 5_000
     )
 
-    assert events.append("w1", event(2, f"payment.{name}", epoch=1), supersedes=LESS, now=NOW + 1).due == NOW + 1
+    assert append(events, "w1", event(2, f"payment.{name}", epoch=1), supersedes=LESS, now=NOW + 1).due == NOW + 1
 
     fates = [(each.sequence, each.fate, each.attempts) for each in events.events("w1")]
     assert fates == [(2, "waiting", 0), (1, "superseded", 1)]
@@ -266,11 +306,11 @@ def test_a_change_that_shops_act_on_keeps_its_place_and_its_back_off(
     watches: WebhookStore, events: EventStore, name: str
 ) -> None:
     watches.add(row())
-    events.append("w1", event(1, f"payment.{name}"), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1, f"payment.{name}"), supersedes=LESS, now=NOW)
     events.failed("w1", 1, error="timeout", due=NOW + 5_000, now=NOW)
 
     for sequence, later in ((2, "payment.confirming"), (3, "payment.confirmed")):
-        assert events.append("w1", event(sequence, later), supersedes=LESS, now=NOW + 1).due == NOW + 5_000
+        assert append(events, "w1", event(sequence, later), supersedes=LESS, now=NOW + 1).due == NOW + 5_000
 
     assert [(each.sequence, each.fate) for each in events.events("w1")] == [
         (3, "waiting"),
@@ -283,12 +323,12 @@ def test_a_mismatch_that_fails_gives_way_to_the_payment(watches: WebhookStore, e
     watches.add(row())
     names = ["payment.mismatched", "payment.mismatched", "payment.confirmed"]
     for sequence, name in enumerate(names[:2], start=1):
-        events.append("w1", event(sequence, name), supersedes=(), now=NOW)
+        append(events, "w1", event(sequence, name), supersedes=(), now=NOW)
     events.failed("w1", 1, error="status 500", due=NOW + 60_000, now=NOW)
     events.failed("w1", 2, error="status 500", due=NOW + 60_000, now=NOW)
     events.failed("w1", 1, error="status 500", due=NOW + 60_000, now=NOW)
 
-    queue = events.append("w1", event(3, names[2]), supersedes=LESS, now=NOW + 1)
+    queue = append(events, "w1", event(3, names[2]), supersedes=LESS, now=NOW + 1)
     assert queue.due == NOW + 1
     order = []
     while (head := events.head("w1")) is not None:
@@ -299,14 +339,14 @@ def test_a_mismatch_that_fails_gives_way_to_the_payment(watches: WebhookStore, e
 
 def test_a_refused_event_is_tried_sooner_when_another_one_waits(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
-    events.append("w1", event(1, "payment.reorged"), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1, "payment.reorged"), supersedes=LESS, now=NOW)
 
     def refused(due: int | None) -> int | None:
         queue = events.refused("w1", 1, error="status 400", due=due, due_if_followed=NOW + 500, now=NOW + 9)
         return None if queue is None else queue.due
 
     assert refused(NOW + 5_000) == NOW + 5_000
-    assert events.append("w1", event(2, "payment.confirmed"), supersedes=LESS, now=NOW + 2).due == NOW + 2
+    assert append(events, "w1", event(2, "payment.confirmed"), supersedes=LESS, now=NOW + 2).due == NOW + 2
     assert refused(NOW + 5_000) == NOW + 500
     assert refused(None) == NOW + 9
     newest, oldest = events.events("w1")
@@ -316,8 +356,8 @@ def test_a_refused_event_is_tried_sooner_when_another_one_waits(watches: Webhook
 
 def test_one_that_is_refused_while_it_is_superseded_delays_nothing(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
-    events.append("w1", event(1), supersedes=LESS, now=NOW)
-    events.append("w1", event(2, "payment.confirmed"), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1), supersedes=LESS, now=NOW)
+    append(events, "w1", event(2, "payment.confirmed"), supersedes=LESS, now=NOW)
 
     queue = events.refused("w1", 1, error="status 400", due=NOW + 5_000, due_if_followed=NOW + 500, now=NOW + 1)
     assert queue == WatchQueue("w1", "shop.example.com", NOW + 1)
@@ -328,8 +368,8 @@ def test_one_that_was_being_sent_while_it_was_superseded_counts_as_delivered(
     watches: WebhookStore, events: EventStore
 ) -> None:
     watches.add(row())
-    events.append("w1", event(1), supersedes=LESS, now=NOW)
-    events.append("w1", event(2), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1), supersedes=LESS, now=NOW)
+    append(events, "w1", event(2), supersedes=LESS, now=NOW)
 
     assert events.delivered("w1", 1, NOW) is not None
     assert [each.fate for each in events.events("w1")] == ["waiting", "delivered"]
@@ -337,8 +377,8 @@ def test_one_that_was_being_sent_while_it_was_superseded_counts_as_delivered(
 
 def test_one_that_failed_while_it_was_superseded_stays_so(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
-    events.append("w1", event(1), supersedes=LESS, now=NOW)
-    events.append("w1", event(2), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1), supersedes=LESS, now=NOW)
+    append(events, "w1", event(2), supersedes=LESS, now=NOW)
 
     assert events.failed("w1", 1, error="timeout", due=None, now=NOW) is not None
     assert [each.fate for each in events.events("w1")] == ["waiting", "superseded"]
@@ -346,7 +386,7 @@ def test_one_that_failed_while_it_was_superseded_stays_so(watches: WebhookStore,
 
 def test_an_attempt_that_does_not_count_leaves_only_why_it_failed(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
-    events.append("w1", event(1), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1), supersedes=LESS, now=NOW)
 
     queue = events.failed("w1", 1, error="timeout", due=NOW + 5_000, now=NOW, counts=False)
 
@@ -356,8 +396,8 @@ def test_an_attempt_that_does_not_count_leaves_only_why_it_failed(watches: Webho
 
 def test_an_abandoned_event_lets_the_next_one_through(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
-    events.append("w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
-    events.append("w1", event(2), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
+    append(events, "w1", event(2), supersedes=LESS, now=NOW)
 
     assert events.failed("w1", 1, error="status 500", due=None, now=NOW + 7) == WatchQueue(
         "w1", "shop.example.com", NOW + 7
@@ -366,11 +406,9 @@ def test_an_abandoned_event_lets_the_next_one_through(watches: WebhookStore, eve
     assert (oldest.fate, oldest.last_error, newest.fate) == ("abandoned", "status 500", "waiting")
 
 
-def test_what_is_dropped_is_sent_no_more(
-    connection: sqlite3.Connection, watches: WebhookStore, events: EventStore
-) -> None:
+def test_what_is_dropped_is_sent_no_more(connection: SqlConnection, watches: WebhookStore, events: EventStore) -> None:
     watches.add(row())
-    events.append("w1", event(1), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1), supersedes=LESS, now=NOW)
 
     events.drop_waiting("w1")
 
@@ -379,13 +417,13 @@ def test_what_is_dropped_is_sent_no_more(
 
 
 def test_what_has_waited_for_too_long_is_given_up(
-    connection: sqlite3.Connection, watches: WebhookStore, events: EventStore
+    connection: SqlConnection, watches: WebhookStore, events: EventStore
 ) -> None:
     watches.add(row("w1"))
     watches.add(row("w2"))
-    events.append("w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
-    events.append("w1", event(5), supersedes=LESS, now=NOW)
-    events.append("w2", event(2), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
+    append(events, "w1", event(5), supersedes=LESS, now=NOW)
+    append(events, "w2", event(2), supersedes=LESS, now=NOW)
 
     assert events.abandon_older(NOW + 3, 1) == events.abandon_older(NOW + 3, 9) == 1
     assert events.queued() == [WatchQueue("w1", "shop.example.com", NOW)]
@@ -393,12 +431,12 @@ def test_what_has_waited_for_too_long_is_given_up(
 
 
 def test_the_newest_events_are_kept_and_all_that_wait(
-    connection: sqlite3.Connection, watches: WebhookStore, events: EventStore
+    connection: SqlConnection, watches: WebhookStore, events: EventStore
 ) -> None:
     watches.add(row())
-    events.append("w1", event(1, "payment.reorged"), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1, "payment.reorged"), supersedes=LESS, now=NOW)
     for sequence in range(2, 101):
-        events.append("w1", event(sequence), supersedes=LESS, now=NOW)
+        append(events, "w1", event(sequence), supersedes=LESS, now=NOW)
 
     assert len(events.events("w1")) == 32
     assert fates(connection).total() == 33
@@ -408,16 +446,16 @@ def test_the_newest_events_are_kept_and_all_that_wait(
 
 
 def test_what_is_over_is_forgotten_once_nothing_waits(
-    connection: sqlite3.Connection, watches: WebhookStore, events: EventStore
+    connection: SqlConnection, watches: WebhookStore, events: EventStore
 ) -> None:
     for name in ("quiet", "telling", "later", "active"):
         watches.add(row(name))
-    watches.save(row("quiet", ending="closed", ended_at=NOW))
-    watches.save(row("telling", ending="expired", ended_at=NOW))
-    watches.save(row("later", ending="closed", ended_at=NOW + 100))
-    events.append("quiet", event(1), supersedes=LESS, now=NOW)
+    save(watches, row("quiet", ending="closed", ended_at=NOW))
+    save(watches, row("telling", ending="expired", ended_at=NOW))
+    save(watches, row("later", ending="closed", ended_at=NOW + 100))
+    append(events, "quiet", event(1), supersedes=LESS, now=NOW)
     events.delivered("quiet", 1, NOW)
-    events.append("telling", event(1, "payment.expired"), supersedes=LESS, now=NOW)
+    append(events, "telling", event(1, "payment.expired"), supersedes=LESS, now=NOW)
 
     assert watches.forget_ended(NOW + 100, 10) == 1
     assert watches.watch("quiet") is None
@@ -426,19 +464,20 @@ def test_what_is_over_is_forgotten_once_nothing_waits(
 
 
 def test_bodies_of_events_that_were_sent_are_kept_for_a_while(
-    connection: sqlite3.Connection, watches: WebhookStore, events: EventStore
+    connection: SqlConnection, watches: WebhookStore, events: EventStore
 ) -> None:
     for name in ("a", "b", "c"):
         watches.add(row(name))
-        events.append(name, event(1), supersedes=LESS, now=NOW)
+        append(events, name, event(1), supersedes=LESS, now=NOW)
     events.delivered("a", 1, NOW + 50)
     events.failed("b", 1, error="timeout", due=None, now=NOW)
-    events.append("c", event(2, "payment.confirmed"), supersedes=LESS, now=NOW)
+    append(events, "c", event(2, "payment.confirmed"), supersedes=LESS, now=NOW)
     events.drop_waiting("c")
-    events.append("a", event(9), supersedes=LESS, now=NOW)
+    append(events, "a", event(9), supersedes=LESS, now=NOW)
 
     def bodies() -> list[tuple[str, int]]:
-        return connection.execute("SELECT fate, length(body) FROM event ORDER BY fate").fetchall()
+        bodies: list[tuple[str, int]] = connection.execute("SELECT fate, length(body) FROM event").fetchall()
+        return sorted(bodies)
 
     assert bodies() == [("abandoned", 2), ("delivered", 2), ("dropped", 0), ("superseded", 0), ("waiting", 2)]
     assert events.forget_bodies(NOW + 1, 10) == 0
@@ -459,6 +498,10 @@ def test_a_file_of_an_older_version_opens_and_goes_on(tmp_path: Path, version: i
             " state, epoch, sequence, due) VALUES ('w1', 'order-1', 'svc1shop', 25, 3, 'https://h/', 'h', 1, 9, "
             "'pending', 0, 2, 1)"
         )
+        if version >= 4:
+            counted = [("default", "h"), ("default", ""), ("", "")]
+            old.executemany("INSERT INTO watch_count VALUES (?, ?, 1, 1) ON CONFLICT DO UPDATE SET active = 1", counted)
+            old.execute("UPDATE watch_count SET unconfirmed = active")
         old.executemany(
             "INSERT INTO event (watch, sequence, epoch, id, name, body, created_at, fate, attempts) "
             "VALUES (1, ?, 0, ?, ?, ?, 1, ?, 4)",
@@ -467,7 +510,7 @@ def test_a_file_of_an_older_version_opens_and_goes_on(tmp_path: Path, version: i
                 (2, "svcevt_2", "payment.confirming", b"{}", "waiting"),
             ],
         )
-    with closing(open_writer(path, WEBHOOKS)) as connection:
+    with closing(SqliteConnection(open_writer(path, WEBHOOKS))) as connection:
         watches, events = WebhookStore(connection), EventStore(connection)
         watch = watches.watch("w1")
         assert watch is not None
@@ -477,7 +520,7 @@ def test_a_file_of_an_older_version_opens_and_goes_on(tmp_path: Path, version: i
         head = events.head("w1")
         assert head is not None
         assert (head.event.attempts, head.event.refusals, head.event.body) == (4, 0, b"{}")
-        events.append("w1", event(3, "payment.confirmed"), supersedes=LESS, now=NOW + 5)
+        append(events, "w1", event(3, "payment.confirmed"), supersedes=LESS, now=NOW + 5)
         assert [(each.sequence, each.fate) for each in events.events("w1")] == [
             (3, "waiting"),
             (2, "superseded"),
@@ -497,7 +540,7 @@ def test_an_event_is_sent_again_with_its_body_and_behind_the_new_ones(
     watches: WebhookStore, events: EventStore
 ) -> None:
     watches.add(row("w1"))
-    events.append("w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
     events.delivered("w1", 1, NOW + 1, 204)
     assert events.redeliver("w1", "svcevt_1", NOW + 2) == WatchQueue("w1", "shop.example.com", NOW + 2)
     assert body_of(events, "w1") == (1, b"{}")
@@ -507,13 +550,13 @@ def test_an_event_is_sent_again_with_its_body_and_behind_the_new_ones(
     )
 
     # Neither superseded by a new event nor in its way.
-    assert events.append("w1", event(2, "payment.confirming"), supersedes=LESS, now=NOW + 4).due == NOW + 4
+    assert append(events, "w1", event(2, "payment.confirming"), supersedes=LESS, now=NOW + 4).due == NOW + 4
     assert body_of(events, "w1") == (2, b"{}")
     # An attempt that began before the new event came does not push it into its own back-off.
     assert events.failed("w1", 1, due=NOW + 99_000, now=NOW + 5, **failed) == WatchQueue(
         "w1", "shop.example.com", NOW + 5
     )
-    events.append("w1", event(3, "payment.reorged"), supersedes=LESS, now=NOW + 6)
+    append(events, "w1", event(3, "payment.reorged"), supersedes=LESS, now=NOW + 6)
     assert body_of(events, "w1") == (3, b"{}")
     events.failed("w1", 3, due=NOW + 50_000, now=NOW + 6, error="timeout")
     # The back-off of a new event is not cut short by what is sent again; asking for the event itself does that.
@@ -523,7 +566,7 @@ def test_an_event_is_sent_again_with_its_body_and_behind_the_new_ones(
 
 def test_what_waits_anyway_is_sent_at_once(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row("w1"))
-    events.append("w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
     events.failed("w1", 1, error="connect", due=NOW + 50_000, now=NOW)
     assert events.redeliver("w1", "svcevt_1", NOW + 7) == WatchQueue("w1", "shop.example.com", NOW + 7)
     (shown,) = events.events("w1")
@@ -532,7 +575,7 @@ def test_what_waits_anyway_is_sent_at_once(watches: WebhookStore, events: EventS
 
 def test_what_is_sent_again_has_all_attempts_again(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row("w1"))
-    events.append("w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
+    append(events, "w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
     for _ in range(2):
         events.refused("w1", 1, error="status 400", due=NOW, due_if_followed=NOW, now=NOW, status=400)
     events.refused("w1", 1, error="status 400", due=None, due_if_followed=NOW, now=NOW, status=400)
@@ -553,7 +596,7 @@ def test_pages_of_watches(watches: WebhookStore) -> None:
         state = "pending" if number in (1, 3) else "unpaid"
         host = "other.example.com" if number == 3 else "shop.example.com"
         watches.add(row(f"w{number}", merchant=merchant, state=state, host=host))
-    watches.save(evolve(row("w0"), ending="expired", state="unpaid"))
+    save(watches, evolve(row("w0"), ending="expired", state="unpaid"))
 
     def page(after: str | None = None, **selection: Any) -> tuple[list[str], str | None]:
         merchant = selection.pop("merchant", "default")
@@ -579,15 +622,16 @@ def test_pages_of_watches(watches: WebhookStore) -> None:
             page(unknown)
 
 
-def test_a_disk_that_takes_a_few_pages_and_no_order_takes_nothing(tmp_path: Path, watches: WebhookStore) -> None:
-    watches.probe()
+def test_a_disk_that_takes_a_few_pages_and_no_order_takes_nothing(tmp_path: Path, file: sqlite3.Connection) -> None:
+    connection = SqliteConnection(file)
+    connection.probe()
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     size = (tmp_path / "webhooks.sqlite-wal").stat().st_size
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 5 * 4096, before[1]))
     try:
         for _ in range(5):
             with pytest.raises(sqlite3.OperationalError):
-                watches.probe()
+                connection.probe()
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, before)
-    watches.probe()
+    connection.probe()

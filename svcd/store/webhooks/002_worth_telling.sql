@@ -7,4 +7,4 @@ ALTER TABLE watch ADD COLUMN events TEXT;
 ALTER TABLE event ADD COLUMN refusals INTEGER NOT NULL DEFAULT 0;
 
 CREATE INDEX event_with_kept_body ON event (coalesce(delivered_at, created_at))
-    WHERE fate <> 'waiting' AND body <> x'';
+    WHERE fate <> 'waiting' AND length(body) > 0;

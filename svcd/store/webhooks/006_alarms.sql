@@ -5,4 +5,4 @@ CREATE TABLE alarm (
 ) STRICT, WITHOUT ROWID;
 
 CREATE INDEX watch_wanting_alarms ON watch (merchant, callback_url, number)
-    WHERE ending IS NULL AND instr(events, 'node.alarm') > 0;
+    WHERE ending IS NULL AND events LIKE '%node.alarm%';

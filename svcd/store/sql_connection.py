@@ -1,0 +1,125 @@
+"""What the store of webhooks asks of its database, and how SQLite does it; svcd.store.postgresql is the other engine.
+
+Every statement of the store is written once, in the SQL that both engines have:
+
+- ``?`` stands for a value; values are ``int`` (a BIGINT), ``str``, ``bytes`` or None.
+- A result that is a comparison may be a bool or 0 and 1: ask only for its truth.
+- No functions of one engine (``iif``, ``instr``, scalar ``max``), no ``IS`` but with NULL, an alias for each subquery
+  in FROM, no literal of bytes, and ``IN ()`` is never empty.
+- Where many rows are to be read or written, :meth:`SqlConnection.select_each` and :meth:`SqlConnection.executemany`
+  take them together: PostgreSQL gets the statements without waiting for the answer to each.
+
+The errors are the engine's own: sqlite3.Error, or :class:`svcd.store.database.DatabaseUnavailable` for whatever keeps
+PostgreSQL from answering.
+"""
+
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import AbstractContextManager, closing
+from pathlib import Path
+from typing import Any, Final, Protocol
+
+from attrs import frozen
+
+from svcd.store import database
+
+Values = Sequence[int | str | bytes | None]
+Row = tuple[Any, ...]
+
+_PAGES_OF_AN_ORDER: Final = 16
+_COPY: Final = 0x73766362
+"""SQLite's application_id of a copy, whose contents are those of an earlier time."""
+
+
+class Rows(Protocol):
+    """The result of one statement."""
+
+    @property
+    def rowcount(self) -> int:
+        """How many rows an UPDATE or DELETE has changed."""
+
+    def fetchone(self) -> Any:
+        """The next row, None after the last."""
+
+    def fetchall(self) -> list[Any]:
+        """All further rows."""
+
+    def __iter__(self) -> Iterator[Any]:
+        """All further rows."""
+
+
+class SqlConnection(Protocol):
+    """A connection to the database of webhooks; for one thread.
+
+    Outside of :meth:`transaction` each statement is a transaction of its own.
+    """
+
+    def execute(self, statement: str, values: Values = ()) -> Rows:
+        """The result of one statement."""
+
+    def select_each(self, statement: str, values: Iterable[Values]) -> list[list[Row]]:
+        """The rows of a SELECT for each of ``values``."""
+
+    def executemany(self, statement: str, values: Iterable[Values]) -> None:
+        """Execute a statement that returns no rows for each of ``values``, in order; only inside a transaction."""
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """Commit everything inside together, or nothing; no other transaction of this kind runs meanwhile."""
+
+    def probe(self) -> None:
+        """See whether the database accepts as much as an order and its events; raises its error."""
+
+    def is_copy(self) -> bool:
+        """Whether this is a restored backup with which no node has been started yet."""
+
+    def clear_copy_mark(self) -> None:
+        """Note that a node has been started with the backup."""
+
+    def close(self) -> None:
+        """End the connection."""
+
+
+def mark_as_copy(path: Path) -> None:
+    """Mark the SQLite database at ``path`` as a copy; see :meth:`SqlConnection.is_copy`."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as copy:
+        copy.execute(f"PRAGMA application_id = {_COPY}")
+
+
+@frozen
+class SqliteConnection:
+    """A file that :func:`svcd.store.database.open_writer` has opened."""
+
+    connection: sqlite3.Connection
+
+    def execute(self, statement: str, values: Values = ()) -> Rows:
+        """See :meth:`SqlConnection.execute`."""
+        return self.connection.execute(statement, values)
+
+    def select_each(self, statement: str, values: Iterable[Values]) -> list[list[Row]]:
+        """See :meth:`SqlConnection.select_each`."""
+        return [self.connection.execute(statement, each).fetchall() for each in values]
+
+    def executemany(self, statement: str, values: Iterable[Values]) -> None:
+        """See :meth:`SqlConnection.executemany`."""
+        self.connection.executemany(statement, values)
+
+    def transaction(self) -> AbstractContextManager[None]:
+        """See :meth:`SqlConnection.transaction`."""
+        return database.transaction(self.connection)
+
+    def probe(self) -> None:
+        """See :meth:`SqlConnection.probe`."""
+        database.probe(self.connection, _PAGES_OF_AN_ORDER)
+
+    def is_copy(self) -> bool:
+        """See :meth:`SqlConnection.is_copy`."""
+        (number,) = self.connection.execute("PRAGMA application_id").fetchone()
+        return bool(number == _COPY)
+
+    def clear_copy_mark(self) -> None:
+        """See :meth:`SqlConnection.clear_copy_mark`."""
+        self.connection.execute("PRAGMA application_id = 0")
+
+    def close(self) -> None:
+        """See :meth:`SqlConnection.close`."""
+        self.connection.close()

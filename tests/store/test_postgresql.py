@@ -1,0 +1,233 @@
+"""The connection to PostgreSQL: made again when it was lost, one writer at a time, and no word of the password."""
+
+import logging
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import closing
+
+import psycopg
+import pytest
+
+from svcd.store import postgresql
+from svcd.store.database import WEBHOOKS, DatabaseError, DatabaseUnavailable, migrations
+from svcd.store.postgresql import PostgresqlConnection, parse_address
+from tests.postgresql import Server, running
+
+GENESIS = b"g" * 32
+SECRET = "hunter2&/horse"
+NEWEST = migrations(WEBHOOKS)[-1].version
+
+
+@pytest.fixture
+def uri(postgresql_server: Server) -> str:
+    return postgresql_server.new_schema()
+
+
+def opened(uri: str, genesis: bytes = GENESIS) -> PostgresqlConnection:
+    connection = PostgresqlConnection(parse_address(uri), lambda connection: connection.migrate(genesis))
+    connection.connect()
+    return connection
+
+
+@pytest.fixture
+def connection(uri: str) -> Iterator[PostgresqlConnection]:
+    with closing(opened(uri)) as connection:
+        yield connection
+
+
+def blocks(connection: PostgresqlConnection) -> list[int]:
+    return [height for (height,) in connection.execute("SELECT height FROM trail ORDER BY height")]
+
+
+def test_a_schema_is_made_once_and_by_one_node(uri: str) -> None:
+    failed: list[BaseException] = []
+
+    def start() -> None:
+        try:
+            opened(uri).close()
+        except BaseException as error:
+            failed.append(error)
+
+    nodes = [threading.Thread(target=start) for _ in range(4)]
+    for node in nodes:
+        node.start()
+    for node in nodes:
+        node.join()
+    assert failed == []
+    with closing(opened(uri)) as connection:
+        assert connection.execute("SELECT version, genesis FROM webhook_schema").fetchall() == [(NEWEST, GENESIS)]
+
+
+def test_a_schema_of_a_newer_program_is_refused(uri: str, connection: PostgresqlConnection) -> None:
+    connection.execute("UPDATE webhook_schema SET version = 999")
+    with pytest.raises(DatabaseError, match=f"written by a newer svcd .schema 999, this program knows {NEWEST}."):
+        opened(uri)
+    # A node that runs goes on: newer programs only add to the schema.
+    connection.close()
+    assert blocks(connection) == []
+
+
+@pytest.mark.usefixtures("connection")
+def test_the_webhooks_of_another_chain_are_refused(uri: str) -> None:
+    with pytest.raises(DatabaseError, match="has the webhooks of another chain"):
+        opened(uri, b"h" * 32)
+
+
+def test_a_database_that_cannot_hold_every_text_is_refused(postgresql_server: Server) -> None:
+    with psycopg.connect(postgresql_server.uri, autocommit=True) as connection:
+        connection.execute("CREATE DATABASE old ENCODING 'LATIN1' LOCALE 'C' TEMPLATE template0")
+    with pytest.raises(DatabaseError, match="has the encoding LATIN1: create one with ENCODING 'UTF8'"):
+        opened(postgresql_server.uri.replace("/postgres?", "/old?"))
+
+
+def add_blocks(connection: PostgresqlConnection, *heights: int) -> None:
+    connection.executemany("INSERT INTO trail VALUES (?, ?)", [(height, b"") for height in heights])
+
+
+def commit_blocks(connection: PostgresqlConnection, *heights: int) -> None:
+    with connection.transaction():
+        add_blocks(connection, *heights)
+
+
+def test_a_transaction_is_committed_as_a_whole_or_not_at_all(connection: PostgresqlConnection) -> None:
+    def fails() -> None:
+        with connection.transaction():
+            add_blocks(connection, 1)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        fails()
+    assert blocks(connection) == []
+    commit_blocks(connection, 1, 2**53)
+    assert blocks(connection) == [1, 2**53]
+    with pytest.raises(psycopg.errors.UniqueViolation):
+        commit_blocks(connection, 3, 1)
+    assert blocks(connection) == [1, 2**53]
+
+
+def test_writing_transactions_wait_for_each_other_and_readers_for_none(
+    uri: str, connection: PostgresqlConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(postgresql, "_SESSION", b"SET lock_timeout = '50ms'")
+    with closing(opened(uri)) as other:
+        with connection.transaction():
+            add_blocks(connection, 1)
+            assert blocks(other) == []
+            with pytest.raises(DatabaseUnavailable, match="lock timeout"):
+                commit_blocks(other, 2)
+        with other.transaction():
+            assert blocks(other) == [1]
+
+
+def test_what_follows_in_a_transaction_that_was_lost_is_not_written(uri: str, connection: PostgresqlConnection) -> None:
+    (backend,) = connection.execute("SELECT pg_backend_pid()").fetchone()
+
+    def loses_the_connection() -> None:
+        with closing(opened(uri)) as other, connection.transaction():
+            add_blocks(connection, 1)
+            other.execute("SELECT pg_terminate_backend(?::int)", (backend,))
+            for height in (2, 3):
+                with pytest.raises(DatabaseUnavailable):
+                    add_blocks(connection, height)
+
+    with pytest.raises(DatabaseUnavailable):
+        loses_the_connection()
+    assert blocks(connection) == []
+    commit_blocks(connection, 4)
+    assert blocks(connection) == [4]
+
+
+def test_a_primary_that_has_become_a_standby_is_left(connection: PostgresqlConnection) -> None:
+    connection.execute("SET default_transaction_read_only = on")
+    with pytest.raises(DatabaseUnavailable, match="read-only transaction"):
+        commit_blocks(connection, 1)
+    # By a new connection, which is one to a primary.
+    commit_blocks(connection, 2)
+    assert blocks(connection) == [2]
+
+
+def test_a_node_that_was_stopped_holds_the_lock_for_a_while_only(
+    uri: str, connection: PostgresqlConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As after SIGSTOP: its transaction is open, and nothing more comes from it."""
+    assert f"idle_in_transaction_session_timeout = '{postgresql.IDLE_SECONDS}s'" in postgresql._SESSION.decode()
+    monkeypatch.setattr(postgresql, "_SESSION", b"SET idle_in_transaction_session_timeout = '100ms'")
+
+    def goes_on(stopped: PostgresqlConnection) -> None:
+        with stopped.transaction():
+            add_blocks(stopped, 1)
+            # Waits until the transaction of the stopped node has been ended.
+            commit_blocks(connection, 2)
+            add_blocks(stopped, 3)
+
+    with closing(opened(uri)) as stopped, pytest.raises(DatabaseUnavailable):
+        goes_on(stopped)
+    assert blocks(connection) == [2]
+
+
+@pytest.mark.slow
+def test_a_server_that_was_killed_is_found_again_with_everything_committed() -> None:
+    with running(durable=True) as server:
+        now = 0.0
+        connection = PostgresqlConnection(
+            parse_address(server.uri), lambda connection: connection.migrate(GENESIS), lambda: now
+        )
+        commit_blocks(connection, 1)
+        server.stop(signal.SIGQUIT)
+        for _ in range(3):
+            with pytest.raises(DatabaseUnavailable, match=r"database postgres on /tmp/.* does not answer"):
+                blocks(connection)
+        server.start()
+        # The pause after a failed attempt is not over.
+        with pytest.raises(DatabaseUnavailable):
+            blocks(connection)
+        now += postgresql.MOST_PAUSE
+        assert blocks(connection) == [1]
+        connection.close()
+
+
+def test_attempts_to_connect_pause_longer_each_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, attempts = 0.0, []
+
+    def connect(**_: object) -> None:
+        attempts.append(now)
+        raise psycopg.OperationalError("connection refused")
+
+    monkeypatch.setattr("psycopg.connect", connect)
+    connection = PostgresqlConnection(parse_address("postgresql:///svcd"), now=lambda: now)
+    for eighth in range(100):
+        now = eighth / 8
+        with pytest.raises(DatabaseUnavailable, match="database svcd does not answer: connection refused"):
+            connection.execute("SELECT 1")
+    assert attempts == [0, 0.25, 0.75, 1.75, 3.75, 5.75, 7.75, 9.75, 11.75]
+
+
+@pytest.mark.parametrize(
+    "uri",
+    [
+        "postgresql://shop:hunter2%26%2Fhorse@127.0.0.1:1/svcd",
+        "postgresql://127.0.0.1:1,127.0.0.1:2/svcd?user=shop&password=hunter2%26%2Fhorse",
+        "postgresql://shop:hunter2%26%2Fhorse@127.0.0.1:1/svcd?nonsense=hunter2%26%2Fhorse",
+        "postgresql://shop:hunter2&/horse@127.0.0.1:1/svcd",
+        "postgresql://shop:hunter2&@horse@127.0.0.1:1/svcd",
+        "postgresql://shop:1/horse@127.0.0.1:1/svcd",
+        "host=127.0.0.1 port=1 dbname=svcd password=hunter2&/horse",
+        "host=127.0.0.1 dbname=svcd password='hunter2&/horse",
+        "hunter2&/horse",
+    ],
+)
+def test_the_password_is_in_no_error_no_repr_and_no_log(uri: str, caplog: pytest.LogCaptureFixture) -> None:
+    shown = []
+    with caplog.at_level(logging.DEBUG):
+        try:
+            connection = PostgresqlConnection(parse_address(uri))
+            shown += [repr(connection), repr(connection.address), connection.address.name]
+            connection.connect()
+        except (DatabaseError, DatabaseUnavailable) as error:
+            for each in (error, error.__cause__, error.__context__ if not error.__suppress_context__ else None):
+                shown += [str(each), repr(each)]
+    shown.append(caplog.text)
+    assert len(shown) > 2
+    for part in (SECRET, "hunter2%26%2Fhorse", "hunter2", "horse"):
+        assert part not in "".join(shown)
