@@ -23,6 +23,7 @@ from svcd.commerce.payment_request import (
 )
 from svcd.pages.html import (
     Content,
+    about_time,
     amount,
     copy_button,
     copyable,
@@ -43,6 +44,8 @@ from svcd.pages.sources import Sources
 from svcd.rpc import fields
 
 REFRESH_SECONDS: Final = 5
+SLOW_REFRESH_SECONDS: Final = 60
+"""For a paid order, which a reorganisation may take back."""
 HIDDEN: Final[Mapping[str, str]] = {"hidden": "hidden"}
 _LONG: Final = 14
 """Characters above which an amount is shown in smaller type."""
@@ -107,22 +110,29 @@ class CheckoutPage:
         observation = self._sources.payments.find(terms)
         unpaid = payment_state(terms, observation) is PaymentState.UNPAID
         expired = unpaid and until is not None and self._sources.now >= until
-        return CachedPage(("pay", order, observation, expired), lambda: _draw(order, observation, expired=expired))
+        block_seconds = self._sources.params.slots_per_block * self._sources.params.slot_seconds
+
+        def draw() -> Page:
+            return _draw(order, observation, expired=expired, block_seconds=block_seconds)
+
+        return CachedPage(("pay", order, observation, expired), draw)
 
 
-def _draw(order: Order, observation: Observation, *, expired: bool) -> Page:
+def _draw(order: Order, observation: Observation, *, expired: bool, block_seconds: int) -> Page:
     terms = order.terms
     state = _shown_state(terms, observation)
-    ways = _payment_methods(PaymentRequest(terms, order.label), state, expired=expired)
-    left = tag("div", _progress(order, observation, state), _expired(expired=expired), ways, class_="stack")
-    right = tag("div", _order(order), *_return(order), class_="stack")
-    columns = tag("div", left, right, class_="checkout", id="payment", **_script_data(order, state))
+    ways = _payment_methods(order, observation, state, expired=expired)
+    progress = _progress(order, observation, state, block_seconds)
+    left = tag("div", progress, _expired(expired=expired), ways, class_="stack")
+    right = tag("div", _order(order, observation, block_seconds), *_return(order, state), class_="stack")
+    data = _script_data(order, state, block_seconds)
+    columns = tag("div", left, right, class_="checkout", id="payment", **data)
     return Page(
         title=f"Pay {format_amount(terms.amount)} SVC",
         content=(_head(terms, order.label), columns),
         json=status_path(terms),
         searchable=False,
-        refresh=0 if state is PaymentState.CONFIRMED else REFRESH_SECONDS,
+        refresh=SLOW_REFRESH_SECONDS if state is PaymentState.CONFIRMED else REFRESH_SECONDS,
         scripts=("copy.mjs", "checkout.mjs"),
     )
 
@@ -133,10 +143,16 @@ def _shown_state(terms: PaymentTerms, observation: Observation) -> PaymentState:
     return PaymentState.CONFIRMING if state is PaymentState.CONFIRMED and not observation.synced else state
 
 
-def _script_data(order: Order, state: PaymentState) -> dict[str, str]:
+def _script_data(order: Order, state: PaymentState, block_seconds: int) -> dict[str, str]:
     """The data attributes that ``checkout.mjs`` reads."""
     until = {} if order.until is None else {"data_until": str(order.until)}
-    return {"data_status": status_path(order.terms), "data_state": state.value, **until}
+    return {
+        "data_status": status_path(order.terms),
+        "data_state": state.value,
+        "data_required": str(order.terms.required),
+        "data_block_seconds": str(block_seconds),
+        **until,
+    }
 
 
 def _head(terms: PaymentTerms, label: str | None) -> Tag:
@@ -155,33 +171,51 @@ def _head(terms: PaymentTerms, label: str | None) -> Tag:
     return tag("div", *lines, class_="stack tight")
 
 
-def _progress(order: Order, observation: Observation, state: PaymentState) -> Tag:
-    """The state of the payment, one of four, and problems with it."""
+def _progress(order: Order, observation: Observation, state: PaymentState, block_seconds: int) -> Tag:
+    """The state of the payment, and problems with it."""
     terms = order.terms
     depth, required = str(min(observation.confirmations, terms.required)), str(terms.required)
-    count = tag("span", grouped(observation.confirmations), data_fill="confirmations")
     bar = tag("progress", max=required, value=depth, data_fill="progress", aria_label="Confirmations")
-    pending = "The transfer has reached this node and is waiting for a block. Do not pay again."
-    confirming = "The transfer is in a block. Each further block makes it safer. Do not pay again."
+    left = _time_left(terms.required - observation.confirmations, block_seconds)
+    count = tag("span", grouped(observation.confirmations), data_fill="confirmations")
     asked = plural(terms.required, "confirmation")
+    shown = _phase(observation, state)
+    gone = (
+        "It had arrived, but the network has replaced its newest records, and the payment is not in the new ones. "
+        "Usually it returns by itself. Open the wallet that you paid with: it sends the same payment again, which "
+        "can be charged only once."
+    )
     views = [
-        _view("unpaid", state, _heading_and_text("Waiting for the payment", "This page updates automatically.")),
-        _view("pending", state, _heading_and_text("Seen", pending)),
+        _view("unpaid", shown, _heading_and_text("Waiting for the payment", "This page updates by itself.")),
+        _view("mismatched", shown, _heading_and_text("Wrong amount", "The order is not paid yet.")),
+        _view("gone", shown, _heading_and_text("The payment was taken back", gone), _wallet_that_paid(order)),
+        _view(
+            "pending",
+            shown,
+            _heading_and_text("Seen", "The payment has arrived and waits to be confirmed. Do not pay again."),
+            tag("p", tag("span", left, data_fill="left"), f" (0 of {asked})", class_="soft"),
+        ),
         _view(
             "confirming",
-            state,
-            _heading_and_text("Confirming", confirming),
+            shown,
+            _heading_and_text("Confirming", "The payment becomes safer with time. Do not pay again."),
             bar,
-            tag("p", count, f" of {asked}", class_="soft"),
+            tag("p", tag("span", left, data_fill="left"), " (", count, f" of {asked})", class_="soft"),
         ),
         _view(
             "confirmed",
-            state,
+            shown,
             _heading_and_text("Paid", "The payment has as many confirmations as the shop asked for."),
             tag("p", f"{asked} or more", class_="soft"),
+            *_finished(order),
         ),
     ]
     states = tag("div", _steps(), *views, _transfer(observation), role="status", class_="stack")
+    fallen = notice(
+        "warn",
+        tag("strong", "There is nothing to do. "),
+        "The network has replaced its newest records, so the payment is being confirmed anew. Do not pay again.",
+    )
     unreachable = notice("warn", "The node does not answer. This page keeps trying.")
     trouble = tag("div", unreachable, data_trouble="", hidden="hidden", role="status")
     without_scripts = tag(
@@ -190,16 +224,46 @@ def _progress(order: Order, observation: Observation, state: PaymentState) -> Ta
     behind = "This node is catching up with the network or has stalled, so this page may be out of date."
     later = " It shows a payment as paid only once the node is up to date again."
     hidden = HIDDEN if observation.synced else {}
-    outdated = tag("div", notice("warn", behind, later), data_outdated="", role="status", **hidden)
-    parts: list[Content] = [states, outdated, *_problems(terms, observation), trouble]
+    parts: list[Content] = [
+        states,
+        tag("div", fallen, data_fallen="", role="status", **HIDDEN),
+        tag("div", notice("warn", behind, later), data_outdated="", role="status", **hidden),
+        *_problems(terms, observation),
+        trouble,
+    ]
     if state is not PaymentState.CONFIRMED:
         parts.append(without_scripts)
-    return tag("div", *parts, class_="card stack standing")
+    return tag("div", *parts, class_="card stack")
 
 
-def _view(when: str, state: PaymentState, *content: Content) -> Tag:
-    """A view that is visible while the state is ``when``."""
-    hidden = {} if state.value == when else HIDDEN
+def _phase(observation: Observation, state: PaymentState) -> str:
+    """Which view is shown: that of the state, or the one for payments of a wrong amount."""
+    return "mismatched" if state is PaymentState.UNPAID and observation.mismatches else state.value
+
+
+def _time_left(confirmations: int, block_seconds: int) -> str:
+    return f"{about_time(confirmations * block_seconds).capitalize()} left"
+
+
+def _wallet_that_paid(order: Order) -> Tag:
+    words = "If you paid with the wallet of this node, open it here. Do not pay again in another one."
+    opened = tag("a", "Open the wallet of this node", href=_wallet_path(order), class_="button wide")
+    return tag("div", opened, tag("p", words, class_="soft small"), class_="stack tight")
+
+
+def _finished(order: Order) -> list[Tag]:
+    """The way on after the payment: back to the shop, and a receipt."""
+    printed = tag("button", "Print the receipt", type="button", class_="wide", hidden="hidden", data_print="")
+    if order.return_url is None:
+        return [printed]
+    words = tag("span", "Back to ", tag("bdi", order.return_url.host))
+    back = tag("a", words, href=order.return_url.url, class_="button primary wide", rel="noreferrer")
+    return [back, printed]
+
+
+def _view(when: str, shown: str, *content: Content) -> Tag:
+    """A view that is visible while ``shown`` is ``when``."""
+    hidden = {} if shown == when else HIDDEN
     return tag("div", *content, class_="stack tight", data_when=when, **hidden)
 
 
@@ -214,16 +278,15 @@ def _expired(*, expired: bool) -> Tag:
 
 
 def _steps() -> Tag:
-    names = ("Seen", "In a block", "Settled")
+    names = ("Seen", "Confirming", "Done")
     return tag("ol", *[tag("li", name) for name in names], class_="steps", aria_hidden="true")
 
 
 def _transfer(observation: Observation) -> Tag:
     txid = observation.txid.hex() if observation.txid else ""
     hidden = {} if txid else HIDDEN
-    return tag(
-        "p", link("See the transfer", "tx", txid, class_="alone", data_fill="transfer"), class_="small", **hidden
-    )
+    seen = link("See the transfer", "tx", txid, class_="alone", data_fill="transfer")
+    return tag("p", seen, class_="small no-print", **hidden)
 
 
 def _problems(terms: PaymentTerms, observation: Observation) -> list[Content]:
@@ -233,8 +296,11 @@ def _problems(terms: PaymentTerms, observation: Observation) -> list[Content]:
     explanation = ("A payment of another amount arrived under this reference. ", asked)
     listed = tag("ul", *mismatches, class_="plain", data_fill="mismatches")
     hidden = {} if mismatches else HIDDEN
-    advice = "it does not pay the order. Ask the shop what to do."
-    misses = tag("div", notice("warn", tag("p", *explanation, advice), listed), role="status", data_misses="", **hidden)
+    advice = "it does not pay the order. "
+    todo = tag("strong", "Ask the shop what to do.")
+    misses = tag(
+        "div", notice("warn", tag("p", *explanation, advice, todo), listed), role="status", data_misses="", **hidden
+    )
     sample = tag("template", _mismatch("0", ""), id="mismatch")
     double = "More than one transfer pays this order. Ask the shop to refund the others."
     hidden = {} if observation.match_count > 1 else HIDDEN
@@ -246,8 +312,16 @@ def _mismatch(coins: str, txid: str) -> Tag:
     return tag("li", shown, " · ", link("the transfer", "tx", txid))
 
 
-def _payment_methods(request: PaymentRequest, state: PaymentState, *, expired: bool) -> Tag:
-    """The wallet that the buyer has, in three ways, and then the one of this node."""
+def _wallet_path(order: Order) -> str:
+    """The path of this node's wallet page with the order, and with the way back to the shop."""
+    uri = format_uri(PaymentRequest(order.terms, order.label))
+    back = "" if order.return_url is None else f"&returnUrl={quote(order.return_url.url, safe='')}"
+    return f"/wallet/?pay={quote(uri, safe='')}{back}"
+
+
+def _payment_methods(order: Order, observation: Observation, state: PaymentState, *, expired: bool) -> Tag:
+    """The wallet that the buyer has, in several ways, and the one of this node; folded after a wrong amount."""
+    request = PaymentRequest(order.terms, order.label)
     uri = format_uri(request)
     code = tag("div", qr_code(qr_text(request), "QR code of the payment"), class_="code")
     copy = tag("button", "Copy the payment link", type="button", class_="wide copy", hidden="hidden", data_copy=uri)
@@ -256,44 +330,61 @@ def _payment_methods(request: PaymentRequest, state: PaymentState, *, expired: b
         "section",
         tag("h2", "Pay with your wallet"),
         tag("a", "Open in your wallet", href=uri, class_="button primary wide"),
-        tag("p", "Or scan the code with it, or copy the link into it:", class_="soft small centre"),
-        code,
         copy,
         tag("p", web, class_="small centre"),
         class_="stack",
     )
     whose = "It runs in this browser. Whoever serves this page controls it, so use it only on a node that you trust."
-    node_wallet = tag(
-        "a", "Use the wallet of this node", href=f"/wallet/?pay={quote(uri, safe='')}", class_="button wide"
-    )
+    node_wallet = tag("a", "Use the wallet of this node", href=_wallet_path(order), class_="button wide")
     other = tag(
         "section",
         tag("h2", "No wallet?"),
-        tag("p", "This node has a wallet page. ", whose, class_="soft small"),
         node_wallet,
+        tag("p", "This node has a wallet page. ", whose, class_="soft small"),
+        class_="stack or",
+    )
+    camera = tag(
+        "section",
+        tag("h2", "Wallet on another device?"),
+        tag("p", "Scan the code with it:", class_="soft small"),
+        code,
         class_="stack or",
     )
     hidden = {} if state is PaymentState.UNPAID and not expired else HIDDEN
-    return tag("div", tag("div", own, other, class_="card stack"), data_offer="", **hidden)
+    folded = bool(observation.mismatches)
+    summary = tag("summary", "Pay the whole amount all the same")
+    ways = tag("div", own, camera, other, class_="stack")
+    opened = {} if folded else {"open": "open"}
+    return tag(
+        "details",
+        summary,
+        ways,
+        class_="card offer folded" if folded else "card offer",
+        data_offer="",
+        **hidden,
+        **opened,
+    )
 
 
-def _return(order: Order) -> list[Tag]:
+def _return(order: Order, state: PaymentState) -> list[Tag]:
     """The way back to the shop, which only the buyer takes: the address is the link's, whoever wrote that."""
     if order.return_url is None:
         return []
     words = tag("span", "Back to ", tag("bdi", order.return_url.host))
     back = tag("a", words, href=order.return_url.url, class_="button wide", rel="noreferrer")
     told = "The shop learns of the payment from its own node, also if you do not go back."
-    return [tag("div", back, tag("p", told, class_="soft small"), class_="card stack tight")]
+    hidden = HIDDEN if state is PaymentState.CONFIRMED else {}
+    parts = (back, tag("p", told, class_="soft small"))
+    return [tag("div", *parts, class_="card stack tight no-print", data_return="", **hidden)]
 
 
-def _order(order: Order) -> Tag:
+def _order(order: Order, observation: Observation, block_seconds: int) -> Tag:
     terms, label = order.terms, order.label
     pairs: list[tuple[str, Content]] = [
         ("Amount", amount(terms.amount)),
         ("Reference", copyable(terms.reference, "the reference")),
         ("Recipient", copyable(terms.recipient, "the recipient’s address", "address", terms.recipient)),
-        ("Settled after", plural(terms.required, "confirmation")),
+        ("Takes", f"{about_time(terms.required * block_seconds)} ({plural(terms.required, 'confirmation')})"),
     ]
     if label is not None:
         pairs.append(
@@ -310,11 +401,20 @@ def _order(order: Order) -> Tag:
         pairs.append(("Counted from", tag("span", "block ", grouped(terms.since_height))))
     if order.until is not None:
         pairs.append(("Pay before", tag("span", utc(order.until), data_fill="until")))
+    txid = observation.txid.hex() if observation.txid else ""
+    time = "" if observation.location is None else utc(observation.location.block_time)
+    receipt = facts(
+        [
+            ("Transfer", tag("span", txid, data_fill="txid", class_="hash")),
+            ("Time", tag("span", time, data_fill="time")),
+        ]
+    )
     check = "A transfer pays this order only with exactly this amount, reference and recipient."
     return tag(
         "section",
         tag("h2", "The order"),
         facts(pairs),
+        tag("div", receipt, class_="print-only"),
         tag("p", check, class_="soft small"),
         tag("p", DESCRIPTION, class_="soft small"),
         class_="card stack",

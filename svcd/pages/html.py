@@ -62,6 +62,14 @@ def duration(seconds: int) -> str:
     return f"{seconds // 60} min" if seconds < 7_200 else f"{seconds // 3_600} h"
 
 
+def about_time(seconds: int) -> str:
+    """A duration as people say it, rounded up: ``less than a minute``, ``about 12 minutes``, ``about 3 hours``."""
+    minutes = -(-max(seconds, 0) // 60)
+    if minutes <= 1:
+        return "about a minute" if seconds >= 60 else "less than a minute"
+    return f"about {minutes} minutes" if minutes <= 120 else f"about {grouped(-(-minutes // 60))} hours"
+
+
 def ago(time: int, now: int) -> str:
     """The age of ``time`` at ``now``, both in Unix milliseconds: ``3 minutes ago``."""
     seconds = (now - time) // 1000

@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
 def seen(page: Page, state: str) -> str:
     """Wait until the checkout shows a state; what it says."""
-    page.wait_for_selector(f"#payment[data-state={state}]")
+    page.wait_for_selector(f"[data-when={state}]:visible")
     visible = page.locator(f"[data-when={state}]:visible")
     assert visible.count() >= 1
     return visible.first.inner_text()
@@ -51,6 +51,45 @@ def test_it_turns_to_paid_while_it_is_open(watched: Watched, chain: Chain) -> No
     assert 2 <= len(questions) <= 4 + (time.monotonic() - began) / 10
 
 
+def come_back(page: Page) -> None:
+    """As when the buyer comes back to the tab."""
+    page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
+
+
+def test_a_paid_order_goes_back_and_the_page_says_what_to_do(watched: Watched, chain: Chain) -> None:
+    order, shop = fresh("fallen"), quote("https://shop.example/thanks", safe="")
+    page = watched.go(checkout_path(order, rest=f"&returnUrl={shop}"))
+    seen(page, "unpaid")
+    txid = chain.pay(FAUCET, SHOP, 5 * COIN // 2, order)
+    seen(page, "pending")
+    chain.node.mine(2)
+    assert "Back to shop.example" in seen(page, "confirmed")
+    assert page.is_visible("text=Print the receipt")
+    assert not page.is_visible("[data-return]"), "one way back is enough"
+    page.emulate_media(media="print")
+    receipt = page.inner_text("main")
+    assert {txid, order, SHOP} <= set(receipt.split())
+    assert "Print the receipt" not in receipt
+    page.emulate_media(media="screen")
+
+    chain.reorganise(2)
+    come_back(page)
+    assert "Do not pay again" in seen(page, "pending")
+    page.wait_for_selector("[data-fallen]:not([hidden])")
+    assert "There is nothing to do" in page.inner_text("[data-fallen]")
+    chain.node.mine(2)
+    come_back(page)
+    seen(page, "confirmed")
+    assert not page.is_visible("[data-fallen]")
+    chain.reorganise(2, drop=True)
+    page.reload()
+    seen(page, "gone")
+    assert not page.is_visible("text=Open in your wallet"), "it offers to pay again"
+    assert page.is_visible("text=Open the wallet of this node")
+    page.click("text=Pay the whole amount all the same")
+    assert page.is_visible("text=Open in your wallet")
+
+
 def test_it_says_what_a_wrong_amount_is(watched: Watched, chain: Chain) -> None:
     order = fresh("wrong")
     page = watched.go(checkout_path(order))
@@ -61,7 +100,8 @@ def test_it_says_what_a_wrong_amount_is(watched: Watched, chain: Chain) -> None:
     assert "exactly 2.5 SVC" in said
     assert "2 SVC" in said.split("\n")[-1]
     assert "does not pay" in said
-    seen(page, "unpaid")
+    seen(page, "mismatched")
+    assert not page.is_visible("text=Open in your wallet"), "it still offers to pay"
     chain.pay(FAUCET, SHOP, 5 * COIN // 2, order)
     seen(page, "pending")
     chain.pay(FAUCET, SHOP, 5 * COIN // 2, order)

@@ -1,6 +1,6 @@
 // Keeps the checkout page up to date without reloading it. All words stand in the page; this shows the right ones.
 
-import { digitNodes, grouped } from "./digits.mjs";
+import { aboutTime, digitNodes, grouped } from "./digits.mjs";
 import { Poller } from "./polling.mjs";
 
 const DEADLINE = 10_000;
@@ -11,6 +11,9 @@ const LONGEST = 10;
 const PAUSE = 100;
 // After how many questions without waiting to try waiting again: half a minute.
 const PLAIN = 15;
+// Milliseconds between questions about a paid order, which a reorganisation may take back.
+const SLOW = 30_000;
+const DEPTHS = ["unpaid", "pending", "confirming", "confirmed"];
 
 /** What the page shows of a verification result, as plain values.
  *
@@ -26,11 +29,26 @@ export function viewOf(payment) {
     outdated,
     confirmations: grouped(payment.confirmations),
     progress: Math.min(payment.confirmations, required),
+    missing: Math.max(required - payment.confirmations, 0),
+    time: payment.blockTime ?? "",
     final,
     txid: payment.txid ?? "",
     twice: payment.matchCount > 1,
     mismatches: payment.mismatches.map((each) => ({ coins: each.amountSvc, txid: each.txid })),
   };
+}
+
+/** The deepest state that this tab has seen of its order, which outlives a reload: the page stores nothing else. */
+const memory = {
+  read: () => history.state?.deepest ?? "unpaid",
+  write: (deepest) => history.replaceState({ ...history.state, deepest }, ""),
+};
+
+/** Which of the views belongs to a state: two more than states, for payments that went back or have a wrong amount. */
+function phaseOf({ state, fallen, mismatches }) {
+  if (state !== "unpaid") return state;
+  if (fallen) return "gone";
+  return mismatches.length > 0 ? "mismatched" : "unpaid";
 }
 
 /** Write a view into the page; what is the same already is left alone, so that it is not read out again. */
@@ -39,11 +57,26 @@ export function show(root, view) {
   if (root.dataset.state !== view.state) {
     root.dataset.state = view.state;
   }
+  const phase = phaseOf(view);
   for (const part of root.querySelectorAll("[data-when]")) {
-    setHidden(part, part.dataset.when !== view.state);
+    setHidden(part, part.dataset.when !== phase);
   }
-  setHidden(root.querySelector("[data-offer]"), view.state !== "unpaid" || view.expired);
+  setHidden(root.querySelector("[data-fallen]"), !view.fallen || phase === "gone");
+  const offer = root.querySelector("[data-offer]");
+  const folded = phase === "gone" || phase === "mismatched";
+  // Only when that changes: what the buyer has unfolded stays so.
+  if (offer.classList.contains("folded") !== folded) {
+    offer.classList.toggle("folded", folded);
+    offer.open = !folded;
+  }
+  setHidden(offer, view.state !== "unpaid" || view.expired);
   setHidden(root.querySelector("[data-expired]"), !view.expired);
+  setHidden(root.querySelector("[data-return]"), view.state === "confirmed");
+  for (const left of root.querySelectorAll('[data-fill="left"]')) {
+    setText(left, `${aboutTime(view.missing * Number(root.dataset.blockSeconds)).replace(/^./, (first) => first.toUpperCase())} left`);
+  }
+  setText(root.querySelector('[data-fill="txid"]'), view.txid);
+  setText(root.querySelector('[data-fill="time"]'), view.time && localTime(Number(view.time)));
   setHidden(root.querySelector("[data-outdated]"), !view.outdated);
   setText(root.querySelector('[data-fill="confirmations"]'), view.confirmations);
   root.querySelector('[data-fill="progress"]').value = view.progress;
@@ -75,7 +108,7 @@ function showMismatches(root, sample, mismatches) {
 }
 
 function setHidden(element, hidden) {
-  if (element.hidden !== hidden) {
+  if (element && element.hidden !== hidden) {
     element.hidden = hidden;
   }
 }
@@ -100,16 +133,13 @@ async function ask(path, { wait, state, signal }) {
   return { ...viewOf(body.payment), now: Date.parse(answer.headers.get("date")) || Date.now() };
 }
 
-/** Ask until the payment is final; the poller rests while nobody looks. Gives the poller, or null for a final one.
+/** Keep asking, slowly once the order is paid; the poller rests while nobody looks. Gives the poller.
  *
  * The first question is answered at once. Each further one waits at the node until the payment changes; where the node,
  * or a proxy in between, does not let it wait, the page asks every two seconds for a while. A page that is hidden ends
  * its wait: a browser has only six connections to a node.
  */
-export function watch(root, { asked = ask, timers = globalThis } = {}) {
-  if (root.dataset.state === "confirmed") {
-    return null;
-  }
+export function watch(root, { asked = ask, timers = globalThis, remembered = memory } = {}) {
   const page = root.ownerDocument;
   const trouble = root.querySelector("[data-trouble]");
   const until = Number(root.dataset.until ?? Infinity);
@@ -144,8 +174,22 @@ export function watch(root, { asked = ask, timers = globalThis } = {}) {
     latest = news;
     told = view.told;
     left = until > now ? until - now : Infinity;
-    show(root, { ...shown, expired: shown.state === "unpaid" && now >= until });
-    return shown.final || plain > 0 ? shown.final : pause;
+    show(root, { ...shown, fallen: hasFallen(shown), expired: shown.state === "unpaid" && now >= until });
+    if (shown.final) {
+      plain = 1;
+      return SLOW;
+    }
+    return plain > 0 ? false : pause;
+  }
+
+  /** Whether the payment was deeper before; while the node is behind, nobody knows. */
+  function hasFallen({ state, outdated }) {
+    const deepest = DEPTHS.indexOf(remembered.read());
+    const depth = DEPTHS.indexOf(state);
+    if (depth > deepest) {
+      remembered.write(state);
+    }
+    return depth < deepest && !outdated;
   }
 
   function failed() {
@@ -159,18 +203,23 @@ export function watch(root, { asked = ask, timers = globalThis } = {}) {
   return poller;
 }
 
+/** A time in Unix milliseconds as this place writes it. */
+const localTime = (time) => new Date(time).toLocaleString(undefined, { dateStyle: "long", timeStyle: "short" });
+
 /** Show when the order expires in the time of this place. */
-function localTime(root) {
+function showExpiry(root) {
   const shown = root.querySelector('[data-fill="until"]');
   if (shown) {
     shown.title = shown.textContent;
-    const time = new Date(Number(root.dataset.until));
-    shown.textContent = time.toLocaleString(undefined, { dateStyle: "long", timeStyle: "short" });
+    shown.textContent = localTime(Number(root.dataset.until));
   }
 }
 
 const root = globalThis.document?.getElementById("payment");
 if (root) {
-  localTime(root);
+  showExpiry(root);
+  const print = root.querySelector("[data-print]");
+  print.hidden = false;
+  print.addEventListener("click", () => globalThis.print());
   watch(root);
 }

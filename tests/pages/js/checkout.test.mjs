@@ -36,7 +36,12 @@ function page(state, until) {
       return this.children.join("");
     },
   });
-  const views = ["unpaid", "pending", "confirming", "confirmed"].map((when) => element({ when }));
+  const views = ["unpaid", "pending", "confirming", "confirmed", "mismatched", "gone"].map((when) => element({ when }));
+  const classes = new Set();
+  const classList = {
+    contains: (name) => classes.has(name),
+    toggle: (name, on) => (on ? classes.add(name) : classes.delete(name)),
+  };
   const transfer = { ...element(), parentElement: element() };
   const parts = {
     '[data-fill="confirmations"]': element(),
@@ -47,7 +52,11 @@ function page(state, until) {
     "[data-misses]": element(),
     "[data-trouble]": element(),
     "[data-outdated]": element(),
-    "[data-offer]": element(),
+    "[data-offer]": { ...element(), open: true, classList },
+    "[data-fallen]": { ...element(), hidden: true },
+    '[data-fill="left"]': element(),
+    '[data-fill="txid"]': element(),
+    '[data-fill="time"]': element(),
     "[data-expired]": { ...element(), hidden: true },
   };
   const sample = {
@@ -62,9 +71,9 @@ function page(state, until) {
   };
   const ownerDocument = Object.assign(new EventTarget(), { hidden: false, getElementById: () => sample });
   const root = {
-    ...element({ state, status: "/rpc/x", ...(until && { until }) }),
+    ...element({ state, status: "/rpc/x", blockSeconds: "60", ...(until && { until }) }),
     ownerDocument,
-    querySelectorAll: () => views,
+    querySelectorAll: (selector) => (selector === "[data-when]" ? views : [parts[selector]]),
     querySelector: (selector) => parts[selector],
   };
   return { root, parts, views };
@@ -87,7 +96,7 @@ test("a verification result becomes what is shown", () => {
 });
 
 /** A watch whose timers the test rings, and what it asks: for how many seconds each question waits, from which state. */
-function watched(state, answers, { until, now = 0 } = {}) {
+function watched(state, answers, { until, now = 0, deepest = "unpaid" } = {}) {
   const shown = page(state, until);
   const timers = {
     due: null,
@@ -105,50 +114,95 @@ function watched(state, answers, { until, now = 0 } = {}) {
       return { ...viewOf(answer), now: typeof now === "function" ? now() : now };
     },
     timers,
+    remembered: { read: () => deepest, write: (state) => (deepest = state) },
   });
-  return { ...shown, asked, poller, timers, waits: () => asked.map(([, wait]) => wait) };
+  const phase = () => shown.views.filter((view) => !view.hidden).map((view) => view.dataset.when).join();
+  return { ...shown, asked, poller, timers, phase, waits: () => asked.map(([, wait]) => wait) };
 }
 
-test("the page shows each state and stops at the last", async () => {
+test("the page shows each state, and asks slowly after the last", async () => {
   const last = { ...PAYMENT, state: "confirmed", confirmations: 12, matchCount: 2, mismatches: [] };
-  const { root, parts, views, asked, timers } = watched("unpaid", [PAYMENT, last]);
+  const { root, parts, phase, asked, timers } = watched("unpaid", [PAYMENT, last]);
   await settle();
   assert.deepEqual([root.dataset.state, asked], ["confirming", [["/rpc/x", 0, "unpaid"]]]);
   assert.equal(parts["[data-offer]"].hidden, true);
-  assert.deepEqual(views.map((view) => view.hidden), [true, true, false, true]);
+  assert.equal(phase(), "confirming");
+  assert.equal(parts['[data-fill="left"]'].textContent, "About 10 minutes left");
   assert.equal(parts['[data-fill="transfer"]'].attributes.href, "/tx/ab");
   const [miss] = parts['[data-fill="mismatches"]'].children;
   assert.deepEqual([miss.inner['[data-fill="coins"]'].text, miss.inner.a.attributes.href], ["3", "/tx/cd"]);
   assert.deepEqual([parts["[data-misses]"].hidden, parts["[data-twice]"].hidden], [false, true]);
   timers.due();
   await settle();
-  assert.deepEqual(views.map((view) => view.hidden), [true, true, true, false]);
+  assert.equal(phase(), "confirmed");
   assert.deepEqual([parts["[data-misses]"].hidden, parts["[data-twice]"].hidden], [true, false]);
-  assert.deepEqual([timers.due, asked[1]], [null, ["/rpc/x", 10, "confirming"]]);
+  assert.deepEqual([timers.pause, asked[1]], [30_000, ["/rpc/x", 10, "confirming"]]);
+  timers.due();
+  await settle();
+  assert.deepEqual([timers.pause, asked[2]], [30_000, ["/rpc/x", 0, "confirmed"]]);
 });
 
 test("a node that lacks the newest blocks shows nothing as paid, and the page goes on", async () => {
   const paid = { ...PAYMENT, state: "confirmed", confirmations: 12 };
   const behind = { ...paid, node: { ...PAYMENT.node, synced: false } };
-  const { root, parts, views, timers, asked } = watched("unpaid", [behind, behind, paid]);
+  const { root, parts, phase, timers, asked } = watched("unpaid", [behind, behind, paid]);
   await settle();
   assert.deepEqual([root.dataset.state, parts["[data-outdated]"].hidden], ["confirming", false]);
-  assert.deepEqual(views.map((view) => view.hidden), [true, true, false, true]);
+  assert.equal(phase(), "confirming");
   timers.due();
   await settle();
   assert.deepEqual(asked[1], ["/rpc/x", 10, "confirmed"], "it waits for a change of what the node told");
   timers.due();
   await settle();
   assert.deepEqual([root.dataset.state, parts["[data-outdated]"].hidden], ["confirmed", true]);
-  assert.equal(timers.due, null);
+  assert.equal(timers.pause, 30_000);
 });
 
-test("a payment goes back when the chain does", async () => {
-  const { views, timers } = watched("unpaid", [PAYMENT, { ...PAYMENT, state: "unpaid", txid: undefined }]);
+const UNPAID = { ...PAYMENT, state: "unpaid", txid: undefined, confirmations: 0, mismatches: [] };
+
+test("a paid order that a reorganisation takes back is told of, and must not be paid again", async () => {
+  const paid = { ...PAYMENT, state: "confirmed", confirmations: 12 };
+  const pending = { ...PAYMENT, state: "pending", confirmations: 0 };
+  const { parts, phase, timers } = watched("confirmed", [paid, UNPAID, pending, PAYMENT, paid]);
+  const seen = [];
+  for (let round = 0; round < 5; round += 1) {
+    await settle();
+    const offer = parts["[data-offer]"];
+    seen.push([phase(), parts["[data-fallen]"].hidden, offer.hidden, offer.open]);
+    timers.due();
+  }
+  assert.deepEqual(seen, [
+    ["confirmed", true, true, true],
+    ["gone", true, false, false],
+    ["pending", false, true, true],
+    ["confirming", false, true, true],
+    ["confirmed", true, true, true],
+  ]);
+});
+
+test("a reload does not forget how deep the payment was, and a node that is behind does not know", async () => {
+  const outdated = { ...UNPAID, node: { ...UNPAID.node, synced: false } };
+  const { phase, timers } = watched("unpaid", [outdated, UNPAID], { deepest: "confirmed" });
   await settle();
+  assert.equal(phase(), "unpaid");
   timers.due();
   await settle();
-  assert.deepEqual(views.map((view) => view.hidden), [false, true, true, true]);
+  assert.equal(phase(), "gone");
+});
+
+test("a payment of a wrong amount folds the ways to pay, once", async () => {
+  const wrong = { ...UNPAID, mismatches: PAYMENT.mismatches };
+  const { parts, phase, timers } = watched("unpaid", [UNPAID, wrong]);
+  const offer = parts["[data-offer]"];
+  await settle();
+  assert.deepEqual([phase(), offer.open, offer.hidden], ["unpaid", true, false]);
+  timers.due();
+  await settle();
+  assert.deepEqual([phase(), offer.open, offer.hidden], ["mismatched", false, false]);
+  offer.open = true;
+  timers.due();
+  await settle();
+  assert.equal(offer.open, true, "what the buyer has unfolded stays so");
 });
 
 test("the page waits at the node, and asks again at once", async () => {
@@ -220,12 +274,6 @@ test("a node that does not answer is told of after the second time, and no longe
   timers.due();
   await settle();
   assert.deepEqual([parts["[data-trouble]"].hidden, root.dataset.state], [true, "confirming"]);
-});
-
-test("a payment that was final at once is never asked for", async () => {
-  const { asked, poller } = watched("confirmed", [PAYMENT]);
-  await settle();
-  assert.deepEqual([asked, poller], [[], null]);
 });
 
 test("copying says whether it worked", async () => {
