@@ -1,4 +1,4 @@
-"""The peers of this node: outbound and inbound ones, handshakes, and polling (docs/peers.md "Who is talked to")."""
+"""The peers of this node: outbound and inbound ones, handshakes, and polling (docs/peers.md "Peer selection")."""
 
 from collections.abc import Callable, Coroutine
 from functools import partial

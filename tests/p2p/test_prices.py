@@ -35,7 +35,7 @@ class Row:
 
 
 def rows() -> list[Row]:
-    section = PAGE.read_text().partition("\n## Prices\n")[2].partition("\nAnd of peers that we asked:\n")[0]
+    section = PAGE.read_text().partition("\n## Prices\n")[2].partition("\nPeers that this node called")[0]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in re.findall(r"^\|.*\|$", section, re.M)]
     return [Row(what, int(status), tokens, ban) for what, status, tokens, ban in cells[2:]]
 
