@@ -26,6 +26,7 @@ PACKAGES: Final = {
     "mkfs.ext4": "e2fsprogs",
     "nginx": "nginx-light",
     "node": "nodejs",
+    "npm": "npm",
     "postgres": "postgresql",
     "promtool": "prometheus",
     "sh": "dash",

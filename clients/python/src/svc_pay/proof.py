@@ -5,6 +5,7 @@ payment to the transfer with its signature. What only matters without one (diffi
 work) is not checked here; `svc verify --proof` checks it too.
 """
 
+import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
@@ -19,6 +20,7 @@ from svc_pay.members import Members
 from svc_pay.model import Order
 
 _MAX_PATH: Final = 64
+_HEX: Final = re.compile("(?:[0-9a-f]{2})*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,7 +141,6 @@ def _bytes(members: Members, name: str, size: int) -> bytes:
 
 
 def _hex(text: str, name: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        raise InvalidProof(f"{name} must be hex") from None
+    if not _HEX.fullmatch(text):
+        raise InvalidProof(f"{name} must be lower-case hex")
+    return bytes.fromhex(text)

@@ -1,0 +1,141 @@
+// Networks, addresses, amounts and references (docs/protocol.md 1 to 4).
+
+import { bytesOf, canonical, hexOf, sha256, taggedHash, utf8 } from "./bytes.js";
+import { InvalidInput } from "./errors.js";
+
+/** Base units of one coin. */
+export const COIN = 100_000_000n;
+/** The smallest fee of a transfer, in base units. */
+export const MINIMUM_FEE = 10_000n;
+/** The greatest number on the wire, 2^53 − 1. */
+export const GREATEST = 9_007_199_254_740_991n;
+
+export const MAINNET = Object.freeze({
+  name: "mainnet",
+  networkId: 1,
+  chainId: "SVC-MAINNET",
+  prefix: "svc",
+  genesisHash: "e1e08a2c9d781368620b02c7fafa07de42623acce46e1b40e1a54f2afb95b111",
+});
+export const DEVNET = Object.freeze({
+  name: "devnet",
+  networkId: 2,
+  chainId: "SVC-DEVNET",
+  prefix: "svcd",
+  genesisHash: "63557dd86972b5fc8a46efb5e2acd90affcfc23ff9189ea9939fde06848b414a",
+});
+export const NETWORKS = Object.freeze([MAINNET, DEVNET]);
+
+const SYMBOLS = "qpzry9x8gf2tvdw0s3jn54khce6mua7l";
+const GENERATORS = [0x3b6a57b2, 0x26508e6d, 0x1ea119fa, 0x3d4233dd, 0x2a1462b3];
+const BECH32M = 0x2bc830a3;
+
+export function must(truth, sentence) {
+  if (!truth) throw new InvalidInput(sentence);
+}
+
+// Numbers and amounts
+
+/** The BigInt of a bigint or a decimal string in a range; a number is refused, because it may have been rounded. */
+export function integer(value, name, least = 0n, greatest = GREATEST) {
+  const decimal = typeof value === "string" && /^(0|[1-9][0-9]{0,15})$/.test(value);
+  const given = typeof value === "bigint" || decimal ? BigInt(value) : null;
+  const form = `${name} must be a bigint or a string of digits from ${least} to ${greatest}`;
+  must(given !== null && given >= least && given <= greatest, form);
+  return given;
+}
+
+/** The base units of a decimal number of coins such as "25" or "0.5". */
+export function parseAmount(coins) {
+  const match = typeof coins === "string" && coins.length <= 32 && /^(0|[1-9][0-9]*)(?:\.([0-9]{1,8}))?$/.exec(coins);
+  must(match, "an amount of coins is a decimal such as 25 or 0.5, with at most 8 decimal places");
+  return integer(BigInt(match[1]) * COIN + BigInt((match[2] ?? "").padEnd(8, "0")), "amount", 1n);
+}
+
+/** The shortest decimal number of coins of base units: "25", "0.5". */
+export function formatAmount(units) {
+  const given = BigInt(units);
+  const size = given < 0n ? -given : given;
+  const rest = (size % COIN).toString().padStart(8, "0").replace(/0+$/, "");
+  return `${given < 0n ? "-" : ""}${size / COIN}${rest && "."}${rest}`;
+}
+
+// References and addresses
+
+export function checkReference(reference) {
+  const right =
+    typeof reference === "string" && /^[A-Za-z0-9._:-]{1,64}$/.test(reference) && !/^\.\.?$/.test(reference);
+  must(right, "a reference is 1 to 64 of the characters A-Z a-z 0-9 . _ : -, and not . or ..");
+  return reference;
+}
+
+/** The reference that `svc wallet refund` gives the refund of a payment. */
+export async function refundReference(reference, txid) {
+  if (reference === null) return `refund:${txid.slice(0, 32)}`;
+  if (reference.length <= 57) return `refund:${reference}`;
+  return `refund:${reference.slice(0, 40)}.${hexOf(await sha256(utf8(reference))).slice(0, 16)}`;
+}
+
+/** The six last symbols of bech32m (BIP-350). */
+function checksum(prefix, symbols) {
+  const codes = Array.from(prefix, (character) => character.charCodeAt(0));
+  const values = [...codes.map((code) => code >> 5), 0, ...codes.map((code) => code & 31), ...symbols];
+  let state = 1;
+  for (const value of [...values, 0, 0, 0, 0, 0, 0]) {
+    const top = state >>> 25;
+    state = ((state & 0x1ffffff) << 5) ^ value;
+    GENERATORS.forEach((generator, bit) => {
+      if ((top >> bit) & 1) state ^= generator;
+    });
+  }
+  return [25, 20, 15, 10, 5, 0].map((shift) => ((state ^ BECH32M) >>> shift) & 31);
+}
+
+/** The address of a 32-byte Ed25519 public key. */
+export async function addressOf(publicKey, network) {
+  const hash = BigInt(`0x${hexOf(await taggedHash("svc/address/v1", publicKey)).slice(0, 40)}`);
+  const symbols = Array.from({ length: 33 }, (_, place) => Number((hash >> BigInt(160 - 5 * place)) & 31n));
+  const all = [...symbols, ...checksum(network.prefix, symbols)];
+  return `${network.prefix}1${all.map((symbol) => SYMBOLS[symbol]).join("")}`;
+}
+
+/** The network of an address. */
+export function networkOf(address) {
+  must(typeof address === "string", "an address must be a string");
+  for (const network of NETWORKS) {
+    if (!address.startsWith(`${network.prefix}1q`)) continue;
+    const symbols = Array.from(address.slice(network.prefix.length + 1), (character) => SYMBOLS.indexOf(character));
+    if (symbols.length !== 39 || symbols.includes(-1)) continue;
+    const right = checksum(network.prefix, symbols.slice(0, 33)).every((symbol, at) => symbol === symbols[33 + at]);
+    must(right, `${address} is mistyped: its checksum is wrong`);
+    return network;
+  }
+  throw new InvalidInput("an address begins with svc1q, or svcd1q on devnet, and 38 more lower-case characters follow");
+}
+
+export function checkAddress(address, network) {
+  must(networkOf(address) === network, `${address} is not an address of ${network.name}`);
+  return address;
+}
+
+/** An order with every value checked, as strings and numbers that JSON can store. */
+export function checkOrder(order) {
+  must(typeof order === "object" && order !== null, "an order is an object");
+  const { reference, recipient, amount, confirmations = 12, sinceHeight = null } = order;
+  networkOf(recipient);
+  const counts = Number.isInteger(confirmations) && confirmations >= 1 && confirmations <= 1000;
+  must(counts, "confirmations must be an integer from 1 to 1000");
+  return {
+    reference: checkReference(reference),
+    recipient,
+    amount: integer(amount, "amount", 1n).toString(),
+    confirmations,
+    sinceHeight: sinceHeight === null ? null : integer(sinceHeight, "sinceHeight").toString(),
+  };
+}
+
+/** The 32-byte txid of a transfer, signed or not: what its sender signs. */
+export function txidOf(transaction, network) {
+  const { signature: _, ...unsigned } = transaction;
+  return taggedHash("svc/tx/v2", bytesOf(network.genesisHash, 32), utf8(canonical(unsigned)));
+}

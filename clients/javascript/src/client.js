@@ -1,0 +1,299 @@
+// A client of one node, over `fetch`.
+
+import { checkAddress, checkOrder, checkReference, integer, must, networkOf } from "./chain.js";
+import { ApiError, InvalidAnswer, NodeUnreachable, WaitTimeout } from "./errors.js";
+import { isSettled, members, parseJson, payment, rank } from "./members.js";
+import { signTransfer } from "./wallet.js";
+
+/** The greatest fee in base units that is paid because a node suggests it. */
+export const MAXIMUM_FEE = 1_000_000n;
+
+const TIMEOUT = 15;
+const ATTEMPTS = 4;
+const LONGEST_PAUSE = 60;
+const LONGEST_WAIT = 30;
+const UNSYNCED_WAIT = 2;
+const PASSING = [429, 502, 503, 504];
+
+const pause = (attempt) => (0.25 + 0.25 * Math.random()) * 2 ** attempt;
+
+const TRANSFER = { txid: "text", sender: "text", reference: "text?", amount: "number", canonical: "flag" };
+const WATCH = {
+  id: "text",
+  active: "flag",
+  lastState: "text",
+  callbackUrl: "text",
+  wantedEvents: "texts",
+  expiresAt: "number",
+  payment: "object?",
+  events: "objects?",
+};
+const ACCOUNT = {
+  address: "text",
+  balance: "number",
+  nonce: "number",
+  pendingNonce: "number",
+  pendingBalance: "number",
+};
+
+function refusal(status, text, retryAfter) {
+  const seconds = /^[0-9]{1,6}$/.test(retryAfter ?? "") ? Number(retryAfter) : null;
+  let sentence = `the answer has status ${status} and no sentence; it may be of a proxy`;
+  try {
+    sentence = members(JSON.parse(text), "the answer", { error: "text" }).error;
+  } catch {
+    // What is no answer of a node has no sentence.
+  }
+  return new ApiError(status, sentence, seconds);
+}
+
+function query({ recipient, amount, confirmations, sinceHeight }) {
+  const given = { recipient, amountBaseUnits: amount, confirmations: String(confirmations) };
+  return sinceHeight === null ? given : { ...given, sinceHeight };
+}
+
+/** The calls of a node. Every method rejects with a subclass of SvcPayError. */
+export class Client {
+  #url;
+  #token;
+  #timeout;
+  #fetch;
+  #sleep;
+
+  /** `url` is that of the node, `token` its management token, needed only for watches, `timeout` in seconds. */
+  constructor(url, { token = null, timeout = TIMEOUT, fetch = globalThis.fetch, sleep = null } = {}) {
+    must(typeof url === "string" && /^https?:\/\/[^/]/.test(url), "the URL of a node begins with http:// or https://");
+    this.#url = url.replace(/\/+$/, "");
+    this.#token = token;
+    this.#timeout = timeout;
+    this.#fetch = (...given) => fetch(...given);
+    this.#sleep = sleep ?? ((seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000)));
+  }
+
+  // One request
+
+  /** The text of a successful answer. A repeatable call is repeated if no answer came, and after a passing refusal. */
+  async #ask(path, { parameters = {}, body, authorized = false, repeatable = true, seconds = 0, signal } = {}) {
+    must(!authorized || this.#token !== null, "this call needs the management token of the node; give it as token");
+    const search = new URLSearchParams(parameters).toString();
+    const headers = { accept: "application/json" };
+    if (body !== undefined) headers["content-type"] = "application/json";
+    if (authorized) headers.authorization = `Bearer ${this.#token}`;
+    const fixed = { cache: "no-store", credentials: "omit", redirect: "error", headers };
+    const post = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
+    for (let attempt = 0; ; attempt++) {
+      const last = !repeatable || attempt === ATTEMPTS - 1;
+      const limit = AbortSignal.timeout((this.#timeout + seconds) * 1000);
+      const options = { ...fixed, ...post, signal: signal ? AbortSignal.any([signal, limit]) : limit };
+      let response, text;
+      try {
+        response = await this.#fetch(`${this.#url}${path}${search && "?"}${search}`, options);
+        text = await response.text();
+      } catch (error) {
+        signal?.throwIfAborted();
+        if (last) throw new NodeUnreachable(`the node does not answer: ${error.cause?.message ?? error.message}`);
+        await this.#sleep(pause(attempt));
+        continue;
+      }
+      if (response.ok) return text;
+      const refused = refusal(response.status, text, response.headers.get("retry-after"));
+      const wait = refused.retryAfter ?? pause(attempt);
+      if (last || !PASSING.includes(refused.status) || wait > LONGEST_PAUSE) throw refused;
+      await this.#sleep(wait);
+    }
+  }
+
+  async #object(path, name, options) {
+    const answer = members(parseJson(await this.#ask(path, options), "the answer"), "the answer", { [name]: "object" });
+    return answer[name];
+  }
+
+  // Payments
+
+  /** A payment request for an order; without a reference the node generates one. The node stores nothing. */
+  async paymentRequest({ recipient, amount, reference, label, confirmations = 12 }) {
+    networkOf(recipient);
+    const units = integer(amount, "amount", 1n).toString();
+    if (reference !== undefined) checkReference(reference);
+    const body = { recipient, amountBaseUnits: units, reference, label, confirmations };
+    const made = members(await this.#object("/rpc/commerce/payment-request", "payment", { body }), "payment", {
+      reference: "text",
+      recipient: "text",
+      amount: "number",
+      requiredConfirmations: "count",
+      sinceHeight: "number",
+      paymentUri: "text",
+      checkoutPath: "text",
+      walletPath: "text",
+      label: "text?",
+    });
+    const order = {
+      reference: made.reference,
+      recipient: made.recipient,
+      amount: made.amount,
+      confirmations: made.requiredConfirmations,
+      sinceHeight: made.sinceHeight,
+    };
+    const asked = [reference ?? made.reference, recipient, units, confirmations];
+    const same = [order.reference, order.recipient, order.amount, order.confirmations].every(
+      (each, at) => each === asked[at],
+    );
+    if (!same) throw new InvalidAnswer("the node's payment request is not the one that was asked for");
+    const { paymentUri, checkoutPath, walletPath } = made;
+    return { order, paymentUri, checkoutPath, walletPath, label: made.label ?? null };
+  }
+
+  /** What the node knows about the payment of an order now: verifies it.
+   *
+   * With `wait` seconds, 1 to 30, and the last known `state` the answer comes when it changes.
+   */
+  async payment(order, { wait = 0, state = null, signal } = {}) {
+    const asked = checkOrder(order);
+    const parameters = { ...query(asked), ...(wait && state ? { wait: String(wait), state } : {}) };
+    const options = { parameters, seconds: wait, signal };
+    const found = payment(await this.#object(`/rpc/commerce/payment/${asked.reference}`, "payment", options));
+    const same = ["reference", "recipient", "amount"].every((name) => found[name] === asked[name]);
+    if (!same) throw new InvalidAnswer("the node's answer is about another payment than the one that was asked for");
+    return found;
+  }
+
+  /** Wait by long polling until the payment is in `state` or further; WaitTimeout after `timeout` seconds.
+   *
+   * A confirmed payment counts only once the node is synced, so that the shop may deliver.
+   */
+  async waitFor(order, { state = "confirmed", timeout = Infinity, signal } = {}) {
+    must(rank(state) > 0, "state must be pending, confirming or confirmed");
+    const giveUpAt = performance.now() + timeout * 1000;
+    const reached = (found) => (state === "confirmed" ? isSettled(found) : rank(found.state) >= rank(state));
+    let found = await this.payment(order, { signal });
+    while (!reached(found)) {
+      const left = Math.floor(Math.min((giveUpAt - performance.now()) / 1000, LONGEST_WAIT));
+      if (left < 1) throw new WaitTimeout(`the payment of ${order.reference} is ${found.state}, not yet ${state}`);
+      // Whether the node is synced does not end a wait, so it is asked again soon.
+      const wait = Math.min(left, found.state === "confirmed" ? UNSYNCED_WAIT : LONGEST_WAIT);
+      try {
+        found = await this.payment(order, { wait, state: found.state, signal });
+      } catch (error) {
+        if (!(error instanceof ApiError && PASSING.includes(error.status))) throw error;
+        // Too many verifications may be waiting: ask without waiting.
+        await this.#sleep(Math.min(error.retryAfter ?? UNSYNCED_WAIT, left));
+        found = await this.payment(order, { signal });
+      }
+    }
+    return found;
+  }
+
+  /** Every transfer to an address, paying an order or not; with `amount`, whether each pays that order. */
+  async payments(recipient, { reference, amount, sinceHeight } = {}) {
+    networkOf(recipient);
+    const parameters = { recipient, limit: "100" };
+    if (reference !== undefined) parameters.reference = checkReference(reference);
+    if (amount !== undefined) parameters.amountBaseUnits = integer(amount, "amount", 1n).toString();
+    if (sinceHeight !== undefined) parameters.sinceHeight = integer(sinceHeight, "sinceHeight").toString();
+    const found = new Map();
+    for (let after = null; ; ) {
+      const page = after === null ? parameters : { ...parameters, after };
+      const answer = parseJson(await this.#ask("/rpc/commerce/payments", { parameters: page }), "the answer");
+      const { payments, next } = members(answer, "the answer", { payments: "objects", next: "text?" });
+      for (const each of payments)
+        found.set(each.txid, members(each, "a transfer", { ...TRANSFER, confirmations: "count" }));
+      if ((after = next ?? null) === null) return [...found.values()];
+    }
+  }
+
+  /** A proof of the payment for `checkProof`: the text of one answer for each 1,000 headers. */
+  async proof(order) {
+    const asked = checkOrder(order);
+    const answers = [];
+    for (let parameters = query(asked); ; ) {
+      answers.push(await this.#ask(`/rpc/commerce/payment/${asked.reference}/proof`, { parameters }));
+      const { next } = members(parseJson(answers.at(-1), "the answer"), "the answer", { next: "number?" });
+      if ((next ?? null) === null) return answers;
+      parameters = { ...parameters, from: next };
+    }
+  }
+
+  /** The hash of the block at a height: the tip of a proof, if this node is trusted. */
+  async blockHash(height) {
+    const block = await this.#object(`/rpc/block/${integer(height, "height")}`, "block");
+    return members(block, "block", { hash: "text" }).hash;
+  }
+
+  // Watches
+
+  async #watch(path, options = {}) {
+    const found = await this.#object(`/rpc/commerce/webhooks${path}`, "subscription", { authorized: true, ...options });
+    return members(found, "subscription", WATCH);
+  }
+
+  /** Register a watch; store the order before that. The same registration again returns the same watch. */
+  async register(order, callbackUrl, { events, ttlSeconds } = {}) {
+    const { amount, sinceHeight, ...asked } = checkOrder(order);
+    const terms = { ...asked, amountBaseUnits: amount, sinceHeight: sinceHeight ?? undefined };
+    return this.#watch("", { body: { ...terms, callbackUrl, events, ttlSeconds } });
+  }
+
+  /** A watch with its newest events. */
+  async watch(id) {
+    return this.#watch(`/${encodeURIComponent(id)}`);
+  }
+
+  /** Cancel a watch; its undelivered events are dropped. */
+  async cancel(id) {
+    return this.#watch(`/${encodeURIComponent(id)}/cancel`, { body: {} });
+  }
+
+  /** Send an event again. This call is never repeated by itself. */
+  async redeliver(id, eventId) {
+    const path = `/rpc/commerce/webhooks/${encodeURIComponent(id)}/events/${encodeURIComponent(eventId)}/redeliver`;
+    const event = await this.#object(path, "event", { body: {}, authorized: true, repeatable: false });
+    return members(event, "event", { id: "text", event: "text", attempts: "count" });
+  }
+
+  /** Send a `webhook.test` and wait for its outcome. This call is never repeated by itself. */
+  async testCallback(callbackUrl) {
+    const options = { body: { callbackUrl }, authorized: true, repeatable: false, seconds: 15 };
+    const test = await this.#object("/rpc/commerce/webhooks/test", "test", options);
+    return members(test, "test", { id: "text", status: "count?", error: "text?" });
+  }
+
+  // Transfers
+
+  /** The account of an address. */
+  async account(address) {
+    networkOf(address);
+    return members(await this.#object(`/rpc/balance/${address}`, "account"), "account", ACCOUNT);
+  }
+
+  /** A transfer signed with the account's next nonce and the suggested fee. Store it, then broadcast it. */
+  async sign(key, network, { recipient, amount, reference = null, maximumFee = MAXIMUM_FEE }) {
+    checkAddress(recipient, network);
+    const status = members(await this.#object("/rpc/status", "status"), "status", { genesisHash: "text" });
+    if (status.genesisHash !== network.genesisHash) throw new InvalidAnswer(`the node is not on ${network.name}`);
+    const fees = members(await this.#object("/rpc/fees", "fees"), "fees", { suggestedFee: "number" });
+    const fee = BigInt(fees.suggestedFee);
+    const much = `the node suggests a fee of ${fee} base units, more than maximumFee ${maximumFee}`;
+    if (fee > BigInt(maximumFee)) throw new InvalidAnswer(much);
+    const { pendingNonce } = await this.account(await key.address(network));
+    return signTransfer(key, network, { recipient, amount, reference, fee, nonce: pendingNonce });
+  }
+
+  /** Hand a signed transfer to the network: "accepted", or "known" if the node had it. Safe to repeat. */
+  async broadcast({ txid, transaction }) {
+    const answer = parseJson(await this.#ask("/rpc/broadcast", { body: { transaction } }), "the answer");
+    const { state, txid: read } = members(answer, "the answer", { txid: "text", state: "text" });
+    if (read !== txid) throw new InvalidAnswer("the node has read another transfer than the one that was broadcast");
+    return state;
+  }
+}
+
+/** The checkout of a payment request at `node`, the URL under which buyers reach it.
+ *
+ * `returnUrl` is the https:// URL of a page of the shop, `until` the Unix milliseconds at which the order expires.
+ */
+export function checkoutUrl(request, node, { returnUrl, until } = {}) {
+  const more = new URLSearchParams();
+  if (returnUrl !== undefined) more.set("returnUrl", returnUrl);
+  if (until !== undefined) more.set("until", String(until));
+  return `${node.replace(/\/+$/, "")}${request.checkoutPath}${more.size ? "&" : ""}${more}`;
+}

@@ -1,0 +1,36 @@
+// What can go wrong; the message of every error is one sentence for a person.
+
+/** Every error of this package. */
+export class SvcPayError extends Error {
+  constructor(message) {
+    super(message);
+    this.name = new.target.name;
+  }
+}
+
+/** A value that this program was given does not have the required form. */
+export class InvalidInput extends SvcPayError {}
+
+/** No answer came. A request that is not repeatable may or may not have been carried out. */
+export class NodeUnreachable extends SvcPayError {}
+
+/** The answer is not one of a svcd node. */
+export class InvalidAnswer extends SvcPayError {}
+
+/** The node refused the request; the message is its sentence, `retryAfter` is in seconds or null. */
+export class ApiError extends SvcPayError {
+  constructor(status, sentence, retryAfter = null) {
+    super(sentence);
+    this.status = status;
+    this.retryAfter = retryAfter;
+  }
+}
+
+/** The awaited state did not come in time. */
+export class WaitTimeout extends SvcPayError {}
+
+/** A callback is not from the node, or is too old; answer it with 401. */
+export class InvalidSignature extends SvcPayError {}
+
+/** A proof does not prove the payment. */
+export class InvalidProof extends SvcPayError {}

@@ -1,0 +1,423 @@
+// Money is a bigint or a decimal string of base units, of which one coin has 10^8; never a number.
+
+/** Base units as this package takes them: a bigint, or a string of digits. */
+export type Units = bigint | string;
+
+export interface Network {
+  readonly name: "mainnet" | "devnet";
+  readonly networkId: number;
+  readonly chainId: string;
+  /** The beginning of its addresses. */
+  readonly prefix: string;
+  /** 64 hex characters. */
+  readonly genesisHash: string;
+}
+
+export const MAINNET: Network;
+export const DEVNET: Network;
+export const NETWORKS: readonly Network[];
+/** Base units of one coin. */
+export const COIN: bigint;
+/** The smallest fee of a transfer, in base units. */
+export const MINIMUM_FEE: bigint;
+/** The greatest fee in base units that is paid because a node suggests it. */
+export const MAXIMUM_FEE: bigint;
+
+/** The base units of a decimal number of coins such as "25" or "0.5"; throws InvalidInput. */
+export function parseAmount(coins: string): bigint;
+/** The shortest decimal number of coins of base units. */
+export function formatAmount(units: Units): string;
+/** The network of an address; throws InvalidInput. */
+export function networkOf(address: string): Network;
+/** The reference that `svc wallet refund` gives the refund of a payment. */
+export function refundReference(reference: string | null, txid: string): Promise<string>;
+
+// Errors
+
+export class SvcPayError extends Error {}
+/** A value that this program was given does not have the required form. */
+export class InvalidInput extends SvcPayError {}
+/** No answer came. A request that is not repeatable may or may not have been carried out. */
+export class NodeUnreachable extends SvcPayError {}
+/** The answer is not one of a svcd node. */
+export class InvalidAnswer extends SvcPayError {}
+/** The node refused the request; the message is its sentence. */
+export class ApiError extends SvcPayError {
+  constructor(status: number, sentence: string, retryAfter?: number | null);
+  readonly status: number;
+  /** Seconds after which the node asks to be called again; null if it does not say. */
+  readonly retryAfter: number | null;
+}
+/** The awaited state did not come in time. */
+export class WaitTimeout extends SvcPayError {}
+/** A callback is not from the node, or is too old; answer it with 401. */
+export class InvalidSignature extends SvcPayError {}
+/** A proof does not prove the payment. */
+export class InvalidProof extends SvcPayError {}
+
+// Orders and payments
+
+/** What a shop asks to be paid; a transfer pays it only if reference, recipient and amount agree exactly. */
+export interface Order {
+  /** Unique in the shop: 1 to 64 of `A-Z a-z 0-9 . _ : -`. */
+  reference: string;
+  /** The address of the shop. */
+  recipient: string;
+  amount: Units;
+  /** How many confirmations the shop requires, 1 to 1000; by default 12. */
+  confirmations?: number;
+  /** Transfers in blocks below this height do not count. */
+  sinceHeight?: Units | null;
+}
+
+/** An order as strings and numbers, to be stored. */
+export interface StoredOrder extends Order {
+  amount: string;
+  confirmations: number;
+  sinceHeight: string;
+}
+
+export interface PaymentRequest {
+  order: StoredOrder;
+  /** For the buyer's wallet, as a link or a QR code. */
+  paymentUri: string;
+  checkoutPath: string;
+  walletPath: string;
+  label: string | null;
+}
+
+/** The state of a payment; a reorganisation can turn it back at any time. */
+export type State = "unpaid" | "pending" | "confirming" | "confirmed";
+
+export interface Tip {
+  height: string;
+  hash: string;
+}
+
+export interface NodeView extends Tip {
+  /** Whether the node's chain is the network's. */
+  synced: boolean;
+}
+
+/** A transfer under the reference of an order that does not pay it. */
+export interface Mismatch {
+  txid: string;
+  amount: string;
+  amountSvc: string;
+  confirmations: number;
+}
+
+/** What a node knows about the payment of an order at one moment. */
+export interface Payment {
+  state: State;
+  reference: string;
+  recipient: string;
+  amount: string;
+  amountSvc: string;
+  confirmations: number;
+  requiredConfirmations: number;
+  /** Whether a block of the chain has the transfer. */
+  canonical: boolean;
+  hardFinality: false;
+  settlementModel: string;
+  /** 2 if it was paid twice: refund one of them. */
+  matchCount: number;
+  mismatches: Mismatch[];
+  /** In an event, a member of the event. */
+  tip?: Tip;
+  /** In an event, a member of the event. */
+  node?: NodeView;
+  txid?: string;
+  blockHash?: string;
+  blockHeight?: string;
+  blockTime?: string;
+  sinceHeight?: string;
+}
+
+/** Whether the shop may deliver now: confirmed, on the chain of the network. It may still be undone later. */
+export function isSettled(payment: Payment): boolean;
+
+/** A transfer to an address, whether or not it pays an order. */
+export interface ReceivedTransfer {
+  txid: string;
+  sender: string;
+  reference: string | null;
+  amount: string;
+  amountSvc: string;
+  canonical: boolean;
+  confirmations: number;
+  blockHash?: string;
+  blockHeight?: string;
+  blockTime?: string;
+  /** Only if the amount of the order was given; null for the transfer that pays it. */
+  mismatch?: "too-little" | "too-much" | "duplicate" | null;
+}
+
+export interface Account {
+  address: string;
+  balance: string;
+  balanceSvc: string;
+  nonce: string;
+  /** The nonce for a new transfer. */
+  pendingNonce: string;
+  pendingBalance: string;
+  heldSince: string | null;
+}
+
+// Webhooks
+
+export type WatchEventName =
+  | "payment.pending"
+  | "payment.confirming"
+  | "payment.confirmed"
+  | "payment.reorged"
+  | "payment.expired"
+  | "payment.mismatched"
+  | "node.alarm";
+
+export const EVENT_NAMES: readonly WatchEventName[];
+
+interface EventBase {
+  /** The same for every repetition of the event. */
+  id: string;
+  createdAt: string;
+  networkId: number;
+  chainId: string;
+  genesisHash: string;
+}
+
+interface WatchEventBase extends EventBase {
+  subscriptionId: string;
+  epoch: number;
+  sequence: number;
+  initial: boolean;
+  previousState: string;
+  payment: Payment;
+  tip: Tip;
+  node: NodeView;
+}
+
+export interface PaymentEvent extends WatchEventBase {
+  event: "payment.pending" | "payment.confirming" | "payment.confirmed" | "payment.reorged" | "payment.expired";
+}
+
+export interface MismatchedEvent extends WatchEventBase {
+  event: "payment.mismatched";
+  mismatch: {
+    txid: string;
+    sender: string;
+    amount: string;
+    amountSvc: string;
+    kind: "too-little" | "too-much" | "duplicate" | "late";
+  };
+}
+
+export interface AlarmEvent extends WatchEventBase {
+  event: "node.alarm";
+  alarm: { kind: "outage" | "deep-reorganisation" | "standstill"; sentence: string };
+}
+
+/** An event of a watch. */
+export type WatchEvent = PaymentEvent | MismatchedEvent | AlarmEvent;
+
+/** `webhook.test`, or an event that this version does not know. */
+export interface OtherEvent extends EventBase {
+  event: string;
+}
+
+export type Event = WatchEvent | OtherEvent;
+
+export function isWatchEvent(event: Event): event is WatchEvent;
+
+/** Anything with the headers of a request: `Headers`, or `request.headers` of Node.js. */
+export type HeaderSource = { get(name: string): string | null } | { [name: string]: string | string[] | undefined };
+
+/** Verifies the callbacks of a node, in the format of Standard Webhooks. */
+export class Webhook {
+  /** The signing secret as the node's file has it, or as `whsec_…`; while it is being rotated, both. */
+  constructor(secrets: string | readonly string[], options?: { tolerance?: number });
+  /** The event in a callback; rejects with InvalidSignature (answer 401) or InvalidAnswer.
+   *
+   * `body` is the bytes as received, before anything parses them; `now` is the Unix time in seconds.
+   */
+  verify(body: Uint8Array | ArrayBuffer, headers: HeaderSource, options?: { now?: number }): Promise<Event>;
+}
+
+/** An event of a watch, and what has become of its delivery. */
+export interface Delivery {
+  id: string;
+  event: string;
+  createdAt: string;
+  attempts: number;
+  lastAttemptAt: string | null;
+  lastStatus: number | null;
+  deliveredAt: string | null;
+  nextAttemptAt: string | null;
+  lastError: string | null;
+  superseded?: boolean;
+  refused?: boolean;
+  abandoned?: boolean;
+  dropped?: boolean;
+}
+
+/** A registration for the events of an order. */
+export interface Watch {
+  id: string;
+  active: boolean;
+  reference: string;
+  recipient: string;
+  amount: string;
+  requiredConfirmations: number;
+  lastState: State | "expired";
+  callbackUrl: string;
+  wantedEvents: WatchEventName[];
+  createdAt: string;
+  expiresAt: string;
+  payment?: Payment;
+  /** True if the registration repeated an earlier one. */
+  existing?: boolean;
+  ending?: "expired" | "closed" | "cancelled" | "gone";
+  /** The newest first. */
+  events?: Delivery[];
+}
+
+export interface CallbackTest {
+  id: string;
+  event: "webhook.test";
+  status: number | null;
+  error: string | null;
+  milliseconds: number;
+}
+
+// Proofs
+
+export interface ProvenPayment {
+  txid: string;
+  sender: string;
+  blockHash: string;
+  blockHeight: string;
+  /** Blocks from the block of the transfer to the trusted tip, including both. */
+  confirmations: number;
+}
+
+/** The payment of `order` that the answers of a node prove; rejects with InvalidProof.
+ *
+ * `tip` is the hash of the last block in the proof, from a node other than the one that made the proof.
+ */
+export function checkProof(answers: readonly string[], order: Order, trusted: { tip: string }): Promise<ProvenPayment>;
+
+// Keys and transfers
+
+/** An Ed25519 key that signs transfers. */
+export class Key {
+  private constructor();
+  static fromSeed(seed: Uint8Array): Promise<Key>;
+  /** The key of 24 words: BIP-39 without a passphrase, then SLIP-0010 at m/0'. */
+  static fromWords(words: string): Promise<Key>;
+  readonly publicKey: Uint8Array;
+  address(network: Network): Promise<string>;
+  sign(message: Uint8Array): Promise<Uint8Array>;
+}
+
+export interface Transaction {
+  version: 2;
+  networkId: number;
+  type: 1;
+  senderPublicKey: string;
+  senderAddress: string;
+  nonce: string;
+  fee: string;
+  timestamp: string;
+  payload: { recipient: string; amount: string; paymentReference?: string };
+  signature: string;
+}
+
+/** Store it before the broadcast: the same text can be broadcast again safely. */
+export interface SignedTransfer {
+  txid: string;
+  transaction: Transaction;
+}
+
+export interface Draft {
+  recipient: string;
+  amount: Units;
+  nonce: Units;
+  fee?: Units;
+  reference?: string | null;
+  /** Unix milliseconds; by default now. */
+  timestamp?: Units;
+}
+
+export function signTransfer(key: Key, network: Network, draft: Draft): Promise<SignedTransfer>;
+
+// The client
+
+export interface ClientOptions {
+  /** The management token, needed only for watches; never in a browser. */
+  token?: string | null;
+  /** Seconds until a call is given up, in addition to the time of a long poll. */
+  timeout?: number;
+  fetch?: typeof globalThis.fetch;
+  /** Waits for seconds. */
+  sleep?: ((seconds: number) => Promise<void>) | null;
+}
+
+/** The calls of a node. Every method rejects with a subclass of SvcPayError. */
+export class Client {
+  constructor(url: string, options?: ClientOptions);
+  /** A payment request for an order; without a reference the node generates one. The node stores nothing. */
+  paymentRequest(wanted: {
+    recipient: string;
+    amount: Units;
+    reference?: string;
+    label?: string;
+    confirmations?: number;
+  }): Promise<PaymentRequest>;
+  /** What the node knows about the payment of an order now: verifies it. */
+  payment(order: Order, options?: { wait?: number; state?: State | null; signal?: AbortSignal }): Promise<Payment>;
+  /** Wait by long polling until the payment is in `state` or further; WaitTimeout after `timeout` seconds. */
+  waitFor(
+    order: Order,
+    options?: { state?: "pending" | "confirming" | "confirmed"; timeout?: number; signal?: AbortSignal },
+  ): Promise<Payment>;
+  /** Every transfer to an address, paying an order or not; with `amount`, whether each pays that order. */
+  payments(
+    recipient: string,
+    options?: { reference?: string; amount?: Units; sinceHeight?: Units },
+  ): Promise<ReceivedTransfer[]>;
+  /** A proof of the payment for `checkProof`: the text of one answer for each 1,000 headers. */
+  proof(order: Order): Promise<string[]>;
+  /** The hash of the block at a height: the tip of a proof, if this node is trusted. */
+  blockHash(height: Units): Promise<string>;
+  /** Register a watch; store the order before that. The same registration again returns the same watch. */
+  register(
+    order: Order,
+    callbackUrl: string,
+    options?: { events?: readonly WatchEventName[]; ttlSeconds?: number },
+  ): Promise<Watch>;
+  /** A watch with its newest events. */
+  watch(id: string): Promise<Watch>;
+  /** Cancel a watch; its undelivered events are dropped. */
+  cancel(id: string): Promise<Watch>;
+  /** Send an event again. This call is never repeated by itself. */
+  redeliver(id: string, eventId: string): Promise<Delivery>;
+  /** Send a `webhook.test` and wait for its outcome. This call is never repeated by itself. */
+  testCallback(callbackUrl: string): Promise<CallbackTest>;
+  /** The account of an address. */
+  account(address: string): Promise<Account>;
+  /** A transfer signed with the account's next nonce and the suggested fee. Store it, then broadcast it. */
+  sign(
+    key: Key,
+    network: Network,
+    wanted: { recipient: string; amount: Units; reference?: string | null; maximumFee?: Units },
+  ): Promise<SignedTransfer>;
+  /** Hand a signed transfer to the network: "accepted", or "known" if the node had it. Safe to repeat. */
+  broadcast(transfer: SignedTransfer): Promise<string>;
+}
+
+/** The checkout of a payment request at `node`, the URL under which buyers reach it. */
+export function checkoutUrl(
+  request: PaymentRequest,
+  node: string,
+  options?: { returnUrl?: string; until?: number | bigint },
+): string;

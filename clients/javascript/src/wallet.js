@@ -1,0 +1,103 @@
+// Keys from 24 words or a seed, and signed transfers (docs/wallets.md). A shop's server needs none of this.
+
+import { bytesOf, hexOf, joined, sha256, utf8 } from "./bytes.js";
+import { addressOf, checkAddress, checkReference, integer, MINIMUM_FEE, must, txidOf } from "./chain.js";
+import { InvalidInput } from "./errors.js";
+
+const NAME = "Ed25519";
+const PKCS8 = bytesOf("302e020100300506032b657004220420", 16); // RFC 8410
+const WORD_COUNT = 24;
+
+async function hmacSha512(key, message) {
+  const imported = await crypto.subtle.importKey("raw", key, { name: "HMAC", hash: "SHA-512" }, false, ["sign"]);
+  return new Uint8Array(await crypto.subtle.sign("HMAC", imported, message));
+}
+
+async function checkWords(words) {
+  must(words.length === WORD_COUNT, `a wallet has ${WORD_COUNT} words, not ${words.length}`);
+  const { WORDS } = await import("./words.js");
+  const places = words.map((word) => WORDS.indexOf(word));
+  const bits = places.reduce((sum, place) => (sum << 11n) | BigInt(Math.max(place, 0)), 0n);
+  const entropy = Uint8Array.from({ length: 32 }, (_, at) => Number((bits >> BigInt(8 * (32 - at))) & 255n));
+  const fitting = !places.includes(-1) && (await sha256(entropy))[0] === Number(bits & 255n);
+  must(fitting, "these words do not fit together: one is wrong, or two have changed places");
+}
+
+async function seedOfWords(words) {
+  const password = await crypto.subtle.importKey("raw", utf8(words.join(" ")), "PBKDF2", false, ["deriveBits"]);
+  const parameters = { name: "PBKDF2", hash: "SHA-512", salt: utf8("mnemonic"), iterations: 2048 };
+  const seed = new Uint8Array(await crypto.subtle.deriveBits(parameters, password, 512));
+  const master = await hmacSha512(utf8("ed25519 seed"), seed);
+  const path = Uint8Array.of(0x80, 0, 0, 0);
+  return (await hmacSha512(master.slice(32), joined(Uint8Array.of(0), master.slice(0, 32), path))).slice(0, 32);
+}
+
+/** An Ed25519 key that signs transfers; its private part cannot be read out again. */
+export class Key {
+  #private;
+
+  /** Use `fromSeed` or `fromWords`. */
+  constructor(privateKey, publicKey) {
+    this.#private = privateKey;
+    this.publicKey = publicKey;
+  }
+
+  /** The key of 32 secret bytes. */
+  static async fromSeed(seed) {
+    must(seed instanceof Uint8Array && seed.length === 32, "a seed is 32 bytes");
+    const pkcs8 = joined(PKCS8, seed);
+    try {
+      const readable = await crypto.subtle.importKey("pkcs8", pkcs8, NAME, true, ["sign"]);
+      const { x } = await crypto.subtle.exportKey("jwk", readable);
+      const base64 = x.replaceAll("-", "+").replaceAll("_", "/");
+      const publicKey = Uint8Array.from(atob(base64), (character) => character.charCodeAt(0));
+      return new Key(await crypto.subtle.importKey("pkcs8", pkcs8, NAME, false, ["sign"]), publicKey);
+    } catch {
+      throw new InvalidInput("this platform cannot sign with Ed25519 in WebCrypto; use Node.js 20 or a newer browser");
+    } finally {
+      pkcs8.fill(0);
+    }
+  }
+
+  /** The key of 24 words: BIP-39 without a passphrase, then SLIP-0010 at m/0'. */
+  static async fromWords(text) {
+    const words = text
+      .toLowerCase()
+      .split(/[\s,]+/)
+      .filter((word) => word !== "");
+    await checkWords(words);
+    return Key.fromSeed(await seedOfWords(words));
+  }
+
+  /** The address on a network. */
+  address(network) {
+    return addressOf(this.publicKey, network);
+  }
+
+  /** The 64-byte signature of a message. */
+  async sign(message) {
+    return new Uint8Array(await crypto.subtle.sign(NAME, this.#private, message));
+  }
+}
+
+/** A signed transfer: its txid and its nine fields with the signature. */
+export async function signTransfer(key, network, draft) {
+  const { recipient, amount, nonce, fee = MINIMUM_FEE, reference = null, timestamp = BigInt(Date.now()) } = draft;
+  const content = {
+    version: 2,
+    networkId: network.networkId,
+    type: 1,
+    senderPublicKey: hexOf(key.publicKey),
+    senderAddress: await key.address(network),
+    nonce: integer(nonce, "nonce").toString(),
+    fee: integer(fee, "fee", MINIMUM_FEE).toString(),
+    timestamp: integer(timestamp, "timestamp").toString(),
+    payload: {
+      recipient: checkAddress(recipient, network),
+      amount: integer(amount, "amount", 1n).toString(),
+      ...(reference === null ? {} : { paymentReference: checkReference(reference) }),
+    },
+  };
+  const txid = await txidOf(content, network);
+  return { txid: hexOf(txid), transaction: { ...content, signature: hexOf(await key.sign(txid)) } };
+}

@@ -1,0 +1,119 @@
+// Verifies callbacks (docs/webhooks.md "Signatures", https://www.standardwebhooks.com) and reads their events.
+
+import { bytesOfBase64, joined, utf8 } from "./bytes.js";
+import { must } from "./chain.js";
+import { InvalidAnswer, InvalidSignature } from "./errors.js";
+import { members, parseJson, payment } from "./members.js";
+
+const TOLERANCE_SECONDS = 300;
+
+/** The names of the events of a watch. */
+export const EVENT_NAMES = Object.freeze([
+  "payment.pending",
+  "payment.confirming",
+  "payment.confirmed",
+  "payment.reorged",
+  "payment.expired",
+  "payment.mismatched",
+  "node.alarm",
+]);
+
+/** Whether an event is of a watch; the others are `webhook.test`, and what this version does not know. */
+export const isWatchEvent = (event) => EVENT_NAMES.includes(event.event);
+
+function parseEvent(text) {
+  const event = members(parseJson(text, "the event"), "the event", {
+    id: "text",
+    event: "text",
+    createdAt: "number",
+    networkId: "count",
+    chainId: "text",
+    genesisHash: "text",
+  });
+  if (!isWatchEvent(event)) return event;
+  members(event, "the event", {
+    subscriptionId: "text",
+    epoch: "count",
+    sequence: "count",
+    initial: "flag",
+    previousState: "text",
+    tip: "object",
+    node: "object",
+    mismatch: event.event === "payment.mismatched" ? "object" : "object?",
+    alarm: event.event === "node.alarm" ? "object" : "object?",
+  });
+  payment(event.payment);
+  members(event.node, "node", { height: "number", hash: "text", synced: "flag" });
+  members(event.tip, "tip", { height: "number", hash: "text" });
+  const texts = { txid: "text", sender: "text", amount: "number", amountSvc: "text", kind: "text" };
+  if (event.mismatch) members(event.mismatch, "mismatch", texts);
+  if (event.alarm) members(event.alarm, "alarm", { kind: "text", sentence: "text" });
+  return event;
+}
+
+function keyBytes(secret) {
+  must(typeof secret === "string" && secret !== "", "the signing secret is empty");
+  if (!secret.startsWith("whsec_")) return utf8(secret);
+  const bytes = bytesOfBase64(secret.slice("whsec_".length));
+  must(bytes !== null && bytes.length > 0, "a secret that begins with whsec_ continues in base64");
+  return bytes;
+}
+
+/** The value of a header in `Headers`, or in an object such as `request.headers` of Node.js; "" if there is none. */
+function header(headers, name) {
+  if (typeof headers.get === "function") return headers.get(name) ?? "";
+  const found = Object.keys(headers).find((each) => each.toLowerCase() === name);
+  const value = found === undefined ? "" : headers[found];
+  return typeof value === "string" ? value : "";
+}
+
+/** Verifies the callbacks of a node.
+ *
+ * `secrets` is the signing secret as the node's file has it, or as `whsec_…`; while it is being rotated, both.
+ */
+export class Webhook {
+  #keys;
+  #tolerance;
+
+  constructor(secrets, { tolerance = TOLERANCE_SECONDS } = {}) {
+    const all = (Array.isArray(secrets) ? secrets : [secrets]).map(keyBytes);
+    must(all.length > 0, "give at least one signing secret");
+    const algorithm = { name: "HMAC", hash: "SHA-256" };
+    this.#keys = async () =>
+      Promise.all(all.map((key) => crypto.subtle.importKey("raw", key, algorithm, false, ["verify"])));
+    this.#tolerance = tolerance;
+  }
+
+  /** The event in a callback; `body` is the bytes as received, `now` the Unix time in seconds.
+   *
+   * Rejects with InvalidSignature (answer 401), or InvalidAnswer for a signed body that is not an event.
+   */
+  async verify(body, headers, { now = Date.now() / 1000 } = {}) {
+    const bytes = body instanceof ArrayBuffer ? new Uint8Array(body) : body;
+    const raw = bytes instanceof Uint8Array;
+    must(raw, "give the raw body as bytes: text that was parsed or decoded cannot be verified");
+    const [id, timestamp, given] = ["id", "timestamp", "signature"].map((name) => header(headers, `webhook-${name}`));
+    const timed = /^[0-9]{1,15}$/.test(timestamp);
+    if (!timed) throw new InvalidSignature("webhook-timestamp must be a Unix time in seconds");
+    const near = Math.abs(now - Number(timestamp)) <= this.#tolerance;
+    const late = `webhook-timestamp must be within ${this.#tolerance} s of this computer's clock`;
+    if (!near) throw new InvalidSignature(late);
+    const signed = joined(utf8(`${id}.${timestamp}.`), bytes);
+    const signatures = given
+      .split(" ")
+      .filter((each) => each.startsWith("v1,"))
+      .map((each) => bytesOfBase64(each.slice(3)));
+    // WebCrypto compares in constant time; every pair is compared, so that the time does not tell which one failed.
+    const pairs = (await this.#keys()).flatMap((key) =>
+      signatures.filter(Boolean).map((signature) => [key, signature]),
+    );
+    const right = await Promise.all(
+      pairs.map(([key, signature]) => crypto.subtle.verify("HMAC", key, signature, signed)),
+    );
+    const wrong = "webhook-signature is not of this body under the signing secret";
+    if (!right.includes(true)) throw new InvalidSignature(wrong);
+    const event = parseEvent(new TextDecoder().decode(bytes));
+    if (event.id !== id) throw new InvalidAnswer("webhook-id is not the id of the event");
+    return event;
+  }
+}

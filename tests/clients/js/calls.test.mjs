@@ -1,0 +1,195 @@
+// What the JavaScript client repeats, refuses and waits for: its calls without a network.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import * as pay from "../../../clients/javascript/src/index.js";
+
+const SHOP = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc";
+const ORDER = { reference: "order-1", recipient: SHOP, amount: 100n, confirmations: 3 };
+const LOST = Symbol("lost");
+
+const answer = (content, status = 200, headers = {}) => new Response(JSON.stringify(content), { status, headers });
+const refusal = (status, retryAfter) =>
+  answer({ ok: false, error: "no, and this is why" }, status, retryAfter ? { "retry-after": retryAfter } : {});
+
+function payment(state, changes = {}, synced = true) {
+  const terms = { reference: "order-1", recipient: SHOP, amount: "100", requiredConfirmations: 3 };
+  const found = { state, canonical: false, confirmations: 0, matchCount: 0, mismatches: [] };
+  const tip = { height: "1", hash: "ab" };
+  return answer({ ok: true, payment: { ...terms, ...found, tip, node: { ...tip, synced }, ...changes } });
+}
+
+/** A client of a node that gives these answers, what it asked, and how long it paused. */
+function clientOf(...answers) {
+  const asked = [];
+  const paused = [];
+  async function fetch(url, options) {
+    asked.push({ url: new URL(url), ...options });
+    const next = answers.shift();
+    if (next === LOST) throw new TypeError("fetch failed");
+    return next();
+  }
+  const client = new pay.Client("http://node.example/", {
+    token: "t".repeat(32),
+    fetch,
+    sleep: async (s) => paused.push(s),
+  });
+  return { client, asked, paused, left: answers };
+}
+
+test("a question is repeated", async () => {
+  for (const trouble of [LOST, () => refusal(503), () => refusal(429), () => refusal(502)]) {
+    const good = clientOf(trouble, trouble, () => payment("unpaid"));
+    assert.equal((await good.client.payment(ORDER)).state, "unpaid");
+    assert.ok(good.paused[0] >= 0.25 && good.paused[0] <= 0.5 && good.paused[1] <= 1);
+    const bad = clientOf(trouble, trouble, trouble, trouble, LOST);
+    await assert.rejects(bad.client.payment(ORDER), trouble === LOST ? pay.NodeUnreachable : pay.ApiError);
+    assert.deepEqual([bad.left.length, bad.paused.length], [1, 3]);
+  }
+});
+
+test("Retry-After is respected up to a minute", async () => {
+  const patient = clientOf(
+    () => refusal(429, "7"),
+    () => refusal(503, "60"),
+    () => payment("unpaid"),
+  );
+  await patient.client.payment(ORDER);
+  assert.deepEqual(patient.paused, [7, 60]);
+  await assert.rejects(clientOf(() => refusal(429, "61")).client.payment(ORDER), {
+    name: "ApiError",
+    status: 429,
+    retryAfter: 61,
+    message: "no, and this is why",
+  });
+});
+
+test("what would have a further effect is never repeated", async () => {
+  for (const trouble of [LOST, () => refusal(503), () => refusal(429, "1"), () => refusal(409)]) {
+    for (const call of [(c) => c.redeliver("svcwh_1", "svcevt_1"), (c) => c.testCallback("https://a.example/")]) {
+      const { client, asked, paused } = clientOf(trouble, LOST);
+      await assert.rejects(call(client), pay.SvcPayError);
+      assert.deepEqual([asked.length, paused], [1, []]);
+    }
+  }
+});
+
+test("an answer that makes no sense is an error", async () => {
+  for (const odd of [
+    new Response("<html>"),
+    answer([]),
+    answer({ ok: true }),
+    payment("paid"),
+    payment("unpaid", { amount: 100 }),
+    payment("unpaid", { confirmations: 1.5 }),
+    payment("unpaid", { canonical: 1 }),
+    payment("confirmed", { reference: "order-2" }),
+    payment("confirmed", { amount: "101" }),
+    payment("confirmed", { node: {} }),
+  ])
+    await assert.rejects(clientOf(() => odd).client.payment(ORDER), pay.InvalidAnswer);
+  const proxy = clientOf(() => new Response("<h1>Not found</h1>", { status: 404 }));
+  await assert.rejects(proxy.client.account(SHOP), /status 404 and no sentence/);
+});
+
+test("a wait asks with the state it knows, and counts a confirmation only on a synced node", async () => {
+  const states = ["unpaid", "pending", "unpaid", "confirming"].map((state) => () => payment(state));
+  const unsynced = () => payment("confirmed", {}, false);
+  const { client, asked } = clientOf(...states, unsynced, () => payment("confirmed"));
+  assert.ok(pay.isSettled(await client.waitFor(ORDER)));
+  const given = asked.map(({ url }) => [url.searchParams.get("wait"), url.searchParams.get("state")]);
+  assert.deepEqual(given, [
+    [null, null],
+    ["30", "unpaid"],
+    ["30", "pending"],
+    ["30", "unpaid"],
+    ["30", "confirming"],
+    ["2", "confirmed"],
+  ]);
+});
+
+test("a wait for which there is no room asks without waiting, and a wait ends", async () => {
+  const full = Array.from({ length: 4 }, () => () => refusal(429, "1"));
+  const { client, asked } = clientOf(
+    () => payment("unpaid"),
+    ...full,
+    () => payment("pending"),
+  );
+  assert.equal((await client.waitFor(ORDER, { state: "pending" })).state, "pending");
+  assert.equal(asked.at(-1).url.searchParams.get("wait"), null);
+  const late = clientOf(() => payment("unpaid")).client.waitFor(ORDER, { state: "pending", timeout: 0 });
+  await assert.rejects(late, { name: "WaitTimeout", message: "the payment of order-1 is unpaid, not yet pending" });
+  const aborted = clientOf(LOST).client.waitFor(ORDER, { signal: AbortSignal.abort(new Error("no longer")) });
+  await assert.rejects(aborted, /no longer/);
+});
+
+test("payments and proofs are read to their end", async () => {
+  const one = { txid: "ab", sender: SHOP, reference: null, amount: "5", canonical: false, confirmations: 0 };
+  const pages = [
+    { payments: [one], next: "x" },
+    { payments: [], next: "y" },
+    { payments: [{ ...one, canonical: true, confirmations: 1 }], next: null },
+  ];
+  const { client, asked } = clientOf(...pages.map((page) => () => answer(page)));
+  assert.deepEqual(
+    (await client.payments(SHOP)).map(({ canonical }) => canonical),
+    [true],
+  );
+  assert.deepEqual(
+    asked.map(({ url }) => url.searchParams.get("after")),
+    [null, "x", "y"],
+  );
+  const proof = clientOf(
+    () => answer({ next: "1001" }),
+    () => answer({ next: null }),
+  );
+  assert.equal((await proof.client.proof(ORDER)).length, 2);
+  assert.deepEqual(
+    proof.asked.map(({ url }) => url.searchParams.get("from")),
+    [null, "1001"],
+  );
+});
+
+test("only watches get the token", async () => {
+  const { client, asked } = clientOf(
+    () => payment("unpaid"),
+    () => refusal(404),
+  );
+  await client.payment(ORDER);
+  await assert.rejects(client.watch("svcwh_/../1"), pay.ApiError);
+  assert.deepEqual(
+    asked.map(({ headers }) => headers.authorization),
+    [undefined, `Bearer ${"t".repeat(32)}`],
+  );
+  assert.equal(asked[1].url.pathname, "/rpc/commerce/webhooks/svcwh_%2F..%2F1");
+  await assert.rejects(new pay.Client("http://node.example").watch("svcwh_1"), /management token/);
+});
+
+test("impossible values are refused before anything is asked", async () => {
+  const { client, asked } = clientOf();
+  for (const changes of [
+    { amount: 100 },
+    { amount: 0n },
+    { amount: "0100" },
+    { amount: 2n ** 53n },
+    { reference: ".." },
+    { recipient: `${SHOP.slice(0, -1)}q` },
+    { recipient: SHOP.toUpperCase() },
+    { confirmations: 0 },
+    { sinceHeight: "-1" },
+  ])
+    await assert.rejects(client.payment({ ...ORDER, ...changes }), pay.InvalidInput, JSON.stringify(String(changes)));
+  for (const url of ["127.0.0.1:18645", "ftp://node.example", "", null])
+    assert.throws(() => new pay.Client(url), pay.InvalidInput);
+  assert.equal(asked.length, 0);
+});
+
+test("a fee above the limit is not paid, and nothing is signed for another network", async () => {
+  const key = await pay.Key.fromSeed(new Uint8Array(32));
+  const status = (network) => () => answer({ status: { genesisHash: network.genesisHash } });
+  const dear = clientOf(status(pay.DEVNET), () => answer({ fees: { suggestedFee: "10001" } }));
+  const wanted = { recipient: SHOP, amount: 1n, maximumFee: 10_000n };
+  await assert.rejects(dear.client.sign(key, pay.DEVNET, wanted), /suggests a fee of 10001 base units/);
+  await assert.rejects(clientOf(status(pay.MAINNET)).client.sign(key, pay.DEVNET, wanted), /is not on devnet/);
+});

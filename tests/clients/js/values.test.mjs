@@ -1,0 +1,210 @@
+// The JavaScript client gives what the vectors say, without a node: keys, transfers, proofs, signatures of callbacks.
+
+import assert from "node:assert/strict";
+import { createHash, createHmac } from "node:crypto";
+import { readFileSync } from "node:fs";
+import { test } from "node:test";
+
+import * as pay from "../../../clients/javascript/src/index.js";
+
+const vectors = (name) => JSON.parse(readFileSync(new URL(`../../vectors/${name}.json`, import.meta.url), "utf8"));
+const page = readFileSync(new URL("../../../docs/webhooks.md", import.meta.url), "utf8");
+
+const { networks } = vectors("svc_protocol");
+const wallet = vectors("wallet");
+const bytes = (hex) => new Uint8Array(Buffer.from(hex, "hex"));
+const SHOP = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc";
+
+test("the networks are those of the vectors", () => {
+  for (const network of pay.NETWORKS) {
+    const { rules, genesisHash } = networks[network.name];
+    assert.deepEqual([network.networkId, network.prefix], [rules.networkId, rules.addressPrefix]);
+    assert.equal(network.genesisHash, genesisHash);
+    assert.equal(pay.MINIMUM_FEE.toString(), rules.minimumFee);
+  }
+});
+
+test("transfers and addresses are those of the vectors", async () => {
+  for (const network of pay.NETWORKS) {
+    const { keys, transactions } = networks[network.name];
+    for (const key of keys) {
+      const made = await pay.Key.fromSeed(bytes(key.seed));
+      assert.equal(await made.address(network), key.address);
+      assert.equal(pay.networkOf(key.address), network);
+    }
+    for (const { transaction, txid } of transactions) {
+      const { seed } = keys.find((key) => key.publicKey === transaction.senderPublicKey);
+      const { nonce, fee, timestamp, payload } = transaction;
+      const { recipient, amount, paymentReference: reference } = payload;
+      const draft = { recipient, amount, nonce, fee, timestamp, reference };
+      const made = await pay.signTransfer(await pay.Key.fromSeed(bytes(seed)), network, draft);
+      assert.deepEqual(made, { txid, transaction });
+    }
+  }
+});
+
+test("words give the keys of the vectors", async () => {
+  for (const { words, address } of wallet.wallets) {
+    const key = await pay.Key.fromWords(words);
+    for (const network of pay.NETWORKS) assert.equal(await key.address(network), address[network.name]);
+  }
+  const wanted = (await pay.Key.fromWords(wallet.wallets[1].words)).publicKey;
+  for (const { typed } of wallet.sameWords) assert.deepEqual((await pay.Key.fromWords(typed)).publicKey, wanted);
+  for (const { words } of wallet.invalidWords) await assert.rejects(pay.Key.fromWords(words), pay.InvalidInput);
+});
+
+test("amounts are read and written in one form", () => {
+  for (const [coins, units] of [
+    ["25", 2500000000n],
+    ["0.5", 50000000n],
+    ["90071992.54740991", 9007199254740991n],
+  ]) {
+    assert.equal(pay.parseAmount(coins), units);
+    assert.equal(pay.formatAmount(units.toString()), coins);
+  }
+  assert.equal(pay.formatAmount(-125000000n), "-1.25");
+  for (const coins of ["", "0", "1.", ".5", "01", "1e3", "-1", "1,5", "1.123456789", "90071992.54740992", 5])
+    assert.throws(() => pay.parseAmount(coins), pay.InvalidInput);
+});
+
+test("the reference of a refund", async () => {
+  assert.equal(await pay.refundReference("order-7", "ab".repeat(32)), "refund:order-7");
+  assert.equal(await pay.refundReference(null, "ab".repeat(32)), `refund:${"ab".repeat(16)}`);
+  const hash = createHash("sha256").update("x".repeat(64)).digest("hex");
+  assert.equal(await pay.refundReference("x".repeat(64), ""), `refund:${"x".repeat(40)}.${hash.slice(0, 16)}`);
+});
+
+// Payment proofs
+
+const proof = vectors("payment_proof");
+const prove = ({ answer, order, tip }) => pay.checkProof([JSON.stringify(answer)], order, { tip });
+
+test("the proof of the vectors is good", async () => {
+  const { txid, sender, blockHeight, confirmations } = await prove(proof);
+  assert.deepEqual({ txid, sender, blockHeight, confirmations }, proof.proven);
+});
+
+for (const { what, of, at, to } of proof.refused) {
+  test(`a changed proof is refused: ${what}`, async () => {
+    const changed = structuredClone({ order: proof.order, tip: proof.tip, proof: proof.answer.proof });
+    const path = [of, ...at];
+    const last = path.pop();
+    path.reduce((inner, step) => inner[step], changed)[last] = to;
+    const { order, tip } = changed;
+    await assert.rejects(prove({ answer: { ...proof.answer, proof: changed.proof }, order, tip }), pay.InvalidProof);
+  });
+}
+
+test("a proof in two answers", async () => {
+  const inside = proof.answer.proof;
+  const part = (headers) => JSON.stringify({ ...proof.answer, proof: { ...inside, headers } });
+  const answers = [part(inside.headers.slice(0, 1)), part(inside.headers.slice(1))];
+  assert.equal((await pay.checkProof(answers, proof.order, proof)).confirmations, 3);
+  for (const wrong of [answers.slice(0, 1), answers.toReversed?.() ?? [...answers].reverse(), []])
+    await assert.rejects(pay.checkProof(wrong, proof.order, proof), pay.InvalidProof);
+});
+
+test("what is no proof is refused", async () => {
+  for (const text of ["", "[]", "[".repeat(1e5), '{"proof":{}}', '{"proof":{"chainId":"\\ud800"}}'])
+    await assert.rejects(pay.checkProof([text], proof.order, proof), pay.InvalidProof);
+});
+
+// Callbacks
+
+const SECRET = "a-signing-secret-for-this-page-only-0123";
+const OLD = "the-secret-before-it-of-thirty-two-characters";
+const NOW = 1795170438;
+const body = Buffer.from(page.split("\n").find((line) => line.startsWith('{"chainId"')));
+const digest = (secret, signed, raw) => createHmac("sha256", secret).update(signed).update(raw).digest("base64");
+
+function headersOf(raw, secrets, at = NOW) {
+  const { id } = JSON.parse(raw);
+  const signature = secrets.map((secret) => `v1,${digest(secret, `${id}.${at}.`, raw)}`).join(" ");
+  return { "webhook-id": id, "webhook-timestamp": String(at), "webhook-signature": signature };
+}
+
+const verify = (secrets, raw = body, headers = headersOf(body, [SECRET]), now = NOW) =>
+  new pay.Webhook(secrets).verify(raw, headers, { now });
+
+test("the callback of the page", async () => {
+  const shown = /^\| `webhook-signature` \| `([^`]+)` \|$/m.exec(page)[1];
+  assert.equal(headersOf(body, [SECRET])["webhook-signature"], shown);
+  const event = await verify(SECRET);
+  assert.equal(event.event, "payment.confirmed");
+  assert.ok(pay.isWatchEvent(event));
+  const standard = `whsec_${Buffer.from(SECRET).toString("base64")}`;
+  assert.deepEqual(await verify(standard, body, new Headers(headersOf(body, [SECRET]))), event);
+  const exact = body.buffer.slice(body.byteOffset, body.byteOffset + body.length);
+  assert.deepEqual(await verify(SECRET, exact), event);
+});
+
+test("signatures are those of the vectors", async () => {
+  for (const each of vectors("webhook_signature").cases) {
+    const { eventId, timestamp, webhookSignature, secret, previousSecret } = each;
+    const headers = {
+      "Webhook-Id": eventId,
+      "Webhook-Timestamp": String(timestamp),
+      "Webhook-Signature": webhookSignature,
+    };
+    const raw = Buffer.from(each.body);
+    // Their bodies are no events, so what is asked is whether the signature passed.
+    for (const known of [secret, previousSecret].filter(Boolean))
+      await assert.rejects(verify(known, raw, headers, timestamp), pay.InvalidAnswer);
+    await assert.rejects(verify(`${secret}x`, raw, headers, timestamp), pay.InvalidSignature);
+  }
+});
+
+test("secrets that are rotated", async () => {
+  for (const [signed, known, good] of [
+    [[SECRET], [OLD, SECRET], true],
+    [[SECRET, OLD], [OLD], true],
+    [[SECRET, OLD], [SECRET], true],
+    [[SECRET], [OLD], false],
+  ]) {
+    const outcome = verify(known, body, headersOf(body, signed));
+    if (good) await outcome;
+    else await assert.rejects(outcome, pay.InvalidSignature);
+  }
+});
+
+test("an old callback, a changed header and a changed body are refused", async () => {
+  for (const away of [-300, 0, 300]) await verify(SECRET, body, headersOf(body, [SECRET]), NOW + away);
+  for (const away of [-301, 301, 1e9])
+    await assert.rejects(verify(SECRET, body, headersOf(body, [SECRET]), NOW + away), /within 300 s/);
+  for (const name of ["id", "timestamp", "signature"])
+    for (const value of ["", "x", "v1,", "1795170437", "v1,é", undefined, ["v1,a"]]) {
+      const headers = { ...headersOf(body, [SECRET]), [`webhook-${name}`]: value };
+      await assert.rejects(verify(SECRET, body, headers), pay.InvalidSignature);
+    }
+  for (let place = 0; place < body.length; place += 97) {
+    const changed = Uint8Array.from(body);
+    changed[place] ^= 1;
+    await assert.rejects(verify(SECRET, changed), pay.InvalidSignature);
+  }
+  await assert.rejects(verify(SECRET, body.toString()), /raw body as bytes/);
+});
+
+test("every event of the page is read, and those of no watch", async () => {
+  const shown = [...page.matchAll(/^```json\n(.*?)^```$/gms)].map(([, text]) => JSON.parse(text));
+  const events = shown.filter((each) => "subscriptionId" in each);
+  assert.ok(events.length >= 5);
+  const mismatch = { kind: "too-little", txid: "ab", sender: SHOP, amount: "1", amountSvc: "0.00000001" };
+  events.push({ ...events[0], event: "payment.mismatched", mismatch });
+  events.push({ ...events[0], event: "node.alarm", alarm: { kind: "outage", sentence: "…" } });
+  for (const each of events) {
+    const raw = Buffer.from(JSON.stringify(each));
+    assert.deepEqual(await verify(SECRET, raw, headersOf(raw, [SECRET])), each);
+  }
+  assert.deepEqual(new Set(events.map(({ event }) => event)), new Set(pay.EVENT_NAMES));
+  const { id, createdAt, networkId, chainId, genesisHash } = events[0];
+  for (const event of ["webhook.test", "payment.invented-later"]) {
+    const raw = Buffer.from(JSON.stringify({ id, createdAt, networkId, chainId, genesisHash, event }));
+    assert.equal(pay.isWatchEvent(await verify(SECRET, raw, headersOf(raw, [SECRET]))), false);
+  }
+  for (const broken of [{}, { ...events[0], payment: {} }, { ...events[5], mismatch: null }]) {
+    const raw = Buffer.from(JSON.stringify(broken));
+    const headers = { ...headersOf(Buffer.from('{"id":""}'), [SECRET]), "webhook-id": broken.id ?? "" };
+    headers["webhook-signature"] = `v1,${digest(SECRET, `${broken.id ?? ""}.${NOW}.`, raw)}`;
+    await assert.rejects(verify(SECRET, raw, headers), pay.InvalidAnswer);
+  }
+});

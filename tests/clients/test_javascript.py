@@ -1,0 +1,174 @@
+"""The JavaScript client as `npm pack` makes it: its tests, types and README's examples, and a story on a devnet."""
+
+import json
+import os
+import re
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+from tests.browser.chain import FAUCET
+from tests.process_level.pages import ROOT, blocks_of
+from tests.process_level.running import DEADLINE, RunningNode
+from tests.programs import needs, program
+
+CLIENT = ROOT / "clients" / "javascript"
+TESTS = Path(__file__).parent / "js"
+TYPESCRIPT, NODE_TYPES = "typescript@5.9.3", "@types/node@20.19.25"
+SETTINGS = ["--strict", "--noUncheckedIndexedAccess", "--target", "es2022", "--module", "nodenext", "--types", "node"]
+# Node 18, which Debian 12 has, hides WebCrypto behind an option that later versions accept too.
+NODE_OPTIONS = "--experimental-global-webcrypto --no-warnings"
+
+
+def ran(*command: str, folder: Path, seconds: float = DEADLINE) -> str:
+    """Standard output of a program that must succeed."""
+    environment = {**os.environ, "no_proxy": "*", "NODE_OPTIONS": NODE_OPTIONS}
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+@needs("node")
+@pytest.mark.parametrize("file", sorted(TESTS.glob("*.test.mjs")), ids=lambda file: file.name.removesuffix(".test.mjs"))
+def test_module(file: Path) -> None:
+    told = re.search(
+        r"^# pass ([0-9]+)$", ran("node", "--test", "--test-reporter=tap", str(file), folder=ROOT), re.MULTILINE
+    )
+    assert told
+    assert int(told[1]) > 0
+
+
+@contextmanager
+def running(folder: Path, *words: str) -> Iterator["subprocess.Popen[str]"]:
+    """A program of Node.js, with pipes."""
+    process = subprocess.Popen(
+        ["node", *words],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        cwd=folder,
+        env={**os.environ, "no_proxy": "*", "NODE_OPTIONS": NODE_OPTIONS},
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
+
+
+@pytest.fixture(scope="module")
+def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the packed client in `node_modules`, as an empty project installs it."""
+    npm, folder = program("npm"), tmp_path_factory.mktemp("project")
+    [packed] = json.loads(ran(npm, "pack", "--json", str(CLIENT), folder=folder))
+    files = {file["path"] for file in packed["files"]}
+    sources = {f"src/{path.name}" for path in (CLIENT / "src").iterdir()}
+    assert files == sources | {"package.json", "README.md", "CHANGELOG.md"}
+    (folder / "package.json").write_text('{"private": true, "type": "module"}')
+    ran(npm, "install", "--offline", "--no-audit", "--no-fund", f"./{packed['filename']}", folder=folder)
+    return folder
+
+
+def test_the_changelog_names_the_version() -> None:
+    version = json.loads((CLIENT / "package.json").read_text(encoding="utf-8"))["version"]
+    assert version in (CLIENT / "CHANGELOG.md").read_text(encoding="utf-8")
+
+
+def test_it_needs_no_other_package_and_nothing_of_node() -> None:
+    package = json.loads((CLIENT / "package.json").read_text(encoding="utf-8"))
+    assert not any("dependencies" in name.lower() for name in package)
+    for path in (CLIENT / "src").glob("*.js"):
+        text = path.read_text(encoding="utf-8")
+        assert all(name.startswith("./") for name in re.findall(r"""(?:from |import\()["']([^"']+)""", text)), path
+        assert not re.search(r"\b(?:require|process|Buffer|window|document)\b[.(]", text), path
+        assert max(map(len, text.splitlines())) <= 120, path
+
+
+def test_the_words_are_those_of_bip39() -> None:
+    spec = find_spec("mnemonic")
+    assert spec is not None
+    assert spec.origin is not None
+    words = (Path(spec.origin).parent / "wordlist" / "english.txt").read_text().split()
+    assert (CLIENT / "src" / "words.js").read_text(encoding="utf-8").split("`")[1].split() == words
+
+
+def test_the_types_name_what_is_exported() -> None:
+    exported = set()
+    for names in re.findall(
+        r"^export \{([^}]+)\}", (CLIENT / "src" / "index.js").read_text(encoding="utf-8"), re.MULTILINE
+    ):
+        exported |= set(re.findall(r"\w+", names))
+    types = (CLIENT / "src" / "index.d.ts").read_text(encoding="utf-8")
+    assert set(re.findall(r"^export (?:const|class|function) (\w+)", types, re.MULTILINE)) == exported
+
+
+@pytest.mark.socket
+@pytest.mark.slow
+@needs("node", "npm")
+def test_the_examples_of_the_readme_print_what_it_shows(installed: Path, shop_node: RunningNode) -> None:
+    blocks = blocks_of("clients/javascript/README.md", "js", "text")
+    assert [block.language for block in blocks] == ["js", "text"] * (len(blocks) // 2)
+    assert len(blocks) >= 12
+    text = "".join(block.text for block in blocks[::2]).replace("http://127.0.0.1:18645", shop_node.url)
+    text = text.replace('"devnet/', f'"{shop_node.data_dir}/')
+    mined = (
+        'console.log("mine"); await new Promise((done) => process.stdin.once("data", done)); process.stdin.destroy();\n'
+    )
+    (installed / "readme.mjs").write_text(text.replace("const answers", f"{mined}const answers"), encoding="utf-8")
+    with running(installed, "readme.mjs") as process:
+        before = list(iter(process.stdout.readline, "mine\n"))  # type: ignore[union-attr]
+        shop_node.mine(3)
+        after, errors = process.communicate("\n", timeout=DEADLINE)
+    assert (process.returncode, errors) == (0, "")
+    assert "".join(before) + after == "".join(block.text for block in blocks[1::2])
+
+
+@pytest.mark.socket
+@pytest.mark.slow
+@needs("node", "npm")
+def test_a_story_in_typescript(installed: Path, shop_node: RunningNode) -> None:
+    (installed / "story.ts").write_bytes((TESTS / "story.ts").read_bytes())
+    npm = program("npm")
+    ran(
+        npm,
+        "install",
+        "--no-save",
+        "--no-audit",
+        "--no-fund",
+        "--prefer-offline",
+        TYPESCRIPT,
+        NODE_TYPES,
+        folder=installed,
+    )
+    ran("node", "node_modules/typescript/bin/tsc", *SETTINGS, "story.ts", folder=installed)
+    secrets = [(shop_node.data_dir / name).read_text().strip() for name in ("manage-token", "signing-secret")]
+    with running(installed, "story.js", shop_node.url, *secrets, FAUCET.seed.hex()) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        told = []
+        for line in process.stdout:
+            told.append(line.rstrip())
+            if told[-1] == "mine 2":
+                shop_node.mine(2)
+            elif told[-1] == "reorganise 2":
+                shop_node.ok(shop_node.operator("/operator/reorganise", {"depth": 2}))
+            else:
+                continue
+            process.stdin.write("done\n")
+            process.stdin.flush()
+        _, errors = process.communicate(timeout=DEADLINE)
+    assert (process.returncode, errors) == (0, "")
+    assert told == [
+        "mine 2",
+        "reorganise 2",
+        "payment.confirmed confirmed 2, payment.reorged pending 0",
+        "this needs the header Authorization: Bearer <token> with the right token",
+    ]
