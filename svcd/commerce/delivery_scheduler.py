@@ -1,9 +1,9 @@
 """Decides which event is sent next, so that no host delays another (docs/webhooks.md "Attempts").
 
 This is the scheduler of one merchant, see svcd.commerce.fair_scheduler. At most one event of a watch, four of a host
-and 32 of the merchant are in flight, fewer if there are several merchants. Hosts with due events take turns: each sends
-one event and goes to the end of the line. No operation visits every queue: a dead host may have tens of thousands.
-Times are Unix milliseconds.
+and 32 of the merchant are in flight, fewer if there are several merchants, and never more than half of them to one
+host. Hosts with due events take turns: each sends one event and goes to the end of the line. No operation visits every
+queue: a dead host may have tens of thousands. Times are Unix milliseconds.
 """
 
 from collections import deque
@@ -69,6 +69,7 @@ class HostQueue:
     """The waiting queues of one callback host, and its circuit breaker."""
 
     name: str
+    max_in_flight: int
     breaker: CircuitBreaker = field(init=False, factory=CircuitBreaker)
     in_line: bool = field(init=False, default=False)
     """Whether the scheduler has the host in its line."""
@@ -143,7 +144,7 @@ class HostQueue:
         return change
 
     def _is_full(self) -> bool:
-        return self.in_flight >= (1 if self.breaker.is_open else MAX_IN_FLIGHT_PER_HOST)
+        return self.in_flight >= (1 if self.breaker.is_open else self.max_in_flight)
 
 
 def _earliest(*heaps: _Heap) -> _Heap | None:
@@ -177,6 +178,7 @@ class DeliveryScheduler:
 
     def __init__(self, max_in_flight: int = MAX_IN_FLIGHT) -> None:
         self._max_in_flight = max_in_flight
+        self._max_per_host = min(MAX_IN_FLIGHT_PER_HOST, max_in_flight // 2)
         self._hosts: dict[str, HostQueue] = {}
         self._waiting: dict[str, QueueEntry] = {}
         self._leases: dict[str, _ActiveLease] = {}
@@ -276,7 +278,7 @@ class DeliveryScheduler:
         return self._timers[0][0] if self._timers else None
 
     def _add(self, queue: WatchQueue, now: int, *, wakeable: bool) -> None:
-        host = self._hosts.setdefault(queue.host, HostQueue(queue.host))
+        host = self._hosts.setdefault(queue.host, HostQueue(queue.host, self._max_per_host))
         entry = self._waiting[queue.watch] = QueueEntry(queue)
         host.add(entry, wakeable=wakeable)
         self._place(host, now)

@@ -14,22 +14,27 @@ from svcd.limits import STALLING_RECEIVER, Limit
 from svcd.store.webhook_events import WatchQueue
 
 MAX_IN_FLIGHT_IN_ALL: Final = 256
-"""The least shares of 32 merchants: no merchant waits for others unless the callbacks of 32 of them stall."""
-
-LIMITS: Final = (Limit("deliveries at once", MAX_IN_FLIGHT_IN_ALL, "things", STALLING_RECEIVER),)
-
-_LEAST_IN_FLIGHT: Final = 2 * MAX_IN_FLIGHT_PER_HOST
+"""All merchants together, unless there are so many that each has only LEAST_IN_FLIGHT."""
+LEAST_IN_FLIGHT: Final = 2
 """A merchant can deliver to one host while another one stalls."""
+
+LIMITS: Final = (
+    Limit("deliveries at once, of up to 128 merchants", MAX_IN_FLIGHT_IN_ALL, "things", STALLING_RECEIVER),
+)
+
+_PREFERRED_SHARE: Final = 2 * MAX_IN_FLIGHT_PER_HOST
 
 
 def in_flight_share(merchants: int) -> int:
-    """The number of deliveries that each of so many merchants may have in flight."""
-    return max(MAX_IN_FLIGHT // max(merchants, 1), _LEAST_IN_FLIGHT)
+    """The number of deliveries that each of so many merchants may have in flight, whatever the others have."""
+    merchants = max(merchants, 1)
+    share = max(MAX_IN_FLIGHT // merchants, _PREFERRED_SHARE)
+    return max(min(share, MAX_IN_FLIGHT_IN_ALL // merchants), LEAST_IN_FLIGHT)
 
 
 def most_in_flight(merchants: int) -> int:
     """The number of deliveries that all of so many merchants may have in flight together."""
-    return min(merchants * in_flight_share(merchants), MAX_IN_FLIGHT_IN_ALL)
+    return merchants * in_flight_share(merchants)
 
 
 @define
@@ -66,8 +71,6 @@ class FairScheduler:
 
     def lease(self, now: int) -> Lease | None:
         """The next lease of any merchant, to be given to ``release`` in the end; None if there is none at present."""
-        if self.in_flight >= MAX_IN_FLIGHT_IN_ALL:
-            return None
         leases = (scheduler.lease(now) for scheduler in self._schedulers.values())
         lease = next((lease for lease in leases if lease is not None), None)
         if lease is not None:
@@ -80,8 +83,6 @@ class FairScheduler:
 
     def next_at(self, now: int) -> int | None:
         """When ``lease`` may succeed again; None if not before a lease ends or a queue is scheduled."""
-        if self.in_flight >= MAX_IN_FLIGHT_IN_ALL:
-            return None
         times = (scheduler.next_at(now) for scheduler in self._schedulers.values())
         return min((time for time in times if time is not None), default=None)
 

@@ -1,12 +1,10 @@
 """No merchant delays the events of another, whatever its callbacks do."""
 
-from collections import Counter
-
 import pytest
 
 from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome
 from svcd.commerce.delivery_scheduler import MAX_IN_FLIGHT, Lease
-from svcd.commerce.fair_scheduler import MAX_IN_FLIGHT_IN_ALL, FairScheduler, in_flight_share, most_in_flight
+from svcd.commerce.fair_scheduler import FairScheduler, in_flight_share, most_in_flight
 from svcd.store.webhook_events import WatchQueue
 
 NOW = 1_000_000_000
@@ -27,25 +25,47 @@ def drain(scheduler: FairScheduler, now: int = NOW) -> list[Lease]:
 
 @pytest.mark.parametrize(
     ("merchants", "share", "most"),
-    [(0, 32, 0), (1, 32, 32), (2, 16, 32), (3, 10, 30), (4, 8, 32), (5, 8, 40), (32, 8, 256), (100, 8, 256)],
+    [
+        (0, 32, 0),
+        (1, 32, 32),
+        (2, 16, 32),
+        (3, 10, 30),
+        (4, 8, 32),
+        (32, 8, 256),
+        (33, 7, 231),
+        (128, 2, 256),
+        (999, 2, 1998),
+    ],
 )
 def test_the_deliveries_in_flight_are_shared(merchants: int, share: int, most: int) -> None:
     assert (in_flight_share(merchants), most_in_flight(merchants)) == (share, most)
 
 
-def test_a_hundred_merchants_take_turns_below_the_bound_for_all() -> None:
-    merchants = 100
+@pytest.mark.parametrize("merchants", [33, 100, 300])
+def test_however_many_merchants_stall_the_others_deliver_at_once(merchants: int) -> None:
     scheduler = FairScheduler(in_flight_share(merchants))
-    for number in range(merchants):
+    for number in range(merchants - 1):
         put(scheduler, f"shop{number}", *(f"host{host}" for host in range(9)))
     stalling = drain(scheduler)
-    assert len(stalling) == scheduler.in_flight == MAX_IN_FLIGHT_IN_ALL
-    assert set(Counter(lease.queue.merchant for lease in stalling).values()) == {2, 3}
+    assert len(stalling) == scheduler.in_flight == (merchants - 1) * in_flight_share(merchants)
     assert scheduler.next_at(NOW) is None
 
-    scheduler.release(stalling[0], DeliveryOutcome.FAILED, None, NOW)
-    assert scheduler.next_at(NOW) == NOW
-    assert [lease.queue.merchant for lease in drain(scheduler)] == ["shop56"]
+    for number in range(20):
+        put(scheduler, "books", f"shop{number}.example.com")
+        (lease,) = drain(scheduler)
+        assert lease.queue.merchant == "books"
+        scheduler.release(lease, DeliveryOutcome.ACCEPTED, None, NOW)
+
+
+@pytest.mark.parametrize("merchants", [1, 2, 32, 33, 100, 300])
+def test_a_host_that_stalls_leaves_half_of_the_share_to_other_hosts(merchants: int) -> None:
+    share = in_flight_share(merchants)
+    scheduler = FairScheduler(share)
+    for number in range(9):
+        scheduler.schedule(WatchQueue(f"slow/{number}", "slow.example.com", NOW, "books"), NOW)
+    assert len(drain(scheduler)) == min(4, share // 2)
+    put(scheduler, "books", "fast.example.com")
+    assert [lease.queue.host for lease in drain(scheduler)] == ["fast.example.com"]
 
 
 def test_stalling_callbacks_leave_the_share_of_others_free() -> None:
