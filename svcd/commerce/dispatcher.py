@@ -96,6 +96,8 @@ class WebhookDispatcher:
         self._running: set[Deferred[None]] = set()
         self._timer: Timer | None = None
         self._incoming: deque[WatchQueue] = deque()
+        self._absent_merchants: set[str] = set()
+        """Merchants that are not configured although events of theirs wait."""
         self._incoming_call: Timer | None = None
         self._starting = False
         self._stopping = False
@@ -151,10 +153,24 @@ class WebhookDispatcher:
         self._incoming_call = None
         now = self._now()
         for _ in range(min(ENQUEUE_BATCH, len(self._incoming))):
-            self._scheduler.schedule(self._incoming.popleft(), now)
+            queue = self._incoming.popleft()
+            if queue.merchant in self._sender.merchants:
+                self._scheduler.schedule(queue, now)
+            else:
+                self._hold(queue.merchant)
         if self._incoming and not self._stopping:
             self._incoming_call = self._clock.callLater(0, self._take_incoming)
         self._start_deliveries()
+
+    def _hold(self, merchant: str) -> None:
+        """Leave the events of a merchant in the outbox until a configuration has it again, and log it once."""
+        if merchant not in self._absent_merchants:
+            self._absent_merchants.add(merchant)
+            self.log.warn(
+                "the configuration has no merchant {merchant}, whose watches go on: their events are kept for a week, "
+                "and sent if it is configured again",
+                merchant=merchant,
+            )
 
     def _start_deliveries(self) -> None:
         """Start all deliveries that may start now, and set the timer for the next."""

@@ -26,8 +26,6 @@ LIMITS: Final = (
         "A receiver that answers without end, or with a gzip bomb",
     ),
 )
-UNKNOWN_MERCHANT: Final = "unknown-merchant"
-"""The error of an event whose merchant the configuration does not have at present."""
 _GONE: Final = 410
 _RETRY_LATER: Final = (429, 503)
 _MAY_CHANGE: Final = (408, 409, 425, 429)
@@ -102,13 +100,11 @@ class WebhookSender:
     log = Logger()
 
     async def send(self, event: Event, now: int) -> DeliveryResult:
-        """Sign and send ``event`` at ``now``, Unix milliseconds.
+        """Sign and send ``event``, of one of the merchants, at ``now``, Unix milliseconds.
 
         The URL is checked on each attempt, because the rules may have changed since the registration.
         """
-        merchant = self.merchants.get(event.merchant)
-        if merchant is None:
-            return DeliveryResult(outcome=DeliveryOutcome.UNTRIED, error=UNKNOWN_MERCHANT)
+        merchant = self.merchants[event.merchant]
         try:
             target = self.rules.parse(event.url)
             headers = signed_headers(

@@ -335,14 +335,18 @@ def test_each_event_is_signed_with_the_secret_of_its_merchant(world: World) -> N
                 verify(sent.body, **signature, secret=other, now=sent.at)
 
 
-def test_events_of_a_merchant_that_is_not_configured_are_not_sent_before_its_return(
+def test_events_of_a_merchant_that_is_not_configured_are_kept_until_its_return(
     world: World, log: list[LogEvent]
 ) -> None:
-    world.dispatcher.enqueue([world.outbox.add("shop/1", merchant="former", now=world.now)])
+    world.dispatcher.enqueue([world.outbox.add(f"shop/{number}", merchant="former", now=world.now) for number in "12"])
+    world.dispatcher.enqueue([WatchQueue("shop/1", "shop", world.now, "former")])
+    world.pass_time(100 * HOUR)
     assert world.sent() == 0
-    assert world.outbox.row("shop/1").errors == ["unknown-merchant"]
-    assert world.dispatcher.counts().broken_hosts == 0
-    world.dispatcher.cancel("shop/1")
+    assert world.outbox.row("shop/1").errors == []
+    assert world.outbox.asked == []
+    assert world.dispatcher.counts() == counts()
+    (told,) = world.said(LogLevel.warn)
+    assert "the configuration has no merchant former" in told
 
     again = world_of(world.outbox, world.clock, log, merchants={"former": SECRET})
     again.dispatcher.enqueue([WatchQueue("shop/1", "shop", 0, "former")])

@@ -530,7 +530,7 @@ def test_every_kind_of_failure_is_told() -> None:
     (table,) = re.findall(r"^\| `lastError` \|.*?\n\n", PAGE, re.MULTILINE | re.DOTALL)
     cells = [cell for line in table.splitlines()[2:] if (cell := line.split("|")[1:2])]
     told = {name for (cell,) in cells for name in re.findall("`([^`]+)`", cell)}
-    own = {dispatcher.HOST_BROKEN, sender.UNKNOWN_MERCHANT, "refused-url", "internal"}
+    own = {dispatcher.HOST_BROKEN, "refused-url", "internal"}
     assert told == {*get_args(Category), *own, "status 500"}
     assert f"longer than {sender.CALL_LIMITS.max_bytes} bytes" in table
     assert f"more than {sender.CALL_LIMITS.seconds:g} seconds" in table
