@@ -1,5 +1,6 @@
 """Webhook events: their types, ids, and the bodies that are signed and sent (docs/webhooks.md "Events", "The body")."""
 
+from collections.abc import Mapping
 from enum import StrEnum
 from hashlib import sha256
 from typing import Final
@@ -25,11 +26,20 @@ class EventType(StrEnum):
 
 
 ASIDE: Final = frozenset({EventType.MISMATCHED, EventType.ALARM})
-"""Tell nothing new of the payment's state: they supersede no event, and are told only if a registration asks."""
+"""Tell nothing new of the payment's state, and are told only if a registration asks."""
 DEFAULT_EVENTS: Final = frozenset(EventType) - ASIDE
 """What a watch tells if its registration names no events."""
-SUPERSEDED: Final = frozenset({EventType.PENDING, EventType.CONFIRMING})
-"""Any later event of the watch tells more than these, and supersedes them while they are undelivered."""
+_PROGRESS: Final = frozenset({EventType.PENDING, EventType.CONFIRMING})
+SUPERSEDES: Final[Mapping[EventType, frozenset[EventType]]] = {
+    EventType.PENDING: _PROGRESS,
+    EventType.CONFIRMING: _PROGRESS,
+    EventType.CONFIRMED: _PROGRESS | {EventType.REORGED},
+    EventType.REORGED: _PROGRESS | {EventType.CONFIRMED, EventType.REORGED},
+    EventType.EXPIRED: _PROGRESS,
+    **dict.fromkeys(ASIDE, frozenset()),
+}
+"""Which earlier events of the watch an event supersedes while they are undelivered: what they tell is no longer true,
+or its consequences are over. Only a later ``payment.confirmed`` ends those of a ``payment.reorged``."""
 
 
 @frozen

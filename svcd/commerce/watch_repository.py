@@ -6,9 +6,8 @@ from typing import Final
 from attrs import evolve, frozen
 
 from svcd.commerce.events import (
-    ASIDE,
     DEFAULT_EVENTS,
-    SUPERSEDED,
+    SUPERSEDES,
     ChainIdentity,
     EventType,
     WebhookEvent,
@@ -63,6 +62,9 @@ class WatchRepository:
             for each in evaluations
         ]
         self.watches.save(changes)
+        # A confirmation that was undone must not be told even if the reorganisation is not told in its place.
+        undone = [each.watch.id for each in evaluations if _hides_reorganisation(each)]
+        self.events.supersede(undone, SUPERSEDES[EventType.REORGED])
         new = [event for each in evaluations for event in self._told(each.watch, each.events, now)]
         # The last queue of a watch is the present one.
         return list({queue.watch: queue for queue in self.events.append(new, now)}.values())
@@ -80,12 +82,11 @@ class WatchRepository:
         self.events.drop_waiting(identifier)
 
     def _told(self, watch: Watch, events: Sequence[WebhookEvent], now: int) -> list[NewEvent]:
-        """The events that the watch wants, as they are stored."""
-        new = []
-        for event in events:
-            if event.type not in watch.events:
-                continue
-            row = EventRow(
+        """The events that the watch wants, as they are stored; they supersede earlier ones, not each other."""
+        told = [event for event in events if event.type in watch.events]
+        superseded = frozenset[str]().union(*(SUPERSEDES[event.type] for event in told))
+        rows = [
+            EventRow(
                 sequence=event.sequence,
                 epoch=event.epoch,
                 id=event_id(watch.id, event.epoch, event.sequence),
@@ -93,8 +94,14 @@ class WatchRepository:
                 body=event_body(event, chain=self.chain, watch_id=watch.id, terms=watch.terms, now=now),
                 created_at=now,
             )
-            new.append(NewEvent(watch.id, row, frozenset() if event.type in ASIDE else SUPERSEDED))
-        return new
+            for event in told
+        ]
+        return [NewEvent(watch.id, row, superseded if row is rows[0] else frozenset()) for row in rows]
+
+
+def _hides_reorganisation(evaluated: EvaluatedWatch) -> bool:
+    reorganised = any(event.type is EventType.REORGED for event in evaluated.events)
+    return reorganised and EventType.REORGED not in evaluated.watch.events
 
 
 def watch_of(row: WatchRow) -> Watch:

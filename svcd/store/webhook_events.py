@@ -57,7 +57,7 @@ class NewEvent:
     """Its id."""
     event: EventRow
     supersedes: Collection[str]
-    """The names of waiting events that it makes needless."""
+    """The names of waiting events that it makes obsolete."""
 
 
 @frozen
@@ -76,10 +76,16 @@ _EVENT_OF_E: Final = ", ".join(f"e.{name}" for name in _NAMES)
 _EMPTIED: Final = "body = ?"
 _EMPTY: Final = b""
 """For bodies that nobody will ask for again: those of a busy shop's events would fill the disk."""
-_YIELDS: Final = "(e.name = 'payment.mismatched' AND e.attempts > 0)"
+_YIELDS: Final = "(e.name IN ('payment.mismatched', 'node.alarm') AND e.attempts > 0)"
 """A receiver that fails on what goes beside a payment hears of the payment itself without delay."""
 _IN_TURN: Final = f"ORDER BY e.redelivery_at IS NOT NULL, e.redelivery_at, {_YIELDS}, e.sequence"
 """New events come first: one that is sent again has been told, or refused, before."""
+_WAITS: Final = "fate = 'waiting'"
+_IS_OVER: Final = (
+    "name = 'payment.reorged' AND redelivery_at IS NULL AND EXISTS (SELECT * FROM event l WHERE l.watch = event.watch "
+    f"AND l.sequence > event.sequence AND l.name = 'payment.confirmed' AND l.{_WAITS} AND l.redelivery_at IS NULL)"
+)
+"""The payment was confirmed again in the step that undid it: that must not wait until both can be told."""
 _NEXT: Final = "SELECT min(sequence) FROM event WHERE watch = w.number AND fate = 'waiting'"
 
 
@@ -116,15 +122,13 @@ class EventStore:
         )
         numbers = [watch[0] for (watch,) in watches]
         for supersedes in {tuple(sorted(each.supersedes)) for each in new if each.supersedes}:
-            self._db.executemany(
-                f"UPDATE event SET fate = 'superseded', {_EMPTIED} "
-                "WHERE watch = ? AND fate = 'waiting' AND redelivery_at IS NULL "
-                f"AND name IN ({', '.join('?' * len(supersedes))})",
+            self._supersede(
                 [
-                    (_EMPTY, number, *supersedes)
+                    number
                     for number, each in zip(numbers, new, strict=True)
                     if tuple(sorted(each.supersedes)) == supersedes
                 ],
+                supersedes,
             )
         fronts = self._db.select_each(
             "SELECT refusals FROM event e WHERE watch = ? AND fate = 'waiting' AND redelivery_at IS NULL "
@@ -159,6 +163,16 @@ class EventStore:
             WatchQueue(each.watch, host, now if number in advanced else due, merchant)
             for each, ((number, host, due, merchant),) in zip(new, watches, strict=True)
         ]
+
+    def supersede(self, watches: Collection[str], names: Collection[str]) -> None:
+        """Supersede the waiting events of these names, although no events take their place."""
+        found = self._db.select_each("SELECT number FROM watch WHERE id = ?", [(watch,) for watch in watches])
+        numbers = [number for ((number,),) in found]
+        self._supersede(numbers, names)
+        self._db.executemany(
+            f"UPDATE watch AS w SET due = NULL WHERE number = ? AND ({_NEXT}) IS NULL",
+            [(number,) for number in numbers],
+        )
 
     def events(self, watch: str) -> list[EventRow]:
         """The newest events of a watch, newest first."""
@@ -235,8 +249,9 @@ class EventStore:
         """
         assignments = "last_error = ?, attempts = attempts + ?, attempted_at = ?, last_status = ?"
         self._update(watch, sequence, assignments, (error, int(counts), now, status))
+        self._give_way(watch, sequence)
         if due is None:
-            self._update(watch, sequence, "fate = 'abandoned'", (), only_waiting=True)
+            self._update(watch, sequence, "fate = 'abandoned'", (), only_if=_WAITS)
         return self._next(watch, due if due is not None and self._is_head(watch, sequence) else now)
 
     def refused(
@@ -258,8 +273,9 @@ class EventStore:
             "last_error = ?, attempts = attempts + 1, refusals = refusals + 1, attempted_at = ?, last_status = ?"
         )
         self._update(watch, sequence, assignments, (error, now, status))
+        self._give_way(watch, sequence)
         if due is None:
-            self._update(watch, sequence, "fate = 'refused'", (), only_waiting=True)
+            self._update(watch, sequence, "fate = 'refused'", (), only_if=_WAITS)
         if due is None or not self._is_head(watch, sequence):
             return self._next(watch, now)
         return self._next(watch, due_if_followed if self._is_followed(watch, sequence) else due)
@@ -308,19 +324,21 @@ class EventStore:
         ).fetchone()
         return None if oldest is None else int(oldest)
 
-    def _update(
-        self,
-        watch: str,
-        sequence: int,
-        assignments: str,
-        values: Values,
-        *,
-        only_waiting: bool = False,
-    ) -> None:
-        condition = " AND fate = 'waiting'" if only_waiting else ""
+    def _supersede(self, numbers: Collection[int], names: Collection[str]) -> None:
+        self._db.executemany(
+            f"UPDATE event SET fate = 'superseded', {_EMPTIED} WHERE watch = ? AND fate = 'waiting' "
+            f"AND redelivery_at IS NULL AND name IN ({', '.join('?' * len(names))})",
+            [(_EMPTY, number, *names) for number in numbers],
+        )
+
+    def _give_way(self, watch: str, sequence: int) -> None:
+        assignments = f"fate = 'superseded', {_EMPTIED}"
+        self._update(watch, sequence, assignments, (_EMPTY,), only_if=f"{_WAITS} AND {_IS_OVER}")
+
+    def _update(self, watch: str, sequence: int, assignments: str, values: Values, *, only_if: str = "TRUE") -> None:
         self._db.execute(
             f"UPDATE event SET {assignments} WHERE watch = (SELECT number FROM watch WHERE id = ?) "
-            f"AND sequence = ?{condition}",
+            f"AND sequence = ? AND {only_if}",
             (*values, watch, sequence),
         )
 

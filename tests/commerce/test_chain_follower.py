@@ -413,10 +413,28 @@ def test_epochs_and_sequences_grow(watched: Watched) -> None:
     second = watched.events()
 
     assert [(body["event"], body["epoch"], body["sequence"]) for body in first + second] == [
-        # The confirmation supersedes the undelivered depths before it.
+        # Each confirmation supersedes what was not delivered before it, the second one also the reorganisation.
         ("payment.confirmed", 0, 3),
-        ("payment.reorged", 1, 4),
         ("payment.confirmed", 1, 7),
+    ]
+
+
+def test_a_confirmation_that_was_undone_before_it_was_delivered_is_never_told(watched: Watched) -> None:
+    shop, narrow = watched.register(), watched.register(events={"payment.confirmed"})
+    blocks = chain(watched)
+    watched.node.take(*some(blocks, "b", 1, 6))
+    watched.node.take(*some(blocks, "c", 3, 7))
+    settle_only(watched)
+    fates = [
+        [event.get("superseded", False) for event in watched.show(watch["id"])["events"]] for watch in (shop, narrow)
+    ]
+    assert fates == [[False, True, True, True], [True]]
+    assert settle(watched) == ["reorged: pending 0"]
+
+    assert run(watched, *some(blocks, "c", 8, 12)) == [
+        "confirming: confirming 1",
+        "confirming: confirming 2",
+        *["confirmed: confirmed 3"] * 2,
     ]
 
 

@@ -256,26 +256,34 @@ def test_whatever_the_receiver_does_nothing_is_lost(shop: Shop, behaviours: list
 
 @pytest.mark.story
 def test_a_shop_that_takes_confirmations_only_hears_them_at_once(shop: Shop) -> None:
-    """It answers 400 to everything else, also to the reorganisation in front of the second confirmation."""
+    """It answers 400 to everything else, also to the reorganisation in front of each further confirmation."""
     shop.receiver.taken = frozenset({"payment.confirmed"})
     shop.fund("customer")
     order = shop.order("order-1")
     shop.pay("customer", order["request"])
     wait_until(lambda: bool(shop.receiver.refused), "the first refusal")
-    for _ in range(REQUIRED):
-        shop.node.mine(1)
-    _heard_within(SOON, shop, "confirmed: confirmed 3")
+    seconds = []
+    for epoch in range(3):
+        if epoch:
+            shop.node.ok(shop.node.operator("/operator/reorganise", {"depth": REQUIRED}))
+            wait_until(lambda: len(shop.receiver.refused) > refused, "the refusal of the reorganisation")  # noqa: B023
+        for _ in range(REQUIRED):
+            shop.node.mine(1)
+        began = time.monotonic()
+        wait_until(lambda: len(shop.receiver.events) > epoch, f"the confirmation of epoch {epoch}")  # noqa: B023
+        seconds.append(time.monotonic() - began)
+        refused = len(shop.receiver.refused)
+    assert [event["epoch"] for event in shop.receiver.events] == [0, 1, 2]
+    assert set(shop.receiver.names) == {"confirmed: confirmed 3"}
+    # A busy machine may be slow once, but not each time.
+    assert min(seconds) <= 2, seconds
+    assert max(seconds) <= SOON, seconds
 
-    shop.node.ok(shop.node.operator("/operator/reorganise", {"depth": REQUIRED}))
-    for _ in range(REQUIRED):
-        shop.node.mine(1)
-    wait_until(lambda: [event["epoch"] for event in shop.receiver.events] == [0, 1], "the second confirmation")
     wait_until(lambda: all(map(_is_settled, shop.watch(order["watch"])["events"])), "the end of all events")
-    shown = {event["id"]: event for event in shop.watch(order["watch"])["events"]}
-    refused = {identifier: event["attempts"] for identifier, event in shown.items() if event.get("refused")}
-    assert [shown[identifier]["event"] for identifier in refused][:1] == ["payment.reorged"]
-    assert set(refused.values()) == {3}
-    assert max(shop.receiver.refused.values()) == 3
+    fates = {(event["event"], event.get("superseded", False)) for event in shop.watch(order["watch"])["events"]}
+    assert fates == {
+        (f"payment.{name}", name != "confirmed") for name in ("pending", "confirming", "confirmed", "reorged")
+    }
     shop.receiver.check()
 
 
@@ -379,15 +387,24 @@ def test_two_merchants_of_one_node(shop: Shop, certificate: Signed, tmp_path: Pa
         wait_until(lambda: books.names == shop.receiver.names == ["pending: pending 0"], "the payment")
         shop.node.mine(1)
         shop.node.kill()
+        # Without its merchant, the other watch goes on unheard.
+        shop.options = shop.options[:-1]
+        shop.start()
+        shop.node.mine(1)
+        wait_until(lambda: shop.receiver.names[-1] == "confirming: confirming 2", "the second block")
+        unheard = len(books.events)
+        assert shop.node.output.count("the configuration has no merchant books") == 1
+        shop.node.stop()
+        assert len(books.events) == unheard
         (tmp_path / "books-new").touch(mode=0o600)
         (tmp_path / "books-new").write_text(new_secret)
         rotated = described.replace("books-secret", "books-new")
         previous = f'previousSigningSecretFile="{tmp_path}/books-secret"'
-        shop.options = (*shop.options[:-1], f"--set=commerce.merchants=[{rotated}, {previous}}}]")
+        shop.options = (*shop.options, f"--set=commerce.merchants=[{rotated}, {previous}}}]")
         books.secret = new_secret
         shop.start()
-        for _ in range(REQUIRED):
-            shop.node.mine(1)
+        wait_until(lambda: books.names[-1] == "confirming: confirming 2", "what was kept")
+        shop.node.mine(1)
         for receiver in (books, shop.receiver):
             wait_until(lambda receiver=receiver: receiver.names[-1] == "confirmed: confirmed 3", "the confirmation")  # type: ignore[misc]
             assert len({event["subscriptionId"] for event in receiver.events}) == 1

@@ -319,22 +319,57 @@ def test_a_change_that_shops_act_on_keeps_its_place_and_its_back_off(
     ]
 
 
-def test_a_mismatch_that_fails_gives_way_to_the_payment(watches: WebhookStore, events: EventStore) -> None:
+@pytest.mark.parametrize("aside", ["payment.mismatched", "node.alarm"])
+def test_what_goes_beside_a_payment_gives_way_to_it_once_it_fails(
+    watches: WebhookStore, events: EventStore, aside: str
+) -> None:
     watches.add(row())
-    names = ["payment.mismatched", "payment.mismatched", "payment.confirmed"]
-    for sequence, name in enumerate(names[:2], start=1):
-        append(events, "w1", event(sequence, name), supersedes=(), now=NOW)
-    events.failed("w1", 1, error="status 500", due=NOW + 60_000, now=NOW)
-    events.failed("w1", 2, error="status 500", due=NOW + 60_000, now=NOW)
-    events.failed("w1", 1, error="status 500", due=NOW + 60_000, now=NOW)
+    for sequence in (1, 2):
+        append(events, "w1", event(sequence, aside), supersedes=(), now=NOW)
+    for sequence in (1, 2, 1):
+        events.failed("w1", sequence, error="status 500", due=NOW + 60_000, now=NOW)
 
-    queue = append(events, "w1", event(3, names[2]), supersedes=LESS, now=NOW + 1)
+    queue = append(events, "w1", event(3, "payment.confirmed"), supersedes=LESS, now=NOW + 1)
     assert queue.due == NOW + 1
     order = []
     while (head := events.head("w1")) is not None:
         order.append(head.event.sequence)
         events.delivered("w1", head.event.sequence, NOW + 2)
     assert order == [3, 1, 2]
+
+
+@pytest.mark.parametrize("fails", ["failed", "refused"])
+@pytest.mark.parametrize(("later", "fate"), [("confirmed", "superseded"), ("pending", "waiting")])
+def test_one_failure_to_tell_of_a_reorganisation_is_enough_if_its_payment_is_confirmed_again(
+    watches: WebhookStore, events: EventStore, fails: str, later: str, fate: str
+) -> None:
+    watches.add(row())
+    append(events, "w1", event(1, "payment.reorged"), supersedes=(), now=NOW)
+    append(events, "w1", event(2, f"payment.{later}"), supersedes=(), now=NOW)
+    followed = {} if fails == "failed" else {"due_if_followed": NOW + 500}
+
+    queue = getattr(events, fails)("w1", 1, error="status 5", due=NOW + 60_000, now=NOW + 7, **followed)
+
+    assert [(each.fate, bool(each.body)) for each in events.events("w1")][1] == (fate, fate == "waiting")
+    assert (queue.due == NOW + 7) == (fate == "superseded")
+    head = events.head("w1")
+    assert head is not None
+    assert head.event.sequence == (2 if fate == "superseded" else 1)
+
+
+def test_an_event_can_be_obsolete_although_no_other_takes_its_place(watches: WebhookStore, events: EventStore) -> None:
+    watches.add(row())
+    append(events, "w1", event(1, "payment.confirmed"), supersedes=(), now=NOW)
+    events.delivered("w1", 1, NOW)
+    events.redeliver("w1", "svcevt_1", NOW)
+    append(events, "w1", event(2, "payment.confirmed"), supersedes=(), now=NOW)
+
+    events.supersede(["w1"], {"payment.confirmed"})
+    assert [each.fate for each in events.events("w1")] == ["superseded", "waiting"], "what was asked for again stays"
+    assert events.delivered("w1", 1, NOW) is None
+    append(events, "w1", event(3, "payment.confirmed"), supersedes=(), now=NOW)
+    events.supersede(["w1"], {"payment.confirmed"})
+    assert (events.queued(), events.head("w1")) == ([], None)
 
 
 def test_a_refused_event_is_tried_sooner_when_another_one_waits(watches: WebhookStore, events: EventStore) -> None:
@@ -346,7 +381,7 @@ def test_a_refused_event_is_tried_sooner_when_another_one_waits(watches: Webhook
         return None if queue is None else queue.due
 
     assert refused(NOW + 5_000) == NOW + 5_000
-    assert append(events, "w1", event(2, "payment.confirmed"), supersedes=LESS, now=NOW + 2).due == NOW + 2
+    assert append(events, "w1", event(2, "payment.expired"), supersedes=LESS, now=NOW + 2).due == NOW + 2
     assert refused(NOW + 5_000) == NOW + 500
     assert refused(None) == NOW + 9
     newest, oldest = events.events("w1")
