@@ -256,7 +256,6 @@ def malformed_framings(path: str, body: bytes) -> Iterator[bytes]:
     yield post + host
     yield post
     yield post[: len(post) // 2]
-    yield b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
     yield b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03" + b"\x00" * 200
     yield request(length(size), first=post.replace(b"HTTP/1.1", b"HTTP/9.9"))
     yield request(length(size), first=post.replace(b" HTTP/1.1", b""))
