@@ -12,6 +12,9 @@ export const MINIMUM_FEE = 10_000n;
 /** The greatest fee that is paid because a node suggests it. */
 export const MAXIMUM_FEE = 100n * MINIMUM_FEE;
 
+/** From this number of confirmations on, nobody expects a reorganisation to take a payment back. */
+export const DEEP = 100;
+
 /** For how long after its timestamp a transfer can enter a block, in milliseconds. */
 export const LIFETIME = 86_400_000;
 
@@ -21,6 +24,7 @@ export const NETWORKS = Object.freeze({
     networkId: 1,
     chainId: "SVC-MAINNET",
     prefix: "svc",
+    blockSeconds: 60,
     genesisHash: "e1e08a2c9d781368620b02c7fafa07de42623acce46e1b40e1a54f2afb95b111",
   }),
   devnet: Object.freeze({
@@ -28,6 +32,7 @@ export const NETWORKS = Object.freeze({
     networkId: 2,
     chainId: "SVC-DEVNET",
     prefix: "svcd",
+    blockSeconds: 2,
     genesisHash: "63557dd86972b5fc8a46efb5e2acd90affcfc23ff9189ea9939fde06848b414a",
   }),
 });

@@ -72,7 +72,8 @@ export class Node {
     const stayed = this.#network === null || this.#network === network;
     must(stayed, "wrong-network", `The node has moved to ${network.name} since this page was opened; reload the page.`);
     const height = numberIn(status, "height");
-    return { network, height, syncing: status.syncState !== "synced", time: Number(numberIn(status, "time")) };
+    const syncing = status.syncState !== "synced";
+    return { network, height, tip: String(status.hash), syncing, time: Number(numberIn(status, "time")) };
   }
 
   /** The network of the node, whose rules are looked at too, and on which it must stay; throws `wrong-network`. */
@@ -109,7 +110,12 @@ export class Node {
   async transaction(txid) {
     const found = await this.#get(`/rpc/transaction/${txid}`, "transaction");
     if (found === null) return null;
-    return { confirmations: countIn(found, "confirmations"), blockHeight: numberIn(found, "blockHeight").toString() };
+    const blockTime = Number(numberIn(found, "blockTime"));
+    return {
+      confirmations: countIn(found, "confirmations"),
+      blockHeight: numberIn(found, "blockHeight").toString(),
+      blockTime,
+    };
   }
 
   /** Confirmed transfers of an address, the newest first, and where the next page begins or null. */
@@ -118,6 +124,21 @@ export class Node {
     const { status, answer } = await this.#ask(`/rpc/address/${address}/transactions?limit=25${query}`);
     if (status !== 200 || !Array.isArray(answer?.transactions)) throw odd();
     return { transfers: answer.transactions, next: typeof answer.next === "string" ? answer.next : null };
+  }
+
+  /** Transfers from or to an address that wait for a block, the newest first; at most 100. */
+  async waiting(address) {
+    const { status, answer } = await this.#ask(`/rpc/mempool/${address}?limit=100`);
+    if (status !== 200 || !Array.isArray(answer?.transactions)) throw odd();
+    return answer.transactions;
+  }
+
+  /** Changes of the balance of an address, the oldest first, and where the next page begins or null. */
+  async statement(address, after = null) {
+    const query = after === null ? "" : `&after=${encodeURIComponent(after)}`;
+    const { status, answer } = await this.#ask(`/rpc/address/${address}/statement?limit=500${query}`);
+    if (status !== 200 || !Array.isArray(answer?.entries)) throw odd();
+    return { entries: answer.entries, next: typeof answer.next === "string" ? answer.next : null };
   }
 
   /** Whether somebody has paid: state, and the txid where there is one (docs/payments.md "States"). */

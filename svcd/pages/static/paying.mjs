@@ -4,7 +4,7 @@
 // double click, a reload or in another tab, gets the same bytes. Sending the same bytes again is always safe.
 
 import { underWay, judge } from "./review.mjs";
-import { LIFETIME } from "./networks.mjs";
+import { DEEP, LIFETIME } from "./networks.mjs";
 import { Problem } from "./problem.mjs";
 import { signTransfer } from "./transaction.mjs";
 
@@ -14,6 +14,16 @@ import { signTransfer } from "./transaction.mjs";
 export function linkId(sender, { recipient, amount, reference }) {
   return `link ${sender} ${recipient} ${amount ?? "any"} ${reference}`;
 }
+
+const DEPTHS = ["signed", "pending", "confirming", "confirmed"];
+
+/** Whether a reorganisation has taken a payment back: it was in a block, and is less deep now. */
+export function hasFallen({ state, deepest = state }) {
+  return DEPTHS.indexOf(deepest) >= DEPTHS.indexOf("confirming") && DEPTHS.indexOf(state) < DEPTHS.indexOf(deepest);
+}
+
+/** Whether nothing more is expected to happen to a payment by itself. */
+const isSettled = ({ state, confirmations }) => state === "refused" || (state === "confirmed" && confirmations >= DEEP);
 
 /** Signs and follows payments.
  *
@@ -25,6 +35,7 @@ export class Paying {
   #node;
   #clock;
   #exclusive;
+  #settledAt = null;
 
   constructor({ store, node, clock, exclusive }) {
     this.#store = store;
@@ -74,8 +85,9 @@ export class Paying {
       const { recipient, amount, reference } = wish;
       const draft = { recipient, amount, reference, fee, nonce, timestamp: BigInt(signedAt) };
       const { txid, transfer } = await signTransfer(draft, key, network);
-      const { confirmations: wanted, label, id } = wish;
-      const payment = { id, txid, transfer, wanted, label, signedAt, state: "signed", confirmations: 0, problem: null };
+      const { confirmations: wanted, label, id, returnUrl = null } = wish;
+      const about = { id, txid, transfer, wanted, label, returnUrl, signedAt };
+      const payment = { ...about, state: "signed", deepest: "signed", confirmations: 0, problem: null };
       await this.#store.keep(payment);
       return payment;
     });
@@ -83,13 +95,17 @@ export class Paying {
 
   /** Follow all payments of `sender` that are not settled, but for the one of the wish `except`.
    *
-   * The node counts what waits there into the next nonce, so before anything is signed it must have all that was.
+   * The node counts what waits there into the next nonce, so before anything is signed it must have all that was, and
+   * also what a reorganisation has taken back. Payments that are confirmed are asked for once for each `tip`, the hash
+   * of the newest block, where it is given.
    */
-  async settle(sender, except = null) {
+  async settle(sender, except = null, tip = null) {
+    const same = tip !== null && tip === this.#settledAt;
     for (const payment of await this.of(sender)) {
-      const open = payment.state !== "confirmed" && payment.state !== "refused";
-      if (open && payment.id !== except) await this.follow(payment);
+      const skipped = payment.id === except || isSettled(payment) || (same && payment.state === "confirmed");
+      if (!skipped) await this.follow(payment);
     }
+    this.#settledAt = tip;
   }
 
   /** The payment as it stands now; it is handed to the node (again) if no block holds it. */
@@ -102,12 +118,18 @@ export class Paying {
       if (problem.code !== "rejected") throw problem;
       return this.#refused(payment, problem);
     }
-    return this.#store.renew({ ...payment, state: "pending", confirmations: 0, problem: null });
+    return this.#renew(payment, { state: "pending", confirmations: 0, problem: null });
   }
 
-  #found(payment, { confirmations, blockHeight }) {
+  #found(payment, { confirmations, blockHeight, blockTime }) {
     const state = confirmations >= payment.wanted ? "confirmed" : "confirming";
-    return this.#store.renew({ ...payment, state, confirmations, blockHeight, problem: null });
+    return this.#renew(payment, { state, confirmations, blockHeight, blockTime, problem: null });
+  }
+
+  #renew(payment, { state, ...changes }) {
+    const { deepest = payment.state } = payment;
+    const depth = Math.max(DEPTHS.indexOf(deepest), DEPTHS.indexOf(state), 0);
+    return this.#store.renew({ ...payment, ...changes, state, deepest: DEPTHS[depth] });
   }
 
   async #refused(payment, rejected) {
@@ -116,7 +138,7 @@ export class Paying {
     const found = await this.#node.transaction(payment.txid);
     if (found !== null) return this.#found(payment, found);
     const { code, message } = this.#why(payment, account, BigInt(nonce)) ?? rejected;
-    return this.#store.renew({ ...payment, state: "refused", confirmations: 0, problem: { code, sentence: message } });
+    return this.#renew(payment, { state: "refused", confirmations: 0, problem: { code, sentence: message } });
   }
 
   #why(payment, { nonce, pendingNonce }, own) {

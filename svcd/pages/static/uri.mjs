@@ -7,6 +7,8 @@ import { must, Problem, quoted } from "./problem.mjs";
 const MAX_URI = 2048;
 const MAX_LABEL = 80;
 const DEFAULT_CONFIRMATIONS = 12;
+const MAX_RETURN_URL = 1024;
+const RETURN_URL = /^https:\/\/([a-z0-9-]+(?:\.[a-z0-9-]+)*(?::[0-9]{1,5})?)(?:[/?#][!#-;=?-[\]_a-z~]*)?$/;
 const VALUE = /^(?:[A-Za-z0-9\-._~!$'()*+,;=:@/?]|%[0-9A-Fa-f]{2})*$/;
 // Control characters, separators of lines, and what turns the direction of text around.
 // eslint-disable-next-line no-control-regex
@@ -84,6 +86,27 @@ export function parseUri(text, network, { amountMayBeMissing = false } = {}) {
     confirmations: confirmationsOf(values.get("confirmations") ?? String(DEFAULT_CONFIRMATIONS)),
     label: values.has("label") ? labelOf(values.get("label")) : null,
   };
+}
+
+/** The https address of a shop's page and the host in it, or null; as svcd/pages/routes.py takes it for the checkout. */
+export function returnUrlOf(text) {
+  const [url, host] = (text !== null && text.length <= MAX_RETURN_URL && RETURN_URL.exec(text)) || [];
+  return url === undefined ? null : { url, host };
+}
+
+/** The address of the shop's page in the query of a page's address (`&returnUrl=…`), or null; throws encoding. */
+export function returnUrlInSearch(search) {
+  const found = search.split(/[?&]/).find((pair) => pair.startsWith("returnUrl="));
+  if (found === undefined) return null;
+  const sentence = "The way back to the shop in the link must begin with https: and be percent-encoded.";
+  let text = null;
+  try {
+    text = decodeURIComponent(found.slice("returnUrl=".length));
+  } catch {
+    // Judged below.
+  }
+  must(returnUrlOf(text) !== null, "encoding", sentence);
+  return text;
 }
 
 /** The payment URI in the query of a page's address (`?pay=…`), percent-decoded once, or null if there is none.

@@ -78,7 +78,9 @@ export function abandonWork() {
   opening += 1;
 }
 
-/** What does `work`, and not again while it is under way; `failed` is told what it throws, but not after a lock. */
+/** What does `work`, and not again while it is under way; `failed` is told what it throws, but not after a lock.
+ *
+ * A button with `data-busy` shows these words meanwhile. */
 function once(button, work, failed) {
   let busy = null;
   return async () => {
@@ -86,6 +88,8 @@ function once(button, work, failed) {
     const begun = opening;
     busy = begun;
     button.setAttribute("aria-busy", "true");
+    const words = button.textContent;
+    write(button, button.dataset.busy ?? words);
     try {
       await work();
     } catch (problem) {
@@ -95,6 +99,7 @@ function once(button, work, failed) {
       if (busy === begun) {
         busy = null;
         button.removeAttribute("aria-busy");
+        if (button.dataset.busy) write(button, words);
       }
     }
   };
@@ -162,8 +167,8 @@ export function onCopy(button, text, live) {
 }
 
 /** Hand a text to the person as a file. */
-export function download(name, text) {
-  const url = URL.createObjectURL(new Blob([text], { type: "application/json" }));
+export function download(name, text, type = "application/json") {
+  const url = URL.createObjectURL(new Blob([text], { type }));
   const link = element("a", { href: url, download: name });
   document.body.append(link);
   link.click();

@@ -1,24 +1,42 @@
 // What becomes of a payment, from its signature until it is as deep as was asked.
 
-import { byId, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
+import { byId, moment, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
+import { aboutTime, grouped } from "./digits.mjs";
+import { hasFallen } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { Problem } from "./problem.mjs";
+import { returnUrlOf } from "./uri.mjs";
+import { visible } from "./visible.mjs";
+
+// Milliseconds between looks at a payment that is confirmed, which a reorganisation may take back.
+const SLOW = 30_000;
 
 const TITLES = {
   refused: "Not paid",
   confirmed: "Paid",
-  confirming: "On the chain",
+  confirming: "Confirming",
   pending: "On its way",
   signed: "Signed",
 };
 const BADGES = { refused: "bad", confirmed: "good", confirming: "accent", pending: "warn", signed: "warn" };
 
-function sentence({ state, confirmations, wanted, blockHeight }) {
+function sentence({ state, confirmations, wanted }, blockSeconds) {
   if (state === "signed") return "Signed, and being handed to the node.";
-  if (state === "pending") return `The node has it; it waits for a block. 0 of ${wanted} confirmations.`;
-  if (state === "confirming") return `In block ${blockHeight}. ${confirmations} of ${wanted} confirmations.`;
-  if (state === "confirmed") return `Confirmed in block ${blockHeight}: ${confirmations} of ${wanted} confirmations.`;
-  return "Nothing was paid by this transfer.";
+  if (state === "refused") return "Nothing was paid by this transfer.";
+  const count = `${grouped(confirmations)} of ${grouped(wanted)} confirmations`;
+  if (state === "confirmed") return `The payment is confirmed: ${count}.`;
+  const left = `About ${aboutTime((wanted - confirmations) * blockSeconds).replace(/^about /, "")} left`;
+  return `${state === "pending" ? "The node has it. " : ""}${left}: ${count}.`;
+}
+
+/** What it means that a reorganisation has taken the payment back, or "". */
+function newsOfFall(payment) {
+  if (!hasFallen(payment)) return "";
+  const what = "The network has replaced its newest records.";
+  if (payment.state === "refused") return `${what} This payment is not in the new ones, and cannot return by itself.`;
+  if (payment.state === "confirming") return `${what} The payment is being confirmed again; there is nothing to do.`;
+  const same = "The wallet has handed in the same payment again, which can be charged only once; there is nothing to do.";
+  return `${what} This payment is not yet in the new ones. ${same}`;
 }
 
 /** One payment from its signature until it is as deep as was asked. */
@@ -34,6 +52,7 @@ export class Following {
     const failed = (problem) => tell(byId("payment-error"), problem);
     onCopy(byId("payment-copy"), () => this.#payment.txid, byId("payment-live"));
     onClick(byId("try-again"), () => this.#follow(), failed);
+    onClick(byId("payment-print"), () => globalThis.print());
     onClick(byId("sign-again"), () => this.#signAgain(), failed);
   }
 
@@ -76,7 +95,7 @@ export class Following {
         const payment = await this.#app.paying.follow(this.#payment);
         if (this.#poller !== poller) return true;
         this.#fill(payment);
-        return payment.state === "confirmed" || payment.state === "refused";
+        return payment.state === "confirmed" ? SLOW : payment.state === "refused";
       },
       (problem) => tell(byId("payment-error"), problem),
     );
@@ -86,7 +105,7 @@ export class Following {
 
   #fill(payment) {
     this.#payment = payment;
-    const { state, transfer, txid, confirmations, wanted, problem } = payment;
+    const { state, transfer, txid, confirmations, wanted, problem, label, returnUrl, signedAt, blockTime } = payment;
     const { payload, fee } = transfer;
     write(byId("payment-title"), TITLES[state]);
     document.title = `${TITLES[state]} · SVC`;
@@ -96,7 +115,14 @@ export class Following {
     write(badge, state);
     const where = byId("payment-state");
     Object.assign(where.dataset, { state, confirmations, wanted });
-    write(where, sentence(payment));
+    write(where, sentence(payment, this.#app.network.blockSeconds));
+    const fall = newsOfFall(payment);
+    write(byId("payment-fallen"), fall);
+    byId("payment-fallen").hidden = fall === "";
+    write(byId("payment-label"), visible(label ?? ""));
+    byId("payment-label-name").hidden = byId("payment-label-value").hidden = label === null;
+    byId("payment-time").replaceChildren(moment(blockTime ?? signedAt));
+    this.#showReturn(returnUrlOf(returnUrl ?? null), state);
     const progress = byId("payment-progress");
     progress.max = wanted;
     progress.value = Math.min(confirmations, wanted);
@@ -114,8 +140,17 @@ export class Following {
     byId("sign-again").hidden = state !== "refused";
   }
 
+  #showReturn(shop, state) {
+    const link = byId("payment-return");
+    link.hidden = shop === null;
+    link.classList.toggle("primary", state === "confirmed");
+    if (shop === null) return;
+    link.href = shop.url;
+    write(link, `Back to ${shop.host}`);
+  }
+
   async #signAgain() {
-    const { id, txid, transfer, wanted: confirmations, label } = this.#payment;
+    const { id, txid, transfer, wanted: confirmations, label, returnUrl } = this.#payment;
     const { recipient, amount, paymentReference: reference = null } = transfer.payload;
     const suggested = await this.#app.node.fee();
     if (suggested > this.#fee) {
@@ -130,6 +165,7 @@ export class Following {
       reference,
       confirmations,
       label,
+      returnUrl,
       fee: this.#fee,
       fromLink: id.startsWith("link "),
     };

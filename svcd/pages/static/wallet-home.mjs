@@ -1,8 +1,11 @@
 // The views of an open wallet that only look: balance, receiving, history.
 
-import { byId, element, moment, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
+import { byId, download, element, moment, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
 import { coins, wireNumber } from "./amounts.mjs";
+import { aboutTime } from "./digits.mjs";
+import { hasFallen } from "./paying.mjs";
 import { underWay } from "./review.mjs";
+import { statementCsv } from "./statement-csv.mjs";
 import { Poller } from "./polling.mjs";
 import { visible } from "./visible.mjs";
 
@@ -15,29 +18,61 @@ function line(record, own) {
   const amount = element("span", { className: "amount" });
   writeAmount(amount, wireNumber(record.payload?.amount) ?? 0n, toSelf ? "" : out ? "−" : "+");
   const what = element("span", { className: "what", textContent: toSelf ? "To yourself" : out ? "Sent" : "Received" });
+  if (record.waits && !out) write(what, "Arriving");
   const other = String(out ? record.payload?.recipient : record.senderAddress);
+  const name = record.label ? element("bdi", { textContent: visible(record.label) }) : null;
   const address = element("bdi", { textContent: visible(other) });
-  const how = element("span", { className: "how soft small cut" }, howOf(record), " · ", address);
+  const how = element("span", { className: "how soft small cut" }, howOf(record), " · ", name ?? address);
   const href = record.state ? `#payment=${record.txid}` : `/tx/${record.txid}`;
   return element("li", { className: out ? "out" : "in" }, element("a", { href }, what, amount, how));
 }
 
-function howOf({ state, problem, blockTime }) {
+function howOf({ state, problem, blockTime, waits, fallen }) {
+  if (fallen) return state === "refused" ? "taken back by the network" : "taken back by the network, handed in again";
   if (state === "refused") return problem.code === "rejected" ? "refused by the node" : "not paid";
-  if (state) return state === "signed" ? "signed, not yet sent" : state === "pending" ? "waits for a block" : state;
+  if (waits || state === "pending") return "waits for a block";
+  if (state === "signed") return "signed, not yet sent";
   return moment(Number(wireNumber(blockTime) ?? 0n));
 }
 
+/** The payments of this wallet that no block holds, as records of the node with their state. */
 const unsettled = (payments) =>
   payments
     .filter(({ state }) => state !== "confirmed" && state !== "confirming")
-    .map(({ transfer, txid, state, problem }) => ({ ...transfer, txid, state, problem }));
+    .map((payment) => ({ ...payment.transfer, ...payment, fallen: hasFallen(payment) }));
+
+/** Records of the chain, with what this wallet knows of its own payments. */
+function withOwn(records, payments) {
+  const own = new Map(payments.map((payment) => [payment.txid, payment]));
+  return records.map((record) => {
+    const { state, label } = own.get(record.txid) ?? {};
+    return { ...record, state, label };
+  });
+}
+
+/** What waits in the mempool and was not signed here. */
+function waitingElsewhere(waiting, payments) {
+  const own = new Set(payments.map(({ txid }) => txid));
+  return waiting.filter(({ txid }) => !own.has(txid)).map((record) => ({ ...record, waits: true }));
+}
+
+/** What is on its way to `own` from others, in base units. */
+function arriving(waiting, own) {
+  const incoming = waiting.filter(({ payload, senderAddress }) => payload?.recipient === own && senderAddress !== own);
+  return incoming.reduce((sum, { payload }) => sum + (wireNumber(payload.amount) ?? 0n), 0n);
+}
 
 function fill(list, records, own) {
-  const shown = JSON.stringify(records.map(({ txid, state }) => [txid, state]));
+  const shown = JSON.stringify(records.map(({ txid, state, waits, fallen }) => [txid, state, waits, fallen]));
   if (list.dataset.shown === shown) return;
   list.dataset.shown = shown;
   list.replaceChildren(...records.map((record) => line(record, own)));
+}
+
+/** Write a sentence where it is to be seen, or hide the place for "". */
+function say(where, sentence) {
+  write(where, sentence);
+  where.hidden = sentence === "";
 }
 
 /** Show balance and latest transfers, and keep them up to date; gives what ends that. */
@@ -49,18 +84,25 @@ export function enterHome(app) {
   const poller = new Poller(
     async () => {
       const view = await app.node.view();
-      await app.paying.settle(own);
-      const [{ balance }, { transfers }, payments] = await Promise.all([
+      await app.paying.settle(own, null, view.tip);
+      const [{ balance }, { transfers }, waiting, payments, open] = await Promise.all([
         app.node.account(own),
         app.node.transfers(own),
+        app.node.waiting(own),
         app.paying.of(own),
+        app.spending.openLink(),
       ]);
       if (left) return;
       writeAmount(byId("balance"), balance);
-      const waiting = underWay(payments);
-      byId("home-waiting").hidden = waiting === 0n;
-      write(byId("home-waiting"), `Of this ${coins(waiting)} are on their way out.`);
-      const latest = [...unsettled(payments), ...transfers].slice(0, LATEST);
+      const leaving = underWay(payments);
+      say(byId("home-waiting"), leaving === 0n ? "" : `Of this ${coins(leaving)} are on their way out.`);
+      const coming = arriving(waiting, own);
+      const soon = aboutTime(app.network.blockSeconds);
+      say(byId("home-incoming"), coming === 0n ? "" : `${coins(coming)} more are arriving, in ${soon}.`);
+      say(byId("home-open-what"), open === null ? "" : `A payment${open.amount ? ` of ${coins(open.amount)}` : ""} is open.`);
+      byId("home-open").hidden = open === null;
+      const elsewhere = waitingElsewhere(waiting, payments);
+      const latest = [...unsettled(payments), ...elsewhere, ...withOwn(transfers, payments)].slice(0, LATEST);
       fill(byId("home-transfers"), latest, own);
       byId("home-empty").hidden = latest.length > 0;
       const catchingUp = "The node is still catching up; the balance may be old.";
@@ -79,12 +121,16 @@ export function enterHome(app) {
   };
 }
 
-/** Wire and show the own address. */
-export function wireReceive(app) {
+/** Wire the views that only look. */
+export function wireHome(app) {
+  onClick(byId("home-open-go"), () => app.go(""));
+  onClick(byId("receive-go"), () => app.spending.resume());
   onCopy(byId("receive-copy"), () => app.keyfile.address, byId("receive-live"));
 }
 
-export function enterReceive({ keyfile, network }) {
+/** Show the own address and announce what arrives there; gives what ends that. */
+export function enterReceive(app) {
+  const { keyfile, network } = app;
   const { address } = keyfile;
   write(byId("receive-address"), address);
   const picture = byId("receive-qr");
@@ -95,7 +141,48 @@ export function enterReceive({ keyfile, network }) {
   picture.onerror = () => (picture.hidden = true);
   const worth = network.name === "mainnet" ? "" : " Coins of this network are worth nothing.";
   write(byId("receive-network"), `This address takes SVC of ${network.name} only.${worth}`);
+  say(byId("receive-arriving"), "");
+  byId("receive-missing").hidden = true;
   show("receive");
+  let left = false;
+  let known = null;
+  let arrived = 0n;
+  const poller = new Poller(
+    async () => {
+      const [waiting, { transfers }, missing] = await Promise.all([
+        app.node.waiting(address),
+        app.node.transfers(address),
+        app.spending.missing(),
+      ]);
+      if (left) return;
+      known ??= new Set(transfers.map(({ txid }) => txid));
+      arrived += arriving(transfers.filter(({ txid }) => !known.has(txid)), address);
+      transfers.forEach(({ txid }) => known.add(txid));
+      const coming = arriving(waiting, address);
+      const soon = aboutTime(network.blockSeconds);
+      const sentences = [
+        arrived > 0n && `${coins(arrived)} have arrived.`,
+        coming > 0n && `${coins(coming)} are arriving, in ${soon}.`,
+      ];
+      say(byId("receive-arriving"), sentences.filter(Boolean).join(" "));
+      showMissing(missing);
+      tell(byId("receive-live"), null);
+    },
+    (problem) => tell(byId("receive-live"), problem),
+  );
+  poller.ask();
+  return () => {
+    left = true;
+    poller.end();
+  };
+}
+
+/** What is missing for the payment that is open, in base units: 0 once it can be paid, null if none waits for coins. */
+function showMissing(missing) {
+  byId("receive-missing").hidden = missing === null;
+  byId("receive-go").hidden = missing !== 0n;
+  const wanted = `${coins(missing ?? 0n)} are missing for the payment and its fee. Have at least that much sent to this address.`;
+  write(byId("receive-missing-what"), missing === 0n ? "There are enough coins for the payment now." : `${wanted} This page notices when it arrives.`);
 }
 
 /** Show all transfers, page by page; gives what ends it. */
@@ -103,12 +190,13 @@ export function enterHistory(app) {
   show("history");
   const own = app.keyfile.address;
   const error = byId("history-error");
+  write(byId("history-live"), "");
   let [all, next, ended] = [[], null, false];
   const more = async () => {
     try {
-      const page = await app.node.transfers(own, next);
+      const [page, payments] = await Promise.all([app.node.transfers(own, next), app.paying.of(own)]);
       if (ended) return;
-      [all, next] = [[...all, ...page.transfers], page.next];
+      [all, next] = [[...all, ...withOwn(page.transfers, payments)], page.next];
       tell(error, null);
     } catch (problem) {
       if (!ended) tell(error, problem);
@@ -119,10 +207,16 @@ export function enterHistory(app) {
     byId("history-more").hidden = next === null;
   };
   const underway = async () => {
-    const mine = unsettled(await app.paying.of(own));
-    if (ended) return;
-    fill(byId("history-own"), mine, own);
-    byId("history-own-card").hidden = mine.length === 0;
+    const payments = await app.paying.of(own);
+    const showMine = (waiting) => {
+      if (ended) return;
+      const mine = [...unsettled(payments), ...waitingElsewhere(waiting, payments)];
+      fill(byId("history-own"), mine, own);
+      byId("history-own-card").hidden = mine.length === 0;
+    };
+    showMine([]);
+    // Without the node's answer the payments of this wallet are shown all the same.
+    await app.node.waiting(own).then(showMine, () => {});
   };
   app.moreHistory = more;
   underway().catch((problem) => ended || app.stop(problem));
@@ -133,6 +227,24 @@ export function enterHistory(app) {
   };
 }
 
+/** Hand all changes of the balance to the person as a file. */
+async function exportHistory({ node, keyfile }) {
+  const entries = [];
+  let next = null;
+  do {
+    const page = await node.statement(keyfile.address, next);
+    entries.push(...page.entries);
+    next = page.next;
+  } while (next !== null);
+  download(`${keyfile.address.slice(0, 14)}-history.csv`, statementCsv(entries), "text/csv");
+  write(byId("history-live"), "The file has been handed to the browser's downloads.");
+}
+
 export function wireHistory(app) {
   onClick(byId("history-more"), () => app.moreHistory?.());
+  onClick(
+    byId("history-export"),
+    () => exportHistory(app),
+    (problem) => tell(byId("history-live"), problem),
+  );
 }

@@ -28,6 +28,9 @@ export class Spending {
   #fee = null;
   #poller = null;
   #turn = 0;
+  #tip = null;
+  /** Whether coins were missing for the payment that is open. */
+  #short = false;
 
   constructor(app) {
     this.#app = app;
@@ -49,9 +52,34 @@ export class Spending {
     show("send");
   }
 
+  /** The payment link that is open and not signed yet, or null. */
+  async openLink() {
+    const { link, keyfile, store } = this.#app;
+    if (link === null) return null;
+    const wish = { ...link, id: linkId(keyfile.address, link), fromLink: true };
+    return (await store.payment(wish.id)) === null ? wish : null;
+  }
+
+  /** What is missing for the payment that is open, in base units: 0 once it can be paid, null if none waits for coins. */
+  async missing() {
+    const wish = this.#wish ?? (await this.openLink());
+    if (wish === null || wish.amount === null) return null;
+    const { blocked } = await this.#app.paying.review(wish, this.#app.keyfile.address);
+    if (blocked === null) return this.#short ? 0n : null;
+    if (blocked.code !== "insufficient") return null;
+    this.#short = true;
+    return blocked.missing;
+  }
+
+  /** Go back to the payment that waited for coins. */
+  resume() {
+    this.#app.go(this.#wish === null || this.#wish.fromLink ? "" : "review");
+  }
+
   /** Forget what was typed. */
   forget() {
     this.#wish = null;
+    this.#short = false;
     byId("send-form").reset();
   }
 
@@ -119,8 +147,9 @@ export class Spending {
     const sender = keyfile.address;
     const poller = new Poller(
       async () => {
-        await paying.settle(sender, this.#wish.id);
+        await paying.settle(sender, this.#wish.id, this.#tip);
         const judgement = await paying.review(this.#wish, sender);
+        this.#tip = judgement.view.tip;
         if (this.#poller === poller) this.#judged(judgement);
       },
       (problem) => this.#fault(problem),
@@ -143,6 +172,8 @@ export class Spending {
       delete byId(id).dataset.shown;
       write(byId(id), "…");
     }
+    byId("review-receive").hidden = true;
+    byId("sign").hidden = false;
     byId("review-warnings").replaceChildren();
     tell(byId("review-error"), null);
     switched(byId("sign"), false);
@@ -168,6 +199,9 @@ export class Spending {
       list.replaceChildren(...items);
     }
     tell(byId("review-error"), blocked);
+    byId("review-receive").hidden = blocked?.code !== "insufficient";
+    byId("sign").hidden = blocked?.code === "insufficient";
+    this.#short ||= blocked?.code === "insufficient";
     switched(byId("sign"), blocked === null);
   }
 

@@ -10,9 +10,9 @@ import { Node } from "./node.mjs";
 import { Paying } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { must, Problem } from "./problem.mjs";
-import { parseUri, uriInSearch } from "./uri.mjs";
+import { parseUri, returnUrlInSearch, uriInSearch } from "./uri.mjs";
 import { abandonWork, byId, onClick, remembered, show, tell, write } from "./wallet-dom.mjs";
-import { enterHistory, enterHome, enterReceive, wireHistory, wireReceive } from "./wallet-home.mjs";
+import { enterHistory, enterHome, enterReceive, wireHistory, wireHome } from "./wallet-home.mjs";
 import { Creating, downloadKeyfile, showUnlock, wireKeyfile, wireUnlock } from "./wallet-open.mjs";
 import { Following } from "./wallet-following.mjs";
 import { Spending } from "./wallet-pay.mjs";
@@ -59,7 +59,8 @@ class Wallet {
     byId("review-network").className = badge.className;
     write(byId("review-network"), badge.textContent);
     const uri = uriInSearch(location.search, this.network);
-    this.link = uri === null ? null : parseUri(uri, this.network, { amountMayBeMissing: true });
+    const returnUrl = returnUrlInSearch(location.search);
+    this.link = uri === null ? null : { ...parseUri(uri, this.network, { amountMayBeMissing: true }), returnUrl };
     const kept = await this.store.keyfile();
     this.keyfile = kept && parse(render(kept), this.network);
     this.#blank = remembered(PRIVATE.map((name) => document.querySelector(`main > section[data-view="${name}"]`)));
@@ -86,7 +87,7 @@ class Wallet {
     this.following = new Following(this);
     wireKeyfile(this);
     wireUnlock(this);
-    wireReceive(this);
+    wireHome(this);
     wireHistory(this);
     wireSettings(this);
   }

@@ -11,7 +11,7 @@ const refusal = (error) => [400, { ok: false, error }];
 export class Devnet {
   now = NOW;
   height = 0;
-  status = { networkId, chainId, genesisHash, syncState: "synced" };
+  status = { networkId, chainId, genesisHash, hash: "aa", syncState: "synced" };
   consensus = { networkId, chainId, genesisHash, minimumFee: "10000" };
   fees = { suggestedFee: "10000" };
   balances = new Map();
@@ -37,7 +37,7 @@ export class Devnet {
       const { senderAddress: sender, payload } = transfer;
       this.balances.set(sender, this.balances.get(sender) - BigInt(payload.amount) - BigInt(transfer.fee));
       this.nonces.set(sender, BigInt(transfer.nonce) + 1n);
-      this.chain.set(txid, { ...transfer, txid, blockHeight: `${this.height}` });
+      this.chain.set(txid, { ...transfer, txid, blockHeight: `${this.height}`, blockTime: `${this.now}` });
     }
     this.pool.clear();
     this.height += more;

@@ -23,7 +23,7 @@ test("the network and the view of the node", async () => {
   const node = opened();
   assert.equal((await node.network()).name, "devnet");
   const { network, ...view } = await node.view();
-  assert.deepEqual(view, { height: 0n, syncing: false, time: NOW });
+  assert.deepEqual(view, { height: 0n, tip: "aa", syncing: false, time: NOW });
   assert.equal(network.prefix, "svcd");
 });
 

@@ -6,7 +6,7 @@ import { bytesOf } from "../../../svcd/pages/static/bytes.mjs";
 import { keyOf } from "../../../svcd/pages/static/ed25519.mjs";
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { Node } from "../../../svcd/pages/static/node.mjs";
-import { linkId, Paying } from "../../../svcd/pages/static/paying.mjs";
+import { hasFallen, linkId, Paying } from "../../../svcd/pages/static/paying.mjs";
 import { Devnet } from "./devnet.mjs";
 import { codeOf, vectors } from "./vectors.mjs";
 
@@ -256,15 +256,56 @@ test("a transfer that has waited for a day is void", async () => {
   assert.deepEqual([anew.transfer.nonce, anew.transfer.timestamp], ["0", String(devnet.now)]);
 });
 
-test("a reorganisation takes a payment back, and it is handed in again", async () => {
-  const { devnet, paying } = opened();
-  const payment = await paying.sign(LINK, signer);
-  await paying.follow(payment);
-  devnet.mine();
-  assert.equal((await paying.follow(payment)).state, "confirming");
+/** The chain forgets its blocks, and what was in them is dropped. */
+function reorganise(devnet) {
   devnet.chain.clear();
   devnet.nonces.clear();
   devnet.balances.set(sender, 100n * COIN);
-  assert.equal((await paying.follow(payment)).state, "pending");
-  assert.equal(devnet.pool.size, 1);
+}
+
+test("a reorganisation takes a confirmed payment back: it is handed in again, and that is told", async () => {
+  const { devnet, paying, tab } = opened();
+  const payment = await paying.sign(LINK, signer);
+  await paying.follow(payment);
+  devnet.mine(2);
+  const paid = await paying.follow(payment);
+  assert.deepEqual([paid.state, hasFallen(paid)], ["confirmed", false]);
+  reorganise(devnet);
+  await tab().settle(sender);
+  assert.equal(devnet.pool.size, 1, "nobody looked at what was confirmed");
+  const [fallen] = await paying.of(sender);
+  assert.deepEqual([fallen.state, fallen.txid, hasFallen(fallen)], ["pending", paid.txid, true]);
+  devnet.mine(2);
+  const again = await paying.follow(fallen);
+  assert.deepEqual([again.state, hasFallen(again)], ["confirmed", false]);
+});
+
+test("a payment that was taken back and is void is refused, and can be signed anew under its nonce", async () => {
+  const { devnet, paying } = opened();
+  const payment = await paying.sign(LINK, signer);
+  await paying.follow(payment);
+  devnet.mine(2);
+  await paying.follow(payment);
+  reorganise(devnet);
+  devnet.now += 86_400_001;
+  devnet.between = (path) => (path === "/rpc/broadcast" ? new Response('{"error":"expired"}', { status: 400 }) : null);
+  const [paid] = await paying.of(sender);
+  const refused = await paying.follow(paid);
+  assert.deepEqual([refused.state, refused.problem.code, hasFallen(refused)], ["refused", "expired", true]);
+  devnet.between = () => null;
+  assert.equal((await paying.sign(LINK, signer, refused.txid)).transfer.nonce, "0");
+});
+
+test("what is confirmed is asked for once for each tip, and what is deep no more", async () => {
+  const { devnet, paying } = opened();
+  await paying.follow(await paying.sign(LINK, signer));
+  devnet.mine(2);
+  const looks = async (tip) => {
+    devnet.asked.length = 0;
+    await paying.settle(sender, null, tip);
+    return devnet.asked.filter((path) => path.startsWith("/rpc/transaction/")).length;
+  };
+  assert.deepEqual([await looks("aa"), await looks("aa"), await looks("bb"), await looks(null)], [1, 0, 1, 1]);
+  devnet.mine(100);
+  assert.deepEqual([await looks("cc"), await looks("dd")], [1, 0]);
 });

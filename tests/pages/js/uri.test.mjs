@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
-import { parseUri, uriInSearch } from "../../../svcd/pages/static/uri.mjs";
+import { parseUri, returnUrlInSearch, returnUrlOf, uriInSearch } from "../../../svcd/pages/static/uri.mjs";
 import { codeOf, problemOf, vectors } from "./vectors.mjs";
 
 const { valid, invalid } = vectors("payment_uri");
@@ -103,4 +103,17 @@ test("two links, and links that are not encoded as a whole", async () => {
   assert.equal(await codeOf(() => uriInSearch(`?${once}&amount=1`, devnet)), "encoding");
   assert.equal(await codeOf(() => uriInSearch("?pay=%", devnet)), "encoding");
   assert.equal(await codeOf(() => uriInSearch("?pay=%ff", devnet)), "encoding");
+});
+
+test("the way back to the shop, with its host, as the checkout takes it", async () => {
+  const url = "https://shop.example:8443/thanks?order=1&x=%22#paid";
+  assert.equal(returnUrlInSearch(`?pay=x&returnUrl=${encodeURIComponent(url)}`), url);
+  assert.deepEqual(returnUrlOf(url), { url, host: "shop.example:8443" });
+  assert.equal(returnUrlInSearch("?pay=x"), null);
+  const odd = ["http://shop.example/", "https://a@b.example/", "https://Shop.example/", "javascript:alert(1)", "https:///x"];
+  for (const each of [...odd, `https://shop.example/${"x".repeat(1004)}`, "https://shop.example/ x"]) {
+    assert.equal(returnUrlOf(each), null, each);
+    assert.equal(await codeOf(() => returnUrlInSearch(`?returnUrl=${encodeURIComponent(each)}`)), "encoding");
+  }
+  assert.equal(await codeOf(() => returnUrlInSearch("?returnUrl=%zz")), "encoding");
 });
