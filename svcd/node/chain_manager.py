@@ -325,7 +325,7 @@ class ChainManager:
     def _publish(self, change: ChainChange) -> None:
         self.tip = change.tip
         for listener in self._listeners:
-            with self.log.failuresHandled("telling {listener} of a change", listener=listener):
+            with self.log.failuresHandled("notifying {listener} of a change of the chain failed", listener=listener):
                 listener.chain_changed(change)
 
 

@@ -66,8 +66,7 @@ class DatabaseHealth:
         is_news, self.trouble = not self.trouble, str(error)
         if log and is_news:
             _LOG.error(
-                "{what} cannot be written: {why}. What was to be written has not happened; {remedy}, and the node goes "
-                "on by itself",
+                "{what} cannot be written: {why}. The change was not made; {remedy}, and the node continues by itself",
                 what=self.kind.name,
                 why=str(error),
                 remedy=disk_remedy(error),

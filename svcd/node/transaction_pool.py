@@ -505,7 +505,7 @@ class TransactionPool:
 
     def _publish(self, added: Sequence[MempoolEntry], removed: Removals) -> None:
         for listener in self._listeners:
-            with self.log.failuresHandled("telling {listener} of the mempool", listener=listener):
+            with self.log.failuresHandled("notifying {listener} of a change of the mempool failed", listener=listener):
                 listener.pool_changed(added, removed)
 
     def _log_failure(self, failure: Failure) -> None:

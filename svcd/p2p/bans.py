@@ -28,7 +28,7 @@ MALFORMED_TOKENS: Final = 20.0
 """Tokens that a malformed post draws from the sender's bucket, beside the cost of the request."""
 PERSISTENT_BAN_SECONDS: Final = 600.0
 """How long the posts of an address that keeps sending malformed ones are ignored."""
-BANNED: Final = "this address is banned here for a while: it sent what breaks the rules"
+BANNED: Final = "this address is banned here for a while: it broke the rules"
 INVALID_SECONDS: Final = 24 * 3_600.0
 
 LIMITS: Final = (

@@ -350,7 +350,7 @@ class BlockDownload:
         request.call.addCallbacks(
             self._blocks_received, self._request_failed, callbackArgs=(request,), errbackArgs=(request,)
         )
-        request.call.addErrback(lambda failure: self.log.failure("taking in blocks failed", failure))
+        request.call.addErrback(lambda failure: self.log.failure("queueing fetched blocks failed", failure))
         request.call.addBoth(lambda _: self._wakeup.set())
 
     def _note_bytes(self, request: _BlocksRequest, count: int) -> None:

@@ -298,7 +298,7 @@ class PeersService(Service):
             await self.save()
         except OSError as error:
             self._log.error(
-                "{path} cannot be written: {why}. Until it can, a restart forgets whom the node has met and banned",
+                "{path} cannot be written: {why}. Until it can, a restart loses known peers and bans",
                 path=str(self._path),
                 why=error.strerror,
             )

@@ -156,8 +156,8 @@ class FileWatch:
         if gone and not self._stopped:
             self._stopped = True
             self._log.critical(
-                "{path} was removed or replaced while the node uses it. The node stops, and brings what it can into "
-                "the database that it has open; see to the disk, then start it again",
+                "{path} was removed or replaced while the node uses it. The node stops, and saves what it can to "
+                "the database that it has open; check the disk, then start it again",
                 path=str(gone[0]),
             )
             self.stop()

@@ -48,7 +48,7 @@ class Notifier:
                 channel.sendto("\n".join(lines).encode(), address)
         except OSError as error:
             self._log.warn(
-                "systemd cannot be told {notice}: {error}", notice=notice, error=error.strerror or str(error)
+                "systemd cannot be notified of {notice}: {error}", notice=notice, error=error.strerror or str(error)
             )
 
 

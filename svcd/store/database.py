@@ -251,7 +251,7 @@ def is_disk_trouble(error: BaseException | None) -> bool:
 
 def disk_remedy(error: BaseException | None) -> str:
     """What the operator must do about disk trouble, as a clause."""
-    return "close the program that has locked it" if _is_busy(error) else "free the disk or mend it"
+    return "close the program that has locked it" if _is_busy(error) else "free space on the disk or repair it"
 
 
 def _is_busy(error: BaseException | None) -> bool:

@@ -49,7 +49,8 @@ UNROUTED_BUCKET: Final = "read"
 """A request without a route draws one token from this bucket: Klein takes as long for it as for a response."""
 LATE_READ: Final = "the node did not answer within {seconds:g} seconds; try again later"
 LATE_WRITE: Final = (
-    "the node did not answer within {seconds:g} seconds; it goes on, so look at what came of it before repeating"
+    "the node did not answer within {seconds:g} seconds; it continues the request, so check the outcome before you "
+    "repeat it"
 )
 
 

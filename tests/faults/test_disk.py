@@ -10,8 +10,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(300)]
 
 REFUSED = "the node cannot write to its disk at present; nothing has changed, so try again later"
 LINE = (
-    "the database cannot be written: {why}. What was to be written has not happened; free the disk or mend it, and "
-    "the node goes on by itself"
+    "the database cannot be written: {why}. The change was not made; free space on the disk or repair it, and "
+    "the node continues by itself"
 )
 PAID = "pending: pending 0"
 

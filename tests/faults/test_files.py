@@ -16,8 +16,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(300)]
 REMEDY = "try `svc db rebuild`, restore it from a backup, or move it away and the node fetches the chain again"
 DAMAGED = f"the database is damaged: database disk image is malformed. The node stops; {REMEDY}"
 REMOVED = (
-    "{path} was removed or replaced while the node uses it. The node stops, and brings what it can into the database "
-    "that it has open; see to the disk, then start it again"
+    "{path} was removed or replaced while the node uses it. The node stops, and saves what it can to the database "
+    "that it has open; check the disk, then start it again"
 )
 PAID = "pending: pending 0"
 

@@ -71,8 +71,8 @@ def test_damage_is_told_once_and_ends_the_node(
 @pytest.mark.parametrize(
     ("code", "tells", "remedy"),
     [
-        (sqlite3.SQLITE_FULL, True, "free the disk or mend it"),
-        (sqlite3.SQLITE_READONLY, True, "free the disk or mend it"),
+        (sqlite3.SQLITE_FULL, True, "free space on the disk or repair it"),
+        (sqlite3.SQLITE_READONLY, True, "free space on the disk or repair it"),
         (sqlite3.SQLITE_BUSY, True, "close the program that has locked it"),
         (sqlite3.SQLITE_IOERR_WRITE, False, ""),
     ],
@@ -91,8 +91,8 @@ def test_a_failing_disk_is_told_and_waited_for(calls: list[str], code: int, tell
     finally:
         globalLogPublisher.removeObserver(note)
     sentence = (
-        "error: the database cannot be written: what SQLite says. What was to be written has not happened; "
-        f"{remedy}, and the node goes on by itself"
+        "error: the database cannot be written: what SQLite says. The change was not made; "
+        f"{remedy}, and the node continues by itself"
     )
     assert (lines, calls) == ([sentence] if tells else [], [])
     assert guard.health.trouble == "what SQLite says"

@@ -507,7 +507,7 @@ def test_write_that_takes_too_long_goes_on(serve: Serve, clock: Clock) -> None:
     clock.advance(5.1)
 
     assert wire.response().status == 503
-    assert "within 5 seconds; it goes on" in wire.response().error
+    assert "within 5 seconds; it continues the request" in wire.response().error
     routes.later.callback(None)
     assert routes.log == ["begun", "done"]
     assert len(wire.responses()) == 1
