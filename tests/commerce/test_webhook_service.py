@@ -14,7 +14,7 @@ from svcd.commerce.webhook_service import MAX_PAUSES_SECONDS, PAUSE_SECONDS, Pau
 from svcd.interfaces import milliseconds
 from tests.chains import address_of
 from tests.commerce.watched import Queues, Watched
-from tests.metrics.conftest import Measured, builder, make_node, make_remote, measure, measured, node, transport
+from tests.metrics.conftest import Measured, builder, make_node, measure, measured, node, transport
 from tests.rpc.conftest import local_client, present
 from tests.support import has_result, result_of
 
@@ -187,7 +187,7 @@ def test_one_step_pauses_for_two_seconds_in_total() -> None:
         assert abs(sum(pauses) - MAX_PAUSES_SECONDS) < PAUSE_SECONDS
 
 
-__all__ = ["builder", "make_node", "make_remote", "measure", "measured", "node", "transport"]
+__all__ = ["builder", "make_node", "measure", "measured", "node", "transport"]
 
 NOTHING: dict[str, object] = {
     **dict.fromkeys(("watches", "waiting", "inFlight", "brokenHosts", "abandoned", "refused"), 0),

@@ -24,10 +24,10 @@ from svcd.rpc.sites import SiteFactory
 from svcd.web.connections import SiteLimits
 from svcd.web.site import Site
 from tests.p2p.bench import Inline, Node
-from tests.p2p.conftest import builder, grow, make_node, make_remote, node, transport
+from tests.p2p.conftest import builder, grow, make_node, node, transport
 from tests.support import result_of
 
-__all__ = ["builder", "grow", "make_node", "make_remote", "node", "transport"]
+__all__ = ["builder", "grow", "make_node", "node", "transport"]
 
 POOL = MempoolLimits(50_000, 1 << 26)
 

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from math import isnan
-from typing import Any
 
 import pytest
 from hypothesis import given
@@ -45,9 +44,9 @@ def test_the_tip(measured: Measured, grow: Grow) -> None:
     assert measured.value("svcd_chain_on_demand") == 0
 
 
-def test_whether_the_tip_is_the_network_s(measured: Measured, make_remote: Callable[..., object]) -> None:
+def test_whether_the_tip_is_the_network_s(measured: Measured) -> None:
     assert measured.value("svcd_chain_synced") == 0
-    measured.node.meet(make_remote())  # type: ignore[arg-type]
+    measured.node.meet(measured.node.remote())  # type: ignore[arg-type]
     assert measured.value("svcd_chain_synced") == 1
 
 
@@ -158,22 +157,21 @@ def test_watches_and_what_they_wait_for(measured: Measured) -> None:
     result_of(Deferred.fromCoroutine(webhooks.stopService()))
 
 
-MakeRemote = Callable[..., Any]
 STAGES = tuple(stage.value for stage in SyncStage)
 
 
-def test_who_is_known(measured: Measured, make_remote: MakeRemote) -> None:
+def test_who_is_known(measured: Measured) -> None:
     node = measured.node
-    node.meet(make_remote(1), make_remote(2))
-    node.meet(make_remote(3), outbound=False)
+    node.meet(measured.node.remote(1), measured.node.remote(2))
+    node.meet(measured.node.remote(3), outbound=False)
     node.peers.hint(place(4), source="x")
     shown = {name: measured.value(f"svcd_peers_{name}") for name in ("verified", "outbound", "inbound", "known")}
     assert shown == {"verified": 3, "outbound": 2, "inbound": 1, "known": 4}
 
 
-def test_bans_and_the_alarm(measured: Measured, make_remote: MakeRemote) -> None:
+def test_bans_and_the_alarm(measured: Measured) -> None:
     node = measured.node
-    remotes = [make_remote(number) for number in range(1, 4)]
+    remotes = [measured.node.remote(number) for number in range(1, 4)]
     node.meet(*remotes)
     assert measured.value("svcd_peers_bans") == measured.value("svcd_peers_alarm") == 0
     for remote in remotes:
@@ -193,12 +191,10 @@ def test_a_node_that_has_caught_up_is_where_it_wants_to_be(measured: Measured, g
     assert {measured.value("svcd_sync_slowest_stage", stage=stage) for stage in STAGES} == {0}
 
 
-def test_catching_up_shows_while_it_lasts(
-    measured: Measured, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_catching_up_shows_while_it_lasts(measured: Measured, grow: Grow, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(block_download, "FIRST_BYTES", 40_000)
     node = measured.node
-    remotes = [make_remote(number, blocks=grow(300, pays=1)) for number in (1, 2)]
+    remotes = [measured.node.remote(number, blocks=grow(300, pays=1)) for number in (1, 2)]
     for remote in remotes:
         node.transport.latency[remote.endpoint] = 0.4
     meet(node, *remotes)
@@ -220,10 +216,10 @@ def test_catching_up_shows_while_it_lasts(
     assert measured.value("svcd_sync_transactions_total") == 300
 
 
-def test_transfers_that_are_caught_up_with_are_counted(measured: Measured, make_remote: MakeRemote) -> None:
+def test_transfers_that_are_caught_up_with_are_counted(measured: Measured) -> None:
     node, builder = measured.node, measured.node.builder
     first = builder.block(transfers=[builder.transfer("alice", "bob", 5, nonce=0)])
-    meet(node, make_remote(blocks=[first, builder.block(first)]))
+    meet(node, measured.node.remote(blocks=[first, builder.block(first)]))
     assert node.until(lambda: node.tip.height == 2)
     assert measured.value("svcd_sync_transactions_total") == 1
 

@@ -194,9 +194,6 @@ def test_all_that_waits_shares_one_balance(bench: Bench) -> None:
     bench.add("alice", 2)
 
 
-# A new tip
-
-
 # A full pool
 
 

@@ -1,6 +1,6 @@
 """A node under test with peers: everything is real but the clock, the threads and the other nodes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from itertools import count
 from pathlib import Path
 from random import Random
@@ -171,6 +171,16 @@ class Node:
         response = wire.response()
         wire.close()
         return response
+
+    def remote(self, number: int = 1, blocks: Sequence[Block] = (), **changes: Any) -> RemoteNode:
+        """A remote node that answers at ``changes["endpoint"]`` or ``place(number)`` on the node's transport."""
+        endpoint = changes.pop("endpoint", place(number))
+        transport = self.transport
+        remote = RemoteNode(
+            transport=transport, endpoint=endpoint, builder=self.builder, blocks=list(blocks), **changes
+        )
+        transport.responders[endpoint] = remote
+        return remote
 
     def hint(self, *remotes: RemoteNode) -> None:
         """Name other nodes to the node, as its operator does."""

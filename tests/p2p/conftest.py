@@ -9,12 +9,10 @@ import pytest
 
 from svcd.chain.block import Block
 from tests.chains import ChainBuilder
-from tests.p2p.bench import Node, Setting, late_transport, place
+from tests.p2p.bench import Node, Setting, late_transport
 from tests.p2p.memory_transport import MemoryTransport
-from tests.p2p.remote_node import RemoteNode
 
 MakeNode = Callable[..., Node]
-MakeRemote = Callable[..., RemoteNode]
 Grow = Callable[..., list[Block]]
 
 
@@ -69,16 +67,3 @@ def make_node(tmp_path: Path, transport: MemoryTransport, builder: ChainBuilder)
 def node(make_node: MakeNode) -> Node:
     """A node that knows nobody."""
     return make_node()
-
-
-@pytest.fixture
-def make_remote(transport: MemoryTransport, builder: ChainBuilder) -> MakeRemote:
-    """``make_remote(number=…, blocks=…)``: a remote node on the transport."""
-
-    def make(number: int = 1, blocks: Sequence[Block] = (), **changes: Any) -> RemoteNode:
-        endpoint = changes.pop("endpoint", place(number))
-        remote = RemoteNode(transport=transport, endpoint=endpoint, builder=builder, blocks=list(blocks), **changes)
-        transport.responders[endpoint] = remote
-        return remote
-
-    return make

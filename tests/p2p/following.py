@@ -1,7 +1,7 @@
 """What tests of synchronisation ask of a node and of the peers whose chains it follows."""
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from twisted.internet.defer import Deferred
@@ -15,20 +15,18 @@ HEADERS = "/p2p/headers"
 BLOCKS = "/p2p/blocks"
 
 
-def make_peers(
-    node: Node, make_remote: Callable[..., RemoteNode], count: int = 2, *, settle: float = 0.0, **changes: Any
-) -> list[RemoteNode]:
+def make_peers(node: Node, count: int = 2, *, settle: float = 0.0, **changes: Any) -> list[RemoteNode]:
     """Outbound peers that have ``settle`` seconds to show their chains."""
-    remotes = [make_remote(number, **changes) for number in range(count)]
+    remotes = [node.remote(number, **changes) for number in range(count)]
     node.meet(*remotes)
     node.run(settle)
     return remotes
 
 
-def boaster(make_remote: Callable[..., RemoteNode], number: int, script: Script, **changes: Any) -> RemoteNode:
+def boaster(node: Node, number: int, script: Script, **changes: Any) -> RemoteNode:
     """A remote that claims far more work than there is, and answers requests about it by a script."""
     claim = {"work": 2**255, "height": 2**53 - 1} | changes
-    return make_remote(number, scripts={HEADERS: script, BLOCKS: script}, **claim)
+    return node.remote(number, scripts={HEADERS: script, BLOCKS: script}, **claim)
 
 
 def followed(node: Node, blocks: Sequence[Block], within: float = 10.0) -> bool:

@@ -24,7 +24,7 @@ from svcd.web.routes import routes_of
 from tests.chains import key_of
 from tests.node.bench import Inline, Stepped
 from tests.p2p.bench import OURS, Node, place
-from tests.p2p.conftest import Grow, MakeNode, MakeRemote
+from tests.p2p.conftest import Grow, MakeNode
 from tests.p2p.remote_node import RemoteNode, silent
 from tests.rpc.description import Asked, Description
 from tests.rpc.node import OPERATOR_SOCKET, TOKEN
@@ -103,10 +103,10 @@ def test_at_first_there_is_nobody(operator: Operator) -> None:
     assert operator.ok("") == {"peers": [], "bans": []}
 
 
-def test_peers_are_shown(operator: Operator, make_remote: MakeRemote, grow: Grow) -> None:
+def test_peers_are_shown(operator: Operator, grow: Grow) -> None:
     node = operator.node
     node.take(*grow(3))
-    chosen, caller = make_remote(1, blocks=grow(3)), make_remote(2)
+    chosen, caller = operator.node.remote(1, blocks=grow(3)), operator.node.remote(2)
     node.peers.settings = evolve(node.peers.settings, outbound=1)
     node.transport.addresses[chosen.endpoint] = "198.51.100.7"
     node.meet(chosen)
@@ -136,8 +136,8 @@ def test_peers_are_shown(operator: Operator, make_remote: MakeRemote, grow: Grow
     ]
 
 
-def test_one_that_does_not_answer_shows_since_when(operator: Operator, make_remote: MakeRemote) -> None:
-    remote = make_remote(scripts={"/p2p/status": silent})
+def test_one_that_does_not_answer_shows_since_when(operator: Operator) -> None:
+    remote = operator.node.remote(scripts={"/p2p/status": silent})
     operator.node.meet(remote)
     met = operator.node.local.now()
     operator.node.run(6)
@@ -157,19 +157,19 @@ def test_where_there_is_a_token_it_is_asked_for(node: Node, tmp_path: Path, path
 # Adding
 
 
-def test_an_endpoint_that_is_added_is_greeted_at_once(operator: Operator, make_remote: MakeRemote) -> None:
-    remote = make_remote()
+def test_an_endpoint_that_is_added_is_greeted_at_once(operator: Operator) -> None:
+    remote = operator.node.remote()
     added = operator.ok("/add", {"endpoint": remote.endpoint})
     assert (added["peer"]["nodeId"], added["peer"]["direction"]) == (remote.key.node_id, "outbound")
     assert added["why"] is None
     assert operator.node.knows(remote)
 
 
-def test_however_often_it_failed_before(operator: Operator, make_remote: MakeRemote) -> None:
+def test_however_often_it_failed_before(operator: Operator) -> None:
     node = operator.node
     node.peers.hint(place(1), source="x")
     node.run(HOUR)
-    remote = make_remote()
+    remote = operator.node.remote()
     entry = node.book.get(place(1))
     assert entry is not None
     entry.next_try = node.local.now() + 1_000
@@ -186,23 +186,21 @@ def test_however_often_it_failed_before(operator: Operator, make_remote: MakeRem
         ({"key": NodeKey(key_of("ourselves").seed, place(1))}, "it is this node itself"),
     ],
 )
-def test_the_operator_is_told_why_it_is_no_peer(
-    operator: Operator, make_remote: MakeRemote, changes: dict[str, Any], why: str
-) -> None:
-    make_remote(1, **changes)
+def test_the_operator_is_told_why_it_is_no_peer(operator: Operator, changes: dict[str, Any], why: str) -> None:
+    operator.node.remote(1, **changes)
     assert operator.ok("/add", {"endpoint": place(1)}, seconds=6) == {"peer": None, "why": why}
 
 
-def test_what_cannot_be_reached_is_tried_again_later(operator: Operator, make_remote: MakeRemote) -> None:
+def test_what_cannot_be_reached_is_tried_again_later(operator: Operator) -> None:
     assert operator.ok("/add", {"endpoint": place(1)}) == {"peer": None, "why": "in memory: unreachable"}
-    remote = make_remote(1)
+    remote = operator.node.remote(1)
     operator.node.run(10)
     assert operator.node.knows(remote)
 
 
-def test_one_too_many_is_noted(operator: Operator, make_remote: MakeRemote) -> None:
+def test_one_too_many_is_noted(operator: Operator) -> None:
     operator.node.peers.settings = evolve(operator.node.peers.settings, outbound=0, max_inbound=0)
-    remote = make_remote()
+    remote = operator.node.remote()
     assert operator.ok("/add", {"endpoint": remote.endpoint}) == {
         "peer": None,
         "why": "it answers and is in the address book, but there is no place for one more peer",
@@ -212,14 +210,14 @@ def test_one_too_many_is_noted(operator: Operator, make_remote: MakeRemote) -> N
     assert entry.verified
 
 
-def test_where_all_places_are_taken_it_is_an_acquaintance(operator: Operator, make_remote: MakeRemote) -> None:
+def test_where_all_places_are_taken_it_is_an_acquaintance(operator: Operator) -> None:
     operator.node.peers.settings = evolve(operator.node.peers.settings, outbound=0)
-    assert operator.ok("/add", {"endpoint": make_remote().endpoint})["peer"]["direction"] == "inbound"
+    assert operator.ok("/add", {"endpoint": operator.node.remote().endpoint})["peer"]["direction"] == "inbound"
 
 
-def test_a_peer_that_is_added_again_stays_what_it_is(operator: Operator, make_remote: MakeRemote) -> None:
+def test_a_peer_that_is_added_again_stays_what_it_is(operator: Operator) -> None:
     operator.node.peers.settings = evolve(operator.node.peers.settings, outbound=1)
-    remote = make_remote()
+    remote = operator.node.remote()
     operator.node.meet(remote)
     assert operator.ok("/add", {"endpoint": remote.endpoint})["peer"]["direction"] == "outbound"
 
@@ -263,16 +261,14 @@ def test_a_full_book_has_no_room(operator: Operator, monkeypatch: pytest.MonkeyP
     ("banned", "tried"),
     [("http://LOCALHOST:8645", "http://localhost:8645"), ("HTTP://localhost:8645", "http://LocalHost:8645")],
 )
-def test_a_ban_of_one_spelling_is_a_ban_of_all(
-    operator: Operator, make_remote: MakeRemote, banned: str, tried: str
-) -> None:
+def test_a_ban_of_one_spelling_is_a_ban_of_all(operator: Operator, banned: str, tried: str) -> None:
     node, place_of_all = operator.node, "http://localhost:8645"
-    remote = make_remote(endpoint=place_of_all)
+    remote = operator.node.remote(endpoint=place_of_all)
     operator.ok("/ban", {"endpoint": banned})
     assert operator.bans() == [("endpoint", place_of_all, True)]
     assert operator.refusal("/add", {"endpoint": tried}) == f"{place_of_all} is banned here; lift the ban first"
     remote.names = tried
-    for other in (make_remote(5, acquaintances=[tried]), make_remote(6, names=tried)):
+    for other in (operator.node.remote(5, acquaintances=[tried]), operator.node.remote(6, names=tried)):
         node.begin(node.peers.connect(other.endpoint, outbound=True))
     node.peers.hello_received(remote.hello(), "198.51.100.7")
     node.run(HOUR)
@@ -299,9 +295,9 @@ each_way = pytest.mark.parametrize("way", [by_endpoint, by_node, by_address])
 
 @each_way
 def test_whoever_is_banned_is_dropped_at_once(
-    operator: Operator, make_remote: MakeRemote, way: Callable[[RemoteNode], dict[str, object]]
+    operator: Operator, way: Callable[[RemoteNode], dict[str, object]]
 ) -> None:
-    node, remote, other = operator.node, make_remote(1), make_remote(2)
+    node, remote, other = operator.node, operator.node.remote(1), operator.node.remote(2)
     node.meet(remote, other)
     answer = operator.ok("/ban", way(remote), seconds=0)
     assert answer["dropped"] == [remote.endpoint]
@@ -320,9 +316,9 @@ def test_whoever_is_banned_is_dropped_at_once(
 
 @each_way
 def test_when_the_ban_is_lifted_it_is_met_again(
-    operator: Operator, make_remote: MakeRemote, way: Callable[[RemoteNode], dict[str, object]]
+    operator: Operator, way: Callable[[RemoteNode], dict[str, object]]
 ) -> None:
-    node, remote = operator.node, make_remote(1)
+    node, remote = operator.node, operator.node.remote(1)
     node.meet(remote)
     operator.ok("/ban", way(remote))
     node.run(HOUR)
@@ -332,8 +328,8 @@ def test_when_the_ban_is_lifted_it_is_met_again(
     assert node.knows(remote)
 
 
-def test_a_ban_may_have_an_end(operator: Operator, make_remote: MakeRemote) -> None:
-    node, remote = operator.node, make_remote()
+def test_a_ban_may_have_an_end(operator: Operator) -> None:
+    node, remote = operator.node, operator.node.remote()
     node.meet(remote)
     now = node.local.now()
     ban = operator.ok("/ban", {"nodeId": remote.key.node_id, "seconds": 600}, seconds=0)["ban"]
@@ -345,8 +341,8 @@ def test_a_ban_may_have_an_end(operator: Operator, make_remote: MakeRemote) -> N
     assert node.knows(remote)
 
 
-def test_a_name_that_leads_to_a_banned_address(operator: Operator, make_remote: MakeRemote) -> None:
-    node, remote = operator.node, make_remote(endpoint="http://node.example:8645")
+def test_a_name_that_leads_to_a_banned_address(operator: Operator) -> None:
+    node, remote = operator.node, operator.node.remote(endpoint="http://node.example:8645")
     node.transport.addresses[remote.endpoint] = "2001:db8:1:2::9"
     node.meet(remote)
     answer = operator.ok("/ban", {"address": "2001:db8:1:2::1"})
@@ -518,8 +514,7 @@ def test_notes_that_the_disk_does_not_take_are_one_line(operator: Operator) -> N
     assert [(event["log_level"], formatEvent(event), "log_failure" in event) for event in events] == [
         (
             LogLevel.error,
-            f"{operator.path} cannot be written: Is a directory. Until it can, a restart forgets whom the node has met "
-            "and banned",
+            f"{operator.path} cannot be written: Is a directory. Until it can, a restart loses known peers and bans",
             False,
         )
     ]

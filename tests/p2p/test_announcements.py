@@ -15,7 +15,7 @@ from svcd.p2p.transport import FailureKind
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import Node
-from tests.p2p.conftest import Grow, MakeNode, MakeRemote
+from tests.p2p.conftest import Grow, MakeNode
 from tests.p2p.following import make_peers
 from tests.p2p.memory_transport import LATENCY, Called
 from tests.p2p.remote_node import RemoteNode, Script, blocks_reply, refused, silent
@@ -82,8 +82,8 @@ def unsigned(block: Block) -> Block:
 # What is answered
 
 
-def test_a_block_is_fetched_from_the_peer_that_announces_it(node: Node, paid: Block, make_remote: MakeRemote) -> None:
-    sender, other = make_peers(node, make_remote)
+def test_a_block_is_fetched_from_the_peer_that_announces_it(node: Node, paid: Block) -> None:
+    sender, other = make_peers(node)
     sender.blocks = [paid]
     response = announce(node, paid, sender)
     assert response.json == {"ok": True, "hash": paid.header.hash.hex(), "state": "asked"}
@@ -95,25 +95,23 @@ def test_a_block_is_fetched_from_the_peer_that_announces_it(node: Node, paid: Bl
     assert node.peer(sender).delivered
 
 
-def test_the_endpoint_of_an_announcement_may_be_spelled_in_any_way(
-    node: Node, paid: Block, make_remote: MakeRemote
-) -> None:
-    sender = make_remote(endpoint="http://60.1.7.1")
+def test_the_endpoint_of_an_announcement_may_be_spelled_in_any_way(node: Node, paid: Block) -> None:
+    sender = node.remote(endpoint="http://60.1.7.1")
     node.meet(sender)
     sender.blocks = [paid]
     response = client_of(node, "60.1.7.1").post(HEADER, message(paid, "HTTP://60.1.7.1:80"))
     assert state(response) == "asked"
 
 
-def test_a_block_that_is_here_is_known(node: Node, paid: Block, make_remote: MakeRemote) -> None:
-    (sender,) = make_peers(node, make_remote, 1)
+def test_a_block_that_is_here_is_known(node: Node, paid: Block) -> None:
+    (sender,) = make_peers(node, 1)
     node.take(paid)
     assert state(announce(node, paid, sender)) == state(announce(node, paid)) == "known"
     assert fetched(node, sender) == []
 
 
-def test_a_block_without_transfers_is_complete_with_its_header(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
-    (sender,) = make_peers(node, make_remote, 1)
+def test_a_block_without_transfers_is_complete_with_its_header(node: Node, grow: Grow) -> None:
+    (sender,) = make_peers(node, 1)
     for number, block in enumerate(grow(4)):
         assert state(announce(node, block, sender if number % 2 else None)) == "known"
         assert node.tip.hash == block.header.hash
@@ -129,9 +127,9 @@ def test_a_node_that_is_no_peer_is_told_to_send_the_block(node: Node, paid: Bloc
     assert node.transport.calls == []
 
 
-def test_a_peer_is_not_spoken_for_from_another_address(node: Node, paid: Block, make_remote: MakeRemote) -> None:
+def test_a_peer_is_not_spoken_for_from_another_address(node: Node, paid: Block) -> None:
     """Else any client could have peers asked, or keep them from being told, as if they had the block."""
-    (victim,) = make_peers(node, make_remote, 1)
+    (victim,) = make_peers(node, 1)
     response = client_of(node).post(HEADER, message(paid, victim.endpoint))
     assert state(response) == "wanted"
     assert not node.peer(victim).knows(paid.header.hash)
@@ -139,10 +137,8 @@ def test_a_peer_is_not_spoken_for_from_another_address(node: Node, paid: Block, 
     assert fetched(node, victim) == []
 
 
-def test_a_block_whose_parent_is_not_here_has_peers_asked_for_their_chains(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
-    (sender,) = make_peers(node, make_remote, 1)
+def test_a_block_whose_parent_is_not_here_has_peers_asked_for_their_chains(node: Node, grow: Grow) -> None:
+    (sender,) = make_peers(node, 1)
     node.run(2)
     sender.blocks = grow(3, pays=1)
     assert state(announce(node, grow(3, pays=1)[-1], sender)) == "orphan"
@@ -150,8 +146,8 @@ def test_a_block_whose_parent_is_not_here_has_peers_asked_for_their_chains(
     assert node.tip.height == 3
 
 
-def test_a_block_of_the_future_is_early(node: Node, builder: ChainBuilder, make_remote: MakeRemote) -> None:
-    (sender,) = make_peers(node, make_remote, 1)
+def test_a_block_of_the_future_is_early(node: Node, builder: ChainBuilder) -> None:
+    (sender,) = make_peers(node, 1)
     pays = [builder.transfer("alice", "bob", 1, nonce=0)]
     block = builder.block(None, slot=LATE + TEST_PARAMS.drift_slots + 1, producer="early", transfers=pays)
     assert state(announce(node, block, sender)) == "early"
@@ -164,10 +160,8 @@ def test_a_block_of_the_future_is_early(node: Node, builder: ChainBuilder, make_
 
 
 @pytest.mark.parametrize("break_", [Refusal.WORK, Refusal.BLOCK_SIGNATURE])
-def test_a_header_that_breaks_a_rule_has_its_price(
-    node: Node, builder: ChainBuilder, make_remote: MakeRemote, break_: Refusal
-) -> None:
-    (sender,) = make_peers(node, make_remote, 1)
+def test_a_header_that_breaks_a_rule_has_its_price(node: Node, builder: ChainBuilder, break_: Refusal) -> None:
+    (sender,) = make_peers(node, 1)
     pays = [builder.transfer("alice", "bob", 1, nonce=0)]
     response = announce(node, builder.block(None, transfers=pays, break_=break_), sender)
     assert response.status == 400
@@ -190,10 +184,8 @@ def test_what_is_no_endpoint_is_refused(node: Node, paid: Block, endpoint: objec
     assert client_of(node).post(HEADER, body).status == 400
 
 
-def test_a_spoiled_copy_of_a_header_costs_the_honest_one_nothing(
-    node: Node, paid: Block, make_remote: MakeRemote
-) -> None:
-    (sender,) = make_peers(node, make_remote, 1)
+def test_a_spoiled_copy_of_a_header_costs_the_honest_one_nothing(node: Node, paid: Block) -> None:
+    (sender,) = make_peers(node, 1)
     sender.blocks = [paid]
     assert announce(node, unsigned(paid)).status == 400
     assert state(announce(node, paid, sender)) == "asked"
@@ -201,11 +193,9 @@ def test_a_spoiled_copy_of_a_header_costs_the_honest_one_nothing(
     assert node.tip.hash == paid.header.hash
 
 
-def test_a_block_that_turned_out_to_be_invalid_is_not_fetched_again(
-    node: Node, builder: ChainBuilder, make_remote: MakeRemote
-) -> None:
+def test_a_block_that_turned_out_to_be_invalid_is_not_fetched_again(node: Node, builder: ChainBuilder) -> None:
     """Its work is good, and its state is not: that is remembered by hash."""
-    first, second = make_peers(node, make_remote)
+    first, second = make_peers(node)
     pays = [builder.transfer("alice", "bob", 1, nonce=0)]
     bad = builder.block(None, transfers=pays, break_=Refusal.STATE_ROOT)
     first.scripts = second.scripts = delivers(bad)
@@ -220,8 +210,8 @@ def test_a_block_that_turned_out_to_be_invalid_is_not_fetched_again(
 # Fetching
 
 
-def test_a_block_is_fetched_once_however_many_announce_it(node: Node, paid: Block, make_remote: MakeRemote) -> None:
-    remotes = make_peers(node, make_remote, 6)
+def test_a_block_is_fetched_once_however_many_announce_it(node: Node, paid: Block) -> None:
+    remotes = make_peers(node, 6)
     for remote in remotes:
         remote.blocks = [paid]
         assert state(announce(node, paid, remote)) == "asked"
@@ -240,10 +230,8 @@ FAILURES: dict[str, Any] = {
 
 
 @pytest.mark.parametrize("script", FAILURES.values(), ids=FAILURES)
-def test_the_second_announcer_is_asked_when_the_first_does_not_deliver(
-    node: Node, paid: Block, make_remote: MakeRemote, script: Any
-) -> None:
-    first, second = make_peers(node, make_remote)
+def test_the_second_announcer_is_asked_when_the_first_does_not_deliver(node: Node, paid: Block, script: Any) -> None:
+    first, second = make_peers(node)
     first.scripts, second.blocks = {BLOCKS: script}, [paid]
     announce(node, paid, first)
     announce(node, paid, second)
@@ -259,7 +247,7 @@ def test_the_second_announcer_is_asked_when_the_first_does_not_deliver(
     [("another body", True), ("no body", True), ("no block", True), ("another", False), ("two", False)],
 )
 def test_the_second_announcer_is_asked_when_the_first_lies(
-    node: Node, paid: Block, builder: ChainBuilder, make_remote: MakeRemote, lie: str, banned: bool
+    node: Node, paid: Block, builder: ChainBuilder, lie: str, banned: bool
 ) -> None:
     """A body that does not fit its header has one culprit; an answer of another form is like none."""
     pays = [builder.transfer("alice", "bob", 2, nonce=0)]
@@ -271,7 +259,7 @@ def test_the_second_announcer_is_asked_when_the_first_lies(
         "another": [other],
         "two": [paid, paid],
     }
-    first, second, third = make_peers(node, make_remote, 3)
+    first, second, third = make_peers(node, 3)
     first.scripts, second.blocks = {BLOCKS: lambda _: blocks_reply(lies[lie])}, [paid]
     announce(node, paid, first)
     announce(node, paid, second)
@@ -283,10 +271,8 @@ def test_the_second_announcer_is_asked_when_the_first_lies(
     assert node.knows(third)
 
 
-def test_a_peer_that_delivers_too_slowly_is_left_for_the_next_announcer(
-    node: Node, paid: Block, make_remote: MakeRemote
-) -> None:
-    slow, quick = make_peers(node, make_remote)
+def test_a_peer_that_delivers_too_slowly_is_left_for_the_next_announcer(node: Node, paid: Block) -> None:
+    slow, quick = make_peers(node)
     drip(slow)
     quick.scripts = delivers(paid)
     announce(node, paid, slow)
@@ -298,8 +284,8 @@ def test_a_peer_that_delivers_too_slowly_is_left_for_the_next_announcer(
     assert node.knows(slow)
 
 
-def test_an_announcer_that_waits_is_asked_after_a_few_seconds(node: Node, paid: Block, make_remote: MakeRemote) -> None:
-    slow, quick = make_peers(node, make_remote)
+def test_an_announcer_that_waits_is_asked_after_a_few_seconds(node: Node, paid: Block) -> None:
+    slow, quick = make_peers(node)
     drip(slow)
     quick.scripts = delivers(paid)
     announce(node, paid, slow)
@@ -310,10 +296,8 @@ def test_an_announcer_that_waits_is_asked_after_a_few_seconds(node: Node, paid: 
     assert node.tip.hash == paid.header.hash
 
 
-def test_one_peer_does_not_take_the_places_of_other_announcers(
-    node: Node, paid: Block, make_remote: MakeRemote
-) -> None:
-    liar, honest = make_peers(node, make_remote)
+def test_one_peer_does_not_take_the_places_of_other_announcers(node: Node, paid: Block) -> None:
+    liar, honest = make_peers(node)
     liar.scripts, honest.scripts = {BLOCKS: silent}, delivers(paid)
     for _ in range(10):
         announce(node, paid, liar)
@@ -323,10 +307,8 @@ def test_one_peer_does_not_take_the_places_of_other_announcers(
     assert node.tip.hash == paid.header.hash
 
 
-def test_when_no_announcer_delivers_all_peers_are_asked_for_their_chains(
-    node: Node, paid: Block, make_remote: MakeRemote
-) -> None:
-    liar, honest = make_peers(node, make_remote)
+def test_when_no_announcer_delivers_all_peers_are_asked_for_their_chains(node: Node, paid: Block) -> None:
+    liar, honest = make_peers(node)
     node.run(2)
     liar.scripts, honest.blocks = {BLOCKS: lambda _: blocks_reply([])}, [paid]
     announce(node, paid, liar)
@@ -334,8 +316,8 @@ def test_when_no_announcer_delivers_all_peers_are_asked_for_their_chains(
     assert node.tip.hash == paid.header.hash
 
 
-def test_eight_blocks_are_fetched_at_a_time(node: Node, builder: ChainBuilder, make_remote: MakeRemote) -> None:
-    (sender,) = make_peers(node, make_remote, 1, scripts={BLOCKS: silent})
+def test_eight_blocks_are_fetched_at_a_time(node: Node, builder: ChainBuilder) -> None:
+    (sender,) = make_peers(node, 1, scripts={BLOCKS: silent})
     pays = [builder.transfer("alice", "bob", 1, nonce=0)]
     blocks = [builder.block(None, producer=f"p{number}", transfers=pays) for number in range(10)]
     said = [state(announce(node, block, sender)) for block in blocks]
@@ -344,8 +326,8 @@ def test_eight_blocks_are_fetched_at_a_time(node: Node, builder: ChainBuilder, m
     assert state(announce(node, blocks[9], sender)) == "asked"
 
 
-def test_a_peer_that_is_gone_is_not_asked(node: Node, paid: Block, make_remote: MakeRemote) -> None:
-    first, second = make_peers(node, make_remote)
+def test_a_peer_that_is_gone_is_not_asked(node: Node, paid: Block) -> None:
+    first, second = make_peers(node)
     first.scripts, second.scripts = {BLOCKS: silent}, delivers(paid)
     announce(node, paid, first)
     announce(node, paid, second)
@@ -355,12 +337,10 @@ def test_a_peer_that_is_gone_is_not_asked(node: Node, paid: Block, make_remote: 
     assert node.tip.height == 0
 
 
-def test_a_client_that_goes_away_does_not_stop_the_fetch(
-    make_node: MakeNode, paid: Block, make_remote: MakeRemote
-) -> None:
+def test_a_client_that_goes_away_does_not_stop_the_fetch(make_node: MakeNode, paid: Block) -> None:
     checker = Stepped()
     node = make_node(checker=checker)
-    sender = make_remote(1)
+    sender = node.remote(1)
     node.meet(sender)
     sender.scripts = delivers(paid)
     wire = node.send(HEADER, message(paid, sender.endpoint), sender.host)
@@ -371,8 +351,8 @@ def test_a_client_that_goes_away_does_not_stop_the_fetch(
     assert node.tip.hash == paid.header.hash
 
 
-def test_a_node_that_stops_fetches_nothing_any_more(node: Node, paid: Block, make_remote: MakeRemote) -> None:
-    first, second = make_peers(node, make_remote)
+def test_a_node_that_stops_fetches_nothing_any_more(node: Node, paid: Block) -> None:
+    first, second = make_peers(node)
     first.scripts, second.scripts = {BLOCKS: silent}, delivers(paid)
     announce(node, paid, first)
     announce(node, paid, second)
@@ -384,11 +364,9 @@ def test_a_node_that_stops_fetches_nothing_any_more(node: Node, paid: Block, mak
     assert fetched(node, second) == []
 
 
-def test_a_header_with_another_body_under_a_key_of_its_own_is_another_block(
-    node: Node, paid: Block, make_remote: MakeRemote
-) -> None:
+def test_a_header_with_another_body_under_a_key_of_its_own_is_another_block(node: Node, paid: Block) -> None:
     """The signature is not in a block's hash: a copy with another signature is checked, and found to be none."""
-    (sender,) = make_peers(node, make_remote, 1)
+    (sender,) = make_peers(node, 1)
     forged = evolve(paid.header, signature=sign(key_of("forger").seed, paid.header.hash))
     assert announce(node, Block(forged, paid.transfers), sender).status == 400
     assert fetched(node, sender) == []
@@ -397,8 +375,8 @@ def test_a_header_with_another_body_under_a_key_of_its_own_is_another_block(
 # A block that the announcing peer sends
 
 
-def test_a_block_that_is_sent_is_asked_of_no_other_peer(node: Node, paid: Block, make_remote: MakeRemote) -> None:
-    sender, *others = make_peers(node, make_remote, 4)
+def test_a_block_that_is_sent_is_asked_of_no_other_peer(node: Node, paid: Block) -> None:
+    sender, *others = make_peers(node, 4)
     assert state(announce(node, paid, sender, push=True)) == "wanted"
     for other in others:
         other.blocks = [paid]
@@ -412,8 +390,8 @@ def test_a_block_that_is_sent_is_asked_of_no_other_peer(node: Node, paid: Block,
     assert [fetched(node, remote) for remote in (sender, *others)] == [[]] * 4
 
 
-def test_an_announcer_that_comes_late_is_asked_at_once(node: Node, paid: Block, make_remote: MakeRemote) -> None:
-    liar, other = make_peers(node, make_remote)
+def test_an_announcer_that_comes_late_is_asked_at_once(node: Node, paid: Block) -> None:
+    liar, other = make_peers(node)
     other.scripts = delivers(paid)
     announce(node, paid, liar, push=True)
     node.run(announcements.FETCH_SECONDS + 1)
@@ -422,19 +400,17 @@ def test_an_announcer_that_comes_late_is_asked_at_once(node: Node, paid: Block, 
     assert node.tip.hash == paid.header.hash
 
 
-def test_a_block_that_is_not_sent_is_asked_of_a_peer_that_shows_it(
-    node: Node, paid: Block, make_remote: MakeRemote
-) -> None:
-    liar, other = make_peers(node, make_remote)
+def test_a_block_that_is_not_sent_is_asked_of_a_peer_that_shows_it(node: Node, paid: Block) -> None:
+    liar, other = make_peers(node)
     announce(node, paid, liar, push=True)
     other.blocks = [paid]
     node.run(7)
     assert node.tip.hash == paid.header.hash
 
 
-def test_a_block_that_nobody_else_has_is_waited_for_a_minute(node: Node, paid: Block, make_remote: MakeRemote) -> None:
+def test_a_block_that_nobody_else_has_is_waited_for_a_minute(node: Node, paid: Block) -> None:
     """Then peers are asked for their chains."""
-    liar, other = make_peers(node, make_remote)
+    liar, other = make_peers(node)
     began = node.local.now()
     announce(node, paid, liar, push=True)
     node.run(announcements.PUSH_SECONDS - 1)
@@ -446,11 +422,9 @@ def test_a_block_that_nobody_else_has_is_waited_for_a_minute(node: Node, paid: B
     assert not node.network.announcements.is_coming(paid.header.hash)
 
 
-def test_a_peer_that_did_not_send_a_block_is_not_waited_for_again(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
+def test_a_peer_that_did_not_send_a_block_is_not_waited_for_again(node: Node, grow: Grow) -> None:
     """Else the first to announce could keep every block from a node for half a minute."""
-    liar, other = make_peers(node, make_remote)
+    liar, other = make_peers(node)
     chain = grow(3, pays=1)
     for number, block in enumerate(chain):
         other.scripts = delivers(block)
@@ -466,9 +440,9 @@ def test_a_peer_that_did_not_send_a_block_is_not_waited_for_again(
     assert node.tip.height == 3
 
 
-def test_neighbours_of_such_a_peer_are_not_waited_for_either(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
-    liars = [make_remote(endpoint=f"http://70.1.1.{number}:8645") for number in (1, 2)]
-    other = make_remote(3)
+def test_neighbours_of_such_a_peer_are_not_waited_for_either(node: Node, grow: Grow) -> None:
+    liars = [node.remote(endpoint=f"http://70.1.1.{number}:8645") for number in (1, 2)]
+    other = node.remote(3)
     node.meet(*liars, other)
     for number, block in enumerate(grow(2, pays=1)):
         other.scripts = delivers(block)
@@ -500,11 +474,9 @@ def overtake(node: Node, block: Block, pusher: RemoteNode, other: RemoteNode) ->
 
 
 @pytest.mark.parametrize("seconds", [20, 56, 200])
-def test_a_peer_that_sends_a_block_slowly_has_kept_its_word(
-    node: Node, grow: Grow, make_remote: MakeRemote, seconds: float
-) -> None:
+def test_a_peer_that_sends_a_block_slowly_has_kept_its_word(node: Node, grow: Grow, seconds: float) -> None:
     """Its line may be slow, and another peer quicker."""
-    sender, other = make_peers(node, make_remote)
+    sender, other = make_peers(node)
     first, second = grow(2, pays=1)
     overtake(node, first, sender, other)
     node.run(seconds - 4)
@@ -512,11 +484,9 @@ def test_a_peer_that_sends_a_block_slowly_has_kept_its_word(
     assert is_waited_for(node, second, sender, other)
 
 
-def test_a_peer_that_has_a_better_block_by_then_has_not_broken_its_word(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
+def test_a_peer_that_has_a_better_block_by_then_has_not_broken_its_word(node: Node, grow: Grow) -> None:
     """It sends its newest block only, and may wait for its line to be free."""
-    sender, other = make_peers(node, make_remote)
+    sender, other = make_peers(node)
     better = grow(2, name="better")
     announce(node, grow(1, pays=1)[0], sender, push=True)
     node.run(20)
@@ -525,8 +495,8 @@ def test_a_peer_that_has_a_better_block_by_then_has_not_broken_its_word(
     assert is_waited_for(node, grow(1, on=better, pays=1)[-1], sender, other)
 
 
-def test_a_peer_that_asks_again_before_it_sends_a_block(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
-    sender, other = make_peers(node, make_remote)
+def test_a_peer_that_asks_again_before_it_sends_a_block(node: Node, grow: Grow) -> None:
+    sender, other = make_peers(node)
     first, second = grow(2, pays=1)
     announce(node, first, sender, push=True)
     node.run(2)
@@ -536,9 +506,9 @@ def test_a_peer_that_asks_again_before_it_sends_a_block(node: Node, grow: Grow, 
     assert is_waited_for(node, second, sender, other)
 
 
-def test_reasons_not_to_send_a_block_do_not_hold_for_ever(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_reasons_not_to_send_a_block_do_not_hold_for_ever(node: Node, grow: Grow) -> None:
     """Else a peer could delay each block by a few seconds."""
-    liar, other = make_peers(node, make_remote)
+    liar, other = make_peers(node)
     late = []
     for block in grow(8, pays=1):
         began = node.local.now()
@@ -551,10 +521,8 @@ def test_reasons_not_to_send_a_block_do_not_hold_for_ever(node: Node, grow: Grow
     assert late == [True] * (announcements.MAX_EXCUSES + 1) + [False] * (7 - announcements.MAX_EXCUSES)
 
 
-def test_a_peer_is_not_waited_for_while_another_block_is_due_from_it(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
-    liar, other = make_peers(node, make_remote)
+def test_a_peer_is_not_waited_for_while_another_block_is_due_from_it(node: Node, grow: Grow) -> None:
+    liar, other = make_peers(node)
     first, second = grow(2, pays=1)
     overtake(node, first, liar, other)
     other.scripts = delivers(second)
@@ -563,9 +531,9 @@ def test_a_peer_is_not_waited_for_while_another_block_is_due_from_it(
     assert seconds_until(node, second) < 1
 
 
-def test_a_sender_that_is_no_peer_is_not_waited_for(node: Node, paid: Block, make_remote: MakeRemote) -> None:
+def test_a_sender_that_is_no_peer_is_not_waited_for(node: Node, paid: Block) -> None:
     """Its addresses cost nothing; so nobody but it need send the block, and whoever else has it is asked."""
-    (other,) = make_peers(node, make_remote, 1)
+    (other,) = make_peers(node, 1)
     other.scripts = delivers(paid)
     assert state(announce(node, paid, push=True)) == "wanted"
     assert state(announce(node, paid, other)) == "asked"
@@ -579,8 +547,8 @@ def test_what_says_nothing_about_a_push(node: Node, paid: Block, push: object) -
     assert client_of(node).refusal(HEADER, body) == "push: must be true or false"
 
 
-def test_a_fetch_ends_when_the_block_comes_from_elsewhere(node: Node, paid: Block, make_remote: MakeRemote) -> None:
-    slow, other = make_peers(node, make_remote)
+def test_a_fetch_ends_when_the_block_comes_from_elsewhere(node: Node, paid: Block) -> None:
+    slow, other = make_peers(node)
     slow.scripts = {BLOCKS: silent}
     announce(node, paid, slow)
     announce(node, paid, other)
@@ -591,10 +559,8 @@ def test_a_fetch_ends_when_the_block_comes_from_elsewhere(node: Node, paid: Bloc
     assert fetched(node, other) == []
 
 
-def test_a_fetch_keeps_synchronisation_from_the_block_for_a_minute_at_most(
-    node: Node, paid: Block, make_remote: MakeRemote
-) -> None:
-    (slow,) = make_peers(node, make_remote, 1)
+def test_a_fetch_keeps_synchronisation_from_the_block_for_a_minute_at_most(node: Node, paid: Block) -> None:
+    (slow,) = make_peers(node, 1)
     drip(slow)
     announce(node, paid, slow)
     node.run(announcements.PUSH_SECONDS - 1)
@@ -606,9 +572,9 @@ def test_a_fetch_keeps_synchronisation_from_the_block_for_a_minute_at_most(
 # Peers that say that they have a block, to keep it from this node
 
 
-def crowd(make_remote: MakeRemote, node: Node, *endpoints: str) -> list[RemoteNode]:
+def crowd(node: Node, *endpoints: str) -> list[RemoteNode]:
     """Acquaintances."""
-    remotes = [make_remote(endpoint=endpoint) for endpoint in endpoints]
+    remotes = [node.remote(endpoint=endpoint) for endpoint in endpoints]
     for start in range(0, len(remotes), 4):
         node.meet(*remotes[start : start + 4], outbound=False)
     return remotes
@@ -628,11 +594,11 @@ def seconds_until(node: Node, block: Block) -> float:
 @pytest.mark.parametrize("push", [False, True])
 @pytest.mark.parametrize("endpoints", [ONE_ADDRESS, EIGHT_PARTS], ids=["at one address", "in eight parts"])
 def test_acquaintances_that_announce_first_delay_no_block_by_more_than_a_few_seconds(
-    node: Node, grow: Grow, make_remote: MakeRemote, endpoints: tuple[str, ...], push: bool
+    node: Node, grow: Grow, endpoints: tuple[str, ...], push: bool
 ) -> None:
     """They drip, and so make progress for ever; peers of our choice announce the block a moment later."""
-    chosen = make_peers(node, make_remote, 8)
-    liars = crowd(make_remote, node, *endpoints)
+    chosen = make_peers(node, 8)
+    liars = crowd(node, *endpoints)
     late = []
     for block in grow(10, pays=1):
         for liar in liars:
@@ -647,8 +613,8 @@ def test_acquaintances_that_announce_first_delay_no_block_by_more_than_a_few_sec
     assert sum(seconds > 1 for seconds in late) == (8 if endpoints == EIGHT_PARTS else 1), "once each"
 
 
-def test_who_has_been_overtaken_is_asked_last(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
-    slow, first, second = make_peers(node, make_remote, 3)
+def test_who_has_been_overtaken_is_asked_last(node: Node, grow: Grow) -> None:
+    slow, first, second = make_peers(node, 3)
     drip(slow)
     chain = grow(2, pays=1)
     for honest, block in zip((first, second), chain, strict=True):
@@ -670,12 +636,10 @@ def test_who_has_been_overtaken_is_asked_last(node: Node, grow: Grow, make_remot
     assert len(fetched(node, second)) == 2, "an hour later it has a head start again"
 
 
-def test_a_neighbour_does_not_spoil_the_record_of_a_peer_of_our_choice(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
-    honest, other = make_peers(node, make_remote)
+def test_a_neighbour_does_not_spoil_the_record_of_a_peer_of_our_choice(node: Node, grow: Grow) -> None:
+    honest, other = make_peers(node)
     address = honest.endpoint.removesuffix(":8645")
-    (liar,) = crowd(make_remote, node, f"{address}:9000")
+    (liar,) = crowd(node, f"{address}:9000")
     drip(liar)
     first, second = grow(2, pays=1)
     announce(node, first, liar)
@@ -705,13 +669,11 @@ def moves(node: Node, rate: float) -> dict[str, Script]:
 
 
 @pytest.mark.parametrize("outbound", [True, False])
-def test_a_peer_that_delivers_well_is_left_to_it(
-    make_node: MakeNode, paid: Block, make_remote: MakeRemote, outbound: bool
-) -> None:
+def test_a_peer_that_delivers_well_is_left_to_it(make_node: MakeNode, paid: Block, outbound: bool) -> None:
     """The block may be large, and more copies of it would share the line. But acquaintances may just pretend."""
     node = make_node(outbound=1 + outbound)
-    (other,) = make_peers(node, make_remote, 1)
-    busy = make_remote(5, scripts=moves(node, announcements.GOOD_RATE * 1.1))
+    (other,) = make_peers(node, 1)
+    busy = node.remote(5, scripts=moves(node, announcements.GOOD_RATE * 1.1))
     node.meet(busy, outbound=outbound)
     node.transport.dripping.add(busy.endpoint)
     announce(node, paid, busy)
@@ -723,8 +685,8 @@ def test_a_peer_that_delivers_well_is_left_to_it(
     assert (node.tip.hash == paid.header.hash) is outbound
 
 
-def test_over_a_slow_line_a_block_comes_twice_at_most(node: Node, paid: Block, make_remote: MakeRemote) -> None:
-    remotes = make_peers(node, make_remote, 4, scripts=moves(node, announcements.LEAST_RATE * 1.1))
+def test_over_a_slow_line_a_block_comes_twice_at_most(node: Node, paid: Block) -> None:
+    remotes = make_peers(node, 4, scripts=moves(node, announcements.LEAST_RATE * 1.1))
     for remote in remotes:
         node.transport.dripping.add(remote.endpoint)
         announce(node, paid, remote)
@@ -735,13 +697,13 @@ def test_over_a_slow_line_a_block_comes_twice_at_most(node: Node, paid: Block, m
 
 
 def test_a_full_block_that_a_peer_of_our_choice_sends_is_waited_for_as_long_as_it_takes(
-    make_node: MakeNode, builder: ChainBuilder, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, builder: ChainBuilder, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On a line of 1 Mbit/s. Of an acquaintance nobody knows whether it sends anything."""
     monkeypatch.setattr(announcements, "TRANSFER_BYTES", 5 * announcements.SENDING_RATE)
     node = make_node(outbound=2)
-    sender, other = make_peers(node, make_remote)
-    (acquaintance,) = crowd(make_remote, node, EIGHT_PARTS[0])
+    sender, other = make_peers(node)
+    (acquaintance,) = crowd(node, EIGHT_PARTS[0])
     for name, pusher, patience in (("first", sender, 8), ("second", acquaintance, 3)):
         block = builder.block(None, producer=name, transfers=[builder.transfer("alice", "bob", 1, nonce=0)])
         other.scripts, before = {BLOCKS: silent}, len(fetched(node, other))
@@ -759,11 +721,11 @@ def side_blocks(builder: ChainBuilder) -> list[Block]:
 
 
 def test_acquaintances_do_not_take_all_places_for_blocks(
-    make_node: MakeNode, paid: Block, builder: ChainBuilder, make_remote: MakeRemote
+    make_node: MakeNode, paid: Block, builder: ChainBuilder
 ) -> None:
     node = make_node(outbound=1)
-    (honest,) = make_peers(node, make_remote, 1)
-    liar, other = crowd(make_remote, node, *EIGHT_PARTS[:2])
+    (honest,) = make_peers(node, 1)
+    liar, other = crowd(node, *EIGHT_PARTS[:2])
     drip(liar)
     for block in side_blocks(builder):
         assert state(announce(node, block, liar)) == "asked"
@@ -773,10 +735,8 @@ def test_acquaintances_do_not_take_all_places_for_blocks(
     assert seconds_until(node, paid) < 1
 
 
-def test_nobody_keeps_a_place_for_a_block_longer_than_a_minute(
-    node: Node, paid: Block, builder: ChainBuilder, make_remote: MakeRemote
-) -> None:
-    liar, honest = make_peers(node, make_remote)
+def test_nobody_keeps_a_place_for_a_block_longer_than_a_minute(node: Node, paid: Block, builder: ChainBuilder) -> None:
+    liar, honest = make_peers(node)
     drip(liar)
     for block in side_blocks(builder):
         announce(node, block, liar)
@@ -787,13 +747,11 @@ def test_nobody_keeps_a_place_for_a_block_longer_than_a_minute(
     assert seconds_until(node, paid) < 1
 
 
-def test_who_cannot_be_asked_sends_a_block_that_others_only_say_they_have(
-    make_node: MakeNode, paid: Block, make_remote: MakeRemote
-) -> None:
+def test_who_cannot_be_asked_sends_a_block_that_others_only_say_they_have(make_node: MakeNode, paid: Block) -> None:
     """Else whoever hears of the block of a node that nobody can call could keep it from everybody."""
     node = make_node(outbound=1)
-    (chosen,) = make_peers(node, make_remote, 1)
-    (liar,) = crowd(make_remote, node, EIGHT_PARTS[0])
+    (chosen,) = make_peers(node, 1)
+    (liar,) = crowd(node, EIGHT_PARTS[0])
     drip(chosen, liar)
     announce(node, paid, liar)
     assert state(announce(node, paid)) == "wanted"
@@ -807,11 +765,11 @@ def test_who_cannot_be_asked_sends_a_block_that_others_only_say_they_have(
 
 @pytest.mark.parametrize(("rate", "said"), [("LEAST_RATE", "wanted"), ("GOOD_RATE", "asked")])
 def test_who_cannot_be_asked_sends_a_block_that_an_acquaintance_delivers_slowly(
-    make_node: MakeNode, paid: Block, make_remote: MakeRemote, rate: str, said: str
+    make_node: MakeNode, paid: Block, rate: str, said: str
 ) -> None:
     node = make_node(outbound=1)
-    node.meet(make_remote(1))
-    (busy,) = crowd(make_remote, node, EIGHT_PARTS[0])
+    node.meet(node.remote(1))
+    (busy,) = crowd(node, EIGHT_PARTS[0])
     busy.scripts = moves(node, getattr(announcements, rate) * 1.5)
     node.transport.dripping.add(busy.endpoint)
     announce(node, paid, busy)

@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 import pytest
-from argon2.low_level import hash_secret_raw
 from attrs import evolve, frozen
 from twisted.internet.address import IPv4Address
 from twisted.internet.defer import Deferred
@@ -48,8 +47,9 @@ from tests.net.conftest import Answers
 from tests.net.servers import Conversation, Server, dripping, until
 from tests.node.bench import LATE, Inline, Stepped, running
 from tests.node.bench import Setting as BareSetting
+from tests.node.conftest import argon as argon
 from tests.p2p.bench import LIMITS, RATES, Node, place
-from tests.p2p.conftest import Grow, MakeNode, MakeRemote
+from tests.p2p.conftest import Grow, MakeNode
 from tests.p2p.following import boaster, followed, is_clean, meet
 from tests.p2p.memory_transport import Answer, Called
 from tests.p2p.remote_node import RemoteNode, Script, blocks_reply, ok, silent
@@ -90,9 +90,7 @@ def post_block(node: Node, block: Block | bytes, client: str) -> Response:
 
 
 @each_way
-def test_eclipse_by_a_flood_of_hints(
-    make_node: MakeNode, make_remote: MakeRemote, take_out: TakeOut, defended: bool
-) -> None:
+def test_eclipse_by_a_flood_of_hints(make_node: MakeNode, take_out: TakeOut, defended: bool) -> None:
     """Defence: one part of the network is heard 32 times an hour, and its hints fill an eighth of the buckets at most.
 
     An attacker with a thousand endpoints floods the book of a new node from four places before honest hints come.
@@ -106,7 +104,7 @@ def test_eclipse_by_a_flood_of_hints(
         node.peers.hint(place(number), source=f"60.{number}.0.0/16")
     known = [entry.endpoint for entry in node.book.entries()]
     for endpoint in known:
-        make_remote(endpoint=endpoint)
+        node.remote(endpoint=endpoint)
     node.run(5)
     honest = {place(number) for number in range(500)}
     chosen = {peer.endpoint for peer in node.peers.outbound()}
@@ -115,7 +113,7 @@ def test_eclipse_by_a_flood_of_hints(
 
 
 @each_way
-def test_eclipse_by_callers(make_node: MakeNode, make_remote: MakeRemote, take_out: TakeOut, defended: bool) -> None:
+def test_eclipse_by_callers(make_node: MakeNode, take_out: TakeOut, defended: bool) -> None:
     """Defence: who calls us fills no place of those that we would call, even while those do not answer."""
     choose = peers.Peers._choose
 
@@ -130,10 +128,10 @@ def test_eclipse_by_callers(make_node: MakeNode, make_remote: MakeRemote, take_o
         node.peers.hint(endpoint, source="operator")
     node.run(2)
     for number in range(20):
-        node.peers.hello_received(make_remote(100 + number).hello(), f"{number + 1}.1.1.1")
+        node.peers.hello_received(node.remote(100 + number).hello(), f"{number + 1}.1.1.1")
         node.run(0.2)
     for endpoint in honest:
-        make_remote(endpoint=endpoint)
+        node.remote(endpoint=endpoint)
     node.run(60)
     assert len(node.peers.all()) >= 20
     assert (not {peer.endpoint for peer in node.peers.outbound()} & honest) is not defended
@@ -200,31 +198,28 @@ def greet(node: Node, message: dict[str, object]) -> int:
 
 
 @each_way
-def test_a_replayed_hello(make_node: MakeNode, make_remote: MakeRemote, take_out: TakeOut, defended: bool) -> None:
+def test_a_replayed_hello(make_node: MakeNode, take_out: TakeOut, defended: bool) -> None:
     """Defence: each hello of a key must be newer than the last."""
     take_out(LatestHellos, "take", nothing)
     node = make_node()
-    overheard = make_remote().hello().message()
+    overheard = node.remote().hello().message()
     assert greet(node, overheard) == 200
     assert (greet(node, overheard) == 200) is not defended
 
 
 @each_way
-def test_a_hello_from_the_future(
-    make_node: MakeNode, make_remote: MakeRemote, take_out: TakeOut, defended: bool
-) -> None:
+def test_a_hello_from_the_future(make_node: MakeNode, take_out: TakeOut, defended: bool) -> None:
     """Defence: a hello is at most a minute ahead; else one that was signed for later could be used when it suits."""
     take_out(handshake, "CLOCK_TOLERANCE_MS", 10**12)
-    node, remote = make_node(), make_remote()
+    node = make_node()
+    remote = node.remote()
     early = evolve(remote.hello(), timestamp=remote.hello().timestamp + 3_600_000)
     early = evolve(early, signature=sign(remote.key.seed, early.signed_hash()))
     assert (greet(node, early.message()) == 200) is not defended
 
 
 @each_way
-def test_a_node_that_is_led_to_itself(
-    make_node: MakeNode, make_remote: MakeRemote, take_out: TakeOut, defended: bool
-) -> None:
+def test_a_node_that_is_led_to_itself(make_node: MakeNode, take_out: TakeOut, defended: bool) -> None:
     """Defence: our own node id is no peer's; the endpoint is remembered as ours for a day and not called again."""
 
     def blind(*args: Any, own: str, now: int) -> None:
@@ -232,7 +227,7 @@ def test_a_node_that_is_led_to_itself(
 
     take_out(handshake, "check_hello", blind)
     node = make_node()
-    mirror = make_remote(key=node.key)
+    mirror = node.remote(key=node.key)
     for _ in range(12):
         node.peers.hint(mirror.endpoint, source="203.0.0.0/16")
         node.run(600)
@@ -268,9 +263,9 @@ def mining(node: Node) -> Iterator[None]:
     result_of(stopped)
 
 
-def lone_boaster(make_remote: MakeRemote, number: int = 9, script: Script = silent, **changes: Any) -> RemoteNode:
+def lone_boaster(node: Node, number: int = 9, script: Script = silent, **changes: Any) -> RemoteNode:
     """A boaster whose tip no other peer claims, and that answers no request about it unless by ``script``."""
-    liar = boaster(make_remote, number, script, **({"work": 2**60, "height": 10**6} | changes))
+    liar = boaster(node, number, script, **({"work": 2**60, "height": 10**6} | changes))
 
     def claims(called: Called) -> Answer:
         status = json.loads(liar.honest(called).body)["status"]  # type: ignore[union-attr]
@@ -281,9 +276,7 @@ def lone_boaster(make_remote: MakeRemote, number: int = 9, script: Script = sile
 
 
 @each_way
-def test_ten_claims_of_the_greatest_chain(
-    make_node: MakeNode, make_remote: MakeRemote, take_out: TakeOut, defended: bool
-) -> None:
+def test_ten_claims_of_the_greatest_chain(make_node: MakeNode, take_out: TakeOut, defended: bool) -> None:
     """Defence: a claim counts once headers prove it. Ten liars in ten parts of the network come, one each 20 seconds.
 
     A node that believed claims would make no blocks: a miner could silence all others by it.
@@ -296,14 +289,14 @@ def test_ten_claims_of_the_greatest_chain(
 
     take_out(chain_sync.ChainSync, "behind", believing)
     node = make_node(outbound=16)
-    node.meet(make_remote())
+    node.meet(node.remote())
     node.run(2)
     assert node.status.unready() == ""
     unready = 0
     with mining(node):
         for number in range(10, 20):
             before = node.tip.height
-            node.meet(lone_boaster(make_remote, number))
+            node.meet(lone_boaster(node, number))
             for _ in range(20):
                 node.run(1)
                 unready += bool(node.status.unready())
@@ -313,17 +306,15 @@ def test_ten_claims_of_the_greatest_chain(
 
 
 @each_way
-def test_forty_liars_and_one_good_chain(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, take_out: TakeOut, defended: bool
-) -> None:
+def test_forty_liars_and_one_good_chain(make_node: MakeNode, grow: Grow, take_out: TakeOut, defended: bool) -> None:
     """Defence: two claims at a time are looked into, each answer has ten seconds, and a liar waits longer each time."""
     take_out(chain_sync, "PROOF_SECONDS", 1e9)
     node = make_node(outbound=64)
     node.take(*grow(5, pays=1))
-    liars = [lone_boaster(make_remote, number) for number in range(10, 50)]
+    liars = [lone_boaster(node, number) for number in range(10, 50)]
     for start in range(0, len(liars), 5):
         node.meet(*liars[start : start + 5])
-    honest = make_remote(1, blocks=grow(20, pays=1))
+    honest = node.remote(1, blocks=grow(20, pays=1))
     node.meet(honest)
     bound = len(liars) / chain_sync.MAX_CLAIMS * 10 + 20
     assert node.until(lambda: node.tip.hash == honest.tip.hash, within=bound) is defended
@@ -336,9 +327,7 @@ def test_forty_liars_and_one_good_chain(
 
 
 @each_way
-def test_a_long_fork_of_little_work(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, take_out: TakeOut, defended: bool
-) -> None:
+def test_a_long_fork_of_little_work(make_node: MakeNode, grow: Grow, take_out: TakeOut, defended: bool) -> None:
     """Defence: the chain with most work is followed, not the longest; no block of another one is even asked for."""
 
     def longer(candidate: ChainPoint, tip: ChainPoint) -> bool:
@@ -350,7 +339,7 @@ def test_a_long_fork_of_little_work(
     ours = grow(40, name="hard", step=1)
     node.take(*ours)
     cheap = grow(60, name="cheap", step=8, pays=1)
-    liar = make_remote(9, blocks=cheap, work=2**60)
+    liar = node.remote(9, blocks=cheap, work=2**60)
     node.meet(liar)
     node.run(30)
     assert node.builder.point_after(cheap[-1]).work < node.builder.point_after(ours[-1]).work
@@ -363,7 +352,6 @@ def test_a_long_fork_of_little_work(
 def test_headers_of_little_work_without_end(
     make_node: MakeNode,
     grow: Grow,
-    make_remote: MakeRemote,
     take_out: TakeOut,
     monkeypatch: pytest.MonkeyPatch,
     defended: bool,
@@ -375,7 +363,7 @@ def test_headers_of_little_work_without_end(
         monkeypatch.setattr(chain_sync, name, 2)
     node = make_node()
     node.take(*grow(120, name="hard", step=1))
-    liar = make_remote(9, blocks=grow(120, name="cheap", step=8), work=2**60)
+    liar = node.remote(9, blocks=grow(120, name="cheap", step=8), work=2**60)
     node.meet(liar)
     node.transport.latency[liar.endpoint] = 0.4
     node.run(50)
@@ -384,16 +372,14 @@ def test_headers_of_little_work_without_end(
 
 
 @each_way
-def test_headers_without_blocks(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, take_out: TakeOut, defended: bool
-) -> None:
+def test_headers_without_blocks(make_node: MakeNode, grow: Grow, take_out: TakeOut, defended: bool) -> None:
     """Defence: a chain none of whose blocks come is left after a minute, and followed again ever more rarely."""
     take_out(block_download, "STALL_SECONDS", 1e9)
     take_out(chain_sync, "HOLD_SECONDS", 1e9)
     node = make_node()
-    node.meet(make_remote(1, blocks=grow(5)))
+    node.meet(node.remote(1, blocks=grow(5)))
     node.run(2)
-    node.meet(make_remote(9, blocks=grow(40, on=grow(5), pays=1), scripts={BLOCKS: lambda _: blocks_reply([])}))
+    node.meet(node.remote(9, blocks=grow(40, on=grow(5), pays=1), scripts={BLOCKS: lambda _: blocks_reply([])}))
     node.run(5)
     assert not node.status.synced
     node.run(60)
@@ -410,7 +396,6 @@ def test_a_good_chain_of_headers_with_an_invalid_state(
     make_node: MakeNode,
     grow: Grow,
     builder: ChainBuilder,
-    make_remote: MakeRemote,
     take_out: TakeOut,
     defended: bool,
 ) -> None:
@@ -419,7 +404,7 @@ def test_a_good_chain_of_headers_with_an_invalid_state(
     bad = builder.block(grow(9, pays=1)[-1], break_=Refusal.STATE_ROOT, producer="criminal")
     chain = grow(12, on=[*grow(9, pays=1), bad], name="after", pays=1)
     node = make_node(outbound=16)
-    liars = [make_remote(number, blocks=chain) for number in range(2, 8)]
+    liars = [node.remote(number, blocks=chain) for number in range(2, 8)]
     for liar in liars:
         node.begin(node.peers.connect(liar.endpoint, outbound=True))
         node.run(10)
@@ -430,19 +415,6 @@ def test_a_good_chain_of_headers_with_an_invalid_state(
 
 
 # Blocks that cost nothing to make
-
-
-@pytest.fixture
-def argon(monkeypatch: pytest.MonkeyPatch) -> list[bytes]:
-    """One entry for every Argon2 that is done from now on."""
-    done: list[bytes] = []
-
-    def counted(secret: bytes, *args: Any, **kwargs: Any) -> bytes:
-        done.append(secret)
-        return hash_secret_raw(secret, *args, **kwargs)
-
-    monkeypatch.setattr("svcd.chain.work.hash_secret_raw", counted)
-    return done
 
 
 def workless(template: Block, how_many: int) -> Iterator[Block]:
@@ -557,7 +529,6 @@ def _id(header: Header) -> bytes:
 def test_a_flood_of_orphans(
     make_node: MakeNode,
     builder: ChainBuilder,
-    make_remote: MakeRemote,
     argon: list[bytes],
     take_out: TakeOut,
     defended: bool,
@@ -565,7 +536,7 @@ def test_a_flood_of_orphans(
     """Defence: an orphan costs no Argon2 and no place; it makes us ask our peers, each at most once a second."""
     take_out(peers, "ASK_AGAIN_SECONDS", -1.0)
     node = make_node()
-    node.meet(*[make_remote(number) for number in range(4)])
+    node.meet(*[node.remote(number) for number in range(4)])
     node.run(2)
     before = len(node.transport.calls)
     flood = list(orphans(builder.block(None, producer="o"), 200))
@@ -784,12 +755,12 @@ def test_announcements_from_everywhere(
 
 @each_way
 def test_a_peer_that_announces_a_block_and_delivers_nothing(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, take_out: TakeOut, defended: bool
+    make_node: MakeNode, grow: Grow, take_out: TakeOut, defended: bool
 ) -> None:
     """Defence: after a few seconds, or when the call fails, the block is asked of another peer that announced it."""
     take_out(announcements, "HEAD_START_SECONDS", 1e9)
     node = make_node()
-    slow, honest = make_remote(1, scripts={BLOCKS: silent}), make_remote(2)
+    slow, honest = node.remote(1, scripts={BLOCKS: silent}), node.remote(2)
     node.meet(slow, honest)
     node.transport.dripping.add(slow.endpoint)
     (block,) = grow(1, pays=1)
@@ -801,12 +772,12 @@ def test_a_peer_that_announces_a_block_and_delivers_nothing(
 
 @each_way
 def test_a_peer_that_promises_every_block_and_sends_none(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, take_out: TakeOut, defended: bool
+    make_node: MakeNode, grow: Grow, take_out: TakeOut, defended: bool
 ) -> None:
     """Defence: a peer that did not send what it had promised is not waited for in the next hour."""
     take_out(announcements, "BROKEN_SECONDS", -1.0)
     node = make_node()
-    liar, honest = make_remote(1), make_remote(2)
+    liar, honest = node.remote(1), node.remote(2)
     node.meet(liar, honest)
     late = 0
     for block in grow(6, pays=1):
@@ -823,7 +794,6 @@ def test_a_peer_that_promises_every_block_and_sends_none(
 def test_peers_that_read_a_block_slowly(
     make_node: MakeNode,
     grow: Grow,
-    make_remote: MakeRemote,
     take_out: TakeOut,
     monkeypatch: pytest.MonkeyPatch,
     defended: bool,
@@ -835,12 +805,12 @@ def test_peers_that_read_a_block_slowly(
     monkeypatch.setattr(relay, "SMALL_BLOCK", 0)
     take_out(relay, "UPLOAD_SECONDS", 1e9)
     node = make_node()
-    slow = [make_remote(number, scripts={"/p2p/block": silent}) for number in (1, 2)]
+    slow = [node.remote(number, scripts={"/p2p/block": silent}) for number in (1, 2)]
     node.meet(*slow)
     node.transport.dripping.update(remote.endpoint for remote in slow)
     node.take(*grow(1))
     node.run(1)
-    honest = make_remote(3)
+    honest = node.remote(3)
     node.meet(honest)
     node.take(*grow(2)[1:])
     assert bool(node.until(lambda: honest.got_at("/p2p/block"), within=60)) is defended
@@ -850,36 +820,34 @@ def test_peers_that_read_a_block_slowly(
 
 
 @each_way
-def test_a_peer_that_stalls(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, take_out: TakeOut, defended: bool
-) -> None:
+def test_a_peer_that_stalls(make_node: MakeNode, grow: Grow, take_out: TakeOut, defended: bool) -> None:
     """Defence: a transfer that makes no progress ends after ten seconds, and its blocks are asked of another peer."""
     take_out(client, "STALL_SECONDS", 1e9)
     take_out(block_download.BlockDownload, "_check_slow_peer", nothing)
     node, chain = make_node(), grow(60, pays=1)
-    stalling = [make_remote(number, blocks=chain, scripts={BLOCKS: silent}) for number in range(3)]
-    node.meet(*stalling, make_remote(3, blocks=chain))
+    stalling = [node.remote(number, blocks=chain, scripts={BLOCKS: silent}) for number in range(3)]
+    node.meet(*stalling, node.remote(3, blocks=chain))
     assert node.until(lambda: node.tip.height == 60, within=40) is defended
 
 
 @each_way
 def test_a_peer_that_makes_just_enough_progress(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, take_out: TakeOut, defended: bool
+    make_node: MakeNode, grow: Grow, take_out: TakeOut, defended: bool
 ) -> None:
     """Defence: the block that everything waits for is asked of a peer that is known to be far quicker."""
     take_out(block_download.BlockDownload, "_check_slow_peer", nothing)
     node, chain = make_node(), grow(60, pays=1)
-    drips = [make_remote(number, blocks=chain, scripts={BLOCKS: silent}) for number in range(3)]
+    drips = [node.remote(number, blocks=chain, scripts={BLOCKS: silent}) for number in range(3)]
     node.transport.dripping.update(remote.endpoint for remote in drips)
     node.meet(*drips)
     node.run(3)
-    node.meet(make_remote(3, blocks=chain))
+    node.meet(node.remote(3, blocks=chain))
     assert node.until(lambda: node.tip.height == 60, within=400) is defended
 
 
 @each_way
 def test_a_peer_that_serves_every_tenth_block(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, take_out: TakeOut, defended: bool
+    make_node: MakeNode, grow: Grow, take_out: TakeOut, defended: bool
 ) -> None:
     """Defence: blocks are asked of every peer, and what one does not have of the others."""
     choose = block_download.BlockDownload._choose
@@ -895,8 +863,8 @@ def test_a_peer_that_serves_every_tenth_block(
         asked = json.loads(called.request.body or b"")["hashes"]
         return blocks_reply([held[name] for name in asked if name in held])
 
-    liar = make_remote(1, blocks=chain, scripts={BLOCKS: some})
-    node.meet(liar, make_remote(2, blocks=chain))
+    liar = node.remote(1, blocks=chain, scripts={BLOCKS: some})
+    node.meet(liar, node.remote(2, blocks=chain))
     assert node.until(lambda: node.tip.height == 60, within=40) is defended
 
 
@@ -916,7 +884,6 @@ class UncheckedBlock(Block):
 def test_a_body_that_does_not_fit_its_header(
     make_node: MakeNode,
     grow: Grow,
-    make_remote: MakeRemote,
     take_out: TakeOut,
     monkeypatch: pytest.MonkeyPatch,
     defended: bool,
@@ -929,7 +896,7 @@ def test_a_body_that_does_not_fit_its_header(
     take_out(client, "Block", UncheckedBlock)
     node, chain = make_node(), grow(40, pays=1)
     other = grow(2, name="other", pays=1)[1]
-    honest, liar = make_remote(1, blocks=chain), make_remote(2, blocks=chain)
+    honest, liar = node.remote(1, blocks=chain), node.remote(2, blocks=chain)
 
     def swapped(called: Called) -> Answer:
         asked = json.loads(called.request.body or b"")["hashes"]
@@ -956,7 +923,6 @@ def evolve_status(reply: Answer, *, work: int) -> Answer:
 def test_a_peer_that_reorganises_between_two_questions(
     make_node: MakeNode,
     grow: Grow,
-    make_remote: MakeRemote,
     take_out: TakeOut,
     monkeypatch: pytest.MonkeyPatch,
     defended: bool,
@@ -968,7 +934,7 @@ def test_a_peer_that_reorganises_between_two_questions(
     node = make_node()
     node.take(*grow(60, name="ours"))
     new = grow(90, on=grow(20), name="new")
-    remote = make_remote(blocks=grow(100))
+    remote = node.remote(blocks=grow(100))
     asked = count(1)
 
     def script(called: Called) -> Answer:

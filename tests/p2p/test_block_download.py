@@ -19,15 +19,15 @@ from svcd.p2p.client import MAX_HASHES, MAX_REPLY_BYTES
 from svcd.p2p.transport import FailureKind
 from tests.chains import ChainBuilder
 from tests.p2p.bench import Node
-from tests.p2p.conftest import Grow, MakeRemote
+from tests.p2p.conftest import Grow
 from tests.p2p.following import BLOCKS, asked_for, body, followed, hashes_of, is_clean, later, meet
 from tests.p2p.memory_transport import Called
 from tests.p2p.remote_node import RemoteNode, Script, blocks_reply, refused, silent
 from tests.support import has_result
 
 
-def several(make_remote: MakeRemote, count: int, chain: Sequence[Block]) -> list[RemoteNode]:
-    return [make_remote(number, blocks=chain) for number in range(1, count + 1)]
+def several(node: Node, count: int, chain: Sequence[Block]) -> list[RemoteNode]:
+    return [node.remote(number, blocks=chain) for number in range(1, count + 1)]
 
 
 def slow_down(node: Node, seconds: float, *remotes: RemoteNode) -> None:
@@ -49,17 +49,17 @@ def download_of(node: Node) -> BlockDownload:
 # Shares
 
 
-def test_a_block_without_transactions_is_asked_of_nobody(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
-    remote = make_remote(blocks=grow(100))
+def test_a_block_without_transactions_is_asked_of_nobody(node: Node, grow: Grow) -> None:
+    remote = node.remote(blocks=grow(100))
     meet(node, remote)
     assert followed(node, grow(100))
     assert asked_for(node, remote) == []
 
 
 @pytest.mark.parametrize("count", [1, 4])
-def test_blocks_are_asked_for_once_each(node: Node, grow: Grow, make_remote: MakeRemote, count: int) -> None:
+def test_blocks_are_asked_for_once_each(node: Node, grow: Grow, count: int) -> None:
     chain = grow(160, pays=8)
-    remotes = several(make_remote, count, chain)
+    remotes = several(node, count, chain)
     slow_down(node, 0.2, *remotes)
     meet(node, *remotes)
     assert followed(node, chain, within=30)
@@ -70,9 +70,9 @@ def test_blocks_are_asked_for_once_each(node: Node, grow: Grow, make_remote: Mak
     assert max(node.transport.most_at_once.values()) <= MAX_REQUESTS == 2
 
 
-def test_several_peers_share_the_work(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_several_peers_share_the_work(node: Node, grow: Grow) -> None:
     chain = grow(300, pays=8)
-    remotes = several(make_remote, 4, chain)
+    remotes = several(node, 4, chain)
     slow_down(node, 0.3, *remotes)
     meet(node, *remotes)
     assert followed(node, chain, within=30)
@@ -81,9 +81,9 @@ def test_several_peers_share_the_work(node: Node, grow: Grow, make_remote: MakeR
     assert min(shares) >= 30
 
 
-def test_a_slow_peer_gets_less_to_do(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_a_slow_peer_gets_less_to_do(node: Node, grow: Grow) -> None:
     chain = grow(300, pays=8)
-    slow, quick = several(make_remote, 2, chain)
+    slow, quick = several(node, 2, chain)
     slow_down(node, 1.0, slow)
     slow_down(node, 0.05, quick)
     meet(node, slow, quick)
@@ -92,10 +92,10 @@ def test_a_slow_peer_gets_less_to_do(node: Node, grow: Grow, make_remote: MakeRe
     assert is_clean(node, slow, quick)
 
 
-def test_questions_grow_with_the_rate(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_questions_grow_with_the_rate(node: Node, grow: Grow) -> None:
     """Behind a long round trip small questions would leave the line idle."""
     chain = grow(300, pays=8)
-    remote = make_remote(blocks=chain)
+    remote = node.remote(blocks=chain)
     slow_down(node, 0.1, remote)
     meet(node, remote)
     assert followed(node, chain, within=30)
@@ -105,30 +105,30 @@ def test_questions_grow_with_the_rate(node: Node, grow: Grow, make_remote: MakeR
 
 
 def test_a_block_larger_than_the_first_share_is_asked_for_alone(
-    node: Node, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(block_download, "FIRST_BYTES", 100)
     chain = grow(20, pays=8)
-    remote = make_remote(blocks=chain)
+    remote = node.remote(blocks=chain)
     meet(node, remote)
     assert followed(node, chain)
     assert len(asked_for(node, remote)[0]) == 1
 
 
-def test_peers_on_our_own_tip_are_not_asked(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_peers_on_our_own_tip_are_not_asked(node: Node, grow: Grow) -> None:
     node.take(*grow(40, name="o"))
-    same = make_remote(1, blocks=grow(40, name="o"))
-    behind = make_remote(2, blocks=grow(20, name="o"))
-    ahead = make_remote(3, blocks=grow(60, name="t", pays=1))
+    same = node.remote(1, blocks=grow(40, name="o"))
+    behind = node.remote(2, blocks=grow(20, name="o"))
+    ahead = node.remote(3, blocks=grow(60, name="t", pays=1))
     meet(node, same, behind, ahead)
     assert followed(node, ahead.blocks)
     assert asked_for(node, same) == asked_for(node, behind) == []
     assert is_clean(node, same, behind, ahead)
 
 
-def test_a_peer_that_comes_later_helps(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_a_peer_that_comes_later_helps(node: Node, grow: Grow) -> None:
     chain = grow(300, pays=8)
-    first, second = several(make_remote, 2, chain)
+    first, second = several(node, 2, chain)
     slow_down(node, 0.5, first, second)
     meet(node, first)
     node.run(1)
@@ -138,12 +138,10 @@ def test_a_peer_that_comes_later_helps(node: Node, grow: Grow, make_remote: Make
     assert set(all_asked(node, first, second).values()) == {1}
 
 
-def test_a_peer_on_another_branch_is_left_out_and_blamed_for_nothing(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
+def test_a_peer_on_another_branch_is_left_out_and_blamed_for_nothing(node: Node, grow: Grow) -> None:
     chain = grow(150, pays=4)
-    remotes = several(make_remote, 2, chain)
-    odd = make_remote(3, blocks=grow(110, on=grow(30, pays=4), name="odd", pays=4))
+    remotes = several(node, 2, chain)
+    odd = node.remote(3, blocks=grow(110, on=grow(30, pays=4), name="odd", pays=4))
     slow_down(node, 0.1, *remotes, odd)
     meet(node, *remotes, odd)
     assert followed(node, chain, within=20)
@@ -154,14 +152,14 @@ def test_a_peer_on_another_branch_is_left_out_and_blamed_for_nothing(
 
 
 def test_the_window_is_bounded_while_its_base_is_missing(
-    node: Node, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A peer that holds back the first block must not make the node hold everything behind it."""
     chain = grow(300, pays=8)
     most = 40 * len(chain[0].wire())
     monkeypatch.setattr(block_download, "WINDOW_BYTES", most)
     first = hashes_of(chain)[0]
-    remotes = several(make_remote, 3, chain)
+    remotes = several(node, 3, chain)
 
     def withhold(remote: RemoteNode) -> Script:
         def script(called: Called) -> Any:
@@ -183,9 +181,7 @@ def test_the_window_is_bounded_while_its_base_is_missing(
     assert first in all_asked(node, *remotes)
 
 
-def test_the_window_is_empty_in_the_end(
-    node: Node, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_the_window_is_empty_in_the_end(node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever was given up, absent, false or came by relay: its bytes are counted out again."""
     made: list[BlockDownload] = []
     real = BlockDownload.run
@@ -196,7 +192,7 @@ def test_the_window_is_empty_in_the_end(
 
     monkeypatch.setattr(BlockDownload, "run", run)
     chain = grow(200, pays=4)
-    good, silent_one, absent = several(make_remote, 3, chain)
+    good, silent_one, absent = several(node, 3, chain)
     silent_one.scripts = {BLOCKS: silent}
     absent.scripts = {BLOCKS: lambda called: blocks_reply([])}
     meet(node, good, silent_one, absent)
@@ -209,7 +205,7 @@ def test_the_window_is_empty_in_the_end(
 
 
 def test_a_batch_has_no_more_blocks_and_bytes_than_it_may(
-    node: Node, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Sixty-four blocks may be full: what is verified and committed together must not fill the memory."""
     assert block_download.BATCH_BYTES == 4 * 1024 * 1024
@@ -221,13 +217,13 @@ def test_a_batch_has_no_more_blocks_and_bytes_than_it_may(
         return submit(batch, entering)
 
     monkeypatch.setattr(node.node_context.chain_manager, "submit_blocks", submitted)
-    meet(node, make_remote(blocks=chain))
+    meet(node, node.remote(blocks=chain))
     assert followed(node, chain)
     assert (sum(batches), max(batches)) == (200, BATCH_BLOCKS)
     batches.clear()
     monkeypatch.setattr(block_download, "BATCH_BYTES", 10 * len(chain[0].wire()))
     more = grow(300, pays=1)
-    meet(node, make_remote(2, blocks=more))
+    meet(node, node.remote(2, blocks=more))
     assert followed(node, more)
     assert sum(batches) == 100
     assert max(batches) <= 12
@@ -250,7 +246,7 @@ def cut_at(remote: RemoteNode, most: int) -> Script:
 
 
 def test_what_is_missing_after_a_full_answer_is_asked_of_the_same_peer_at_once(
-    node: Node, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Estimates may be too small; a full answer says nothing about the blocks that found no room."""
     chain = grow(60, pays=8)
@@ -258,7 +254,7 @@ def test_what_is_missing_after_a_full_answer_is_asked_of_the_same_peer_at_once(
     monkeypatch.setattr(block_download, "MAX_REPLY_BYTES", 10 * size)
     monkeypatch.setattr(block_download, "_HEADER_BYTES", 1)
     monkeypatch.setattr(block_download, "_TRANSACTION_BYTES", 1)
-    remote = make_remote(blocks=chain)
+    remote = node.remote(blocks=chain)
     remote.scripts = {BLOCKS: cut_at(remote, 10 * size)}
     meet(node, remote)
     assert followed(node, chain, within=5), "a peer that lacked a block would rest longer"
@@ -266,10 +262,10 @@ def test_what_is_missing_after_a_full_answer_is_asked_of_the_same_peer_at_once(
     assert MAX_REPLY_BYTES == 3 * 1024 * 1024
 
 
-def test_a_peer_that_gets_the_blocks_later_is_asked_again(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_a_peer_that_gets_the_blocks_later_is_asked_again(node: Node, grow: Grow) -> None:
     """It announces a chain that it is itself still fetching."""
     chain = grow(60, pays=4)
-    remote = make_remote(blocks=chain, scripts={BLOCKS: lambda _: blocks_reply([])})
+    remote = node.remote(blocks=chain, scripts={BLOCKS: lambda _: blocks_reply([])})
     meet(node, remote)
     node.run(5)
     assert node.tip.height == 0
@@ -284,12 +280,10 @@ def test_a_peer_that_gets_the_blocks_later_is_asked_again(node: Node, grow: Grow
 @pytest.mark.parametrize(
     "answer", [lambda _: refused(500), lambda _: FailureKind.UNREACHABLE, lambda _: FailureKind.MALFORMED]
 )
-def test_failures_are_asked_for_elsewhere_and_cost_no_ban(
-    node: Node, grow: Grow, make_remote: MakeRemote, answer: Any
-) -> None:
+def test_failures_are_asked_for_elsewhere_and_cost_no_ban(node: Node, grow: Grow, answer: Any) -> None:
     """A connection that breaks in the middle of an answer is no lie."""
     chain = grow(100, pays=4)
-    broken, good = several(make_remote, 2, chain)
+    broken, good = several(node, 2, chain)
     broken.scripts = {BLOCKS: answer}
     meet(node, broken, good)
     assert followed(node, chain, within=15)
@@ -297,17 +291,17 @@ def test_failures_are_asked_for_elsewhere_and_cost_no_ban(
     assert not node.peers.is_banned(broken.key.public)
 
 
-def test_a_distant_peer_is_waited_for_where_there_is_no_other(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_a_distant_peer_is_waited_for_where_there_is_no_other(node: Node, grow: Grow) -> None:
     chain = grow(60, pays=4)
-    remote = make_remote(blocks=chain)
+    remote = node.remote(blocks=chain)
     remote.scripts = {BLOCKS: later(node, 9.0, remote)}
     meet(node, remote)
     assert followed(node, chain, within=45)
     assert is_clean(node, remote)
 
 
-def test_one_that_never_answers_is_given_up(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
-    remote = make_remote(blocks=grow(40, pays=1), scripts={BLOCKS: silent})
+def test_one_that_never_answers_is_given_up(node: Node, grow: Grow) -> None:
+    remote = node.remote(blocks=grow(40, pays=1), scripts={BLOCKS: silent})
     meet(node, remote)
     node.run(70)
     assert not node.network.sync.running
@@ -316,11 +310,9 @@ def test_one_that_never_answers_is_given_up(node: Node, grow: Grow, make_remote:
 
 
 @pytest.mark.parametrize("status", [429, 503])
-def test_a_peer_that_has_had_enough_rests_and_others_are_asked(
-    node: Node, grow: Grow, make_remote: MakeRemote, status: int
-) -> None:
+def test_a_peer_that_has_had_enough_rests_and_others_are_asked(node: Node, grow: Grow, status: int) -> None:
     chain = grow(100, pays=4)
-    busy, other = several(make_remote, 2, chain)
+    busy, other = several(node, 2, chain)
     busy.scripts = {BLOCKS: lambda _: evolve(refused(status), retry_after=5.0)}
     meet(node, busy, other)
     assert followed(node, chain, within=10)
@@ -328,9 +320,9 @@ def test_a_peer_that_has_had_enough_rests_and_others_are_asked(
 
 
 def test_a_peer_that_has_always_had_enough_is_followed_no_longer_than_one_that_brings_nothing(
-    node: Node, grow: Grow, make_remote: MakeRemote
+    node: Node, grow: Grow
 ) -> None:
-    remote = make_remote(blocks=grow(60, pays=1), scripts={BLOCKS: lambda _: refused(429)})
+    remote = node.remote(blocks=grow(60, pays=1), scripts={BLOCKS: lambda _: refused(429)})
     meet(node, remote)
     node.run(55)
     assert node.network.sync.running
@@ -339,9 +331,9 @@ def test_a_peer_that_has_always_had_enough_is_followed_no_longer_than_one_that_b
     assert is_clean(node, remote)
 
 
-def test_a_peer_that_is_left_in_the_middle_of_a_transfer(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_a_peer_that_is_left_in_the_middle_of_a_transfer(node: Node, grow: Grow) -> None:
     chain = grow(100, pays=4)
-    leaving, staying = several(make_remote, 2, chain)
+    leaving, staying = several(node, 2, chain)
     slow_down(node, 0.3, leaving, staying)
     meet(node, leaving, staying)
     node.run(1.0)
@@ -361,12 +353,12 @@ def with_another_body(block: Block, other: Block) -> bytes:
 
 @pytest.mark.parametrize("deed", ["body", "fields", "signature"])
 def test_only_the_sender_of_a_false_block_pays(
-    node: Node, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch, deed: str
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch, deed: str
 ) -> None:
     monkeypatch.setattr(block_download, "FIRST_BYTES", 40_000)
     chain, other = grow(150, pays=4), grow(5, name="other", pays=2)
-    honest = several(make_remote, 3, chain)
-    criminal = make_remote(5, blocks=chain)
+    honest = several(node, 3, chain)
+    criminal = node.remote(5, blocks=chain)
 
     def script(called: Called) -> Any:
         names = body(called)["hashes"]
@@ -387,12 +379,10 @@ def test_only_the_sender_of_a_false_block_pays(
     assert is_clean(node, *honest)
 
 
-def test_a_header_with_another_signature_over_a_good_block_changes_nothing(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
+def test_a_header_with_another_signature_over_a_good_block_changes_nothing(node: Node, grow: Grow) -> None:
     """The hash leaves the signature out: the one that was checked with the header is kept."""
     chain = grow(20, pays=1)
-    remote = make_remote(blocks=chain)
+    remote = node.remote(blocks=chain)
 
     def script(called: Called) -> Any:
         names = body(called)["hashes"]
@@ -412,12 +402,10 @@ def test_a_header_with_another_signature_over_a_good_block_changes_nothing(
 
 
 @pytest.mark.parametrize("deed", ["others", "twice", "reversed"])
-def test_blocks_that_were_not_asked_for_help_and_harm_nobody(
-    node: Node, grow: Grow, make_remote: MakeRemote, deed: str
-) -> None:
+def test_blocks_that_were_not_asked_for_help_and_harm_nobody(node: Node, grow: Grow, deed: str) -> None:
     node.take(*grow(20, pays=1))
     chain = grow(150, pays=1)
-    honest, liar = make_remote(1, blocks=chain), make_remote(2, blocks=chain)
+    honest, liar = node.remote(1, blocks=chain), node.remote(2, blocks=chain)
 
     def script(called: Called) -> Any:
         names = body(called)["hashes"]
@@ -433,12 +421,12 @@ def test_blocks_that_were_not_asked_for_help_and_harm_nobody(
 
 @pytest.mark.parametrize("rule", [Refusal.STATE_ROOT, Refusal.NONCE, Refusal.TRANSACTION_SIGNATURE])
 def test_an_invalid_block_is_the_fault_of_the_peer_whose_chain_it_is(
-    node: Node, grow: Grow, builder: ChainBuilder, make_remote: MakeRemote, rule: Refusal
+    node: Node, grow: Grow, builder: ChainBuilder, rule: Refusal
 ) -> None:
     """Its body is what its header commits to, so that the peers that sent it did as they were asked."""
     bad = builder.block(grow(39, pays=1)[-1], break_=rule, producer="criminal")
-    criminal = make_remote(1, blocks=[*grow(39, pays=1), bad], work=10**6)
-    sender = make_remote(2, blocks=[*grow(39, pays=1), bad])
+    criminal = node.remote(1, blocks=[*grow(39, pays=1), bad], work=10**6)
+    sender = node.remote(2, blocks=[*grow(39, pays=1), bad])
     meet(node, criminal)
     meet(node, sender)
     node.run(5)

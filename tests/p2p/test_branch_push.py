@@ -13,7 +13,7 @@ from svcd.p2p.service import PeersService
 from svcd.p2p.transport import PeerReply
 from tests.node.bench import Inline, Stepped
 from tests.p2p.bench import OURS, Node
-from tests.p2p.conftest import Grow, MakeNode, MakeRemote
+from tests.p2p.conftest import Grow, MakeNode
 from tests.p2p.memory_transport import Answer, Called
 from tests.p2p.remote_node import RemoteNode, Script, headers_reply, ok, refused, silent
 from tests.support import result_of
@@ -100,9 +100,10 @@ def met(node: Node, remote: RemoteNode, **how: int) -> None:
 
 
 def test_blocks_of_a_node_that_cannot_be_called_arrive_when_several_come_at_once(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
+    make_node: MakeNode, grow: Grow
 ) -> None:
-    node, remote = make_node(endpoint=""), make_remote(blocks=grow(3))
+    node = make_node(endpoint="")
+    remote = node.remote(blocks=grow(3))
     node.take(*grow(3))
     met(node, remote)
     node.take(*grow(8)[3:])
@@ -112,12 +113,10 @@ def test_blocks_of_a_node_that_cannot_be_called_arrive_when_several_come_at_once
     assert remote.got_at("/p2p/block")[1] == json.loads(grow(8)[3].wire())
 
 
-def test_a_branch_is_handed_in_from_where_it_leaves_the_peers_chain(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
-) -> None:
+def test_a_branch_is_handed_in_from_where_it_leaves_the_peers_chain(make_node: MakeNode, grow: Grow) -> None:
     node = make_node(endpoint="")
     node.take(*grow(7, on=grow(10), name="ours"))
-    remote = make_remote(blocks=grow(3, on=grow(10), name="theirs"))
+    remote = node.remote(blocks=grow(3, on=grow(10), name="theirs"))
     met(node, remote)
     longer = grow(8, on=grow(10), name="ours")
     node.take(longer[-1])
@@ -126,18 +125,18 @@ def test_a_branch_is_handed_in_from_where_it_leaves_the_peers_chain(
     assert heights(remote) == [18, *range(11, 19)]
 
 
-def test_a_node_that_can_be_called_is_asked(make_node: MakeNode, grow: Grow, make_remote: MakeRemote) -> None:
-    node, remote = make_node(endpoint=OURS), make_remote()
+def test_a_node_that_can_be_called_is_asked(make_node: MakeNode, grow: Grow) -> None:
+    node = make_node(endpoint=OURS)
+    remote = node.remote()
     met(node, remote)
     node.take(*grow(4))
     node.run(5)
     assert heights(remote) == [4]
 
 
-def test_whoever_has_had_enough_is_left_alone_for_a_minute(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
-) -> None:
-    node, remote = make_node(endpoint=""), make_remote()
+def test_whoever_has_had_enough_is_left_alone_for_a_minute(make_node: MakeNode, grow: Grow) -> None:
+    node = make_node(endpoint="")
+    remote = node.remote()
     met(node, remote, most=2)
     node.take(*grow(5))
     node.run(30)
@@ -149,12 +148,10 @@ def test_whoever_has_had_enough_is_left_alone_for_a_minute(
     assert heights(remote)[5:] == [3, 4, 5, 6]
 
 
-def test_what_was_made_before_they_met_is_handed_in_though_no_block_is_made(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
-) -> None:
+def test_what_was_made_before_they_met_is_handed_in_though_no_block_is_made(make_node: MakeNode, grow: Grow) -> None:
     node = make_node(endpoint="")
     node.take(*grow(5, on=grow(10), name="ours"))
-    remote = make_remote(blocks=grow(3, on=grow(10), name="theirs"))
+    remote = node.remote(blocks=grow(3, on=grow(10), name="theirs"))
     remote.scripts["/p2p/block"] = keeps_branches(remote)
     node.meet(remote)
     node.run(19)
@@ -166,10 +163,9 @@ def test_what_was_made_before_they_met_is_handed_in_though_no_block_is_made(
     assert len(heights(remote)) == 5
 
 
-def test_whoever_gets_further_by_itself_is_handed_nothing(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
-) -> None:
-    node, remote = make_node(endpoint=""), make_remote()
+def test_whoever_gets_further_by_itself_is_handed_nothing(make_node: MakeNode, grow: Grow) -> None:
+    node = make_node(endpoint="")
+    remote = node.remote()
     node.take(*grow(10))
     met(node, remote)
     for height in range(1, 10):
@@ -178,10 +174,9 @@ def test_whoever_gets_further_by_itself_is_handed_nothing(
     assert heights(remote) == []
 
 
-def test_whoever_takes_a_while_for_a_new_block_is_sent_it_once(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
-) -> None:
-    node, remote = make_node(endpoint=""), make_remote(blocks=grow(3))
+def test_whoever_takes_a_while_for_a_new_block_is_sent_it_once(make_node: MakeNode, grow: Grow) -> None:
+    node = make_node(endpoint="")
+    remote = node.remote(blocks=grow(3))
     node.take(*grow(3))
     met(node, remote)
     remote.scripts["/p2p/block"] = lambda _: ok(hash="00" * 32, state="connected")
@@ -194,12 +189,13 @@ def test_whoever_takes_a_while_for_a_new_block_is_sent_it_once(
 
 
 def test_no_more_is_handed_in_at_a_time_than_the_limit(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = [len(block.wire()) for block in grow(4)]
     monkeypatch.setattr(relay, "LEAST_BLOCK_BYTES", 1)
     monkeypatch.setattr(relay, "ROUND_BYTES", sum(size) - 1)
-    node, remote = make_node(endpoint=""), make_remote()
+    node = make_node(endpoint="")
+    remote = node.remote()
     says_known(node, remote)
     node.take(*grow(6))
     node.run(30)
@@ -207,10 +203,11 @@ def test_no_more_is_handed_in_at_a_time_than_the_limit(
 
 
 def test_whoever_gets_further_is_handed_round_after_round_without_a_rest(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_to(3, monkeypatch)
-    node, remote = make_node(endpoint=""), make_remote()
+    node = make_node(endpoint="")
+    remote = node.remote()
     met(node, remote)
     node.take(*grow(12))
     node.run(10)
@@ -219,12 +216,12 @@ def test_whoever_gets_further_is_handed_round_after_round_without_a_rest(
 
 
 def test_a_branch_over_the_limit_goes_on_where_it_stopped_though_the_peer_does_not_show_it(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_to(3, monkeypatch)
     node = make_node(endpoint="")
     node.take(*grow(6, on=grow(10), name="ours"))
-    remote = make_remote(blocks=grow(6, on=grow(10), name="theirs"))
+    remote = node.remote(blocks=grow(6, on=grow(10), name="theirs"))
     remote.scripts["/p2p/block"] = keeps_branches(remote)
     node.meet(remote)
     node.run(2)
@@ -237,10 +234,9 @@ def test_a_branch_over_the_limit_goes_on_where_it_stopped_though_the_peer_does_n
     assert hashes(remote.blocks) == hashes(longer)
 
 
-def test_a_peer_that_has_lost_what_it_was_handed_is_handed_it_again(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
-) -> None:
-    node, remote = make_node(endpoint=""), make_remote(blocks=grow(2))
+def test_a_peer_that_has_lost_what_it_was_handed_is_handed_it_again(make_node: MakeNode, grow: Grow) -> None:
+    node = make_node(endpoint="")
+    remote = node.remote(blocks=grow(2))
     node.take(*grow(2))
     met(node, remote)
     node.take(*grow(4)[2:])
@@ -254,11 +250,12 @@ def test_a_peer_that_has_lost_what_it_was_handed_is_handed_it_again(
 
 
 def test_who_gets_no_further_rests_for_longer_each_time(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It says of every block that it has it, and lacks the parent of the last, to have them all again."""
     monkeypatch.setattr(relay, "MAX_BACKOFF", 200.0)
-    node, remote = make_node(endpoint=""), make_remote()
+    node = make_node(endpoint="")
+    remote = node.remote()
     node.take(*grow(4))
     says_known(node, remote, orphan=4)
     node.run(800)
@@ -268,10 +265,11 @@ def test_who_gets_no_further_rests_for_longer_each_time(
 
 
 def test_to_fall_back_and_to_get_as_far_again_is_no_progress(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_to(3, monkeypatch)
-    node, remote = make_node(endpoint=""), make_remote()
+    node = make_node(endpoint="")
+    remote = node.remote()
     node.take(*grow(6))
     met(node, remote)
 
@@ -290,11 +288,12 @@ def test_to_fall_back_and_to_get_as_far_again_is_no_progress(
 
 
 def test_a_chain_of_its_own_that_grows_is_no_progress(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """To claim more costs nothing; only blocks of ours show that ours have been taken."""
     limit_to(3, monkeypatch)
-    node, remote = make_node(endpoint=""), make_remote(blocks=grow(6, name="theirs"))
+    node = make_node(endpoint="")
+    remote = node.remote(blocks=grow(6, name="theirs"))
     claims = count(1)
 
     def claims_one_more(_: Called) -> Answer:
@@ -309,20 +308,20 @@ def test_a_chain_of_its_own_that_grows_is_no_progress(
     assert heights(remote) == [6, 9, 1, 2, 3], "6 is its own, which it did not claim yet"
 
 
-def test_those_in_one_part_of_the_network_rest_together(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
-) -> None:
+def test_those_in_one_part_of_the_network_rest_together(make_node: MakeNode, grow: Grow) -> None:
     node = make_node(endpoint="")
     node.take(*grow(4))
-    remotes = [make_remote(endpoint=f"http://60.5.7.{number}:8645") for number in (1, 2)]
+    remotes = [node.remote(endpoint=f"http://60.5.7.{number}:8645") for number in (1, 2)]
     for remote in remotes:
         says_known(node, remote, orphan=4)
     node.run(70)
     assert sum(heights(remote).count(1) for remote in remotes) == 1
 
 
-def test_they_are_handed_in_to_one_at_a_time(make_node: MakeNode, grow: Grow, make_remote: MakeRemote) -> None:
-    node, silent_one, honest = make_node(endpoint=""), make_remote(1), make_remote(2)
+def test_they_are_handed_in_to_one_at_a_time(make_node: MakeNode, grow: Grow) -> None:
+    node = make_node(endpoint="")
+    silent_one = node.remote(1)
+    honest = node.remote(2)
     node.take(*grow(3))
     node.meet(silent_one, honest)
     silent_one.scripts["/p2p/block"] = silent
@@ -336,10 +335,12 @@ def test_they_are_handed_in_to_one_at_a_time(make_node: MakeNode, grow: Grow, ma
 
 
 def test_a_round_ends_in_time_and_the_next_is_that_of_another(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "ROUND_SECONDS", 20.0)
-    node, slow, honest = make_node(endpoint=""), make_remote(1), make_remote(2)
+    node = make_node(endpoint="")
+    slow = node.remote(1)
+    honest = node.remote(2)
     node.take(*grow(8))
     node.meet(slow, honest)
 
@@ -361,10 +362,11 @@ def test_a_round_ends_in_time_and_the_next_is_that_of_another(
 
 
 def test_a_block_that_is_being_read_when_the_node_stops_is_waited_for_by_nobody(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, tmp_path: Path
+    make_node: MakeNode, grow: Grow, tmp_path: Path
 ) -> None:
     reader = Stepped()
-    node, remote = make_node(endpoint="", reader=reader), make_remote()
+    node = make_node(endpoint="", reader=reader)
+    remote = node.remote()
     met(node, remote)
     node.take(*grow(3))
     node.run(2)
@@ -383,13 +385,13 @@ def test_a_block_that_is_being_read_when_the_node_stops_is_waited_for_by_nobody(
 
 @pytest.mark.parametrize("own", [3, 40])
 def test_a_deep_branch_is_pushed_from_its_first_block(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch, own: int
+    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch, own: int
 ) -> None:
     """A locator names few blocks that far down: the headers above the one they share say where the chains part."""
     monkeypatch.setattr(relay, "SEARCH_HEADERS", 7)
     node = make_node(endpoint="")
     node.take(*grow(70, on=grow(60), name="ours", step=1))
-    remote = make_remote(blocks=grow(own, on=grow(60), name="theirs"))
+    remote = node.remote(blocks=grow(own, on=grow(60), name="theirs"))
     remote.scripts["/p2p/block"] = keeps_branches(remote)
     node.meet(remote)
     node.run(40)
@@ -397,12 +399,12 @@ def test_a_deep_branch_is_pushed_from_its_first_block(
 
 
 def test_a_peer_that_leads_the_search_in_circles_is_pushed_nothing(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "SEARCH_HEADERS", 3)
     node = make_node(endpoint="")
     node.take(*grow(20, on=grow(10), name="ours", step=1))
-    remote = make_remote(blocks=grow(2, on=grow(10), name="theirs"))
+    remote = node.remote(blocks=grow(2, on=grow(10), name="theirs"))
     remote.scripts["/p2p/headers"] = lambda _: headers_reply(grow(3), 1, 12)
     remote.scripts["/p2p/block"] = keeps_branches(remote)
     node.meet(remote)
@@ -413,12 +415,12 @@ def test_a_peer_that_leads_the_search_in_circles_is_pushed_nothing(
 
 @pytest.mark.parametrize(("step", "span"), [(1, 0), (100, 1), (1, 1)], ids=["copies", "slowly", "one higher each time"])
 def test_a_search_without_end_keeps_no_branch_from_another_peer(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, step: int, span: int
+    make_node: MakeNode, grow: Grow, step: int, span: int
 ) -> None:
     """Each answer is full of our own headers, and a little higher than the last: so a search could go on for ever."""
     node, ours = make_node(endpoint=""), grow(900, step=1)
     node.take(*ours)
-    liar, honest = make_remote(1, blocks=grow(5, name="theirs")), make_remote(2, blocks=ours[:890])
+    liar, honest = node.remote(1, blocks=grow(5, name="theirs")), node.remote(2, blocks=ours[:890])
     firsts = count(1, step)
 
     def little_by_little(called: Called) -> Answer:
@@ -441,12 +443,12 @@ def test_a_search_without_end_keeps_no_branch_from_another_peer(
 
 
 def test_the_search_for_the_last_common_block_takes_few_questions(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(relay, "SEARCH_HEADERS", 2)
     node, ours = make_node(endpoint=""), grow(900, step=1)
     node.take(*ours)
-    remote = make_remote(blocks=grow(3, on=ours[:333], name="theirs"))
+    remote = node.remote(blocks=grow(3, on=ours[:333], name="theirs"))
     remote.scripts["/p2p/block"] = takes_what_fits(remote)
     node.meet(remote)
     assert node.until(lambda: heights(remote), within=30)
@@ -454,8 +456,9 @@ def test_the_search_for_the_last_common_block_takes_few_questions(
     assert len(asked_at(node, remote, "/p2p/headers")) == 3
 
 
-def test_whoever_is_a_peer_no_more_is_handed_no_more(make_node: MakeNode, grow: Grow, make_remote: MakeRemote) -> None:
-    node, remote = make_node(endpoint=""), make_remote()
+def test_whoever_is_a_peer_no_more_is_handed_no_more(make_node: MakeNode, grow: Grow) -> None:
+    node = make_node(endpoint="")
+    remote = node.remote()
     met(node, remote)
     honest = takes_what_fits(remote)
 
@@ -471,10 +474,9 @@ def test_whoever_is_a_peer_no_more_is_handed_no_more(make_node: MakeNode, grow: 
     assert heights(remote) == [4, 1]
 
 
-def test_a_peer_that_shows_more_work_is_handed_nothing(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
-) -> None:
-    node, remote = make_node(endpoint=""), make_remote()
+def test_a_peer_that_shows_more_work_is_handed_nothing(make_node: MakeNode, grow: Grow) -> None:
+    node = make_node(endpoint="")
+    remote = node.remote()
     met(node, remote)
     remote.work = 10**9
     node.take(*grow(4))
@@ -483,10 +485,11 @@ def test_a_peer_that_shows_more_work_is_handed_nothing(
 
 
 def test_whoever_shows_more_work_after_a_round_is_asked_no_more_often_than_others(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
+    make_node: MakeNode, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     limit_to(3, monkeypatch)
-    node, remote = make_node(endpoint=""), make_remote()
+    node = make_node(endpoint="")
+    remote = node.remote()
     met(node, remote)
     node.take(*grow(6))
     assert node.until(lambda: heights(remote)[-1:] == [3])

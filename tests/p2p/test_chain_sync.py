@@ -22,7 +22,7 @@ from svcd.p2p.headers import closer_locator, locator
 from tests.chains import ChainBuilder
 from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import Node
-from tests.p2p.conftest import Grow, MakeNode, MakeRemote
+from tests.p2p.conftest import Grow, MakeNode
 from tests.p2p.following import BLOCKS, HEADERS, asked_for, boaster, body, followed, is_clean, later, meet, questions
 from tests.p2p.memory_transport import LATENCY, Called
 from tests.p2p.remote_node import RemoteNode, blocks_reply, headers_reply, refused, silent
@@ -33,11 +33,9 @@ from tests.support import has_result, result_of
 
 @pytest.mark.parametrize("pays", [0, 1])
 @pytest.mark.parametrize(("ours", "theirs"), [(0, 1), (0, 16), (0, 17), (0, 140), (10, 100), (99, 100)])
-def test_a_longer_chain_is_followed(
-    node: Node, grow: Grow, make_remote: MakeRemote, ours: int, theirs: int, pays: int
-) -> None:
+def test_a_longer_chain_is_followed(node: Node, grow: Grow, ours: int, theirs: int, pays: int) -> None:
     node.take(*grow(ours, pays=pays))
-    remote = make_remote(blocks=grow(theirs, pays=pays))
+    remote = node.remote(blocks=grow(theirs, pays=pays))
     meet(node, remote)
     assert followed(node, grow(theirs, pays=pays), within=3)
     node.run(0.1)
@@ -46,11 +44,9 @@ def test_a_longer_chain_is_followed(
 
 
 @pytest.mark.parametrize("peers", [1, 8])
-def test_the_first_block_is_asked_for_with_the_first_beat(
-    node: Node, grow: Grow, make_remote: MakeRemote, peers: int
-) -> None:
+def test_the_first_block_is_asked_for_with_the_first_beat(node: Node, grow: Grow, peers: int) -> None:
     """A hello, the status and the headers come before it, and no pause: each is asked for when the last has come."""
-    remotes = [make_remote(number, blocks=grow(160, pays=1)) for number in range(peers)]
+    remotes = [node.remote(number, blocks=grow(160, pays=1)) for number in range(peers)]
     node.hint(*remotes)
     began = node.clock.seconds()
     node.network.tick()
@@ -58,38 +54,36 @@ def test_the_first_block_is_asked_for_with_the_first_beat(
     assert node.transport.calls[-1].at - began <= 8 * LATENCY + 0.01
 
 
-def test_a_heavier_fork_is_followed(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_a_heavier_fork_is_followed(node: Node, grow: Grow) -> None:
     node.take(*grow(40, on=grow(20), name="o"))
     theirs = grow(45, on=grow(20), name="t")
-    meet(node, make_remote(blocks=theirs))
+    meet(node, node.remote(blocks=theirs))
     assert followed(node, theirs)
 
 
-def test_a_chain_of_less_work_is_not_asked_for(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_a_chain_of_less_work_is_not_asked_for(node: Node, grow: Grow) -> None:
     node.take(*grow(30))
-    remote = make_remote(blocks=grow(29, name="t"))
+    remote = node.remote(blocks=grow(29, name="t"))
     meet(node, remote)
     node.run(30)
     assert questions(node, remote) == []
 
 
-def test_nothing_is_followed_without_a_claim(node: Node, make_remote: MakeRemote) -> None:
+def test_nothing_is_followed_without_a_claim(node: Node) -> None:
     node.network.sync.check_claims()
     assert not node.network.sync.running
-    remote = make_remote(5)
+    remote = node.remote(5)
     meet(node, remote)
     assert not node.network.sync.running
     assert questions(node, remote) == []
 
 
 @pytest.mark.parametrize("name", ["t", "u", "v", "w"])
-def test_the_rule_for_ties_chooses_between_chains_of_the_same_work(
-    node: Node, grow: Grow, make_remote: MakeRemote, name: str
-) -> None:
+def test_the_rule_for_ties_chooses_between_chains_of_the_same_work(node: Node, grow: Grow, name: str) -> None:
     """Two halves of a network must agree without a further block, and a chain that loses is asked for once."""
     ours, theirs = grow(20, on=grow(10), name="o", pays=1), grow(20, on=grow(10), name=name, pays=1)
     node.take(*ours)
-    remote = make_remote(blocks=theirs)
+    remote = node.remote(blocks=theirs)
     meet(node, remote)
     winner = tie_winner(ours[-1].header.hash, theirs[-1].header.hash)
     assert node.until(lambda: node.tip.hash == winner and not node.network.sync.running, within=3)
@@ -99,9 +93,9 @@ def test_the_rule_for_ties_chooses_between_chains_of_the_same_work(
     assert is_clean(node, remote)
 
 
-def test_how_far_it_has_come_is_known(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_how_far_it_has_come_is_known(node: Node, grow: Grow) -> None:
     chain = grow(160, pays=8)
-    remote = make_remote(blocks=chain)
+    remote = node.remote(blocks=chain)
     node.transport.latency[remote.endpoint] = 0.4
     meet(node, remote)
     assert node.until(lambda: 40 <= node.tip.height < 160, within=20)
@@ -125,11 +119,11 @@ def test_how_far_it_has_come_is_known(node: Node, grow: Grow, make_remote: MakeR
     [(0, 0, 5), (5, 5, 20), (5, 0, 7), (20, 19, 21), (20, 12, 40), (40, 12, 45), (60, 1, 62), (400, 150, 410)],
 )
 def test_the_last_common_block_is_found_in_two_questions(
-    node: Node, grow: Grow, make_remote: MakeRemote, ours: int, shared: int, theirs: int
+    node: Node, grow: Grow, ours: int, shared: int, theirs: int
 ) -> None:
     trunk = grow(shared)
     node.take(*grow(ours - shared, on=trunk, name="o"))
-    remote = make_remote(blocks=grow(theirs - shared, on=trunk, name="t"))
+    remote = node.remote(blocks=grow(theirs - shared, on=trunk, name="t"))
     meet(node, remote)
     assert followed(node, remote.blocks)
     assert len(questions(node, remote)) <= 2 if ours - shared < 128 else 4
@@ -161,21 +155,19 @@ def test_no_locator_is_too_long(low: int, span: int) -> None:
     assert heights == sorted(heights, reverse=True)
 
 
-def test_a_branch_that_is_stored_in_part_is_taken_up_where_it_ends(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
+def test_a_branch_that_is_stored_in_part_is_taken_up_where_it_ends(node: Node, grow: Grow) -> None:
     """The node was stopped in the middle of a long reorganisation."""
     node.take(*grow(640, name="o"))
     theirs = grow(660, name="t")
     node.take(*theirs[:600])
-    remote = make_remote(blocks=theirs)
+    remote = node.remote(blocks=theirs)
     meet(node, remote)
     assert followed(node, theirs, within=30)
     assert is_clean(node, remote)
 
 
 def test_a_chain_with_more_headers_than_the_window_takes(
-    node: Node, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its proof reaches to its end; the headers that found no room are fetched again."""
     monkeypatch.setattr(headers, "WINDOW_HEADERS", 200)
@@ -184,7 +176,7 @@ def test_a_chain_with_more_headers_than_the_window_takes(
         monkeypatch.setattr(module, "PROOF_HEADERS", 100)
     node.take(*grow(640, name="o"))
     theirs = grow(660, name="t", pays=1)
-    remote = make_remote(blocks=theirs)
+    remote = node.remote(blocks=theirs)
     meet(node, remote)
     assert followed(node, theirs, within=30)
     asked = [name for names in asked_for(node, remote) for name in names]
@@ -218,10 +210,10 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES)
-def test_a_boaster_keeps_us_from_nothing(node: Node, grow: Grow, make_remote: MakeRemote, lie: str) -> None:
+def test_a_boaster_keeps_us_from_nothing(node: Node, grow: Grow, lie: str) -> None:
     """It claims the greatest chain there can be; an honest peer has one that is greater than ours."""
     node.take(*grow(10))
-    liar, honest = boaster(make_remote, 1, LIES[lie]), make_remote(2, blocks=grow(60))
+    liar, honest = boaster(node, 1, LIES[lie]), node.remote(2, blocks=grow(60))
     meet(node, liar, honest)
     assert node.peers.network_view().behind.startswith("the first peers since the start")
     assert followed(node, grow(60), within=12)
@@ -234,9 +226,9 @@ def test_a_boaster_keeps_us_from_nothing(node: Node, grow: Grow, make_remote: Ma
     assert not node.peers.is_banned(liar.key.public)
 
 
-def test_unproven_claims_are_bounded_together(make_node: MakeNode, make_remote: MakeRemote) -> None:
+def test_unproven_claims_are_bounded_together(make_node: MakeNode) -> None:
     node = make_node(outbound=32)
-    liars = [boaster(make_remote, number, silent) for number in range(20)]
+    liars = [boaster(node, number, silent) for number in range(20)]
     # A claim of the same tip as another's is not looked into beside it.
     for number, liar in enumerate(liars):
         name = b"%064x" % number
@@ -251,7 +243,7 @@ def test_unproven_claims_are_bounded_together(make_node: MakeNode, make_remote: 
     assert all(node.transport.calls_to(liar.endpoint, BLOCKS) == [] for liar in liars)
 
 
-def test_a_claim_is_not_kept_open_by_one_header_at_a_time(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_a_claim_is_not_kept_open_by_one_header_at_a_time(node: Node, grow: Grow) -> None:
     """Headers of a cheap branch, made while the node watches."""
     node.take(*grow(100, step=1))
     cheap = grow(300, name="cheap", step=8)
@@ -261,16 +253,14 @@ def test_a_claim_is_not_kept_open_by_one_header_at_a_time(node: Node, grow: Grow
         first = next((known[name] for name in body(called)["locator"] if name in known), 0) + 1
         return headers_reply(cheap[first - 1 : first], first, 2**53 - 1)
 
-    liar = boaster(make_remote, 1, one)
+    liar = boaster(node, 1, one)
     meet(node, liar)
     node.run(3)
     assert node.peer(liar).claim_backoff.failures == 1
     assert not node.network.sync.running
 
 
-def test_our_own_headers_one_height_more_at_a_time_keep_no_claim_open(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
+def test_our_own_headers_one_height_more_at_a_time_keep_no_claim_open(node: Node, grow: Grow) -> None:
     """Each answer repeats one block of this node's chain, just before the question would fail."""
     node.take(*grow(200))
 
@@ -278,12 +268,12 @@ def test_our_own_headers_one_height_more_at_a_time_keep_no_claim_open(
         heights = count(1)
         return lambda called: headers_reply([grow(200)[next(heights) - 1]] * body(called)["limit"], 1, 10**9)
 
-    liars = [boaster(make_remote, number, repeat()) for number in (1, 2)]
+    liars = [boaster(node, number, repeat()) for number in (1, 2)]
     for liar in liars:
         node.transport.latency[liar.endpoint] = 4.9
     meet(node, *liars)
     node.run(3)
-    honest = make_remote(20, blocks=grow(260))
+    honest = node.remote(20, blocks=grow(260))
     meet(node, honest)
     assert followed(node, honest.blocks, within=30)
     assert node.until(
@@ -291,48 +281,48 @@ def test_our_own_headers_one_height_more_at_a_time_keep_no_claim_open(
     )
 
 
-def test_the_search_for_the_last_common_block_ends(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_the_search_for_the_last_common_block_ends(node: Node, grow: Grow) -> None:
     """Each answer is part of this node's chain, whatever the locator says."""
     node.take(*grow(140))
-    liar = boaster(make_remote, 1, lambda called: headers_reply(grow(140)[: body(called)["limit"]], 1, 10**9))
+    liar = boaster(node, 1, lambda called: headers_reply(grow(140)[: body(called)["limit"]], 1, 10**9))
     meet(node, liar)
     node.run(30)
     assert node.peer(liar).claim_backoff.failures == 1
     assert len(questions(node, liar)) <= MAX_SEARCHES + 1
 
 
-def test_claims_that_take_long_leave_room_for_others(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_claims_that_take_long_leave_room_for_others(node: Node, grow: Grow) -> None:
     """Six branches of little work come one header in ten seconds; the claims with the most work behind them stay."""
     node.take(*grow(30))
     slow = []
     for number in range(1, 7):
         branch = grow(40, name=f"slow{number}", step=200)
-        slow.append(remote := make_remote(number, blocks=branch, work=2**200))
+        slow.append(remote := node.remote(number, blocks=branch, work=2**200))
         remote.scripts[HEADERS] = lambda called, branch=branch: one_at_a_time(called, branch)
         node.transport.latency[remote.endpoint] = 4.9
     meet(node, *slow)
-    honest = make_remote(20, blocks=grow(60))
+    honest = node.remote(20, blocks=grow(60))
     meet(node, honest)
     assert followed(node, honest.blocks, within=60)
     assert is_clean(node, honest)
 
 
-def test_a_look_ends_with_its_peer(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
-    liars = [make_remote(number, work=2**200, scripts={HEADERS: silent}) for number in (1, 2)]
+def test_a_look_ends_with_its_peer(node: Node, grow: Grow) -> None:
+    liars = [node.remote(number, work=2**200, scripts={HEADERS: silent}) for number in (1, 2)]
     meet(node, *liars)
     node.run(3)
     for liar in liars:
         node.peers.drop(node.peer(liar))
-    honest = make_remote(20, blocks=grow(20))
+    honest = node.remote(20, blocks=grow(20))
     meet(node, honest)
     assert followed(node, honest.blocks, within=4)
 
 
 @pytest.mark.parametrize("full", [True, False], ids=["full-answers", "one-header-at-a-time"])
-def test_a_source_whose_headers_drip_is_left(node: Node, grow: Grow, make_remote: MakeRemote, full: bool) -> None:
+def test_a_source_whose_headers_drip_is_left(node: Node, grow: Grow, full: bool) -> None:
     """After a quick start each answer takes nine seconds; blocks are connected as soon as their headers are here."""
     chain = grow(3_000)
-    liar = make_remote(1, blocks=chain)
+    liar = node.remote(1, blocks=chain)
 
     def drip(called: Called) -> Any:
         first = first_wanted(called, chain)
@@ -346,18 +336,16 @@ def test_a_source_whose_headers_drip_is_left(node: Node, grow: Grow, make_remote
     liar.scripts[HEADERS] = drip
     meet(node, liar)
     node.run(2)
-    honest = make_remote(2, blocks=chain)
+    honest = node.remote(2, blocks=chain)
     meet(node, honest)
     assert followed(node, chain, within=120)
     assert is_clean(node, honest)
 
 
 @pytest.mark.parametrize(("pays", "latency"), [(0, 0.05), (1, 0.5)])
-def test_a_node_that_catches_up_is_not_synced_before_it_has(
-    node: Node, grow: Grow, make_remote: MakeRemote, pays: int, latency: float
-) -> None:
+def test_a_node_that_catches_up_is_not_synced_before_it_has(node: Node, grow: Grow, pays: int, latency: float) -> None:
     chain = grow(1_500 if not pays else 400, pays=pays)
-    remote = make_remote(blocks=chain)
+    remote = node.remote(blocks=chain)
     node.transport.latency[remote.endpoint] = latency
     meet(node, remote)
     while node.tip.height < len(chain):
@@ -367,11 +355,9 @@ def test_a_node_that_catches_up_is_not_synced_before_it_has(
     assert node.status.synced
 
 
-def test_a_node_that_catches_up_from_a_peer_without_headers_is_not_synced_before_it_has(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
+def test_a_node_that_catches_up_from_a_peer_without_headers_is_not_synced_before_it_has(node: Node, grow: Grow) -> None:
     chain = grow(1_000)
-    remote = make_remote(blocks=chain)
+    remote = node.remote(blocks=chain)
     remote.scripts[HEADERS] = lambda _: refused(404)
     remote.scripts[BLOCKS] = lambda called: refused(405) if called.request.body else remote.honest(called)
     node.transport.latency[remote.endpoint] = 0.2
@@ -385,14 +371,14 @@ def test_a_node_that_catches_up_from_a_peer_without_headers_is_not_synced_before
     assert node.network.record()["catchingUp"] is None
 
 
-def test_blocks_that_could_not_be_had_hold_the_node_once(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_blocks_that_could_not_be_had_hold_the_node_once(node: Node, grow: Grow) -> None:
     """Two endpoints take turns to show headers with work, and deliver no block."""
     base = grow(20)
     node.take(*base)
-    node.meet(make_remote(40, blocks=base))
+    node.meet(node.remote(40, blocks=base))
     node.run(15)
     withheld = grow(8, on=base, name="m", pays=1)
-    liars = [make_remote(number, blocks=withheld, scripts={BLOCKS: lambda _: blocks_reply([])}) for number in (1, 2)]
+    liars = [node.remote(number, blocks=withheld, scripts={BLOCKS: lambda _: blocks_reply([])}) for number in (1, 2)]
     behind = 0
     for turn in range(10):
         here, away = liars[turn % 2], liars[(turn + 1) % 2]
@@ -406,19 +392,19 @@ def test_blocks_that_could_not_be_had_hold_the_node_once(node: Node, grow: Grow,
     assert 0 < behind <= chain_sync.HOLD_SECONDS
 
 
-def test_the_best_known_height_is_not_one_peer_s_word(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_the_best_known_height_is_not_one_peer_s_word(node: Node, grow: Grow) -> None:
     chain = grow(300, pays=1)
-    liar = make_remote(1, blocks=chain, scripts={BLOCKS: silent})
+    liar = node.remote(1, blocks=chain, scripts={BLOCKS: silent})
     liar.scripts[HEADERS] = lambda called: headers_reply(chain[:128], 1, 2**53 - 1)
-    meet(node, make_remote(2, blocks=grow(30, pays=1)), liar)
+    meet(node, node.remote(2, blocks=grow(30, pays=1)), liar)
     node.run(3)
     assert node.peers.network_view().best_height <= 300
 
 
-def test_a_rival_tip_without_headers_costs_one_question(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_a_rival_tip_without_headers_costs_one_question(node: Node, grow: Grow) -> None:
     node.take(*grow(30))
-    liar = make_remote(blocks=grow(30, name="t"), scripts={HEADERS: lambda _: headers_reply([], 31, 31)})
-    node.meet(make_remote(2, blocks=grow(30)))
+    liar = node.remote(blocks=grow(30, name="t"), scripts={HEADERS: lambda _: headers_reply([], 31, 31)})
+    node.meet(node.remote(2, blocks=grow(30)))
     node.run(2)
     meet(node, liar)
     assert node.peers.network_view().behind == ""
@@ -429,13 +415,13 @@ def test_a_rival_tip_without_headers_costs_one_question(node: Node, grow: Grow, 
 
 @pytest.mark.parametrize("rule", [Refusal.WORK, Refusal.BLOCK_SIGNATURE, Refusal.CONSENSUS_ROOT, Refusal.BASE_TARGET])
 def test_a_header_that_breaks_a_rule_costs_a_day_and_nobody_downloads_a_block(
-    node: Node, grow: Grow, builder: ChainBuilder, make_remote: MakeRemote, rule: Refusal
+    node: Node, grow: Grow, builder: ChainBuilder, rule: Refusal
 ) -> None:
     node.take(*grow(45))
     bad = builder.block(grow(39)[-1], break_=rule, producer="criminal")
-    criminal = make_remote(1, blocks=[*grow(39), bad, *grow(12, on=[bad], name="after")[1:]])
+    criminal = node.remote(1, blocks=[*grow(39), bad, *grow(12, on=[bad], name="after")[1:]])
     criminal.work = 10**6
-    honest = make_remote(2, blocks=grow(30))
+    honest = node.remote(2, blocks=grow(30))
     meet(node, criminal, honest)
     node.run(5)
     assert node.peers.is_banned(criminal.key.public)
@@ -446,22 +432,20 @@ def test_a_header_that_breaks_a_rule_costs_a_day_and_nobody_downloads_a_block(
 
 
 def test_the_part_of_a_chain_before_a_bad_header_is_followed_first(
-    node: Node, grow: Grow, builder: ChainBuilder, make_remote: MakeRemote
+    node: Node, grow: Grow, builder: ChainBuilder
 ) -> None:
     bad = builder.block(grow(39)[-1], break_=Refusal.WORK, producer="criminal")
-    criminal = make_remote(1, blocks=[*grow(39), bad], work=10**6)
+    criminal = node.remote(1, blocks=[*grow(39), bad], work=10**6)
     meet(node, criminal)
     assert followed(node, grow(39), within=3)
     node.run(1)
     assert node.peers.is_banned(criminal.key.public)
 
 
-def test_an_early_header_is_nobody_s_crime(
-    node: Node, grow: Grow, builder: ChainBuilder, make_remote: MakeRemote
-) -> None:
+def test_an_early_header_is_nobody_s_crime(node: Node, grow: Grow, builder: ChainBuilder) -> None:
     """A chain that runs ahead of our clock: it may be our clock."""
     early = builder.block(grow(20)[-1], slot=LATE + 1_000, producer="early")
-    remote = make_remote(blocks=[*grow(20), early])
+    remote = node.remote(blocks=[*grow(20), early])
     meet(node, remote)
     node.run(5)
     assert node.tip.height == 20
@@ -469,11 +453,11 @@ def test_an_early_header_is_nobody_s_crime(
     assert node.peers.bans.listed(node.local.now()) == []
 
 
-def test_most_peers_send_invalid_chains(node: Node, grow: Grow, builder: ChainBuilder, make_remote: MakeRemote) -> None:
+def test_most_peers_send_invalid_chains(node: Node, grow: Grow, builder: ChainBuilder) -> None:
     """Then it may be we who are wrong: an alarm, no more bans, no blocks of our own, and no question without end."""
     bad = builder.block(grow(19)[-1], break_=Refusal.STATE_ROOT, producer="criminal")
     chain = [*grow(19), bad, *grow(12, on=[bad], name="after")[1:]]
-    remotes = [make_remote(number, blocks=chain, work=10**6 - number) for number in range(6)]
+    remotes = [node.remote(number, blocks=chain, work=10**6 - number) for number in range(6)]
     meet(node, *remotes)
     node.run(200)
     banned = [remote for remote in remotes if node.peers.is_banned(remote.key.public)]
@@ -501,26 +485,24 @@ def changing(remote: RemoteNode, at: int, chain: list[Block]) -> Any:
 
 @pytest.mark.parametrize("at", [2, 3])
 def test_a_peer_that_reorganises_between_two_questions(
-    node: Node, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch, at: int
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch, at: int
 ) -> None:
     monkeypatch.setattr(chain_sync, "FIRST_HEADERS", 30)
     monkeypatch.setattr(chain_sync, "PROOF_HEADERS", 30)
     node.take(*grow(80, name="o"))
     old, new = grow(150), grow(160, on=grow(20), name="new")
-    remote = make_remote(blocks=old)
+    remote = node.remote(blocks=old)
     remote.scripts = {HEADERS: changing(remote, at, new)}
     meet(node, remote)
     assert followed(node, new, within=12)
     assert is_clean(node, remote)
 
 
-def test_a_peer_that_reorganises_to_fewer_blocks_with_more_work(
-    node: Node, grow: Grow, builder: ChainBuilder, make_remote: MakeRemote
-) -> None:
+def test_a_peer_that_reorganises_to_fewer_blocks_with_more_work(node: Node, grow: Grow, builder: ChainBuilder) -> None:
     node.take(*grow(8))
     old, new = grow(300, step=8), grow(145, name="quick", step=1)
     assert builder.point_after(new[-1]).work > builder.point_after(old[-1]).work
-    remote = make_remote(blocks=old)
+    remote = node.remote(blocks=old)
     remote.scripts = {HEADERS: changing(remote, 2, new)}
     meet(node, remote)
     assert followed(node, new, within=12)
@@ -528,13 +510,13 @@ def test_a_peer_that_reorganises_to_fewer_blocks_with_more_work(
 
 
 def test_a_peer_that_shows_another_chain_at_every_question_is_doubted_in_the_end(
-    node: Node, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(chain_sync, "FIRST_HEADERS", 10)
     monkeypatch.setattr(chain_sync, "PROOF_HEADERS", 10)
     node.take(*grow(80, name="o"))
     chains = [grow(90, name=name) for name in ("x", "y")]
-    remote = make_remote(blocks=chains[0])
+    remote = node.remote(blocks=chains[0])
     turns = Counter[str]()
 
     def script(called: Called) -> Any:
@@ -550,8 +532,8 @@ def test_a_peer_that_shows_another_chain_at_every_question_is_doubted_in_the_end
     assert turns["all"] <= 2 * chain_sync.MAX_RESTARTS + 2
 
 
-def test_a_peer_that_grows_while_it_is_followed(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
-    remote = make_remote(blocks=grow(100, pays=1))
+def test_a_peer_that_grows_while_it_is_followed(node: Node, grow: Grow) -> None:
+    remote = node.remote(blocks=grow(100, pays=1))
     node.transport.latency[remote.endpoint] = 0.2
     meet(node, remote)
     node.run(0.5)
@@ -560,9 +542,9 @@ def test_a_peer_that_grows_while_it_is_followed(node: Node, grow: Grow, make_rem
     assert is_clean(node, remote)
 
 
-def test_blocks_that_come_by_relay_meanwhile_end_the_download(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_blocks_that_come_by_relay_meanwhile_end_the_download(node: Node, grow: Grow) -> None:
     chain = grow(100, pays=1)
-    remote = make_remote(blocks=chain, scripts={BLOCKS: silent})
+    remote = node.remote(blocks=chain, scripts={BLOCKS: silent})
     meet(node, remote)
     node.run(0.5)
     assert node.network.sync.running
@@ -573,9 +555,9 @@ def test_blocks_that_come_by_relay_meanwhile_end_the_download(node: Node, grow: 
     assert is_clean(node, remote)
 
 
-def test_our_own_tip_moves_while_a_chain_is_proven(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_our_own_tip_moves_while_a_chain_is_proven(node: Node, grow: Grow) -> None:
     node.take(*grow(20))
-    remote = make_remote(blocks=grow(9, on=grow(15), name="t"))
+    remote = node.remote(blocks=grow(9, on=grow(15), name="t"))
     node.transport.latency[remote.endpoint] = 1.0
     meet(node, remote)
     node.run(0.5)
@@ -586,11 +568,9 @@ def test_our_own_tip_moves_while_a_chain_is_proven(node: Node, grow: Grow, make_
     assert is_clean(node, remote)
 
 
-def test_a_chain_that_is_committed_while_its_claim_is_looked_into(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
+def test_a_chain_that_is_committed_while_its_claim_is_looked_into(node: Node, grow: Grow) -> None:
     """The database shows the block a moment before the chain manager tells of it."""
-    remote = make_remote(blocks=grow(20))
+    remote = node.remote(blocks=grow(20))
     meet(node, remote)
     tip = node.tip
     node.take(*grow(20))
@@ -609,14 +589,13 @@ def test_a_chain_that_is_committed_while_its_claim_is_looked_into(
 def test_a_peer_that_has_had_enough_is_asked_again_later(
     node: Node,
     grow: Grow,
-    make_remote: MakeRemote,
     status: int,
     said: float,
     waited: float,
     at: int,
 ) -> None:
     """For its first headers, and for those of a chain that is followed: it is neither left nor doubted."""
-    remote, asked = make_remote(blocks=grow(300)), []
+    remote, asked = node.remote(blocks=grow(300)), []
 
     def script(called: Called) -> Any:
         asked.append(called.at)
@@ -631,8 +610,8 @@ def test_a_peer_that_has_had_enough_is_asked_again_later(
     assert is_clean(node, remote)
 
 
-def test_a_lost_answer_is_asked_for_again(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
-    remote, turns = make_remote(blocks=grow(300)), Counter[str]()
+def test_a_lost_answer_is_asked_for_again(node: Node, grow: Grow) -> None:
+    remote, turns = node.remote(blocks=grow(300)), Counter[str]()
 
     def script(called: Called) -> Any:
         turns["all"] += 1
@@ -644,12 +623,10 @@ def test_a_lost_answer_is_asked_for_again(node: Node, grow: Grow, make_remote: M
     assert is_clean(node, remote)
 
 
-def test_a_source_whose_headers_do_not_come_is_left_for_another(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
+def test_a_source_whose_headers_do_not_come_is_left_for_another(node: Node, grow: Grow) -> None:
     """It proves its claim, and then has the blocks wait for further headers as long as it can."""
     chain = grow(600)
-    slow, honest = make_remote(1, blocks=chain), make_remote(2, blocks=chain)
+    slow, honest = node.remote(1, blocks=chain), node.remote(2, blocks=chain)
     asked = Counter[str]()
 
     def script(called: Called) -> Any:
@@ -664,9 +641,9 @@ def test_a_source_whose_headers_do_not_come_is_left_for_another(
     assert is_clean(node, honest)
 
 
-def test_a_source_that_leaves_does_not_end_the_download(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_a_source_that_leaves_does_not_end_the_download(node: Node, grow: Grow) -> None:
     chain = grow(600, pays=1)
-    first, other = make_remote(1, blocks=chain), make_remote(2, blocks=chain)
+    first, other = node.remote(1, blocks=chain), node.remote(2, blocks=chain)
     first.work = first.tip.work + 1
     meet(node, first)
     node.run(0.05)
@@ -677,11 +654,9 @@ def test_a_source_that_leaves_does_not_end_the_download(node: Node, grow: Grow, 
     assert is_clean(node, other)
 
 
-def test_headers_are_asked_for_in_smaller_answers_where_they_come_slowly(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
+def test_headers_are_asked_for_in_smaller_answers_where_they_come_slowly(node: Node, grow: Grow) -> None:
     chain = grow(2_000)
-    remote = make_remote(blocks=chain)
+    remote = node.remote(blocks=chain)
 
     def script(called: Called) -> Any:
         return later(node, body(called)["limit"] / 64, remote)(called)
@@ -698,14 +673,14 @@ def test_headers_are_asked_for_in_smaller_answers_where_they_come_slowly(
 # Chains whose blocks cannot be had
 
 
-def test_a_miner_that_withholds_its_newest_block_stops_nobody(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_a_miner_that_withholds_its_newest_block_stops_nobody(node: Node, grow: Grow) -> None:
     """Its header has work, and holds nothing up: the node makes blocks, and follows the others' longer chain."""
     node.take(*grow(30))
-    honest = make_remote(2, blocks=grow(30))
+    honest = node.remote(2, blocks=grow(30))
     meet(node, honest)
     node.run(2)
     withheld = grow(3, on=grow(30), name="m", pays=1)
-    miner = make_remote(1, blocks=withheld, scripts={BLOCKS: lambda _: blocks_reply([])})
+    miner = node.remote(1, blocks=withheld, scripts={BLOCKS: lambda _: blocks_reply([])})
     meet(node, miner)
     for _ in range(30):
         node.run(1)
@@ -716,11 +691,9 @@ def test_a_miner_that_withholds_its_newest_block_stops_nobody(node: Node, grow: 
     assert is_clean(node, honest)
 
 
-def test_a_long_chain_without_blocks_is_left_and_its_rest_doubles(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
+def test_a_long_chain_without_blocks_is_left_and_its_rest_doubles(node: Node, grow: Grow) -> None:
     chain = grow(60, pays=1)
-    miner = make_remote(1, blocks=chain, scripts={BLOCKS: lambda _: blocks_reply([])})
+    miner = node.remote(1, blocks=chain, scripts={BLOCKS: lambda _: blocks_reply([])})
     meet(node, miner)
     node.run(5)
     assert "proven by its headers up to height 60" in node.peers.network_view().behind
@@ -734,36 +707,34 @@ def test_a_long_chain_without_blocks_is_left_and_its_rest_doubles(
     assert not node.until(lambda: node.network.sync.running, within=100)
 
 
-def test_a_peer_that_comes_later_with_the_blocks_is_followed_at_once(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
+def test_a_peer_that_comes_later_with_the_blocks_is_followed_at_once(node: Node, grow: Grow) -> None:
     chain = grow(60, pays=1)
-    meet(node, make_remote(1, blocks=chain, scripts={BLOCKS: lambda _: blocks_reply([])}))
+    meet(node, node.remote(1, blocks=chain, scripts={BLOCKS: lambda _: blocks_reply([])}))
     node.run(65)
     assert not node.network.sync.running
-    honest = make_remote(2, blocks=chain)
+    honest = node.remote(2, blocks=chain)
     meet(node, honest)
     assert followed(node, chain, within=5)
     assert is_clean(node, honest)
 
 
-def test_a_greater_chain_replaces_the_one_that_is_followed(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_a_greater_chain_replaces_the_one_that_is_followed(node: Node, grow: Grow) -> None:
     """Blocks are withheld of the first; it is not held against it that the second was preferred."""
     withheld = grow(60, name="m", pays=1)
-    miner = make_remote(1, blocks=withheld, scripts={BLOCKS: lambda _: blocks_reply([])})
+    miner = node.remote(1, blocks=withheld, scripts={BLOCKS: lambda _: blocks_reply([])})
     meet(node, miner)
     node.run(1)
     assert node.network.sync.running
-    honest = make_remote(2, blocks=grow(80, pays=1))
+    honest = node.remote(2, blocks=grow(80, pays=1))
     meet(node, honest)
     assert followed(node, honest.blocks, within=15)
     assert is_clean(node, honest, miner)
 
 
-def test_a_chain_that_grows_is_not_fetched_anew(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_a_chain_that_grows_is_not_fetched_anew(node: Node, grow: Grow) -> None:
     """A second peer claims more than the chain that is followed has, because it is a block ahead on the same one."""
     chain = grow(400, pays=4)
-    slow, ahead = make_remote(1, blocks=chain[:390]), make_remote(2, blocks=chain)
+    slow, ahead = node.remote(1, blocks=chain[:390]), node.remote(2, blocks=chain)
     for remote in (slow, ahead):
         node.transport.latency[remote.endpoint] = 0.5
     meet(node, slow)
@@ -777,19 +748,19 @@ def test_a_chain_that_grows_is_not_fetched_anew(node: Node, grow: Grow, make_rem
 
 @pytest.mark.parametrize("rule", [Refusal.STATE_ROOT, Refusal.MULTIPLIER])
 def test_a_chain_whose_state_is_invalid_is_remembered(
-    node: Node, grow: Grow, builder: ChainBuilder, make_remote: MakeRemote, rule: Refusal
+    node: Node, grow: Grow, builder: ChainBuilder, rule: Refusal
 ) -> None:
     """Its headers are good; once a block has been executed, its work counts no more, whoever shows it."""
     bad = builder.block(grow(39)[-1], break_=rule, producer="criminal")
     chain = [*grow(39), bad, *grow(12, on=[bad], name="after")[1:]]
-    criminal, honest = make_remote(1, blocks=chain, work=10**6), make_remote(2, blocks=grow(36))
+    criminal, honest = node.remote(1, blocks=chain, work=10**6), node.remote(2, blocks=grow(36))
     meet(node, criminal, honest)
     node.run(5)
     assert node.peers.is_banned(criminal.key.public)
     assert is_clean(node, honest)
     assert node.tip.height in (36, 39)
     assert node.peers.network_view().behind == ""
-    another = make_remote(3, blocks=chain, work=10**6)
+    another = node.remote(3, blocks=chain, work=10**6)
     meet(node, another)
     node.run(5)
     assert node.peers.alarm, "a second ban within the hour would leave too few"
@@ -812,20 +783,20 @@ def old(remote: RemoteNode, status: int = 404) -> RemoteNode:
 @pytest.mark.parametrize("status", [404, 405])
 @pytest.mark.parametrize(("ours", "shared", "theirs"), [(0, 0, 100), (40, 40, 60), (60, 7, 90), (5, 0, 40)])
 def test_a_peer_without_headers_is_followed_by_ranges(
-    node: Node, grow: Grow, make_remote: MakeRemote, ours: int, shared: int, theirs: int, status: int
+    node: Node, grow: Grow, ours: int, shared: int, theirs: int, status: int
 ) -> None:
     node.take(*grow(ours - shared, on=grow(shared), name="o"))
-    remote = old(make_remote(blocks=grow(theirs - shared, on=grow(shared), name="t", pays=1)), status)
+    remote = old(node.remote(blocks=grow(theirs - shared, on=grow(shared), name="t", pays=1)), status)
     meet(node, remote)
     assert followed(node, remote.blocks)
     assert len(questions(node, remote)) == 1
     assert is_clean(node, remote)
 
 
-def test_a_peer_without_headers_is_not_left_for_being_old(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_a_peer_without_headers_is_not_left_for_being_old(node: Node, grow: Grow) -> None:
     """Blocks of another's chain are not asked of it again and again, as though it did not answer."""
     chain = grow(200, pays=4)
-    new, ancient = make_remote(1, blocks=chain), old(make_remote(2, blocks=chain))
+    new, ancient = node.remote(1, blocks=chain), old(node.remote(2, blocks=chain))
     for remote in (new, ancient):
         node.transport.latency[remote.endpoint] = 0.2
     meet(node, new)
@@ -837,8 +808,8 @@ def test_a_peer_without_headers_is_not_left_for_being_old(node: Node, grow: Grow
     assert len(asked_for(node, ancient)) <= 2
 
 
-def test_a_rest_while_ranges_are_fetched(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
-    remote, asked = old(make_remote(blocks=grow(60))), []
+def test_a_rest_while_ranges_are_fetched(node: Node, grow: Grow) -> None:
+    remote, asked = old(node.remote(blocks=grow(60))), []
 
     def script(called: Called) -> Any:
         asked.append(called.at)
@@ -850,8 +821,8 @@ def test_a_rest_while_ranges_are_fetched(node: Node, grow: Grow, make_remote: Ma
     assert is_clean(node, remote)
 
 
-def test_an_old_peer_that_reorganises_between_two_ranges(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
-    remote, asked = old(make_remote(blocks=grow(60))), []
+def test_an_old_peer_that_reorganises_between_two_ranges(node: Node, grow: Grow) -> None:
+    remote, asked = old(node.remote(blocks=grow(60))), []
 
     def script(called: Called) -> Any:
         asked.append(called.at)
@@ -866,29 +837,25 @@ def test_an_old_peer_that_reorganises_between_two_ranges(node: Node, grow: Grow,
 
 
 @pytest.mark.parametrize("rule", [Refusal.STATE_ROOT, Refusal.WORK])
-def test_an_invalid_range_costs_a_day(
-    node: Node, grow: Grow, builder: ChainBuilder, make_remote: MakeRemote, rule: Refusal
-) -> None:
+def test_an_invalid_range_costs_a_day(node: Node, grow: Grow, builder: ChainBuilder, rule: Refusal) -> None:
     bad = builder.block(grow(39)[-1], break_=rule, producer="criminal")
-    criminal = old(make_remote(1, blocks=[*grow(39), bad]))
+    criminal = old(node.remote(1, blocks=[*grow(39), bad]))
     meet(node, criminal)
     node.run(5)
     assert node.peers.is_banned(criminal.key.public)
 
 
-def test_ranges_of_known_blocks_are_no_progress(
-    node: Node, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_ranges_of_known_blocks_are_no_progress(node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch) -> None:
     """A boaster sends what is stored here again and again: it ends, and an honest peer is looked into meanwhile."""
     monkeypatch.setattr(chain_sync, "BRANCH_SECONDS", 20.0)
     node.take(*grow(40))
-    liars = [old(make_remote(number, work=2**255, height=2**53 - 1)) for number in (1, 2, 3)]
+    liars = [old(node.remote(number, work=2**255, height=2**53 - 1)) for number in (1, 2, 3)]
     for liar in liars:
         liar.scripts[BLOCKS] = lambda _: blocks_reply(grow(40)[-1:])
         node.transport.latency[liar.endpoint] = 0.2
     meet(node, *liars)
     node.run(2)
-    honest = make_remote(4, blocks=grow(50, name="t"))
+    honest = node.remote(4, blocks=grow(50, name="t"))
     meet(node, honest)
     assert followed(node, honest.blocks, within=15)
     assert node.until(lambda: sum(node.peer(liar).claim_backoff.failures for liar in liars) == 3, within=200)
@@ -898,8 +865,8 @@ def test_ranges_of_known_blocks_are_no_progress(
 # Our own troubles
 
 
-def test_a_full_queue_of_ours_is_nobody_s_fault(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
-    remote = make_remote(blocks=grow(60))
+def test_a_full_queue_of_ours_is_nobody_s_fault(node: Node, grow: Grow) -> None:
+    remote = node.remote(blocks=grow(60))
     capacity, node.node_context.verifier.capacity = node.node_context.verifier.capacity, 0
     meet(node, remote)
     node.run(20)
@@ -910,9 +877,9 @@ def test_a_full_queue_of_ours_is_nobody_s_fault(node: Node, grow: Grow, make_rem
 
 
 def test_a_look_that_fails_here_is_not_repeated_at_once(
-    node: Node, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch, expected_errors: Any
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch, expected_errors: Any
 ) -> None:
-    remote = make_remote(blocks=grow(60))
+    remote = node.remote(blocks=grow(60))
     tries: list[None] = []
 
     def fail(_: object) -> None:
@@ -930,9 +897,9 @@ def test_a_look_that_fails_here_is_not_repeated_at_once(
 
 
 def test_a_disk_that_fails_is_nobody_s_fault(
-    node: Node, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch, expected_errors: Any
+    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch, expected_errors: Any
 ) -> None:
-    remote = make_remote(blocks=grow(60))
+    remote = node.remote(blocks=grow(60))
 
     def fail(*_: object) -> None:
         raise OSError("no space left on device")
@@ -947,9 +914,7 @@ def test_a_disk_that_fails_is_nobody_s_fault(
     expected_errors(OSError)
 
 
-def test_headers_are_worked_on_once(
-    node: Node, grow: Grow, make_remote: MakeRemote, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_headers_are_worked_on_once(node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch) -> None:
     """Argon2 runs once for each block: for its header, and not again for the block."""
     done: list[bytes] = []
     real = work_module.work_value
@@ -960,7 +925,7 @@ def test_headers_are_worked_on_once(
 
     chain = grow(150, pays=1)
     monkeypatch.setattr(work_module, "work_value", counted)
-    meet(node, make_remote(blocks=chain))
+    meet(node, node.remote(blocks=chain))
     assert followed(node, chain)
     assert sorted(done) == sorted(block.header.core_hash for block in chain)
 
@@ -968,12 +933,12 @@ def test_headers_are_worked_on_once(
 # Stopping
 
 
-def test_it_stops_when_the_ledger_has_finished(make_node: MakeNode, grow: Grow, make_remote: MakeRemote) -> None:
+def test_it_stops_when_the_ledger_has_finished(make_node: MakeNode, grow: Grow) -> None:
     """At every step of a look and of a download: nothing is left waiting, and nothing is logged as an error."""
     for steps in range(12):
         checker = Stepped()
         node = make_node(folder=f"node{steps}", checker=checker)
-        meet(node, make_remote(blocks=grow(40, pays=1)))
+        meet(node, node.remote(blocks=grow(40, pays=1)))
         for _ in range(steps):
             node.run(0.2)
             if len(checker):
@@ -989,11 +954,9 @@ def test_it_stops_when_the_ledger_has_finished(make_node: MakeNode, grow: Grow, 
 
 @pytest.mark.parametrize("path", [HEADERS, BLOCKS])
 @pytest.mark.parametrize("ours", [0, 10])
-def test_it_does_not_wait_for_a_peer_when_it_stops(
-    node: Node, grow: Grow, make_remote: MakeRemote, ours: int, path: str
-) -> None:
+def test_it_does_not_wait_for_a_peer_when_it_stops(node: Node, grow: Grow, ours: int, path: str) -> None:
     node.take(*grow(ours, pays=1))
-    meet(node, make_remote(blocks=grow(400, pays=1), scripts={path: silent}))
+    meet(node, node.remote(blocks=grow(400, pays=1), scripts={path: silent}))
     node.run(0.5)
     assert node.network.sync.running or path == HEADERS
     stopped = node.begin(node.network.sync.stop())
@@ -1009,7 +972,7 @@ def test_it_does_not_wait_for_a_peer_when_it_stops(
 @settings(max_examples=min(30, settings().max_examples), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(data=st.data())
 def test_the_node_ends_on_the_heaviest_valid_chain_that_an_honest_peer_serves(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote, data: st.DataObject
+    make_node: MakeNode, grow: Grow, data: st.DataObject
 ) -> None:
     """Whatever peers lie, drop or delay: no honest peer is banned, and none sends a block twice."""
     number = next(_NUMBERS)
@@ -1022,12 +985,12 @@ def test_the_node_ends_on_the_heaviest_valid_chain_that_an_honest_peer_serves(
     }
     honest = []
     for index, name in enumerate(data.draw(st.lists(st.sampled_from(sorted(chains)), min_size=1, max_size=3))):
-        remote = make_remote(10 * number + index, blocks=chains[name])
+        remote = node.remote(10 * number + index, blocks=chains[name])
         node.transport.latency[remote.endpoint] = data.draw(st.sampled_from([0.01, 0.3, 2.0]))
         honest.append(remote)
     liars = []
     for index, lie in enumerate(data.draw(st.lists(st.sampled_from(sorted(_DEEDS)), max_size=3))):
-        liar = make_remote(10 * number + 5 + index, blocks=chains[data.draw(st.sampled_from(sorted(chains)))])
+        liar = node.remote(10 * number + 5 + index, blocks=chains[data.draw(st.sampled_from(sorted(chains)))])
         liar.scripts = _DEEDS[lie](liar, grow)
         liar.work = data.draw(st.sampled_from([None, 2**200]))
         liars.append(liar)

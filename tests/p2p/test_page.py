@@ -3,14 +3,13 @@
 import json
 import re
 import shlex
-from collections.abc import Iterator
 from importlib import import_module
-from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.process_level.conftest import Nodes
+from tests.process_level.conftest import nodes as nodes
 from tests.process_level.pages import ROOT, agrees, blocks_of, run
 from tests.process_level.running import RunningNode, free_port, wait_until
 from tests.programs import needs
@@ -28,13 +27,6 @@ def test_there_are_limits() -> None:
 @pytest.mark.parametrize(("module", "name", "value"), LIMITS, ids=[name for _, name, _ in LIMITS])
 def test_every_limit_is_that_of_the_code(module: str, name: str, value: str) -> None:
     assert getattr(import_module(module), name) == int(value)
-
-
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    nodes = Nodes(tmp_path)
-    yield nodes
-    nodes.stop()
 
 
 def start(nodes: Nodes, command: str) -> RunningNode:

@@ -21,7 +21,7 @@ from svcd.p2p.transport import FailureKind
 from tests.chains import TEST_PARAMS, ChainBuilder, key_of
 from tests.node.bench import LATE, Inline
 from tests.p2p.bench import OURS, Node, place
-from tests.p2p.conftest import Grow, MakeNode, MakeRemote
+from tests.p2p.conftest import Grow, MakeNode
 from tests.p2p.memory_transport import Called
 from tests.p2p.remote_node import RemoteNode, ok, refused, silent
 from tests.support import result_of
@@ -48,8 +48,8 @@ def outbound(node: Node) -> set[str]:
 # Greeting
 
 
-def test_a_hint_is_called_and_becomes_a_peer(node: Node, make_remote: MakeRemote) -> None:
-    remote = make_remote()
+def test_a_hint_is_called_and_becomes_a_peer(node: Node) -> None:
+    remote = node.remote()
     node.hint(remote)
     assert node.until(lambda: node.knows(remote), within=2)
     peer = node.peer(remote)
@@ -59,8 +59,8 @@ def test_a_hint_is_called_and_becomes_a_peer(node: Node, make_remote: MakeRemote
     assert node.transport.paths(remote.endpoint) == [HELLO, STATUS, PEERS]
 
 
-def test_what_we_say_is_a_hello_that_others_accept(node: Node, make_remote: MakeRemote) -> None:
-    remote = make_remote()
+def test_what_we_say_is_a_hello_that_others_accept(node: Node) -> None:
+    remote = node.remote()
     node.meet(remote)
     said = parse_hello(remote.got_at(HELLO)[0])
     check_hello(said, node.local.params, own=remote.key.node_id, now=milliseconds(node.clock))
@@ -86,8 +86,8 @@ def test_nobody_there(node: Node) -> None:
     ],
     ids=["silence", "403", "429", "no hello", "another form", "too much"],
 )
-def test_an_answer_that_is_no_hello(node: Node, make_remote: MakeRemote, script: Any) -> None:
-    remote = make_remote(scripts={HELLO: script})
+def test_an_answer_that_is_no_hello(node: Node, script: Any) -> None:
+    remote = node.remote(scripts={HELLO: script})
     node.hint(remote)
     node.run(8)
     assert not node.knows(remote)
@@ -95,8 +95,8 @@ def test_an_answer_that_is_no_hello(node: Node, make_remote: MakeRemote, script:
     assert not node.book.verified()
 
 
-def test_a_remote_node_without_a_script_is_met(node: Node, make_remote: MakeRemote) -> None:
-    remote = make_remote(scripts={HELLO: lambda called: remote.honest(called)})
+def test_a_remote_node_without_a_script_is_met(node: Node) -> None:
+    remote = node.remote(scripts={HELLO: lambda called: remote.honest(called)})
     node.hint(remote)
     node.run(8)
     assert node.knows(remote)
@@ -113,16 +113,14 @@ LIES: dict[str, Callable[[Hello], Hello]] = {
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
 @pytest.mark.parametrize("signed", [True, False])
-def test_a_hello_that_is_refused(
-    node: Node, make_remote: MakeRemote, lie: Callable[[Hello], Hello], signed: bool
-) -> None:
+def test_a_hello_that_is_refused(node: Node, lie: Callable[[Hello], Hello], signed: bool) -> None:
     def script(_: Called) -> Any:
         changed = lie(remote.hello())
         if signed:
             changed = evolve(changed, signature=sign(remote.key.seed, changed.signed_hash()))
         return ok(hello=changed.message())
 
-    remote = make_remote(scripts={HELLO: script})
+    remote = node.remote(scripts={HELLO: script})
     node.hint(remote)
     node.run(8)
     assert not node.knows(remote)
@@ -130,17 +128,17 @@ def test_a_hello_that_is_refused(
     assert node.peers.bans.listed(node.local.now()) == []
 
 
-def test_a_forged_hello_is_refused(node: Node, make_remote: MakeRemote) -> None:
-    remote = make_remote(scripts={HELLO: lambda _: ok(hello=evolve(remote.hello(), signature=bytes(64)).message())})
+def test_a_forged_hello_is_refused(node: Node) -> None:
+    remote = node.remote(scripts={HELLO: lambda _: ok(hello=evolve(remote.hello(), signature=bytes(64)).message())})
     node.hint(remote)
     node.run(8)
     assert not node.knows(remote)
 
 
 @pytest.mark.parametrize("named", ["", place(9), "http://node.example"])
-def test_an_endpoint_counts_only_if_the_hello_names_it(node: Node, make_remote: MakeRemote, named: str) -> None:
+def test_an_endpoint_counts_only_if_the_hello_names_it(node: Node, named: str) -> None:
     """A hello proves a key; somebody else's endpoint may be behind which that key does not listen."""
-    remote = make_remote(names=named)
+    remote = node.remote(names=named)
     node.begin(node.peers.connect(remote.endpoint, outbound=True))
     node.run(0.5)
     assert not node.knows(remote)
@@ -149,8 +147,8 @@ def test_an_endpoint_counts_only_if_the_hello_names_it(node: Node, make_remote: 
     assert (node.book.get(named) is not None) is bool(named)
 
 
-def test_our_own_endpoint_under_another_name(node: Node, make_remote: MakeRemote) -> None:
-    mirror = make_remote(key=node.key, names=OURS)
+def test_our_own_endpoint_under_another_name(node: Node) -> None:
+    mirror = node.remote(key=node.key, names=OURS)
     node.hint(mirror)
     node.run(DAY - 10)
     assert not node.knows(mirror)
@@ -171,8 +169,8 @@ def test_our_own_endpoint_is_never_called(node: Node) -> None:
     assert node.transport.calls == []
 
 
-def test_a_banned_key_is_not_met(node: Node, make_remote: MakeRemote) -> None:
-    remote = make_remote()
+def test_a_banned_key_is_not_met(node: Node) -> None:
+    remote = node.remote()
     node.peers.bans.ban(key_name(remote.key.public), seconds=HOUR, now=node.local.now())
     node.hint(remote)
     node.run(HOUR - 1)
@@ -182,8 +180,8 @@ def test_a_banned_key_is_not_met(node: Node, make_remote: MakeRemote) -> None:
     assert node.knows(remote)
 
 
-def test_a_banned_endpoint_is_not_called(node: Node, make_remote: MakeRemote) -> None:
-    remote = make_remote()
+def test_a_banned_endpoint_is_not_called(node: Node) -> None:
+    remote = node.remote()
     node.peers.bans.ban(endpoint_name(remote.endpoint), seconds=HOUR, now=node.local.now())
     node.hint(remote)
     node.run(HOUR - 1)
@@ -192,14 +190,14 @@ def test_a_banned_endpoint_is_not_called(node: Node, make_remote: MakeRemote) ->
     assert node.knows(remote)
 
 
-def test_an_old_reply_is_refused_the_second_time(node: Node, make_remote: MakeRemote) -> None:
+def test_an_old_reply_is_refused_the_second_time(node: Node) -> None:
     recorded: list[Any] = []
 
     def script(_: Called) -> Any:
         recorded.append(recorded[0] if recorded else remote.hello().message())
         return ok(hello=recorded[0])
 
-    remote = make_remote(scripts={HELLO: script})
+    remote = node.remote(scripts={HELLO: script})
     node.meet(remote)
     node.begin(node.peers.connect(remote.endpoint, outbound=True))
     node.run(0.5)
@@ -207,9 +205,9 @@ def test_an_old_reply_is_refused_the_second_time(node: Node, make_remote: MakeRe
     assert not node.knows(remote)
 
 
-def test_handing_on_the_hello_of_another_does_not_make_its_own_look_old(node: Node, make_remote: MakeRemote) -> None:
-    victim = make_remote(1)
-    parrot = make_remote(2, scripts={HELLO: lambda _: ok(hello=victim.hello().message())})
+def test_handing_on_the_hello_of_another_does_not_make_its_own_look_old(node: Node) -> None:
+    victim = node.remote(1)
+    parrot = node.remote(2, scripts={HELLO: lambda _: ok(hello=victim.hello().message())})
     node.transport.latency[victim.endpoint] = 1.0
     greeting = node.begin(node.peers.connect(victim.endpoint, outbound=True))
     node.run(1.5)
@@ -219,36 +217,36 @@ def test_handing_on_the_hello_of_another_does_not_make_its_own_look_old(node: No
     assert not node.knows(parrot)
 
 
-def test_a_new_key_at_an_endpoint_wins(node: Node, make_remote: MakeRemote) -> None:
-    old = make_remote()
+def test_a_new_key_at_an_endpoint_wins(node: Node) -> None:
+    old = node.remote()
     node.meet(old)
-    new = make_remote(key=NodeKey(key_of("another").seed, old.endpoint))
+    new = node.remote(key=NodeKey(key_of("another").seed, old.endpoint))
     node.meet(new)
     assert [peer.node_key for peer in node.peers.all()] == [new.key.public]
     assert [found.node_id for found in node.book.verified()] == [new.key.node_id]
 
 
-def test_a_key_at_a_new_endpoint_wins(node: Node, make_remote: MakeRemote) -> None:
-    old = make_remote(1)
+def test_a_key_at_a_new_endpoint_wins(node: Node) -> None:
+    old = node.remote(1)
     node.meet(old)
-    new = make_remote(2, key=old.key)
+    new = node.remote(2, key=old.key)
     node.meet(new)
     assert [peer.endpoint for peer in node.peers.all()] == [new.endpoint]
     assert [found.endpoint for found in node.book.verified()] == [new.endpoint]
     assert old.endpoint in node.transport.forgotten
 
 
-def test_one_endpoint_is_greeted_once_at_a_time(node: Node, make_remote: MakeRemote) -> None:
-    remote = make_remote()
+def test_one_endpoint_is_greeted_once_at_a_time(node: Node) -> None:
+    remote = node.remote()
     for _ in range(5):
         node.begin(node.peers.connect(remote.endpoint, outbound=True))
     node.run(0.5)
     assert greetings(node, remote.endpoint) == 1
 
 
-def test_eight_greetings_at_a_time(node: Node, make_remote: MakeRemote) -> None:
+def test_eight_greetings_at_a_time(node: Node) -> None:
     for number in range(20):
-        make_remote(number, scripts={HELLO: silent})
+        node.remote(number, scripts={HELLO: silent})
         node.begin(node.peers.connect(place(number), outbound=True))
     assert len(node.transport.calls) == 8
     node.run(5.1)
@@ -256,11 +254,11 @@ def test_eight_greetings_at_a_time(node: Node, make_remote: MakeRemote) -> None:
     assert greetings(node, place(19)) == 1
 
 
-def test_no_connection_is_kept_to_whoever_is_no_peer(node: Node, make_remote: MakeRemote) -> None:
+def test_no_connection_is_kept_to_whoever_is_no_peer(node: Node) -> None:
     for number, changes in enumerate([{"names": ""}, {"scripts": {HELLO: silent}}, {"key": node.key}]):
-        make_remote(number, **changes)
+        node.remote(number, **changes)
         node.begin(node.peers.connect(place(number), outbound=True))
-    known = make_remote(3)
+    known = node.remote(3)
     node.begin(node.peers.connect(known.endpoint, outbound=False, keep=False))
     node.run(8)
     assert {place(number) for number in range(4)} <= set(node.transport.forgotten)
@@ -273,8 +271,8 @@ def call(node: Node, remote: RemoteNode, client: str = "198.51.100.7") -> None:
     node.peers.hello_received(remote.hello(), client)
 
 
-def test_whoever_calls_us_is_called_back(node: Node, make_remote: MakeRemote) -> None:
-    remote = make_remote()
+def test_whoever_calls_us_is_called_back(node: Node) -> None:
+    remote = node.remote()
     call(node, remote)
     assert not node.knows(remote)
     node.run(0.5)
@@ -283,24 +281,24 @@ def test_whoever_calls_us_is_called_back(node: Node, make_remote: MakeRemote) ->
     assert entry(node, remote).source == "198.51.0.0/16"
 
 
-def test_whoever_cannot_be_called_back_is_no_peer(node: Node, make_remote: MakeRemote) -> None:
-    remote = make_remote(scripts={HELLO: silent})
+def test_whoever_cannot_be_called_back_is_no_peer(node: Node) -> None:
+    remote = node.remote(scripts={HELLO: silent})
     call(node, remote)
     node.run(8)
     assert node.peers.all() == []
     assert not node.book.verified()
 
 
-def test_somebody_without_an_endpoint_is_not_called(node: Node, make_remote: MakeRemote) -> None:
-    call(node, make_remote(names=""))
+def test_somebody_without_an_endpoint_is_not_called(node: Node) -> None:
+    call(node, node.remote(names=""))
     node.run(5)
     assert node.transport.calls == []
     assert len(node.book) == 0
 
 
-def test_another_s_endpoint_is_not_taken_over(node: Node, make_remote: MakeRemote) -> None:
+def test_another_s_endpoint_is_not_taken_over(node: Node) -> None:
     """Somebody claims to listen where another peer does."""
-    victim = make_remote()
+    victim = node.remote()
     node.meet(victim)
     thief = RemoteNode(
         transport=node.transport, endpoint=victim.endpoint, builder=node.builder, key=NodeKey(b"t" * 32, "")
@@ -312,8 +310,8 @@ def test_another_s_endpoint_is_not_taken_over(node: Node, make_remote: MakeRemot
     assert [peer.node_key for peer in node.peers.all()] == [victim.key.public]
 
 
-def test_a_thief_cannot_make_us_call_its_victim_again_and_again(node: Node, make_remote: MakeRemote) -> None:
-    victim = make_remote()
+def test_a_thief_cannot_make_us_call_its_victim_again_and_again(node: Node) -> None:
+    victim = node.remote()
     node.meet(victim)
     thief = RemoteNode(
         transport=node.transport, endpoint=victim.endpoint, builder=node.builder, key=NodeKey(b"t" * 32, "")
@@ -324,8 +322,8 @@ def test_a_thief_cannot_make_us_call_its_victim_again_and_again(node: Node, make
     assert greetings(node, victim.endpoint) <= 6
 
 
-def test_a_node_that_came_back_is_called_back_at_once(node: Node, make_remote: MakeRemote) -> None:
-    remote = make_remote()
+def test_a_node_that_came_back_is_called_back_at_once(node: Node) -> None:
+    remote = node.remote()
     node.meet(remote, outbound=False)
     node.peers.drop(node.peer(remote))
     node.run(0.5)
@@ -337,84 +335,82 @@ def test_a_node_that_came_back_is_called_back_at_once(node: Node, make_remote: M
     assert node.knows(remote)
 
 
-def test_acquaintances_have_places_of_their_own(make_node: MakeNode, make_remote: MakeRemote) -> None:
+def test_acquaintances_have_places_of_their_own(make_node: MakeNode) -> None:
     node = make_node(outbound=2, max_inbound=3)
-    chosen = [make_remote(number) for number in range(2)]
+    chosen = [node.remote(number) for number in range(2)]
     node.meet(*chosen)
     for number in range(2, 12):
-        call(node, make_remote(number))
+        call(node, node.remote(number))
         node.run(1)
     assert outbound(node) == {remote.endpoint for remote in chosen}
     assert len(node.peers.all()) == 5
     assert len(node.book.verified()) >= 5
 
 
-def test_many_who_call_at_once_are_not_more_than_there_is_room_for(
-    make_node: MakeNode, make_remote: MakeRemote
-) -> None:
+def test_many_who_call_at_once_are_not_more_than_there_is_room_for(make_node: MakeNode) -> None:
     node = make_node(outbound=0, max_inbound=3)
-    node.meet(make_remote(0), make_remote(1), outbound=False)
+    node.meet(node.remote(0), node.remote(1), outbound=False)
     for number in range(2, 12):
-        call(node, make_remote(number))
+        call(node, node.remote(number))
     node.run(5)
     assert len(node.peers.all()) == 3
 
 
-def test_call_backs_leave_room_for_greetings_of_our_own(node: Node, make_remote: MakeRemote) -> None:
+def test_call_backs_leave_room_for_greetings_of_our_own(node: Node) -> None:
     for number in range(30):
-        call(node, make_remote(number, scripts={HELLO: silent}), client=f"{20 + number}.1.1.1")
+        call(node, node.remote(number, scripts={HELLO: silent}), client=f"{20 + number}.1.1.1")
     assert len(node.transport.calls) == 4
-    honest = make_remote(40)
+    honest = node.remote(40)
     node.begin(node.peers.connect(honest.endpoint, outbound=True))
     node.run(0.5)
     assert node.knows(honest)
 
 
-def test_one_part_of_the_network_is_heard_32_times_an_hour(node: Node, make_remote: MakeRemote) -> None:
+def test_one_part_of_the_network_is_heard_32_times_an_hour(node: Node) -> None:
     for number in range(60):
-        call(node, make_remote(number, scripts={HELLO: silent}), client=f"198.51.{number}.7")
+        call(node, node.remote(number, scripts={HELLO: silent}), client=f"198.51.{number}.7")
     assert len(node.book) == 32
 
 
 # Choice
 
 
-def test_eight_outbound_peers_in_different_parts_of_the_network(node: Node, make_remote: MakeRemote) -> None:
+def test_eight_outbound_peers_in_different_parts_of_the_network(node: Node) -> None:
     for number in range(60):
         host = f"80.{number % 5}.{number}.1"
-        node.hint(make_remote(endpoint=f"http://{host}:8645"))
+        node.hint(node.remote(endpoint=f"http://{host}:8645"))
     node.run(30)
     assert len(outbound(node)) == 5
     assert len({group_of_endpoint(endpoint) for endpoint in outbound(node)}) == 5
     for number in range(20):
-        node.hint(make_remote(number))
+        node.hint(node.remote(number))
     node.run(30)
     assert len(outbound(node)) == 8
     assert len({group_of_endpoint(endpoint) for endpoint in outbound(node)}) == 8
 
 
-def named(make_remote: MakeRemote, number: int, address: str, domain: str = "") -> RemoteNode:
+def named(node: Node, number: int, address: str, domain: str = "") -> RemoteNode:
     """Somebody at a name of their own, which leads to an address."""
-    remote = make_remote(endpoint=f"http://node.{domain or f'party{number}'}.example:8645")
+    remote = node.remote(endpoint=f"http://node.{domain or f'party{number}'}.example:8645")
     remote.transport.addresses[remote.endpoint] = address
     return remote
 
 
-def test_many_names_in_one_part_of_the_network_get_one_place(node: Node, make_remote: MakeRemote) -> None:
+def test_many_names_in_one_part_of_the_network_get_one_place(node: Node) -> None:
     """A name costs nothing, and says nothing about where it leads."""
-    crowd = [named(make_remote, number, f"80.1.{number}.1") for number in range(20)]
+    crowd = [named(node, number, f"80.1.{number}.1") for number in range(20)]
     node.hint(*crowd)
     node.run(60)
     assert len(outbound(node)) == 1
-    honest = [make_remote(number) for number in range(7)]
+    honest = [node.remote(number) for number in range(7)]
     node.hint(*honest)
     node.run(60)
     assert {remote.endpoint for remote in honest} < outbound(node)
     assert len(outbound(node)) == 8
 
 
-def test_once_it_is_known_where_a_name_leads_it_is_not_tried_in_vain(node: Node, make_remote: MakeRemote) -> None:
-    crowd = [named(make_remote, number, f"80.1.{number}.1") for number in range(4)]
+def test_once_it_is_known_where_a_name_leads_it_is_not_tried_in_vain(node: Node) -> None:
+    crowd = [named(node, number, f"80.1.{number}.1") for number in range(4)]
     node.peers.settings = evolve(node.peers.settings, max_inbound=0)
     node.hint(*crowd)
     node.run(290)
@@ -423,19 +419,19 @@ def test_once_it_is_known_where_a_name_leads_it_is_not_tried_in_vain(node: Node,
     assert all(greetings(node, remote.endpoint) == 1 for remote in crowd)
 
 
-def test_a_name_and_an_address_in_one_part_of_the_network(node: Node, make_remote: MakeRemote) -> None:
-    address = make_remote(endpoint="http://80.1.7.7:8645")
+def test_a_name_and_an_address_in_one_part_of_the_network(node: Node) -> None:
+    address = node.remote(endpoint="http://80.1.7.7:8645")
     node.meet(address)
-    name = named(make_remote, 1, "80.1.1.1")
+    name = named(node, 1, "80.1.1.1")
     node.meet(name)
     assert outbound(node) == {address.endpoint}
     assert not node.peer(name).outbound
 
 
-def test_behind_a_translator_ipv4_peers_are_told_apart(node: Node, make_remote: MakeRemote) -> None:
+def test_behind_a_translator_ipv4_peers_are_told_apart(node: Node) -> None:
     """A node without IPv4 reaches all of IPv4 at addresses of one /96 (NAT64)."""
-    remotes = [named(make_remote, number, f"64:ff9b::{81 + number}.1.1.1") for number in range(8)]
-    neighbour = named(make_remote, 8, "64:ff9b::81.1.7.7")
+    remotes = [named(node, number, f"64:ff9b::{81 + number}.1.1.1") for number in range(8)]
+    neighbour = named(node, 8, "64:ff9b::81.1.7.7")
     node.meet(*remotes)
     node.meet(neighbour)
     assert outbound(node) == {remote.endpoint for remote in remotes}
@@ -448,9 +444,9 @@ def test_behind_a_translator_ipv4_peers_are_told_apart(node: Node, make_remote: 
     assert all(node.knows(remote) for remote in remotes[1:])
 
 
-def test_names_of_one_domain_in_different_parts_of_the_network(node: Node, make_remote: MakeRemote) -> None:
+def test_names_of_one_domain_in_different_parts_of_the_network(node: Node) -> None:
     """A hoster's domain, or ``co.uk``, is no party of its own."""
-    remotes = [named(make_remote, n, f"80.{n}.1.1", domain="hoster") for n in range(1, 4)]
+    remotes = [named(node, n, f"80.{n}.1.1", domain="hoster") for n in range(1, 4)]
     for number, remote in enumerate(remotes):
         remote.endpoint = remote.names = f"http://n{number}.hoster.example"
         remote.key = NodeKey(key_of(remote.endpoint).seed, remote.endpoint)
@@ -461,8 +457,8 @@ def test_names_of_one_domain_in_different_parts_of_the_network(node: Node, make_
     assert outbound(node) == {remote.endpoint for remote in remotes}
 
 
-def test_a_peer_that_moves_next_to_another_gives_up_its_place(node: Node, make_remote: MakeRemote) -> None:
-    stay, move = named(make_remote, 1, "80.1.1.1"), named(make_remote, 2, "80.2.1.1")
+def test_a_peer_that_moves_next_to_another_gives_up_its_place(node: Node) -> None:
+    stay, move = named(node, 1, "80.1.1.1"), named(node, 2, "80.2.1.1")
     node.meet(stay, move)
     assert outbound(node) == {stay.endpoint, move.endpoint}
     node.transport.addresses[move.endpoint] = "80.1.1.2"
@@ -471,16 +467,16 @@ def test_a_peer_that_moves_next_to_another_gives_up_its_place(node: Node, make_r
     assert node.peer(move).address == "80.1.1.2"
 
 
-def test_on_devnet_names_may_be_neighbours(make_node: MakeNode, make_remote: MakeRemote) -> None:
+def test_on_devnet_names_may_be_neighbours(make_node: MakeNode) -> None:
     node = make_node(diverse=False)
-    node.meet(*[named(make_remote, number, "127.0.0.1") for number in range(4)])
+    node.meet(*[named(node, number, "127.0.0.1") for number in range(4)])
     assert len(outbound(node)) == 4
 
 
-def test_hints_of_a_peer_at_a_name_count_for_where_it_is(node: Node, make_remote: MakeRemote) -> None:
-    gossip = named(make_remote, 1, "80.1.1.1")
+def test_hints_of_a_peer_at_a_name_count_for_where_it_is(node: Node) -> None:
+    gossip = named(node, 1, "80.1.1.1")
     gossip.acquaintances = [place(3)]
-    make_remote(3, scripts={HELLO: silent})
+    node.remote(3, scripts={HELLO: silent})
     node.meet(gossip)
     node.run(1)
     found = node.book.get(place(3))
@@ -488,24 +484,24 @@ def test_hints_of_a_peer_at_a_name_count_for_where_it_is(node: Node, make_remote
     assert found.source == "80.1.0.0/16"
 
 
-def test_on_devnet_they_may_be_neighbours(make_node: MakeNode, make_remote: MakeRemote) -> None:
+def test_on_devnet_they_may_be_neighbours(make_node: MakeNode) -> None:
     node = make_node(diverse=False)
     for number in range(20):
-        node.hint(make_remote(endpoint=f"http://127.0.0.1:{8_000 + number}"))
+        node.hint(node.remote(endpoint=f"http://127.0.0.1:{8_000 + number}"))
     node.run(30)
     assert len(outbound(node)) == 8
 
 
-def test_no_more_are_called_than_are_missing(node: Node, make_remote: MakeRemote) -> None:
+def test_no_more_are_called_than_are_missing(node: Node) -> None:
     for number in range(40):
-        node.hint(make_remote(number))
+        node.hint(node.remote(number))
     node.run(10)
     assert len({called.endpoint for called in node.transport.calls}) == len(outbound(node)) == 8
 
 
-def test_a_peer_that_leaves_is_replaced(node: Node, make_remote: MakeRemote) -> None:
+def test_a_peer_that_leaves_is_replaced(node: Node) -> None:
     for number in range(9):
-        node.hint(make_remote(number))
+        node.hint(node.remote(number))
     node.run(10)
     gone = sorted(outbound(node))[0]
     del node.transport.responders[gone]
@@ -514,29 +510,27 @@ def test_a_peer_that_leaves_is_replaced(node: Node, make_remote: MakeRemote) -> 
     assert gone not in outbound(node)
 
 
-def test_acquaintances_become_peers_of_our_choice_where_nobody_else_is_known(
-    node: Node, make_remote: MakeRemote
-) -> None:
-    remotes = [make_remote(number) for number in range(3)]
+def test_acquaintances_become_peers_of_our_choice_where_nobody_else_is_known(node: Node) -> None:
+    remotes = [node.remote(number) for number in range(3)]
     node.meet(*remotes, outbound=False)
     assert outbound(node) == set()
     node.run(2)
     assert outbound(node) == {remote.endpoint for remote in remotes}
 
 
-def test_acquaintances_do_not_take_the_place_of_those_we_know(node: Node, make_remote: MakeRemote) -> None:
-    callers = [make_remote(number) for number in range(20)]
+def test_acquaintances_do_not_take_the_place_of_those_we_know(node: Node) -> None:
+    callers = [node.remote(number) for number in range(20)]
     node.meet(*callers[:8], outbound=False)
     node.meet(*callers[8:16], outbound=False)
-    known = [make_remote(number) for number in range(20, 28)]
+    known = [node.remote(number) for number in range(20, 28)]
     node.hint(*known)
     node.run(2)
     assert outbound(node) == {remote.endpoint for remote in known}
 
 
-def test_one_dead_hint_does_not_keep_acquaintances_from_being_chosen(node: Node, make_remote: MakeRemote) -> None:
+def test_one_dead_hint_does_not_keep_acquaintances_from_being_chosen(node: Node) -> None:
     """It is tried eight times first, for ten minutes: it might only be starting."""
-    callers = [make_remote(number) for number in range(4)]
+    callers = [node.remote(number) for number in range(4)]
     node.meet(*callers, outbound=False)
     node.peers.hint(place(9), source="operator")
     node.run(450)
@@ -545,10 +539,10 @@ def test_one_dead_hint_does_not_keep_acquaintances_from_being_chosen(node: Node,
     assert outbound(node) == {remote.endpoint for remote in callers}
 
 
-def test_one_that_answered_a_moment_ago_is_waited_for(node: Node, make_remote: MakeRemote) -> None:
+def test_one_that_answered_a_moment_ago_is_waited_for(node: Node) -> None:
     """It is tried every few seconds, so that eight failures in a row take it two minutes only."""
-    callers = [make_remote(number) for number in range(4)]
-    friend = make_remote(9)
+    callers = [node.remote(number) for number in range(4)]
+    friend = node.remote(9)
     node.meet(friend)
     del node.transport.responders[friend.endpoint]
     node.peers.drop(node.peer(friend))
@@ -561,21 +555,21 @@ def test_one_that_answered_a_moment_ago_is_waited_for(node: Node, make_remote: M
 
 @pytest.mark.parametrize(("places", "times"), [(1, 2), (2, 11)])
 def test_while_places_are_empty_peers_are_asked_for_others_every_minute(
-    make_node: MakeNode, make_remote: MakeRemote, places: int, times: int
+    make_node: MakeNode, places: int, times: int
 ) -> None:
     node = make_node(outbound=places)
-    remote = make_remote()
+    remote = node.remote()
     node.meet(remote)
     node.run(650)
     assert len(node.transport.calls_to(remote.endpoint, PEERS)) == times
 
 
-def test_a_feeler_every_two_minutes(make_node: MakeNode, make_remote: MakeRemote) -> None:
+def test_a_feeler_every_two_minutes(make_node: MakeNode) -> None:
     node = make_node(outbound=1)
-    chosen = make_remote(0)
+    chosen = node.remote(0)
     node.meet(chosen)
     for number in range(1, 20):
-        node.hint(make_remote(number))
+        node.hint(node.remote(number))
     node.run(601)
     felt = [called.endpoint for called in node.transport.calls if called.endpoint != chosen.endpoint]
     assert len(felt) == len(set(felt)) == 5
@@ -585,13 +579,11 @@ def test_a_feeler_every_two_minutes(make_node: MakeNode, make_remote: MakeRemote
 
 
 @pytest.mark.parametrize("alive", [True, False])
-def test_one_whose_place_another_wants_is_called_first(
-    make_node: MakeNode, make_remote: MakeRemote, alive: bool
-) -> None:
+def test_one_whose_place_another_wants_is_called_first(make_node: MakeNode, alive: bool) -> None:
     node = make_node(outbound=1)
-    chosen, oldest = make_remote(0), make_remote(endpoint="http://200.1.0.0:8645")
+    chosen, oldest = node.remote(0), node.remote(endpoint="http://200.1.0.0:8645")
     node.meet(chosen)
-    others = [make_remote(endpoint=f"http://200.1.0.{number}:8645") for number in range(1, BUCKET_SIZE + 1)]
+    others = [node.remote(endpoint=f"http://200.1.0.{number}:8645") for number in range(1, BUCKET_SIZE + 1)]
     for remote in (oldest, *others):
         node.book.succeeded(remote.endpoint, node_id=remote.key.node_id, height=0, now=node.local.now())
         node.run(1)
@@ -613,11 +605,11 @@ def served(node: Node, path: Path, seeds: list[str]) -> Iterator[PeersService]:
     result_of(stopped)
 
 
-def test_anchors_are_called_first(node: Node, make_remote: MakeRemote, tmp_path: Path) -> None:
+def test_anchors_are_called_first(node: Node, tmp_path: Path) -> None:
     """An eclipse must not begin with every restart: whom we had chosen before comes before all that are known."""
     entries = [
         AddressEntry(
-            endpoint=make_remote(number).endpoint, source="x", node_id=f"{number}", last_seen=1.0, verified=True
+            endpoint=node.remote(number).endpoint, source="x", node_id=f"{number}", last_seen=1.0, verified=True
         )
         for number in range(40)
     ]
@@ -630,31 +622,29 @@ def test_anchors_are_called_first(node: Node, make_remote: MakeRemote, tmp_path:
         assert set(first) == set(anchors)
 
 
-def test_seeds_are_called_before_other_hints(node: Node, make_remote: MakeRemote, tmp_path: Path) -> None:
+def test_seeds_are_called_before_other_hints(node: Node, tmp_path: Path) -> None:
     for number in range(40):
-        node.peers.hint(make_remote(number).endpoint, source=f"{number}")
-    with served(node, tmp_path / "peers.json", [make_remote(50).endpoint]):
+        node.peers.hint(node.remote(number).endpoint, source=f"{number}")
+    with served(node, tmp_path / "peers.json", [node.remote(50).endpoint]):
         node.run(1)
         assert node.transport.calls[0].endpoint == place(50)
 
 
-def test_a_seed_that_was_away_is_called_however_many_hints_came_meanwhile(
-    node: Node, make_remote: MakeRemote, tmp_path: Path
-) -> None:
+def test_a_seed_that_was_away_is_called_however_many_hints_came_meanwhile(node: Node, tmp_path: Path) -> None:
     """An eclipse must not begin with the seed's being down for an hour."""
     seed = place(1)
     with served(node, tmp_path / "peers.json", [seed]):
         node.run(60)
         for number in range(1_280):
             node.peers.hint(place(2_000 + number), source=f"203.{number % 40}.0.0/16")
-        make_remote(1)
+        node.remote(1)
         node.run(1_900)
         assert seed in outbound(node)
 
 
-def test_what_is_known_is_kept(make_node: MakeNode, make_remote: MakeRemote, tmp_path: Path) -> None:
+def test_what_is_known_is_kept(make_node: MakeNode, tmp_path: Path) -> None:
     node, path = make_node(outbound=3), tmp_path / "peers.json"
-    remotes = [make_remote(number) for number in range(3)]
+    remotes = [node.remote(number) for number in range(3)]
     with served(node, path, [remote.endpoint for remote in remotes]):
         node.run(5)
         node.peers.bans.ban("node:a", seconds=HOUR, now=node.local.now(), why="its block broke a rule")
@@ -675,10 +665,8 @@ def test_what_is_known_is_kept(make_node: MakeNode, make_remote: MakeRemote, tmp
         assert len(outbound(again)) == 3
 
 
-def test_a_damaged_notebook_does_not_keep_a_node_from_starting(
-    node: Node, make_remote: MakeRemote, tmp_path: Path
-) -> None:
-    path, remote = tmp_path / "peers.json", make_remote()
+def test_a_damaged_notebook_does_not_keep_a_node_from_starting(node: Node, tmp_path: Path) -> None:
+    path, remote = tmp_path / "peers.json", node.remote()
     path.write_text('{"format":1,"secret":"xyz"')
     with served(node, path, [remote.endpoint]):
         node.run(2)
@@ -695,9 +683,9 @@ def times(node: Node, remote: RemoteNode, path: str) -> list[float]:
     return [round(later - earlier, 1) for earlier, later in pairwise(asked)]
 
 
-def test_how_often_peers_of_our_choice_are_asked(make_node: MakeNode, make_remote: MakeRemote) -> None:
+def test_how_often_peers_of_our_choice_are_asked(make_node: MakeNode) -> None:
     node = make_node(outbound=1)
-    remote = make_remote()
+    remote = node.remote()
     node.meet(remote)
     node.run(1_300)
     assert set(times(node, remote, STATUS)) <= {5.0, 6.0}
@@ -707,17 +695,18 @@ def test_how_often_peers_of_our_choice_are_asked(make_node: MakeNode, make_remot
     assert node.peer(remote).outbound
 
 
-def test_how_often_acquaintances_are_asked(make_node: MakeNode, make_remote: MakeRemote) -> None:
-    node, remote = make_node(outbound=0), make_remote()
+def test_how_often_acquaintances_are_asked(make_node: MakeNode) -> None:
+    node = make_node(outbound=0)
+    remote = node.remote()
     node.meet(remote, outbound=False)
     node.run(601)
     assert set(times(node, remote, STATUS)) <= {60.0, 61.0}
     assert not node.peer(remote).outbound
 
 
-def test_what_peers_hand_out_are_hints(node: Node, make_remote: MakeRemote) -> None:
-    known = make_remote(1, acquaintances=[place(2), "nonsense", "http://[:::]", OURS, place(3)])
-    other = make_remote(2)
+def test_what_peers_hand_out_are_hints(node: Node) -> None:
+    known = node.remote(1, acquaintances=[place(2), "nonsense", "http://[:::]", OURS, place(3)])
+    other = node.remote(2)
     node.meet(known)
     node.run(20)
     assert node.knows(other)
@@ -725,8 +714,8 @@ def test_what_peers_hand_out_are_hints(node: Node, make_remote: MakeRemote) -> N
     assert entry(node, other).source == group_of_endpoint(place(1))
 
 
-def test_one_that_does_not_answer_three_times_is_left(node: Node, make_remote: MakeRemote) -> None:
-    remote = make_remote()
+def test_one_that_does_not_answer_three_times_is_left(node: Node) -> None:
+    remote = node.remote()
     node.meet(remote)
     remote.scripts = {STATUS: silent, HELLO: silent}
     assert not node.until(lambda: not node.knows(remote), within=12)
@@ -738,8 +727,8 @@ def test_one_that_does_not_answer_three_times_is_left(node: Node, make_remote: M
     assert node.knows(remote), "it is tried again"
 
 
-def test_one_that_answers_now_and_then_is_kept(node: Node, make_remote: MakeRemote) -> None:
-    remote = make_remote()
+def test_one_that_answers_now_and_then_is_kept(node: Node) -> None:
+    remote = node.remote()
     node.meet(remote)
     answers = iter([None, None, True] * 100)
     remote.scripts = {STATUS: lambda called: remote.honest(called) if next(answers) else None}
@@ -747,16 +736,16 @@ def test_one_that_answers_now_and_then_is_kept(node: Node, make_remote: MakeRemo
     assert node.knows(remote)
 
 
-def test_one_that_moved_away_is_left_when_the_hello_is_renewed(node: Node, make_remote: MakeRemote) -> None:
-    remote = make_remote()
+def test_one_that_moved_away_is_left_when_the_hello_is_renewed(node: Node) -> None:
+    remote = node.remote()
     node.meet(remote)
     remote.names = place(7)
     assert node.until(lambda: not node.knows(remote), within=303)
 
 
-def test_a_peer_whose_hello_is_lost_once_stays(node: Node, make_remote: MakeRemote) -> None:
+def test_a_peer_whose_hello_is_lost_once_stays(node: Node) -> None:
     """What is being asked of it meanwhile would be lost with it."""
-    remote = make_remote()
+    remote = node.remote()
     node.meet(remote)
     node.run(295)
     remote.scripts[HELLO] = silent
@@ -769,8 +758,8 @@ def test_a_peer_whose_hello_is_lost_once_stays(node: Node, make_remote: MakeRemo
     assert node.local.now() - peer.handshake_at < 5
 
 
-def test_a_peer_that_says_no_hello_any_more_is_left(node: Node, make_remote: MakeRemote) -> None:
-    remote = make_remote()
+def test_a_peer_that_says_no_hello_any_more_is_left(node: Node) -> None:
+    remote = node.remote()
     node.meet(remote)
     remote.scripts[HELLO] = silent
     assert node.until(lambda: not node.knows(remote), within=620)
@@ -778,10 +767,9 @@ def test_a_peer_that_says_no_hello_any_more_is_left(node: Node, make_remote: Mak
 
 @pytest.mark.parametrize("status", [429, 503])
 @pytest.mark.parametrize("path", [HELLO, STATUS, PEERS, "/p2p/transactions"])
-def test_a_peer_that_has_had_enough_is_asked_again_later_and_stays(
-    make_node: MakeNode, make_remote: MakeRemote, status: int, path: str
-) -> None:
-    node, remote = make_node(called=False), make_remote()
+def test_a_peer_that_has_had_enough_is_asked_again_later_and_stays(make_node: MakeNode, status: int, path: str) -> None:
+    node = make_node(called=False)
+    remote = node.remote()
     node.meet(remote)
     peer, before = node.peer(remote), len(node.transport.calls_to(remote.endpoint, path))
     remote.scripts[path] = lambda _: evolve(refused(status), retry_after=30.0)
@@ -801,28 +789,24 @@ def test_a_peer_that_has_had_enough_is_asked_again_later_and_stays(
         assert node.local.now() - peer.handshake_at < 62
 
 
-def test_a_peer_that_says_no_hello_any_more_because_it_has_had_enough_is_left(
-    node: Node, make_remote: MakeRemote
-) -> None:
-    remote = make_remote()
+def test_a_peer_that_says_no_hello_any_more_because_it_has_had_enough_is_left(node: Node) -> None:
+    remote = node.remote()
     node.meet(remote)
     remote.scripts[HELLO] = lambda _: refused(503)
     assert not node.until(lambda: not node.knows(remote), within=590)
     assert node.until(lambda: not node.knows(remote), within=20)
 
 
-def test_an_endpoint_where_somebody_has_had_enough_is_not_called_before_it_wants_to_be(
-    node: Node, make_remote: MakeRemote
-) -> None:
-    remote = make_remote(scripts={HELLO: lambda _: evolve(refused(503), retry_after=30.0)})
+def test_an_endpoint_where_somebody_has_had_enough_is_not_called_before_it_wants_to_be(node: Node) -> None:
+    remote = node.remote(scripts={HELLO: lambda _: evolve(refused(503), retry_after=30.0)})
     node.hint(remote)
     node.run(120)
     assert [gap for gap in times(node, remote, HELLO) if gap < 30] == []
     assert len(times(node, remote, HELLO)) >= 2
 
 
-def test_everybody_is_asked_at_once_but_not_again_and_again(node: Node, make_remote: MakeRemote) -> None:
-    remotes = [make_remote(number) for number in range(5)]
+def test_everybody_is_asked_at_once_but_not_again_and_again(node: Node) -> None:
+    remotes = [node.remote(number) for number in range(5)]
     node.meet(*remotes)
     node.run(2)
     before = len(node.transport.calls)
@@ -831,11 +815,9 @@ def test_everybody_is_asked_at_once_but_not_again_and_again(node: Node, make_rem
     assert [called.path for called in node.transport.calls[before:]] == [STATUS] * 5
 
 
-def test_what_comes_within_a_second_of_a_question_is_asked_about_after_it(
-    node: Node, make_remote: MakeRemote, grow: Grow
-) -> None:
+def test_what_comes_within_a_second_of_a_question_is_asked_about_after_it(node: Node, grow: Grow) -> None:
     """Of a burst of blocks the last would be missed until the next slot, or the next minute, and nobody would know."""
-    remote = make_remote(blocks=grow(3))
+    remote = node.remote(blocks=grow(3))
     node.meet(remote, outbound=False)
     node.run(30)
     node.peers.poll_all()
@@ -853,10 +835,10 @@ def test_what_comes_within_a_second_of_a_question_is_asked_about_after_it(
 # Where nobody can call us
 
 
-def test_a_node_that_nobody_can_call_asks_for_waiting_transfers(make_node: MakeNode, make_remote: MakeRemote) -> None:
+def test_a_node_that_nobody_can_call_asks_for_waiting_transfers(make_node: MakeNode) -> None:
     node = make_node(endpoint="")
     builder = ChainBuilder()
-    remote = make_remote(pool=[builder.transfer("alice", "bob", 5, timestamp=node.local.params.slot_time(50_000))])
+    remote = node.remote(pool=[builder.transfer("alice", "bob", 5, timestamp=node.local.params.slot_time(50_000))])
     node.meet(remote)
     assert len(node.node_context.transaction_pool.mempool) == 1
     remote.pool.append(builder.transfer("alice", "bob", 6, timestamp=node.local.params.slot_time(50_000)))
@@ -888,38 +870,36 @@ def test_it_does_not_wait_for_the_next_slot(make_node: MakeNode) -> None:
         assert remote.pool[-1].txid in node.node_context.transaction_pool.mempool
 
 
-def test_a_node_that_others_can_call_does_not(node: Node, make_remote: MakeRemote) -> None:
-    remote = make_remote()
+def test_a_node_that_others_can_call_does_not(node: Node) -> None:
+    remote = node.remote()
     node.meet(remote)
     node.run(60)
     assert node.transport.calls_to(remote.endpoint, "/p2p/transactions") == []
 
 
 @pytest.mark.parametrize("value", [{}, 5, None, {"version": 2}])
-def test_a_transfer_that_is_none_harms_nobody(make_node: MakeNode, make_remote: MakeRemote, value: object) -> None:
+def test_a_transfer_that_is_none_harms_nobody(make_node: MakeNode, value: object) -> None:
     node = make_node(endpoint="")
-    remote = make_remote(scripts={"/p2p/transactions": lambda _: ok(transactions=[value], next="1")})
+    remote = node.remote(scripts={"/p2p/transactions": lambda _: ok(transactions=[value], next="1")})
     node.meet(remote)
     node.run(30)
     assert node.knows(remote)
     assert len(node.node_context.transaction_pool.mempool) == 0
 
 
-def test_a_transfer_that_the_mempool_refuses_harms_nobody(make_node: MakeNode, make_remote: MakeRemote) -> None:
+def test_a_transfer_that_the_mempool_refuses_harms_nobody(make_node: MakeNode) -> None:
     node = make_node(endpoint="")
     poor = ChainBuilder().transfer("nobody", "bob", 5, timestamp=node.local.params.slot_time(50_000))
-    remote = make_remote(pool=[poor])
+    remote = node.remote(pool=[poor])
     node.meet(remote)
     node.run(30)
     assert node.knows(remote)
     assert len(node.node_context.transaction_pool.mempool) == 0
 
 
-def test_a_peer_that_does_not_know_the_route_is_a_good_peer(
-    make_node: MakeNode, make_remote: MakeRemote, grow: Grow
-) -> None:
+def test_a_peer_that_does_not_know_the_route_is_a_good_peer(make_node: MakeNode, grow: Grow) -> None:
     node = make_node(endpoint="")
-    remote = make_remote(blocks=grow(3), scripts={"/p2p/transactions": lambda _: refused(404)})
+    remote = node.remote(blocks=grow(3), scripts={"/p2p/transactions": lambda _: refused(404)})
     node.meet(remote)
     node.run(60)
     assert node.knows(remote)
@@ -929,9 +909,9 @@ def test_a_peer_that_does_not_know_the_route_is_a_good_peer(
 # Claims
 
 
-def test_a_node_that_has_met_nobody_is_behind(node: Node, make_remote: MakeRemote) -> None:
+def test_a_node_that_has_met_nobody_is_behind(node: Node) -> None:
     assert node.peers.network_view().behind == NO_PEER_MET
-    remote = make_remote()
+    remote = node.remote()
     node.meet(remote)
     assert node.peers.network_view().behind == ""
     del node.transport.responders[remote.endpoint]
@@ -944,20 +924,20 @@ def test_a_node_that_may_be_alone_is_not(make_node: MakeNode) -> None:
     assert make_node(alone=True).peers.network_view().behind == ""
 
 
-def test_what_peers_show_is_known(node: Node, make_remote: MakeRemote, grow: Grow) -> None:
+def test_what_peers_show_is_known(node: Node, grow: Grow) -> None:
     node.take(*grow(9))
-    node.meet(make_remote(1, blocks=grow(9)), make_remote(2, blocks=grow(4)))
+    node.meet(node.remote(1, blocks=grow(9)), node.remote(2, blocks=grow(4)))
     around = node.peers.network_view()
     assert (around.known_peers, around.best_height, around.behind) == (2, 9, "")
 
 
 @pytest.mark.parametrize(("shown", "usual"), [((), 0), ((5,), 5), ((9, 5), 5), ((9, 5, 3), 5), ((9, 9, 5, 3), 5)])
 def test_what_more_than_half_of_the_chosen_peers_show(
-    make_node: MakeNode, make_remote: MakeRemote, grow: Grow, shown: tuple[int, ...], usual: int
+    make_node: MakeNode, grow: Grow, shown: tuple[int, ...], usual: int
 ) -> None:
     node = make_node()
     node.take(*grow(9))
-    remotes = [make_remote(number, blocks=grow(height)) for number, height in enumerate(shown, 1)]
+    remotes = [node.remote(number, blocks=grow(height)) for number, height in enumerate(shown, 1)]
     if remotes:
         node.meet(*remotes)
     assert node.peers.network_view().usual_height == usual
@@ -966,9 +946,9 @@ def test_what_more_than_half_of_the_chosen_peers_show(
     assert node.peers.network_view().usual_height == 0, "whoever called first has no voice"
 
 
-def test_a_claim_that_no_header_proves_is_not_shown(node: Node, make_remote: MakeRemote, grow: Grow) -> None:
+def test_a_claim_that_no_header_proves_is_not_shown(node: Node, grow: Grow) -> None:
     node.take(*grow(3))
-    liar = make_remote(work=2**255, height=2**53 - 1, scripts={"/p2p/headers": silent})
+    liar = node.remote(work=2**255, height=2**53 - 1, scripts={"/p2p/headers": silent})
     node.meet(liar)
     for _ in range(60):
         node.run(10)
@@ -976,9 +956,9 @@ def test_a_claim_that_no_header_proves_is_not_shown(node: Node, make_remote: Mak
     assert node.knows(liar), "a claim is no reason to leave a peer"
 
 
-def test_a_height_without_work_is_not_shown(node: Node, make_remote: MakeRemote, grow: Grow) -> None:
+def test_a_height_without_work_is_not_shown(node: Node, grow: Grow) -> None:
     node.take(*grow(3))
-    remote = make_remote(blocks=grow(2), height=2**53 - 1)
+    remote = node.remote(blocks=grow(2), height=2**53 - 1)
     node.meet(remote)
     node.run(5)
     status = node.status.node_status()
@@ -992,8 +972,9 @@ def punish(node: Node, remote: RemoteNode) -> None:
     node.peers.ban(node.peer(remote), "its block broke a rule")
 
 
-def test_a_peer_that_broke_a_rule_is_banned_for_a_day(make_node: MakeNode, make_remote: MakeRemote) -> None:
-    node, remote = make_node(max_inbound=2), make_remote()
+def test_a_peer_that_broke_a_rule_is_banned_for_a_day(make_node: MakeNode) -> None:
+    node = make_node(max_inbound=2)
+    remote = node.remote()
     node.meet(remote, outbound=False)
     punish(node, remote)
     assert not node.knows(remote)
@@ -1003,26 +984,26 @@ def test_a_peer_that_broke_a_rule_is_banned_for_a_day(make_node: MakeNode, make_
     assert greetings(node, remote.endpoint) == 1, "it is not even called"
 
 
-def test_another_key_at_the_same_endpoint_is_no_way_out(node: Node, make_remote: MakeRemote) -> None:
-    remote = make_remote()
+def test_another_key_at_the_same_endpoint_is_no_way_out(node: Node) -> None:
+    remote = node.remote()
     node.meet(remote, outbound=False)
     punish(node, remote)
-    changed = make_remote(key=NodeKey(b"n" * 32, remote.endpoint))
+    changed = node.remote(key=NodeKey(b"n" * 32, remote.endpoint))
     call(node, changed)
     node.hint(changed)
     node.run(HOUR)
     assert not node.knows(changed)
-    moved = make_remote(2, key=remote.key)
+    moved = node.remote(2, key=remote.key)
     node.hint(moved)
     node.run(HOUR)
     assert not node.knows(moved), "nor is the same key elsewhere"
 
 
-def test_where_a_host_is_one_party_it_is_banned_on_every_port(make_node: MakeNode, make_remote: MakeRemote) -> None:
+def test_where_a_host_is_one_party_it_is_banned_on_every_port(make_node: MakeNode) -> None:
     for diverse in (True, False):
         node = make_node(f"{diverse}", diverse=diverse)
-        first = make_remote(endpoint="http://80.1.1.1:8645")
-        second = make_remote(endpoint="http://80.1.1.1:8646")
+        first = node.remote(endpoint="http://80.1.1.1:8645")
+        second = node.remote(endpoint="http://80.1.1.1:8646")
         node.meet(first, outbound=False)
         punish(node, first)
         node.hint(second)
@@ -1030,20 +1011,20 @@ def test_where_a_host_is_one_party_it_is_banned_on_every_port(make_node: MakeNod
         assert node.knows(second) is not diverse
 
 
-def test_another_name_for_the_same_address_is_no_way_out(node: Node, make_remote: MakeRemote) -> None:
-    first, second = named(make_remote, 1, "80.1.1.1"), named(make_remote, 2, "80.1.1.1")
+def test_another_name_for_the_same_address_is_no_way_out(node: Node) -> None:
+    first, second = named(node, 1, "80.1.1.1"), named(node, 2, "80.1.1.1")
     node.meet(first, outbound=False)
     punish(node, first)
     node.hint(second)
     node.run(60)
     assert not node.knows(second)
-    elsewhere = named(make_remote, 3, "80.1.1.2")
+    elsewhere = named(node, 3, "80.1.1.2")
     node.meet(elsewhere)
 
 
-def test_more_than_half_of_the_outbound_peers_are_not_banned(node: Node, make_remote: MakeRemote) -> None:
+def test_more_than_half_of_the_outbound_peers_are_not_banned(node: Node) -> None:
     """If most of those we chose break the rules, we are more likely to be wrong than they are."""
-    remotes = [make_remote(number) for number in range(8)]
+    remotes = [node.remote(number) for number in range(8)]
     node.meet(*remotes)
     node.run(1)
     for remote in remotes:
@@ -1056,8 +1037,8 @@ def test_more_than_half_of_the_outbound_peers_are_not_banned(node: Node, make_re
     assert not node.status.synced
 
 
-def test_acquaintances_do_not_count_for_the_alarm(node: Node, make_remote: MakeRemote) -> None:
-    remotes = [make_remote(number) for number in range(20)]
+def test_acquaintances_do_not_count_for_the_alarm(node: Node) -> None:
+    remotes = [node.remote(number) for number in range(20)]
     node.peers.settings = evolve(node.peers.settings, outbound=0)
     for remote in remotes:
         node.meet(remote, outbound=False)
@@ -1069,8 +1050,8 @@ def test_acquaintances_do_not_count_for_the_alarm(node: Node, make_remote: MakeR
 # What is remembered of a peer
 
 
-def test_of_what_a_peer_has_the_newest_is_remembered(node: Node, make_remote: MakeRemote) -> None:
-    node.meet(make_remote())
+def test_of_what_a_peer_has_the_newest_is_remembered(node: Node) -> None:
+    node.meet(node.remote())
     (known,) = node.peers.all()
     items = [number.to_bytes(32, "big") for number in range(peers._REMEMBERED + 1)]
     for item in items:
@@ -1081,10 +1062,10 @@ def test_of_what_a_peer_has_the_newest_is_remembered(node: Node, make_remote: Ma
 # What the operator is told
 
 
-def test_the_record(node: Node, make_remote: MakeRemote) -> None:
-    node.meet(make_remote(1))
+def test_the_record(node: Node) -> None:
+    node.meet(node.remote(1))
     node.peers.settings = evolve(node.peers.settings, outbound=1)
-    node.meet(make_remote(2), outbound=False)
+    node.meet(node.remote(2), outbound=False)
     node.peers.hint(place(3), source="x")
     assert node.network.record() == {
         "verified": 2,

@@ -15,7 +15,7 @@ from svcd.web.untrusted_proxies import MAX_PROXIES
 from tests.chains import ChainBuilder
 from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import RATES
-from tests.p2p.conftest import MakeNode, MakeRemote
+from tests.p2p.conftest import MakeNode
 from tests.web.wire import Response, Wire
 
 SOMEBODY, LOOPBACK, PROXY = "198.51.100.7", "127.0.0.1", "203.0.113.80"
@@ -43,9 +43,9 @@ def rows() -> list[Row]:
 class Poster:
     """Posts to a node with the limits that nodes have by default."""
 
-    def __init__(self, make_node: MakeNode, make_remote: MakeRemote) -> None:
+    def __init__(self, make_node: MakeNode) -> None:
         self.node = make_node(rates={**RATES, "p2p": RATE})
-        self.remote = make_remote()
+        self.remote = self.node.remote()
         self.builder = ChainBuilder()
 
     def post(self, path: str, body: bytes, client: str = SOMEBODY, forwarded: str = "") -> Response:
@@ -210,8 +210,8 @@ EACH: dict[str, Callable[[Poster], Sent]] = {
 
 
 @pytest.fixture
-def poster(make_node: MakeNode, make_remote: MakeRemote) -> Poster:
-    return Poster(make_node, make_remote)
+def poster(make_node: MakeNode) -> Poster:
+    return Poster(make_node)
 
 
 def row(what: str) -> Row:

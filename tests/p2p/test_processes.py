@@ -19,6 +19,7 @@ from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from tests.process_level.conftest import DEVNET as ON_DEMAND
 from tests.process_level.conftest import Nodes
+from tests.process_level.conftest import nodes as nodes
 from tests.process_level.running import RunningNode, free_port, wait_until
 from tests.torture.audit import Books, audit
 
@@ -30,14 +31,6 @@ PATIENCE = 400.0
 """Seconds for these on a busy machine."""
 GAP = 4
 """Slots between them: more than usual, so that the target eases and they are soon made."""
-
-
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    """Starts nodes in the test's folder."""
-    nodes = Nodes(tmp_path)
-    yield nodes
-    nodes.stop()
 
 
 def address_of(seed: bytes) -> str:

@@ -11,7 +11,7 @@ from svcd.p2p import peers
 from svcd.p2p.handshake import NodeKey
 from svcd.p2p.transport import PeerReply, PeerRequest
 from tests.p2p.bench import OURS, Node, place
-from tests.p2p.conftest import Grow, MakeNode, MakeRemote
+from tests.p2p.conftest import Grow, MakeNode
 from tests.p2p.memory_transport import Answer
 from tests.p2p.remote_node import RemoteNode
 from tests.p2p.test_branch_push import takes_what_fits
@@ -50,12 +50,10 @@ def unreached(make_node: MakeNode, **changes: Any) -> Node:
     return make_node(called=False, **changes)
 
 
-def test_a_node_that_no_node_has_called_behaves_as_if_none_could(
-    make_node: MakeNode, make_remote: MakeRemote, grow: Grow
-) -> None:
+def test_a_node_that_no_node_has_called_behaves_as_if_none_could(make_node: MakeNode, grow: Grow) -> None:
     """A certificate may have expired, or a firewall be closed: its own blocks and its mempool do not wait."""
     node = unreached(make_node)
-    remote = make_remote(blocks=grow(2))
+    remote = node.remote(blocks=grow(2))
     remote.scripts["/p2p/block"] = takes_what_fits(remote)
     node.meet(remote)
     node.run(10)
@@ -68,8 +66,9 @@ def test_a_node_that_no_node_has_called_behaves_as_if_none_could(
     assert max(later - earlier for earlier, later in pairwise(asked)) <= 6
 
 
-def test_a_node_that_was_called_can_be(make_node: MakeNode, make_remote: MakeRemote) -> None:
-    node, remote = unreached(make_node), make_remote()
+def test_a_node_that_was_called_can_be(make_node: MakeNode) -> None:
+    node = unreached(make_node)
+    remote = node.remote()
     call(node, remote)
     assert node.peers.reachable
     node.run(peers.CALLED_SECONDS - 1)
@@ -79,16 +78,17 @@ def test_a_node_that_was_called_can_be(make_node: MakeNode, make_remote: MakeRem
     assert not node.peers.reachable
 
 
-def test_a_node_without_an_endpoint_cannot_be_called(make_node: MakeNode, make_remote: MakeRemote) -> None:
+def test_a_node_without_an_endpoint_cannot_be_called(make_node: MakeNode) -> None:
     node = make_node(endpoint="")
-    call(node, make_remote())
+    call(node, node.remote())
     assert not node.peers.reachable
     node.run(2_000)
     assert node.peers.unreachable() == ""
 
 
-def test_the_alarm_of_a_node_that_no_node_reaches(make_node: MakeNode, make_remote: MakeRemote) -> None:
-    node, remote = unreached(make_node), make_remote()
+def test_the_alarm_of_a_node_that_no_node_reaches(make_node: MakeNode) -> None:
+    node = unreached(make_node)
+    remote = node.remote()
     node.run(3_000)
     assert node.peers.unreachable() == "", "without a peer there is no node that could call"
     node.meet(remote)
@@ -108,9 +108,10 @@ def test_the_alarm_of_a_node_that_no_node_reaches(make_node: MakeNode, make_remo
     assert node.status.alarms()["unreachable"] != ""
 
 
-def test_an_outage_is_no_reason_for_the_alarm(make_node: MakeNode, make_remote: MakeRemote) -> None:
+def test_an_outage_is_no_reason_for_the_alarm(make_node: MakeNode) -> None:
     """Nobody calls, because nobody can: that the publicUrl is wrong does not follow."""
-    node, remote = unreached(make_node), make_remote()
+    node = unreached(make_node)
+    remote = node.remote()
     node.meet(remote)
     node.run(500)
     del node.transport.responders[remote.endpoint]
@@ -131,8 +132,9 @@ def asked_back(node: Node, remote: RemoteNode) -> list[bool]:
     return ["callBack=true" in called.request.path for called in node.transport.calls_to(remote.endpoint, HELLO)]
 
 
-def test_a_node_that_misses_calls_asks_for_one(make_node: MakeNode, make_remote: MakeRemote) -> None:
-    node, remote = unreached(make_node), make_remote()
+def test_a_node_that_misses_calls_asks_for_one(make_node: MakeNode) -> None:
+    node = unreached(make_node)
+    remote = node.remote()
     node.meet(remote)
     assert asked_back(node, remote) == [True]
     call(node, remote)
@@ -146,20 +148,18 @@ def test_a_node_that_misses_calls_asks_for_one(make_node: MakeNode, make_remote:
 
 
 @pytest.mark.parametrize("changes", [{"endpoint": "", "called": False}, {"called": True}])
-def test_a_node_that_needs_no_call_does_not_ask(
-    make_node: MakeNode, make_remote: MakeRemote, changes: dict[str, Any]
-) -> None:
-    node, remote = make_node(**changes), make_remote()
+def test_a_node_that_needs_no_call_does_not_ask(make_node: MakeNode, changes: dict[str, Any]) -> None:
+    node = make_node(**changes)
+    remote = node.remote()
     node.meet(remote)
     node.run(1_000)
     assert set(asked_back(node, remote)) == {False}
 
 
 @pytest.mark.parametrize("outbound", [True, False])
-def test_a_peer_that_asks_for_it_is_called_though_it_is_known(
-    make_node: MakeNode, make_remote: MakeRemote, outbound: bool
-) -> None:
-    node, remote = make_node(outbound=int(outbound)), make_remote()
+def test_a_peer_that_asks_for_it_is_called_though_it_is_known(make_node: MakeNode, outbound: bool) -> None:
+    node = make_node(outbound=int(outbound))
+    remote = node.remote()
     node.meet(remote, outbound=outbound)
     known = node.peer(remote)
     for _ in range(5):
@@ -174,16 +174,17 @@ def test_a_peer_that_asks_for_it_is_called_though_it_is_known(
     assert greetings(node, remote.endpoint) == 3
 
 
-def test_a_peer_that_does_not_ask_is_not(node: Node, make_remote: MakeRemote) -> None:
-    remote = make_remote()
+def test_a_peer_that_does_not_ask_is_not(node: Node) -> None:
+    remote = node.remote()
     node.meet(remote)
     node.peers.hello_received(remote.hello(), "198.51.100.7")
     node.run(1)
     assert greetings(node, remote.endpoint) == 1
 
 
-def test_a_node_that_asks_is_called_where_there_is_no_room_for_it(make_node: MakeNode, make_remote: MakeRemote) -> None:
-    node, remote = make_node(max_inbound=0), make_remote()
+def test_a_node_that_asks_is_called_where_there_is_no_room_for_it(make_node: MakeNode) -> None:
+    node = make_node(max_inbound=0)
+    remote = node.remote()
     node.peers.settings = evolve(node.peers.settings, outbound=0)
     call(node, remote)
     node.run(1)
@@ -195,8 +196,8 @@ def test_a_node_that_asks_is_called_where_there_is_no_room_for_it(make_node: Mak
     assert not node.knows(remote)
 
 
-def test_a_key_cannot_have_another_s_endpoint_called_again_and_again(node: Node, make_remote: MakeRemote) -> None:
-    victim = make_remote()
+def test_a_key_cannot_have_another_s_endpoint_called_again_and_again(node: Node) -> None:
+    victim = node.remote()
     node.meet(victim)
     thief = RemoteNode(
         transport=node.transport, endpoint=victim.endpoint, builder=node.builder, key=NodeKey(b"t" * 32, "")
@@ -208,8 +209,8 @@ def test_a_key_cannot_have_another_s_endpoint_called_again_and_again(node: Node,
 
 
 @pytest.mark.parametrize(("query", "asks"), [("?callBack=true", True), ("?callBack=false", False), ("", False)])
-def test_a_hello_over_http_asks(node: Node, make_remote: MakeRemote, query: str, asks: bool) -> None:
-    remote = make_remote()
+def test_a_hello_over_http_asks(node: Node, query: str, asks: bool) -> None:
+    remote = node.remote()
     node.meet(remote)
     node.run(1)
     client_of(node).ok(f"{HELLO}{query}", {"hello": remote.hello().message()})
@@ -218,12 +219,12 @@ def test_a_hello_over_http_asks(node: Node, make_remote: MakeRemote, query: str,
 
 
 @pytest.mark.parametrize("query", ["?callBack=", "?callBack=1", "?callBack=TRUE"])
-def test_what_is_neither_true_nor_false(node: Node, make_remote: MakeRemote, query: str) -> None:
-    body = {"hello": make_remote().hello().message()}
+def test_what_is_neither_true_nor_false(node: Node, query: str) -> None:
+    body = {"hello": node.remote().hello().message()}
     assert client_of(node).refusal(f"{HELLO}{query}", body) == "callBack: must be true or false"
 
 
-def test_two_nodes_tell_each_other_that_they_can_be_reached(make_node: MakeNode, make_remote: MakeRemote) -> None:
+def test_two_nodes_tell_each_other_that_they_can_be_reached(make_node: MakeNode) -> None:
     """The second has no room for the first, and calls it all the same."""
     first = make_node("a", name="a", endpoint=place(1), called=False)
     second = make_node("b", name="b", endpoint=place(2), called=False, max_inbound=0, outbound=0)

@@ -17,7 +17,7 @@ from svcd.p2p.transport import FailureKind
 from tests.chains import ChainBuilder
 from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import OURS, Node
-from tests.p2p.conftest import Grow, MakeNode, MakeRemote
+from tests.p2p.conftest import Grow, MakeNode
 from tests.p2p.following import make_peers
 from tests.p2p.memory_transport import LATENCY, Called
 from tests.p2p.remote_node import RemoteNode, ok, refused, silent
@@ -53,8 +53,8 @@ def heights(remote: RemoteNode) -> list[int]:
 # Blocks
 
 
-def test_a_new_block_goes_to_every_peer_at_once(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
-    remotes = make_peers(node, make_remote, 5, settle=2)
+def test_a_new_block_goes_to_every_peer_at_once(node: Node, grow: Grow) -> None:
+    remotes = make_peers(node, 5, settle=2)
     node.take(*grow(1))
     now = node.local.now()
     calls = [called for called in node.transport.calls if called.path == BLOCK]
@@ -65,8 +65,8 @@ def test_a_new_block_goes_to_every_peer_at_once(node: Node, grow: Grow, make_rem
         assert remote.got_at(BLOCK) == [json.loads(grow(1)[0].wire())]
 
 
-def test_a_block_is_sent_byte_for_byte(node: Node, make_remote: MakeRemote) -> None:
-    make_peers(node, make_remote, 1, settle=2)
+def test_a_block_is_sent_byte_for_byte(node: Node) -> None:
+    make_peers(node, 1, settle=2)
     builder = ChainBuilder()
     block = builder.block(None, transfers=[builder.transfer("alice", "bob", 5, reference="order-1")])
     node.take(block)
@@ -74,50 +74,50 @@ def test_a_block_is_sent_byte_for_byte(node: Node, make_remote: MakeRemote) -> N
     assert called.request.body == b'{"block":' + block.wire() + b"}"
 
 
-def test_a_block_is_not_read_again_to_be_sent(make_node: MakeNode, grow: Grow, make_remote: MakeRemote) -> None:
+def test_a_block_is_not_read_again_to_be_sent(make_node: MakeNode, grow: Grow) -> None:
     reader = Stepped()
     node = make_node(reader=reader)
-    (remote,) = make_peers(node, make_remote, 1, settle=2)
+    (remote,) = make_peers(node, 1, settle=2)
     node.take(*grow(2, pays=1))
     node.run(1)
     assert heights(remote) == [2]
     assert len(reader) == 0
 
 
-def test_a_relay_that_was_stopped_sends_nothing(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
-    (remote,) = make_peers(node, make_remote, 1, settle=2)
+def test_a_relay_that_was_stopped_sends_nothing(node: Node, grow: Grow) -> None:
+    (remote,) = make_peers(node, 1, settle=2)
     node.network.relay.stop()
     node.take(*grow(1))
     node.run(1)
     assert heights(remote) == []
 
 
-def test_of_several_blocks_the_newest_is_offered(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_of_several_blocks_the_newest_is_offered(node: Node, grow: Grow) -> None:
     """Whoever lacks what is between asks for it."""
-    (remote,) = make_peers(node, make_remote, 1, settle=2)
+    (remote,) = make_peers(node, 1, settle=2)
     node.take(*grow(5))
     node.run(1)
     assert heights(remote) == [5]
 
 
-def test_a_side_block_is_not_passed_on(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
-    (remote,) = make_peers(node, make_remote, 1, settle=2)
+def test_a_side_block_is_not_passed_on(node: Node, grow: Grow) -> None:
+    (remote,) = make_peers(node, 1, settle=2)
     node.take(*grow(3))
     node.take(*grow(1, name="side"))
     node.run(1)
     assert heights(remote) == [3]
 
 
-def test_a_reorganisation_is_passed_on(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
-    (remote,) = make_peers(node, make_remote, 1, settle=2)
+def test_a_reorganisation_is_passed_on(node: Node, grow: Grow) -> None:
+    (remote,) = make_peers(node, 1, settle=2)
     node.take(*grow(2))
     node.take(*grow(3, name="side"))
     node.run(1)
     assert [value["height"] for value in remote.got_at(BLOCK)] == ["2", "3"]
 
 
-def test_a_block_is_not_sent_twice(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
-    (remote,) = make_peers(node, make_remote, 1, settle=2)
+def test_a_block_is_not_sent_twice(node: Node, grow: Grow) -> None:
+    (remote,) = make_peers(node, 1, settle=2)
     first, other = grow(1), grow(2, name="other")
     node.take(*first)
     node.take(*other)
@@ -130,8 +130,8 @@ def test_a_block_is_not_sent_twice(node: Node, grow: Grow, make_remote: MakeRemo
     assert heights(remote) == [1, 2, 3, 5]
 
 
-def test_a_block_is_not_sent_to_whom_has_shown_it(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
-    ahead, other = make_remote(1, blocks=grow(3)), make_remote(2)
+def test_a_block_is_not_sent_to_whom_has_shown_it(node: Node, grow: Grow) -> None:
+    ahead, other = node.remote(1, blocks=grow(3)), node.remote(2)
     node.meet(ahead, other)
     node.run(1)
     assert node.tip.height == 3
@@ -139,9 +139,9 @@ def test_a_block_is_not_sent_to_whom_has_shown_it(node: Node, grow: Grow, make_r
     assert heights(other) == [3]
 
 
-def test_old_blocks_are_not_offered_to_those_who_are_further(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_old_blocks_are_not_offered_to_those_who_are_further(node: Node, grow: Grow) -> None:
     """While we catch up, peers would be sent what they sent us long ago."""
-    remotes = [make_remote(number, blocks=grow(120)) for number in range(3)]
+    remotes = [node.remote(number, blocks=grow(120)) for number in range(3)]
     node.meet(*remotes)
     node.run(2)
     assert node.tip.height == 120
@@ -160,12 +160,10 @@ def fetches_itself(called: Called) -> Any:
     return ok(hash="00" * 32, state="wanted" if push else "asked")
 
 
-def test_a_small_block_goes_whole_to_eight_inbound_peers_too(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
-) -> None:
+def test_a_small_block_goes_whole_to_eight_inbound_peers_too(make_node: MakeNode, grow: Grow) -> None:
     node = make_node(outbound=2)
-    chosen = [make_remote(number) for number in range(2)]
-    callers = [make_remote(number, scripts={HEADER: fetches_itself}) for number in range(2, 14)]
+    chosen = [node.remote(number) for number in range(2)]
+    callers = [node.remote(number, scripts={HEADER: fetches_itself}) for number in range(2, 14)]
     node.meet(*chosen)
     node.meet(*callers[:6], outbound=False)
     node.meet(*callers[6:], outbound=False)
@@ -177,16 +175,14 @@ def test_a_small_block_goes_whole_to_eight_inbound_peers_too(
     assert sum(len(announced(remote)) for remote in callers) == 4
 
 
-def test_which_acquaintances_are_told_is_left_to_chance(
-    make_node: MakeNode, grow: Grow, maker: ChainBuilder, make_remote: MakeRemote
-) -> None:
+def test_which_acquaintances_are_told_is_left_to_chance(make_node: MakeNode, grow: Grow, maker: ChainBuilder) -> None:
     """Those that called first may be all one party, which tells nobody.
 
     The eight are drawn anew for each event: a window over one order of 16 callers would show 16 groups at most.
     """
     node = make_node(outbound=1)
-    node.meet(make_remote(99))
-    callers = [make_remote(number, scripts={HEADER: fetches_itself}) for number in range(16)]
+    node.meet(node.remote(99))
+    callers = [node.remote(number, scripts={HEADER: fetches_itself}) for number in range(16)]
     for start in range(0, 16, 4):
         node.meet(*callers[start : start + 4], outbound=False)
     sent = [transfer(maker, amount=number + 1) for number in range(16)]
@@ -203,12 +199,10 @@ def test_which_acquaintances_are_told_is_left_to_chance(
     assert len(set(groups)) > 16 + 8
 
 
-def test_who_has_shown_it_takes_no_place_of_others(
-    make_node: MakeNode, grow: Grow, maker: ChainBuilder, make_remote: MakeRemote
-) -> None:
+def test_who_has_shown_it_takes_no_place_of_others(make_node: MakeNode, grow: Grow, maker: ChainBuilder) -> None:
     node = make_node(outbound=1)
-    node.meet(make_remote(99))
-    callers = [make_remote(number, scripts={HEADER: fetches_itself}) for number in range(20)]
+    node.meet(node.remote(99))
+    callers = [node.remote(number, scripts={HEADER: fetches_itself}) for number in range(20)]
     for start in range(0, 20, 5):
         node.meet(*callers[start : start + 5], outbound=False)
     sent, block = transfer(maker), grow(1)[0]
@@ -223,10 +217,10 @@ def test_who_has_shown_it_takes_no_place_of_others(
         assert sum(len(items) for items in told[10:]) == relay.OTHERS
 
 
-def test_a_peer_that_refuses_or_is_silent_is_not_held_against(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_a_peer_that_refuses_or_is_silent_is_not_held_against(node: Node, grow: Grow) -> None:
     """That it is slow is found out by asking for its status; a block that it does not want may be one it cannot see."""
     scripts = [{BLOCK: silent}, {BLOCK: lambda _: refused(400)}, {BLOCK: lambda _: refused(503)}]
-    remotes = [make_remote(number, scripts=script) for number, script in enumerate(scripts)]
+    remotes = [node.remote(number, scripts=script) for number, script in enumerate(scripts)]
     node.meet(*remotes)
     node.take(*grow(1))
     node.run(15)
@@ -237,8 +231,8 @@ def test_a_peer_that_refuses_or_is_silent_is_not_held_against(node: Node, grow: 
 # Transfers
 
 
-def test_a_transfer_goes_to_every_peer(node: Node, maker: ChainBuilder, make_remote: MakeRemote) -> None:
-    remotes = make_peers(node, make_remote, 3, settle=2)
+def test_a_transfer_goes_to_every_peer(node: Node, maker: ChainBuilder) -> None:
+    remotes = make_peers(node, 3, settle=2)
     sent = transfer(maker)
     submit(node, sent)
     node.run(0.5)
@@ -246,8 +240,8 @@ def test_a_transfer_goes_to_every_peer(node: Node, maker: ChainBuilder, make_rem
         assert remote.got_at(TRANSACTION) == [json.loads(sent.wire)]
 
 
-def test_transfers_go_in_the_order_in_which_they_came(node: Node, maker: ChainBuilder, make_remote: MakeRemote) -> None:
-    remotes = make_peers(node, make_remote, 3, settle=2)
+def test_transfers_go_in_the_order_in_which_they_came(node: Node, maker: ChainBuilder) -> None:
+    remotes = make_peers(node, 3, settle=2)
     sent = [transfer(maker, amount=number) for number in range(1, 11)]
     submit(node, *sent)
     node.run(2)
@@ -255,8 +249,8 @@ def test_transfers_go_in_the_order_in_which_they_came(node: Node, maker: ChainBu
         assert txids(node, remote) == [each.txid for each in sent]
 
 
-def test_a_transfer_is_not_sent_twice(node: Node, maker: ChainBuilder, make_remote: MakeRemote) -> None:
-    (remote,) = make_peers(node, make_remote, 1, settle=2)
+def test_a_transfer_is_not_sent_twice(node: Node, maker: ChainBuilder) -> None:
+    (remote,) = make_peers(node, 1, settle=2)
     sent = transfer(maker)
     submit(node, sent, sent)
     node.run(1)
@@ -266,8 +260,8 @@ def test_a_transfer_is_not_sent_twice(node: Node, maker: ChainBuilder, make_remo
     assert txids(node, remote) == [sent.txid]
 
 
-def test_a_transfer_of_an_undone_block_is_not_sent_again(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
-    (remote,) = make_peers(node, make_remote, 1, settle=2)
+def test_a_transfer_of_an_undone_block_is_not_sent_again(node: Node, grow: Grow) -> None:
+    (remote,) = make_peers(node, 1, settle=2)
     builder = ChainBuilder()
     sent = builder.transfer("alice", "bob", 5, timestamp=builder.params.slot_time(LATE - 10))
     submit(node, sent)
@@ -279,8 +273,8 @@ def test_a_transfer_of_an_undone_block_is_not_sent_again(node: Node, grow: Grow,
     assert txids(node, remote) == [sent.txid]
 
 
-def test_a_slow_peer_delays_nobody(node: Node, grow: Grow, maker: ChainBuilder, make_remote: MakeRemote) -> None:
-    slow, quick = make_peers(node, make_remote, 2, settle=2)
+def test_a_slow_peer_delays_nobody(node: Node, grow: Grow, maker: ChainBuilder) -> None:
+    slow, quick = make_peers(node, 2, settle=2)
     slow.scripts = {TRANSACTION: silent, BLOCK: silent}
     submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
     node.take(*grow(1))
@@ -289,10 +283,8 @@ def test_a_slow_peer_delays_nobody(node: Node, grow: Grow, maker: ChainBuilder, 
     assert heights(quick) == [1]
 
 
-def test_a_block_does_not_wait_for_transfers(
-    node: Node, grow: Grow, maker: ChainBuilder, make_remote: MakeRemote
-) -> None:
-    (remote,) = make_peers(node, make_remote, 1, settle=2)
+def test_a_block_does_not_wait_for_transfers(node: Node, grow: Grow, maker: ChainBuilder) -> None:
+    (remote,) = make_peers(node, 1, settle=2)
     node.transport.latency[remote.endpoint] = 1.0
     submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
     node.run(0.5)
@@ -303,10 +295,10 @@ def test_a_block_does_not_wait_for_transfers(
 
 
 def test_a_block_waits_for_nothing_that_its_peer_is_slow_to_take_or_to_send(
-    node: Node, grow: Grow, maker: ChainBuilder, make_remote: MakeRemote
+    node: Node, grow: Grow, maker: ChainBuilder
 ) -> None:
     """Transfers that it does not answer, and ranges of a chain that it claims to have, hold all their places."""
-    (remote,) = make_peers(node, make_remote, 1, settle=2)
+    (remote,) = make_peers(node, 1, settle=2)
     remote.scripts = {TRANSACTION: silent, BLOCKS: silent}
     submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
     for number in range(5):
@@ -317,10 +309,8 @@ def test_a_block_waits_for_nothing_that_its_peer_is_slow_to_take_or_to_send(
     assert heights(remote) == [1]
 
 
-def test_of_blocks_that_wait_for_a_slow_peer_the_newest_is_kept(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
-    slow, other = make_peers(node, make_remote, 2, settle=2)
+def test_of_blocks_that_wait_for_a_slow_peer_the_newest_is_kept(node: Node, grow: Grow) -> None:
+    slow, other = make_peers(node, 2, settle=2)
     slow.scripts = {BLOCK: silent}
     for block in grow(6):
         node.take(block)
@@ -335,10 +325,8 @@ def test_of_blocks_that_wait_for_a_slow_peer_the_newest_is_kept(
     assert heights(slow) == [1, 2, 6, 7]
 
 
-def test_a_block_that_a_slow_peer_has_shown_meanwhile_is_not_sent(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
-    (slow,) = make_peers(node, make_remote, 1, settle=2)
+def test_a_block_that_a_slow_peer_has_shown_meanwhile_is_not_sent(node: Node, grow: Grow) -> None:
+    (slow,) = make_peers(node, 1, settle=2)
     slow.scripts = {BLOCK: silent}
     for block in grow(3):
         node.take(block)
@@ -347,10 +335,8 @@ def test_a_block_that_a_slow_peer_has_shown_meanwhile_is_not_sent(
     assert heights(slow) == [1, 2]
 
 
-def test_a_block_that_waits_is_let_go_when_its_peer_shows_a_later_one(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
-    (slow,) = make_peers(node, make_remote, 1, settle=2)
+def test_a_block_that_waits_is_let_go_when_its_peer_shows_a_later_one(node: Node, grow: Grow) -> None:
+    (slow,) = make_peers(node, 1, settle=2)
     slow.scripts = {BLOCK: silent}
     for block in grow(3):
         node.take(block)
@@ -377,11 +363,11 @@ def full(count: int) -> Block:
 
 @pytest.mark.parametrize("transfers", [20, 40])
 def test_a_larger_block_goes_whole_to_two_peers_and_as_a_header_to_the_others(
-    make_node: MakeNode, make_remote: MakeRemote, transfers: int
+    make_node: MakeNode, transfers: int
 ) -> None:
     node, block = make_node(outbound=4), full(transfers)
-    chosen = [make_remote(number, scripts={HEADER: fetches_itself}) for number in range(4)]
-    callers = [make_remote(number, scripts={HEADER: fetches_itself}) for number in range(4, 8)]
+    chosen = [node.remote(number, scripts={HEADER: fetches_itself}) for number in range(4)]
+    callers = [node.remote(number, scripts={HEADER: fetches_itself}) for number in range(4, 8)]
     node.meet(*chosen)
     node.meet(*callers, outbound=False)
     node.take(block)
@@ -397,9 +383,9 @@ def test_a_larger_block_goes_whole_to_two_peers_and_as_a_header_to_the_others(
 
 
 @pytest.mark.usefixtures("all_large")
-def test_which_two_are_sent_the_whole_block_is_left_to_chance(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
+def test_which_two_are_sent_the_whole_block_is_left_to_chance(node: Node, grow: Grow) -> None:
     """Two that never hand anything on must not be the two for every block."""
-    remotes = make_peers(node, make_remote, 6, settle=2, scripts={HEADER: fetches_itself})
+    remotes = make_peers(node, 6, settle=2, scripts={HEADER: fetches_itself})
     for block in grow(20):
         node.take(block)
         node.run(0.5)
@@ -408,8 +394,8 @@ def test_which_two_are_sent_the_whole_block_is_left_to_chance(node: Node, grow: 
 
 
 @pytest.mark.usefixtures("all_large")
-def test_a_peer_that_wants_an_announced_block_is_sent_it(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
-    remotes = make_peers(node, make_remote, 5, settle=2)
+def test_a_peer_that_wants_an_announced_block_is_sent_it(node: Node, grow: Grow) -> None:
+    remotes = make_peers(node, 5, settle=2)
     node.take(*grow(1))
     node.run(1)
     assert [heights(remote) for remote in remotes] == [[1]] * 5
@@ -418,11 +404,11 @@ def test_a_peer_that_wants_an_announced_block_is_sent_it(node: Node, grow: Grow,
 
 @pytest.mark.usefixtures("all_large")
 def test_peers_that_have_got_a_block_from_others_while_it_waits_are_not_sent_it(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
+    make_node: MakeNode, grow: Grow
 ) -> None:
     """Where nobody can call the node, all of its peers want each block, and its uplink may be slow."""
     node = make_node(endpoint="")
-    remotes = make_peers(node, make_remote, 8, settle=2)
+    remotes = make_peers(node, 8, settle=2)
     told: list[str] = []
 
     def wants_it_once(called: Called) -> Any:
@@ -443,16 +429,14 @@ def test_peers_that_have_got_a_block_from_others_while_it_waits_are_not_sent_it(
 
 
 @pytest.mark.usefixtures("all_large")
-def test_a_peer_that_waits_for_a_block_is_told_again_that_it_is_sent(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
-    slow = make_peers(node, make_remote, 2, settle=2, scripts={BLOCK: silent})
+def test_a_peer_that_waits_for_a_block_is_told_again_that_it_is_sent(node: Node, grow: Grow) -> None:
+    slow = make_peers(node, 2, settle=2, scripts={BLOCK: silent})
     node.transport.dripping.update(remote.endpoint for remote in slow)
     node.take(*grow(1))
     node.run(0.1)
     for remote in slow:
         node.peer(remote).mark_known(grow(2)[1].header.hash)
-    other = make_remote(5)
+    other = node.remote(5)
     node.meet(other)
     node.take(*grow(2)[1:])
     node.run(relay.UPLOAD_SECONDS - 1)
@@ -463,8 +447,8 @@ def test_a_peer_that_waits_for_a_block_is_told_again_that_it_is_sent(
 
 @pytest.mark.usefixtures("all_large")
 @pytest.mark.parametrize("state", ["known", "asked", "early", "nonsense"])
-def test_a_peer_that_does_not_want_it_is_not(node: Node, grow: Grow, make_remote: MakeRemote, state: str) -> None:
-    remotes = make_peers(node, make_remote, 5, settle=2, scripts={HEADER: lambda _: ok(hash="00" * 32, state=state)})
+def test_a_peer_that_does_not_want_it_is_not(node: Node, grow: Grow, state: str) -> None:
+    remotes = make_peers(node, 5, settle=2, scripts={HEADER: lambda _: ok(hash="00" * 32, state=state)})
     node.take(*grow(1))
     node.run(1)
     assert [heights(remote) for remote in remotes] == [[]] * 5
@@ -474,10 +458,8 @@ def test_a_peer_that_does_not_want_it_is_not(node: Node, grow: Grow, make_remote
 
 @pytest.mark.usefixtures("all_large")
 @pytest.mark.parametrize("status", [404, 405])
-def test_a_peer_that_takes_no_headers_is_sent_whole_blocks_from_then_on(
-    node: Node, grow: Grow, make_remote: MakeRemote, status: int
-) -> None:
-    remotes = make_peers(node, make_remote, 3, settle=2, scripts={HEADER: lambda _: refused(status)})
+def test_a_peer_that_takes_no_headers_is_sent_whole_blocks_from_then_on(node: Node, grow: Grow, status: int) -> None:
+    remotes = make_peers(node, 3, settle=2, scripts={HEADER: lambda _: refused(status)})
     for block in grow(6):
         node.take(block)
         node.run(0.5)
@@ -487,10 +469,8 @@ def test_a_peer_that_takes_no_headers_is_sent_whole_blocks_from_then_on(
 
 @pytest.mark.usefixtures("all_large")
 @pytest.mark.parametrize("answer", [refused(429), refused(503), refused(400), FailureKind.TIMEOUT])
-def test_a_peer_that_refuses_a_header_is_announced_the_next(
-    node: Node, grow: Grow, make_remote: MakeRemote, answer: Any
-) -> None:
-    remotes = make_peers(node, make_remote, 3, settle=2, scripts={HEADER: lambda _: answer, BLOCK: lambda _: answer})
+def test_a_peer_that_refuses_a_header_is_announced_the_next(node: Node, grow: Grow, answer: Any) -> None:
+    remotes = make_peers(node, 3, settle=2, scripts={HEADER: lambda _: answer, BLOCK: lambda _: answer})
     for block in grow(4):
         node.take(block)
         node.run(0.5)
@@ -501,8 +481,8 @@ def test_a_peer_that_refuses_a_header_is_announced_the_next(
 
 
 @pytest.mark.usefixtures("all_large")
-def test_two_larger_blocks_are_sent_at_a_time(node: Node, grow: Grow, make_remote: MakeRemote) -> None:
-    remotes = make_peers(node, make_remote, 8, settle=2)
+def test_two_larger_blocks_are_sent_at_a_time(node: Node, grow: Grow) -> None:
+    remotes = make_peers(node, 8, settle=2)
     waiting: list[Deferred[Any]] = []
     most = 0
 
@@ -524,15 +504,13 @@ def test_two_larger_blocks_are_sent_at_a_time(node: Node, grow: Grow, make_remot
 
 
 @pytest.mark.usefixtures("all_large")
-def test_peers_that_take_a_block_slowly_do_not_keep_it_from_the_others(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
+def test_peers_that_take_a_block_slowly_do_not_keep_it_from_the_others(node: Node, grow: Grow) -> None:
     """Two that read so slowly would hold every place for as long as they make a little progress."""
-    slow = make_peers(node, make_remote, 2, settle=2, scripts={BLOCK: silent})
+    slow = make_peers(node, 2, settle=2, scripts={BLOCK: silent})
     node.transport.dripping.update(remote.endpoint for remote in slow)
     node.take(*grow(1))
     node.run(0.1)
-    others = [make_remote(number) for number in (5, 6)]
+    others = [node.remote(number) for number in (5, 6)]
     node.meet(*others)
     node.take(*grow(2)[1:])
     node.run(relay.UPLOAD_SECONDS - 1)
@@ -542,10 +520,8 @@ def test_peers_that_take_a_block_slowly_do_not_keep_it_from_the_others(
 
 
 @pytest.mark.usefixtures("all_large")
-def test_a_newer_block_takes_the_place_of_one_that_waits_to_be_sent(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
-    remotes = make_peers(node, make_remote, 6, settle=2)
+def test_a_newer_block_takes_the_place_of_one_that_waits_to_be_sent(node: Node, grow: Grow) -> None:
+    remotes = make_peers(node, 6, settle=2)
     for remote in remotes:
         node.transport.latency[remote.endpoint] = 0.2
     node.take(*grow(1))
@@ -557,10 +533,8 @@ def test_a_newer_block_takes_the_place_of_one_that_waits_to_be_sent(
 
 
 @pytest.mark.usefixtures("all_large")
-def test_a_larger_block_that_a_peer_shows_while_it_waits_is_not_sent(
-    node: Node, grow: Grow, make_remote: MakeRemote
-) -> None:
-    remotes = make_peers(node, make_remote, 3, settle=2)
+def test_a_larger_block_that_a_peer_shows_while_it_waits_is_not_sent(node: Node, grow: Grow) -> None:
+    remotes = make_peers(node, 3, settle=2)
     for remote in remotes:
         node.transport.latency[remote.endpoint] = 0.5
     (block,) = grow(1)
@@ -572,20 +546,18 @@ def test_a_larger_block_that_a_peer_shows_while_it_waits_is_not_sent(
 
 
 @pytest.mark.usefixtures("all_large")
-def test_a_node_that_others_cannot_call_names_no_place_to_fetch_from(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
-) -> None:
+def test_a_node_that_others_cannot_call_names_no_place_to_fetch_from(make_node: MakeNode, grow: Grow) -> None:
     node = make_node(endpoint="")
-    remotes = make_peers(node, make_remote, 3, settle=2)
+    remotes = make_peers(node, 3, settle=2)
     node.take(*grow(1))
     node.run(1)
     assert [remote.got_at(HEADER)[0]["endpoint"] for remote in remotes] == [""] * 3
     assert [heights(remote) for remote in remotes] == [[1]] * 3
 
 
-def test_questions_wait_for_neither(node: Node, maker: ChainBuilder, make_remote: MakeRemote) -> None:
+def test_questions_wait_for_neither(node: Node, maker: ChainBuilder) -> None:
     """Else a peer that is slow would seem to be dead."""
-    (remote,) = make_peers(node, make_remote, 1, settle=2)
+    (remote,) = make_peers(node, 1, settle=2)
     remote.scripts = {TRANSACTION: silent, BLOCKS: silent}
     submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
     for number in range(5):
@@ -596,8 +568,8 @@ def test_questions_wait_for_neither(node: Node, maker: ChainBuilder, make_remote
     assert result_of(answered).height == 0
 
 
-def test_a_few_transfers_are_on_their_way_to_one_peer(node: Node, maker: ChainBuilder, make_remote: MakeRemote) -> None:
-    (remote,) = make_peers(node, make_remote, 1, settle=2)
+def test_a_few_transfers_are_on_their_way_to_one_peer(node: Node, maker: ChainBuilder) -> None:
+    (remote,) = make_peers(node, 1, settle=2)
     waiting = most = 0
 
     def script(called: Called) -> Any:
@@ -623,9 +595,9 @@ def test_a_few_transfers_are_on_their_way_to_one_peer(node: Node, maker: ChainBu
     assert most == relay.IN_FLIGHT == MAX_CALLS[CallKind.TELL] == 4
 
 
-def test_what_waits_for_one_peer_is_bounded(node: Node, maker: ChainBuilder, make_remote: MakeRemote) -> None:
+def test_what_waits_for_one_peer_is_bounded(node: Node, maker: ChainBuilder) -> None:
     """The oldest are let go: whoever is that slow gets them from others, or asks for what it missed."""
-    (remote,) = make_peers(node, make_remote, 1, settle=2)
+    (remote,) = make_peers(node, 1, settle=2)
     entries = [MempoolEntry(transfer(maker), number) for number in range(3_000)]
     for entry in entries:
         node.network.relay.pool_changed([entry], [])
@@ -638,10 +610,8 @@ def test_what_waits_for_one_peer_is_bounded(node: Node, maker: ChainBuilder, mak
 # Not back to where it came from
 
 
-def test_what_a_peer_hands_in_is_not_sent_back_to_it(
-    node: Node, grow: Grow, maker: ChainBuilder, make_remote: MakeRemote
-) -> None:
-    sender, other = make_peers(node, make_remote, 2, settle=2)
+def test_what_a_peer_hands_in_is_not_sent_back_to_it(node: Node, grow: Grow, maker: ChainBuilder) -> None:
+    sender, other = make_peers(node, 2, settle=2)
     sent, (block,) = transfer(maker), grow(1)
     assert node.post(TRANSACTION, b'{"transaction":' + sent.wire + b"}", sender.host).status == 200
     assert node.post(BLOCK, b'{"block":' + block.wire() + b"}", sender.host).status == 200
@@ -651,21 +621,17 @@ def test_what_a_peer_hands_in_is_not_sent_back_to_it(
     assert heights(other) == [1]
 
 
-def test_a_block_from_an_unknown_sender_goes_to_every_peer(
-    node: Node, grow: Grow, maker: ChainBuilder, make_remote: MakeRemote
-) -> None:
-    remotes = make_peers(node, make_remote, 2, settle=2)
+def test_a_block_from_an_unknown_sender_goes_to_every_peer(node: Node, grow: Grow, maker: ChainBuilder) -> None:
+    remotes = make_peers(node, 2, settle=2)
     assert node.post(TRANSACTION, b'{"transaction":' + transfer(maker).wire + b"}", "198.51.100.7").status == 200
     assert node.post(BLOCK, b'{"block":' + grow(1)[0].wire() + b"}", "198.51.100.7").status == 200
     node.run(1)
     assert [len(remote.got) for remote in remotes] == [3, 3], "a hello, a transfer and a block"
 
 
-def test_where_several_peers_share_an_address_nobody_is_left_out(
-    make_node: MakeNode, grow: Grow, make_remote: MakeRemote
-) -> None:
+def test_where_several_peers_share_an_address_nobody_is_left_out(make_node: MakeNode, grow: Grow) -> None:
     node = make_node(diverse=False)
-    remotes = [make_remote(endpoint=f"http://127.0.0.1:{port}") for port in (8001, 8002)]
+    remotes = [node.remote(endpoint=f"http://127.0.0.1:{port}") for port in (8001, 8002)]
     node.meet(*remotes)
     assert node.post(BLOCK, b'{"block":' + grow(1)[0].wire() + b"}", "127.0.0.1").status == 200
     node.run(1)
@@ -674,9 +640,9 @@ def test_where_several_peers_share_an_address_nobody_is_left_out(
 
 @pytest.mark.parametrize("status", [429, 503])
 def test_a_peer_that_has_had_enough_for_now_is_offered_the_rest_later(
-    node: Node, maker: ChainBuilder, make_remote: MakeRemote, status: int
+    node: Node, maker: ChainBuilder, status: int
 ) -> None:
-    (remote,) = make_peers(node, make_remote, 1, settle=2)
+    (remote,) = make_peers(node, 1, settle=2)
     remote.scripts = {TRANSACTION: lambda _: refused(status)}
     sent = [transfer(maker, amount=number) for number in range(1, 7)]
     submit(node, *sent[:1])
@@ -691,8 +657,8 @@ def test_a_peer_that_has_had_enough_for_now_is_offered_the_rest_later(
     assert txids(node, remote) == [each.txid for each in sent]
 
 
-def test_a_peer_that_has_had_enough_is_tried_with_one(node: Node, maker: ChainBuilder, make_remote: MakeRemote) -> None:
-    (remote,) = make_peers(node, make_remote, 1, settle=2)
+def test_a_peer_that_has_had_enough_is_tried_with_one(node: Node, maker: ChainBuilder) -> None:
+    (remote,) = make_peers(node, 1, settle=2)
     remote.scripts = {TRANSACTION: lambda _: refused(429)}
     sent = [transfer(maker, amount=number) for number in range(1, 11)]
     submit(node, *sent[:9])
@@ -705,10 +671,8 @@ def test_a_peer_that_has_had_enough_is_tried_with_one(node: Node, maker: ChainBu
     assert txids(node, remote)[-1] == sent[0].txid, "in the order in which they came"
 
 
-def test_a_transfer_that_is_on_its_way_is_not_sent_beside(
-    node: Node, maker: ChainBuilder, make_remote: MakeRemote
-) -> None:
-    (remote,) = make_peers(node, make_remote, 1, settle=2)
+def test_a_transfer_that_is_on_its_way_is_not_sent_beside(node: Node, maker: ChainBuilder) -> None:
+    (remote,) = make_peers(node, 1, settle=2)
     entry = MempoolEntry(transfer(maker), 1)
     for _ in range(3):
         node.network.relay.pool_changed([entry], [])
@@ -716,11 +680,9 @@ def test_a_transfer_that_is_on_its_way_is_not_sent_beside(
     assert txids(node, remote) == [entry.transfer.txid]
 
 
-def test_what_was_not_taken_gives_way_where_the_queue_is_full(
-    node: Node, maker: ChainBuilder, make_remote: MakeRemote
-) -> None:
+def test_what_was_not_taken_gives_way_where_the_queue_is_full(node: Node, maker: ChainBuilder) -> None:
     """It is the oldest."""
-    (remote,) = make_peers(node, make_remote, 1, settle=2)
+    (remote,) = make_peers(node, 1, settle=2)
     remote.scripts = {TRANSACTION: lambda _: refused(429)}
     entries = [MempoolEntry(transfer(maker), number) for number in range(relay.QUEUE + relay.IN_FLIGHT + 1)]
     node.network.relay.pool_changed(entries[:-1], [])
@@ -732,8 +694,8 @@ def test_what_was_not_taken_gives_way_where_the_queue_is_full(
     assert txids(node, remote) == [entry.transfer.txid for entry in entries[-relay.QUEUE :]]
 
 
-def test_a_refused_transfer_does_not_stop_the_others(node: Node, maker: ChainBuilder, make_remote: MakeRemote) -> None:
-    (remote,) = make_peers(node, make_remote, 1, settle=2)
+def test_a_refused_transfer_does_not_stop_the_others(node: Node, maker: ChainBuilder) -> None:
+    (remote,) = make_peers(node, 1, settle=2)
     remote.scripts = {TRANSACTION: lambda _: refused(400)}
     submit(node, *[transfer(maker, amount=number) for number in range(1, 6)])
     node.run(1)
@@ -741,8 +703,8 @@ def test_a_refused_transfer_does_not_stop_the_others(node: Node, maker: ChainBui
     assert node.knows(remote)
 
 
-def test_nothing_more_is_sent_to_a_peer_that_is_gone(node: Node, maker: ChainBuilder, make_remote: MakeRemote) -> None:
-    (remote,) = make_peers(node, make_remote, 1, settle=2)
+def test_nothing_more_is_sent_to_a_peer_that_is_gone(node: Node, maker: ChainBuilder) -> None:
+    (remote,) = make_peers(node, 1, settle=2)
     submit(node, *[transfer(maker, amount=number) for number in range(1, 11)])
     node.run(0.015)
     node.peers.drop(node.peer(remote))
@@ -757,20 +719,18 @@ def test_with_nobody_to_tell_nothing_happens(node: Node, grow: Grow, maker: Chai
     assert node.transport.calls == []
 
 
-def test_what_came_while_nobody_could_be_reached_is_told_to_whoever_is_met(
-    node: Node, maker: ChainBuilder, make_remote: MakeRemote
-) -> None:
+def test_what_came_while_nobody_could_be_reached_is_told_to_whoever_is_met(node: Node, maker: ChainBuilder) -> None:
     """A wallet's node may be the only one that has a transfer; nobody would ever put it into a block."""
     alone = [transfer(maker, amount=amount) for amount in (5, 6)]
     submit(node, *alone)
-    first = make_remote(1, scripts={TRANSACTION: lambda _: FailureKind.UNREACHABLE})
+    first = node.remote(1, scripts={TRANSACTION: lambda _: FailureKind.UNREACHABLE})
     node.meet(first)
     node.run(5)
-    second = make_remote(2)
+    second = node.remote(2)
     node.meet(second)
     node.run(5)
     assert txids(node, second) == [each.txid for each in alone], "the first has not taken them"
-    third = make_remote(3)
+    third = node.remote(3)
     node.meet(third)
     node.run(5)
     assert txids(node, third) == [], "now others know them, and tell them"

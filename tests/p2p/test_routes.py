@@ -23,7 +23,7 @@ from svcd.web.rate_limits import NO_LIMIT, Clients, RateLimiter
 from tests.chains import ChainBuilder
 from tests.node.bench import LATE, Stepped
 from tests.p2p.bench import LIMITS, OURS, Node, place
-from tests.p2p.conftest import Grow, MakeNode, MakeRemote
+from tests.p2p.conftest import Grow, MakeNode
 from tests.rpc.conftest import published
 from tests.rpc.description import Description
 from tests.rpc.node import Client
@@ -71,9 +71,9 @@ def banned_for(node: Node, peer: str = SOMEBODY) -> float:
 # Status
 
 
-def test_status(node: Node, client: Client, grow: Grow, make_remote: MakeRemote) -> None:
+def test_status(node: Node, client: Client, grow: Grow) -> None:
     node.take(*grow(3))
-    node.meet(make_remote(blocks=grow(3)))
+    node.meet(node.remote(blocks=grow(3)))
     now = str(milliseconds(node.clock))
     assert client.ok("/p2p/status") == {
         "status": {
@@ -98,8 +98,8 @@ def test_status(node: Node, client: Client, grow: Grow, make_remote: MakeRemote)
 # Hello
 
 
-def test_hellos_are_exchanged(node: Node, client: Client, make_remote: MakeRemote) -> None:
-    remote = make_remote()
+def test_hellos_are_exchanged(node: Node, client: Client) -> None:
+    remote = node.remote()
     answer = client.ok("/p2p/hello", {"hello": remote.hello().message()})
     ours = parse_hello(answer.pop("hello"))
     assert answer == {}
@@ -109,8 +109,8 @@ def test_hellos_are_exchanged(node: Node, client: Client, make_remote: MakeRemot
     assert node.knows(remote), "whoever greets is called back"
 
 
-def test_somebody_without_an_endpoint_is_answered_too(node: Node, client: Client, make_remote: MakeRemote) -> None:
-    client.ok("/p2p/hello", {"hello": make_remote(names="").hello().message()})
+def test_somebody_without_an_endpoint_is_answered_too(node: Node, client: Client) -> None:
+    client.ok("/p2p/hello", {"hello": node.remote(names="").hello().message()})
     assert len(node.book) == 0
 
 
@@ -125,10 +125,10 @@ def test_somebody_without_an_endpoint_is_answered_too(node: Node, client: Client
     ],
 )
 def test_a_hello_that_is_refused_costs_nothing(
-    node: Node, client: Client, make_remote: MakeRemote, changes: dict[str, Any], sentence: str
+    node: Node, client: Client, changes: dict[str, Any], sentence: str
 ) -> None:
     """It may be a node of another network, or one whose clock is wrong."""
-    hello = evolve(make_remote().hello(), **changes)
+    hello = evolve(node.remote().hello(), **changes)
     assert sentence in client.refusal("/p2p/hello", {"hello": hello.message()})
     assert banned_for(node) == 0
     node.run(5)
@@ -140,16 +140,16 @@ def test_our_own_hello_is_refused(node: Node, client: Client) -> None:
     assert banned_for(node) == 0
 
 
-def test_a_replayed_hello_is_refused(node: Node, client: Client, make_remote: MakeRemote) -> None:
-    hello = make_remote().hello().message()
+def test_a_replayed_hello_is_refused(node: Node, client: Client) -> None:
+    hello = node.remote().hello().message()
     client.ok("/p2p/hello", {"hello": hello})
     assert "at least as new was seen" in client_of(node, OTHER).refusal("/p2p/hello", {"hello": hello})
     node.clock.advance(1)
-    client.ok("/p2p/hello", {"hello": make_remote().hello().message()})
+    client.ok("/p2p/hello", {"hello": node.remote().hello().message()})
 
 
-def test_a_banned_key_is_refused(node: Node, client: Client, make_remote: MakeRemote) -> None:
-    remote = make_remote()
+def test_a_banned_key_is_refused(node: Node, client: Client) -> None:
+    remote = node.remote()
     node.peers.bans.ban(key_name(remote.key.public), seconds=60, now=node.local.now())
     refusal = client.refusal("/p2p/hello", {"hello": remote.hello().message()}, status=403)
     assert refusal == "this node key is banned here"
@@ -191,10 +191,8 @@ def test_a_block_beside_the_chain(node: Node, client: Client, grow: Grow) -> Non
     assert banned_for(node) == 0
 
 
-def test_an_orphan_makes_us_ask_and_costs_nothing(
-    node: Node, client: Client, grow: Grow, make_remote: MakeRemote
-) -> None:
-    remote = make_remote(blocks=grow(5))
+def test_an_orphan_makes_us_ask_and_costs_nothing(node: Node, client: Client, grow: Grow) -> None:
+    remote = node.remote(blocks=grow(5))
     node.meet(remote)
     node.run(3)
     remote.blocks = grow(9)
@@ -223,9 +221,9 @@ def test_a_block_that_is_known_to_be_invalid_costs_a_day_too(node: Node, builder
 
 
 def test_a_block_in_another_spelling_is_kept_and_passed_on_in_canonical_json(
-    node: Node, client: Client, grow: Grow, make_remote: MakeRemote
+    node: Node, client: Client, grow: Grow
 ) -> None:
-    remote = make_remote()
+    remote = node.remote()
     node.meet(remote)
     (block,) = grow(1)
     body = json.dumps({"block": dict(reversed(json.loads(block.wire()).items()))}, indent=2).encode() + b"\n"
@@ -298,7 +296,7 @@ def test_a_banned_address_is_not_listened_to_until_its_time_is_over(
     client, path, body = client_of(node), f"/p2p/{name}", well_formed(name, transfers, grow(1)[0])
     break_a_rule(node, builder)
     refusal = client.refusal(path, body, status=403)
-    assert refusal == "this address is banned here for a while: it sent what breaks the rules"
+    assert refusal == "this address is banned here for a while: it broke the rules"
     node.run(DAY - 1)
     client.refusal(path, body, status=403)
     node.run(1)
@@ -341,14 +339,14 @@ def test_a_long_block_of_somebody_who_is_not_listened_to_is_not_read(
 
 
 def test_a_node_whose_neighbour_is_not_listened_to_still_says_hello(
-    node: Node, client: Client, grow: Grow, builder: ChainBuilder, make_remote: MakeRemote
+    node: Node, client: Client, grow: Grow, builder: ChainBuilder
 ) -> None:
     """Many share an address behind NAT, and one of them must not be able to keep the others from joining."""
     break_a_rule(node, builder)
-    assert client.ok("/p2p/hello", {"hello": make_remote().hello().message()})
+    assert client.ok("/p2p/hello", {"hello": node.remote().hello().message()})
     assert post_block(client, grow(1)[0]).status == 403
     node.peers.bans.ban_by_operator(address_name(SOMEBODY), seconds=None, now=node.local.now())
-    client.refusal("/p2p/hello", {"hello": make_remote(2).hello().message()}, status=403)
+    client.refusal("/p2p/hello", {"hello": node.remote(2).hello().message()}, status=403)
 
 
 def test_others_are_listened_to(node: Node, grow: Grow, builder: ChainBuilder) -> None:
@@ -378,11 +376,9 @@ def test_the_operator_is_told_what_the_price_was_for(node: Node, builder: ChainB
     assert "work" in ban.why
 
 
-def test_a_node_at_an_address_that_posted_nonsense_is_called_all_the_same(
-    node: Node, builder: ChainBuilder, make_remote: MakeRemote
-) -> None:
+def test_a_node_at_an_address_that_posted_nonsense_is_called_all_the_same(node: Node, builder: ChainBuilder) -> None:
     """Nobody signs what is posted: a neighbour of an honest node could cut it off from us."""
-    neighbour = make_remote(endpoint=f"http://{SOMEBODY}:8645")
+    neighbour = node.remote(endpoint=f"http://{SOMEBODY}:8645")
     break_a_rule(node, builder)
     node.meet(neighbour)
     node.run(600)
@@ -540,8 +536,8 @@ def learn(node: Node, count: int) -> list[str]:
     return [place(number) for number in range(count)]
 
 
-def test_only_verified_nodes_are_handed_out(node: Node, client: Client, make_remote: MakeRemote, grow: Grow) -> None:
-    remote = make_remote(blocks=grow(3))
+def test_only_verified_nodes_are_handed_out(node: Node, client: Client, grow: Grow) -> None:
+    remote = node.remote(blocks=grow(3))
     node.meet(remote)
     node.peers.hint(place(2), source="x")
     seen = str(int(node.peer(remote).handshake_at * 1000))
@@ -550,8 +546,8 @@ def test_only_verified_nodes_are_handed_out(node: Node, client: Client, make_rem
 
 
 @pytest.mark.parametrize("whose", ["node", "endpoint", "address"])
-def test_nobody_is_sent_to_whoever_is_banned(node: Node, client: Client, make_remote: MakeRemote, whose: str) -> None:
-    good, bad = make_remote(), make_remote(2)
+def test_nobody_is_sent_to_whoever_is_banned(node: Node, client: Client, whose: str) -> None:
+    good, bad = node.remote(), node.remote(2)
     for remote in (good, bad):
         node.meet(remote)
     names = {
@@ -567,9 +563,9 @@ def test_nobody_is_sent_to_whoever_is_banned(node: Node, client: Client, make_re
 
 
 def test_a_node_whose_neighbour_posted_nonsense_is_handed_out(
-    node: Node, client: Client, builder: ChainBuilder, make_remote: MakeRemote
+    node: Node, client: Client, builder: ChainBuilder
 ) -> None:
-    neighbour = make_remote(endpoint=f"http://{SOMEBODY}:8645")
+    neighbour = node.remote(endpoint=f"http://{SOMEBODY}:8645")
     node.meet(neighbour)
     break_a_rule(node, builder)
     assert [peer["endpoint"] for peer in client.ok("/p2p/peers")["peers"]] == [neighbour.endpoint]

@@ -1,7 +1,6 @@
 """Catching up over a slow line that several peers share, in processes of their own and over real sockets."""
 
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -12,6 +11,7 @@ from benchmarks.transfers import Sizes, payments
 from tests.p2p.slow_line import SlowLine
 from tests.process_level.conftest import DEVNET as ON_DEMAND
 from tests.process_level.conftest import Nodes
+from tests.process_level.conftest import nodes as nodes
 from tests.process_level.running import free_port, wait_until
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
@@ -48,14 +48,6 @@ def give(database: Path, data_dir: Path) -> None:
     """Let a node begin with a database."""
     data_dir.mkdir(mode=0o700)
     shutil.copy(database, data_dir / "chain.sqlite")
-
-
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    """Starts nodes in the test's folder."""
-    nodes = Nodes(tmp_path)
-    yield nodes
-    nodes.stop()
 
 
 @pytest.mark.deadline(600)

@@ -1,12 +1,10 @@
 """Pages on the real HTTP stack in memory."""
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
 from attrs import define, evolve, field, frozen
-from twisted.internet.task import Clock
 
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
@@ -19,6 +17,8 @@ from svcd.rpc.sites import PublicSite
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
 from svcd.web.site import Site
 from tests.pages.reading import Document
+from tests.rpc.conftest import clock as clock
+from tests.rpc.conftest import open_node as open_node
 from tests.rpc.conftest import present
 from tests.rpc.node import COMMON, PARAMS, UNLIMITED, Node, Settings
 from tests.submitting import submitted
@@ -96,26 +96,6 @@ def show(
     ]
     public = PublicSite(COMMON, RateLimiter(Clients(), rates, clock))
     return Shown(node, node.sites.public(routes, public, pages=pages_resource(sources, hosts)), around, peers)
-
-
-@pytest.fixture
-def clock() -> Clock:
-    """The clock of the nodes."""
-    return present()
-
-
-@pytest.fixture
-def open_node(tmp_path: Path, clock: Clock) -> Iterator[Callable[..., Node]]:
-    """``open_node(**settings)``: a node on a new chain; closed after the test."""
-    nodes: list[Node] = []
-
-    def make(**settings: Any) -> Node:
-        nodes.append(Node(tmp_path / f"{len(nodes)}.sqlite", clock, Settings(**settings)))
-        return nodes[-1]
-
-    yield make
-    for node in nodes:
-        node.close()
 
 
 @pytest.fixture

@@ -5,7 +5,6 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +16,7 @@ from svcd.chain.units import parse_amount
 from tests.chains import address_of, key_of
 from tests.process_level.conftest import DEVNET as DEVNET_OPTIONS
 from tests.process_level.conftest import Nodes
+from tests.process_level.conftest import nodes as nodes
 from tests.process_level.running import DEADLINE, ENVIRONMENT, HTTPConnection, RunningNode, exchange
 from tests.schema.order import CALLBACK, PAID, PAYER, PRICE, SHOP
 
@@ -33,14 +33,6 @@ OPTIONS = (
     "--set=commerce.webhooks.signingSecret=the-signing-secret-of-this-test-longer",
     "--set=commerce.webhooks.allowPrivateCallbacks=true",
 )
-
-
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    """Starts nodes in the test's folder."""
-    nodes = Nodes(tmp_path)
-    yield nodes
-    nodes.stop()
 
 
 def furnish(node: RunningNode) -> None:

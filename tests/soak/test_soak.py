@@ -2,7 +2,6 @@
 
 import os
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from random import Random
 from threading import Thread
@@ -11,6 +10,7 @@ import pytest
 
 from tests.net.certificates import make_authority, sign
 from tests.process_level.conftest import Nodes
+from tests.process_level.conftest import nodes as nodes
 from tests.process_level.pages import run
 from tests.soak.flat import FEWEST, Sample, courses
 from tests.soak.nodes import ManagedNode, Shop, start_nodes
@@ -21,13 +21,6 @@ pytestmark = [pytest.mark.socket, pytest.mark.slow, pytest.mark.long]
 MINUTES = float(os.environ.get("SVCD_SOAK_MINUTES") or 1)
 RESTART_SECONDS = 10.0
 """A node that is not measured is ended so often."""
-
-
-@pytest.fixture
-def nodes(tmp_path: Path) -> Iterator[Nodes]:
-    nodes = Nodes(tmp_path)
-    yield nodes
-    nodes.stop()
 
 
 class Ended:

@@ -103,17 +103,6 @@ async def opened() -> AsyncIterator[Open]:
         await until(lambda site=listening.site: not len(site.connections))
 
 
-async def test_ten_gigabytes_are_refused_before_any_of_them(opened: Open) -> None:
-    client = await connect(await opened(Echo()))
-
-    await client.send(HUGE)
-    await until(lambda: client.closed)
-
-    (answer,) = split_responses(bytes(client.received))
-    assert answer.status == 413
-    assert answer.error
-
-
 async def test_client_that_goes_on_sending_still_gets_the_refusal(opened: Open) -> None:
     listening = await opened(Echo())
     client = await connect(listening)
@@ -146,19 +135,6 @@ async def test_client_that_only_sends_is_stopped(opened: Open) -> None:
         await until(is_reset)
 
     assert sent < 16 * 1024 * 1024, "only what the kernel buffers was taken"
-
-
-async def test_dripping_client_is_cut_off(opened: Open) -> None:
-    client = await connect(await opened(Echo(), header_seconds=0.3, close_seconds=0.2))
-    drip = task.LoopingCall(lambda: client.transport.write(b"a"))
-    drip.start(0.02)
-    began = reactor.seconds()
-
-    await until(lambda: client.closed)
-    drip.stop()
-
-    assert 0.2 < reactor.seconds() - began < SiteLimits().header_seconds
-    assert split_responses(bytes(client.received))[0].status == 408
 
 
 async def test_client_that_never_reads_is_cut_off(opened: Open) -> None:
@@ -214,32 +190,6 @@ async def test_client_that_is_gone_is_found_out_with_the_next_answer(opened: Ope
 
     await until(lambda: len(listening.site.connections) == 0)
     assert len(slow.gone) == 1
-
-
-async def test_connection_over_the_cap_is_closed(opened: Open) -> None:
-    listening = await opened(Echo(), connections_per_client=2)
-    first, second, third = [await connect(listening) for _ in range(3)]
-
-    await until(lambda: third.closed)
-
-    assert not third.received
-    await first.send(GET)
-    await second.send(GET)
-    await until(lambda: first.received and second.received)
-
-
-async def test_oldest_incomplete_request_gives_way(opened: Open) -> None:
-    listening = await opened(Echo(), connections=2)
-    drips = [await connect(listening) for _ in range(2)]
-    for drip in drips:
-        await drip.send(GET[:5])
-    await until(lambda: len(listening.site.connections) == 2)
-
-    newcomer = await (await connect(listening)).send(GET)
-
-    await until(lambda: newcomer.received)
-    await until(lambda: drips[0].closed)
-    assert not drips[1].closed
 
 
 async def test_stopping_waits_for_the_request_and_lets_nobody_in(opened: Open) -> None:
