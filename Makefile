@@ -38,7 +38,7 @@ BESIDE = mkdir -p build; unset PYTHONDONTWRITEBYTECODE; \
 	beside() { name=$$1; shift; $(BIN)/pytest --junitxml=build/$$name.xml "$$@" > build/$$name.log 2>&1; }
 FUZZ_SECONDS ?= 60
 RELEASE ?= bookworm trixie
-.PHONY: help run devnet test test-all check bench torture simulate soak fuzz mutate coverage debian lowest newest clean
+.PHONY: help run devnet test test-all check bench torture simulate soak fuzz mutate coverage debian lowest newest requirements release clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -47,10 +47,7 @@ run: .venv/installed ## run a mainnet node that makes blocks: data in ./data, on
 	$(BIN)/twistd -n --pidfile= svcd --data-dir=data --set=participation.enabled=true --set=participation.alone=true
 
 devnet: .venv/installed ## run a devnet of one node: data in ./devnet, on 127.0.0.1:18645
-	@umask 077 && mkdir -p devnet && for secret in manage-token signing-secret; do \
-		test -s devnet/$$secret || $(BIN)/python -c 'import secrets; print(secrets.token_urlsafe(32))' > devnet/$$secret || exit 1; \
-	done
-	$(BIN)/twistd -n --pidfile= svcd --config=conf/devnet.toml
+	$(BIN)/svc devnet
 
 test: .venv/installed-test ## run the quick tests and the main stories, in at most 5 minutes on 2 cores
 	@echo "The stories and half of the quick tests run in parallel; their reports come at the end."; rm -f $(REPORTS); $(BESIDE); \
@@ -121,6 +118,17 @@ newest: ## run the unit tests with the newest Python of this machine, if it is n
 	if [ -z "$$newest" ]; then echo "No Python newer than $$($(PYTHON) -V) is installed"; exit 0; fi; \
 	$$newest -m venv --clear $(NEWEST) && $(NEWEST)/bin/pip install --quiet --disable-pip-version-check -e '.[test]' && \
 	HYPOTHESIS_PROFILE=few $(NEWEST)/bin/pytest -m 'not slow' -p no:cacheprovider
+
+requirements: ## pin the versions and hashes of what a node runs, and of the tools of make release
+	$(PYTHON) -m venv --clear build/pins && build/pins/bin/pip install --quiet --disable-pip-version-check uv
+	@for pins in "setup.py conf/requirements.txt" ".ci/requirements.in .ci/requirements.txt"; do set -- $$pins; \
+		build/pins/bin/uv pip compile $$1 --universal --python-version 3.11 --generate-hashes --upgrade --quiet \
+			--no-annotate --custom-compile-command "make requirements" --output-file $$2 || exit 1; done
+
+release: ## build wheel, sdist, pinned requirements, list of components and checksums into dist, the same bytes each time
+	$(PYTHON) -m venv --clear build/release
+	build/release/bin/pip install --quiet --disable-pip-version-check --require-hashes -r .ci/requirements.txt
+	build/release/bin/python .ci/release.py
 
 clean: ## remove all generated files except the data of nodes
 	rm -rf .venv build dist svcd.egg-info .hypothesis .mypy_cache .pytest_cache .ruff_cache

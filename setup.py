@@ -17,6 +17,8 @@ setup(
     description="A blockchain node with a payment layer, built on Twisted",
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
+    license="MIT",
+    license_files=["LICENSE"],
     python_requires=">=3.11",
     package_dir={"": "."},
     packages=[
@@ -42,6 +44,8 @@ setup(
     ],
     package_data={
         "svcd": ["py.typed"],
+        "svcd.cli": ["docs/*.md"],
+        "svcd.cli.operator": ["devnet.toml"],
         "svcd.store": ["schema/*.sql", "webhooks/*.sql", "mempool/*.sql"],
         "svcd.pages": ["*.html", "static/*"],
     },
@@ -67,7 +71,6 @@ setup(
         "postgresql": ["psycopg[binary]>=3.2.4"],
         "test": [
             "axe-playwright-python>=0.1.4",
-            "build>=1.2",
             "coverage>=7.10.6",
             "httpx>=0.28",
             "hypothesis>=6.130.12",

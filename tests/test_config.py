@@ -12,6 +12,7 @@ from twisted.internet.endpoints import serverFromString
 from twisted.internet.protocol import Factory
 from twisted.internet.testing import MemoryReactor
 
+from svcd.cli.operator.devnet import CONFIG as DEVNET_CONFIG
 from svcd.config import loader
 from svcd.config.layers import ConfigError, Layer, from_assignment, from_option, merged
 from svcd.config.loader import camel, load
@@ -90,7 +91,7 @@ def test_the_devnet_file(tmp_path: Path) -> None:
     for name, secret in (("manage-token", TOKEN), ("signing-secret", SECRET)):
         (tmp_path / name).touch(mode=0o600)
         (tmp_path / name).write_text(secret + "\n")
-    config = load(CONF / "devnet.toml", overrides=[from_option("--data-dir", ("dataDir",), str(tmp_path))])
+    config = load(DEVNET_CONFIG, overrides=[from_option("--data-dir", ("dataDir",), str(tmp_path))])
     assert config.network == "devnet"
     assert config.participation.on_demand
     assert config.limits.exempt == (ipaddress.ip_network("127.0.0.0/8"), ipaddress.ip_network("::1/128"))

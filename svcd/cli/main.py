@@ -3,12 +3,13 @@
 import os
 import shutil
 import sys
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any, TypeVar
 
 import click
 from twisted.internet.task import react
+from twisted.scripts.twistd import ServerOptions, runApp  # type: ignore[attr-defined]
 
 from svcd.chain.errors import RuleViolation
 from svcd.cli import options
@@ -16,10 +17,12 @@ from svcd.cli.chain_commands import balance, block, status, tx
 from svcd.cli.errors import CommandError
 from svcd.cli.export import export
 from svcd.cli.http_client import tcp_agent, unix_socket_agent
+from svcd.cli.manual import show_help
 from svcd.cli.merchant.payments import pay_request, verify
 from svcd.cli.merchant.webhooks import webhook
 from svcd.cli.operator.backup import backup
 from svcd.cli.operator.database import db
+from svcd.cli.operator.devnet import devnet
 from svcd.cli.operator.node import node
 from svcd.cli.operator.peers import peers
 from svcd.cli.rendering import escape
@@ -73,14 +76,14 @@ def svc(context: click.Context, url: str, data_dir: str) -> None:
 
     \b
     Example:
+      svc devnet
       svc status
       svc wallet new --network devnet
-      svc node faucet "$(svc wallet address)" 100 --data-dir devnet
     """
     context.obj = Session(context.find_object(Runtime) or system_runtime(), url, data_dir)
 
 
-for command in (status, block, balance, tx, export, pay_request, verify, wallet, webhook, node, db):
+for command in (status, block, balance, tx, export, pay_request, verify, wallet, webhook, devnet, node, db, show_help):
     svc.add_command(command)
 for command in (peers, backup):
     node.add_command(command)
@@ -97,6 +100,7 @@ def system_runtime() -> Runtime:
     """The real network, randomness and terminal."""
     return Runtime(
         run=run_in_reactor,
+        run_twistd=run_twistd,
         agent=tcp_agent,
         operator_agent=unix_socket_agent,
         random=os.urandom,
@@ -126,6 +130,13 @@ def run_in_reactor(work: Callable[[Any], Coroutine[Any, Any, T]], /) -> T:
     if not results:
         raise click.Abort
     return results[0]
+
+
+def run_twistd(arguments: Sequence[str]) -> None:
+    """Run `twistd` with ``arguments`` in this process until it is stopped."""
+    options = ServerOptions()  # type: ignore[no-untyped-call]
+    options.parseOptions(arguments)  # type: ignore[no-untyped-call]
+    runApp(options)  # type: ignore[no-untyped-call]
 
 
 def _is_interactive() -> bool:

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable, Coroutine, Mapping
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -38,6 +38,8 @@ class Runtime:
     """Makes an IAgent for a reactor."""
     operator_agent: Callable[[Any, str], Any]
     """Makes an IAgent for a reactor and the path of a Unix socket."""
+    run_twistd: Callable[[Sequence[str]], None]
+    """Runs `twistd` with these arguments in this process until it is stopped, in the place of ``run``."""
     random: Callable[[int], bytes]
     """Returns that many cryptographically secure random bytes."""
     environ: Mapping[str, str]

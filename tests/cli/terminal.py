@@ -3,7 +3,7 @@
 # Twisted's interfaces use camelCase.
 # ruff: noqa: N802, N815
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -95,6 +95,8 @@ class Terminal:
     width: int | None = None
     sockets: list[str] = field(factory=list)
     """The paths of the operator's sockets that were asked for."""
+    twistd_calls: list[Sequence[str]] = field(factory=list)
+    """The arguments of each run of twistd."""
 
     def run(self, work: Callable[[Any], Coroutine[Any, Any, T]], /) -> T:
         """Run a coroutine like a reactor, advancing the clock to the next timer whenever it waits."""
@@ -122,6 +124,7 @@ class Terminal:
         """The runtime of a command at this terminal."""
         return Runtime(
             run=self.run,
+            run_twistd=self.twistd_calls.append,
             agent=self.public.agent,
             operator_agent=self._operator_agent,
             random=self.random,

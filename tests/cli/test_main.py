@@ -19,6 +19,7 @@ def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tu
             yield from commands(inner, (*words, name))
 
 
+DOCS = Path(__file__).parent.parent.parent / "docs"
 TREE = dict(commands(svc))
 LEAVES = [words for words, command in TREE.items() if not isinstance(command, click.Group)]
 
@@ -48,6 +49,8 @@ def test_the_command_tree() -> None:
         "webhook redeliver",
         "webhook test",
         "webhook listen",
+        "devnet",
+        "help",
         "db check",
         "db verify",
         "db rebuild",
@@ -74,7 +77,7 @@ def test_every_command_has_help(terminal: Terminal, words: tuple[str, ...], flag
 def test_every_command_has_an_example_and_json_output(terminal: Terminal, words: tuple[str, ...]) -> None:
     told = terminal.ok(*words, "--help").out
     assert f"Example:\n    svc {' '.join(words)}" in told
-    assert "--json" in told
+    assert ("--json" in told) == (words not in ((("devnet",), ("help",))))
 
 
 GROUPS = [words for words, command in TREE.items() if words and isinstance(command, click.Group)]
@@ -83,6 +86,17 @@ GROUPS = [words for words, command in TREE.items() if words and isinstance(comma
 @pytest.mark.parametrize("words", GROUPS, ids=" ".join)
 def test_every_group_has_an_example(terminal: Terminal, words: tuple[str, ...]) -> None:
     assert f"Example:\n    svc {' '.join(words)}" in terminal.ok(*words, "--help").out
+
+
+def test_help_lists_the_pages_of_the_documentation_and_shows_one(terminal: Terminal) -> None:
+    listed = terminal.ok("help").out
+    pages = sorted(DOCS.glob("*.md"))
+    assert [line.split()[0] for line in listed.splitlines()[2:]] == [page.stem for page in pages]
+    assert "payments       Payments\n" in listed
+    assert terminal.ok("help", "payments").out == (DOCS / "payments.md").read_text()
+    assert terminal.misuse("help", "paiments").startswith(
+        "Invalid value for 'TOPIC': there is no page 'paiments'; choose from architecture, command-line, "
+    )
 
 
 def test_the_version(terminal: Terminal) -> None:

@@ -48,6 +48,7 @@ def session() -> Session:
     """A session without a network."""
     runtime = Runtime(
         run=_nothing,
+        run_twistd=_nothing,
         agent=_nothing,
         operator_agent=_nothing,
         random=_nothing,
@@ -208,6 +209,7 @@ def test_files_without_a_proof_are_rejected(session: Session, tmp_path: Path) ->
 def test_progress_is_shown_at_a_terminal(file: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runtime = Runtime(
         run=_nothing,
+        run_twistd=_nothing,
         agent=_nothing,
         operator_agent=_nothing,
         random=_nothing,
