@@ -1,20 +1,26 @@
-"""What `pip install .` puts on a machine, tried in a virtual environment of its own."""
+"""What `make release` builds, and what its installation puts on a machine."""
 
 import ast
+import json
+import os
+import re
 import shutil
+import signal
 import subprocess
 import sys
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from runpy import run_path
+from urllib.request import urlopen
 
 import pytest
 from twisted.application.service import IServiceMaker
 from twisted.plugin import getPlugins
 
+from tests.process_level.running import DEADLINE, free_port, wait_until
+
 ROOT = Path(__file__).parent.parent
-SOURCES = ("setup.py", "pyproject.toml", "README.md", "svcd", "twisted")
 
 lowest: Callable[[str], list[str]] = run_path(str(ROOT / ".ci" / "lowest.py"))["lowest"]
 
@@ -26,39 +32,92 @@ def run(*command: object, cwd: Path) -> str:
     return done.stdout
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The built wheel. A copy is built, for setuptools leaves its workings behind and would pack old ones again."""
-    copy = tmp_path_factory.mktemp("source")
-    for name in SOURCES:
-        if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, copy / name, ignore=shutil.ignore_patterns("__pycache__", "dropin.cache*"))
-        else:
-            shutil.copy(ROOT / name, copy)
-    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", cwd=copy)
-    [wheel] = (copy / "dist").iterdir()
-    return wheel
+def copy_of_the_tree(folder: Path) -> Path:
+    """A repository whose one commit holds the files of this clone as they are now."""
+    names = run("git", "ls-files", "--cached", "--others", "--exclude-standard", cwd=ROOT).splitlines()
+    for name in names:
+        if (ROOT / name).is_symlink() or (ROOT / name).is_file():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(ROOT / name, folder / name, follow_symlinks=False)
+    run("git", "init", "--quiet", cwd=folder)
+    run("git", "add", "--all", "--force", cwd=folder)
+    who = ("-c", "user.name=release", "-c", "user.email=release@localhost")
+    run("git", *who, "commit", "--quiet", "--message=release", "--date=2026-11-22T12:00:00Z", cwd=folder)
+    return folder
 
 
 @pytest.fixture(scope="module")
-def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of the programs of a virtual environment that has the wheel and what it depends on."""
+def released(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What `make release` builds; the folder of the repository is beside it."""
+    source = copy_of_the_tree(tmp_path_factory.mktemp("source"))
+    run("make", f"PYTHON={sys.executable}", "release", cwd=source)
+    return source / "dist"
+
+
+@pytest.fixture(scope="module")
+def installed(released: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the programs of a virtual environment in which an operator has installed the release."""
     folder = tmp_path_factory.mktemp("installed")
-    run(sys.executable, "-m", "venv", folder / "venv", cwd=folder)
-    programs = folder / "venv" / "bin"
-    run(programs / "python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check", wheel, cwd=folder)
-    return programs
+    run(sys.executable, "-m", "venv", folder, cwd=folder)
+    pip = (folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check")
+    run(*pip, "install", "--quiet", "--require-hashes", "-r", "requirements.txt", cwd=released)
+    return folder / "bin"
 
 
 @pytest.mark.slow
-def test_the_wheel_has_every_source_file_and_nothing_of_twisted_but_the_plugin(wheel: Path) -> None:
+def test_a_second_build_of_the_commit_elsewhere_has_the_same_bytes(released: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "with a space"
+    run("git", "clone", "--quiet", released.parent, elsewhere, cwd=tmp_path)
+    epoch = run("git", "log", "-1", "--format=%ct", cwd=elsewhere).strip()
+    program = (
+        "import sys; sys.path.insert(0, '.ci'); import release; "
+        f"release.build(release.ROOT, release.Path('dist').absolute(), {epoch})"
+    )
+    with_another_mask = 'umask 077; export TZ=Asia/Kathmandu LC_ALL=C; exec "$@"'
+    run("sh", "-c", with_another_mask, "sh", released.parent / "build/release/bin/python", "-c", program, cwd=elsewhere)
+    built = {file.name: file.read_bytes() for file in (elsewhere / "dist").iterdir()}
+    assert sorted(built) == ["svcd-0.0.1-py3-none-any.whl", "svcd-0.0.1.tar.gz"]
+    assert built == {name: (released / name).read_bytes() for name in built}
+
+
+@pytest.mark.slow
+def test_the_checksums_cover_the_whole_release(released: Path) -> None:
+    checked = run("sha256sum", "--check", "--strict", "SHA256SUMS", cwd=released)
+    assert {line.split(":")[0] for line in checked.splitlines()} == {
+        file.name for file in released.iterdir() if file.name != "SHA256SUMS"
+    }
+
+
+@pytest.mark.slow
+def test_the_list_of_components_is_what_is_installed(released: Path, installed: Path) -> None:
+    sbom = json.loads((released / "sbom.cdx.json").read_text())
+    assert (sbom["bomFormat"], sbom["metadata"]["component"]["name"]) == ("CycloneDX", "svcd")
+    listed = {(each["name"].lower(), each["version"]) for each in sbom["components"]}
+    program = "import importlib.metadata as m; print([(d.name.lower(), d.version) for d in m.distributions()])"
+    present = set(ast.literal_eval(run(installed / "python", "-c", program, cwd=installed)))
+    assert listed == {(name, version) for name, version in present if name not in ("pip", "setuptools", "svcd")}
+
+
+@pytest.mark.slow
+def test_a_changed_tree_is_not_released(tmp_path: Path) -> None:
+    folder = copy_of_the_tree(tmp_path)
+    (folder / "README.md").write_text("changed")
+    done = subprocess.run([sys.executable, ".ci/release.py"], cwd=folder, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == "a release is built from a commit; commit or remove these first:\n M README.md\n\n"
+
+
+@pytest.mark.slow
+def test_the_wheel_has_every_source_file_and_nothing_of_twisted_but_the_plugin(released: Path) -> None:
     ours = {
         str(path.relative_to(ROOT))
         for path in (ROOT / "svcd").rglob("*")
         if path.is_file() and "__pycache__" not in path.parts
     }
+    pages = {f"svcd/cli/docs/{page.name}" for page in (ROOT / "docs").glob("*.md")}
+    [wheel] = released.glob("*.whl")
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    assert packed == ours | {"twisted/plugins/svcd_plugin.py"}
+    assert packed == ours | pages | {"twisted/plugins/svcd_plugin.py"}
     assert "svcd/py.typed" in packed
     assert any(name.endswith(".sql") for name in packed)
 
@@ -71,8 +130,49 @@ def test_an_installed_twistd_lists_svcd_and_knows_its_options(installed: Path) -
 
 
 @pytest.mark.slow
-def test_an_installed_svc_tells_its_commands(installed: Path) -> None:
+def test_an_installed_svc_tells_its_commands_and_carries_the_documentation(installed: Path) -> None:
     assert "wallet" in run(installed / "svc", "--help", cwd=installed)
+    assert run(installed / "svc", "help", "payments", cwd=installed) == (ROOT / "docs/payments.md").read_text()
+
+
+@pytest.mark.slow
+def test_an_installed_svc_starts_a_devnet_and_opens_nothing_else(installed: Path, tmp_path: Path) -> None:
+    port = free_port()
+    with subprocess.Popen([installed / "svc", "devnet", "--port", str(port)], cwd=tmp_path) as devnet:
+        try:
+            url = f"http://127.0.0.1:{port}/rpc/status"
+            wait_until(lambda: status_of(url) is not None, "the status of the devnet")
+            assert status_of(url) == {"chainId": "SVC-DEVNET", "height": "0"}
+            assert internet_sockets(devnet.pid) == {f"0100007F:{port:04X} 00000000:0000"}
+            secret = tmp_path / "devnet" / "manage-token"
+            assert (secret.stat().st_mode & 0o777, len(secret.read_text())) == (0o600, 44)
+        finally:
+            devnet.send_signal(signal.SIGINT)
+            # twistd ends by the signal that stopped it.
+            assert devnet.wait(DEADLINE) == -signal.SIGINT
+
+
+def status_of(url: str) -> dict[str, str] | None:
+    """Network and height in the answer of a node; None if it does not answer yet."""
+    try:
+        with urlopen(url, timeout=DEADLINE) as answer:  # noqa: S310
+            status = json.load(answer)["status"]
+    except OSError:
+        return None
+    return {name: status[name] for name in ("chainId", "height")}
+
+
+def internet_sockets(pid: int) -> set[str]:
+    """Both ends of each TCP and UDP socket of a process, as Linux writes them, without those that are closing."""
+    links = [os.readlink(each) for each in Path(f"/proc/{pid}/fd").iterdir()]
+    inodes = {link[len("socket:[") : -1] for link in links if link.startswith("socket:[")}
+    lines = [
+        line.split()
+        for name in ("tcp", "tcp6", "udp", "udp6")
+        for line in Path(f"/proc/{pid}/net/{name}").read_text().splitlines()[1:]
+    ]
+    listening = "0A"
+    return {" ".join(line[1:3]) for line in lines if line[9] in inodes and (line[3] == listening or line[1] != line[2])}
 
 
 @pytest.mark.slow
@@ -81,6 +181,26 @@ def test_an_installed_node_finds_its_schema(installed: Path) -> None:
     assert int(run(installed / "python", "-c", program, cwd=installed)) == len(
         list(ROOT.glob("svcd/store/schema/*.sql"))
     )
+
+
+def test_the_pinned_requirements_satisfy_setup_py() -> None:
+    lines = (ROOT / "conf" / "requirements.txt").read_text().splitlines()
+    pinned = dict(re.findall(r"^([a-z0-9.-]+)==([0-9.]+)", "\n".join(lines), re.MULTILINE))
+    for requirement in required_to_run():
+        name, _, oldest = requirement.partition("==")
+        version = pinned[name.lower().replace(".", "-").replace("_", "-")]
+        assert parts(version) >= parts(oldest), f"make requirements: {name} {version} is older than {oldest}"
+    assert all(line.startswith(("#", "    --hash=sha256:")) or "==" in line for line in lines)
+
+
+def required_to_run() -> list[str]:
+    """`name==lowest version` of what a node runs."""
+    source = (ROOT / "setup.py").read_text()
+    return lowest(source)[: source[: source.index("extras_require")].count(">=") - source.count("python_requires")]
+
+
+def parts(version: str) -> tuple[int, ...]:
+    return tuple(int(part) for part in version.split("."))
 
 
 def test_twisted_finds_the_plugin_in_this_checkout() -> None:

@@ -1,0 +1,121 @@
+"""Builds a release of the commit that is checked out: `make release`.
+
+dist/ then contains the wheel, the source distribution, `requirements.txt` with the versions and hashes of everything
+that a node needs, `sbom.cdx.json` (CycloneDX) and `SHA256SUMS`. The same commit gives the same bytes: every time is
+that of the commit, every order is fixed, and the build tools are pinned in requirements.txt beside this program.
+"""
+
+import gzip
+import hashlib
+import io
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tarfile
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).parent.parent
+REQUIREMENTS = ROOT / "conf" / "requirements.txt"
+
+
+def run(*command: str | Path, cwd: Path = ROOT, environment: dict[str, str] | None = None) -> str:
+    """Standard output of a program that must succeed."""
+    return subprocess.run(  # noqa: S603
+        [str(word) for word in command],
+        cwd=cwd,
+        env={**os.environ, **(environment or {})},
+        stdout=subprocess.PIPE,
+        text=True,
+        check=True,
+    ).stdout
+
+
+def with_times(archive: Path, epoch: int) -> None:
+    """Write a .tar.gz anew with sorted members, without users, and with one time for all."""
+    data = io.BytesIO()
+    with tarfile.open(archive) as old, tarfile.open(fileobj=data, mode="w", format=tarfile.PAX_FORMAT) as new:
+        for member in sorted(old.getmembers(), key=lambda member: member.name):
+            member.mtime, member.uid, member.gid, member.uname, member.gname = epoch, 0, 0, "", ""
+            member.mode = 0o755 if member.isdir() or member.mode & 0o100 else 0o644
+            member.pax_headers = {}
+            new.addfile(member, old.extractfile(member) if member.isfile() else None)
+    archive.write_bytes(gzip.compress(data.getvalue(), mtime=epoch))
+
+
+def build(source: Path, dist: Path, epoch: int) -> Path:
+    """Build the two distributions of a clean source tree; returns the wheel."""
+    os.umask(0o022)
+    epochal = {"SOURCE_DATE_EPOCH": str(epoch), "PYTHONHASHSEED": "0"}
+    run(sys.executable, "-m", "build", "--no-isolation", "--outdir", dist, source, environment=epochal)
+    [sdist], [wheel] = dist.glob("*.tar.gz"), dist.glob("*.whl")
+    with_times(sdist, epoch)
+    return wheel
+
+
+def describe(dist: Path, wheel: Path, folder: Path) -> None:
+    """Install the release as an operator does, and list what that has brought."""
+    run(sys.executable, "-m", "venv", folder)
+    pip = (folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check")
+    run(*pip, "install", "--quiet", "--require-hashes", "-r", "requirements.txt", cwd=dist)
+    run(*pip, "uninstall", "--quiet", "--yes", "pip", "setuptools")
+    text = run(
+        Path(sys.executable).with_name("cyclonedx-py"),
+        *("environment", "--output-reproducible", "--output-format", "JSON", "--spec-version", "1.6"),
+        folder / "bin" / "python",
+    )
+    sbom = json.loads(text)
+    # The wheel is the subject of the list; where it lay when it was installed is nobody's business.
+    [svcd] = [component for component in sbom["components"] if component["name"] == "svcd"]
+    sbom["components"].remove(svcd)
+    svcd.pop("externalReferences", None)
+    sbom["metadata"]["component"] = {
+        **svcd,
+        "type": "application",
+        "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(wheel.read_bytes()).hexdigest()}],
+    }
+    (dist / "sbom.cdx.json").write_text(json.dumps(sbom, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+
+
+def audit(dist: Path) -> None:
+    """Look for published advisories about the pinned versions; say so where the database cannot be reached."""
+    command = (Path(sys.executable).with_name("pip-audit"), "--require-hashes", "--disable-pip", "-r", REQUIREMENTS)
+    done = subprocess.run(command, cwd=dist, capture_output=True, text=True, check=False)  # noqa: S603
+    last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1]
+    if done.returncode == 0:
+        print(f"pip-audit: {last}")
+    elif "vulnerabilit" in done.stderr and "Found" in done.stderr:
+        sys.exit(done.stdout + done.stderr)
+    else:
+        print(f"pip-audit could not look for advisories: {last}")
+
+
+def release(dist: Path) -> None:
+    """Build everything into ``dist``, which is emptied first."""
+    if changed := run("git", "status", "--porcelain"):
+        sys.exit(f"a release is built from a commit; commit or remove these first:\n{changed}")
+    epoch = int(run("git", "log", "-1", "--format=%ct"))
+    shutil.rmtree(dist, ignore_errors=True)
+    dist.mkdir(parents=True)
+    with tempfile.TemporaryDirectory() as temporary:
+        source = Path(temporary, "svcd")
+        source.mkdir()
+        archive = subprocess.run(["git", "archive", "HEAD"], cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout  # noqa: S607
+        with tarfile.open(fileobj=io.BytesIO(archive)) as tar:
+            tar.extractall(source, filter="fully_trusted")  # noqa: S202
+        wheel = build(source, dist, epoch)
+        digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
+        pinned = REQUIREMENTS.read_text(encoding="utf-8")
+        (dist / "requirements.txt").write_text(f"{pinned}./{wheel.name} --hash=sha256:{digest}\n", encoding="utf-8")
+        describe(dist, wheel, Path(temporary, "installed"))
+    audit(dist)
+    files = sorted(dist.iterdir())
+    sums = "".join(f"{hashlib.sha256(file.read_bytes()).hexdigest()}  {file.name}\n" for file in files)
+    (dist / "SHA256SUMS").write_text(sums, encoding="utf-8")
+    print(sums, end="")
+
+
+if __name__ == "__main__":
+    release(Path(sys.argv[1]).absolute() if len(sys.argv) > 1 else ROOT / "dist")
