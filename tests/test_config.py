@@ -525,6 +525,22 @@ def test_secrets_from_the_environment_take_the_place_of_those_in_the_file(tmp_pa
     assert (config.commerce.webhooks.manage_token, config.commerce.webhooks.signing_secret) == (TOKEN, SECRET)
 
 
+def test_the_database_of_webhooks_is_a_secret(tmp_path: Path) -> None:
+    """Its connection URI may contain a password."""
+    uri = "postgresql://svcd:hunter2@db.example.org/svcd"
+    file = secret_file(tmp_path, uri.encode())
+    for settings in ({"database": uri}, {"databaseFile": str(file)}):
+        config = load(overrides=[with_webhooks(tmp_path, **settings)])
+        assert config.commerce.webhooks.database == uri
+        assert "hunter2" not in repr(config)
+    for settings in ({"database": f"mysql{uri}"}, {"database": uri, "databaseFile": "secret"}, {"databse": uri}):
+        with pytest.raises(ConfigError) as error:
+            load(overrides=[with_webhooks(tmp_path, **settings)])
+        assert "hunter2" not in str(error.value)
+    with pytest.raises(ConfigError, match=r"database = \(not shown\): must be a connection URI of PostgreSQL such as"):
+        load(overrides=[with_webhooks(tmp_path, database="svcd")])
+
+
 def test_a_secret_given_twice_is_refused(tmp_path: Path) -> None:
     secret_file(tmp_path)
     with pytest.raises(ConfigError, match=r"manageTokenFile = \"secret\": manageToken is set too; keep one of the two"):

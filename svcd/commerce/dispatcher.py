@@ -21,6 +21,7 @@ from svcd.commerce.outbox import OutboundEvent, WebhookOutbox
 from svcd.commerce.retry_policy import RETRY_PERIOD, next_attempt, next_attempt_after_refusal
 from svcd.commerce.sender import DeliveryResult, WebhookSender
 from svcd.interfaces import Clock, Timer, milliseconds, unix_seconds
+from svcd.store.database import DatabaseUnavailable
 from svcd.store.webhook_events import WatchQueue
 
 OUTBOX_RETRY_SECONDS: Final = 10
@@ -321,8 +322,10 @@ class WebhookDispatcher:
                 result = await operation()
             except CancelledError:
                 raise
-            except Exception:
-                if self._held_until is None:
+            except Exception as error:
+                if self._held_until is None and isinstance(error, DatabaseUnavailable):
+                    self.log.warn("nothing is sent until the webhooks' database answers: {why}", why=str(error))
+                elif self._held_until is None:
                     self.log.failure("the webhook outbox fails; nothing is sent until it works again")
                 self._held_until = self._now() + HOLD_SECONDS * 1000
                 await deferLater(cast(IReactorTime, self._clock), OUTBOX_RETRY_SECONDS, _nothing)

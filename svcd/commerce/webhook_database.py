@@ -1,11 +1,11 @@
 """Opens and closes the database of webhooks (docs/operations.md "Storage")."""
 
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Final
 
-from attrs import frozen
+from attrs import field, frozen
 from twisted.logger import Logger
 
 from svcd.chain.params import NetworkParams
@@ -17,8 +17,10 @@ from svcd.interfaces import Worker
 from svcd.node.database_health import DatabaseHealth, DiskProbe, ReportingWorker
 from svcd.store.chain_store import ChainReader
 from svcd.store.database import (
+    POSTGRESQL,
     WEBHOOKS,
     DatabaseError,
+    DatabaseUnavailable,
     UncleanShutdownMarker,
     explaining_errors,
     explaining_os_errors,
@@ -44,6 +46,8 @@ class WatchSettings:
     limits: WatchLimits
     now: Callable[[], int]
     """Returns the time in Unix milliseconds."""
+    database: str = field(default="", repr=False)
+    """The connection URI of PostgreSQL; "" for a file."""
 
 
 @frozen
@@ -54,7 +58,9 @@ class WebhookDatabase:
     worker: Worker
     """The thread in which all access to it happens, in order."""
     disk: DiskProbe
-    """Whether its disk can be written."""
+    """Whether its disk can be written, or PostgreSQL answers."""
+    is_file: bool
+    """Whether it is a file in the data directory."""
     _close: Callable[[], None]
 
     async def close(self) -> None:
@@ -65,41 +71,105 @@ class WebhookDatabase:
 async def open_webhook_database(
     params: NetworkParams, folder: Path, *, chain: Path, worker: Worker, health: DatabaseHealth, settings: WatchSettings
 ) -> WebhookDatabase:
-    """Open the database of webhooks in ``folder``, or create it, for the open chain at ``chain``.
+    """Open the database of webhooks in ``folder``, or on PostgreSQL, for the open chain at ``chain``.
 
-    ``worker`` must have one thread; ``health`` is the chain's. Raises DatabaseError.
+    It is created if there is none. ``worker`` must have one thread; ``health`` is the chain's. A PostgreSQL that does
+    not answer is connected to later. Raises DatabaseError.
     """
-    mark = UncleanShutdownMarker(folder / FILE)
+    opened = await _open_postgresql(params, folder, worker, settings) if settings.database else None
+    is_file = opened is None
+    if opened is None:
+        opened = await _open_file(folder / FILE, worker, settings)
+    try:
+        reading = open_reader(chain, health.is_damage)
+    except BaseException:
+        opened.close()
+        raise
+    identity = ChainIdentity(network_id=params.network_id, chain_id=params.chain_id, genesis_hash=params.genesis_hash)
+    repository = WatchRepository(WebhookStore(opened.sql), EventStore(opened.sql), identity)
+    follower = ChainFollower(repository, params, ChainReader(reading), settings.every_depth)
+
+    def close() -> None:
+        reading.close()
+        opened.close()
+
+    own = health.of(WEBHOOKS if is_file else POSTGRESQL)
+    return WebhookDatabase(
+        Subscriptions(follower, settings.new_id, settings.limits),
+        ReportingWorker(worker, own, log=False, recovers=not is_file),
+        DiskProbe(own, worker, opened.sql.probe),
+        is_file,
+        close,
+    )
+
+
+@frozen
+class _Opened:
+    sql: SqlConnection
+    close: Callable[[], None]
+
+
+async def _open_file(path: Path, worker: Worker, settings: WatchSettings) -> _Opened:
+    mark = UncleanShutdownMarker(path)
     if mark.log_is_missing:
         raise DatabaseError(
             f"{mark.log} is missing although the last run did not end by itself: the newest watches and events "
             f"are lost with it. Put it back, or move {mark.database} away and register the open orders again"
         )
-    connection = await worker.run(open_writer, mark.database, WEBHOOKS)
+    connection = await worker.run(open_writer, path, WEBHOOKS)
     sql = SqliteConnection(connection)
-    store = WebhookStore(sql)
-    with explaining_os_errors(mark.database), mark.opening(connection):
-        with explaining_errors(mark.database, WEBHOOKS):
-            await worker.run(_begin_epochs_of_copy, sql, store, settings.now())
-        reading = open_reader(chain, health.is_damage)
-    identity = ChainIdentity(network_id=params.network_id, chain_id=params.chain_id, genesis_hash=params.genesis_hash)
-    repository = WatchRepository(store, EventStore(sql), identity)
-    follower = ChainFollower(repository, params, ChainReader(reading), settings.every_depth)
+    with explaining_os_errors(path), mark.opening(connection):
+        if sql.is_moved():
+            raise DatabaseError(
+                f"{path} was moved to PostgreSQL: name that database in [commerce.webhooks] database, or move the "
+                "webhooks back with `svc webhook move`"
+            )
+        with explaining_errors(path, WEBHOOKS):
+            await worker.run(_begin_epochs_of_copy, sql, settings.now())
 
     def close() -> None:
         with suppress(OSError):
             mark.remove()
-        reading.close()
         connection.close()
 
-    own = health.of(WEBHOOKS)
-    guarded = ReportingWorker(worker, own, log=False)
-    return WebhookDatabase(
-        Subscriptions(follower, settings.new_id, settings.limits), guarded, DiskProbe(own, worker, sql.probe), close
-    )
+    return _Opened(sql, close)
 
 
-def _begin_epochs_of_copy(connection: SqlConnection, store: WebhookStore, now: int) -> None:
+async def _open_postgresql(params: NetworkParams, folder: Path, worker: Worker, settings: WatchSettings) -> _Opened:
+    try:
+        from svcd.store.postgresql import PostgresqlConnection, parse_address
+    except ImportError as error:
+        raise DatabaseError(
+            "[commerce.webhooks] database names PostgreSQL, for which psycopg is not installed: pip install "
+            f"'svcd[postgresql]' ({error})"
+        ) from error
+
+    def prepare(connection: PostgresqlConnection) -> None:
+        connection.migrate(params.genesis_hash)
+        _begin_epochs_of_copy(connection, settings.now())
+
+    connection = PostgresqlConnection(parse_address(settings.database), prepare)
+    await worker.run(_refuse_unmoved, folder / FILE)
+    try:
+        await worker.run(connection.connect)
+    except DatabaseUnavailable as error:
+        _LOG.error("webhooks begin when their database answers: {why}", why=str(error))
+    return _Opened(connection, connection.close)
+
+
+def _refuse_unmoved(path: Path) -> None:
+    """Raise DatabaseError if a file has watches that would be forgotten."""
+    if not path.exists():
+        return
+    with explaining_errors(path, WEBHOOKS), closing(SqliteConnection(open_writer(path, WEBHOOKS))) as file:
+        if file.has_watches() and not file.is_moved():
+            raise DatabaseError(
+                f"{path} has webhooks, and [commerce.webhooks] database names PostgreSQL: carry them over with "
+                "`svc webhook move`, or move the file away"
+            )
+
+
+def _begin_epochs_of_copy(connection: SqlConnection, now: int) -> None:
     """Begin new epochs if this database is a backup, so that no event id is used for two different events.
 
     The node that the backup was made of has sent more events since, an unknown number. An epoch equal to the Unix
@@ -107,7 +177,7 @@ def _begin_epochs_of_copy(connection: SqlConnection, store: WebhookStore, now: i
     """
     if not connection.is_copy():
         return
-    with store.commit():
-        store.begin_epochs(now // 1000)
+    with connection.transaction():
+        WebhookStore(connection).begin_epochs(now // 1000)
         connection.clear_copy_mark()
     _LOG.info("the webhooks are from a backup: their watches go on, and receivers may get events that they know")

@@ -6,6 +6,7 @@ Everything durable is on disk. A notification from chain or mempool only says th
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Final, Protocol
 
 from attrs import define, field, frozen
@@ -25,7 +26,7 @@ from svcd.node.changes import ChainChange
 from svcd.node.mempool import MempoolEntry, Removals
 from svcd.node.node_context import NodeContext
 from svcd.node.tasks import TaskGroup
-from svcd.store.database import is_damage
+from svcd.store.database import DatabaseUnavailable, is_damage
 from svcd.store.webhook_events import WatchQueue
 
 POLL_SECONDS: Final = 1.0
@@ -231,20 +232,23 @@ class WebhookService(Service):
         return self._tasks.start(self._clean_up())
 
     async def _refresh_backlog(self) -> None:
-        self._backlog = await self._worker.run(self._subscriptions.backlog)
+        # The next step logs that the database does not answer.
+        with suppress(DatabaseUnavailable):
+            self._backlog = await self._worker.run(self._subscriptions.backlog)
 
     async def _clean_up(self) -> None:
         # The earlier of two clocks: if the computer's is set forward, a week must not pass in a moment.
         now = min(milliseconds(self._context.clock), int(self._context.clock.seconds() * 1000))
         lost, done = 0, False
-        while self.running and not done:
-            result = await self._worker.run(
-                self._subscriptions.clean_up,
-                now - _UNDELIVERED_KEPT_MS,
-                now - _ENDED_KEPT_MS,
-                now - self._context.keep_days * _DAY_MS,
-            )
-            lost, done = lost + result.abandoned, result.done
+        with suppress(DatabaseUnavailable):
+            while self.running and not done:
+                result = await self._worker.run(
+                    self._subscriptions.clean_up,
+                    now - _UNDELIVERED_KEPT_MS,
+                    now - _ENDED_KEPT_MS,
+                    now - self._context.keep_days * _DAY_MS,
+                )
+                lost, done = lost + result.abandoned, result.done
         if lost:
             self.log.warn("{lost} webhook events could not be delivered for a week and are abandoned", lost=lost)
 
@@ -270,7 +274,7 @@ class WebhookService(Service):
             budget = PauseBudget(lambda: self._context.busy() and bool(self.running), self._context.sleep)
             context = self._step_context(budget.pause)
             queues = await self._worker.run(self._subscriptions.follower.step, context)
-        except sqlite3.OperationalError as error:
+        except (sqlite3.OperationalError, DatabaseUnavailable) as error:
             self._log_unwritable(error)
             return
         if self._failing:

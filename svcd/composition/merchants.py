@@ -50,6 +50,7 @@ def webhooks_opener(
         new_id=lambda: f"svcwh_{secrets.token_hex(16)}",
         limits=WatchLimits(commerce.webhooks.max_watches, commerce.webhooks.max_watches_per_host),
         now=lambda: milliseconds(clock),
+        database=commerce.webhooks.database,
     )
     return lambda: open_webhook_database(
         config.params,

@@ -49,7 +49,13 @@ class OpenDatabases:
     def trouble(self) -> str:
         """Why a database cannot be written, as of the last attempt; "" if all can."""
         # Usually all are on one disk, and the chain's sentence covers them.
-        return self.node.trouble or ("" if self.webhooks is None else self.webhooks.disk.trouble)
+        webhooks = self.webhooks.disk.trouble if self.webhooks is not None and self.webhooks.is_file else ""
+        return self.node.trouble or webhooks
+
+    @property
+    def unavailable(self) -> str:
+        """Why the webhooks' database on PostgreSQL does not answer; "" if it does, or there is none."""
+        return self.webhooks.disk.trouble if self.webhooks is not None and not self.webhooks.is_file else ""
 
     async def try_disks(self) -> None:
         """Retry disks that have failed; to be called periodically."""

@@ -87,13 +87,13 @@ class NodeServices:
             peers=peers,
             clock=base.reactor,
             trouble=lambda: base.databases.trouble,
+            database=lambda: base.databases.unavailable,
             untrusted_proxy=lambda: self._clients.untrusted.alarm(base.reactor.seconds()),
         )
         self._sites = SiteFactory(base.reactor, lambda: secrets.token_hex(8), base.health.is_damage)
         self._merchants = MerchantServices(base, self._status)
         self._participation = None if config.participation.on_demand else self._producer()
-        webhooks = None if base.databases.webhooks is None else config.data_dir / WEBHOOKS_FILE
-        self.backups = Backups(config.chain_file, webhooks, base.pools.files.worker)
+        self.backups = Backups(config.chain_file, self._webhooks_file(), base.pools.files.worker)
         self._devnet = node_context.devnet(secrets.token_bytes) if config.network == "devnet" else None
         self._metrics = collect_from(
             node_context,
@@ -206,9 +206,14 @@ class NodeServices:
         """The open databases and their write-ahead logs."""
         config = self._base.config
         databases = [config.chain_file, config.data_dir / MEMPOOL_FILE]
-        if self._base.databases.webhooks is not None:
-            databases.append(config.data_dir / WEBHOOKS_FILE)
+        if (webhooks := self._webhooks_file()) is not None:
+            databases.append(webhooks)
         return [file for path in databases for file in (path, path.with_name(f"{path.name}-wal"))]
+
+    def _webhooks_file(self) -> Path | None:
+        """The open database of webhooks; None if there is none, or it is on PostgreSQL."""
+        webhooks = self._base.databases.webhooks
+        return self._base.config.data_dir / WEBHOOKS_FILE if webhooks is not None and webhooks.is_file else None
 
     def _build_peers_service(self) -> p2p.PeersService | None:
         """The service that keeps the peers, the address book and the bans from one run to the next."""

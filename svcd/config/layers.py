@@ -76,7 +76,7 @@ class Settings:
     def _shown(self, path: KeyPath) -> str:
         value = self._value(path)
         # A section may contain a secret in the place of its file.
-        if str(path[-1]).lower().endswith(("token", "secret", "merchants")) or isinstance(value, dict):
+        if str(path[-1]).lower().endswith(("token", "secret", "database", "merchants")) or isinstance(value, dict):
             return "(not shown)"
         text = json.dumps(value, default=str, ensure_ascii=False)
         return text if len(text) <= 100 else text[:99] + "…"

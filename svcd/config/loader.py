@@ -305,6 +305,7 @@ def _with_secrets(config: Config, settings: Settings, environment: Mapping[str, 
 
     read = attrs.evolve(
         webhooks,
+        database=_database(secret("database", webhooks.database, webhooks.database_file), settings),
         manage_token=secret("manageToken", webhooks.manage_token, webhooks.manage_token_file),
         signing_secret=secret("signingSecret", webhooks.signing_secret, webhooks.signing_secret_file),
         previous_signing_secret=secret(
@@ -326,6 +327,22 @@ def _with_secrets(config: Config, settings: Settings, environment: Mapping[str, 
 
     merchants = tuple(merchant_with_secrets(*numbered) for numbered in enumerate(config.commerce.merchants))
     return attrs.evolve(config, commerce=attrs.evolve(config.commerce, webhooks=read, merchants=merchants))
+
+
+def _database(uri: str, settings: Settings) -> str:
+    """The connection URI of PostgreSQL, or "".
+
+    Raises:
+        ConfigError: it is of another kind of database.
+    """
+    if uri and not uri.startswith(("postgresql://", "postgres://")):
+        key = "database" if settings.has(("commerce", "webhooks", "database")) else "databaseFile"
+        raise settings.problem(
+            ("commerce", "webhooks", key),
+            'must be a connection URI of PostgreSQL such as "postgresql:///svcd", or empty for webhooks.sqlite in the '
+            "data directory",
+        )
+    return uri
 
 
 def _secret(path: Path, settings: Settings, at: KeyPath, credentials: Path | None) -> str:

@@ -124,6 +124,9 @@ class CommerceWebhooks:
     """Callbacks to merchants. A secret never appears in a repr."""
 
     enabled: Annotated[bool, types.Boolean()] = False
+    database: Annotated[str, types.String()] = field(default="", repr=False)
+    """The connection URI of PostgreSQL; "" for a file in the data directory."""
+    database_file: Annotated[str, types.String()] = ""
     manage_token: Annotated[str, types.String()] = field(default="", repr=False)
     manage_token_file: Annotated[str, types.String()] = ""
     signing_secret: Annotated[str, types.String()] = field(default="", repr=False)

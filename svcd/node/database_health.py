@@ -18,7 +18,14 @@ from twisted.python.failure import Failure
 
 from svcd.chain.errors import Corrupt
 from svcd.interfaces import Worker
-from svcd.store.database import CHAIN, DatabaseKind, disk_remedy, is_damage, is_disk_trouble
+from svcd.store.database import (
+    CHAIN,
+    DatabaseKind,
+    DatabaseUnavailable,
+    disk_remedy,
+    is_damage,
+    is_disk_trouble,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -38,7 +45,7 @@ class DatabaseHealth:
     _stopped: Lock = field(factory=Lock)
     """Acquired for good by the first thread that meets damage."""
     trouble: str = field(default="", init=False)
-    """SQLite's last error of the disk; "" once a write has succeeded."""
+    """The last error of the disk, or of PostgreSQL; "" once a write has succeeded."""
 
     def of(self, kind: DatabaseKind) -> "DatabaseHealth":
         """The health of another database of the same node."""
@@ -81,10 +88,17 @@ class ReportingWorker:
     health: DatabaseHealth
     log: bool = True
     """Whether disk trouble is logged; False where the caller does that."""
+    recovers: bool = False
+    """Whether any success ends the trouble, as that of a server does, or only one of :class:`DiskProbe`."""
 
     def run(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> Deferred[T]:
         """See :class:`svcd.interfaces.Worker`."""
-        return self.worker.run(function, *args, **kwargs).addErrback(self._report)
+        return self.worker.run(function, *args, **kwargs).addCallbacks(self._succeeded, self._report)
+
+    def _succeeded(self, result: T) -> T:
+        if self.recovers:
+            self.health.trouble = ""
+        return result
 
     def _report(self, failure: Failure) -> Failure:
         self.health.report(failure.value, log=self.log)
@@ -99,7 +113,7 @@ class DiskProbe:
     worker: Worker
     """The thread that writes the database."""
     probe: Callable[[], None]
-    """Rewrites what the database has; raises sqlite3.Error."""
+    """Rewrites what the database has; raises sqlite3.Error or DatabaseUnavailable."""
 
     @property
     def trouble(self) -> str:
@@ -110,6 +124,6 @@ class DiskProbe:
     async def try_again(self) -> None:
         """After a failed write see whether the disk works by now; called now and then."""
         if self.health.trouble:
-            with suppress(sqlite3.Error):
+            with suppress(sqlite3.Error, DatabaseUnavailable):
                 await self.worker.run(self.probe)
                 self.health.trouble = ""

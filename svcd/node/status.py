@@ -177,8 +177,11 @@ class Status:
         clock: Clock,
         trouble: Callable[[], str],
         untrusted_proxy: Callable[[], str] = _nothing,
+        database: Callable[[], str] = _nothing,
     ) -> None:
         """``trouble`` gives the reason why the node cannot write to its disk, "" if it can.
+
+        ``database`` gives the reason why PostgreSQL does not answer, "" if it does or the node does not use it.
 
         ``untrusted_proxy`` gives a sentence about proxies that forward requests and are not trusted, "" for none.
         """
@@ -188,6 +191,7 @@ class Status:
         self._clock = clock
         self._trouble = trouble
         self._untrusted_proxy = untrusted_proxy
+        self._database = database
         self._header: tuple[bytes, Header] | None = None
         self._outage: tuple[bytes, str] | None = None
         self.history = ChainAlarms(chain_manager, clock)
@@ -222,7 +226,7 @@ class Status:
 
     def unready(self) -> str:
         """Why the node is not ready; "" if it is."""
-        return self.behind or self.standstill() or self._trouble()
+        return self.behind or self.standstill() or self._trouble() or self._database()
 
     def chain_alarms(self) -> dict[str, str]:
         """The alarms that concern merchants: a sentence for each kind; "" for no alarm."""
@@ -237,6 +241,7 @@ class Status:
         return {
             **self.chain_alarms(),
             "disk": self._trouble(),
+            "database": self._database(),
             "unreachable": self._peers.network_view().unreachable,
             "untrusted-proxy": self._untrusted_proxy(),
         }

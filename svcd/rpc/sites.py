@@ -13,14 +13,23 @@ from svcd.chain.errors import Corrupt, NotYet, RuleViolation
 from svcd.interfaces import Clock
 from svcd.node.status import SOFTWARE_VERSION
 from svcd.rpc import schemas
-from svcd.store.database import is_disk_trouble
+from svcd.store.database import DatabaseUnavailable, is_disk_trouble
 from svcd.web.api import UNROUTED_BUCKET, KleinApi, SiteContext
 from svcd.web.connections import SiteLimits
 from svcd.web.fast_path import FastPath
 from svcd.web.openapi import document
 from svcd.web.rate_limits import NO_LIMIT, Clients, RateLimiter
 from svcd.web.resources import CORS_HEADERS, NOT_FOUND, AllowedHosts, Branch, Cors
-from svcd.web.responses import Cached, ErrorTable, Headers, HttpError, Renderable, Response, to_response
+from svcd.web.responses import (
+    Cached,
+    ErrorTable,
+    Headers,
+    HttpError,
+    Renderable,
+    Response,
+    service_unavailable,
+    to_response,
+)
 from svcd.web.routes import Route, object_schema
 from svcd.web.site import Site
 
@@ -87,10 +96,14 @@ def _entry(route: Route) -> dict[str, str]:
 
 DAMAGED: Final = "the node's database is damaged, and the node stops"
 DISK_TROUBLE: Final = "the node cannot write to its disk at present; nothing has changed, so try again later"
+UNAVAILABLE: Final = "the database of the webhooks does not answer at present; try again later"
+UNAVAILABLE_SECONDS: Final = 5
+"""The ``Retry-After`` of that error."""
 ERRORS: Final[ErrorTable] = {
     RuleViolation: lambda violation: HttpError(400, violation.detail),
     NotYet: lambda reason: HttpError(503, reason.detail),
     sqlite3.OperationalError: lambda error: HttpError(503, DISK_TROUBLE) if is_disk_trouble(error) else None,
+    DatabaseUnavailable: lambda _: service_unavailable(UNAVAILABLE, UNAVAILABLE_SECONDS),
 }
 """The HTTP errors for exceptions of chain, node and store."""
 _OPERATOR_RATES: Final = {UNROUTED_BUCKET: NO_LIMIT, "operator": NO_LIMIT}

@@ -82,6 +82,14 @@ WEBHOOKS: Final = DatabaseKind(
     refused="the disk takes nothing for the webhooks",
 )
 """No other node has a merchant's orders: a commit is on the disk before it is confirmed."""
+POSTGRESQL: Final = DatabaseKind(
+    "the webhooks' database",
+    "webhooks",
+    "",
+    "restore it from a backup of PostgreSQL",
+    refused="the webhooks wait for their database",
+)
+"""The webhooks where several nodes share them (svcd.store.postgresql)."""
 MEMPOOL: Final = DatabaseKind(
     "the mempool's database",
     "mempool",
@@ -245,12 +253,14 @@ def is_damage(error: BaseException | None) -> bool:
 
 
 def is_disk_trouble(error: BaseException | None) -> bool:
-    """Whether SQLite reports that the disk is full, read-only or failing, or the file locked."""
-    return getattr(error, "sqlite_errorcode", 0) & 0xFF in _DISK_TROUBLE
+    """Whether the disk is full, read-only or failing, or the file locked; or PostgreSQL cannot be asked."""
+    return isinstance(error, DatabaseUnavailable) or getattr(error, "sqlite_errorcode", 0) & 0xFF in _DISK_TROUBLE
 
 
 def disk_remedy(error: BaseException | None) -> str:
     """What the operator must do about disk trouble, as a clause."""
+    if isinstance(error, DatabaseUnavailable):
+        return "start PostgreSQL, or repair the connection to it"
     return "close the program that has locked it" if _is_busy(error) else "free space on the disk or repair it"
 
 

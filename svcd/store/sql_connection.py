@@ -29,6 +29,8 @@ Row = tuple[Any, ...]
 _PAGES_OF_AN_ORDER: Final = 16
 _COPY: Final = 0x73766362
 """SQLite's application_id of a copy, whose contents are those of an earlier time."""
+_MOVED: Final = 0x7376636D
+"""SQLite's application_id of a file whose contents were moved to PostgreSQL."""
 
 
 class Rows(Protocol):
@@ -85,6 +87,11 @@ def mark_as_copy(path: Path) -> None:
         copy.execute(f"PRAGMA application_id = {_COPY}")
 
 
+def mark_as_moved(connection: sqlite3.Connection) -> None:
+    """Mark an open database as moved; see :meth:`SqliteConnection.is_moved`."""
+    connection.execute(f"PRAGMA application_id = {_MOVED}")
+
+
 @frozen
 class SqliteConnection:
     """A file that :func:`svcd.store.database.open_writer` has opened."""
@@ -115,6 +122,15 @@ class SqliteConnection:
         """See :meth:`SqlConnection.is_copy`."""
         (number,) = self.connection.execute("PRAGMA application_id").fetchone()
         return bool(number == _COPY)
+
+    def has_watches(self) -> bool:
+        """Whether there is any watch, active or not."""
+        return self.connection.execute("SELECT 1 FROM watch LIMIT 1").fetchone() is not None
+
+    def is_moved(self) -> bool:
+        """Whether the webhooks were moved to PostgreSQL, and only their copies are left here."""
+        (number,) = self.connection.execute("PRAGMA application_id").fetchone()
+        return bool(number == _MOVED)
 
     def clear_copy_mark(self) -> None:
         """See :meth:`SqlConnection.clear_copy_mark`."""

@@ -76,9 +76,10 @@ def clock() -> Clock:
     return present()
 
 
-@pytest.fixture
-def watched(tmp_path: Path, clock: Clock) -> Iterator[Watched]:
-    watched = Watched(tmp_path, clock)
+@pytest.fixture(params=["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)])
+def watched(request: pytest.FixtureRequest, tmp_path: Path, clock: Clock) -> Iterator[Watched]:
+    uri = "" if request.param == "sqlite" else request.getfixturevalue("postgresql_server").new_schema()
+    watched = Watched(tmp_path, clock, postgresql=uri)
     yield watched
     watched.close()
 
@@ -922,6 +923,7 @@ def _no_reading(_: Subscriptions, __: int) -> NoReturn:
     raise sqlite3.OperationalError("disk I/O error")
 
 
+@pytest.mark.parametrize("watched", ["sqlite"], indirect=True)
 def test_a_full_disk_loses_nothing(watched: Watched) -> None:
     watched.register()
     connection: sqlite3.Connection = watched.database.subscriptions.repository.watches._db

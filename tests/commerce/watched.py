@@ -1,6 +1,7 @@
 """A node in memory with webhooks, and a receiver that accepts every event at once."""
 
 import json
+import time
 from collections.abc import Collection, Iterable
 from itertools import count
 from pathlib import Path
@@ -45,8 +46,10 @@ class Queues:
 class Watched:
     """A node and its webhooks; `again` closes both and opens them anew, as a restart does."""
 
-    def __init__(self, folder: Path, clock: Clock, **settings: Any) -> None:
+    def __init__(self, folder: Path, clock: Clock, *, postgresql: str = "", **settings: Any) -> None:
+        """``postgresql`` is the connection URI of the webhooks' database; "" for a file."""
         self.folder = folder
+        self.postgresql = postgresql
         self.clock = clock
         self.synced = True
         self.every_depth = True
@@ -68,6 +71,7 @@ class Watched:
             new_id=lambda: f"svcwh_{next(self.numbers):032x}",
             limits=self.limits,
             now=lambda: milliseconds(self.clock),
+            database=self.postgresql,
         )
         opening = open_webhook_database(
             self.node.params,
@@ -174,6 +178,14 @@ class Watched:
 
     def clean_up(self) -> None:
         result_of(self.webhooks.clean_up())
+
+    def wait_for_database(self) -> None:
+        """Wait until PostgreSQL answers again, which is polled for."""
+        until = time.monotonic() + 10
+        while self.node.databases.unavailable:
+            assert time.monotonic() < until, self.node.databases.unavailable
+            time.sleep(0.05)
+            self.poll()
 
     def poll(self) -> None:
         """What the timer does."""

@@ -218,7 +218,7 @@ def test_a_tip_that_stands_still_while_most_peers_move_on(node: Node, usual: int
     assert status.standstill() == (said if alarm else "")
     assert (status.synced, status.current) == (True, not alarm)
     still = status.standstill()
-    others = dict.fromkeys(("deep-reorganisation", "outage", "disk", "unreachable", "untrusted-proxy"), "")
+    others = dict.fromkeys(("deep-reorganisation", "outage", "disk", "database", "unreachable", "untrusted-proxy"), "")
     assert status.alarms() == {**others, "standstill": still}
     assert status.synced
 

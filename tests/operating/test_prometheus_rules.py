@@ -39,6 +39,11 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
         {'svcd_chain_alarm,alarm="disk"': "0x10", 'svcd_chain_alarm,alarm="standstill"': "1x10"},
         "5m",
     ),
+    "SvcdDatabase": (
+        {'svcd_chain_alarm,alarm="database"': "0x3 1x10"},
+        {'svcd_chain_alarm,alarm="database"': "0x3 1x0 0x10", 'svcd_chain_alarm,alarm="disk"': "1x10"},
+        "7m",
+    ),
     "SvcdDeepReorganisation": (
         {'svcd_chain_alarm,alarm="deep-reorganisation"': "0x3 1x10"},
         {'svcd_chain_alarm,alarm="deep-reorganisation"': "0x10"},

@@ -123,7 +123,12 @@ class Node:
         chain_manager, transaction_pool = self.node_context.chain_manager, self.node_context.transaction_pool
         self.peers = Shown(NoPeers(settings.alone).network_view())
         self.status = Status(
-            chain_manager, identity=identity, peers=self.peers, clock=clock, trouble=lambda: self.databases.trouble
+            chain_manager,
+            identity=identity,
+            peers=self.peers,
+            clock=clock,
+            trouble=lambda: self.databases.trouble,
+            database=lambda: self.databases.unavailable,
         )
         chain = ChainRoutes(chain_manager, transaction_pool=transaction_pool, status=self.status, clock=clock)
         errors, nonces = count(1), count(1)

@@ -8,6 +8,7 @@ import pytest
 from svcd.chain.errors import Corrupt
 from svcd.rpc.chain_routes import ChainRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
+from svcd.store.database import DatabaseUnavailable
 from svcd.web.connections import SiteLimits
 from svcd.web.rate_limits import Clients, RateLimiter
 from tests.rpc.node import UNLIMITED, Node
@@ -21,17 +22,23 @@ def sqlite_error(code: int) -> sqlite3.Error:
 
 
 @pytest.mark.parametrize(
-    ("error", "sentence"),
+    ("error", "sentence", "seconds"),
     [
-        (Corrupt("the stored block has another hash"), "the node's database is damaged, and the node stops"),
+        (Corrupt("the stored block has another hash"), "the node's database is damaged, and the node stops", None),
         (
             sqlite_error(sqlite3.SQLITE_FULL),
             "the node cannot write to its disk at present; nothing has changed, so try again later",
+            None,
+        ),
+        (
+            DatabaseUnavailable("the PostgreSQL database svcd on db1 does not answer: connection refused"),
+            "the database of the webhooks does not answer at present; try again later",
+            "5",
         ),
     ],
 )
 def test_trouble_with_the_disk_is_told_without_an_id(
-    node: Node, monkeypatch: pytest.MonkeyPatch, error: Exception, sentence: str
+    node: Node, monkeypatch: pytest.MonkeyPatch, error: Exception, sentence: str, seconds: str | None
 ) -> None:
     """Whoever watches the disk has logged it; what ends the node is asked about each error that may be damage."""
     shown: list[BaseException] = []
@@ -56,4 +63,5 @@ def test_trouble_with_the_disk_is_told_without_an_id(
     wire.send(b"GET /rpc/status HTTP/1.1\r\nHost: h\r\n\r\n")
     (response,) = wire.responses()
     assert (response.status, json.loads(response.body)["error"]) == (503, sentence)
+    assert response.headers.get("retry-after") == seconds
     assert shown == ([error] if isinstance(error, Corrupt) else [])
