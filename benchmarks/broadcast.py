@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Final
 
 from benchmarks.figures import Goal, Rounds, Row, latency
-from benchmarks.ground import Person, lay, nobody
 from benchmarks.paced import Paced
+from benchmarks.prepared_chain import Signer, create_chain, unowned_key
 from benchmarks.processes import DATABASE, Served, bare, node
 from benchmarks.program import main
 from benchmarks.wrk import hammer
@@ -27,8 +27,8 @@ _IDLE_SECONDS: Final = 2.0
 def measure(folder: Path, quick: bool) -> list[Row]:
     """Transfers accepted per second by /rpc/broadcast, against a bare Klein route that gets the same bodies."""
     rounds_wanted, seconds, ready = _QUICK if quick else _FULL
-    people = [Person(number) for number in range(rounds_wanted * ready)]
-    lay(folder / DATABASE, [person.key for person in people])
+    signers = [Signer(number) for number in range(rounds_wanted * ready)]
+    create_chain(folder / DATABASE, [signer.key for signer in signers])
     found = Rounds()
     beside: list[float] = []
     with node(folder) as served, bare(folder) as compared:
@@ -36,7 +36,7 @@ def measure(folder: Path, quick: bool) -> list[Row]:
         idle = Paced(served.port, _PER_SECOND).ask_until(lambda _: time.monotonic() > until)
         for number in range(rounds_wanted):
             bodies = folder / f"bodies-{number}"
-            _write(bodies, people[number * ready : (number + 1) * ready])
+            _write(bodies, signers[number * ready : (number + 1) * ready])
             baseline = _accepted(compared.url, seconds, str(bodies), "again")
             accepted, latencies = _with_status(served, seconds, str(bodies))
             found.add(accepted, baseline)
@@ -66,13 +66,13 @@ def _with_status(served: Served, seconds: int, bodies: str) -> tuple[float, list
         return accepted.result(), latencies
 
 
-def _write(file: Path, senders: list[Person]) -> None:
+def _write(file: Path, senders: list[Signer]) -> None:
     """One request body a line; the first transfer of each of ``senders``, signed now."""
     now = int(time.time() * 1000)
     with file.open("wb") as lines:
-        for person in senders:
-            reference = f"order-{person.number}" if person.number % 2 else None
-            transfer = person.pays(nobody(person.number), amount=5_000, timestamp=now, reference=reference)
+        for signer in senders:
+            reference = f"order-{signer.number}" if signer.number % 2 else None
+            transfer = signer.pays(unowned_key(signer.number), amount=5_000, timestamp=now, reference=reference)
             lines.write(b'{"transaction":' + transfer.wire + b"}\n")
 
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 from attrs import frozen
 
 from benchmarks.figures import Goal, Rounds, Row
-from benchmarks.ground import Person, forge, lay
 from benchmarks.local_node import feed, opened
 from benchmarks.merchants import lay_watches, order, payment, until, webhooks_of
+from benchmarks.prepared_chain import Signer, build_blocks, create_chain
 from benchmarks.processes import DATABASE, closed_port, receiver
 from benchmarks.program import main, on_reactor
 from svcd.commerce.sender import SendingMerchant, WebhookSender
@@ -117,7 +117,7 @@ class Scene:
         """A fresh node that has just connected the first block."""
         path = self._place / DATABASE
         path.parent.mkdir()
-        shutil.copy(self.folder / "ground.sqlite", path)
+        shutil.copy(self.folder / "initial.sqlite", path)
         lay_watches(path.parent, [order(number, required=1) for number in self.numbers], self.callback)
         async with (
             opened(path, reactor) as node_context,
@@ -132,10 +132,10 @@ class Scene:
 
 def prepare(folder: Path, count: int) -> list[bytes]:
     """A chain at ``folder``, and two blocks for it with ``count`` payments each."""
-    ground, draft = folder / "ground.sqlite", folder / "draft.sqlite"
-    lay(ground, [Person(number).key for number in range(2 * count)])
-    shutil.copy(ground, draft)
-    return forge(draft, [[payment(number) for number in range(start, start + count)] for start in (0, count)])
+    initial, draft = folder / "initial.sqlite", folder / "draft.sqlite"
+    create_chain(initial, [Signer(number).key for number in range(2 * count)])
+    shutil.copy(initial, draft)
+    return build_blocks(draft, [[payment(number) for number in range(start, start + count)] for start in (0, count)])
 
 
 def measure(folder: Path, quick: bool) -> list[Row]:

@@ -7,8 +7,8 @@ from time import perf_counter
 from typing import Any, Final
 
 from benchmarks.figures import Goal, Rounds, Row
-from benchmarks.ground import forge, lay
 from benchmarks.local_node import feed, opened
+from benchmarks.prepared_chain import build_blocks, create_chain
 from benchmarks.program import main, on_reactor
 from svcd.chain.params import DEVNET
 from svcd.chain.work import work_value
@@ -36,17 +36,17 @@ def hashes_per_second(count: int) -> float:
 def measure(folder: Path, quick: bool) -> list[Row]:
     """Empty blocks connected per second on devnet, against raw Argon2 on two threads."""
     rounds_wanted, count = (2, 192) if quick else (5, 2_048)
-    ground, draft = folder / "ground.sqlite", folder / "draft.sqlite"
-    lay(ground, [])
-    shutil.copy(ground, draft)
-    blocks = forge(draft, ([] for _ in range(count)), gap=_GAP)
+    initial, draft = folder / "initial.sqlite", folder / "draft.sqlite"
+    create_chain(initial, [])
+    shutil.copy(initial, draft)
+    blocks = build_blocks(draft, ([] for _ in range(count)), gap=_GAP)
     batches = [blocks[start : start + _BATCH] for start in range(0, count, _BATCH)]
 
     async def run(reactor: Any) -> Rounds:
         rounds = Rounds()
         for number in range(rounds_wanted):
             fresh = folder / f"round-{number}.sqlite"
-            shutil.copy(ground, fresh)
+            shutil.copy(initial, fresh)
             async with opened(fresh, reactor) as node_context:
                 baseline = hashes_per_second(count)
                 began = perf_counter()

@@ -8,7 +8,7 @@ from typing import Final
 from attrs import evolve
 
 from benchmarks.figures import Goal, Rounds, Row
-from benchmarks.ground import forge, lay
+from benchmarks.prepared_chain import build_blocks, create_chain
 from benchmarks.program import main
 from svcd.chain.params import MAINNET
 from svcd.node.verify_chain import verify_headers
@@ -34,8 +34,8 @@ def measure_so_many(folder: Path, quick: bool, *, number: float) -> list[Row]:
 
 def _measure(folder: Path, *, rounds_wanted: int, count: int) -> list[Row]:
     path, rounds, threads = folder / "chain.sqlite", Rounds(), os.cpu_count() or 1
-    lay(path, [], params=_EASY)
-    forge(path, ([] for _ in range(count)), gap=_GAP, params=_EASY)
+    create_chain(path, [], params=_EASY)
+    build_blocks(path, ([] for _ in range(count)), gap=_GAP, params=_EASY)
     with closing(open_reader(path)) as connection:
         for _ in range(rounds_wanted):
             done = verify_headers(

@@ -17,8 +17,8 @@ _PER_SECOND: Final = 200
 def measure(folder: Path, quick: bool) -> list[Row]:
     """How long an answer takes while full blocks are being connected: the 99th percentile of GET /rpc/status."""
     sizes, idle_seconds = (QUICK, 0.5) if quick else (_FULL, 5)
-    ground, blocks, _ = prepare(folder, sizes)
-    ground.rename(folder / DATABASE)
+    database, blocks, _ = prepare(folder, sizes)
+    database.rename(folder / DATABASE)
     file = folder / "blocks"
     file.write_bytes(b"\n".join(blocks))
     with fed_node(folder, file) as served:

@@ -16,7 +16,7 @@ from benchmarks.local_node import feed, opened
 from benchmarks.merchants import until, webhooks_of
 from benchmarks.processes import DATABASE
 from benchmarks.program import main, on_reactor
-from benchmarks.watches import Ground, Post, Watched, prepare
+from benchmarks.watches import Fixture, Post, Watched, prepare
 from benchmarks.watches import Sizes as BlockSizes
 from svcd.commerce.webhook_database import FILE
 from svcd.commerce.webhook_service import WebhookContext, WebhookService
@@ -79,11 +79,11 @@ class Started:
 
 
 @asynccontextmanager
-async def started(ground: Ground, watches: Path, reactor: Any) -> AsyncIterator[Started]:
+async def started(fixture: Fixture, watches: Path, reactor: Any) -> AsyncIterator[Started]:
     """A fresh chain with the watches in the folder ``watches``."""
-    folder = ground.folder / "started"
+    folder = fixture.folder / "started"
     copytree(watches, folder)
-    copy(ground.folder / "ground.sqlite", folder / DATABASE)
+    copy(fixture.folder / "initial.sqlite", folder / DATABASE)
     async with opened(folder / DATABASE, reactor) as node_context:
         began = perf_counter()
         async with webhooks_of(folder, folder / DATABASE, reactor) as (database, steps):
@@ -104,11 +104,11 @@ async def started(ground: Ground, watches: Path, reactor: Any) -> AsyncIterator[
     rmtree(folder)
 
 
-async def _tell(ground: Ground, watches: Path, reactor: Any) -> tuple[float, float, float]:
+async def _tell(fixture: Fixture, watches: Path, reactor: Any) -> tuple[float, float, float]:
     """Milliseconds to tell of the payments of a block, megabytes of this process, and milliseconds of the start."""
-    async with started(ground, watches, reactor) as running:
-        await feed(running.watched.node_context.chain_manager, [[ground.blocks[0]]])
-        await running.watched.told(ground.sizes.matches)
+    async with started(fixture, watches, reactor) as running:
+        await feed(running.watched.node_context.chain_manager, [[fixture.blocks[0]]])
+        await running.watched.told(fixture.sizes.matches)
         (took,) = running.watched.steps.took
         return took * 1000, memory_megabytes(), running.start_ms
 
@@ -116,7 +116,7 @@ async def _tell(ground: Ground, watches: Path, reactor: Any) -> tuple[float, flo
 def measure(folder: Path, quick: bool) -> list[Row]:
     """Telling of the payments of a block, memory and start with many watches, and with those of the block alone."""
     sizes = QUICK if quick else FULL
-    ground = prepare(folder, BlockSizes(matches=sizes.matches, blocks=1, rounds=sizes.rounds))
+    fixture = prepare(folder, BlockSizes(matches=sizes.matches, blocks=1, rounds=sizes.rounds))
     few, many = folder / "watches-1", folder / "many"
     copytree(few, many)
     add_watches(many / FILE, sizes)
@@ -125,7 +125,7 @@ def measure(folder: Path, quick: bool) -> list[Row]:
         telling, memory, start = Rounds(), Rounds(), Rounds()
         for _ in range(sizes.rounds):
             # The few first: what Python has once taken from the system it keeps.
-            alone, all_ = await _tell(ground, few, reactor), await _tell(ground, many, reactor)
+            alone, all_ = await _tell(fixture, few, reactor), await _tell(fixture, many, reactor)
             for rounds, figure, baseline in zip((telling, memory, start), all_, alone, strict=True):
                 rounds.add(figure, baseline)
         of = f"{sizes.active + sizes.ended:,} watches, {sizes.active:,} active"

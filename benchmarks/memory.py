@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from benchmarks.figures import Goal, Row
-from benchmarks.ground import lay, nobody
+from benchmarks.prepared_chain import create_chain, unowned_key
 from benchmarks.processes import DATABASE, node
 from benchmarks.program import main
 
@@ -27,7 +27,7 @@ def measure(folder: Path, quick: bool) -> list[Row]:
 
 def _peak_megabytes(folder: Path, accounts: int) -> float:
     folder.mkdir()
-    lay(folder / DATABASE, map(nobody, range(accounts)))
+    create_chain(folder / DATABASE, map(unowned_key, range(accounts)))
     with node(folder) as served:
         return served.peak_bytes() / 1e6
 

@@ -14,7 +14,7 @@ from attrs import field, frozen
 from twisted.internet.defer import Deferred
 from twisted.internet.task import deferLater
 
-from benchmarks.ground import Person, nobody
+from benchmarks.prepared_chain import Signer, unowned_key
 from svcd.chain.address import encode_address
 from svcd.chain.params import DEVNET
 from svcd.chain.transaction import Transfer
@@ -42,14 +42,14 @@ _LASTS_MS: Final = 86_400_000
 
 def order(number: int, *, required: int) -> PaymentTerms:
     """What the order of a number asks for: every order has a recipient of its own."""
-    recipient = encode_address(nobody(number), DEVNET.address_prefix)
+    recipient = encode_address(unowned_key(number), DEVNET.address_prefix)
     return PaymentTerms(f"order-{number}", recipient, 5_000 + number, required)
 
 
 def payment(number: int) -> Transfer:
     """The transfer that pays it."""
-    return Person(number).pays(
-        nobody(number), amount=5_000 + number, timestamp=DEVNET.genesis_time, reference=f"order-{number}"
+    return Signer(number).pays(
+        unowned_key(number), amount=5_000 + number, timestamp=DEVNET.genesis_time, reference=f"order-{number}"
     )
 
 

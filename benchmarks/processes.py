@@ -76,12 +76,12 @@ def node(folder: Path, *settings: str, port: int | None = None) -> Iterator[Serv
 
 @contextmanager
 def distant_node(folder: Path, *, round_trip: float = 0.0, mbits: float | None = None) -> Iterator[Served]:
-    """The same node behind the line of :mod:`benchmarks.line`, at whose end peers find it.
+    """The same node behind the line of :mod:`benchmarks.slow_link`, at whose end peers find it.
 
     ``round_trip`` in milliseconds; ``mbits`` in Mbit/s each way, or None for no limit.
     """
     port, target = _free_port(), _free_port()
-    command = [sys.executable, "-m", "benchmarks.line", str(port), str(target), f"--round-trip={round_trip}"]
+    command = [sys.executable, "-m", "benchmarks.slow_link", str(port), str(target), f"--round-trip={round_trip}"]
     command += [] if mbits is None else [f"--mbits={mbits}"]
     with (
         _running(command, port, log=folder / "line.log", cwd=_ROOT) as line,

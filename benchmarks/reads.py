@@ -6,7 +6,7 @@ from typing import Final
 from attrs import frozen
 
 from benchmarks.figures import Goal, Rounds, Row
-from benchmarks.ground import Person, forge, lay, nobody
+from benchmarks.prepared_chain import Signer, build_blocks, create_chain, unowned_key
 from benchmarks.processes import DATABASE, bare, node
 from benchmarks.program import main
 from benchmarks.wrk import hammer
@@ -29,7 +29,7 @@ def _at_least(ratio: float) -> Goal:
 
 
 def _reads(accounts: int, paid: Transfer) -> list[Read]:
-    addresses = [encode_address(nobody(number), DEVNET.address_prefix) for number in range(accounts)]
+    addresses = [encode_address(unowned_key(number), DEVNET.address_prefix) for number in range(accounts)]
     shop = encode_address(paid.recipient, DEVNET.address_prefix)
     order = f"recipient={shop}&amountBaseUnits={paid.amount}"
     return [
@@ -58,11 +58,11 @@ _QUICK: Final = (1_000, 1, 1)
 def measure(folder: Path, quick: bool) -> list[Row]:
     """Answers per second of the routes that read, against a bare Klein route, by wrk with 16 connections."""
     accounts, rounds_wanted, seconds = _QUICK if quick else _FULL
-    buyer = Person(0)
-    paid = buyer.pays(nobody(0), amount=5_000, timestamp=DEVNET.genesis_time, reference="order-1")
+    buyer = Signer(0)
+    paid = buyer.pays(unowned_key(0), amount=5_000, timestamp=DEVNET.genesis_time, reference="order-1")
     reads = _reads(accounts, paid)
-    lay(folder / DATABASE, [buyer.key, *map(nobody, range(accounts))])
-    forge(folder / DATABASE, [(), (paid,), *[()] * 100])
+    create_chain(folder / DATABASE, [buyer.key, *map(unowned_key, range(accounts))])
+    build_blocks(folder / DATABASE, [(), (paid,), *[()] * 100])
     found = {read: Rounds() for read in reads}
     with node(folder) as served, bare(folder) as compared:
         for _ in range(rounds_wanted):

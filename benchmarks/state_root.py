@@ -10,7 +10,7 @@ from time import thread_time
 from attrs import frozen
 
 from benchmarks.figures import Goal, Rounds, Row
-from benchmarks.ground import lay, nobody
+from benchmarks.prepared_chain import create_chain, unowned_key
 from benchmarks.program import main
 from svcd.chain.accounts import Account
 from svcd.chain.commitment import Commitment, Overlay
@@ -45,8 +45,8 @@ class State:
 
 def state_of(path: Path, count: int) -> State:
     """A state of ``count`` accounts in a database at ``path``."""
-    keys = [nobody(number) for number in range(count)]
-    lay(path, keys)
+    keys = [unowned_key(number) for number in range(count)]
+    create_chain(path, keys)
     connection = open_writer(path)
     store = ChainWriter(connection)
     commitment = Commitment(store.account_rows)

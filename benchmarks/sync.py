@@ -21,9 +21,9 @@ from twisted.internet.defer import Deferred
 from twisted.internet.task import LoopingCall
 
 from benchmarks.figures import Goal, Rounds, Row, percentile_99
-from benchmarks.ground import forge, lay
 from benchmarks.local_node import feed, opened
 from benchmarks.paced import Paced
+from benchmarks.prepared_chain import build_blocks, create_chain
 from benchmarks.processes import DATABASE, closed_port, distant_node, node
 from benchmarks.program import main, on_reactor
 from benchmarks.transfers import Sizes, payments
@@ -53,7 +53,7 @@ class Chain:
 
     what: str
     count: int
-    ground: Path
+    initial: Path
     finished: Path
     blocks: list[bytes]
     batch: int
@@ -61,21 +61,21 @@ class Chain:
 
 def near_empty(folder: Path, count: int) -> Chain:
     """``count`` blocks without transfers."""
-    ground, finished = folder / "empty-ground.sqlite", folder / "empty-finished.sqlite"
-    lay(ground, [])
-    shutil.copy(ground, finished)
-    blocks = forge(finished, ([] for _ in range(count)), gap=2 * DEVNET.slots_per_block)
-    return Chain("empty blocks", count, ground, finished, blocks, _BATCH)
+    initial, finished = folder / "empty-initial.sqlite", folder / "empty-finished.sqlite"
+    create_chain(initial, [])
+    shutil.copy(initial, finished)
+    blocks = build_blocks(finished, ([] for _ in range(count)), gap=2 * DEVNET.slots_per_block)
+    return Chain("empty blocks", count, initial, finished, blocks, _BATCH)
 
 
 def full(folder: Path, sizes: Sizes) -> Chain:
     """Blocks with as many transfers as fit."""
     bodies = payments(sizes)
-    ground, finished = folder / "full-ground.sqlite", folder / "full-finished.sqlite"
-    lay(ground, [transfer.sender for body in bodies for transfer in body])
-    shutil.copy(ground, finished)
-    blocks = forge(finished, bodies)
-    return Chain("transfers", sum(map(len, bodies)), ground, finished, blocks, 1)
+    initial, finished = folder / "full-initial.sqlite", folder / "full-finished.sqlite"
+    create_chain(initial, [transfer.sender for body in bodies for transfer in body])
+    shutil.copy(initial, finished)
+    blocks = build_blocks(finished, bodies)
+    return Chain("transfers", sum(map(len, bodies)), initial, finished, blocks, 1)
 
 
 class Reached:
@@ -148,8 +148,8 @@ class Race:
         for number in range(rounds_wanted):
             name = f"{chain.what}-{len(self.urls)}-{number}"
             fresh, other = self.folder / f"{name}-memory.sqlite", self.folder / f"{name}-peers.sqlite"
-            shutil.copy(chain.ground, fresh)
-            shutil.copy(chain.ground, other)
+            shutil.copy(chain.initial, fresh)
+            shutil.copy(chain.initial, other)
             async with opened(fresh, reactor) as node_context:
                 began = perf_counter()
                 await feed(node_context.chain_manager, batches)
@@ -198,7 +198,7 @@ def round_trip(folder: Path, quick: bool, *, number: float) -> list[Row]:
                 rates = []
                 for what, urls in (("far", far), ("near", near)):
                     path = folder / f"{what}-{index}.sqlite"
-                    shutil.copy(chain.ground, path)
+                    shutil.copy(chain.initial, path)
                     rates.append(chain.count / await catch_up(path, urls, len(chain.blocks), reactor))
                 rounds.add(*rates)
 
@@ -214,7 +214,7 @@ def throttled(folder: Path, quick: bool, *, number: float) -> list[Row]:
     chain = full(folder, sizes)
     size = sum(map(len, chain.blocks))
     path = folder / "throttled.sqlite"
-    shutil.copy(chain.ground, path)
+    shutil.copy(chain.initial, path)
     with ExitStack() as stack:
         urls = _urls(chain, folder, stack, mbits=number)
         seconds = on_reactor(lambda reactor: catch_up(path, urls, len(chain.blocks), reactor))
@@ -234,7 +234,7 @@ def many_empty(folder: Path, quick: bool, *, number: float) -> list[Row]:
 def latency(folder: Path, chain: Chain) -> Row:
     """How long answers take of a node that is catching up."""
     source, target = folder / "source", folder / "target"
-    for data, database in ((source, chain.finished), (target, chain.ground)):
+    for data, database in ((source, chain.finished), (target, chain.initial)):
         data.mkdir()
         shutil.copy(database, data / DATABASE)
     with node(source) as served, node(target, f'p2p.seeds=["{served.url}"]') as syncing:

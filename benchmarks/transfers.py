@@ -9,8 +9,8 @@ from typing import Any, Final
 from attrs import define, field, frozen
 
 from benchmarks.figures import Goal, Rounds, Row
-from benchmarks.ground import Person, forge, lay, nobody
 from benchmarks.local_node import feed, opened
+from benchmarks.prepared_chain import Signer, build_blocks, create_chain, unowned_key
 from benchmarks.program import main, on_reactor
 from svcd.chain.params import DEVNET
 from svcd.chain.signature import is_valid
@@ -38,8 +38,8 @@ def payments(sizes: Sizes) -> list[list[Transfer]]:
     timestamp = DEVNET.genesis_time
     count = sizes.rounds * sizes.blocks * sizes.transfers
     made = [
-        Person(number).pays(
-            nobody(number),
+        Signer(number).pays(
+            unowned_key(number),
             amount=5_000 + number,
             timestamp=timestamp,
             reference=f"order-{number}" if number % 2 else None,
@@ -52,14 +52,14 @@ def payments(sizes: Sizes) -> list[list[Transfer]]:
 def prepare(folder: Path, sizes: Sizes) -> tuple[Path, list[bytes], list[list[Transfer]]]:
     """A database with all the accounts, blocks to be connected to it, and the transfers in them."""
     bodies = payments(sizes)
-    people = [transfer.sender for body in bodies for transfer in body]
-    ground = folder / "ground.sqlite"
-    lay(ground, [*people, *map(nobody, range(sizes.accounts - len(people)))])
+    signers = [transfer.sender for body in bodies for transfer in body]
+    initial = folder / "initial.sqlite"
+    create_chain(initial, [*signers, *map(unowned_key, range(sizes.accounts - len(signers)))])
     draft = folder / "draft.sqlite"
-    shutil.copy(ground, draft)
-    blocks = forge(draft, bodies)
+    shutil.copy(initial, draft)
+    blocks = build_blocks(draft, bodies)
     draft.unlink()
-    return ground, blocks, bodies
+    return initial, blocks, bodies
 
 
 @define
@@ -86,14 +86,14 @@ def verify(signatures: Sequence[tuple[bytes, bytes, bytes]]) -> tuple[float, flo
 def measure(folder: Path, quick: bool) -> list[Row]:
     """Transfers connected per second, against one thread that verifies as many signatures with PyNaCl."""
     sizes = QUICK if quick else FULL
-    ground, blocks, bodies = prepare(folder, sizes)
+    initial, blocks, bodies = prepare(folder, sizes)
     signatures = [[(t.sender_key, t.txid, t.signature) for t in body] for body in bodies]
     del bodies
 
     connected, processor = Rounds(), Rounds()
 
     async def run(reactor: Any) -> None:
-        async with opened(ground, reactor) as node_context:
+        async with opened(initial, reactor) as node_context:
             for start in range(0, len(blocks), sizes.blocks):
                 part = slice(start, start + sizes.blocks)
                 count = sizes.blocks * sizes.transfers

@@ -11,8 +11,8 @@ from urllib.request import urlopen
 from attrs import frozen
 
 from benchmarks.figures import Goal, Rounds, Row
-from benchmarks.ground import forge, lay, nobody
 from benchmarks.merchants import order
+from benchmarks.prepared_chain import build_blocks, create_chain, unowned_key
 from benchmarks.processes import DATABASE, Served, bare, node
 from benchmarks.program import main
 from benchmarks.wrk import hammer
@@ -36,8 +36,8 @@ def lay_payments(path: Path, count: int) -> None:
     The blocks are real ones without transfers, and the payments are laid beside them into the tables that are read
     later: signing and connecting a million transfers would take a quarter of an hour and lead to the same rows.
     """
-    lay(path, [])
-    forge(path, ([] for _ in range(0, count, _PER_BLOCK)), gap=_GAP)
+    create_chain(path, [])
+    build_blocks(path, ([] for _ in range(0, count, _PER_BLOCK)), gap=_GAP)
     connection = open_writer(path)
     blocks = dict(connection.execute("SELECT height, block FROM canonical"))
     for start in range(0, count, _PER_BLOCK):
@@ -60,11 +60,11 @@ def _write(connection: sqlite3.Connection, block: int, height: int, numbers: ran
         [(txid, height, position) for position, (txid, _) in enumerate(bodies)],
     )
     connection.executemany(
-        "INSERT INTO address_place VALUES (?, ?, ?)", [(nobody(number), height, at) for number, at in places]
+        "INSERT INTO address_place VALUES (?, ?, ?)", [(unowned_key(number), height, at) for number, at in places]
     )
     connection.executemany(
         "INSERT INTO payment_place VALUES (?, ?, ?, ?, ?)",
-        [(f"order-{number}", nobody(number), 5_000 + number, height, at) for number, at in places],
+        [(f"order-{number}", unowned_key(number), 5_000 + number, height, at) for number, at in places],
     )
 
 
@@ -72,7 +72,7 @@ def body_of(number: int) -> tuple[bytes, bytes]:
     """Id and canonical JSON of the transfer that pays the order of a number; nobody has signed it."""
     key = number.to_bytes(32, "big")
     sender = encode_address(key_hash(key), DEVNET.address_prefix)
-    recipient = encode_address(nobody(number), DEVNET.address_prefix)
+    recipient = encode_address(unowned_key(number), DEVNET.address_prefix)
     before = (
         f'{{"fee":"{DEVNET.minimum_fee}","networkId":{DEVNET.network_id},"nonce":"0","payload":{{'
         f'"amount":"{5_000 + number}","paymentReference":"order-{number}","recipient":"{recipient}"}},'

@@ -7,7 +7,7 @@ from statistics import median
 from typing import Final
 
 from benchmarks.figures import Goal, Rounds, Row
-from benchmarks.ground import Person, lay, nobody
+from benchmarks.prepared_chain import Signer, create_chain, unowned_key
 from benchmarks.processes import DATABASE, node
 from benchmarks.program import main
 from svcd.chain.params import DEVNET
@@ -25,11 +25,11 @@ _LONGER: Final = 0.3
 def measure(folder: Path, quick: bool) -> list[Row]:
     """How long a node takes from its start until it listens, and what it then has resident, against one with none."""
     rounds_wanted, count = _QUICK if quick else _FULL
-    people = [Person(number) for number in range(count)]
-    transfers = _payments(people)
+    signers = [Signer(number) for number in range(count)]
+    transfers = _payments(signers)
     with_, without = folder / "with", folder / "without"
-    _prepare(with_, people, transfers)
-    _prepare(without, people, [])
+    _prepare(with_, signers, transfers)
+    _prepare(without, signers, [])
     starts, resident = Rounds(), Rounds()
     for _ in range(rounds_wanted):
         (seconds, memory), (seconds_without, memory_without) = _started(with_), _started(without)
@@ -51,24 +51,24 @@ def measure(folder: Path, quick: bool) -> list[Row]:
     ]
 
 
-def _payments(people: Sequence[Person]) -> list[Transfer]:
+def _payments(signers: Sequence[Signer]) -> list[Transfer]:
     """The first transfer of each, no two alike; every other one has a reference."""
     now = int(time.time() * 1000)
     return [
-        person.pays(
-            nobody(person.number),
-            amount=5_000 + person.number,
-            timestamp=now + person.number,
-            reference=f"order-{person.number}" if person.number % 2 else None,
+        signer.pays(
+            unowned_key(signer.number),
+            amount=5_000 + signer.number,
+            timestamp=now + signer.number,
+            reference=f"order-{signer.number}" if signer.number % 2 else None,
         )
-        for person in people
+        for signer in signers
     ]
 
 
-def _prepare(folder: Path, people: Sequence[Person], transfers: Sequence[Transfer]) -> None:
+def _prepare(folder: Path, signers: Sequence[Signer], transfers: Sequence[Transfer]) -> None:
     """A data directory in which everybody has a fortune and ``transfers`` wait."""
     folder.mkdir()
-    lay(folder / DATABASE, [person.key for person in people])
+    create_chain(folder / DATABASE, [signer.key for signer in signers])
     store = MempoolStore(open_writer(folder / FILE, MEMPOOL), folder / FILE, DEVNET)
     store.write(list(enumerate(transfers, 1)), [])
     store.close()

@@ -11,9 +11,9 @@ from attrs import define, frozen
 from twisted.internet.defer import Deferred, succeed
 
 from benchmarks.figures import Goal, Rounds, Row
-from benchmarks.ground import Person, forge, lay
 from benchmarks.local_node import feed, opened
 from benchmarks.merchants import Timed, lay_watches, order, payment, until, webhooks_of
+from benchmarks.prepared_chain import Signer, build_blocks, create_chain
 from benchmarks.processes import DATABASE
 from benchmarks.program import main, on_reactor
 from svcd.commerce.dispatcher import DeliveryCounts
@@ -80,7 +80,7 @@ class Watched:
 
 
 @frozen
-class Ground:
+class Fixture:
     """What every round begins with: a chain without blocks, and the blocks to come."""
 
     folder: Path
@@ -93,7 +93,7 @@ class Ground:
     async def alone(self, reactor: Any) -> AsyncIterator[NodeContext]:
         """A fresh chain that nobody watches."""
         path = self.folder / "alone.sqlite"
-        shutil.copy(self.folder / "ground.sqlite", path)
+        shutil.copy(self.folder / "initial.sqlite", path)
         async with opened(path, reactor) as node_context:
             yield node_context
         path.unlink()
@@ -103,7 +103,7 @@ class Ground:
         """A fresh chain with a watch over each payment, which is confirmed after ``required`` blocks."""
         folder = self.folder / "watched"
         folder.mkdir()
-        shutil.copy(self.folder / "ground.sqlite", folder / DATABASE)
+        shutil.copy(self.folder / "initial.sqlite", folder / DATABASE)
         shutil.copy(self.folder / f"watches-{required}" / FILE, folder / FILE)
         async with (
             opened(folder / DATABASE, reactor) as node_context,
@@ -125,15 +125,15 @@ class Ground:
         shutil.rmtree(folder)
 
 
-def prepare(folder: Path, sizes: Sizes) -> Ground:
+def prepare(folder: Path, sizes: Sizes) -> Fixture:
     """The chain, the blocks, and the watches as they are before the first of them."""
     count = sizes.matches * sizes.blocks
-    ground = folder / "ground.sqlite"
-    lay(ground, [Person(number).key for number in range(count)])
+    initial = folder / "initial.sqlite"
+    create_chain(initial, [Signer(number).key for number in range(count)])
     made = [payment(number) for number in range(count)]
     bodies = [made[start : start + sizes.matches] for start in range(0, count, sizes.matches)]
     blocks, and_empty = (
-        forge(Path(shutil.copy(ground, folder / "draft.sqlite")), each) for each in (bodies, [bodies[0], []])
+        build_blocks(Path(shutil.copy(initial, folder / "draft.sqlite")), each) for each in (bodies, [bodies[0], []])
     )
 
     def callback(number: int) -> tuple[str, str]:
@@ -147,7 +147,7 @@ def prepare(folder: Path, sizes: Sizes) -> Ground:
         lay_watches(
             place, orders, lambda number: (f"shop-{number % 10}.example", f"https://shop-{number % 10}.example/")
         )
-    return Ground(folder, sizes, blocks, and_empty)
+    return Fixture(folder, sizes, blocks, and_empty)
 
 
 async def seconds_of(work: Awaitable[object]) -> float:
@@ -157,56 +157,56 @@ async def seconds_of(work: Awaitable[object]) -> float:
     return perf_counter() - began
 
 
-Measured = Callable[[Ground, Watched, NodeContext, Rounds], Awaitable[None]]
+Measured = Callable[[Fixture, Watched, NodeContext, Rounds], Awaitable[None]]
 """Hands the same blocks to a chain that is watched and to one that is not."""
 
 
-async def run_of_blocks(ground: Ground, watched: Watched, alone: NodeContext, rounds: Rounds) -> None:
+async def run_of_blocks(fixture: Fixture, watched: Watched, alone: NodeContext, rounds: Rounds) -> None:
     """All blocks as a synchronisation hands them in, the next while the last is being connected."""
-    batches = [[block] for block in ground.blocks]
+    batches = [[block] for block in fixture.blocks]
     figure = await seconds_of(feed(watched.node_context.chain_manager, batches))
-    await watched.told(ground.sizes.matches * len(batches))
+    await watched.told(fixture.sizes.matches * len(batches))
     rounds.add(figure * 1000 / len(batches), await seconds_of(feed(alone.chain_manager, batches)) * 1000 / len(batches))
 
 
-async def block_by_block(ground: Ground, watched: Watched, alone: NodeContext, rounds: Rounds) -> None:
+async def block_by_block(fixture: Fixture, watched: Watched, alone: NodeContext, rounds: Rounds) -> None:
     """Each block after all events of the one before."""
-    for block in ground.blocks:
+    for block in fixture.blocks:
         figure = await seconds_of(feed(watched.node_context.chain_manager, [[block]]))
-        await watched.told(ground.sizes.matches)
+        await watched.told(fixture.sizes.matches)
         rounds.add(figure * 1000, await seconds_of(feed(alone.chain_manager, [[block]])) * 1000)
 
 
-async def in_between(ground: Ground, watched: Watched, alone: NodeContext, rounds: Rounds) -> None:
+async def in_between(fixture: Fixture, watched: Watched, alone: NodeContext, rounds: Rounds) -> None:
     """Every second block in the moment in which the webhooks begin with the one before."""
-    for first, second in zip(ground.blocks[::2], ground.blocks[1::2], strict=False):
+    for first, second in zip(fixture.blocks[::2], fixture.blocks[1::2], strict=False):
         begun = len(watched.steps.begun)
         await feed(watched.node_context.chain_manager, [[first]])
         await until(watched.reactor, lambda begun=begun: len(watched.steps.begun) > begun)  # type: ignore[misc]
         figure = await seconds_of(feed(watched.node_context.chain_manager, [[second]]))
-        await watched.told(2 * ground.sizes.matches)
+        await watched.told(2 * fixture.sizes.matches)
         await feed(alone.chain_manager, [[first]])
         rounds.add(figure * 1000, await seconds_of(feed(alone.chain_manager, [[second]])) * 1000)
 
 
-async def compare(ground: Ground, reactor: Any, measured: Measured, seconds: list[float]) -> Rounds:
+async def compare(fixture: Fixture, reactor: Any, measured: Measured, seconds: list[float]) -> Rounds:
     """Rounds of one way of handing in; the seconds that the follower took for each block are added to ``seconds``."""
     rounds = Rounds()
-    for _ in range(ground.sizes.rounds):
+    for _ in range(fixture.sizes.rounds):
         async with AsyncExitStack() as stack:
-            watched = await stack.enter_async_context(ground.watched(reactor))
-            alone = await stack.enter_async_context(ground.alone(reactor))
-            await measured(ground, watched, alone, rounds)
+            watched = await stack.enter_async_context(fixture.watched(reactor))
+            alone = await stack.enter_async_context(fixture.alone(reactor))
+            await measured(fixture, watched, alone, rounds)
             seconds += watched.steps.took
     return rounds
 
 
-async def deeper(ground: Ground, reactor: Any) -> tuple[float, float]:
+async def deeper(fixture: Fixture, reactor: Any) -> tuple[float, float]:
     """Milliseconds to tell of payments that have just been made, and of the same when they lie one block deeper."""
-    async with ground.watched(reactor, _DEEPER) as watched:
-        for block in ground.and_empty:
+    async with fixture.watched(reactor, _DEEPER) as watched:
+        for block in fixture.and_empty:
             await feed(watched.node_context.chain_manager, [[block]])
-            await watched.told(ground.sizes.matches)
+            await watched.told(fixture.sizes.matches)
         first, second = watched.steps.took
     return second * 1000, first * 1000
 
@@ -214,7 +214,7 @@ async def deeper(ground: Ground, reactor: Any) -> tuple[float, float]:
 def measure(folder: Path, quick: bool) -> list[Row]:
     """What watches cost the chain: blocks that pay 2,000 of 10,000 watches, with webhooks and without."""
     sizes = QUICK if quick else FULL
-    ground = prepare(folder, sizes)
+    fixture = prepare(folder, sizes)
 
     async def run(reactor: Any) -> list[Row]:
         what, rows = f"{sizes.matches:,} of {sizes.matches * sizes.blocks:,} watches paid", []
@@ -225,14 +225,14 @@ def measure(folder: Path, quick: bool) -> list[Row]:
             ("while the block before is told", in_between),
         ):
             took.clear()
-            rounds = await compare(ground, reactor, measured, took)
+            rounds = await compare(fixture, reactor, measured, took)
             rows.append(rounds.row(f"{what}, {name}", unit="ms", baseline_is="ms, no webhooks", goal=_WANTED))
             if measured is block_by_block:
                 told = Rounds([seconds * 1000 for seconds in took], rounds.baselines)
                 telling = told.row(f"telling of {sizes.matches:,} payments", unit="ms", baseline_is="ms, their block")
         depths = Rounds()
         for _ in range(sizes.rounds):
-            depths.add(*await deeper(ground, reactor))
+            depths.add(*await deeper(fixture, reactor))
         name = f"telling that {sizes.matches:,} payments lie deeper"
         return [*rows, telling, depths.row(name, unit="ms", baseline_is="ms, when they were made")]
 

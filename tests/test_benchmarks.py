@@ -11,7 +11,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from benchmarks.figures import Goal, Rounds, Row, load, percentile_99, save, table
-from benchmarks.line import Direction, Pipe
+from benchmarks.slow_link import Direction, Pipe
 
 ROOT = Path(__file__).parent.parent
 WITHOUT_WRK = (

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.ground import forge
+from benchmarks.prepared_chain import build_blocks
 from svcd.chain.address import encode_address, key_hash
 from svcd.chain.params import DEVNET, FAUCET_SEED
 from svcd.chain.signature import public_key_of
@@ -55,7 +55,7 @@ def payment(sender: bytes, nonce: int, recipient: bytes, **fields: Any) -> Trans
 
 
 def bodies(blocks: int, each: int) -> Iterator[list[Transfer]]:
-    """The transfers of so many blocks: coins for a hundred people, half of them for an order."""
+    """The transfers of so many blocks: coins for a hundred signers, half of them for an order."""
     nonce = 0
     for _ in range(blocks):
         body = []
@@ -70,19 +70,19 @@ def bodies(blocks: int, each: int) -> Iterator[list[Transfer]]:
 def long_chain(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A database with 1,000 blocks and 5,000 transfers."""
     path = tmp_path_factory.mktemp("long") / "chain.sqlite"
-    forge(path, bodies(BLOCKS, TRANSFERS), gap=GAP)
+    build_blocks(path, bodies(BLOCKS, TRANSFERS), gap=GAP)
     return path
 
 
 @pytest.fixture(scope="module")
 def trunk(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A database with a few blocks, after which a hundred people have coins."""
+    """A database with a few blocks, after which a hundred signers have coins."""
     path = tmp_path_factory.mktemp("trunk") / "chain.sqlite"
-    forge(path, bodies(20, 20), gap=GAP)
+    build_blocks(path, bodies(20, 20), gap=GAP)
     return path
 
 
-def lay(database: Path, data_dir: Path) -> None:
+def copy_database(database: Path, data_dir: Path) -> None:
     """Give a node a chain before it starts."""
     data_dir.mkdir(mode=0o700)
     shutil.copy(database, data_dir / "chain.sqlite")
@@ -128,7 +128,7 @@ def told(node: RunningNode) -> int:
 def test_three_nodes(nodes: Nodes, long_chain: Path) -> None:
     """They find each other from one seed, fetch the whole chain, and share transfers and blocks."""
     ports = [free_port() for _ in range(3)]
-    lay(long_chain, nodes.folder / "first")
+    copy_database(long_chain, nodes.folder / "first")
     first = start(nodes, "first", ports[0])
     second = start(nodes, "second", ports[1], ports[0])
     wait_until(lambda: verified(first) == 1, "a call back")
@@ -167,7 +167,7 @@ def test_two_nodes_that_were_cut_off(nodes: Nodes, trunk: Path) -> None:
     ports = [free_port(), free_port()]
     spent: list[list[Transfer]] = []
     for side, port in enumerate(ports):
-        lay(trunk, nodes.folder / f"{side}")
+        copy_database(trunk, nodes.folder / f"{side}")
         node = start(nodes, f"{side}", port)
         spent.append(spend(node, side))
         node.stop()
@@ -216,7 +216,7 @@ def what_became_of(node: RunningNode, transfers: list[Transfer]) -> list[str]:
 def test_a_node_that_is_killed_while_it_catches_up(nodes: Nodes, long_chain: Path, torture: bool) -> None:
     """It goes on from where it was: nothing that it had shown is lost, and nothing has to be repaired."""
     ports = [free_port(), free_port()]
-    lay(long_chain, nodes.folder / "source")
+    copy_database(long_chain, nodes.folder / "source")
     source = start(nodes, "source", ports[0])
     chance, kills, shown = Random(5), 0, 0
     while kills < (100 if torture else 5):

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from attrs import frozen
 
-from benchmarks.ground import forge, lay
+from benchmarks.prepared_chain import build_blocks, create_chain
 from benchmarks.transfers import Sizes, payments
 from tests.p2p.slow_line import SlowLine
 from tests.process_level.conftest import DEVNET as ON_DEMAND
@@ -27,7 +27,7 @@ PATIENCE = 300.0
 class Chain:
     """A chain with full blocks."""
 
-    ground: Path
+    initial: Path
     """The database before these blocks: their senders have coins."""
     finished: Path
     size: int
@@ -37,11 +37,11 @@ class Chain:
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Chain:
     folder = tmp_path_factory.mktemp("full")
-    ground, finished = folder / "ground.sqlite", folder / "finished.sqlite"
+    initial, finished = folder / "initial.sqlite", folder / "finished.sqlite"
     bodies = payments(Sizes(0, 1, BLOCKS, 2_000))
-    lay(ground, [transfer.sender for body in bodies for transfer in body])
-    shutil.copy(ground, finished)
-    return Chain(ground, finished, sum(map(len, forge(finished, bodies))))
+    create_chain(initial, [transfer.sender for body in bodies for transfer in body])
+    shutil.copy(initial, finished)
+    return Chain(initial, finished, sum(map(len, build_blocks(finished, bodies))))
 
 
 def give(database: Path, data_dir: Path) -> None:
@@ -62,7 +62,7 @@ def test_full_blocks_over_a_line_of_8_mbit_from_three_peers(nodes: Nodes, tmp_pa
             nodes.start(*ON_DEMAND, f"--set=http.publicUrl=http://127.0.0.1:{port}", name=f"peer-{number}", port=behind)
             ports.append(port)
         seeds = ",".join(f'"http://127.0.0.1:{port}"' for port in ports)
-        give(chain.ground, tmp_path / "fresh")
+        give(chain.initial, tmp_path / "fresh")
         fresh = nodes.start(*ON_DEMAND, f"--set=p2p.seeds=[{seeds}]", name="fresh")
 
         wait_until(lambda: int(fresh.status()["height"]) >= BLOCKS, "every block", seconds=PATIENCE)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from attrs import evolve, field, frozen
 
-from benchmarks.ground import forge
+from benchmarks.prepared_chain import build_blocks
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Draft, Transfer, sign_transfer
 from tests.chains import Key, address_of, key_of
@@ -49,7 +49,7 @@ def full_chains(folder: Path, heights: Iterable[int]) -> dict[int, ReadyChain]:
     chains: dict[int, ReadyChain] = {}
     path, blocks = folder / "growing.sqlite", list[bytes]()
     for height in heights:
-        blocks += forge(path, map(full_body, range(len(blocks), height)), gap=GAP, params=PARAMS)
+        blocks += build_blocks(path, map(full_body, range(len(blocks), height)), gap=GAP, params=PARAMS)
         chains[height] = ReadyChain(folder / f"full-{height}.sqlite", tuple(blocks))
         shutil.copy(path, chains[height].database)
     return chains
@@ -58,7 +58,7 @@ def full_chains(folder: Path, heights: Iterable[int]) -> dict[int, ReadyChain]:
 def empty_chain(folder: Path, height: int) -> ReadyChain:
     """A chain of blocks without transfers."""
     path = folder / f"empty-{height}.sqlite"
-    return ReadyChain(path, tuple(forge(path, ([] for _ in range(height)), gap=GAP, params=PARAMS)))
+    return ReadyChain(path, tuple(build_blocks(path, ([] for _ in range(height)), gap=GAP, params=PARAMS)))
 
 
 def full_body(number: int, params: NetworkParams = PARAMS) -> list[Transfer]:
@@ -79,4 +79,4 @@ def full_body(number: int, params: NetworkParams = PARAMS) -> list[Transfer]:
 
 def payer(number: int) -> Key:
     """The sender of all transfers in the full block of a number."""
-    return key_of(f"person {FIRST_PAYER + number}")
+    return key_of(f"signer {FIRST_PAYER + number}")

@@ -1,6 +1,6 @@
-"""Databases to begin on: devnet with as many accounts as wanted, and blocks made for them in advance.
+"""Prepared databases: devnet with any number of accounts, and blocks made for them in advance.
 
-The accounts are laid into the database together with a genesis block whose header has their state root. Faucet
+The accounts are inserted into the database together with a genesis block whose header has their state root. Faucet
 transfers would lead to the same rows and the same tree, in minutes instead of a second.
 """
 
@@ -29,14 +29,14 @@ FORTUNE = 10**10
 
 
 @frozen
-class Person:
-    """Somebody who can sign; the same number is the same person in every run."""
+class Signer:
+    """The owner of a key; the same number gives the same key in every run."""
 
     number: int
 
     @property
     def seed(self) -> bytes:
-        """The 32-byte seed of the person's key."""
+        """The 32-byte seed of the key."""
         return sha256(b"svcd benchmark: person %d" % self.number).digest()
 
     @property
@@ -45,7 +45,7 @@ class Person:
         return key_hash(public_key_of(self.seed))
 
     def pays(self, recipient: bytes, *, amount: int, timestamp: int, reference: str | None = None) -> Transfer:
-        """The person's first transfer, signed; ``timestamp`` in Unix milliseconds."""
+        """The signer's first transfer, signed; ``timestamp`` in Unix milliseconds."""
         draft = Draft(
             recipient=encode_address(recipient, DEVNET.address_prefix),
             amount=amount,
@@ -57,13 +57,13 @@ class Person:
         return sign_transfer(draft, seed=self.seed, params=DEVNET)
 
 
-def nobody(number: int) -> bytes:
-    """The key hash of an account that nobody can spend from."""
+def unowned_key(number: int) -> bytes:
+    """The key hash of an account whose key nobody has."""
     return sha256(b"svcd benchmark: nobody %d" % number).digest()[:20]
 
 
-def lay(path: Path, keys: Iterable[bytes], *, params: NetworkParams = DEVNET) -> None:
-    """Make a database at ``path`` where each of ``keys`` has a fortune from the beginning."""
+def create_chain(path: Path, keys: Iterable[bytes], *, params: NetworkParams = DEVNET) -> None:
+    """Create a database at ``path`` in whose genesis each of ``keys`` has FORTUNE."""
     connection = open_writer(path)
     store = ChainWriter(connection)
     commitment = Commitment(store.account_rows)
@@ -77,7 +77,7 @@ def lay(path: Path, keys: Iterable[bytes], *, params: NetworkParams = DEVNET) ->
     connection.close()
 
 
-def forge(
+def build_blocks(
     path: Path,
     bodies: Iterable[Iterable[Transfer]],
     *,
@@ -91,7 +91,7 @@ def forge(
     connection = open_writer(path)
     connector = Chainstate(params, ChainWriter(connection))
     connector.load()
-    seed = Person(-1).seed
+    seed = Signer(-1).seed
     blocks = []
     for body in bodies:
         transfers = tuple(body)

@@ -1,6 +1,6 @@
-"""A line between a node and its callers: a TCP proxy on loopback that delays what passes, and throttles it.
+"""A slow link between a node and its callers: a TCP proxy on loopback that delays and throttles the traffic.
 
-    python -m benchmarks.line PORT TARGET_PORT --round-trip MILLISECONDS --mbits RATE
+    python -m benchmarks.slow_link PORT TARGET_PORT --round-trip MILLISECONDS --mbits RATE
 
 serves until its input ends. All connections share the rate, which is that of each direction. A connection is made a
 round trip later than by itself; that TCP is slow at first, and what a line loses, is left out.
@@ -199,7 +199,7 @@ async def serve(reactor: Any, port: int, target: int, *, round_trip: float, mbit
 
 def main() -> None:
     """Serve as the command line says."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.line", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.slow_link", description=__doc__)
     parser.add_argument("port", type=int)
     parser.add_argument("target", type=int)
     parser.add_argument("--round-trip", type=float, default=0.0, metavar="MILLISECONDS")
