@@ -22,7 +22,7 @@ from svcd.metrics.exposition import MetricsRoutes, collect_from
 from svcd.net.targets import Endpoint
 from svcd.node.backups import Backups
 from svcd.node.miner import MinerService, MinerSettings
-from svcd.node.recipient_index import RecipientIndex
+from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
 from svcd.node.status import ALARM_CHECK_SECONDS, AlarmLog, NetworkObserver, NodeIdentity, NoPeers, Status
 from svcd.p2p import service as p2p
 from svcd.p2p.address_book import AddressBook
@@ -171,7 +171,7 @@ class NodeServices:
             listed,
             StatementRoutes(node_context.chain_manager),
         ]
-        pages = self._pages(payments)
+        pages = self._pages(payments, incoming)
         public = PublicSite(
             SiteLimits.picked_from(limits, BodyCaps(BODY_CAPS)),
             RateLimiter(self._clients, rates_of(limits.rates, limits.burst_seconds), self._base.reactor),
@@ -266,11 +266,13 @@ class NodeServices:
             routes.append(DevnetRoutes(self._devnet, seed=self._seed, token=token))
         return self._sites.operator(routes, SiteLimits(connections=OPERATOR_CONNECTIONS), hosts=hosts)
 
-    def _pages(self, payments: PaymentLookup) -> Callable[[SiteContext], Resource]:
+    def _pages(self, payments: PaymentLookup, incoming: RecipientIndex) -> Callable[[SiteContext], Resource]:
         node_context, config, network = self._base.node_context, self._base.config, self._network
         sources = Sources(
             chain_manager=node_context.chain_manager,
             mempool=node_context.transaction_pool.mempool,
+            incoming=incoming,
+            referenced=ReferenceIndex.subscribed(node_context.transaction_pool),
             payments=payments,
             peers=self._peers,
             sample=lambda: [] if network is None else _sample(network),

@@ -1,32 +1,41 @@
-"""The mempool's transfers by recipient: the transfers on their way to an address."""
+"""The mempool's transfers by recipient and by reference: what is on its way to an address or for an order."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Final
+from typing import Final, Generic, Self, TypeVar
 
 from svcd.chain.encoding import MAX_INTEGER
+from svcd.chain.transaction import Transfer
 from svcd.node.mempool import MempoolEntry
 from svcd.node.transaction_pool import TransactionPool
 
 _NONE: Final[dict[int, MempoolEntry]] = {}
 
+K = TypeVar("K", bound=Hashable)
 
-class RecipientIndex:
-    """Waiting transfers by recipient and order of arrival; a MempoolListener of svcd.node.transaction_pool."""
+
+class _MempoolIndex(ABC, Generic[K]):
+    """Waiting transfers by a key and order of arrival; a MempoolListener of svcd.node.transaction_pool."""
 
     def __init__(self, entries: Iterable[MempoolEntry] = ()) -> None:
-        self._single: dict[bytes, MempoolEntry] = {}
-        """The transfer to a recipient of only one, as nearly all are."""
-        self._several: dict[bytes, dict[int, MempoolEntry]] = {}
-        """The transfers to recipients that have, or had, more, by sequence number: they are announced in that order."""
+        self._single: dict[K, MempoolEntry] = {}
+        """The transfer of a key with only one, as nearly all are."""
+        self._several: dict[K, dict[int, MempoolEntry]] = {}
+        """The transfers of keys that have, or had, more, by sequence number: they are announced in that order."""
         self.pool_changed(list(entries), [])
 
     @classmethod
-    def subscribed(cls, pool: TransactionPool) -> "RecipientIndex":
+    def subscribed(cls, pool: TransactionPool) -> Self:
         """The index of a mempool that has been loaded; it follows the mempool from now on."""
         index = cls(pool.mempool.entries())
         pool.subscribe(index)
         return index
+
+    @staticmethod
+    @abstractmethod
+    def _key(transfer: Transfer) -> K | None:
+        """The key of ``transfer``; None for one that is left out."""
 
     def pool_changed(self, added: Sequence[MempoolEntry], removed: Iterable[MempoolEntry]) -> None:
         """Follow a change of the mempool."""
@@ -35,37 +44,57 @@ class RecipientIndex:
         for entry in added:
             self._add(entry)
 
-    def newest(self, recipient: bytes, *, limit: int, before: int = MAX_INTEGER) -> list[MempoolEntry]:
-        """The newest ``limit`` transfers to ``recipient`` with sequence numbers below ``before``, newest first."""
-        entries = self._of(recipient)
+    def newest(self, key: K, *, limit: int, before: int = MAX_INTEGER) -> list[MempoolEntry]:
+        """The newest ``limit`` transfers of ``key`` with sequence numbers below ``before``, newest first."""
+        entries = self._of(key)
         return list(islice((entries[number] for number in reversed(entries) if number < before), limit))
 
-    def oldest(self, recipient: bytes, *, after: int = 0) -> Iterator[MempoolEntry]:
-        """The transfers to ``recipient`` with sequence numbers above ``after``, oldest first."""
-        return (entry for number, entry in self._of(recipient).items() if number > after)
+    def oldest(self, key: K, *, after: int = 0) -> Iterator[MempoolEntry]:
+        """The transfers of ``key`` with sequence numbers above ``after``, oldest first."""
+        return (entry for number, entry in self._of(key).items() if number > after)
 
-    def _of(self, recipient: bytes) -> dict[int, MempoolEntry]:
-        single = self._single.get(recipient)
-        return self._several.get(recipient, _NONE) if single is None else {single.sequence: single}
+    def _of(self, key: K) -> dict[int, MempoolEntry]:
+        single = self._single.get(key)
+        return self._several.get(key, _NONE) if single is None else {single.sequence: single}
 
     def _add(self, entry: MempoolEntry) -> None:
-        recipient = entry.transfer.recipient
-        several = self._several.get(recipient)
+        key = self._key(entry.transfer)
+        if key is None:
+            return
+        several = self._several.get(key)
         if several is None:
-            single = self._single.pop(recipient, None)
+            single = self._single.pop(key, None)
             if single is None:
-                self._single[recipient] = entry
+                self._single[key] = entry
                 return
-            several = self._several[recipient] = {single.sequence: single}
+            several = self._several[key] = {single.sequence: single}
         several[entry.sequence] = entry
 
     def _remove(self, entry: MempoolEntry) -> None:
-        recipient = entry.transfer.recipient
+        key = self._key(entry.transfer)
+        if key is None:
+            return
         # A transfer may leave before its arrival is announced; then it was never in the index.
-        if self._single.get(recipient) is entry:
-            del self._single[recipient]
-        several = self._several.get(recipient)
+        if self._single.get(key) is entry:
+            del self._single[key]
+        several = self._several.get(key)
         if several is not None and several.get(entry.sequence) is entry:
             del several[entry.sequence]
             if not several:
-                del self._several[recipient]
+                del self._several[key]
+
+
+class RecipientIndex(_MempoolIndex[bytes]):
+    """Waiting transfers by the key hash of their recipient."""
+
+    @staticmethod
+    def _key(transfer: Transfer) -> bytes:
+        return transfer.recipient
+
+
+class ReferenceIndex(_MempoolIndex[str]):
+    """Waiting transfers by their reference; those without one are left out."""
+
+    @staticmethod
+    def _key(transfer: Transfer) -> str | None:
+        return transfer.reference

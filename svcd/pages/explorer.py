@@ -338,6 +338,8 @@ class AddressPage:
             account = sources.reader.account(key)
             places = sources.reader.address_transactions(key, before=before or NEWEST, limit=PAGE_SIZE + 1)
         rows = [transfer_row(sources, place) for place in places[:PAGE_SIZE]]
+        if before is None:
+            rows = [*self._waiting(key), *rows]
         pages: list[Content] = []
         if before:
             pages.append(link("← Newest", "address", address, class_="button"))
@@ -349,16 +351,22 @@ class AddressPage:
             transfers = transfers_table(sources, rows, caption="Transfers of this address", of=key)
             listed: list[Content] = [tag("div", transfers, class_="card")]
         else:
-            listed = [empty_list("No block has a transfer from or to this address.")]
+            listed = [empty_list("There is no transfer from or to this address.")]
         code = tag("div", qr_code(address, "QR code of the address"), class_="code")
         about = tag("div", facts(self._facts(address, key, account)), code, class_="card beside")
         transfers = section("Transfers", *listed, *([pagination(*pages)] if pages else []))
         return Page(title="Address", content=(tag("h1", "Address"), about, transfers), json=f"/rpc/balance/{address}")
 
+    def _waiting(self, key: bytes) -> list[TransferRow]:
+        """The newest transfers from or to an address that wait for a block."""
+        found = {entry.sequence: entry for entry in self._sources.incoming.newest(key, limit=PAGE_SIZE)}
+        found |= {entry.sequence: entry for entry in self._sources.mempool.sent_by(key)}
+        return [TransferRow(found[number].transfer) for number in sorted(found, reverse=True)[:PAGE_SIZE]]
+
     def _facts(self, address: str, key: bytes, account: Account | None) -> list[tuple[str, Content]]:
         pairs: list[tuple[str, Content]] = [("Address", copyable(address, "the address"))]
         if account is None:
-            return [*pairs, ("Balance", amount(0)), ("State", "never used on this chain")]
+            return [*pairs, ("Balance", amount(0)), ("State", "in no block of this chain yet")]
         pending = self._sources.mempool.pending_nonce(key, account)
         sent = grouped(account.nonce)
         if pending > account.nonce:
@@ -424,10 +432,10 @@ class PeersPage:
         now, neighbourhood = sources.now, sources.peers.network_view()
         sample = sorted(sources.sample(), key=lambda peer: peer.endpoint)
         columns: list[Column[PeerRow]] = [
-            Column("Address", lambda peer: tag("bdi", visible(peer.endpoint), class_="hash")),
-            Column("Node", lambda peer: tag("bdi", visible(peer.node_id), class_="hash small")),
-            Column("Height", lambda peer: grouped(peer.height), number=True),
-            Column("Last seen", lambda peer: when(peer.last_seen, now)),
+            Column("Address", lambda peer: tag("bdi", visible(peer.endpoint), class_="hash"), phone="phone-title"),
+            Column("Node", lambda peer: tag("bdi", visible(peer.node_id), class_="hash small"), phone="phone-note"),
+            Column("Height", lambda peer: grouped(peer.height), number=True, phone="phone-value", labelled=True),
+            Column("Last seen", lambda peer: when(peer.last_seen, now), phone="phone-extra"),
         ]
         if sample:
             listed: Content = tag("div", table(columns, sample, caption="Verified peers"), class_="card")

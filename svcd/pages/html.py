@@ -127,15 +127,25 @@ def amount(units: int, *, class_: str = "amount") -> Tag:
     return tag("span", *digit_groups(format_amount(units)), " ", tag("span", UNIT, class_="unit"), class_=class_)
 
 
-def digit_groups(coins: str) -> list[Content]:
+def coins(units: int) -> str:
+    """An amount in coins for a sentence, with narrow spaces between groups of digits."""
+    return "\N{NARROW NO-BREAK SPACE}".join(_groups(format_amount(units))) + f" {UNIT}"
+
+
+def digit_groups(number: str) -> list[Content]:
+    """The digits of a decimal number in groups; the spaces between them are margins."""
+    first, *rest = _groups(number)
+    return [first, *[tag("span", group, class_="group") for group in rest]]
+
+
+def _groups(number: str) -> list[str]:
     """The digits in groups of three, from the point to both sides; up to four decimals stay together."""
-    integer, point, decimals = coins.partition(".")
+    integer, point, decimals = number.partition(".")
     first = len(integer) % 3 or 3
     groups = [integer[:first], *_threes(integer[first:])]
     rest = [decimals] if len(decimals) <= _UNGROUPED_DECIMALS else _threes(decimals)
     groups[-1] += point + rest[0]
-    groups += rest[1:]
-    return [groups[0], *[tag("span", group, class_="group") for group in groups[1:]]]
+    return groups + rest[1:]
 
 
 def _threes(digits: str) -> list[str]:

@@ -13,6 +13,7 @@ from svcd.pages.error_pages import error_page
 from svcd.pages.explorer import AddressPage, BlockPage, MempoolPage, OverviewPage, PeersPage, TransactionPage
 from svcd.pages.layout import CachedPage, Layout, Page
 from svcd.pages.qr import QrCodeRoute
+from svcd.pages.reference import ReferencePage
 from svcd.pages.routes import HTML, SECURITY_HEADERS, SECURITY_HEADERS_WITH_FORM
 from svcd.pages.search import SearchPage
 from svcd.pages.sources import Sources
@@ -35,6 +36,7 @@ _PAGES: Final = (
     MempoolPage,
     PeersPage,
     SearchPage,
+    ReferencePage,
     CheckoutPage,
 )
 FILES: Final = "/static/{name}"

@@ -53,6 +53,14 @@ AFTER: Final = Field("after", HEIGHT_TYPE, "Where the list begins.", default=0)
 SEARCH_TEXT: Final = Field("q", Text(convert=parse_search_text), "The text to search for.", default="")
 
 
+EXPECTED_RECIPIENT: Final = Field(
+    "recipient", Text(convert=parse_search_text), "Compare the payments with this recipient.", default=""
+)
+EXPECTED_AMOUNT: Final = Field(
+    "amount", Text(convert=parse_search_text), "Compare the payments with this amount in coins.", default=""
+)
+
+
 def parse_return_url(text: str) -> ReturnUrl:
     """The address of the shop's page to which a buyer may return; raises ValueError."""
     match = _RETURN_URL.fullmatch(text) if len(text) <= MAX_RETURN_URL else None

@@ -18,6 +18,7 @@ from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.interfaces import Clock, milliseconds
 from svcd.node.chain_manager import ChainManager
 from svcd.node.mempool import Mempool
+from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
 from svcd.node.status import NetworkObserver
 from svcd.store.chain_store import ChainReader, StoredTransfer
 
@@ -39,6 +40,9 @@ class Sources:
 
     chain_manager: ChainManager
     mempool: Mempool
+    incoming: RecipientIndex
+    referenced: ReferenceIndex
+    """These two follow ``mempool``."""
     payments: PaymentLookup
     peers: NetworkObserver
     sample: Callable[[], Sequence[PeerRow]]

@@ -19,18 +19,21 @@ class Column(Generic[T]):
     heading: str
     cell: Callable[[T], Content]
     number: bool = False
-    wide: bool = False
-    """Whether narrow screens leave the column out."""
+    phone: str = ""
+    """The class of its place in the two lines of a row on a phone: ``phone-title`` and ``phone-value`` in the first,
+    ``phone-note`` and ``phone-extra`` in the second. Empty if a phone leaves the column out.
+    """
+    labelled: bool = False
+    """Whether a phone shows the heading before the value."""
 
     @property
     def attributes(self) -> dict[str, str]:
         """The HTML attributes of its cells."""
-        classes = " ".join(["number"] * self.number + ["wide"] * self.wide)
-        return {"class": classes} if classes else {}
+        return {"class": " ".join(["number"] * self.number + ["labelled"] * self.labelled + [self.phone or "desk"])}
 
 
 def table(columns: Sequence[Column[T]], rows: Iterable[T], *, caption: str) -> Tag:
-    """A table, which becomes a list of cards on a phone; ``caption`` is for screen readers."""
+    """A table, whose rows have two lines on a phone; ``caption`` is for screen readers."""
     heads = [tag("th", column.heading, scope="col", **column.attributes) for column in columns]
     body = [
         tag("tr", *[tag("td", each.cell(row), data_label=each.heading, **each.attributes) for each in columns])
@@ -44,11 +47,21 @@ def blocks_table(sources: Sources, blocks: Iterable[BlockRow], *, caption: str) 
     """A table of blocks."""
     now = sources.now
     columns: list[Column[BlockRow]] = [
-        Column("Height", lambda block: link(grouped(block.header.height), "block", str(block.header.height))),
-        Column("Time", lambda block: when(block.time, now)),
-        Column("Hash", lambda block: short_link(block.hash.hex(), "block", block.hash.hex()), wide=True),
-        Column("Made by", lambda block: _producer(sources, block), wide=True),
-        Column("Transfers", lambda block: grouped(block.header.transaction_count), number=True),
+        Column(
+            "Height",
+            lambda block: link(grouped(block.header.height), "block", str(block.header.height)),
+            phone="phone-title",
+        ),
+        Column("Time", lambda block: when(block.time, now), phone="phone-note"),
+        Column("Hash", lambda block: short_link(block.hash.hex(), "block", block.hash.hex())),
+        Column("Made by", lambda block: _producer(sources, block)),
+        Column(
+            "Transfers",
+            lambda block: grouped(block.header.transaction_count),
+            number=True,
+            phone="phone-value",
+            labelled=True,
+        ),
     ]
     return table(columns, blocks, caption=caption)
 
@@ -62,18 +75,24 @@ def transfers_table(
 ) -> Tag:
     """A table of transfers, as seen by the account ``of`` if given; ``dated`` adds the time of each block."""
     now = sources.now
-    columns: list[Column[TransferRow]] = [Column("Transfer", _txid)]
+    columns: list[Column[TransferRow]] = [Column("Transfer", _txid, phone="phone-title")]
     if dated:
-        columns.append(Column("Time", lambda row: "waiting" if row.time is None else when(row.time, now)))
+        columns.append(
+            Column("Time", lambda row: _waiting() if row.time is None else when(row.time, now), phone="phone-note")
+        )
     if of is not None:
-        columns.append(Column("Direction", lambda row: _direction(row, of)))
+        columns.append(Column("Direction", lambda row: _direction(row, of), phone="phone-extra"))
         columns.append(Column("With", lambda row: address_link(sources.address(_counterparty(row, of)))))
     else:
         columns.append(Column("From", lambda row: address_link(sources.address(row.transfer.sender))))
         columns.append(Column("To", lambda row: address_link(sources.address(row.transfer.recipient))))
     columns.append(Column("Reference", _reference))
-    columns.append(Column("Amount", lambda row: amount(row.transfer.amount), number=True))
+    columns.append(Column("Amount", lambda row: amount(row.transfer.amount), number=True, phone="phone-value"))
     return table(columns, rows, caption=caption)
+
+
+def _waiting() -> Tag:
+    return badge("waiting", "warn")
 
 
 def _txid(row: TransferRow) -> Tag:

@@ -4,7 +4,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from svcd.node.mempool import MempoolEntry
-from svcd.node.recipient_index import RecipientIndex
+from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
 from tests.chains import ChainBuilder, key_of
 
 PEOPLE = ("alice", "bob", "carol")
@@ -40,3 +40,13 @@ def test_a_transfer_that_leaves_before_it_was_announced_is_ignored() -> None:
     index.pool_changed([], [first])
     index.pool_changed([first], [second])
     assert index.newest(key_of("bob").hash, limit=9) == [first]
+
+
+def test_transfers_by_reference_and_not_those_without_one() -> None:
+    named = BUILDER.transfer("dave", "bob", 1, nonce=0, timestamp=0, reference="order-1")
+    entries = [MempoolEntry(named, 1), MempoolEntry(TRANSFERS["bob"], 2), MempoolEntry(named, 3)]
+    index = ReferenceIndex(entries)
+    assert index.newest("order-1", limit=9) == [entries[2], entries[0]]
+    assert index.newest("order-2", limit=9) == []
+    index.pool_changed([], entries)
+    assert index.newest("order-1", limit=9) == []

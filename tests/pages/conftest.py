@@ -8,6 +8,7 @@ from attrs import define, evolve, field, frozen
 
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
+from svcd.node.recipient_index import RecipientIndex, ReferenceIndex
 from svcd.node.status import NetworkView, NoPeers
 from svcd.pages.resource import PageHosts, pages_resource
 from svcd.pages.sources import PeerRow, Sources
@@ -84,6 +85,8 @@ def show(
     sources = Sources(
         chain_manager=chain_manager,
         mempool=transaction_pool.mempool,
+        incoming=RecipientIndex.subscribed(transaction_pool),
+        referenced=ReferenceIndex.subscribed(transaction_pool),
         payments=payments,
         peers=around,
         sample=lambda: peers,

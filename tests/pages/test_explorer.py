@@ -149,8 +149,8 @@ def test_transfers_of_an_address_are_paginated(shown: Shown) -> None:
 
 def test_unused_address(still: Shown) -> None:
     page = still.see(f"/address/{still.node.address('nobody')}")
-    assert "never used on this chain" in page.visible
-    assert "No block has a transfer" in page.visible
+    assert "in no block of this chain yet" in page.visible
+    assert "There is no transfer from or to this address" in page.visible
     assert "checksum" in still.see(f"/address/{still.node.address('nobody')[:-1]}q", 400).text
 
 

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from svcd.pages import checkout, explorer, qr, search, static_files
+from svcd.pages import checkout, explorer, qr, reference, search, static_files
 from svcd.pages.resource import FILES
 from svcd.pages.routes import SECURITY_HEADERS
 from svcd.web.routes import routes_of
@@ -18,7 +18,7 @@ def test_the_table_names_every_page(still: Shown) -> None:
     named = {re.sub(r"\?.*|\{.*", "", row[0]) for row in ROWS if row[0].startswith("/")}
     declared = {
         route.path
-        for module in (checkout, explorer, qr, search, static_files)
+        for module in (checkout, explorer, qr, reference, search, static_files)
         for each in vars(module).values()
         if isinstance(each, type) and each.__module__ == module.__name__
         for route, _ in routes_of(object.__new__(each))
@@ -35,7 +35,7 @@ def test_the_table_names_every_header_and_its_value() -> None:
 
 def test_the_numbers_match_the_code() -> None:
     assert f"No list is longer than {explorer.PAGE_SIZE} rows" in PROSE
-    assert explorer.PAGE_SIZE == search.PAYMENTS
+    assert explorer.PAGE_SIZE == reference.PAYMENTS
     assert f"more than {explorer.CHARTED} blocks" in PROSE
     assert f"more than {qr.MAX_CHARACTERS} characters" in PROSE
     assert f"every {checkout.REFRESH_SECONDS} seconds" in PROSE

@@ -40,6 +40,53 @@ def test_transfer_in_the_mempool_is_found(shown: Shown) -> None:
     assert led_to(shown, transfer.txid.hex()) == f"/tx/{transfer.txid.hex()}"
 
 
+def test_waiting_transfers_are_found_and_shown(shown: Shown) -> None:
+    builder = shown.node.builder
+    paid = shown.node.grow(CHAIN)["b1"].transfers[0]
+    incoming = builder.transfer("carol", "bob", 7, reference="only-waits", nonce=0)
+    shown.wait(incoming)
+    bob, carol, txid = shown.node.address("bob"), shown.node.address("carol"), incoming.txid.hex()
+    assert led_to(shown, "only-waits") == "/reference/only-waits"
+    reference = shown.see("/reference/only-waits")
+    assert f"/tx/{txid}" in reference.links
+    assert "waiting" in reference.visible
+    for address in (bob, carol):
+        page = shown.see(f"/address/{address}")
+        assert f"/tx/{txid}" in page.links
+        assert "waiting" in page.visible
+    txids = [link for link in shown.see(f"/address/{bob}").links if link.startswith("/tx/")]
+    assert txids.index(f"/tx/{txid}") < txids.index(f"/tx/{paid.txid.hex()}")
+    assert f"/tx/{txid}" not in shown.see(f"/address/{bob}?before=2-0").links
+
+
+def test_what_is_wrong_with_a_payment_of_an_order(shown: Shown) -> None:
+    shown.node.grow("""
+        genesis: b[1..12]
+        b1 pays 150000000 from alice to bob for order-1
+        b1 pays 200000000 from alice to bob for order-1
+        b2 pays 200000000 from alice to bob for order-1
+        b3 pays 200000000 from alice to carol for order-1
+        b3 pays 100000000000 from carol to bob for order-1
+    """)
+    plain = shown.see("/reference/order-1").visible
+    assert "pays the order" not in plain
+    assert plain.count("12 confirmations") == 2
+    compared = shown.see(f"/reference/order-1?recipient={shown.node.address('bob').upper()}&amount=2").visible
+    verdicts = (
+        "0.5 SVC too little",
+        "pays the order",
+        "paid once more",
+        "another recipient",
+        "998 SVC too much",
+    )
+    assert [compared.count(verdict) for verdict in verdicts] == [1] * 5
+    assert sorted(verdicts, key=compared.index) == list(verdicts)
+    wrong = shown.see("/reference/order-1?amount=1e3&recipient=")
+    assert "Amount must be a decimal" in wrong.visible
+    assert [each["value"] for each in wrong.all("input") if each["name"] == "amount"] == ["1e3"]
+    assert "pays the order" not in wrong.visible
+
+
 def test_several_results_are_listed(shown: Shown) -> None:
     shown.node.grow(CHAIN)
     page = shown.see("/search?q=2")
@@ -74,4 +121,4 @@ def test_too_long_and_empty(still: Shown) -> None:
     assert "at most 128" in still.see(f"/search?q={'x' * 129}", 400).visible
     assert "Search for: height" in still.see("/search?q=").visible
     assert "Search for: height" in still.see("/search").visible
-    assert "No block has a payment" in still.see("/reference/nobody").visible
+    assert "Nobody has paid under this reference" in still.see("/reference/nobody").visible
