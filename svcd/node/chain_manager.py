@@ -7,7 +7,7 @@ and then connected, in the writer's thread, in one commit. Listeners are notifie
 from collections import deque
 from collections.abc import Callable, Sequence
 from functools import cached_property
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
 
 from attrs import define, field
 from twisted.internet.defer import Deferred, DeferredLock
@@ -24,6 +24,7 @@ from svcd.node.changes import BlockOutcome, BlockStage, BlockStatus, ChainChange
 from svcd.node.tasks import TaskGroup
 from svcd.node.verifier import Parser, Verdict, Verifier
 from svcd.recent import Recent
+from svcd.store.chain_store import ChainReader
 
 REMEMBERED_INVALID: Final = 4_096
 MAX_FUTURE_BLOCKS: Final = 64
@@ -34,6 +35,7 @@ LIMITS: Final = (
     Limit("how early a block may be", MAX_SLOTS_AHEAD, "slots", FUTURE_BLOCKS),
     Limit("invalid blocks that are remembered", REMEMBERED_INVALID, "blocks", "Filling the memory of invalid blocks"),
 )
+T = TypeVar("T")
 OnStage = Callable[[BlockStage], object]
 """Called when a batch enters a stage."""
 
@@ -80,6 +82,8 @@ class ChainManager:
         self._parse_lock = DeferredLock()
         self._tasks = TaskGroup()
         self._stopping = False
+        self._connecting = 0
+        """Batches with the writer: while there are any, the chain on disk may be ahead of ``tip``."""
         self._pending: dict[bytes, tuple[_Batch, ChainPoint]] = {}
         """The blocks in process by hash: their children can be checked meanwhile, and are connected after them."""
         self._ended: deque[_Batch] = deque()
@@ -90,6 +94,13 @@ class ChainManager:
     def subscribe(self, listener: ChainListener) -> None:
         """Notify ``listener`` of every later change, after the listeners that subscribed before."""
         self._listeners.append(listener)
+
+    def read(self, query: Callable[[ChainReader], T]) -> tuple[T, ChainPoint]:
+        """The result of a short ``query`` and the tip of the commit that it read; for the reactor's thread."""
+        if not self._connecting:
+            return query(self.reader), self.tip
+        with self.reader.snapshot():
+            return query(self.reader), self.reader.tip() or self.tip
 
     @property
     def busy(self) -> bool:
@@ -305,13 +316,16 @@ class ChainManager:
                 self._remember_invalid(placed.point.hash)
                 batch.outcomes[index] = invalid_ancestor(parent)
         if valid := batch.valid():
-            blocks = [placed for _, placed in valid]
-            result = await self._chain.writer.run(self._chain.chainstate.connect, blocks)
-            batch.outcomes.update(zip([index for index, _ in valid], result.outcomes, strict=True))
-            for block_hash in result.invalid:
-                self._remember_invalid(block_hash)
-            if result.change is not None:
-                self._publish(result.change)
+            self._connecting += 1
+            try:
+                result = await self._chain.writer.run(self._chain.chainstate.connect, [placed for _, placed in valid])
+                batch.outcomes.update(zip([index for index, _ in valid], result.outcomes, strict=True))
+                for block_hash in result.invalid:
+                    self._remember_invalid(block_hash)
+                if result.change is not None:
+                    self._publish(result.change)
+            finally:
+                self._connecting -= 1
         for index, block_hash in batch.duplicates.items():
             batch.outcomes.setdefault(index, self._outcome_of_first(block_hash))
 

@@ -18,8 +18,9 @@ from svcd.node.status import Status
 from svcd.node.transaction_pool import TransactionPool
 from svcd.rpc import schemas
 from svcd.rpc.fields import ADDRESS, BEFORE, HEIGHT, LIMIT, NEWEST, TRANSACTION, TXID
+from svcd.rpc.tip import ShowsChain, tip_at
 from svcd.store.chain_store import ChainReader, StoredBlock, StoredTransfer
-from svcd.web.responses import Cached, HttpError, Renderable, Response, json_body, to_response
+from svcd.web.responses import Cached, HttpError, Renderable, Response, Tip, json_body
 from svcd.web.routes import Route, object_schema
 
 
@@ -99,11 +100,16 @@ def consensus_record(params: NetworkParams, tip: ChainPoint, now: int) -> dict[s
     }
 
 
+def _no_block(height: int, tip: ChainPoint) -> HttpError:
+    sentence = f"there is no block {height} yet; the newest is {tip.height}"
+    return HttpError(404, sentence, tip=tip_at(tip))
+
+
 _FEW: Final = 64
 """A block with this many transfers is read in 0.1 ms, faster than it is handed to a thread."""
 
 
-class ChainRoutes:
+class ChainRoutes(ShowsChain):
     """Reads of the canonical chain, and the submission of signed transfers."""
 
     def __init__(
@@ -111,11 +117,10 @@ class ChainRoutes:
     ) -> None:
         self._chain_manager = chain_manager
         self._params = chain_manager.params
-        self._reader = chain_manager.reader
         self._transaction_pool = transaction_pool
         self._status = status
         self._clock = clock
-        self._kept_status: Cached[tuple[bytes, bytes]] = Cached()
+        self._kept_status: Cached[tuple[bytes, bytes, Tip]] = Cached()
         self._kept_consensus: Cached[Response] = Cached()
 
     @Route(
@@ -123,26 +128,28 @@ class ChainRoutes:
         "/rpc/status",
         "The node and its tip",
         bucket="read",
+        shows_chain=True,
         answers={200: object_schema({"status": schemas.STATUS})},
     )
     def status(self) -> Renderable:
         """Answer GET /rpc/status."""
-        before, after = self._kept_status.get(self._status.revision(), self._status_but_the_time)
-        return Response(b'%b"%d"%b' % (before, milliseconds(self._clock), after))
+        before, after, tip = self._kept_status.get(self._status.revision(), self._status_but_the_time)
+        return Response(b'%b"%d"%b' % (before, milliseconds(self._clock), after), tip=tip)
 
-    def _status_but_the_time(self) -> tuple[bytes, bytes]:
-        """The answer in two parts."""
+    def _status_but_the_time(self) -> tuple[bytes, bytes, Tip]:
+        """The answer in two parts, and its tip."""
         mark = "the time"
         before, _, after = json_body({"status": {**self._status.node_status(), "time": mark}}).partition(
             f'"{mark}"'.encode("ascii")
         )
-        return before, after
+        return before, after, self.tip
 
     @Route(
         "GET",
         "/rpc/consensus",
         "The rules of the network and what the next block is due",
         bucket="read",
+        shows_chain=True,
         answers={200: object_schema({"consensus": schemas.CONSENSUS})},
     )
     def consensus(self) -> Renderable:
@@ -150,7 +157,7 @@ class ChainRoutes:
         tip, now = self._chain_manager.tip, milliseconds(self._clock)
 
         def render() -> Response:
-            return to_response({"consensus": consensus_record(self._params, tip, now)})
+            return Response(json_body({"consensus": consensus_record(self._params, tip, now)}), tip=tip_at(tip))
 
         return self._kept_consensus.get((tip.hash, self._params.slot_at(now)), render)
 
@@ -159,6 +166,7 @@ class ChainRoutes:
         "/rpc/block/{height}",
         "The canonical block at a height",
         bucket="read",
+        shows_chain=True,
         by_size=MAINNET.max_block_bytes,
         path_fields=(HEIGHT,),
         answers={200: object_schema({"block": schemas.BLOCK})},
@@ -166,51 +174,54 @@ class ChainRoutes:
     )
     def block(self, height: int) -> Renderable | Coroutine[Any, Any, Renderable]:
         """Answer GET /rpc/block/{height}."""
-        with self._reader.snapshot():
-            stored, tip_height = self._found(self._reader, height)
-            bodies = self._reader.some_bodies(stored, first=0, limit=_FEW + 1)
+
+        def read(reader: ChainReader) -> tuple[StoredBlock, list[bytes]] | None:
+            stored = reader.canonical(height)
+            return None if stored is None else (stored, reader.some_bodies(stored, first=0, limit=_FEW + 1))
+
+        found, tip = self._chain_manager.read(read)
+        if found is None:
+            raise _no_block(height, tip)
+        stored, bodies = found
         if len(bodies) > _FEW:
             return self._long_block(height)
-        return Response(block_answer(stored, bodies, tip_height))
+        return Response(block_answer(stored, bodies, tip.height), tip=tip_at(tip))
 
     async def _long_block(self, height: int) -> Renderable:
         """Read a large block in a thread: the reactor would be blocked for too long."""
 
-        def read(reader: ChainReader) -> bytes:
-            stored, tip_height = self._found(reader, height)
-            return block_answer(stored, reader.bodies(stored), tip_height)
+        def read(reader: ChainReader) -> Response:
+            stored, tip = reader.canonical(height), reader.tip() or self._chain_manager.tip
+            if stored is None:
+                raise _no_block(height, tip)
+            return Response(block_answer(stored, reader.bodies(stored), tip.height), tip=tip_at(tip))
 
-        return Response(await self._chain_manager.long_reads.ask(read))
-
-    def _found(self, reader: ChainReader, height: int) -> tuple[StoredBlock, int]:
-        """The block, and the height of the tip; within a snapshot."""
-        found = reader.canonical_and_height(height)
-        if found is None:
-            newest = (reader.tip() or self._chain_manager.tip).height
-            raise HttpError(404, f"there is no block {height} yet; the newest is {newest}")
-        return found
+        return await self._chain_manager.long_reads.ask(read)
 
     @Route(
         "GET",
         "/rpc/balance/{address}",
         "The account of an address; one never seen has zeros",
         bucket="read",
+        shows_chain=True,
         path_fields=(ADDRESS,),
         answers={200: object_schema({"account": schemas.ACCOUNT})},
     )
     def balance(self, address: str) -> Renderable:
         """Answer GET /rpc/balance/{address}."""
         key = decode_address(address, self._params.address_prefix)
-        account = self._reader.account(key) or Account()
-        mempool = self._transaction_pool.mempool
+        found, tip = self._chain_manager.read(lambda reader: reader.account(key))
+        account, mempool = found or Account(), self._transaction_pool.mempool
         nonce, balance = mempool.pending_nonce(key, account), mempool.pending_balance(key, account)
-        return Response(account_answer(address, account, pending_nonce=nonce, pending_balance=balance))
+        body = account_answer(address, account, pending_nonce=nonce, pending_balance=balance)
+        return Response(body, tip=tip_at(tip))
 
     @Route(
         "GET",
         "/rpc/address/{address}/transactions",
         "The newest confirmed transfers from or to an address",
         bucket="read",
+        shows_chain=True,
         cost=2,
         path_fields=(ADDRESS,),
         query_fields=(LIMIT, BEFORE),
@@ -219,21 +230,22 @@ class ChainRoutes:
     def address_transactions(self, address: str, limit: int, before: tuple[int, int] | None) -> Renderable:
         """Answer GET /rpc/address/{address}/transactions."""
         key = decode_address(address, self._params.address_prefix)
-        with self._reader.snapshot():
-            tip = self._reader.tip() or self._chain_manager.tip
-            places = self._reader.address_transactions(key, before=before or NEWEST, limit=limit + 1)
+        places, tip = self._chain_manager.read(
+            lambda reader: reader.address_transactions(key, before=before or NEWEST, limit=limit + 1)
+        )
         page = places[:limit]
         more = f"{page[-1].point.height}-{page[-1].position}" if len(places) > limit else None
         records = b",".join([transaction_record(self._params, place, tip.height) for place in page])
         after = b"null" if more is None else f'"{more}"'.encode("ascii")
         head = f'{{"ok":true,"address":"{address}","transactions":['.encode("ascii")
-        return Response(head + records + b'],"next":' + after + b"}")
+        return Response(head + records + b'],"next":' + after + b"}", tip=tip_at(tip))
 
     @Route(
         "GET",
         "/rpc/transaction/{txid}",
         "A confirmed canonical transfer",
         bucket="read",
+        shows_chain=True,
         path_fields=(TXID,),
         answers={200: object_schema({"transaction": schemas.RECORD})},
         errors={404: "No canonical block holds this transfer; `mempool` says whether it waits for one."},
@@ -241,13 +253,14 @@ class ChainRoutes:
     )
     def transaction(self, txid: bytes) -> Renderable:
         """Answer GET /rpc/transaction/{txid}."""
-        found = self._reader.transaction_and_height(txid)
-        if found is None:
+        place, tip = self._chain_manager.read(lambda reader: reader.transaction(txid))
+        if place is None:
             waits = txid in self._transaction_pool.mempool
             where = "it waits in the mempool" if waits else "it does not wait for one either"
             sentence = f"no block of the chain holds transaction {txid.hex()}; {where}"
-            raise HttpError(404, sentence, members={"mempool": waits})
-        return Response(b'{"ok":true,"transaction":' + transaction_record(self._params, *found) + b"}")
+            raise HttpError(404, sentence, members={"mempool": waits}, tip=tip_at(tip))
+        record = transaction_record(self._params, place, tip.height)
+        return Response(b'{"ok":true,"transaction":' + record + b"}", tip=tip_at(tip))
 
     @Route(
         "POST",

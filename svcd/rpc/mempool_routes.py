@@ -6,6 +6,7 @@ from twisted.internet.defer import DeferredLock
 
 from svcd.chain.address import decode_address
 from svcd.chain.encoding import MAX_INTEGER
+from svcd.chain.transition import ChainPoint
 from svcd.chain.units import format_amount
 from svcd.node.chain_manager import ChainManager
 from svcd.node.fee_estimator import (
@@ -20,7 +21,8 @@ from svcd.node.mempool import Mempool, MempoolEntry
 from svcd.node.recipient_index import RecipientIndex
 from svcd.rpc import schemas
 from svcd.rpc.fields import ADDRESS, BEFORE_ARRIVAL, LIMIT
-from svcd.web.responses import Renderable, Response
+from svcd.rpc.tip import ShowsChain, tip_at
+from svcd.web.responses import Renderable, Response, json_body
 from svcd.web.routes import Route, object_schema
 
 
@@ -34,15 +36,15 @@ def waiting_record(entry: MempoolEntry) -> bytes:
     return transfer.wire[:-1] + extra.encode("ascii")
 
 
-class MempoolRoutes:
+class MempoolRoutes(ShowsChain):
     """Reads of the mempool; ``incoming`` follows the same mempool."""
 
     def __init__(self, chain_manager: ChainManager, mempool: Mempool, incoming: RecipientIndex) -> None:
         self._chain_manager = chain_manager
         self._params = chain_manager.params
         self._mempool, self._incoming = mempool, incoming
-        self._recent: tuple[bytes, RecentFees] | None = None
-        """The tip of the last reading of the newest blocks, and its result."""
+        self._recent: tuple[bytes, RecentFees, ChainPoint] | None = None
+        """The announced tip at the last reading of the newest blocks, its result, and the tip that it rests on."""
         self._reading = DeferredLock()
 
     @Route(
@@ -50,6 +52,7 @@ class MempoolRoutes:
         "/rpc/mempool/{address}",
         "The transfers from or to an address that wait in the mempool",
         bucket="read",
+        shows_chain=True,
         cost=2,
         path_fields=(ADDRESS,),
         query_fields=(LIMIT, BEFORE_ARRIVAL),
@@ -66,20 +69,22 @@ class MempoolRoutes:
         more = json.dumps(str(page[-1]) if len(numbers) > limit else None)
         head = f'{{"ok":true,"address":"{address}","transactions":['
         records = b",".join([waiting_record(found[number]) for number in page])
-        return Response(head.encode("ascii") + records + f'],"next":{more}}}'.encode("ascii"))
+        body = head.encode("ascii") + records + f'],"next":{more}}}'.encode("ascii")
+        return Response(body, tip=self.tip)
 
     @Route(
         "GET",
         "/rpc/fees",
         "Which fee a transfer needs now: what the newest blocks included, and what the mempool asks for",
         bucket="read",
+        shows_chain=True,
         cost=2,
         answers={200: object_schema({"fees": schemas.FEES})},
     )
     async def fees(self) -> Renderable:
         """Answer GET /rpc/fees."""
-        recent = await self._recent_fees()
-        return {
+        recent, tip = await self._recent_fees()
+        answer = {
             "fees": {
                 "minimumFee": str(self._params.minimum_fee),
                 "suggestedFee": str(suggested_fee(self._mempool, self._params, recent)),
@@ -90,7 +95,7 @@ class MempoolRoutes:
                     "floor": _text(mempool_floor(self._mempool, self._params)),
                 },
                 "recent": {
-                    "blocks": min(RECENT_BLOCKS, self._chain_manager.tip.height),
+                    "blocks": min(RECENT_BLOCKS, tip.height),
                     "transactions": recent.transactions,
                     "lowest": _text(recent.lowest),
                     "median": _text(recent.median),
@@ -98,15 +103,18 @@ class MempoolRoutes:
                 },
             }
         }
+        return Response(json_body(answer), tip=tip_at(tip))
 
-    async def _recent_fees(self) -> RecentFees:
-        """The fees in the newest blocks, read once for each tip."""
+    async def _recent_fees(self) -> tuple[RecentFees, ChainPoint]:
+        """The fees in the newest blocks, read once for each tip, and the tip of the commit that was read."""
         async with self._reading:
-            tip = self._chain_manager.tip.hash
-            if self._recent is None or self._recent[0] != tip:
-                fees = await self._chain_manager.long_reads.ask(lambda reader: reader.newest_fees(RECENT_BLOCKS))
-                self._recent = tip, recent_fees(fees)
-            return self._recent[1]
+            announced = self._chain_manager.tip
+            if self._recent is None or self._recent[0] != announced.hash:
+                fees, tip = await self._chain_manager.long_reads.ask(
+                    lambda reader: (reader.newest_fees(RECENT_BLOCKS), reader.tip() or announced)
+                )
+                self._recent = announced.hash, recent_fees(fees), tip
+            return self._recent[1:]
 
 
 def _text(number: int | None) -> str | None:

@@ -19,12 +19,13 @@ from svcd.commerce.payment_request import DEFAULT_CONFIRMATIONS, parse_terms, re
 from svcd.node.chain_manager import ChainManager
 from svcd.node.recipient_index import RecipientIndex
 from svcd.rpc import fields, schemas
+from svcd.rpc.tip import ShowsChain, tip_at
 from svcd.store.chain_store import LOOKED_AT
-from svcd.web.responses import HttpError, Renderable
+from svcd.web.responses import HttpError, Renderable, Response, json_body
 from svcd.web.routes import Route
 
 
-class PaymentListRoutes:
+class PaymentListRoutes(ShowsChain):
     """Transfers to an address, on the chain and in the mempool that ``incoming`` follows."""
 
     def __init__(self, chain_manager: ChainManager, payments: PaymentLookup, incoming: RecipientIndex) -> None:
@@ -38,6 +39,7 @@ class PaymentListRoutes:
         "/rpc/commerce/payments",
         "The transfers that an address has received, and against an amount what is wrong with each",
         bucket="read",
+        shows_chain=True,
         cost=4,
         query_fields=(
             fields.RECIPIENT,
@@ -76,11 +78,12 @@ class PaymentListRoutes:
         entries = list(islice(waiting, LOOKED_AT + 1))
         page = await self._chain_manager.long_reads.ask(lambda reader: read_page(reader, self._params, query))
         page = with_waiting(page, entries, query)
-        return {
+        answer = {
             "payments": [received_record(each, self._params, page.tip, order) for each in page.received],
             "next": None if page.next is None else str(page.next),
             "tip": {"height": str(page.tip.height), "hash": page.tip.hash.hex()},
         }
+        return Response(json_body(answer), tip=tip_at(page.tip))
 
     def _paid_by(self, reference: str | None, recipient: object, amount: int, since: int | None) -> bytes | None:
         """The txid of the transfer that counts as the payment of the order; raises HttpError without a reference."""

@@ -31,8 +31,9 @@ from svcd.interfaces import Worker
 from svcd.node.chain_manager import ChainManager
 from svcd.rpc import fields, schemas
 from svcd.rpc.fields import OrderValues, terms_from
+from svcd.rpc.tip import ShowsChain, tip_at
 from svcd.store.chain_store import ChainReader
-from svcd.web.responses import HttpError, Renderable, Response, to_response
+from svcd.web.responses import HttpError, Renderable, Response, Tip, json_body, tip_of, to_response
 from svcd.web.routes import Field, Route, object_schema
 
 UNPAID: Final = f"state={PaymentState.UNPAID}"
@@ -40,7 +41,7 @@ RETRY_SECONDS: Final = 2
 """The ``Retry-After`` in seconds of a request with ``wait`` if too many clients wait already."""
 
 
-class CommerceRoutes:
+class CommerceRoutes(ShowsChain):
     """Stateless: the node keeps no order; ``random`` gives so many random bytes."""
 
     def __init__(
@@ -95,6 +96,7 @@ class CommerceRoutes:
         "/rpc/commerce/payment-request",
         "Make a payment request for an order; nothing is stored",
         bucket="read",
+        shows_chain=True,
         body_fields=(
             fields.RECIPIENT,
             fields.AMOUNT,
@@ -124,13 +126,15 @@ class CommerceRoutes:
             required=confirmations,
         )
         request = PaymentRequest(terms, label)
-        return {"payment": request_record(self._params, request, tip_height=self._chain_manager.tip.height)}
+        record = request_record(self._params, request, tip_height=self._chain_manager.tip.height)
+        return Response(json_body({"payment": record}), tip=self.tip)
 
     @Route(
         "GET",
         "/rpc/commerce/payment/{reference}",
         "Whether an order is paid, by reference, recipient and exact amount",
         bucket="read",
+        shows_chain=True,
         path_fields=(fields.REFERENCE,),
         query_fields=(*fields.ORDER_QUERY, fields.WAIT, fields.STATE),
         answers={200: object_schema({"payment": schemas.PAYMENT})},
@@ -164,7 +168,8 @@ class CommerceRoutes:
 
 
 def _render_payment(terms: PaymentTerms, observation: Observation) -> Response:
-    return to_response({"payment": payment_record(terms, observation)})
+    tip = tip_of(observation.tip.height, observation.tip.hash)
+    return Response(json_body({"payment": payment_record(terms, observation)}), tip=tip)
 
 
 FROM: Final = Field(
@@ -189,7 +194,7 @@ _PROOF: Final = object_schema(
 )
 
 
-class ProofRoutes:
+class ProofRoutes(ShowsChain):
     """Proofs of payment; ``worker`` hashes the transfers of full blocks, which takes longer than the reactor has."""
 
     def __init__(self, chain_manager: ChainManager, payments: PaymentLookup, worker: Worker) -> None:
@@ -203,6 +208,7 @@ class ProofRoutes:
         "/rpc/commerce/payment/{reference}/proof",
         "A proof that an order is paid, which can be checked without a node",
         bucket="read",
+        shows_chain=True,
         cost=4,
         path_fields=(fields.REFERENCE,),
         query_fields=(*fields.ORDER_QUERY, FROM),
@@ -212,29 +218,33 @@ class ProofRoutes:
     async def proof(self, reference: str, *, from_: int | None, **order: Unpack[OrderValues]) -> Renderable:
         """Answer GET /rpc/commerce/payment/{reference}/proof."""
         terms = terms_from(self._params, reference, order)
-        excerpt = await self._chain_manager.long_reads.ask(lambda reader: _excerpt(reader, terms, from_))
+        excerpt, tip = await self._chain_manager.long_reads.ask(lambda reader: _excerpt(reader, terms, from_))
         if excerpt is None:
             waits = "one waits in the mempool" if self._payments.find(terms).pending else "none waits for one either"
-            raise HttpError(404, f"no block of the chain holds this payment of {terms.reference}; {waits}")
-        return Response(await self._worker.run(render_proof, self._params, excerpt))
+            raise HttpError(404, f"no block of the chain holds this payment of {terms.reference}; {waits}", tip=tip)
+        return Response(await self._worker.run(render_proof, self._params, excerpt), tip=tip)
 
 
-def _excerpt(reader: ChainReader, terms: PaymentTerms, first: int | None) -> ProofData | None:
-    """The data of the proof, all of one commit; None if the chain has no payment. Raises HttpError."""
+def _excerpt(reader: ChainReader, terms: PaymentTerms, first: int | None) -> tuple[ProofData | None, Tip]:
+    """The data of the proof, None if the chain has no payment, and the tip, all of one commit. Raises HttpError."""
+    tip = reader.tip()
+    if tip is None:
+        raise Corrupt("the database has no chain in it")
     paid = reader.payments((terms.reference, terms.key), terms.amount, since=terms.since_height or 0, limit=1)
     if not paid:
-        return None
+        return None, tip_at(tip)
     height = paid[0].point.height
     begin = height + 1 if first is None else first
     if begin <= height:
-        raise HttpError(400, f"from must be above {height}, the height of the block that holds the payment")
-    tip, block = reader.tip(), reader.canonical(height)
+        sentence = f"from must be above {height}, the height of the block that holds the payment"
+        raise HttpError(400, sentence, tip=tip_at(tip))
+    block = reader.canonical(height)
     parent = None if block is None else reader.point(block.parent)
-    if tip is None or block is None or parent is None:
+    if block is None or parent is None:
         raise Corrupt(f"the canonical block at height {height} or its parent is missing")
     headers = reader.headers(begin, limit=MAX_HEADERS)
     following = begin + len(headers)
-    return ProofData(
+    data = ProofData(
         body=paid[0].body,
         position=paid[0].position,
         bodies=reader.bodies(block),
@@ -243,3 +253,4 @@ def _excerpt(reader: ChainReader, terms: PaymentTerms, first: int | None) -> Pro
         headers=headers,
         next_height=following if following <= tip.height else None,
     )
+    return data, tip_at(tip)

@@ -10,9 +10,10 @@ from svcd.node.chain_manager import ChainManager
 from svcd.node.statement import BEGINNING, StatementPage, StatementQuery, entry_record, read_statement
 from svcd.rpc import schemas
 from svcd.rpc.fields import ADDRESS, parse_since_height
+from svcd.rpc.tip import ShowsChain, tip_at
 from svcd.store.chain_store import ChainReader
 from svcd.web.field_types import Custom, Int, Text
-from svcd.web.responses import HttpError, Renderable
+from svcd.web.responses import HttpError, Renderable, Response, json_body
 from svcd.web.routes import Field, Route
 
 MAX_ENTRIES: Final = 500
@@ -54,7 +55,7 @@ AFTER: Final = Field(
 )
 
 
-class StatementRoutes:
+class StatementRoutes(ShowsChain):
     """Statements of accounts, in the thread for long reads."""
 
     def __init__(self, chain_manager: ChainManager) -> None:
@@ -66,6 +67,7 @@ class StatementRoutes:
         "/rpc/address/{address}/statement",
         "Every change of the balance of an address, oldest first, for bookkeeping",
         bucket="read",
+        shows_chain=True,
         cost=10,
         path_fields=(ADDRESS,),
         query_fields=(FROM, TO, LIMIT, AFTER),
@@ -86,19 +88,20 @@ class StatementRoutes:
 
         def read(reader: ChainReader) -> tuple[StatementPage, str | None]:
             if after is not None and _cursor(reader, after.begin) != after:
-                raise HttpError(409, _REPLACED)
+                raise HttpError(409, _REPLACED, tip=tip_at(reader.tip() or self._chain_manager.tip))
             page = read_statement(reader, self._params, query)
             following = None if page.next is None else _cursor(reader, page.next)
             return page, None if following is None else following.text
 
         page, following = await self._chain_manager.long_reads.ask(read)
-        return {
+        answer = {
             "address": address,
             "balance": str(page.balance),
             "entries": [entry_record(entry, page.tip) for entry in page.entries],
             "next": following,
             "tip": {"height": str(page.tip.height), "hash": page.tip.hash.hex()},
         }
+        return Response(json_body(answer), tip=tip_at(page.tip))
 
 
 def _cursor(reader: ChainReader, begin: tuple[int, int]) -> StatementCursor | None:

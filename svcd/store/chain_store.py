@@ -72,12 +72,9 @@ _JOINED: Final = (
 )
 
 _STORED: Final = f"SELECT b.id, b.parent, b.header, {POINT}"
-_CANONICAL: Final = (
-    f"SELECT (SELECT max(height) FROM canonical), b.id, b.parent, b.header, {POINT} "
-    "FROM canonical c JOIN block b ON b.id = c.block WHERE c.height = ?"
-)
+_CANONICAL: Final = f"{_STORED} FROM canonical c JOIN block b ON b.id = c.block WHERE c.height = ?"
 _TRANSACTION: Final = (
-    f"SELECT (SELECT max(height) FROM canonical), t.position, x.body, {POINT} FROM transaction_place t "
+    f"SELECT t.position, x.body, {POINT} FROM transaction_place t "
     "JOIN canonical c ON c.height = t.height JOIN block b ON b.id = c.block "
     "JOIN block_transaction x ON x.block = b.id AND x.position = t.position WHERE t.txid = ?"
 )
@@ -180,13 +177,8 @@ class ChainReader:
 
     def canonical(self, height: int) -> StoredBlock | None:
         """The canonical block at ``height``."""
-        found = self.canonical_and_height(height)
-        return None if found is None else found[0]
-
-    def canonical_and_height(self, height: int) -> tuple[StoredBlock, int] | None:
-        """The same, with the height of the tip in the same commit."""
         row = self._db.execute(_CANONICAL, (height,)).fetchone()
-        return None if row is None else (stored_block(row[1:]), row[0])
+        return None if row is None else stored_block(row)
 
     def headers(self, first: int, *, limit: int) -> list[bytes]:
         """The canonical JSON of the headers of canonical blocks from height ``first`` on."""
@@ -266,13 +258,8 @@ class ChainReader:
 
     def transaction(self, txid: bytes) -> StoredTransfer | None:
         """A canonical transfer by its id."""
-        found = self.transaction_and_height(txid)
-        return None if found is None else found[0]
-
-    def transaction_and_height(self, txid: bytes) -> tuple[StoredTransfer, int] | None:
-        """The same, with the height of the tip in the same commit."""
         row = self._db.execute(_TRANSACTION, (txid,)).fetchone()
-        return None if row is None else (stored_transfer(row[1:]), row[0])
+        return None if row is None else stored_transfer(row)
 
     def address_transactions(self, key: bytes, *, before: tuple[int, int], limit: int) -> list[StoredTransfer]:
         """The newest canonical transfers from or to ``key`` before (height, position), newest first."""

@@ -28,9 +28,11 @@ from svcd.web.responses import (
     HttpError,
     Renderable,
     Response,
+    Tip,
     error_response,
     internal_error,
     method_not_allowed,
+    service_unavailable,
     to_response,
     translate,
 )
@@ -47,6 +49,8 @@ from svcd.web.routes import (
 
 UNROUTED_BUCKET: Final = "read"
 """A request without a route draws one token from this bucket: Klein takes as long for it as for a response."""
+RETRY_SECONDS: Final = 1
+"""When a client asks again for a chain that is as high as it has seen: another node had its newest block first."""
 LATE_READ: Final = "the node did not answer within {seconds:g} seconds; try again later"
 LATE_WRITE: Final = (
     "the node did not answer within {seconds:g} seconds; it continues the request, so check the outcome before you "
@@ -164,10 +168,11 @@ class BoundRoute:
     method: Callable[..., Any]
     site: SiteContext
     presentation: Presentation
+    headers: Headers = field(init=False)
+    """The headers of every response."""
 
-    @property
-    def headers(self) -> Headers:
-        """The headers of every response."""
+    @headers.default
+    def _presented(self) -> Headers:
         return self.presentation.headers
 
     def respond(self, request: IncomingRequest, path_values: Mapping[str, str]) -> "Response | Deferred[Response]":
@@ -194,6 +199,7 @@ class _Call:
 
     bound: BoundRoute
     request: IncomingRequest
+    min_height: int | None = None
 
     def start(self, path_values: Mapping[str, str]) -> "Response | Deferred[Response]":
         """Call the method; a coroutine gets a deadline."""
@@ -206,6 +212,10 @@ class _Call:
             for guard, result in zip(guards, checked, strict=True):
                 if guard.argument is not None:
                     values[guard.argument] = result
+            if bound.route.takes_min_height:
+                self.min_height = values.pop("min_height", None)  # type: ignore[assignment]
+                if self.min_height is not None and (too_low := self._too_low(bound.owner.tip)):  # type: ignore[attr-defined]
+                    raise too_low
             if bound.route.with_client:
                 values["client"] = bound.site.limiter.clients.address_of_request(request)
             result = bound.method(**values)
@@ -226,9 +236,21 @@ class _Call:
                 raise
             raise HttpError(known.status, known.sentence, known.headers, tokens=route.malformed_tokens) from error
 
+    def _too_low(self, tip: Tip | None) -> HttpError | None:
+        """503 if the client asks for a higher chain than that of ``tip``."""
+        if self.min_height is None or tip is None or tip.height >= self.min_height:
+            return None
+        sentence = (
+            f"the chain of this node ends at height {tip.height}, below minHeight {self.min_height}; "
+            f"try again in {RETRY_SECONDS} s, or ask another node"
+        )
+        return service_unavailable(sentence, RETRY_SECONDS, tip=tip)
+
     def _render(self, result: Any) -> Response:
         response = self.bound.presentation.to_response(result)
         self._charge(len(response.body))
+        if self.min_height is not None and (too_low := self._too_low(response.tip)):
+            raise too_low
         return response
 
     def _charge(self, size: int) -> None:
@@ -279,6 +301,7 @@ class _Call:
 
     def _render_error(self, error: Any, failure: Failure | None = None) -> Response:
         known = self.bound.site.http_error(error, failure)
+        known = self._too_low(known.tip) or known
         self._penalise(known)
         return self.bound.presentation.error_response(self.request, self._with_unknown_field(known))
 
@@ -315,6 +338,8 @@ class RouteGroup:
         for route, method in routes_of(owner):
             if route.bucket not in self._site.limiter:
                 raise ValueError(f"{route.path}: there is no rate named {route.bucket!r}")
+            if route.shows_chain and not hasattr(owner, "tip"):
+                raise TypeError(f"{route.path} shows the chain, and its owner has no tip")
             inspect.signature(method).bind(**dict.fromkeys(route.arguments))
             bound = BoundRoute(route, owner, method, self._site, self._presentation)
             self._site.router.add(bound)

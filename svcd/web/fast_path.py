@@ -18,7 +18,7 @@ from twisted.python.failure import Failure
 from twisted.web.http_headers import Headers as Fields
 
 from svcd.web.api import BoundRoute, Router
-from svcd.web.responses import Headers, Response, serialize
+from svcd.web.responses import Headers, Response, header_lines, status_line
 
 if TYPE_CHECKING:
     from svcd.web.channel import Channel
@@ -68,10 +68,11 @@ def read_head(block: bytes) -> Head | None:
 
 
 @lru_cache(_REMEMBERED)
-def _head(common: Headers, status: int, content_type: bytes, headers: Headers) -> bytes:
-    """Everything in a response before its body, as a template for the body's length."""
+def _head(common: Headers, status: int, content_type: bytes, headers: Headers) -> tuple[bytes, bytes]:
+    """The status line of a response, and its headers as a template for the body's length."""
     like = Response(b"", status, content_type, ((b"Content-Length", b"\0"), *headers))
-    return serialize(status, (*common, *like.fields), b"").replace(b"%", b"%%").replace(b"\0", b"%d")
+    lines = header_lines((*common, *like.fields)).replace(b"%", b"%%").replace(b"\0", b"%d")
+    return status_line(status), lines
 
 
 @define(eq=False)
@@ -165,10 +166,13 @@ def _send(request: FastRequest, served: BoundRoute, answer: Response) -> None:
     channel, site = request.channel, request.site
     if channel is None:
         return
-    common = (*site.first_headers(), *served.headers)
-    last = CLOSING if site.draining else ()
-    request.code, request.sentLength = answer.status, len(answer.body)
-    head = _head(common, answer.status, answer.content_type, (*answer.headers, *last))
-    channel.send(head % len(answer.body) + answer.body)
+    body, tip, headers = answer.body, answer.tip, answer.headers
+    if site.draining:
+        tip, headers = None, (*answer.own_headers, *CLOSING)
+    request.code, request.sentLength = answer.status, len(body)
+    first, rest = _head(served.headers, answer.status, answer.content_type, headers)
+    # The headers of the site and the tip are not part of _head: they change every second and with every block.
+    named = b"" if tip is None else tip.lines
+    channel.send(b"".join((first, site.first_lines(), rest % len(body), named, b"\r\n", body)))
     site.log(request)
     channel.requestDone(request)

@@ -39,6 +39,13 @@ _HEADERS: Final[Mapping[int, Mapping[str, Schema]]] = {
 }
 
 
+TIP: Final[Schema] = {
+    "type": "string",
+    "pattern": "^(0|[1-9][0-9]{0,15}):[0-9a-f]{64}$",
+    "description": "Height and hash of the newest block of the chain on which this answer rests.",
+}
+
+
 def document(
     routes: Iterable[Route],
     info: Mapping[str, object],
@@ -109,7 +116,8 @@ def _responses(route: Route) -> dict[str, object]:
     responses: dict[str, object] = {}
     for status, schema in route.answers.items():
         content = {route.media_type: {"schema": _with_ok(schema) if route.media_type == "application/json" else schema}}
-        responses[str(status)] = {"description": HTTPStatus(status).phrase, "content": content}
+        headers = {"headers": {"Svc-Tip": {"schema": TIP}}} if route.shows_chain else {}
+        responses[str(status)] = {"description": HTTPStatus(status).phrase, **headers, "content": content}
     special = {guard.status: guard.description for guard in route.guards} | dict(route.errors)
     for status in ERRORS:
         responses[str(status)] = {"$ref": f"#/components/responses/{_name(status)}"}

@@ -18,7 +18,7 @@ from svcd.web.routes import IncomingRequest
 
 CORS_HEADERS: Final[Headers] = (
     (b"Access-Control-Allow-Origin", b"*"),
-    (b"Access-Control-Expose-Headers", b"Allow, Date, Retry-After, WWW-Authenticate"),
+    (b"Access-Control-Expose-Headers", b"Allow, Date, Retry-After, Svc-Tip, WWW-Authenticate"),
 )
 """The headers of every response, errors included; a site gets them as ``headers_by_prefix``."""
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from http import HTTPStatus
 from math import ceil
 from types import MappingProxyType
@@ -24,6 +25,23 @@ _encode = json.JSONEncoder(separators=(",", ":"), allow_nan=False, check_circula
 
 
 @frozen
+class Tip:
+    """The tip of the chain on which a response rests, and the header that names it."""
+
+    height: int
+    headers: Headers
+    lines: bytes
+    """The same as they are sent."""
+
+
+@lru_cache(64)
+def tip_of(height: int, block_hash: bytes) -> Tip:
+    """The tip with this height and hash; its header is rendered once."""
+    headers = ((b"Svc-Tip", b"%d:%b" % (height, block_hash.hex().encode("ascii"))),)
+    return Tip(height, headers, header_lines(headers))
+
+
+@frozen
 class Response:
     """A response with its whole body."""
 
@@ -31,13 +49,20 @@ class Response:
     status: int = 200
     content_type: bytes = JSON
     headers: Headers = ()
+    tip: Tip | None = None
+    """None if the response does not depend on the chain."""
+
+    @property
+    def own_headers(self) -> Headers:
+        """The headers that not every response has."""
+        return self.headers if self.tip is None else (*self.headers, *self.tip.headers)
 
     @property
     def fields(self) -> Headers:
         """All headers in order; a later one of the same name replaces an earlier one."""
         length = b"%d" % len(self.body)
         own = ((b"Content-Type", self.content_type), (b"Cache-Control", b"no-store"), (b"Content-Length", length))
-        return (*own, *self.headers)
+        return (*own, *self.own_headers)
 
     def apply_to(self, request: Request) -> bytes:
         """Set the status and headers on a Twisted request and return the body."""
@@ -78,10 +103,19 @@ def to_response(result: Renderable) -> Response:
     return Response(json_body(members), status)
 
 
+def header_lines(headers: Headers) -> bytes:
+    """Headers as HTTP/1.1 sends them; a later header of the same name replaces an earlier one."""
+    return b"".join([b"%b: %b\r\n" % field for field in dict(headers).items()])
+
+
+def status_line(status: int) -> bytes:
+    """The first line of an HTTP/1.1 response."""
+    return b"HTTP/1.1 %d %b\r\n" % (status, reason_phrase(status))
+
+
 def serialize(status: int, headers: Headers, body: bytes) -> bytes:
     """The bytes of a whole HTTP/1.1 response; a later header of the same name replaces an earlier one."""
-    fields = b"".join([b"%b: %b\r\n" % field for field in dict(headers).items()])
-    return b"HTTP/1.1 %d %b\r\n%b\r\n%b" % (status, reason_phrase(status), fields, body)
+    return b"%b%b\r\n%b" % (status_line(status), header_lines(headers), body)
 
 
 def reason_phrase(status: int) -> bytes:
@@ -93,7 +127,7 @@ class HttpError(Exception):
     """A request is answered with an error: ``status``, one ``sentence`` for the client, and further ``headers``.
 
     ``tokens`` are drawn from the client's bucket in addition to the cost of the route. ``members`` stand in the body
-    beside the sentence; the route declares them.
+    beside the sentence; the route declares them. ``tip`` is the tip of the chain on which the error rests, if on any.
     """
 
     def __init__(
@@ -104,6 +138,7 @@ class HttpError(Exception):
         *,
         tokens: float = 0.0,
         members: Mapping[str, object] = MappingProxyType({}),
+        tip: Tip | None = None,
     ) -> None:
         super().__init__(status, sentence)
         self.status = status
@@ -111,6 +146,7 @@ class HttpError(Exception):
         self.headers = headers
         self.tokens = tokens
         self.members = members
+        self.tip = tip
 
     def __str__(self) -> str:
         return f"{self.status}: {self.sentence}"
@@ -136,7 +172,7 @@ def translate(error: BaseException | None, table: ErrorTable) -> HttpError | Non
 def error_response(error: HttpError) -> Response:
     """The JSON response ``{"ok": false, "error": sentence}``, with the error's members."""
     body = _encode({"ok": False, "error": error.sentence, **error.members}).encode("ascii")
-    return Response(body, error.status, headers=error.headers)
+    return Response(body, error.status, headers=error.headers, tip=error.tip)
 
 
 def unauthorized(sentence: str) -> HttpError:
@@ -167,6 +203,6 @@ def internal_error(error_id: str) -> HttpError:
     return HttpError(500, f"the node failed to answer; its log has the details under {error_id}")
 
 
-def service_unavailable(sentence: str, seconds: int) -> HttpError:
+def service_unavailable(sentence: str, seconds: int, *, tip: Tip | None = None) -> HttpError:
     """503 with ``Retry-After`` in ``seconds`` (RFC 9110 section 10.2.3)."""
-    return HttpError(503, sentence, ((b"Retry-After", b"%d" % seconds),))
+    return HttpError(503, sentence, ((b"Retry-After", b"%d" % seconds),), tip=tip)

@@ -24,7 +24,7 @@ from twisted.internet.interfaces import IAddress
 from twisted.web.http_headers import Headers
 
 from svcd.limits import Limit
-from svcd.web.field_types import FieldType, Schema
+from svcd.web.field_types import FieldType, Int, Schema
 from svcd.web.responses import HttpError, unauthorized
 
 if TYPE_CHECKING:
@@ -135,6 +135,16 @@ class Guard:
     argument: str | None = None
 
 
+MIN_HEIGHT: Final = Field(
+    "minHeight",
+    Int(0, 2**53 - 1),
+    "Answer only if the chain of this node is at least so high; otherwise 503. A client that reads from several nodes "
+    "gives the greatest height that `Svc-Tip` has shown it.",
+    default=None,
+)
+"""The query field of every GET route that shows the chain."""
+
+
 def in_order(guards: Iterable[Guard]) -> tuple[Guard, ...]:
     """The guards in the order of their checks: 503 comes before 401."""
     return tuple(sorted(guards, key=lambda guard: -guard.status))
@@ -194,6 +204,9 @@ class Route:
     svcd.web.rate_limits.PERSISTENT_SECONDS."""
     seconds: float = field(kw_only=True, default=25.0, validator=gt(0))
     cancellable: bool = field(kw_only=True)
+    shows_chain: bool = field(kw_only=True, default=False)
+    """Whether responses depend on the chain. They name the tip on which they rest, and a GET takes MIN_HEIGHT; the
+    owner then has an attribute ``tip``, the current :class:`svcd.web.responses.Tip`."""
     media_type: str = field(kw_only=True, default="application/json")
     other_methods: str = field(kw_only=True, default="")
     """What 405 says beside the allowed methods: the route that does what the client probably wants."""
@@ -202,7 +215,21 @@ class Route:
     def _is_read(self) -> bool:
         return self.method == "GET"
 
+    takes_min_height: bool = field(init=False)
+    """Whether MIN_HEIGHT is among the query fields."""
+    without_query: Mapping[str, object] | None = field(init=False, default=None)
+    """What a request without a query gives the method; None if a field of the query is required."""
+
+    @takes_min_height.default
+    def _reads_chain(self) -> bool:
+        return self.shows_chain and self.method == "GET"
+
     def __attrs_post_init__(self) -> None:
+        if self.takes_min_height:
+            object.__setattr__(self, "query_fields", (*self.query_fields, MIN_HEIGHT))
+        if not any(field.required for field in self.query_fields):
+            defaults = {field.argument: field.default for field in self.query_fields if field is not MIN_HEIGHT}
+            object.__setattr__(self, "without_query", defaults)
         placeholders = _PLACEHOLDER.findall(self.path)
         if placeholders != [field.name for field in self.path_fields]:
             raise ValueError(f"{self.path}: path_fields must be its placeholders, in order: {placeholders}")
@@ -221,7 +248,7 @@ class Route:
     def arguments(self) -> list[str]:
         """The keywords that the method is called with."""
         fields = self.path_fields + self.query_fields + (() if self.raw_body else self.body_fields)
-        names = [field.argument for field in fields]
+        names = [field.argument for field in fields if field is not MIN_HEIGHT]
         names += [guard.argument for guard in self.guards if guard.argument is not None]
         return names + ["body"] * self.raw_body + ["client"] * self.with_client
 
@@ -254,12 +281,15 @@ def object_schema(properties: Mapping[str, Schema], optional: Iterable[str] = ()
 def read_values(
     route: Route, request: IncomingRequest, path_values: Mapping[str, str], parse_json: Callable[[bytes], object]
 ) -> dict[str, object]:
-    """The validated values of all fields of ``route``, by the arguments of its method.
+    """The validated values of all fields of ``route``, by the arguments of its method, and of MIN_HEIGHT.
 
     Raises HttpError(400), and what ``parse_json`` and custom field types raise beside ValueError.
     """
     values = {each.argument: _parsed(each, each.type.parse_text, path_values[each.name]) for each in route.path_fields}
-    if route.query_fields:
+    if route.without_query is not None and b"?" not in request.uri:
+        if route.without_query:
+            values.update(route.without_query)
+    elif route.query_fields:
         query = _query(route, request)
         for each in route.query_fields:
             found = each.name in query

@@ -19,7 +19,7 @@ from svcd.web.connections import BodyBudget, Connections, PipelineQueue, SiteLim
 from svcd.web.fast_path import FastPath, FastRequest
 from svcd.web.rate_limits import Clients
 from svcd.web.request import Request
-from svcd.web.responses import Headers
+from svcd.web.responses import Headers, header_lines
 
 
 class Recorder(Protocol):
@@ -101,6 +101,7 @@ class Site(server.Site):
         self._headers_by_prefix = dict(headers_by_prefix or {})
         self._second = -1
         self._first_headers: Headers = ()
+        self._first_lines = b""
 
     def startFactory(self) -> None:
         """Nothing to start: there is no access log."""
@@ -135,11 +136,17 @@ class Site(server.Site):
 
     def first_headers(self) -> Headers:
         """The first headers of every response; cached for a second, since they contain the time."""
+        self.first_lines()
+        return self._first_headers
+
+    def first_lines(self) -> bytes:
+        """The same as they are sent."""
         now = milliseconds(self.clock) // 1000
         if self._second != now:
             self._second, date = now, http.datetimeToString(now)
             self._first_headers = ((b"Server", SERVER_NAME), (b"Date", date))
-        return self._first_headers
+            self._first_lines = header_lines(self._first_headers)
+        return self._first_lines
 
     def headers_of(self, target: bytes) -> Headers:
         """The headers of an error that occurs before the resource at ``target`` is found."""

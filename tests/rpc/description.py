@@ -104,6 +104,10 @@ class Description:
             self._validate(content["schema"], json.loads(response.body))
         if response.status == 200:
             self._check_request(asked, operation)
+            declared = described.get("headers", {})
+            assert ("svc-tip" in response.headers) == ("Svc-Tip" in declared)
+            for name, header in declared.items():
+                self._validate(header["schema"], response.headers[name.lower()])
 
     def _check_request(self, asked: Asked, operation: Operation) -> None:
         """What the node takes must be what it says it takes."""

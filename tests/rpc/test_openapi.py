@@ -87,6 +87,7 @@ def test_limit_and_its_default_are_announced(document: dict[str, Any]) -> None:
         "address": True,
         "limit": False,
         "before": False,
+        "minHeight": False,
     }
 
 

@@ -15,7 +15,7 @@ from svcd.rpc import payment_routes as proof_module
 from svcd.rpc.payment_routes import ProofRoutes
 from svcd.store.chain_store import ChainReader
 from svcd.web.rate_limits import Rate
-from svcd.web.responses import Response
+from svcd.web.responses import Response, tip_of
 from tests.rpc.conftest import public_client
 from tests.rpc.node import PARAMS, UNLIMITED, Client, Node
 from tests.support import has_result, result_of
@@ -204,9 +204,10 @@ def test_what_was_read_is_hashed_elsewhere(node: Node, client: Client, paid: dic
     asked: dict[str, Any] = {"amount": 5000, "amount_base_units": None, "confirmations": 1, "since_height": None}
     answered = Deferred.fromCoroutine(routes.proof("order-1", recipient=node.address("bob"), from_=None, **asked))
     before = client.get(path(node)).body
+    tip = chain_manager.tip
     assert not has_result(answered)
     node.take(node.builder.block(paid["b9"]))
     (work,) = worker.work
     work()
-    assert result_of(answered) == Response(before)
+    assert result_of(answered) == Response(before, tip=tip_of(tip.height, tip.hash))
     assert client.get(path(node)).body != before

@@ -13,7 +13,7 @@ from svcd.web import api as svcd_web_api
 from svcd.web.api import KleinApi, Router
 from svcd.web.field_types import Custom, Text
 from svcd.web.rate_limits import Rate
-from svcd.web.responses import HttpError, Renderable, Response
+from svcd.web.responses import HttpError, Renderable, Response, tip_of
 from svcd.web.routes import Field, Guard, Route
 from svcd.web.site import Site
 from tests.web.conftest import Refused
@@ -43,6 +43,8 @@ def no_letters(raw: str) -> str:
 class Routes:
     """Answers as the test wants it."""
 
+    tip = tip_of(7, b"\x0a" * 32)
+
     def __init__(self) -> None:
         self.closed = self.locked = False
         self.answer: Any = {"a": 1}
@@ -70,6 +72,11 @@ class Routes:
 
     @Route("GET", "/rpc/soon", "at once, from a coroutine", bucket="read", answers={})
     async def soon(self) -> Renderable:
+        return self._give()
+
+    @Route("GET", "/rpc/chain", "shows the chain", bucket="read", answers={}, shows_chain=True)
+    def chain(self) -> Renderable:
+        self.log.append("asked")
         return self._give()
 
     @Route("GET", "/rpc/later", "reads", bucket="read", answers={})
@@ -126,6 +133,58 @@ def ask(site: Site, line: bytes, body: bytes = b"") -> Received:
 
 
 # Answers
+
+
+NAMED = f"7:{'0a' * 32}"
+
+
+@pytest.mark.parametrize(
+    ("answer", "status"),
+    [(Response(b"{}", tip=Routes.tip), 200), (HttpError(404, "there is no such block", tip=Routes.tip), 404)],
+)
+def test_an_answer_names_the_tip_on_which_it_rests(serve: Serve, answer: Any, status: int) -> None:
+    routes = Routes()
+    routes.answer = answer
+    for line in (b"GET /rpc/chain", b"HEAD /rpc/chain", b"GET /rpc/chain?minHeight=7"):
+        received = ask(serve(routes), line)
+        assert (received.status, received.headers["svc-tip"]) == (status, NAMED)
+        assert "Svc-Tip" in received.headers["access-control-expose-headers"]
+
+
+def test_what_does_not_rest_on_the_chain_names_no_tip(serve: Serve) -> None:
+    for line in (b"GET /rpc/now", b"GET /rpc/chain?minHeight=-1", b"POST /rpc/chain", b"GET /rpc/nothing"):
+        assert "svc-tip" not in ask(serve(Routes()), line).headers
+
+
+def test_a_chain_that_is_too_low_is_not_asked(serve: Serve) -> None:
+    routes = Routes()
+    received = ask(serve(routes), b"GET /rpc/chain?minHeight=8")
+    assert (received.status, received.headers["retry-after"], received.headers["svc-tip"]) == (503, "1", NAMED)
+    sentence = "the chain of this node ends at height 7, below minHeight 8; try again in 1 s, or ask another node"
+    assert (received.error, routes.log) == (sentence, [])
+
+
+LOWER = tip_of(6, bytes(32))
+
+
+@pytest.mark.parametrize("answer", [Response(b"{}", tip=LOWER), HttpError(404, "there is no such block", tip=LOWER)])
+def test_a_chain_that_has_become_lower_is_too_low(serve: Serve, answer: Any) -> None:
+    # A branch with more work can have fewer blocks.
+    routes = Routes()
+    routes.answer = answer
+    received = ask(serve(routes), b"GET /rpc/chain?minHeight=7")
+    assert (received.status, received.headers["svc-tip"], routes.log) == (503, f"6:{'00' * 32}", ["asked"])
+    assert received.error.startswith("the chain of this node ends at height 6, below minHeight 7; ")
+
+
+def test_what_shows_the_chain_has_a_tip(make_api: Callable[..., KleinApi]) -> None:
+    class Tipless:
+        @Route("GET", "/rpc/chain", "shows the chain", bucket="read", answers={}, shows_chain=True)
+        def chain(self) -> Renderable:
+            return {}
+
+    with pytest.raises(TypeError, match="/rpc/chain shows the chain, and its owner has no tip"):
+        make_api(Tipless())
 
 
 @pytest.mark.parametrize("path", [b"/rpc/now", b"/rpc/soon"])
@@ -646,7 +705,7 @@ def test_routes_at_the_root(make_api: Callable[..., KleinApi], make_site: Callab
 def test_routes_are_listed(make_api: Callable[..., KleinApi]) -> None:
     api = make_api(Routes())
 
-    assert [route.path for route in api.routes][:3] == ["/rpc/now", "/rpc/soon", "/rpc/later"]
+    assert [route.path for route in api.routes][:3] == ["/rpc/now", "/rpc/soon", "/rpc/chain"]
 
 
 # Finding a route by its method and the segments of its path

@@ -18,7 +18,7 @@ from svcd.web.fast_path import MOST_BYTES, FastPath
 from svcd.web.field_types import Custom, Text
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
 from svcd.web.resources import CORS_HEADERS, Branch, Cors
-from svcd.web.responses import HttpError, Renderable, Response
+from svcd.web.responses import HttpError, Renderable, Response, Tip, tip_of
 from svcd.web.routes import Field, Guard, IncomingRequest, Route, require_bearer
 from svcd.web.site import Site
 from tests.web.conftest import Refused, parse_json
@@ -38,6 +38,7 @@ def whole(text: str) -> int:
     raise ValueError("must be a whole number")
 
 
+TIP = tip_of(7, bytes(32))
 NAME = Field("name", Text(), "a name")
 
 
@@ -47,6 +48,7 @@ class Routes:
 
     waiting: list["Deferred[None]"] = field(factory=list)
     cancelled: int = 0
+    tip: Tip = TIP
 
     def _gone(self, _: object) -> None:
         self.cancelled += 1
@@ -54,6 +56,15 @@ class Routes:
     @Route("GET", "/rpc/now", "at once", bucket="read", answers={})
     def now(self) -> Renderable:
         return {"a": 1}
+
+    @Route("GET", "/rpc/chain", "the chain", bucket="read", answers={}, shows_chain=True)
+    def chain(self) -> Renderable:
+        return Response(b"{}", headers=((b"ETag", b'"1"'),), tip=self.tip)
+
+    @Route("GET", "/rpc/chain/later", "an older chain", bucket="read", answers={}, shows_chain=True)
+    async def older_chain(self) -> Renderable:
+        await self._wait()
+        raise HttpError(404, "there is no such block", tip=tip_of(6, bytes(32)))
 
     @Route("GET", "/rpc/raw", "a whole body", bucket="read", answers={})
     def raw(self) -> Renderable:
@@ -197,6 +208,12 @@ METHODS = [b"GET"] * 6 + [b"POST"] * 4 + [b"HEAD", b"OPTIONS", b"PUT", b"get"]
 TARGETS = [
     b"/rpc/now",
     b"/rpc/raw",
+    b"/rpc/chain",
+    b"/rpc/chain?minHeight=7",
+    b"/rpc/chain?minHeight=8",
+    b"/rpc/chain?minHeight=07",
+    b"/rpc/chain/later",
+    b"/rpc/chain/later?minHeight=7",
     b"/rpc/large",
     b"/rpc/soon",
     b"/rpc/later",
