@@ -31,7 +31,7 @@ from svcd.node.threads import ThreadPoolService
 from svcd.store.database import WEBHOOKS, open_writer
 from svcd.store.sql_connection import SqliteConnection
 from svcd.store.webhook_events import EventStore
-from svcd.store.webhook_store import WebhookStore
+from svcd.store.webhook_store import FollowedBlock, WebhookStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -64,7 +64,7 @@ def lay_watches(folder: Path, orders: Iterable[PaymentTerms], callback: Callable
     now = int(time.time() * 1000)
     context = EvaluationContext(now=now, tip_before=0, synced=True)
     with repository.watches.commit():
-        repository.watches.follow(-1, [(0, DEVNET.genesis_hash)], keep=CURSOR_BLOCKS)
+        repository.watches.follow(-1, [FollowedBlock(0, DEVNET.genesis_hash)], keep=CURSOR_BLOCKS)
         for number, terms in enumerate(orders):
             host, url = callback(number)
             watch = Watch(

@@ -55,6 +55,9 @@ class Post:
     def cancel(self, watch: str) -> None:
         """Nothing is sent."""
 
+    def forget(self) -> None:
+        """Nothing is sent."""
+
     def stop(self) -> Deferred[None]:
         """Nothing is being sent."""
         return succeed(None)

@@ -80,6 +80,16 @@ class Server:
             self.process.wait()
             self.process = None
 
+    def kill(self) -> None:
+        """End all processes of the server without their knowing."""
+        assert self.process is not None
+        self.process.send_signal(signal.SIGSTOP)
+        children = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children").read_text().split()
+        for pid in (self.process.pid, *map(int, children)):
+            os.kill(pid, signal.SIGKILL)
+        self.process.wait()
+        self.process = None
+
     def new_schema(self) -> str:
         """The connection URI of an empty schema, which is as good as a database and much cheaper."""
         name = f"t{next(_schemas)}"

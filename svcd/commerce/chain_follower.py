@@ -13,7 +13,9 @@ from attrs import define, evolve, field, frozen
 
 from svcd.chain.address import encode_address
 from svcd.chain.errors import Corrupt
+from svcd.chain.forkchoice import tie_winner
 from svcd.chain.params import NetworkParams
+from svcd.chain.transition import ChainPoint
 from svcd.commerce.events import MismatchedTransfer, NodeAlarm, WebhookEvent
 from svcd.commerce.payment import ChainTip, Observation
 from svcd.commerce.payment_lookup import MempoolPaymentIndex, PaymentLookup
@@ -29,11 +31,11 @@ from svcd.commerce.watch import (
     tell_alarm,
     tell_mismatches,
 )
-from svcd.commerce.watch_repository import EvaluatedWatch, WatchRepository, watch_of
+from svcd.commerce.watch_repository import NOT_EVALUATED, EvaluatedWatch, WatchRepository, watch_of
 from svcd.node.mempool import MempoolEntry
 from svcd.store.chain_store import ChainReader
 from svcd.store.webhook_events import WatchQueue
-from svcd.store.webhook_store import WatchRow, WebhookStore
+from svcd.store.webhook_store import FollowedBlock, WatchRow, WebhookStore
 
 CURSOR_BLOCKS: Final = 4_096
 """Block hashes that the cursor keeps to find a fork: more than the largest number of confirmations."""
@@ -64,6 +66,8 @@ class ChainDelta:
     """The cursor's height."""
     fork: int
     """The height of the newest common block; blocks above it up to ``before`` have been undone."""
+    greater: bool = True
+    """Whether the chain is to be preferred to the one that was followed (docs/protocol.md 10)."""
 
     @property
     def moved(self) -> bool:
@@ -90,34 +94,49 @@ def read_delta(watches: WebhookStore, reader: ChainReader) -> ChainDelta | None:
     if newest is None:
         return ChainDelta(tip, tip.height, tip.height)
     fork = -1
-    for height, block_hash in watches.steps_down():
-        fork = height - 1
-        stored = reader.canonical(height) if height <= tip.height else None
-        if stored is not None and stored.point.hash == block_hash:
-            fork = height
+    for step in watches.steps_down():
+        fork = step.height - 1
+        stored = reader.canonical(step.height) if step.height <= tip.height else None
+        if stored is not None and stored.point.hash == step.hash:
+            fork = step.height
             break
-    if tip.height < newest[0] and fork >= tip.height:
+    if tip.height < newest.height and fork >= tip.height:
         return None
-    return ChainDelta(tip, newest[0], min(fork, tip.height))
+    greater = fork == newest.height or _is_greater(point, newest)
+    return ChainDelta(tip, newest.height, min(fork, tip.height), greater)
+
+
+def _is_greater(tip: ChainPoint, followed: FollowedBlock) -> bool:
+    if tip.work != followed.work:
+        return tip.work > followed.work
+    return tie_winner(tip.hash, followed.hash) == tip.hash
 
 
 def advance_cursor(watches: WebhookStore, reader: ChainReader, delta: ChainDelta) -> None:
     """Move the cursor to the tip."""
     if watches.newest_step() is None:
-        watches.follow(delta.fork, [(delta.tip.height, delta.tip.hash)], keep=CURSOR_BLOCKS)
+        watches.follow(delta.fork, _steps(reader, range(delta.tip.height, delta.tip.height + 1)), keep=CURSOR_BLOCKS)
     elif delta.moved:
         newest = delta.new_heights[-CURSOR_BLOCKS:]
-        watches.follow(delta.fork, list(_hashes(reader, newest)), keep=CURSOR_BLOCKS)
+        watches.follow(delta.fork, _steps(reader, newest), keep=CURSOR_BLOCKS)
 
 
-def _hashes(reader: ChainReader, heights: range) -> Iterator[tuple[int, bytes]]:
-    for height in heights:
-        stored = reader.canonical(height)
-        if stored is not None:
-            yield height, stored.point.hash
+def _steps(reader: ChainReader, heights: range) -> list[FollowedBlock]:
+    points = [stored.point for height in heights if (stored := reader.canonical(height)) is not None]
+    return [FollowedBlock(point.height, point.hash, point.work) for point in points]
 
 
 # The steps
+
+
+@frozen
+class TrailLag:
+    """How far the cursor is from the tip of this node's chain."""
+
+    blocks: int
+    """By how many blocks the cursor is behind the tip."""
+    behind: bool
+    """Whether the cursor is on a chain that is to be preferred to this node's."""
 
 
 @frozen
@@ -140,6 +159,8 @@ class StepContext:
     """Unix milliseconds."""
     synced: bool
     """Whether the node's chain is the network's."""
+    term: int | None = 0
+    """The term in which this node leads those that share the database; None while another one does."""
     mempool_changes: Sequence[MempoolChange] = ()
     """Since the previous step."""
     alarms: Mapping[str, str] = field(factory=dict)
@@ -164,8 +185,10 @@ class ChainFollower:
     """Payments of the mempool changes that no committed step has covered yet."""
     _synced: bool = field(default=False, init=False)
     """As of the newest step."""
-    _has_stepped: bool = field(default=False, init=False)
-    """Whether a step has been committed since the node started."""
+    _stepped_in: int | None = field(default=None, init=False)
+    """The term of the newest step that was committed; None before the first, and while another node leads."""
+    lag: TrailLag | None = field(default=None, init=False)
+    """How far the watches are behind the tip, as of the newest step."""
 
     @lookup.default
     def _lookup_with_mempool(self) -> PaymentLookup:
@@ -174,16 +197,48 @@ class ChainFollower:
     def step(self, context: StepContext) -> list[WatchQueue]:
         """Evaluate the watches that changes may affect; returns the queues with new events.
 
-        Does nothing while the chain is behind the cursor.
+        Evaluates nothing while the chain is behind the cursor, or another node leads. Raises Deposed.
         """
         self.note_mempool_changes(context.mempool_changes)
         self._synced = context.synced
-        with self.reader.snapshot(), self.repository.watches.commit():
-            delta = read_delta(self.repository.watches, self.reader)
+        if context.term is None:
+            self._stand_by()
+            return []
+        if self.repository.shared and context.term != self._stepped_in:
+            # The leader before may not have told what this mempool has.
+            self._changed_in_mempool |= dict.fromkeys(self.mempool.payments(self.params))
+        with self.reader.snapshot(), self.repository.leading(context.term):
+            delta = self._read_delta(context)
             queues = [] if delta is None else [*self._advance(delta, context), *self._tell_alarms(delta.tip, context)]
+            queues += self.repository.asked_again()
         if delta is not None:
-            self._committed()
+            self._committed(context.term)
         return queues
+
+    def _stand_by(self) -> None:
+        """Note how far the leader has come; what the mempool has is evaluated when this node leads."""
+        self._changed_in_mempool.clear()
+        self._stepped_in = None
+        with self.reader.snapshot():
+            self._note_lag(read_delta(self.repository.watches, self.reader))
+
+    def _read_delta(self, context: StepContext) -> ChainDelta | None:
+        """The way from the cursor to the tip; None while the chain is behind the cursor.
+
+        With a cursor that another node may have moved, so is a branch until this node knows that it is the network's
+        chain: merchants hear of one reorganisation, not of each node's.
+        """
+        delta = read_delta(self.repository.watches, self.reader)
+        self._note_lag(delta)
+        if delta is not None and self.repository.shared and delta.fork < delta.before:
+            return delta if context.synced and delta.greater else None
+        return delta
+
+    def _note_lag(self, delta: ChainDelta | None) -> None:
+        if delta is None:
+            self.lag = TrailLag(0, behind=True)
+        else:
+            self.lag = TrailLag(max(delta.tip.height - delta.before, 0), behind=not delta.greater)
 
     def add_watch(self, watch: Watch, context: StepContext) -> tuple[list[WatchQueue], Observation]:
         """Store a new watch and evaluate it, after a step for all others; returns all queues with new events.
@@ -192,7 +247,7 @@ class ChainFollower:
         """
         self._synced = context.synced
         with self.reader.snapshot(), self.repository.watches.commit():
-            delta = read_delta(self.repository.watches, self.reader)
+            delta = self._read_delta(context)
             if delta is None:
                 raise ChainBehind
             queues = self._advance(delta, context)
@@ -203,7 +258,7 @@ class ChainFollower:
             events += mismatched
             following = next_evaluation(begun, delta.tip.height, evaluation)
             queues += self.repository.add(begun, events, following, context.now)
-        self._committed()
+        self._committed(context.term)
         return queues, observation
 
     def note_mempool_changes(self, changes: Iterable[MempoolChange]) -> None:
@@ -216,9 +271,10 @@ class ChainFollower:
                     recipient = encode_address(transfer.recipient, self.params.address_prefix)
                     self._changed_in_mempool[transfer.reference, recipient, transfer.amount] = None
 
-    def _committed(self) -> None:
+    def _committed(self, term: int | None) -> None:
         self._changed_in_mempool.clear()
-        self._has_stepped = True
+        self._stepped_in = term
+        self.lag = TrailLag(0, behind=False)
 
     def _evaluation_context(self, tip_before: int, context: StepContext, *, at_tip: bool = True) -> EvaluationContext:
         # Only at the tip may a watch expire: a payment in a later new block comes first.
@@ -277,8 +333,9 @@ class ChainFollower:
                 # What an ended watch tells depends on the watches of the same order, which are among the changed ones.
                 save()
             observation = self.lookup.find_at(watch.terms, tip)
-            evaluated, events = evaluate(watch, observation, evaluation)
-            evaluated, mismatched = self._tell_mismatches(evaluated, observation)
+            initial = row.wake_height == NOT_EVALUATED.height
+            evaluated, events = evaluate(watch, observation, evaluation, initial=initial)
+            evaluated, mismatched = self._tell_mismatches(evaluated, observation, initial=initial)
             events += mismatched
             following = next_evaluation(evaluated, tip.height, evaluation)
             if evaluated != watch or (following.height, following.at) != (row.wake_height, row.wake_at):
@@ -328,8 +385,8 @@ class ChainFollower:
             affected |= _by_id(watches.waking_at(context.now))
         for payment in self._changed_in_mempool:
             affected |= _by_id(watches.of_payment(*payment))
-        if not self._has_stepped:
-            # No listener was told of transfers that left the mempool while the node was down.
+        if self._stepped_in != context.term:
+            # No listener was told of transfers that left the mempool while the node was down, or another one led.
             affected |= _by_id(watches.pending())
         return affected | self._paid_at(delta.new_heights, context)
 

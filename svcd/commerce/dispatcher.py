@@ -17,6 +17,8 @@ from twisted.logger import Logger
 from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome
 from svcd.commerce.delivery_scheduler import Lease, LeaseKind
 from svcd.commerce.fair_scheduler import FairScheduler, in_flight_share
+from svcd.commerce.leadership import Alone, Leadership
+from svcd.commerce.lease import Deposed
 from svcd.commerce.outbox import OutboundEvent, WebhookOutbox
 from svcd.commerce.retry_policy import RETRY_PERIOD, next_attempt, next_attempt_after_refusal
 from svcd.commerce.sender import DeliveryResult, WebhookSender
@@ -85,12 +87,22 @@ class WebhookDispatcher:
     log = Logger()
 
     def __init__(
-        self, outbox: WebhookOutbox, sender: WebhookSender, *, clock: Clock, chance: Callable[[], float]
+        self,
+        outbox: WebhookOutbox,
+        sender: WebhookSender,
+        *,
+        clock: Clock,
+        chance: Callable[[], float],
+        leadership: Leadership | None = None,
     ) -> None:
-        """Sends nothing before :meth:`enqueue`; ``chance`` returns random numbers from 0 to 1."""
+        """Sends nothing before :meth:`enqueue`, and nothing while another node leads.
+
+        ``chance`` returns random numbers from 0 to 1.
+        """
         self._outbox = outbox
         self._sender = sender
         self._clock = clock
+        self._leadership: Leadership = leadership or Alone()
         self._forward_clock = ForwardClock(clock)
         self._chance = chance
         self._scheduler = FairScheduler(in_flight_share(len(sender.merchants)))
@@ -115,6 +127,15 @@ class WebhookDispatcher:
     def cancel(self, watch: str) -> None:
         """Make no further attempt for a watch that has ended; one in flight may still arrive."""
         self._scheduler.cancel(watch, self._now())
+        self._start_deliveries()
+
+    def forget(self) -> None:
+        """Forget all queues and abort what is in flight, because another node delivers now."""
+        self._scheduler = FairScheduler(in_flight_share(len(self._sender.merchants)))
+        self._incoming.clear()
+        self._held_until = None
+        for running in tuple(self._running):
+            running.cancel()
         self._start_deliveries()
 
     def stop(self) -> Deferred[None]:
@@ -214,16 +235,20 @@ class WebhookDispatcher:
     # One delivery
 
     async def _run(self, lease: Lease) -> None:
+        scheduler = self._scheduler
         retry = evolve(lease.queue, due=self._now() + OUTBOX_RETRY_SECONDS * 1000)
         try:
             outcome, again = await self._deliver(lease)
         except CancelledError:
-            # The node is stopping, and the outbox still has the event.
+            # The node is stopping or leads no longer, and the outbox still has the event.
             outcome, again = DeliveryOutcome.UNTRIED, retry
+        except Deposed:
+            # The leader has the event, and this node forgets it.
+            outcome, again = DeliveryOutcome.UNTRIED, None
         except Exception:
             self.log.failure("delivering for {watch} failed; it will be retried", watch=lease.queue.watch)
             outcome, again = DeliveryOutcome.UNTRIED, retry
-        change = self._scheduler.release(lease, outcome, again, self._now())
+        change = scheduler.release(lease, outcome, again, self._now())
         if change is BreakerChange.OPENED:
             self.log.info(
                 "callbacks to {host} keep failing: until one succeeds, only one at a time is tried",
@@ -234,8 +259,10 @@ class WebhookDispatcher:
 
     async def _deliver(self, lease: Lease) -> tuple[DeliveryOutcome, WatchQueue | None]:
         """The outcome of a lease, and the queue if it has more events."""
-        event = await self._retried(lambda: self._outbox.head(lease.queue.watch))
-        if event is None:
+        term = self._leadership.term
+        event = None if term is None else await self._retried(lambda: self._outbox.head(lease.queue.watch, term))
+        # A node that was stopped here for a while must not send what another one has sent since.
+        if event is None or self._leadership.term != term:
             return DeliveryOutcome.UNTRIED, None
         if lease.kind is LeaseKind.GIVE_UP:
             return DeliveryOutcome.UNTRIED, await self._give_up(lease, event)
@@ -321,6 +348,9 @@ class WebhookDispatcher:
             try:
                 result = await operation()
             except CancelledError:
+                raise
+            except Deposed as deposed:
+                self._leadership.deposed(deposed.term)
                 raise
             except Exception as error:
                 if self._held_until is None and isinstance(error, DatabaseUnavailable):

@@ -33,18 +33,24 @@ class OutboundEvent:
     """When it was made, or when the merchant asked for it again."""
     merchant: str
     """The name of the merchant whose event it is."""
+    term: int = 0
+    """The term in which it was read; see svcd.commerce.lease."""
 
 
 @frozen
 class WebhookOutbox:
-    """Reads and updates undelivered events, each call in one transaction; a Deferred fails if the disk does."""
+    """Reads and updates undelivered events, each call in one transaction; a Deferred fails if the disk does.
+
+    Where several nodes share the database, an update fails with Deposed if another one has led since the event was
+    read.
+    """
 
     _repository: WatchRepository
     _worker: Worker
 
-    def head(self, watch: str) -> Deferred[OutboundEvent | None]:
+    def head(self, watch: str, term: int = 0) -> Deferred[OutboundEvent | None]:
         """The event that a watch has to send next; None if there is none, or no such watch."""
-        return self._worker.run(self._head, watch)
+        return self._worker.run(self._head, watch, term)
 
     def delivered(self, event: OutboundEvent, now: int, status: int | None = None) -> Deferred[WatchQueue | None]:
         """Note that the receiver has accepted ``event`` with ``status``; the result is the queue if it has more."""
@@ -98,7 +104,7 @@ class WebhookOutbox:
         """End the watch because its receiver answered 410, and drop its undelivered events."""
         return self._worker.run(self._gone, event, now)
 
-    def _head(self, watch: str) -> OutboundEvent | None:
+    def _head(self, watch: str, term: int) -> OutboundEvent | None:
         head = self._repository.events.head(watch)
         if head is None:
             return None
@@ -115,16 +121,17 @@ class WebhookOutbox:
             refusals=row.refusals,
             waiting_since=row.redelivery_at or row.created_at,
             merchant=head.merchant,
+            term=term,
         )
 
     def _delivered(self, event: OutboundEvent, now: int, status: int | None) -> WatchQueue | None:
-        with self._repository.watches.commit():
+        with self._repository.leading(event.term):
             return self._repository.events.delivered(event.watch, event.sequence, now, status)
 
     def _failed(
         self, event: OutboundEvent, error: str, due: int | None, now: int, counts: bool, status: int | None
     ) -> WatchQueue | None:
-        with self._repository.watches.commit():
+        with self._repository.leading(event.term):
             return self._repository.events.failed(
                 event.watch, event.sequence, error=error, due=due, now=now, counts=counts, status=status
             )
@@ -132,7 +139,7 @@ class WebhookOutbox:
     def _refused(
         self, event: OutboundEvent, error: str, due: int | None, due_if_followed: int, now: int, status: int | None
     ) -> WatchQueue | None:
-        with self._repository.watches.commit():
+        with self._repository.leading(event.term):
             return self._repository.events.refused(
                 event.watch,
                 event.sequence,
@@ -144,7 +151,7 @@ class WebhookOutbox:
             )
 
     def _gone(self, event: OutboundEvent, now: int) -> None:
-        with self._repository.watches.commit():
+        with self._repository.leading(event.term):
             self._repository.events.failed(
                 event.watch, event.sequence, error="status 410", due=None, now=now, status=410
             )

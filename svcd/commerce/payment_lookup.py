@@ -4,9 +4,10 @@ import json
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import islice
+from itertools import chain, islice
 from typing import Final
 
+from svcd.chain.address import encode_address
 from svcd.chain.errors import Corrupt
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import Transfer, parse_transfer, txid_of
@@ -188,6 +189,13 @@ class MempoolPaymentIndex:
             self._remove(entry)
         for entry in added:
             self._add(entry)
+
+    def payments(self, params: NetworkParams) -> Iterator[tuple[str, str, int]]:
+        """Reference, recipient's address and amount of each transfer."""
+        single = ((payee, (entry.transfer.amount,)) for payee, entry in self._single.items())
+        for (reference, recipient), amounts in chain(single, self._several.items()):
+            for amount in amounts:
+                yield reference, encode_address(recipient, params.address_prefix), amount
 
     def matching(self, terms: PaymentTerms) -> list[bytes]:
         """The txids of transfers that pay the order, in order of arrival; at most MAX_COUNTED."""

@@ -11,7 +11,7 @@ from svcd.commerce.payment import Observation, payment_record
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.retry_policy import MAX_RETRY_DELAY
 from svcd.commerce.watch import MAX_TOLD_MISMATCHES, EndReason, Watch
-from svcd.commerce.watch_repository import WatchRepository, watch_of
+from svcd.commerce.watch_repository import NOT_EVALUATED, WatchRepository, watch_of
 from svcd.limits import MANY_WATCHES, WRONG_PAYMENTS, Limit
 from svcd.store.webhook_events import EventRow, WatchQueue
 
@@ -148,26 +148,44 @@ class Subscriptions:
         """
         # The context's changes come only once, so they are noted even if no watch begins.
         self.follower.note_mempool_changes(context.mempool_changes)
+        if self.repository.shared:
+            return self._register_shared(request, context)
         of_payment = self._of_payment(request)
         existing = next((watch for watch in of_payment if _is_same(watch, request)), None)
         if existing is not None:
             record = _record(existing, self.follower.lookup.find(existing.terms))
             return Registration({**record, "existing": True}, [])
         self._check_limits(request, len(of_payment))
-        watch = Watch(
+        watch = self._new_watch(request, context.now)
+        queues, observation = self.follower.add_watch(watch, context)
+        # The answer shows the watch before its first event.
+        return Registration(_record(watch, observation), queues)
+
+    def _register_shared(self, request: WatchRequest, context: StepContext) -> Registration:
+        """Store a watch that the leader evaluates in its next step, whichever node that is."""
+        with self.repository.watches.commit():
+            # In the transaction: the same request may be under way on another node.
+            of_payment = self._of_payment(request)
+            existing = next((watch for watch in of_payment if _is_same(watch, request)), None)
+            watch = existing or self._new_watch(request, context.now)
+            if existing is None:
+                self._check_limits(request, len(of_payment))
+                self.repository.add(watch, (), NOT_EVALUATED, context.now)
+        record = _record(watch, self.follower.lookup.find(watch.terms))
+        return Registration(record if existing is None else {**record, "existing": True}, [])
+
+    def _new_watch(self, request: WatchRequest, now: int) -> Watch:
+        return Watch(
             id=self.new_id(),
             merchant=request.merchant,
             terms=request.terms,
             callback_url=request.callback_url,
             host=request.host,
-            created_at=context.now,
-            expires_at=context.now + request.ttl_ms,
+            created_at=now,
+            expires_at=now + request.ttl_ms,
             events=request.events,
             told_mismatches=() if EventType.MISMATCHED in request.events else None,
         )
-        queues, observation = self.follower.add_watch(watch, context)
-        # The answer shows the watch before its first event.
-        return Registration(_record(watch, observation), queues)
 
     def show(self, merchant: str, identifier: str) -> dict[str, object] | None:
         """A watch and its newest events; None if the merchant has no such watch."""
@@ -196,16 +214,18 @@ class Subscriptions:
 
         Raises NotRedeliverable.
         """
-        row = self.repository.watches.watch(identifier)
-        event = self.repository.events.event(identifier, event_id)
-        if row is None or row.merchant != merchant or event is None:
-            return None
-        if row.ending == EndReason.CANCELLED.value:
-            raise NotRedeliverable("the webhook was cancelled, and sends nothing any more")
-        if not event.body:
-            raise NotRedeliverable("the body of this event is not kept any more, so it cannot be sent again")
         with self.repository.watches.commit():
+            row = self.repository.watches.watch(identifier)
+            event = self.repository.events.event(identifier, event_id)
+            if row is None or row.merchant != merchant or event is None:
+                return None
+            if row.ending == EndReason.CANCELLED.value:
+                raise NotRedeliverable("the webhook was cancelled, and sends nothing any more")
+            if not event.body:
+                raise NotRedeliverable("the body of this event is not kept any more, so it cannot be sent again")
             queue = self.repository.events.redeliver(identifier, event_id, now)
+            if self.repository.shared:
+                self.repository.events.ask_again(identifier)
         shown = self._events(identifier)
         return Redelivery(next(each for each in shown if each["id"] == event_id), [] if queue is None else [queue])
 
@@ -229,12 +249,12 @@ class Subscriptions:
         """The present backlog."""
         return Backlog(self.repository.watches.count_active(), self.repository.events.waiting_since())
 
-    def clean_up(self, created_before: int, ended_before: int, kept_since: int) -> CleanupResult:
-        """Abandon undelivered events, delete ended watches and bodies from before the given times.
+    def clean_up(self, created_before: int, ended_before: int, kept_since: int, term: int = 0) -> CleanupResult:
+        """Abandon undelivered events, delete ended watches and bodies from before the given times. Raises Deposed.
 
         At most a thousand of each at once, because other operations need the thread too.
         """
-        with self.repository.watches.commit():
+        with self.repository.leading(term):
             abandoned = self.repository.events.abandon_older(created_before, _CLEANUP_BATCH)
             forgotten = self.repository.watches.forget_ended(ended_before, _CLEANUP_BATCH)
             emptied = self.repository.events.forget_bodies(kept_since, _CLEANUP_BATCH)

@@ -1,7 +1,8 @@
 """Watches and their events on disk, as the values that the rest of this package works with."""
 
-from collections.abc import Sequence
-from typing import Final
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Final, Protocol
 
 from attrs import evolve, frozen
 
@@ -14,6 +15,7 @@ from svcd.commerce.events import (
     event_body,
     event_id,
 )
+from svcd.commerce.lease import Deposed
 from svcd.commerce.payment import PaymentLocation, PaymentState
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.watch import EndReason, NextEvaluation, Watch
@@ -21,6 +23,15 @@ from svcd.store.webhook_events import EventRow, EventStore, NewEvent, WatchQueue
 from svcd.store.webhook_store import WatchChange, WatchRow, WebhookStore
 
 _NEVER: Final = NextEvaluation(None, None)
+NOT_EVALUATED: Final = NextEvaluation(-1, None)
+"""Of a watch that was begun on a node that may not lead: the leader's next step is the first to evaluate it."""
+
+
+class Fence(Protocol):
+    """Keeps a leader that has lost its lease from writing (svcd.store.lease_store.LeaseStore)."""
+
+    def check(self, term: int) -> bool:
+        """Whether no newer term has begun, and none begins before the end of the transaction."""
 
 
 @frozen
@@ -42,6 +53,26 @@ class WatchRepository:
     watches: WebhookStore
     events: EventStore
     chain: ChainIdentity
+    fence: Fence | None = None
+    """None if the database belongs to this node alone."""
+
+    @property
+    def shared(self) -> bool:
+        """Whether several nodes share the database."""
+        return self.fence is not None
+
+    @contextmanager
+    def leading(self, term: int) -> Iterator[None]:
+        """A transaction that only the leader of ``term`` may commit. Raises svcd.commerce.lease.Deposed."""
+        with self.watches.commit():
+            yield
+            # In the end, so that a transaction that waits keeps no other node from taking over.
+            if self.fence is not None and not self.fence.check(term):
+                raise Deposed(term)
+
+    def asked_again(self) -> list[WatchQueue]:
+        """Take the queues of events that were asked for again on any of the nodes that share the database."""
+        return self.events.take_asked_again() if self.shared else []
 
     def add(self, watch: Watch, events: Sequence[WebhookEvent], due: NextEvaluation, now: int) -> list[WatchQueue]:
         """Store a new watch and its first events; returns its queue if there are any.

@@ -27,6 +27,7 @@ from svcd.store.database import (
     open_reader,
     open_writer,
 )
+from svcd.store.lease_store import LeaseStore
 from svcd.store.sql_connection import SqlConnection, SqliteConnection
 from svcd.store.webhook_events import EventStore
 from svcd.store.webhook_store import WebhookStore
@@ -61,6 +62,8 @@ class WebhookDatabase:
     """Whether its disk can be written, or PostgreSQL answers."""
     is_file: bool
     """Whether it is a file in the data directory."""
+    lease: LeaseStore | None
+    """The lease by which one of the nodes that share it leads, on a connection of its own; None for a file."""
     _close: Callable[[], None]
 
     async def close(self) -> None:
@@ -86,7 +89,8 @@ async def open_webhook_database(
         opened.close()
         raise
     identity = ChainIdentity(network_id=params.network_id, chain_id=params.chain_id, genesis_hash=params.genesis_hash)
-    repository = WatchRepository(WebhookStore(opened.sql), EventStore(opened.sql), identity)
+    fence = None if opened.lease is None else LeaseStore(opened.sql)
+    repository = WatchRepository(WebhookStore(opened.sql), EventStore(opened.sql), identity, fence)
     follower = ChainFollower(repository, params, ChainReader(reading), settings.every_depth)
 
     def close() -> None:
@@ -99,6 +103,7 @@ async def open_webhook_database(
         ReportingWorker(worker, own, log=False, recovers=not is_file),
         DiskProbe(own, worker, opened.sql.probe),
         is_file,
+        opened.lease,
         close,
     )
 
@@ -107,6 +112,7 @@ async def open_webhook_database(
 class _Opened:
     sql: SqlConnection
     close: Callable[[], None]
+    lease: LeaseStore | None = None
 
 
 async def _open_file(path: Path, worker: Worker, settings: WatchSettings) -> _Opened:
@@ -148,13 +154,19 @@ async def _open_postgresql(params: NetworkParams, folder: Path, worker: Worker, 
         connection.migrate(params.genesis_hash)
         _begin_epochs_of_copy(connection, settings.now())
 
-    connection = PostgresqlConnection(parse_address(settings.database), prepare)
+    address = parse_address(settings.database)
+    connection, lease = PostgresqlConnection(address, prepare), PostgresqlConnection(address, prepare)
     await worker.run(_refuse_unmoved, folder / FILE)
     try:
         await worker.run(connection.connect)
     except DatabaseUnavailable as error:
         _LOG.error("webhooks begin when their database answers: {why}", why=str(error))
-    return _Opened(connection, connection.close)
+
+    def close() -> None:
+        lease.close()
+        connection.close()
+
+    return _Opened(connection, close, LeaseStore(lease))
 
 
 def _refuse_unmoved(path: Path) -> None:
@@ -162,7 +174,7 @@ def _refuse_unmoved(path: Path) -> None:
     if not path.exists():
         return
     with explaining_errors(path, WEBHOOKS), closing(SqliteConnection(open_writer(path, WEBHOOKS))) as file:
-        if file.has_watches() and not file.is_moved():
+        if not file.is_moved() and file.execute("SELECT 1 FROM watch LIMIT 1").fetchone() is not None:
             raise DatabaseError(
                 f"{path} has webhooks, and [commerce.webhooks] database names PostgreSQL: carry them over with "
                 "`svc webhook move`, or move the file away"

@@ -17,6 +17,8 @@ from twisted.python.failure import Failure
 
 from svcd.commerce.chain_follower import MempoolChange, StepContext
 from svcd.commerce.dispatcher import DeliveryCounts, WebhookDispatcher
+from svcd.commerce.leadership import Alone, Leadership, Role
+from svcd.commerce.lease import Deposed
 from svcd.commerce.outbox import WebhookOutbox
 from svcd.commerce.sender import WebhookSender
 from svcd.commerce.subscriptions import Backlog, Page, Registration, Selection, Subscriptions, WatchRequest
@@ -57,6 +59,9 @@ class Dispatcher(Protocol):
     def cancel(self, watch: str) -> None:
         """Make no further attempt for this watch."""
 
+    def forget(self) -> None:
+        """Forget all queues, because another node delivers now."""
+
     def stop(self) -> Deferred[None]:
         """Begin no more deliveries; fires when none is in flight."""
 
@@ -79,6 +84,8 @@ class WebhookContext:
     """A sentence for each kind of alarm that merchants may be told; "" for one that is off."""
     keep_days: int = 7
     """How long the bodies of events are kept."""
+    leadership: Leadership = field(factory=Alone)
+    """Whether this node follows the chain, tells and delivers."""
     sleep: Callable[[float], object] = time.sleep
     """Blocks the thread of the watches for some seconds."""
 
@@ -122,8 +129,8 @@ class WebhookService(Service):
         """Of these, how many are known to have returned their transfers to the mempool."""
         self._step_requested = False
         self._stepping = False
-        self._resumed = False
-        """Whether the queues of the previous run have been passed to the dispatcher."""
+        self._resumed_in: int | None = None
+        """The term in which the queues on disk were passed to the dispatcher; None while it has none."""
         self._failing = False
         self._tasks = TaskGroup()
         self._backlog = Backlog(0, None)
@@ -161,6 +168,16 @@ class WebhookService(Service):
         if self.running and not self._stepping:
             self._tasks.start(self._run_steps()).addErrback(self._log_failure)
 
+    def leadership_changed(self) -> None:
+        """Begin to tell and deliver, or cease to, after this node has begun or ceased to lead."""
+        if self._resumed_in not in (None, self._context.leadership.term):
+            self._stand_down()
+        self.poll()
+
+    def _stand_down(self) -> None:
+        self._resumed_in = None
+        self._dispatcher.forget()
+
     # For merchants
 
     async def register(self, request: WatchRequest) -> dict[str, object]:
@@ -190,14 +207,25 @@ class WebhookService(Service):
         redelivery = await self._worker.run(self._subscriptions.redeliver, merchant, identifier, event_id, now)
         if redelivery is None:
             return None
-        self._dispatcher.enqueue(redelivery.queues)
+        if self.shared:
+            self.poll()
+        else:
+            self._dispatcher.enqueue(redelivery.queues)
         return redelivery.record
 
     async def _register(self, request: WatchRequest) -> Registration:
         await self._wait_for_mempool()
         registration = await self._worker.run(self._subscriptions.register, request, self._step_context())
-        self._dispatcher.enqueue(registration.queues)
+        if self.shared:
+            self.poll()
+        else:
+            self._dispatcher.enqueue(registration.queues)
         return registration
+
+    @property
+    def shared(self) -> bool:
+        """Whether the leader, which may be another node, tells and delivers what a request has changed."""
+        return self._subscriptions.repository.shared
 
     # For the operator
 
@@ -210,10 +238,46 @@ class WebhookService(Service):
         """The dispatcher's counts."""
         return self._dispatcher.counts()
 
+    @property
+    def oldest_seconds(self) -> float:
+        """The age of the oldest undelivered event; 0 if there is none."""
+        oldest = self.backlog.oldest_undelivered
+        return 0 if oldest is None else max(milliseconds(self._context.clock) - oldest, 0) / 1000
+
+    @property
+    def ready(self) -> bool:
+        """Whether this node may lead: its chain is the network's, and not behind what merchants were told."""
+        lag = self._subscriptions.follower.lag
+        return self._context.synced() and not (lag is not None and lag.behind)
+
+    @property
+    def role(self) -> Role:
+        """Whether this node tells and delivers, or stands by."""
+        return Role.STANDBY if self._context.leadership.term is None else Role.LEADER
+
+    @property
+    def lease_age(self) -> float:
+        """How many seconds ago the leader renewed its lease; 0 for the only node."""
+        return self._context.leadership.lease_age
+
+    @property
+    def lag(self) -> int:
+        """How many blocks of this node's chain merchants have not been told of, as of the last step."""
+        lag = self._subscriptions.follower.lag
+        return 0 if lag is None else lag.blocks
+
     def record(self) -> dict[str, object]:
         """Backlog and counts for the operator (docs/operations.md "Operator interface")."""
         counts, oldest = self.counts(), self.backlog.oldest_undelivered
+        leadership = self._context.leadership
+        shared: dict[str, object] = {
+            "role": self.role.value,
+            "leader": leadership.leader or None,
+            "leaseAgeSeconds": round(leadership.lease_age),
+            "lagBlocks": self.lag,
+        }
         return {
+            **(shared if self.shared else {}),
             "watches": self.backlog.watches,
             "waiting": counts.waiting,
             "inFlight": counts.in_flight,
@@ -240,13 +304,14 @@ class WebhookService(Service):
         # The earlier of two clocks: if the computer's is set forward, a week must not pass in a moment.
         now = min(milliseconds(self._context.clock), int(self._context.clock.seconds() * 1000))
         lost, done = 0, False
-        with suppress(DatabaseUnavailable):
-            while self.running and not done:
+        with suppress(DatabaseUnavailable, Deposed):
+            while self.running and not done and (term := self._context.leadership.term) is not None:
                 result = await self._worker.run(
                     self._subscriptions.clean_up,
                     now - _UNDELIVERED_KEPT_MS,
                     now - _ENDED_KEPT_MS,
                     now - self._context.keep_days * _DAY_MS,
+                    term,
                 )
                 lost, done = lost + result.abandoned, result.done
         if lost:
@@ -266,21 +331,29 @@ class WebhookService(Service):
     async def _step(self) -> None:
         await self._wait_while_busy()
         await self._wait_for_mempool()
+        term = self._context.leadership.term
         try:
-            if not self._resumed:
+            if term is not None and self._resumed_in is None:
                 now = milliseconds(self._context.clock)
-                self._dispatcher.enqueue(await self._worker.run(self._subscriptions.queues, now))
-                self._resumed = True
+                queues = await self._worker.run(self._subscriptions.queues, now)
+                if self._context.leadership.term == term:
+                    self._resumed_in = term
+                    self._dispatcher.enqueue(queues)
             budget = PauseBudget(lambda: self._context.busy() and bool(self.running), self._context.sleep)
             context = self._step_context(budget.pause)
             queues = await self._worker.run(self._subscriptions.follower.step, context)
+        except Deposed as deposed:
+            self._context.leadership.deposed(deposed.term)
+            return
         except (sqlite3.OperationalError, DatabaseUnavailable) as error:
             self._log_unwritable(error)
             return
         if self._failing:
             self._failing = False
             self.log.info("the webhooks' database can be written again; no event is lost")
-        self._dispatcher.enqueue(queues)
+        # A new leader has read what it must deliver from the database.
+        if self._resumed_in is not None and self._resumed_in == context.term:
+            self._dispatcher.enqueue(queues)
 
     async def _wait_while_busy(self) -> None:
         """Let the node connect blocks first, for some seconds at most."""
@@ -303,6 +376,7 @@ class WebhookService(Service):
         return StepContext(
             now=milliseconds(self._context.clock),
             synced=self._context.synced(),
+            term=self._context.leadership.term,
             mempool_changes=changes,
             alarms=self._context.alarms(),
             pause=pause,
@@ -329,20 +403,26 @@ def build_webhooks(
     chance: Callable[[], float],
     keep_days: int,
     alarms: Callable[[], Mapping[str, str]] = dict,
+    leadership: Leadership | None = None,
+    clock: Clock | None = None,
 ) -> WebhookService:
     """The service on an open database, subscribed to chain and mempool.
 
-    ``synced`` tells whether the node's chain is the network's; ``chance`` returns random numbers from 0 to 1; bodies of
-    events are kept for ``keep_days``; ``alarms`` gives a sentence for each kind of alarm, "" for one that is off.
+    Of nodes that share the database, ``leadership`` tells whether this one leads, and ``clock`` tells the database's
+    time. ``synced`` tells whether the node's chain is the network's; ``chance`` returns random numbers from 0 to 1;
+    bodies of events are kept for ``keep_days``; ``alarms`` gives a sentence for each kind of alarm, "" for one that is
+    off.
     """
     chain_manager, pool = node.chain_manager, node.transaction_pool
+    leadership, clock = leadership or Alone(), clock or node.clock
     outbox = WebhookOutbox(database.subscriptions.repository, database.worker)
     service = WebhookService(
         database.subscriptions,
         database.worker,
-        dispatcher=WebhookDispatcher(outbox, sender, clock=node.clock, chance=chance),
+        dispatcher=WebhookDispatcher(outbox, sender, clock=clock, chance=chance, leadership=leadership),
         context=WebhookContext(
-            clock=node.clock,
+            clock=clock,
+            leadership=leadership,
             synced=synced,
             busy=lambda: chain_manager.busy,
             settled=pool.settled,

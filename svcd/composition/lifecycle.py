@@ -121,6 +121,7 @@ def _thread_pools(config: Config, reactor: Any) -> ThreadPools:
         reader=ThreadPoolService(reactor, size=1, name="reader"),
         resolver=ThreadPoolService(reactor, size=16, name="resolver", patience=STOP_PATIENCE),
         webhooks=ThreadPoolService(reactor, size=1, name="webhooks"),
+        lease=ThreadPoolService(reactor, size=1, name="lease"),
         callbacks=ThreadPoolService(
             reactor, size=look_ups(len(config.commerce.all_merchants)), name="callbacks", patience=STOP_PATIENCE
         ),

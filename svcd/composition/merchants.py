@@ -8,6 +8,8 @@ from twisted.application.service import Service
 from twisted.logger import Logger
 
 from svcd.commerce.callback_tester import CallbackTester
+from svcd.commerce.leadership import Candidate, DatabaseClock, LeaseService
+from svcd.commerce.lease import RENEW_SECONDS
 from svcd.commerce.merchant import Merchant
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
@@ -30,6 +32,7 @@ from svcd.node.status import Status
 from svcd.process.timers import Periodic
 from svcd.rpc.payment_routes import CommerceRoutes, ProofRoutes
 from svcd.rpc.webhook_routes import WebhookPolicy, WebhookRoutes
+from svcd.store.lease_store import LeaseStore
 
 _LOOK_UPS: Final = 16
 _LEAST_LOOK_UPS: Final = 2
@@ -90,6 +93,8 @@ class MerchantServices:
             merchant.name: SendingMerchant(self._callers[merchant.name], merchant.keys) for merchant in self._merchants
         }
         sender, database = WebhookSender(self._rules, sending), base.databases.webhooks
+        self._clock = DatabaseClock(base.reactor)
+        self._lease: LeaseService | None = None
         self.webhooks = None if database is None else self._build_webhooks(database, sender, status)
         self._tester = None if database is None else self._build_tester(database, sender)
 
@@ -97,8 +102,12 @@ class MerchantServices:
         """What has to run."""
         if self.webhooks is None:
             return []
-        clock, webhooks = self._base.reactor, self.webhooks
+        clock, webhooks, lease = self._base.reactor, self.webhooks, self._lease
+        leading: list[Service] = []
+        if lease is not None:
+            leading = [lease, Periodic(clock, RENEW_SECONDS, lease.renew, what="looking at the lease")]
         return [
+            *leading,
             webhooks,
             Periodic(clock, POLL_SECONDS, webhooks.poll, what="polling webhooks"),
             Periodic(clock, BACKLOG_SECONDS, webhooks.refresh_backlog, what="counting webhooks", at_once=True),
@@ -137,16 +146,24 @@ class MerchantServices:
         ]
 
     @property
+    def role(self) -> Callable[[], str] | None:
+        """Tells what this node does of the work of those that share a database; None where it is the only one."""
+        webhooks = self.webhooks
+        return (lambda: webhooks.role.value) if webhooks is not None and webhooks.shared else None
+
+    @property
     def record(self) -> Callable[[], dict[str, object]] | None:
         """The state of callbacks for the operator's status; None where there are none."""
         return None if self.webhooks is None else self.webhooks.record
 
     def _build_tester(self, database: WebhookDatabase, sender: WebhookSender) -> CallbackTester:
         chain = database.subscriptions.repository.chain
-        return CallbackTester(sender, chain, self._base.reactor, new_id=lambda: secrets.token_hex(16))
+        return CallbackTester(sender, chain, self._clock, new_id=lambda: secrets.token_hex(16))
 
     def _build_webhooks(self, database: WebhookDatabase, sender: WebhookSender, status: Status) -> WebhookService:
-        return build_webhooks(
+        if database.lease is not None:
+            self._lease = self._build_lease(database.lease, status)
+        webhooks = build_webhooks(
             database,
             self._base.node_context,
             sender=sender,
@@ -154,6 +171,23 @@ class MerchantServices:
             chance=secrets.SystemRandom().random,
             alarms=status.chain_alarms,
             keep_days=self._base.config.commerce.webhooks.keep_days,
+            leadership=self._lease,
+            clock=self._clock,
+        )
+        if self._lease is not None:
+            self._lease.subscribe(webhooks.leadership_changed)
+        return webhooks
+
+    def _build_lease(self, store: LeaseStore, status: Status) -> LeaseService:
+        chain_manager = self._base.node_context.chain_manager
+        candidate = Candidate(
+            # Of this run: what an earlier one has begun is over.
+            name=f"{status.node_id[:16]}.{secrets.token_hex(4)}",
+            ready=lambda: self.webhooks is not None and self.webhooks.ready,
+            work=lambda: chain_manager.tip.work,
+        )
+        return LeaseService(
+            store, self._base.pools.lease.worker, clock=self._base.reactor, candidate=candidate, told=self._clock.told
         )
 
 

@@ -24,6 +24,8 @@ class ThreadPools:
     resolver: ThreadPoolService
     """Looks up the names of peers."""
     webhooks: ThreadPoolService
+    lease: ThreadPoolService
+    """Looks at the lease of nodes that share a database, however long a step of the webhooks takes."""
     callbacks: ThreadPoolService
     """Looks up the names of callbacks, apart from those of peers, so that no peer can delay a callback."""
     files: ThreadPoolService

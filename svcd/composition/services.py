@@ -255,7 +255,7 @@ class NodeServices:
         known = self._peers_service
         administration = PeerAdministration(self._network.peers, known.save) if self._network and known else None
         routes: list[object] = [
-            OperatorRoutes(self._status, details=details.record, token=token),
+            OperatorRoutes(self._status, details=details.record, token=token, role=self._merchants.role),
             MetricsRoutes(self._metrics.registry, token=token),
             PeerAdminRoutes(administration, token=token),
             BackupRoutes(self.backups, token=token),

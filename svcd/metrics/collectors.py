@@ -10,6 +10,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from svcd.chain.errors import Refusal
+from svcd.commerce.leadership import Role
 from svcd.commerce.webhook_service import WebhookService
 from svcd.interfaces import Clock, milliseconds
 from svcd.metrics.process import DURATION_BUCKETS
@@ -206,15 +207,13 @@ class SyncMetrics(Collector):
 class WebhookMetrics(Collector):
     """Reads the deliveries under way, and the figures on the outbox, which are counted every few seconds."""
 
-    def __init__(self, webhooks: WebhookService, clock: Clock) -> None:
+    def __init__(self, webhooks: WebhookService) -> None:
         self._webhooks = webhooks
-        self._clock = clock
 
     def collect(self) -> Iterator[Metric]:
         """The metrics of this moment."""
         counts, backlog = self._webhooks.counts(), self._webhooks.backlog
-        oldest = backlog.oldest_undelivered
-        age = 0 if oldest is None else max(milliseconds(self._clock) - oldest, 0) / 1000
+        age = self._webhooks.oldest_seconds
         yield GaugeMetricFamily("svcd_webhooks_watches", "Active watches.", value=backlog.watches)
         yield GaugeMetricFamily(
             "svcd_webhooks_waiting_watches", "Active watches with an event to send.", value=counts.waiting
@@ -223,6 +222,16 @@ class WebhookMetrics(Collector):
         yield GaugeMetricFamily("svcd_webhooks_oldest_seconds", "Age of the oldest undelivered event.", value=age)
         yield GaugeMetricFamily(
             "svcd_webhooks_broken_hosts", "Hosts whose deliveries keep failing.", value=counts.broken_hosts
+        )
+        leads, lease_age = float(self._webhooks.role is Role.LEADER), self._webhooks.lease_age
+        yield GaugeMetricFamily("svcd_webhooks_leader", "1 if this node follows the chain and delivers.", value=leads)
+        yield GaugeMetricFamily(
+            "svcd_webhooks_lease_age_seconds",
+            "Time since the leader renewed its lease.",
+            value=lease_age,
+        )
+        yield GaugeMetricFamily(
+            "svcd_webhooks_lag_blocks", "Blocks of which merchants have not been told.", value=self._webhooks.lag
         )
         yield CounterMetricFamily("svcd_webhooks_delivered", "Events delivered.", value=counts.delivered)
         yield CounterMetricFamily("svcd_webhooks_failed", "Failed attempts to deliver.", value=counts.failed)

@@ -75,7 +75,7 @@ def collect_from(
     if network is not None:
         metrics.add(PeersMetrics(network), SyncMetrics(network))
     if webhooks is not None:
-        metrics.add(WebhookMetrics(webhooks, node_context.clock))
+        metrics.add(WebhookMetrics(webhooks))
     return metrics
 
 

@@ -197,6 +197,11 @@ class Status:
         self.history = ChainAlarms(chain_manager, clock)
 
     @property
+    def node_id(self) -> str:
+        """The node's name in the network."""
+        return self._identity.node_id
+
+    @property
     def synced(self) -> bool:
         """Whether the tip may be taken for the network's, and blocks be made on it."""
         return not self.behind

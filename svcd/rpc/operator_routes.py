@@ -73,10 +73,19 @@ class NodeDetails:
 class OperatorRoutes:
     """Health, readiness and status."""
 
-    def __init__(self, status: Status, *, details: Callable[[], dict[str, object]], token: str | None) -> None:
+    def __init__(
+        self,
+        status: Status,
+        *,
+        details: Callable[[], dict[str, object]],
+        token: str | None,
+        role: Callable[[], str] | None = None,
+    ) -> None:
+        """``role`` is given where nodes share the database of webhooks: what this one does of their work."""
         self.token = token
         self._status = status
         self._details = details
+        self._role = role
 
     @Route("GET", "/health", "Whether the process works", bucket="operator", answers={200: object_schema({})})
     def health(self) -> Renderable:
@@ -89,14 +98,20 @@ class OperatorRoutes:
         "Whether the node can be relied on",
         bucket="operator",
         guards=(BEARER,),
-        answers={200: object_schema({"alarms": {"type": "array", "items": {"type": "string"}}})},
+        answers={
+            200: object_schema(
+                {"alarms": {"type": "array", "items": {"type": "string"}}, "role": {"enum": ["leader", "standby"]}},
+                optional=("role",),
+            )
+        },
         errors={503: "The node is not ready; the sentence says why."},
     )
     def ready(self) -> Renderable:
         """Answer GET /ready."""
         if reason := self._status.unready():
             raise HttpError(503, f"not ready: {reason}")
-        return {"alarms": [alarm for alarm in self._status.alarms().values() if alarm]}
+        alarms = [alarm for alarm in self._status.alarms().values() if alarm]
+        return {"alarms": alarms} if self._role is None else {"alarms": alarms, "role": self._role()}
 
     @Route(
         "GET",

@@ -5,10 +5,11 @@ The only module that imports psycopg, an extra of the package: import it only wh
 
 import re
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
-from typing import Any, Final
+from math import inf
+from typing import Any, Final, TypeVar, cast
 
 import psycopg
 from attrs import define, field, frozen
@@ -22,7 +23,10 @@ from svcd.store.sql_connection import Row, Rows, Values
 
 OLDEST_VERSION: Final = 15
 CONNECT_SECONDS: Final = 3
-STATEMENT_SECONDS: Final = 30
+STATEMENT_SECONDS: Final = 10
+ANSWER_SECONDS: Final = 15.0
+"""After so long without an answer the connection is given up: a server that hangs, or a firewall that drops all, tells
+nobody."""
 LOCK_SECONDS: Final = 5
 """How long a transaction waits for those of other nodes."""
 IDLE_SECONDS: Final = 10
@@ -73,7 +77,30 @@ _UNAVAILABLE: Final = (
     errors.InsufficientPrivilege,
 )
 _LOG: Final = Logger()
-_Connection = psycopg.Connection[tuple[Any, ...]]
+T = TypeVar("T")
+
+
+class _Connection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection that does not wait for ever."""
+
+    patience: float = ANSWER_SECONDS
+
+    def wait(self, gen: Generator[Any, Any, T], *args: Any, **more: Any) -> T:
+        """See psycopg: lets the generator go on whenever the socket is ready, and every 0.1 s."""
+        return super().wait(self._limited(gen), *args, **more)
+
+    def _limited(self, generator: Generator[Any, Any, T]) -> Generator[Any, Any, T]:
+        until = time.monotonic() + self.patience
+        try:
+            wanted = next(generator)
+            while True:
+                ready = yield wanted
+                if not ready and time.monotonic() > until:
+                    self.pgconn.finish()
+                    raise psycopg.OperationalError(f"no answer for {self.patience:.0f} s")
+                wanted = generator.send(ready)
+        except StopIteration as end:
+            return cast(T, end.value)
 
 
 @frozen
@@ -224,7 +251,7 @@ class PostgresqlConnection:
         if version == migrations(WEBHOOKS)[-1].version:
             # The usual start needs no right to change the schema.
             return
-        with self._committing(b"BEGIN"):
+        with self._committing(b"BEGIN"), self._patient():
             self.execute("SET LOCAL lock_timeout = 0")
             self.execute("SET LOCAL statement_timeout = 0")
             self.execute(f"SELECT pg_advisory_xact_lock({_MIGRATION_LOCK})")
@@ -236,6 +263,14 @@ class PostgresqlConnection:
                 if migration.version > version:
                     self._script(_for_postgresql(migration.script))
                     self.execute("UPDATE webhook_schema SET version = ?", (migration.version,))
+
+    @contextmanager
+    def _patient(self) -> Iterator[None]:
+        """Wait for each answer as long as it takes."""
+        connection = self._connected()
+        connection.patience = inf
+        yield
+        connection.patience = ANSWER_SECONDS
 
     def _schema(self, genesis: bytes) -> int:
         """The version of the schema; 0 if there is none."""
@@ -304,7 +339,7 @@ class PostgresqlConnection:
 
     def _open(self) -> _Connection:
         parameters: dict[str, Any] = {**self.address.parameters}
-        connection = psycopg.connect(autocommit=True, **parameters)
+        connection = _Connection.connect(autocommit=True, **parameters)
         try:
             major = connection.info.server_version // 10_000
             if major < OLDEST_VERSION:

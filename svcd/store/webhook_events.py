@@ -218,6 +218,21 @@ class EventStore:
             self._db.execute("UPDATE watch SET due = ? WHERE number = ?", (now, number))
         return self._queue(watch)
 
+    def ask_again(self, watch: str) -> None:
+        """Note for the leader that an event of a watch was asked for again."""
+        self._db.execute(
+            "INSERT INTO asked_again (watch) SELECT number FROM watch WHERE id = ? ON CONFLICT DO NOTHING", (watch,)
+        )
+
+    def take_asked_again(self) -> list[WatchQueue]:
+        """The queues of the watches that were noted, which are forgotten."""
+        rows = self._db.execute(
+            "SELECT id, host, due, merchant FROM watch WHERE due IS NOT NULL "
+            "AND number IN (SELECT watch FROM asked_again)"
+        ).fetchall()
+        self._db.execute("DELETE FROM asked_again")
+        return [WatchQueue(*row) for row in rows]
+
     def event(self, watch: str, event_id: str) -> EventRow | None:
         """One event of a watch."""
         row = self._db.execute(

@@ -46,6 +46,16 @@ class WatchRow:
     told_mismatches: bytes | None
 
 
+@frozen
+class FollowedBlock:
+    """A block of the cursor."""
+
+    height: int
+    hash: bytes
+    work: int = 0
+    """The cumulative work of the chain up to it; 0 if it was not kept."""
+
+
 PAGE: Final = 1_000
 """Watches that are in memory at once where there may be very many."""
 _STEPS_READ: Final = 16
@@ -103,24 +113,28 @@ class WebhookStore:
 
     # Followed blocks
 
-    def newest_step(self) -> tuple[int, bytes] | None:
-        """Height and hash of the newest followed block; None if there is none."""
+    def newest_step(self) -> FollowedBlock | None:
+        """The newest followed block; None if there is none."""
         return next(self.steps_down(1), None)
 
-    def steps_down(self, at_once: int = _STEPS_READ) -> Iterator[tuple[int, bytes]]:
+    def steps_down(self, at_once: int = _STEPS_READ) -> Iterator[FollowedBlock]:
         """The followed blocks, newest first; reads ``at_once``, then more each time."""
         below = _MAX_NUMBER
-        query = "SELECT height, hash FROM trail WHERE height < ? ORDER BY height DESC LIMIT ?"
+        query = "SELECT height, hash, work FROM trail WHERE height < ? ORDER BY height DESC LIMIT ?"
         while rows := self._db.execute(query, (below, at_once)).fetchall():
-            yield from rows
+            for height, block_hash, work in rows:
+                yield FollowedBlock(height, block_hash, int.from_bytes(work or b"", "big"))
             below, at_once = rows[-1][0], min(4 * at_once, PAGE)
 
-    def follow(self, fork: int, steps: Sequence[tuple[int, bytes]], *, keep: int) -> None:
+    def follow(self, fork: int, steps: Sequence[FollowedBlock], *, keep: int) -> None:
         """Replace the followed blocks above height ``fork`` by ``steps``, and keep the newest ``keep``."""
         self._db.execute("DELETE FROM trail WHERE height > ?", (fork,))
-        self._db.executemany("INSERT INTO trail VALUES (?, ?)", steps)
+        self._db.executemany(
+            "INSERT INTO trail (height, hash, work) VALUES (?, ?, ?)",
+            [(step.height, step.hash, step.work.to_bytes(32, "big")) for step in steps],
+        )
         if steps:
-            self._db.execute("DELETE FROM trail WHERE height <= ?", (steps[-1][0] - keep,))
+            self._db.execute("DELETE FROM trail WHERE height <= ?", (steps[-1].height - keep,))
 
     # Watches
 

@@ -73,7 +73,7 @@ class MemoryOutbox:
 
     # As WebhookOutbox does
 
-    def head(self, watch: str) -> "Deferred[OutboundEvent | None]":
+    def head(self, watch: str, _term: int = 0) -> "Deferred[OutboundEvent | None]":
         return self._do("head", watch, lambda: row.event if (row := self._waiting(watch)) else None)
 
     def delivered(self, event: OutboundEvent, now: int, status: int | None = None) -> "Deferred[WatchQueue | None]":

@@ -49,7 +49,7 @@ from svcd.store import webhook_store
 from svcd.store.chain_store import ChainReader
 from svcd.store.database import WEBHOOKS, open_writer
 from svcd.store.sql_connection import SqliteConnection
-from svcd.store.webhook_store import WebhookStore
+from svcd.store.webhook_store import FollowedBlock, WebhookStore
 from tests.commerce.watched import Watched
 from tests.rpc.conftest import present
 from tests.rpc.node import Node, Settings
@@ -1044,7 +1044,7 @@ def test_a_new_cursor_begins_at_the_tip(watches: WebhookStore, node: Node) -> No
     node.grow("genesis: a[1..3]")
     delta = follow(watches, node)
     assert (delta.tip, delta.before, delta.fork, delta.moved) == (tip_of(node), 3, 3, False)
-    assert list(watches.steps_down()) == [(3, delta.tip.hash)]
+    assert [(step.height, step.hash) for step in watches.steps_down()] == [(3, delta.tip.hash)]
 
 
 def test_new_and_undone_blocks(watches: WebhookStore, node: Node) -> None:
@@ -1057,23 +1057,23 @@ def test_new_and_undone_blocks(watches: WebhookStore, node: Node) -> None:
     node.take(blocks["b4"], blocks["b5"], blocks["b6"])
     delta = follow(watches, node)
     assert (delta.before, delta.fork, list(delta.new_heights)) == (4, 3, [4, 5, 6])
-    assert [height for height, _ in watches.steps_down()] == [6, 5, 4, 3, 2]
+    assert [step.height for step in watches.steps_down()] == [6, 5, 4, 3, 2]
     assert not follow(watches, node).moved
 
 
 def test_a_fork_below_all_blocks_of_the_cursor(watches: WebhookStore, node: Node) -> None:
     """No block of the cursor is canonical: all from its oldest one on count as undone."""
     node.grow("genesis: a[1..3]")
-    watches.follow(0, [(2, bytes(32)), (3, bytes(31) + b"1")], keep=CURSOR_BLOCKS)
+    watches.follow(0, [FollowedBlock(2, bytes(32)), FollowedBlock(3, bytes(31) + b"1")], keep=CURSOR_BLOCKS)
     delta = follow(watches, node)
     assert (delta.before, delta.fork, list(delta.new_heights)) == (3, 1, [2, 3])
-    assert next(watches.steps_down()) == (3, tip_of(node).hash)
+    assert next(watches.steps_down()).hash == tip_of(node).hash
 
 
 def test_a_chain_that_lost_its_newest_blocks_has_undone_nothing(watches: WebhookStore, node: Node) -> None:
     node.grow("genesis: a[1..2]")
     tip = tip_of(node)
-    watches.follow(0, [(2, tip.hash), (3, bytes(32))], keep=CURSOR_BLOCKS)
+    watches.follow(0, [FollowedBlock(2, tip.hash), FollowedBlock(3, bytes(32))], keep=CURSOR_BLOCKS)
     reader = node.node_context.chain_manager.reader
     with reader.snapshot():
         assert read_delta(watches, reader) is None

@@ -11,6 +11,7 @@ from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
 from svcd.commerce.events import DEFAULT_EVENTS, EventType
+from svcd.commerce.leadership import Alone, Leadership
 from svcd.commerce.outbox import WebhookOutbox
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.subscriptions import WatchLimits, WatchRequest
@@ -39,6 +40,9 @@ class Queues:
     def cancel(self, watch: str) -> None:
         self.pending.pop(watch, None)
 
+    def forget(self) -> None:
+        self.pending.clear()
+
     def stop(self) -> "Deferred[None]":
         return succeed(None)
 
@@ -46,8 +50,11 @@ class Queues:
 class Watched:
     """A node and its webhooks; `again` closes both and opens them anew, as a restart does."""
 
-    def __init__(self, folder: Path, clock: Clock, *, postgresql: str = "", **settings: Any) -> None:
+    def __init__(
+        self, folder: Path, clock: Clock, *, postgresql: str = "", leadership: Leadership | None = None, **settings: Any
+    ) -> None:
         """``postgresql`` is the connection URI of the webhooks' database; "" for a file."""
+        self.leadership: Leadership = leadership or Alone()
         self.folder = folder
         self.postgresql = postgresql
         self.clock = clock
@@ -92,6 +99,7 @@ class Watched:
             settled=node_context.transaction_pool.settled,
             sleep=self.pauses.append,
             alarms=lambda: self.alarms,
+            leadership=self.leadership,
         )
         self.webhooks = WebhookService(
             self.database.subscriptions, self.database.worker, dispatcher=self.queues, context=context
@@ -196,7 +204,7 @@ class Watched:
         bodies = []
         while self.queues.pending:
             _, queue = self.queues.pending.popitem()
-            event = result_of(self.outbox.head(queue.watch))
+            event = result_of(self.outbox.head(queue.watch, self.leadership.term or 0))
             if event is None:
                 continue
             bodies.append(json.loads(event.body))

@@ -155,6 +155,28 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str], str]] = {
         {"svcd_webhooks_refused_total": "3x20"},
         "15m",
     ),
+    "SvcdNoLeader": (
+        {"svcd_webhooks_lease_age_seconds": "1x3 10+60x20"},
+        {"svcd_webhooks_lease_age_seconds": "1x3 40 2x20"},
+        "8m",
+    ),
+    "SvcdWebhooksBehind": (
+        {"svcd_webhooks_lag_blocks": "4x20"},
+        {"svcd_webhooks_lag_blocks": "4x3 1x20"},
+        "10m",
+    ),
+    "SvcdWebhooksSlowDatabase": (
+        {
+            'svcd_threads_work_seconds_bucket,threads="webhooks",le="1.0"': "0+90x40",
+            'svcd_threads_work_seconds_bucket,threads="webhooks",le="5.0"': "0+100x40",
+            'svcd_threads_work_seconds_bucket,threads="webhooks",le="+Inf"': "0+100x40",
+        },
+        {
+            'svcd_threads_work_seconds_bucket,threads="webhooks",le="1.0"': "0+100x40",
+            'svcd_threads_work_seconds_bucket,threads="webhooks",le="+Inf"': "0+100x40",
+        },
+        "30m",
+    ),
     "SvcdFewDescriptors": (
         {"process_open_fds": "900x20", "process_max_fds": "1024x20"},
         {"process_open_fds": "300x20", "process_max_fds": "1024x20"},

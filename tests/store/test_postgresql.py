@@ -1,6 +1,7 @@
 """The connection to PostgreSQL: made again when it was lost, one writer at a time, and no word of the password."""
 
 import logging
+import os
 import signal
 import threading
 from collections.abc import Iterator
@@ -194,7 +195,7 @@ def test_attempts_to_connect_pause_longer_each_time(monkeypatch: pytest.MonkeyPa
         attempts.append(now)
         raise psycopg.OperationalError("connection refused")
 
-    monkeypatch.setattr("psycopg.connect", connect)
+    monkeypatch.setattr(postgresql._Connection, "connect", connect)
     connection = PostgresqlConnection(parse_address("postgresql:///svcd"), now=lambda: now)
     for eighth in range(100):
         now = eighth / 8
@@ -231,3 +232,18 @@ def test_the_password_is_in_no_error_no_repr_and_no_log(uri: str, caplog: pytest
     assert len(shown) > 2
     for part in (SECRET, "hunter2%26%2Fhorse", "hunter2", "horse"):
         assert part not in "".join(shown)
+
+
+def test_a_server_that_hangs_is_given_up(
+    connection: PostgresqlConnection, postgresql_server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert connection._connection is not None
+    monkeypatch.setattr(connection._connection, "patience", 0.2)
+    backend = connection._connection.info.backend_pid
+    os.kill(backend, signal.SIGSTOP)
+    try:
+        with pytest.raises(DatabaseUnavailable, match="does not answer: no answer for 0 s"):
+            blocks(connection)
+        assert blocks(connection) == []
+    finally:
+        os.kill(backend, signal.SIGCONT)

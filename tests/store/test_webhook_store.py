@@ -17,7 +17,7 @@ from svcd.store.database import WEBHOOKS, migrations, open_writer
 from svcd.store.postgresql import PostgresqlConnection, parse_address
 from svcd.store.sql_connection import SqlConnection, SqliteConnection
 from svcd.store.webhook_events import EventRow, EventStore, NewEvent, WatchQueue
-from svcd.store.webhook_store import WatchChange, WatchRow, WebhookStore
+from svcd.store.webhook_store import FollowedBlock, WatchChange, WatchRow, WebhookStore
 from tests.postgresql import Server
 
 NOW = 1_000_000
@@ -255,13 +255,16 @@ def test_very_many_watches_are_read_page_by_page(watches: WebhookStore, monkeypa
 
 def test_the_trail_is_replaced_above_a_fork_and_shortened_below(watches: WebhookStore) -> None:
     assert watches.newest_step() is None
-    watches.follow(0, [(height, b"a%d" % height) for height in range(1, 8)], keep=5)
-    assert [height for height, _ in watches.steps_down()] == [7, 6, 5, 4, 3]
+    watches.follow(0, [FollowedBlock(height, b"a%d" % height, height) for height in range(1, 8)], keep=5)
+    assert [step.height for step in watches.steps_down()] == [7, 6, 5, 4, 3]
 
-    watches.follow(5, [(6, b"b6")], keep=5)
+    watches.follow(5, [FollowedBlock(6, b"b6", 2**200)], keep=5)
 
-    assert list(watches.steps_down()) == [(6, b"b6"), (5, b"a5"), (4, b"a4"), (3, b"a3")]
-    assert watches.newest_step() == (6, b"b6")
+    assert list(watches.steps_down()) == [
+        FollowedBlock(6, b"b6", 2**200),
+        *(FollowedBlock(height, b"a%d" % height, height) for height in (5, 4, 3)),
+    ]
+    assert watches.newest_step() == FollowedBlock(6, b"b6", 2**200)
 
 
 def test_events_are_sent_one_after_the_other(watches: WebhookStore, events: EventStore) -> None:

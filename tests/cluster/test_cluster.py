@@ -1,0 +1,229 @@
+"""Three nodes with one PostgreSQL under load and reorganisations: whatever dies, merchants hear one story."""
+
+import random
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack, closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+from tests import postgresql
+from tests.cluster.cluster import REQUIRED, SHOP, TOKEN, Cluster, Member, TimedReceiver, seconds_to_next_event
+from tests.cluster.line import Line
+from tests.net.certificates import Signed, make_authority, sign
+from tests.postgresql import Server
+from tests.process_level.running import HTTPConnection, exchange, free_port, wait_until
+
+pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(300)]
+
+SOON = 30.0
+"""Seconds within which the next event must come after a leader was killed: 15 on an idle machine."""
+TAKEOVER = 13.0
+"""Seconds after which another node leads at the latest, on an idle machine."""
+
+
+@pytest.fixture(scope="module")
+def authority() -> Signed:
+    return make_authority("The merchants' own authority")
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Server]:
+    """A PostgreSQL whose commits are on the disk."""
+    with postgresql.running(durable=True) as server:
+        yield server
+
+
+@contextmanager
+def cluster_on(folder: Path, authority: Signed, addresses: list[str]) -> Iterator[Cluster]:
+    receiver = TimedReceiver()
+    with receiver.serving(sign("localhost", by=authority), folder):
+        cluster = Cluster(folder, receiver, authority.pem, addresses)
+        try:
+            yield cluster
+        finally:
+            cluster.stop()
+
+
+@pytest.fixture(scope="module")
+def cluster(server: Server, authority: Signed, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    """Three nodes, each with a line of its own to PostgreSQL, which all tests leave as they found it."""
+    with ExitStack() as stack:
+        lines = [stack.enter_context(Line(free_port(), f"{server.folder}/.s.PGSQL.5432")) for _ in range(3)]
+        addresses = [f"postgresql://svcd@127.0.0.1:{line.port}/postgres" for line in lines]
+        cluster = stack.enter_context(cluster_on(tmp_path_factory.mktemp("cluster"), authority, addresses))
+        for member, line in zip(cluster.members, lines, strict=True):
+            member.line = line
+        cluster.start()
+        yield cluster
+
+
+@pytest.fixture
+def load(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster while shops sell."""
+    cluster.shops.resume()
+    wait_until(lambda: len(cluster.receiver.first) > 0, "the first event")
+    yield cluster
+    cluster.shops.pause()
+
+
+def report(what: str, *figures: object) -> None:
+    """For who runs the tests with -s."""
+    sys.stderr.write(f"\n{what}: {' '.join(map(str, figures))}\n")
+
+
+def test_the_leader_is_killed(load: Cluster, torture: bool) -> None:
+    chance = random.Random(1)
+    waited = []
+    for _ in range(50 if torture else 2):
+        time.sleep(chance.uniform(0, 3))
+        leader = load.leader
+        before = set(load.receiver.first)
+        at = time.monotonic()
+        leader.kill()
+        # What was under way when it died does not count.
+        waited.append(seconds_to_next_event(load, at, after=lambda seconds: seconds > 1))
+        assert waited[-1] < SOON
+        assert set(load.receiver.first) > before
+        leader.start()
+    report("leader killed", len(waited), "times; seconds to the next event:", sorted(round(each, 1) for each in waited))
+    report("audit", load.settle(), load.shops.refused)
+
+
+def test_a_leader_is_stopped_and_goes_on(load: Cluster, torture: bool) -> None:
+    leader = load.leader
+    term = leader.record()["leader"]
+    leader.serving = False
+    leader.signal(signal.SIGSTOP)
+    time.sleep(30 if torture else TAKEOVER + 2)
+    second = load.leader
+    assert second is not leader
+    leader.signal(signal.SIGCONT)
+    wait_until(lambda: leader.record().get("role") == "standby", "a leader that knows that it leads no longer")
+    wait_until(lambda: leader.record()["leader"] == second.record()["leader"] != term, "one leader for both")
+    leader.serving = True
+    report("leader stopped", load.settle())
+
+
+def test_postgresql_is_killed(load: Cluster, server: Server, torture: bool) -> None:
+    chance = random.Random(2)
+    waited = []
+    for _ in range(20 if torture else 2):
+        time.sleep(chance.uniform(1, 3))
+        server.kill()
+        time.sleep(chance.uniform(0, 3))
+        server.start()
+        at = time.monotonic()
+        orders = len(load.shops.orders)
+        wait_until(lambda orders=orders: len(load.shops.orders) > orders + 1, "a registration")  # type: ignore[misc]
+        waited.append(time.monotonic() - at)
+        seconds_to_next_event(load, at)
+    report("PostgreSQL killed", len(waited), "times; seconds to the next order:", [round(each, 1) for each in waited])
+    assert max(waited) < SOON
+    report("audit", load.settle())
+
+
+def test_nodes_are_upgraded_one_after_the_other(load: Cluster, server: Server) -> None:
+    with closing(psycopg.connect(server.uri, autocommit=True)) as connection:
+        # What the migration of a newer program may do while this one runs.
+        connection.execute("ALTER TABLE watch ADD COLUMN added_later BIGINT")
+        connection.execute("ALTER TABLE event ADD COLUMN added_later TEXT NOT NULL DEFAULT ''")
+        connection.execute("CREATE TABLE added_later (number BIGINT PRIMARY KEY)")
+    worst = len(load.shops.waited)
+    for member in load.members:
+        member.stop()
+        member.start()
+    longest = max(load.shops.waited[worst:])
+    report("rolling restart: longest registration", round(longest, 2), "s;", load.settle())
+    assert longest < TAKEOVER
+
+
+def test_a_leader_is_cut_off_from_postgresql(load: Cluster) -> None:
+    leader = load.leader
+    assert leader.line is not None
+    leader.line.cut()
+    at = time.monotonic()
+    wait_until(lambda: any(each.leads for each in load.members if each is not leader), "another leader")
+    report("cut off from PostgreSQL: another leader after", round(time.monotonic() - at, 1), "s")
+    wait_until(lambda: not leader.leads, "a leader that gives up")
+    wait_until(lambda: leader.node.operator("/ready").status == 503, "a node that says that it is not ready")
+    assert "does not answer" in leader.node.operator("/ready").error
+    leader.serving = False
+    answer = register(leader, "order-nobody-pays")
+    assert answer.status == 503
+    assert int(answer.headers["retry-after"]) > 0
+    leader.line.mend()
+    wait_until(lambda: leader.node.operator("/ready").status == 200, "a node that is ready again")
+    leader.serving = True
+    report("audit", load.settle())
+
+
+def register(member: Member, reference: str, **more: Any) -> Any:
+    """The answer to a registration at one node."""
+    asked = {"recipient": SHOP, "amountBaseUnits": "5", "reference": reference, "confirmations": REQUIRED}
+    callback = {"callbackUrl": f"https://localhost:{member.port}/paid"}
+    connection = HTTPConnection("127.0.0.1", member.port, timeout=60)
+    target = "/rpc/commerce/webhooks"
+    return exchange(connection, "POST", target, asked | callback | more, Authorization=f"Bearer {TOKEN}")
+
+
+def part(cluster: Cluster, member: Member) -> None:
+    """Let a node and the others refuse each other."""
+    for other in cluster.members:
+        if other is not member:
+            for one, two in ((member, other), (other, member)):
+                endpoint = f"http://127.0.0.1:{two.port}"
+                one.node.ok(one.node.operator("/operator/peers/ban", {"endpoint": endpoint}))
+
+
+def rejoin(cluster: Cluster, member: Member) -> None:
+    """Undo :func:`part`."""
+    for other in cluster.members:
+        if other is not member:
+            for one, two in ((member, other), (other, member)):
+                endpoint = f"http://127.0.0.1:{two.port}"
+                one.node.operator("/operator/peers/unban", {"endpoint": endpoint})
+                one.node.operator("/operator/peers/add", {"endpoint": endpoint})
+
+
+def test_a_leader_is_cut_off_from_its_peers(load: Cluster) -> None:
+    """The others have blocks that it lacks, so another one leads."""
+    leader = load.leader
+    part(load, leader)
+    leader.serving = False
+    at = time.monotonic()
+    wait_until(lambda: any(each.leads for each in load.serving), "another leader")
+    report("cut off from its peers: another leader after", round(time.monotonic() - at, 1), "s")
+    rejoin(load, leader)
+    leader.serving = True
+    report("audit", load.settle())
+
+
+def test_two_branches_for_twenty_blocks(load: Cluster) -> None:
+    """What the leader told of its branch stands until a greater one is known, whoever leads then."""
+    leader = load.leader
+    load.settle()
+    part(load, leader)
+    others = [each for each in load.members if each is not leader]
+    leader.node.mine(21)
+    others[0].node.mine(20)
+    fork = load.tip(leader)[0] - 21
+    assert load.tip(leader)[1] != load.tip(others[0])[1]
+    leader.kill()
+    second = load.leader
+    told = len(load.receiver.first)
+    time.sleep(3)
+    assert second.record()["lagBlocks"] == 0
+    assert len(load.receiver.first) == told, "a reorganisation to a branch with less work"
+    others[0].node.mine(2)
+    load.shops.resume()
+    leader.start()
+    wait_until(lambda: len(load.receiver.first) > told, "the next event")
+    assert fork > 0
+    rejoin(load, leader)
+    report("two branches", load.settle())
