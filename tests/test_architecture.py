@@ -53,6 +53,7 @@ SQL_MODULES = {
     "store.chain_store",
     "store.database_copy",
     "store.offline_database",
+    "store.lease_store",
     "store.mempool_store",
     "store.postgresql",
     "store.sql_connection",

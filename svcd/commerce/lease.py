@@ -1,4 +1,4 @@
-"""Which of several nodes leads: only the leader follows the chain for merchants, tells and delivers (docs/operations.md).
+"""Which of several nodes leads: only the leader follows the chain for merchants and delivers (docs/operations.md).
 
 Pure functions over what the nodes share in their database. All times are Unix milliseconds of the database's clock.
 """

@@ -174,7 +174,7 @@ def _refuse_unmoved(path: Path) -> None:
     if not path.exists():
         return
     with explaining_errors(path, WEBHOOKS), closing(SqliteConnection(open_writer(path, WEBHOOKS))) as file:
-        if not file.is_moved() and file.execute("SELECT 1 FROM watch LIMIT 1").fetchone() is not None:
+        if file.has_watches() and not file.is_moved():
             raise DatabaseError(
                 f"{path} has webhooks, and [commerce.webhooks] database names PostgreSQL: carry them over with "
                 "`svc webhook move`, or move the file away"

@@ -41,7 +41,7 @@ def database_that(log: list[str], *, closes: bool = True) -> WebhookDatabase:
             raise OSError("no")
 
     nothing: Any = None
-    return WebhookDatabase(nothing, Inline(), nothing, True, close)
+    return WebhookDatabase(nothing, Inline(), nothing, True, None, close)
 
 
 def close(files: OpenDatabases) -> None:
