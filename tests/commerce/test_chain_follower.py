@@ -4,6 +4,7 @@ import shutil
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -955,9 +956,17 @@ def test_a_full_disk_loses_nothing(watched: Watched) -> None:
 def test_whatever_happens_the_last_event_agrees_with_verification(
     data: st.DataObject, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
+    """Chain, receivers and node do what they like; two merchants watch one order, one of them its confirmation only."""
     watched = Watched(tmp_path_factory.mktemp("law"), present())
+    answers = st.sampled_from(["take", "fail", "refuse"])
+
+    def answer(body: dict[str, Any]) -> str:
+        drawn: str = data.draw(answers, label=body["event"])
+        return "take" if (drawn, body["event"]) == ("refuse", "payment.confirmed") else drawn
+
     try:
         identifier = watched.register(events=MISMATCHED)["id"]
+        narrow = watched.register(events={"payment.confirmed"}, merchant="books")["id"]
         blocks = chain(watched, FORK + FORK_MISMATCHES)
         order = [*some(blocks, "b", 1, 6), *some(blocks, "c", 3, 12)]
         told: list[dict[str, Any]] = []
@@ -968,30 +977,53 @@ def test_whatever_happens_the_last_event_agrees_with_verification(
             if data.draw(st.booleans(), label="settled"):
                 watched.clock.advance(0)
             if data.draw(st.booleans(), label="received"):
-                told += watched.events()
+                heard = watched.attempt(answer)
+                for watch in (identifier, narrow):
+                    check_newest_first([body for body in heard if body["subscriptionId"] == watch], told)
+                told += heard
+            if told and data.draw(st.booleans(), label="asked for again"):
+                again = data.draw(st.sampled_from(told))
+                merchant = "books" if again["subscriptionId"] == narrow else "default"
+                watched.redeliver(again["subscriptionId"], again["id"], merchant)
             if data.draw(st.booleans(), label="restarted"):
                 watched.again()
-        watched.clock.advance(0)
-        told += watched.events()
+        settle_only(watched)
+        told += watched.attempt(lambda _: "take")
         payment = watched.show(identifier)["payment"]
+        fates = {event["id"]: event for event in watched.show(identifier)["events"]}
+        assert watched.attempt(lambda _: "take") == []
     finally:
         watched.close()
 
-    sequences = [body["sequence"] for body in told]
-    assert sequences == sorted(set(sequences))
-    mismatched = [body for body in told if "mismatch" in body]
-    txids = [body["mismatch"]["txid"] for body in mismatched]
-    assert len(set(txids)) == len(txids)
-    kinds = set(mismatches(mismatched))
-    # What is on the chain in the end is told, and nothing else but what has been on it.
-    assert {("too-much", "5001"), ("duplicate", "5000")} <= kinds
-    assert kinds - {("too-much", "5001"), ("duplicate", "5000")} <= {("too-little", "4999")}
-    told = [body for body in told if "mismatch" not in body]
-    # The chain has the required confirmations in the end, so the merchant must know.
-    assert payment["state"] == "confirmed"
-    assert told[-1]["event"] == "payment.confirmed"
-    assert told[-1]["payment"]["txid"] == payment["txid"]
-    assert told[-1]["payment"]["blockHash"] == payment["blockHash"]
+    contents = {body["id"]: body for body in told}
+    assert all(contents[body["id"]] == body for body in told), "one id, one content"
+    # What a merchant knows is the newest of what it has heard.
+    for watch in (identifier, narrow):
+        own = [body for body in contents.values() if body["subscriptionId"] == watch and "mismatch" not in body]
+        places = [(body["epoch"], body["sequence"]) for body in own]
+        assert places == sorted(set(places)), "in order, when heard for the first time"
+        assert own[-1]["event"] == "payment.confirmed"
+        # The chain has the required confirmations in the end.
+        assert payment["state"] == "confirmed"
+        assert own[-1]["payment"]["txid"] == payment["txid"]
+        assert own[-1]["payment"]["blockHash"] == payment["blockHash"]
+    heard_of = {body["id"] for body in told if body["subscriptionId"] == identifier}
+    given_up = {event for event, fate in fates.items() if fate.get("superseded") or fate.get("refused")}
+    assert fates.keys() <= heard_of | given_up, "nothing is lost"
+    mismatched = [body for body in contents.values() if "mismatch" in body]
+    kinds = mismatches(mismatched)
+    assert len({body["mismatch"]["txid"] for body in mismatched}) == len(kinds)
+    # What is on the chain in the end is told, unless it was refused, and nothing else but what has been on it.
+    refused = sum(fate.get("refused", False) for fate in fates.values())
+    assert len({("too-much", "5001"), ("duplicate", "5000")} - set(kinds)) <= refused
+    assert set(kinds) <= {("too-much", "5001"), ("duplicate", "5000"), ("too-little", "4999")}
+
+
+def check_newest_first(heard: list[dict[str, Any]], before: list[dict[str, Any]]) -> None:
+    """A merchant that has heard nothing for a while is not told a confirmation that was undone meanwhile."""
+    new = [body for body in heard if body not in before]
+    for body, later in combinations(new, 2):
+        assert (body["event"], later["event"]) != ("payment.confirmed", "payment.reorged")
 
 
 def test_a_step_pauses_while_blocks_are_connected_but_not_for_ever(watched: Watched) -> None:

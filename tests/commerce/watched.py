@@ -2,7 +2,7 @@
 
 import json
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -212,6 +212,36 @@ class Watched:
             if more is not None:
                 self.queues.pending[more.watch] = more
         return bodies
+
+    def attempt(self, answer: Callable[[dict[str, Any]], str]) -> list[dict[str, Any]]:
+        """Attempt what is due; the receiver takes, refuses or fails on each event. Gives the bodies that it takes."""
+        taken, later, now = [], dict[str, WatchQueue](), milliseconds(self.clock)
+        while self.queues.pending:
+            identifier, queue = self.queues.pending.popitem()
+            event = result_of(self.outbox.head(queue.watch))
+            if event is None:
+                continue
+            body = json.loads(event.body)
+            match answer(body):
+                case "take":
+                    taken.append(body)
+                    more = result_of(self.outbox.delivered(event, now))
+                case "fail":
+                    more = result_of(self.outbox.failed(event, error="status 500", due=now + 60_000, now=now))
+                case "refuse":
+                    due = None if event.refusals else now + 60_000
+                    refusing = self.outbox.refused(event, error="status 400", due=due, due_if_followed=now, now=now)
+                    more = result_of(refusing)
+                case other:
+                    raise AssertionError(other)
+            if more is not None:
+                (self.queues.pending if more.due <= now else later)[identifier] = more
+        self.queues.pending |= later
+        return taken
+
+    def redeliver(self, identifier: str, event: str, merchant: str = "default") -> None:
+        """Ask for an event again."""
+        assert result_of(Deferred.fromCoroutine(self.webhooks.redeliver(merchant, identifier, event))) is not None
 
     def told(self) -> list[str]:
         """The undelivered events: type, state and confirmations of each."""

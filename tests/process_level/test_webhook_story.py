@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(300)]
 
 TOKEN = "the management token of this test, long"
 SECRET = "the signing secret of this test, longer"
+BOOKS_TOKEN, BOOKS_SECRET = "t-books" * 8, "s-books" * 8
 SHOP = address_of("shop", "svcd")
 REQUIRED = 3
 SOON = 20.0
@@ -55,9 +56,21 @@ class Shop:
             f"--set=commerce.webhooks.signingSecret={SECRET}",
             '--set=commerce.webhooks.callbackNetworks=["127.0.0.1/32", "::1/128"]',
             f"--set=commerce.webhooks.extraCaFile={nodes.folder / 'authority.pem'}",
+            self.books(BOOKS_SECRET),
         )
         self.port = free_port()
         self.node = self.start()
+
+    def books(self, *secrets: str) -> str:
+        """The option for a second merchant with this signing secret, and perhaps the previous one."""
+        keys = []
+        names = ("tokenFile", "signingSecretFile", "previousSigningSecretFile")
+        for key, content in zip(names, (BOOKS_TOKEN, *secrets), strict=False):
+            path = self.nodes.folder / f"{key}-{content[0]}"
+            path.touch(mode=0o600)
+            path.write_text(content)
+            keys.append(f'{key}="{path}"')
+        return f'--set=commerce.merchants=[{{name="books", recipients=["{SHOP}"], {", ".join(keys)}}}]'
 
     def start(self) -> RunningNode:
         self.node = self.nodes.start(*self.options, name="shop", port=self.port)
@@ -70,18 +83,30 @@ class Shop:
 
     def order(self, reference: str, amount: str = "25", **more: Any) -> dict[str, Any]:
         """A payment request, and a watch for it."""
+        return {
+            "request": self.request(reference, amount),
+            "watch": self.register(self.receiver, reference, amount, **more),
+        }
+
+    def request(self, reference: str, amount: str) -> dict[str, Any]:
         asked = {"recipient": SHOP, "amount": amount, "reference": reference, "confirmations": REQUIRED}
         request: dict[str, Any] = self.node.ok(self.node.post("/rpc/commerce/payment-request", asked))["payment"]
-        watch = self.ask(
-            "POST",
-            "/rpc/commerce/webhooks",
-            {**asked, **more, "callbackUrl": f"https://localhost:{self.receiver.port}/paid?for={quote(reference)}"},
-        )
-        assert watch.status == 201, watch
-        return {"request": request, "watch": watch.json["subscription"]["id"]}
+        return request
 
-    def watch(self, identifier: str) -> dict[str, Any]:
-        shown: dict[str, Any] = self.ask("GET", f"/rpc/commerce/webhooks/{identifier}").json["subscription"]
+    def register(
+        self, receiver: Receiver, reference: str, amount: str = "25", *, token: str = TOKEN, **more: Any
+    ) -> str:
+        """The id of a new watch for an order."""
+        terms = {"recipient": SHOP, "amount": amount, "reference": reference, "confirmations": REQUIRED}
+        url = f"https://localhost:{receiver.port}/paid?for={quote(reference)}"
+        answer = self.ask("POST", "/rpc/commerce/webhooks", {**terms, **more, "callbackUrl": url}, token=token)
+        assert answer.status == 201, answer
+        return str(answer.json["subscription"]["id"])
+
+    def watch(self, identifier: str, *, token: str = TOKEN) -> dict[str, Any]:
+        shown: dict[str, Any] = self.ask("GET", f"/rpc/commerce/webhooks/{identifier}", token=token).json[
+            "subscription"
+        ]
         return shown
 
     def first_failure(self, identifier: str) -> str:
@@ -360,24 +385,15 @@ def test_only_the_networks_that_the_operator_names_are_called(shop: Shop) -> Non
 @pytest.mark.story
 def test_two_merchants_of_one_node(shop: Shop, certificate: Signed, tmp_path: Path) -> None:
     """Both watch the same order, each is told under its own secret, and a kill mixes nothing up."""
-    token, secret, new_secret = "t-books" * 8, "s-books" * 8, "n-books" * 8
-    books = Receiver(secret)
-    for name, content in (("books-token", token), ("books-secret", secret)):
-        (tmp_path / name).touch(mode=0o600)
-        (tmp_path / name).write_text(content)
-    described = f'{{name="books", tokenFile="{tmp_path}/books-token", signingSecretFile="{tmp_path}/books-secret"'
-    shop.node.stop()
-    shop.options = (*shop.options, f'--set=commerce.merchants=[{described}, recipients=["{SHOP}"]}}]')
-    shop.start()
+    token, new_secret = BOOKS_TOKEN, "n-books" * 8
+    books = Receiver(BOOKS_SECRET)
     shop.fund("customer")
     with books.serving(certificate, tmp_path):
         order = shop.order("order-1")
-        terms = {"recipient": SHOP, "amount": "25", "reference": "order-1", "confirmations": REQUIRED}
+        shop.register(books, "order-1", token=token)
+        other = {"recipient": address_of("customer", "svcd"), "amount": "25", "reference": "order-1"}
         url = f"https://localhost:{books.port}/books"
-        watch = shop.ask("POST", "/rpc/commerce/webhooks", {**terms, "callbackUrl": url}, token=token)
-        assert watch.status == 201, watch
-        other = {**terms, "recipient": address_of("customer", "svcd"), "callbackUrl": url}
-        assert shop.ask("POST", "/rpc/commerce/webhooks", other, token=token).status == 400
+        assert shop.ask("POST", "/rpc/commerce/webhooks", {**other, "callbackUrl": url}, token=token).status == 400
         theirs = f"/rpc/commerce/webhooks/{order['watch']}"
         for method, path in (("GET", theirs), ("POST", f"{theirs}/cancel")):
             assert shop.ask(method, path, token=token).status == 404
@@ -396,11 +412,7 @@ def test_two_merchants_of_one_node(shop: Shop, certificate: Signed, tmp_path: Pa
         assert shop.node.output.count("the configuration has no merchant books") == 1
         shop.node.stop()
         assert len(books.events) == unheard
-        (tmp_path / "books-new").touch(mode=0o600)
-        (tmp_path / "books-new").write_text(new_secret)
-        rotated = described.replace("books-secret", "books-new")
-        previous = f'previousSigningSecretFile="{tmp_path}/books-secret"'
-        shop.options = (*shop.options, f"--set=commerce.merchants=[{rotated}, {previous}}}]")
+        shop.options = (*shop.options, shop.books(new_secret, BOOKS_SECRET))
         books.secret = new_secret
         shop.start()
         wait_until(lambda: books.names[-1] == "confirming: confirming 2", "what was kept")
@@ -471,45 +483,69 @@ def test_a_certificate_for_another_name_gets_nothing(
 
 
 @pytest.mark.story
-def test_a_killed_node_loses_no_event(shop: Shop, torture: bool) -> None:
-    """`kill -9` at any instant of the story: every event arrives, in order, and repeated only as it was."""
+def test_a_killed_node_loses_no_event(shop: Shop, certificate: Signed, tmp_path: Path, torture: bool) -> None:
+    """`kill -9` at any instant of the story: every event arrives, in order, and repeated only as it was.
+
+    One merchant also asks for wrong payments and for an event again, another refuses all but confirmations.
+    """
     chance = Random(20261120)
     rounds = 100 if torture else 5
+    books = Receiver(BOOKS_SECRET)
+    books.taken = frozenset({"payment.confirmed"})
+    asked = {"events": ["payment.pending", "payment.confirming", "payment.confirmed", "payment.mismatched"]}
+    again = "/rpc/commerce/webhooks/none"
     shop.fund("customer")
-    for number in range(rounds):
-        order = shop.order(f"order-{number}", amount="0.1")
-        killed = Event()
-        killer = Thread(target=_kill_after, args=(shop.node, chance.uniform(0.0, 0.6), killed))
-        killer.start()
-        _attempt(lambda order=order: shop.pay("customer", order["request"]))  # type: ignore[misc]
-        for _ in range(REQUIRED):
-            _attempt(lambda: shop.node.mine(1))
-        killer.join()
-        assert killed.is_set()
-        shop.start()
-        state = shop.state(order["request"])
-        if state.startswith("unpaid"):
-            # The broadcast was never answered, so the customer sends it again.
-            shop.pay("customer", order["request"])
-        for _ in range(REQUIRED + 1):
-            shop.node.mine(1)
-        wait_until(
-            lambda order=order: _last(shop.receiver, order["watch"]) == "payment.confirmed",  # type: ignore[misc]
-            f"the confirmation of round {number}",
-        )
-        shop.receiver.check()
-        _agree(shop, order["watch"])
-    for event in shop.receiver.events:
-        assert event["epoch"] == 0, event
+    with books.serving(certificate, tmp_path):
+        for number in range(rounds):
+            order, wrong = shop.order(f"order-{number}", "0.1", **asked), shop.request(f"order-{number}", "0.09")
+            theirs = shop.register(books, f"order-{number}", "0.1", token=BOOKS_TOKEN)
+            killed = Event()
+            killer = Thread(target=_kill_after, args=(shop.node, chance.uniform(0.0, 0.6), killed))
+            killer.start()
+            for what in (
+                lambda order=order: shop.pay("customer", order["request"]),
+                lambda wrong=wrong: shop.pay("customer", wrong),
+                lambda again=again: shop.ask("POST", again),
+                *[lambda: shop.node.mine(1)] * REQUIRED,
+            ):
+                _attempt(what)
+            killer.join()
+            assert killed.is_set()
+            shop.start()
+            for request in (order["request"], wrong):
+                if shop.state(request).startswith("unpaid"):
+                    # The broadcast was never answered, so the customer sends it again.
+                    shop.pay("customer", request)
+            for _ in range(REQUIRED + 1):
+                shop.node.mine(1)
+            wanted = {"payment.confirmed", "payment.mismatched"}
+            for receiver, watch, token, told in (
+                (shop.receiver, order["watch"], TOKEN, wanted),
+                (books, theirs, BOOKS_TOKEN, books.taken),
+            ):
+                wait_until(lambda: told <= _heard(receiver, watch), f"{told} of round {number}")  # noqa: B023
+                receiver.check()
+                _agree(shop, receiver, watch, token)
+            confirmed = shop.watch(order["watch"])["events"]
+            (event,) = [each["id"] for each in confirmed if each["event"] == "payment.confirmed"]
+            again = f"/rpc/commerce/webhooks/{order['watch']}/events/{event}/redeliver"
+        for event in (*shop.receiver.events, *books.events):
+            assert event["epoch"] == 0, event
 
 
-def _agree(shop: Shop, watch: str) -> None:
+def _agree(shop: Shop, receiver: Receiver, watch: str, token: str) -> None:
     """What the node has written down is what has come: none is missing, and none came under an id that it forgot."""
-    wait_until(lambda: all(map(_is_settled, shop.watch(watch)["events"])), "the last line in the node's book")
-    written = {event["id"]: event for event in shop.watch(watch)["events"]}
-    come = {event["id"] for event in shop.receiver.events if event["subscriptionId"] == watch}
+    shown = lambda: shop.watch(watch, token=token)["events"]  # noqa: E731
+    wait_until(lambda: all(map(_is_settled, shown())), "the last line in the node's book")
+    written = {event["id"]: event for event in shown()}
+    come = {event["id"] for event in list(receiver.events) if event["subscriptionId"] == watch}
     assert come <= set(written)
-    assert {identifier for identifier, event in written.items() if not event.get("superseded")} <= come
+    given_up = {identifier for identifier, event in written.items() if event.keys() & {"superseded", "refused"}}
+    assert set(written) <= come | given_up
+
+
+def _heard(receiver: Receiver, watch: str) -> set[str]:
+    return {event["event"] for event in list(receiver.events) if event["subscriptionId"] == watch}
 
 
 def _is_settled(event: dict[str, Any]) -> bool:
