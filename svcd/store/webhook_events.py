@@ -3,6 +3,7 @@
 Times are Unix milliseconds.
 """
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from typing import Final
 
@@ -85,7 +86,8 @@ _IS_OVER: Final = (
     "name = 'payment.reorged' AND redelivery_at IS NULL AND EXISTS (SELECT * FROM event l WHERE l.watch = event.watch "
     f"AND l.sequence > event.sequence AND l.name = 'payment.confirmed' AND l.{_WAITS} AND l.redelivery_at IS NULL)"
 )
-"""The payment was confirmed again in the step that undid it: that must not wait until both can be told."""
+"""The payment was confirmed again in the step that undid it. Both are told, but if the receiver takes nothing at
+present, only the confirmation, which must not wait."""
 _NEXT: Final = "SELECT min(sequence) FROM event WHERE watch = w.number AND fate = 'waiting'"
 
 
@@ -105,6 +107,11 @@ class EventStore:
         An event supersedes the waiting ones of its watch with the names in ``supersedes``. The queue is due at ``now``
         if the event is the only new one, or if the receiver refuses the one in front; otherwise it keeps its back-off.
         """
+        several = [watch for watch, count in Counter(each.watch for each in new).items() if count > 1]
+        waiting = self._db.select_each(
+            "SELECT due FROM watch WHERE id = ? AND due IS NOT NULL", [(w,) for w in several]
+        )
+        behind = [watch for watch, rows in zip(several, waiting, strict=True) if rows]
         queues: dict[int, WatchQueue] = {}
         later = list(enumerate(new))
         while later:
@@ -113,6 +120,11 @@ class EventStore:
             round_ = {at: each for at, each in later if first[each.watch] == at}
             queues |= zip(round_, self._append_to_each(list(round_.values()), now), strict=True)
             later = [(at, each) for at, each in later if at not in round_]
+        self._db.executemany(
+            f"UPDATE event SET fate = 'superseded', {_EMPTIED} WHERE watch = (SELECT number FROM watch WHERE id = ?) "
+            f"AND {_WAITS} AND {_IS_OVER}",
+            [(_EMPTY, watch) for watch in behind],
+        )
         return [queues[at] for at in range(len(new))]
 
     def _append_to_each(self, new: Sequence[NewEvent], now: int) -> list[WatchQueue]:

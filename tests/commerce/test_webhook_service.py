@@ -1,5 +1,6 @@
 """The webhook service: a disk that cannot be written, stops, pauses for the chain, and the operator's figures."""
 
+import json
 import sqlite3
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,11 +9,17 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.logger import LogEvent, capturedLogs
 
+from svcd.commerce.dispatcher import WebhookDispatcher
 from svcd.commerce.payment_request import PaymentTerms
+from svcd.commerce.sender import SendingMerchant, WebhookSender
+from svcd.commerce.signing import SigningKeys
 from svcd.commerce.subscriptions import WatchRequest
 from svcd.commerce.webhook_service import MAX_PAUSES_SECONDS, PAUSE_SECONDS, PauseBudget, WebhookContext, WebhookService
 from svcd.interfaces import milliseconds
+from svcd.net.calls import CallFailed
+from svcd.net.targets import Rules
 from tests.chains import address_of
+from tests.commerce.test_dispatcher import Network
 from tests.commerce.watched import Queues, Watched
 from tests.metrics.conftest import Measured, builder, make_node, measure, measured, node, transport
 from tests.rpc.conftest import local_client, present
@@ -131,6 +138,57 @@ def test_a_receiver_that_answers_410_ends_its_watch(watched: Watched) -> None:
     assert (record["deliveredAt"], record["lastError"], record["abandoned"]) == (None, "status 410", True)
     assert result_of(watched.outbox.head(identifier)) is None
     assert result_of(watched.outbox.failed(event, error="late", due=now, now=now)) is None
+
+
+HOUR = """
+genesis: b[1..6]
+b2: c[3..12]
+b3 pays 5000 from alice to bob for undone-and-confirmed
+b3 pays 6000 from carol to bob for undone
+c5 pays 5000 from alice to bob for undone-and-confirmed
+c8 pays 7000 from alice to bob for confirmed
+c12 pays 8000 from alice to bob for confirming
+"""
+NEWEST = {
+    "undone-and-confirmed": ("payment.confirmed", 1),
+    "undone": ("payment.reorged", 1),
+    "confirmed": ("payment.confirmed", 0),
+    "confirming": ("payment.confirming", 0),
+    "expired": ("payment.expired", 0),
+}
+
+
+def test_a_shop_that_was_down_for_an_hour_hears_the_newest_state_of_each_order_first(watched: Watched) -> None:
+    """It hears nothing else, in fact, whatever happened to its orders meanwhile."""
+    clock = watched.clock
+    network = Network(clock, {"shop": CallFailed("connect", "nobody listens")})
+    sender = WebhookSender(Rules.for_callbacks(), {"default": SendingMerchant(network, SigningKeys("s" * 32))})
+    dispatcher = WebhookDispatcher(watched.outbox, sender, clock=clock, chance=lambda: 0.5)
+
+    def wait(seconds: int) -> None:
+        until = clock.seconds() + seconds
+        while clock.seconds() < until:
+            dispatcher.enqueue(watched.queues.pending.values())
+            watched.queues.pending.clear()
+            clock.advance(5)
+            watched.poll()
+
+    amounts = (5000, 6000, 7000, 8000, 9000)
+    for reference, amount in zip(NEWEST, amounts, strict=True):
+        watched.register(reference, amount, ttl=1_800 if reference == "expired" else 86_400)
+    blocks = list(watched.node.builder.chain(HOUR).values())
+    for block in blocks:
+        watched.node.take(block)
+        wait(3_600 // len(blocks))
+    assert dispatcher.counts().delivered == 0
+
+    failures = len(network.sent)
+    network.answers.clear()
+    wait(1_800)
+    heard = [json.loads(sent.body) for sent in network.sent[failures:]]
+    assert {body["payment"]["reference"]: (body["event"], body["epoch"]) for body in heard} == NEWEST
+    assert len(heard) == len(NEWEST)
+    result_of(dispatcher.stop())
 
 
 class Sending(Queues):
