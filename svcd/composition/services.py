@@ -14,7 +14,7 @@ from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
 from svcd.commerce.webhook_database import FILE as WEBHOOKS_FILE
 from svcd.composition.file_descriptors import OPERATOR_CONNECTIONS
-from svcd.composition.limits import limits_of
+from svcd.composition.limits_report import limits_of
 from svcd.composition.merchants import MerchantServices
 from svcd.composition.resources import NodeResources, mempool_limits
 from svcd.config.schema import LOOPBACK_HOSTS, Config

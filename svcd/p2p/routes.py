@@ -142,7 +142,7 @@ class PeerRoutes:
     @Route(
         "GET",
         "/p2p/status",
-        "What this node claims its chain to be",
+        "Height, hash and work of this node's tip, as it claims",
         bucket="p2p",
         answers={200: object_schema({"status": _STATUS})},
     )
@@ -290,7 +290,7 @@ class PeerRoutes:
         bucket="p2p",
         cost=2,
         query_fields=(
-            _query_number("after", 0, MAX_INTEGER, 0, "The `next` of the answer before."),
+            _query_number("after", 0, MAX_INTEGER, 0, "The `next` of the previous answer."),
             _query_number("limit", 1, MAX_TRANSACTIONS, MAX_TRANSACTIONS, "How many transfers to return at most."),
         ),
         answers={200: object_schema({"transactions": _OBJECTS, "next": _DECIMAL})},

@@ -147,7 +147,7 @@ class ChainRoutes(ShowsChain):
     @Route(
         "GET",
         "/rpc/consensus",
-        "The rules of the network and what the next block is due",
+        "The rules of the network, and target and reward of the next block",
         bucket="read",
         shows_chain=True,
         answers={200: object_schema({"consensus": schemas.CONSENSUS})},
@@ -170,7 +170,7 @@ class ChainRoutes(ShowsChain):
         by_size=MAINNET.max_block_bytes,
         path_fields=(HEIGHT,),
         answers={200: object_schema({"block": schemas.BLOCK})},
-        errors={404: "The chain is not that high."},
+        errors={404: "The chain has no block at this height."},
     )
     def block(self, height: int) -> Renderable | Coroutine[Any, Any, Renderable]:
         """Answer GET /rpc/block/{height}."""
@@ -201,7 +201,7 @@ class ChainRoutes(ShowsChain):
     @Route(
         "GET",
         "/rpc/balance/{address}",
-        "The account of an address; one never seen has zeros",
+        "The account of an address; zeros for an unused one",
         bucket="read",
         shows_chain=True,
         path_fields=(ADDRESS,),
@@ -248,7 +248,7 @@ class ChainRoutes(ShowsChain):
         shows_chain=True,
         path_fields=(TXID,),
         answers={200: object_schema({"transaction": schemas.RECORD})},
-        errors={404: "No canonical block holds this transfer; `mempool` says whether it waits for one."},
+        errors={404: "No canonical block contains this transfer; `mempool` says whether it is pending."},
         error_members={404: {"mempool": {"type": "boolean"}}},
     )
     def transaction(self, txid: bytes) -> Renderable:
@@ -265,7 +265,7 @@ class ChainRoutes(ShowsChain):
     @Route(
         "POST",
         "/rpc/broadcast",
-        "Hand in a signed transfer",
+        "Submit a signed transfer",
         bucket="broadcast",
         body_fields=(TRANSACTION,),
         answers={200: schemas.RECEIPT},

@@ -55,9 +55,9 @@ HEIGHT: Final = Field("height", HEIGHT_TYPE, "The height; the genesis is 0.")
 ADDRESS: Final = Field("address", Custom(schemas.ADDRESS), "An address of this node's network.")
 TXID: Final = Field("txid", TXID_TYPE, "The transaction id.")
 LIMIT: Final = Field("limit", Int(1, 100), "How many transfers to return at most.", default=25)
-BEFORE: Final = Field("before", CURSOR_TYPE, "The `next` of the page before.", default=None)
+BEFORE: Final = Field("before", CURSOR_TYPE, "The `next` of the previous page.", default=None)
 BEFORE_ARRIVAL: Final = Field(
-    "before", Custom(schemas.DECIMAL, parse_since_height), "The `next` of the page before.", default=None
+    "before", Custom(schemas.DECIMAL, parse_since_height), "The `next` of the previous page.", default=None
 )
 TRANSACTION: Final = Field(
     "transaction", Custom(schemas.SIGNED_TRANSACTION, fold_case), "The signed transfer to broadcast."
@@ -67,10 +67,8 @@ _EITHER: Final = "Either amount or amountBaseUnits must be given."
 _REFERENCE: Final = Custom(schemas.ORDER_REFERENCE, parse_reference)
 
 REFERENCE: Final = Field("reference", _REFERENCE, "The reference of the order.")
-NEW_REFERENCE: Final = Field(
-    "reference", _REFERENCE, "The reference of the order; one is made where it is left out.", default=None
-)
-RECIPIENT: Final = Field("recipient", Custom(schemas.ADDRESS), "The address that is to be paid.")
+NEW_REFERENCE: Final = Field("reference", _REFERENCE, "The reference of the order; generated if omitted.", default=None)
+RECIPIENT: Final = Field("recipient", Custom(schemas.ADDRESS), "The address to be paid.")
 AMOUNT: Final = Field(
     "amount",
     AMOUNT_TYPE,
@@ -86,14 +84,14 @@ AMOUNT_BASE_UNITS: Final = Field(
 CONFIRMATIONS: Final = Field(
     "confirmations",
     Int(1, MAX_CONFIRMATIONS),
-    "How deep the payment must lie: 1 for the newest block.",
+    "The confirmations that the payment needs; a payment in the newest block has 1.",
     default=DEFAULT_CONFIRMATIONS,
 )
-AFTER: Final = Field("after", _LIST_CURSOR_TYPE, "The `next` of the page before.", default=None)
+AFTER: Final = Field("after", _LIST_CURSOR_TYPE, "The `next` of the previous page.", default=None)
 LISTED_REFERENCE: Final = Field(
     "reference",
     Custom(schemas.REFERENCE, check_reference),
-    "Only transfers under this reference; left out, all, also those without a reference.",
+    "Only transfers under this reference; if omitted, all transfers.",
     default=None,
 )
 LISTED_AMOUNTS: Final = tuple(
@@ -103,7 +101,7 @@ LISTED_AMOUNTS: Final = tuple(
 LABEL: Final = Field(
     "label",
     Custom({"type": "string", "maxLength": MAX_LABEL, "pattern": f"^[^{FORBIDDEN_IN_LABEL}]*$"}, parse_label),
-    "What people are shown as the name of the order.",
+    "The name of the order, for people.",
     default=None,
 )
 SINCE_HEIGHT: Final = Field(
@@ -115,7 +113,7 @@ SINCE_HEIGHT: Final = Field(
 WAIT: Final = Field(
     "wait",
     Int(1, MAX_SECONDS),
-    "Answer as soon as the payment is not as `state` says or changes otherwise, at the latest after so many seconds.",
+    "Answer as soon as the payment differs from `state` or changes otherwise, at the latest after this many seconds.",
     default=None,
 )
 STATE: Final = Field(
@@ -125,7 +123,7 @@ STATE: Final = Field(
         f"must be one of {', '.join(PaymentState)}",
         PaymentState,
     ),
-    "The state of the last answer, which `wait` needs.",
+    "The state in the last answer; required with `wait`.",
     default=None,
 )
 

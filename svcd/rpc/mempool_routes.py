@@ -50,7 +50,7 @@ class MempoolRoutes(ShowsChain):
     @Route(
         "GET",
         "/rpc/mempool/{address}",
-        "The transfers from or to an address that wait in the mempool",
+        "The transfers from or to an address in the mempool",
         bucket="read",
         shows_chain=True,
         cost=2,
@@ -75,7 +75,7 @@ class MempoolRoutes(ShowsChain):
     @Route(
         "GET",
         "/rpc/fees",
-        "Which fee a transfer needs now: what the newest blocks included, and what the mempool asks for",
+        "The fee that a transfer needs now: the fees in the newest blocks, and the floor of the mempool",
         bucket="read",
         shows_chain=True,
         cost=2,

@@ -87,7 +87,7 @@ class OperatorRoutes:
         self._details = details
         self._role = role
 
-    @Route("GET", "/health", "Whether the process works", bucket="operator", answers={200: object_schema({})})
+    @Route("GET", "/health", "Whether the process is alive", bucket="operator", answers={200: object_schema({})})
     def health(self) -> Renderable:
         """Answer GET /health."""
         return {}
@@ -95,7 +95,7 @@ class OperatorRoutes:
     @Route(
         "GET",
         "/ready",
-        "Whether the node can be relied on",
+        "Whether the node is ready",
         bucket="operator",
         guards=(BEARER,),
         answers={
@@ -230,7 +230,7 @@ class BackupRoutes:
                 }
             )
         },
-        errors={503: "Another backup is being made, the disk does not take it, or the node stops."},
+        errors={503: "Another backup is being made, the disk cannot be written, or the node is stopping."},
         seconds=BACKUP_SECONDS,
     )
     async def backup(self, path: Path) -> Renderable:
@@ -252,7 +252,7 @@ BLOCKS: Final = Field("blocks", Int(1, MAX_BLOCKS), "How many blocks to make.")
 PRODUCER: Final = Field("producer", Hex(32), "The seed of the key to pay.", default=None)
 DEPTH: Final = Field("depth", Int(1, MAX_DEPTH), "How many blocks to replace.")
 DROP: Final = Field(
-    "dropTransactions", Bool(), "Whether to forget the transfers of the replaced blocks too.", default=False
+    "dropTransactions", Bool(), "Whether to drop the transfers of the replaced blocks too.", default=False
 )
 _RECIPIENT: Final = Field("recipient", Custom(schemas.ADDRESS, Text().parse), "The address that gets the coins.")
 _AMOUNT: Final = Field("amount", AMOUNT_TYPE, 'How many coins, such as "25" or "0.5".')
@@ -314,7 +314,7 @@ def _hashes(made: list[bytes]) -> Renderable:
 
 
 MAX_SECONDS: Final = 10 * 365 * 24 * 3_600
-_ALONE: Final = "this node talks to no others: [p2p] enabled is false"
+_ALONE: Final = "this node has no peers: [p2p] enabled is false"
 
 
 def _check_peers(owner: "PeerAdminRoutes", _request: IncomingRequest) -> None:
@@ -322,7 +322,7 @@ def _check_peers(owner: "PeerAdminRoutes", _request: IncomingRequest) -> None:
         raise HttpError(503, _ALONE)
 
 
-_WITH_PEERS: Final = Guard(503, "The node talks to no others.", _check_peers)
+_WITH_PEERS: Final = Guard(503, "The node has no peers: [p2p] enabled is false.", _check_peers)
 
 
 def _or_null(schema: Schema) -> Schema:
@@ -354,15 +354,15 @@ _BAN: Final = object_schema(
 )
 _PLACE: Final = Field("endpoint", Text(), "The base address of a node, such as http://192.0.2.1:8645.")
 _ONE_OF: Final = (
-    Field("endpoint", Text(), "A place that is not to be called.", default=None),
-    Field("nodeId", Text(), "A node, wherever it is.", default=None),
-    Field("address", Text(), "An IP address, or a /64 of IPv6, with everybody there.", default=None),
+    Field("endpoint", Text(), "The endpoint to ban.", default=None),
+    Field("nodeId", Text(), "The id of the node to ban, at any endpoint.", default=None),
+    Field("address", Text(), "The IP address, or the /64 of IPv6, to ban with all nodes there.", default=None),
 )
-_UNNOTED: Final = "The node talks to no others, or it has done this and cannot note it on the disk."
+_UNNOTED: Final = "The node has no peers ([p2p] enabled is false), or the change was made and cannot be saved to disk."
 _SECONDS: Final = Field(
     "seconds",
     Int(1, MAX_SECONDS),
-    "For how long; for good if absent.",
+    "The duration in seconds; permanent if absent.",
     default=None,
 )
 
@@ -383,7 +383,7 @@ class PeerAdminRoutes:
     @Route(
         "GET",
         "/operator/peers",
-        "Every peer that is talked to, and the bans",
+        "All peers, and the bans",
         bucket="operator",
         guards=(BEARER, _WITH_PEERS),
         answers={
@@ -397,7 +397,7 @@ class PeerAdminRoutes:
     @Route(
         "POST",
         "/operator/peers/add",
-        "Note an endpoint on the operator's word, and greet it at once",
+        "Add an endpoint to the address book, and connect to it at once",
         bucket="operator",
         guards=(BEARER, _WITH_PEERS),
         body_fields=(_PLACE,),
@@ -410,7 +410,7 @@ class PeerAdminRoutes:
     @Route(
         "POST",
         "/operator/peers/ban",
-        "Ban an endpoint, a node or an address, and talk no more to whoever that is",
+        "Ban an endpoint, a node or an address, and drop its peers",
         bucket="operator",
         guards=(BEARER, _WITH_PEERS),
         body_fields=(*_ONE_OF, _SECONDS),
@@ -426,7 +426,7 @@ class PeerAdminRoutes:
     @Route(
         "POST",
         "/operator/peers/unban",
-        "Lift the bans of an endpoint, a node or an address, whoever made them",
+        "Lift all bans of an endpoint, a node or an address",
         bucket="operator",
         guards=(BEARER, _WITH_PEERS),
         body_fields=_ONE_OF,

@@ -175,7 +175,7 @@ def _render_payment(terms: PaymentTerms, observation: Observation) -> Response:
 FROM: Final = Field(
     "from",
     fields.HEIGHT_TYPE,
-    "The height at which `headers` begin: the `next` of the answer before; left out, they begin above the payment.",
+    "The height at which `headers` begin: the `next` of the previous answer; if omitted, they begin above the payment.",
     default=None,
 )
 

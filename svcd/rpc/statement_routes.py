@@ -50,7 +50,7 @@ AFTER: Final = Field(
         "must be the `next` of the page before",
         _parse_cursor,
     ),
-    "The `next` of the page before.",
+    "The `next` of the previous page.",
     default=None,
 )
 
@@ -72,7 +72,7 @@ class StatementRoutes(ShowsChain):
         path_fields=(ADDRESS,),
         query_fields=(FROM, TO, LIMIT, AFTER),
         answers={200: schemas.STATEMENT},
-        errors={409: "A reorganisation has replaced blocks of the pages before: begin with the first page again."},
+        errors={409: "A reorganisation has replaced blocks of earlier pages: begin with the first page again."},
     )
     async def statement(
         self, address: str, *, from_: int | None, to: int | None, limit: int, after: StatementCursor | None

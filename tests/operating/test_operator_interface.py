@@ -92,7 +92,7 @@ def test_a_node_that_talks_to_no_others(nodes: Nodes) -> None:
     assert node.get("/p2p/status").status == 404
     for target, body in (("/operator/peers", None), ("/operator/peers/ban", {"address": "192.0.2.1"})):
         refused = node.operator(target, body)
-        assert (refused.status, refused.error) == (503, "this node talks to no others: [p2p] enabled is false")
+        assert (refused.status, refused.error) == (503, "this node has no peers: [p2p] enabled is false")
     status = node.status()
     assert (status["syncState"], status["knownPeerCount"]) == ("synced", 0)
     assert report(node)["peers"] == report(node)["webhooks"] is None

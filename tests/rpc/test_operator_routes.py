@@ -22,7 +22,7 @@ from svcd import limits
 from svcd.chain.address import encode_address
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import Corrupt
-from svcd.composition.limits import limits_of
+from svcd.composition.limits_report import limits_of
 from svcd.config.loader import camel, load
 from svcd.config.schema import Limits
 from svcd.limits import UNITS, Limit
@@ -672,4 +672,4 @@ def ask(path: str) -> Response:
 @pytest.mark.parametrize("path", PATHS)
 def test_a_node_without_peers_says_so(path: str) -> None:
     response = ask(path)
-    assert (response.status, response.error) == (503, "this node talks to no others: [p2p] enabled is false")
+    assert (response.status, response.error) == (503, "this node has no peers: [p2p] enabled is false")

@@ -126,9 +126,9 @@ def test_unban_without_a_ban_fails(terminal: Terminal) -> None:
 
 @pytest.mark.parametrize("words", [(), ("add", place(1)), ("ban", "192.0.2.7"), ("unban", "192.0.2.7")])
 def test_a_node_without_peers(terminal: Terminal, words: tuple[str, ...]) -> None:
-    answer = b'{"ok":false,"error":"this node talks to no others: [p2p] enabled is false"}'
+    answer = b'{"ok":false,"error":"this node has no peers: [p2p] enabled is false"}'
     terminal.operator.site = site_of(Fixed((503, answer)), terminal.clock)
-    assert terminal.failure("node", "peers", *words) == "this node talks to no others: [p2p] enabled is false"
+    assert terminal.failure("node", "peers", *words) == "this node has no peers: [p2p] enabled is false"
 
 
 def test_the_data_directory_may_follow_each_word(terminal: Terminal) -> None:

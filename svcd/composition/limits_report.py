@@ -1,4 +1,4 @@
-"""Every limit in force, for `/operator/limits`: those of the configuration, and the LIMITS of the modules."""
+"""The limits in force, for `/operator/limits`: those of the configuration, and the LIMITS of each module."""
 
 from typing import Final
 
