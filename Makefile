@@ -5,7 +5,7 @@ BIN = .venv/bin
 LOWEST = build/lowest
 NEWEST = build/newest
 # Listed, because ruff would also format the programs in docs/, whose layout is for readers.
-PROGRAM = setup.py svcd twisted tests benchmarks clients .ci
+PROGRAM = setup.py svcd twisted tests benchmarks clients examples .ci
 
 .DEFAULT_GOAL := help
 SEEDS ?= 1,2,3,4,5
@@ -38,7 +38,7 @@ BESIDE = mkdir -p build; unset PYTHONDONTWRITEBYTECODE; \
 	beside() { name=$$1; shift; $(BIN)/pytest --junitxml=build/$$name.xml "$$@" > build/$$name.log 2>&1; }
 FUZZ_SECONDS ?= 60
 RELEASE ?= bookworm trixie
-.PHONY: help run devnet test test-all check bench torture simulate soak fuzz mutate coverage debian lowest newest requirements release clean
+.PHONY: help run devnet shop test test-all check bench torture simulate soak fuzz mutate coverage debian lowest newest requirements release clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "make %-8s %s\n", $$1, $$2 }' Makefile
@@ -48,6 +48,9 @@ run: .venv/installed ## run a mainnet node that makes blocks: data in ./data, on
 
 devnet: .venv/installed ## run a devnet of one node: data in ./devnet, on 127.0.0.1:18645
 	$(BIN)/svc devnet
+
+shop: .venv/installed-shop ## run a devnet and the shop of examples/shop, and say what to click: on 127.0.0.1:5000
+	@$(BIN)/python examples/shop/start.py
 
 test: .venv/installed-test ## run the quick tests and the main stories, in at most 5 minutes on 2 cores
 	@echo "The stories and half of the quick tests run in parallel; their reports come at the end."; rm -f $(REPORTS); $(BESIDE); \
@@ -146,6 +149,11 @@ $(BIN)/pip:
 .venv/installed: setup.py | $(BIN)/pip
 	@echo "Installing svcd into .venv (once, and again when setup.py changes)"
 	@$(BIN)/pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+.venv/installed-shop: examples/shop/requirements.txt clients/python/pyproject.toml .venv/installed
+	@echo "Installing the libraries of the shop and the Python client into .venv"
+	@$(BIN)/pip install --quiet --disable-pip-version-check -r examples/shop/requirements.txt -e ./clients/python
 	@touch $@
 
 .venv/installed-test: setup.py | $(BIN)/pip

@@ -1,0 +1,125 @@
+"""The shop to copy, started as `make shop` does, and clicked through as it says."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from attrs import frozen
+from playwright.sync_api import Page
+
+from tests.browser.conftest import Watch
+from tests.browser.looks import Eyes
+from tests.browser.test_checkout import codes
+from tests.browser.watching import Watched
+from tests.process_level.pages import ROOT
+from tests.process_level.running import DEADLINE, ENVIRONMENT, free_port
+
+pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+
+@frozen
+class Shop:
+    """A running shop."""
+
+    url: str
+    node_url: str
+    password: str
+    told: str
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Shop]:
+    """The shop and its devnet, both in the process that `make shop` starts."""
+    port, node_port = free_port(), free_port()
+    folder = tmp_path / "devnet"
+    ports = ["--data-dir", folder, "--port", str(port), "--node-port", str(node_port)]
+    environment = ENVIRONMENT | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients' / 'python' / 'src'}"}
+    with (tmp_path / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [sys.executable, ROOT / "examples" / "shop" / "start.py", *ports],
+            stdout=subprocess.PIPE,
+            stderr=log,
+            text=True,
+            env=environment,
+        )
+    try:
+        assert process.stdout is not None
+        told = []
+        while not told or not told[-1].startswith("The node is at"):
+            told.append(process.stdout.readline())
+            assert told[-1], (tmp_path / "log").read_text()
+        password = (folder / "shop-password").read_text().strip()
+        yield Shop(f"http://127.0.0.1:{port}", f"http://127.0.0.1:{node_port}", password, "".join(told))
+    finally:
+        process.terminate()
+        process.communicate(timeout=DEADLINE)
+    assert process.returncode == 0
+    log_text = (tmp_path / "log").read_text()
+    assert "Traceback" not in log_text, log_text
+
+
+def devnet(page: Page, button: str) -> None:
+    """Click a button on the page of the devnet."""
+    page.get_by_role("navigation").get_by_role("link", name="Devnet").click()
+    page.get_by_role("button", name=button, exact=True).click()
+    page.get_by_role("status").wait_for()
+
+
+def row_says(page: Page, what: str, status: str) -> None:
+    """Wait until the merchant's page says this of an order."""
+    page.get_by_role("navigation").get_by_role("link", name="Merchant").click()
+    page.get_by_role("row", name=what).filter(has_text=status).first.wait_for()
+
+
+def test_an_order_is_bought_held_shipped_and_refunded(shop: Shop, watch: Watch) -> None:
+    browser: Watched = watch(origin=shop.url, http_credentials={"username": "merchant", "password": shop.password})
+    assert shop.password in shop.told
+    page = browser.go("/")
+    eyes = Eyes(page)
+    eyes.look("catalogue")
+    page.get_by_role("button", name="Buy Tea", exact=True).click()
+    page.get_by_text("waiting for payment").wait_for()
+    eyes.look("order")
+    page.set_viewport_size({"width": 1280, "height": 900})
+    [uri] = codes(page, "figure svg")
+    assert uri in page.content().replace("&amp;", "&")
+    checkout = page.get_by_role("link", name="Pay at the checkout").get_attribute("href")
+    assert checkout is not None
+    assert checkout.startswith(f"{shop.node_url}/pay/?reference=order-")
+    buyer = page
+    page = browser.go("/devnet")
+    eyes_of_merchant = Eyes(page)
+    devnet(page, "Pay Tea")
+    buyer.bring_to_front()
+    buyer.get_by_text("waits for a block").wait_for()
+    page.bring_to_front()
+    devnet(page, "Mine 3 blocks")
+    eyes_of_merchant.look("devnet")
+    row_says(page, "Tea", "ready to ship")
+    eyes_of_merchant.look("merchant")
+    buyer.bring_to_front()
+    buyer.get_by_text("3 of 3 confirmations").wait_for()
+    page.bring_to_front()
+
+    devnet(page, "Reorganise 3 blocks")
+    row_says(page, "Tea", "held")
+    assert page.get_by_role("button", name="Ship").count() == 0
+    devnet(page, "Mine 3 blocks")
+    row_says(page, "Tea", "ready to ship")
+    page.get_by_role("button", name="Ship").click()
+    row_says(page, "Tea", "shipped")
+    assert page.get_by_role("button", name="Ship").count() == 0
+
+    devnet(page, "Reorganise 3 blocks")
+    row_says(page, "Tea", "shipped, payment undone")
+    devnet(page, "Mine 3 blocks")
+    row_says(page, "Tea", "shipped")
+    page.get_by_role("button", name="Refund").click()
+    page.get_by_role("heading", name="Refund of Tea").wait_for()
+    devnet(page, "Pay Refund of Tea")
+    devnet(page, "Mine 3 blocks")
+    row_says(page, "Refund of Tea", "refunded")
+    assert page.get_by_role("button", name="Refund").count() == 0
+    assert eyes.found + eyes_of_merchant.found == []

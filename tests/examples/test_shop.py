@@ -1,0 +1,208 @@
+"""What the shop in examples/shop makes of events, forms and passwords; tests/browser clicks through all of it."""
+
+import json
+import sqlite3
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import shop
+from flask.testing import FlaskClient
+from svc_pay import DEVNET, MAINNET
+
+from svcd.commerce.signing import SigningKeys, signed_headers
+from tests.process_level.running import free_port
+
+ADDRESS = "svcd1qqr0t67zeqfa0ed44hudd8s2a88ysuh7y0c0qcc"
+OTHER = "svcd1qn5fh7d4g9cgv7j2enrscapqrvw8e85ye872pwt"
+SECRET, OLD = "a-signing-secret-for-this-page-only-0123", "the-secret-before-it-of-thirty-two-characters"
+TIP = {"height": "9", "hash": "ab" * 32}
+Send = Callable[..., int]
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> shop.Settings:
+    """A shop whose node does not answer."""
+    node_url = f"http://127.0.0.1:{free_port()}"
+    return shop.Settings(
+        node_url=node_url,
+        public_node_url=node_url,
+        manage_token="t" * 32,
+        signing_secrets=f"{SECRET} {OLD}",
+        address=ADDRESS,
+        url="http://shop.example",
+        database=str(tmp_path / "shop.sqlite"),
+        password="open sesame",
+    )
+
+
+@pytest.fixture
+def client(settings: shop.Settings) -> FlaskClient:
+    """A browser of the shop."""
+    return shop.create_app(settings).test_client()
+
+
+@pytest.fixture
+def db(client: FlaskClient, settings: shop.Settings) -> Iterator[sqlite3.Connection]:
+    """The database of the shop, with an order of 25 coins that needs three confirmations."""
+    db = shop.connect(settings.database)
+    db.execute(
+        "INSERT INTO orders (reference, what, recipient, amount, confirmations, since_height, payment_uri,"
+        " checkout_url, created_at, watch)"
+        " VALUES ('order-1', 'Teapot', ?, 2500000000, 3, 0, 'svc:', 'http://', 0, 'svcwh_1')",
+        (ADDRESS,),
+    )
+    yield db
+    db.close()
+
+
+@pytest.fixture
+def send(client: FlaskClient) -> Send:
+    """Posts an event of the order's watch as the node does; the status of the answer."""
+    sent = 0
+
+    def send(name: str, state: str, depth: int, place: tuple[int, int], *, secret: str = SECRET, **changes: Any) -> int:
+        nonlocal sent
+        sent += 1
+        payment = {"state": state, "confirmations": depth, "canonical": depth > 0, "requiredConfirmations": 3}
+        payment |= {"reference": "order-1", "recipient": ADDRESS, "amount": "2500000000"}
+        payment |= {"matchCount": 1, "mismatches": [], "txid": "cd" * 32}
+        event = {"id": f"svcevt_{sent}", "event": name, "createdAt": "1", "epoch": place[0], "sequence": place[1]}
+        event |= {"networkId": 2, "chainId": DEVNET.chain_id, "genesisHash": DEVNET.genesis_hash, "initial": False}
+        event |= {"subscriptionId": "svcwh_1", "previousState": "unpaid", "tip": TIP, "node": {**TIP, "synced": True}}
+        payment |= changes.pop("payment", {})
+        event |= {"payment": payment, **changes}
+        body = json.dumps(event).encode()
+        headers = signed_headers(
+            SigningKeys(secret), event_id=str(event["id"]), event=name, body=body, timestamp=int(time.time())
+        )
+        return client.post("/paid", data=body, headers=headers).status_code
+
+    return send
+
+
+def status(db: sqlite3.Connection) -> str:
+    return shop.status(db.execute("SELECT * FROM orders WHERE reference = 'order-1'").fetchone())
+
+
+CONFIRMED = ("payment.confirmed", "confirmed", 3, (0, 3))
+
+
+def test_an_order_is_held_while_its_payment_is_undone(db: sqlite3.Connection, send: Send) -> None:
+    seen = []
+    for event in [
+        ("payment.pending", "pending", 0, (0, 1)),
+        ("payment.confirming", "confirming", 1, (0, 2)),
+        CONFIRMED,
+        ("payment.reorged", "pending", 0, (1, 4)),
+        ("payment.confirming", "confirming", 1, (1, 5)),
+        ("payment.confirmed", "confirmed", 3, (1, 6)),
+    ]:
+        assert send(*event) == 200
+        seen.append(status(db))
+    assert seen == ["waiting for payment"] * 2 + ["ready to ship"] + ["held"] * 2 + ["ready to ship"]
+    db.execute("UPDATE orders SET shipped_at = 1")
+    assert status(db) == "shipped"
+    send("payment.reorged", "unpaid", 0, (2, 7))
+    assert status(db) == "shipped, payment undone"
+
+
+def test_events_that_come_twice_or_late_change_nothing(db: sqlite3.Connection, send: Send) -> None:
+    assert send(*CONFIRMED) == 200
+    assert send("payment.reorged", "pending", 0, (1, 4), id="svcevt_4") == 200
+    assert send("payment.confirmed", "confirmed", 3, (1, 5), id="svcevt_4") == 200
+    assert status(db) == "held"
+    assert send("payment.confirmed", "confirmed", 3, (0, 9)) == 200
+    assert status(db) == "held"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"payment": {"amount": "2500000001"}},
+        {"payment": {"recipient": OTHER}},
+        {"payment": {"reference": "order-2"}},
+        {"payment": {"confirmations": 2}},
+        {"payment": {"canonical": False}},
+        {"genesisHash": MAINNET.genesis_hash},
+        {"node": {**TIP, "synced": False}},
+    ],
+)
+def test_what_does_not_pay_the_order_here_and_now_does_not_make_it_ready(
+    db: sqlite3.Connection, send: Send, changes: dict[str, Any]
+) -> None:
+    assert send(*CONFIRMED, **changes) == 200
+    assert status(db) == "waiting for payment"
+
+
+def test_an_order_expires_and_a_late_payment_still_counts(db: sqlite3.Connection, send: Send) -> None:
+    send("payment.expired", "unpaid", 0, (0, 1))
+    assert status(db) == "expired"
+    send(*CONFIRMED)
+    assert status(db) == "ready to ship"
+
+
+def test_what_a_person_must_look_at_is_noted(db: sqlite3.Connection, send: Send, client: FlaskClient) -> None:
+    wrong = {"kind": "duplicate", "txid": "ef" * 32, "sender": OTHER, "amount": "5", "amountSvc": "0.00000005"}
+    send(*CONFIRMED)
+    send("payment.mismatched", "unpaid", 0, (9, 9), mismatch=wrong)
+    send("node.alarm", "unpaid", 0, (9, 10), alarm={"kind": "outage", "sentence": "The <chain> stood still."})
+    assert status(db) == "ready to ship"
+    page = client.get("/merchant", auth=("m", "open sesame")).text
+    assert f"duplicate: 0.00000005 coins from {OTHER}; svc wallet refund {'ef' * 32}" in page
+    assert "The &lt;chain&gt; stood still." in page
+    assert send("payment.reorged", "pending", 0, (1, 4)) == 200
+    assert status(db) == "held"
+
+
+def test_only_the_node_is_believed(db: sqlite3.Connection, send: Send, client: FlaskClient) -> None:
+    assert send(*CONFIRMED, secret="another-secret-of-thirty-two-characters") == 401
+    assert client.post("/paid", data=b"{}").status_code == 401
+    assert client.post("/paid", data=bytes(16385)).status_code == 413
+    assert status(db) == "waiting for payment"
+    assert send(*CONFIRMED, secret=OLD) == 200
+    assert status(db) == "ready to ship"
+
+
+def test_the_pages_of_the_merchant_need_the_password(db: sqlite3.Connection, client: FlaskClient) -> None:
+    for method, path in [
+        ("GET", "/merchant"),
+        ("POST", "/merchant/order-1/ship"),
+        ("POST", "/merchant/order-1/refund"),
+    ]:
+        for auth in (None, ("merchant", ""), ("merchant", "open sesamé")):
+            assert client.open(path, method=method, auth=auth).status_code == 401
+    answer = client.get("/merchant", auth=("merchant", "open sesame"))
+    assert (answer.status_code, answer.headers["Cache-Control"]) == (200, "no-store")
+    assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+
+
+@pytest.mark.parametrize("site", ["cross-site", "same-site", "none"])
+def test_a_form_of_another_site_does_nothing(db: sqlite3.Connection, client: FlaskClient, site: str) -> None:
+    headers = {"Sec-Fetch-Site": site}
+    for path in ("/orders", "/merchant/order-1/ship"):
+        assert client.post(path, headers=headers, auth=("merchant", "open sesame")).status_code == 403
+
+
+def test_while_the_node_is_away_nothing_is_sold_or_shipped(
+    db: sqlite3.Connection, client: FlaskClient, send: Send, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time, "sleep", lambda _: None)
+    send(*CONFIRMED)
+    for path, form in [("/orders", {"product": "tea"}), ("/merchant/order-1/ship", {})]:
+        answer = client.post(path, data=form, auth=("merchant", "open sesame"))
+        assert (answer.status_code, answer.text[:34]) == (503, "The node: the node does not answer")
+    assert status(db) == "ready to ship"
+    assert client.post("/orders", data={"product": "gold"}).status_code == 400
+    assert client.get("/orders/order-2").status_code == 404
+
+
+def test_settings_are_environment_variables(settings: shop.Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in shop.Settings.__dataclass_fields__:
+        monkeypatch.setenv(f"SHOP_{name.upper()}", getattr(settings, name))
+    assert shop.from_environment() == settings
+    monkeypatch.delenv("SHOP_ADDRESS")
+    with pytest.raises(KeyError, match="SHOP_ADDRESS"):
+        shop.from_environment()
