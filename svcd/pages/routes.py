@@ -123,6 +123,13 @@ _COMMON: Final[Headers] = (
     (b"Cross-Origin-Embedder-Policy", b"require-corp"),
     (b"Permissions-Policy", ", ".join(f"{feature}=()" for feature in _FEATURES).encode("ascii")),
 )
+WALLET_FEATURES: Final[Headers] = (
+    (
+        b"Permissions-Policy",
+        ", ".join(f"{feature}={'(self)' if feature == 'camera' else '()'}" for feature in _FEATURES).encode("ascii"),
+    ),
+)
+"""The wallet may use the camera, to scan payment links."""
 
 SECURITY_HEADERS: Final[Headers] = ((b"Content-Security-Policy", _POLICY % b"'none'"), *_COMMON)
 """For files, and for pages without the search form."""

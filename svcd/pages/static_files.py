@@ -10,7 +10,7 @@ from attrs import frozen
 from twisted.web import http
 
 from svcd.pages.layout import Layout
-from svcd.pages.routes import HTML, page
+from svcd.pages.routes import HTML, WALLET_FEATURES, page
 from svcd.web.request import Request
 from svcd.web.responses import NO_ROUTE, Headers, HttpError, Response
 
@@ -86,4 +86,5 @@ class WalletPage:
     @page("/wallet/", "The wallet", cost=1)
     def wallet(self) -> Response:
         """Answer GET /wallet/."""
-        return Response(self._layout.insert_warnings(self._files.page("wallet.html")), content_type=HTML)
+        html = self._layout.insert_warnings(self._files.page("wallet.html"))
+        return Response(html, content_type=HTML, headers=WALLET_FEATURES)

@@ -24,6 +24,7 @@ ARGUMENTS = [
     "--disable-dev-shm-usage",
     "--disable-sync",
     "--no-first-run",
+    "--use-fake-device-for-media-stream",
     f"--host-resolver-rules=MAP {OTHER_NAME} 127.0.0.1, MAP evil.example 127.0.0.1",
 ]
 

@@ -7,9 +7,21 @@ from urllib.parse import quote
 import pytest
 from playwright.sync_api import Page
 
-from tests.browser.chain import COIN, FAUCET, Account, Chain, checkout_path, fresh
+from svcd.cli.wallet.keyfile import parse, unseal
+from tests.browser.chain import (
+    COIN,
+    FAUCET,
+    PASSWORD,
+    SHOP,
+    Account,
+    Chain,
+    checkout_path,
+    fresh,
+    payment_uri,
+    wallet_path,
+)
 from tests.browser.wallet import WalletPage
-from tests.browser.watching import Watched
+from tests.browser.watching import Watched, wait_for_true
 
 pytestmark = [pytest.mark.socket, pytest.mark.slow]
 
@@ -87,3 +99,83 @@ def test_a_buyer_without_coins_gets_them_pays_and_sees_the_payment_go_back(
         ["received", "3", "0", "3", FAUCET.address, ""],
         ["sent", "2.5", "0.0001", "-2.5001", rows[2][5], order],
     ]
+
+
+# The devices of Debian have no BarcodeDetector; this one reads a code once the camera gives pictures.
+DETECTOR = """
+globalThis.BarcodeDetector = class {
+  async detect(video) {
+    return video.videoWidth > 0 && globalThis.code ? [{ rawValue: globalThis.code }] : [];
+  }
+};
+"""
+
+
+def test_links_are_pasted_and_scanned(wallet: WalletPage, account: Account, chain: Chain) -> None:
+    order, page = fresh("pasted"), wallet.page
+    wallet.watched.context.grant_permissions(["camera"])
+    wallet.watched.context.add_init_script(DETECTOR)
+    page.reload()
+    wallet.unlock()
+    wallet.navigate("Send")
+    page.fill("#send-recipient", "svc:nobody?ref=x")
+    page.press("#send-recipient", "Enter")
+    wallet.error("address")
+    page.fill("#send-recipient", wallet.watched.origin + wallet_path(payment_uri(order)))
+    page.press("#send-recipient", "Enter")
+    wallet.may_sign()
+    assert (wallet.shown("#review-amount"), wallet.tell("#review-reference")) == ("2.5", order)
+
+    # A reload shows the same payment, and home leads to it
+    page.reload()
+    wallet.unlock()
+    wallet.may_sign()
+    wallet.navigate("Wallet")
+    page.click("#home-open-go")
+    wallet.may_sign()
+
+    wallet.navigate("Send")
+    page.click("#scan-start")
+    page.wait_for_selector("#scan-video:visible")
+    page.evaluate("uri => { globalThis.code = uri }", payment_uri(fresh("scanned"), amount="1.25"))
+    wallet.may_sign()
+    assert wallet.shown("#review-amount") == "1.25"
+    wallet.navigate("Send")
+    page.evaluate("address => { globalThis.code = address }", SHOP)
+    page.click("#scan-start")
+    wait_for_true(page, "address => document.getElementById('send-recipient').value === address", SHOP)
+    assert not page.is_visible("#scan-video")
+
+    # All of it
+    page.click("#send-all")
+    page.wait_for_selector("#send-all:not([aria-busy])")
+    page.click("#send-done")
+    wallet.may_sign()
+    assert [wallet.shown(f"#review-{name}") for name in ("amount", "after")] == ["99.9999", "0"]
+    page.click("#sign")
+    wallet.state("pending")
+    chain.node.mine(1)
+    assert chain.node.account(account.address)["balance"] == "0"
+
+
+def test_the_password_is_changed(wallet: WalletPage, tmp_path: Path) -> None:
+    page, other = wallet.page, WalletPage.opened(wallet.watched)
+    other.unlock()
+    other.view("home")
+    wallet.navigate("Settings")
+    for old, new, code in (("wrong", "another horse", "wrong-password"), (PASSWORD, "short", "password-short")):
+        page.fill("#change-old", old)
+        page.fill("#change-new", new)
+        page.fill("#change-again", new)
+        page.click("#change-done")
+        wallet.error(code)
+    page.fill("#change-new", "another horse")
+    page.fill("#change-again", "another horse")
+    page.click("#change-done")
+    page.wait_for_selector("#change-live >> text=The password is changed")
+    other.unlock(PASSWORD)
+    other.error("wrong-password")
+    other.unlock("another horse")
+    other.view("home")
+    keyfile = wallet.download("#settings-keyfile", tmp_path / "keyfile.json")
+    assert unseal(parse(keyfile), "another horse")

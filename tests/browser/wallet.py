@@ -36,7 +36,7 @@ class WalletPage:
 
     def tell(self, selector: str) -> str:
         """The text of an element."""
-        return self.page.inner_text(selector)
+        return self.page.inner_text(selector).replace("\N{NO-BREAK SPACE}", " ")
 
     def shown(self, selector: str) -> str:
         """An amount, without its unit."""
@@ -44,7 +44,7 @@ class WalletPage:
 
     def error(self, code: str) -> str:
         """Wait for an error to be seen; its sentence."""
-        sentence = self.page.wait_for_selector(f"[data-error={code}]").inner_text()
+        sentence = self.page.wait_for_selector(f"[data-error={code}]").inner_text().replace("\N{NO-BREAK SPACE}", " ")
         assert sentence.endswith((".", "”.")), sentence
         return sentence
 

@@ -40,6 +40,8 @@ def test_every_answer_has_the_security_headers(still: Shown, target: str, method
     assert headers["cross-origin-opener-policy"] == headers["cross-origin-resource-policy"] == "same-origin"
     assert headers["cross-origin-embedder-policy"] == "require-corp"
     assert "geolocation=()" in headers["permissions-policy"]
+    wallet = method != "POST" and target == "/wallet/"
+    assert ("camera=(self)" if wallet else "camera=()") in headers["permissions-policy"]
     assert "access-control-allow-origin" not in headers
 
 

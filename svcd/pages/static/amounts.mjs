@@ -22,8 +22,8 @@ export function formatAmount(units) {
   return `${sign}${size / COIN}${rest && "."}${rest}`;
 }
 
-/** Base units for a sentence: "1 250.5 SVC". */
-export const coins = (units) => `${grouped(formatAmount(units))} SVC`;
+/** Base units for a sentence: "1 250.5 SVC", which does not break across lines. */
+export const coins = (units) => `${grouped(formatAmount(units))}\u00a0SVC`;
 
 /** A sentence of a node with the amounts in coins that it gives in base units. */
 export function inCoins(sentence) {

@@ -50,19 +50,31 @@ export async function seal(seed, password, network, random, iterations = MIN_ITE
   };
 }
 
-/** The key in a keyfile, as keyOf gives it; throws `wrong-password` or `damaged-keyfile`. */
-export async function unseal(keyfile, password) {
+/** The seed in a keyfile; throws `wrong-password`. */
+async function seedIn(keyfile, password) {
   const { iterations, salt } = keyfile.kdf;
   const key = await cipherKey(password, bytesOf(salt), iterations, "decrypt");
   const gcm = { name: "AES-GCM", iv: bytesOf(keyfile.cipher.nonce), additionalData: additionalData(keyfile) };
-  let seed;
   try {
-    seed = new Uint8Array(await crypto.subtle.decrypt(gcm, key, bytesOf(keyfile.cipher.ciphertext)));
+    return new Uint8Array(await crypto.subtle.decrypt(gcm, key, bytesOf(keyfile.cipher.ciphertext)));
   } catch {
     const sentence =
       "The password does not open this wallet; if you are sure of it, the keyfile was changed: take a copy.";
     throw new Problem("wrong-password", sentence);
   }
+}
+
+/** The keyfile under another password; throws `wrong-password`. */
+export async function reseal(keyfile, password, newPassword, random) {
+  const seed = await seedIn(keyfile, password);
+  const sealed = await seal(seed, newPassword, NETWORKS[keyfile.network], random);
+  seed.fill(0);
+  return sealed;
+}
+
+/** The key in a keyfile, as keyOf gives it; throws `wrong-password` or `damaged-keyfile`. */
+export async function unseal(keyfile, password) {
+  const seed = await seedIn(keyfile, password);
   const opened = await keyOf(seed);
   seed.fill(0);
   const own = (await addressOf(opened.publicKey, NETWORKS[keyfile.network])) === keyfile.address;

@@ -109,6 +109,20 @@ export function returnUrlInSearch(search) {
   return text;
 }
 
+/** Whether a pasted or scanned text is a payment link rather than an address. */
+export const isLink = (text) => /^(?:web\+svc|svcd?|https?):/i.test(text);
+
+/** The payment URI in a pasted or scanned text, and the way back to the shop or null.
+ *
+ * The text is a payment URI or the address of a wallet page with `?pay=`. Throws scheme, encoding or duplicate. */
+export function uriInText(text, network) {
+  if (!/^https?:/i.test(text)) return [uriInSearch(`?pay=${encodeURIComponent(text)}`, network), null];
+  const search = `?${text.split("#")[0].split("?").slice(1).join("?")}`;
+  const uri = uriInSearch(search, network);
+  must(uri !== null, "scheme", "This address has no payment in it; copy the payment link, which begins with svc:.");
+  return [uri, returnUrlInSearch(search)];
+}
+
 /** The payment URI in the query of a page's address (`?pay=…`), percent-decoded once, or null if there is none.
  *
  * Besides svc: a link may say web+svc:, which is what browsers let pages handle, SVC:, as QR codes do, and svcd: on

@@ -25,8 +25,8 @@ function sentence({ state, confirmations, wanted }, blockSeconds) {
   if (state === "refused") return "Nothing was paid by this transfer.";
   const count = `${grouped(confirmations)} of ${grouped(wanted)} confirmations`;
   if (state === "confirmed") return `The payment is confirmed: ${count}.`;
-  const left = `About ${aboutTime((wanted - confirmations) * blockSeconds).replace(/^about /, "")} left`;
-  return `${state === "pending" ? "The node has it. " : ""}${left}: ${count}.`;
+  const left = aboutTime((wanted - confirmations) * blockSeconds).replace(/^./, (first) => first.toUpperCase());
+  return `${state === "pending" ? "The node has it. " : ""}${left} left: ${count}.`;
 }
 
 /** What it means that a reorganisation has taken the payment back, or "". */

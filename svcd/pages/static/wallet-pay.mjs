@@ -2,11 +2,14 @@
 
 import { byId, element, judged, onClick, onSubmit, show, tell, write, writeAmount } from "./wallet-dom.mjs";
 import { checkAddress } from "./address.mjs";
-import { parseAmount } from "./amounts.mjs";
+import { coins, formatAmount, parseAmount } from "./amounts.mjs";
 import { linkId } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
-import { checkReference } from "./uri.mjs";
+import { must, Problem } from "./problem.mjs";
+import { underWay } from "./review.mjs";
+import { checkReference, isLink } from "./uri.mjs";
 import { visible } from "./visible.mjs";
+import { Scanning } from "./wallet-scan.mjs";
 
 const CONFIRMATIONS = 12;
 
@@ -27,6 +30,7 @@ export class Spending {
   #wish = null;
   #fee = null;
   #poller = null;
+  #scanning;
   #turn = 0;
   #tip = null;
   /** Whether coins were missing for the payment that is open. */
@@ -34,6 +38,12 @@ export class Spending {
 
   constructor(app) {
     this.#app = app;
+    this.#scanning = new Scanning((text) => this.#scanned(text));
+    onClick(
+      byId("send-all"),
+      () => this.#fillAll(),
+      (problem) => tell(byId("send-amount-error"), problem),
+    );
     onSubmit(byId("send-form"), byId("send-recipient-error"), () => this.#send());
     onSubmit(byId("review-amount-form"), byId("review-amount-error"), () => {
       this.#wish = { ...this.#wish, amount: judged(byId("review-amount-input"), parseAmount) };
@@ -50,6 +60,38 @@ export class Spending {
   /** Show the form. */
   enterSend() {
     show("send");
+    this.#showFee();
+    return () => this.#scanning.stop();
+  }
+
+  async #showFee() {
+    try {
+      write(byId("send-fee"), coins(await this.#app.node.fee()));
+    } catch (problem) {
+      // The review tells it.
+      if (!(problem instanceof Problem)) throw problem;
+    }
+  }
+
+  /** A code of the camera: a link is opened, an address goes into the form. */
+  #scanned(text) {
+    const field = byId("send-recipient");
+    field.value = text;
+    if (isLink(text)) byId("send-form").requestSubmit();
+    else byId("send-amount").focus();
+  }
+
+  async #fillAll() {
+    const { paying, node, keyfile } = this.#app;
+    const [{ balance }, fee, own] = await Promise.all([
+      node.account(keyfile.address),
+      node.fee(),
+      paying.of(keyfile.address),
+    ]);
+    const all = balance - underWay(own) - fee;
+    must(all > 0n, "insufficient", `There is nothing to send: the balance does not cover the fee of ${coins(fee)}.`);
+    byId("send-amount").value = formatAmount(all);
+    tell(byId("send-amount-error"), null);
   }
 
   /** The payment link that is open and not signed yet, or null. */
@@ -95,6 +137,12 @@ export class Spending {
   }
 
   #send() {
+    const typed = byId("send-recipient").value.trim();
+    if (isLink(typed)) {
+      judged(byId("send-recipient"), (text) => this.#app.openLink(text));
+      byId("send-form").reset();
+      return;
+    }
     const recipient = judged(byId("send-recipient"), (text) => {
       checkAddress(text, this.#app.network);
       return text;

@@ -1,10 +1,13 @@
 // The settings: keyfile, payment links, removal.
 
-import { byId, onClick, show, tell, ticked, write } from "./wallet-dom.mjs";
+import { byId, onClick, onSubmit, show, tell, ticked, write } from "./wallet-dom.mjs";
+import { checkPassword, reseal } from "./keyfile.mjs";
+import { must } from "./problem.mjs";
 import { downloadKeyfile } from "./wallet-open.mjs";
 
 export function wireSettings(app) {
   onClick(byId("settings-keyfile"), () => downloadKeyfile(app, byId("settings-keyfile-live")));
+  onSubmit(byId("change-form"), byId("change-error"), () => changePassword(app));
   onClick(byId("register-protocol"), () => registerProtocol(byId("protocol-live")));
   onClick(
     byId("remove"),
@@ -18,9 +21,22 @@ export function wireSettings(app) {
 export function enterSettings() {
   byId("remove-confirm").checked = false;
   tell(byId("remove-error"), null);
+  byId("change-form").reset();
+  tell(byId("change-error"), null);
+  write(byId("change-live"), "");
   write(byId("protocol-live"), "");
   write(byId("settings-keyfile-live"), "");
   show("settings");
+}
+
+async function changePassword(app) {
+  const [old, password, again] = ["change-old", "change-new", "change-again"].map((id) => byId(id).value);
+  checkPassword(password);
+  must(password === again, "password-mismatch", "The two new passwords differ; type the same one twice.");
+  await app.replace(await reseal(app.keyfile, old, password, (size) => crypto.getRandomValues(new Uint8Array(size))));
+  byId("change-form").reset();
+  const copies = "Download the keyfile anew: copies from before still open with the old password.";
+  write(byId("change-live"), `The password is changed. ${copies}`);
 }
 
 function registerProtocol(live) {

@@ -1,5 +1,6 @@
 // What this browser keeps for the wallet, in IndexedDB: the keyfile (the seed is sealed in it) and signed payments.
 
+import { render } from "./keyfile.mjs";
 import { Problem } from "./problem.mjs";
 
 const NAME = "svc-wallet";
@@ -54,6 +55,19 @@ class Store {
       const counting = keyfiles.count();
       counting.onsuccess = () => {
         kept = counting.result === 0;
+        if (kept) keyfiles.put(keyfile, KEYFILE);
+      };
+    });
+    return kept;
+  }
+
+  /** Keep a keyfile in place of `former`, unless another is kept by now; says whether it was. */
+  async replaceKeyfile(former, keyfile) {
+    let kept = false;
+    await this.#write(KEYFILE, (keyfiles) => {
+      const reading = keyfiles.get(KEYFILE);
+      reading.onsuccess = () => {
+        kept = reading.result !== undefined && render(reading.result) === render(former);
         if (kept) keyfiles.put(keyfile, KEYFILE);
       };
     });

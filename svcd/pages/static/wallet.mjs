@@ -10,7 +10,7 @@ import { Node } from "./node.mjs";
 import { Paying } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { must, Problem } from "./problem.mjs";
-import { parseUri, returnUrlInSearch, uriInSearch } from "./uri.mjs";
+import { parseUri, returnUrlInSearch, uriInSearch, uriInText } from "./uri.mjs";
 import { abandonWork, byId, onClick, remembered, show, tell, write } from "./wallet-dom.mjs";
 import { enterHistory, enterHome, enterReceive, wireHistory, wireHome } from "./wallet-home.mjs";
 import { Creating, downloadKeyfile, showUnlock, wireKeyfile, wireUnlock } from "./wallet-open.mjs";
@@ -165,6 +165,23 @@ class Wallet {
     this.idle.begin();
     this.#showNavigation();
     this.channel.postMessage({ kind: "changed" });
+  }
+
+  /** Keep the keyfile under its new password; throws `no-storage` if another wallet is kept by now. */
+  async replace(keyfile) {
+    const sentence = "This browser holds another keyfile by now, from another tab. Reload the page and try again.";
+    must(await this.store.replaceKeyfile(this.keyfile, keyfile), "no-storage", sentence);
+    this.keyfile = keyfile;
+    this.channel.postMessage({ kind: "changed" });
+  }
+
+  /** Review the payment of a link that was pasted or scanned; throws what is wrong with it. */
+  openLink(text) {
+    const [uri, returnUrl] = uriInText(text, this.network);
+    this.link = { ...parseUri(uri, this.network, { amountMayBeMissing: true }), returnUrl };
+    const back = returnUrl === null ? "" : `&returnUrl=${encodeURIComponent(returnUrl)}`;
+    history.pushState(null, "", `${location.pathname}?pay=${encodeURIComponent(uri)}${back}`);
+    this.route();
   }
 
   /** The key is there: go where the address says, or said before it was locked. */

@@ -32,8 +32,8 @@ test("amounts are shown in the shortest form", () => {
 
 test("people read coins in groups of three digits, whatever the node says", () => {
   const shown = [9_007_199_254_740_991n, 200_000_000_000n, 10_000n, -125_000_000_000n].map(coins);
-  assert.deepEqual(shown, ["90\u202f071\u202f992.547\u202f409\u202f91 SVC", "2\u202f000 SVC", "0.0001 SVC", "-1\u202f250 SVC"]);
-  assert.equal(inCoins("the balance is 250010000 base units short of 1 base unit"), "the balance is 2.5001 SVC short of 0.000\u202f000\u202f01 SVC");
+  assert.deepEqual(shown, ["90\u202f071\u202f992.547\u202f409\u202f91\u00a0SVC", "2\u202f000\u00a0SVC", "0.0001\u00a0SVC", "-1\u202f250\u00a0SVC"]);
+  assert.equal(inCoins("the balance is 250010000 base units short of 1 base unit"), "the balance is 2.5001\u00a0SVC short of 0.000\u202f000\u202f01\u00a0SVC");
   assert.equal(inCoins("nonce 3 is already used"), "nonce 3 is already used");
 });
 

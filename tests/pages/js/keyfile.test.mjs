@@ -3,7 +3,7 @@ import { test } from "node:test";
 
 import { bytesOf, hexOf } from "../../../svcd/pages/static/bytes.mjs";
 import { checkSupport } from "../../../svcd/pages/static/ed25519.mjs";
-import { checkPassword, parse, render, seal, unseal } from "../../../svcd/pages/static/keyfile.mjs";
+import { checkPassword, parse, render, reseal, seal, unseal } from "../../../svcd/pages/static/keyfile.mjs";
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
 import { codeOf, vectors } from "./vectors.mjs";
 
@@ -113,4 +113,14 @@ test("a new password has at least 10 characters", async () => {
   checkPassword("1234567890");
   checkPassword("💰".repeat(10));
   assert.equal(await codeOf(() => checkPassword("💰".repeat(9))), "password-short");
+});
+
+test("another password for the same key", async () => {
+  const old = parse(first.file, NETWORKS[first.network]);
+  assert.equal(await codeOf(reseal(old, "wrong", "another horse", (size) => new Uint8Array(size))), "wrong-password");
+  const anew = await reseal(old, first.password, "another horse", (size) => crypto.getRandomValues(new Uint8Array(size)));
+  assert.equal(parse(render(anew), NETWORKS[first.network]).address, first.address);
+  const [before, after] = await Promise.all([unseal(old, first.password), unseal(anew, "another horse")]);
+  assert.deepEqual(after.publicKey, before.publicKey);
+  assert.equal(await codeOf(unseal(anew, first.password)), "wrong-password");
 });

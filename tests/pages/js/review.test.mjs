@@ -33,7 +33,7 @@ test("the last base unit can be spent, and one more cannot", () => {
   assert.deepEqual([judge({ ...WISH, amount }, KNOWN).after, judge({ ...WISH, amount }, KNOWN).blocked], [0n, null]);
   const { blocked } = judge({ ...WISH, amount: amount + 1n }, KNOWN);
   assert.equal(blocked.code, "insufficient");
-  assert.match(blocked.message, /0\.000\u202f000\u202f01 SVC/);
+  assert.match(blocked.message, /0\.000\u202f000\u202f01\u00a0SVC/);
 });
 
 test("what is under way cannot be spent again", () => {

@@ -2,7 +2,7 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 
 import { NETWORKS } from "../../../svcd/pages/static/networks.mjs";
-import { parseUri, returnUrlInSearch, returnUrlOf, uriInSearch } from "../../../svcd/pages/static/uri.mjs";
+import { isLink, parseUri, returnUrlInSearch, returnUrlOf, uriInSearch, uriInText } from "../../../svcd/pages/static/uri.mjs";
 import { codeOf, problemOf, vectors } from "./vectors.mjs";
 
 const { valid, invalid } = vectors("payment_uri");
@@ -116,4 +116,14 @@ test("the way back to the shop, with its host, as the checkout takes it", async 
     assert.equal(await codeOf(() => returnUrlInSearch(`?returnUrl=${encodeURIComponent(each)}`)), "encoding");
   }
   assert.equal(await codeOf(() => returnUrlInSearch("?returnUrl=%zz")), "encoding");
+});
+
+test("a link that was pasted or scanned, by itself or in the address of a wallet page", async () => {
+  const page = `https://node.example/wallet/?pay=${encodeURIComponent(URI)}`;
+  const shop = "https://shop.example/";
+  assert.deepEqual(uriInText(URI.replace("svc:", "web+SVC:"), devnet), [URI, null]);
+  assert.deepEqual(uriInText(`${page}#home`, devnet), [URI, null]);
+  assert.deepEqual(uriInText(`${page}&returnUrl=${encodeURIComponent(shop)}`, devnet), [URI, shop]);
+  assert.equal(await codeOf(() => uriInText("https://node.example/pay/?reference=A", devnet)), "scheme");
+  assert.deepEqual(["svc:x", "WEB+SVC:x", "svcd:x", "https://x", "svcd1qx", "svc1qx"].map(isLink), [true, true, true, true, false, false]);
 });

@@ -1,0 +1,66 @@
+// Reads a QR code with the camera, in browsers that can (BarcodeDetector).
+
+import { byId, onClick, tell } from "./wallet-dom.mjs";
+import { Problem } from "./problem.mjs";
+
+const EVERY = 250;
+
+/** The camera of the form for transfers. */
+export class Scanning {
+  #found;
+  #stream = null;
+  #timer = null;
+
+  /** `found` gets the text of a code that was read. */
+  constructor(found) {
+    this.#found = found;
+    const canScan = "BarcodeDetector" in globalThis && navigator.mediaDevices !== undefined;
+    byId("scan-start").hidden = !canScan;
+    onClick(
+      byId("scan-start"),
+      () => this.#start(),
+      (problem) => this.#fail(problem),
+    );
+    onClick(byId("scan-stop"), () => this.stop());
+  }
+
+  /** Switch the camera off. */
+  stop() {
+    clearTimeout(this.#timer);
+    this.#stream?.getTracks().forEach((track) => track.stop());
+    this.#stream = null;
+    byId("scan-video").srcObject = null;
+    byId("scan").hidden = true;
+  }
+
+  async #start() {
+    this.stop();
+    tell(byId("scan-error"), null);
+    const stream = await navigator.mediaDevices.getUserMedia({ video: { facingMode: "environment" } });
+    this.#stream = stream;
+    // The form may have been left while the browser asked.
+    if (document.body.dataset.view !== "send") return this.stop();
+    const video = byId("scan-video");
+    video.srcObject = stream;
+    byId("scan").hidden = false;
+    await video.play();
+    const detector = new BarcodeDetector({ formats: ["qr_code"] });
+    const look = async () => {
+      const codes = await detector.detect(video);
+      if (this.#stream !== stream) return;
+      if (codes.length === 0) {
+        this.#timer = setTimeout(() => look().catch((problem) => this.#fail(problem)), EVERY);
+        return;
+      }
+      this.stop();
+      this.#found(codes[0].rawValue);
+    };
+    await look();
+  }
+
+  #fail(cause) {
+    this.stop();
+    const sentence = "The camera cannot be used here. Let the browser use it for this page, or paste the link.";
+    tell(byId("scan-error"), cause instanceof DOMException ? new Problem("camera", sentence) : cause);
+  }
+}
