@@ -9,10 +9,8 @@ from attrs import evolve
 
 from svcd.chain.signature import public_key_of
 from svcd.chain.transaction import Transfer
-from svcd.node.mempool import MAX_PER_SENDER
-from svcd.node.node_context import MempoolLimits
 from tests.chains import COIN, ChainBuilder, key_of
-from tests.rpc.conftest import START_SLOT, public_client
+from tests.rpc.conftest import START_SLOT
 from tests.rpc.node import PARAMS, Client, Node
 
 ROUTE = "/rpc/broadcast"
@@ -78,16 +76,6 @@ def test_content_type_is_not_asked_for(client: Client, pay: Pay) -> None:
         assert (response.status, response.json["state"]) == (200, "accepted")
 
 
-def test_transfers_may_come_in_any_order(node: Node, client: Client, pay: Pay) -> None:
-    for nonce in (2, 1, 0):
-        client.ok(ROUTE, body(pay(nonce=nonce)))
-    assert [entry.transfer.nonce for line in node.node_context.transaction_pool.mempool.lines() for entry in line] == [
-        0,
-        1,
-        2,
-    ]
-
-
 def test_replacement_takes_the_place_of_what_waits(client: Client, pay: Pay) -> None:
     first, second = pay(nonce=0, fee=20_000), pay(nonce=0, fee=22_000)
     client.ok(ROUTE, body(first))
@@ -101,17 +89,6 @@ def test_replacement_takes_the_place_of_what_waits(client: Client, pay: Pay) -> 
 # Refused by the state of the chain or by what waits already
 
 
-def test_nonce_that_is_used(node: Node, client: Client, pay: Pay) -> None:
-    node.take(node.builder.block(transfers=[pay(), pay()]))
-    assert client.refusal(ROUTE, body(pay(2, nonce=1))) == "nonce 1 is already used; the next one is 2"
-
-
-def test_nonce_too_far_ahead(client: Client, pay: Pay) -> None:
-    sentence = client.refusal(ROUTE, body(pay(nonce=MAX_PER_SENDER)))
-    assert sentence == "nonce 16 is too far ahead; at most 15 may wait now"
-    client.ok(ROUTE, body(pay(nonce=MAX_PER_SENDER - 1)))
-
-
 def test_balance_that_is_short(client: Client, pay: Pay) -> None:
     assert client.refusal(ROUTE, body(pay(1000 * COIN - 10_000 + 1))) == (
         "the balance is 1 base units short of amount, fee and what waits already"
@@ -120,32 +97,6 @@ def test_balance_that_is_short(client: Client, pay: Pay) -> None:
     assert client.refusal(ROUTE, body(pay(5, nonce=1))) == (
         "the balance is 10005 base units short of amount, fee and what waits already"
     )
-
-
-def test_replacement_that_pays_too_little_more(client: Client, pay: Pay) -> None:
-    client.ok(ROUTE, body(pay(nonce=0, fee=10_001)))
-    assert client.refusal(ROUTE, body(pay(nonce=0, fee=11_001))) == (
-        "nonce 0 is taken by a waiting transfer; replacing it needs a fee of 11002"
-    )
-    client.ok(ROUTE, body(pay(nonce=0, fee=11_002)))
-
-
-def test_pool_that_is_full(open_node: Callable[..., Node]) -> None:
-    node = open_node(pool=MempoolLimits(1, 1 << 20))
-    client, transfer = public_client(node), node.builder.transfer
-    client.ok(ROUTE, body(transfer("alice", "bob", 1, fee=20_000)))
-    assert client.refusal(ROUTE, body(transfer("carol", "bob", 1, fee=20_000, nonce=0))) == (
-        "the pool is full: for this transfer the fee must exceed 20000 base units"
-    )
-    client.ok(ROUTE, body(transfer("carol", "bob", 1, fee=20_001, nonce=0)))
-    assert [entry.transfer.fee for entry in node.node_context.transaction_pool.mempool.entries()] == [20_001]
-
-
-def test_pool_that_is_full_of_bytes(open_node: Callable[..., Node]) -> None:
-    node = open_node(pool=MempoolLimits(1_000, 900))
-    client, transfer = public_client(node), node.builder.transfer
-    client.ok(ROUTE, body(transfer("alice", "bob", 1)))
-    assert client.refusal(ROUTE, body(transfer("carol", "bob", 1))).startswith("the pool is full: ")
 
 
 # Refused for what the transfer says

@@ -131,32 +131,6 @@ def test_body_at_its_cap_is_read_and_one_byte_more_is_not(still: Client) -> None
     assert response.error == "the body is too large; at most 16384 bytes are accepted here"
 
 
-def chunked(size: int) -> bytes:
-    return b"%x\r\n" % size + b" " * size + b"\r\n"
-
-
-def test_chunks_are_counted_while_they_arrive(node: Node) -> None:
-    wire = Wire(node.public)
-    wire.send(b"POST /rpc/broadcast HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n")
-    for _ in range(16):
-        wire.send(chunked(1024))
-    assert not wire.received
-    assert node.public.bodies.bytes == 16 * 1024
-    wire.send(chunked(1))
-    assert wire.response().status == 413
-    assert node.public.bodies.bytes == 0
-
-
-def test_ten_gigabytes_are_refused_before_they_come(node: Node) -> None:
-    wire = Wire(node.public)
-    wire.send(b"POST /rpc/broadcast HTTP/1.1\r\nHost: h\r\nContent-Length: 10000000000\r\n\r\n")
-    assert wire.response().status == 413
-    for _ in range(1_000):
-        wire.send(b"x" * 1024)
-    assert node.public.bodies.bytes == 0
-    assert wire.paused, "the node goes on reading"
-
-
 # Rates
 
 
