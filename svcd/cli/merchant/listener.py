@@ -102,13 +102,15 @@ class ReceivedEvent:
     name: str
     payment: str
     """Reference, state and confirmations; empty for an event that is not about a payment."""
+    subject: str
+    """What a mismatched transfer or an alarm is about; empty for other events."""
     synced: bool
     """Whether the node's chain was the network's."""
     body: bytes
 
     def line(self, now: float, *, repeated: bool) -> str:
         """The event in one line; ``now`` is the Unix time in seconds, ``repeated`` marks a repeated delivery."""
-        notes = ["again" if repeated else "", "" if self.synced else "the node is not synced"]
+        notes = [self.subject, "" if self.synced else "the node is not synced", "again" if repeated else ""]
         parts = [format_time(int(now * 1000)), self.name, self.payment, self.id, *notes]
         return escape("  ".join(filter(None, parts)))
 
@@ -144,9 +146,17 @@ def _event(event: ResponseObject, body: bytes) -> ReceivedEvent:
         id=event.text("id"),
         name=name,
         payment=_payment(event.object("payment")) if name.startswith("payment.") else "",
+        subject=_subject(event),
         synced="node" not in event or event.object("node").value("synced") is True,
         body=body,
     )
+
+
+def _subject(event: ResponseObject) -> str:
+    if "mismatch" in event:
+        mismatch = event.object("mismatch")
+        return f"{mismatch.text('kind')}: {mismatch.text('amountSvc')} coins"
+    return event.object("alarm").text("kind") if "alarm" in event else ""
 
 
 def _payment(payment: ResponseObject) -> str:

@@ -253,6 +253,23 @@ def test_an_event_in_one_line() -> None:
     assert read.line(NOW, repeated=True) == f"{line}  again"
 
 
+@pytest.mark.parametrize(
+    ("more", "notes"),
+    [
+        ({"node": {"synced": True}}, []),
+        ({"node": {"synced": False}}, ["the node is not synced"]),
+        ({"event": "payment.mismatched", "mismatch": {"kind": "late", "amountSvc": "2.5"}}, ["late: 2.5 coins"]),
+        (
+            {"event": "node.alarm", "alarm": {"kind": "outage"}, "node": {"synced": False}},
+            ["outage", "the node is not synced"],
+        ),
+    ],
+)
+def test_what_else_an_event_tells_follows_its_id(more: dict[str, Any], notes: list[str]) -> None:
+    read = parse_event(encoded(event(**more)))
+    assert read.line(NOW, repeated=True).split("  ")[-len(notes) - 2 :] == [read.id, *notes, "again"]
+
+
 def test_an_event_cannot_drive_the_terminal() -> None:
     assert "\x1b" not in parse_event(encoded(event(event="\x1b[2J"))).line(NOW, repeated=False)
 
