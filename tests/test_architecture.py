@@ -57,6 +57,7 @@ SQL_MODULES = {
     "store.mempool_store",
     "store.postgresql",
     "store.sql_connection",
+    "store.webhook_move",
     "store.webhook_store",
     "store.webhook_events",
     "store.database",

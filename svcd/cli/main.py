@@ -25,6 +25,7 @@ from svcd.cli.operator.database import db
 from svcd.cli.operator.devnet import devnet
 from svcd.cli.operator.node import node
 from svcd.cli.operator.peers import peers
+from svcd.cli.operator.webhooks import move
 from svcd.cli.rendering import escape
 from svcd.cli.session import DEFAULT_DATA_DIR, DEFAULT_URL, Runtime, Session
 from svcd.cli.wallet.history import history
@@ -87,6 +88,7 @@ for command in (status, block, balance, tx, export, pay_request, verify, wallet,
     svc.add_command(command)
 for command in (peers, backup):
     node.add_command(command)
+webhook.add_command(move)
 for command in (send, pay_uri, refund, history):
     wallet.add_command(command)
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from contextlib import closing, suppress
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from attrs import field, frozen
 from twisted.logger import Logger
@@ -28,9 +28,13 @@ from svcd.store.database import (
     open_writer,
 )
 from svcd.store.lease_store import LeaseStore
+from svcd.store.optional_postgresql import postgresql_at
 from svcd.store.sql_connection import SqlConnection, SqliteConnection
 from svcd.store.webhook_events import EventStore
 from svcd.store.webhook_store import WebhookStore
+
+if TYPE_CHECKING:
+    from svcd.store.postgresql import PostgresqlConnection
 
 FILE: Final = "webhooks.sqlite"
 _LOG: Final = Logger()
@@ -142,20 +146,12 @@ async def _open_file(path: Path, worker: Worker, settings: WatchSettings) -> _Op
 
 
 async def _open_postgresql(params: NetworkParams, folder: Path, worker: Worker, settings: WatchSettings) -> _Opened:
-    try:
-        from svcd.store.postgresql import PostgresqlConnection, parse_address
-    except ImportError as error:
-        raise DatabaseError(
-            "[commerce.webhooks] database names PostgreSQL, for which psycopg is not installed: pip install "
-            f"'svcd[postgresql]' ({error})"
-        ) from error
-
-    def prepare(connection: PostgresqlConnection) -> None:
+    def prepare(connection: "PostgresqlConnection") -> None:
         connection.migrate(params.genesis_hash)
+        connection.refuse_moved()
         _begin_epochs_of_copy(connection, settings.now())
 
-    address = parse_address(settings.database)
-    connection, lease = PostgresqlConnection(address, prepare), PostgresqlConnection(address, prepare)
+    connection, lease = (postgresql_at(settings.database, prepare) for _ in range(2))
     await worker.run(_refuse_unmoved, folder / FILE)
     try:
         await worker.run(connection.connect)

@@ -7,6 +7,7 @@ import re
 import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
+from enum import Enum
 from functools import cache
 from math import inf
 from typing import Any, Final, TypeVar, cast
@@ -58,6 +59,8 @@ CREATE TABLE webhook_schema (
     version  BIGINT NOT NULL,
     -- The hash of the genesis block of the chain whose payments are watched.
     genesis  BYTEA NOT NULL,
+    -- 1 while the webhooks are moved here from a file, 2 after they were moved to a file.
+    moved    BIGINT NOT NULL DEFAULT 0,
     -- Not 0 after the database was restored from a backup, until a node has been started with it.
     restored BIGINT NOT NULL DEFAULT 0
 )
@@ -101,6 +104,17 @@ class _Connection(psycopg.Connection[tuple[Any, ...]]):
                 wanted = generator.send(ready)
         except StopIteration as end:
             return cast(T, end.value)
+
+
+class Moved(Enum):
+    """Where the webhooks of a database are (svcd.store.webhook_move)."""
+
+    NOT = 0
+    """Here, for nodes to use."""
+    ARRIVING = 1
+    """In a file, until the move has ended."""
+    LEFT = 2
+    """In a file, to which they were moved from here."""
 
 
 @frozen
@@ -221,6 +235,13 @@ class PostgresqlConnection:
         with self._committing(_BEGIN):
             yield
 
+    @contextmanager
+    def long_transaction(self) -> Iterator[None]:
+        """A transaction whose statements may take as long as they need."""
+        with self.transaction(), self._patient():
+            self.execute("SET LOCAL statement_timeout = 0")
+            yield
+
     def probe(self) -> None:
         """See whether PostgreSQL accepts a write."""
         with self.transaction():
@@ -234,6 +255,35 @@ class PostgresqlConnection:
     def clear_copy_mark(self) -> None:
         """See :meth:`svcd.store.sql_connection.SqlConnection.clear_copy_mark`."""
         self.execute("UPDATE webhook_schema SET restored = 0")
+
+    def set_copy_mark(self) -> None:
+        """Note that the contents are those of a restored backup; see :meth:`is_copy`."""
+        self.execute("UPDATE webhook_schema SET restored = 1")
+
+    def moved(self) -> Moved:
+        """Where the webhooks are."""
+        (number,) = self.execute("SELECT moved FROM webhook_schema").fetchone()
+        return Moved(number)
+
+    def set_moved(self, moved: Moved) -> None:
+        """Note where the webhooks are."""
+        self.execute("UPDATE webhook_schema SET moved = ?", (moved.value,))
+
+    def refuse_moved(self) -> None:
+        """Raise DatabaseError if the webhooks are in a file; a node uses them here only if they are here."""
+        if self.moved() is not Moved.NOT:
+            raise DatabaseError(
+                f"the webhooks of {self.address.name} are in the data directory of a node: leave [commerce.webhooks] "
+                "database empty there, or end their move with `svc webhook move`"
+            )
+
+    def other_connections(self) -> int:
+        """The number of other connections of this user to the database."""
+        (number,) = self.execute(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid() "
+            "AND usename = current_user"
+        ).fetchone()
+        return int(number)
 
     def close(self) -> None:
         """End the connection; a later statement makes a new one."""
@@ -269,8 +319,10 @@ class PostgresqlConnection:
         """Wait for each answer as long as it takes."""
         connection = self._connected()
         connection.patience = inf
-        yield
-        connection.patience = ANSWER_SECONDS
+        try:
+            yield
+        finally:
+            connection.patience = ANSWER_SECONDS
 
     def _schema(self, genesis: bytes) -> int:
         """The version of the schema; 0 if there is none."""

@@ -72,8 +72,8 @@ class QueueHead:
     event: EventRow
 
 
-_NAMES: Final = [each.name for each in fields(EventRow)]
-_EVENT_OF_E: Final = ", ".join(f"e.{name}" for name in _NAMES)
+EVENT_COLUMNS: Final = tuple(each.name for each in fields(EventRow))
+_EVENT_OF_E: Final = ", ".join(f"e.{name}" for name in EVENT_COLUMNS)
 _EMPTIED: Final = "body = ?"
 _EMPTY: Final = b""
 """For bodies that nobody will ask for again: those of a busy shop's events would fill the disk."""
@@ -92,7 +92,7 @@ _NEXT: Final = "SELECT min(sequence) FROM event WHERE watch = w.number AND fate 
 
 
 def _event(row: Sequence[object]) -> EventRow:
-    return EventRow(**dict(zip(_NAMES, row, strict=True)))  # type: ignore[arg-type]
+    return EventRow(**dict(zip(EVENT_COLUMNS, row, strict=True)))  # type: ignore[arg-type]
 
 
 class EventStore:

@@ -60,10 +60,10 @@ PAGE: Final = 1_000
 """Watches that are in memory at once where there may be very many."""
 _STEPS_READ: Final = 16
 """Followed blocks that are read at once: the first is nearly always the one that is looked for."""
-_NAMES: Final = [each.name for each in fields(WatchRow)]
-_COLUMNS: Final = ", ".join(_NAMES)
-_CHANGING: Final = _NAMES[_NAMES.index("state") :]
-_VALUES: Final = attrgetter(*_NAMES)
+WATCH_COLUMNS: Final = tuple(each.name for each in fields(WatchRow))
+_COLUMNS: Final = ", ".join(WATCH_COLUMNS)
+_CHANGING: Final = WATCH_COLUMNS[WATCH_COLUMNS.index("state") :]
+_VALUES: Final = attrgetter(*WATCH_COLUMNS)
 _CHANGED_VALUES: Final = attrgetter(*_CHANGING, "id")
 _MAX_NUMBER: Final = 2**63 - 1
 _ACTIVE: Final = f"SELECT {_COLUMNS} FROM watch WHERE ending IS NULL"
@@ -83,7 +83,7 @@ def _is_unconfirmed(watch: WatchRow | None) -> bool:
 
 
 def _watch(row: Sequence[object]) -> WatchRow:
-    return WatchRow(**dict(zip(_NAMES, row, strict=True)))  # type: ignore[arg-type]
+    return WatchRow(**dict(zip(WATCH_COLUMNS, row, strict=True)))  # type: ignore[arg-type]
 
 
 @frozen
@@ -140,7 +140,7 @@ class WebhookStore:
 
     def add(self, watch: WatchRow) -> None:
         """Add a watch; only inside a transaction."""
-        marks = ", ".join("?" * len(_NAMES))
+        marks = ", ".join("?" * len(WATCH_COLUMNS))
         self._db.execute(f"INSERT INTO watch ({_COLUMNS}) VALUES ({marks})", _VALUES(watch))
         self._count([(None, watch)])
 

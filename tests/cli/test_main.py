@@ -49,6 +49,7 @@ def test_the_command_tree() -> None:
         "webhook redeliver",
         "webhook test",
         "webhook listen",
+        "webhook move",
         "devnet",
         "help",
         "db check",

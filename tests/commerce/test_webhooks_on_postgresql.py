@@ -83,7 +83,7 @@ def test_without_psycopg_one_sentence_says_what_to_install(tmp_path: Path, monke
     watched.postgresql = "postgresql:///svcd"
     monkeypatch.delitem(sys.modules, "svcd.store.postgresql")
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(DatabaseError, match=r"psycopg is not installed: pip install 'svcd\[postgresql\]'"):
+    with pytest.raises(DatabaseError, match=r"psycopg must be installed: pip install 'svcd\[postgresql\]'"):
         watched.open_webhooks()
     watched.node.close()
 

@@ -41,7 +41,8 @@ _BLOCKS_PER_STEP: Final = 64
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def _data_dir_argument(command: F) -> F:
+def data_dir_argument(command: F) -> F:
+    """``DATA_DIR``, the parameter ``data_dir``; None if it is not given."""
     return click.argument("data_dir", metavar="[DATA_DIR]", required=False, type=click.Path(path_type=Path))(command)
 
 
@@ -59,7 +60,7 @@ def db() -> None:
 
 
 @db.command()
-@_data_dir_argument
+@data_dir_argument
 @options.json_option
 @click.pass_obj
 def check(session: Session, data_dir: Path | None) -> None:
@@ -74,7 +75,7 @@ def check(session: Session, data_dir: Path | None) -> None:
       svc db check /var/backups/svcd-2026-11-20 --json
     """
     data_dir = data_dir or Path(session.data_dir)
-    with _locked_database(data_dir) as path:
+    with locked_database(data_dir) as path:
         damaged, problems, blocks = _check(session, path)
     record = {"sound": not problems, "blocks": blocks, "problems": problems}
     if not problems:
@@ -90,7 +91,7 @@ def check(session: Session, data_dir: Path | None) -> None:
 
 
 @db.command()
-@_data_dir_argument
+@data_dir_argument
 @click.option("--headers", is_flag=True, help="Verify the headers; nothing else can be verified yet.")
 @click.option("--count", type=click.IntRange(min=1), metavar="N", help="Only the newest N headers.  [default: all]")
 @options.json_option
@@ -109,7 +110,7 @@ def verify(session: Session, data_dir: Path | None, headers: bool, count: int | 
     """
     if not headers:
         raise click.UsageError("say what to verify: --headers")
-    with _locked_database(data_dir or Path(session.data_dir)) as path:
+    with locked_database(data_dir or Path(session.data_dir)) as path:
         result, threads = _verify(session, path, count)
     record = {
         "first": str(result.first),
@@ -133,7 +134,7 @@ def verify(session: Session, data_dir: Path | None, headers: bool, count: int | 
 
 
 @db.command("rebuild")
-@_data_dir_argument
+@data_dir_argument
 @options.json_option
 @click.pass_obj
 def rebuild_(session: Session, data_dir: Path | None) -> None:
@@ -148,7 +149,7 @@ def rebuild_(session: Session, data_dir: Path | None) -> None:
       svc db rebuild data
     """
     data_dir = data_dir or Path(session.data_dir)
-    with _locked_database(data_dir) as path:
+    with locked_database(data_dir) as path:
         result, kept = _rebuild(session, path)
     kept = data_dir / kept.name
     record = {
@@ -172,7 +173,7 @@ def rebuild_(session: Session, data_dir: Path | None) -> None:
 
 
 @contextmanager
-def _locked_database(data_dir: Path) -> Iterator[Path]:
+def locked_database(data_dir: Path) -> Iterator[Path]:
     """Hold the lock of a data directory as its owner (see `become_owner`); yields the path of the chain database.
 
     Raises CommandError if there is no such database, the directory cannot be used, or the block inside fails.

@@ -1,0 +1,23 @@
+"""Opens PostgreSQL where psycopg, an extra of the package, is installed."""
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from svcd.store.database import DatabaseError
+
+if TYPE_CHECKING:
+    from svcd.store.postgresql import PostgresqlConnection
+
+
+def postgresql_at(uri: str, prepare: "Callable[[PostgresqlConnection], None]") -> "PostgresqlConnection":
+    """A connection to the database that a URI names, not made yet; see svcd.store.postgresql.
+
+    Raises DatabaseError if psycopg is missing or the URI is not one.
+    """
+    try:
+        from svcd.store.postgresql import PostgresqlConnection, parse_address
+    except ImportError as error:
+        raise DatabaseError(
+            f"for PostgreSQL, psycopg must be installed: pip install 'svcd[postgresql]' ({error})"
+        ) from error
+    return PostgresqlConnection(parse_address(uri), prepare)
