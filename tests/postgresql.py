@@ -24,9 +24,12 @@ _schemas: Final = count(1)
 
 
 class Server:
-    """A server with a data directory of its own; ``durable`` if a commit is on the disk before it is told."""
+    """A server with a data directory of its own; ``durable`` if a commit is on the disk before it is told.
 
-    def __init__(self, folder: Path, *, durable: bool = False) -> None:
+    It begins empty, or as a replica of the running server ``standby_of``.
+    """
+
+    def __init__(self, folder: Path, *, durable: bool = False, standby_of: "Server | None" = None) -> None:
         self.folder = folder
         self.data_dir = folder / "data"
         self.settings = ["listen_addresses=", f"unix_socket_directories={folder}", "shared_buffers=16MB"]
@@ -37,14 +40,15 @@ class Server:
             user = next(name for name in _UNPRIVILEGED if _exists(name))
             self.identity = {"user": user, "extra_groups": []}
             shutil.chown(folder, user)
-        subprocess.run(
-            [program("initdb"), *f"-D {self.data_dir} -U svcd -A trust -E UTF8 --no-sync --locale=C.UTF-8".split()],
-            check=True,
-            stdout=subprocess.DEVNULL,
-            cwd=folder,
-            **self.identity,
-        )
         self.process: subprocess.Popen[bytes] | None = None
+        if standby_of is None:
+            self._run("initdb", f"-D {self.data_dir} -U svcd -A trust -E UTF8 --no-sync --locale=C.UTF-8")
+        else:
+            self._run("pg_basebackup", f"-D {self.data_dir} -h {standby_of.folder} -U svcd -R -X stream -c fast")
+
+    def _run(self, name: str, options: str) -> None:
+        command = [program(name), *options.split()]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, cwd=self.folder, **self.identity)
 
     @property
     def uri(self) -> str:
@@ -99,14 +103,14 @@ class Server:
 
 
 @contextmanager
-def running(*, durable: bool = False) -> Iterator[Server]:
+def running(*, durable: bool = False, standby_of: Server | None = None) -> Iterator[Server]:
     """A server that runs inside; without PostgreSQL installed the test is skipped."""
     program("postgres")
     # Not in pytest's folder, into which another user may not look.
     with tempfile.TemporaryDirectory(prefix="svcd-pg-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         folder.chmod(0o755)
-        server = Server(folder, durable=durable)
+        server = Server(folder, durable=durable, standby_of=standby_of)
         try:
             server.start()
             yield server

@@ -27,6 +27,7 @@ PACKAGES: Final = {
     "nginx": "nginx-light",
     "node": "nodejs",
     "npm": "npm",
+    "pg_basebackup": "postgresql",
     "postgres": "postgresql",
     "promtool": "prometheus",
     "sh": "dash",

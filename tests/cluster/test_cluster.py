@@ -15,11 +15,13 @@ import pytest
 from tests import postgresql
 from tests.cluster.cluster import REQUIRED, SHOP, TOKEN, Cluster, Member, TimedReceiver, seconds_to_next_event
 from tests.cluster.line import Line
+from tests.conftest import PROFILE
 from tests.net.certificates import Signed, make_authority, sign
 from tests.postgresql import Server
 from tests.process_level.running import HTTPConnection, exchange, free_port, wait_until
+from tests.programs import program
 
-pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(300)]
+pytestmark = [pytest.mark.slow, pytest.mark.socket, pytest.mark.deadline(3_600 if PROFILE == "torture" else 300)]
 
 SOON = 30.0
 """Seconds within which the next event must come after a leader was killed: 15 on an idle machine."""
@@ -227,3 +229,63 @@ def test_two_branches_for_twenty_blocks(load: Cluster) -> None:
     assert fork > 0
     rejoin(load, leader)
     report("two branches", load.settle())
+
+
+def test_the_clock_of_a_node_is_an_hour_ahead(server: Server, authority: Signed, tmp_path: Path) -> None:
+    """Also of the leader: leases, expiry and signatures follow the clock of the database."""
+    program("faketime")
+    (library,) = Path("/usr/lib").glob("*/faketime/libfaketime.so.1")
+    ahead = (
+        "env",
+        f"LD_PRELOAD={library}",
+        "FAKETIME=+3600s",
+        "FAKETIME_DONT_FAKE_MONOTONIC=1",
+        "DONT_FAKE_MONOTONIC=1",
+    )
+    address = server.new_schema()
+    with cluster_on(tmp_path, authority, [address, address]) as cluster:
+        right, wrong = cluster.members
+        wrong.inside = ahead
+        for member in cluster.members:
+            # Peers do not believe each other's hello of another hour, so each has a chain of its own.
+            member.options = (*member.options, "--set=participation.alone=true")
+        wrong.start()
+        wait_until(lambda: wrong.leads, "a leader")
+        leader = wrong.record()["leader"]
+        right.start()
+        assert int(wrong.node.status()["time"]) / 1000 > time.time() + 3_000
+        begun = [register(member, f"open-{member.name}", ttlSeconds=1_800) for member in cluster.members]
+        for answer in begun:
+            assert abs(int(answer.json["subscription"]["createdAt"]) / 1000 - time.time()) < 60
+        right.serving, cluster.members = False, [wrong]
+        cluster.shops.resume()
+        wait_until(lambda: len(cluster.receiver.first) > 20, "events")
+        # What was signed an hour off would not be taken.
+        report("clocks an hour apart", cluster.settle())
+        cluster.members = [right, wrong]
+        assert right.record()["leader"] == wrong.record()["leader"] == leader
+        for member, answer in zip(cluster.members, begun, strict=True):
+            target = f"/rpc/commerce/webhooks/{answer.json['subscription']['id']}"
+            shown = exchange(member.node.connection(), "GET", target, Authorization=f"Bearer {TOKEN}")
+            assert shown.json["subscription"]["active"] is True
+
+
+def test_the_primary_is_killed_and_its_synchronous_standby_promoted(authority: Signed, tmp_path: Path) -> None:
+    with postgresql.running(durable=True) as primary, postgresql.running(durable=True, standby_of=primary) as standby:
+        with closing(psycopg.connect(primary.uri, autocommit=True)) as connection:
+            connection.execute("ALTER SYSTEM SET synchronous_standby_names = '*'")
+            connection.execute("SELECT pg_reload_conf()")
+        address = f"postgresql://svcd@/postgres?host={primary.folder},{standby.folder}"
+        with cluster_on(tmp_path, authority, [address, address]) as cluster:
+            cluster.start()
+            cluster.shops.resume()
+            wait_until(lambda: len(cluster.receiver.first) > 20, "events")
+            primary.kill()
+            at, orders = time.monotonic(), len(cluster.shops.orders)
+            with closing(psycopg.connect(standby.uri, autocommit=True)) as connection:
+                connection.execute("SELECT pg_promote()")
+            wait_until(lambda: len(cluster.shops.orders) > orders + 1, "a registration")
+            waited = time.monotonic() - at
+            seconds_to_next_event(cluster, at)
+            report("standby promoted: seconds to the next order", round(waited, 1), cluster.settle())
+            assert waited < SOON

@@ -538,8 +538,12 @@ def test_a_chain_that_lost_blocks_in_a_power_loss_undoes_no_payment(watched: Wat
     watched.node.builder = builder
 
     assert settle(watched) == []
-    with pytest.raises(ChainBehind):
-        watched.register("order-2")
+    if watched.database.is_file:
+        with pytest.raises(ChainBehind):
+            watched.register("order-2")
+    else:
+        # Where nodes share the database the leader evaluates it as soon as it can, whichever node that is.
+        assert watched.register("order-2")["active"]
     assert run(watched, *some(blocks, "b", 3, 6)) == []
     # Later reorganisations are reported as usual.
     assert run(watched, *some(blocks, "c", 3, 7)) == ["reorged: pending 0"]
