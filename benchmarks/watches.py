@@ -20,7 +20,7 @@ from svcd.commerce.dispatcher import DeliveryCounts
 from svcd.commerce.webhook_database import FILE
 from svcd.commerce.webhook_service import WebhookContext, WebhookService
 from svcd.node.node_context import NodeContext
-from svcd.store.webhook_events import WatchQueue
+from svcd.store.webhook_events import BreakerRow, WatchQueue
 
 _WANTED: Final = Goal("ratio", "<=", 1.1)
 _DEEPER: Final = 3
@@ -53,6 +53,9 @@ class Post:
         self.told += len(list(queues))
 
     def cancel(self, watch: str) -> None:
+        """Nothing is sent."""
+
+    def restore(self, _breakers: Iterable[BreakerRow]) -> None:
         """Nothing is sent."""
 
     def forget(self) -> None:

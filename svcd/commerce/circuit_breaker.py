@@ -6,7 +6,7 @@ A host that fails repeatedly gets one attempt at a time, a probe, with growing d
 from enum import Enum
 from typing import Final
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from svcd.commerce.retry_policy import RETRY_PERIOD, probe_delay
 from svcd.limits import DEAD_RECEIVER, Limit
@@ -37,6 +37,16 @@ class BreakerChange(Enum):
     CLOSED = "closed"
 
 
+@frozen
+class OpenBreaker:
+    """What the next leader must know of a breaker that is open."""
+
+    opened_at: int
+    probe_at: int
+    probes: int
+    """Failed ones since it opened."""
+
+
 @define
 class CircuitBreaker:
     """Opens after consecutive failures of a host, and closes when it answers."""
@@ -52,6 +62,18 @@ class CircuitBreaker:
     def is_open(self) -> bool:
         """Whether the host gets probes only."""
         return self.opened_at is not None
+
+    @classmethod
+    def restored(cls, kept: OpenBreaker | None) -> "CircuitBreaker":
+        """The breaker as it was kept; a closed one if nothing was."""
+        breaker = cls()
+        if kept is not None:
+            breaker.opened_at, breaker.probe_at, breaker._probes = kept.opened_at, kept.probe_at, kept.probes
+        return breaker
+
+    def kept(self) -> OpenBreaker | None:
+        """What is to be kept of it; None while it is closed."""
+        return None if self.opened_at is None else OpenBreaker(self.opened_at, self.probe_at, self._probes)
 
     def gives_up_at(self, due: int) -> int:
         """While open: when to abandon an event due at ``due`` without an attempt.

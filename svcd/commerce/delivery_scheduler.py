@@ -14,7 +14,7 @@ from typing import Final
 
 from attrs import define, field, frozen
 
-from svcd.commerce.circuit_breaker import BreakerChange, CircuitBreaker, DeliveryOutcome
+from svcd.commerce.circuit_breaker import BreakerChange, CircuitBreaker, DeliveryOutcome, OpenBreaker
 from svcd.limits import STALLING_RECEIVER, Limit
 from svcd.store.webhook_events import WatchQueue
 
@@ -70,7 +70,7 @@ class HostQueue:
 
     name: str
     max_in_flight: int
-    breaker: CircuitBreaker = field(init=False, factory=CircuitBreaker)
+    breaker: CircuitBreaker = field(factory=CircuitBreaker)
     in_line: bool = field(init=False, default=False)
     """Whether the scheduler has the host in its line."""
     timer: int = field(init=False, default=0)
@@ -178,6 +178,7 @@ class DeliveryScheduler:
 
     def __init__(self, max_in_flight: int = MAX_IN_FLIGHT) -> None:
         self._max_in_flight = max_in_flight
+        self._kept: dict[str, OpenBreaker] = {}
         self._max_per_host = min(MAX_IN_FLIGHT_PER_HOST, max_in_flight // 2)
         self._hosts: dict[str, HostQueue] = {}
         self._waiting: dict[str, QueueEntry] = {}
@@ -206,6 +207,15 @@ class DeliveryScheduler:
     def hosts(self) -> int:
         """Hosts in memory: those with a queue that waits or is leased."""
         return len(self._hosts)
+
+    def restore(self, host: str, breaker: OpenBreaker) -> None:
+        """Begin with an open breaker, as another leader has kept it, when a queue of the host is scheduled."""
+        self._kept[host] = breaker
+
+    def breaker(self, host: str) -> OpenBreaker | None:
+        """The breaker of a host if it is open."""
+        queue = self._hosts.get(host)
+        return None if queue is None else queue.breaker.kept()
 
     def schedule(self, queue: WatchQueue, now: int) -> None:
         """Add a queue, or replace the due time that it had."""
@@ -278,7 +288,11 @@ class DeliveryScheduler:
         return self._timers[0][0] if self._timers else None
 
     def _add(self, queue: WatchQueue, now: int, *, wakeable: bool) -> None:
-        host = self._hosts.setdefault(queue.host, HostQueue(queue.host, self._max_per_host))
+        host = self._hosts.get(queue.host)
+        if host is None:
+            breaker = CircuitBreaker.restored(self._kept.pop(queue.host, None))
+            host = self._hosts[queue.host] = HostQueue(queue.host, self._max_per_host, breaker)
+            self._open_breakers += breaker.is_open
         entry = self._waiting[queue.watch] = QueueEntry(queue)
         host.add(entry, wakeable=wakeable)
         self._place(host, now)

@@ -6,6 +6,7 @@ receiver's answer and that record, the event is sent again with the same id.
 
 from collections import deque
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from typing import Final, TypeVar, cast
 
 from attrs import define, evolve, field, frozen
@@ -14,7 +15,7 @@ from twisted.internet.interfaces import IReactorTime
 from twisted.internet.task import deferLater
 from twisted.logger import Logger
 
-from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome
+from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome, OpenBreaker
 from svcd.commerce.delivery_scheduler import Lease, LeaseKind
 from svcd.commerce.fair_scheduler import FairScheduler, in_flight_share
 from svcd.commerce.leadership import Alone, Leadership
@@ -24,7 +25,7 @@ from svcd.commerce.retry_policy import RETRY_PERIOD, next_attempt, next_attempt_
 from svcd.commerce.sender import DeliveryResult, WebhookSender
 from svcd.interfaces import Clock, Timer, milliseconds, unix_seconds
 from svcd.store.database import DatabaseUnavailable
-from svcd.store.webhook_events import WatchQueue
+from svcd.store.webhook_events import BreakerRow, WatchQueue
 
 OUTBOX_RETRY_SECONDS: Final = 10
 """Delay before an outbox operation that has failed is tried again."""
@@ -123,6 +124,11 @@ class WebhookDispatcher:
         self._incoming.extend(queues)
         if self._incoming_call is None:
             self._take_incoming()
+
+    def restore(self, breakers: Iterable[BreakerRow]) -> None:
+        """Begin with the circuit breakers that another leader has kept; to be called before the first queues come."""
+        for row in breakers:
+            self._scheduler.restore(row.merchant, row.host, OpenBreaker(row.opened_at, row.probe_at, row.probes))
 
     def cancel(self, watch: str) -> None:
         """Make no further attempt for a watch that has ended; one in flight may still arrive."""
@@ -256,6 +262,17 @@ class WebhookDispatcher:
             )
         elif change is BreakerChange.CLOSED:
             self.log.info("callbacks to {host} succeed again", host=lease.queue.host)
+        if change is not BreakerChange.NONE or lease.kind is LeaseKind.PROBE:
+            await self._keep_breaker(scheduler, lease.queue)
+
+    async def _keep_breaker(self, scheduler: FairScheduler, queue: WatchQueue) -> None:
+        term = self._leadership.term
+        if term is None:
+            return
+        breaker = scheduler.breaker(queue.merchant, queue.host)
+        # Otherwise a new leader keeps its own.
+        with suppress(CancelledError, Deposed):
+            await self._retried(lambda: self._outbox.keep_breaker(queue.merchant, queue.host, breaker, term))
 
     async def _deliver(self, lease: Lease) -> tuple[DeliveryOutcome, WatchQueue | None]:
         """The outcome of a lease, and the queue if it has more events."""

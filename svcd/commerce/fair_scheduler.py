@@ -8,7 +8,7 @@ from typing import Final
 
 from attrs import define, field
 
-from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome
+from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome, OpenBreaker
 from svcd.commerce.delivery_scheduler import MAX_IN_FLIGHT, MAX_IN_FLIGHT_PER_HOST, DeliveryScheduler, Lease
 from svcd.limits import STALLING_RECEIVER, Limit
 from svcd.store.webhook_events import WatchQueue
@@ -62,7 +62,15 @@ class FairScheduler:
 
     def schedule(self, queue: WatchQueue, now: int) -> None:
         """Add a queue, or replace the due time that it had."""
-        self._scheduler_of(queue).schedule(queue, now)
+        self._scheduler_of(queue.merchant).schedule(queue, now)
+
+    def restore(self, merchant: str, host: str, breaker: OpenBreaker) -> None:
+        """Begin with an open breaker, as another leader has kept it, when a queue of the host is scheduled."""
+        self._scheduler_of(merchant).restore(host, breaker)
+
+    def breaker(self, merchant: str, host: str) -> OpenBreaker | None:
+        """The breaker of a merchant's host if it is open."""
+        return self._scheduler_of(merchant).breaker(host)
 
     def cancel(self, watch: str, now: int) -> None:
         """Remove the queue of a watch that has ended."""
@@ -79,15 +87,15 @@ class FairScheduler:
 
     def release(self, lease: Lease, outcome: DeliveryOutcome, again: WatchQueue | None, now: int) -> BreakerChange:
         """End a lease; ``again`` is the queue if it has more events, with its next due time."""
-        return self._scheduler_of(lease.queue).release(lease, outcome, again, now)
+        return self._scheduler_of(lease.queue.merchant).release(lease, outcome, again, now)
 
     def next_at(self, now: int) -> int | None:
         """When ``lease`` may succeed again; None if not before a lease ends or a queue is scheduled."""
         times = (scheduler.next_at(now) for scheduler in self._schedulers.values())
         return min((time for time in times if time is not None), default=None)
 
-    def _scheduler_of(self, queue: WatchQueue) -> DeliveryScheduler:
-        scheduler = self._schedulers.get(queue.merchant)
+    def _scheduler_of(self, merchant: str) -> DeliveryScheduler:
+        scheduler = self._schedulers.get(merchant)
         if scheduler is None:
-            scheduler = self._schedulers[queue.merchant] = DeliveryScheduler(self._share)
+            scheduler = self._schedulers[merchant] = DeliveryScheduler(self._share)
         return scheduler

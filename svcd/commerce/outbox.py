@@ -3,10 +3,11 @@
 from attrs import field, frozen
 from twisted.internet.defer import Deferred
 
+from svcd.commerce.circuit_breaker import OpenBreaker
 from svcd.commerce.watch import EndReason
 from svcd.commerce.watch_repository import WatchRepository
 from svcd.interfaces import Worker
-from svcd.store.webhook_events import WatchQueue
+from svcd.store.webhook_events import BreakerRow, WatchQueue
 
 
 @frozen
@@ -100,6 +101,10 @@ class WebhookOutbox:
         """
         return self._worker.run(self._refused, event, error, due, due_if_followed, now, status)
 
+    def keep_breaker(self, merchant: str, host: str, breaker: OpenBreaker | None, term: int) -> Deferred[None]:
+        """Keep a circuit breaker for the next leader; None for one that is closed."""
+        return self._worker.run(self._keep_breaker, merchant, host, breaker, term)
+
     def gone(self, event: OutboundEvent, now: int) -> Deferred[None]:
         """End the watch because its receiver answered 410, and drop its undelivered events."""
         return self._worker.run(self._gone, event, now)
@@ -149,6 +154,16 @@ class WebhookOutbox:
                 now=now,
                 status=status,
             )
+
+    def _keep_breaker(self, merchant: str, host: str, breaker: OpenBreaker | None, term: int) -> None:
+        if not self._repository.shared:
+            return
+        with self._repository.leading(term):
+            if breaker is None:
+                self._repository.events.forget_breaker(merchant, host)
+            else:
+                row = BreakerRow(merchant, host, breaker.opened_at, breaker.probe_at, breaker.probes)
+                self._repository.events.keep_breaker(row)
 
     def _gone(self, event: OutboundEvent, now: int) -> None:
         with self._repository.leading(event.term):

@@ -13,7 +13,7 @@ from svcd.commerce.retry_policy import MAX_RETRY_DELAY
 from svcd.commerce.watch import MAX_TOLD_MISMATCHES, EndReason, Watch
 from svcd.commerce.watch_repository import NOT_EVALUATED, WatchRepository, watch_of
 from svcd.limits import MANY_WATCHES, WRONG_PAYMENTS, Limit
-from svcd.store.webhook_events import EventRow, WatchQueue
+from svcd.store.webhook_events import BreakerRow, EventRow, WatchQueue
 
 PAGE_SCAN: Final = 2_000
 """Watches that one page may look at: a state that few of a million watches have must not hold up the others."""
@@ -244,6 +244,10 @@ class Subscriptions:
         """
         queued = self.repository.events.queued()
         return [evolve(queue, due=min(queue.due, now + MAX_RETRY_DELAY)) for queue in queued]
+
+    def breakers(self) -> list[BreakerRow]:
+        """The circuit breakers that another leader has kept; none where the node is the only one."""
+        return self.repository.events.open_breakers() if self.repository.shared else []
 
     def backlog(self) -> Backlog:
         """The present backlog."""

@@ -29,7 +29,7 @@ from svcd.node.mempool import MempoolEntry, Removals
 from svcd.node.node_context import NodeContext
 from svcd.node.tasks import TaskGroup
 from svcd.store.database import DatabaseUnavailable, is_damage
-from svcd.store.webhook_events import WatchQueue
+from svcd.store.webhook_events import BreakerRow, WatchQueue
 
 POLL_SECONDS: Final = 1.0
 """How often it is checked whether watches have expired."""
@@ -55,6 +55,9 @@ class Dispatcher(Protocol):
 
     def enqueue(self, queues: Iterable[WatchQueue]) -> None:
         """Deliver the events of these queues."""
+
+    def restore(self, breakers: Iterable[BreakerRow]) -> None:
+        """Begin with the circuit breakers that another leader has kept."""
 
     def cancel(self, watch: str) -> None:
         """Make no further attempt for this watch."""
@@ -336,8 +339,12 @@ class WebhookService(Service):
             if term is not None and self._resumed_in is None:
                 now = milliseconds(self._context.clock)
                 queues = await self._worker.run(self._subscriptions.queues, now)
+                breakers = await self._worker.run(self._subscriptions.breakers)
                 if self._context.leadership.term == term:
                     self._resumed_in = term
+                    busy = {(queue.merchant, queue.host) for queue in queues}
+                    # Others have had nothing to send since, and a breaker ends with the last event.
+                    self._dispatcher.restore(row for row in breakers if (row.merchant, row.host) in busy)
                     self._dispatcher.enqueue(queues)
             budget = PauseBudget(lambda: self._context.busy() and bool(self.running), self._context.sleep)
             context = self._step_context(budget.pause)

@@ -41,6 +41,17 @@ class EventRow:
 
 
 @frozen
+class BreakerRow:
+    """An open circuit breaker (svcd.commerce.circuit_breaker)."""
+
+    merchant: str
+    host: str
+    opened_at: int
+    probe_at: int
+    probes: int
+
+
+@frozen
 class WatchQueue:
     """A watch that has something to send."""
 
@@ -229,6 +240,24 @@ class EventStore:
         if head == event_id or not is_new:
             self._db.execute("UPDATE watch SET due = ? WHERE number = ?", (now, number))
         return self._queue(watch)
+
+    def open_breakers(self) -> list[BreakerRow]:
+        """The circuit breakers that were open when the last leader kept them."""
+        rows = self._db.execute("SELECT merchant, host, opened_at, probe_at, probes FROM open_breaker")
+        return [BreakerRow(*row) for row in rows]
+
+    def keep_breaker(self, breaker: BreakerRow) -> None:
+        """Note that a circuit breaker is open, or its newest probe."""
+        self._db.execute(
+            "INSERT INTO open_breaker (merchant, host, opened_at, probe_at, probes) VALUES (?, ?, ?, ?, ?) "
+            "ON CONFLICT (merchant, host) DO UPDATE SET opened_at = excluded.opened_at, "
+            "probe_at = excluded.probe_at, probes = excluded.probes",
+            (breaker.merchant, breaker.host, breaker.opened_at, breaker.probe_at, breaker.probes),
+        )
+
+    def forget_breaker(self, merchant: str, host: str) -> None:
+        """Note that a circuit breaker is closed."""
+        self._db.execute("DELETE FROM open_breaker WHERE merchant = ? AND host = ?", (merchant, host))
 
     def ask_again(self, watch: str) -> None:
         """Note for the leader that an event of a watch was asked for again."""

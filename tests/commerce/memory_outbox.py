@@ -5,10 +5,11 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 from attrs import define, evolve, field
-from twisted.internet.defer import Deferred, execute
+from twisted.internet.defer import Deferred, execute, succeed
 
+from svcd.commerce.circuit_breaker import OpenBreaker
 from svcd.commerce.outbox import OutboundEvent
-from svcd.store.webhook_events import WatchQueue
+from svcd.store.webhook_events import BreakerRow, WatchQueue
 
 T = TypeVar("T")
 
@@ -29,6 +30,8 @@ class MemoryOutbox:
 
     rows: dict[str, list[Row]] = field(factory=dict)
     ended: set[str] = field(factory=set)
+    breakers: dict[tuple[str, str], BreakerRow] = field(factory=dict)
+    """The open circuit breakers, as they were kept."""
     faults: int = 0
     asked: list[str] = field(factory=list)
     """Every call: its name and the watch."""
@@ -102,6 +105,13 @@ class MemoryOutbox:
         status: int | None = None,
     ) -> "Deferred[WatchQueue | None]":
         return self._do("refused", event.watch, lambda: self._refused(event, error, due, due_if_followed))
+
+    def keep_breaker(self, merchant: str, host: str, breaker: OpenBreaker | None, term: int) -> "Deferred[None]":
+        self.breakers.pop((merchant, host), None)
+        if breaker is not None:
+            row = BreakerRow(merchant, host, breaker.opened_at, breaker.probe_at, breaker.probes)
+            self.breakers[merchant, host] = row
+        return succeed(None)
 
     def gone(self, event: OutboundEvent, now: int) -> "Deferred[None]":
         return self._do("gone", event.watch, lambda: self.cancel(event.watch))

@@ -11,6 +11,8 @@ from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 
 from svcd.commerce.circuit_breaker import DeliveryOutcome
 from svcd.commerce.dispatcher import HOST_BROKEN, DeliveryCounts, ForwardClock, WebhookDispatcher
+from svcd.commerce.leadership import Leadership
+from svcd.commerce.lease import Deposed
 from svcd.commerce.retry_policy import RETRY_DELAYS, RETRY_PERIOD
 from svcd.commerce.sender import CALL_LIMITS, SendingMerchant, WebhookSender, interpret_reply
 from svcd.commerce.signing import BadSignature, SigningKeys, verify
@@ -18,6 +20,7 @@ from svcd.net.calls import CallFailed, CallLimits, Reply
 from svcd.net.targets import Rules
 from svcd.store.webhook_events import WatchQueue
 from tests.commerce.memory_outbox import MemoryOutbox
+from tests.commerce.watched import Given
 from tests.support import has_result, result_of
 
 START = 1_790_000_000
@@ -111,11 +114,13 @@ def world_of(
     *,
     rules: Rules | None = None,
     merchants: Mapping[str, str] = MERCHANTS,
+    leadership: Leadership | None = None,
 ) -> World:
     network = Network(clock)
     sending = {name: SendingMerchant(network, SigningKeys(secret)) for name, secret in merchants.items()}
     sender = WebhookSender(rules or Rules.for_callbacks(), sending)
-    return World(clock, outbox, network, WebhookDispatcher(outbox, sender, clock=clock, chance=lambda: 0.5), log)
+    dispatcher = WebhookDispatcher(outbox, sender, clock=clock, chance=lambda: 0.5, leadership=leadership)
+    return World(clock, outbox, network, dispatcher, log)
 
 
 @pytest.fixture
@@ -657,3 +662,83 @@ def test_the_forward_clock_follows_forward_but_not_back() -> None:
     clock.ahead = 0
     clock.advance(1)
     assert time.now() == 4_602_000
+
+
+# Several nodes, of which one leads
+
+
+def test_a_new_leader_goes_on_with_the_circuit_breakers_of_the_last_one(world: World, log: list[LogEvent]) -> None:
+    world.network.answers["shop"] = replying(500)
+    world.send(*(f"shop/{number}" for number in range(5)))
+    assert world.dispatcher.counts().broken_hosts == 1
+    world.pass_time(4)
+    (kept,) = world.outbox.breakers.values()
+    assert (kept.merchant, kept.host, kept.opened_at) == ("default", "shop", 1000 * START)
+    assert kept.probes > 0
+    queues = [queue for watch in world.outbox.rows if (queue := world.outbox.queue(watch)) is not None]
+
+    following = world_of(world.outbox, world.clock, log)
+    world.dispatcher.forget()
+    following.dispatcher.restore([kept])
+    following.dispatcher.enqueue(queues)
+    assert following.dispatcher.counts().broken_hosts == 1
+    assert following.sent() == 0
+    world.pass_time(kept.probe_at / 1000 - world.clock.seconds() - 1)
+    assert following.sent() == 0
+    world.pass_time(1)
+    assert following.sent() == 5
+    assert world.outbox.breakers == {}
+    assert following.dispatcher.counts() == counts(delivered=5)
+
+
+def test_a_node_that_leads_no_longer_forgets_what_it_had_to_send(world: World) -> None:
+    world.network.answers["slow"] = None
+    world.network.answers["shop"] = replying(500)
+    world.send("slow/1", "shop/1")
+    world.dispatcher.forget()
+    assert world.network.cancelled == 1
+    assert world.dispatcher.counts() == counts(failed=1)
+    world.pass_time(HOUR)
+    assert world.sent() == 2
+    world.network.answers.clear()
+    world.send("shop/2")
+    assert world.outbox.states("shop/2") == ["delivered"]
+
+
+def test_nothing_is_sent_after_another_node_has_begun_to_lead(log: list[LogEvent]) -> None:
+    clock, given = Clock(), Given(1)
+    clock.advance(START)
+
+    class Stopping(MemoryOutbox):
+        """The node is stopped while it reads what it has to send."""
+
+        def head(self, watch: str, _term: int = 0) -> Any:
+            given.term = None
+            return super().head(watch, _term)
+
+    world = world_of(Stopping(), clock, log, leadership=given)
+    world.send("shop/1")
+    assert world.sent() == 0
+    given.term = None
+    world.send("shop/2")
+    assert world.sent() == 0
+    assert world.outbox.asked == ["head shop/1"]
+
+
+def test_a_delivery_that_another_leader_has_recorded_is_not_recorded_again(log: list[LogEvent]) -> None:
+    clock, given = Clock(), Given(1)
+    clock.advance(START)
+
+    class Fenced(MemoryOutbox):
+        """Another node leads since the event was read."""
+
+        def delivered(self, event: Any, now: int, status: int | None = None) -> Any:
+            return fail(Deposed(event.term or 1))
+
+    world = world_of(Fenced(), clock, log, leadership=given)
+    world.send("shop/1")
+    assert (world.sent(), given.lost) == (1, 1)
+    assert world.dispatcher.counts() == counts()
+    world.pass_time(HOUR)
+    assert world.sent() == 1
+    assert world.said(LogLevel.critical) == []

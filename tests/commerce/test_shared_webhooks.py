@@ -5,33 +5,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from attrs import define, evolve
+from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
 from svcd.chain.block import Block
+from svcd.commerce.circuit_breaker import OpenBreaker
 from svcd.commerce.leadership import Role
 from svcd.commerce.lease import Deposed
-from tests.commerce.watched import Watched
+from svcd.store.webhook_events import BreakerRow
+from tests.commerce.watched import Given, Watched
 from tests.postgresql import Server
 from tests.rpc.conftest import present
 from tests.support import result_of
-
-
-@define(eq=False)
-class Given:
-    """Whether a node leads, as the test says."""
-
-    term: int | None = None
-    leader: str = ""
-    lease_age: float = 0.0
-    lost: int = 0
-    """How often it was deposed."""
-
-    def deposed(self, term: int) -> None:
-        assert self.term == term
-        self.term = None
-        self.lost += 1
 
 
 class Pair:
@@ -200,3 +186,18 @@ def test_a_standby_sees_how_far_the_leader_is_behind(pair: Pair) -> None:
     pair.turn()
     assert (pair.leader.webhooks.lag, pair.standby.webhooks.lag) == (0, 2)
     assert (pair.leader.webhooks.role, pair.standby.webhooks.role) == (Role.LEADER, Role.STANDBY)
+
+
+def test_the_next_leader_begins_with_the_circuit_breakers_of_hosts_that_still_wait(pair: Pair) -> None:
+    pair.leader.register()
+    pair.connect(*blocks(pair, "b1", "b2", "b3"))
+    breaker = OpenBreaker(opened_at=1, probe_at=2, probes=3)
+    for host in ("shop.example.com", "gone.example.com"):
+        result_of(pair.leader.outbox.keep_breaker("default", host, evolve(breaker, probes=1), 0))
+        result_of(pair.leader.outbox.keep_breaker("default", host, breaker, 0))
+    result_of(pair.leader.outbox.keep_breaker("other", "shop.example.com", breaker, 0))
+    result_of(pair.leader.outbox.keep_breaker("other", "shop.example.com", None, 0))
+    pair.take_over()
+    assert pair.standby.queues.breakers == [BreakerRow("default", "shop.example.com", 1, 2, 3)]
+    with pytest.raises(Deposed):
+        result_of(pair.leader.outbox.keep_breaker("default", "shop.example.com", None, 0))

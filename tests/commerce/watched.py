@@ -7,6 +7,7 @@ from itertools import count
 from pathlib import Path
 from typing import Any
 
+from attrs import define
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 
@@ -21,11 +22,27 @@ from svcd.composition.resources import OpenDatabases
 from svcd.interfaces import milliseconds
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.node_context import NodeContext
-from svcd.store.webhook_events import WatchQueue
+from svcd.store.webhook_events import BreakerRow, WatchQueue
 from tests.chains import key_of
 from tests.rpc.node import Inline, Node, Settings
 from tests.submitting import submitted
 from tests.support import result_of
+
+
+@define(eq=False)
+class Given:
+    """Whether a node leads, as the test says."""
+
+    term: int | None = None
+    leader: str = ""
+    lease_age: float = 0.0
+    lost: int = 0
+    """How often it was deposed."""
+
+    def deposed(self, term: int) -> None:
+        assert self.term == term
+        self.term = None
+        self.lost += 1
 
 
 class Queues:
@@ -33,12 +50,16 @@ class Queues:
 
     def __init__(self) -> None:
         self.pending: dict[str, WatchQueue] = {}
+        self.breakers: list[BreakerRow] = []
 
     def enqueue(self, queues: Iterable[WatchQueue]) -> None:
         self.pending |= {queue.watch: queue for queue in queues}
 
     def cancel(self, watch: str) -> None:
         self.pending.pop(watch, None)
+
+    def restore(self, breakers: Iterable[BreakerRow]) -> None:
+        self.breakers = list(breakers)
 
     def forget(self) -> None:
         self.pending.clear()

@@ -27,5 +27,15 @@ CREATE TABLE asked_again (
     watch INTEGER PRIMARY KEY
 ) STRICT;
 
+-- The circuit breakers that are open, of each merchant and callback host, for the next leader.
+CREATE TABLE open_breaker (
+    merchant  TEXT NOT NULL,
+    host      TEXT NOT NULL,
+    opened_at INTEGER NOT NULL,
+    probe_at  INTEGER NOT NULL,
+    probes    INTEGER NOT NULL,
+    PRIMARY KEY (merchant, host)
+) STRICT;
+
 -- The cumulative work of the chain up to each followed block, 32 bytes big-endian; NULL where it was not kept yet.
 ALTER TABLE trail ADD COLUMN work BLOB;
