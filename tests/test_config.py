@@ -162,7 +162,7 @@ def test_a_relative_data_dir_counts_from_the_working_directory(monkeypatch: pyte
         ),
         ("[http]\nlsten = 1", "[http] lsten is not known; did you mean listen?"),
         ("[http]\nallowed_hosts = []", "[http] allowed_hosts is not known; did you mean allowedHosts?"),
-        ("[operator]\nx = 1", "[operator] x is not known; there are listen, tokenFile"),
+        ("[operator]\nx = 1", "[operator] x is not known; there are listen, tokenFile, healthListen"),
         ("[htp]\nlisten = 1", "section [htp] is not known; did you mean http?"),
         ("[htp]", "section [htp] is not known; did you mean http?"),
         ("datadir = 'x'", "datadir is not known; did you mean dataDir?"),
@@ -270,25 +270,36 @@ def test_endpoints_that_twisted_does_not_know(endpoint: str) -> None:
         load(overrides=[from_option("--listen", ("http", "listen"), endpoint)])
 
 
-@pytest.mark.parametrize("section", ["http", "p2p"])
-def test_a_public_unix_socket_is_refused(section: str) -> None:
+@pytest.mark.parametrize(
+    ("section", "key", "name"),
+    [("http", "listen", "listen"), ("p2p", "listen", "listen"), ("operator", "healthListen", "health_listen")],
+)
+def test_a_public_unix_socket_is_refused(section: str, key: str, name: str) -> None:
     """Its clients have no addresses, and rates, connections and bans are by address."""
     with pytest.raises(ConfigError, match="must not be a Unix socket: all who come by it look alike"):
-        set_to(f"{section}.listen=unix:/run/s:mode=600")
+        set_to(f"{section}.{key}=unix:/run/s:mode=600")
     # Which sockets systemd hands over is known to a service of it only, so these are judged without being read.
     for endpoint in ("systemd:domain=UNIX:name=svcd", "systemd:UNIX:0"):
-        config, settings = load(), merged([from_option("--set", (section, "listen"), endpoint)])
-        changed = attrs.evolve(config, **{section: attrs.evolve(getattr(config, section), listen=endpoint)})
+        config, settings = load(), merged([from_option("--set", (section, key), endpoint)])
+        changed = attrs.evolve(config, **{section: attrs.evolve(getattr(config, section), **{name: endpoint})})
         with pytest.raises(ConfigError, match="must not be a Unix socket"):
             loader.check(changed, settings, {})
 
 
-@pytest.mark.parametrize("section", ["http", "p2p", "operator"])
-def test_two_sockets_of_systemd_with_one_name_are_refused(section: str) -> None:
+@pytest.mark.parametrize(
+    ("section", "key", "name"),
+    [
+        ("http", "listen", "listen"),
+        ("p2p", "listen", "listen"),
+        ("operator", "listen", "listen"),
+        ("operator", "healthListen", "health_listen"),
+    ],
+)
+def test_two_sockets_of_systemd_with_one_name_are_refused(section: str, key: str, name: str) -> None:
     """Nobody would answer what comes to the first of them, and nobody would refuse it either."""
     endpoint = "systemd:domain=INET:name=svcd"
-    config, settings = load(), merged([from_option("--set", (section, "listen"), endpoint)])
-    changed = attrs.evolve(config, **{section: attrs.evolve(getattr(config, section), listen=endpoint)})
+    config, settings = load(), merged([from_option("--set", (section, key), endpoint)])
+    changed = attrs.evolve(config, **{section: attrs.evolve(getattr(config, section), **{name: endpoint})})
     loader.check(changed, settings, {"LISTEN_FDNAMES": "svcd:other:other"})
     with pytest.raises(ConfigError, match="systemd hands over 2 sockets of that name, and one would be served"):
         loader.check(changed, settings, {"LISTEN_FDNAMES": "svcd:other:svcd"})

@@ -22,7 +22,17 @@ LOOK_UPS: Final = 16
 OPERATOR_CONNECTIONS: Final = 32
 """Concurrent connections to the operator's socket, and as many to the operator's port."""
 
-LIMITS: Final = (Limit("connections of the operator", OPERATOR_CONNECTIONS, "connections", IDLE_CONNECTIONS),)
+HEALTH_CONNECTIONS: Final = 32
+"""Concurrent connections to the port for health checks."""
+HEALTH_CONNECTIONS_PER_CLIENT: Final = 8
+
+LIMITS: Final = (
+    Limit("connections of the operator", OPERATOR_CONNECTIONS, "connections", IDLE_CONNECTIONS),
+    Limit("connections for health checks", HEALTH_CONNECTIONS, "connections", IDLE_CONNECTIONS),
+    Limit(
+        "connections of one client for health checks", HEALTH_CONNECTIONS_PER_CLIENT, "connections", IDLE_CONNECTIONS
+    ),
+)
 
 _LOG = Logger()
 
@@ -68,5 +78,6 @@ def max_connections(open_files: int, config: Config) -> int:
     peers = config.p2p.outbound * sum(MAX_CALLS.values()) if config.p2p.enabled else 0
     merchants = len(config.commerce.all_merchants) if config.commerce.webhooks.enabled else 0
     callbacks = look_ups(merchants) + most_in_flight(merchants)
-    reserved = FILES + LOOK_UPS + 2 * OPERATOR_CONNECTIONS + closing + peers + callbacks
+    health = HEALTH_CONNECTIONS if config.operator.health_listen else 0
+    reserved = FILES + LOOK_UPS + 2 * OPERATOR_CONNECTIONS + health + closing + peers + callbacks
     return max(open_files - reserved, open_files // 4, sites) // sites

@@ -9,7 +9,7 @@ after the one before it has started (`svcd/process/sequential.py`):
 3. the databases are opened (:func:`open_chain_and_webhooks`): those of the chain, the mempool and the webhooks, each of
    which recovers from an unclean shutdown;
 4. the services on the open chain start in the order of :func:`node_services`: checks, production of blocks, webhooks,
-   the operator's listeners, the public listeners, peers, backups;
+   the operator's listeners, the public listeners, the port for health checks, peers, backups;
 5. the last one tells systemd READY=1.
 
 A service that cannot start stops those that have started; one line in the log says why, and the exit status is 1.
@@ -19,8 +19,8 @@ reverse order, each after the one behind it has stopped:
 
 1. systemd is told STOPPING=1;
 2. a backup is given up, and the known peers are saved;
-3. verifications that wait are answered; the public listeners close, then the operator's; open connections get
-   `[limits] drainSeconds` to finish;
+3. the port for health checks closes, verifications that wait are answered, the public listeners close, then the
+   operator's; open connections get `[limits] drainSeconds` to finish;
 4. webhooks and the production of blocks stop, then the checks;
 5. the databases are closed, which marks the shutdown as clean;
 6. the thread pools finish their work and end; those that only wait for others are abandoned after STOP_PATIENCE;
@@ -107,6 +107,7 @@ def node_services(resources: NodeResources) -> list[Service]:
         *node.webhooks(),
         *node.operator_listeners(),
         *node.public_listeners(),
+        *node.health_listeners(),
         *node.peer_services(),
         node.backups,
         node.systemd(),

@@ -13,7 +13,11 @@ from twisted.web.resource import Resource
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
 from svcd.commerce.webhook_database import FILE as WEBHOOKS_FILE
-from svcd.composition.file_descriptors import OPERATOR_CONNECTIONS
+from svcd.composition.file_descriptors import (
+    HEALTH_CONNECTIONS,
+    HEALTH_CONNECTIONS_PER_CLIENT,
+    OPERATOR_CONNECTIONS,
+)
 from svcd.composition.limits_report import limits_of
 from svcd.composition.merchants import MerchantServices
 from svcd.composition.resources import NodeResources, mempool_limits
@@ -48,6 +52,7 @@ from svcd.rpc.operator_routes import (
     OperatorRoutes,
     ParticipationRoutes,
     PeerAdminRoutes,
+    ReadyRoute,
 )
 from svcd.rpc.payment_list_routes import PaymentListRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
@@ -185,6 +190,13 @@ class NodeServices:
             self._listener(config.http.listen, self._sites.public(routes, public, pages=pages), "public"),
             waiters,
         ]
+
+    def health_listeners(self) -> list[Service]:
+        """The port for the health checks of load balancers, where there is one: without a token, for /ready only."""
+        endpoint = self._base.config.operator.health_listen
+        limits = SiteLimits(connections=HEALTH_CONNECTIONS, connections_per_client=HEALTH_CONNECTIONS_PER_CLIENT)
+        site = self._sites.operator([ReadyRoute(self._status, role=self._merchants.role)], limits)
+        return [self._listener(endpoint, site, "health")] if endpoint else []
 
     def peer_services(self) -> list[Service]:
         """The network of peers; no service where it is switched off."""

@@ -81,11 +81,16 @@ def _check_files(config: Config, settings: Settings) -> None:
 
 
 def _check_public(config: Config, settings: Settings) -> None:
-    for section, endpoint in (("http", config.http.listen), ("p2p", config.p2p.listen)):
+    settings_of = {
+        ("http", "listen"): config.http.listen,
+        ("p2p", "listen"): config.p2p.listen,
+        ("operator", "healthListen"): config.operator.health_listen,
+    }
+    for setting, endpoint in settings_of.items():
         kind, arguments = endpoint_parts(endpoint)
         if kind == "unix" or (kind == "systemd" and arguments.get("domain") == "UNIX"):
             raise settings.problem(
-                (section, "listen"),
+                setting,
                 "must not be a Unix socket: all who come by it look alike, so that nobody would be under a limit; "
                 'let the proxy come to a port, such as "tcp:8645:interface=127.0.0.1"',
             )
@@ -93,13 +98,18 @@ def _check_public(config: Config, settings: Settings) -> None:
 
 def _check_passed_sockets(config: Config, settings: Settings, names: Sequence[str]) -> None:
     """Of several sockets with one name Twisted serves one; connections to the others would never be answered."""
-    listening = {"http": config.http.listen, "p2p": config.p2p.listen, "operator": config.operator_port}
-    for section, endpoint in listening.items():
+    listening = {
+        ("http", "listen"): config.http.listen,
+        ("p2p", "listen"): config.p2p.listen,
+        ("operator", "listen"): config.operator_port,
+        ("operator", "healthListen"): config.operator.health_listen,
+    }
+    for setting, endpoint in listening.items():
         kind, arguments = endpoint_parts(endpoint)
         many = names.count(arguments.get("name", ""))
         if kind == "systemd" and many > 1:
             raise settings.problem(
-                (section, "listen"),
+                setting,
                 f"systemd hands over {many} sockets of that name, and one would be served: leave one ListenStream= in "
                 'the .socket unit, such as "[::]:8645" for all addresses of IPv4 and IPv6',
             )

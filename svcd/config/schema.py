@@ -263,6 +263,7 @@ class Operator:
 
     listen: Annotated[str, types.ServerEndpoint(may_be_empty=True)] = ""
     token_file: Annotated[str, types.FileName()] = "operator.token"  # noqa: S105
+    health_listen: Annotated[str, types.ServerEndpoint(may_be_empty=True)] = ""
 
 
 @frozen

@@ -70,27 +70,14 @@ class NodeDetails:
         }
 
 
-class OperatorRoutes:
-    """Health, readiness and status."""
+class ReadyRoute:
+    """Readiness."""
 
-    def __init__(
-        self,
-        status: Status,
-        *,
-        details: Callable[[], dict[str, object]],
-        token: str | None,
-        role: Callable[[], str] | None = None,
-    ) -> None:
+    def __init__(self, status: Status, *, token: str | None = None, role: Callable[[], str] | None = None) -> None:
         """``role`` is given where nodes share the database of webhooks: what this one does of their work."""
         self.token = token
         self._status = status
-        self._details = details
         self._role = role
-
-    @Route("GET", "/health", "Whether the process is alive", bucket="operator", answers={200: object_schema({})})
-    def health(self) -> Renderable:
-        """Answer GET /health."""
-        return {}
 
     @Route(
         "GET",
@@ -112,6 +99,26 @@ class OperatorRoutes:
             raise HttpError(503, f"not ready: {reason}")
         alarms = [alarm for alarm in self._status.alarms().values() if alarm]
         return {"alarms": alarms} if self._role is None else {"alarms": alarms, "role": self._role()}
+
+
+class OperatorRoutes(ReadyRoute):
+    """Health, readiness and status."""
+
+    def __init__(
+        self,
+        status: Status,
+        *,
+        details: Callable[[], dict[str, object]],
+        token: str | None,
+        role: Callable[[], str] | None = None,
+    ) -> None:
+        super().__init__(status, token=token, role=role)
+        self._details = details
+
+    @Route("GET", "/health", "Whether the process is alive", bucket="operator", answers={200: object_schema({})})
+    def health(self) -> Renderable:
+        """Answer GET /health."""
+        return {}
 
     @Route(
         "GET",

@@ -6,7 +6,13 @@ import pytest
 from attrs import evolve
 from twisted.logger import capturedLogs, formatEvent
 
-from svcd.composition.file_descriptors import OPEN_FILES, fit_connections, max_connections, raise_open_files_limit
+from svcd.composition.file_descriptors import (
+    HEALTH_CONNECTIONS,
+    OPEN_FILES,
+    fit_connections,
+    max_connections,
+    raise_open_files_limit,
+)
 from svcd.config.loader import load
 
 CONFIG = load()
@@ -46,6 +52,11 @@ def test_two_public_sites_share_what_there_is() -> None:
     together = evolve(CONFIG, p2p=evolve(CONFIG.p2p, enabled=True))
     assert 2 * max_connections(4_096, apart) < max_connections(4_096, together)
     assert max_connections(256, apart) == 32
+
+
+def test_health_checks_have_connections_of_their_own() -> None:
+    checked = evolve(CONFIG, operator=evolve(CONFIG.operator, health_listen="tcp:8647"))
+    assert max_connections(4_096, CONFIG) - max_connections(4_096, checked) == HEALTH_CONNECTIONS
 
 
 # How many files may be open, whatever the shell grants at first

@@ -1,11 +1,16 @@
 """What an operator changes and looks up while a real node runs."""
 
-from http.client import HTTPConnection
+import json
+from contextlib import ExitStack
+from http.client import HTTPConnection, RemoteDisconnected
+from socket import create_connection
 
 import pytest
 
+from svcd.composition.file_descriptors import HEALTH_CONNECTIONS_PER_CLIENT
+from svcd.node.status import NO_PEER_MET
 from tests.process_level.conftest import DEVNET, Nodes, nodes
-from tests.process_level.running import DEADLINE, RunningNode, wait_until
+from tests.process_level.running import DEADLINE, RunningNode, free_port, wait_until
 
 __all__ = ["nodes"]
 
@@ -73,6 +78,34 @@ def test_limits_and_webhooks_are_those_of_the_configuration(nodes: Nodes) -> Non
         "abandoned": 0,
         "refused": 0,
     }
+
+
+def test_the_port_for_health_checks_serves_nothing_else(nodes: Nodes) -> None:
+    port = free_port()
+    node = nodes.start("--network=devnet", "--set=participation.alone=false", f"--set=operator.healthListen=tcp:{port}")
+    assert any(event["message"] == f"listening on tcp:{port}" for event in node.events)
+
+    def asked(method: str, target: str) -> tuple[int, bytes]:
+        connection = HTTPConnection("127.0.0.1", port, timeout=DEADLINE)
+        connection.request(method, target)
+        answer = connection.getresponse()
+        body = answer.read()
+        connection.close()
+        return answer.status, body
+
+    status, body = asked("GET", "/ready")
+    assert (status, json.loads(body)) == (503, {"ok": False, "error": f"not ready: {NO_PEER_MET}"})
+    assert asked("HEAD", "/ready") == (503, b"")
+    assert asked("POST", "/ready")[0] == 405
+    for target in ("/", "/health", "/metrics", "/operator/status", "/rpc/status", "/p2p/status", "/ready/"):
+        assert asked("GET", target)[0] == 404, target
+    with ExitStack() as stack:
+        for _ in range(HEALTH_CONNECTIONS_PER_CLIENT):
+            held = stack.enter_context(create_connection(("127.0.0.1", port), DEADLINE))
+            held.sendall(b"GET /ready HTTP/1.1\r\nHost: h\r\n\r\n")
+            assert held.recv(4_096)
+        with pytest.raises((ConnectionError, RemoteDisconnected)):
+            asked("GET", "/ready")
 
 
 def test_a_deep_reorganisation_raises_an_alarm_and_one_line(nodes: Nodes) -> None:
