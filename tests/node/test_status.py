@@ -21,7 +21,7 @@ from svcd.node.status import (
     Status,
 )
 from tests.chains import TEST_PARAMS, ChainBuilder
-from tests.node.bench import LATE, Node
+from tests.node.bench import Node
 
 CAP = TEST_PARAMS.gap_cap_slots
 SPAN = CAP // TEST_PARAMS.slots_per_block * 6 // 5
@@ -46,55 +46,6 @@ def status_of(node: Node, peers: Known | NoPeers | None = None, endpoint: str = 
     return Status(
         node.chain_manager, identity=identity, peers=peers or Known(NOBODY), clock=node.clock, trouble=lambda: trouble
     )
-
-
-def test_every_field(node: Node, chain: ChainBuilder) -> None:
-    first, second = chain.chain("genesis: b[1..2]").values()
-    node.submit(first, second)
-    assert status_of(node).node_status() == {
-        "softwareVersion": "0.0.1",
-        "protocolVersion": "1.0",
-        "networkId": TEST_PARAMS.network_id,
-        "chainId": "SVC-TEST",
-        "genesisHash": TEST_PARAMS.genesis_hash.hex(),
-        "height": "2",
-        "slot": "4",
-        "hash": second.header.hash.hex(),
-        "stateRoot": second.header.state_root.hex(),
-        "consensusRoot": second.header.consensus_root.hex(),
-        "nodeId": "svcnode_" + "0" * 32,
-        "knownPeerCount": 0,
-        "bestKnownPeerHeight": "0",
-        "syncLagBlocks": "0",
-        "syncState": "synced",
-        "time": str(TEST_PARAMS.slot_time(LATE)),
-    }
-
-
-def test_at_the_genesis(node: Node) -> None:
-    said = status_of(node).node_status()
-    assert (said["height"], said["hash"]) == ("0", TEST_PARAMS.genesis_hash.hex())
-    assert said["stateRoot"] == node.root.hex()
-
-
-def test_it_follows_the_tip(node: Node, chain: ChainBuilder) -> None:
-    status = status_of(node)
-    for block in chain.chain("genesis: b[1..3]").values():
-        node.submit(block)
-        said = status.node_status()
-        assert (said["hash"], said["stateRoot"]) == (block.header.hash.hex(), block.header.state_root.hex())
-
-
-def test_the_endpoint_is_said_if_there_is_one(node: Node) -> None:
-    assert "endpoint" not in status_of(node).node_status()
-    assert status_of(node, endpoint="https://example.org").node_status()["endpoint"] == "https://example.org"
-
-
-def test_time_is_the_clock(node: Node) -> None:
-    status = status_of(node)
-    before = int(str(status.node_status()["time"]))
-    node.clock.advance(1.5)
-    assert int(str(status.node_status()["time"])) == before + 1500
 
 
 # Other nodes

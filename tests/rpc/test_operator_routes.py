@@ -13,7 +13,7 @@ from typing import Any
 
 import attrs
 import pytest
-from attrs import define, evolve
+from attrs import define
 from twisted.internet.defer import Deferred, succeed
 from twisted.internet.task import Clock
 from twisted.logger import capturedLogs, formatEvent
@@ -36,9 +36,9 @@ from svcd.web.connections import SiteLimits
 from svcd.web.openapi import document
 from svcd.web.routes import routes_of
 from tests.chains import COIN, key_of
-from tests.rpc.conftest import START_SLOT, local_client, public_client
+from tests.rpc.conftest import local_client
 from tests.rpc.description import Description
-from tests.rpc.node import FAUCET, OPERATOR, OPERATOR_SOCKET, PARAMS, TOKEN, Client, Inline, Node, Settings
+from tests.rpc.node import FAUCET, OPERATOR, OPERATOR_SOCKET, TOKEN, Client, Inline, Node, Settings
 from tests.support import result_of
 from tests.web.wire import Response, Wire
 
@@ -217,18 +217,6 @@ def test_mine_pays_the_operator_or_the_one_that_is_named(client: Client, operato
     assert balance(client, encode_address(key_of("dave").hash, "svcd")) == 60 * COIN
 
 
-def test_mine_never_makes_blocks_of_the_future(open_node: OpenNode, clock: Clock) -> None:
-    node = open_node(params=evolve(PARAMS, genesis_time=PARAMS.slot_time(START_SLOT) - 3_000))
-    operator, client = local_client(node), public_client(node)
-    assert len(operator.ok("/operator/mine", {"blocks": 2})["hashes"]) == 2
-    assert client.ok("/rpc/status")["status"]["slot"] == "3"
-    sentence = "the chain has caught up with the clock: try again in 1 s"
-    assert operator.refusal("/operator/mine", {"blocks": 1}) == sentence
-    clock.advance(1)
-    operator.ok("/operator/mine", {"blocks": 1})
-    assert client.ok("/rpc/status")["status"]["slot"] == "4"
-
-
 BLOCKS = "blocks: must be a whole number from 1 to 10000"
 SEED = "producer: must be 64 lower-case hex characters"
 DEPTH = "depth: must be a whole number from 1 to 1000"
@@ -284,32 +272,6 @@ def test_reorganise_replaces_the_newest_blocks_by_one_more(client: Client, opera
     assert not set(before[2:]) & set(made)
 
 
-def test_reorganise_to_the_genesis(client: Client, operator: Client) -> None:
-    operator.ok("/operator/mine", {"blocks": 3})
-    made = operator.ok("/operator/reorganise", {"depth": 3})["hashes"]
-    assert hashes(client) == made
-    assert operator.refusal("/operator/reorganise", {"depth": 5}) == "depth must be at most 4, the height of the chain"
-
-
-def test_transfers_that_fall_out_wait_again_when_it_is_done(client: Client, operator: Client) -> None:
-    txid = operator.ok("/operator/faucet", {"recipient": BOB, "amount": "0.5"})["txid"]
-    operator.ok("/operator/mine", {"blocks": 2})
-    assert client.ok(f"/rpc/transaction/{txid}")["transaction"]["confirmations"] == 2
-    operator.ok("/operator/reorganise", {"depth": 2})
-    assert client.refusal(f"/rpc/transaction/{txid}", status=404).endswith("it waits in the mempool")
-    operator.ok("/operator/mine", {"blocks": 1})
-    assert client.ok(f"/rpc/transaction/{txid}")["transaction"]["confirmations"] == 1
-
-
-def test_transfers_that_fall_out_may_be_dropped(client: Client, operator: Client) -> None:
-    txid = operator.ok("/operator/faucet", {"recipient": BOB, "amount": "0.5"})["txid"]
-    operator.ok("/operator/mine", {"blocks": 2})
-    operator.ok("/operator/reorganise", {"depth": 2, "dropTransactions": True})
-    assert client.refusal(f"/rpc/transaction/{txid}", status=404).endswith("it does not wait for one either")
-    operator.ok("/operator/mine", {"blocks": 1})
-    assert balance(client, BOB) == 1000 * COIN
-
-
 # The faucet
 
 
@@ -320,20 +282,6 @@ def test_faucet_sends_what_it_is_told_to(client: Client, operator: Client) -> No
     assert (record["senderAddress"], record["amountSvc"], record["fee"]) == (FAUCET, "1.5", "10000")
     assert balance(client, BOB) == 1001 * COIN + COIN // 2
     assert balance(client, FAUCET) == 5 * COIN - COIN * 3 // 2 - 10_000
-
-
-def test_faucet_counts_what_waits(client: Client, operator: Client) -> None:
-    for _ in range(3):
-        operator.ok("/operator/faucet", {"recipient": BOB, "amount": "0.1"})
-    operator.ok("/operator/mine", {"blocks": 1})
-    assert client.ok("/rpc/block/1")["block"]["transactionCount"] == 3
-
-
-def test_faucet_of_a_network_without_one(open_node: OpenNode) -> None:
-    node = open_node(params=evolve(PARAMS, allocations=()))
-    assert local_client(node).refusal("/operator/faucet", {"recipient": BOB, "amount": "1"}) == (
-        f"the faucet {FAUCET} has nothing on this network"
-    )
 
 
 # GET /operator/limits: one table of every limit, each with an attack that docs/threats.md names
