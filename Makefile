@@ -26,7 +26,8 @@ SLOW_FILES = $(call with,mark\.slow)
 SLOW_HALF_FILES = $(filter $(addsuffix /%,$(SLOW_HALF)),$(SLOW_FILES))
 # What shows that svcd works with a version of its dependencies: not the rules of the chain and of the network between
 # nodes, which use none of them.
-DEPENDENT = tests/cli tests/composition tests/metrics tests/net tests/pages tests/process tests/rpc tests/web tests/test_config.py \
+DEPENDENT = tests/cli tests/clients tests/composition tests/examples tests/metrics tests/net tests/pages tests/process tests/rpc \
+	tests/web tests/test_config.py \
 	$(addprefix tests/chain/test_,protocol_vectors.py signature.py work.py) \
 	$(addprefix tests/commerce/test_,delivery_wire.py dispatcher.py webhook_service.py) \
 	$(addprefix tests/node/test_,node_context.py threads.py) $(addprefix tests/p2p/test_,service.py transport.py)

@@ -35,6 +35,8 @@ PACKAGES: Final = {
     "unshare": "util-linux",
 }
 """What ``apt install`` is given to get each program."""
+NODE_OPTIONS: Final = "--experimental-global-webcrypto --no-warnings"
+"""Node 18, which Debian 12 has, hides WebCrypto behind an option that later versions accept too."""
 _MISSING: Final = re.compile(r"not installed: ([^()]+) \(apt install [^()]+\)")
 
 

@@ -14,14 +14,12 @@ import pytest
 from tests.browser.chain import FAUCET
 from tests.process_level.pages import ROOT, blocks_of
 from tests.process_level.running import DEADLINE, RunningNode
-from tests.programs import needs, program
+from tests.programs import NODE_OPTIONS, needs, program
 
 CLIENT = ROOT / "clients" / "javascript"
 TESTS = Path(__file__).parent / "js"
 TYPESCRIPT, NODE_TYPES = "typescript@5.9.3", "@types/node@20.19.25"
 SETTINGS = ["--strict", "--noUncheckedIndexedAccess", "--target", "es2022", "--module", "nodenext", "--types", "node"]
-# Node 18, which Debian 12 has, hides WebCrypto behind an option that later versions accept too.
-NODE_OPTIONS = "--experimental-global-webcrypto --no-warnings"
 
 
 def ran(*command: str, folder: Path, seconds: float = DEADLINE) -> str:

@@ -23,6 +23,7 @@ README = "clients/python/README.md"
 SOURCES = str(ROOT / "clients" / "python" / "src")
 
 
+@pytest.mark.story
 def test_the_examples_of_the_readme_print_what_it_shows(shop_node: RunningNode) -> None:
     blocks = blocks_of(README, "python", "text")
     assert [block.language for block in blocks] == ["python", "text"] * (len(blocks) // 2)

@@ -10,7 +10,10 @@ from typing import Any
 import pytest
 import shop
 from flask.testing import FlaskClient
-from svc_pay import DEVNET, MAINNET
+from hypothesis import given
+from hypothesis import strategies as st
+from svc_pay import DEVNET, MAINNET, WatchEvent
+from svc_pay.webhooks import parse_event
 
 from svcd.commerce.signing import SigningKeys, signed_headers
 from tests.process_level.running import free_port
@@ -48,36 +51,42 @@ def client(settings: shop.Settings) -> FlaskClient:
 def db(client: FlaskClient, settings: shop.Settings) -> Iterator[sqlite3.Connection]:
     """The database of the shop, with an order of 25 coins that needs three confirmations."""
     db = shop.connect(settings.database)
+    add_order(db)
+    yield db
+    db.close()
+
+
+def add_order(db: sqlite3.Connection) -> None:
+    """Store the order."""
     db.execute(
         "INSERT INTO orders (reference, what, recipient, amount, confirmations, since_height, payment_uri,"
         " checkout_url, created_at, watch)"
         " VALUES ('order-1', 'Teapot', ?, 2500000000, 3, 0, 'svc:', 'http://', 0, 'svcwh_1')",
         (ADDRESS,),
     )
-    yield db
-    db.close()
+
+
+def event_of(name: str, state: str, depth: int, place: tuple[int, int], **changes: Any) -> dict[str, Any]:
+    """An event of the order's watch, as JSON has it."""
+    payment = {"state": state, "confirmations": depth, "canonical": depth > 0, "requiredConfirmations": 3}
+    payment |= {"reference": "order-1", "recipient": ADDRESS, "amount": "2500000000"}
+    payment |= {"matchCount": 1, "mismatches": [], "txid": "cd" * 32}
+    event = {"id": f"svcevt_{place}", "event": name, "createdAt": "1", "epoch": place[0], "sequence": place[1]}
+    event |= {"networkId": 2, "chainId": DEVNET.chain_id, "genesisHash": DEVNET.genesis_hash, "initial": False}
+    event |= {"subscriptionId": "svcwh_1", "previousState": "unpaid", "tip": TIP, "node": {**TIP, "synced": True}}
+    payment |= changes.pop("payment", {})
+    return event | {"payment": payment, **changes}
 
 
 @pytest.fixture
 def send(client: FlaskClient) -> Send:
     """Posts an event of the order's watch as the node does; the status of the answer."""
-    sent = 0
 
-    def send(name: str, state: str, depth: int, place: tuple[int, int], *, secret: str = SECRET, **changes: Any) -> int:
-        nonlocal sent
-        sent += 1
-        payment = {"state": state, "confirmations": depth, "canonical": depth > 0, "requiredConfirmations": 3}
-        payment |= {"reference": "order-1", "recipient": ADDRESS, "amount": "2500000000"}
-        payment |= {"matchCount": 1, "mismatches": [], "txid": "cd" * 32}
-        event = {"id": f"svcevt_{sent}", "event": name, "createdAt": "1", "epoch": place[0], "sequence": place[1]}
-        event |= {"networkId": 2, "chainId": DEVNET.chain_id, "genesisHash": DEVNET.genesis_hash, "initial": False}
-        event |= {"subscriptionId": "svcwh_1", "previousState": "unpaid", "tip": TIP, "node": {**TIP, "synced": True}}
-        payment |= changes.pop("payment", {})
-        event |= {"payment": payment, **changes}
-        body = json.dumps(event).encode()
-        headers = signed_headers(
-            SigningKeys(secret), event_id=str(event["id"]), event=name, body=body, timestamp=int(time.time())
-        )
+    def send(*given: Any, secret: str = SECRET, **changes: Any) -> int:
+        event = event_of(*given, **changes)
+        body, now = json.dumps(event).encode(), int(time.time())
+        keys = SigningKeys(secret)
+        headers = signed_headers(keys, event_id=event["id"], event=event["event"], body=body, timestamp=now)
         return client.post("/paid", data=body, headers=headers).status_code
 
     return send
@@ -92,15 +101,8 @@ CONFIRMED = ("payment.confirmed", "confirmed", 3, (0, 3))
 
 def test_an_order_is_held_while_its_payment_is_undone(db: sqlite3.Connection, send: Send) -> None:
     seen = []
-    for event in [
-        ("payment.pending", "pending", 0, (0, 1)),
-        ("payment.confirming", "confirming", 1, (0, 2)),
-        CONFIRMED,
-        ("payment.reorged", "pending", 0, (1, 4)),
-        ("payment.confirming", "confirming", 1, (1, 5)),
-        ("payment.confirmed", "confirmed", 3, (1, 6)),
-    ]:
-        assert send(*event) == 200
+    for event in STORY:
+        taken(db, event)
         seen.append(status(db))
     assert seen == ["waiting for payment"] * 2 + ["ready to ship"] + ["held"] * 2 + ["ready to ship"]
     db.execute("UPDATE orders SET shipped_at = 1")
@@ -116,6 +118,53 @@ def test_events_that_come_twice_or_late_change_nothing(db: sqlite3.Connection, s
     assert status(db) == "held"
     assert send("payment.confirmed", "confirmed", 3, (0, 9)) == 200
     assert status(db) == "held"
+
+
+STORY = [
+    event_of("payment.pending", "pending", 0, (0, 1)),
+    event_of("payment.confirming", "confirming", 1, (0, 2)),
+    event_of("payment.confirmed", "confirmed", 3, (0, 3)),
+    event_of("payment.reorged", "pending", 0, (1, 4)),
+    event_of("payment.confirming", "confirming", 1, (1, 5)),
+    event_of("payment.confirmed", "confirmed", 3, (1, 6)),
+]
+
+
+def taken(db: sqlite3.Connection, event: dict[str, Any]) -> str:
+    """What the shop says of an event that has been verified."""
+    verified = parse_event(json.dumps(event).encode())
+    assert isinstance(verified, WatchEvent)
+    return shop.take(db, verified)
+
+
+@given(st.lists(st.sampled_from(STORY), max_size=20))
+def test_in_any_order_and_however_often_the_newest_event_decides(arriving: list[dict[str, Any]]) -> None:
+    db = shop.connect(":memory:")
+    db.executescript((shop.HERE / "schema.sql").read_text(encoding="utf-8"))
+    add_order(db)
+    said = [taken(db, event) for event in arriving]
+    newest = max(arriving, key=lambda event: (event["epoch"], event["sequence"]), default=None)
+    ((state, was_paid),) = db.execute("SELECT state, was_paid FROM orders").fetchall()
+    assert state == ("unpaid" if newest is None else newest["payment"]["state"])
+    recorded = [event for event, told in zip(arriving, said, strict=True) if told == "recorded"]
+    assert was_paid == any(event["payment"]["state"] == "confirmed" for event in recorded)
+    assert len({event["id"] for event in recorded}) == len(recorded)
+    db.close()
+
+
+def test_what_fails_in_the_middle_is_as_if_it_had_never_come(db: sqlite3.Connection) -> None:
+    with pytest.raises(OverflowError):
+        taken(db, event_of(*CONFIRMED, payment={"confirmations": 2**70}))
+    assert status(db) == "waiting for payment"
+    assert taken(db, event_of(*CONFIRMED)) == "recorded"
+    assert status(db) == "ready to ship"
+
+
+def test_a_shop_that_is_started_again_remembers(db: sqlite3.Connection, settings: shop.Settings) -> None:
+    assert taken(db, event_of(*CONFIRMED)) == "recorded"
+    shop.create_app(settings)
+    assert taken(db, event_of(*CONFIRMED)) == "seen before"
+    assert status(db) == "ready to ship"
 
 
 @pytest.mark.parametrize(
