@@ -482,6 +482,16 @@ def test_other_successes_at_a_host_use_up_no_attempts(world: World) -> None:
     assert {world.outbox.row(watch).state for watch in bad} == {"delivered"}
 
 
+def test_a_shop_that_was_down_for_five_seconds_hears_everything_within_five_more(world: World) -> None:
+    world.network.answers["shop"] = CallFailed("connect", "nobody listens")
+    orders = [f"shop/{number}" for number in range(20)]
+    world.send(*orders)
+    world.pass_time(5)
+    world.network.answers["shop"] = replying(200)
+    world.pass_time(5)
+    assert world.dispatcher.counts().delivered == len(orders)
+
+
 # Ends
 
 

@@ -27,6 +27,7 @@ SECRET = "the signing secret of this test, longer"
 BOOKS_TOKEN, BOOKS_SECRET = "t-books" * 8, "s-books" * 8
 SHOP = address_of("shop", "svcd")
 REQUIRED = 3
+MOST_UNCONFIRMED = 6
 SOON = 20.0
 """Seconds for a busy machine: less than the 30 s of retries that an event would otherwise have to wait for."""
 
@@ -56,6 +57,7 @@ class Shop:
             f"--set=commerce.webhooks.signingSecret={SECRET}",
             '--set=commerce.webhooks.callbackNetworks=["127.0.0.1/32", "::1/128"]',
             f"--set=commerce.webhooks.extraCaFile={nodes.folder / 'authority.pem'}",
+            f"--set=commerce.webhooks.maxWatchesPerHost={MOST_UNCONFIRMED}",
             self.books(BOOKS_SECRET),
         )
         self.port = free_port()
@@ -380,6 +382,25 @@ def test_only_the_networks_that_the_operator_names_are_called(shop: Shop) -> Non
     assert never.json["error"] == "callbackUrl: 169.254.169.254 has an address that may not be called (metadata)"
     unknown = shop.ask("POST", "/rpc/commerce/webhooks", {**body, "callbackUrl": "https://shop.invalid/"})
     assert (unknown.status, unknown.headers["retry-after"]) == (503, "30")
+
+
+def test_only_orders_that_wait_for_their_payment_count_against_the_limit(shop: Shop) -> None:
+    shop.fund("customer")
+    orders = [shop.order(f"order-{number}", "1") for number in range(MOST_UNCONFIRMED)]
+    url = f"https://localhost:{shop.receiver.port}/paid"
+    one_more = {"recipient": SHOP, "amount": "1", "reference": "order-x", "callbackUrl": url}
+    full = shop.ask("POST", "/rpc/commerce/webhooks", one_more)
+    assert (full.status, full.headers["retry-after"]) == (429, "60")
+    assert "localhost has 6 unconfirmed watches, the most; " in full.json["error"]
+    assert "let the operator raise maxWatchesPerHost" in full.json["error"]
+
+    shop.pay("customer", orders[0]["request"])
+    shop.node.mine(REQUIRED)
+    wait_until(lambda: shop.watch(orders[0]["watch"])["lastState"] == "confirmed", "the confirmation")
+    assert shop.ask("POST", "/rpc/commerce/webhooks", one_more).status == 201
+    assert shop.ask("POST", "/rpc/commerce/webhooks", {**one_more, "reference": "order-y"}).status == 429
+    assert shop.ask("POST", f"/rpc/commerce/webhooks/{orders[1]['watch']}/cancel").status == 200
+    assert shop.ask("POST", "/rpc/commerce/webhooks", {**one_more, "reference": "order-y"}).status == 201
 
 
 @pytest.mark.story
