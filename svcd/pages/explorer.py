@@ -432,10 +432,10 @@ class PeersPage:
         now, neighbourhood = sources.now, sources.peers.network_view()
         sample = sorted(sources.sample(), key=lambda peer: peer.endpoint)
         columns: list[Column[PeerRow]] = [
-            Column("Address", lambda peer: tag("bdi", visible(peer.endpoint), class_="hash"), phone="phone-title"),
-            Column("Node", lambda peer: tag("bdi", visible(peer.node_id), class_="hash small"), phone="phone-note"),
-            Column("Height", lambda peer: grouped(peer.height), number=True, phone="phone-value", labelled=True),
-            Column("Last seen", lambda peer: when(peer.last_seen, now), phone="phone-extra"),
+            Column("Address", lambda peer: tag("bdi", visible(peer.endpoint), class_="hash"), place="phone-title"),
+            Column("Node", lambda peer: tag("bdi", visible(peer.node_id), class_="hash small"), place="phone-note"),
+            Column("Height", lambda peer: grouped(peer.height), number=True, place="phone-value", labelled=True),
+            Column("Last seen", lambda peer: when(peer.last_seen, now), place="phone-extra"),
         ]
         if sample:
             listed: Content = tag("div", table(columns, sample, caption="Verified peers"), class_="card")

@@ -23,7 +23,6 @@ from svcd.pages.html import (
     plural,
     short_link,
     tag,
-    when,
 )
 from svcd.pages.layout import Page
 from svcd.pages.routes import EXPECTED_AMOUNT, EXPECTED_RECIPIENT, page
@@ -98,15 +97,16 @@ class ReferencePage:
             Column(
                 "Transfer",
                 lambda row: short_link(row.transfer.txid.hex(), "tx", row.transfer.txid.hex()),
-                phone="phone-title",
+                place="phone-title",
             ),
-            Column("State", lambda row: _state(row, height), phone="phone-note"),
-            Column("Time", lambda row: "" if row.time is None else when(row.time, sources.now)),
-            Column("From", lambda row: address_link(sources.address(row.transfer.sender))),
+            Column("State", lambda row: _state(row, height), place="phone-note"),
+            Column("From", lambda row: address_link(sources.address(row.transfer.sender)), place="roomy"),
             Column("To", lambda row: address_link(sources.address(row.transfer.recipient))),
-            Column("Amount", lambda row: amount(row.transfer.amount), number=True, phone="phone-value"),
-            Column("For the order", lambda row: verdicts[row.transfer.txid], phone="phone-extra"),
-            Column("Verification", lambda row: tag("a", "JSON", href=self._verification(reference, row))),
+            Column("Amount", lambda row: amount(row.transfer.amount), number=True, place="phone-value"),
+            Column("For the order", lambda row: verdicts[row.transfer.txid], place="phone-extra"),
+            Column(
+                "Verification", lambda row: tag("a", "JSON", href=self._verification(reference, row)), place="roomy"
+            ),
         ]
         if expected == ExpectedPayment():
             del columns[-2]

@@ -19,9 +19,11 @@ class Column(Generic[T]):
     heading: str
     cell: Callable[[T], Content]
     number: bool = False
-    phone: str = ""
-    """The class of its place in the two lines of a row on a phone: ``phone-title`` and ``phone-value`` in the first,
-    ``phone-note`` and ``phone-extra`` in the second. Empty if a phone leaves the column out.
+    place: str = "desk"
+    """The class of its place on narrow screens.
+
+    On a phone a row has two lines: ``phone-title`` and ``phone-value`` in the first, ``phone-note`` and ``phone-extra``
+    in the second. Phones leave ``desk`` out, and tablets ``roomy`` too.
     """
     labelled: bool = False
     """Whether a phone shows the heading before the value."""
@@ -29,7 +31,7 @@ class Column(Generic[T]):
     @property
     def attributes(self) -> dict[str, str]:
         """The HTML attributes of its cells."""
-        return {"class": " ".join(["number"] * self.number + ["labelled"] * self.labelled + [self.phone or "desk"])}
+        return {"class": " ".join(["number"] * self.number + ["labelled"] * self.labelled + [self.place])}
 
 
 def table(columns: Sequence[Column[T]], rows: Iterable[T], *, caption: str) -> Tag:
@@ -50,16 +52,16 @@ def blocks_table(sources: Sources, blocks: Iterable[BlockRow], *, caption: str) 
         Column(
             "Height",
             lambda block: link(grouped(block.header.height), "block", str(block.header.height)),
-            phone="phone-title",
+            place="phone-title",
         ),
-        Column("Time", lambda block: when(block.time, now), phone="phone-note"),
+        Column("Time", lambda block: when(block.time, now), place="phone-note"),
         Column("Hash", lambda block: short_link(block.hash.hex(), "block", block.hash.hex())),
         Column("Made by", lambda block: _producer(sources, block)),
         Column(
             "Transfers",
             lambda block: grouped(block.header.transaction_count),
             number=True,
-            phone="phone-value",
+            place="phone-value",
             labelled=True,
         ),
     ]
@@ -75,19 +77,19 @@ def transfers_table(
 ) -> Tag:
     """A table of transfers, as seen by the account ``of`` if given; ``dated`` adds the time of each block."""
     now = sources.now
-    columns: list[Column[TransferRow]] = [Column("Transfer", _txid, phone="phone-title")]
+    columns: list[Column[TransferRow]] = [Column("Transfer", _txid, place="phone-title")]
     if dated:
         columns.append(
-            Column("Time", lambda row: _waiting() if row.time is None else when(row.time, now), phone="phone-note")
+            Column("Time", lambda row: _waiting() if row.time is None else when(row.time, now), place="phone-note")
         )
     if of is not None:
-        columns.append(Column("Direction", lambda row: _direction(row, of), phone="phone-extra"))
+        columns.append(Column("Direction", lambda row: _direction(row, of), place="phone-extra"))
         columns.append(Column("With", lambda row: address_link(sources.address(_counterparty(row, of)))))
     else:
         columns.append(Column("From", lambda row: address_link(sources.address(row.transfer.sender))))
         columns.append(Column("To", lambda row: address_link(sources.address(row.transfer.recipient))))
     columns.append(Column("Reference", _reference))
-    columns.append(Column("Amount", lambda row: amount(row.transfer.amount), number=True, phone="phone-value"))
+    columns.append(Column("Amount", lambda row: amount(row.transfer.amount), number=True, place="phone-value"))
     return table(columns, rows, caption=caption)
 
 

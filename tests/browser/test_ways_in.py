@@ -142,7 +142,8 @@ def test_tables_fit_between_phone_and_desk(watched: Watched, chain: Chain) -> No
     chain.pay(FAUCET, SHOP, COIN, longest)
     chain.node.mine(1)
     page = watched.page()
-    for path in (f"/address/{SHOP}", f"/block/{chain.node.status()['height']}"):
+    compared = f"/reference/{longest}?recipient={SHOP}&amount=90071992.54740991"
+    for path in (f"/address/{SHOP}", f"/block/{chain.node.status()['height']}", compared):
         watched.go(path, page)
         page.evaluate(LONGEST)
         for width in (703, 705, 800, 900, 1055, 1057):

@@ -1,6 +1,6 @@
-// From a wish to a transfer on the chain, and never to two of them.
+// From an intent to a transfer on the chain, and never to two of them.
 //
-// A wish has an id. What was signed for it is kept before it is sent, under that id; whoever asks again, be it by a
+// An intent has an id. What was signed for it is kept before it is sent, under that id; whoever asks again, be it by a
 // double click, a reload or in another tab, gets the same bytes. Sending the same bytes again is always safe.
 
 import { underWay, judge } from "./review.mjs";
@@ -8,9 +8,9 @@ import { DEEP, LIFETIME } from "./networks.mjs";
 import { Problem } from "./problem.mjs";
 import { signTransfer } from "./transaction.mjs";
 
-/** The id of the wish behind a payment link: one order of one shop, paid once from one address.
+/** The id of the intent behind a payment link: one order of one shop, paid once from one address.
  *
- * A link that leaves the amount to the person (null) is one wish too, whatever they choose. */
+ * A link that leaves the amount to the person (null) is one intent too, whatever they choose. */
 export function linkId(sender, { recipient, amount, reference }) {
   return `link ${sender} ${recipient} ${amount ?? "any"} ${reference}`;
 }
@@ -52,40 +52,40 @@ export class Paying {
       .sort((one, other) => other.signedAt - one.signedAt);
   }
 
-  /** What there is to know before `wish` is signed, judged: see review.mjs. Without a `fee` it has the node's. */
-  async review(wish, sender) {
-    const order = wish.reference !== null;
+  /** What there is to know before `intent` is signed, judged: see review.mjs. Without a `fee` it has the node's. */
+  async review(intent, sender) {
+    const order = intent.reference !== null;
     const [view, account, fee, paid, own] = await Promise.all([
       this.#node.view(),
       this.#node.account(sender),
-      wish.fee ?? this.#node.fee(),
-      order ? this.#node.payment(wish) : null,
+      intent.fee ?? this.#node.fee(),
+      order ? this.#node.payment(intent) : null,
       this.of(sender),
     ]);
-    const waiting = underWay(own.filter(({ id }) => id !== wish.id));
+    const waiting = underWay(own.filter(({ id }) => id !== intent.id));
     const known = { sender, view, account, fee, paid, waiting, now: this.#clock() };
-    return { ...judge(wish, known), account, view };
+    return { ...judge(intent, known), account, view };
   }
 
-  /** The signed payment of `wish`, made now unless there is one. It is kept, and not yet sent.
+  /** The signed payment of `intent`, made now unless there is one. It is kept, and not yet sent.
    *
-   * `again` is the txid of a refused payment of the same wish that is to be signed anew. Throws what review.mjs
+   * `again` is the txid of a refused payment of the same intent that is to be signed anew. Throws what review.mjs
    * blocks for.
    */
-  sign(wish, { key, sender, network }, again = null) {
+  sign(intent, { key, sender, network }, again = null) {
     return this.#exclusive(async () => {
-      const earlier = await this.#store.payment(wish.id);
+      const earlier = await this.#store.payment(intent.id);
       if (earlier !== null && (earlier.txid !== again || earlier.state !== "refused")) return earlier;
-      await this.settle(sender, wish.id);
+      await this.settle(sender, intent.id);
       if (earlier !== null && (await this.#node.transaction(earlier.txid)) !== null) return earlier;
-      const { account, fee, blocked } = await this.review(wish, sender);
+      const { account, fee, blocked } = await this.review(intent, sender);
       if (blocked !== null) throw blocked;
       const nonce = nonceFor(earlier, account);
       const signedAt = this.#clock();
-      const { recipient, amount, reference } = wish;
+      const { recipient, amount, reference } = intent;
       const draft = { recipient, amount, reference, fee, nonce, timestamp: BigInt(signedAt) };
       const { txid, transfer } = await signTransfer(draft, key, network);
-      const { confirmations: wanted, label, id, returnUrl = null } = wish;
+      const { confirmations: wanted, label, id, returnUrl = null } = intent;
       const about = { id, txid, transfer, wanted, label, returnUrl, signedAt };
       const payment = { ...about, state: "signed", deepest: "signed", confirmations: 0, problem: null };
       await this.#store.keep(payment);
@@ -93,7 +93,7 @@ export class Paying {
     });
   }
 
-  /** Follow all payments of `sender` that are not settled, but for the one of the wish `except`.
+  /** Follow all payments of `sender` that are not settled, but for the one of the intent `except`.
    *
    * The node counts what waits there into the next nonce, so before anything is signed it must have all that was, and
    * also what a reorganisation has taken back. Payments that are confirmed are asked for once for each `tip`, the hash
@@ -148,7 +148,7 @@ export class Paying {
     }
     if (pendingNonce > own) {
       const taken = "Another transfer of this wallet waits in the place of this one, perhaps from another device.";
-      return new Problem("nonce-stale", `${taken} Wait until it is in a block, then sign this one anew.`);
+      return new Problem("nonce-stale", `${taken} Wait until it is confirmed, then sign this one anew.`);
     }
     if (this.#clock() - payment.signedAt > LIFETIME) {
       return new Problem("expired", "The transfer has waited for more than a day and is void. You can sign it anew.");

@@ -16,26 +16,26 @@ export function underWay(payments) {
     .reduce((sum, units) => sum + units, 0n);
 }
 
-/** Judge a wish (`recipient`, `amount`, `fromLink`) by what is known.
+/** Judge an intent (`recipient`, `amount`, `fromLink`) by what is known.
  *
  * `known` has sender, account and view of the node, `fee` and `waiting` in base units, `paid` (a payment that somebody has made
  * for the same order, or null) and `now` in Unix milliseconds. The answer has fee, total and balance after in base
  * units, `warnings`, and `blocked`: the Problem for which nothing may be signed, or null.
  */
-export function judge(wish, known) {
-  const toSelf = wish.recipient === known.sender;
+export function judge(intent, known) {
+  const toSelf = intent.recipient === known.sender;
   const { fee } = known;
-  const total = wish.amount + fee;
+  const total = intent.amount + fee;
   const available = known.account.balance - known.waiting;
   const paid = known.paid !== null && known.paid.state !== "unpaid";
   const warnings = [];
   if (toSelf) warnings.push(new Problem("self-payment", "The recipient is this wallet: only the fee will be spent."));
   if (fee > MINIMUM_FEE) warnings.push(raised());
-  if (paid && !wish.fromLink) warnings.push(alreadyPaid(known.paid));
+  if (paid && !intent.fromLink) warnings.push(alreadyPaid(known.paid));
   const faults = [
     known.view.syncing &&
       new Problem("node-syncing", "The node is still catching up, and nothing is signed until it is done."),
-    paid && wish.fromLink && alreadyPaid(known.paid),
+    paid && intent.fromLink && alreadyPaid(known.paid),
     Math.abs(known.now - known.view.time) > MAX_CLOCK_DIFFERENCE &&
       new Problem("clock", "The clocks of this device and the node are more than five minutes apart; set them."),
     total > GREATEST && new Problem("amount", "Amount and fee together are more than there can be."),
@@ -61,7 +61,7 @@ function raised() {
 }
 
 function alreadyPaid({ state }) {
-  const how = state === "pending" ? "a payment of it waits for a block" : `its payment is ${state}`;
+  const how = state === "pending" ? "a payment of it is waiting to be confirmed" : `its payment is ${state}`;
   const sentence = `This order is paid already: ${how}. Who pays twice must ask the shop for the money back.`;
   return new Problem("already-paid", sentence);
 }

@@ -26,7 +26,7 @@ function sentence({ state, confirmations, wanted }, blockSeconds) {
   const count = `${grouped(confirmations)} of ${grouped(wanted)} confirmations`;
   if (state === "confirmed") return `The payment is confirmed: ${count}.`;
   const left = aboutTime((wanted - confirmations) * blockSeconds).replace(/^./, (first) => first.toUpperCase());
-  return `${state === "pending" ? "The node has it. " : ""}${left} left: ${count}.`;
+  return `${state === "pending" ? "Waiting to be confirmed. " : ""}${left} left: ${count}.`;
 }
 
 /** What it means that a reorganisation has taken the payment back, or "". */
@@ -158,7 +158,7 @@ export class Following {
       writeAmount(byId("payment-fee"), suggested);
       throw new Problem("fee-raised", "The fee has risen to what is shown here; sign anew once more to pay it.");
     }
-    const wish = {
+    const intent = {
       id,
       recipient,
       amount: BigInt(amount),
@@ -169,6 +169,6 @@ export class Following {
       fee: this.#fee,
       fromLink: id.startsWith("link "),
     };
-    await this.#app.pay(wish, txid);
+    await this.#app.pay(intent, txid);
   }
 }

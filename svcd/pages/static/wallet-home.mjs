@@ -30,7 +30,7 @@ function line(record, own) {
 function howOf({ state, problem, blockTime, waits, fallen }) {
   if (fallen) return state === "refused" ? "taken back by the network" : "taken back by the network, handed in again";
   if (state === "refused") return problem.code === "rejected" ? "refused by the node" : "not paid";
-  if (waits || state === "pending") return "waits for a block";
+  if (waits || state === "pending") return "waiting to be confirmed";
   if (state === "signed") return "signed, not yet sent";
   return moment(Number(wireNumber(blockTime) ?? 0n));
 }

@@ -27,7 +27,7 @@ function switched(button, on) {
 /** The form for a transfer without a link, and the review of both kinds. */
 export class Spending {
   #app;
-  #wish = null;
+  #intent = null;
   #fee = null;
   #poller = null;
   #scanning;
@@ -46,7 +46,7 @@ export class Spending {
     );
     onSubmit(byId("send-form"), byId("send-recipient-error"), () => this.#send());
     onSubmit(byId("review-amount-form"), byId("review-amount-error"), () => {
-      this.#wish = { ...this.#wish, amount: judged(byId("review-amount-input"), parseAmount) };
+      this.#intent = { ...this.#intent, amount: judged(byId("review-amount-input"), parseAmount) };
       this.#look();
       byId("review-title").focus();
     });
@@ -98,15 +98,15 @@ export class Spending {
   async openLink() {
     const { link, keyfile, store } = this.#app;
     if (link === null) return null;
-    const wish = { ...link, id: linkId(keyfile.address, link), fromLink: true };
-    return (await store.payment(wish.id)) === null ? wish : null;
+    const intent = { ...link, id: linkId(keyfile.address, link), fromLink: true };
+    return (await store.payment(intent.id)) === null ? intent : null;
   }
 
   /** What is missing for the payment that is open, in base units: 0 once it can be paid, null if none waits for coins. */
   async missing() {
-    const wish = this.#wish ?? (await this.openLink());
-    if (wish === null || wish.amount === null) return null;
-    const { blocked } = await this.#app.paying.review(wish, this.#app.keyfile.address);
+    const intent = this.#intent ?? (await this.openLink());
+    if (intent === null || intent.amount === null) return null;
+    const { blocked } = await this.#app.paying.review(intent, this.#app.keyfile.address);
     if (blocked === null) return this.#short ? 0n : null;
     if (blocked.code !== "insufficient") return null;
     this.#short = true;
@@ -115,12 +115,12 @@ export class Spending {
 
   /** Go back to the payment that waited for coins. */
   resume() {
-    this.#app.go(this.#wish === null || this.#wish.fromLink ? "" : "review");
+    this.#app.go(this.#intent === null || this.#intent.fromLink ? "" : "review");
   }
 
   /** Forget what was typed. */
   forget() {
-    this.#wish = null;
+    this.#intent = null;
     this.#short = false;
     byId("send-form").reset();
   }
@@ -132,8 +132,8 @@ export class Spending {
 
   /** Review what was typed into the form, if there is something; gives what ends it. */
   enterReview() {
-    if (this.#wish === null || this.#wish.fromLink) return this.#app.go("send", { replace: true });
-    return this.#enter(this.#wish);
+    if (this.#intent === null || this.#intent.fromLink) return this.#app.go("send", { replace: true });
+    return this.#enter(this.#intent);
   }
 
   #send() {
@@ -149,17 +149,17 @@ export class Spending {
     });
     const amount = judged(byId("send-amount"), parseAmount);
     const reference = judged(byId("send-reference"), referenceOf);
-    // The id lives as long as the wish: going back to the form makes a new one, and so may a second transfer.
+    // The id lives as long as the intent: going back to the form makes a new one, and so may a second transfer.
     const id = `send ${crypto.randomUUID()}`;
-    this.#wish = { id, recipient, amount, reference, confirmations: CONFIRMATIONS, label: null, fromLink: false };
+    this.#intent = { id, recipient, amount, reference, confirmations: CONFIRMATIONS, label: null, fromLink: false };
     this.#app.go("review");
   }
 
-  #enter(wish) {
+  #enter(intent) {
     this.#turn += 1;
-    // Until the page shows this wish, it may still show another.
+    // Until the page shows this intent, it may still show another.
     switched(byId("sign"), false);
-    this.#wish = { ...wish, id: wish.id ?? linkId(this.#app.keyfile.address, wish) };
+    this.#intent = { ...intent, id: intent.id ?? linkId(this.#app.keyfile.address, intent) };
     const turn = this.#turn;
     this.#begin(turn).catch((problem) => turn === this.#turn && this.#app.stop(problem));
     return () => this.#leave();
@@ -172,13 +172,13 @@ export class Spending {
   }
 
   async #begin(turn) {
-    const earlier = await this.#app.store.payment(this.#wish.id);
+    const earlier = await this.#app.store.payment(this.#intent.id);
     if (turn !== this.#turn) return;
     if (earlier !== null) {
       this.#app.go(`payment=${earlier.txid}`, { replace: true });
       return;
     }
-    const asks = this.#wish.amount === null;
+    const asks = this.#intent.amount === null;
     byId("review-amount-input").value = "";
     byId("review-amount-form").hidden = !asks;
     byId("review-body").hidden = asks;
@@ -195,8 +195,8 @@ export class Spending {
     const sender = keyfile.address;
     const poller = new Poller(
       async () => {
-        await paying.settle(sender, this.#wish.id, this.#tip);
-        const judgement = await paying.review(this.#wish, sender);
+        await paying.settle(sender, this.#intent.id, this.#tip);
+        const judgement = await paying.review(this.#intent, sender);
         this.#tip = judgement.view.tip;
         if (this.#poller === poller) this.#judged(judgement);
       },
@@ -207,7 +207,7 @@ export class Spending {
   }
 
   #fill() {
-    const { recipient, amount, reference, label } = this.#wish;
+    const { recipient, amount, reference, label } = this.#intent;
     writeAmount(byId("review-amount"), amount);
     write(byId("review-recipient"), recipient);
     write(byId("review-reference"), reference ?? "none");
@@ -260,6 +260,6 @@ export class Spending {
 
   async #sign() {
     // What is signed is what was shown, whatever the node suggests by now.
-    if (await this.#app.pay({ ...this.#wish, fee: this.#fee })) this.forget();
+    if (await this.#app.pay({ ...this.#intent, fee: this.#fee })) this.forget();
   }
 }

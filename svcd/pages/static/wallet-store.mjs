@@ -74,7 +74,7 @@ class Store {
     return kept;
   }
 
-  /** The payment of a wish, or null. */
+  /** The payment of an intent, or null. */
   payment(id) {
     return this.#read(PAYMENTS, (payments) => payments.get(id));
   }
@@ -84,12 +84,12 @@ class Store {
     return this.#read(PAYMENTS, (payments) => payments.getAll());
   }
 
-  /** Keep a payment in place of what was signed for its wish before; it is on the disk when this is done. */
+  /** Keep a payment in place of what was signed for its intent before; it is on the disk when this is done. */
   keep(payment) {
     return this.#write(PAYMENTS, (payments) => payments.put(payment));
   }
 
-  /** Keep what is new of a payment, unless its wish has been signed anew meanwhile; gives the payment that is kept. */
+  /** Keep what is new of a payment, unless its intent has been signed anew meanwhile; gives the payment that is kept. */
   async renew(payment) {
     let kept = payment;
     await this.#write(PAYMENTS, (payments) => {

@@ -194,13 +194,13 @@ class Wallet {
     else this.go(awaited, { replace: true });
   }
 
-  /** Sign and keep the payment of `wish` (`again`: see paying.mjs) and show it; throws `locked` and what `sign` does.
+  /** Sign and keep the payment of `intent` (`again`: see paying.mjs) and show it; throws `locked` and what `sign` does.
    *
    * Says whether it is shown. If the wallet was locked meanwhile it is not: it is followed once that is open again. */
-  async pay(wish, again = null) {
+  async pay(intent, again = null) {
     must(this.#key !== null, "locked", "The wallet has been locked; unlock it again.");
     const [key, sender] = [this.#key, this.keyfile.address];
-    const { txid } = await this.paying.sign(wish, { key, sender, network: this.network }, again);
+    const { txid } = await this.paying.sign(intent, { key, sender, network: this.network }, again);
     const shown = this.#key === key;
     if (shown) this.go(`payment=${txid}`, { replace: true });
     else if (this.#key === null) this.#awaited = `payment=${txid}`;

@@ -121,7 +121,7 @@ test("a confirmed order stays paid, also after the tab was closed", async () => 
   assert.equal((await tab().sign(LINK, signer, first.txid)).txid, first.txid);
 });
 
-test("a link that leaves the amount open is one wish, whatever amount is chosen", async () => {
+test("a link that leaves the amount open is one intent, whatever amount is chosen", async () => {
   const { tab, paying } = opened();
   const open = { ...ORDER, amount: null, id: linkId(sender, { ...ORDER, amount: null }) };
   const first = await paying.sign({ ...open, amount: 2n * COIN }, signer);
@@ -143,7 +143,7 @@ test("an answer that is lost does not make a second payment", async () => {
   assert.equal(devnet.pool.size, 1);
 });
 
-test("two wishes get two nonces, although the first was never sent", async () => {
+test("two intents get two nonces, although the first was never sent", async () => {
   const { devnet, paying } = opened();
   const first = await paying.sign(sent("a"), signer);
   const second = await paying.sign(sent("b"), signer);
