@@ -1,11 +1,11 @@
-"""Debian's nginx with `conf/nginx.conf`, in front of a running node."""
+"""Debian's nginx with a configuration of `conf/`, in front of running nodes."""
 
 import json
 import re
 import socket
 import ssl
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from http.client import HTTPConnection, HTTPSConnection, RemoteDisconnected
 from pathlib import Path
@@ -20,6 +20,7 @@ from tests.process_level.running import DEADLINE, Answer, free_port, wait_until
 from tests.programs import program
 
 CONF = ROOT / "conf" / "nginx.conf"
+CLUSTER = ROOT / "conf" / "nginx-cluster.conf"
 NAME = "node.example.org"
 
 _MAIN = """\
@@ -112,18 +113,16 @@ def _certificate(folder: Path) -> ssl.SSLContext:
     return ssl.create_default_context(cadata=authority.pem.decode())
 
 
-def configuration(folder: Path, node_port: int, ports: tuple[int, int]) -> str:
-    """The project's configuration with this machine's places, and patience for tests."""
+def configuration(text: str, folder: Path, ports: tuple[int, int]) -> str:
+    """A configuration of the project with this machine's places, and patience for tests."""
     tls, plain = ports
     text = replaced(
-        CONF.read_text(encoding="utf-8"),
-        ("server 127.0.0.1:8645;", f"server 127.0.0.1:{node_port};"),
+        text,
         ("listen 80;", f"listen 127.0.0.1:{plain};"),
         ("listen 443 ssl http2;", f"listen 127.0.0.1:{tls} ssl http2;"),
         ("/etc/letsencrypt/live/node.example.org/", f"{folder}/"),
         ("error_log /var/log/nginx/error.log", f"error_log {folder}/error.log"),
         ("client_header_timeout 10s;", "client_header_timeout 3s;"),
-        ("limit_conn svcd_client 64;", "limit_conn svcd_client 8;"),
     )
     return re.sub(r"\n *listen \[::\][^\n]*", "", text)
 
@@ -131,9 +130,34 @@ def configuration(folder: Path, node_port: int, ports: tuple[int, int]) -> str:
 @contextmanager
 def front_of(folder: Path, node_port: int) -> Iterator[Front]:
     """Run nginx in front of a node; it must say nothing that a warning would be."""
+    text = replaced(
+        CONF.read_text(encoding="utf-8"),
+        ("server 127.0.0.1:8645;", f"server 127.0.0.1:{node_port};"),
+        ("limit_conn svcd_client 64;", "limit_conn svcd_client 8;"),
+    )
+    with _nginx(folder, text) as front:
+        yield front
+
+
+@contextmanager
+def front_of_several(folder: Path, node_ports: Sequence[int]) -> Iterator[Front]:
+    """The same in front of up to three nodes."""
+    text = CLUSTER.read_text(encoding="utf-8")
+    for number in range(3):
+        old = f"    server 10.0.0.{11 + number}:8645 "
+        if number < len(node_ports):
+            text = replaced(text, (old, f"    server 127.0.0.1:{node_ports[number]} "))
+        else:
+            text = re.sub(f"{re.escape(old)}.*\n", "", text)
+    with _nginx(folder, text) as front:
+        yield front
+
+
+@contextmanager
+def _nginx(folder: Path, text: str) -> Iterator[Front]:
     context = _certificate(folder)
     ports = free_port(), free_port()
-    (folder / "svcd.conf").write_text(configuration(folder, node_port, ports))
+    (folder / "svcd.conf").write_text(configuration(text, folder, ports))
     user = "user root;" if subprocess.run(["id", "-u"], capture_output=True, check=True).stdout == b"0\n" else ""
     (folder / "nginx.conf").write_text(_MAIN.format(folder=folder, user=user))
     command = [program("nginx"), "-e", "stderr", "-p", str(folder), "-c", str(folder / "nginx.conf")]
