@@ -46,33 +46,19 @@ def start(data_dir: Path, *options: str) -> Refused:
     return refused(data_dir.parent, *DEVNET, f"--data-dir={data_dir}", listen, *options)
 
 
-def test_a_port_in_use(tmp_path: Path, taken: int) -> None:
-    done = start(tmp_path / "data", f"--listen=tcp:{taken}:interface=127.0.0.1")
-    assert done.sentence == f"svcd: cannot listen on tcp:{taken}:interface=127.0.0.1: address already in use"
-    assert done.status == 1
-
-
 def test_the_operator_s_port_in_use(tmp_path: Path, taken: int) -> None:
     done = start(tmp_path / "data", f"--operator-listen=tcp:{taken}:interface=127.0.0.1")
     assert done.sentence == f"svcd: cannot listen on tcp:{taken}:interface=127.0.0.1: address already in use"
     assert done.status == 1
 
 
-@pytest.mark.parametrize(
-    ("text", "sentence"),
-    [
-        ("[http]\nlisten = 5\n", "svcd: svcd.toml: [http] listen = 5: must be a string in quotes"),
-        ("[htpp]\n", "svcd: svcd.toml: section [htpp] is not known; did you mean http?"),
-        ("[participation]\nonDemand = true\n", "svcd: svcd.toml: [participation] onDemand = true: works with network"),
-        ("[operator]\nlisten = 'tcp:1'\n", 'svcd: svcd.toml: [operator] listen = "tcp:1": must be a Unix socket or on'),
-        ("network = ", "svcd: svcd.toml: is not valid TOML: "),
-    ],
-)
-def test_a_bad_configuration(tmp_path: Path, text: str, sentence: str) -> None:
-    (tmp_path / "svcd.toml").write_text(text)
+def test_a_bad_configuration(tmp_path: Path) -> None:
+    (tmp_path / "svcd.toml").write_text("[participation]\nonDemand = true\n")
     done = refused(tmp_path, "--config=svcd.toml")
-    assert done.sentence.startswith(sentence)
-    assert done.status == 1
+    assert (done.status, done.sentence) == (
+        1,
+        'svcd: svcd.toml: [participation] onDemand = true: works with network = "devnet" only',
+    )
     assert [path.name for path in tmp_path.iterdir()] == ["svcd.toml"]
 
 
@@ -82,13 +68,6 @@ def test_a_second_node_on_the_same_directory(nodes: Nodes) -> None:
     assert done.sentence.startswith(f"svcd: the data directory {first.data_dir} is in use by another node")
     assert done.status == 1
     assert first.mine(1)
-
-
-def test_a_directory_that_is_none(tmp_path: Path) -> None:
-    (tmp_path / "data").write_text("a file")
-    done = start(tmp_path / "data")
-    assert done.sentence == f"svcd: the data directory {tmp_path}/data cannot be used: File exists"
-    assert done.status == 1
 
 
 def spoil_the_header(path: Path) -> None:
@@ -157,28 +136,6 @@ def test_a_secret_that_others_can_read(copied: Path, name: str) -> None:
     assert done.sentence == (
         f"svcd: {copied}/{name} can be read by others than its owner: run chmod 600 {copied}/{name}"
     )
-    assert done.status == 1
-
-
-def test_a_secret_that_is_damaged(copied: Path) -> None:
-    (copied / "node.key").write_text("half a ke")
-    done = start(copied)
-    assert done.sentence == (
-        f"svcd: {copied}/node.key must hold 64 lower-case hex characters: restore it, or move it away for a new key"
-    )
-    assert done.status == 1
-
-
-@pytest.mark.parametrize(
-    ("name", "options"),
-    [
-        ("none/my.key", ["--set=participation.keyFile=none/my.key"]),
-        ("none/token", ["--set=operator.tokenFile=none/token", "--operator-listen=tcp:0:interface=127.0.0.1"]),
-    ],
-)
-def test_a_secret_in_a_folder_that_is_missing(tmp_path: Path, name: str, options: list[str]) -> None:
-    done = start(tmp_path / "data", *options)
-    assert done.sentence.startswith(f"svcd: {tmp_path}/data/{name} cannot be read or made: No such file or directory; ")
     assert done.status == 1
 
 
