@@ -20,7 +20,6 @@ from svc_pay import (
     InvalidAnswer,
     InvalidSignature,
     Order,
-    Payment,
     PaymentRequest,
     State,
     SvcPayError,
@@ -146,9 +145,7 @@ def take(db: sqlite3.Connection, event: WatchEvent) -> str:
         row = db.execute("SELECT * FROM orders WHERE reference = ?", (event.payment.reference,)).fetchone()
         if row is None or not pays(event, terms(row)):
             return "no such order"
-        record(db, event.payment, terms(row), settled=event.synced)
-        expired = event.name == "payment.expired"
-        db.execute("UPDATE orders SET expired = ? WHERE reference = ?", (expired, row["reference"]))
+        record(db, event, terms(row))
         return "recorded"
 
 
@@ -159,16 +156,16 @@ def pays(event: WatchEvent, order: Order) -> bool:
     return told == (order.reference, order.recipient, order.amount, order.network.genesis_hash)
 
 
-def record(db: sqlite3.Connection, payment: Payment, order: Order, *, settled: bool) -> None:
+def record(db: sqlite3.Connection, event: WatchEvent, order: Order) -> None:
     """Store the state of a payment; it counts as confirmed only on a synced node, and by the order's own number."""
-    state = payment.state
-    if state is State.CONFIRMED and not (
-        settled and payment.canonical and payment.confirmations >= order.confirmations
-    ):
+    payment, state = event.payment, event.payment.state
+    deep = payment.canonical and payment.confirmations >= order.confirmations
+    if state is State.CONFIRMED and not (event.synced and deep):
         state = State.CONFIRMING
+    paid, expired = state is State.CONFIRMED, event.name == "payment.expired"
     db.execute(
-        "UPDATE orders SET state = ?, depth = ?, txid = ?, was_paid = was_paid OR ? WHERE reference = ?",
-        (state.value, payment.confirmations, payment.txid, state is State.CONFIRMED, order.reference),
+        "UPDATE orders SET state = ?, depth = ?, txid = ?, was_paid = was_paid OR ?, expired = ? WHERE reference = ?",
+        (state.value, payment.confirmations, payment.txid, paid, expired, order.reference),
     )
 
 
@@ -338,8 +335,9 @@ def secured(response: Response) -> Response:
     return response
 
 
-def create_app(settings: Settings) -> Flask:
-    """The shop as a WSGI application; `flask --app "shop:create_app(shop.from_environment())" run` serves it."""
+def create_app(settings: Settings | None = None) -> Flask:
+    """The shop as a WSGI application, by default with the settings in the environment: `flask --app shop run`."""
+    settings = settings or from_environment()
     app = Flask(__name__, root_path=str(HERE))
     app.config.update(
         SETTINGS=settings,

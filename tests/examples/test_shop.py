@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import shop
+from flask.cli import ScriptInfo
 from flask.testing import FlaskClient
 from hypothesis import given
 from hypothesis import strategies as st
@@ -248,10 +249,15 @@ def test_while_the_node_is_away_nothing_is_sold_or_shipped(
     assert client.get("/orders/order-2").status_code == 404
 
 
-def test_settings_are_environment_variables(settings: shop.Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_flask_finds_the_shop_and_its_settings(settings: shop.Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    readme = (shop.HERE / "README.md").read_text(encoding="utf-8")
     for name in shop.Settings.__dataclass_fields__:
         monkeypatch.setenv(f"SHOP_{name.upper()}", getattr(settings, name))
-    assert shop.from_environment() == settings
+        assert f"`SHOP_{name.upper()}`" in readme
+    assert "flask --app shop run" in readme
+    app = ScriptInfo(app_import_path="shop").load_app()
+    assert app.config["SETTINGS"] == settings
+    assert app.test_client().get("/").status_code == 200
     monkeypatch.delenv("SHOP_ADDRESS")
     with pytest.raises(KeyError, match="SHOP_ADDRESS"):
-        shop.from_environment()
+        shop.create_app()
