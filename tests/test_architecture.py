@@ -13,9 +13,10 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-EVERY_PACKAGE = "chain store node net web p2p commerce rpc pages metrics config process".split()
+EVERY_PACKAGE = "chain chain_schemas store node net web p2p commerce rpc pages metrics config process".split()
 MAY_IMPORT = {
     "chain": set(),
+    "chain_schemas": {"chain", "web"},
     "interfaces": set(),
     "limits": set(),
     "recent": set(),
@@ -23,9 +24,9 @@ MAY_IMPORT = {
     "node": {"chain", "store"},
     "net": set(),
     "web": set(),
-    "p2p": {"chain", "store", "node", "net", "web"},
+    "p2p": {"chain", "chain_schemas", "store", "node", "net", "web"},
     "commerce": {"chain", "store", "node", "net", "web"},
-    "rpc": {"chain", "store", "node", "net", "web", "commerce", "p2p.administration"},
+    "rpc": {"chain", "chain_schemas", "store", "node", "net", "web", "commerce", "p2p.administration"},
     "pages": {"chain", "store", "node", "web", "commerce", "rpc.fields"},
     "cli": {"chain", "commerce.payment_request"},
     "cli.wallet": {"cli", "chain", "commerce.payment_request"},

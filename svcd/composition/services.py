@@ -10,6 +10,7 @@ from twisted.application.service import Service
 from twisted.internet.endpoints import serverFromString
 from twisted.web.resource import Resource
 
+from svcd.chain_schemas import of_network
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
 from svcd.commerce.webhook_database import FILE as WEBHOOKS_FILE
@@ -95,7 +96,8 @@ class NodeServices:
             database=lambda: base.databases.unavailable,
             untrusted_proxy=lambda: self._clients.untrusted.alarm(base.reactor.seconds()),
         )
-        self._sites = SiteFactory(base.reactor, lambda: secrets.token_hex(8), base.health.is_damage)
+        narrowed = of_network(node_context.chain_manager.params)
+        self._sites = SiteFactory(base.reactor, lambda: secrets.token_hex(8), base.health.is_damage, narrowed)
         self._merchants = MerchantServices(base, self._status)
         self._participation = None if config.participation.on_demand else self._producer()
         self.backups = Backups(config.chain_file, self._webhooks_file(), base.pools.files.worker)
@@ -195,7 +197,7 @@ class NodeServices:
         """The port for the health checks of load balancers, where there is one: without a token, for /ready only."""
         endpoint = self._base.config.operator.health_listen
         limits = SiteLimits(connections=HEALTH_CONNECTIONS, connections_per_client=HEALTH_CONNECTIONS_PER_CLIENT)
-        site = self._sites.operator([ReadyRoute(self._status, role=self._merchants.role)], limits)
+        site = self._sites.operator([ReadyRoute(self._status, role=self._merchants.role)], limits, described=False)
         return [self._listener(endpoint, site, "health")] if endpoint else []
 
     def peer_services(self) -> list[Service]:

@@ -108,8 +108,6 @@ def _endpoint(text: str) -> Endpoint:
 
 def _names(endpoint: str | None, node_id: str | None, address: str | None) -> list[str]:
     """The names of the bans of the endpoint, the node or the address, whichever is given."""
-    if sum(given is not None for given in (endpoint, node_id, address)) != 1:
-        raise HttpError(400, "give exactly one of endpoint, nodeId and address")
     if endpoint is not None:
         return [endpoint_name(_endpoint(endpoint))]
     if node_id is not None:

@@ -6,13 +6,29 @@ from functools import partial
 from hashlib import sha256
 from typing import Final
 
-from svcd.chain.address import NODE_ID_PATTERN
 from svcd.chain.block import parse_header, parse_posted_block
 from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.errors import NotYet, Refusal, RuleViolation, Wait
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import fold_case, parse_transfer
 from svcd.chain.transition import ChainPoint
+from svcd.chain_schemas import (
+    CHAIN_ID,
+    COUNT,
+    GENESIS_HASH,
+    HASH,
+    HEADER,
+    NETWORK_ID,
+    NODE_ID,
+    POSTED_BLOCK,
+    PUBLIC_KEY,
+    RECEIPT,
+    SIGNATURE,
+    SIGNED_TRANSACTION,
+    TIME,
+    TRANSFER,
+    WHOLE_NUMBER,
+)
 from svcd.interfaces import milliseconds
 from svcd.limits import LARGE_BODY, Limit
 from svcd.net.targets import Endpoint
@@ -36,9 +52,9 @@ from svcd.p2p.handshake import Fault, HelloRefused, LatestHellos, LocalNode, che
 from svcd.p2p.peers import Peers
 from svcd.store.chain_store import ChainReader, StoredBlock
 from svcd.web.connections import DEFAULT_BODY_CAP
-from svcd.web.field_types import Bool, Custom, Hex, Int, Schema, Text
+from svcd.web.field_types import Bool, Custom, Int, Schema, Text, with_example
 from svcd.web.responses import HttpError, Renderable, Response
-from svcd.web.routes import Field, Route, object_schema
+from svcd.web.routes import Field, Route, named_object, object_schema
 
 BODY_CAPS: Final = {
     (b"POST", b"/p2p/transaction"): 32 * 1024,
@@ -58,32 +74,44 @@ _HEX_HASH: Final = re.compile("[0-9a-f]{64}")
 
 # Schemas
 
-_HASH: Final = Hex(32).schema
-_DECIMAL: Final[Schema] = {"type": "string", "pattern": "^(0|[1-9][0-9]*)$"}
-_NODE_ID: Final = Text(NODE_ID_PATTERN).schema
-_TEXT: Final[Schema] = {"type": "string"}
+_VERSION: Final[Schema] = {"type": "string", "maxLength": 32, "pattern": "^[ -~]*$"}
+_WORK: Final[Schema] = {"type": "string", "pattern": "^(0|[1-9][0-9]*)$", "examples": ["48"]}
+_ENDPOINT_TEXT: Final[Schema] = {"type": "string", "examples": ["https://node.example.org"]}
 _CLAIMS: Final[Mapping[str, Schema]] = {
-    "softwareVersion": _TEXT,
-    "protocolVersion": _TEXT,
-    "networkId": {"type": "integer"},
-    "chainId": _TEXT,
-    "genesisHash": _HASH,
-    "nodeId": _NODE_ID,
-    "nodePublicKey": _HASH,
-    "height": _DECIMAL,
-    "hash": _HASH,
-    "timestamp": _DECIMAL,
-    "endpoint": _TEXT,
+    "softwareVersion": with_example(_VERSION, "0.0.1"),
+    "protocolVersion": with_example(_VERSION, "1.0"),
+    "networkId": NETWORK_ID,
+    "chainId": CHAIN_ID,
+    "genesisHash": GENESIS_HASH,
+    "nodeId": NODE_ID.schema,
+    "nodePublicKey": PUBLIC_KEY,
+    "height": WHOLE_NUMBER,
+    "hash": HASH,
+    "timestamp": TIME,
+    "endpoint": _ENDPOINT_TEXT,
 }
-_HELLO: Final = object_schema({**_CLAIMS, "signature": Hex(64).schema})
-_STATUS: Final = object_schema(
-    {**_CLAIMS, "cumulativeWork": _DECIMAL, "peers": {"type": "integer", "minimum": 0}, "time": _DECIMAL}
+_HELLO: Final = named_object("Hello", {**_CLAIMS, "signature": SIGNATURE}, about="The signed hello of a node.")
+_STATUS: Final = named_object(
+    "PeerStatus",
+    {**_CLAIMS, "cumulativeWork": _WORK, "peers": COUNT, "time": TIME},
+    about="What a node claims its chain to be, unsigned.",
 )
-_PEER: Final = object_schema({"nodeId": _NODE_ID, "endpoint": _TEXT, "height": _DECIMAL, "lastSeen": _DECIMAL})
-_OBJECT: Final[Schema] = {"type": "object"}
-_OBJECTS: Final[Schema] = {"type": "array", "items": _OBJECT}
-_HEADERS_REPLY: Final = object_schema({"headers": _OBJECTS, "from": _DECIMAL, "height": _DECIMAL})
-_BLOCKS_REPLY: Final = object_schema({"blocks": _OBJECTS, "height": _DECIMAL})
+_PEER: Final = named_object(
+    "KnownPeer",
+    {"nodeId": NODE_ID.schema, "endpoint": _ENDPOINT_TEXT, "height": WHOLE_NUMBER, "lastSeen": TIME},
+)
+_HEADERS_REPLY: Final = named_object(
+    "HeadersAnswer",
+    {"headers": {"type": "array", "items": HEADER}, "from": WHOLE_NUMBER, "height": WHOLE_NUMBER},
+)
+_BLOCKS_REPLY: Final = named_object(
+    "BlocksAnswer", {"blocks": {"type": "array", "items": POSTED_BLOCK}, "height": WHOLE_NUMBER}
+)
+
+
+def _enum(*names: str) -> Schema:
+    return {"type": "string", "enum": [*names]}
+
 
 # Fields
 
@@ -102,7 +130,7 @@ def _hashes(most: int, value: object) -> list[bytes]:
 
 
 def _hash_list(name: str, most: int, description: str) -> Field:
-    schema = {"type": "array", "items": _HASH, "minItems": 1, "maxItems": most}
+    schema = {"type": "array", "items": HASH, "minItems": 1, "maxItems": most}
     return Field(name, Custom(schema, partial(_hashes, most)), description)
 
 
@@ -110,7 +138,7 @@ def _endpoint(text: str) -> Endpoint | None:
     return Endpoint(text) if text else None
 
 
-_ENDPOINT: Final = Text(convert=_endpoint)
+_ENDPOINT: Final = Text(convert=_endpoint, more={"examples": ["https://node.example.org"]})
 _FROM: Final = _query_number("from", 0, MAX_INTEGER, 0, "The height of the first block.")
 _HOW_MANY: Final = "How many headers to return at most."
 _CALL_BACK: Final = Field(
@@ -192,9 +220,9 @@ class PeerRoutes:
         bucket="p2p",
         malformed_tokens=MALFORMED_TOKENS,
         on_persistence=ban_persistent,
-        body_fields=(Field("transaction", Custom(_OBJECT, fold_case), "The signed transfer."),),
+        body_fields=(Field("transaction", Custom(SIGNED_TRANSACTION, fold_case), "The signed transfer."),),
         with_client=True,
-        answers={200: object_schema({"txid": _HASH, "state": {"enum": ["accepted", "known"]}})},
+        answers={200: RECEIPT},
         errors={403: "The caller is banned."},
     )
     async def transaction(self, transaction: object, client: str | None) -> Renderable:
@@ -217,12 +245,10 @@ class PeerRoutes:
         bucket="p2p",
         malformed_tokens=MALFORMED_TOKENS,
         on_persistence=ban_persistent,
-        body_fields=(Field("block", Custom(_OBJECT), "The block."),),
+        body_fields=(Field("block", Custom(POSTED_BLOCK), "The block."),),
         raw_body=True,
         with_client=True,
-        answers={
-            200: object_schema({"hash": _HASH, "state": {"enum": ["connected", "side", "known", "orphan", "early"]}})
-        },
+        answers={200: object_schema({"hash": HASH, "state": _enum("connected", "side", "known", "orphan", "early")})},
         errors={403: "The caller is banned."},
         seconds=60,
     )
@@ -258,12 +284,12 @@ class PeerRoutes:
         malformed_tokens=MALFORMED_TOKENS,
         on_persistence=ban_persistent,
         body_fields=(
-            Field("header", Custom(_OBJECT), "The header of the block."),
+            Field("header", Custom(HEADER), "The header of the block."),
             Field("endpoint", _ENDPOINT, 'Where the caller serves the block; "" for nowhere.', default=None),
             Field("push", Bool(), "Whether the caller sends the block.", default=False),
         ),
         with_client=True,
-        answers={200: object_schema({"hash": _HASH, "state": {"enum": [KNOWN, ASKED, WANTED, "orphan", "early"]}})},
+        answers={200: object_schema({"hash": HASH, "state": _enum(KNOWN, ASKED, WANTED, "orphan", "early")})},
         errors={403: "The caller is banned."},
     )
     async def header(self, header: object, endpoint: Endpoint | None, push: bool, client: str | None) -> Renderable:
@@ -293,7 +319,7 @@ class PeerRoutes:
             _query_number("after", 0, MAX_INTEGER, 0, "The `next` of the previous answer."),
             _query_number("limit", 1, MAX_TRANSACTIONS, MAX_TRANSACTIONS, "How many transfers to return at most."),
         ),
-        answers={200: object_schema({"transactions": _OBJECTS, "next": _DECIMAL})},
+        answers={200: object_schema({"transactions": {"type": "array", "items": TRANSFER}, "next": WHOLE_NUMBER})},
     )
     def transactions(self, after: int, limit: int) -> Renderable:
         """Answer GET /p2p/transactions."""

@@ -12,6 +12,7 @@ from svcd.chain.transaction import parse_transfer, txid_of
 from svcd.chain.transition import ChainPoint
 from svcd.chain.units import format_amount
 from svcd.chain.work import HASH_LENGTH, PARALLELISM, TIME_COST, VERSION
+from svcd.chain_schemas import BLOCK, RECEIPT
 from svcd.interfaces import Clock, milliseconds
 from svcd.node.chain_manager import ChainManager
 from svcd.node.status import Status
@@ -169,7 +170,7 @@ class ChainRoutes(ShowsChain):
         shows_chain=True,
         by_size=MAINNET.max_block_bytes,
         path_fields=(HEIGHT,),
-        answers={200: object_schema({"block": schemas.BLOCK})},
+        answers={200: object_schema({"block": BLOCK})},
         errors={404: "The chain has no block at this height."},
     )
     def block(self, height: int) -> Renderable | Coroutine[Any, Any, Renderable]:
@@ -268,7 +269,7 @@ class ChainRoutes(ShowsChain):
         "Submit a signed transfer",
         bucket="broadcast",
         body_fields=(TRANSACTION,),
-        answers={200: schemas.RECEIPT},
+        answers={200: RECEIPT},
         errors={400: "The transfer breaks a rule of the network or of this node's mempool; the sentence says which."},
     )
     async def broadcast(self, transaction: object) -> Renderable:

@@ -6,7 +6,9 @@ from svcd.chain.encoding import MAX_INTEGER
 from svcd.chain.params import NetworkParams
 from svcd.chain.transaction import check_reference, fold_case
 from svcd.chain.units import parse_amount, parse_base_units
-from svcd.commerce.payment import PaymentState
+from svcd.chain_schemas import ADDRESS as ADDRESS_SCHEMA
+from svcd.chain_schemas import REFERENCE as REFERENCE_SCHEMA
+from svcd.chain_schemas import SIGNED_TRANSACTION, WHOLE_NUMBER
 from svcd.commerce.payment_list import Cursor
 from svcd.commerce.payment_request import (
     DEFAULT_CONFIRMATIONS,
@@ -21,7 +23,7 @@ from svcd.commerce.payment_request import (
 )
 from svcd.commerce.payment_waiters import MAX_SECONDS
 from svcd.rpc import schemas
-from svcd.web.field_types import Custom, Hex, Int, Text
+from svcd.web.field_types import Custom, Hex, Int, Schema, Text, digits_up_to
 from svcd.web.routes import Field
 
 HEIGHT_TYPE: Final = Int(0, MAX_INTEGER)
@@ -36,14 +38,34 @@ def _cursor(text: str) -> tuple[int, int]:
 
 
 CURSOR_TYPE: Final = Text(
-    "(0|[1-9][0-9]{0,15})-(0|[1-9][0-9]{0,15})", "must be the `next` of the page before, such as 120-3", _cursor
+    "(0|[1-9][0-9]{0,15})-(0|[1-9][0-9]{0,15})",
+    "must be the `next` of the page before, such as 120-3",
+    _cursor,
+    {"examples": ["120-3"]},
 )
 _LIST_CURSOR_TYPE: Final = Text(
-    "-".join(3 * ["(0|[1-9][0-9]{0,15})"]), "must be the `next` of the page before, such as 120-3-0", Cursor.parse
+    "-".join(3 * ["(0|[1-9][0-9]{0,15})"]),
+    "must be the `next` of the page before, such as 120-3-0",
+    Cursor.parse,
+    {"examples": ["120-3-0"]},
 )
 AMOUNT_TYPE: Final = Custom(
-    {"type": "string", "pattern": r"^(0|[1-9][0-9]*)(\.[0-9]{1,8})?$", "maxLength": 32}, parse_amount
+    {
+        "type": "string",
+        "pattern": r"^(0|[1-9][0-9]{0,7})(\.[0-9]{1,8})?$",
+        "not": {"pattern": r"^[0.]+$"},
+        "examples": ["25"],
+    },
+    parse_amount,
 )
+
+
+_BASE_UNITS: Final[Schema] = {
+    "type": "string",
+    "pattern": f"^0*{digits_up_to(MAX_INTEGER)}$",
+    "not": {"pattern": "^0+$"},
+    "examples": ["2500000000"],
+}
 
 
 def parse_since_height(value: object) -> int:
@@ -52,33 +74,30 @@ def parse_since_height(value: object) -> int:
 
 
 HEIGHT: Final = Field("height", HEIGHT_TYPE, "The height; the genesis is 0.")
-ADDRESS: Final = Field("address", Custom(schemas.ADDRESS), "An address of this node's network.")
+ADDRESS: Final = Field("address", Custom(ADDRESS_SCHEMA), "An address of this node's network.")
 TXID: Final = Field("txid", TXID_TYPE, "The transaction id.")
 LIMIT: Final = Field("limit", Int(1, 100), "How many transfers to return at most.", default=25)
 BEFORE: Final = Field("before", CURSOR_TYPE, "The `next` of the previous page.", default=None)
 BEFORE_ARRIVAL: Final = Field(
-    "before", Custom(schemas.DECIMAL, parse_since_height), "The `next` of the previous page.", default=None
+    "before", Custom(WHOLE_NUMBER, parse_since_height), "The `next` of the previous page.", default=None
 )
-TRANSACTION: Final = Field(
-    "transaction", Custom(schemas.SIGNED_TRANSACTION, fold_case), "The signed transfer to broadcast."
-)
+TRANSACTION: Final = Field("transaction", Custom(SIGNED_TRANSACTION, fold_case), "The signed transfer to broadcast.")
 
-_EITHER: Final = "Either amount or amountBaseUnits must be given."
 _REFERENCE: Final = Custom(schemas.ORDER_REFERENCE, parse_reference)
 
 REFERENCE: Final = Field("reference", _REFERENCE, "The reference of the order.")
 NEW_REFERENCE: Final = Field("reference", _REFERENCE, "The reference of the order; generated if omitted.", default=None)
-RECIPIENT: Final = Field("recipient", Custom(schemas.ADDRESS), "The address to be paid.")
+RECIPIENT: Final = Field("recipient", Custom(ADDRESS_SCHEMA), "The address to be paid.")
 AMOUNT: Final = Field(
     "amount",
     AMOUNT_TYPE,
-    f'The amount in coins, a string such as "25". {_EITHER}',
+    'The amount in coins, a string such as "25".',
     default=None,
 )
 AMOUNT_BASE_UNITS: Final = Field(
     "amountBaseUnits",
-    Custom({"type": "string", "pattern": "^0*[1-9][0-9]{0,15}$"}, parse_base_units),
-    f"The amount in base units, a string. {_EITHER}",
+    Custom(_BASE_UNITS, parse_base_units),
+    "The amount in base units, a string.",
     default=None,
 )
 CONFIRMATIONS: Final = Field(
@@ -90,7 +109,7 @@ CONFIRMATIONS: Final = Field(
 AFTER: Final = Field("after", _LIST_CURSOR_TYPE, "The `next` of the previous page.", default=None)
 LISTED_REFERENCE: Final = Field(
     "reference",
-    Custom(schemas.REFERENCE, check_reference),
+    Custom(REFERENCE_SCHEMA, check_reference),
     "Only transfers under this reference; if omitted, all transfers.",
     default=None,
 )
@@ -98,15 +117,21 @@ LISTED_AMOUNTS: Final = tuple(
     Field(each.name, each.type, f"What the order asks for in {unit}, to tell what is wrong with each.", default=None)
     for each, unit in ((AMOUNT, "coins"), (AMOUNT_BASE_UNITS, "base units"))
 )
+_LABEL: Final[Schema] = {
+    "type": "string",
+    "maxLength": MAX_LABEL,
+    "pattern": f"^[^{FORBIDDEN_IN_LABEL}]*$",
+    "examples": ["Two coffees"],
+}
 LABEL: Final = Field(
     "label",
-    Custom({"type": "string", "maxLength": MAX_LABEL, "pattern": f"^[^{FORBIDDEN_IN_LABEL}]*$"}, parse_label),
+    Custom(_LABEL, parse_label),
     "The name of the order, for people.",
     default=None,
 )
 SINCE_HEIGHT: Final = Field(
     "sinceHeight",
-    Custom(schemas.DECIMAL, parse_since_height),
+    Custom(WHOLE_NUMBER, parse_since_height),
     f"Transfers in blocks below this height, 0 to {MAX_INTEGER}, do not count.",
     default=None,
 )
@@ -118,15 +143,13 @@ WAIT: Final = Field(
 )
 STATE: Final = Field(
     "state",
-    Text(
-        f"({'|'.join(PaymentState)})",
-        f"must be one of {', '.join(PaymentState)}",
-        PaymentState,
-    ),
+    schemas.STATE,
     "The state in the last answer; required with `wait`.",
     default=None,
 )
 
+AMOUNTS: Final = (AMOUNT.name, AMOUNT_BASE_UNITS.name)
+"""An order has exactly one of them."""
 ORDER_QUERY: Final = (RECIPIENT, AMOUNT, AMOUNT_BASE_UNITS, CONFIRMATIONS, SINCE_HEIGHT)
 """The fields of an order beside its reference."""
 

@@ -8,6 +8,7 @@ from attrs import asdict, frozen
 
 from svcd.chain.address import encode_address, key_hash
 from svcd.chain.signature import public_key_of
+from svcd.chain_schemas import ADDRESS, COUNT, HASH, NODE_ID, WHOLE_NUMBER
 from svcd.limits import UNITS, Limit
 from svcd.node.backups import Backups
 from svcd.node.devnet import MAX_BLOCKS, MAX_DEPTH, Devnet
@@ -16,16 +17,18 @@ from svcd.node.node_context import NodeContext
 from svcd.node.status import Status
 from svcd.node.threads import PoolLoad
 from svcd.p2p.administration import PeerAdministration
-from svcd.rpc import schemas
 from svcd.rpc.fields import AMOUNT_TYPE
 from svcd.store.database_copy import CopyError, NoRoom
-from svcd.web.field_types import Bool, Custom, Hex, Int, Schema, Text
+from svcd.web.field_types import Bool, Custom, Hex, Int, Schema, Text, or_null
 from svcd.web.responses import HttpError, Renderable
-from svcd.web.routes import Field, Guard, IncomingRequest, Route, object_schema, require_bearer
+from svcd.web.routes import Field, Guard, IncomingRequest, Route, named_object, object_schema, require_bearer
 
 BACKUP_SECONDS: Final = 900.0
 MAX_PATH: Final = 4_000
 ON_DEMAND: Final = "this node makes blocks on demand ([participation] onDemand is true): ask for them at /operator/mine"
+
+
+_DONE: Final = named_object("Done", {}, about="It is so.")
 
 
 class _HasToken(Protocol):
@@ -87,7 +90,10 @@ class ReadyRoute:
         guards=(BEARER,),
         answers={
             200: object_schema(
-                {"alarms": {"type": "array", "items": {"type": "string"}}, "role": {"enum": ["leader", "standby"]}},
+                {
+                    "alarms": {"type": "array", "items": {"type": "string"}},
+                    "role": {"type": "string", "enum": ["leader", "standby"]},
+                },
                 optional=("role",),
             )
         },
@@ -115,7 +121,7 @@ class OperatorRoutes(ReadyRoute):
         super().__init__(status, token=token, role=role)
         self._details = details
 
-    @Route("GET", "/health", "Whether the process is alive", bucket="operator", answers={200: object_schema({})})
+    @Route("GET", "/health", "Whether the process is alive", bucket="operator", answers={200: _DONE})
     def health(self) -> Renderable:
         """Answer GET /health."""
         return {}
@@ -135,14 +141,16 @@ class OperatorRoutes(ReadyRoute):
         return {"status": {**self._status.node_status(), **more, **self._details()}}
 
 
-_LIMIT: Final = object_schema(
+_STRING: Final[Schema] = {"type": "string"}
+_LIMIT: Final = named_object(
+    "Limit",
     {
         "name": {"type": "string"},
         "value": {"type": "number", "minimum": 0},
-        "unit": {"enum": list(UNITS)},
-        "setting": {"type": ["string", "null"]},
+        "unit": {"type": "string", "enum": list(UNITS)},
+        "setting": or_null(_STRING),
         "stops": {"type": "string"},
-    }
+    },
 )
 
 
@@ -189,7 +197,7 @@ class ParticipationRoutes:
         guards=(BEARER,),
         body_fields=(_ENABLED,),
         answers={
-            200: object_schema({"enabled": {"type": "boolean"}, "waitsFor": {"type": ["string", "null"]}}),
+            200: object_schema({"enabled": {"type": "boolean"}, "waitsFor": or_null(_STRING)}),
         },
         errors={400: "The field is wrong, or the node makes blocks on demand."},
     )
@@ -208,6 +216,7 @@ PATH: Final = Field(
         f"/[^\0]{{0,{MAX_PATH - 1}}}",
         "must be the absolute path of a new folder: the node does not know your working directory",
         Path,
+        {"examples": ["/var/backups/svcd/2026-11-22"]},
     ),
     "The absolute path of a folder that does not exist yet.",
 )
@@ -231,9 +240,9 @@ class BackupRoutes:
             200: object_schema(
                 {
                     "path": {"type": "string"},
-                    "height": schemas.DECIMAL,
-                    "hash": schemas.HASH,
-                    "files": {"type": "object", "additionalProperties": schemas.DECIMAL},
+                    "height": WHOLE_NUMBER,
+                    "hash": HASH,
+                    "files": {"type": "object", "additionalProperties": WHOLE_NUMBER},
                 }
             )
         },
@@ -252,7 +261,7 @@ class BackupRoutes:
         return {"path": str(path), "height": str(made.tip.height), "hash": made.tip.hash.hex(), "files": sizes}
 
 
-_HASHES: Final = object_schema({"hashes": {"type": "array", "items": schemas.HASH}})
+_HASHES: Final = named_object("MadeBlocks", {"hashes": {"type": "array", "items": HASH}})
 
 
 BLOCKS: Final = Field("blocks", Int(1, MAX_BLOCKS), "How many blocks to make.")
@@ -261,7 +270,7 @@ DEPTH: Final = Field("depth", Int(1, MAX_DEPTH), "How many blocks to replace.")
 DROP: Final = Field(
     "dropTransactions", Bool(), "Whether to drop the transfers of the replaced blocks too.", default=False
 )
-_RECIPIENT: Final = Field("recipient", Custom(schemas.ADDRESS, Text().parse), "The address that gets the coins.")
+_RECIPIENT: Final = Field("recipient", Custom(ADDRESS, Text().parse), "The address that gets the coins.")
 _AMOUNT: Final = Field("amount", AMOUNT_TYPE, 'How many coins, such as "25" or "0.5".')
 
 
@@ -309,7 +318,7 @@ class DevnetRoutes:
         bucket="operator",
         guards=(BEARER,),
         body_fields=(_RECIPIENT, _AMOUNT),
-        answers={200: object_schema({"txid": schemas.HASH})},
+        answers={200: object_schema({"txid": HASH})},
     )
     async def faucet(self, recipient: str, amount: int) -> Renderable:
         """Answer POST /operator/faucet."""
@@ -332,39 +341,48 @@ def _check_peers(owner: "PeerAdminRoutes", _request: IncomingRequest) -> None:
 _WITH_PEERS: Final = Guard(503, "The node has no peers: [p2p] enabled is false.", _check_peers)
 
 
-def _or_null(schema: Schema) -> Schema:
-    return {"anyOf": [schema, {"type": "null"}]}
-
-
-_STRING: Final[Schema] = {"type": "string"}
-_WORK: Final[Schema] = {"type": "string", "pattern": "^(0|[1-9][0-9]*)$"}
-_PEER: Final = object_schema(
+_WORK: Final[Schema] = {"type": "string", "pattern": "^(0|[1-9][0-9]*)$", "examples": ["48"]}
+_PEER: Final = named_object(
+    "Peer",
     {
-        "nodeId": schemas.NODE_ID,
+        "nodeId": NODE_ID.schema,
         "endpoint": _STRING,
-        "address": _or_null(_STRING),
-        "direction": {"enum": ["outbound", "inbound"]},
-        "height": _or_null(schemas.DECIMAL),
-        "work": _or_null(_WORK),
-        "lastSeen": schemas.DECIMAL,
-        "failures": schemas.COUNT,
-    }
+        "address": or_null(_STRING),
+        "direction": {"type": "string", "enum": ["outbound", "inbound"]},
+        "height": or_null(WHOLE_NUMBER),
+        "work": or_null(_WORK),
+        "lastSeen": WHOLE_NUMBER,
+        "failures": COUNT,
+    },
 )
-_BAN: Final = object_schema(
+_BAN: Final = named_object(
+    "Ban",
     {
-        "kind": {"enum": ["node", "endpoint", "address", "posts"]},
+        "kind": {"type": "string", "enum": ["node", "endpoint", "address", "posts"]},
         "name": _STRING,
-        "until": _or_null(schemas.DECIMAL),
-        "reason": _or_null(_STRING),
+        "until": or_null(WHOLE_NUMBER),
+        "reason": or_null(_STRING),
         "own": {"type": "boolean"},
-    }
+    },
 )
-_PLACE: Final = Field("endpoint", Text(), "The base address of a node, such as http://192.0.2.1:8645.")
-_ONE_OF: Final = (
-    Field("endpoint", Text(), "The endpoint to ban.", default=None),
-    Field("nodeId", Text(), "The id of the node to ban, at any endpoint.", default=None),
-    Field("address", Text(), "The IP address, or the /64 of IPv6, to ban with all nodes there.", default=None),
+_ENDPOINT: Final = Text(more={"examples": ["http://192.0.2.1:8645"]})
+_PLACE: Final = Field("endpoint", _ENDPOINT, "The base address of a node, such as http://192.0.2.1:8645.")
+_BANNED: Final = (
+    Field("endpoint", _ENDPOINT, "The endpoint to ban.", default=None),
+    Field(
+        "nodeId",
+        Text(more={"examples": NODE_ID.more["examples"]}),
+        "The id of the node to ban, at any endpoint.",
+        default=None,
+    ),
+    Field(
+        "address",
+        Text(more={"examples": ["192.0.2.1"]}),
+        "The IP address, or the /64 of IPv6, to ban with all nodes there.",
+        default=None,
+    ),
 )
+_ONE_OF: Final = tuple(each.name for each in _BANNED)
 _UNNOTED: Final = "The node has no peers ([p2p] enabled is false), or the change was made and cannot be saved to disk."
 _SECONDS: Final = Field(
     "seconds",
@@ -408,7 +426,7 @@ class PeerAdminRoutes:
         bucket="operator",
         guards=(BEARER, _WITH_PEERS),
         body_fields=(_PLACE,),
-        answers={200: object_schema({"peer": _or_null(_PEER), "why": _or_null(_STRING)})},
+        answers={200: object_schema({"peer": or_null(_PEER), "why": or_null(_STRING)})},
     )
     async def add(self, endpoint: str) -> Renderable:
         """Answer POST /operator/peers/add."""
@@ -420,7 +438,8 @@ class PeerAdminRoutes:
         "Ban an endpoint, a node or an address, and drop its peers",
         bucket="operator",
         guards=(BEARER, _WITH_PEERS),
-        body_fields=(*_ONE_OF, _SECONDS),
+        body_fields=(*_BANNED, _SECONDS),
+        one_of=_ONE_OF,
         answers={200: object_schema({"ban": _BAN, "dropped": {"type": "array", "items": _STRING}})},
         errors={503: _UNNOTED},
     )
@@ -436,8 +455,9 @@ class PeerAdminRoutes:
         "Lift all bans of an endpoint, a node or an address",
         bucket="operator",
         guards=(BEARER, _WITH_PEERS),
-        body_fields=_ONE_OF,
-        answers={200: object_schema({})},
+        body_fields=_BANNED,
+        one_of=_ONE_OF,
+        answers={200: _DONE},
         errors={404: "It is not banned.", 503: _UNNOTED},
     )
     async def unban(self, endpoint: str | None, node_id: str | None, address: str | None) -> Renderable:

@@ -5,6 +5,7 @@ from functools import lru_cache
 from typing import Any, Final, Unpack
 
 from svcd.chain.errors import Corrupt
+from svcd.chain_schemas import CHAIN_ID, COUNT, GENESIS_HASH, HASH, HEADER, SLOT, TRANSFER, WHOLE_NUMBER
 from svcd.commerce.payment import (
     DESCRIPTION,
     HIGH_VALUE_CONFIRMATIONS,
@@ -33,8 +34,9 @@ from svcd.rpc import fields, schemas
 from svcd.rpc.fields import OrderValues, terms_from
 from svcd.rpc.tip import ShowsChain, tip_at
 from svcd.store.chain_store import ChainReader
+from svcd.web.field_types import or_null
 from svcd.web.responses import HttpError, Renderable, Response, Tip, json_body, tip_of, to_response
-from svcd.web.routes import Field, Route, object_schema
+from svcd.web.routes import Field, Route, named_object, object_schema
 
 UNPAID: Final = f"state={PaymentState.UNPAID}"
 RETRY_SECONDS: Final = 2
@@ -105,6 +107,8 @@ class CommerceRoutes(ShowsChain):
             fields.LABEL,
             fields.CONFIRMATIONS,
         ),
+        one_of=fields.AMOUNTS,
+        body_name="NewPaymentRequest",
         answers={200: object_schema({"payment": schemas.PAYMENT_REQUEST})},
     )
     def payment_request(
@@ -137,6 +141,7 @@ class CommerceRoutes(ShowsChain):
         shows_chain=True,
         path_fields=(fields.REFERENCE,),
         query_fields=(*fields.ORDER_QUERY, fields.WAIT, fields.STATE),
+        one_of=fields.AMOUNTS,
         answers={200: object_schema({"payment": schemas.PAYMENT})},
         with_client=True,
         seconds=MAX_SECONDS + 5,
@@ -180,17 +185,23 @@ FROM: Final = Field(
 )
 
 
-_PROOF: Final = object_schema(
+_PARENT: Final = named_object(
+    "ProofParent",
+    {"slot": SLOT, "clock": WHOLE_NUMBER, "cumulativeWork": HASH},
+    about="The block before the payment's.",
+)
+_PROOF: Final = named_object(
+    "PaymentProof",
     {
-        "chainId": {"type": "string"},
-        "genesisHash": schemas.HASH,
-        "transaction": schemas.TRANSFER,
-        "index": schemas.COUNT,
-        "path": {"type": "array", "items": schemas.HASH},
-        "parent": object_schema({"slot": schemas.DECIMAL, "clock": schemas.DECIMAL, "cumulativeWork": schemas.HASH}),
-        "header": schemas.HEADER,
-        "headers": {"type": "array", "maxItems": MAX_HEADERS, "items": schemas.HEADER},
-    }
+        "chainId": CHAIN_ID,
+        "genesisHash": GENESIS_HASH,
+        "transaction": TRANSFER,
+        "index": COUNT,
+        "path": {"type": "array", "items": HASH},
+        "parent": _PARENT,
+        "header": HEADER,
+        "headers": {"type": "array", "maxItems": MAX_HEADERS, "items": HEADER},
+    },
 )
 
 
@@ -212,7 +223,8 @@ class ProofRoutes(ShowsChain):
         cost=4,
         path_fields=(fields.REFERENCE,),
         query_fields=(*fields.ORDER_QUERY, FROM),
-        answers={200: object_schema({"proof": _PROOF, "next": schemas.DECIMAL_OR_NULL})},
+        one_of=fields.AMOUNTS,
+        answers={200: object_schema({"proof": _PROOF, "next": or_null(WHOLE_NUMBER)})},
         errors={404: "No block of the chain holds the payment; the sentence says whether it waits for one."},
     )
     async def proof(self, reference: str, *, from_: int | None, **order: Unpack[OrderValues]) -> Renderable:

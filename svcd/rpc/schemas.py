@@ -6,264 +6,275 @@ docs/http.md; the tests compare every response with its schema.
 
 from typing import Final
 
-from svcd.chain.address import NODE_ID_PATTERN
-from svcd.chain.encoding import MAX_INTEGER
-from svcd.web.field_types import Hex, Schema, Text
-from svcd.web.routes import object_schema
-
-DECIMAL: Final[Schema] = {
-    "type": "string",
-    "pattern": "^(0|[1-9][0-9]{0,15})$",
-    "description": f"A whole number from 0 to {MAX_INTEGER}.",
-}
-DECIMAL_OR_NULL: Final[Schema] = {"anyOf": [DECIMAL, {"type": "null"}]}
-COINS: Final[Schema] = {"type": "string", "pattern": "^(0|[1-9][0-9]*)(\\.[0-9]{0,7}[1-9])?$"}
-HASH: Final = Hex(32).schema
-SIGNATURE: Final = Hex(64).schema
-NODE_ID: Final = Text(NODE_ID_PATTERN).schema
-COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
-ADDRESS: Final[Schema] = {"type": "string", "pattern": "^svcd?1q[02-9ac-hj-np-z]{38}$"}
-REFERENCE: Final[Schema] = {"type": "string", "minLength": 1, "maxLength": 64, "pattern": "^[A-Za-z0-9._:-]+$"}
-ORDER_REFERENCE: Final[Schema] = {**REFERENCE, "not": {"enum": [".", ".."]}}
-
-
-def _constant(value: object) -> Schema:
-    return {"const": value}
-
-
-PAYLOAD: Final = object_schema(
-    {"recipient": ADDRESS, "amount": DECIMAL, "paymentReference": REFERENCE}, optional=["paymentReference"]
+from svcd.chain.address import encode_address
+from svcd.chain.params import MAINNET
+from svcd.chain_schemas import (
+    ADDRESS,
+    BASE_UNITS,
+    CHAIN_ID,
+    COUNT,
+    FEE,
+    GENESIS_HASH,
+    HASH,
+    NETWORK_ID,
+    NODE_ID,
+    REFERENCE,
+    SLOT,
+    SOME_KEY,
+    TIME,
+    TRANSFER_FIELDS,
+    WHOLE_NUMBER,
 )
-_TRANSFER: Final[dict[str, Schema]] = {
-    "version": _constant(2),
-    "networkId": {"type": "integer"},
-    "type": _constant(1),
-    "senderPublicKey": HASH,
-    "senderAddress": ADDRESS,
-    "nonce": DECIMAL,
-    "fee": DECIMAL,
-    "timestamp": DECIMAL,
-    "payload": PAYLOAD,
-    "signature": SIGNATURE,
-}
-TRANSFER: Final = object_schema(_TRANSFER)
-SIGNED_TRANSACTION: Final = object_schema(
+from svcd.commerce.payment import PaymentState
+from svcd.web.field_types import Choice, Schema, component, constant, or_null, with_example
+from svcd.web.routes import named_object, object_schema
+
+COINS: Final = component(
+    "Coins",
     {
-        **_TRANSFER,
-        "senderPublicKey": Hex(32, any_case=True).schema,
-        "signature": Hex(64, any_case=True).schema,
-    }
+        "type": "string",
+        "pattern": "^(0|[1-9][0-9]*)(\\.[0-9]{0,7}[1-9])?$",
+        "description": "An amount in coins, in the shortest form.",
+        "examples": ["25"],
+    },
 )
-_READABLE: Final[dict[str, Schema]] = {"txid": HASH, "amountSvc": COINS, "feeSvc": COINS}
-RECORD: Final = object_schema(
+ORDER_REFERENCE: Final = component(
+    "OrderReference",
     {
-        **_TRANSFER,
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 64,
+        "pattern": "^[A-Za-z0-9._:-]+$",
+        "not": {"enum": [".", ".."]},
+        "description": "The reference of an order, which stands in paths too.",
+        "examples": ["order-1001"],
+    },
+)
+STATE: Final = Choice(tuple(PaymentState), PaymentState, name="PaymentState")
+_STRING: Final[Schema] = {"type": "string"}
+_FEE_COINS: Final = with_example(COINS, "0.0001")
+_TO: Final = encode_address(SOME_KEY, MAINNET.address_prefix)
+_READABLE: Final[dict[str, Schema]] = {"txid": HASH, "amountSvc": COINS, "feeSvc": _FEE_COINS}
+RECORD: Final = named_object(
+    "ConfirmedTransfer",
+    {
+        **TRANSFER_FIELDS,
         **_READABLE,
         "blockHash": HASH,
-        "blockHeight": DECIMAL,
+        "blockHeight": WHOLE_NUMBER,
         "index": COUNT,
-        "slot": DECIMAL,
-        "blockTime": DECIMAL,
+        "slot": SLOT,
+        "blockTime": TIME,
         "confirmations": COUNT,
-    }
+    },
+    about="A canonical transfer and its position in the chain.",
 )
-_HEADER: Final[dict[str, Schema]] = {
-    "version": _constant(4),
-    "networkId": {"type": "integer"},
-    "height": DECIMAL,
-    "slot": DECIMAL,
-    "parentHash": HASH,
-    "producerPublicKey": HASH,
-    "multiplier": COUNT,
-    "baseTarget": HASH,
-    "transactionsRoot": HASH,
-    "transactionCount": COUNT,
-    "stateRoot": HASH,
-    "consensusRoot": HASH,
-    "workNonce": Hex(8).schema,
-    "signature": SIGNATURE,
-}
-HEADER: Final = object_schema(_HEADER)
-BLOCK: Final = object_schema(
-    {**_HEADER, "transactions": {"type": "array", "items": TRANSFER}, "hash": HASH, "confirmations": COUNT}
-)
-STATUS: Final = object_schema(
+STATUS: Final = named_object(
+    "Status",
     {
-        "softwareVersion": _constant("0.0.1"),
-        "protocolVersion": _constant("1.0"),
-        "networkId": {"type": "integer"},
-        "chainId": {"type": "string"},
-        "genesisHash": HASH,
-        "height": DECIMAL,
-        "slot": DECIMAL,
+        "softwareVersion": constant("0.0.1"),
+        "protocolVersion": constant("1.0"),
+        "networkId": NETWORK_ID,
+        "chainId": CHAIN_ID,
+        "genesisHash": GENESIS_HASH,
+        "height": WHOLE_NUMBER,
+        "slot": SLOT,
         "hash": HASH,
         "stateRoot": HASH,
         "consensusRoot": HASH,
-        "nodeId": NODE_ID,
-        "endpoint": {"type": "string"},
+        "nodeId": NODE_ID.schema,
+        "endpoint": with_example(_STRING, "https://node.example.org"),
         "knownPeerCount": COUNT,
-        "bestKnownPeerHeight": DECIMAL,
-        "syncLagBlocks": DECIMAL,
-        "syncState": {"enum": ["synced", "catching-up"]},
-        "time": DECIMAL,
+        "bestKnownPeerHeight": WHOLE_NUMBER,
+        "syncLagBlocks": WHOLE_NUMBER,
+        "syncState": {"type": "string", "enum": ["synced", "catching-up"]},
+        "time": TIME,
     },
     optional=["endpoint", "stateRoot", "consensusRoot", "knownPeerCount", "bestKnownPeerHeight", "syncLagBlocks"],
 )
-CONSENSUS: Final = object_schema(
+CONSENSUS: Final = named_object(
+    "Consensus",
     {
-        "networkId": {"type": "integer"},
-        "chainId": {"type": "string"},
-        "genesisHash": HASH,
-        "genesisTime": DECIMAL,
+        "networkId": NETWORK_ID,
+        "chainId": CHAIN_ID,
+        "genesisHash": GENESIS_HASH,
+        "genesisTime": TIME,
         "slotSeconds": COUNT,
-        "currentSlot": DECIMAL,
+        "currentSlot": SLOT,
         "targetSlotsPerBlock": COUNT,
-        "nextHeight": DECIMAL,
+        "nextHeight": WHOLE_NUMBER,
         "nextTarget": HASH,
-        "nextBlockReward": DECIMAL,
-        "rewardSchedule": object_schema({"initialReward": DECIMAL, "halvingBlocks": COUNT, "supplyLimit": DECIMAL}),
-        "participationWork": object_schema(
+        "nextBlockReward": BASE_UNITS,
+        "rewardSchedule": named_object(
+            "RewardSchedule",
             {
-                "algorithm": _constant("argon2id"),
-                "version": _constant(19),
+                "initialReward": BASE_UNITS,
+                "halvingBlocks": COUNT,
+                "supplyLimit": with_example(WHOLE_NUMBER, "8399999972700000"),
+            },
+        ),
+        "participationWork": named_object(
+            "ParticipationWork",
+            {
+                "algorithm": constant("argon2id"),
+                "version": constant(19),
                 "memoryKiB": COUNT,
                 "timeCost": COUNT,
                 "parallelism": COUNT,
                 "hashLength": COUNT,
-            }
+            },
         ),
-        "holdingMultiplier": object_schema(
+        "holdingMultiplier": named_object(
+            "HoldingMultiplier",
             {
-                "minimumBalance": DECIMAL,
-                "unit": _constant("basis points"),
+                "minimumBalance": BASE_UNITS,
+                "unit": constant("basis points"),
                 "schedule": {
                     "type": "array",
-                    "items": object_schema({"heldSlots": COUNT, "multiplier": COUNT}),
+                    "items": named_object("HoldingStep", {"heldSlots": COUNT, "multiplier": COUNT}),
                 },
-            }
+            },
         ),
-        "minimumFee": DECIMAL,
+        "minimumFee": FEE,
         "maxBlockTransactions": COUNT,
         "maxBlockBytes": COUNT,
         "transactionPastSeconds": COUNT,
         "transactionFutureSeconds": COUNT,
-    }
+    },
+    about="The rules of the network, and what the next block is due.",
 )
-ACCOUNT: Final = object_schema(
+ACCOUNT: Final = named_object(
+    "Account",
     {
         "address": ADDRESS,
-        "balance": DECIMAL,
+        "balance": BASE_UNITS,
         "balanceSvc": COINS,
-        "nonce": DECIMAL,
-        "pendingNonce": DECIMAL,
-        "pendingBalance": DECIMAL,
-        "heldSince": DECIMAL_OR_NULL,
-    }
+        "nonce": WHOLE_NUMBER,
+        "pendingNonce": WHOLE_NUMBER,
+        "pendingBalance": BASE_UNITS,
+        "heldSince": or_null(WHOLE_NUMBER),
+    },
 )
 HISTORY: Final = object_schema(
     {
         "address": ADDRESS,
         "transactions": {"type": "array", "items": RECORD},
-        "next": {"anyOf": [{"type": "string"}, {"type": "null"}]},
+        "next": or_null(_STRING),
     }
 )
 WAITING: Final = object_schema(
     {
         "address": ADDRESS,
-        "transactions": {"type": "array", "items": object_schema({**_TRANSFER, **_READABLE})},
-        "next": DECIMAL_OR_NULL,
+        "transactions": {"type": "array", "items": named_object("WaitingTransfer", {**TRANSFER_FIELDS, **_READABLE})},
+        "next": or_null(WHOLE_NUMBER),
     }
 )
-FEES: Final = object_schema(
+FEES: Final = named_object(
+    "Fees",
     {
-        "minimumFee": DECIMAL,
-        "suggestedFee": DECIMAL,
+        "minimumFee": FEE,
+        "suggestedFee": FEE,
         "transferBytes": COUNT,
-        "mempool": object_schema({"transactions": COUNT, "bytes": COUNT, "floor": DECIMAL_OR_NULL}),
-        "recent": object_schema(
+        "mempool": named_object("MempoolFees", {"transactions": COUNT, "bytes": COUNT, "floor": or_null(WHOLE_NUMBER)}),
+        "recent": named_object(
+            "RecentFees",
             {
                 "blocks": COUNT,
                 "transactions": COUNT,
-                "lowest": DECIMAL_OR_NULL,
-                "median": DECIMAL_OR_NULL,
-                "highest": DECIMAL_OR_NULL,
-            }
+                "lowest": or_null(WHOLE_NUMBER),
+                "median": or_null(WHOLE_NUMBER),
+                "highest": or_null(WHOLE_NUMBER),
+            },
         ),
-    }
+    },
 )
-RECEIPT: Final = object_schema({"txid": HASH, "state": {"enum": ["accepted", "known"]}})
 _PAYMENT: Final[dict[str, Schema]] = {
     "recipient": ADDRESS,
-    "amount": DECIMAL,
+    "amount": BASE_UNITS,
     "amountSvc": COINS,
     "reference": ORDER_REFERENCE,
     "requiredConfirmations": COUNT,
-    "sinceHeight": DECIMAL,
+    "sinceHeight": WHOLE_NUMBER,
 }
-PAYMENT_REQUEST: Final = object_schema(
+PAYMENT_REQUEST: Final = named_object(
+    "PaymentRequest",
     {
-        "protocol": _constant("SVC-PAY"),
-        "version": _constant(1),
-        "networkId": {"type": "integer"},
+        "protocol": constant("SVC-PAY"),
+        "version": constant(1),
+        "networkId": NETWORK_ID,
         **_PAYMENT,
-        "label": {"type": "string"},
-        "paymentUri": {"type": "string"},
-        "walletPath": {"type": "string"},
-        "checkoutPath": {"type": "string"},
-        "statusPath": {"type": "string"},
+        "label": with_example(_STRING, "Two coffees"),
+        "paymentUri": with_example(_STRING, f"svc:{_TO}?amount=25&ref=order-1001&confirmations=12&label=Two%20coffees"),
+        "walletPath": with_example(_STRING, f"/wallet/?pay=svc%3A{_TO}%3Famount%3D25%26ref%3Dorder-1001"),
+        "checkoutPath": with_example(_STRING, f"/pay/?reference=order-1001&recipient={_TO}&amount=25"),
+        "statusPath": with_example(_STRING, f"/rpc/commerce/payment/order-1001?recipient={_TO}&amount=25"),
     },
     optional=["label"],
 )
-_TIP: Final = object_schema({"height": DECIMAL, "hash": HASH})
-PAYMENT: Final = object_schema(
-    {
-        "state": {"enum": ["unpaid", "pending", "confirming", "confirmed"]},
-        "canonical": {"type": "boolean"},
-        "txid": HASH,
-        **_PAYMENT,
-        "confirmations": COUNT,
-        "hardFinality": _constant(False),
-        "settlementModel": _constant("canonical-chain-depth"),
-        "blockHash": HASH,
-        "blockHeight": DECIMAL,
-        "blockTime": DECIMAL,
-        "matchCount": COUNT,
-        "mismatches": {
-            "type": "array",
-            "maxItems": 10,
-            "items": object_schema({"txid": HASH, "amount": DECIMAL, "amountSvc": COINS, "confirmations": COUNT}),
-        },
-        "tip": _TIP,
-        "node": object_schema({"height": DECIMAL, "hash": HASH, "synced": {"type": "boolean"}}),
+TIP: Final = named_object("Tip", {"height": WHOLE_NUMBER, "hash": HASH}, about="The newest canonical block.")
+_OBSERVED: Final[dict[str, Schema]] = {
+    "state": with_example(STATE.schema, "confirmed"),
+    "canonical": {"type": "boolean"},
+    "txid": HASH,
+    **_PAYMENT,
+    "confirmations": COUNT,
+    "hardFinality": constant(False),
+    "settlementModel": constant("canonical-chain-depth"),
+    "blockHash": HASH,
+    "blockHeight": WHOLE_NUMBER,
+    "blockTime": TIME,
+    "matchCount": with_example(COUNT, 1),
+    "mismatches": {
+        "type": "array",
+        "maxItems": 10,
+        "items": named_object(
+            "Mismatch", {"txid": HASH, "amount": BASE_UNITS, "amountSvc": COINS, "confirmations": COUNT}
+        ),
+        "examples": [[]],
     },
-    optional=["txid", "blockHash", "blockHeight", "blockTime", "sinceHeight"],
+}
+_OPTIONAL: Final = ("txid", "blockHash", "blockHeight", "blockTime", "sinceHeight")
+NODE_VIEW: Final = named_object(
+    "NodeView",
+    {"height": WHOLE_NUMBER, "hash": HASH, "synced": {"type": "boolean"}},
+    about="The block at which the node determined the state.",
+)
+PAYMENT: Final = named_object(
+    "Payment",
+    {**_OBSERVED, "tip": TIP, "node": NODE_VIEW},
+    optional=_OPTIONAL,
+    about="What chain and mempool show of an order.",
+)
+EVENT_PAYMENT: Final = named_object(
+    "EventPayment", _OBSERVED, optional=_OPTIONAL, about="A payment as events have it, with the tip beside it."
 )
 STATEMENT: Final = object_schema(
     {
         "address": ADDRESS,
-        "balance": DECIMAL,
+        "balance": BASE_UNITS,
         "entries": {
             "type": "array",
             "maxItems": 500,
-            "items": object_schema(
+            "items": named_object(
+                "StatementEntry",
                 {
-                    "type": {"enum": ["allocation", "received", "sent", "self", "reward"]},
-                    "time": DECIMAL,
-                    "height": DECIMAL,
+                    "type": {"type": "string", "enum": ["allocation", "received", "sent", "self", "reward"]},
+                    "time": TIME,
+                    "height": WHOLE_NUMBER,
                     "index": COUNT,
-                    "txid": {"anyOf": [HASH, {"type": "null"}]},
-                    "counterparty": {"anyOf": [ADDRESS, {"type": "null"}]},
-                    "reference": {"anyOf": [REFERENCE, {"type": "null"}]},
-                    "amount": DECIMAL,
+                    "txid": or_null(HASH),
+                    "counterparty": or_null(ADDRESS),
+                    "reference": or_null(REFERENCE),
+                    "amount": BASE_UNITS,
                     "amountSvc": COINS,
-                    "fee": DECIMAL,
-                    "feeSvc": COINS,
+                    "fee": FEE,
+                    "feeSvc": _FEE_COINS,
                     "confirmations": COUNT,
-                }
+                },
             ),
         },
-        "next": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-        "tip": _TIP,
+        "next": or_null(_STRING),
+        "tip": TIP,
     }
 )
 PAYMENTS: Final = object_schema(
@@ -271,50 +282,53 @@ PAYMENTS: Final = object_schema(
         "payments": {
             "type": "array",
             "maxItems": 100,
-            "items": object_schema(
+            "items": named_object(
+                "ReceivedPayment",
                 {
                     "txid": HASH,
                     "sender": ADDRESS,
-                    "reference": {"anyOf": [REFERENCE, {"type": "null"}]},
-                    "amount": DECIMAL,
+                    "reference": or_null(REFERENCE),
+                    "amount": BASE_UNITS,
                     "amountSvc": COINS,
                     "canonical": {"type": "boolean"},
                     "confirmations": COUNT,
                     "blockHash": HASH,
-                    "blockHeight": DECIMAL,
-                    "blockTime": DECIMAL,
-                    "mismatch": {"enum": ["too-little", "too-much", "duplicate", None]},
+                    "blockHeight": WHOLE_NUMBER,
+                    "blockTime": TIME,
+                    "mismatch": or_null({"type": "string", "enum": ["too-little", "too-much", "duplicate"]}),
                 },
                 optional=["blockHash", "blockHeight", "blockTime", "mismatch"],
             ),
         },
-        "next": {"anyOf": [{"type": "string"}, {"type": "null"}]},
-        "tip": _TIP,
+        "next": or_null(_STRING),
+        "tip": TIP,
     }
 )
-COMMERCE: Final = object_schema(
+COMMERCE: Final = named_object(
+    "CommerceInfo",
     {
-        "protocol": _constant("SVC-PAY"),
-        "version": _constant(1),
-        "networkId": {"type": "integer"},
-        "chainId": {"type": "string"},
-        "genesisHash": HASH,
-        "description": {"type": "string"},
+        "protocol": constant("SVC-PAY"),
+        "version": constant(1),
+        "networkId": NETWORK_ID,
+        "chainId": CHAIN_ID,
+        "genesisHash": GENESIS_HASH,
+        "description": _STRING,
         "defaultConfirmations": COUNT,
         "highValueConfirmations": COUNT,
-        "hardFinality": _constant(False),
-        "settlementModel": _constant("canonical-chain-depth"),
+        "hardFinality": constant(False),
+        "settlementModel": constant("canonical-chain-depth"),
         "webhooksEnabled": {"type": "boolean"},
-    }
+    },
 )
 CATALOG: Final[Schema] = {
     "type": "array",
-    "items": object_schema(
+    "items": named_object(
+        "CatalogEntry",
         {
-            "method": {"type": "string"},
-            "path": {"type": "string"},
-            "description": {"type": "string"},
-            "authentication": {"enum": ["none", "bearer"]},
-        }
+            "method": with_example(_STRING, "GET"),
+            "path": with_example(_STRING, "/rpc/commerce/info"),
+            "description": _STRING,
+            "authentication": {"type": "string", "enum": ["none", "bearer"]},
+        },
     ),
 }

@@ -2,22 +2,22 @@
 
 import json
 import sqlite3
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
-from attrs import frozen
+from attrs import field, frozen
 from twisted.web.resource import Resource
 
 from svcd.chain.encoding import parse_json
 from svcd.chain.errors import Corrupt, NotYet, RuleViolation
 from svcd.interfaces import Clock
-from svcd.node.status import SOFTWARE_VERSION
 from svcd.rpc import schemas
+from svcd.rpc.description import operator_document, peers_document, public_document
 from svcd.store.database import DatabaseUnavailable, is_disk_trouble
 from svcd.web.api import UNROUTED_BUCKET, KleinApi, SiteContext
 from svcd.web.connections import SiteLimits
 from svcd.web.fast_path import FastPath
-from svcd.web.openapi import document
+from svcd.web.field_types import Schema, component
 from svcd.web.rate_limits import NO_LIMIT, Clients, RateLimiter
 from svcd.web.resources import CORS_HEADERS, NOT_FOUND, AllowedHosts, Branch, Cors
 from svcd.web.responses import (
@@ -36,27 +36,61 @@ from svcd.web.site import Site
 MEDIA_TYPE: Final = "application/vnd.oai.openapi+json;version=3.1"
 
 
-class OpenApiRoute:
-    """Serves the document of the routes that ``routes`` returns on the first request."""
+_SUMMARY: Final = "This description, in OpenAPI 3.1"
+_DOCUMENT: Final[Schema] = component(
+    "OpenApiDocument",
+    {
+        "type": "object",
+        "properties": {"openapi": {"type": "string", "examples": ["3.1.1"]}},
+        "required": ["openapi"],
+        "description": "A document as https://spec.openapis.org/oas/v3.1.1 describes it.",
+    },
+)
 
-    def __init__(self, routes: Callable[[], Iterable[Route]]) -> None:
-        self._routes = routes
-        self._document: bytes | None = None
 
-    @Route(
-        "GET",
-        "/rpc/openapi.json",
-        "This description, in OpenAPI 3.1",
-        bucket="read",
-        answers={200: {"type": "object", "properties": {"openapi": {"type": "string"}}, "required": ["openapi"]}},
-        media_type=MEDIA_TYPE,
-    )
+class _Document:
+    """An OpenAPI document, which ``make`` makes on the first request."""
+
+    def __init__(self, make: Callable[[], Mapping[str, object]]) -> None:
+        self._make = make
+        self._kept: Cached[Response] = Cached()
+
+    def _answer(self) -> Response:
+        return self._kept.get(None, self._render)
+
+    def _render(self) -> Response:
+        return Response(
+            json.dumps(self._make(), separators=(",", ":")).encode(), content_type=MEDIA_TYPE.encode("ascii")
+        )
+
+
+class OpenApiRoute(_Document):
+    """The description of the public interface."""
+
+    @Route("GET", "/rpc/openapi.json", _SUMMARY, bucket="read", answers={200: _DOCUMENT}, media_type=MEDIA_TYPE)
     def openapi(self) -> Renderable:
         """Answer GET /rpc/openapi.json."""
-        if self._document is None:
-            info = {"title": "svcd", "version": SOFTWARE_VERSION, "description": "A node's public interface."}
-            self._document = json.dumps(document(self._routes(), info)).encode()
-        return Response(self._document, content_type=MEDIA_TYPE.encode("ascii"))
+        return self._answer()
+
+
+class PeersOpenApiRoute(_Document):
+    """The description of the routes between nodes, where they have an endpoint of their own."""
+
+    @Route("GET", "/p2p/openapi.json", _SUMMARY, bucket="p2p", answers={200: _DOCUMENT}, media_type=MEDIA_TYPE)
+    def openapi(self) -> Renderable:
+        """Answer GET /p2p/openapi.json."""
+        return self._answer()
+
+
+class OperatorOpenApiRoute(_Document):
+    """The description of the operator's interface, which is no secret."""
+
+    @Route(
+        "GET", "/operator/openapi.json", _SUMMARY, bucket="operator", answers={200: _DOCUMENT}, media_type=MEDIA_TYPE
+    )
+    def openapi(self) -> Renderable:
+        """Answer GET /operator/openapi.json."""
+        return self._answer()
 
 
 _PREFIX: Final = "/rpc/commerce/"
@@ -131,6 +165,8 @@ class SiteFactory:
     clock: Clock
     new_id: Callable[[], str]
     is_damage: Callable[[BaseException], bool] = _undamaged
+    narrowed: Mapping[str, Schema] = field(factory=dict)
+    """The components of the OpenAPI documents that this node's network narrows (svcd.chain_schemas.of_network)."""
 
     def public(
         self,
@@ -145,7 +181,7 @@ class SiteFactory:
         rpc = _api("/rpc", routes, context, CORS_HEADERS, answered_before=("OPTIONS",))
         p2p = _api("/p2p", peers, context)
         rpc.add(CatalogRoute(lambda: rpc.routes))
-        rpc.add(OpenApiRoute(lambda: rpc.routes + p2p.routes))
+        rpc.add(OpenApiRoute(lambda: public_document(rpc.routes + p2p.routes, self.narrowed)))
         root: Any = Branch(pages(context) if pages else NOT_FOUND)
         root.putChild(b"p2p", p2p.resource())
         root.putChild(b"rpc", Cors(rpc.resource()))
@@ -155,14 +191,29 @@ class SiteFactory:
         """Only ``peers`` under ``/p2p``, for an endpoint of their own."""
         context = self._context(public.limiter)
         root: Any = Branch()
-        root.putChild(b"p2p", _api("/p2p", peers, context).resource())
+        p2p = _api("/p2p", peers, context)
+        p2p.add(PeersOpenApiRoute(lambda: peers_document(p2p.routes, self.narrowed)))
+        root.putChild(b"p2p", p2p.resource())
         return self._site(root, public, context)
 
-    def operator(self, routes: Iterable[object], limits: SiteLimits, *, hosts: Collection[str] | None = None) -> Site:
-        """``routes`` at the root, without rate limits; ``hosts`` are the allowed ``Host`` names, None for any."""
+    def operator(
+        self,
+        routes: Iterable[object],
+        limits: SiteLimits,
+        *,
+        hosts: Collection[str] | None = None,
+        described: bool = True,
+    ) -> Site:
+        """``routes`` at the root, without rate limits, and their OpenAPI document if they are ``described``.
+
+        ``hosts`` are the allowed ``Host`` names, None for any.
+        """
         clients = Clients()
         limiter = RateLimiter(clients, _OPERATOR_RATES, self.clock, note_forwarding=False)
-        resource: Any = _api("", routes, self._context(limiter)).resource()
+        api = _api("", routes, self._context(limiter))
+        if described:
+            api.add(OperatorOpenApiRoute(lambda: operator_document(api.routes, self.narrowed)))
+        resource: Any = api.resource()
         if hosts is not None:
             resource = AllowedHosts(resource, hosts)
         return Site(resource, limits=limits, clients=clients, clock=self.clock, new_id=self.new_id)

@@ -6,6 +6,7 @@ from attrs import frozen
 
 from svcd.chain.address import decode_address
 from svcd.chain.encoding import MAX_INTEGER
+from svcd.chain_schemas import TIME
 from svcd.node.chain_manager import ChainManager
 from svcd.node.statement import BEGINNING, StatementPage, StatementQuery, entry_record, read_statement
 from svcd.rpc import schemas
@@ -39,7 +40,7 @@ def _parse_cursor(text: str) -> StatementCursor:
     return StatementCursor((int(height), int(index)), block)
 
 
-_MILLISECONDS: Final = Custom(schemas.DECIMAL, parse_since_height)
+_MILLISECONDS: Final = Custom(TIME, parse_since_height)
 FROM: Final = Field("from", _MILLISECONDS, "Entries from this time on, in Unix milliseconds.", default=None)
 TO: Final = Field("to", _MILLISECONDS, "Entries before this time, in Unix milliseconds.", default=None)
 LIMIT: Final = Field("limit", Int(1, MAX_ENTRIES), "How many entries to return at most.", default=100)
@@ -49,6 +50,7 @@ AFTER: Final = Field(
         "(0|[1-9][0-9]{0,15})-(0|[1-9][0-9]{0,15})-[0-9a-f]{16}",
         "must be the `next` of the page before",
         _parse_cursor,
+        {"examples": ["120-3-0123456789abcdef"]},
     ),
     "The `next` of the previous page.",
     default=None,

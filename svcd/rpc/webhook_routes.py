@@ -6,6 +6,7 @@ from typing import Final, Unpack
 from attrs import frozen
 
 from svcd.chain.params import NetworkParams
+from svcd.chain_schemas import ADDRESS, BASE_UNITS, COUNT, TIME, WHOLE_NUMBER
 from svcd.commerce.callback_tester import MAX_TESTS, TEST_EVENT, CallbackTester, TooManyTests
 from svcd.commerce.chain_follower import ChainBehind
 from svcd.commerce.events import DEFAULT_EVENTS, EventType
@@ -19,22 +20,23 @@ from svcd.net.calls import CallFailed
 from svcd.net.http_client import PinnedClient
 from svcd.net.targets import BadTarget, Rules, Target
 from svcd.rpc import fields, schemas
+from svcd.rpc.event_schemas import EVENT_ID, SUBSCRIPTION_ID
 from svcd.rpc.fields import OrderValues, terms_from
-from svcd.web.field_types import Int, Names, Schema, Text
+from svcd.web.field_types import Choice, Int, Names, Schema, Text, constant, or_null
 from svcd.web.responses import HttpError, Renderable, service_unavailable
-from svcd.web.routes import Field, Guard, IncomingRequest, Route, object_schema, require_bearer
+from svcd.web.routes import Field, Guard, IncomingRequest, Route, named_object, object_schema, require_bearer
 
 LEAST_TTL: Final = 60
 MOST_TTL: Final = 604_800
-_ID: Final = Text("svcwh_[a-f0-9]{32}", "must be the id of a webhook: svcwh_ and 32 lower-case hex characters")
-
-_EVENT_ID: Final = Text("svcevt_[0-9a-f]{32}", "must be the id of an event: svcevt_ and 32 lower-case hex characters")
 _STATES: Final = (*(state.value for state in PaymentState), EndReason.EXPIRED.value)
 
-WEBHOOK: Final = Field("id", _ID, "The id that the registration gave.")
+_LAST_STATE: Final = Choice(_STATES, name="LastState")
+
+WEBHOOK: Final = Field("id", SUBSCRIPTION_ID, "The id that the registration gave.")
+_URL: Final[Schema] = {"format": "uri", "maxLength": 2048, "examples": ["https://shop.example.com/paid"]}
 CALLBACK: Final = Field(
     "callbackUrl",
-    Text(more={"format": "uri", "maxLength": 2048}, rule="must be a string, such as https://shop.example.com/paid"),
+    Text(more=_URL, rule="must be a string, such as https://shop.example.com/paid"),
     "Where events are posted to.",
 )
 TTL: Final = Field(
@@ -44,17 +46,19 @@ TTL: Final = Field(
     default=None,
 )
 
-_EVENT_NAMES: Final = Names(tuple(event.value for event in EventType))
+_EVENT_NAMES: Final = Names(tuple(event.value for event in EventType), name="EventType")
 MAX_PAGE: Final = 50
-EVENT: Final = Field("eventId", _EVENT_ID, "The id of an event of this webhook.")
+EVENT: Final = Field("eventId", EVENT_ID, "The id of an event of this webhook.")
 STATE: Final = Field(
     "state",
-    Text("|".join(_STATES), f"must be one of {', '.join(_STATES)}"),
+    _LAST_STATE,
     "Only webhooks with this lastState.",
     default=None,
 )
-HOST: Final = Field("host", Text(), "Only webhooks with a callback at this host.", default=None)
-AFTER: Final = Field("after", _ID, "The `next` of the page before.", default=None)
+HOST: Final = Field(
+    "host", Text(more={"examples": ["shop.example.com"]}), "Only webhooks with a callback at this host.", default=None
+)
+AFTER: Final = Field("after", SUBSCRIPTION_ID, "The `next` of the page before.", default=None)
 PAGE_LIMIT: Final = Field("limit", Int(1, MAX_PAGE), "How many webhooks to return at most.", default=20)
 EVENTS: Final = Field(
     "events",
@@ -63,65 +67,70 @@ EVENTS: Final = Field(
     default=None,
 )
 
-_TIME_OR_NULL: Final[Schema] = {"oneOf": [schemas.DECIMAL, {"type": "null"}]}
-_STATUS_OR_NULL: Final[Schema] = {"type": ["integer", "null"], "minimum": 200, "maximum": 599}
-_FLAG: Final[Schema] = {"const": True}
-_EVENT: Final = object_schema(
+_TIME_OR_NULL: Final = or_null(TIME)
+_STATUS_OR_NULL: Final = or_null({"type": "integer", "minimum": 200, "maximum": 599, "examples": [204]})
+_TEXT_OR_NULL: Final = or_null({"type": "string"})
+_FLAG: Final = constant(True)
+_EVENT: Final = named_object(
+    "EventDelivery",
     {
-        "id": _EVENT_ID.schema,
-        "event": {"type": "string", "enum": [event.value for event in EventType]},
-        "createdAt": schemas.DECIMAL,
+        "id": EVENT_ID.schema,
+        "event": _EVENT_NAMES.one.schema,
+        "createdAt": TIME,
         "attempts": {"type": "integer", "minimum": 0},
         "lastAttemptAt": _TIME_OR_NULL,
         "lastStatus": _STATUS_OR_NULL,
         "deliveredAt": _TIME_OR_NULL,
         "nextAttemptAt": _TIME_OR_NULL,
-        "lastError": {"type": ["string", "null"]},
+        "lastError": _TEXT_OR_NULL,
         "superseded": _FLAG,
         "abandoned": _FLAG,
         "refused": _FLAG,
         "dropped": _FLAG,
     },
     optional=("superseded", "abandoned", "refused", "dropped"),
+    about="An event of a subscription, and what came of its delivery.",
 )
-_SUBSCRIPTION: Final = object_schema(
+_SUBSCRIPTION: Final = named_object(
+    "Subscription",
     {
-        "id": _ID.schema,
+        "id": SUBSCRIPTION_ID.schema,
         "active": {"type": "boolean"},
         "reference": schemas.ORDER_REFERENCE,
-        "recipient": schemas.ADDRESS,
-        "amount": schemas.DECIMAL,
+        "recipient": ADDRESS,
+        "amount": BASE_UNITS,
         "requiredConfirmations": {"type": "integer", "minimum": 1, "maximum": MAX_CONFIRMATIONS},
-        "lastState": {"type": "string", "enum": list(_STATES)},
-        "callbackUrl": {"type": "string", "format": "uri"},
+        "lastState": _LAST_STATE.schema,
+        "callbackUrl": CALLBACK.schema,
         "wantedEvents": _EVENT_NAMES.schema,
-        "createdAt": schemas.DECIMAL,
-        "expiresAt": schemas.DECIMAL,
+        "createdAt": TIME,
+        "expiresAt": TIME,
         "payment": schemas.PAYMENT,
-        "sinceHeight": schemas.DECIMAL,
+        "sinceHeight": WHOLE_NUMBER,
         "ending": {"type": "string", "enum": [ending.value for ending in EndReason]},
         "existing": _FLAG,
         "events": {"type": "array", "items": _EVENT, "maxItems": 32},
     },
     optional=("sinceHeight", "ending", "existing", "events"),
 )
-SUBSCRIPTION: Final = object_schema({"subscription": _SUBSCRIPTION})
+SUBSCRIPTION: Final = named_object("SubscriptionAnswer", {"subscription": _SUBSCRIPTION})
 SUBSCRIPTIONS: Final = object_schema(
     {
         "subscriptions": {"type": "array", "items": _SUBSCRIPTION, "maxItems": MAX_PAGE},
-        "next": {"oneOf": [_ID.schema, {"type": "null"}]},
+        "next": or_null(SUBSCRIPTION_ID.schema),
     }
 )
 TEST: Final = object_schema(
     {
-        "test": object_schema(
+        "test": named_object(
+            "CallbackTest",
             {
-                "id": _EVENT_ID.schema,
-                "event": {"const": TEST_EVENT},
+                "id": EVENT_ID.schema,
+                "event": constant(TEST_EVENT),
                 "status": _STATUS_OR_NULL,
-                "error": {"type": ["string", "null"]},
-                "milliseconds": {"type": "integer", "minimum": 0},
-            }
+                "error": _TEXT_OR_NULL,
+                "milliseconds": COUNT,
+            },
         )
     }
 )
@@ -210,6 +219,8 @@ class WebhookRoutes:
             TTL,
             EVENTS,
         ),
+        one_of=fields.AMOUNTS,
+        body_name="NewSubscription",
         answers={201: SUBSCRIPTION},
         errors={
             429: "There are too many watches already, or too many requests.",

@@ -8,8 +8,54 @@ from attrs import field, frozen
 
 Schema = Mapping[str, object]
 """A JSON schema (draft 2020-12, as OpenAPI 3.1 uses it)."""
-
 _NUMBER: Final = re.compile("0|[1-9][0-9]{0,15}")
+
+
+class SchemaReference(str):
+    """The text of a ``$ref`` to a component of the document; it brings the component's ``definition`` along."""
+
+    name: str
+    definition: Schema
+
+    def __new__(cls, name: str, definition: Schema) -> "SchemaReference":
+        """The reference to ``definition``, which the document has as ``name``."""
+        text = super().__new__(cls, f"#/components/schemas/{name}")
+        text.name, text.definition = name, definition
+        return text
+
+
+def component(name: str, definition: Schema) -> Schema:
+    """A reference to ``definition``, which the document has once, as ``name``, however often it is referred to."""
+    return {"$ref": SchemaReference(name, definition)}
+
+
+def constant(value: bool | int | str) -> Schema:
+    """The schema of one value; with its type, which some generators of clients need."""
+    types: Mapping[type, str] = {bool: "boolean", int: "integer", str: "string"}
+    return {"type": types[type(value)], "const": value}
+
+
+def with_example(schema: Schema, value: object) -> Schema:
+    """``schema`` with an example of its own."""
+    return {**schema, "examples": [value]}
+
+
+def or_null(schema: Schema) -> Schema:
+    """The schema of a value or null."""
+    return {"anyOf": [schema, {"type": "null"}]}
+
+
+def digits_up_to(most: int) -> str:
+    """A regular expression for the decimal digits of 0 to ``most``, without leading zeros and without anchors."""
+    digits = str(most)
+    shorter = ["0", f"[1-9][0-9]{{0,{len(digits) - 2}}}"][: len(digits)]
+    lower = [
+        f"{digits[:at]}[{least}-{int(digit) - 1}][0-9]{{{len(digits) - at - 1}}}"
+        for at, digit in enumerate(digits)
+        for least in (1 if at == 0 else 0,)
+        if int(digit) > least
+    ]
+    return f"({'|'.join([*shorter, *lower, digits])})"
 
 
 class FieldType(Protocol):
@@ -74,13 +120,14 @@ class Text:
     """A string that ``pattern`` matches as a whole; the route gets what ``convert`` makes of it.
 
     ``rule`` is the error sentence without its subject; ``convert`` may raise ValueError with another one. ``more`` are
-    further keywords of the schema.
+    further keywords of the schema, which is a component of the document if it has a ``name``.
     """
 
     pattern: str = ""
     rule: str = "must be a string"
     convert: Callable[[str], object] = str
     more: Schema = field(factory=dict)
+    name: str = field(kw_only=True, default="")
     _regex: re.Pattern[str] = field(init=False)
 
     @_regex.default
@@ -91,7 +138,8 @@ class Text:
     def schema(self) -> Schema:
         """A string with its pattern, which is anchored."""
         pattern = {"pattern": f"^{self.pattern}$"} if self.pattern else {}
-        return {"type": "string", **pattern, **self.more}
+        schema = {"type": "string", **pattern, **self.more}
+        return component(self.name, schema) if self.name else schema
 
     def parse(self, value: Any) -> object:
         """A JSON string."""
@@ -105,7 +153,32 @@ class Text:
 def Hex(size: int, *, any_case: bool = False) -> Text:  # noqa: N802
     """``size`` bytes in hex; in lower case, or in ``any_case``."""
     digits, case = ("0-9a-fA-F", "") if any_case else ("0-9a-f", "lower-case ")
-    return Text(f"[{digits}]{{{2 * size}}}", f"must be {2 * size} {case}hex characters", bytes.fromhex)
+    example = {"examples": ["0123456789abcdef" * (size // 8)]}
+    return Text(f"[{digits}]{{{2 * size}}}", f"must be {2 * size} {case}hex characters", bytes.fromhex, example)
+
+
+@frozen
+class Choice:
+    """One of ``allowed``; the route gets what ``convert`` makes of it."""
+
+    allowed: tuple[str, ...]
+    convert: Callable[[str], object] = str
+    name: str = field(kw_only=True, default="")
+    """Of the component of the document; "" for none."""
+
+    @property
+    def schema(self) -> Schema:
+        """An enumeration of strings."""
+        schema = {"type": "string", "enum": list(self.allowed)}
+        return component(self.name, schema) if self.name else schema
+
+    def parse(self, value: Any) -> object:
+        """A JSON string."""
+        if type(value) is str and value in self.allowed:
+            return self.convert(value)
+        raise ValueError(f"must be one of {', '.join(self.allowed)}")
+
+    parse_text = parse
 
 
 @frozen
@@ -113,12 +186,18 @@ class Names:
     """One or more of ``allowed``, each at most once: a list in JSON, with commas in a path or a query."""
 
     allowed: tuple[str, ...]
+    name: str = field(kw_only=True, default="")
+    """Of the component that one name of the list is; "" for none."""
+
+    @property
+    def one(self) -> Choice:
+        """The type of one name."""
+        return Choice(self.allowed, name=self.name)
 
     @property
     def schema(self) -> Schema:
         """A list of distinct strings."""
-        items = {"type": "string", "enum": list(self.allowed)}
-        return {"type": "array", "items": items, "minItems": 1, "uniqueItems": True}
+        return {"type": "array", "items": self.one.schema, "minItems": 1, "uniqueItems": True}
 
     def parse(self, value: Any) -> frozenset[str]:
         """A JSON list."""

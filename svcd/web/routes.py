@@ -12,7 +12,7 @@ about five lines::
 import hmac
 import keyword
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from hashlib import sha256
 from io import BytesIO
 from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
@@ -24,7 +24,7 @@ from twisted.internet.interfaces import IAddress
 from twisted.web.http_headers import Headers
 
 from svcd.limits import Limit
-from svcd.web.field_types import FieldType, Int, Schema
+from svcd.web.field_types import FieldType, Int, Schema, component
 from svcd.web.responses import HttpError, unauthorized
 
 if TYPE_CHECKING:
@@ -190,6 +190,10 @@ class Route:
     path_fields: tuple[Field, ...] = field(kw_only=True, default=())
     query_fields: tuple[Field, ...] = field(kw_only=True, default=())
     body_fields: tuple[Field, ...] = field(kw_only=True, default=())
+    one_of: tuple[str, ...] = field(kw_only=True, default=())
+    """The names of optional fields, of the query or of the body, of which a request has exactly one."""
+    body_name: str = field(kw_only=True, default="")
+    """Of the component of the document that describes the body; "" for none."""
     guards: tuple[Guard, ...] = field(kw_only=True, default=(), converter=in_order)
     with_client: bool = field(kw_only=True, default=False)
     """Whether the method takes ``client``: the client's IP address, None for a client without limits."""
@@ -227,12 +231,15 @@ class Route:
     def __attrs_post_init__(self) -> None:
         if self.takes_min_height:
             object.__setattr__(self, "query_fields", (*self.query_fields, MIN_HEIGHT))
-        if not any(field.required for field in self.query_fields):
+        if not any(field.required or field.name in self.one_of for field in self.query_fields):
             defaults = {field.argument: field.default for field in self.query_fields if field is not MIN_HEIGHT}
             object.__setattr__(self, "without_query", defaults)
         placeholders = _PLACEHOLDER.findall(self.path)
         if placeholders != [field.name for field in self.path_fields]:
             raise ValueError(f"{self.path}: path_fields must be its placeholders, in order: {placeholders}")
+        known = {field.name for field in self.query_fields + self.body_fields if not field.required}
+        if not known.issuperset(self.one_of):
+            raise ValueError(f"{self.path}: one_of must name optional fields")
         if self.body_fields and self.method == "GET":
             raise ValueError(f"{self.path}: a GET request has no body")
         names = self.arguments
@@ -278,6 +285,12 @@ def object_schema(properties: Mapping[str, Schema], optional: Iterable[str] = ()
     }
 
 
+def named_object(name: str, properties: Mapping[str, Schema], optional: Iterable[str] = (), about: str = "") -> Schema:
+    """The same as a component of the document; ``about`` says what it is where the name does not."""
+    described = {"description": about} if about else {}
+    return component(name, {**object_schema(properties, optional), **described})
+
+
 def read_values(
     route: Route, request: IncomingRequest, path_values: Mapping[str, str], parse_json: Callable[[bytes], object]
 ) -> dict[str, object]:
@@ -291,6 +304,7 @@ def read_values(
             values.update(route.without_query)
     elif route.query_fields:
         query = _query(route, request)
+        _check_one_of(route, query)
         for each in route.query_fields:
             found = each.name in query
             values[each.argument] = _parsed(each, each.type.parse_text, query[each.name]) if found else _default(each)
@@ -298,6 +312,7 @@ def read_values(
         values["body"] = _bytes(request)
     elif route.method != "GET":
         body = _body(route, request, parse_json)
+        _check_one_of(route, body)
         for each in route.body_fields:
             found = each.name in body
             values[each.argument] = _parsed(each, each.type.parse, body[each.name]) if found else _default(each)
@@ -312,6 +327,16 @@ def unknown_query_fields(route: Route, request: IncomingRequest) -> list[str]:
         return []
     known = {each.name for each in route.query_fields}
     return [name for name in dict.fromkeys(names) if name not in known]
+
+
+def _check_one_of(route: Route, given: Mapping[str, object]) -> None:
+    if route.one_of and sum(name in given for name in route.one_of) != 1:
+        raise HttpError(400, f"give {exactly_one(route.one_of)}")
+
+
+def exactly_one(names: Sequence[str]) -> str:
+    """Such as ``exactly one of a, b and c``."""
+    return f"exactly one of {', '.join(names[:-1])} and {names[-1]}"
 
 
 def _default(declared: Field) -> object:

@@ -13,6 +13,7 @@ from twisted.internet.task import Clock
 from svcd.chain.block import Block
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import ChainPoint
+from svcd.chain_schemas import of_network
 from svcd.interfaces import Worker, milliseconds
 from svcd.node.changes import BlockStatus
 from svcd.node.node_context import MempoolLimits, NodeContext, NodeThreads, open_node
@@ -130,7 +131,9 @@ class Node:
         self.routes: list[Any] = self.network.routes
         public = PublicSite(setting.limits, self.limiter)
         errors = count(1)
-        return SiteFactory(self.clock, lambda: f"e{next(errors)}").public([chain], public, peers=self.routes)
+        narrowed = of_network(node_context.chain_manager.params)
+        sites = SiteFactory(self.clock, lambda: f"e{next(errors)}", narrowed=narrowed)
+        return sites.public([chain], public, peers=self.routes)
 
     def _keep_in_touch(self) -> None:
         self._beat = self.clock.callLater(1.0, self._keep_in_touch)

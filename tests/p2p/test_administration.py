@@ -19,14 +19,13 @@ from svcd.p2p.service import FORMAT, PeersFile, PeersService, read_peers_file, w
 from svcd.rpc.operator_routes import PeerAdminRoutes
 from svcd.rpc.sites import SiteFactory
 from svcd.web.connections import SiteLimits
-from svcd.web.openapi import document
-from svcd.web.routes import routes_of
 from tests.chains import key_of
 from tests.node.bench import Inline, Stepped
 from tests.p2p.bench import OURS, Node, place
 from tests.p2p.conftest import Grow, MakeNode
 from tests.p2p.remote_node import RemoteNode, silent
-from tests.rpc.description import Asked, Description
+from tests.rpc.conftest import description_of
+from tests.rpc.description import Asked
 from tests.rpc.node import OPERATOR_SOCKET, TOKEN
 from tests.support import result_of
 from tests.web.wire import Response, Wire
@@ -60,8 +59,7 @@ class Operator:
         routes = PeerAdminRoutes(PeerAdministration(self.node.peers, self.service.save), token=token)
         errors = count(1)
         self.site = SiteFactory(self.node.clock, lambda: f"e{next(errors)}").operator([routes], SiteLimits())
-        described: Any = document([route for route, _ in routes_of(routes)], {"title": "operator", "version": "0"})
-        self.description = Description(described, cors=False)
+        self.description = description_of([routes])
         self.service.startService()
 
     def send(self, path: str, body: dict[str, object] | None, seconds: float = 0.5) -> Response:

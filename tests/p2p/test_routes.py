@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from attrs import evolve
+from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from svcd.chain.block import Block
 from svcd.chain.errors import Refusal
@@ -599,7 +600,9 @@ ALL_POSTS = (*POSTS, "/p2p/header", "/p2p/headers", "/p2p/blocks")
 def test_every_route_is_described(node: Node) -> None:
     paths = published(node.site).document["paths"]
     described = {(method, path) for path in paths if path.startswith("/p2p/") for method in paths[path]}
-    assert described == {("get", path) for path in GETS} | {("post", path) for path in ALL_POSTS}
+    assert described == {(method, path) for path in GETS for method in ("get", "head")} | {
+        ("post", path) for path in ALL_POSTS
+    }
 
 
 @pytest.mark.parametrize("path", sorted({*GETS, *ALL_POSTS}))
@@ -681,6 +684,10 @@ def test_peers_may_have_an_endpoint_of_their_own(between_nodes: Callable[[str], 
     assert between_nodes("/p2p/status").status == 200
     assert between_nodes("/rpc/status").status == 404
     assert between_nodes("/rpc/openapi.json").status == 404
+    described = json.loads(between_nodes("/p2p/openapi.json").body)
+    OpenAPIV31SpecValidator(described).validate()
+    assert "/p2p/hello" in described["paths"]
+    assert {path.split("/")[1] for path in described["paths"]} == {"p2p"}
 
 
 def names(blocks: Sequence[Block]) -> list[str]:

@@ -1,14 +1,15 @@
 """Nodes in memory, and clients of their two sites."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from twisted.internet.task import Clock
 
-from svcd.web.openapi import document
+from svcd.rpc.description import operator_document
+from svcd.rpc.sites import OperatorOpenApiRoute
 from svcd.web.routes import routes_of
 from tests.rpc.description import Asked, Description
 from tests.rpc.node import OPERATOR_SOCKET, PARAMS, Client, Node, Settings
@@ -45,9 +46,14 @@ def public_client(node: Node, peer: str = CLIENT) -> Client:
 
 def local_client(node: Node) -> Client:
     """A node's operator, at the Unix socket."""
-    routes = [route for owner in node.operator_routes for route, _ in routes_of(owner)]
-    described: Any = document(routes, {"title": "operator", "version": "0"})
-    return Client(node.operator, Description(described, cors=False), node.clock, OPERATOR_SOCKET)
+    return Client(node.operator, description_of(node.operator_routes), node.clock, OPERATOR_SOCKET)
+
+
+def description_of(owners: Iterable[object]) -> Description:
+    """The description of an operator's interface with the routes of ``owners``."""
+    routes = [route for owner in (*owners, OperatorOpenApiRoute(dict)) for route, _ in routes_of(owner)]
+    described: Any = operator_document(routes, {})
+    return Description(described, cors=False)
 
 
 @pytest.fixture

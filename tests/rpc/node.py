@@ -18,6 +18,7 @@ from svcd.chain.address import encode_address, key_hash
 from svcd.chain.block import Block
 from svcd.chain.params import FAUCET_SEED, NetworkParams
 from svcd.chain.signature import public_key_of
+from svcd.chain_schemas import of_network
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
 from svcd.composition.resources import OpenDatabases
@@ -137,7 +138,7 @@ class Node:
             OperatorRoutes(self.status, details=lambda: {"verifierQueue": 0}, token=settings.token),
             DevnetRoutes(demand, seed=OPERATOR.seed, token=settings.token),
         ]
-        self.sites = SiteFactory(clock, lambda: f"e{next(errors)}")
+        self.sites = SiteFactory(clock, lambda: f"e{next(errors)}", narrowed=of_network(self.params))
         limiter = RateLimiter(Clients(exempt=settings.exempt), settings.rates, clock)
         public = PublicSite(settings.limits, limiter)
         peers = self._peer_routes(settings) if settings.peers else []

@@ -33,11 +33,8 @@ from svcd.rpc.operator_routes import BackupRoutes, LimitsRoutes, NodeDetails, Pa
 from svcd.rpc.sites import SiteFactory
 from svcd.store.mempool_store import FILE as MEMPOOL
 from svcd.web.connections import SiteLimits
-from svcd.web.openapi import document
-from svcd.web.routes import routes_of
 from tests.chains import COIN, key_of
-from tests.rpc.conftest import local_client
-from tests.rpc.description import Description
+from tests.rpc.conftest import description_of, local_client
 from tests.rpc.node import FAUCET, OPERATOR, OPERATOR_SOCKET, TOKEN, Client, Inline, Node, Settings
 from tests.support import result_of
 from tests.web.wire import Response, Wire
@@ -494,9 +491,8 @@ class BackupOperator:
         self.chain = chain
         self.backups = Backups(chain, None, worker)
         routes = BackupRoutes(self.backups, token=token)
-        described: Any = document([route for route, _ in routes_of(routes)], {"title": "operator", "version": "0"})
         site = self.node.sites.operator([routes], SiteLimits())
-        self.client = Client(site, Description(described, cors=False), self.node.clock, OPERATOR_SOCKET)
+        self.client = Client(site, description_of([routes]), self.node.clock, OPERATOR_SOCKET)
 
 
 @pytest.fixture

@@ -74,13 +74,13 @@ def test_catalog_has_every_route_for_merchants_as_it_is_described(still: Client)
     assert {(each["method"], each["path"]) for each in catalog} == {
         (method.upper(), path)
         for path, methods in described.items()
-        for method in methods
+        for method in methods.keys() & {"get", "post"}
         if path.startswith("/rpc/commerce/")
     }
     for each in catalog:
         operation = described[each["path"]][each["method"].lower()]
         assert each["description"] == operation["summary"]
-        assert (each["authentication"] == "bearer") == ("security" in operation)
+        assert (each["authentication"] == "bearer") == bool(operation["security"])
 
 
 class Guarded:
@@ -177,8 +177,8 @@ NO_ADDRESS = "recipient must be an address of this network: 44 characters that b
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"amount": None}, "the amount is missing: give amount in coins or amountBaseUnits in base units"),
-        ({"amountBaseUnits": "100"}, "amount and amountBaseUnits are both given; give one of them"),
+        ({"amount": None}, "give exactly one of amount and amountBaseUnits"),
+        ({"amountBaseUnits": "100"}, "give exactly one of amount and amountBaseUnits"),
         ({"amount": "1e3"}, NO_DECIMAL),
         ({"amount": "0.123456789"}, NO_DECIMAL),
         ({"amount": 25}, 'amount must be a string: put it in quotes, as in "25" or "0.5"'),
@@ -466,13 +466,12 @@ def test_a_path_without_a_reference_is_none(still: Client) -> None:
 @pytest.mark.parametrize(
     ("query", "sentence"),
     [
-        ({"amountBaseUnits": None}, "the amount is missing: give amount in coins or amountBaseUnits in base units"),
+        ({"amountBaseUnits": None}, "give exactly one of amount and amountBaseUnits"),
         (
             {"amountBaseUnits": None, "amuont": 5, "more": 1},
-            "the amount is missing: give amount in coins or amountBaseUnits in base units; "
-            "'amuont' in the query is unknown here",
+            "give exactly one of amount and amountBaseUnits; 'amuont' in the query is unknown here",
         ),
-        ({"amount": "0.00005"}, "amount and amountBaseUnits are both given; give one of them"),
+        ({"amount": "0.00005"}, "give exactly one of amount and amountBaseUnits"),
         ({"amountBaseUnits": None, "amount": "5,0"}, NO_DECIMAL),
         ({"amountBaseUnits": "-1"}, 'amountBaseUnits must be a string of digits such as "2500000000"'),
         ({"amountBaseUnits": "0"}, f"amountBaseUnits must be more than 0 and at most {MAX_INTEGER} base units"),

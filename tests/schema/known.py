@@ -1,9 +1,12 @@
 """What schemathesis cannot guess: addresses, ids and signatures that the node under test takes for good.
 
 schemathesis imports this module in its own process (``SCHEMATHESIS_HOOKS``). Requests that are meant to be valid get
-known values in four of five places, so that more than the parsers of the routes is tried; the others are left alone.
+known values where a schema cannot say what is valid (checksums, signatures, two parameters that exclude each other), so
+that the node must accept each of them, and in four of five other places.
 """
 
+import json
+import os
 import time
 from random import Random
 from typing import Any
@@ -16,7 +19,12 @@ from svcd.chain.transaction import Draft, sign_transfer
 from svcd.chain.transition import genesis_point
 from svcd.p2p.handshake import NodeKey
 from tests.chains import COIN, address_of, key_of
-from tests.schema.order import CALLBACK, PAID, PAYER, PRICE, SHOP
+from tests.schema.order import BLOCK, CALLBACK, PAID, PAYER, PRICE, SHOP
+
+UNSAYABLE = frozenset("address recipient amount transaction header hello endpoint callbackUrl".split())
+"""The names of fields of which no schema says what is valid."""
+WAITING = 12
+"""Transfers of the payer, of which the mempool takes 16."""
 
 
 class Known:
@@ -25,50 +33,53 @@ class Known:
     def __init__(self) -> None:
         self._random = Random(1)
         self._nonce = 1
+        self._transferred: object = None
         self._learnt: dict[str, list[str]] = {"txid": [], "id": [], "reference": []}
         self._events: list[tuple[str, str]] = []
         """Webhooks with one of their events each."""
-        self._block: bytes | None = None
-        self._header: object = None
+        self._block = json.loads(os.environ[BLOCK])
 
     def replace(self, values: dict[str, Any]) -> None:
         """Put known values where there are some for the names in ``values``."""
         for name in values:
-            if self._random.random() < 0.8 and (known := self._known(name)) is not None:
+            if (name in UNSAYABLE or self._random.random() < 0.8) and (known := self._known(name)) is not None:
                 values[name] = known
         if "eventId" in values and self._events:
             values["id"], values["eventId"] = self._random.choice(self._events)
-        if "wait" in values:
-            values["wait"] = 1
-        if "callbackUrl" in values:
-            # A name that the DNS does not know is 503, which schemathesis takes for an error of the node.
-            values["callbackUrl"] = CALLBACK
-        if "amount" in values and self._random.random() < 0.8:
-            for name in ("amountBaseUnits", "sinceHeight", "from"):
-                values.pop(name, None)
 
-    def block(self) -> bytes | None:
-        """A body with a block as nodes send it, whose every byte counts; None where there is no need."""
-        return self._block if self._random.random() < 0.8 else None
+    def agree(self, path: str, query: dict[str, Any]) -> None:
+        """Change what no schema of a query can say: fields that need or exclude each other, pages that there are."""
+        if "wait" in query:
+            query["wait"] = 1
+            query.setdefault("state", "unpaid")
+        if path.startswith("/rpc/commerce/payment/") or "amount" in query:
+            query["amount"] = PRICE
+            query.pop("amountBaseUnits", None)
+        if path == "/rpc/commerce/payments" and query.keys() & {"amount", "amountBaseUnits"}:
+            query["reference"] = PAID
+        if path.endswith("/proof"):
+            query.pop("from", None)
+        if path == "/rpc/commerce/webhooks":
+            query.pop("after", None)
 
-    def learn(self, path: str, answer: Any) -> None:
+    def block(self) -> bytes:
+        """A body with a block as nodes send it, whose every byte counts."""
+        return b'{"block":' + canonical(self._block) + b"}"
+
+    def learn(self, answer: Any) -> None:
         """Remember what an answer names."""
-        if path == "/p2p/blocks" and answer.get("blocks"):
-            self._learn_block(answer["blocks"][-1])
         for webhook in [answer.get("subscription"), *answer.get("subscriptions", [])]:
             if webhook is not None and webhook["active"]:
                 events = [(webhook["id"], event["id"]) for event in webhook.get("events", [])]
                 self._events = [*self._events, *events][-10:]
         for member in answer.values():
             if isinstance(member, dict):
+                if not str(member.get("id", "svcwh_")).startswith("svcwh_"):
+                    continue  # An event has an id too.
                 for name in self._learnt.keys() & member.keys():
                     self._learnt[name] = [*self._learnt[name][-9:], str(member[name])]
         if isinstance(answer.get("txid"), str) and answer.get("state") == "accepted":
             self._nonce += 1
-
-    def _learn_block(self, block: dict[str, Any]) -> None:
-        self._block = b'{"block":' + canonical(block) + b"}"
-        self._header = {name: value for name, value in block.items() if name != "transactions"}
 
     def _known(self, name: str) -> object:
         if name in ("address", "recipient"):
@@ -82,7 +93,7 @@ class Known:
         if name == "transaction":
             return self._transfer()
         if name == "header":
-            return self._header
+            return {name: value for name, value in self._block.items() if name != "transactions"}
         if name == "endpoint":
             return "http://127.0.0.1:18645"
         if name == "hello":
@@ -96,6 +107,12 @@ class Known:
         return None
 
     def _transfer(self) -> object:
+        """A transfer of the next nonce; the last one again when no more may wait."""
+        if self._nonce <= WAITING:
+            self._transferred = self._signed()
+        return self._transferred
+
+    def _signed(self) -> object:
         draft = Draft(
             recipient=address_of(SHOP, "svcd"),
             amount=COIN // 100,
@@ -122,15 +139,19 @@ def before_call(_context: Any, case: Any, arguments: dict[str, Any]) -> None:
         case.query["minHeight"] = 1
     if case.meta is None or case.meta.generation.mode.value != "positive":
         return
+    path = case.operation.path
     for values in (case.path_parameters, case.query, case.body):
         if isinstance(values, dict):
             KNOWN.replace(values)
-    if case.operation.path == "/p2p/block" and (block := KNOWN.block()) is not None:
-        arguments["data"] = block
+    if case.method in ("GET", "HEAD"):
+        case.query = case.query if isinstance(case.query, dict) else {}
+        KNOWN.agree(path, case.query)
+    if path == "/p2p/block":
+        arguments["data"] = KNOWN.block()
 
 
 @schemathesis.hook
 def after_call(_context: Any, case: Any, response: Any) -> None:
     """Learn from what was answered."""
-    if response.status_code in (200, 201) and case.method != "HEAD":
-        KNOWN.learn(case.operation.path, response.json())
+    if response.status_code in (200, 201) and case.method not in ("HEAD", "OPTIONS"):
+        KNOWN.learn(response.json())

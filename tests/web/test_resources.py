@@ -126,7 +126,7 @@ def test_answers_and_errors_may_be_read(make_site: MakeSite, path: bytes, status
 
     assert answer.status == status
     assert answer.headers["access-control-allow-origin"] == "*"
-    assert answer.headers["access-control-expose-headers"] == "Allow, Date, Retry-After, WWW-Authenticate"
+    assert answer.headers["access-control-expose-headers"] == "Allow, Date, Retry-After, Svc-Tip, WWW-Authenticate"
 
 
 @pytest.mark.parametrize("path", [b"/p2p/status", b"/nowhere"])

@@ -1,0 +1,113 @@
+"""JSON schemas of the chain's values and objects, which the routes of several packages have in common."""
+
+from typing import Final
+
+from svcd.chain.address import NODE_ID_PATTERN, encode_address
+from svcd.chain.encoding import MAX_INTEGER
+from svcd.chain.params import NetworkParams
+from svcd.web.field_types import Hex, Schema, Text, component, constant, digits_up_to, with_example
+from svcd.web.routes import named_object
+
+SOME_KEY: Final = bytes.fromhex("00dbd7c45c0ea5ac5bd5d8e7a7815d1c4f4bf0f8")
+"""The key hash in examples of addresses."""
+
+
+def _address(prefix: str, size: int, least: int) -> Schema:
+    pattern = f"^{prefix}1q[02-9ac-hj-np-z]{{38}}$"
+    return {"type": "string", "pattern": pattern, "minLength": least, "maxLength": size}
+
+
+def of_network(params: NetworkParams) -> dict[str, Schema]:
+    """The components that are narrower on one network than in general, by name."""
+    example = encode_address(SOME_KEY, params.address_prefix)
+    address = _address(params.address_prefix, len(example), len(example))
+    return {
+        "NetworkId": constant(params.network_id),
+        "ChainId": constant(params.chain_id),
+        "GenesisHash": constant(params.genesis_hash.hex()),
+        "Address": {**address, "description": "A bech32m address of the network.", "examples": [example]},
+    }
+
+
+WHOLE_NUMBER: Final = component(
+    "WholeNumber",
+    {
+        "type": "string",
+        "pattern": f"^{digits_up_to(MAX_INTEGER)}$",
+        "description": f"A whole number from 0 to {MAX_INTEGER}, as a string.",
+        "examples": ["3"],
+    },
+)
+BASE_UNITS: Final = with_example(WHOLE_NUMBER, "2500000000")
+TIME: Final = with_example(WHOLE_NUMBER, "1795170611703")
+"""Unix milliseconds."""
+FEE: Final = with_example(WHOLE_NUMBER, "10000")
+SLOT: Final = with_example(WHOLE_NUMBER, "6")
+HASH: Final = component("Hash", Hex(32).schema)
+PUBLIC_KEY: Final = component("PublicKey", Hex(32).schema)
+SIGNATURE: Final = component("Signature", Hex(64).schema)
+NODE_ID: Final = Text(NODE_ID_PATTERN, more={"examples": ["svcnode_773b63a2de4a437c36d424150c560f07"]}, name="NodeId")
+COUNT: Final[Schema] = {"type": "integer", "minimum": 0}
+NETWORK_ID: Final = component("NetworkId", {"type": "integer"})
+CHAIN_ID: Final = component("ChainId", {"type": "string"})
+GENESIS_HASH: Final = component("GenesisHash", Hex(32).schema)
+ADDRESS: Final = component("Address", _address("svcd?", 44, 43))
+REFERENCE: Final = component(
+    "Reference",
+    {
+        "type": "string",
+        "minLength": 1,
+        "maxLength": 64,
+        "pattern": "^[A-Za-z0-9._:-]+$",
+        "description": "The payment reference that a sender signs into a transfer.",
+        "examples": ["order-1001"],
+    },
+)
+_PAYLOAD: Final = named_object(
+    "TransferPayload",
+    {"recipient": ADDRESS, "amount": BASE_UNITS, "paymentReference": REFERENCE},
+    optional=["paymentReference"],
+)
+TRANSFER_FIELDS: Final[dict[str, Schema]] = {
+    "version": constant(2),
+    "networkId": NETWORK_ID,
+    "type": constant(1),
+    "senderPublicKey": PUBLIC_KEY,
+    "senderAddress": ADDRESS,
+    "nonce": WHOLE_NUMBER,
+    "fee": FEE,
+    "timestamp": TIME,
+    "payload": _PAYLOAD,
+    "signature": SIGNATURE,
+}
+TRANSFER: Final = named_object("Transfer", TRANSFER_FIELDS, about="A signed transfer in canonical form.")
+SIGNED_TRANSACTION: Final = named_object(
+    "SignedTransaction",
+    {
+        **TRANSFER_FIELDS,
+        "senderPublicKey": Hex(32, any_case=True).schema,
+        "signature": Hex(64, any_case=True).schema,
+    },
+    about="A signed transfer as wallets may send it, with hex in either case.",
+)
+_HEADER: Final[dict[str, Schema]] = {
+    "version": constant(4),
+    "networkId": NETWORK_ID,
+    "height": WHOLE_NUMBER,
+    "slot": SLOT,
+    "parentHash": HASH,
+    "producerPublicKey": PUBLIC_KEY,
+    "multiplier": {**COUNT, "description": "Of the target for the producer's holding, in basis points."},
+    "baseTarget": HASH,
+    "transactionsRoot": HASH,
+    "transactionCount": COUNT,
+    "stateRoot": HASH,
+    "consensusRoot": HASH,
+    "workNonce": Hex(8).schema,
+    "signature": SIGNATURE,
+}
+HEADER: Final = named_object("Header", _HEADER)
+_BLOCK: Final = {**_HEADER, "transactions": {"type": "array", "items": TRANSFER}}
+POSTED_BLOCK: Final = named_object("PostedBlock", _BLOCK, about="A block as nodes exchange it.")
+BLOCK: Final = named_object("Block", {**_BLOCK, "hash": HASH, "confirmations": COUNT}, about="A canonical block.")
+RECEIPT: Final = named_object("Receipt", {"txid": HASH, "state": {"type": "string", "enum": ["accepted", "known"]}})

@@ -1,0 +1,153 @@
+"""The webhooks section of the OpenAPI document: what receivers get (docs/webhooks.md "The body", "Signatures")."""
+
+from collections.abc import Mapping
+from typing import Final
+
+from svcd.chain_schemas import ADDRESS, BASE_UNITS, CHAIN_ID, COUNT, GENESIS_HASH, HASH, NETWORK_ID, TIME
+from svcd.commerce.callback_tester import TEST_EVENT
+from svcd.commerce.events import LATE, EventType
+from svcd.commerce.payment import PaymentState
+from svcd.commerce.payment_list import AmountMismatch
+from svcd.node.status import DEEP
+from svcd.rpc import schemas
+from svcd.web.field_types import Choice, Schema, Text, constant, with_example
+from svcd.web.openapi import Webhook
+from svcd.web.routes import Field, named_object
+
+EVENT_ID: Final = Text(
+    "svcevt_[0-9a-f]{32}",
+    "must be the id of an event: svcevt_ and 32 lower-case hex characters",
+    more={"examples": ["svcevt_0123456789abcdef0123456789abcdef"]},
+    name="EventId",
+)
+SUBSCRIPTION_ID: Final = Text(
+    "svcwh_[a-f0-9]{32}",
+    "must be the id of a webhook: svcwh_ and 32 lower-case hex characters",
+    more={"examples": ["svcwh_0123456789abcdef0123456789abcdef"]},
+    name="SubscriptionId",
+)
+_ALARM: Final = named_object(
+    "NodeAlarm",
+    {
+        "kind": with_example({"type": "string"}, DEEP),
+        "sentence": with_example({"type": "string"}, "a reorganisation has replaced 14 blocks"),
+    },
+)
+_MISMATCH: Final = named_object(
+    "EventMismatch",
+    {
+        "txid": HASH,
+        "sender": ADDRESS,
+        "amount": BASE_UNITS,
+        "amountSvc": schemas.COINS,
+        "kind": {"type": "string", "enum": [*AmountMismatch, LATE]},
+    },
+)
+_BEGINNING: Final[Mapping[str, Schema]] = {
+    "createdAt": TIME,
+    "networkId": NETWORK_ID,
+    "chainId": CHAIN_ID,
+    "genesisHash": GENESIS_HASH,
+}
+_OF_WATCH: Final[Mapping[str, Schema]] = {
+    **_BEGINNING,
+    "subscriptionId": SUBSCRIPTION_ID.schema,
+    "epoch": with_example(COUNT, 0),
+    "sequence": with_example(COUNT, 1),
+    "initial": with_example({"type": "boolean"}, False),
+    "previousState": schemas.STATE.schema,
+    "payment": schemas.EVENT_PAYMENT,
+    "tip": schemas.TIP,
+    "node": schemas.NODE_VIEW,
+}
+
+
+def _event(name: str, event: Schema, more: Mapping[str, Schema], about: str) -> Schema:
+    return named_object(name, {"id": EVENT_ID.schema, "event": event, **more}, about=about)
+
+
+_STATES: Final = {
+    EventType.PENDING: ("A matching transfer waits in the mempool", PaymentState.PENDING),
+    EventType.CONFIRMING: ("A matching transfer is canonical, or its depth has changed", PaymentState.CONFIRMING),
+    EventType.CONFIRMED: ("The payment has reached the required depth", PaymentState.CONFIRMED),
+    EventType.REORGED: ("A reorganisation has taken the payment, or some of its depth, away", PaymentState.UNPAID),
+    EventType.EXPIRED: ("The watch has ended without a confirmed payment", PaymentState.UNPAID),
+}
+PAYMENT_EVENT: Final = _event(
+    "PaymentEvent",
+    Choice(tuple(_STATES), name="PaymentEventType").schema,
+    _OF_WATCH,
+    "The state of a watched payment has changed.",
+)
+MISMATCHED_EVENT: Final = _event(
+    "MismatchedEvent",
+    constant(EventType.MISMATCHED.value),
+    {**_OF_WATCH, "mismatch": _MISMATCH},
+    "A transfer under the order's reference does not pay it.",
+)
+ALARM_EVENT: Final = _event(
+    "AlarmEvent",
+    constant(EventType.ALARM.value),
+    {**_OF_WATCH, "alarm": _ALARM},
+    "Something is wrong with the chain or the node.",
+)
+TEST: Final = _event("TestEvent", constant(TEST_EVENT), _BEGINNING, "Sent by /rpc/commerce/webhooks/test.")
+
+_SECONDS: Final = Text("[0-9]{1,15}", more={"examples": ["1795170611"]})
+_EVENT_NAMES: Final = Choice((*EventType, TEST_EVENT))
+SIGNED: Final = (
+    Field("X-Svc-Event", _EVENT_NAMES, "The type of the event."),
+    Field("X-Svc-Event-Id", EVENT_ID, "The id of the event, the same in every attempt."),
+    Field("X-Svc-Timestamp", _SECONDS, "When this attempt was made, in Unix seconds."),
+    Field(
+        "X-Svc-Signature",
+        Text("v1=[0-9a-f]{64}", more={"examples": ["v1=" + 4 * "0123456789abcdef"]}),
+        "`v1=` and the HMAC-SHA256, in hex, of timestamp, dot and raw body under the signing secret.",
+    ),
+    Field("webhook-id", EVENT_ID, "The same id, for the verifiers of Standard Webhooks."),
+    Field("webhook-timestamp", _SECONDS, "The same time, for the verifiers of Standard Webhooks."),
+    Field(
+        "webhook-signature",
+        Text("v1,[A-Za-z0-9+/]{43}=( v1,[A-Za-z0-9+/]{43}=)?", more={"examples": ["v1," + 43 * "A" + "="]}),
+        "The signature of Standard Webhooks; during a rotation a second one, under the previous secret.",
+    ),
+)
+_RESPONSES: Final = {
+    "2XX": "The receiver has the event, and gets it no more.",
+    "410": "The receiver wants no more events of this watch, which ends.",
+    "4XX": "The receiver refuses the event, which is sent again twice; after 408, 409, 425 and 429 as after 5XX.",
+    "5XX": "The event is sent again later.",
+}
+_UNSEEN: Final[Mapping[str, object]] = dict.fromkeys(("txid", "blockHash", "blockHeight", "blockTime"))
+_CONFIRMATIONS: Final = {PaymentState.CONFIRMING: 3, PaymentState.CONFIRMED: 12}
+
+
+def _payment(state: PaymentState) -> dict[str, object]:
+    """What the example of an event has of a payment in ``state``."""
+    depth = _CONFIRMATIONS.get(state, 0)
+    more = {} if depth else {**_UNSEEN, "matchCount": 0}
+    if state is PaymentState.PENDING:
+        more = {name: None for name in _UNSEEN if name != "txid"}
+    return {"state": state.value, "canonical": depth > 0, "confirmations": depth, **more}
+
+
+def _webhook(name: str, summary: str, body: Schema, values: Mapping[str, object]) -> Webhook:
+    return Webhook(
+        name=name, summary=summary, tag="webhooks", body=body, headers=SIGNED, responses=_RESPONSES, values=values
+    )
+
+
+WEBHOOKS: Final = (
+    *(
+        _webhook(event, summary, PAYMENT_EVENT, {"event": event.value, "payment": _payment(state)})
+        for event, (summary, state) in _STATES.items()
+    ),
+    _webhook(
+        EventType.MISMATCHED,
+        "A transfer under the order's reference does not pay it",
+        MISMATCHED_EVENT,
+        {"payment": _payment(PaymentState.UNPAID), "mismatch": {"amount": "2400000000", "amountSvc": "24"}},
+    ),
+    _webhook(EventType.ALARM, "Something is wrong with the chain or the node", ALARM_EVENT, {}),
+    _webhook(TEST_EVENT, "A merchant has asked for a test of the callback", TEST, {}),
+)

@@ -1,0 +1,92 @@
+"""The OpenAPI documents: one definition for each type, examples everywhere, and snapshots that show every change."""
+
+import json
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
+from openapi_spec_validator import OpenAPIV31SpecValidator
+
+from svcd.chain.params import DEVNET, MAINNET
+from svcd.commerce.callback_tester import TEST_EVENT
+from svcd.commerce.events import EventType
+from tests.schema.documents import operator, public, snapshots
+from tests.web.examples import examples
+
+DOCUMENTS = {"public": public(MAINNET), "devnet": public(DEVNET), "operator": operator(MAINNET)}
+every_document = pytest.mark.parametrize("name", list(DOCUMENTS))
+
+
+@every_document
+def test_document_is_valid(name: str) -> None:
+    OpenAPIV31SpecValidator(DOCUMENTS[name]).validate()
+
+
+@pytest.mark.parametrize("path", list(snapshots()), ids=lambda path: path.name)
+def test_snapshot_is_what_nodes_say(path: Path) -> None:
+    renew = "python -m tests.schema.documents writes it again"
+    assert path.read_text(encoding="utf-8") == snapshots()[path], f"the interface differs from {path.name}: {renew}"
+
+
+@every_document
+def test_every_example_is_what_its_schema_describes(name: str) -> None:
+    document = DOCUMENTS[name]
+    found = list(examples(document))
+    assert len(found) > 20
+    for schema, example in found:
+        Draft202012Validator({**schema, "components": document["components"]}).validate(example)
+
+
+def objects(value: Any) -> Iterator[str]:
+    """The schemas of objects that are written out where they are used, without what people read, as JSON."""
+    if isinstance(value, list):
+        for each in value:
+            yield from objects(each)
+    elif isinstance(value, dict):
+        if value.get("type") == "object" and value.get("properties"):
+            yield json.dumps({name: value[name] for name in ("properties", "required")}, sort_keys=True)
+        for name, each in value.items():
+            if name not in ("example", "examples"):
+                yield from objects(each)
+
+
+@every_document
+def test_a_type_occurs_once(name: str) -> None:
+    document = DOCUMENTS[name]
+    assert [text for text, times in Counter(objects(document)).items() if times > 1] == []
+
+
+def test_types_have_the_names_that_clients_use() -> None:
+    named = {
+        "Status",
+        "Block",
+        "Transfer",
+        "Account",
+        "PaymentRequest",
+        "Payment",
+        "Subscription",
+        "PaymentEvent",
+        "Hello",
+    }
+    assert named <= DOCUMENTS["public"]["components"]["schemas"].keys()
+    assert "Error" not in DOCUMENTS["public"]["components"]["schemas"], "a type of most languages"
+
+
+def test_every_event_is_a_webhook() -> None:
+    assert DOCUMENTS["public"]["webhooks"].keys() == {*EventType, TEST_EVENT}
+    for name, methods in DOCUMENTS["public"]["webhooks"].items():
+        assert methods["post"]["requestBody"]["content"]["application/json"]["example"]["event"] == name
+
+
+@pytest.mark.parametrize("name", ["public", "devnet"])
+def test_network_and_chain_are_constants(name: str) -> None:
+    params = {"public": MAINNET, "devnet": DEVNET}[name]
+    components = DOCUMENTS[name]["components"]["schemas"]
+    assert components["NetworkId"] == {"type": "integer", "const": params.network_id}
+    assert components["ChainId"] == {"type": "string", "const": params.chain_id}
+    assert components["GenesisHash"]["const"] == params.genesis_hash.hex()
+    assert components["Address"]["pattern"] == f"^{params.address_prefix}1q[02-9ac-hj-np-z]{{38}}$"
+    assert components["Address"]["minLength"] == components["Address"]["maxLength"] == len(params.address_prefix) + 40
