@@ -97,7 +97,7 @@ def test_the_port_for_health_checks_serves_nothing_else(nodes: Nodes) -> None:
     assert (status, json.loads(body)) == (503, {"ok": False, "error": f"not ready: {NO_PEER_MET}"})
     assert asked("HEAD", "/ready") == (503, b"")
     assert asked("POST", "/ready")[0] == 405
-    for target in ("/", "/health", "/metrics", "/operator/status", "/rpc/status", "/p2p/status", "/ready/"):
+    for target in ("/", "/health", "/metrics", "/operator/status", "/operator/openapi.json", "/rpc/status", "/ready/"):
         assert asked("GET", target)[0] == 404, target
     with ExitStack() as stack:
         for _ in range(HEALTH_CONNECTIONS_PER_CLIENT):
