@@ -12,7 +12,7 @@ from attrs import frozen
 from twisted.web.template import Tag
 
 from svcd.chain.units import format_amount
-from svcd.commerce.payment import DESCRIPTION, Observation, PaymentState, payment_state
+from svcd.commerce.payment import Observation, PaymentState, payment_state
 from svcd.commerce.payment_request import (
     PaymentRequest,
     PaymentTerms,
@@ -25,6 +25,7 @@ from svcd.pages.html import (
     Content,
     about_time,
     amount,
+    coins,
     copy_button,
     copyable,
     digit_groups,
@@ -47,6 +48,7 @@ REFRESH_SECONDS: Final = 5
 SLOW_REFRESH_SECONDS: Final = 60
 """For a paid order, which a reorganisation may take back."""
 HIDDEN: Final[Mapping[str, str]] = {"hidden": "hidden"}
+NOT_FINAL: Final = "Experimental, no hard finality: the network can undo any payment, also one that is confirmed."
 _LONG: Final = 14
 """Characters above which an amount is shown in smaller type."""
 
@@ -128,7 +130,7 @@ def _draw(order: Order, observation: Observation, *, expired: bool, block_second
     data = _script_data(order, state, block_seconds)
     columns = tag("div", left, right, class_="checkout", id="payment", **data)
     return Page(
-        title=f"Pay {format_amount(terms.amount)} SVC",
+        title=f"Pay {coins(terms.amount)}",
         content=(_head(terms, order.label), columns),
         json=status_path(terms),
         searchable=False,
@@ -292,7 +294,7 @@ def _transfer(observation: Observation) -> Tag:
 def _problems(terms: PaymentTerms, observation: Observation) -> list[Content]:
     """Warnings: payments of another amount, and more than one payment."""
     mismatches = [_mismatch(format_amount(each.amount), each.txid.hex()) for each in observation.mismatches]
-    asked = f"The order asks for exactly {format_amount(terms.amount)} SVC, so "
+    asked = f"The order asks for exactly {coins(terms.amount)}, so "
     explanation = ("A payment of another amount arrived under this reference. ", asked)
     listed = tag("ul", *mismatches, class_="plain", data_fill="mismatches")
     hidden = {} if mismatches else HIDDEN
@@ -416,6 +418,6 @@ def _order(order: Order, observation: Observation, block_seconds: int) -> Tag:
         facts(pairs),
         tag("div", receipt, class_="print-only"),
         tag("p", check, class_="soft small"),
-        tag("p", DESCRIPTION, class_="soft small"),
+        tag("p", NOT_FINAL, class_="soft small"),
         class_="card stack",
     )

@@ -6,8 +6,7 @@ from typing import Final
 
 from attrs import frozen
 
-from svcd.chain.units import format_amount
-from svcd.pages.html import UNIT, Content, tag, visible
+from svcd.pages.html import Content, coins, tag, visible
 from svcd.pages.layout import Page
 from svcd.web.responses import HttpError, reason_phrase
 
@@ -84,7 +83,7 @@ def _explain(error: HttpError, route: str) -> tuple[Explanation, str]:
     if isinstance(error, NotFound):
         return error.explanation, ""
     sentence = visible(error.sentence[:1].upper() + error.sentence[1:].removesuffix(".") + ".")
-    sentence = _BASE_UNITS.sub(lambda match: f"{format_amount(int(match[1]))} {UNIT}", sentence)
+    sentence = _BASE_UNITS.sub(lambda match: coins(int(match[1])), sentence)
     explanation = _ON_ROUTES.get((route, error.status)) or _ANYWHERE.get(error.status)
     if explanation is None:
         return Explanation(reason_phrase(error.status).decode("ascii"), sentence), ""

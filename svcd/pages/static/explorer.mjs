@@ -1,5 +1,6 @@
 // Says on the first page of the explorer that there are new blocks. It does not move what somebody is reading.
 
+import { grouped } from "./digits.mjs";
 import { Poller } from "./polling.mjs";
 
 /** What to say when the page shows the chain up to `shown` and the node is at `height`; "" for nothing. */
@@ -8,7 +9,7 @@ export function newsOf(shown, height) {
   if (!(count > 0)) {
     return "";
   }
-  return count === 1 ? "Show 1 new block" : `Show ${count} new blocks`;
+  return count === 1 ? "Show 1 new block" : `Show ${grouped(count)} new blocks`;
 }
 
 /** Show `text` as a way to the new blocks; the button is made once, so that the focus stays on it. */
