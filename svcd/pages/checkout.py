@@ -178,7 +178,8 @@ def _progress(order: Order, observation: Observation, state: PaymentState, block
     terms = order.terms
     depth, required = str(min(observation.confirmations, terms.required)), str(terms.required)
     bar = tag("progress", max=required, value=depth, data_fill="progress", aria_label="Confirmations")
-    left = _time_left(terms.required - observation.confirmations, block_seconds)
+    missing = terms.required - observation.confirmations
+    left = _time_left(missing, block_seconds) if observation.synced else "Time unknown"
     count = tag("span", grouped(observation.confirmations), data_fill="confirmations")
     asked = plural(terms.required, "confirmation")
     shown = _phase(observation, state)

@@ -92,7 +92,7 @@ def test_nothing_is_shown_as_paid_while_the_node_lacks_the_newest_blocks(shown: 
     shown.around.synced = False
     page = shown.see(asked)
     assert state(page) == "confirming"
-    assert "2 of 2 confirmations" in page.visible
+    assert "Time unknown (2 of 2 confirmations" in page.visible
     assert "catching up with the network or has stalled" in page.visible
     assert "Paid" not in page.visible
     assert refreshes(page)

@@ -72,8 +72,9 @@ export function show(root, view) {
   setHidden(offer, view.state !== "unpaid" || view.expired);
   setHidden(root.querySelector("[data-expired]"), !view.expired);
   setHidden(root.querySelector("[data-return]"), view.state === "confirmed");
+  const time = aboutTime(view.missing * Number(root.dataset.blockSeconds));
   for (const left of root.querySelectorAll('[data-fill="left"]')) {
-    setText(left, `${aboutTime(view.missing * Number(root.dataset.blockSeconds)).replace(/^./, (first) => first.toUpperCase())} left`);
+    setText(left, view.outdated ? "Time unknown" : `${time.replace(/^./, (first) => first.toUpperCase())} left`);
   }
   setText(root.querySelector('[data-fill="txid"]'), view.txid);
   setText(root.querySelector('[data-fill="time"]'), view.time && localTime(Number(view.time)));

@@ -148,6 +148,7 @@ test("a node that lacks the newest blocks shows nothing as paid, and the page go
   const { root, parts, phase, timers, asked } = watched("unpaid", [behind, behind, paid]);
   await settle();
   assert.deepEqual([root.dataset.state, parts["[data-outdated]"].hidden], ["confirming", false]);
+  assert.equal(parts['[data-fill="left"]'].textContent, "Time unknown");
   assert.equal(phase(), "confirming");
   timers.due();
   await settle();
