@@ -1,4 +1,4 @@
-"""Watches the node's databases: damage ends the node, a full or failing disk is reported until it works again.
+"""Watches the node's databases: damage ends the node; a full disk, or a failing one, is reported until it works again.
 
 Every thread that writes a database reports its errors here (:class:`ReportingWorker`, :meth:`DatabaseHealth.report`).
 The status has the alarm ``disk`` from then on, a request to write gets 503 (svcd/rpc/sites.py), and :class:`DiskProbe`

@@ -452,7 +452,10 @@ class TransactionPool:
         self._delete(self._disconnected.take(txids))
 
     def _remove(self, left: Removals, *, keep_rows: Sequence[MempoolEntry] = ()) -> None:
-        """Publish that ``left`` have left the mempool, and delete their rows but those of ``keep_rows``."""
+        """Publish that ``left`` have left the mempool, and delete their rows but those of ``keep_rows``.
+
+        Why each has left: :class:`svcd.node.mempool.RemovalReason`.
+        """
         if left:
             self._disconnected.unblock({entry.transfer.sender for entry in left})
             kept = set(keep_rows)

@@ -1,4 +1,7 @@
-"""Ending the process: the first SIGTERM or SIGINT stops the reactor, and a failure ends it with an exit status."""
+"""Ending the process: the first SIGTERM or SIGINT stops the reactor, and a failure ends it with an exit status.
+
+The order in which the services then stop: svcd/composition/lifecycle.py.
+"""
 
 import atexit
 import os

@@ -483,21 +483,6 @@ def changing(remote: RemoteNode, at: int, chain: list[Block]) -> Any:
     return script
 
 
-@pytest.mark.parametrize("at", [2, 3])
-def test_a_peer_that_reorganises_between_two_questions(
-    node: Node, grow: Grow, monkeypatch: pytest.MonkeyPatch, at: int
-) -> None:
-    monkeypatch.setattr(chain_sync, "FIRST_HEADERS", 30)
-    monkeypatch.setattr(chain_sync, "PROOF_HEADERS", 30)
-    node.take(*grow(80, name="o"))
-    old, new = grow(150), grow(160, on=grow(20), name="new")
-    remote = node.remote(blocks=old)
-    remote.scripts = {HEADERS: changing(remote, at, new)}
-    meet(node, remote)
-    assert followed(node, new, within=12)
-    assert is_clean(node, remote)
-
-
 def test_a_peer_that_reorganises_to_fewer_blocks_with_more_work(node: Node, grow: Grow, builder: ChainBuilder) -> None:
     node.take(*grow(8))
     old, new = grow(300, step=8), grow(145, name="quick", step=1)

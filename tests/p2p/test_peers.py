@@ -128,13 +128,6 @@ def test_a_hello_that_is_refused(node: Node, lie: Callable[[Hello], Hello], sign
     assert node.peers.bans.listed(node.local.now()) == []
 
 
-def test_a_forged_hello_is_refused(node: Node) -> None:
-    remote = node.remote(scripts={HELLO: lambda _: ok(hello=evolve(remote.hello(), signature=bytes(64)).message())})
-    node.hint(remote)
-    node.run(8)
-    assert not node.knows(remote)
-
-
 @pytest.mark.parametrize("named", ["", place(9), "http://node.example"])
 def test_an_endpoint_counts_only_if_the_hello_names_it(node: Node, named: str) -> None:
     """A hello proves a key; somebody else's endpoint may be behind which that key does not listen."""

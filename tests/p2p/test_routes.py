@@ -115,38 +115,14 @@ def test_somebody_without_an_endpoint_is_answered_too(node: Node, client: Client
     assert len(node.book) == 0
 
 
-@pytest.mark.parametrize(
-    ("changes", "sentence"),
-    [
-        ({"network_id": 1}, "this node is of SVC-TEST with genesis"),
-        ({"protocol_version": "2.0"}, "this node speaks protocol 1.0"),
-        ({"node_id": "svcnode_" + "ab" * 16}, "nodeId is not that of nodePublicKey"),
-        ({"timestamp": 0}, "ms off this node's clock"),
-        ({"height": 9}, "not signed by nodePublicKey"),
-    ],
-)
-def test_a_hello_that_is_refused_costs_nothing(
-    node: Node, client: Client, changes: dict[str, Any], sentence: str
-) -> None:
+def test_a_hello_that_is_refused_costs_nothing(node: Node, client: Client) -> None:
     """It may be a node of another network, or one whose clock is wrong."""
-    hello = evolve(node.remote().hello(), **changes)
-    assert sentence in client.refusal("/p2p/hello", {"hello": hello.message()})
+    hello = evolve(node.remote().hello(), network_id=1)
+    refusal = client.refusal("/p2p/hello", {"hello": hello.message()})
+    assert refusal.startswith("this node is of SVC-TEST with genesis")
     assert banned_for(node) == 0
     node.run(5)
     assert node.transport.calls == []
-
-
-def test_our_own_hello_is_refused(node: Node, client: Client) -> None:
-    assert client.refusal("/p2p/hello", {"hello": node.local.hello().message()}) == "this is our own hello"
-    assert banned_for(node) == 0
-
-
-def test_a_replayed_hello_is_refused(node: Node, client: Client) -> None:
-    hello = node.remote().hello().message()
-    client.ok("/p2p/hello", {"hello": hello})
-    assert "at least as new was seen" in client_of(node, OTHER).refusal("/p2p/hello", {"hello": hello})
-    node.clock.advance(1)
-    client.ok("/p2p/hello", {"hello": node.remote().hello().message()})
 
 
 def test_a_banned_key_is_refused(node: Node, client: Client) -> None:
