@@ -62,9 +62,8 @@ def check_story(events: Sequence[Mapping[str, Any]]) -> None:
         if before is not None:
             if event["sequence"] <= before["sequence"]:
                 raise Discrepancy(f"{what} came after event {before['sequence']}")
-            expected = before["epoch"] + (event["epoch"] - before["epoch"] if name != "reorged" else 1)
-            if name == "reorged" and event["sequence"] == before["sequence"] + 1:
-                agree(event["epoch"], expected, f"the epoch of {what}")
+            if event["sequence"] == before["sequence"] + 1:
+                agree(event["epoch"], before["epoch"] + (name == "reorged"), f"the epoch of {what}")
             if event["epoch"] < before["epoch"]:
                 raise Discrepancy(f"{what} is of epoch {event['epoch']}, the one before of {before['epoch']}")
             gone = _state_after(before) == "pending" and event["previousState"] == "unpaid"
