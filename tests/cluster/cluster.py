@@ -193,6 +193,15 @@ class Cluster:
             node.ok(node.get(f"/rpc/block/{height}"))["block"] for height in range(self.tip(self.members[0])[0] + 1)
         ]
 
+    def newest_told(self) -> dict[str, tuple[str, int]]:
+        """Name and epoch of the newest event of each order, by reference."""
+        newest: dict[str, Any] = {}
+        for event in list(self.receiver.events):
+            known = newest.setdefault(event["payment"]["reference"], event)
+            if event["sequence"] > known["sequence"]:
+                newest[event["payment"]["reference"]] = event
+        return {reference: (event["event"], event["epoch"]) for reference, event in newest.items()}
+
     def mine(self) -> None:
         """Make a block that all nodes have."""
         self.leader.node.mine(1)
@@ -208,27 +217,19 @@ class Cluster:
         for _ in range(REQUIRED):
             self.mine()
         orders = [each.order for each in self.shops.orders]
-        told: dict[str, str] = {}
+        missing: dict[str, tuple[str, int] | None] = {}
 
         def all_told() -> bool:
-            events = list(self.receiver.events)
-            told.clear()
-            newest: dict[str, tuple[int, int]] = {}
-            for event in events:
-                watch, place = event["subscriptionId"], (event["epoch"], event["sequence"])
-                if place >= newest.get(watch, (0, 0)):
-                    newest[watch], told[watch] = place, event["event"]
-            return all(told.get(order.subscription) == "payment.confirmed" for order in orders)
+            told = self.newest_told()
+            missing.clear()
+            for order in orders:
+                if told.get(order.reference, ("", 0))[0] != "payment.confirmed":
+                    missing[order.reference] = told.get(order.reference)
+            return not missing
 
-        try:
+        with suppress(AssertionError):
             wait_until(all_told, "the last event of every order", seconds=60)
-        except AssertionError:
-            missing = [
-                (o.reference, told.get(o.subscription))
-                for o in orders
-                if told.get(o.subscription) != "payment.confirmed"
-            ]
-            raise AssertionError(f"not confirmed: {missing}") from None
+        assert not missing, missing
         self.receiver.check()
         assert self.shops.faults == [], self.shops.faults
         figures = audit(orders, list(self.receiver.events), self.blocks())
@@ -354,6 +355,12 @@ class Shops:
                 break
             found.append(sold)
         return found[::-1]
+
+    def waits_at(self, member: Member, sold: Sold) -> bool:
+        """Whether a payment is in a node's mempool."""
+        with suppress(Unanswered):
+            return bool(self._ask(member, "GET", f"/rpc/transaction/{sold.txid}")[2].get("mempool"))
+        return False
 
     def mine(self) -> bool:
         """Make a block at any node."""
