@@ -1,6 +1,7 @@
 """Field types: whatever the schema describes is read, and nothing else."""
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
-from svcd.web.field_types import Bool, Custom, FieldType, Hex, Int, Names, Text
+from svcd.web.field_types import Bool, Choice, Custom, FieldType, Hex, Int, Names, Text, digits_up_to
 
 MOST = 2**53 - 1
 TYPES = [
@@ -20,6 +21,7 @@ TYPES = [
     Text(),
     Text("a+b?"),
     Names(("true", "ab")),
+    Choice(("true", "ab")),
 ]
 EDGES = st.sampled_from(["true", "ab", "ab\n", "01", "+1", "\u0661", "100"])
 STRINGS = (
@@ -69,6 +71,7 @@ def test_the_route_gets_a_converted_value() -> None:
     assert Int(1, 100).parse_text("25") == 25
     assert Names(("a", "b")).parse_text("b,a") == {"a", "b"}
     assert Text("[0-9]-[0-9]", convert=lambda text: text.split("-")).parse("1-2") == ["1", "2"]
+    assert Choice(("1", "2"), int).parse("2") == 2
     assert Custom({}).parse_text("anything") == "anything"
 
 
@@ -80,9 +83,18 @@ def test_the_route_gets_a_converted_value() -> None:
         (Hex(32), "must be 64 lower-case hex characters"),
         (Hex(32, any_case=True), "must be 64 hex characters"),
         (Text(), "must be a string"),
+        (Choice(("a", "b")), "must be one of a, b"),
         (Names(("a", "b")), "must be a list of one or more of a, b, each at most once"),
     ],
 )
 def test_the_error_says_what_is_allowed(kind: FieldType, sentence: str) -> None:
     with pytest.raises(ValueError, match=f"^{sentence}$"):
         kind.parse(None)
+
+
+@given(most=st.integers(0, MOST) | st.sampled_from([9, 10, 99, 100, MOST]), number=st.integers(0, 2 * MOST))
+def test_digits_up_to_a_number(most: int, number: int) -> None:
+    pattern = re.compile(digits_up_to(most))
+    for each in (number, number % (most + 2), most, most + 1, 10 * most + 9):
+        assert bool(pattern.fullmatch(str(each))) is (each <= most)
+        assert not pattern.fullmatch(f"0{each}")

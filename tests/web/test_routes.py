@@ -13,7 +13,7 @@ from twisted.web.test.requesthelper import DummyRequest
 
 from svcd.web import routes
 from svcd.web.field_types import Custom
-from svcd.web.responses import HttpError
+from svcd.web.responses import HttpError, Renderable
 from svcd.web.routes import Field, Guard, Route, object_schema, require_bearer, routes_of
 from svcd.web.site import Site
 from tests.web.conftest import Refused
@@ -51,6 +51,8 @@ def test_rule_is_what_klein_understands() -> None:
         ({"body_fields": (field("b"),)}, "a GET request has no body"),
         ({"query_fields": (field("b"), field("b"))}, "two fields have the same name"),
         ({"query_fields": (field("client"),), "with_client": True}, "two fields have the same name"),
+        ({"query_fields": (field("b"),), "one_of": ("b",)}, "one_of must name optional fields"),
+        ({"one_of": ("b", "c")}, "one_of must name optional fields"),
         ({"method": "FETCH"}, "must be in"),
         ({"cost": 0}, "must be > 0"),
         ({"seconds": 0}, "must be > 0"),
@@ -384,3 +386,33 @@ def test_content_type_is_not_asked_for(serve: Serve) -> None:
 @given(st.text("ab=&;?/:.-_~!", max_size=40))
 def test_a_query_without_anything_to_decode_is_read_as_by_the_standard_library(text: str) -> None:
     assert routes._pairs(text) == parse_qsl(text, keep_blank_values=True, errors="strict")
+
+
+OPTIONAL = tuple(Field(name, Custom({"type": "string"}), "a value", default=None) for name in ("a", "b", "c"))
+
+
+class Choosing:
+    @Route("GET", "/rpc/choice", "chooses", bucket="read", answers={}, query_fields=OPTIONAL, one_of=("a", "b", "c"))
+    def by_query(self, **values: str | None) -> Renderable:
+        return values
+
+    @Route("POST", "/rpc/choice", "chooses", bucket="read", answers={}, body_fields=OPTIONAL, one_of=("a", "b", "c"))
+    def by_body(self, **values: str | None) -> Renderable:
+        return values
+
+
+@pytest.mark.parametrize("given_names", [(), ("a",), ("c",), ("a", "b"), ("a", "b", "c")])
+def test_a_request_has_exactly_one_of_several_fields(serve_of: Any, given_names: tuple[str, ...]) -> None:
+    for uses_fast_path in (True, False):
+        site = serve_of(uses_fast_path, Choosing())
+        query = b"&".join(b"%b=1" % name.encode() for name in given_names)
+        body = json.dumps(dict.fromkeys(given_names, "1")).encode()
+        for request in (
+            b"GET /rpc/choice%b HTTP/1.1\r\nHost: h\r\n\r\n" % (b"?" + query if query else b""),
+            b"POST /rpc/choice HTTP/1.1\r\nHost: h\r\nContent-Length: %d\r\n\r\n" % len(body) + body,
+        ):
+            answer = Wire(site).send(request).response()
+            if len(given_names) == 1:
+                assert answer.json == {"ok": True, **dict.fromkeys("abc"), given_names[0]: "1"}
+            else:
+                assert (answer.status, answer.error) == (400, "give exactly one of a, b and c")
