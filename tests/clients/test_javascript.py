@@ -69,10 +69,14 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [packed] = json.loads(ran(npm, "pack", "--json", str(CLIENT), folder=folder))
     files = {file["path"] for file in packed["files"]}
     sources = {f"src/{path.name}" for path in (CLIENT / "src").iterdir()}
-    assert files == sources | {"package.json", "README.md", "CHANGELOG.md"}
+    assert files == sources | {"package.json", "README.md", "CHANGELOG.md", "LICENSE"}
     (folder / "package.json").write_text('{"private": true, "type": "module"}')
     ran(npm, "install", "--offline", "--no-audit", "--no-fund", f"./{packed['filename']}", folder=folder)
     return folder
+
+
+def test_the_licence_is_that_of_svcd() -> None:
+    assert (CLIENT / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
 
 
 def test_the_changelog_names_the_version() -> None:

@@ -29,6 +29,10 @@ def test_what_is_imported_is_required() -> None:
     assert found - set(sys.stdlib_module_names) - {"svc_pay"} == required
 
 
+def test_the_licence_is_that_of_svcd() -> None:
+    assert (CLIENT / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+
+
 def test_the_changelog_names_the_version() -> None:
     assert PROJECT["version"] in (CLIENT / "CHANGELOG.md").read_text(encoding="utf-8")
 
