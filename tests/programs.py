@@ -15,7 +15,9 @@ from xml.etree import ElementTree
 import pytest
 
 PACKAGES: Final = {
-    **dict.fromkeys(("base64", "cat", "cut", "date", "head", "sha256sum", "tr"), "coreutils"),
+    **dict.fromkeys(
+        ("base64", "cat", "chmod", "cut", "date", "head", "mkdir", "sha256sum", "sleep", "tr"), "coreutils"
+    ),
     "bash": "bash",
     "chromium": "chromium libatomic1 fonts-dejavu-core",
     "curl": "curl",
