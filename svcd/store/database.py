@@ -253,7 +253,10 @@ def is_damage(error: BaseException | None) -> bool:
 
 
 def is_disk_trouble(error: BaseException | None) -> bool:
-    """Whether the disk is full, read-only or failing, or the file locked; or PostgreSQL cannot be asked."""
+    """Whether the disk is full, read-only or failing, the file is locked, or PostgreSQL cannot be asked.
+
+    This only classifies the error: svcd.node.database_health raises the alarm.
+    """
     return isinstance(error, DatabaseUnavailable) or getattr(error, "sqlite_errorcode", 0) & 0xFF in _DISK_TROUBLE
 
 
