@@ -141,9 +141,11 @@ def test_a_fee_that_has_risen_is_shown_before_it_is_signed(wallet: WalletPage, a
     wallet.watched.context.route(BROADCAST, refusing)
     wallet.page.click("#sign")
     wallet.error("rejected")
-    wallet.watched.context.unroute(BROADCAST)
     wallet.watched.context.unroute(FEES)
     wallet.watched.answers(FEES, lambda body: body["fees"].update(suggestedFee="40000"))
+    wallet.page.click("#try-again")
+    wallet.page.wait_for_selector("#payment-advice >> text=the fee is 0.0004 SVC now")
+    wallet.watched.context.unroute(BROADCAST)
     wallet.page.click("#sign-again")
     wallet.page.wait_for_selector("#payment-error[data-error=fee-raised]")
     assert wallet.shown("#payment-fee") == "0.0004"

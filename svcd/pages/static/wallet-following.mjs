@@ -1,6 +1,7 @@
 // What becomes of a payment, from its signature until it is as deep as was asked.
 
 import { byId, moment, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
+import { coins } from "./amounts.mjs";
 import { aboutTime, grouped } from "./digits.mjs";
 import { hasFallen } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
@@ -95,12 +96,25 @@ export class Following {
         const payment = await this.#app.paying.follow(this.#payment);
         if (this.#poller !== poller) return true;
         this.#fill(payment);
+        if (payment.problem?.code === "rejected") this.#adviseFee(poller);
         return payment.state === "confirmed" ? SLOW : payment.state === "refused";
       },
       (problem) => tell(byId("payment-error"), problem),
     );
     this.#poller = poller;
     return poller.ask();
+  }
+
+  /** Say what signing anew costs, if the node suggests a higher fee by now, as it does when its pool is full. */
+  async #adviseFee(poller) {
+    const fee = await this.#app.node.fee().catch((problem) => {
+      // It is told when the payment is signed anew.
+      if (!(problem instanceof Problem)) throw problem;
+      return this.#fee;
+    });
+    if (this.#poller !== poller || fee <= this.#fee) return;
+    write(byId("payment-advice"), `Many transfers wait, so the fee is ${coins(fee)} now. Sign anew to pay it.`);
+    byId("payment-advice").hidden = false;
   }
 
   #fill(payment) {
@@ -135,6 +149,7 @@ export class Following {
     write(link, txid);
     link.href = `/tx/${txid}`;
     tell(byId("payment-error"), problem && new Problem(problem.code, problem.sentence));
+    byId("payment-advice").hidden = true;
     byId("payment-actions").hidden = state !== "refused";
     byId("try-again").hidden = problem?.code !== "rejected";
     byId("sign-again").hidden = state !== "refused";
