@@ -1,6 +1,6 @@
 """What merchants may do with watches: register, show and cancel them (docs/webhooks.md)."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from attrs import evolve, field, frozen
@@ -148,8 +148,6 @@ class Subscriptions:
         """
         # The context's changes come only once, so they are noted even if no watch begins.
         self.follower.note_mempool_changes(context.mempool_changes)
-        if self.repository.shared:
-            return self._register_shared(request, context)
         of_payment = self._of_payment(request)
         existing = next((watch for watch in of_payment if _is_same(watch, request)), None)
         if existing is not None:
@@ -161,18 +159,35 @@ class Subscriptions:
         # The answer shows the watch before its first event.
         return Registration(_record(watch, observation), queues)
 
-    def _register_shared(self, request: WatchRequest, context: StepContext) -> Registration:
-        """Store a watch that the leader evaluates in its next step, whichever node that is."""
+    def register_shared(
+        self, requests: Sequence[WatchRequest], context: StepContext
+    ) -> list[Registration | TooManyWatches]:
+        """Store watches, together, that the leader evaluates in its next step, whichever node that is."""
+        self.follower.note_mempool_changes(context.mempool_changes)
+        stored: list[tuple[Watch, bool] | TooManyWatches] = []
         with self.repository.watches.commit():
-            # In the transaction: the same request may be under way on another node.
-            of_payment = self._of_payment(request)
-            existing = next((watch for watch in of_payment if _is_same(watch, request)), None)
-            watch = existing or self._new_watch(request, context.now)
-            if existing is None:
-                self._check_limits(request, len(of_payment))
-                self.repository.add(watch, (), NOT_EVALUATED, context.now)
+            for request in requests:
+                try:
+                    stored.append(self._store_shared(request, context))
+                except TooManyWatches as full:
+                    stored.append(full)
+        return [each if isinstance(each, TooManyWatches) else self._registration(*each) for each in stored]
+
+    def _store_shared(self, request: WatchRequest, context: StepContext) -> tuple[Watch, bool]:
+        """The watch of a request, and whether there was one before."""
+        # In the transaction: the same request may be under way on another node.
+        of_payment = self._of_payment(request)
+        existing = next((watch for watch in of_payment if _is_same(watch, request)), None)
+        if existing is not None:
+            return existing, True
+        self._check_limits(request, len(of_payment))
+        watch = self._new_watch(request, context.now)
+        self.repository.add(watch, (), NOT_EVALUATED, context.now)
+        return watch, False
+
+    def _registration(self, watch: Watch, existing: bool) -> Registration:
         record = _record(watch, self.follower.lookup.find(watch.terms))
-        return Registration(record if existing is None else {**record, "existing": True}, [])
+        return Registration({**record, "existing": True} if existing else record, [])
 
     def _new_watch(self, request: WatchRequest, now: int) -> Watch:
         return Watch(

@@ -92,13 +92,13 @@ class WatchRepository:
             WatchChange(each.before, _row_of(each.watch, each.due, None if each.watch.active else now))
             for each in evaluations
         ]
-        self.watches.save(changes)
+        places = self.watches.save(changes)
         # A confirmation that was undone must not be told even if the reorganisation is not told in its place.
         undone = [each.watch.id for each in evaluations if _hides_reorganisation(each)]
         self.events.supersede(undone, SUPERSEDES[EventType.REORGED])
         new = [event for each in evaluations for event in self._told(each.watch, each.events, now)]
         # The last queue of a watch is the present one.
-        return list({queue.watch: queue for queue in self.events.append(new, now)}.values())
+        return list({queue.watch: queue for queue in self.events.append(new, now, places)}.values())
 
     def end(self, identifier: str, reason: EndReason, now: int) -> None:
         """End a watch without an event and drop its undelivered ones; does nothing if there is no such watch."""

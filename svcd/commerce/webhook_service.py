@@ -15,6 +15,7 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
+from svcd.commerce.batches import Batches
 from svcd.commerce.chain_follower import MempoolChange, StepContext
 from svcd.commerce.dispatcher import DeliveryCounts, WebhookDispatcher
 from svcd.commerce.leadership import Alone, Leadership, Role
@@ -137,6 +138,7 @@ class WebhookService(Service):
         self._failing = False
         self._tasks = TaskGroup()
         self._backlog = Backlog(0, None)
+        self._registrations = Batches[WatchRequest, Registration](self._register_shared)
 
     def load_mempool(self, entries: Iterable[MempoolEntry]) -> None:
         """Take in the mempool as it is; call once, before subscribing to its changes."""
@@ -218,12 +220,19 @@ class WebhookService(Service):
 
     async def _register(self, request: WatchRequest) -> Registration:
         await self._wait_for_mempool()
-        registration = await self._worker.run(self._subscriptions.register, request, self._step_context())
         if self.shared:
+            registration = await self._registrations.add(request)
             self.poll()
         else:
+            registration = await self._worker.run(self._subscriptions.register, request, self._step_context())
             self._dispatcher.enqueue(registration.queues)
         return registration
+
+    def _register_shared(self, requests: Sequence[WatchRequest]) -> Deferred[list[Registration | Exception]]:
+        return self._worker.run(self._register_all, requests, self._step_context())
+
+    def _register_all(self, requests: Sequence[WatchRequest], context: StepContext) -> list[Registration | Exception]:
+        return [*self._subscriptions.register_shared(requests, context)]
 
     @property
     def shared(self) -> bool:

@@ -60,7 +60,7 @@ class SqlConnection(Protocol):
         """The result of one statement."""
 
     def select_each(self, statement: str, values: Iterable[Values]) -> list[list[Row]]:
-        """The rows of a SELECT for each of ``values``."""
+        """The rows that a statement gives for each of ``values``, in order."""
 
     def executemany(self, statement: str, values: Iterable[Values]) -> None:
         """Execute a statement that returns no rows for each of ``values``, in order; only inside a transaction."""

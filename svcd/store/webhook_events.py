@@ -4,7 +4,7 @@ Times are Unix milliseconds.
 """
 
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from attrs import field, fields, frozen
@@ -62,6 +62,17 @@ class WatchQueue:
 
 
 @frozen
+class WatchPlace:
+    """Where the queue of a watch is."""
+
+    number: int
+    host: str
+    due: int | None
+    """None if no event waits."""
+    merchant: str
+
+
+@frozen
 class NewEvent:
     """An event to be appended to the queue of a watch."""
 
@@ -112,8 +123,10 @@ class EventStore:
     def __init__(self, connection: SqlConnection) -> None:
         self._db = connection
 
-    def append(self, new: Sequence[NewEvent], now: int) -> list[WatchQueue]:
-        """Append events in order, and return the queue of each.
+    def append(
+        self, new: Sequence[NewEvent], now: int, places: Mapping[str, WatchPlace] | None = None
+    ) -> list[WatchQueue]:
+        """Append events in order, and return the queue of each; ``places`` are those of the watches that are known.
 
         An event supersedes the waiting ones of its watch with the names in ``supersedes``. The queue is due at ``now``
         if the event is the only new one, or if the receiver refuses the one in front; otherwise it keeps its back-off.
@@ -129,8 +142,9 @@ class EventStore:
             # The events of one watch one after the other, those of all watches together.
             first = {each.watch: at for at, each in reversed(later)}
             round_ = {at: each for at, each in later if first[each.watch] == at}
-            queues |= zip(round_, self._append_to_each(list(round_.values()), now), strict=True)
+            queues |= zip(round_, self._append_to_each(list(round_.values()), now, places or {}), strict=True)
             later = [(at, each) for at, each in later if at not in round_]
+            places = None
         self._db.executemany(
             f"UPDATE event SET fate = 'superseded', {_EMPTIED} WHERE watch = (SELECT number FROM watch WHERE id = ?) "
             f"AND {_WAITS} AND {_IS_OVER}",
@@ -138,26 +152,27 @@ class EventStore:
         )
         return [queues[at] for at in range(len(new))]
 
-    def _append_to_each(self, new: Sequence[NewEvent], now: int) -> list[WatchQueue]:
+    def _append_to_each(self, new: Sequence[NewEvent], now: int, known: Mapping[str, WatchPlace]) -> list[WatchQueue]:
         """Append an event to each of some watches."""
-        watches = self._db.select_each(
-            "SELECT number, host, due, merchant FROM watch WHERE id = ?", [(each.watch,) for each in new]
+        unknown = [each.watch for each in new if each.watch not in known]
+        found = self._db.select_each(
+            "SELECT number, host, due, merchant FROM watch WHERE id = ?", [(watch,) for watch in unknown]
         )
-        numbers = [watch[0] for (watch,) in watches]
-        for supersedes in {tuple(sorted(each.supersedes)) for each in new if each.supersedes}:
+        places = {**known, **{watch: WatchPlace(*row) for watch, (row,) in zip(unknown, found, strict=True)}}
+        watches = [places[each.watch] for each in new]
+        numbers = [watch.number for watch in watches]
+        # Of a watch that is not due no event waits.
+        waiting = [(watch.number, each) for watch, each in zip(watches, new, strict=True) if watch.due is not None]
+        for supersedes in {tuple(sorted(each.supersedes)) for _, each in waiting if each.supersedes}:
             self._supersede(
-                [
-                    number
-                    for number, each in zip(numbers, new, strict=True)
-                    if tuple(sorted(each.supersedes)) == supersedes
-                ],
-                supersedes,
+                [number for number, each in waiting if tuple(sorted(each.supersedes)) == supersedes], supersedes
             )
         fronts = self._db.select_each(
             "SELECT refusals FROM event e WHERE watch = ? AND fate = 'waiting' AND redelivery_at IS NULL "
             f"AND NOT {_YIELDS} ORDER BY sequence LIMIT 1",
-            [(number,) for number in numbers],
+            [(number,) for number, _ in waiting],
         )
+        held_back = {number for (number, _), front in zip(waiting, fronts, strict=True) if front and not front[0][0]}
         events = [each.event for each in new]
         self._db.executemany(
             "INSERT INTO event (watch, sequence, epoch, id, name, body, created_at, fate, attempts) "
@@ -175,16 +190,12 @@ class EventStore:
                 if event.sequence > _KEPT_EVENTS
             ],
         )
-        at_once = [
-            number
-            for number, ((_, _, due, _),), front in zip(numbers, watches, fronts, strict=True)
-            if due is None or not front or front[0][0]
-        ]
+        at_once = [number for number in numbers if number not in held_back]
         self._db.executemany("UPDATE watch SET due = ? WHERE number = ?", [(now, number) for number in at_once])
-        advanced = set(at_once)
+        dues = [now if watch.due is None or watch.number not in held_back else watch.due for watch in watches]
         return [
-            WatchQueue(each.watch, host, now if number in advanced else due, merchant)
-            for each, ((number, host, due, merchant),) in zip(new, watches, strict=True)
+            WatchQueue(each.watch, watch.host, due, watch.merchant)
+            for each, watch, due in zip(new, watches, dues, strict=True)
         ]
 
     def supersede(self, watches: Collection[str], names: Collection[str]) -> None:

@@ -12,6 +12,7 @@ from typing import Final
 from attrs import field, fields, frozen
 
 from svcd.store.sql_connection import SqlConnection
+from svcd.store.webhook_events import WatchPlace
 
 
 @frozen(kw_only=True)
@@ -144,17 +145,19 @@ class WebhookStore:
         self._db.execute(f"INSERT INTO watch ({_COLUMNS}) VALUES ({marks})", _VALUES(watch))
         self._count([(None, watch)])
 
-    def save(self, changes: Collection[WatchChange]) -> None:
-        """Update what changes of watches, none of them twice; only inside a transaction.
+    def save(self, changes: Collection[WatchChange]) -> dict[str, WatchPlace]:
+        """Update what changes of watches, none of them twice, and return their places; only inside a transaction.
 
         A watch that has ended keeps the time of its end.
         """
         values = {"ended_at": "coalesce(ended_at, ?)"}
         assignments = ", ".join(f"{name} = {values.get(name, '?')}" for name in _CHANGING)
-        self._db.executemany(
-            f"UPDATE watch SET {assignments} WHERE id = ?", [_CHANGED_VALUES(change.after) for change in changes]
+        updated = self._db.select_each(
+            f"UPDATE watch SET {assignments} WHERE id = ? RETURNING id, number, host, due, merchant",
+            [_CHANGED_VALUES(change.after) for change in changes],
         )
         self._count((change.before, change.after) for change in changes)
+        return {identifier: WatchPlace(*place) for ((identifier, *place),) in updated}
 
     def _count(self, changes: Iterable[tuple[WatchRow | None, WatchRow]]) -> None:
         """Keep the table watch_count as it would be if the watches were counted."""
@@ -245,10 +248,12 @@ class WebhookStore:
         The active ones of the payment and those that tell of transfers of any amount; a watch may be among them twice.
         """
         paid = self._db.select_each(f"{_OF_PAYMENT} ORDER BY number", transfers)
-        orders = list(dict.fromkeys(transfer[:2] for transfer in transfers))
+        # Most shops do not ask for it.
+        anyone_tells = self._db.execute(f"{_TELLING} LIMIT 1").fetchone() is not None
+        orders = list(dict.fromkeys(transfer[:2] for transfer in transfers)) if anyone_tells else []
         telling = dict(zip(orders, self._db.select_each(_TELLING_OF_ORDER, orders), strict=True))
         pairs = zip(transfers, paid, strict=True)
-        return [_watch(row) for transfer, rows in pairs for row in (*rows, *telling[transfer[:2]])]
+        return [_watch(row) for transfer, rows in pairs for row in (*rows, *telling.get(transfer[:2], ()))]
 
     def telling_mismatches(self, reference: str, recipient: str) -> list[WatchRow]:
         """The watches, ended or not, that tell of transfers of any amount, oldest first."""
