@@ -26,6 +26,7 @@ BENCHMARKS: Final = {
     "watches": "benchmarks.watches",
     "many-watches": "benchmarks.many_watches",
     "callbacks": "benchmarks.callbacks",
+    "postgresql": "benchmarks.postgresql",
     "verification": "benchmarks.verification",
 }
 """The module of each; those that hammer the node over HTTP need wrk."""

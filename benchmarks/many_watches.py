@@ -79,14 +79,17 @@ class Started:
 
 
 @asynccontextmanager
-async def started(fixture: Fixture, watches: Path, reactor: Any) -> AsyncIterator[Started]:
-    """A fresh chain with the watches in the folder ``watches``."""
-    folder = fixture.folder / "started"
-    copytree(watches, folder)
+async def started(fixture: Fixture, watches: Path | str, reactor: Any) -> AsyncIterator[Started]:
+    """A fresh chain with the watches in the folder ``watches``, or in the PostgreSQL of that connection URI."""
+    folder, database = fixture.folder / "started", watches if isinstance(watches, str) else ""
+    if isinstance(watches, str):
+        folder.mkdir()
+    else:
+        copytree(watches, folder)
     copy(fixture.folder / "initial.sqlite", folder / DATABASE)
     async with opened(folder / DATABASE, reactor) as node_context:
         began = perf_counter()
-        async with webhooks_of(folder, folder / DATABASE, reactor) as (database, steps):
+        async with webhooks_of(folder, folder / DATABASE, reactor, database) as (webhook_database, steps):
             post = Post()
             context = WebhookContext(
                 clock=reactor,
@@ -94,17 +97,19 @@ async def started(fixture: Fixture, watches: Path, reactor: Any) -> AsyncIterato
                 busy=lambda: node_context.chain_manager.busy,
                 settled=node_context.transaction_pool.settled,
             )
-            webhooks = WebhookService(database.subscriptions, database.worker, dispatcher=post, context=context)
+            webhooks = WebhookService(
+                webhook_database.subscriptions, webhook_database.worker, dispatcher=post, context=context
+            )
             node_context.chain_manager.subscribe(webhooks)
             webhooks.startService()
             await until(reactor, lambda: bool(steps.begun))
-            await database.worker.run(lambda: None)
+            await webhook_database.worker.run(lambda: None)
             yield Started(Watched(node_context, post, steps, reactor), (perf_counter() - began) * 1000)
             await webhooks.stopService()
     rmtree(folder)
 
 
-async def _tell(fixture: Fixture, watches: Path, reactor: Any) -> tuple[float, float, float]:
+async def tell(fixture: Fixture, watches: Path | str, reactor: Any) -> tuple[float, float, float]:
     """Milliseconds to tell of the payments of a block, megabytes of this process, and milliseconds of the start."""
     async with started(fixture, watches, reactor) as running:
         await feed(running.watched.node_context.chain_manager, [[fixture.blocks[0]]])
@@ -125,7 +130,7 @@ def measure(folder: Path, quick: bool) -> list[Row]:
         telling, memory, start = Rounds(), Rounds(), Rounds()
         for _ in range(sizes.rounds):
             # The few first: what Python has once taken from the system it keeps.
-            alone, all_ = await _tell(fixture, few, reactor), await _tell(fixture, many, reactor)
+            alone, all_ = await tell(fixture, few, reactor), await tell(fixture, many, reactor)
             for rounds, figure, baseline in zip((telling, memory, start), all_, alone, strict=True):
                 rounds.add(figure, baseline)
         of = f"{sizes.active + sizes.ended:,} watches, {sizes.active:,} active"

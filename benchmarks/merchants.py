@@ -107,8 +107,13 @@ class Timed:
 
 
 @asynccontextmanager
-async def webhooks_of(folder: Path, chain: Path, reactor: Any) -> AsyncIterator[tuple[WebhookDatabase, Timed]]:
-    """The database of webhooks in ``folder`` for the open chain at ``chain``, with a thread; closed in the end."""
+async def webhooks_of(
+    folder: Path, chain: Path, reactor: Any, database: str = ""
+) -> AsyncIterator[tuple[WebhookDatabase, Timed]]:
+    """The database of webhooks in ``folder`` for the open chain at ``chain``, with a thread; closed in the end.
+
+    ``database`` is the connection URI of a PostgreSQL that has it instead.
+    """
     pool = ThreadPoolService(reactor, size=1, name="webhooks")
     pool.startService()
     timed = Timed(pool.worker)
@@ -118,14 +123,15 @@ async def webhooks_of(folder: Path, chain: Path, reactor: Any) -> AsyncIterator[
             new_id=lambda: "svcwh_" + "f" * 32,
             limits=WatchLimits(10**7, 10**7),
             now=lambda: milliseconds(reactor),
+            database=database,
         )
-        database = await open_webhook_database(
+        opened = await open_webhook_database(
             DEVNET, folder, chain=chain, worker=timed, health=DatabaseHealth(lambda: None), settings=settings
         )
         try:
-            yield database, timed
+            yield opened, timed
         finally:
-            await database.close()
+            await opened.close()
     finally:
         pool.stopService()
 

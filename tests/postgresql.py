@@ -18,7 +18,7 @@ from tests.programs import program
 
 START_SECONDS: Final = 30.0
 _UNPRIVILEGED: Final = ("postgres", "nobody")
-_FAST: Final = ("fsync=off", "full_page_writes=off", "synchronous_commit=off")
+_FAST: Final = ("shared_buffers=16MB", "fsync=off", "full_page_writes=off", "synchronous_commit=off")
 """Where a test does not lose power."""
 _schemas: Final = count(1)
 
@@ -32,8 +32,7 @@ class Server:
     def __init__(self, folder: Path, *, durable: bool = False, standby_of: "Server | None" = None) -> None:
         self.folder = folder
         self.data_dir = folder / "data"
-        self.settings = ["listen_addresses=", f"unix_socket_directories={folder}", "shared_buffers=16MB"]
-        self.settings += () if durable else _FAST
+        self.settings = ["listen_addresses=", f"unix_socket_directories={folder}", *(() if durable else _FAST)]
         # PostgreSQL refuses to run as root.
         self.identity: dict[str, Any] = {}
         if os.geteuid() == 0:

@@ -1,5 +1,6 @@
 -- Posts the lines of a file one after the other and counts the answers: wrk -s bodies.lua URL -- FILE
 -- With "again" as a second argument it begins again at the end of the file; without it, reaching the end is an error.
+-- A third argument is a bearer token.
 
 local posts = {}
 local last = 0
@@ -17,7 +18,11 @@ end
 function init(args)
   again = args[2] == "again"
   for body in io.lines(args[1]) do
-    posts[#posts + 1] = wrk.format("POST", nil, { ["Content-Type"] = "application/json" }, body)
+    local headers = { ["Content-Type"] = "application/json" }
+    if args[3] then
+      headers["Authorization"] = "Bearer " .. args[3]
+    end
+    posts[#posts + 1] = wrk.format("POST", nil, headers, body)
   end
 end
 
@@ -33,7 +38,7 @@ function request()
 end
 
 function response(status, headers, body)
-  if status == 200 and body:find('"accepted"', 1, true) then
+  if status == 201 or status == 200 and body:find('"accepted"', 1, true) then
     accepted = accepted + 1
   elseif refusal == "" then
     refusal = status .. " " .. body
