@@ -22,6 +22,13 @@ function countIn(record, name) {
   return count;
 }
 
+/** Where a transfer stands on the chain, from a record of it. */
+export const placeOf = (record) => ({
+  confirmations: countIn(record, "confirmations"),
+  blockHeight: numberIn(record, "blockHeight").toString(),
+  blockTime: Number(numberIn(record, "blockTime")),
+});
+
 /** The routes of a node, asked with `fetch`. Throws `node-unreachable` wherever no answer comes that makes sense. */
 export class Node {
   #fetch;
@@ -109,13 +116,7 @@ export class Node {
   /** Where a transfer stands on the chain, or null if no block holds it. */
   async transaction(txid) {
     const found = await this.#get(`/rpc/transaction/${txid}`, "transaction");
-    if (found === null) return null;
-    const blockTime = Number(numberIn(found, "blockTime"));
-    return {
-      confirmations: countIn(found, "confirmations"),
-      blockHeight: numberIn(found, "blockHeight").toString(),
-      blockTime,
-    };
+    return found === null ? null : placeOf(found);
   }
 
   /** Confirmed transfers of an address, the newest first, and where the next page begins or null. */

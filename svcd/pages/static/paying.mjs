@@ -3,6 +3,7 @@
 // An intent has an id. What was signed for it is kept before it is sent, under that id; whoever asks again, be it by a
 // double click, a reload or in another tab, gets the same bytes. Sending the same bytes again is always safe.
 
+import { placeOf } from "./node.mjs";
 import { underWay, judge } from "./review.mjs";
 import { DEEP, LIFETIME } from "./networks.mjs";
 import { Problem } from "./problem.mjs";
@@ -101,10 +102,21 @@ export class Paying {
    */
   async settle(sender, except = null, tip = null) {
     const same = tip !== null && tip === this.#settledAt;
-    for (const payment of await this.of(sender)) {
-      const skipped = payment.id === except || isSettled(payment) || (same && payment.state === "confirmed");
-      if (!skipped) await this.follow(payment);
+    const own = await this.of(sender);
+    // The oldest first, because a transfer waits for those with earlier nonces.
+    const open = own.filter((payment) => payment.id !== except && !isSettled(payment)).reverse();
+    const confirmed = open.filter(({ state }) => state === "confirmed");
+    const others = open.filter(({ state }) => state !== "confirmed");
+    if (confirmed.length > 0 && !same) {
+      // One question for all of them, in the common case that the newest transfers have them.
+      const { transfers } = await this.#node.transfers(sender);
+      const newest = new Map(transfers.map((record) => [record.txid, record]));
+      for (const payment of confirmed) {
+        const record = newest.get(payment.txid);
+        await (record === undefined ? this.follow(payment) : this.#found(payment, placeOf(record)));
+      }
     }
+    for (const payment of others) await this.follow(payment);
     this.#settledAt = tip;
   }
 

@@ -53,10 +53,14 @@ export class Devnet {
     if (pathname === "/rpc/fees") return this.fees ? [200, { fees: this.fees }] : [404, { ok: false, error: "no path" }];
     if (pathname === "/rpc/broadcast") return this.#take(body.transaction);
     if (pathname.startsWith("/rpc/balance/")) return [200, { account: this.#account(last) }];
-    if (pathname.startsWith("/rpc/address/")) return [200, { transactions: [...this.chain.values()], next: null }];
+    if (pathname.startsWith("/rpc/address/")) return [200, { transactions: this.#records(), next: null }];
     if (pathname.startsWith("/rpc/transaction/")) return this.#transaction(last);
     if (pathname.startsWith("/rpc/commerce/payment/")) return [200, { payment: this.#payment(last, searchParams) }];
     return [404, { ok: false, error: "no such path" }];
+  }
+
+  #records() {
+    return [...this.chain.values()].map((found) => ({ ...found, confirmations: this.#confirmations(found) }));
   }
 
   #account(address) {
