@@ -35,18 +35,15 @@ ERRORS: Final[Mapping[int, str]] = {
 
 _SENTENCES: Final[Mapping[int, str]] = {
     400: "height: must be a whole number from 0 to 9007199254740991",
-    401: "this needs the header Authorization: Bearer <token> with the right token",
-    403: "your posts are not accepted for a while",
     404: "there is no such path here; paths are case-sensitive and have no slash at the end",
     405: "this path answers GET, HEAD, OPTIONS only",
     408: "the request's headers did not arrive within 10 seconds",
-    409: "a reorganisation has replaced blocks of the pages before; begin again without after",
     413: "the body is too large; at most 16384 bytes are accepted here",
     429: "too many requests; try again in 2 s",
     500: "the node failed to answer; its log has the details under 0123456789abcdef",
     503: "the node cannot write to its disk at present; nothing has changed, so try again later",
 }
-"""What an error of each status may say."""
+"""What an error of each of ERRORS may say."""
 
 _RETRY_AFTER: Final[Schema] = {"type": "integer", "minimum": 1, "examples": [2]}
 _HEADERS: Final[Mapping[int, Mapping[str, Schema]]] = {
@@ -123,7 +120,11 @@ class _Builder:
         hooks = {webhook.name: {"post": self._webhook(webhook)} for webhook in webhooks}
         used = {self._tag(route.path) for route in routes} | {webhook.tag for webhook in webhooks}
         schemes = {guard.scheme for route in routes for guard in route.guards if guard.scheme}
-        responses = {_name(status): self._error(status, text) for status, text in ERRORS.items()} if routes else {}
+        responses = (
+            {_name(status): self._error(status, text, _SENTENCES[status]) for status, text in ERRORS.items()}
+            if routes
+            else {}
+        )
         return {
             "openapi": "3.1.1",
             "info": dict(self._about.info),
@@ -241,15 +242,17 @@ class _Builder:
         for status in ERRORS:
             responses[str(status)] = {"$ref": f"#/components/responses/{_name(status)}"}
         for status, text in special.items():
-            responses[str(status)] = self._error(status, text, route.error_members.get(status))
+            responses[str(status)] = self._error(status, text, text, route.error_members.get(status))
         return dict(sorted(responses.items()))
 
-    def _error(self, status: int, text: str, members: Mapping[str, Schema] | None = None) -> dict[str, object]:
+    def _error(
+        self, status: int, text: str, sentence: str, members: Mapping[str, Schema] | None = None
+    ) -> dict[str, object]:
         schema = ERROR
         if members:
             schema = component(f"{_name(status)}Error", _object({**_MEMBERS, **members}, [*_MEMBERS, *members]))
-        sentence = {"error": _SENTENCES[status]} if status in _SENTENCES else {}
-        response: dict[str, object] = {"description": text, "content": self._content(JSON, schema, sentence)}
+        content = self._content(JSON, schema, {"error": sentence})
+        response: dict[str, object] = {"description": text, "content": content}
         if status in _HEADERS:
             response["headers"] = {name: {"schema": schema} for name, schema in _HEADERS[status].items()}
         return response

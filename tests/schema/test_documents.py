@@ -1,9 +1,8 @@
-"""The OpenAPI documents: one definition for each type, examples everywhere, and snapshots that show every change."""
+"""The OpenAPI documents: one definition for each type, and examples everywhere."""
 
 import json
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,7 +12,7 @@ from openapi_spec_validator import OpenAPIV31SpecValidator
 from svcd.chain.params import DEVNET, MAINNET
 from svcd.commerce.callback_tester import TEST_EVENT
 from svcd.commerce.events import EventType
-from tests.schema.documents import operator, public, snapshots
+from tests.schema.documents import operator, public
 from tests.web.examples import examples
 
 DOCUMENTS = {"public": public(MAINNET), "devnet": public(DEVNET), "operator": operator(MAINNET)}
@@ -23,12 +22,6 @@ every_document = pytest.mark.parametrize("name", list(DOCUMENTS))
 @every_document
 def test_document_is_valid(name: str) -> None:
     OpenAPIV31SpecValidator(DOCUMENTS[name]).validate()
-
-
-@pytest.mark.parametrize("path", list(snapshots()), ids=lambda path: path.name)
-def test_snapshot_is_what_nodes_say(path: Path) -> None:
-    renew = "python -m tests.schema.documents writes it again"
-    assert path.read_text(encoding="utf-8") == snapshots()[path], f"the interface differs from {path.name}: {renew}"
 
 
 @every_document
