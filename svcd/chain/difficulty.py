@@ -11,7 +11,7 @@ _RADIX: Final = 65536
 def asert(initial: int, offset: int, half_life: int) -> int | None:
     """``initial`` doubled for every ``half_life`` that the clock lags by ``offset`` (both in the same unit).
 
-    None where the exponent is beyond ±256: a stranger must not choose the size of a shift.
+    None if the exponent is beyond ±256: the timestamp of a block must not make the shift arbitrarily large.
     """
     scaled = abs(offset) * _RADIX // half_life
     exponent = scaled if offset >= 0 else -scaled

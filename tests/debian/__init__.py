@@ -1,1 +1,1 @@
-"""A stranger's Debian: a fresh system under systemd on which docs/operations.md is followed to the letter."""
+"""A fresh Debian under systemd, on which docs/operations.md is followed to the letter."""

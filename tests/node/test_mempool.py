@@ -301,8 +301,8 @@ def test_one_in_ten_may_wait_behind_a_gap() -> None:
 # How long it takes
 
 
-def crowd(number: int, *, age: int = 0) -> Bench:
-    """As many senders, each with two transfers."""
+def bench_of_senders(number: int, *, age: int = 0) -> Bench:
+    """A mempool with transfers of so many senders, two of each."""
     bench = Bench(transactions=2 * number)
     model = bench.transfer("alice", age=age)
     for index in range(2 * number):
@@ -334,7 +334,7 @@ def test_a_transfer_with_an_earlier_number_takes_its_place(bench: Bench) -> None
 
 
 def test_asking_for_what_came_last_looks_at_no_more_than_that(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = crowd(500)
+    bench = bench_of_senders(500)
     bench.pool.since(0, 1)
     looked_at: list[bytes] = []
 
@@ -351,7 +351,7 @@ def test_asking_for_what_came_last_looks_at_no_more_than_that(monkeypatch: pytes
 
 def test_asking_again_does_not_go_past_what_has_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """Blocks take what came first, and it is what came first that peers ask for."""
-    bench = crowd(500)
+    bench = bench_of_senders(500)
     bench.pool.since(0, 1)
     bench.pool.drop([entry.transfer.txid for entry in bench.pool.entries()[:450]])
     assert [entry.sequence for entry in bench.pool.since(0, 2)] == [451, 452]
@@ -378,7 +378,7 @@ def test_of_a_sender_whose_fees_keep_changing_no_more_is_remembered_than_of_othe
 
 
 def test_many_that_leave_a_sender_at_once_are_one_piece_of_work(monkeypatch: pytest.MonkeyPatch) -> None:
-    bench = crowd(50, age=PAST)
+    bench = bench_of_senders(50, age=PAST)
     aligned: list[bytes] = []
     align = bench.pool._align
 

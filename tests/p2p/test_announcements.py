@@ -572,8 +572,8 @@ def test_a_fetch_keeps_synchronisation_from_the_block_for_a_minute_at_most(node:
 # Peers that say that they have a block, to keep it from this node
 
 
-def crowd(node: Node, *endpoints: str) -> list[RemoteNode]:
-    """Acquaintances."""
+def verified_remotes(node: Node, *endpoints: str) -> list[RemoteNode]:
+    """Remote nodes that have said hello to the node."""
     remotes = [node.remote(endpoint=endpoint) for endpoint in endpoints]
     for start in range(0, len(remotes), 4):
         node.meet(*remotes[start : start + 4], outbound=False)
@@ -598,7 +598,7 @@ def test_acquaintances_that_announce_first_delay_no_block_by_more_than_a_few_sec
 ) -> None:
     """They drip, and so make progress for ever; peers of our choice announce the block a moment later."""
     chosen = make_peers(node, 8)
-    liars = crowd(node, *endpoints)
+    liars = verified_remotes(node, *endpoints)
     late = []
     for block in grow(10, pays=1):
         for liar in liars:
@@ -639,7 +639,7 @@ def test_who_has_been_overtaken_is_asked_last(node: Node, grow: Grow) -> None:
 def test_a_neighbour_does_not_spoil_the_record_of_a_peer_of_our_choice(node: Node, grow: Grow) -> None:
     honest, other = make_peers(node)
     address = honest.endpoint.removesuffix(":8645")
-    (liar,) = crowd(node, f"{address}:9000")
+    (liar,) = verified_remotes(node, f"{address}:9000")
     drip(liar)
     first, second = grow(2, pays=1)
     announce(node, first, liar)
@@ -703,7 +703,7 @@ def test_a_full_block_that_a_peer_of_our_choice_sends_is_waited_for_as_long_as_i
     monkeypatch.setattr(announcements, "TRANSFER_BYTES", 5 * announcements.SENDING_RATE)
     node = make_node(outbound=2)
     sender, other = make_peers(node)
-    (acquaintance,) = crowd(node, EIGHT_PARTS[0])
+    (acquaintance,) = verified_remotes(node, EIGHT_PARTS[0])
     for name, pusher, patience in (("first", sender, 8), ("second", acquaintance, 3)):
         block = builder.block(None, producer=name, transfers=[builder.transfer("alice", "bob", 1, nonce=0)])
         other.scripts, before = {BLOCKS: silent}, len(fetched(node, other))
@@ -725,7 +725,7 @@ def test_acquaintances_do_not_take_all_places_for_blocks(
 ) -> None:
     node = make_node(outbound=1)
     (honest,) = make_peers(node, 1)
-    liar, other = crowd(node, *EIGHT_PARTS[:2])
+    liar, other = verified_remotes(node, *EIGHT_PARTS[:2])
     drip(liar)
     for block in side_blocks(builder):
         assert state(announce(node, block, liar)) == "asked"
@@ -751,7 +751,7 @@ def test_who_cannot_be_asked_sends_a_block_that_others_only_say_they_have(make_n
     """Else whoever hears of the block of a node that nobody can call could keep it from everybody."""
     node = make_node(outbound=1)
     (chosen,) = make_peers(node, 1)
-    (liar,) = crowd(node, EIGHT_PARTS[0])
+    (liar,) = verified_remotes(node, EIGHT_PARTS[0])
     drip(chosen, liar)
     announce(node, paid, liar)
     assert state(announce(node, paid)) == "wanted"
@@ -769,7 +769,7 @@ def test_who_cannot_be_asked_sends_a_block_that_an_acquaintance_delivers_slowly(
 ) -> None:
     node = make_node(outbound=1)
     node.meet(node.remote(1))
-    (busy,) = crowd(node, EIGHT_PARTS[0])
+    (busy,) = verified_remotes(node, EIGHT_PARTS[0])
     busy.scripts = moves(node, getattr(announcements, rate) * 1.5)
     node.transport.dripping.add(busy.endpoint)
     announce(node, paid, busy)

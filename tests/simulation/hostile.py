@@ -162,8 +162,8 @@ class Forger(Hostile):
         return blocks_of([noise]) if is_for(request, BLOCKS) else self.honest(request)
 
 
-class Crowd(Hostile):
-    """Has others note endpoints by the hundred: hands them out, and says hello in the name of each."""
+class EndpointFlooder(Hostile):
+    """Floods the peer lists of others: hands out invented endpoints by the hundred, and says hello for each."""
 
     def _somewhere(self) -> str:
         number = self.random.getrandbits(24)
@@ -320,7 +320,7 @@ KINDS: tuple[type[Hostile], ...] = (
     Boaster,
     Silent,
     Forger,
-    Crowd,
+    EndpointFlooder,
     Ponderer,
     Staller,
     Repeater,
