@@ -5,6 +5,7 @@ import inspect
 import json
 import os
 import pkgutil
+import subprocess
 from collections.abc import Iterator
 from http.client import HTTPConnection
 from pathlib import Path
@@ -20,7 +21,7 @@ from svcd.chain.transaction import Draft, sign_transfer
 from svcd.web.routes import Route
 from tests.process_level.conftest import DEVNET as OPTIONS
 from tests.process_level.conftest import Nodes, nodes
-from tests.process_level.running import DEADLINE, ENVIRONMENT, RunningNode, free_port, wait_until
+from tests.process_level.running import BIN, DEADLINE, ENVIRONMENT, RunningNode, exchange, free_port, wait_until
 
 __all__ = ["nodes"]
 
@@ -67,14 +68,14 @@ class Door:
             connection.close()
 
 
-def start(nodes: Nodes) -> tuple[RunningNode, Door, Door]:
+def start(nodes: Nodes, *options: str) -> tuple[RunningNode, Door, Door]:
     """A devnet with webhooks whose operator listens at a port, and both of its doors."""
     hooks = {"enabled": "true", "manageToken": TOKEN, "signingSecret": SIGNING, "allowHttpCallbacks": "true"}
     hooks["allowPrivateCallbacks"] = "true"
     settings = [f"--set=commerce.webhooks.{key}={value}" for key, value in hooks.items()]
     port = free_port()
     listen = f"--operator-listen=tcp:{port}:interface=127.0.0.1"
-    node = nodes.start(*OPTIONS, *settings, "--set=log.level=debug", listen)
+    node = nodes.start(*OPTIONS, *settings, "--set=log.level=debug", listen, *options)
     token = (node.data_dir / "operator.token").read_text().strip()
     return node, Door("public", node, node.port, TOKEN), Door("operator", node, port, token)
 
@@ -156,3 +157,32 @@ def test_nothing_of_a_request_and_no_secret_is_in_the_log(
     for secret in (MARK, TOKEN, SIGNING, *secrets_of(node.data_dir)):
         assert secret not in log, [line for line in log.splitlines() if secret in line]
     assert all(event["message"].count("\n") == 0 for event in node.events)
+
+
+def test_the_password_of_the_database_is_told_to_nobody(nodes: Nodes) -> None:
+    """While it does not answer, which the log, the operator and merchants are told."""
+    password = nodes.folder / "database"
+    password.write_text(f"postgresql://shop:{MARK}@127.0.0.1:{free_port()}/svcd")
+    password.chmod(0o600)
+    node, *_ = start(nodes, f"--set=commerce.webhooks.databaseFile={password}")
+    answers = [node.operator(path) for path in ("/ready", "/operator/status", "/operator/peers")]
+    assert "the PostgreSQL database svcd on 127.0.0.1 does not answer" in answers[0].error
+    order = {
+        "callbackUrl": f"http://127.0.0.1:{free_port()}/",
+        "recipient": BOB,
+        "amount": "0.5",
+        "reference": "order-1",
+    }
+    asked = ("POST", "/rpc/commerce/webhooks", order)
+    answers.append(exchange(node.connection(), *asked, Authorization=f"Bearer {TOKEN}"))
+    assert (answers[-1].status, answers[-1].headers.get("retry-after")) == (503, "5"), answers[-1]
+    for answer in answers:
+        assert MARK not in json.dumps(answer.json)
+    told = subprocess.run(
+        [BIN / "svc", "--data-dir", node.data_dir, "node", "status"], env=ENVIRONMENT, capture_output=True, text=True
+    )
+    assert "does not answer" in told.stdout + told.stderr
+    wait_until(lambda: "webhooks begin when their database answers" in node.output, "a line about the database")
+    assert MARK not in told.stdout + told.stderr + node.output
+    node.terminate()
+    node.wait_ended()
