@@ -23,6 +23,7 @@ PACKAGES: Final = {
     "curl": "curl",
     "faketime": "faketime",
     "grep": "grep",
+    "haproxy": "haproxy",
     "initdb": "postgresql",
     "ip": "iproute2",
     "mkfs.ext4": "e2fsprogs",

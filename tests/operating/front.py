@@ -21,6 +21,7 @@ from tests.programs import program
 
 CONF = ROOT / "conf" / "nginx.conf"
 CLUSTER = ROOT / "conf" / "nginx-cluster.conf"
+HAPROXY = ROOT / "conf" / "haproxy-cluster.cfg"
 NAME = "node.example.org"
 
 _MAIN = """\
@@ -151,6 +152,37 @@ def front_of_several(folder: Path, node_ports: Sequence[int]) -> Iterator[Front]
             text = re.sub(f"{re.escape(old)}.*\n", "", text)
     with _nginx(folder, text) as front:
         yield front
+
+
+@contextmanager
+def haproxy_of(folder: Path, node_ports: Sequence[tuple[int, int]]) -> Iterator[Front]:
+    """Run HAProxy in front of three nodes, each with its port and the one of its health checks."""
+    context, ports = _certificate(folder), (free_port(), free_port())
+    (folder / "both.pem").write_bytes((folder / "fullchain.pem").read_bytes() + (folder / "privkey.pem").read_bytes())
+    text = replaced(
+        HAPROXY.read_text(encoding="utf-8"),
+        ("    user haproxy\n    group haproxy\n", ""),
+        ("bind :80\n", f"bind 127.0.0.1:{ports[1]}\n"),
+        ("bind :443 ", f"bind 127.0.0.1:{ports[0]} "),
+        (f"/etc/haproxy/{NAME}.pem", str(folder / "both.pem")),
+        (" check port 8647 ", " check "),
+        *(
+            (f"10.0.0.{11 + number}:8645\n", f"127.0.0.1:{port} port {health}\n")
+            for number, (port, health) in enumerate(node_ports)
+        ),
+    )
+    (folder / "haproxy.cfg").write_text(text)
+    with (folder / "haproxy.log").open("wb") as log:
+        process = subprocess.Popen([program("haproxy"), "-db", "-f", folder / "haproxy.cfg"], stdout=log, stderr=log)
+    try:
+        front = Front(folder, *ports, context)
+        wait_until(lambda: _listens(front), "haproxy")
+        yield front
+    finally:
+        process.terminate()
+        process.wait(DEADLINE)
+    alerts = [line for line in (folder / "haproxy.log").read_text().splitlines() if "[ALERT]" in line]
+    assert all("has no server available" in line for line in alerts), alerts
 
 
 @contextmanager
