@@ -12,7 +12,9 @@ from svcd.web.routes import Route
 _TAGS: Final = (
     Tag("chain", "/rpc/", "The chain, and transfers to it."),
     Tag("payments", "/rpc/commerce/", "Payments of orders."),
-    Tag("webhooks", "/rpc/commerce/webhooks", "Watches for payments, and the events that the node posts to shops."),
+    Tag("webhooks", "/rpc/commerce/webhooks", "Watches for payments."),
+    # Not `webhooks` too: generators make a file of each tag, once of the routes and once of the events.
+    Tag("events", "", "The events that the node posts to shops."),
     Tag("nodes", "/p2p/", "The exchange between nodes."),
     Tag("operator", "/", "Health, measurements and administration of the node."),
 )

@@ -133,7 +133,7 @@ def _payment(state: PaymentState) -> dict[str, object]:
 
 def _webhook(name: str, summary: str, body: Schema, values: Mapping[str, object]) -> Webhook:
     return Webhook(
-        name=name, summary=summary, tag="webhooks", body=body, headers=SIGNED, responses=_RESPONSES, values=values
+        name=name, summary=summary, tag="events", body=body, headers=SIGNED, responses=_RESPONSES, values=values
     )
 
 
