@@ -68,7 +68,7 @@ setup(
         "zope.interface>=8.0",
     ],
     extras_require={
-        "postgresql": ["psycopg[binary]>=3.2.4"],
+        "postgresql": ["psycopg[binary]>=3.3.9"],
         "test": [
             "axe-playwright-python>=0.1.4",
             "coverage>=7.10.6",
@@ -80,7 +80,7 @@ setup(
             "openapi-spec-validator>=0.7.1",
             "pillow>=12.0",
             "playwright>=1.60",
-            "psycopg[binary]>=3.2.4",
+            "psycopg[binary]>=3.3.9",
             "pytest>=9.0",
             "pytest-twisted>=1.14.3",
             "ruff>=0.14",
