@@ -1,7 +1,6 @@
 """Every example of docs/payments.md, copied and pasted against a devnet, and its numbers."""
 
 import re
-from collections.abc import Callable
 
 import pytest
 
@@ -9,7 +8,7 @@ from svcd.commerce.payment import MAX_COUNTED, MAX_MISMATCHES
 from svcd.commerce.payment_request import MAX_LABEL, MAX_URI, SINCE_HEIGHT_MARGIN
 from tests.process_level.conftest import DEVNET, Nodes
 from tests.process_level.pages import ROOT, blocks_in, blocks_of, check_json, run
-from tests.process_level.running import RunningNode, free_port
+from tests.process_level.running import free_port
 from tests.process_level.test_devnet import Wallet
 from tests.process_level.test_readme import follow, prepared
 from tests.process_level.test_webhooks_page import WEBHOOKS, secrets_of_a_devnet
@@ -23,9 +22,10 @@ WALKTHROUGH = blocks_in(TEXT.split("\n## Walkthrough\n")[1].split("\n## ")[0], "
 @pytest.mark.socket
 @pytest.mark.slow
 @needs("bash", "curl", "sha256sum", "cut", "date")
-def test_the_examples_answer_as_shown(make_devnet: Callable[[], RunningNode]) -> None:
-    node = make_devnet()
-    folder = node.data_dir.parent
+def test_the_examples_answer_as_shown(nodes: Nodes) -> None:
+    folder = nodes.folder
+    secrets_of_a_devnet(folder)
+    node = nodes.start(*DEVNET, *WEBHOOKS, name="devnet")
     Wallet(folder)
     examples = [block for block in blocks_of(PAGE, "sh", "text", "json") if block not in WALKTHROUGH]
     assert len(examples) >= 20
