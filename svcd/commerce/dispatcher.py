@@ -127,6 +127,8 @@ class WebhookDispatcher:
 
     def restore(self, breakers: Iterable[BreakerRow]) -> None:
         """Begin with the circuit breakers that another leader has kept; to be called before the first queues come."""
+        # Before the node led, the clock may have told the computer's time, which may be ahead of the database's.
+        self._forward_clock = ForwardClock(self._clock)
         for row in breakers:
             self._scheduler.restore(row.merchant, row.host, OpenBreaker(row.opened_at, row.probe_at, row.probes))
 

@@ -11,7 +11,7 @@ from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 
 from svcd.commerce.circuit_breaker import DeliveryOutcome
 from svcd.commerce.dispatcher import HOST_BROKEN, DeliveryCounts, ForwardClock, WebhookDispatcher
-from svcd.commerce.leadership import Leadership
+from svcd.commerce.leadership import DatabaseClock, Leadership
 from svcd.commerce.lease import Deposed
 from svcd.commerce.retry_policy import RETRY_DELAYS, RETRY_PERIOD
 from svcd.commerce.sender import CALL_LIMITS, SendingMerchant, WebhookSender, interpret_reply
@@ -115,11 +115,13 @@ def world_of(
     rules: Rules | None = None,
     merchants: Mapping[str, str] = MERCHANTS,
     leadership: Leadership | None = None,
+    database_clock: DatabaseClock | None = None,
 ) -> World:
     network = Network(clock)
     sending = {name: SendingMerchant(network, SigningKeys(secret)) for name, secret in merchants.items()}
     sender = WebhookSender(rules or Rules.for_callbacks(), sending)
-    dispatcher = WebhookDispatcher(outbox, sender, clock=clock, chance=lambda: 0.5, leadership=leadership)
+    told = database_clock or clock
+    dispatcher = WebhookDispatcher(outbox, sender, clock=told, chance=lambda: 0.5, leadership=leadership)
     return World(clock, outbox, network, dispatcher, log)
 
 
@@ -675,6 +677,25 @@ def test_the_forward_clock_follows_forward_but_not_back() -> None:
 
 
 # Several nodes, of which one leads
+
+
+def test_a_leader_whose_computer_is_an_hour_ahead_goes_by_the_time_of_the_database(log: list[LogEvent]) -> None:
+    clock = Settable()
+    clock.advance(START)
+    clock.ahead = HOUR
+    database = DatabaseClock(clock)
+    world = world_of(MemoryOutbox(), clock, log, database_clock=database)
+    # The lease tells the time only after the dispatcher was made.
+    database.told(1000 * START, clock.seconds())
+    world.dispatcher.restore([])
+    world.network.answers["shop"] = replying(500)
+    world.send(*(f"shop/{number}" for number in range(5)))
+    world.pass_time(1)
+    (kept,) = world.outbox.breakers.values()
+    times = {"opened": kept.opened_at, "probe": kept.probe_at}
+    times |= {watch: queue.due for watch in world.outbox.rows if (queue := world.outbox.queue(watch)) is not None}
+    assert len(times) == 7
+    assert all(0 <= at - 1000 * START < 60_000 for at in times.values()), times
 
 
 def test_a_new_leader_goes_on_with_the_circuit_breakers_of_the_last_one(world: World, log: list[LogEvent]) -> None:
