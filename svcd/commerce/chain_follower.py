@@ -291,7 +291,9 @@ class ChainFollower:
             for height in delta.new_heights[:-1] if block_by_block else ():
                 affected = self._paid_at([height], context) | _by_id(watches.waking_at_height(height))
                 evaluation = self._evaluation_context(before, context, at_tip=False)
-                queues += self._evaluate(affected.values(), self._tip_at(height), evaluation, context)
+                # A watch is first evaluated at the newest block: what is there is initial, and not told step by step.
+                begun = [row for row in affected.values() if row.wake_height != NOT_EVALUATED.height]
+                queues += self._evaluate(begun, self._tip_at(height), evaluation, context)
                 before = height
             last = evolve(delta, before=before, fork=before) if block_by_block else delta
             # A heavier chain may be shorter: every payment on it has lost confirmations.

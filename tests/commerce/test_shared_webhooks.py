@@ -130,6 +130,15 @@ def test_the_next_leader_tells_what_is_left_and_the_one_before_can_commit_nothin
     assert pair.standby.told() == ["confirmed: confirmed 3"]
 
 
+def test_the_next_leader_tells_a_new_watch_what_is_there_in_one_event(pair: Pair) -> None:
+    pair.connect(*blocks(pair, "b1", "b2"))
+    pair.standby.node.take(*blocks(pair, "b3", "b4", "b5"))
+    pair.standby.register()
+    pair.take_over()
+    told = [(event["event"], event["initial"]) for event in pair.standby.events()]
+    assert told == [("payment.confirmed", True)]
+
+
 def test_the_next_leader_tells_of_payments_in_the_mempool(pair: Pair) -> None:
     pair.leader.register()
     pair.standby.pay("5000 from alice to bob for order-1")
