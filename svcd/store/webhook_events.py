@@ -96,6 +96,8 @@ class QueueHead:
 
 EVENT_COLUMNS: Final = tuple(each.name for each in fields(EventRow))
 _EVENT_OF_E: Final = ", ".join(f"e.{name}" for name in EVENT_COLUMNS)
+_SHOWN_COLUMNS: Final = tuple(name for name in EVENT_COLUMNS if name != "body")
+_SHOWN_OF_E: Final = ", ".join(f"e.{name}" for name in _SHOWN_COLUMNS)
 _EMPTIED: Final = "body = ?"
 _EMPTY: Final = b""
 """For bodies that nobody will ask for again: those of a busy shop's events would fill the disk."""
@@ -209,13 +211,13 @@ class EventStore:
         )
 
     def events(self, watch: str) -> list[EventRow]:
-        """The newest events of a watch, newest first."""
+        """The newest events of a watch, newest first, without their bodies, which nobody is shown."""
         rows = self._db.execute(
-            f"SELECT {_EVENT_OF_E} FROM watch w JOIN event e ON e.watch = w.number WHERE w.id = ? "
+            f"SELECT {_SHOWN_OF_E} FROM watch w JOIN event e ON e.watch = w.number WHERE w.id = ? "
             "ORDER BY e.sequence DESC LIMIT ?",
             (watch, _KEPT_EVENTS),
         )
-        return list(map(_event, rows))
+        return [EventRow(body=_EMPTY, **dict(zip(_SHOWN_COLUMNS, row, strict=True))) for row in rows]
 
     def queued(self) -> list[WatchQueue]:
         """Every watch that has something to send."""
