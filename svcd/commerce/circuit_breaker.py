@@ -23,8 +23,10 @@ class DeliveryOutcome(Enum):
     ACCEPTED = "accepted"
     REJECTED = "rejected"
     """The host works but does not accept this event: retrying depends on the event, not on the host."""
+    ERROR = "error"
+    """The host works but failed at this event; a later attempt may succeed."""
     FAILED = "failed"
-    """The host cannot be reached or reports trouble."""
+    """The host cannot be reached, or says that it serves nobody at present."""
     UNTRIED = "untried"
     """Nothing was sent."""
 

@@ -134,10 +134,13 @@ class HostQueue:
         return min(max(ready, self.breaker.probe_at), self.breaker.gives_up_at(heap[0][0]))
 
     def record(self, lease: Lease, outcome: DeliveryOutcome, now: int) -> BreakerChange:
-        """Note the outcome of a lease; a success wakes the entries that wait."""
+        """Note the outcome of a lease.
+
+        An answer that depends on the event alone wakes the entries that wait; one that closes the breaker wakes all.
+        """
         self.in_flight -= 1
         change = self.breaker.record(outcome, now, probe=lease.kind is LeaseKind.PROBE)
-        if outcome in (DeliveryOutcome.ACCEPTED, DeliveryOutcome.REJECTED):
+        if outcome in (DeliveryOutcome.ACCEPTED, DeliveryOutcome.REJECTED) or change is BreakerChange.CLOSED:
             self._woken, self._scheduled = _merged(self._woken, self._scheduled), []
         if change is BreakerChange.CLOSED:
             self._woken, self._not_woken = _merged(self._woken, self._not_woken), []

@@ -31,7 +31,7 @@ RETRY_PERIOD: Final = sum(RETRY_DELAYS) * (100 + _JITTER_PERCENT) // 100
 """From the first attempt to the last, with the most jitter."""
 MAX_RETRY_DELAY: Final = 2 * max(RETRY_DELAYS)
 """The longest delay that a receiver may ask for; no attempt is due later than that."""
-_MAX_PROBE_DELAY: Final = 30 * _MINUTE
+MAX_PROBE_DELAY: Final = 5 * _MINUTE
 """No longer, because new events wait for the next probe too."""
 _MAX_DATE_CHARACTERS: Final = 64
 """The longest form in RFC 9110, section 5.6.7, has 33."""
@@ -71,7 +71,7 @@ def _jittered(delay: int, chance: float) -> int:
 
 def probe_delay(probes: int) -> int:
     """The delay before the next probe of a failing host, after ``probes`` failed ones."""
-    return min(RETRY_DELAYS[min(probes, len(RETRY_DELAYS) - 1)], _MAX_PROBE_DELAY)
+    return min(RETRY_DELAYS[min(probes, len(RETRY_DELAYS) - 1)], MAX_PROBE_DELAY)
 
 
 def parse_retry_after(text: str, now: int) -> int | None:

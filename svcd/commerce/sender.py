@@ -28,6 +28,11 @@ LIMITS: Final = (
 )
 _GONE: Final = 410
 _RETRY_LATER: Final = (429, 503)
+_HOST_FAILED: Final = (429, 502, 503, 504)
+"""The statuses that say that nothing would be accepted at present: a proxy sends 502 and 504 if the shop is down.
+
+A 500 may be for one kind of event only, so it must not delay the others.
+"""
 _MAY_CHANGE: Final = (408, 409, 425, 429)
 """The statuses below 500 that mean this attempt, not this event (RFC 9110, RFC 8470, RFC 6585)."""
 
@@ -132,9 +137,12 @@ def interpret_reply(reply: Reply) -> DeliveryResult:
         return DeliveryResult(outcome=DeliveryOutcome.ACCEPTED, status=reply.status)
     if reply.status == _GONE:
         return DeliveryResult(outcome=DeliveryOutcome.REJECTED, gone=True, status=_GONE, error=f"status {_GONE}")
-    host_failed = reply.status >= 500 or reply.status in _RETRY_LATER
+    if reply.status in _HOST_FAILED:
+        outcome = DeliveryOutcome.FAILED
+    else:
+        outcome = DeliveryOutcome.ERROR if reply.status >= 500 else DeliveryOutcome.REJECTED
     return DeliveryResult(
-        outcome=DeliveryOutcome.FAILED if host_failed else DeliveryOutcome.REJECTED,
+        outcome=outcome,
         refused=400 <= reply.status <= 499 and reply.status not in _MAY_CHANGE,
         status=reply.status,
         error=f"status {reply.status}",

@@ -96,16 +96,19 @@ class NaiveScheduler:
     def end(self, watch: str, outcome: DeliveryOutcome, again: WatchQueue | None, now: int) -> None:
         queue, kind, early = self.leased.pop(watch)
         breaker = self.breakers.setdefault(queue.host, Breaker())
-        if outcome in (DeliveryOutcome.ACCEPTED, DeliveryOutcome.REJECTED):
+        closes = outcome is DeliveryOutcome.ERROR and breaker.broken_since is not None
+        if outcome in (DeliveryOutcome.ACCEPTED, DeliveryOutcome.REJECTED) or closes:
             for each in self.waiting.values():
                 if each.queue.host == queue.host and (not each.not_wakeable or breaker.broken_since is not None):
                     each.woken_early = True
+            self.breakers[queue.host] = Breaker()
+        elif outcome is DeliveryOutcome.ERROR:
             self.breakers[queue.host] = Breaker()
         elif outcome is DeliveryOutcome.FAILED:
             breaker.failures += 1
             if breaker.broken_since is not None and kind is LeaseKind.PROBE:
                 breaker.probes += 1
-                breaker.probe_at = now + PAUSES[min(breaker.probes, 7)] * 1000
+                breaker.probe_at = now + min(PAUSES[min(breaker.probes, 7)], 300) * 1000
             elif breaker.broken_since is None and breaker.failures >= 5:
                 self.breakers[queue.host] = Breaker(breaker.failures, now, 0, now + 1000)
         self.go_on(watch, outcome, again, early=early)

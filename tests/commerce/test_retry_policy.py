@@ -114,8 +114,8 @@ def test_any_text_is_parsed_or_ignored(text: str, now: int) -> None:
     assert now + RETRY_DELAYS[4] <= due <= now + 2 * RETRY_DELAYS[4]
 
 
-def test_probe_delays_grow_to_half_an_hour() -> None:
+def test_probe_delays_grow_to_five_minutes() -> None:
     assert [probe_delay(probes) // 1000 for probes in (0, 1, 2, 3, 4, 5, 6, 7, 8, 14, 15, 10**6)] == [
-        *(1, 2, 4, 8, 30, 120, 600, 1800),
-        *(1800, 1800, 1800, 1800),
+        *(1, 2, 4, 8, 30, 120, 300, 300),
+        *(300, 300, 300, 300),
     ]

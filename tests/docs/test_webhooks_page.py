@@ -379,6 +379,7 @@ def test_the_pauses_are_those_of_the_node() -> None:
     per_host = delivery_scheduler.MAX_IN_FLIGHT_PER_HOST
     assert f"Up to {delivery_scheduler.MAX_IN_FLIGHT} deliveries are in flight at once, {per_host} of them" in text
     assert f"After {circuit_breaker.FAILURES_TO_OPEN} consecutive failures" in text
+    assert f"growing pauses of at most {in_words(retry_policy.MAX_PROBE_DELAY)}." in text
     assert f"more than {signing.TOLERANCE_SECONDS} seconds away" in text
 
 

@@ -52,7 +52,8 @@ class Receiver:
         self.requests = 0
         self.port = 0
         self.taken: frozenset[str] | None = None
-        """The only events that are taken, by name; the others are answered with 400. None for all."""
+        """The only events that are taken, by name; the others are answered with ``refusal``. None for all."""
+        self.refusal = 400
         self.refused: dict[str, int] = {}
         """How often each event was refused, by id."""
         self._genuine = published_verifier()
@@ -131,7 +132,7 @@ class Receiver:
                 name, identifier = self.headers["X-Svc-Event"], self.headers["X-Svc-Event-Id"]
                 if receiver.taken is not None and name not in receiver.taken:
                     receiver.refused[identifier] = receiver.refused.get(identifier, 0) + 1
-                    self._answer(400)
+                    self._answer(receiver.refusal)
                     return
                 behaviour = receiver.behaviour.next()
                 if behaviour in ("take", "take and hang up", "lie", "flood"):

@@ -282,8 +282,10 @@ def test_whatever_the_receiver_does_nothing_is_lost(shop: Shop, behaviours: list
 
 
 @pytest.mark.story
-def test_a_shop_that_takes_confirmations_only_hears_them_at_once(shop: Shop) -> None:
-    """It answers 400 to everything else, also to the reorganisation in front of each further confirmation."""
+@pytest.mark.parametrize("refusal", [400, 500])
+def test_a_shop_that_takes_confirmations_only_hears_them_at_once(shop: Shop, refusal: int) -> None:
+    """It refuses everything else, also the reorganisation in front of each further confirmation."""
+    shop.receiver.refusal = refusal
     shop.receiver.taken = frozenset({"payment.confirmed"})
     shop.fund("customer")
     order = shop.order("order-1")
