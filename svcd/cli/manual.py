@@ -27,7 +27,9 @@ def show_help(context: click.Context, topic: str | None) -> None:
         rows = [(name, _title(page)) for name, page in pages.items()]
         click.echo(f"svc help TOPIC shows a page, svc COMMAND --help explains a command.\n\n{property_table(rows)}")
     elif topic in pages:
-        click.echo_via_pager(pages[topic].read_text(encoding="utf-8").rstrip("\n"))
+        text = pages[topic].read_text(encoding="utf-8").rstrip("\n")
+        at_terminal = context.obj.runtime.terminal_width() is not None
+        (click.echo_via_pager if at_terminal else click.echo)(text)
     else:
         sentence = f"there is no page {topic!r}; choose from {', '.join(pages)}"
         raise click.BadParameter(sentence, context, param_hint="'TOPIC'")
