@@ -145,6 +145,12 @@ def test_links_are_pasted_and_scanned(wallet: WalletPage, account: Account, chai
     page.click("#scan-start")
     wait_for_true(page, "address => document.getElementById('send-recipient').value === address", SHOP)
     assert not page.is_visible("#scan-video")
+    # What is not granted after a grant is refused without a question.
+    wallet.watched.context.clear_permissions()
+    wallet.watched.context.grant_permissions(["geolocation"])
+    page.click("#scan-start")
+    page.wait_for_selector("#scan-error[data-error=camera]")
+    assert not page.is_visible("#scan-video")
 
     # All of it
     page.click("#send-all")
