@@ -5,7 +5,7 @@ the watches stand, with the tip. So its result does not depend on what happened 
 """
 
 import json
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -16,7 +16,7 @@ from svcd.chain.errors import Corrupt
 from svcd.chain.forkchoice import tie_winner
 from svcd.chain.params import NetworkParams
 from svcd.chain.transition import ChainPoint
-from svcd.commerce.events import MismatchedTransfer, NodeAlarm, WebhookEvent
+from svcd.commerce.events import EventType, MismatchedTransfer, NodeAlarm, WebhookEvent
 from svcd.commerce.payment import ChainTip, Observation
 from svcd.commerce.payment_lookup import MempoolPaymentIndex, PaymentLookup
 from svcd.commerce.watch import (
@@ -33,9 +33,10 @@ from svcd.commerce.watch import (
 )
 from svcd.commerce.watch_repository import NOT_EVALUATED, EvaluatedWatch, WatchRepository, watch_of
 from svcd.node.mempool import MempoolEntry
+from svcd.node.status import DEEP, DEEP_BLOCKS, DEEP_SECONDS, ChainAlarm, what_was_undone
 from svcd.store.chain_store import ChainReader
 from svcd.store.webhook_events import WatchQueue
-from svcd.store.webhook_store import FollowedBlock, WatchRow, WebhookStore
+from svcd.store.webhook_store import AlarmRow, FollowedBlock, WatchRow, WebhookStore
 
 CURSOR_BLOCKS: Final = 4_096
 """Block hashes that the cursor keeps to find a fork: more than the largest number of confirmations."""
@@ -163,8 +164,8 @@ class StepContext:
     """The term in which this node leads those that share the database; None while another one does."""
     mempool_changes: Sequence[MempoolChange] = ()
     """Since the previous step."""
-    alarms: Mapping[str, str] = field(factory=dict)
-    """A sentence for each kind of alarm that merchants may be told; "" for one that is off."""
+    alarms: Sequence[ChainAlarm] = ()
+    """Those that merchants may be told, beside deep reorganisations, which the cursor shows."""
     pause: Callable[[], None] = _no_pause
     """Called before each watch and each few payments; may block while the chain needs the processor."""
 
@@ -209,7 +210,7 @@ class ChainFollower:
             self._changed_in_mempool |= dict.fromkeys(self.mempool.payments(self.params))
         with self.reader.snapshot(), self.repository.leading(context.term):
             delta = self._read_delta(context)
-            queues = [] if delta is None else [*self._advance(delta, context), *self._tell_alarms(delta.tip, context)]
+            queues = [] if delta is None else self._follow(delta, context)
             queues += self.repository.asked_again()
         if delta is not None:
             self._committed(context.term)
@@ -250,12 +251,14 @@ class ChainFollower:
             delta = self._read_delta(context)
             if delta is None:
                 raise ChainBehind
-            queues = self._advance(delta, context)
+            queues = self._follow(delta, context)
             evaluation = self._evaluation_context(delta.tip.height, context)
             observation = self.lookup.find_at(watch.terms, delta.tip)
             begun, events = evaluate(watch, observation, evaluation, initial=True)
             begun, mismatched = self._tell_mismatches(begun, observation, initial=True)
             events += mismatched
+            begun, alarms = self._tell_standing_alarms(begun, observation)
+            events += alarms
             following = next_evaluation(begun, delta.tip.height, evaluation)
             queues += self.repository.add(begun, events, following, context.now)
         self._committed(context.term)
@@ -281,6 +284,13 @@ class ChainFollower:
         synced = context.synced and at_tip
         return EvaluationContext(now=context.now, tip_before=tip_before, synced=synced, every_depth=self.every_depth)
 
+    def _follow(self, delta: ChainDelta, context: StepContext) -> list[WatchQueue]:
+        """Evaluate watches and tell alarms on the way from the cursor to the tip, and advance the cursor."""
+        alarms = self._alarms(delta, context)
+        # Those that are left are not new: a watch that is evaluated for the first time is told them as initial.
+        self.repository.watches.end_alarms({alarm.id for alarm in alarms}, context.now)
+        return [*self._advance(delta, context), *self._tell_alarms(alarms, delta.tip, context)]
+
     def _advance(self, delta: ChainDelta, context: StepContext) -> list[WatchQueue]:
         """Evaluate watches for each new block in turn, or for a reorganisation as a whole, and advance the cursor."""
         queues: list[WatchQueue] = []
@@ -303,20 +313,39 @@ class ChainFollower:
         advance_cursor(watches, self.reader, delta)
         return queues
 
-    def _tell_alarms(self, tip: ChainTip, context: StepContext) -> list[WatchQueue]:
+    def _alarms(self, delta: ChainDelta, context: StepContext) -> list[AlarmRow]:
+        """The alarms of the node, and a deep reorganisation if the step passes one."""
+        alarms = [AlarmRow(f"{each.kind}:{each.about}", each.kind, each.sentence) for each in context.alarms]
+        left = self.repository.watches.newest_step()
+        if left is not None and delta.before - delta.fork >= DEEP_BLOCKS:
+            sentence = what_was_undone(delta.fork + 1, delta.before)
+            ends_at = context.now + round(1000 * DEEP_SECONDS)
+            alarms.append(AlarmRow(f"{DEEP}:{left.hash.hex()}", DEEP, sentence, ends_at))
+        return alarms
+
+    def _tell_alarms(self, alarms: Sequence[AlarmRow], tip: ChainTip, context: StepContext) -> list[WatchQueue]:
         """Tell each alarm once, when it begins, to one watch of each callback that wants alarms."""
         watches, queues = self.repository.watches, list[WatchQueue]()
-        alarms = {kind: sentence for kind, sentence in context.alarms.items() if sentence}
-        for kind in sorted(watches.set_alarms(alarms)):
+        for alarm in watches.begin_alarms(alarms):
             evaluated = []
             for row in watches.wanting_alarms():
                 watch = watch_of(row)
-                alarm = NodeAlarm(kind, alarms[kind])
-                told, event = tell_alarm(watch, self.lookup.find_at(watch.terms, tip), alarm)
+                observation = self.lookup.find_at(watch.terms, tip)
+                told, event = tell_alarm(watch, observation, NodeAlarm(alarm.kind, alarm.sentence))
                 due = NextEvaluation(row.wake_height, row.wake_at)
                 evaluated.append(EvaluatedWatch(row, told, [event], due))
             queues += self.repository.save(evaluated, context.now)
         return queues
+
+    def _tell_standing_alarms(self, watch: Watch, observation: Observation) -> tuple[Watch, tuple[WebhookEvent, ...]]:
+        """Tell a new watch the newest alarm of each kind that began before the watch."""
+        if not watch.active or EventType.ALARM not in watch.events:
+            return watch, ()
+        events = []
+        for alarm in {each.kind: each for each in self.repository.watches.alarms()}.values():
+            watch, event = tell_alarm(watch, observation, NodeAlarm(alarm.kind, alarm.sentence), initial=True)
+            events.append(event)
+        return watch, tuple(events)
 
     def _evaluate(
         self, rows: Iterable[WatchRow], tip: ChainTip, evaluation: EvaluationContext, context: StepContext
@@ -339,6 +368,9 @@ class ChainFollower:
             evaluated, events = evaluate(watch, observation, evaluation, initial=initial)
             evaluated, mismatched = self._tell_mismatches(evaluated, observation, initial=initial)
             events += mismatched
+            if initial:
+                evaluated, alarms = self._tell_standing_alarms(evaluated, observation)
+                events += alarms
             following = next_evaluation(evaluated, tip.height, evaluation)
             if evaluated != watch or (following.height, following.at) != (row.wake_height, row.wake_at):
                 changed.append(EvaluatedWatch(row, evaluated, events, following))

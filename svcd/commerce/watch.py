@@ -185,14 +185,16 @@ def _evaluate_expiry(evaluation: _Evaluation, context: EvaluationContext) -> _Ev
     return evolve(evaluation, watch=evolve(evaluation.watch, ending=EndReason.EXPIRED))
 
 
-def tell_alarm(watch: Watch, observation: Observation, alarm: NodeAlarm) -> tuple[Watch, WebhookEvent]:
+def tell_alarm(
+    watch: Watch, observation: Observation, alarm: NodeAlarm, *, initial: bool = False
+) -> tuple[Watch, WebhookEvent]:
     """The watch after it has told ``alarm``, and the event; the payment's state does not change by it."""
     event = WebhookEvent(
         type=EventType.ALARM,
         epoch=watch.epoch,
         sequence=watch.sequence + 1,
         previous_state=watch.state,
-        initial=False,
+        initial=initial,
         observation=observation,
         alarm=alarm,
     )

@@ -5,7 +5,7 @@ Everything durable is on disk. A notification from chain or mempool only says th
 
 import sqlite3
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, Protocol
 
@@ -28,6 +28,7 @@ from svcd.interfaces import Clock, Worker, milliseconds
 from svcd.node.changes import ChainChange
 from svcd.node.mempool import MempoolEntry, Removals
 from svcd.node.node_context import NodeContext
+from svcd.node.status import ChainAlarm
 from svcd.node.tasks import TaskGroup
 from svcd.store.database import DatabaseUnavailable, is_damage
 from svcd.store.webhook_events import BreakerRow, WatchQueue
@@ -84,8 +85,8 @@ class WebhookContext:
     """Whether blocks are being connected; safe to call in any thread."""
     settled: Callable[[], Awaitable[None]]
     """Returns when a reorganisation's disconnected transfers are back in the mempool, where they may be."""
-    alarms: Callable[[], Mapping[str, str]] = dict
-    """A sentence for each kind of alarm that merchants may be told; "" for one that is off."""
+    alarms: Callable[[], Sequence[ChainAlarm]] = tuple
+    """Those that merchants may be told, beside deep reorganisations, which the follower sees itself."""
     keep_days: int = 7
     """How long the bodies of events are kept."""
     leadership: Leadership = field(factory=Alone)
@@ -418,7 +419,7 @@ def build_webhooks(
     synced: Callable[[], bool],
     chance: Callable[[], float],
     keep_days: int,
-    alarms: Callable[[], Mapping[str, str]] = dict,
+    alarms: Callable[[], Sequence[ChainAlarm]] = tuple,
     leadership: Leadership | None = None,
     clock: Clock | None = None,
 ) -> WebhookService:
@@ -426,8 +427,7 @@ def build_webhooks(
 
     Of nodes that share the database, ``leadership`` tells whether this one leads, and ``clock`` tells the database's
     time. ``synced`` tells whether the node's chain is the network's; ``chance`` returns random numbers from 0 to 1;
-    bodies of events are kept for ``keep_days``; ``alarms`` gives a sentence for each kind of alarm, "" for one that is
-    off.
+    bodies of events are kept for ``keep_days``; ``alarms`` gives the alarms that merchants may be told.
     """
     chain_manager, pool = node.chain_manager, node.transaction_pool
     leadership, clock = leadership or Alone(), clock or node.clock

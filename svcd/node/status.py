@@ -24,6 +24,26 @@ ALARM_CHECK_SECONDS: Final = 10.0
 """How often the alarms are checked."""
 
 
+@frozen
+class ChainAlarm:
+    """Something about the chain that merchants may be told."""
+
+    kind: str
+    """Such as ``outage``."""
+    about: str
+    """What the alarm is about, such as a height: two alarms of one kind differ in it."""
+    sentence: str
+    """For people."""
+
+
+def what_was_undone(first: int, last: int) -> str:
+    """A sentence about a deep reorganisation that undid the blocks from height ``first`` to ``last``."""
+    return (
+        f"a reorganisation undid {last - first + 1} blocks, from height {first} to {last}: "
+        "look at payments that were settled in them"
+    )
+
+
 class ChainAlarms:
     """Watches the changes of the chain; what it remembers ends with the process."""
 
@@ -45,10 +65,7 @@ class ChainAlarms:
             return
         self.deep_reorganisations += 1
         left, first = change.undone[0].point, change.undone[-1].point
-        what = (
-            f"a reorganisation undid {depth} blocks, from height {first.height} to {left.height}: "
-            "look at payments that were settled in them"
-        )
+        what = what_was_undone(first.height, left.height)
         self._deep = (self._moved, what)
         # With both tips, which are recorded nowhere else.
         self.log.warn(
@@ -193,7 +210,7 @@ class Status:
         self._untrusted_proxy = untrusted_proxy
         self._database = database
         self._header: tuple[bytes, Header] | None = None
-        self._outage: tuple[bytes, str] | None = None
+        self._outage: tuple[bytes, ChainAlarm | None] | None = None
         self.history = ChainAlarms(chain_manager, clock)
 
     @property
@@ -233,18 +250,18 @@ class Status:
         """Why the node is not ready; "" if it is."""
         return self.behind or self.standstill() or self._trouble() or self._database()
 
-    def chain_alarms(self) -> dict[str, str]:
-        """The alarms that concern merchants: a sentence for each kind; "" for no alarm."""
-        return {
-            "deep-reorganisation": self.history.deep_reorganisation(),
-            "outage": self.outage(),
-            "standstill": self.standstill(),
-        }
+    def chain_alarms(self) -> list[ChainAlarm]:
+        """The alarms that concern merchants, without deep reorganisations, of which the webhooks know by themselves."""
+        outage, still = self._last_outage(), self.standstill()
+        standing = [ChainAlarm("standstill", self._chain_manager.tip.hash.hex(), still)] if still else []
+        return standing if outage is None else [outage, *standing]
 
     def alarms(self) -> dict[str, str]:
         """A sentence for each kind of alarm (docs/operations.md "Alarms"); "" for no alarm."""
         return {
-            **self.chain_alarms(),
+            DEEP: self.history.deep_reorganisation(),
+            "outage": self.outage(),
+            "standstill": self.standstill(),
             "disk": self._trouble(),
             "database": self._database(),
             "unreachable": self._peers.network_view().unreachable,
@@ -267,12 +284,16 @@ class Status:
 
         After a gap in the chain the difficulty is too low for a while, and blocks have less work than usual.
         """
+        outage = self._last_outage()
+        return "" if outage is None else outage.sentence
+
+    def _last_outage(self) -> ChainAlarm | None:
         tip = self._chain_manager.tip
         if self._outage is None or self._outage[0] != tip.hash:
             self._outage = (tip.hash, self._find_outage(tip))
         return self._outage[1]
 
-    def _find_outage(self, tip: ChainPoint) -> str:
+    def _find_outage(self, tip: ChainPoint) -> ChainAlarm | None:
         params, reader = self._chain_manager.params, self._chain_manager.reader
         span = params.gap_cap_slots // params.slots_per_block * 6 // 5
         slot = tip.slot
@@ -281,12 +302,13 @@ class Status:
             if stored is None:
                 break
             if slot - stored.point.slot >= params.gap_cap_slots:
-                return (
+                sentence = (
                     f"the chain stood still for {slot - stored.point.slot} slots before block {height + 1}: "
                     f"ask for more confirmations than usual until block {height + span}"
                 )
+                return ChainAlarm("outage", str(height + 1), sentence)
             slot = stored.point.slot
-        return ""
+        return None
 
     def revision(self) -> tuple[bytes, NetworkView]:
         """A key that changes whenever :meth:`node_status` does, apart from its time."""

@@ -36,7 +36,7 @@ COLUMNS: Final = {
     "watch": ("number", *WATCH_COLUMNS, "due"),
     "event": ("number", "watch", *EVENT_COLUMNS),
     "trail": ("height", "hash", "work"),
-    "alarm": ("kind",),
+    "alarm": ("id", "kind", "sentence", "ends_at"),
     "watch_count": ("merchant", "host", "active", "unconfirmed"),
 }
 """The columns of each table; the first is unique, but for the last table."""

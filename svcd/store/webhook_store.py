@@ -48,6 +48,18 @@ class WatchRow:
 
 
 @frozen
+class AlarmRow:
+    """An alarm that is on."""
+
+    id: str
+    """The kind and what the alarm is about: two alarms of one kind differ in it."""
+    kind: str
+    sentence: str
+    ends_at: int | None = None
+    """None if the node tells when it is over."""
+
+
+@frozen
 class FollowedBlock:
     """A block of the cursor."""
 
@@ -304,13 +316,25 @@ class WebhookStore:
         )
         return list(map(_watch, rows))
 
-    def set_alarms(self, kinds: Collection[str]) -> set[str]:
-        """Note the alarms that are on; returns those that were not."""
-        known = {kind for (kind,) in self._db.execute("SELECT kind FROM alarm")}
-        if known != set(kinds):
-            self._db.execute("DELETE FROM alarm")
-            self._db.executemany("INSERT INTO alarm VALUES (?)", [(kind,) for kind in kinds])
-        return set(kinds) - known
+    def alarms(self) -> list[AlarmRow]:
+        """The alarms that are on, of each kind the newest last."""
+        rows = self._db.execute("SELECT id, kind, sentence, ends_at FROM alarm ORDER BY kind, ends_at")
+        return [AlarmRow(*row) for row in rows]
+
+    def end_alarms(self, on: Collection[str], now: int) -> None:
+        """Forget the alarms that end at ``now`` or before, and of those without an end all but ``on``, by their id."""
+        over = [row.id for row in self.alarms() if (row.id not in on if row.ends_at is None else row.ends_at <= now)]
+        self._db.executemany("DELETE FROM alarm WHERE id = ?", [(each,) for each in over])
+
+    def begin_alarms(self, alarms: Sequence[AlarmRow]) -> list[AlarmRow]:
+        """Note that these alarms are on; returns those that were not."""
+        known = {row.id for row in self.alarms()}
+        new = [alarm for alarm in alarms if alarm.id not in known]
+        self._db.executemany(
+            "INSERT INTO alarm (id, kind, sentence, ends_at) VALUES (?, ?, ?, ?)",
+            [(alarm.id, alarm.kind, alarm.sentence, alarm.ends_at) for alarm in new],
+        )
+        return new
 
     def forget_ended(self, before: int, limit: int) -> int:
         """Delete at most ``limit`` watches that ended before ``before`` and have no unsent events; gives how many."""

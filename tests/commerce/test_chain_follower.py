@@ -46,6 +46,7 @@ from svcd.commerce.subscriptions import (
 from svcd.commerce.watch_repository import watch_of
 from svcd.commerce.webhook_service import MAX_PAUSES_SECONDS
 from svcd.node.changes import ChainChange
+from svcd.node.status import ChainAlarm
 from svcd.store import webhook_store
 from svcd.store.chain_store import ChainReader
 from svcd.store.database import WEBHOOKS, open_writer
@@ -176,7 +177,7 @@ def test_an_alarm_is_told_once_to_one_watch_of_each_callback_that_asks(watched: 
     second = watched.register("order-2", events=wanted)["id"]
     other = watched.register("order-3", events=wanted, merchant="books")["id"]
     run(watched, *some(chain(watched), "b", 1, 2))
-    watched.alarms = {"outage": "the chain stood still", "standstill": ""}
+    watched.alarms = [ChainAlarm("outage", "7", "the chain stood still")]
     watched.poll()
 
     told = watched.events()
@@ -188,7 +189,7 @@ def test_an_alarm_is_told_once_to_one_watch_of_each_callback_that_asks(watched: 
     watched.again()
     assert settle(watched) == []
 
-    watched.alarms = {}
+    watched.alarms = []
     watched.poll()
     watched.cancel(second)
     watched.cancel(other)
@@ -196,7 +197,7 @@ def test_an_alarm_is_told_once_to_one_watch_of_each_callback_that_asks(watched: 
     watched.node.take(blocks[2])
     for _ in range(20):
         watched.clock.advance(0)
-    watched.alarms = {"outage": "the chain stood still again"}
+    watched.alarms = [ChainAlarm("outage", "7", "the chain stood still again")]
     watched.poll()
     # It supersedes nothing, and is superseded by nothing.
     watched.node.take(*some(chain(watched), "b", 4, 4))
@@ -206,6 +207,57 @@ def test_an_alarm_is_told_once_to_one_watch_of_each_callback_that_asks(watched: 
         (first, "node.alarm"),
         (first, "payment.confirming"),
     ]
+
+
+DEEP_FORKS = """
+genesis: b[1..14]
+b1: c[2..15]
+b1: d[2..16]
+b1: e[2..17]
+"""
+
+
+def alarms(bodies: list[dict[str, Any]]) -> list[tuple[str, bool]]:
+    """Which heights the bodies of alarms name, and whether they are initial."""
+    assert all(body["event"] == "node.alarm" for body in bodies)
+    return [(body["alarm"]["sentence"].partition(":")[0].partition("height ")[2], body["initial"]) for body in bodies]
+
+
+def test_each_deep_reorganisation_is_told_and_a_new_watch_is_told_the_last(watched: Watched) -> None:
+    watched.register(ttl=9 * DAY, events=[EventType.ALARM])
+    blocks = chain(watched, DEEP_FORKS)
+    run(watched, *some(blocks, "b", 1, 14))
+    # A node that was killed after the reorganisation tells it all the same, once.
+    watched.close_webhooks()
+    watched.node.take(*some(blocks, "c", 2, 15))
+    watched.open_webhooks()
+    settle_only(watched)
+    assert alarms(watched.events()) == [("2 to 14", False)]
+    watched.again()
+    assert settle(watched) == []
+    watched.clock.advance(DAY / 2)
+    watched.node.take(*some(blocks, "d", 2, 16))
+    settle_only(watched)
+    assert alarms(watched.events()) == [("2 to 15", False)]
+    watched.node.take(*some(blocks, "e", 2, 17))
+    settle_only(watched)
+    assert alarms(watched.events()) == [("2 to 16", False)]
+
+    watched.alarms = [ChainAlarm("standstill", "ab", "height 17: it stands still")]
+    watched.poll()
+    assert alarms(watched.events()) == [("17", False)]
+    watched.register("order-2", ttl=2 * DAY)
+    watched.register("order-3", ttl=2 * DAY, events=[EventType.ALARM])
+    settle_only(watched)
+    assert alarms(watched.events()) == [("2 to 16", True), ("17", True)]
+    watched.clock.advance(DAY)
+    watched.alarms = [ChainAlarm("standstill", "cd", "height 18: it stands still")]
+    watched.poll()
+    assert alarms(watched.events()) == [("18", False)]
+    watched.alarms = []
+    watched.poll()
+    watched.register("order-4", ttl=DAY, events=[EventType.ALARM])
+    assert settle(watched) == []
 
 
 MISMATCHED = {*DEFAULT_EVENTS, EventType.MISMATCHED}

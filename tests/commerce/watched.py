@@ -22,6 +22,7 @@ from svcd.composition.resources import OpenDatabases
 from svcd.interfaces import milliseconds
 from svcd.node.database_health import DatabaseHealth
 from svcd.node.node_context import NodeContext
+from svcd.node.status import ChainAlarm
 from svcd.store.webhook_events import BreakerRow, WatchQueue
 from tests.chains import key_of
 from tests.rpc.node import Inline, Node, Settings
@@ -81,7 +82,7 @@ class Watched:
         self.clock = clock
         self.synced = True
         self.every_depth = True
-        self.alarms: dict[str, str] = {}
+        self.alarms: list[ChainAlarm] = []
         self.limits = WatchLimits(total=1_000, per_host=1_000)
         self.busy = False
         self.pauses: list[float] = []

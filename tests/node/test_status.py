@@ -14,6 +14,7 @@ from svcd.node.status import (
     DEEP_BLOCKS,
     NO_PEER_MET,
     AlarmLog,
+    ChainAlarm,
     ChainAlarms,
     NetworkView,
     NodeIdentity,
@@ -113,7 +114,9 @@ def test_a_standstill_is_remembered_until_it_is_paid_back(node: Node, chain: Cha
 
 def test_of_two_standstills_the_newer_is_told(node: Node, chain: ChainBuilder) -> None:
     grow(node, chain, 2, CAP, 2, CAP + 5, 2)
-    assert f"for {CAP + 5} slots before block 4:" in status_of(node).outage()
+    status = status_of(node)
+    assert f"for {CAP + 5} slots before block 4:" in status.outage()
+    assert status.chain_alarms() == [ChainAlarm("outage", "4", status.outage())]
 
 
 # What keeps it from being ready
@@ -171,6 +174,8 @@ def test_a_tip_that_stands_still_while_most_peers_move_on(node: Node, usual: int
     still = status.standstill()
     others = dict.fromkeys(("deep-reorganisation", "outage", "disk", "database", "unreachable", "untrusted-proxy"), "")
     assert status.alarms() == {**others, "standstill": still}
+    told = [ChainAlarm("standstill", node.chain_manager.tip.hash.hex(), still)]
+    assert status.chain_alarms() == (told if alarm else [])
     assert status.synced
 
 

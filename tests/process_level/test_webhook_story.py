@@ -238,8 +238,8 @@ def test_a_reorganisation_that_brings_the_payment_back_by_itself(shop: Shop) -> 
     assert (told["mismatch"]["kind"], told["mismatch"]["amountSvc"]) == ("too-little", "24")
 
     # Deep enough to warn of it; only the order that asked for that tells it.
-    warned = shop.order("order-2", events=["node.alarm"])
     shop.node.mine(12)
+    warned = shop.order("order-2", events=["node.alarm"])
     shop.node.ok(shop.node.operator("/operator/reorganise", {"depth": 12}))
     wait_until(lambda: any("alarm" in event for event in list(shop.receiver.events)), "the alarm")
     (alarm,) = [event for event in shop.receiver.events if "alarm" in event]

@@ -14,7 +14,7 @@ from svcd.store.postgresql import PostgresqlConnection, parse_address
 from svcd.store.sql_connection import SqlConnection, SqliteConnection, mark_as_copy
 from svcd.store.webhook_events import EventStore, NewEvent
 from svcd.store.webhook_move import COLUMNS, MoveResult, rows_in, to_file, to_postgresql
-from svcd.store.webhook_store import FollowedBlock, WebhookStore
+from svcd.store.webhook_store import AlarmRow, FollowedBlock, WebhookStore
 from tests.postgresql import Server
 from tests.store.test_webhook_store import LESS, NOW, event, row, save
 
@@ -40,7 +40,7 @@ def path(tmp_path: Path) -> Path:
             events.delivered("w6", 1, NOW)
             save(watches, evolve(row("w8", merchant="m2"), ending="closed", state="confirmed", ended_at=NOW))
             watches.follow(0, [FollowedBlock(height, b"%032d" % height, height) for height in range(900)], keep=4_096)
-            watches.set_alarms({"deep-reorganisation"})
+            watches.begin_alarms([AlarmRow("outage:7", "outage", "sentence"), AlarmRow("deep:ab", "deep", "", NOW)])
             file.execute("DELETE FROM watch WHERE id = 'w7'")
     return path
 
