@@ -717,7 +717,7 @@ def test_a_leader_whose_computer_is_an_hour_ahead_goes_by_the_time_of_the_databa
     # The lease tells the time only after the dispatcher was made.
     database.told(1000 * START, clock.seconds())
     world.dispatcher.restore([])
-    world.network.answers["shop"] = replying(500)
+    world.network.answers["shop"] = replying(503)
     world.send(*(f"shop/{number}" for number in range(5)))
     world.pass_time(1)
     (kept,) = world.outbox.breakers.values()
