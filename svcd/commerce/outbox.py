@@ -34,6 +34,8 @@ class OutboundEvent:
     """When it was made, or when the merchant asked for it again."""
     merchant: str
     """The name of the merchant whose event it is."""
+    asked_at: int | None = None
+    """When the merchant last asked for it."""
     term: int = 0
     """The term in which it was read; see svcd.commerce.lease."""
 
@@ -124,8 +126,9 @@ class WebhookOutbox:
             body=row.body,
             attempts=row.attempts,
             refusals=row.refusals,
-            waiting_since=row.redelivery_at or row.created_at,
+            waiting_since=row.asked_at or row.created_at,
             merchant=head.merchant,
+            asked_at=row.asked_at,
             term=term,
         )
 
@@ -138,7 +141,14 @@ class WebhookOutbox:
     ) -> WatchQueue | None:
         with self._repository.leading(event.term):
             return self._repository.events.failed(
-                event.watch, event.sequence, error=error, due=due, now=now, counts=counts, status=status
+                event.watch,
+                event.sequence,
+                error=error,
+                due=due,
+                now=now,
+                counts=counts,
+                status=status,
+                asked_at=event.asked_at,
             )
 
     def _refused(
@@ -153,6 +163,7 @@ class WebhookOutbox:
                 due_if_followed=due_if_followed,
                 now=now,
                 status=status,
+                asked_at=event.asked_at,
             )
 
     def _keep_breaker(self, merchant: str, host: str, breaker: OpenBreaker | None, term: int) -> None:
@@ -168,6 +179,6 @@ class WebhookOutbox:
     def _gone(self, event: OutboundEvent, now: int) -> None:
         with self._repository.leading(event.term):
             self._repository.events.failed(
-                event.watch, event.sequence, error="status 410", due=None, now=now, status=410
+                event.watch, event.sequence, error="status 410", due=None, now=now, status=410, asked_at=event.asked_at
             )
             self._repository.end(event.watch, EndReason.GONE, now)

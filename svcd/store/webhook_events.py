@@ -35,9 +35,13 @@ class EventRow:
     attempted_at: int | None = None
     """The end of the last attempt."""
     redelivery_at: int | None = None
-    """When the merchant asked for it again."""
+    """When the merchant asked for it again after it had been settled."""
+    asked_at: int | None = None
+    """When the merchant last asked for it, also while it waited."""
     earlier_attempts: int = 0
     """Attempts before that."""
+    due: int | None = None
+    """When the next attempt is due after one that failed; None if at once."""
 
 
 @frozen
@@ -103,7 +107,10 @@ _EMPTY: Final = b""
 """For bodies that nobody will ask for again: those of a busy shop's events would fill the disk."""
 _YIELDS: Final = "(e.name IN ('payment.mismatched', 'node.alarm') AND e.attempts > 0)"
 """A receiver that fails on what goes beside a payment hears of the payment itself without delay."""
-_IN_TURN: Final = f"ORDER BY e.redelivery_at IS NOT NULL, e.redelivery_at, {_YIELDS}, e.sequence"
+_IN_TURN: Final = (
+    f"ORDER BY e.redelivery_at IS NOT NULL, e.redelivery_at, {_YIELDS}, "
+    f"CASE WHEN {_YIELDS} THEN coalesce(e.due, 0) ELSE 0 END, e.sequence"
+)
 """New events come first: one that is sent again has been told, or refused, before."""
 _WAITS: Final = "fate = 'waiting'"
 _IS_OVER: Final = (
@@ -242,9 +249,10 @@ class EventStore:
         """
         (number,) = self._db.execute("SELECT number FROM watch WHERE id = ?", (watch,)).fetchone()
         self._db.execute(
-            "UPDATE event SET fate = 'waiting', redelivery_at = ?, earlier_attempts = earlier_attempts + attempts, "
-            "attempts = 0, refusals = 0 WHERE watch = ? AND id = ? AND fate <> 'waiting'",
-            (now, number, event_id),
+            "UPDATE event SET redelivery_at = CASE WHEN fate = 'waiting' THEN redelivery_at ELSE ? END, "
+            "fate = 'waiting', asked_at = ?, due = NULL, earlier_attempts = earlier_attempts + attempts, "
+            "attempts = 0, refusals = 0 WHERE watch = ? AND id = ?",
+            (now, now, number, event_id),
         )
         head, is_new = self._db.execute(
             f"SELECT id, redelivery_at IS NULL FROM event e WHERE watch = ? AND fate = 'waiting' {_IN_TURN} LIMIT 1",
@@ -311,17 +319,21 @@ class EventStore:
         now: int,
         counts: bool = True,
         status: int | None = None,
+        asked_at: int | None = None,
     ) -> WatchQueue | None:
         """An attempt failed; the next is ``due``, or the event is given up. Returns the queue unless it is empty.
 
         ``status`` is the receiver's answer; ``counts`` tells whether this was one of the attempts that an event has.
+        If the merchant has asked for the event since it had ``asked_at``, the event is due at once.
         """
-        assignments = "last_error = ?, attempts = attempts + ?, attempted_at = ?, last_status = ?"
-        self._update(watch, sequence, assignments, (error, int(counts), now, status))
+        assignments = "last_error = ?, attempts = attempts + ?, attempted_at = ?, last_status = ?, due = ?"
+        self._update(watch, sequence, assignments, (error, int(counts), now, status, due))
+        if self._asked_since(watch, sequence, asked_at):
+            return self._next(watch, now)
         self._give_way(watch, sequence)
         if due is None:
             self._update(watch, sequence, "fate = 'abandoned'", (), only_if=_WAITS)
-        return self._next(watch, due if due is not None and self._is_head(watch, sequence) else now)
+        return self._next(watch, now)
 
     def refused(
         self,
@@ -333,21 +345,27 @@ class EventStore:
         due_if_followed: int,
         now: int,
         status: int | None = None,
+        asked_at: int | None = None,
     ) -> WatchQueue | None:
         """The receiver refuses an event; it is tried again at ``due``, or ``due_if_followed`` if another event waits.
 
-        With ``due`` None it is not sent any more. Returns the queue unless it is empty.
+        With ``due`` None it is not sent any more. Returns the queue unless it is empty. If the merchant has asked for
+        the event since it had ``asked_at``, the event is due at once.
         """
         assignments = (
-            "last_error = ?, attempts = attempts + 1, refusals = refusals + 1, attempted_at = ?, last_status = ?"
+            "last_error = ?, attempts = attempts + 1, refusals = refusals + 1, attempted_at = ?, last_status = ?, "
+            "due = ?"
         )
-        self._update(watch, sequence, assignments, (error, now, status))
+        self._update(watch, sequence, assignments, (error, now, status, due))
+        if self._asked_since(watch, sequence, asked_at):
+            return self._next(watch, now)
         self._give_way(watch, sequence)
         if due is None:
             self._update(watch, sequence, "fate = 'refused'", (), only_if=_WAITS)
-        if due is None or not self._is_head(watch, sequence):
-            return self._next(watch, now)
-        return self._next(watch, due_if_followed if self._is_followed(watch, sequence) else due)
+        first = self._first_waiting(watch, 2)
+        if due is not None and first[:1] == [sequence] and len(first) > 1:
+            self._update(watch, sequence, "due = ?", (due_if_followed,))
+        return self._next(watch, now)
 
     def drop_waiting(self, watch: str) -> None:
         """Mark all waiting events of a watch as dropped."""
@@ -362,7 +380,7 @@ class EventStore:
         """Give up at most ``limit`` events that have waited since before ``before``; gives how many."""
         late = self._db.execute(
             "SELECT w.id, e.sequence FROM watch w JOIN event e ON e.watch = w.number AND e.fate = 'waiting' "
-            "WHERE w.due IS NOT NULL AND e.created_at < ? AND coalesce(e.redelivery_at, 0) < ? LIMIT ?",
+            "WHERE w.due IS NOT NULL AND e.created_at < ? AND coalesce(e.asked_at, 0) < ? LIMIT ?",
             (before, before, limit),
         ).fetchall()
         for watch, sequence in late:
@@ -404,20 +422,33 @@ class EventStore:
         assignments = f"fate = 'superseded', {_EMPTIED}"
         self._update(watch, sequence, assignments, (_EMPTY,), only_if=f"{_WAITS} AND {_IS_OVER}")
 
-    def _update(self, watch: str, sequence: int, assignments: str, values: Values, *, only_if: str = "TRUE") -> None:
-        self._db.execute(
+    def _update(
+        self,
+        watch: str,
+        sequence: int,
+        assignments: str,
+        values: Values,
+        *,
+        only_if: str = "TRUE",
+        condition: Values = (),
+    ) -> int:
+        """Update an event ``only_if`` that is true, with the values of ``condition``; gives how many were updated."""
+        return self._db.execute(
             f"UPDATE event SET {assignments} WHERE watch = (SELECT number FROM watch WHERE id = ?) "
             f"AND sequence = ? AND {only_if}",
-            (*values, watch, sequence),
-        )
+            (*values, watch, sequence, *condition),
+        ).rowcount
 
-    def _is_head(self, watch: str, sequence: int) -> bool:
-        return self._first_waiting(watch) == [sequence]
+    def _asked_since(self, watch: str, sequence: int, asked_at: int | None) -> bool:
+        """Whether the merchant asked for an event during its attempt, which is none of those it has from then on.
 
-    def _is_followed(self, watch: str, sequence: int) -> bool:
-        return self._first_waiting(watch, 2) != [sequence]
+        To be called after the event was updated: from then on no other transaction changes its row.
+        """
+        again = "coalesce(asked_at, 0) <> ? AND fate = 'waiting'"
+        assignments = "due = NULL, earlier_attempts = earlier_attempts + attempts, attempts = 0, refusals = 0"
+        return self._update(watch, sequence, assignments, (), only_if=again, condition=(asked_at or 0,)) > 0
 
-    def _first_waiting(self, watch: str, limit: int = 1) -> list[int]:
+    def _first_waiting(self, watch: str, limit: int) -> list[int]:
         rows = self._db.execute(
             "SELECT sequence FROM event e WHERE watch = (SELECT number FROM watch WHERE id = ?) AND fate = 'waiting' "
             f"{_IN_TURN} LIMIT ?",
@@ -425,11 +456,15 @@ class EventStore:
         )
         return [sequence for (sequence,) in rows]
 
-    def _next(self, watch: str, due: int) -> WatchQueue | None:
-        self._db.execute(
-            f"UPDATE watch AS w SET due = CASE WHEN ({_NEXT}) IS NULL THEN NULL ELSE ? END WHERE id = ?",
-            (due, watch),
-        )
+    def _next(self, watch: str, now: int) -> WatchQueue | None:
+        """The queue, due when the event is whose turn it is; at ``now`` if that event has not failed."""
+        head = self._db.execute(
+            "SELECT e.due FROM event e WHERE watch = (SELECT number FROM watch WHERE id = ?) AND fate = 'waiting' "
+            f"{_IN_TURN} LIMIT 1",
+            (watch,),
+        ).fetchone()
+        due = None if head is None else max(head[0] or 0, now)
+        self._db.execute("UPDATE watch SET due = ? WHERE id = ?", (due, watch))
         return self._queue(watch)
 
     def _queue(self, watch: str) -> WatchQueue | None:

@@ -341,6 +341,27 @@ def test_what_goes_beside_a_payment_gives_way_to_it_once_it_fails(
     assert order == [3, 1, 2]
 
 
+@pytest.mark.parametrize("aside", ["payment.mismatched", "node.alarm"])
+def test_other_events_do_not_end_the_back_off_of_what_gave_way_to_them(
+    watches: WebhookStore, events: EventStore, aside: str
+) -> None:
+    watches.add(row())
+    append(events, "w1", event(1, aside), supersedes=(), now=NOW)
+    events.failed("w1", 1, error="status 500", due=NOW + 60_000, now=NOW)
+    for sequence, name in ((2, "payment.confirming"), (3, "payment.confirmed")):
+        append(events, "w1", event(sequence, name), supersedes=LESS, now=NOW + sequence)
+        queue = events.delivered("w1", sequence, NOW + sequence)
+        assert queue == WatchQueue("w1", "shop.example.com", NOW + 60_000)
+    append(events, "w1", event(4, "payment.reorged"), supersedes=LESS, now=NOW + 4)
+    queue = events.failed("w1", 4, error="status 500", due=None, now=NOW + 5)
+    assert queue == WatchQueue("w1", "shop.example.com", NOW + 60_000)
+    # Of two, the one that is due first has its turn.
+    append(events, "w1", event(5, aside), supersedes=(), now=NOW + 6)
+    queue = events.failed("w1", 5, error="status 500", due=NOW + 1_000, now=NOW + 7)
+    assert queue == WatchQueue("w1", "shop.example.com", NOW + 1_000)
+    assert body_of(events, "w1") == (5, b"{}")
+
+
 @pytest.mark.parametrize("fails", ["failed", "refused"])
 @pytest.mark.parametrize(("later", "fate"), [("confirmed", "superseded"), ("pending", "waiting")])
 def test_one_failure_to_tell_of_a_reorganisation_is_enough_if_its_payment_is_confirmed_again(
@@ -584,7 +605,7 @@ def test_an_event_is_sent_again_with_its_body_and_behind_the_new_ones(
     events.delivered("w1", 1, NOW + 1, 204)
     assert events.redeliver("w1", "svcevt_1", NOW + 2) == WatchQueue("w1", "shop.example.com", NOW + 2)
     assert body_of(events, "w1") == (1, b"{}")
-    failed = {"error": "status 500", "status": 500}
+    failed = {"error": "status 500", "status": 500, "asked_at": NOW + 2}
     assert events.failed("w1", 1, due=NOW + 9_000, now=NOW + 3, **failed) == WatchQueue(
         "w1", "shop.example.com", NOW + 9_000
     )
@@ -610,8 +631,33 @@ def test_what_waits_anyway_is_sent_at_once(watches: WebhookStore, events: EventS
     events.failed("w1", 1, error="connect", due=NOW + 50_000, now=NOW)
     assert events.redeliver("w1", "svcevt_1", NOW + 7) == WatchQueue("w1", "shop.example.com", NOW + 7)
     (shown,) = events.events("w1")
-    assert (shown.attempts, shown.earlier_attempts, shown.redelivery_at) == (1, 0, None)
+    assert (shown.attempts, shown.earlier_attempts, shown.redelivery_at) == (0, 1, None)
     assert shown.body == b"", "nobody is shown it, so it is not read"
+
+
+@pytest.mark.parametrize("fails", ["failed", "refused"])
+@pytest.mark.parametrize("due", [NOW + 50_000, None])
+def test_what_is_asked_for_during_an_attempt_is_sent_at_once_after_it(
+    watches: WebhookStore, events: EventStore, fails: str, due: int | None
+) -> None:
+    followed = {} if fails == "failed" else {"due_if_followed": NOW + 500}
+
+    def end(now: int, asked_at: int | None) -> WatchQueue | None:
+        queue: WatchQueue | None = getattr(events, fails)(
+            "w1", 1, error="status 5", due=due, now=now, asked_at=asked_at, **followed
+        )
+        return queue
+
+    watches.add(row("w1"))
+    append(events, "w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
+    events.redeliver("w1", "svcevt_1", NOW + 1)
+    events.redeliver("w1", "svcevt_1", NOW + 2)
+    assert end(NOW + 3, NOW + 1) == WatchQueue("w1", "shop.example.com", NOW + 3)
+    (shown,) = events.events("w1")
+    assert (shown.fate, shown.attempts, shown.refusals, shown.earlier_attempts) == ("waiting", 0, 0, 1)
+    # The next attempt knows of the request.
+    queue = end(NOW + 4, NOW + 2)
+    assert (None if queue is None else queue.due) == due
 
 
 def test_what_is_sent_again_has_all_attempts_again(watches: WebhookStore, events: EventStore) -> None:
