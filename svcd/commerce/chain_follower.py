@@ -24,6 +24,7 @@ from svcd.commerce.watch import (
     EvaluationContext,
     NextEvaluation,
     Watch,
+    choose_mismatches,
     evaluate,
     mismatch_kind,
     next_evaluation,
@@ -392,7 +393,7 @@ class ChainFollower:
             if kind is not None and transfer.txid not in told:
                 sender = encode_address(transfer.sender, self.params.address_prefix)
                 found.append(MismatchedTransfer(txid=transfer.txid, sender=sender, amount=transfer.amount, kind=kind))
-        found = found[: MAX_TOLD_MISMATCHES - len(told)]
+        found = choose_mismatches(watch, found)
         if found and not watch.active and self._is_followed_by(watch):
             return note_mismatches(watch, [transfer.txid for transfer in found]), ()
         return tell_mismatches(watch, observation, found, initial=initial) if found else (watch, ())

@@ -62,6 +62,8 @@ class MismatchedTransfer:
     amount: int
     kind: str
     """A value of svcd.commerce.payment_list.AmountMismatch, or LATE."""
+    more: bool = False
+    """Whether this is the last that the watch tells, so that others may follow untold."""
 
 
 LATE: Final = "late"
@@ -133,4 +135,5 @@ def _mismatch_record(mismatch: MismatchedTransfer) -> dict[str, object]:
         "amount": str(mismatch.amount),
         "amountSvc": format_amount(mismatch.amount),
         "kind": mismatch.kind,
+        **({"more": True} if mismatch.more else {}),
     }

@@ -10,7 +10,7 @@ from svcd.commerce.events import DEFAULT_EVENTS, EventType
 from svcd.commerce.payment import Observation, payment_record
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.retry_policy import MAX_RETRY_DELAY
-from svcd.commerce.watch import MAX_TOLD_MISMATCHES, EndReason, Watch
+from svcd.commerce.watch import MAX_TOLD_BEFORE_SMALL, MAX_TOLD_MISMATCHES, EndReason, Watch
 from svcd.commerce.watch_repository import NOT_EVALUATED, WatchRepository, watch_of
 from svcd.limits import MANY_WATCHES, WRONG_PAYMENTS, Limit
 from svcd.store.webhook_events import BreakerRow, EventRow, WatchQueue
@@ -24,6 +24,9 @@ MAX_CONFIRMED_FACTOR: Final = 4
 LIMITS: Final = (
     Limit("active watches of a merchant over one payment", MAX_WATCHES_OF_PAYMENT, "things", MANY_WATCHES),
     Limit("mismatched transfers that a watch tells", MAX_TOLD_MISMATCHES, "things", WRONG_PAYMENTS),
+    Limit(
+        "mismatched transfers after which a watch tells no small ones", MAX_TOLD_BEFORE_SMALL, "things", WRONG_PAYMENTS
+    ),
 )
 _CLEANUP_BATCH: Final = 1_000
 """Watches, events or bodies that one transaction settles or deletes."""
@@ -345,6 +348,8 @@ def _record(watch: Watch, observation: Observation) -> dict[str, object]:
     }
     if terms.since_height is not None:
         record["sinceHeight"] = str(terms.since_height)
+    if watch.active and EventType.MISMATCHED in watch.events and watch.told_mismatches is None:
+        record["moreMismatches"] = True
     if watch.ending is not None:
         record["ending"] = watch.ending.value
     return record

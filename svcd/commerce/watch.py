@@ -20,6 +20,10 @@ _MIN_BLOCKS_AFTER_CONFIRMATION: Final = 30
 
 MAX_TOLD_MISMATCHES: Final = 16
 """Mismatched transfers that a watch tells, so that nobody can make a shop's node send without end."""
+MAX_TOLD_BEFORE_SMALL: Final = 8
+"""After so many, a watch tells no more small ones: those that are cheap to send must not hide a customer's mistake."""
+SMALL_PART: Final = 10
+"""A transfer of less than one part in so many of the order's amount is small."""
 
 
 class EndReason(StrEnum):
@@ -206,7 +210,8 @@ def tell_mismatches(
 ) -> tuple[Watch, tuple[WebhookEvent, ...]]:
     """The watch after it has told ``transfers``, and the events; the payment's state does not change by them."""
     events: list[WebhookEvent] = []
-    for transfer in transfers:
+    left = MAX_TOLD_MISMATCHES - len(watch.told_mismatches or ())
+    for number, transfer in enumerate(transfers, 1):
         event = WebhookEvent(
             type=EventType.MISMATCHED,
             epoch=watch.epoch,
@@ -214,7 +219,7 @@ def tell_mismatches(
             previous_state=watch.state,
             initial=initial,
             observation=observation,
-            mismatch=transfer,
+            mismatch=evolve(transfer, more=number == left),
         )
         watch = evolve(watch, sequence=event.sequence)
         events.append(event)
@@ -228,6 +233,18 @@ def mismatch_kind(watch: Watch, transfer: Transfer, paid_by: bytes | None) -> st
         return mismatch
     was_there = watch.location is not None and watch.location.txid == transfer.txid
     return None if was_there else LATE
+
+
+def choose_mismatches(watch: Watch, found: Sequence[MismatchedTransfer]) -> list[MismatchedTransfer]:
+    """Those of the ``found`` transfers, in their order, that the watch may still tell."""
+    chosen: list[MismatchedTransfer] = []
+    told = len(watch.told_mismatches or ())
+    for transfer in found:
+        number = told + len(chosen)
+        small = transfer.amount * SMALL_PART < watch.terms.amount
+        if number < (MAX_TOLD_BEFORE_SMALL if small else MAX_TOLD_MISMATCHES):
+            chosen.append(transfer)
+    return chosen
 
 
 def note_mismatches(watch: Watch, txids: Sequence[bytes]) -> Watch:

@@ -41,7 +41,9 @@ _MISMATCH: Final = named_object(
         "amount": BASE_UNITS,
         "amountSvc": schemas.COINS,
         "kind": {"type": "string", "enum": [*AmountMismatch, LATE]},
+        "more": constant(True),
     },
+    optional=["more"],
 )
 _BEGINNING: Final[Mapping[str, Schema]] = {
     "createdAt": TIME,

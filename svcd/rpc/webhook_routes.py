@@ -108,10 +108,11 @@ _SUBSCRIPTION: Final = named_object(
         "payment": schemas.PAYMENT,
         "sinceHeight": WHOLE_NUMBER,
         "ending": {"type": "string", "enum": [ending.value for ending in EndReason]},
+        "moreMismatches": _FLAG,
         "existing": _FLAG,
         "events": {"type": "array", "items": _EVENT, "maxItems": 32},
     },
-    optional=("sinceHeight", "ending", "existing", "events"),
+    optional=("sinceHeight", "ending", "moreMismatches", "existing", "events"),
 )
 SUBSCRIPTION: Final = named_object("SubscriptionAnswer", {"subscription": _SUBSCRIPTION})
 SUBSCRIPTIONS: Final = object_schema(

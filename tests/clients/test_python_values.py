@@ -295,7 +295,14 @@ def test_every_event_of_the_page_is_read() -> None:
     shown = [json.loads(text) for text in PAGE.split("```json\n")[1:] for text in [text.split("```")[0]]]
     events = [event for event in shown if "subscriptionId" in event]
     assert len(events) >= 5
-    mismatch = {"kind": "too-little", "txid": "ab" * 32, "sender": SHOP, "amount": "1", "amountSvc": "0.00000001"}
+    mismatch = {
+        "kind": "too-little",
+        "txid": "ab" * 32,
+        "sender": SHOP,
+        "amount": "1",
+        "amountSvc": "0.00000001",
+        "more": True,
+    }
     alarm = {"kind": "outage", "sentence": "…"}
     events.append({**events[0], "event": "payment.mismatched", "mismatch": mismatch})
     events.append({**events[0], "event": "node.alarm", "alarm": alarm})
@@ -304,4 +311,5 @@ def test_every_event_of_the_page_is_read() -> None:
         event = Webhook(SECRET).verify(body, headers_of(body, SECRET), now=NOW)
         assert isinstance(event, svc_pay.WatchEvent)
         assert (event.name, event.subscription_id) == (each["event"], each["subscriptionId"])
+        assert event.mismatch is None or event.mismatch.more
     assert set(svc_pay.EVENT_NAMES) == {event["event"] for event in events}

@@ -363,17 +363,26 @@ def test_a_payment_that_was_in_a_block_before_the_watch_expired_is_not_late(watc
     assert run(watched, *some(blocks, "b", 5, 6), *some(blocks, "c", 3, 12)) == []
 
 
-def test_a_watch_tells_a_limited_number_of_mismatches(watched: Watched) -> None:
-    watched.register(events=MISMATCHED)
+@pytest.mark.parametrize("at_once", [False, True])
+def test_dust_does_not_use_up_what_a_watch_tells_of_wrong_payments(watched: Watched, at_once: bool) -> None:
     lines = [f"b2 pays {number} from alice to bob for order-1" for number in range(1, 10)]
-    lines += [f"b3 pays {number} from carol to bob for order-1" for number in range(6001, 6010)]
+    lines += [f"b3 pays {number} from carol to bob for order-1" for number in (*range(491, 500), *range(500, 510))]
     blocks = chain(watched, "\n".join(["genesis: b[1..4]", *lines, "b4 pays 5000 from alice to bob for order-1"]))
-    for block in blocks.values():
-        watched.node.take(block)
+    identifier = "" if at_once else watched.register(events=MISMATCHED)["id"]
+    for name in ("b1", "b2", "b3"):
+        watched.node.take(blocks[name])
         settle_only(watched)
+    identifier = identifier or watched.register(events=MISMATCHED)["id"]
+    settle_only(watched)
     told = watched.events()
-    assert [amount for _, amount in mismatches(told)] == [*map(str, range(1, 10)), *map(str, range(6001, 6008))]
-    assert told[-1]["event"] == "payment.confirming", "the payment is told all the same"
+    # Of those that are there at once, the nearest are looked at.
+    expected = [*range(493, 500), *range(500, 509)] if at_once else [*range(1, 9), *range(500, 508)]
+    assert [int(amount) for _, amount in mismatches(told)] == expected
+    assert [body["mismatch"].get("more") for body in told] == [*[None] * 15, True]
+    assert watched.show(identifier)["moreMismatches"] is True
+    assert run(watched, blocks["b4"]) == ["confirming: confirming 1"], "the payment is told all the same"
+    watched.cancel(identifier)
+    assert "moreMismatches" not in watched.show(identifier)
 
 
 def test_a_merchant_has_a_limited_number_of_watches_that_tell_mismatches_of_one_reference(watched: Watched) -> None:
@@ -402,7 +411,7 @@ def test_the_longest_body_has_at_most_4096_bytes() -> None:
         previous_state=PaymentState.CONFIRMING,
         initial=False,
         observation=observation,
-        mismatch=MismatchedTransfer(txid=bytes(32), sender=recipient, amount=10**18 - 1, kind="too-little"),
+        mismatch=MismatchedTransfer(txid=bytes(32), sender=recipient, amount=10**18 - 1, kind="too-little", more=True),
     )
     identity = ChainIdentity(network_id=2**31, chain_id="SVC-MAINNET", genesis_hash=bytes(32))
     body = event_body(event, chain=identity, watch_id="svcwh_" + 32 * "f", terms=terms, now=2**53)

@@ -209,6 +209,8 @@ export interface MismatchedEvent extends WatchEventBase {
     amount: string;
     amountSvc: string;
     kind: "too-little" | "too-much" | "duplicate" | "late";
+    /** This is the last that the watch tells: read `payments` from now on. */
+    more?: true;
   };
 }
 
@@ -274,6 +276,8 @@ export interface Watch {
   createdAt: string;
   expiresAt: string;
   payment?: Payment;
+  /** True if the watch has told as many mismatches as it may. */
+  moreMismatches?: true;
   /** True if the registration repeated an earlier one. */
   existing?: boolean;
   ending?: "expired" | "closed" | "cancelled" | "gone";

@@ -141,12 +141,15 @@ class Mismatch:
     """``too-little``, ``too-much``, ``duplicate`` or ``late``; only in an event."""
     sender: str | None = None
     """Only in an event."""
+    more: bool = False
+    """True if this is the last that the watch tells: read the list of payments from now on."""
 
     @classmethod
     def parse(cls, members: Members) -> "Mismatch":
         """From `mismatch` of an event, or from one of `mismatches`."""
         texts = members.text_or_none
-        return cls(members.text("txid"), members.number("amount"), texts("kind"), texts("sender"))
+        more = "more" in members and members.flag("more")
+        return cls(members.text("txid"), members.number("amount"), texts("kind"), texts("sender"), more)
 
 
 @dataclass(frozen=True, slots=True)
