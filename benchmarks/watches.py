@@ -55,6 +55,9 @@ class Post:
     def cancel(self, watch: str) -> None:
         """Nothing is sent."""
 
+    def hurry(self, merchant: str, host: str) -> None:
+        """Nothing is probed here."""
+
     def restore(self, _breakers: Iterable[BreakerRow]) -> None:
         """Nothing is sent."""
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from attrs import define, field, frozen
 
-from svcd.commerce.retry_policy import RETRY_PERIOD, probe_delay
+from svcd.commerce.retry_policy import HURRIED_PROBE_DELAY, RETRY_PERIOD, probe_delay
 from svcd.limits import DEAD_RECEIVER, Limit
 
 FAILURES_TO_OPEN: Final = 5
@@ -59,6 +59,8 @@ class CircuitBreaker:
     """While open: when the next probe is due."""
     _failures: int = field(default=0, init=False)
     _probes: int = field(default=0, init=False)
+    _hurried_at: int | None = field(default=None, init=False)
+    """When the newest probe that was brought forward was due."""
 
     @property
     def is_open(self) -> bool:
@@ -87,6 +89,12 @@ class CircuitBreaker:
     def has_outlasted_retries(self, now: int) -> bool:
         """Whether the breaker has been open for a whole retry period."""
         return self.opened_at is not None and self.opened_at + RETRY_PERIOD <= now
+
+    def hurry(self, now: int) -> None:
+        """Bring the next probe forward to ``now``, or to HURRIED_PROBE_DELAY after the last that was, if it is open."""
+        at = now if self._hurried_at is None else max(now, self._hurried_at + HURRIED_PROBE_DELAY)
+        if self.is_open and at < self.probe_at:
+            self.probe_at = self._hurried_at = at
 
     def record(self, outcome: DeliveryOutcome, now: int, *, probe: bool) -> BreakerChange:
         """Note the outcome of an attempt, which was a ``probe`` if the breaker was open when it began."""

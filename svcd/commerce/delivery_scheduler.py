@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 from itertools import count
 from typing import Final
 
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 
 from svcd.commerce.circuit_breaker import BreakerChange, CircuitBreaker, DeliveryOutcome, OpenBreaker
 from svcd.limits import STALLING_RECEIVER, Limit
@@ -57,7 +57,7 @@ class QueueEntry:
 
     queue: WatchQueue
     stale: bool = False
-    """Whether the entry has been replaced or cancelled, and only its removal from the heap is left."""
+    """Whether the entry has been leased, replaced or cancelled, and only its removal from a heap is left."""
 
 
 _Heap = list[tuple[int, int, QueueEntry]]
@@ -83,12 +83,20 @@ class HostQueue:
     _scheduled: _Heap = field(init=False, factory=list)
     _not_woken: _Heap = field(init=False, factory=list)
     """Woken only when the breaker closes: an early attempt was in vain, or the host rejects the event itself."""
+    _urgent: _Heap = field(init=False, factory=list)
+    """Those of the others that a probe is made with first."""
     _stale: int = field(init=False, default=0)
     _serial: "count[int]" = field(init=False, factory=count)
 
     def add(self, entry: QueueEntry, *, wakeable: bool) -> None:
         """Add an entry; unless it is ``wakeable``, a success of the host does not make it due."""
-        heappush(self._scheduled if wakeable else self._not_woken, (entry.queue.due, next(self._serial), entry))
+        item = (entry.queue.due, next(self._serial), entry)
+        heappush(self._scheduled if wakeable else self._not_woken, item)
+        if entry.queue.urgent:
+            if len(self._urgent) > 2 * self.waiting + _STALE_ALLOWED:
+                self._urgent = [item for item in self._urgent if not item[2].stale]
+                heapify(self._urgent)
+            heappush(self._urgent, item)
         self.waiting += 1
 
     def remove(self, entry: QueueEntry) -> None:
@@ -117,8 +125,14 @@ class HostQueue:
             kind = LeaseKind.PROBE if self.breaker.is_open else LeaseKind.ATTEMPT
             if heap is None:
                 return None
-        entry = heappop(heap)[2]
-        self.waiting -= 1
+        urgent = _due(self._urgent) if kind is LeaseKind.PROBE else None
+        if urgent is not None and urgent <= now:
+            entry = heappop(self._urgent)[2]
+            self.remove(entry)
+        else:
+            entry = heappop(heap)[2]
+            entry.stale = True
+            self.waiting -= 1
         self.in_flight += 1
         last_chance = self.breaker.has_outlasted_retries(now)
         return entry, Lease(entry.queue, kind, early=entry.queue.due > now, last_chance=last_chance)
@@ -228,11 +242,24 @@ class DeliveryScheduler:
             return
         entry = self._waiting.get(queue.watch)
         if entry is not None:
-            if entry.queue == queue:
+            if entry.queue == queue and entry.queue.urgent >= queue.urgent:
+                self._hurry(queue, now)
                 return
             # Only the entry goes: the host must not be forgotten in between, nor its breaker.
             self._hosts[entry.queue.host].remove(entry)
         self._add(queue, now, wakeable=True)
+        self._hurry(queue, now)
+
+    def hurry(self, host: str, now: int) -> None:
+        """Bring the next probe of a host forward."""
+        queue = self._hosts.get(host)
+        if queue is not None:
+            queue.breaker.hurry(now)
+            self._place(queue, now)
+
+    def _hurry(self, queue: WatchQueue, now: int) -> None:
+        if queue.urgent and queue.due <= now:
+            self.hurry(queue.host, now)
 
     def cancel(self, watch: str, now: int) -> None:
         """Remove the queue of a watch that has ended; a lease goes on but is not followed by another."""
@@ -273,8 +300,12 @@ class DeliveryScheduler:
         change = host.record(lease, outcome, now)
         self._open_breakers += (change is BreakerChange.OPENED) - (change is BreakerChange.CLOSED)
         if again is not None and not active.cancelled:
-            early_in_vain = lease.early and outcome is not DeliveryOutcome.ACCEPTED
+            accepted, renewed = outcome is DeliveryOutcome.ACCEPTED, active.rescheduled
+            urgent = (renewed is not None and renewed.urgent) or (lease.queue.urgent and not accepted)
+            again, early_in_vain = evolve(again, urgent=urgent or again.urgent), lease.early and not accepted
             self._add(again, now, wakeable=outcome is not DeliveryOutcome.REJECTED and not early_in_vain)
+            if renewed is not None and renewed.urgent:
+                self._hurry(again, now)
         elif active.rescheduled is not None:
             self._add(active.rescheduled, now, wakeable=True)
         self._place(host, now)

@@ -132,6 +132,11 @@ class WebhookDispatcher:
         for row in breakers:
             self._scheduler.restore(row.merchant, row.host, OpenBreaker(row.opened_at, row.probe_at, row.probes))
 
+    def hurry(self, merchant: str, host: str) -> None:
+        """Bring the next probe of a host forward, because it has just accepted a test."""
+        self._scheduler.hurry(merchant, host, self._now())
+        self._start_deliveries()
+
     def cancel(self, watch: str) -> None:
         """Make no further attempt for a watch that has ended; one in flight may still arrive."""
         self._scheduler.cancel(watch, self._now())

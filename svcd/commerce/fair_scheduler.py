@@ -72,6 +72,10 @@ class FairScheduler:
         """The breaker of a merchant's host if it is open."""
         return self._scheduler_of(merchant).breaker(host)
 
+    def hurry(self, merchant: str, host: str, now: int) -> None:
+        """Bring the next probe of a merchant's host forward."""
+        self._scheduler_of(merchant).hurry(host, now)
+
     def cancel(self, watch: str, now: int) -> None:
         """Remove the queue of a watch that has ended."""
         for scheduler in self._schedulers.values():

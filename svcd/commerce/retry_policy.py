@@ -33,6 +33,8 @@ MAX_RETRY_DELAY: Final = 2 * max(RETRY_DELAYS)
 """The longest delay that a receiver may ask for; no attempt is due later than that."""
 MAX_PROBE_DELAY: Final = 5 * _MINUTE
 """No longer, because new events wait for the next probe too."""
+HURRIED_PROBE_DELAY: Final = 15 * _SECOND
+"""Between one probe that is brought forward and the next."""
 _MAX_DATE_CHARACTERS: Final = 64
 """The longest form in RFC 9110, section 5.6.7, has 33."""
 

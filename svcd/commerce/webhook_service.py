@@ -61,6 +61,9 @@ class Dispatcher(Protocol):
     def restore(self, breakers: Iterable[BreakerRow]) -> None:
         """Begin with the circuit breakers that another leader has kept."""
 
+    def hurry(self, merchant: str, host: str) -> None:
+        """Bring the next probe of a host forward."""
+
     def cancel(self, watch: str) -> None:
         """Make no further attempt for this watch."""
 
@@ -218,6 +221,10 @@ class WebhookService(Service):
         else:
             self._dispatcher.enqueue(redelivery.queues)
         return redelivery.record
+
+    def test_accepted(self, merchant: str, host: str) -> None:
+        """Try soon what waits for a callback host that has just accepted a test."""
+        self._dispatcher.hurry(merchant, host)
 
     async def _register(self, request: WatchRequest) -> Registration:
         await self._wait_for_mempool()

@@ -351,7 +351,10 @@ class WebhookRoutes:
         if self._tester is None:
             raise HttpError(503, self.policy.problem)
         try:
-            return {"test": await self._tester.test(merchant.name, target.url)}
+            test = await self._tester.test(merchant.name, target.url)
+            if self._webhooks is not None and test["status"] is not None and test["error"] is None:
+                self._webhooks.test_accepted(merchant.name, target.host)
+            return {"test": test}
         except TooManyTests as error:
             sentence = f"{MAX_TESTS} tests have not ended yet; try again in {TEST_AGAIN_SECONDS} s"
             raise HttpError(429, sentence, ((b"Retry-After", b"%d" % TEST_AGAIN_SECONDS),)) from error

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
-from attrs import field, fields, frozen
+from attrs import evolve, field, fields, frozen
 
 from svcd.store.sql_connection import SqlConnection, Values
 
@@ -63,6 +63,8 @@ class WatchQueue:
     host: str
     due: int
     merchant: str = "default"
+    urgent: bool = field(default=False, eq=False)
+    """Whether a new event is one that shops act on, or the merchant has asked for one: worth a probe of the host."""
 
 
 @frozen
@@ -102,6 +104,7 @@ EVENT_COLUMNS: Final = tuple(each.name for each in fields(EventRow))
 _EVENT_OF_E: Final = ", ".join(f"e.{name}" for name in EVENT_COLUMNS)
 _SHOWN_COLUMNS: Final = tuple(name for name in EVENT_COLUMNS if name != "body")
 _SHOWN_OF_E: Final = ", ".join(f"e.{name}" for name in _SHOWN_COLUMNS)
+_URGENT: Final = ("payment.confirmed", "payment.reorged")
 _EMPTIED: Final = "body = ?"
 _EMPTY: Final = b""
 """For bodies that nobody will ask for again: those of a busy shop's events would fill the disk."""
@@ -203,7 +206,7 @@ class EventStore:
         self._db.executemany("UPDATE watch SET due = ? WHERE number = ?", [(now, number) for number in at_once])
         dues = [now if watch.due is None or watch.number not in held_back else watch.due for watch in watches]
         return [
-            WatchQueue(each.watch, watch.host, due, watch.merchant)
+            WatchQueue(each.watch, watch.host, due, watch.merchant, each.event.name in _URGENT)
             for each, watch, due in zip(new, watches, dues, strict=True)
         ]
 
@@ -260,7 +263,8 @@ class EventStore:
         ).fetchone()
         if head == event_id or not is_new:
             self._db.execute("UPDATE watch SET due = ? WHERE number = ?", (now, number))
-        return self._queue(watch)
+        queue = self._queue(watch)
+        return None if queue is None else evolve(queue, urgent=True)
 
     def open_breakers(self) -> list[BreakerRow]:
         """The circuit breakers that were open when the last leader kept them."""
@@ -293,7 +297,7 @@ class EventStore:
             "AND number IN (SELECT watch FROM asked_again)"
         ).fetchall()
         self._db.execute("DELETE FROM asked_again")
-        return [WatchQueue(*row) for row in rows]
+        return [evolve(WatchQueue(*row), urgent=True) for row in rows]
 
     def event(self, watch: str, event_id: str) -> EventRow | None:
         """One event of a watch."""

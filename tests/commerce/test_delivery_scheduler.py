@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from attrs import evolve
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
@@ -103,6 +104,40 @@ def test_probe_delays_grow() -> None:
         [probe] = drain(scheduler, now)
         fail(scheduler, [probe], due=now + 90 * HOUR, now=now)
     assert pauses == [1, 2, 4, 8, 30, 120, 300, 300, 300, 300]
+
+
+def test_what_a_shop_acts_on_brings_the_probe_forward_and_is_tried_first() -> None:
+    scheduler = DeliveryScheduler()
+    break_host(scheduler)
+    put(scheduler, *(f"shop/old{number}" for number in range(3)))
+    now = NOW
+    for _ in range(7):
+        now = scheduler.next_at(now) or pytest.fail("nothing is due any more")
+        fail(scheduler, drain(scheduler, now), due=now + HOUR, now=now)
+        put(scheduler, "shop/old3", due=now, now=now)
+    assert drain(scheduler, now + 10 * SECOND) == []
+    # One every 15 s, however many events ask for it.
+    for wait in (20, 25, 30):
+        scheduler.schedule(evolve(queue(f"shop/paid{wait}", now + wait * SECOND), urgent=True), now + wait * SECOND)
+        leases = drain(scheduler, now + wait * SECOND)
+        assert names(leases) == (["shop/paid20"] if wait == 20 else [])
+        fail(scheduler, leases, due=now + HOUR, now=now + wait * SECOND)
+    assert scheduler.next_at(now) == now + 35 * SECOND
+    [probe] = drain(scheduler, now + 35 * SECOND)
+    assert probe.queue.watch == "shop/paid25"
+    end(scheduler, probe, DeliveryOutcome.ACCEPTED, now=now + 35 * SECOND)
+    assert len(drain(scheduler, now + 35 * SECOND)) == 4
+
+
+def test_an_urgent_event_during_a_probe_is_probed_next() -> None:
+    scheduler = DeliveryScheduler()
+    break_host(scheduler)
+    put(scheduler, "shop/1")
+    [probe] = drain(scheduler, NOW + SECOND)
+    assert probe.queue.watch == "shop/1"
+    scheduler.schedule(evolve(queue("shop/1", NOW + SECOND), urgent=True), NOW + SECOND)
+    end(scheduler, probe, DeliveryOutcome.FAILED, due=NOW + SECOND, now=NOW + SECOND)
+    assert names(drain(scheduler, NOW + SECOND)) == ["shop/1"]
 
 
 def test_a_queue_woken_in_vain_waits_for_its_due_time() -> None:

@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import pytest
-from attrs import define, field, frozen
+from attrs import define, evolve, field, frozen
 from twisted.internet.defer import Deferred, fail, succeed
 from twisted.internet.task import Clock
 from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
@@ -412,6 +412,24 @@ def test_a_failing_host_is_probed_and_gets_everything_once_it_recovers(world: Wo
     world.pass_time(30)
     assert world.dispatcher.counts() == counts(delivered=40, failed=9)
     assert world.said()[-1] == "callbacks to shop succeed again"
+
+
+def test_a_test_that_a_host_accepts_or_a_request_for_an_event_ends_the_pause_before_a_probe(world: World) -> None:
+    world.network.answers["shop"] = CallFailed("connect", "shop.example.com cannot be reached")
+    world.send(*(f"shop/{number}" for number in range(20)))
+    world.pass_time(1_000)
+    before = world.sent()
+    world.dispatcher.hurry("books", "shop")
+    assert world.sent() == before
+    world.pass_time(20)
+    world.dispatcher.enqueue([evolve(world.outbox.add("shop/paid", now=world.now), urgent=True)])
+    assert world.outbox.row("shop/paid").errors == ["connect"]
+    world.network.answers["shop"] = replying(200)
+    world.pass_time(14)
+    assert world.dispatcher.counts().delivered == 0
+    world.dispatcher.hurry("default", "shop")
+    world.pass_time(1)
+    assert world.dispatcher.counts() == counts(delivered=21, failed=before + 1)
 
 
 @pytest.mark.parametrize("status", [500, 503])

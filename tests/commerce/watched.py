@@ -52,12 +52,17 @@ class Queues:
     def __init__(self) -> None:
         self.pending: dict[str, WatchQueue] = {}
         self.breakers: list[BreakerRow] = []
+        self.hurried: list[tuple[str, str]] = []
+        """Hosts whose next probe was brought forward, and their merchants."""
 
     def enqueue(self, queues: Iterable[WatchQueue]) -> None:
         self.pending |= {queue.watch: queue for queue in queues}
 
     def cancel(self, watch: str) -> None:
         self.pending.pop(watch, None)
+
+    def hurry(self, merchant: str, host: str) -> None:
+        self.hurried.append((merchant, host))
 
     def restore(self, breakers: Iterable[BreakerRow]) -> None:
         self.breakers = list(breakers)

@@ -416,10 +416,13 @@ def test_what_cannot_be_sent_again(watched: Watched, client: Client) -> None:
     assert (cancelled.status, cancelled.error) == (409, "the webhook was cancelled, and sends nothing any more")
 
 
-def test_a_callback_is_tested(watched: Watched) -> None:
+@pytest.mark.parametrize(("status", "error"), [(404, "status 404"), (500, "status 500"), (204, None)])
+def test_a_callback_is_tested(watched: Watched, status: int, error: str | None) -> None:
     receiver = Receiver()
     client = client_of(watched, receiver=receiver)
-    watched.clock.callLater(0.25, lambda: receiver.answers[0].callback(Reply(status=404, headers={}, body=b"secret")))
+    watched.clock.callLater(
+        0.25, lambda: receiver.answers[0].callback(Reply(status=status, headers={}, body=b"secret"))
+    )
     watched.clock.callLater(0, watched.clock.advance, 0.25)
 
     response = client.post(
@@ -427,7 +430,8 @@ def test_a_callback_is_tested(watched: Watched) -> None:
     )
     assert response.status == 200
     test = {"id": "svcevt_" + 32 * "7", "event": "webhook.test"}
-    assert response.json["test"] == {**test, "status": 404, "error": "status 404", "milliseconds": 250}
+    assert response.json["test"] == {**test, "status": status, "error": error, "milliseconds": 250}
+    assert watched.queues.hurried == ([] if error else [("books", "shop.example.com")])
     ((url, headers, body),) = receiver.calls
     assert url == "https://shop.example.com/paid"
     now = int(headers["X-Svc-Timestamp"])

@@ -625,6 +625,21 @@ def test_an_event_is_sent_again_with_its_body_and_behind_the_new_ones(
     assert events.redeliver("w1", "svcevt_3", NOW + 8) == WatchQueue("w1", "shop.example.com", NOW + 8)
 
 
+def test_what_shops_act_on_and_what_is_asked_for_is_urgent(watches: WebhookStore, events: EventStore) -> None:
+    watches.add(row("w1"))
+    names = ("pending", "confirming", "confirmed", "reorged", "expired")
+    urgent = {
+        name: append(events, "w1", event(sequence, f"payment.{name}"), supersedes=(), now=NOW).urgent
+        for sequence, name in enumerate(names, 1)
+    }
+    assert [name for name in names if urgent[name]] == ["confirmed", "reorged"]
+    queue = events.redeliver("w1", "svcevt_1", NOW)
+    assert queue is not None
+    assert queue.urgent
+    events.ask_again("w1")
+    assert [each.urgent for each in events.take_asked_again()] == [True]
+
+
 def test_what_waits_anyway_is_sent_at_once(watches: WebhookStore, events: EventStore) -> None:
     watches.add(row("w1"))
     append(events, "w1", event(1, "payment.confirmed"), supersedes=LESS, now=NOW)
