@@ -79,4 +79,4 @@ def full_body(number: int, params: NetworkParams = PARAMS) -> list[Transfer]:
 
 def payer(number: int) -> Key:
     """The sender of all transfers in the full block of a number."""
-    return key_of(f"signer {FIRST_PAYER + number}")
+    return key_of(f"person {FIRST_PAYER + number}")
