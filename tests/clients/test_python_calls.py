@@ -197,6 +197,14 @@ def test_a_url_that_is_none_is_refused(url: str) -> None:
         Client(url)
 
 
+@pytest.mark.parametrize("token", ["a-secret-token\n", "a-secret-token\nand more", "a-secret tokén", ""])
+@pytest.mark.parametrize("client", [Client, AsyncClient])
+def test_a_token_that_no_header_can_have_is_refused_and_not_repeated(client: Any, token: str) -> None:
+    with pytest.raises(svc_pay.InvalidInput, match="visible ASCII characters") as refused:
+        client("http://node.example", token=token)
+    assert "secret" not in str(refused.value)
+
+
 def test_a_fee_above_the_limit_is_not_paid() -> None:
     status = answer({"status": {"genesisHash": svc_pay.DEVNET.genesis_hash}})
     steps = calls.sign(

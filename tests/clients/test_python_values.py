@@ -248,6 +248,18 @@ def test_secrets_that_are_rotated(signed: list[str], known: list[str], good: boo
             outcome()
 
 
+@pytest.mark.parametrize("secret", [f"{SECRET}\n", f" {SECRET}\r\n", standard(SECRET) + "\n"])
+def test_whitespace_around_a_secret_does_not_count(secret: str) -> None:
+    body = BODIES[0].encode()
+    Webhook(secret).verify(body, headers_of(body, SECRET), now=NOW)
+
+
+@pytest.mark.parametrize("secret", ["", "\n", "whsec_", "whsec_\n", "whsec_====", "whsec_a", "whsec_é"])
+def test_an_empty_secret_is_refused(secret: str) -> None:
+    with pytest.raises(svc_pay.InvalidInput):
+        Webhook([SECRET, secret])
+
+
 @pytest.mark.parametrize("away", [-300, 0, 300])
 def test_a_callback_in_time(away: int) -> None:
     body = BODIES[0].encode()

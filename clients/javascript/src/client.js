@@ -63,6 +63,9 @@ export class Client {
   /** `url` is that of the node, `token` its management token, needed only for watches, `timeout` in seconds. */
   constructor(url, { token = null, timeout = TIMEOUT, fetch = globalThis.fetch, sleep = null } = {}) {
     must(typeof url === "string" && /^https?:\/\/[^/]/.test(url), "the URL of a node begins with http:// or https://");
+    // The sentence does not repeat the token: it may be logged, or shown to a buyer.
+    const form = "a management token consists of visible ASCII characters, without a newline at its end";
+    must(token === null || (typeof token === "string" && /^[!-~]+$/.test(token)), form);
     this.#url = url.replace(/\/+$/, "");
     this.#token = token;
     this.#timeout = timeout;

@@ -51,8 +51,9 @@ function parseEvent(text) {
   return event;
 }
 
-function keyBytes(secret) {
-  must(typeof secret === "string" && secret !== "", "the signing secret is empty");
+function keyBytes(given) {
+  const secret = typeof given === "string" ? given.trim() : "";
+  must(secret !== "", "the signing secret is empty");
   if (!secret.startsWith("whsec_")) return utf8(secret);
   const bytes = bytesOfBase64(secret.slice("whsec_".length));
   must(bytes !== null && bytes.length > 0, "a secret that begins with whsec_ continues in base64");
@@ -70,6 +71,7 @@ function header(headers, name) {
 /** Verifies the callbacks of a node.
  *
  * `secrets` is the signing secret as the node's file has it, or as `whsec_…`; while it is being rotated, both.
+ * Whitespace around a secret, such as the newline of the file, does not count.
  */
 export class Webhook {
   #keys;

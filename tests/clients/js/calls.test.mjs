@@ -185,6 +185,15 @@ test("impossible values are refused before anything is asked", async () => {
   assert.equal(asked.length, 0);
 });
 
+test("a token that no header can have is refused and not repeated", () => {
+  for (const token of ["a-secret-token\n", "a-secret-token\nand more", "a-secret tokén", "", 7])
+    assert.throws(
+      () => new pay.Client("http://node.example", { token }),
+      (error) =>
+        error instanceof pay.InvalidInput && /visible ASCII/.test(error.message) && !/secret/.test(error.message),
+    );
+});
+
 test("a fee above the limit is not paid, and nothing is signed for another network", async () => {
   const key = await pay.Key.fromSeed(new Uint8Array(32));
   const status = (network) => () => answer({ status: { genesisHash: network.genesisHash } });

@@ -167,6 +167,13 @@ test("secrets that are rotated", async () => {
   }
 });
 
+test("whitespace around a secret does not count, and an empty secret is refused", async () => {
+  const standard = `whsec_${Buffer.from(SECRET).toString("base64")}`;
+  for (const secret of [`${SECRET}\n`, ` ${SECRET}\r\n`, `${standard}\n`]) await verify(secret);
+  for (const secret of ["", "\n", "whsec_", "whsec_\n", "whsec_====", "whsec_a", "whsec_é"])
+    assert.throws(() => new pay.Webhook([SECRET, secret]), pay.InvalidInput);
+});
+
 test("an old callback, a changed header and a changed body are refused", async () => {
   for (const away of [-300, 0, 300]) await verify(SECRET, body, headersOf(body, [SECRET]), NOW + away);
   for (const away of [-301, 301, 1e9])

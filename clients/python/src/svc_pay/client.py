@@ -1,10 +1,11 @@
 """The two clients: the same methods, synchronous and asynchronous."""
 
 import asyncio
+import re
 import time
 from collections.abc import Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Final, Self, TypeVar
 
 import httpx
 
@@ -31,6 +32,8 @@ T = TypeVar("T")
 TIMEOUT = 15.0
 """Seconds until a call is given up, in addition to the time of a long poll."""
 
+_TOKEN: Final = re.compile("[!-~]+")
+
 
 class _Settings:
     """What both clients are given."""
@@ -42,6 +45,9 @@ class _Settings:
             httpx.URL(url)
         except httpx.InvalidURL as error:
             raise InvalidInput(f"the URL of the node is not valid: {error}") from None
+        if token is not None and not _TOKEN.fullmatch(token):
+            # The sentence does not repeat the token: it may be logged, or shown to a buyer.
+            raise InvalidInput("a management token consists of visible ASCII characters, without a newline at its end")
         self.url = url.rstrip("/")
         self._token = token
         self._timeout = timeout

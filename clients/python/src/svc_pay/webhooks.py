@@ -1,6 +1,5 @@
 """Verifies callbacks (docs/webhooks.md "Signatures", https://www.standardwebhooks.com) and reads their events."""
 
-import binascii
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -109,6 +108,7 @@ class Webhook:
     """Verifies the callbacks of a node.
 
     ``secrets`` is the signing secret as the node's file has it, or as ``whsec_…``; while it is being rotated, both.
+    Whitespace around a secret, such as the newline of the file, does not count.
     """
 
     def __init__(self, secrets: str | Iterable[str], *, tolerance: int = TOLERANCE_SECONDS) -> None:
@@ -146,12 +146,16 @@ class Webhook:
         return event
 
 
-def _key(secret: str) -> bytes:
+def _key(given: str) -> bytes:
+    secret = given.strip()
     if not secret:
         raise InvalidInput("the signing secret is empty")
     if not secret.startswith("whsec_"):
         return secret.encode()
     try:
-        return b64decode(secret.removeprefix("whsec_"), validate=True)
-    except binascii.Error:
-        raise InvalidInput("a secret that begins with whsec_ continues in base64") from None
+        key = b64decode(secret.removeprefix("whsec_"), validate=True)
+    except ValueError:  # also binascii.Error
+        key = b""
+    if not key:
+        raise InvalidInput("a secret that begins with whsec_ continues in base64")
+    return key
