@@ -67,10 +67,10 @@ class Settings:
 
 
 def from_environment() -> Settings:
-    """The settings in the environment variables; one that is missing is a KeyError that names it."""
+    """The settings in the environment variables, without whitespace around them; a missing one is a KeyError."""
     names = [name for name in Settings.__dataclass_fields__ if name != "confirmations"]
-    given = {name: os.environ[f"SHOP_{name.upper()}"] for name in names}
-    return Settings(**given, confirmations=os.environ.get("SHOP_CONFIRMATIONS", "12"))
+    given = {name: os.environ[f"SHOP_{name.upper()}"].strip() for name in names}
+    return Settings(**given, confirmations=os.environ.get("SHOP_CONFIRMATIONS", "12").strip())
 
 
 # The database
@@ -243,17 +243,17 @@ def order_page(reference: str) -> str:
 
 
 @pages.post("/paid")
-def paid() -> tuple[str, int]:
+def paid() -> Response:
     """Take an event of the node; 401 if it is not from the node."""
     try:
         event = current_app.config["WEBHOOK"].verify(request.get_data(), request.headers)
     except InvalidSignature as error:
-        return f"{error}\n", 401
+        return Response(f"{error}\n", 401, mimetype="text/plain")
     except InvalidAnswer as error:
-        return f"{error}\n", 400
+        return Response(f"{error}\n", 400, mimetype="text/plain")
     if isinstance(event, WatchEvent):
         current_app.logger.info("%s %s: %s", event.name, event.payment.reference, take(database(), event))
-    return "", 200
+    return Response(status=200)
 
 
 # Pages of the merchant
@@ -328,6 +328,12 @@ def only_from_our_pages() -> Response | None:
     return None
 
 
+def node_failed(error: SvcPayError) -> Response:
+    """A fixed sentence: what went wrong with the node is for the log of the shop, not for buyers."""
+    current_app.logger.error("%s %s: %s: %s", request.method, request.path, type(error).__name__, error)
+    return Response("The shop cannot ask its node at present. Try again.\n", 503, mimetype="text/plain")
+
+
 def secured(response: Response) -> Response:
     """Allow nothing on a page but the shop's own style and forms."""
     response.headers.update({"Content-Security-Policy": POLICY, "X-Content-Type-Options": "nosniff"})
@@ -350,7 +356,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.before_request(only_from_our_pages)
     app.after_request(secured)
     app.teardown_appcontext(lambda _: g.pop("db").close() if "db" in g else None)
-    app.register_error_handler(SvcPayError, lambda error: (f"The node: {error}. Try again.\n", 503))
+    app.register_error_handler(SvcPayError, node_failed)
     app.jinja_env.globals.update(status=status, coins=format_amount)
     with connect(settings.database) as db:
         db.execute("PRAGMA journal_mode = WAL")

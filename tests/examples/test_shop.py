@@ -237,13 +237,19 @@ def test_a_form_of_another_site_does_nothing(db: sqlite3.Connection, client: Fla
 
 
 def test_while_the_node_is_away_nothing_is_sold_or_shipped(
-    db: sqlite3.Connection, client: FlaskClient, send: Send, monkeypatch: pytest.MonkeyPatch
+    db: sqlite3.Connection,
+    client: FlaskClient,
+    send: Send,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(time, "sleep", lambda _: None)
     send(*CONFIRMED)
     for path, form in [("/orders", {"product": "tea"}), ("/merchant/order-1/ship", {})]:
         answer = client.post(path, data=form, auth=("merchant", "open sesame"))
-        assert (answer.status_code, answer.text[:34]) == (503, "The node: the node does not answer")
+        assert (answer.status_code, answer.mimetype) == (503, "text/plain")
+        assert answer.text == "The shop cannot ask its node at present. Try again.\n"
+        assert "does not answer" in caplog.messages[-1]
     assert status(db) == "ready to ship"
     assert client.post("/orders", data={"product": "gold"}).status_code == 400
     assert client.get("/orders/order-2").status_code == 404
@@ -252,7 +258,7 @@ def test_while_the_node_is_away_nothing_is_sold_or_shipped(
 def test_flask_finds_the_shop_and_its_settings(settings: shop.Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     readme = (shop.HERE / "README.md").read_text(encoding="utf-8")
     for name in shop.Settings.__dataclass_fields__:
-        monkeypatch.setenv(f"SHOP_{name.upper()}", getattr(settings, name))
+        monkeypatch.setenv(f"SHOP_{name.upper()}", getattr(settings, name) + "\n")
         assert f"`SHOP_{name.upper()}`" in readme
     assert "flask --app shop run" in readme
     app = ScriptInfo(app_import_path="shop").load_app()
