@@ -125,9 +125,10 @@ newest: ## run the unit tests with the newest Python of this machine, if it is n
 
 requirements: ## pin the versions and hashes of what a node runs, and of the tools of make release
 	$(PYTHON) -m venv --clear build/pins && build/pins/bin/pip install --quiet --disable-pip-version-check uv
-	@for pins in "setup.py conf/requirements.txt" ".ci/requirements.in .ci/requirements.txt"; do set -- $$pins; \
-		build/pins/bin/uv pip compile $$1 --universal --python-version 3.11 --generate-hashes --upgrade --quiet \
-			--no-annotate --custom-compile-command "make requirements" --output-file $$2 || exit 1; done
+	@for pins in "conf/requirements.txt setup.py" "conf/requirements-postgresql.txt setup.py --extra postgresql" \
+		".ci/requirements.txt .ci/requirements.in"; do set -- $$pins; pinned=$$1; shift; \
+		build/pins/bin/uv pip compile "$$@" --universal --python-version 3.11 --generate-hashes --upgrade --quiet \
+			--no-annotate --custom-compile-command "make requirements" --output-file $$pinned || exit 1; done
 
 release: ## build wheel, sdist, pinned requirements, list of components and checksums into dist, the same bytes each time
 	$(PYTHON) -m venv --clear build/release

@@ -1,8 +1,9 @@
 """Builds a release of the commit that is checked out: `make release`.
 
 dist/ then contains the wheel, the source distribution, `requirements.txt` with the versions and hashes of everything
-that a node needs, `sbom.cdx.json` (CycloneDX) and `SHA256SUMS`. The same commit gives the same bytes: every time is
-that of the commit, every order is fixed, and the build tools are pinned in requirements.txt beside this program.
+that a node needs (`requirements-postgresql.txt` with the driver of PostgreSQL, too), `sbom.cdx.json` (CycloneDX) and
+`SHA256SUMS`. The same commit gives the same bytes: every time is that of the commit, every order is fixed, and the
+build tools are pinned in requirements.txt beside this program.
 """
 
 import gzip
@@ -18,7 +19,8 @@ import tempfile
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
-REQUIREMENTS = ROOT / "conf" / "requirements.txt"
+REQUIREMENTS = (ROOT / "conf" / "requirements.txt", ROOT / "conf" / "requirements-postgresql.txt")
+"""Without and with the driver of PostgreSQL."""
 
 
 def run(*command: str | Path, cwd: Path = ROOT, environment: dict[str, str] | None = None) -> str:
@@ -81,15 +83,15 @@ def describe(dist: Path, wheel: Path, folder: Path) -> None:
 
 def audit(dist: Path) -> None:
     """Look for published advisories about the pinned versions; say so where the database cannot be reached."""
-    command = (Path(sys.executable).with_name("pip-audit"), "--require-hashes", "--disable-pip", "-r", REQUIREMENTS)
+    command = (Path(sys.executable).with_name("pip-audit"), "--require-hashes", "--disable-pip", "-r", REQUIREMENTS[-1])
     done = subprocess.run(command, cwd=dist, capture_output=True, text=True, check=False)  # noqa: S603
-    last = (done.stderr.strip() or done.stdout.strip()).splitlines()[-1]
+    printed = done.stdout + done.stderr
     if done.returncode == 0:
-        print(f"pip-audit: {last}")
-    elif "vulnerabilit" in done.stderr and "Found" in done.stderr:
-        sys.exit(done.stdout + done.stderr)
+        print(f"pip-audit: {printed.strip()}")
+    elif any(error in printed for error in ("ConnectionError", "Max retries exceeded", "timed out")):
+        print("pip-audit could not reach the database of advisories; nothing was looked up")
     else:
-        print(f"pip-audit could not look for advisories: {last}")
+        sys.exit(f"pip-audit: {printed}")
 
 
 def release(dist: Path) -> None:
@@ -107,8 +109,9 @@ def release(dist: Path) -> None:
             tar.extractall(source, filter="fully_trusted")  # noqa: S202
         wheel = build(source, dist, epoch)
         digest = hashlib.sha256(wheel.read_bytes()).hexdigest()
-        pinned = REQUIREMENTS.read_text(encoding="utf-8")
-        (dist / "requirements.txt").write_text(f"{pinned}./{wheel.name} --hash=sha256:{digest}\n", encoding="utf-8")
+        for pinned in REQUIREMENTS:
+            lines = f"{pinned.read_text(encoding='utf-8')}./{wheel.name} --hash=sha256:{digest}\n"
+            (dist / pinned.name).write_text(lines, encoding="utf-8")
         describe(dist, wheel, Path(temporary, "installed"))
     audit(dist)
     files = sorted(dist.iterdir())

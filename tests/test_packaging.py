@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -78,6 +79,17 @@ def test_a_second_build_of_the_commit_elsewhere_has_the_same_bytes(released: Pat
     built = {file.name: file.read_bytes() for file in (elsewhere / "dist").iterdir()}
     assert sorted(built) == ["svcd-0.0.1-py3-none-any.whl", "svcd-0.0.1.tar.gz"]
     assert built == {name: (released / name).read_bytes() for name in built}
+
+
+@pytest.mark.slow
+def test_the_source_distribution_has_every_file_of_the_repository(released: Path) -> None:
+    [sdist] = released.glob("*.tar.gz")
+    with tarfile.open(sdist) as archive:
+        packed = {name.partition("/")[2] for name in archive.getnames()}
+    files = set(run("git", "ls-files", cwd=released.parent).splitlines())
+    # In a source distribution the link to the documentation is a folder.
+    assert files - packed == {".gitignore"}
+    assert "svcd/cli/docs/payments.md" in packed
 
 
 @pytest.mark.slow
@@ -183,10 +195,12 @@ def test_an_installed_node_finds_its_schema(installed: Path) -> None:
     )
 
 
-def test_the_pinned_requirements_satisfy_setup_py() -> None:
-    lines = (ROOT / "conf" / "requirements.txt").read_text().splitlines()
+@pytest.mark.parametrize("file", ["requirements.txt", "requirements-postgresql.txt"])
+def test_the_pinned_requirements_satisfy_setup_py(file: str) -> None:
+    lines = (ROOT / "conf" / file).read_text().splitlines()
     pinned = dict(re.findall(r"^([a-z0-9.-]+)==([0-9.]+)", "\n".join(lines), re.MULTILINE))
-    for requirement in required_to_run():
+    with_driver = [each for each in lowest((ROOT / "setup.py").read_text()) if each.startswith("psycopg")][:1]
+    for requirement in required_to_run() + (with_driver if "postgresql" in file else []):
         name, _, oldest = requirement.partition("==")
         version = pinned[name.lower().replace(".", "-").replace("_", "-")]
         assert parts(version) >= parts(oldest), f"make requirements: {name} {version} is older than {oldest}"
