@@ -8,10 +8,12 @@ import os
 import secrets
 import sqlite3
 import time
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from hmac import compare_digest
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import segno
 from flask import Blueprint, Flask, Response, abort, current_app, flash, g, redirect, render_template, request, url_for
@@ -20,6 +22,7 @@ from svc_pay import (
     InvalidAnswer,
     InvalidSignature,
     Order,
+    Payment,
     PaymentRequest,
     State,
     SvcPayError,
@@ -27,7 +30,6 @@ from svc_pay import (
     Webhook,
     format_amount,
     parse_amount,
-    refund_reference,
 )
 from werkzeug.wrappers import Response as WerkzeugResponse
 
@@ -114,9 +116,16 @@ def status(row: sqlite3.Row) -> str:
         return "shipped" if confirmed else "shipped, payment undone"
     if confirmed:
         return "ready to ship"
+    if row["depth"] >= row["confirmations"]:
+        return "paid, to be checked"
     if row["was_paid"]:
         return "held"
     return "expired" if row["expired"] else "waiting for payment"
+
+
+def unclear(row: sqlite3.Row) -> bool:
+    """Whether to ask the node: the watch has ended, or the node was not synced when it told of the confirmation."""
+    return row["state"] != State.CONFIRMED and bool(row["expired"] or row["depth"] >= row["confirmations"])
 
 
 # What an event changes
@@ -134,6 +143,12 @@ def take(db: sqlite3.Connection, event: WatchEvent) -> str:
             note = (
                 f"{wrong.kind}: {format_amount(wrong.amount)} coins from {wrong.sender}; svc wallet refund {wrong.txid}"
             )
+            if wrong.more:
+                order = event.payment
+                note += (
+                    "; there may be more, which are not told: the node lists all at /rpc/commerce/payments"
+                    f"?recipient={order.recipient}&reference={order.reference}&amountBaseUnits={order.amount}"
+                )
         if note is not None:
             # Of another transfer than the order's payment, or of none: it is not the newest event of the payment.
             db.execute("INSERT INTO notes VALUES (?, ?, ?)", (event.id, event.payment.reference, note))
@@ -145,7 +160,7 @@ def take(db: sqlite3.Connection, event: WatchEvent) -> str:
         row = db.execute("SELECT * FROM orders WHERE reference = ?", (event.payment.reference,)).fetchone()
         if row is None or not pays(event, terms(row)):
             return "no such order"
-        record(db, event, terms(row))
+        record(db, terms(row), event.payment, synced=event.synced, expired=event.name == "payment.expired")
         return "recorded"
 
 
@@ -156,16 +171,15 @@ def pays(event: WatchEvent, order: Order) -> bool:
     return told == (order.reference, order.recipient, order.amount, order.network.genesis_hash)
 
 
-def record(db: sqlite3.Connection, event: WatchEvent, order: Order) -> None:
+def record(db: sqlite3.Connection, order: Order, payment: Payment, *, synced: bool, expired: bool) -> None:
     """Store the state of a payment; it counts as confirmed only on a synced node, and by the order's own number."""
-    payment, state = event.payment, event.payment.state
-    deep = payment.canonical and payment.confirmations >= order.confirmations
-    if state is State.CONFIRMED and not (event.synced and deep):
+    state, depth = payment.state, payment.confirmations if payment.canonical else 0
+    if state is State.CONFIRMED and not (synced and depth >= order.confirmations):
         state = State.CONFIRMING
-    paid, expired = state is State.CONFIRMED, event.name == "payment.expired"
+    paid = state is State.CONFIRMED
     db.execute(
         "UPDATE orders SET state = ?, depth = ?, txid = ?, was_paid = was_paid OR ?, expired = ? WHERE reference = ?",
-        (state.value, payment.confirmations, payment.txid, paid, expired, order.reference),
+        (state.value, depth, payment.txid, paid, expired, order.reference),
     )
 
 
@@ -198,8 +212,16 @@ def store(made: PaymentRequest, what: str, refund_of: str | None = None) -> str:
 def watch(order: Order) -> None:
     """Register for the events of an order. If it fails, the page of the order tries again: it changes nothing twice."""
     callback = f"{current_app.config['SETTINGS'].url}/paid"
-    registered = node().register(order, callback, events=EVENTS)
-    database().execute("UPDATE orders SET watch = ? WHERE reference = ?", (registered.id, order.reference))
+    try:
+        registered = node().register(order, callback, events=EVENTS)
+    except SvcPayError as error:
+        current_app.logger.error("%s has no watch yet: %s: %s", order.reference, type(error).__name__, error)
+        return
+    database().execute(
+        # The order expires with its watch, and the checkout shows when.
+        "UPDATE orders SET watch = ?, checkout_url = checkout_url || ? WHERE reference = ? AND watch IS NULL",
+        (registered.id, f"&until={registered.expires_at}", order.reference),
+    )
 
 
 # Pages of the buyer
@@ -235,6 +257,7 @@ def order_page(reference: str) -> str:
     row = order_of(reference)
     if row["watch"] is None:
         watch(terms(row))
+        row = order_of(reference)
     code = segno.make(row["payment_uri"], error="m").svg_inline(scale=4, border=4, light="#fff")
     return render_template("order.html", order=row, code=code)
 
@@ -289,37 +312,71 @@ def ship(reference: str) -> WerkzeugResponse:
     return redirect(url_for("pages.merchant"), 303)
 
 
+@pages.post("/merchant/<reference>/ask")
+def ask(reference: str) -> WerkzeugResponse:
+    """Store what the node says now about a payment of which no further event may come."""
+    row, db = order_of(reference), database()
+    payment = node().payment(terms(row))
+    with db:
+        db.execute("BEGIN IMMEDIATE")
+        known = order_of(reference)
+        # An event that has come since the node was asked may be newer than the answer.
+        if (known["state"], known["depth"]) == (row["state"], row["depth"]):
+            record(db, terms(row), payment, synced=payment.synced is True, expired=bool(known["expired"]))
+    flash(f"{row['what']}: {status(order_of(reference))}.")
+    return redirect(url_for("pages.merchant"), 303)
+
+
 @pages.post("/merchant/<reference>/refund")
 def refund(reference: str) -> WerkzeugResponse:
     """Ask the merchant to send the payment back to its sender; once for each order, so that none is refunded twice."""
     row = order_of(reference)
-    sent = node().payments(
-        row["recipient"], reference=reference, amount=row["amount"], since_height=row["since_height"]
-    )
-    found = [each for each in sent if each.mismatch is None and each.confirmations >= row["confirmations"]]
-    if row["refund_of"] is not None or not found:
-        flash("There is no confirmed payment to refund.")
-        return redirect(url_for("pages.merchant"), 303)
-    known = database().execute("SELECT reference FROM orders WHERE refund_of = ?", (reference,)).fetchone()
-    if known is None:
+    if refund_of(reference) is None:
+        what, payment = f"Refund of {row['what']}", node().payment(terms(row))
+        sent = node().payments(
+            row["recipient"], reference=reference, amount=row["amount"], since_height=row["since_height"]
+        )
+        senders = [each.sender for each in sent if each.txid == payment.txid]
+        if row["refund_of"] is not None or not (payment.settled and senders):
+            flash("There is no settled payment to refund.")
+            return redirect(url_for("pages.merchant"), 303)
         made = node().payment_request(
-            found[0].sender,
-            found[0].amount,
-            reference=refund_reference(reference, found[0].txid),
-            label=f"Refund of {row['what']}",
+            senders[0],
+            row["amount"],
+            # Not the reference of `svc wallet refund`, with which the merchant may refund a second payment.
+            reference=f"refund:{reference}.{str(payment.txid)[:16]}",
+            label=what,
             confirmations=row["confirmations"],
         )
-        return redirect(url_for("pages.order_page", reference=store(made, f"Refund of {row['what']}", reference)), 303)
-    return redirect(url_for("pages.order_page", reference=known["reference"]), 303)
+        # After a double click the other request may have stored the refund first.
+        with suppress(sqlite3.IntegrityError):
+            store(made, what, reference)
+    return redirect(url_for("pages.order_page", reference=refund_of(reference)), 303)
+
+
+def refund_of(reference: str) -> str | None:
+    """The reference of the refund of an order; None if there is none."""
+    found = database().execute("SELECT reference FROM orders WHERE refund_of = ?", (reference,)).fetchone()
+    return None if found is None else str(found["reference"])
 
 
 # The application
 
 
+def from_another_site(shop_url: str) -> bool:
+    """Whether a page of another site sends this form. The node and other programs send neither of these headers."""
+    site = request.headers.get("Sec-Fetch-Site")
+    if site is not None:
+        return site != "same-origin"
+    # Browsers omit it without TLS, and old ones always.
+    shop = urlsplit(shop_url)
+    return request.headers.get("Origin") not in (None, f"{shop.scheme}://{shop.netloc}")
+
+
 def only_from_our_pages() -> Response | None:
     """Refuse forms of other sites, and the merchant's pages without the password."""
     settings: Settings = current_app.config["SETTINGS"]
-    if request.method == "POST" and request.headers.get("Sec-Fetch-Site", "same-origin") != "same-origin":
+    if request.method == "POST" and from_another_site(settings.url):
         abort(403)
     given = request.authorization
     right = given is not None and compare_digest((given.password or "").encode(), settings.password.encode())
@@ -357,7 +414,7 @@ def create_app(settings: Settings | None = None) -> Flask:
     app.after_request(secured)
     app.teardown_appcontext(lambda _: g.pop("db").close() if "db" in g else None)
     app.register_error_handler(SvcPayError, node_failed)
-    app.jinja_env.globals.update(status=status, coins=format_amount)
+    app.jinja_env.globals.update(status=status, unclear=unclear, coins=format_amount)
     with connect(settings.database) as db:
         db.execute("PRAGMA journal_mode = WAL")
         db.executescript((HERE / "schema.sql").read_text(encoding="utf-8"))

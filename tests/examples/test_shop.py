@@ -9,11 +9,23 @@ from typing import Any
 
 import pytest
 import shop
+import svc_pay
 from flask.cli import ScriptInfo
 from flask.testing import FlaskClient
 from hypothesis import given
 from hypothesis import strategies as st
-from svc_pay import DEVNET, MAINNET, WatchEvent
+from svc_pay import (
+    DEVNET,
+    MAINNET,
+    NodeUnreachable,
+    Order,
+    Payment,
+    PaymentRequest,
+    ReceivedTransfer,
+    Watch,
+    WatchEvent,
+)
+from svc_pay.members import Members
 from svc_pay.webhooks import parse_event
 
 from svcd.commerce.signing import SigningKeys, signed_headers
@@ -177,7 +189,6 @@ def test_a_shop_that_is_started_again_remembers(db: sqlite3.Connection, settings
         {"payment": {"confirmations": 2}},
         {"payment": {"canonical": False}},
         {"genesisHash": MAINNET.genesis_hash},
-        {"node": {**TIP, "synced": False}},
     ],
 )
 def test_what_does_not_pay_the_order_here_and_now_does_not_make_it_ready(
@@ -185,6 +196,121 @@ def test_what_does_not_pay_the_order_here_and_now_does_not_make_it_ready(
 ) -> None:
     assert send(*CONFIRMED, **changes) == 200
     assert status(db) == "waiting for payment"
+
+
+class Node:
+    """A node that says of every payment what it is told to say, and watches nothing while ``away``."""
+
+    def __init__(self) -> None:
+        self.depth = 3
+        self.synced = True
+        self.away = False
+        self.before_request: Callable[[], object] = lambda: None
+
+    def payment(self, order: Order) -> Payment:
+        place = {"tip": TIP, "node": {**TIP, "synced": self.synced}}
+        told = event_of("", "confirmed" if self.depth else "unpaid", self.depth, (0, 0), payment=place)["payment"]
+        return Payment.parse(Members.of(json.dumps(told).encode(), "payment"))
+
+    def payments(self, *_: object, **__: object) -> list[ReceivedTransfer]:
+        transfer = ("order-1", 2500000000, True, 3, 1)
+        duplicate = ReceivedTransfer("ef" * 32, ADDRESS, *transfer, "duplicate")
+        return [duplicate, ReceivedTransfer("cd" * 32, OTHER, *transfer, None)]
+
+    def payment_request(
+        self, recipient: str, amount: int, *, reference: str, label: str, confirmations: int
+    ) -> PaymentRequest:
+        before, self.before_request = self.before_request, lambda: None
+        before()
+        order = Order(reference, recipient, amount, confirmations, 0)
+        return PaymentRequest(order, "svc:", "/pay/?reference=x", "/wallet/", label)
+
+    def register(self, order: Order, callback_url: str, *, events: list[str]) -> Watch:
+        if self.away:
+            raise NodeUnreachable("the node does not answer: it is away")
+        return Watch(f"svcwh_{order.reference}", True, "unpaid", callback_url, tuple(events), 99, None, False, None)
+
+
+@pytest.fixture
+def node(client: FlaskClient) -> Node:
+    """The node of the shop."""
+    node = client.application.config["NODE"] = Node()
+    return node
+
+
+MERCHANT = ("merchant", "open sesame")
+
+
+def test_what_a_node_tells_that_is_not_synced_is_checked_later(
+    db: sqlite3.Connection, send: Send, client: FlaskClient, node: Node
+) -> None:
+    send(*CONFIRMED, node={**TIP, "synced": False})
+    assert status(db) == "paid, to be checked"
+    assert "Ask the node" in client.get("/merchant", auth=MERCHANT).text
+    node.synced = False
+    client.post("/merchant/order-1/ask", auth=MERCHANT)
+    assert status(db) == "paid, to be checked"
+    node.synced = True
+    client.post("/merchant/order-1/ask", auth=MERCHANT)
+    assert status(db) == "ready to ship"
+    assert "Ask the node" not in client.get("/merchant", auth=MERCHANT).text
+
+
+def test_an_expired_order_is_not_to_be_paid_but_a_late_payment_can_be_shipped(
+    db: sqlite3.Connection, send: Send, client: FlaskClient, node: Node
+) -> None:
+    assert "Pay at the checkout" in client.get("/orders/order-1").text
+    send("payment.expired", "unpaid", 0, (0, 1))
+    page = client.get("/orders/order-1").text
+    assert "has expired: do not pay" in page
+    assert all(way not in page for way in ("Pay at the checkout", "<svg", "svc:"))
+    node.depth = 0
+    client.post("/merchant/order-1/ask", auth=MERCHANT)
+    assert status(db) == "expired"
+    node.depth = 3
+    client.post("/merchant/order-1/ask", auth=MERCHANT)
+    assert status(db) == "ready to ship"
+    client.post("/merchant/order-1/ship", auth=MERCHANT)
+    assert status(db) == "shipped"
+
+
+def test_an_order_without_a_watch_is_shown_and_its_page_tries_again(
+    settings: shop.Settings, client: FlaskClient, node: Node
+) -> None:
+    node.away = True
+    page = client.post("/orders", data={"product": "tea"}).headers["Location"]
+    assert f'href="{settings.public_node_url}/pay/?reference=x"' in client.get(page).text
+    node.away = False
+    for _ in range(2):
+        shown = client.get(page).text
+        assert f'href="{settings.public_node_url}/pay/?reference=x&amp;until=99"' in shown
+
+
+def test_the_payment_is_refunded_once_to_its_sender_and_only_on_the_word_of_a_synced_node(
+    db: sqlite3.Connection, send: Send, client: FlaskClient, node: Node
+) -> None:
+    def refund() -> str:
+        return client.post("/merchant/order-1/refund", auth=MERCHANT).headers["Location"]
+
+    send(*CONFIRMED)
+    node.synced = False
+    assert refund() == "/merchant"
+    node.synced = True
+    clicked: list[str] = []
+    node.before_request = lambda: clicked.append(refund())
+    assert [refund(), *clicked] == [f"/orders/refund:order-1.{'cd' * 8}"] * 2
+    [made] = db.execute("SELECT * FROM orders WHERE refund_of = 'order-1'").fetchall()
+    assert (made["recipient"], made["amount"]) == (OTHER, 2500000000)
+    # The buyer paid twice, and the merchant refunds the second payment with `svc wallet refund`.
+    second = {"reference": svc_pay.refund_reference("order-1", "ef" * 32), "recipient": OTHER}
+    of_refund = {"subscriptionId": made["watch"]}
+    assert (
+        taken(db, event_of("payment.confirmed", "confirmed", 3, (0, 7), payment=second, **of_refund)) == "no such order"
+    )
+    [made] = db.execute("SELECT * FROM orders WHERE refund_of = 'order-1'").fetchall()
+    assert shop.status(made) == "refund due"
+    first = {"reference": made["reference"], "recipient": OTHER}
+    assert taken(db, event_of("payment.confirmed", "confirmed", 3, (0, 8), payment=first, **of_refund)) == "recorded"
 
 
 def test_an_order_expires_and_a_late_payment_still_counts(db: sqlite3.Connection, send: Send) -> None:
@@ -203,6 +329,12 @@ def test_what_a_person_must_look_at_is_noted(db: sqlite3.Connection, send: Send,
     page = client.get("/merchant", auth=("m", "open sesame")).text
     assert f"duplicate: 0.00000005 coins from {OTHER}; svc wallet refund {'ef' * 32}" in page
     assert "The &lt;chain&gt; stood still." in page
+    assert "there may be more" not in page
+    send("payment.mismatched", "unpaid", 0, (9, 11), mismatch={**wrong, "more": True})
+    query = f"?recipient={ADDRESS}&amp;reference=order-1&amp;amountBaseUnits=2500000000"
+    assert f"there may be more, which are not told: the node lists all at /rpc/commerce/payments{query}" in (
+        client.get("/merchant", auth=("m", "open sesame")).text
+    )
     assert send("payment.reorged", "pending", 0, (1, 4)) == 200
     assert status(db) == "held"
 
@@ -234,6 +366,16 @@ def test_a_form_of_another_site_does_nothing(db: sqlite3.Connection, client: Fla
     headers = {"Sec-Fetch-Site": site}
     for path in ("/orders", "/merchant/order-1/ship"):
         assert client.post(path, headers=headers, auth=("merchant", "open sesame")).status_code == 403
+
+
+@pytest.mark.parametrize(
+    ("origin", "status_code"), [("http://shop.example", 303), ("http://evil.example", 403), ("null", 403), ("", 403)]
+)
+def test_an_old_browser_is_known_by_its_origin(
+    db: sqlite3.Connection, client: FlaskClient, node: Node, origin: str, status_code: int
+) -> None:
+    answer = client.post("/merchant/order-1/ship", headers={"Origin": origin}, auth=MERCHANT)
+    assert answer.status_code == status_code
 
 
 def test_while_the_node_is_away_nothing_is_sold_or_shipped(
