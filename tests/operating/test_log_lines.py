@@ -64,6 +64,5 @@ def test_the_page_knows_when_there_is_an_alarm() -> None:
     assert (DEEP_SECONDS, "a day later" in section) == (86_400, True)
     assert (STILL_SECONDS, "for ten minutes" in section) == (600, True)
     shown = set(re.findall(r"^\| `([a-z-]+)` \|", section, re.MULTILINE))
-    assert DEEP in shown
-    source = (ROOT / "svcd" / "node" / "status.py").read_text(encoding="utf-8")
+    source = (ROOT / "svcd" / "node" / "status.py").read_text(encoding="utf-8").replace("DEEP: ", f'"{DEEP}": ')
     assert shown == set(re.findall(r'^            "([a-z-]+)": self\.', source, re.MULTILINE))
