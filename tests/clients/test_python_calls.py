@@ -169,6 +169,29 @@ def test_a_wait_ends() -> None:
     assert str(ran.error) == "the payment of order-1 is unpaid, not yet pending"
 
 
+def test_a_wait_goes_on_without_its_node_until_its_deadline(monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 0.0
+
+    def later() -> float:
+        nonlocal now
+        now += 4
+        return now
+
+    monkeypatch.setattr(calls, "monotonic", later)
+    ran = Ran(calls.wait_for(ORDER, State.PENDING, timeout=19), [LOST, refusal(503, "600"), payment("unpaid")])
+    assert str(ran.error) == "the payment of order-1 is unpaid, not yet pending"
+    assert isinstance(ran.error, svc_pay.WaitTimeout)
+    assert ran.pauses == [2, 7]
+    assert [call.limit for call in ran.calls] == [20, 12, 4]
+    now = 0
+    ran = Ran(calls.wait_for(ORDER, State.PENDING, timeout=3), [LOST])
+    assert str(ran.error) == f"the payment of order-1 is not known; the last question failed: {LOST}"
+    assert isinstance(Ran(calls.wait_for(ORDER, State.PENDING, timeout=None), [LOST] * 4).error, type(LOST))
+    with Client("http://node.example") as client:
+        request = client._settings.request(client._http, calls.get("/", limit=3))
+    assert set(request.extensions["timeout"].values()) == {3}
+
+
 def test_payments_are_read_page_after_page_and_told_once() -> None:
     one = {"txid": "ab", "sender": SHOP, "reference": None, "amount": "5", "canonical": False, "confirmations": 0}
     pages = [{"payments": [one], "next": "x"}, {"payments": [], "next": "y"}]

@@ -13,9 +13,25 @@ const ATTEMPTS = 4;
 const LONGEST_PAUSE = 60;
 const LONGEST_WAIT = 30;
 const UNSYNCED_WAIT = 2;
+const RETRY_WAIT = 2;
 const PASSING = [429, 502, 503, 504];
 
 const pause = (attempt) => (0.25 + 0.25 * Math.random()) * 2 ** attempt;
+
+/** Resolves after some seconds; rejects as soon as `signal` is aborted. */
+const sleepFor = (seconds, signal) =>
+  new Promise((resolve, reject) => {
+    signal?.throwIfAborted();
+    const stop = () => {
+      clearTimeout(timer);
+      reject(signal.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener("abort", stop);
+      resolve();
+    }, seconds * 1000);
+    signal?.addEventListener("abort", stop, { once: true });
+  });
 
 const TRANSFER = { txid: "text", sender: "text", reference: "text?", amount: "number", canonical: "flag" };
 const WATCH = {
@@ -70,13 +86,17 @@ export class Client {
     this.#token = token;
     this.#timeout = timeout;
     this.#fetch = (...given) => fetch(...given);
-    this.#sleep = sleep ?? ((seconds) => new Promise((resolve) => setTimeout(resolve, seconds * 1000)));
+    this.#sleep = sleep ?? sleepFor;
   }
 
   // One request
 
-  /** The text of a successful answer. A repeatable call is repeated if no answer came, and after a passing refusal. */
-  async #ask(path, { parameters = {}, body, authorized = false, repeatable = true, seconds = 0, signal } = {}) {
+  /** The text of a successful answer. A repeatable call is repeated if no answer came, and after a passing refusal.
+   *
+   * A call with a `limit` in seconds is given up then at the latest and not repeated: its caller has a deadline.
+   */
+  async #ask(path, options = {}) {
+    const { parameters = {}, body, authorized = false, repeatable = true, seconds = 0, limit = null, signal } = options;
     must(!authorized || this.#token !== null, "this call needs the management token of the node; give it as token");
     const search = new URLSearchParams(parameters).toString();
     const headers = { accept: "application/json" };
@@ -85,24 +105,24 @@ export class Client {
     const fixed = { cache: "no-store", credentials: "omit", redirect: "error", headers };
     const post = body === undefined ? {} : { method: "POST", body: JSON.stringify(body) };
     for (let attempt = 0; ; attempt++) {
-      const last = !repeatable || attempt === ATTEMPTS - 1;
-      const limit = AbortSignal.timeout((this.#timeout + seconds) * 1000);
-      const options = { ...fixed, ...post, signal: signal ? AbortSignal.any([signal, limit]) : limit };
+      const last = !repeatable || limit !== null || attempt === ATTEMPTS - 1;
+      const late = AbortSignal.timeout(Math.ceil(Math.min(this.#timeout + seconds, limit ?? Infinity) * 1000));
+      const given = { ...fixed, ...post, signal: signal ? AbortSignal.any([signal, late]) : late };
       let response, text;
       try {
-        response = await this.#fetch(`${this.#url}${path}${search && "?"}${search}`, options);
+        response = await this.#fetch(`${this.#url}${path}${search && "?"}${search}`, given);
         text = await response.text();
       } catch (error) {
         signal?.throwIfAborted();
         if (last) throw new NodeUnreachable(`the node does not answer: ${error.cause?.message ?? error.message}`);
-        await this.#sleep(pause(attempt));
+        await this.#sleep(pause(attempt), signal);
         continue;
       }
       if (response.ok) return text;
       const refused = refusal(response.status, text, response.headers.get("retry-after"));
       const wait = refused.retryAfter ?? pause(attempt);
       if (last || !PASSING.includes(refused.status) || wait > LONGEST_PAUSE) throw refused;
-      await this.#sleep(wait);
+      await this.#sleep(wait, signal);
     }
   }
 
@@ -151,39 +171,56 @@ export class Client {
    * With `wait` seconds, 1 to 30, and the last known `state` the answer comes when it changes.
    */
   async payment(order, { wait = 0, state = null, signal } = {}) {
+    return this.#payment(order, { wait, state, signal });
+  }
+
+  async #payment(order, { wait, state, signal, limit = null }) {
     const asked = checkOrder(order);
     const parameters = { ...query(asked), ...(wait && state ? { wait: String(wait), state } : {}) };
-    const options = { parameters, seconds: wait, signal };
+    const options = { parameters, seconds: wait, signal, limit };
     const found = payment(await this.#object(`/rpc/commerce/payment/${asked.reference}`, "payment", options));
     const same = ["reference", "recipient", "amount"].every((name) => found[name] === asked[name]);
     if (!same) throw new InvalidAnswer("the node's answer is about another payment than the one that was asked for");
     return found;
   }
 
-  /** Wait by long polling until the payment is in `state` or further; WaitTimeout after `timeout` seconds.
+  /** Wait by long polling until the payment is in `state` or further; WaitTimeout after about `timeout` seconds.
    *
-   * A confirmed payment counts only once the node is synced, so that the shop may deliver.
+   * A confirmed payment counts only once the node is synced, so that the shop may deliver. With a `timeout` the wait
+   * goes on while the node cannot be reached; without one it rejects with NodeUnreachable. `signal` cancels it.
    */
   async waitFor(order, { state = "confirmed", timeout = Infinity, signal } = {}) {
     must(rank(state) > 0, "state must be pending, confirming or confirmed");
     const giveUpAt = performance.now() + timeout * 1000;
     const reached = (found) => (state === "confirmed" ? isSettled(found) : rank(found.state) >= rank(state));
-    let found = await this.payment(order, { signal });
-    while (!reached(found)) {
-      const left = Math.floor(Math.min((giveUpAt - performance.now()) / 1000, LONGEST_WAIT));
-      if (left < 1) throw new WaitTimeout(`the payment of ${order.reference} is ${found.state}, not yet ${state}`);
-      // Whether the node is synced does not end a wait, so it is asked again soon.
-      const wait = Math.min(left, found.state === "confirmed" ? UNSYNCED_WAIT : LONGEST_WAIT);
+    const remaining = () => (giveUpAt - performance.now()) / 1000;
+    let found = null;
+    for (let wait = 0; ; ) {
+      // The answer of a long poll takes as long as the wait, and needs a moment to arrive.
+      const limit = timeout === Infinity ? null : Math.max(remaining(), 0) + 1;
+      let failure = null;
       try {
-        found = await this.payment(order, { wait, state: found.state, signal });
+        found = await this.#payment(order, { wait, state: found?.state ?? null, signal, limit });
+        if (reached(found)) return found;
       } catch (error) {
-        if (!(error instanceof ApiError && PASSING.includes(error.status))) throw error;
-        // Too many verifications may be waiting: ask without waiting.
-        await this.#sleep(Math.min(error.retryAfter ?? UNSYNCED_WAIT, left));
-        found = await this.payment(order, { signal });
+        const passing = error instanceof ApiError && PASSING.includes(error.status);
+        // Without a deadline only the long poll may fail: too many verifications may be waiting.
+        const goesOn = limit === null ? passing && wait > 0 : passing || error instanceof NodeUnreachable;
+        if (!goesOn) throw error;
+        failure = error;
+      }
+      const left = Math.min(remaining(), LONGEST_WAIT);
+      const known = found === null ? "is not known" : `is ${found.state}, not yet ${state}`;
+      const why = failure === null ? "" : `; the last question failed: ${failure.message}`;
+      if (left < 1) throw new WaitTimeout(`the payment of ${order.reference} ${known}${why}`);
+      if (failure !== null) {
+        await this.#sleep(Math.min(failure.retryAfter || RETRY_WAIT, left), signal);
+        wait = 0;
+      } else {
+        // Whether the node is synced does not end a wait, so it is asked again soon.
+        wait = Math.floor(Math.min(left, found.state === "confirmed" ? UNSYNCED_WAIT : LONGEST_WAIT));
       }
     }
-    return found;
   }
 
   /** Every transfer to an address, paying an order or not; with `amount`, whether each pays that order. */

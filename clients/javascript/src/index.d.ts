@@ -379,7 +379,7 @@ export class Client {
   }): Promise<PaymentRequest>;
   /** What the node knows about the payment of an order now: verifies it. */
   payment(order: Order, options?: { wait?: number; state?: State | null; signal?: AbortSignal }): Promise<Payment>;
-  /** Wait by long polling until the payment is in `state` or further; WaitTimeout after `timeout` seconds. */
+  /** Wait by long polling until the payment is in `state` or further; WaitTimeout after about `timeout` seconds. */
   waitFor(
     order: Order,
     options?: { state?: "pending" | "confirming" | "confirmed"; timeout?: number; signal?: AbortSignal },

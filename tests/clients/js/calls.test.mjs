@@ -124,6 +124,40 @@ test("a wait for which there is no room asks without waiting, and a wait ends", 
   await assert.rejects(aborted, /no longer/);
 });
 
+test("a wait goes on without its node until its deadline", async () => {
+  const good = clientOf(
+    LOST,
+    () => refusal(503, "600"),
+    () => payment("pending"),
+  );
+  assert.equal((await good.client.waitFor(ORDER, { state: "pending", timeout: 9 })).state, "pending");
+  assert.equal(good.paused[0], 2);
+  assert.ok(good.paused[1] > 8 && good.paused[1] <= 9);
+  const late = clientOf(LOST).client.waitFor(ORDER, { timeout: 0.5 });
+  const message = "the payment of order-1 is not known; the last question failed: the node does not answer: fetch failed";
+  await assert.rejects(late, { name: "WaitTimeout", message });
+  await assert.rejects(clientOf(LOST, LOST, LOST, LOST).client.waitFor(ORDER), pay.NodeUnreachable);
+});
+
+test("a call of a wait is given up at the deadline, and a signal cancels a pause", async () => {
+  const hanging = (_, { signal }) =>
+    new Promise((_, reject) => signal.addEventListener("abort", () => reject(signal.reason), { once: true }));
+  const patient = new pay.Client("http://node.example", { fetch: hanging, timeout: 600 });
+  const alive = setInterval(() => {}, 1000); // timers of AbortSignal do not keep the process alive
+  await assert.rejects(patient.waitFor(ORDER, { timeout: 0.1 }), pay.WaitTimeout);
+  clearInterval(alive);
+  const stop = new AbortController();
+  const busy = new pay.Client("http://node.example", {
+    fetch: async () => {
+      setTimeout(() => stop.abort(new Error("no longer")), 10);
+      return refusal(503, "60");
+    },
+  });
+  const began = performance.now();
+  await assert.rejects(busy.payment(ORDER, { signal: stop.signal }), /no longer/);
+  assert.ok(performance.now() - began < 10_000);
+});
+
 test("payments and proofs are read to their end", async () => {
   const one = { txid: "ab", sender: SHOP, reference: null, amount: "5", canonical: false, confirmations: 0 };
   const pages = [

@@ -19,6 +19,7 @@ from svc_pay.errors import (
     InvalidAnswer,
     InvalidInput,
     NodeUnreachable,
+    SvcPayError,
     TooManyRequests,
     Unavailable,
     WaitTimeout,
@@ -47,6 +48,7 @@ LONGEST_WAIT: Final = 30
 _ATTEMPTS: Final = 4
 _LONGEST_PAUSE: Final = 60.0
 _UNSYNCED_WAIT: Final = 2
+_RETRY_WAIT: Final = 2
 _SECONDS: Final = re.compile("[0-9]{1,6}")
 _SAFE: Final = frozenset((502, 503, 504, 429))
 
@@ -67,6 +69,8 @@ class Call:
     """Whether a repetition has no further effect."""
     seconds: float
     """How long the answer may take beyond the client's timeout."""
+    limit: float | None = None
+    """Seconds after which it is given up at the latest; None if only the client's timeout counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +92,16 @@ class Pause:
 Steps = Generator[Call | Pause, Answer | None, T]
 
 
-def get(path: str, query: Mapping[str, str] | None = None, *, authorized: bool = False, seconds: float = 0) -> Call:
+def get(
+    path: str,
+    query: Mapping[str, str] | None = None,
+    *,
+    authorized: bool = False,
+    seconds: float = 0,
+    limit: float | None = None,
+) -> Call:
     """A request that changes nothing."""
-    return Call("GET", path, query or {}, None, authorized, repeatable=True, seconds=seconds)
+    return Call("GET", path, query or {}, None, authorized, repeatable=True, seconds=seconds, limit=limit)
 
 
 def post(path: str, body: object, *, repeatable: bool, authorized: bool = True, seconds: float = 0) -> Call:
@@ -102,13 +113,15 @@ def post(path: str, body: object, *, repeatable: bool, authorized: bool = True, 
 # One request
 
 
-def ask(call: Call, *, attempts: int = _ATTEMPTS) -> Steps[bytes]:
+def ask(call: Call) -> Steps[bytes]:
     """The body of a successful answer; raises ApiError, NodeUnreachable or InvalidAnswer.
 
-    A repeatable call is repeated if no answer came, and after 429, 502, 503 and 504; `Retry-After` is respected.
+    A repeatable call is repeated if no answer came, and after 429, 502, 503 and 504; `Retry-After` is respected. A call
+    with a limit is not: its caller has a deadline.
     """
-    for attempt in range(attempts if call.repeatable else 1):
-        last = not call.repeatable or attempt == attempts - 1
+    attempts = _ATTEMPTS if call.repeatable and call.limit is None else 1
+    for attempt in range(attempts):
+        last = attempt == attempts - 1
         try:
             answer = yield call
         except NodeUnreachable:
@@ -181,12 +194,12 @@ def payment_request(
     return made
 
 
-def payment(order: Order, *, wait: int = 0, state: State | None = None) -> Steps[Payment]:
+def payment(order: Order, *, wait: int = 0, state: State | None = None, limit: float | None = None) -> Steps[Payment]:
     """See :meth:`svc_pay.Client.payment`."""
     query = order.query()
     if wait and state is not None:
         query |= {"wait": str(wait), "state": state.value}
-    call = get(f"/rpc/commerce/payment/{order.reference}", query, seconds=wait)
+    call = get(f"/rpc/commerce/payment/{order.reference}", query, seconds=wait, limit=limit)
     found = yield from _object(call, "payment", Payment.parse)
     if (found.reference, found.recipient, found.amount) != (order.reference, order.recipient, order.amount):
         raise InvalidAnswer("the node's answer is about another payment than the one that was asked for")
@@ -196,20 +209,39 @@ def payment(order: Order, *, wait: int = 0, state: State | None = None) -> Steps
 def wait_for(order: Order, state: State, *, timeout: float | None) -> Steps[Payment]:
     """See :meth:`svc_pay.Client.wait_for`."""
     give_up_at = None if timeout is None else monotonic() + timeout
-    found = yield from payment(order)
-    while not _reached(found, state):
-        left = LONGEST_WAIT if give_up_at is None else int(give_up_at - monotonic())
-        if left < 1:
-            raise WaitTimeout(f"the payment of {order.reference} is {found.state.value}, not yet {state.value}")
-        # Whether the node is synced does not end a wait, so it is asked again soon.
-        longest = _UNSYNCED_WAIT if found.state is State.CONFIRMED else LONGEST_WAIT
+    found: Payment | None = None
+    left, wait = float(LONGEST_WAIT) if timeout is None else timeout, 0
+    while True:
+        told = None if found is None else found.state
+        # The answer of a long poll takes as long as the wait, and needs a moment to arrive.
+        limit = None if give_up_at is None else max(left, 0) + 1
+        failure: SvcPayError | None = None
         try:
-            found = yield from payment(order, wait=min(left, longest), state=found.state)
-        except (TooManyRequests, Unavailable) as error:
-            # Too many verifications may be waiting: ask without waiting.
-            yield Pause(min(float(error.retry_after or _UNSYNCED_WAIT), float(left)))
-            found = yield from payment(order)
-    return found
+            found = yield from payment(order, wait=wait, state=told, limit=limit)
+        except (NodeUnreachable, TooManyRequests, Unavailable) as error:
+            # Without a deadline only the long poll may fail: too many verifications may be waiting.
+            if give_up_at is None and (not wait or isinstance(error, NodeUnreachable)):
+                raise
+            failure = error
+        else:
+            if _reached(found, state):
+                return found
+        left = float(LONGEST_WAIT) if give_up_at is None else give_up_at - monotonic()
+        if left < 1:
+            raise WaitTimeout(_late(order, state, found, failure))
+        if failure is not None:
+            asked = failure.retry_after if isinstance(failure, ApiError) else None
+            yield Pause(min(float(asked or _RETRY_WAIT), left))
+            left, wait = left if give_up_at is None else give_up_at - monotonic(), 0
+        elif found is not None:
+            # Whether the node is synced does not end a wait, so it is asked again soon.
+            wait = int(min(left, _UNSYNCED_WAIT if found.state is State.CONFIRMED else LONGEST_WAIT))
+
+
+def _late(order: Order, state: State, found: Payment | None, failure: SvcPayError | None) -> str:
+    known = "is not known" if found is None else f"is {found.state.value}, not yet {state.value}"
+    why = "" if failure is None else f"; the last question failed: {failure}"
+    return f"the payment of {order.reference} {known}{why}"
 
 
 def _reached(found: Payment, state: State) -> bool:

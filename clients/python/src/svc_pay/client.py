@@ -61,13 +61,14 @@ class _Settings:
             if self._token is None:
                 raise InvalidInput("this call needs the management token of the node; give it as token=")
             headers["Authorization"] = f"Bearer {self._token}"
+        timeout = self._timeout + call.seconds
         return http.build_request(
             call.method,
             self.url + call.path,
             params=call.query,
             content=call.body,
             headers=headers,
-            timeout=self._timeout + call.seconds,
+            timeout=timeout if call.limit is None else min(timeout, call.limit),
         )
 
 
@@ -144,9 +145,12 @@ class Client:
         return self._run(calls.payment(order, wait=wait, state=state))
 
     def wait_for(self, order: Order, state: State = State.CONFIRMED, *, timeout: float | None = None) -> Payment:
-        """Wait by long polling until the payment is in ``state`` or further; WaitTimeout after ``timeout`` seconds.
+        """Wait by long polling until the payment is in ``state`` or further.
 
-        A confirmed payment counts only once the node is synced, so that the shop may deliver.
+        Raises WaitTimeout after about ``timeout`` seconds.
+
+        A confirmed payment counts only once the node is synced, so that the shop may deliver. With a ``timeout`` the
+        wait goes on while the node cannot be reached; without one it raises NodeUnreachable.
         """
         return self._run(calls.wait_for(order, state, timeout=timeout))
 
@@ -280,9 +284,12 @@ class AsyncClient:
         return await self._run(calls.payment(order, wait=wait, state=state))
 
     async def wait_for(self, order: Order, state: State = State.CONFIRMED, *, timeout: float | None = None) -> Payment:
-        """Wait by long polling until the payment is in ``state`` or further; WaitTimeout after ``timeout`` seconds.
+        """Wait by long polling until the payment is in ``state`` or further.
 
-        A confirmed payment counts only once the node is synced, so that the shop may deliver.
+        Raises WaitTimeout after about ``timeout`` seconds.
+
+        A confirmed payment counts only once the node is synced, so that the shop may deliver. With a ``timeout`` the
+        wait goes on while the node cannot be reached; without one it raises NodeUnreachable.
         """
         return await self._run(calls.wait_for(order, state, timeout=timeout))
 
