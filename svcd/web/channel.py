@@ -211,7 +211,8 @@ class Channel(HTTPChannel):
     def lineReceived(self, line: bytes) -> None:
         """Remember the line for the error response if it is malformed; refuse HTTP/2."""
         self._line = line
-        if line == _HTTP2_PREFACE:
+        # Among the headers of a request it is only a malformed header.
+        if line == _HTTP2_PREFACE and not self.requests:
             self._refuse_http2()
             return
         super().lineReceived(line)

@@ -454,6 +454,12 @@ def test_client_that_takes_http2_for_granted_is_told_so_in_its_protocol(make_sit
     assert (site.answers[505], echo.seen) == (1, [])
 
 
+def test_preface_of_http2_among_the_headers_is_a_malformed_header(make_site: MakeSite) -> None:
+    wire = Wire(make_site(Echo())).send(b"POST /a HTTP/1.1\r\nPRI * HTTP/2.0\r\n\r\n")
+
+    assert wire.response().status == 400
+
+
 def test_content_length_with_thousands_of_digits_is_refused(make_site: MakeSite) -> None:
     wire = Wire(make_site(Echo())).send(b"POST /a HTTP/1.1\r\nContent-Length: " + b"9" * 5000 + b"\r\n\r\n")
 
