@@ -50,11 +50,12 @@ class CachedPage:
 
 
 class Layout:
-    """Renders the pages of one node."""
+    """Renders the pages of one node; ``url`` gives the path of a static file by its name."""
 
-    def __init__(self, params: NetworkParams, peers: NetworkObserver) -> None:
+    def __init__(self, params: NetworkParams, peers: NetworkObserver, *, url: Callable[[str], str]) -> None:
         self._params = params
         self._peers = peers
+        self._url = url
 
     def draw(self, page: Page) -> bytes:
         """The HTML of ``page``."""
@@ -77,10 +78,10 @@ class Layout:
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
             tag("title", f"{page.title} · SVC {self._network}"),
             tag("meta", name="color-scheme", content="light dark"),
-            tag("link", rel="stylesheet", href="/static/style.css"),
-            tag("link", rel="icon", type="image/svg+xml", href="/static/icon.svg"),
+            tag("link", rel="stylesheet", href=self._url("style.css")),
+            tag("link", rel="icon", type="image/svg+xml", href=self._url("icon.svg")),
         ]
-        parts += [tag("script", type="module", src=f"/static/{name}") for name in page.scripts]
+        parts += [tag("script", type="module", src=self._url(name)) for name in page.scripts]
         if page.refresh:
             again = tag("meta", content=str(page.refresh), http_equiv="refresh")
             parts.append(tag("noscript", again))
@@ -91,7 +92,7 @@ class Layout:
         return self._params.name.capitalize()
 
     def _header(self, page: Page) -> Tag:
-        mark = tag("img", src="/static/icon.svg", alt="", width="24", height="24")
+        mark = tag("img", src=self._url("icon.svg"), alt="", width="24", height="24")
         brand = tag("a", mark, "SVC", href="/", class_="brand")
         badge = tag("span", self._network, class_="badge accent" if self._params.name == MAINNET else "badge warn")
         if not page.searchable:

@@ -1,4 +1,4 @@
-"""The one resource behind every path outside of ``/rpc`` and ``/p2p``: routes to a page or a file, answers in HTML."""
+"""The one resource behind every path outside of ``/rpc`` and ``/p2p``: routes to a page or a file, errors in HTML."""
 
 from collections.abc import Callable, Iterable
 from functools import lru_cache, partial
@@ -17,8 +17,9 @@ from svcd.pages.reference import ReferencePage
 from svcd.pages.routes import HTML, SECURITY_HEADERS, SECURITY_HEADERS_WITH_FORM
 from svcd.pages.search import SearchPage
 from svcd.pages.sources import Sources
-from svcd.pages.static_files import StaticFiles, WalletPage
+from svcd.pages.static_files import WalletPage, static_files
 from svcd.web.api import Presentation, RouteGroup, SiteContext
+from svcd.web.representations import Negotiated
 from svcd.web.request import Request
 from svcd.web.resources import check_host
 from svcd.web.responses import NO_ROUTE, Headers, HttpError, Response, error_response, method_not_allowed
@@ -39,8 +40,6 @@ _PAGES: Final = (
     ReferencePage,
     CheckoutPage,
 )
-FILES: Final = "/static/{name}"
-"""The metrics label of all files; a client must not be able to create labels."""
 _REDIRECTS: Final = {b"/pay": b"/pay/", b"/wallet": b"/wallet/"}
 CACHE_SIZE: Final = 128
 """Rendered pages, of a few kilobytes each, that are kept for further requests."""
@@ -60,10 +59,12 @@ class PageHosts:
 
 def pages_resource(sources: Sources, hosts: PageHosts | None) -> Callable[[SiteContext], Resource]:
     """A function that makes the resource of all pages once the site has its throttle; ``hosts`` None accepts any."""
-    layout, files = Layout(sources.params, sources.peers), StaticFiles()
-    pages = [*[page(sources) for page in _PAGES], QrCodeRoute(sources.params), WalletPage(layout, files)]
+    files = static_files()
+    layout = Layout(sources.params, sources.peers, url=files.url)
+    wallet = WalletPage(layout, files.html("wallet.html"))
+    pages = [*[page(sources) for page in _PAGES], QrCodeRoute(sources.params), wallet, files]
 
-    return lambda site: PagesResource(pages, layout=layout, files=files, site=site, hosts=hosts)
+    return lambda site: PagesResource(pages, layout=layout, site=site, hosts=hosts)
 
 
 class PagesResource(Resource):
@@ -76,14 +77,12 @@ class PagesResource(Resource):
         pages: Iterable[object],
         *,
         layout: Layout,
-        files: StaticFiles,
         site: SiteContext,
         hosts: PageHosts | None,
     ) -> None:
         super().__init__()
         self._layout = layout
         self._cached = lru_cache(CACHE_SIZE)(self._render_cached)
-        self._files = files
         self._router = site.router
         self._hosts = hosts
         self._routes = RouteGroup(site, Presentation(self._check, self._rendered, self._rendered_error))
@@ -103,9 +102,6 @@ class PagesResource(Resource):
         if path in _REDIRECTS:
             request.route = _REDIRECTS[path].decode("ascii")
             answer = partial(_redirect, _REDIRECTS[path], request)
-        elif len(segments) == 2 and segments[0] == "static":
-            request.route = FILES
-            answer = partial(self._file, segments[1], request)
         return self._routes.respond_unrouted(request, answer).apply_to(request)
 
     def _check(self, request: IncomingRequest) -> None:
@@ -114,19 +110,21 @@ class PagesResource(Resource):
         if request.method not in (b"GET", b"HEAD"):
             raise method_not_allowed(["GET", "HEAD"])
 
-    def _file(self, name: str, request: Request) -> Response:
-        return _with_headers(SECURITY_HEADERS, self._files.get(name).respond(request))
-
-    def _rendered(self, answer: Page | CachedPage | Response) -> Response:
+    def _rendered(self, request: IncomingRequest, answer: Page | CachedPage | Negotiated | Response) -> Response:
+        if isinstance(answer, Negotiated):
+            return _with_headers(SECURITY_HEADERS, answer.respond(request))
         if isinstance(answer, Response):
             return _with_headers(SECURITY_HEADERS, answer)
         if isinstance(answer, CachedPage):
             return self._cached(answer, self._layout.warning())
+        return self._drawn(answer)
+
+    def _drawn(self, answer: Page) -> Response:
         headers = SECURITY_HEADERS_WITH_FORM if answer.searchable else SECURITY_HEADERS
         return Response(self._layout.draw(answer), answer.status, content_type=HTML, headers=headers)
 
     def _render_cached(self, cached: CachedPage, _warning: str) -> Response:
-        return self._rendered(cached.draw())
+        return self._drawn(cached.draw())
 
     def _rendered_error(self, request: IncomingRequest, error: HttpError) -> Response:
         if not _wants_html(request):

@@ -50,6 +50,7 @@ def parse_search_text(text: str) -> str:
 BLOCK: Final = Field("block", Text(convert=parse_block), "The height or the hash of a block.")
 FIRST: Final = Field("first", HEIGHT_TYPE, "Where the list begins.", default=0)
 AFTER: Final = Field("after", HEIGHT_TYPE, "Where the list begins.", default=0)
+FILE_NAME: Final = Field("name", Text(), "The name of a file.")
 SEARCH_TEXT: Final = Field("q", Text(convert=parse_search_text), "The text to search for.", default="")
 
 

@@ -1,21 +1,23 @@
-"""Scripts, styles and pictures, served from memory with an ETag, and the wallet's page (docs/pages.md "Headers")."""
+"""Scripts, styles and pictures, served from memory under names that change with the content, and the wallet's page.
 
-from collections.abc import Iterator, Mapping
+A browser may keep a file with such a name for ever and never ask again. Every file also has its plain name, under which
+it is served as it is in the folder ``static`` (docs/pages.md "Files").
+"""
+
+import re
+from collections.abc import Mapping
+from functools import cache
 from hashlib import sha256
 from importlib import resources
-from importlib.resources.abc import Traversable
 from typing import Final
 
-from attrs import frozen
-from twisted.web import http
+from attrs import define, field
 
+from svcd.pages.bundles import bundle, imported_modules
 from svcd.pages.layout import Layout
-from svcd.pages.routes import HTML, WALLET_FEATURES, page
-from svcd.web.request import Request
-from svcd.web.responses import NO_ROUTE, Headers, HttpError, Response
-
-# Twisted's web server is not annotated, and its methods have names of their own.
-# mypy: allow-untyped-calls
+from svcd.pages.routes import FILE_NAME, HTML, WALLET_FEATURES, page
+from svcd.web.representations import Negotiated
+from svcd.web.responses import NO_ROUTE, Cached, Headers, HttpError
 
 _CONTENT_TYPES: Final[Mapping[str, bytes]] = {
     ".css": b"text/css; charset=utf-8",
@@ -26,65 +28,81 @@ _CONTENT_TYPES: Final[Mapping[str, bytes]] = {
 }
 """Browsers run a module only with a JavaScript type, and ``nosniff`` forbids them to guess it."""
 WORD_LIST: Final = "bip39-english.txt"
-
-
-@frozen
-class StaticFile:
-    """The content of a file with its content type and its ETag."""
-
-    data: bytes
-    content_type: bytes
-    etag: bytes
-
-    def respond(self, request: Request) -> Response:
-        """The file, or 304 if the client's copy has the same ETag (RFC 9110 section 13.1.2)."""
-        headers: Headers = ((b"ETag", self.etag), (b"Cache-Control", b"no-cache"))
-        if request.setETag(self.etag) is http.CACHED:
-            return Response(b"", 304, content_type=self.content_type, headers=headers)
-        return Response(self.data, content_type=self.content_type, headers=headers)
+_PREFIX: Final = "/static/"
+_REFERENCE: Final = re.compile(rb'"/static/([a-z0-9.-]+)"')
+_PLAIN: Final[Headers] = ((b"Cache-Control", b"no-cache"),)
+_HASHED: Final[Headers] = ((b"Cache-Control", b"public, max-age=31536000, immutable"),)
 
 
 class StaticFiles:
-    """The files of the folder ``static``, and the BIP-39 word list of the ``mnemonic`` package."""
+    """The files of the folder ``static``, and the BIP-39 word list of the ``mnemonic`` package.
+
+    Raises ValueError for a module that cannot be bundled, and KeyError for a file that refers to a missing one.
+    """
 
     def __init__(self) -> None:
         folder = resources.files("svcd.pages")
-        self._files = dict(_read_folder(folder / "static"))
         words = (resources.files("mnemonic") / "wordlist" / "english.txt").read_bytes()
-        self._files[WORD_LIST] = _static_file(WORD_LIST, words)
+        self._sources = {file.name: file.read_bytes() for file in (folder / "static").iterdir()} | {WORD_LIST: words}
+        self._modules = {name: data.decode() for name, data in self._sources.items() if name.endswith(".mjs")}
         self._pages = {page.name: page.read_bytes() for page in folder.iterdir() if page.name.endswith(".html")}
+        self._served = {name: _negotiated(name, data, _PLAIN) for name, data in self._sources.items()}
+        self._urls: dict[str, str] = {}
+        imported = {name for module in self._modules.values() for name in imported_modules(module)}
+        for name in self._sources:
+            # The others reach browsers in the bundles of the modules that import them.
+            if name not in imported:
+                self.url(name)
 
-    def get(self, name: str) -> StaticFile:
-        """The file called ``name``; raises HttpError 404."""
-        if name not in self._files:
+    @page("/static/{name}", "A file of the pages", path_fields=(FILE_NAME,), cost=1)
+    def file(self, name: str) -> Negotiated:
+        """Answer GET /static/{name}."""
+        if name not in self._served:
             raise HttpError(404, NO_ROUTE)
-        return self._files[name]
+        return self._served[name]
 
-    def page(self, name: str) -> bytes:
-        """The static page called ``name``, from the folder of this module."""
-        return self._pages[name]
+    def url(self, name: str) -> str:
+        """The path of a file, which changes with its content; a module is served there as a bundle."""
+        if name not in self._urls:
+            source = bundle(self._modules, name).encode() if name in self._modules else self._sources[name]
+            data = self._linked(source)
+            stem, _, ending = name.rpartition(".")
+            hashed = f"{stem}.{sha256(data).hexdigest()[:16]}.{ending}"
+            self._served[hashed] = _negotiated(name, data, _HASHED)
+            self._urls[name] = _PREFIX + hashed
+        return self._urls[name]
+
+    def html(self, name: str) -> bytes:
+        """The page called ``name`` from the folder of this module, with the paths of its files as they are now."""
+        return self._linked(self._pages[name])
+
+    def _linked(self, data: bytes) -> bytes:
+        """``data`` in which every quoted path of a file is the one that changes with the file's content."""
+        return _REFERENCE.sub(lambda match: b'"%b"' % self.url(match[1].decode()).encode(), data)
 
 
-def _read_folder(folder: Traversable) -> Iterator[tuple[str, StaticFile]]:
-    for file in folder.iterdir():
-        if file.is_file():
-            yield file.name, _static_file(file.name, file.read_bytes())
+@cache
+def static_files() -> StaticFiles:
+    """The files, which are compressed only once for all sites of a process."""
+    return StaticFiles()
 
 
-def _static_file(name: str, data: bytes) -> StaticFile:
-    etag = b'"' + sha256(data).hexdigest()[:32].encode("ascii") + b'"'
-    return StaticFile(data, _CONTENT_TYPES["." + name.rpartition(".")[2]], etag)
+def _negotiated(name: str, data: bytes, headers: Headers) -> Negotiated:
+    return Negotiated(data, _CONTENT_TYPES["." + name.rpartition(".")[2]], headers, revalidated=True)
 
 
+@define
 class WalletPage:
     """The target of a payment request's ``walletPath``; only the scripts read the payment from the address."""
 
-    def __init__(self, layout: Layout, files: StaticFiles) -> None:
-        self._layout = layout
-        self._files = files
+    _layout: Layout
+    _html: bytes
+    _drawn: Cached[Negotiated] = field(init=False, factory=Cached)
 
     @page("/wallet/", "The wallet", cost=1)
-    def wallet(self) -> Response:
+    def wallet(self) -> Negotiated:
         """Answer GET /wallet/."""
-        html = self._layout.insert_warnings(self._files.page("wallet.html"))
-        return Response(html, content_type=HTML, headers=WALLET_FEATURES)
+        return self._drawn.get(self._layout.warning(), self._draw)
+
+    def _draw(self) -> Negotiated:
+        return Negotiated(self._layout.insert_warnings(self._html), HTML, WALLET_FEATURES)

@@ -152,7 +152,7 @@ class Presentation:
     """
 
     check: Callable[[IncomingRequest], None] = field(default=lambda request: None)
-    to_response: Callable[[Any], Response] = field(default=to_response)
+    to_response: Callable[[IncomingRequest, Any], Response] = field(default=lambda request, result: to_response(result))
     error_response: Callable[[IncomingRequest, HttpError], Response] = field(
         default=lambda request, error: error_response(error)
     )
@@ -247,7 +247,7 @@ class _Call:
         return service_unavailable(sentence, RETRY_SECONDS, tip=tip)
 
     def _render(self, result: Any) -> Response:
-        response = self.bound.presentation.to_response(result)
+        response = self.bound.presentation.to_response(self.request, result)
         self._charge(len(response.body))
         if self.min_height is not None and (too_low := self._too_low(response.tip)):
             raise too_low

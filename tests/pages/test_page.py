@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 from svcd.pages import checkout, explorer, qr, reference, search, static_files
-from svcd.pages.resource import FILES
 from svcd.pages.routes import SECURITY_HEADERS
 from svcd.web.routes import routes_of
 from tests.pages.conftest import Shown
@@ -23,7 +22,7 @@ def test_the_table_names_every_page(still: Shown) -> None:
         if isinstance(each, type) and each.__module__ == module.__name__
         for route, _ in routes_of(object.__new__(each))
     }
-    assert named == {re.sub(r"\{.*", "", path) for path in {*declared, FILES}}
+    assert named == {re.sub(r"\{.*", "", path) for path in declared}
 
 
 def test_the_table_names_every_header_and_its_value() -> None:

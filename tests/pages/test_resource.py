@@ -1,5 +1,6 @@
 """Headers, hosts, methods, limits, errors and files of all pages (docs/pages.md)."""
 
+import gzip
 from collections import Counter
 from collections.abc import Callable
 from hashlib import sha256
@@ -12,6 +13,7 @@ from twisted.web.template import Tag
 from svcd.pages import layout
 from svcd.pages.layout import flattened
 from svcd.pages.resource import PageHosts
+from svcd.pages.static_files import static_files
 from svcd.web.rate_limits import Rate
 from tests.pages.conftest import Shown, show
 from tests.rpc.node import FAUCET, Node
@@ -203,25 +205,84 @@ def test_an_internal_error_shows_only_its_id(
 # Files
 
 
+FILES = [
+    ("style.css", "text/css; charset=utf-8"),
+    ("checkout.mjs", "text/javascript; charset=utf-8"),
+    ("icon.svg", "image/svg+xml"),
+    ("bip39-english.txt", "text/plain; charset=utf-8"),
+]
+FOR_EVER = "public, max-age=31536000, immutable"
+
+
+@pytest.mark.parametrize("accepted", ["", "gzip, deflate, br"])
+@pytest.mark.parametrize(("name", "kind"), FILES)
+def test_file_type_and_revalidation(still: Shown, name: str, kind: str, accepted: str) -> None:
+    for target, caching in ((f"/static/{name}", "no-cache"), (static_files().url(name), FOR_EVER)):
+        first = still.ask(target, Accept_Encoding=accepted)
+        assert (first.status, first.headers["content-type"]) == (200, kind)
+        assert (first.headers["cache-control"], first.headers["vary"]) == (caching, "Accept-Encoding")
+        assert first.headers.get("content-encoding") == ("gzip" if accepted else None)
+        tag = first.headers["etag"]
+        assert tag == f'"{sha256(first.body).hexdigest()[:32]}"'
+        for known in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+            again = still.ask(target, If_None_Match=known, Accept_Encoding=accepted)
+            assert (again.status, again.body, again.headers["etag"]) == (304, b"", tag)
+            assert (again.headers["cache-control"], again.headers["vary"]) == (caching, "Accept-Encoding")
+            assert "content-security-policy" in again.headers
+        assert still.ask(target, If_None_Match='"other"', Accept_Encoding=accepted).status == 200
+
+
+@pytest.mark.parametrize("target", [*[f"/static/{name}" for name, _ in FILES], "/wallet/"])
+def test_the_compressed_form_has_the_same_content(still: Shown, target: str) -> None:
+    plain, compressed = still.ask(target), still.ask(target, Accept_Encoding="gzip")
+    assert gzip.decompress(compressed.body) == plain.body
+    assert (compressed.headers["content-encoding"], compressed.headers["vary"]) == ("gzip", "Accept-Encoding")
+    assert plain.headers["vary"] == "Accept-Encoding"
+    head = still.ask(target, "HEAD", Accept_Encoding="gzip")
+    assert head.headers["content-length"] == str(len(compressed.body))
+
+
 @pytest.mark.parametrize(
-    ("name", "kind"),
+    ("accepted", "taken"),
     [
-        ("style.css", "text/css; charset=utf-8"),
-        ("checkout.mjs", "text/javascript; charset=utf-8"),
-        ("icon.svg", "image/svg+xml"),
-        ("bip39-english.txt", "text/plain; charset=utf-8"),
+        ("gzip", True),
+        ("GZIP", True),
+        ("br;q=1.0, gzip;q=0.1", True),
+        ("*", True),
+        ("identity, *;q=0", False),
+        ("gzip;q=0, *", False),
+        ("gzip;q=0.000", False),
+        ("br", False),
+        ("", False),
+        ("gzipped", False),
+        (";;;=,", False),
     ],
 )
-def test_file_type_and_revalidation(still: Shown, name: str, kind: str) -> None:
-    first = still.ask(f"/static/{name}")
-    assert (first.status, first.headers["content-type"]) == (200, kind)
-    assert first.headers["cache-control"] == "no-cache"
-    tag = first.headers["etag"]
-    assert tag == f'"{sha256(first.body).hexdigest()[:32]}"'
-    again = still.ask(f"/static/{name}", If_None_Match=tag)
-    assert (again.status, again.body, again.headers["etag"]) == (304, b"", tag)
-    assert "content-security-policy" in again.headers
-    assert still.ask(f"/static/{name}", If_None_Match='"other"').status == 200
+def test_gzip_is_sent_only_where_it_is_accepted(still: Shown, accepted: str, taken: bool) -> None:
+    headers = still.ask("/static/style.css", Accept_Encoding=accepted).headers
+    assert ("content-encoding" in headers) == taken
+
+
+@pytest.mark.parametrize("target", ["/static/style.css", "/wallet/"])
+@pytest.mark.parametrize("condition", ["", "If-None-Match: *\r\n"])
+def test_both_parsers_give_the_same_bytes(still: Shown, target: str, condition: str) -> None:
+    """A percent-encoded letter in the path leads a request past the fast path."""
+    encoded = target.replace("/static/", "/stati%63/").replace("/wallet/", "/walle%74/")
+    head = f"HTTP/1.1\r\nHost: localhost\r\nAccept-Encoding: gzip\r\n{condition}\r\n"
+    fast, slow = (Wire(still.site).send(f"GET {path} {head}".encode()).response() for path in (target, encoded))
+    assert (fast.status, fast.headers, fast.body) == (slow.status, slow.headers, slow.body)
+    assert fast.headers["content-encoding" if fast.status == 200 else "etag"]
+
+
+def test_a_file_that_has_changed_is_not_found_under_its_earlier_name(still: Shown) -> None:
+    assert still.ask("/static/wallet.0123456789abcdef.mjs").status == 404
+
+
+@pytest.mark.parametrize("target", [*SEARCHABLE, PAY, "/wallet/"])
+def test_pages_load_files_that_browsers_may_keep(still: Shown, target: str) -> None:
+    loaded = [each for each in still.see(target).loads if each.startswith("/static/")]
+    assert loaded
+    assert {still.ask(each).headers["cache-control"] for each in loaded} == {FOR_EVER}
 
 
 def test_word_list_is_that_of_the_command_line(still: Shown) -> None:

@@ -85,8 +85,8 @@ export class Node {
 
   /** The network of the node, whose rules are looked at too, and on which it must stay; throws `wrong-network`. */
   async network() {
-    const { network } = await this.view();
-    const consensus = await this.#get("/rpc/consensus", "consensus");
+    // Both at once: on a slow line each question costs most of a second.
+    const [{ network }, consensus] = await Promise.all([this.view(), this.#get("/rpc/consensus", "consensus")]);
     const same = consensus?.genesisHash === network.genesisHash && consensus.minimumFee === MINIMUM_FEE.toString();
     const cost = `where a transfer costs ${coins(MINIMUM_FEE)}`;
     const sentence = `The node's rules are not those of ${network.name}, ${cost}: do not trust it.`;

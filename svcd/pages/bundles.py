@@ -1,0 +1,64 @@
+"""One script for a page: a module together with all modules that it imports, so that a browser asks only once."""
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+_BLOCK_COMMENT: Final = re.compile(r"^[ \t]*/\*.*?\*/[ \t]*\n", re.MULTILINE | re.DOTALL)
+_LINE_COMMENT: Final = re.compile(r"^[ \t]*//.*\n", re.MULTILINE)
+_IMPORT: Final = re.compile(r'^import \{\s*(\w+(?:,\s*\w+)*),?\s*\} from "\./([a-z0-9-]+\.mjs)";$', re.MULTILINE)
+_EXPORT: Final = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
+_OTHER_FORM: Final = re.compile(r"^(?:import|export)\b.*|^.*\bimport\(.*", re.MULTILINE)
+
+
+def imported_modules(source: str) -> list[str]:
+    """The file names of the modules that a module imports itself, in order."""
+    return [name for _, name in _IMPORT.findall(source)]
+
+
+def bundle(sources: Mapping[str, str], entry: str) -> str:
+    """A script that does the same as the module ``entry`` of ``sources``, and imports nothing.
+
+    Each imported module becomes a function, which is called once and returns what the module exports, in an order in
+    which a module comes after those that it imports. So its own names stay its own, and the code itself is unchanged,
+    but for comments that fill a line. Raises ValueError for a circular import and for forms that cannot be bundled:
+    other imports than ``import { a, b } from "./name.mjs";``, other exports than of a function, a class or a
+    constant, and a template literal over several lines.
+    """
+    order: list[str] = []
+    _visit(sources, entry, (), order)
+    return "".join(_module(name, sources[name]) for name in order[:-1]) + f"{{\n{_body(entry, sources[entry])}}}\n"
+
+
+def _visit(sources: Mapping[str, str], name: str, importers: tuple[str, ...], order: list[str]) -> None:
+    """Append to ``order`` the modules that ``name`` needs and then itself, each once."""
+    if name in importers:
+        raise ValueError(f"{name} imports itself, through {', '.join(importers)}: move what both need elsewhere")
+    if name not in order:
+        for needed in imported_modules(sources[name]):
+            _visit(sources, needed, (*importers, name), order)
+        order.append(name)
+
+
+def _module(name: str, source: str) -> str:
+    exported = ", ".join(_EXPORT.findall(source))
+    return f"const {_variable(name)} = (() => {{\n{_body(name, source)}return {{ {exported} }};\n}})();\n"
+
+
+def _body(name: str, source: str) -> str:
+    """The code of a module without comments, whose imports are constants and whose exports are not marked."""
+    code = _LINE_COMMENT.sub("", _BLOCK_COMMENT.sub("", source))
+    for line in code.splitlines():
+        # In such a literal, what looks like a comment would be text.
+        if line.count("`") % 2:
+            raise ValueError(f"{name}: a template literal must end in its line: {line.strip()}")
+    code = _IMPORT.sub(lambda match: f"const {{ {match[1]} }} = {_variable(match[2])};", code)
+    code = _EXPORT.sub("", code)
+    if other := _OTHER_FORM.search(code):
+        raise ValueError(f"{name}: this form of import or export cannot be bundled: {other[0]}")
+    return code
+
+
+def _variable(name: str) -> str:
+    """The constant that holds what a module exports; modules themselves use no names with a dollar sign."""
+    return "$" + name.removesuffix(".mjs").replace("-", "_")
