@@ -9,8 +9,8 @@ from attrs import field, frozen
 from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 
-from svcd.chain.edge_cases import check_library
 from svcd.chain.params import NetworkParams
+from svcd.chain.signature import check_library
 from svcd.interfaces import Clock, Worker
 from svcd.limits import Limit
 from svcd.node.chain_manager import ChainManager

@@ -5,10 +5,9 @@ from hashlib import sha512
 
 import pytest
 
-from svcd.chain import edge_cases
-from svcd.chain.edge_cases import EDGE_CASES, EdgeCase, check_library
+from svcd.chain import signature
 from svcd.chain.errors import Corrupt
-from svcd.chain.signature import is_valid
+from svcd.chain.signature import EDGE_CASES, EdgeCase, check_library, is_valid
 
 # Ed25519 in the affine arithmetic of RFC 8032, to see what each case is rather than what libsodium says of it.
 
@@ -101,7 +100,7 @@ def test_this_library_judges_as_the_network_does() -> None:
 @pytest.mark.parametrize("case", EDGE_CASES, ids=lambda case: case.name)
 def test_a_library_that_judges_one_case_otherwise_is_refused(case: EdgeCase, monkeypatch: pytest.MonkeyPatch) -> None:
     odd = tuple(bytes.fromhex(text) for text in (case.public_key, case.message, case.signature))
-    monkeypatch.setattr(edge_cases, "is_valid", lambda *given: is_valid(*given) is not (given == odd))
+    monkeypatch.setattr(signature, "is_valid", lambda *given: is_valid(*given) is not (given == odd))
     verb = "refuses" if case.accepted else "accepts"
     with pytest.raises(Corrupt, match=f"libsodium {verb} {case.name}, unlike the network: install the PyNaCl wheel"):
         check_library()
