@@ -334,7 +334,7 @@ LONG_FUNCTION = "def f():\n" + "    pass\n" * MAX_FUNCTION_LINES
         (directions, "cli.session", "from svcd.cli.wallet import keyfile"),
         (directions, "cli.session", "from svcd.node.chain_manager import ChainManager"),
         (directions, "cli.wallet.send", "from svcd.node.chain_manager import ChainManager"),
-        (directions, "cli.wallet.send", "from svcd.cli.merchant.proof import verify_proof"),
+        (directions, "cli.wallet.send", "from svcd.cli.merchant.payments import verify_proof"),
         (directions, "cli.wallet.send", "from svcd.cli.main import svc"),
         (directions, "cli.operator.node", "from svcd.rpc.chain_routes import ChainRoutes"),
         (directions, "rpc.chain_routes", "from svcd.tap import makeService"),

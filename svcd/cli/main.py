@@ -5,7 +5,8 @@ import shutil
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 import click
 from twisted.internet.task import react
@@ -17,21 +18,22 @@ from svcd.cli.chain_commands import balance, block, status, tx
 from svcd.cli.errors import CommandError
 from svcd.cli.export import export
 from svcd.cli.http_client import tcp_agent, unix_socket_agent
-from svcd.cli.manual import show_help
 from svcd.cli.merchant.payments import pay_request, verify
 from svcd.cli.merchant.webhooks import webhook
 from svcd.cli.operator.backup import backup
-from svcd.cli.operator.database import db
+from svcd.cli.operator.database import db, move
 from svcd.cli.operator.devnet import devnet
 from svcd.cli.operator.node import node
 from svcd.cli.operator.peers import peers
-from svcd.cli.operator.webhooks import move
-from svcd.cli.rendering import escape
+from svcd.cli.rendering import escape, property_table
 from svcd.cli.session import DEFAULT_DATA_DIR, DEFAULT_URL, Runtime, Session
 from svcd.cli.wallet.history import history
 from svcd.cli.wallet.keys import wallet
 from svcd.cli.wallet.refund import refund
 from svcd.cli.wallet.send import pay_uri, send
+
+PAGES: Final = Path(__file__).with_name("docs")
+"""The pages of `svc help`: a link to docs/ in a clone, a folder with its pages in an installed svcd."""
 
 T = TypeVar("T")
 
@@ -82,6 +84,35 @@ def svc(context: click.Context, url: str, data_dir: str) -> None:
       svc wallet new --network devnet
     """
     context.obj = Session(context.find_object(Runtime) or system_runtime(), url, data_dir)
+
+
+@click.command("help")
+@click.argument("topic", required=False)
+@click.pass_context
+def show_help(context: click.Context, topic: str | None) -> None:
+    """Show a page of the documentation, or list the TOPICs.
+
+    \b
+    Example:
+      svc help
+      svc help payments
+    """
+    pages = {page.stem: page for page in sorted(PAGES.glob("*.md"))}
+    if topic is None:
+        rows = [(name, _title(page)) for name, page in pages.items()]
+        click.echo(f"svc help TOPIC shows a page, svc COMMAND --help explains a command.\n\n{property_table(rows)}")
+    elif topic in pages:
+        text = pages[topic].read_text(encoding="utf-8").rstrip("\n")
+        at_terminal = context.obj.runtime.terminal_width() is not None
+        (click.echo_via_pager if at_terminal else click.echo)(text)
+    else:
+        sentence = f"there is no page {topic!r}; choose from {', '.join(pages)}"
+        raise click.BadParameter(sentence, context, param_hint="'TOPIC'")
+
+
+def _title(page: Path) -> str:
+    with page.open(encoding="utf-8") as lines:
+        return next(lines).removeprefix("# ").strip()
 
 
 for command in (status, block, balance, tx, export, pay_request, verify, wallet, webhook, devnet, node, db, show_help):

@@ -18,8 +18,7 @@ from twisted.logger import Logger
 from svcd.commerce.circuit_breaker import BreakerChange, DeliveryOutcome, OpenBreaker
 from svcd.commerce.delivery_scheduler import Lease, LeaseKind
 from svcd.commerce.fair_scheduler import FairScheduler, in_flight_share
-from svcd.commerce.leadership import Alone, Leadership
-from svcd.commerce.lease import Deposed
+from svcd.commerce.leadership import Alone, Deposed, Leadership
 from svcd.commerce.outbox import OutboundEvent, WebhookOutbox
 from svcd.commerce.retry_policy import RETRY_PERIOD, next_attempt, next_attempt_after_refusal
 from svcd.commerce.sender import DeliveryResult, WebhookSender

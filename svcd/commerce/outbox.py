@@ -37,7 +37,7 @@ class OutboundEvent:
     asked_at: int | None = None
     """When the merchant last asked for it."""
     term: int = 0
-    """The term in which it was read; see svcd.commerce.lease."""
+    """The term in which it was read; see svcd.commerce.leadership."""
 
 
 @frozen

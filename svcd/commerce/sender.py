@@ -1,14 +1,18 @@
-"""Sends one event to its receiver, and interprets the answer (docs/webhooks.md "Attempts")."""
+"""Sends an event or a test event to its receiver, and interprets the answer (docs/webhooks.md "Attempts")."""
 
-from collections.abc import Awaitable, Mapping
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Protocol
 
-from attrs import field, frozen
+from attrs import define, field, frozen
 from twisted.internet.defer import CancelledError
 from twisted.logger import Logger
 
+from svcd.chain.encoding import canonical
 from svcd.commerce.circuit_breaker import DeliveryOutcome
+from svcd.commerce.events import ChainIdentity
 from svcd.commerce.signing import SigningKeys, signed_headers
+from svcd.interfaces import Clock, milliseconds
 from svcd.limits import STALLING_RECEIVER, Limit
 from svcd.net.calls import CallFailed, CallLimits, Reply
 from svcd.net.meter import MAX_HEAD_BYTES
@@ -16,6 +20,9 @@ from svcd.net.targets import BadTarget, Rules, Target
 from svcd.node.status import SOFTWARE_VERSION
 
 CALL_LIMITS: Final = CallLimits(seconds=10, max_bytes=MAX_HEAD_BYTES)
+TEST_EVENT: Final = "webhook.test"
+MAX_TESTS: Final = 2
+"""Tests of a merchant that may run at once."""
 
 LIMITS: Final = (
     Limit("time for an attempt", CALL_LIMITS.seconds, "seconds", STALLING_RECEIVER),
@@ -25,6 +32,7 @@ LIMITS: Final = (
         "bytes",
         "A receiver that answers without end, or with a gzip bomb",
     ),
+    Limit("tests of callbacks at once, of a merchant", MAX_TESTS, "things", STALLING_RECEIVER),
 )
 _GONE: Final = 410
 _RETRY_LATER: Final = (429, 503)
@@ -148,3 +156,66 @@ def interpret_reply(reply: Reply) -> DeliveryResult:
         error=f"status {reply.status}",
         retry_after=reply.headers.get("retry-after") if reply.status in _RETRY_LATER else None,
     )
+
+
+class TooManyTests(Exception):
+    """The merchant's other tests have not ended yet."""
+
+
+@frozen(kw_only=True)
+class OutboundTest:
+    """An event that belongs to no watch."""
+
+    merchant: str
+    event_id: str
+    type: str
+    url: str = field(repr=False)
+    body: bytes = field(repr=False)
+
+
+@define
+class CallbackTester:
+    """Sends signed test events, each once, so that a merchant can try a callback; ``new_id`` returns 32 hex digits."""
+
+    _sender: WebhookSender
+    _chain: ChainIdentity
+    _clock: Clock
+    _new_id: Callable[[], str]
+    _running: Counter[str] = field(init=False, factory=Counter)
+    """Tests that have not ended, by merchant."""
+
+    async def test(self, merchant: str, url: str) -> dict[str, object]:
+        """Send a test to ``url``; returns the outcome in the API's form, without the receiver's words.
+
+        Raises TooManyTests.
+        """
+        if self._running[merchant] >= MAX_TESTS:
+            raise TooManyTests
+        self._running[merchant] += 1
+        try:
+            return await self._test(merchant, url)
+        finally:
+            self._running[merchant] -= 1
+
+    async def _test(self, merchant: str, url: str) -> dict[str, object]:
+        began, now = self._clock.seconds(), milliseconds(self._clock)
+        event_id = f"svcevt_{self._new_id()}"
+        body = canonical(
+            {
+                "id": event_id,
+                "event": TEST_EVENT,
+                "createdAt": str(now),
+                "networkId": self._chain.network_id,
+                "chainId": self._chain.chain_id,
+                "genesisHash": self._chain.genesis_hash.hex(),
+            }
+        )
+        event = OutboundTest(merchant=merchant, event_id=event_id, type=TEST_EVENT, url=url, body=body)
+        result = await self._sender.send(event, now)
+        return {
+            "id": event_id,
+            "event": TEST_EVENT,
+            "status": result.status,
+            "error": result.error or None,
+            "milliseconds": round((self._clock.seconds() - began) * 1000),
+        }

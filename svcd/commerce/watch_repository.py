@@ -15,7 +15,7 @@ from svcd.commerce.events import (
     event_body,
     event_id,
 )
-from svcd.commerce.lease import Deposed
+from svcd.commerce.leadership import Deposed
 from svcd.commerce.payment import PaymentLocation, PaymentState
 from svcd.commerce.payment_request import PaymentTerms
 from svcd.commerce.watch import EndReason, NextEvaluation, Watch
@@ -63,7 +63,7 @@ class WatchRepository:
 
     @contextmanager
     def leading(self, term: int) -> Iterator[None]:
-        """A transaction that only the leader of ``term`` may commit. Raises svcd.commerce.lease.Deposed."""
+        """A transaction that only the leader of ``term`` may commit. Raises svcd.commerce.leadership.Deposed."""
         with self.watches.commit():
             yield
             # In the end, so that a transaction that waits keeps no other node from taking over.

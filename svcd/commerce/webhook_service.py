@@ -15,11 +15,9 @@ from twisted.internet.defer import Deferred
 from twisted.logger import Logger
 from twisted.python.failure import Failure
 
-from svcd.commerce.batches import Batches
 from svcd.commerce.chain_follower import MempoolChange, StepContext
 from svcd.commerce.dispatcher import DeliveryCounts, WebhookDispatcher
-from svcd.commerce.leadership import Alone, Leadership, Role
-from svcd.commerce.lease import Deposed
+from svcd.commerce.leadership import Alone, Deposed, Leadership, Role
 from svcd.commerce.outbox import WebhookOutbox
 from svcd.commerce.sender import WebhookSender
 from svcd.commerce.subscriptions import Backlog, Page, Registration, Selection, Subscriptions, WatchRequest
@@ -29,7 +27,7 @@ from svcd.node.changes import ChainChange
 from svcd.node.mempool import MempoolEntry, Removals
 from svcd.node.node_context import NodeContext
 from svcd.node.status import ChainAlarm
-from svcd.node.tasks import TaskGroup
+from svcd.node.tasks import Batches, TaskGroup
 from svcd.store.database import DatabaseUnavailable, is_damage
 from svcd.store.webhook_events import BreakerRow, WatchQueue
 

@@ -4,7 +4,6 @@ from typing import Final
 
 from svcd.chain import encoding
 from svcd.commerce import (
-    callback_tester,
     circuit_breaker,
     delivery_scheduler,
     fair_scheduler,
@@ -70,7 +69,6 @@ _CONSTANTS: Final[tuple[tuple[Limit, ...], ...]] = (
     statement.LIMITS,
     payment_list.LIMITS,
     payment_waiters.LIMITS,
-    callback_tester.LIMITS,
     subscriptions.LIMITS,
     sender.LIMITS,
     delivery_scheduler.LIMITS,

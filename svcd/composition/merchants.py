@@ -7,13 +7,10 @@ from typing import Final
 from twisted.application.service import Service
 from twisted.logger import Logger
 
-from svcd.commerce.callback_tester import CallbackTester
-from svcd.commerce.leadership import Candidate, DatabaseClock, LeaseService
-from svcd.commerce.lease import RENEW_SECONDS
-from svcd.commerce.merchant import Merchant
+from svcd.commerce.leadership import RENEW_SECONDS, Candidate, DatabaseClock, LeaseService
 from svcd.commerce.payment_lookup import PaymentLookup
 from svcd.commerce.payment_waiters import PaymentWaiters
-from svcd.commerce.sender import SendingMerchant, WebhookSender
+from svcd.commerce.sender import CallbackTester, SendingMerchant, WebhookSender
 from svcd.commerce.signing import SigningKeys
 from svcd.commerce.subscriptions import WatchLimits
 from svcd.commerce.webhook_database import WatchSettings, WebhookDatabase, open_webhook_database
@@ -31,7 +28,7 @@ from svcd.node.node_context import NodeThreads
 from svcd.node.status import Status
 from svcd.process.timers import Periodic
 from svcd.rpc.payment_routes import CommerceRoutes, ProofRoutes
-from svcd.rpc.webhook_routes import WebhookPolicy, WebhookRoutes
+from svcd.rpc.webhook_routes import Merchant, WebhookPolicy, WebhookRoutes
 from svcd.store.lease_store import LeaseStore
 
 _LOOK_UPS: Final = 16

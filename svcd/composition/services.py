@@ -55,7 +55,7 @@ from svcd.rpc.operator_routes import (
     PeerAdminRoutes,
     ReadyRoute,
 )
-from svcd.rpc.payment_list_routes import PaymentListRoutes
+from svcd.rpc.payment_routes import PaymentListRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
 from svcd.rpc.statement_routes import StatementRoutes
 from svcd.store.mempool_store import FILE as MEMPOOL_FILE

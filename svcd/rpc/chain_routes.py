@@ -19,10 +19,25 @@ from svcd.node.status import Status
 from svcd.node.transaction_pool import TransactionPool
 from svcd.rpc import schemas
 from svcd.rpc.fields import ADDRESS, BEFORE, HEIGHT, LIMIT, NEWEST, TRANSACTION, TXID
-from svcd.rpc.tip import ShowsChain, tip_at
 from svcd.store.chain_store import ChainReader, StoredBlock, StoredTransfer
-from svcd.web.responses import Cached, HttpError, Renderable, Response, Tip, json_body
+from svcd.web.responses import Cached, HttpError, Renderable, Response, Tip, json_body, tip_of
 from svcd.web.routes import Route, object_schema
+
+
+def tip_at(point: ChainPoint) -> Tip:
+    """The tip at ``point``."""
+    return tip_of(point.height, point.hash)
+
+
+class ShowsChain:
+    """The base of routes that show the chain."""
+
+    _chain_manager: ChainManager
+
+    @property
+    def tip(self) -> Tip:
+        """The tip that the chain manager last announced, to which mempool and status belong."""
+        return tip_at(self._chain_manager.tip)
 
 
 def confirmations(tip_height: int, height: int) -> int:

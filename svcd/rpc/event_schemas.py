@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from typing import Final
 
 from svcd.chain_schemas import ADDRESS, BASE_UNITS, CHAIN_ID, COUNT, GENESIS_HASH, HASH, NETWORK_ID, TIME
-from svcd.commerce.callback_tester import TEST_EVENT
 from svcd.commerce.events import LATE, EventType
 from svcd.commerce.payment import PaymentState
 from svcd.commerce.payment_list import AmountMismatch
+from svcd.commerce.sender import TEST_EVENT
 from svcd.node.status import DEEP
 from svcd.rpc import schemas
 from svcd.web.field_types import Choice, Schema, Text, constant, with_example

@@ -20,8 +20,8 @@ from svcd.node.fee_estimator import (
 from svcd.node.mempool import Mempool, MempoolEntry
 from svcd.node.recipient_index import RecipientIndex
 from svcd.rpc import schemas
+from svcd.rpc.chain_routes import ShowsChain, tip_at
 from svcd.rpc.fields import ADDRESS, BEFORE_ARRIVAL, LIMIT
-from svcd.rpc.tip import ShowsChain, tip_at
 from svcd.web.responses import Renderable, Response, json_body
 from svcd.web.routes import Route, object_schema
 

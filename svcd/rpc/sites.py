@@ -11,13 +11,15 @@ from twisted.web.resource import Resource
 from svcd.chain.encoding import parse_json
 from svcd.chain.errors import Corrupt, NotYet, RuleViolation
 from svcd.interfaces import Clock
+from svcd.node.status import SOFTWARE_VERSION
 from svcd.rpc import schemas
-from svcd.rpc.description import operator_document, peers_document, public_document
+from svcd.rpc.event_schemas import WEBHOOKS
 from svcd.store.database import DatabaseUnavailable, is_disk_trouble
 from svcd.web.api import UNROUTED_BUCKET, KleinApi, SiteContext
 from svcd.web.connections import SiteLimits
 from svcd.web.fast_path import FastPath
 from svcd.web.field_types import Schema, component
+from svcd.web.openapi import About, Tag, document
 from svcd.web.rate_limits import NO_LIMIT, Clients, RateLimiter
 from svcd.web.resources import CORS_HEADERS, NOT_FOUND, AllowedHosts, Branch, Cors
 from svcd.web.responses import (
@@ -32,6 +34,43 @@ from svcd.web.responses import (
 )
 from svcd.web.routes import Route, object_schema
 from svcd.web.site import Site
+
+_TAGS: Final = (
+    Tag("chain", "/rpc/", "The chain, and transfers to it."),
+    Tag("payments", "/rpc/commerce/", "Payments of orders."),
+    Tag("webhooks", "/rpc/commerce/webhooks", "Watches for payments."),
+    # Not `webhooks` too: generators make a file of each tag, once of the routes and once of the events.
+    Tag("events", "", "The events that the node posts to shops."),
+    Tag("nodes", "/p2p/", "The exchange between nodes."),
+    Tag("operator", "/", "Health, measurements and administration of the node."),
+)
+
+
+def _info(description: str) -> dict[str, object]:
+    return {
+        "title": "svcd",
+        "version": SOFTWARE_VERSION,
+        "description": description,
+        "contact": {"name": "The developers of svcd"},
+        "license": {"name": "MIT", "identifier": "MIT"},
+    }
+
+
+def public_document(routes: Iterable[Route], narrowed: Mapping[str, Schema]) -> dict[str, object]:
+    """Of the public interface, with the webhooks."""
+    about = About(info=_info("A node's public interface."), tags=_TAGS, narrowed=narrowed, shared_below="/rpc")
+    return document(routes, about, WEBHOOKS)
+
+
+def peers_document(routes: Iterable[Route], narrowed: Mapping[str, Schema]) -> dict[str, object]:
+    """Of the routes between nodes, where they have an endpoint of their own."""
+    return document(routes, About(info=_info("A node's interface for other nodes."), tags=_TAGS, narrowed=narrowed))
+
+
+def operator_document(routes: Iterable[Route], narrowed: Mapping[str, Schema]) -> dict[str, object]:
+    """Of the operator's interface."""
+    return document(routes, About(info=_info("A node's interface for its operator."), tags=_TAGS, narrowed=narrowed))
+
 
 MEDIA_TYPE: Final = "application/vnd.oai.openapi+json;version=3.1"
 

@@ -10,8 +10,8 @@ from svcd.chain_schemas import TIME
 from svcd.node.chain_manager import ChainManager
 from svcd.node.statement import BEGINNING, StatementPage, StatementQuery, entry_record, read_statement
 from svcd.rpc import schemas
+from svcd.rpc.chain_routes import ShowsChain, tip_at
 from svcd.rpc.fields import ADDRESS, parse_since_height
-from svcd.rpc.tip import ShowsChain, tip_at
 from svcd.store.chain_store import ChainReader
 from svcd.web.field_types import Custom, Int, Text
 from svcd.web.responses import HttpError, Renderable, Response, json_body

@@ -3,16 +3,16 @@
 from collections.abc import Mapping
 from typing import Final, Unpack
 
-from attrs import frozen
+from attrs import field, frozen
 
 from svcd.chain.params import NetworkParams
 from svcd.chain_schemas import ADDRESS, BASE_UNITS, COUNT, TIME, WHOLE_NUMBER
-from svcd.commerce.callback_tester import MAX_TESTS, TEST_EVENT, CallbackTester, TooManyTests
 from svcd.commerce.chain_follower import ChainBehind
 from svcd.commerce.events import DEFAULT_EVENTS, EventType
-from svcd.commerce.merchant import Merchant
 from svcd.commerce.payment import PaymentState
 from svcd.commerce.payment_request import MAX_CONFIRMATIONS
+from svcd.commerce.sender import MAX_TESTS, TEST_EVENT, CallbackTester, TooManyTests
+from svcd.commerce.signing import SigningKeys
 from svcd.commerce.subscriptions import NotRedeliverable, Selection, TooManyWatches, UnknownWatch, WatchRequest
 from svcd.commerce.watch import EndReason
 from svcd.commerce.webhook_service import WebhookService
@@ -144,6 +144,23 @@ TEST_AGAIN_SECONDS: Final = 10
 """When to ask for a test again while others run."""
 FULL_SECONDS: Final = 60
 """When to ask again where there is no room: watches end all the time."""
+
+
+@frozen(kw_only=True)
+class Merchant:
+    """A merchant and its secrets; no merchant sees the watches of another (docs/webhooks.md "Several merchants")."""
+
+    name: str
+    """Stored with each of its watches."""
+    token: str = field(repr=False)
+    """Authorises its requests."""
+    keys: SigningKeys
+    recipients: frozenset[str] = frozenset()
+    """The addresses whose payments it may watch; empty for all."""
+
+    def may_watch(self, recipient: str) -> bool:
+        """Whether it may watch payments to an address."""
+        return not self.recipients or recipient in self.recipients
 
 
 @frozen(kw_only=True)

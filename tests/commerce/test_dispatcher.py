@@ -11,8 +11,7 @@ from twisted.logger import LogEvent, LogLevel, formatEvent, globalLogPublisher
 
 from svcd.commerce.circuit_breaker import DeliveryOutcome
 from svcd.commerce.dispatcher import HOST_BROKEN, DeliveryCounts, ForwardClock, WebhookDispatcher
-from svcd.commerce.leadership import DatabaseClock, Leadership
-from svcd.commerce.lease import Deposed
+from svcd.commerce.leadership import DatabaseClock, Deposed, Leadership
 from svcd.commerce.retry_policy import RETRY_DELAYS, RETRY_PERIOD
 from svcd.commerce.sender import CALL_LIMITS, SendingMerchant, WebhookSender, interpret_reply
 from svcd.commerce.signing import BadSignature, SigningKeys, verify

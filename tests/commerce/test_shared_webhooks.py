@@ -11,8 +11,7 @@ from twisted.internet.task import Clock
 
 from svcd.chain.block import Block
 from svcd.commerce.circuit_breaker import OpenBreaker
-from svcd.commerce.leadership import Role
-from svcd.commerce.lease import Deposed
+from svcd.commerce.leadership import Deposed, Role
 from svcd.store.webhook_events import BreakerRow
 from tests.commerce.watched import Given, Watched
 from tests.postgresql import Server

@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 from twisted.internet.task import Clock
 
-from svcd.rpc.description import operator_document
-from svcd.rpc.sites import OperatorOpenApiRoute
+from svcd.rpc.sites import OperatorOpenApiRoute, operator_document
 from svcd.web.routes import routes_of
 from tests.rpc.description import Asked, Description
 from tests.rpc.node import OPERATOR_SOCKET, PARAMS, Client, Node, Settings

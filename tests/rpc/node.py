@@ -35,8 +35,7 @@ from svcd.p2p.service import build_peer_network
 from svcd.rpc.chain_routes import ChainRoutes
 from svcd.rpc.mempool_routes import MempoolRoutes
 from svcd.rpc.operator_routes import DevnetRoutes, OperatorRoutes
-from svcd.rpc.payment_list_routes import PaymentListRoutes
-from svcd.rpc.payment_routes import CommerceRoutes, ProofRoutes
+from svcd.rpc.payment_routes import CommerceRoutes, PaymentListRoutes, ProofRoutes
 from svcd.rpc.sites import PublicSite, SiteFactory
 from svcd.rpc.statement_routes import StatementRoutes
 from svcd.web.connections import BodyCaps, SiteLimits

@@ -7,7 +7,7 @@ import pytest
 from twisted.internet.task import Clock
 
 from svcd.commerce import payment_list
-from svcd.rpc import payment_list_routes
+from svcd.rpc import payment_routes
 from svcd.store import chain_store
 from tests.chains import address_of
 from tests.rpc.node import Client, Node
@@ -115,7 +115,7 @@ def test_pages_have_every_transfer_once(
     paid: Node, client: Client, monkeypatch: pytest.MonkeyPatch, looked_at: int, limit: int, reference: dict[str, str]
 ) -> None:
     whole = listed(client, **reference)
-    for module in (chain_store, payment_list, payment_list_routes):
+    for module in (chain_store, payment_list, payment_routes):
         monkeypatch.setattr(module, "LOOKED_AT", looked_at)
     assert every_page(client, limit=limit, **reference) == whole
 

@@ -11,10 +11,8 @@ from attrs import evolve
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from svcd.commerce.callback_tester import CallbackTester
 from svcd.commerce.events import DEFAULT_EVENTS, EventType
-from svcd.commerce.merchant import Merchant
-from svcd.commerce.sender import SendingMerchant, WebhookSender
+from svcd.commerce.sender import CallbackTester, SendingMerchant, WebhookSender
 from svcd.commerce.signing import SigningKeys, verify
 from svcd.commerce.subscriptions import WatchLimits
 from svcd.net.addresses import AddressPolicy
@@ -22,7 +20,7 @@ from svcd.net.calls import Reply
 from svcd.net.http_client import PinnedClient
 from svcd.net.targets import Rules, Target
 from svcd.net.trust import load_trust
-from svcd.rpc.webhook_routes import WebhookPolicy, WebhookRoutes
+from svcd.rpc.webhook_routes import Merchant, WebhookPolicy, WebhookRoutes
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
 from tests.commerce.watched import Watched
 from tests.net.conftest import Answers

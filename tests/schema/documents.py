@@ -13,8 +13,7 @@ from typing import Any, Final
 from svcd import metrics, p2p, rpc
 from svcd.chain.params import MAINNET, NetworkParams
 from svcd.chain_schemas import of_network
-from svcd.rpc.description import operator_document, public_document
-from svcd.rpc.sites import PeersOpenApiRoute
+from svcd.rpc.sites import PeersOpenApiRoute, operator_document, public_document
 from svcd.web.routes import Route, routes_of
 
 DOCS: Final = Path(__file__).parents[2] / "docs"

@@ -10,8 +10,8 @@ from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 from openapi_spec_validator import OpenAPIV31SpecValidator
 
 from svcd.chain.params import DEVNET, MAINNET
-from svcd.commerce.callback_tester import TEST_EVENT
 from svcd.commerce.events import EventType
+from svcd.commerce.sender import TEST_EVENT
 from tests.schema.documents import operator, public
 from tests.web.examples import examples
 

@@ -12,7 +12,7 @@ from svcd.chain.errors import RuleViolation
 from svcd.chain.params import DEVNET
 from svcd.cli.errors import CommandError
 from svcd.cli.http_client import MAX_RESPONSE_BYTES
-from svcd.cli.merchant.proof import ProofClaim, verify_proof
+from svcd.cli.merchant.payments import ProofClaim, verify_proof
 from svcd.cli.session import Runtime, Session
 from svcd.commerce.payment_proof import expected_evaluations, parse_proof, render_proof
 from svcd.commerce.payment_request import PaymentTerms
@@ -189,7 +189,7 @@ def test_a_header_without_work_is_rejected(
 
 def test_work_is_checked_last(session: Session, file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cheap checks come before the expensive one."""
-    monkeypatch.setattr("svcd.cli.merchant.proof.check_work", _nothing)
+    monkeypatch.setattr("svcd.cli.merchant.payments.check_work", _nothing)
     assert refusal(session, ProofClaim((file,), TERMS, bytes(32))).startswith("the proof ends in block ")
 
 

@@ -22,16 +22,14 @@ import pytest
 from attrs import frozen
 from twisted.web.resource import Resource
 
-from svcd.commerce.callback_tester import CallbackTester
-from svcd.commerce.merchant import Merchant
-from svcd.commerce.sender import SendingMerchant, WebhookSender
+from svcd.commerce.sender import CallbackTester, SendingMerchant, WebhookSender
 from svcd.commerce.signing import SigningKeys
 from svcd.net.addresses import AddressPolicy
 from svcd.net.calls import Reply
 from svcd.net.http_client import PinnedClient
 from svcd.net.targets import Rules, Target
 from svcd.net.trust import load_trust
-from svcd.rpc.webhook_routes import WebhookPolicy, WebhookRoutes
+from svcd.rpc.webhook_routes import Merchant, WebhookPolicy, WebhookRoutes
 from svcd.web.rate_limits import Clients, Rate, RateLimiter
 from tests.cli.merchant.events import OLD_SECRET, SECRET, encoded, event, headers
 from tests.cli.merchant.test_listener import write_key

@@ -4,9 +4,8 @@ import pytest
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from svcd.commerce.callback_tester import CallbackTester, TooManyTests
 from svcd.commerce.events import ChainIdentity
-from svcd.commerce.sender import SendingMerchant, WebhookSender
+from svcd.commerce.sender import CallbackTester, SendingMerchant, TooManyTests, WebhookSender
 from svcd.commerce.signing import SigningKeys
 from svcd.net.calls import CallFailed, Reply
 from svcd.net.targets import Rules

@@ -12,8 +12,19 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
 
-from svcd.commerce.leadership import Candidate, DatabaseClock, LeaseService
-from svcd.commerce.lease import LEASE_MS, OUTPACED_MS, RENEW_SECONDS, SEEN_MS, NodeState, next_lease, outpaced, released
+from svcd.commerce.leadership import (
+    LEASE_MS,
+    OUTPACED_MS,
+    RENEW_SECONDS,
+    SEEN_MS,
+    Candidate,
+    DatabaseClock,
+    LeaseService,
+    NodeState,
+    next_lease,
+    outpaced,
+    released,
+)
 from svcd.interfaces import milliseconds
 from svcd.node.threads import InlineWorker
 from svcd.store.database import WEBHOOKS, DatabaseUnavailable, migrations
