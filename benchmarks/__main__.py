@@ -28,8 +28,9 @@ BENCHMARKS: Final = {
     "callbacks": "benchmarks.callbacks",
     "postgresql": "benchmarks.postgresql",
     "verification": "benchmarks.verification",
+    "wallet-page": "benchmarks.wallet_page",
 }
-"""The module of each; those that hammer the node over HTTP need wrk."""
+"""The module of each; those that hammer the node over HTTP need wrk, and the last one needs Chromium."""
 
 
 def run(name: str, folder: Path, *, quick: bool) -> list[Row] | None:

@@ -12,6 +12,7 @@ from twisted.internet.task import Clock
 
 from benchmarks.figures import Goal, Rounds, Row, load, percentile_99, save, table
 from benchmarks.slow_link import Direction, Pipe
+from tests.programs import needs
 
 ROOT = Path(__file__).parent.parent
 WITHOUT_WRK = (
@@ -119,6 +120,20 @@ def test_every_benchmark_that_needs_no_wrk_shows_its_rows(tmp_path: Path) -> Non
     ]
     assert all(row["figure"] > 0 and row["baseline"] != 0 for row in found.values())
     assert [line.split("  ")[0] for line in done.stdout.splitlines()[1:]] == list(found)
+
+
+@pytest.mark.slow
+@pytest.mark.socket
+@needs("chromium")
+def test_the_wallet_page_is_measured_in_a_browser(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "benchmarks.wallet_page", "--quick", "--json", str(tmp_path / "rows")]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    first, second, *_ = found = load(tmp_path / "rows")
+    assert len(found) == 4
+    # The page, the scripts and the questions are three round trips one after the other; later the scripts are there.
+    assert first.figure > 1.2
+    assert second.figure > 0.6
 
 
 def test_a_benchmark_that_cannot_run_is_exit_status_1(tmp_path: Path) -> None:
