@@ -47,7 +47,7 @@ setup(
         "svcd.cli": ["docs/*.md"],
         "svcd.cli.operator": ["devnet.toml"],
         "svcd.store": ["schema/*.sql", "webhooks/*.sql", "mempool/*.sql"],
-        "svcd.pages": ["*.html", "static/*"],
+        "svcd.pages": ["*.html", "static/*", "texts/*.json"],
     },
     install_requires=[
         "Twisted[tls]>=26.10",

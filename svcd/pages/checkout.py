@@ -30,11 +30,10 @@ from svcd.pages.html import (
     copyable,
     digit_groups,
     facts,
-    grouped,
     link,
     notice,
-    plural,
     tag,
+    time_left,
     utc,
     visible,
 )
@@ -42,13 +41,13 @@ from svcd.pages.layout import CachedPage, Page
 from svcd.pages.qr import qr_code, qr_text
 from svcd.pages.routes import RETURN_URL, UNTIL, ReturnUrl, page
 from svcd.pages.sources import Sources
+from svcd.pages.texts import Message, grouped, message
 from svcd.rpc import fields
 
 REFRESH_SECONDS: Final = 5
 SLOW_REFRESH_SECONDS: Final = 60
 """For a paid order, which a reorganisation may take back."""
 HIDDEN: Final[Mapping[str, str]] = {"hidden": "hidden"}
-NOT_FINAL: Final = "Experimental, no hard finality: the network can undo any payment, also one that is confirmed."
 _LONG: Final = 14
 """Characters above which an amount is shown in smaller type."""
 
@@ -130,7 +129,7 @@ def _draw(order: Order, observation: Observation, *, expired: bool, block_second
     data = _script_data(order, state, block_seconds)
     columns = tag("div", left, right, class_="checkout", id="payment", **data)
     return Page(
-        title=f"Pay {coins(terms.amount)}",
+        title=message("checkout.title", amount=coins(terms.amount)),
         content=(_head(terms, order.label), columns),
         json=status_path(terms),
         searchable=False,
@@ -158,13 +157,14 @@ def _script_data(order: Order, state: PaymentState, block_seconds: int) -> dict[
 
 
 def _head(terms: PaymentTerms, label: str | None) -> Tag:
-    text = format_amount(terms.amount)
-    sized = "amount big long" if len(text) > _LONG else "amount big"
+    asked = format_amount(terms.amount)
+    sized = "amount big long" if len(asked) > _LONG else "amount big"
+    shown = amount(terms.amount, class_=sized)
     lines: list[Content] = [
         tag(
             "div",
-            tag("h1", tag("span", "Pay ", class_="visually-hidden"), amount(terms.amount, class_=sized)),
-            copy_button(text, "the amount to pay"),
+            tag("h1", tag("span", message("checkout.to-pay"), " ", class_="visually-hidden"), shown),
+            copy_button(asked, message("checkout.the-amount")),
             class_="copied",
         )
     ]
@@ -177,60 +177,55 @@ def _progress(order: Order, observation: Observation, state: PaymentState, block
     """The state of the payment, and problems with it."""
     terms = order.terms
     depth, required = str(min(observation.confirmations, terms.required)), str(terms.required)
-    bar = tag("progress", max=required, value=depth, data_fill="progress", aria_label="Confirmations")
+    bar = tag("progress", max=required, value=depth, data_fill="progress", aria_label=message("frame.confirmations"))
     missing = terms.required - observation.confirmations
-    left = _time_left(missing, block_seconds) if observation.synced else "Time unknown"
+    left = time_left(missing * block_seconds) if observation.synced else message("script.time-unknown")
     count = tag("span", grouped(observation.confirmations), data_fill="confirmations")
-    asked = plural(terms.required, "confirmation")
+    of = message("checkout.of", done=count, count=terms.required)
+    none = message("checkout.of", done=0, count=terms.required)
     shown = _phase(observation, state)
-    gone = (
-        "It had arrived, but the network has replaced its newest records, and the payment is not in the new ones. "
-        "Usually it returns by itself. Open the wallet that you paid with: it sends the same payment again, which "
-        "can be charged only once."
-    )
     views = [
-        _view("unpaid", shown, _heading_and_text("Waiting for the payment", "This page updates by itself.")),
-        _view("mismatched", shown, _heading_and_text("Wrong amount", "The order is not paid yet.")),
-        _view("gone", shown, _heading_and_text("The payment was taken back", gone), _wallet_that_paid(order)),
+        _view("unpaid", shown, _heading_and_text(message("checkout.unpaid"), message("checkout.unpaid-text"))),
+        _view(
+            "mismatched", shown, _heading_and_text(message("checkout.mismatched"), message("checkout.mismatched-text"))
+        ),
+        _view(
+            "gone",
+            shown,
+            _heading_and_text(message("checkout.gone"), message("checkout.gone-text")),
+            _wallet_that_paid(order),
+        ),
         _view(
             "pending",
             shown,
-            _heading_and_text("Seen", "The payment has arrived and waits to be confirmed. Do not pay again."),
-            tag("p", tag("span", left, data_fill="left"), f" (0 of {asked})", class_="soft"),
+            _heading_and_text(message("checkout.seen"), message("checkout.seen-text")),
+            tag("p", tag("span", left, data_fill="left"), " (", none, ")", class_="soft"),
         ),
         _view(
             "confirming",
             shown,
-            _heading_and_text("Confirming", "The payment becomes safer with time. Do not pay again."),
+            _heading_and_text(message("checkout.confirming"), message("checkout.confirming-text")),
             bar,
-            tag("p", tag("span", left, data_fill="left"), " (", count, f" of {asked})", class_="soft"),
+            tag("p", tag("span", left, data_fill="left"), " (", of, ")", class_="soft"),
         ),
         _view(
             "confirmed",
             shown,
-            _heading_and_text("Paid", "The payment has as many confirmations as the shop asked for."),
-            tag("p", f"{asked} or more", class_="soft"),
+            _heading_and_text(message("checkout.paid"), message("checkout.paid-text")),
+            tag("p", message("checkout.or-more", count=terms.required), class_="soft"),
             *_finished(order),
         ),
     ]
     states = tag("div", _steps(), *views, _transfer(observation), role="status", class_="stack")
-    fallen = notice(
-        "warn",
-        tag("strong", "There is nothing to do. "),
-        "The network has replaced its newest records, so the payment is being confirmed anew. Do not pay again.",
-    )
-    unreachable = notice("warn", "The node does not answer. This page keeps trying.")
+    fallen = notice("warn", tag("strong", message("checkout.nothing-to-do")), " ", message("checkout.fallen"))
+    unreachable = notice("warn", message("checkout.unreachable"))
     trouble = tag("div", unreachable, data_trouble="", hidden="hidden", role="status")
-    without_scripts = tag(
-        "noscript", tag("p", f"This page reloads every {REFRESH_SECONDS} seconds.", class_="soft small")
-    )
-    behind = "This node is catching up with the network or has stalled, so this page may be out of date."
-    later = " It shows a payment as paid only once the node is up to date again."
-    hidden = HIDDEN if observation.synced else {}
+    without_scripts = tag("noscript", tag("p", message("checkout.reloads", count=REFRESH_SECONDS), class_="soft small"))
+    hidden = {} if not observation.synced else HIDDEN
     parts: list[Content] = [
         states,
         tag("div", fallen, data_fallen="", role="status", **HIDDEN),
-        tag("div", notice("warn", behind, later), data_outdated="", role="status", **hidden),
+        tag("div", notice("warn", message("checkout.outdated")), data_outdated="", role="status", **hidden),
         *_problems(terms, observation),
         trouble,
     ]
@@ -244,22 +239,19 @@ def _phase(observation: Observation, state: PaymentState) -> str:
     return "mismatched" if state is PaymentState.UNPAID and observation.mismatches else state.value
 
 
-def _time_left(confirmations: int, block_seconds: int) -> str:
-    return f"{about_time(confirmations * block_seconds).capitalize()} left"
-
-
 def _wallet_that_paid(order: Order) -> Tag:
-    words = "If you paid with the wallet of this node, open it here. Do not pay again in another one."
-    opened = tag("a", "Open the wallet of this node", href=_wallet_path(order), class_="button wide")
-    return tag("div", opened, tag("p", words, class_="soft small"), class_="stack tight")
+    opened = tag("a", message("checkout.open-this-wallet"), href=_wallet_path(order), class_="button wide")
+    told = tag("p", message("checkout.open-this-wallet-text"), class_="soft small")
+    return tag("div", opened, told, class_="stack tight")
 
 
 def _finished(order: Order) -> list[Tag]:
     """The way on after the payment: back to the shop, and a receipt."""
-    printed = tag("button", "Print the receipt", type="button", class_="wide", hidden="hidden", data_print="")
+    receipt = message("checkout.print")
+    printed = tag("button", receipt, type="button", class_="wide", hidden="hidden", data_print="")
     if order.return_url is None:
         return [printed]
-    words = tag("span", "Back to ", tag("bdi", order.return_url.host))
+    words = tag("span", message("checkout.back", host=tag("bdi", order.return_url.host)))
     back = tag("a", words, href=order.return_url.url, class_="button primary wide", rel="noreferrer")
     return [back, printed]
 
@@ -270,49 +262,45 @@ def _view(when: str, shown: str, *content: Content) -> Tag:
     return tag("div", *content, class_="stack tight", data_when=when, **hidden)
 
 
-def _heading_and_text(heading: str, sentence: str) -> Tag:
+def _heading_and_text(heading: Message, sentence: Message) -> Tag:
     return tag("div", tag("h2", heading), tag("p", sentence, class_="soft"))
 
 
 def _expired(*, expired: bool) -> Tag:
     """The view in place of the ways to pay once an unpaid order has expired."""
-    words = tag("p", tag("strong", "Do not pay any more. "), "This order has expired. Ask the shop for a new link.")
+    words = tag("p", tag("strong", message("checkout.do-not-pay")), " ", message("checkout.expired"))
     return tag("div", notice("warn", words), data_expired="", role="status", **({} if expired else HIDDEN))
 
 
 def _steps() -> Tag:
-    names = ("Seen", "Confirming", "Done")
+    names = (message("checkout.seen"), message("checkout.confirming"), message("checkout.done"))
     return tag("ol", *[tag("li", name) for name in names], class_="steps", aria_hidden="true")
 
 
 def _transfer(observation: Observation) -> Tag:
     txid = observation.txid.hex() if observation.txid else ""
     hidden = {} if txid else HIDDEN
-    seen = link("See the transfer", "tx", txid, class_="alone", data_fill="transfer")
+    seen = link(message("checkout.see-transfer"), "tx", txid, class_="alone", data_fill="transfer")
     return tag("p", seen, class_="small no-print", **hidden)
 
 
 def _problems(terms: PaymentTerms, observation: Observation) -> list[Content]:
     """Warnings: payments of another amount, and more than one payment."""
     mismatches = [_mismatch(format_amount(each.amount), each.txid.hex()) for each in observation.mismatches]
-    asked = f"The order asks for exactly {coins(terms.amount)}, so "
-    explanation = ("A payment of another amount arrived under this reference. ", asked)
     listed = tag("ul", *mismatches, class_="plain", data_fill="mismatches")
     hidden = {} if mismatches else HIDDEN
-    advice = "it does not pay the order. "
-    todo = tag("strong", "Ask the shop what to do.")
-    misses = tag(
-        "div", notice("warn", tag("p", *explanation, advice, todo), listed), role="status", data_misses="", **hidden
-    )
+    explained = message("checkout.mismatches", amount=coins(terms.amount))
+    todo = tag("strong", message("checkout.ask-the-shop"))
+    misses = tag("div", notice("warn", tag("p", explained, " ", todo), listed), role="status", data_misses="", **hidden)
     sample = tag("template", _mismatch("0", ""), id="mismatch")
-    double = "More than one transfer pays this order. Ask the shop to refund the others."
     hidden = {} if observation.match_count > 1 else HIDDEN
-    return [misses, sample, tag("div", notice("warn", double), role="status", data_twice="", **hidden)]
+    double = notice("warn", message("checkout.twice"))
+    return [misses, sample, tag("div", double, role="status", data_twice="", **hidden)]
 
 
 def _mismatch(coins: str, txid: str) -> Tag:
     shown = tag("span", tag("span", *digit_groups(coins), data_fill="coins"), " SVC", class_="amount")
-    return tag("li", shown, " · ", link("the transfer", "tx", txid))
+    return tag("li", shown, " · ", link(message("checkout.the-transfer"), "tx", txid))
 
 
 def _wallet_path(order: Order) -> str:
@@ -326,36 +314,36 @@ def _payment_methods(order: Order, observation: Observation, state: PaymentState
     """The wallet that the buyer has, in several ways, and the one of this node; folded after a wrong amount."""
     request = PaymentRequest(order.terms, order.label)
     uri = format_uri(request)
-    code = tag("div", qr_code(qr_text(request), "QR code of the payment"), class_="code")
-    copy = tag("button", "Copy the payment link", type="button", class_="wide copy", hidden="hidden", data_copy=uri)
-    web = tag("a", "Open in a web wallet that you have registered", href=f"web+{uri}", class_="alone")
+    code = tag("div", qr_code(qr_text(request), message("checkout.qr-code")), class_="code")
+    copied = message("checkout.copy-link")
+    copy = tag("button", copied, type="button", class_="wide copy", hidden="hidden", data_copy=uri)
+    web = tag("a", message("checkout.web-wallet"), href=f"web+{uri}", class_="alone")
     own = tag(
         "section",
-        tag("h2", "Pay with your wallet"),
-        tag("a", "Open in your wallet", href=uri, class_="button primary wide"),
+        tag("h2", message("checkout.your-wallet")),
+        tag("a", message("checkout.open-your-wallet"), href=uri, class_="button primary wide"),
         copy,
         tag("p", web, class_="small centre"),
         class_="stack",
     )
-    whose = "It runs in this browser. Whoever serves this page controls it, so use it only on a node that you trust."
-    node_wallet = tag("a", "Use the wallet of this node", href=_wallet_path(order), class_="button wide")
+    node_wallet = tag("a", message("checkout.use-this-wallet"), href=_wallet_path(order), class_="button wide")
     other = tag(
         "section",
-        tag("h2", "No wallet?"),
+        tag("h2", message("checkout.no-wallet")),
         node_wallet,
-        tag("p", "This node has a wallet page. ", whose, class_="soft small"),
+        tag("p", message("checkout.no-wallet-text"), class_="soft small"),
         class_="stack or",
     )
     camera = tag(
         "section",
-        tag("h2", "Wallet on another device?"),
-        tag("p", "Scan the code with it:", class_="soft small"),
+        tag("h2", message("checkout.other-device")),
+        tag("p", message("checkout.scan"), class_="soft small"),
         code,
         class_="stack or",
     )
     hidden = {} if state is PaymentState.UNPAID and not expired else HIDDEN
     folded = bool(observation.mismatches)
-    summary = tag("summary", "Pay the whole amount all the same")
+    summary = tag("summary", message("checkout.pay-all-the-same"))
     ways = tag("div", own, camera, other, class_="stack")
     opened = {} if folded else {"open": "open"}
     return tag(
@@ -373,52 +361,45 @@ def _return(order: Order, state: PaymentState) -> list[Tag]:
     """The way back to the shop, which only the buyer takes: the address is the link's, whoever wrote that."""
     if order.return_url is None:
         return []
-    words = tag("span", "Back to ", tag("bdi", order.return_url.host))
+    words = tag("span", message("checkout.back", host=tag("bdi", order.return_url.host)))
     back = tag("a", words, href=order.return_url.url, class_="button wide", rel="noreferrer")
-    told = "The shop learns of the payment from its own node, also if you do not go back."
     hidden = HIDDEN if state is PaymentState.CONFIRMED else {}
-    parts = (back, tag("p", told, class_="soft small"))
+    parts = (back, tag("p", message("checkout.shop-learns"), class_="soft small"))
     return [tag("div", *parts, class_="card stack tight no-print", data_return="", **hidden)]
 
 
 def _order(order: Order, observation: Observation, block_seconds: int) -> Tag:
     terms, label = order.terms, order.label
-    pairs: list[tuple[str, Content]] = [
-        ("Amount", amount(terms.amount)),
-        ("Reference", copyable(terms.reference, "the reference")),
-        ("Recipient", copyable(terms.recipient, "the recipient’s address", "address", terms.recipient)),
-        ("Takes", f"{about_time(terms.required * block_seconds)} ({plural(terms.required, 'confirmation')})"),
+    recipient = copyable(terms.recipient, message("checkout.the-address"), "address", terms.recipient)
+    takes = message("checkout.takes-time", time=about_time(terms.required * block_seconds), count=terms.required)
+    pairs: list[tuple[Message, Content]] = [
+        (message("checkout.amount"), amount(terms.amount)),
+        (message("checkout.reference"), copyable(terms.reference, message("checkout.the-reference"))),
+        (message("checkout.recipient"), recipient),
+        (message("checkout.takes"), takes),
     ]
     if label is not None:
-        pairs.append(
-            (
-                "Label",
-                tag(
-                    "span",
-                    tag("bdi", visible(label), class_="label"),
-                    tag("span", " (from the link, not signed)", class_="soft"),
-                ),
-            )
-        )
+        unsigned = tag("span", " ", message("checkout.not-signed"), class_="soft")
+        shown = tag("span", tag("bdi", visible(label), class_="label"), unsigned)
+        pairs.append((message("checkout.label"), shown))
     if terms.since_height is not None:
-        pairs.append(("Counted from", tag("span", "block ", grouped(terms.since_height))))
+        pairs.append((message("checkout.since"), message("checkout.since-block", height=terms.since_height)))
     if order.until is not None:
-        pairs.append(("Pay before", tag("span", utc(order.until), data_fill="until")))
+        pairs.append((message("checkout.until"), tag("span", utc(order.until), data_fill="until")))
     txid = observation.txid.hex() if observation.txid else ""
     time = "" if observation.location is None else utc(observation.location.block_time)
     receipt = facts(
         [
-            ("Transfer", tag("span", txid, data_fill="txid", class_="hash")),
-            ("Time", tag("span", time, data_fill="time")),
+            (message("checkout.transfer"), tag("span", txid, data_fill="txid", class_="hash")),
+            (message("checkout.time"), tag("span", time, data_fill="time")),
         ]
     )
-    check = "A transfer pays this order only with exactly this amount, reference and recipient."
     return tag(
         "section",
-        tag("h2", "The order"),
+        tag("h2", message("checkout.order")),
         facts(pairs),
         tag("div", receipt, class_="print-only"),
-        tag("p", check, class_="soft small"),
-        tag("p", NOT_FINAL, class_="soft small"),
+        tag("p", message("checkout.exactly"), class_="soft small"),
+        tag("p", message("checkout.not-final"), class_="soft small"),
         class_="card stack",
     )

@@ -8,6 +8,7 @@ from attrs import frozen
 
 from svcd.pages.html import Content, coins, tag, visible
 from svcd.pages.layout import Page
+from svcd.pages.texts import message
 from svcd.web.responses import HttpError, reason_phrase
 
 CHECKOUT: Final = "/pay/"
@@ -18,37 +19,24 @@ _BASE_UNITS: Final = re.compile(r"\b([0-9]{1,17}) base units?\b")
 class Explanation:
     """What an error means to a reader of the page."""
 
-    title: str
-    advice: str
+    title: Content
+    advice: Content
 
 
-_LINK: Final = Explanation(
-    "This payment link does not work",
-    "Part of it is missing or wrong. Nothing was paid. Go back to the shop and ask for a new link.",
-)
 _ON_ROUTES: Final[Mapping[tuple[str, int], Explanation]] = {
-    (CHECKOUT, 400): _LINK,
-    ("/block/{block}", 400): Explanation(
-        "This is not a block", "A block has a number, such as 1234, and a hash of 64 characters from 0-9 and a-f."
-    ),
-    ("/tx/{txid}", 400): Explanation(
-        "This is not a transfer", "The id of a transfer has 64 characters from 0-9 and a-f. The link may be cut off."
-    ),
-    ("/address/{address}", 400): Explanation(
-        "This is not an address of this network", "It may be mistyped or cut off. Copy it again from its source."
-    ),
-    ("/reference/{reference}", 400): Explanation(
-        "This is not a reference",
-        "A reference has 1 to 64 characters: letters, digits and . _ : - are possible. The link may be cut off.",
-    ),
-    ("/search", 400): Explanation("This is too long to search for", "Paste only the number, id, address or reference."),
+    (CHECKOUT, 400): Explanation(message("error.payment-link"), message("error.payment-link-text")),
+    ("/block/{block}", 400): Explanation(message("error.block"), message("error.block-text")),
+    ("/tx/{txid}", 400): Explanation(message("error.transfer"), message("error.transfer-text")),
+    ("/address/{address}", 400): Explanation(message("error.address"), message("error.address-text")),
+    ("/reference/{reference}", 400): Explanation(message("error.reference"), message("error.reference-text")),
+    ("/search", 400): Explanation(message("error.search"), message("error.search-text")),
 }
 """By the path of the route and the status."""
 _ANYWHERE: Final[Mapping[int, Explanation]] = {
-    400: Explanation("This link does not work", "Part of it is missing or wrong. It may be cut off."),
-    404: Explanation("Page not found", "There is no page at this address. It may be mistyped or cut off."),
-    429: Explanation("Too many requests", "Wait a few seconds and reload the page."),
-    503: Explanation("Not ready", "The node is busy or starting. Wait a moment and reload the page."),
+    400: Explanation(message("error.link"), message("error.link-text")),
+    404: Explanation(message("error.page"), message("error.page-text")),
+    429: Explanation(message("error.busy"), message("error.busy-text")),
+    503: Explanation(message("error.not-ready"), message("error.not-ready-text")),
 }
 
 
@@ -65,10 +53,10 @@ def error_page(error: HttpError, route: str) -> Page:
     explanation, details = _explain(error, route)
     content: list[Content] = [tag("h1", explanation.title), tag("p", explanation.advice, class_="lead", dir="auto")]
     if details:
-        summary = "Details for the shop" if route == CHECKOUT else "Details"
+        summary = message("error.details-for-the-shop") if route == CHECKOUT else message("error.details")
         content.append(tag("details", tag("summary", summary), tag("p", details, dir="auto")))
     if route != CHECKOUT:
-        content.append(tag("p", tag("a", "To the explorer", href="/", class_="alone")))
+        content.append(tag("p", tag("a", message("error.to-the-explorer"), href="/", class_="alone")))
     return Page(
         title=explanation.title,
         content=tuple(content),

@@ -7,14 +7,16 @@ import re
 import unicodedata
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 from urllib.parse import quote
 
 from twisted.web.template import Tag
 
 from svcd.chain.units import format_amount
+from svcd.pages.texts import Message, message
+from svcd.pages.texts import grouped as grouped
 
-Content = Tag | str
+Content = Tag | str | Message
 UNIT: Final = "SVC"
 _SHOWN_ENDS: Final = 8
 _UNGROUPED_DECIMALS: Final = 4
@@ -25,11 +27,6 @@ _PREFIXES: Final = ("", "k", "M", "G", "T", "P", "E")
 def shortened(text: str) -> str:
     """The first and the last characters of a long text, enough to compare by eye."""
     return text if len(text) <= 2 * _SHOWN_ENDS + 3 else f"{text[:_SHOWN_ENDS]}…{text[-_SHOWN_ENDS:]}"
-
-
-def grouped(number: int) -> str:
-    """A number in groups of three digits, with narrow spaces; the search accepts it as well."""
-    return f"{number:,}".replace(",", "\N{NARROW NO-BREAK SPACE}")
 
 
 def scaled(number: int) -> str:
@@ -62,12 +59,20 @@ def duration(seconds: int) -> str:
     return f"{seconds // 60} min" if seconds < 7_200 else f"{seconds // 3_600} h"
 
 
-def about_time(seconds: int) -> str:
+def about_time(seconds: int) -> Message:
     """A duration as people say it, rounded up: ``less than a minute``, ``about 12 minutes``, ``about 3 hours``."""
     minutes = -(-max(seconds, 0) // 60)
-    if minutes <= 1:
-        return "about a minute" if seconds >= 60 else "less than a minute"
-    return f"about {minutes} minutes" if minutes <= 120 else f"about {grouped(-(-minutes // 60))} hours"
+    if minutes > 120:
+        return message("script.hours", count=-(-minutes // 60))
+    return message("script.under-a-minute") if seconds < 60 else message("script.minutes", count=minutes)
+
+
+def time_left(seconds: int) -> Message:
+    """What is left of a duration, as :func:`about_time` says it."""
+    minutes = -(-max(seconds, 0) // 60)
+    if minutes > 120:
+        return message("script.hours-left", count=-(-minutes // 60))
+    return message("script.under-a-minute-left") if seconds < 60 else message("script.minutes-left", count=minutes)
 
 
 def ago(time: int, now: int) -> str:
@@ -86,13 +91,15 @@ def utc(time: int) -> str:
     return f"{datetime.fromtimestamp(time // 1000, UTC):%Y-%m-%d %H:%M:%S} UTC"
 
 
-def tag(name: str, /, *children: Content, **attributes: str) -> Tag:
+def tag(name: str, /, *children: Content, **attributes: str | Message) -> Tag:
     """An element; the keyword ``class_`` gives the attribute ``class``, and ``data_copy`` gives ``data-copy``."""
-    element = Tag(name)
-    return element(*children, **{key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()})
+    # mypy does not see that Message provides the zope interface that Twisted asks for.
+    element: Any = Tag(name)
+    filled: Tag = element(*children, **{key.rstrip("_").replace("_", "-"): value for key, value in attributes.items()})
+    return filled
 
 
-def link(text: Content, *path: str, **attributes: str) -> Tag:
+def link(text: Content, *path: str, **attributes: str | Message) -> Tag:
     """A link to the page of this node whose path has the segments ``path``."""
     return tag("a", text, href="/" + "/".join(quote(segment, safe="") for segment in path), **attributes)
 
@@ -107,16 +114,18 @@ def address_link(address: str) -> Tag:
     return short_link(address, "address", address)
 
 
-def copyable(text: str, what: str, *path: str) -> Tag:
+def copyable(text: str, what: str | Message, *path: str) -> Tag:
     """A full hash or address with a copy button; a link if ``path`` is given. ``what`` names it for screen readers."""
     shown = link(text, *path, class_="hash") if path else tag("span", text, class_="hash")
     return tag("span", shown, " ", copy_button(text, what), class_="copied")
 
 
-def copy_button(text: str, what: str) -> Tag:
+def copy_button(text: str, what: str | Message) -> Tag:
     """A button that copies ``text``; hidden until ``copy.mjs`` shows it, because it needs the script."""
-    label = tag("span", f" {what}", class_="visually-hidden")
-    return tag("button", "Copy", label, type="button", class_="small copy", hidden="hidden", data_copy=text)
+    label = tag("span", " ", what, class_="visually-hidden")
+    return tag(
+        "button", message("frame.copy"), label, type="button", class_="small copy", hidden="hidden", data_copy=text
+    )
 
 
 def amount(units: int, *, class_: str = "amount") -> Tag:
@@ -158,13 +167,13 @@ def when(time: int, now: int) -> Tag:
     return tag("time", ago(time, now), datetime=machine, title=utc(time), class_="nobreak")
 
 
-def facts(pairs: Iterable[tuple[str, Content]]) -> Tag:
+def facts(pairs: Iterable[tuple[Content, Content]]) -> Tag:
     """A description list of names and values."""
     listed = [part for name, value in pairs for part in (tag("dt", name), tag("dd", value))]
     return tag("dl", *listed, class_="facts")
 
 
-def stat(caption: str, value: Content, note: Content = "") -> Tag:
+def stat(caption: Content, value: Content, note: Content = "") -> Tag:
     """A number in large type with a caption above and a note below."""
     parts = [tag("div", caption, class_="caption"), tag("div", value, class_="value")]
     return tag("div", *parts, tag("div", note, class_="caption"), class_="figure")
@@ -175,7 +184,7 @@ def stats(*each: Tag) -> Tag:
     return tag("div", *each, class_="card figures")
 
 
-def badge(text: str, kind: str = "") -> Tag:
+def badge(text: Content, kind: str = "") -> Tag:
     """A short state in a coloured label; ``kind`` is good, warn, bad or empty."""
     return tag("span", text, class_=f"badge {kind}".strip())
 
@@ -185,17 +194,17 @@ def notice(kind: str, *content: Content) -> Tag:
     return tag("div", *content, class_=f"notice {kind}".strip())
 
 
-def empty_list(text: str) -> Tag:
+def empty_list(text: Content) -> Tag:
     """The text in the place of a list without entries."""
     return tag("p", text, class_="empty")
 
 
 def pagination(*links: Content) -> Tag:
     """Links to the other pages of a list."""
-    return tag("nav", *links, class_="pages", aria_label="Pages")
+    return tag("nav", *links, class_="pages", aria_label=message("frame.pagination"))
 
 
-def section(heading: str, *content: Content) -> Tag:
+def section(heading: Content, *content: Content) -> Tag:
     """A section of a page."""
     return tag("section", tag("h2", heading), *content)
 

@@ -12,10 +12,15 @@ from twisted.web.template import Tag, flattenString
 from svcd.chain.params import NetworkParams
 from svcd.node.status import NetworkObserver
 from svcd.pages.html import Content, notice, tag
+from svcd.pages.texts import SCRIPT, Catalogue, Message, message
 
 MAINNET: Final = "mainnet"
-SEARCHABLE: Final = "Height, block hash, transaction, address or reference"
-_NAVIGATION: Final = (("/", "Explorer"), ("/mempool", "Mempool"), ("/peers", "Peers"), ("/wallet/", "Wallet"))
+_NAVIGATION: Final = (
+    ("/", message("frame.explorer")),
+    ("/mempool", message("frame.mempool")),
+    ("/peers", message("frame.peers")),
+    ("/wallet/", message("frame.wallet")),
+)
 _MAIN: Final = re.compile(rb"<main[^>]*>")
 
 
@@ -23,7 +28,7 @@ _MAIN: Final = re.compile(rb"<main[^>]*>")
 class Page:
     """The content of a page between header and footer, and the settings of its head."""
 
-    title: str
+    title: Content
     content: tuple[Content, ...]
     status: int = 200
     here: str = ""
@@ -57,26 +62,27 @@ class Layout:
         self._peers = peers
         self._url = url
 
-    def draw(self, page: Page) -> bytes:
-        """The HTML of ``page``."""
-        skip = tag("a", "Skip to the content", class_="skip", href="#main")
+    def draw(self, page: Page, catalogue: Catalogue) -> bytes:
+        """The HTML of ``page`` with the texts of ``catalogue``."""
+        skip = tag("a", message("frame.skip"), class_="skip", href="#main")
         classes = {"class_": "narrow"} if page.narrow else {}
         search = [self._search(page)] if page.searchable else []
         main = tag("main", *self._warnings(), *search, *page.content, id="main", **classes)
-        body = tag("body", skip, self._header(page), main, self._footer(page))
-        return b"<!DOCTYPE html>\n" + flattened(tag("html", self._head(page), body, lang="en"))
+        texts = [tag("script", catalogue.for_scripts(SCRIPT), type="application/json", id="texts")]
+        body = tag("body", skip, self._header(page), main, self._footer(page), *(texts if page.scripts else []))
+        return b"<!DOCTYPE html>\n" + flattened(tag("html", self._head(page), body, lang=catalogue.language), catalogue)
 
-    def insert_warnings(self, html: bytes) -> bytes:
+    def insert_warnings(self, html: bytes, catalogue: Catalogue) -> bytes:
         """The static page ``html`` with the warnings about this node at the beginning of its ``main`` element."""
         match = _MAIN.search(html)
-        warnings = b"".join(flattened(each) for each in self._warnings())
+        warnings = b"".join(flattened(each, catalogue) for each in self._warnings())
         return html if match is None else html[: match.end()] + warnings + html[match.end() :]
 
     def _head(self, page: Page) -> Tag:
         parts = [
             tag("meta", charset="utf-8"),
             tag("meta", name="viewport", content="width=device-width, initial-scale=1"),
-            tag("title", f"{page.title} · SVC {self._network}"),
+            tag("title", page.title, f" · SVC {self._network}"),
             tag("meta", name="color-scheme", content="light dark"),
             tag("link", rel="stylesheet", href=self._url("style.css")),
             tag("link", rel="icon", type="image/svg+xml", href=self._url("icon.svg")),
@@ -101,7 +107,7 @@ class Layout:
             tag("a", name, href=path, **({"aria_current": "page"} if path == page.here else {}))
             for path, name in _NAVIGATION
         ]
-        return tag("header", brand, badge, tag("nav", *links, aria_label="Pages of this node"), class_="top")
+        return tag("header", brand, badge, tag("nav", *links, aria_label=message("frame.navigation")), class_="top")
 
     def _search(self, page: Page) -> Tag:
         field = tag(
@@ -109,40 +115,44 @@ class Layout:
             type="search",
             name="q",
             value=page.search_text,
-            placeholder=SEARCHABLE,
-            aria_label=SEARCHABLE,
+            placeholder=message("frame.searchable"),
+            aria_label=message("frame.searchable"),
             maxlength="128",
             autocomplete="off",
             autocapitalize="off",
             spellcheck="false",
         )
-        button = tag("button", "Search", type="submit")
+        button = tag("button", message("frame.search"), type="submit")
         return tag("form", field, button, class_="search", role="search", action="/search", method="get")
 
-    def warning(self) -> str:
-        """Why users should not rely on this node at present; empty if they may."""
+    def warning(self) -> Message | None:
+        """Why users should not rely on this node at present; None if they may."""
         neighbourhood = self._peers.network_view()
         if self._params.name == MAINNET and not neighbourhood.known_peers:
-            return "it has no verified peers, so this may not be the network’s chain."
-        return "it is still catching up, so this may be out of date." if neighbourhood.behind else ""
+            return message("frame.alone")
+        return message("frame.behind") if neighbourhood.behind else None
 
     def _warnings(self) -> list[Tag]:
         sentence = self.warning()
-        return [notice("warn", tag("strong", "Do not rely on this node: "), sentence)] if sentence else []
+        return [notice("warn", tag("strong", message("frame.unreliable")), " ", sentence)] if sentence else []
 
     def _footer(self, page: Page) -> Tag:
         parts = [tag("span", self._params.chain_id)]
         if page.json:
-            parts.append(tag("a", "This page as JSON", href=page.json, rel="alternate", type="application/json"))
+            parts.append(tag("a", message("frame.json"), href=page.json, rel="alternate", type="application/json"))
         return tag("footer", *parts, class_="bottom")
 
 
-def flattened(root: Tag) -> bytes:
-    """The HTML of an element that contains no Deferred; raises FlattenerError."""
+def flattened(root: Tag, catalogue: Catalogue | None = None) -> bytes:
+    """The HTML of an element that contains no Deferred; raises FlattenerError.
+
+    Without a ``catalogue`` it must contain no :class:`~svcd.pages.texts.Message` either.
+    """
     done: list[bytes] = []
     failed: list[Failure] = []
-    nobody: Any = None
-    work: Deferred[bytes] = flattenString(nobody, root)
+    # Twisted hands the request on to what it renders, which here needs the catalogue and no more.
+    request: Any = catalogue
+    work: Deferred[bytes] = flattenString(request, root)
     work.addCallbacks(done.append, failed.append)
     for failure in failed:
         failure.raiseException()

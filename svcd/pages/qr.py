@@ -13,6 +13,7 @@ from svcd.commerce.payment_request import SCHEME, PaymentRequest, format_uri, pa
 from svcd.pages.html import tag
 from svcd.pages.layout import flattened
 from svcd.pages.routes import page
+from svcd.pages.texts import Message
 from svcd.web.field_types import Text
 from svcd.web.responses import HttpError, Response
 from svcd.web.routes import Field
@@ -46,7 +47,7 @@ def _outline(text: str) -> tuple[int, str]:
     return len(matrix) + 2 * _QUIET_ZONE, "".join(drawn)
 
 
-def qr_code(text: str, label: str) -> Tag:
+def qr_code(text: str, label: str | Message) -> Tag:
     """The QR code of ``text``, black on white in every colour scheme; ``label`` is the text for screen readers."""
     size, outline = _outline(text)
     paper = tag("rect", width=str(size), height=str(size), fill="#fff")

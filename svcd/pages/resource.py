@@ -14,10 +14,11 @@ from svcd.pages.explorer import AddressPage, BlockPage, MempoolPage, OverviewPag
 from svcd.pages.layout import CachedPage, Layout, Page
 from svcd.pages.qr import QrCodeRoute
 from svcd.pages.reference import ReferencePage
-from svcd.pages.routes import HTML, SECURITY_HEADERS, SECURITY_HEADERS_WITH_FORM
+from svcd.pages.routes import HTML, SECURITY_HEADERS, SECURITY_HEADERS_WITH_FORM, VARY
 from svcd.pages.search import SearchPage
 from svcd.pages.sources import Sources
-from svcd.pages.static_files import WalletPage, static_files
+from svcd.pages.static_files import StaticPage, WalletPage, static_files
+from svcd.pages.texts import Catalogue, Catalogues, Message, load
 from svcd.web.api import Presentation, RouteGroup, SiteContext
 from svcd.web.representations import Negotiated
 from svcd.web.request import Request
@@ -57,14 +58,19 @@ class PageHosts:
     """Whether any IP address is accepted too."""
 
 
-def pages_resource(sources: Sources, hosts: PageHosts | None) -> Callable[[SiteContext], Resource]:
-    """A function that makes the resource of all pages once the site has its throttle; ``hosts`` None accepts any."""
-    files = static_files()
+def pages_resource(
+    sources: Sources, hosts: PageHosts | None, catalogues: Catalogues | None = None
+) -> Callable[[SiteContext], Resource]:
+    """A function that makes the resource of all pages once the site has its throttle; ``hosts`` None accepts any.
+
+    Without ``catalogues`` the texts are those of the package; raises ValueError if these are wrong.
+    """
+    files, texts = static_files(), catalogues or load()
     layout = Layout(sources.params, sources.peers, url=files.url)
     wallet = WalletPage(layout, files.html("wallet.html"))
     pages = [*[page(sources) for page in _PAGES], QrCodeRoute(sources.params), wallet, files]
 
-    return lambda site: PagesResource(pages, layout=layout, site=site, hosts=hosts)
+    return lambda site: PagesResource(pages, layout=layout, catalogues=texts, site=site, hosts=hosts)
 
 
 class PagesResource(Resource):
@@ -77,11 +83,13 @@ class PagesResource(Resource):
         pages: Iterable[object],
         *,
         layout: Layout,
+        catalogues: Catalogues,
         site: SiteContext,
         hosts: PageHosts | None,
     ) -> None:
         super().__init__()
         self._layout = layout
+        self._catalogues = catalogues
         self._cached = lru_cache(CACHE_SIZE)(self._render_cached)
         self._router = site.router
         self._hosts = hosts
@@ -110,27 +118,37 @@ class PagesResource(Resource):
         if request.method not in (b"GET", b"HEAD"):
             raise method_not_allowed(["GET", "HEAD"])
 
-    def _rendered(self, request: IncomingRequest, answer: Page | CachedPage | Negotiated | Response) -> Response:
+    def _language(self, request: IncomingRequest) -> Catalogue:
+        lines = request.requestHeaders.getRawHeaders(b"Accept-Language") or ()
+        return self._catalogues.choose(b",".join(lines))
+
+    def _rendered(
+        self, request: IncomingRequest, answer: Page | CachedPage | StaticPage | Negotiated | Response
+    ) -> Response:
         if isinstance(answer, Negotiated):
             return _with_headers(SECURITY_HEADERS, answer.respond(request))
         if isinstance(answer, Response):
             return _with_headers(SECURITY_HEADERS, answer)
+        catalogue = self._language(request)
+        if isinstance(answer, StaticPage):
+            return _with_headers(SECURITY_HEADERS, answer.draw(catalogue).respond(request))
         if isinstance(answer, CachedPage):
-            return self._cached(answer, self._layout.warning())
-        return self._drawn(answer)
+            return self._cached(answer, self._layout.warning(), catalogue)
+        return self._drawn(answer, catalogue)
 
-    def _drawn(self, answer: Page) -> Response:
+    def _drawn(self, answer: Page, catalogue: Catalogue) -> Response:
         headers = SECURITY_HEADERS_WITH_FORM if answer.searchable else SECURITY_HEADERS
-        return Response(self._layout.draw(answer), answer.status, content_type=HTML, headers=headers)
+        body = self._layout.draw(answer, catalogue)
+        return Response(body, answer.status, content_type=HTML, headers=(*headers, VARY))
 
-    def _render_cached(self, cached: CachedPage, _warning: str) -> Response:
-        return self._drawn(cached.draw())
+    def _render_cached(self, cached: CachedPage, _warning: Message | None, catalogue: Catalogue) -> Response:
+        return self._drawn(cached.draw(), catalogue)
 
     def _rendered_error(self, request: IncomingRequest, error: HttpError) -> Response:
         if not _wants_html(request):
             return _with_headers(SECURITY_HEADERS, error_response(error))
-        body = self._layout.draw(error_page(error, request.route))
-        rendered = Response(body, error.status, content_type=HTML, headers=error.headers)
+        body = self._layout.draw(error_page(error, request.route), self._language(request))
+        rendered = Response(body, error.status, content_type=HTML, headers=(VARY, *error.headers))
         return _with_headers(SECURITY_HEADERS_WITH_FORM, rendered)
 
 

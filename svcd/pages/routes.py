@@ -132,6 +132,8 @@ WALLET_FEATURES: Final[Headers] = (
 )
 """The wallet may use the camera, to scan payment links."""
 
+VARY: Final = (b"Vary", b"Accept-Language")
+"""Of every page, whose language depends on that of the client."""
 SECURITY_HEADERS: Final[Headers] = ((b"Content-Security-Policy", _POLICY % b"'none'"), *_COMMON)
 """For files, and for pages without the search form."""
 SECURITY_HEADERS_WITH_FORM: Final[Headers] = ((b"Content-Security-Policy", _POLICY % b"'self'"), *_COMMON)

@@ -9,9 +9,10 @@ from svcd.chain.address import decode_address
 from svcd.chain.errors import RuleViolation
 from svcd.commerce.payment_request import parse_reference
 from svcd.pages.html import Content, tag, visible
-from svcd.pages.layout import SEARCHABLE, Page
+from svcd.pages.layout import Page
 from svcd.pages.routes import HTML, SEARCH_TEXT, page, parse_block
 from svcd.pages.sources import Sources
+from svcd.pages.texts import Message, message
 from svcd.web.responses import Response
 
 
@@ -19,7 +20,7 @@ from svcd.web.responses import Response
 class SearchResult:
     """A page that matches the search text."""
 
-    title: str
+    title: Message
     path: str
 
 
@@ -40,15 +41,16 @@ class SearchPage:
         if results:
             items = [tag("li", tag("a", result.title, href=result.path)) for result in results]
             content: tuple[Content, ...] = (
-                tag("h1", "Several results"),
+                tag("h1", message("search.several")),
                 tag("ul", *items, class_="card choices"),
             )
-            return Page(title="Search", content=content, search_text=q)
-        no_match = tag("p", "No match for ", tag("bdi", visible(q), class_="hash"), ".", class_="lead")
-        hint = f"Search for: {SEARCHABLE[0].lower()}{SEARCHABLE[1:]} of this network."
+            return Page(title=message("search.title"), content=content, search_text=q)
+        typed = tag("bdi", visible(q), class_="hash")
+        no_match = tag("p", message("search.no-match", text=typed), class_="lead")
+        heading = tag("h1", message("search.nothing") if q else message("search.title"))
         return Page(
-            title="Search",
-            content=(tag("h1", "Nothing found" if q else "Search"), *([no_match] if q else []), tag("p", hint)),
+            title=message("search.title"),
+            content=(heading, *([no_match] if q else []), tag("p", message("search.hint"))),
             status=404 if q else 200,
             search_text=q,
         )
@@ -62,16 +64,16 @@ class SearchPage:
         else:
             if isinstance(named, int):
                 if reader.canonical(named):
-                    yield SearchResult(f"Block {named}", f"/block/{named}")
+                    yield SearchResult(message("search.height", height=str(named)), f"/block/{named}")
             elif reader.stored(named):
-                yield SearchResult("A block", f"/block/{named.hex()}")
+                yield SearchResult(message("search.block"), f"/block/{named.hex()}")
             elif named in mempool or reader.transaction(named):
-                yield SearchResult("A transfer", f"/tx/{named.hex()}")
+                yield SearchResult(message("search.transfer"), f"/tx/{named.hex()}")
         address = text.lower()
         if self._is_address(address):
-            yield SearchResult("An address", f"/address/{address}")
+            yield SearchResult(message("search.address"), f"/address/{address}")
         elif self._is_used(text):
-            yield SearchResult(f"Payments under the reference {text}", f"/reference/{quote(text, safe='')}")
+            yield SearchResult(message("search.reference", reference=text), f"/reference/{quote(text, safe='')}")
 
     def _is_address(self, text: str) -> bool:
         try:

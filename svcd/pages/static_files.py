@@ -5,17 +5,19 @@ it is served as it is in the folder ``static`` (docs/pages.md "Files").
 """
 
 import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Callable, Mapping
 from functools import cache
 from hashlib import sha256
 from importlib import resources
 from typing import Final
 
-from attrs import define, field
+from attrs import define, field, frozen
 
 from svcd.pages.bundles import bundle, imported_modules
 from svcd.pages.layout import Layout
-from svcd.pages.routes import FILE_NAME, HTML, WALLET_FEATURES, page
+from svcd.pages.routes import FILE_NAME, HTML, VARY, WALLET_FEATURES, page
+from svcd.pages.texts import SCRIPT, Catalogue
 from svcd.web.representations import Negotiated
 from svcd.web.responses import NO_ROUTE, Cached, Headers, HttpError
 
@@ -28,6 +30,8 @@ _CONTENT_TYPES: Final[Mapping[str, bytes]] = {
 }
 """Browsers run a module only with a JavaScript type, and ``nosniff`` forbids them to guess it."""
 WORD_LIST: Final = "bip39-english.txt"
+WALLET_SCRIPT: Final = "wallet-script"
+"""The section of the texts that only the scripts of the wallet need."""
 _PREFIX: Final = "/static/"
 _REFERENCE: Final = re.compile(rb'"/static/([a-z0-9.-]+)"')
 _PLAIN: Final[Headers] = ((b"Cache-Control", b"no-cache"),)
@@ -72,9 +76,9 @@ class StaticFiles:
             self._urls[name] = _PREFIX + hashed
         return self._urls[name]
 
-    def html(self, name: str) -> bytes:
+    def html(self, name: str) -> str:
         """The page called ``name`` from the folder of this module, with the paths of its files as they are now."""
-        return self._linked(self._pages[name])
+        return self._linked(self._pages[name]).decode("utf-8")
 
     def _linked(self, data: bytes) -> bytes:
         """``data`` in which every quoted path of a file is the one that changes with the file's content."""
@@ -91,18 +95,34 @@ def _negotiated(name: str, data: bytes, headers: Headers) -> Negotiated:
     return Negotiated(data, _CONTENT_TYPES["." + name.rpartition(".")[2]], headers, revalidated=True)
 
 
+@frozen
+class StaticPage:
+    """A page that is the same for every client of one language."""
+
+    draw: Callable[[Catalogue], Negotiated]
+
+
 @define
 class WalletPage:
     """The target of a payment request's ``walletPath``; only the scripts read the payment from the address."""
 
     _layout: Layout
-    _html: bytes
-    _drawn: Cached[Negotiated] = field(init=False, factory=Cached)
+    _html: str
+    _drawn: dict[str, Cached[Negotiated]] = field(init=False, factory=lambda: defaultdict(Cached))
+    """By language."""
 
     @page("/wallet/", "The wallet", cost=1)
-    def wallet(self) -> Negotiated:
+    def wallet(self) -> StaticPage:
         """Answer GET /wallet/."""
-        return self._drawn.get(self._layout.warning(), self._draw)
+        return StaticPage(self._in_language)
 
-    def _draw(self) -> Negotiated:
-        return Negotiated(self._layout.insert_warnings(self._html), HTML, WALLET_FEATURES)
+    def _in_language(self, catalogue: Catalogue) -> Negotiated:
+        drawn = self._drawn[catalogue.language]
+        return drawn.get(self._layout.warning(), lambda: self._draw(catalogue))
+
+    def _draw(self, catalogue: Catalogue) -> Negotiated:
+        texts = f'<script type="application/json" id="texts">{catalogue.for_scripts(SCRIPT, WALLET_SCRIPT)}</script>\n'
+        filled = catalogue.fill(self._html).replace('<html lang="en">', f'<html lang="{catalogue.language}">', 1)
+        html = filled.replace("</body>", f"{texts}</body>", 1).encode("utf-8")
+        headers = (*WALLET_FEATURES, VARY)
+        return Negotiated(self._layout.insert_warnings(html, catalogue), HTML, headers)

@@ -11,7 +11,8 @@ from werkzeug.http import parse_accept_header, parse_etags
 from svcd.web.responses import Headers, Response
 from svcd.web.routes import IncomingRequest
 
-_VARY: Final = (b"Vary", b"Accept-Encoding")
+_VARY: Final = b"Vary"
+_ENCODING: Final = b"Accept-Encoding"
 _GZIP: Final[Headers] = ((b"Content-Encoding", b"gzip"),)
 
 
@@ -40,8 +41,13 @@ class Negotiated:
     content_type: bytes
     headers: Headers = ()
     revalidated: bool = field(default=False, kw_only=True)
+    _vary: bytes = field(init=False)
     _plain: _Representation = field(init=False)
     _gzipped: _Representation = field(init=False)
+
+    @_vary.default
+    def _with_encoding(self) -> bytes:
+        return b", ".join([*[value for name, value in self.headers if name == _VARY], _ENCODING])
 
     @_plain.default
     def _as_it_is(self) -> _Representation:
@@ -55,7 +61,7 @@ class Negotiated:
     def respond(self, request: IncomingRequest) -> Response:
         """The response to ``request``."""
         chosen = self._gzipped if _takes_gzip(request) else self._plain
-        headers: Headers = (*self.headers, _VARY)
+        headers: Headers = (*self.headers, (_VARY, self._vary))
         if self.revalidated:
             headers = (*headers, (b"ETag", b'"%b"' % chosen.etag.encode("ascii")))
             if parse_etags(_joined(request, b"If-None-Match")).contains_weak(chosen.etag):

@@ -1,5 +1,6 @@
 """A strict HTML parser for tests: collects elements, links and ids."""
 
+import json
 from html.parser import HTMLParser
 from urllib.parse import urlsplit
 
@@ -19,6 +20,8 @@ class Document(HTMLParser):
         self.elements: list[tuple[str, dict[str, str]]] = []
         self.text = ""
         self.visible = ""
+        self.texts: dict[str, object] = {}
+        """The texts for scripts."""
         self._open: list[tuple[str, bool]] = []
         self._hidden = 0
         self._title: list[str] = []
@@ -48,7 +51,7 @@ class Document(HTMLParser):
         self.loads += [value for name, value in found.items() if (tag, name) in LOADS]
         self.ids += [found["id"]] if "id" in found else []
         if tag == "script":
-            assert found.keys() == {"type", "src"}
+            assert found.keys() == {"type", "src"} or found == {"type": "application/json", "id": "texts"}
         assert tag != "style"
         if tag not in VOID:
             hidden = "hidden" in found or tag in ("template", "noscript")
@@ -69,6 +72,9 @@ class Document(HTMLParser):
     def handle_data(self, data: str) -> None:
         if self._open and self._open[-1][0] == "title":
             self._title.append(data)
+            return
+        if self._open and self._open[-1][0] == "script":
+            self.texts |= json.loads(data)
             return
         self.text += data
         if not self._hidden:

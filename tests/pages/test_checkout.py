@@ -214,7 +214,7 @@ def test_markup_in_a_label_is_escaped(still: Shown, label: str) -> None:
     assert label in page.visible
     assert not page.all("b")
     assert not page.all("i")
-    assert len(page.all("script")) == 2
+    assert len(page.all("script", type="module")) == 2
 
 
 def test_invisible_characters_in_a_label_are_escaped(still: Shown) -> None:

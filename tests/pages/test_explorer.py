@@ -222,7 +222,7 @@ def test_markup_in_text_is_escaped(still: Shown, text: str) -> None:
     for target in (f"/search?q={quoted}", f"/reference/{quoted}", f"/block/{quoted}", f"/tx/{quoted}", f"/{quoted}"):
         page = still.see(target, still.ask(target).status)
         assert not page.all("img", src="x")
-        assert all(each["src"].startswith("/static/") for each in page.all("script"))
+        assert all(each["src"].startswith("/static/") for each in page.all("script", type="module"))
     (box,) = still.see(f"/search?q={quoted}", 404).all("input")
     assert box["value"] == text
 

@@ -11,15 +11,17 @@ from svcd.commerce.payment_request import FORBIDDEN_IN_LABEL
 from svcd.pages.explorer import HEIGHT, bar_chart, line_chart
 from svcd.pages.html import ago, amount, copy_button, duration, grouped, link, scaled, shortened, tag, utc, visible
 from svcd.pages.layout import flattened
+from svcd.pages.texts import load
 from tests.pages.reading import Document
 
+ENGLISH = load().choose(b"")
 TEXT = st.text(st.characters(codec="utf-8", exclude_categories=["Cc", "Cs"]), max_size=60)
 
 
 @given(TEXT)
 def test_any_text_survives_escaping(text: str) -> None:
     inside = tag("p", text, link(text, "tx", text), copy_button(text, "it"), title=text)
-    page = Document("<!DOCTYPE html>\n" + flattened(tag("html", tag("body", inside))).decode())
+    page = Document("<!DOCTYPE html>\n" + flattened(tag("html", tag("body", inside)), ENGLISH).decode())
     assert page.visible.strip("\n") == (text * 2).strip("\n")
     assert page.all("p")[0]["title"] == page.all("button")[0]["data-copy"] == text
     assert [name for name, _ in page.elements] == ["html", "body", "p", "a", "button", "span"]

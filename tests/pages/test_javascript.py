@@ -28,7 +28,7 @@ def word_list() -> Path:
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.name.removesuffix(".test.mjs"))
 def test_module(file: Path) -> None:
     environment = {**os.environ, "SVC_WORD_LIST": str(word_list())}
-    command = ["node", "--test", "--test-reporter=tap", str(file)]
+    command = ["node", "--import", str(TESTS / "english.mjs"), "--test", "--test-reporter=tap", str(file)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=600)
     told = re.search(r"^# pass ([0-9]+)$", done.stdout, re.MULTILINE)
     assert done.returncode == 0, done.stdout + done.stderr

@@ -14,6 +14,7 @@ from svcd.pages import layout
 from svcd.pages.layout import flattened
 from svcd.pages.resource import PageHosts
 from svcd.pages.static_files import static_files
+from svcd.pages.texts import Catalogue
 from svcd.web.rate_limits import Rate
 from tests.pages.conftest import Shown, show
 from tests.rpc.node import FAUCET, Node
@@ -52,6 +53,7 @@ def test_pages_are_html_and_not_cached(still: Shown, target: str) -> None:
     response = still.ask(target)
     assert (response.status, response.headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert response.headers["cache-control"] == "no-store"
+    assert response.headers["vary"] == "Accept-Language"
     head = still.ask(target, "HEAD")
     assert (head.status, head.body) == (200, b"")
     assert head.headers["content-length"] == str(len(response.body))
@@ -294,9 +296,9 @@ def test_word_list_is_that_of_the_command_line(still: Shown) -> None:
 def test_a_page_is_redrawn_only_when_it_changes(shown: Shown, monkeypatch: pytest.MonkeyPatch, target: str) -> None:
     drawn: list[Tag] = []
 
-    def draw(root: Tag) -> bytes:
+    def draw(root: Tag, catalogue: Catalogue) -> bytes:
         drawn.append(root)
-        return flattened(root)
+        return flattened(root, catalogue)
 
     monkeypatch.setattr(layout, "flattened", draw)
     *blocks, last = shown.node.builder.chain("genesis: b[1..3]\nb2 pays 5000 from alice to bob for order-1").values()
@@ -304,9 +306,11 @@ def test_a_page_is_redrawn_only_when_it_changes(shown: Shown, monkeypatch: pytes
 
     pages = [shown.ask(target).body for _ in range(3)]
     assert len(set(pages)) == len(drawn) == 1
+    german = [shown.ask(target, Accept_Language=accepted).body for accepted in ("de", "de-AT,en;q=0.5")]
+    assert len({*pages, *german}) == len(drawn) == 2, "once in each language"
     shown.node.take(last)
     shown.ask(target)
-    assert len(drawn) == 2, "the chain has changed"
+    assert len(drawn) == 3, "the chain has changed"
     shown.around.here = evolve(shown.around.here, behind="a peer has more work")
     assert "Do not rely on this node" in shown.ask(target).body.decode()
-    assert len(drawn) == 3, "there is a warning"
+    assert drawn[3:], "there is a warning"

@@ -1,7 +1,8 @@
 // Keeps the checkout page up to date without reloading it. All words stand in the page; this shows the right ones.
 
-import { aboutTime, digitNodes, grouped } from "./digits.mjs";
+import { digitNodes, grouped } from "./digits.mjs";
 import { Poller } from "./polling.mjs";
+import { localTime, message, timeLeft } from "./texts.mjs";
 
 const DEADLINE = 10_000;
 const PATIENCE = 2;
@@ -72,12 +73,14 @@ export function show(root, view) {
   setHidden(offer, view.state !== "unpaid" || view.expired);
   setHidden(root.querySelector("[data-expired]"), !view.expired);
   setHidden(root.querySelector("[data-return]"), view.state === "confirmed");
-  const time = aboutTime(view.missing * Number(root.dataset.blockSeconds));
+  const time = view.outdated
+    ? message("script.time-unknown")
+    : timeLeft(view.missing * Number(root.dataset.blockSeconds));
   for (const left of root.querySelectorAll('[data-fill="left"]')) {
-    setText(left, view.outdated ? "Time unknown" : `${time.replace(/^./, (first) => first.toUpperCase())} left`);
+    setText(left, time);
   }
   setText(root.querySelector('[data-fill="txid"]'), view.txid);
-  setText(root.querySelector('[data-fill="time"]'), view.time && localTime(Number(view.time)));
+  setText(root.querySelector('[data-fill="time"]'), view.time && localTime(Number(view.time), "long"));
   setHidden(root.querySelector("[data-outdated]"), !view.outdated);
   setText(root.querySelector('[data-fill="confirmations"]'), view.confirmations);
   root.querySelector('[data-fill="progress"]').value = view.progress;
@@ -204,15 +207,12 @@ export function watch(root, { asked = ask, timers = globalThis, remembered = mem
   return poller;
 }
 
-/** A time in Unix milliseconds as this place writes it. */
-const localTime = (time) => new Date(time).toLocaleString(undefined, { dateStyle: "long", timeStyle: "short" });
-
 /** Show when the order expires in the time of this place. */
 function showExpiry(root) {
   const shown = root.querySelector('[data-fill="until"]');
   if (shown) {
     shown.title = shown.textContent;
-    shown.textContent = localTime(Number(root.dataset.until));
+    shown.textContent = localTime(Number(root.dataset.until), "long");
   }
 }
 

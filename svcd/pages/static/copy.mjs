@@ -1,5 +1,7 @@
 // Copy buttons: shown by this script, because without it they could do nothing.
 
+import { message } from "./texts.mjs";
+
 const SAID_FOR = 1500;
 
 /** Put `text` on the clipboard; false where the browser does not let us (an insecure origin, no permission). */
@@ -17,7 +19,7 @@ export async function press(button, clipboard, later = setTimeout) {
   const words = button.firstChild;
   const before = button.dataset.words ?? words.data;
   button.dataset.words = before;
-  words.data = (await copyText(button.dataset.copy, clipboard)) ? "Copied" : "Not allowed";
+  words.data = (await copyText(button.dataset.copy, clipboard)) ? message("script.copied") : message("script.not-allowed");
   later(() => {
     words.data = before;
   }, SAID_FOR);

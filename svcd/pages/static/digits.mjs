@@ -25,10 +25,3 @@ export function digitNodes(number, page = document) {
   const spans = rest.map((text) => Object.assign(page.createElement("span"), { className: "group", textContent: text }));
   return [first, ...spans];
 }
-
-/** A duration as people say it, rounded up: "less than a minute", "about 12 minutes", "about 3 hours". */
-export function aboutTime(seconds) {
-  const minutes = Math.ceil(Math.max(seconds, 0) / 60);
-  if (minutes <= 1) return seconds >= 60 ? "about a minute" : "less than a minute";
-  return minutes <= 120 ? `about ${minutes} minutes` : `about ${grouped(Math.ceil(minutes / 60))} hours`;
-}

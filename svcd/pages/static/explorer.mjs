@@ -1,7 +1,7 @@
 // Says on the first page of the explorer that there are new blocks. It does not move what somebody is reading.
 
-import { grouped } from "./digits.mjs";
 import { Poller } from "./polling.mjs";
+import { message } from "./texts.mjs";
 
 /** What to say when the page shows the chain up to `shown` and the node is at `height`; "" for nothing. */
 export function newsOf(shown, height) {
@@ -9,7 +9,7 @@ export function newsOf(shown, height) {
   if (!(count > 0)) {
     return "";
   }
-  return count === 1 ? "Show 1 new block" : `Show ${grouped(count)} new blocks`;
+  return message("script.new-blocks", { count });
 }
 
 /** Show `text` as a way to the new blocks; the button is made once, so that the focus stays on it. */

@@ -1,7 +1,7 @@
 // Keeps the page of a transfer up to date: its confirmations, and the whole page when a block takes it or gives it back.
 
-import { grouped } from "./digits.mjs";
 import { Poller } from "./polling.mjs";
+import { message } from "./texts.mjs";
 
 const IN_A_BLOCK_EVERY = 10_000;
 
@@ -22,7 +22,7 @@ async function look(state) {
     return true;
   }
   if (confirmations === null) return false;
-  const text = confirmations === 1 ? "1 confirmation" : `${grouped(confirmations)} confirmations`;
+  const text = message("script.confirmations", { count: confirmations });
   if (state.textContent !== text) state.textContent = text;
   return IN_A_BLOCK_EVERY;
 }

@@ -2,10 +2,11 @@
 
 import { byId, moment, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
 import { coins } from "./amounts.mjs";
-import { aboutTime, grouped } from "./digits.mjs";
+import { grouped } from "./digits.mjs";
 import { hasFallen } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { Problem } from "./problem.mjs";
+import { timeLeft } from "./texts.mjs";
 import { returnUrlOf } from "./uri.mjs";
 import { visible } from "./visible.mjs";
 
@@ -26,8 +27,8 @@ function sentence({ state, confirmations, wanted }, blockSeconds) {
   if (state === "refused") return "Nothing was paid by this transfer.";
   const count = `${grouped(confirmations)} of ${grouped(wanted)} confirmations`;
   if (state === "confirmed") return `The payment is confirmed: ${count}.`;
-  const left = aboutTime((wanted - confirmations) * blockSeconds).replace(/^./, (first) => first.toUpperCase());
-  return `${state === "pending" ? "Waiting to be confirmed. " : ""}${left} left: ${count}.`;
+  const left = timeLeft((wanted - confirmations) * blockSeconds);
+  return `${state === "pending" ? "Waiting to be confirmed. " : ""}${left}: ${count}.`;
 }
 
 /** What it means that a reorganisation has taken the payment back, or "". */

@@ -2,11 +2,11 @@
 
 import { byId, download, element, moment, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
 import { coins, wireNumber } from "./amounts.mjs";
-import { aboutTime } from "./digits.mjs";
 import { hasFallen } from "./paying.mjs";
 import { underWay } from "./review.mjs";
 import { statementCsv } from "./statement-csv.mjs";
 import { Poller } from "./polling.mjs";
+import { aboutTime } from "./texts.mjs";
 import { visible } from "./visible.mjs";
 
 const LATEST = 5;

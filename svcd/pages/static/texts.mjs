@@ -1,0 +1,56 @@
+// The texts of this page in its language: the node has put those that scripts need into the page.
+
+import { grouped } from "./digits.mjs";
+
+const COUNT = "count";
+
+let texts = {};
+let language = "en";
+let forms = new Intl.PluralRules(language);
+
+/** Use the texts `given` in the language `tag`. */
+export function useTexts(given, tag) {
+  texts = given;
+  language = tag;
+  forms = new Intl.PluralRules(tag);
+}
+
+/** The text `key` with the values of its placeholders; numbers get their digits in groups. */
+export function message(key, parameters = {}) {
+  const text = texts[key];
+  if (text === undefined) throw new RangeError(`there is no text ${key}`);
+  const one = typeof text === "object" && forms.select(Number(parameters[COUNT])) === "one";
+  const chosen = typeof text === "object" ? (one ? text.one : text.other) : text;
+  return chosen.replace(/\{([a-z]+)\}/g, (_, name) => {
+    const value = parameters[name];
+    if (value === undefined) throw new RangeError(`${key} needs ${name}`);
+    return typeof value === "string" ? value : grouped(value);
+  });
+}
+
+/** The locale of dates and times: the person's own if it has the language of the page, since it knows the country. */
+function locale() {
+  const [wanted] = language.split("-");
+  return globalThis.navigator?.languages?.find((each) => each.split("-")[0] === wanted) ?? language;
+}
+
+/** A time in Unix milliseconds, as this language and place write it. */
+export const localTime = (time, dateStyle = "medium") =>
+  new Date(time).toLocaleString(locale(), { dateStyle, timeStyle: "short" });
+
+/** A duration as people say it, rounded up: "less than a minute", "about 12 minutes", "about 3 hours". */
+export function aboutTime(seconds) {
+  const minutes = Math.ceil(Math.max(seconds, 0) / 60);
+  if (minutes > 120) return message("script.hours", { count: Math.ceil(minutes / 60) });
+  return seconds < 60 ? message("script.under-a-minute") : message("script.minutes", { count: minutes });
+}
+
+/** What is left of a duration, as aboutTime says it. */
+export function timeLeft(seconds) {
+  const minutes = Math.ceil(Math.max(seconds, 0) / 60);
+  if (minutes > 120) return message("script.hours-left", { count: Math.ceil(minutes / 60) });
+  return seconds < 60 ? message("script.under-a-minute-left") : message("script.minutes-left", { count: minutes });
+}
+
+const given = globalThis.document?.getElementById("texts");
+if (given) useTexts(JSON.parse(given.textContent), document.documentElement.lang);

@@ -1,0 +1,29 @@
+// The texts of a page: placeholders, forms, times.
+
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { aboutTime, localTime, message, timeLeft } from "../../../svcd/pages/static/texts.mjs";
+
+test("a text with its values", () => {
+  assert.equal(message("script.confirmations", { count: 1 }), "1 confirmation");
+  assert.equal(message("script.confirmations", { count: 0 }), "0 confirmations");
+  assert.equal(message("script.confirmations", { count: 12_345n }), "12\u202f345 confirmations");
+  assert.equal(message("checkout.title", { amount: "$& {count}" }), "Pay $& {count}");
+});
+
+test("a text or a value that is missing is a fault of the program", () => {
+  assert.throws(() => message("script.nothing"), /there is no text script.nothing/);
+  assert.throws(() => message("checkout.title"), /needs amount/);
+});
+
+test("durations", () => {
+  const said = [-5, 59, 60, 61, 7_200, 7_201].map(aboutTime);
+  const [soon, hours] = ["less than a minute", "about 3 hours"];
+  assert.deepEqual(said, [soon, soon, "about a minute", "about 2 minutes", "about 120 minutes", hours]);
+  assert.deepEqual([0, 720, 86_400].map(timeLeft), ["Less than a minute left", "About 12 minutes left", "About 24 hours left"]);
+});
+
+test("a time is written in the language of the page", () => {
+  assert.match(localTime(1_793_491_200_000), /20(26)?/);
+});

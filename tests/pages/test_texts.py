@@ -1,0 +1,158 @@
+"""The catalogues of texts: chosen by ``Accept-Language``, complete, and the only place of texts."""
+
+import ast
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from svcd import pages
+from svcd.pages.html import tag
+from svcd.pages.layout import flattened
+from svcd.pages.texts import Catalogue, Catalogues, Message, load, message
+
+PAGES = Path(pages.__file__).parent
+FOLDER = PAGES / "texts"
+PYTHON = sorted(PAGES.glob("*.py"))
+MODULES = sorted((PAGES / "static").glob("*.mjs"))
+STATIC_PAGES = sorted(PAGES.glob("*.html"))
+ENGLISH = json.loads((FOLDER / "en.json").read_text("utf-8"))
+KEYS = {f"{section}.{name}" for section, entries in ENGLISH.items() for name in entries}
+PACKAGED = load()
+
+
+def rendered(catalogue: Catalogue, shown: Message) -> str:
+    return flattened(tag("p", shown), catalogue).decode().removeprefix("<p>").removesuffix("</p>")
+
+
+def languages(*tags: str) -> Catalogues:
+    return Catalogues(Catalogue(each, {}) for each in ("en", *tags))
+
+
+@pytest.mark.parametrize(
+    ("accepted", "language"),
+    [
+        ("", "en"),
+        ("de", "de"),
+        ("DE-at", "de"),
+        ("de-CH-1996, en;q=0.9", "de"),
+        ("en-GB,de;q=0.9", "en"),
+        ("fr, de;q=0.8, en;q=0.9", "en"),
+        ("fr, de ; q=0.9,en;q=0.8", "de"),
+        ("fr-FR,fr;q=0.9", "en"),
+        ("*", "en"),
+        ("en;q=0, *", "de"),
+        ("de;q=0, en;q=0", "en"),
+        ("de;q=0.5, *;q=0.4", "de"),
+        ("pt", "pt-BR"),
+        ("pt-br", "pt-BR"),
+        ("pt-PT, de;q=0.1", "de"),
+        ("german, de;q=2, ;;, en;q=x, de;q=0.1", "de"),
+        ("\xff, de", "de"),
+    ],
+)
+def test_the_language_is_the_one_that_the_client_likes_best(accepted: str, language: str) -> None:
+    assert languages("de", "pt-BR").choose(accepted.encode("latin-1")).language == language
+
+
+def test_placeholders_and_forms() -> None:
+    english, german = PACKAGED.choose(b"en"), PACKAGED.choose(b"de")
+    assert rendered(english, message("script.confirmations", count=1)) == "1 confirmation"
+    assert rendered(german, message("script.confirmations", count=1_000)) == "1\u202f000 Bestätigungen"
+    shown = message("checkout.back", host=tag("bdi", "<shop>"))
+    assert rendered(german, shown) == "Zurück zu <bdi>&lt;shop&gt;</bdi>"
+    nested = message("checkout.takes-time", time=message("script.minutes", count=12), count=12)
+    assert rendered(english, nested) == "about 12 minutes (12 confirmations)"
+    title = tag("p", title=message("checkout.title", amount='"1"'))
+    assert flattened(title, english) == b'<p title="Pay &quot;1&quot;"></p>'
+
+
+def test_texts_for_scripts_cannot_end_their_element() -> None:
+    catalogue = Catalogue("en", {"script.a": {"other": "</script><!--&"}, "other.b": {"other": "b"}})
+    text = catalogue.for_scripts("script")
+    assert json.loads(text) == {"script.a": "</script><!--&"}
+    assert not set("<>&") & set(text)
+
+
+def written(folder: Path, tag: str, texts: object) -> Catalogues:
+    (folder / "en.json").write_text(json.dumps({"a": {"b": "one {x}", "c": {"one": "a", "other": "{count} b"}}}))
+    (folder / f"{tag}.json").write_text(texts if isinstance(texts, str) else json.dumps(texts))
+    return load(folder)
+
+
+def test_a_file_is_enough_for_a_language(tmp_path: Path) -> None:
+    found = written(tmp_path, "eo", {"a": {"b": "unu {x}", "c": {"one": "{count} a", "other": "{count} b"}}})
+    assert rendered(found.choose(b"eo"), message("a.b", x="2")) == "unu 2"
+    assert rendered(found.choose(b"eo"), message("a.c", count=1)) == "1 a"
+    assert [each.language for each in found] == ["en", "eo"]
+
+
+@pytest.mark.parametrize(
+    ("tag", "texts", "problem"),
+    [
+        ("eo", "{", "eo.json: "),
+        ("eo", [], "an object of sections"),
+        ("eo", {"a": "b"}, "an object of texts"),
+        ("eo", {"a": {"b": "unu {x}"}}, "has no text a.c"),
+        ("eo", {"a": {"b": "", "c": "d"}}, "a.b must be a text"),
+        ("eo", {"a": {"b": {"other": "{x}", "one": "{x}"}, "c": "d"}}, "a.b must be a text"),
+        ("eo", {"a": {"b": "{x}", "c": "{count}"}}, "a.c must have the same forms"),
+        ("eo", {"a": {"b": "{y}", "c": {"one": "a", "other": "{count}"}}}, r"a.b must have .* placeholders \['x'\]"),
+        ("eo", {"a": {"b": "{x} {", "c": {"one": "a", "other": "{count}"}}}, "a.b must have exactly"),
+        ("eo", {"a": {"b": "{x}", "c": {"one": "a", "other": "b"}}}, "a.c must have exactly"),
+        ("eo", {"a": {"b": "{x}", "c": {"one": "a", "other": "{count}"}, "d": "e"}}, "must not have a.d"),
+        ("Esperanto!", {"a": {"b": "{x}", "c": {"one": "a", "other": "{count}"}}}, "a language tag"),
+    ],
+)
+def test_a_file_that_is_wrong_is_refused(tmp_path: Path, tag: str, texts: object, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        written(tmp_path, tag, texts)
+
+
+def test_a_folder_without_english_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no en\.json"):
+        load(tmp_path)
+
+
+# That the pages use the catalogue
+
+
+def placeholders(key: str) -> set[str]:
+    section, name = key.split(".")
+    return set(re.findall(r"\{([a-z]+)\}", json.dumps(ENGLISH[section][name])))
+
+
+def messages_in_python() -> list[tuple[str, set[str]]]:
+    """The key and the names of the parameters of every call of ``message``."""
+    calls = [
+        each for path in PYTHON for each in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(each, ast.Call)
+    ]
+    found = []
+    for call in calls:
+        if isinstance(call.func, ast.Name) and call.func.id == "message":
+            (key,) = call.args
+            assert isinstance(key, ast.Constant), f"a key that no test can see: {ast.unparse(call)}"
+            found.append((str(key.value), {each.arg or "" for each in call.keywords}))
+    return found
+
+
+def test_every_message_of_the_server_is_in_the_catalogue() -> None:
+    for key, given in messages_in_python():
+        assert key in KEYS
+        assert given == placeholders(key) | (given & {"count"}), key
+
+
+def test_every_message_of_a_script_is_sent_to_it() -> None:
+    for module in MODULES:
+        for key in re.findall(r'\bmessage\(\s*"([^"]+)"', module.read_text("utf-8")):
+            assert key in KEYS, module.name
+            assert key.split(".")[0] in ("script", "wallet-script"), module.name
+            assert module.name.startswith("wallet") or key.startswith("script."), module.name
+
+
+def test_no_text_is_unused() -> None:
+    used = {key for key, _ in messages_in_python()}
+    used |= {key for path in MODULES for key in re.findall(r'"([a-z-]+\.[a-z0-9-]+)"', path.read_text("utf-8"))}
+    used |= {key for path in STATIC_PAGES for key in re.findall(r"\{\{([a-z0-9.-]+)", path.read_text("utf-8"))}
+    assert KEYS - used == set()
