@@ -53,7 +53,7 @@ def test_pages_are_html_and_not_cached(still: Shown, target: str) -> None:
     response = still.ask(target)
     assert (response.status, response.headers["content-type"]) == (200, "text/html; charset=utf-8")
     assert response.headers["cache-control"] == "no-store"
-    assert response.headers["vary"] == "Accept-Language"
+    assert response.headers["vary"].split(", ")[0] == "Accept-Language"
     head = still.ask(target, "HEAD")
     assert (head.status, head.body) == (200, b"")
     assert head.headers["content-length"] == str(len(response.body))
@@ -238,7 +238,8 @@ def test_file_type_and_revalidation(still: Shown, name: str, kind: str, accepted
 def test_the_compressed_form_has_the_same_content(still: Shown, target: str) -> None:
     plain, compressed = still.ask(target), still.ask(target, Accept_Encoding="gzip")
     assert gzip.decompress(compressed.body) == plain.body
-    assert (compressed.headers["content-encoding"], compressed.headers["vary"]) == ("gzip", "Accept-Encoding")
+    assert compressed.headers["content-encoding"] == "gzip"
+    assert compressed.headers["vary"].split(", ")[-1] == "Accept-Encoding"
     assert plain.headers["vary"] == "Accept-Encoding"
     head = still.ask(target, "HEAD", Accept_Encoding="gzip")
     assert head.headers["content-length"] == str(len(compressed.body))
