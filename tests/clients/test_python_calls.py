@@ -2,7 +2,7 @@
 
 import inspect
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -208,13 +208,35 @@ def test_a_proof_is_fetched_to_its_end() -> None:
     assert len(ran.result) == 2
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda: calls.payment_request(SHOP[:-1], 100),
+        lambda: calls.payment(ORDER, wait=5),
+        lambda: calls.wait_for(ORDER, State.UNPAID, timeout=None),
+        lambda: calls.payments("nobody", reference=None, amount=None, since_height=None),
+        lambda: calls.payments(SHOP, reference=None, amount=None, since_height=-1),
+        lambda: calls.account("../status"),
+        lambda: calls.block_hash(-1),
+    ],
+)
+def test_impossible_values_are_refused_before_anything_is_asked(ask: Callable[[], Steps[Any]]) -> None:
+    with pytest.raises(svc_pay.InvalidInput):
+        next(ask())
+
+
+def test_an_error_of_the_node_does_not_end_a_wait() -> None:
+    ran = Ran(calls.wait_for(ORDER, State.PENDING, timeout=9), [refusal(500), payment("pending")])
+    assert ran.result.state is State.PENDING
+
+
 def test_only_watches_get_the_token() -> None:
     assert not any(call.authorized for call in Ran(calls.payment(ORDER), [payment("unpaid")]).calls)
     with Client("http://127.0.0.1:1") as client, pytest.raises(svc_pay.InvalidInput, match="management token"):
         client.watch("svcwh_1")
 
 
-@pytest.mark.parametrize("url", ["127.0.0.1:18645", "ftp://node.example", "http://[::1", ""])
+@pytest.mark.parametrize("url", ["127.0.0.1:18645", "ftp://node.example", "http://[::1", "http://", ""])
 def test_a_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(svc_pay.InvalidInput):
         Client(url)

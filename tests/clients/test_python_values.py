@@ -3,6 +3,7 @@
 import base64
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import svc_pay
 from hypothesis import given
 from hypothesis import strategies as st
 from svc_pay import DEVNET, NETWORKS, Key, Order, Webhook
+from svc_pay.webhooks import parse_event
 
 from svcd.chain import params
 from svcd.chain.units import format_amount
@@ -324,4 +326,49 @@ def test_every_event_of_the_page_is_read() -> None:
         assert isinstance(event, svc_pay.WatchEvent)
         assert (event.name, event.subscription_id) == (each["event"], each["subscriptionId"])
         assert event.mismatch is None or event.mismatch.more
+        told = {
+            "payment.mismatched": f"too-little: 0.00000001 coins from {SHOP}; svc wallet refund {'ab' * 32}"
+            "; list the payments, for further ones are not told",
+            "node.alarm": "…",
+        }
+        assert event.notice == told.get(event.name)
     assert set(svc_pay.EVENT_NAMES) == {event["event"] for event in events}
+
+
+ORDER_17 = Order("order-17", SHOP, 2500000000, 3)
+
+
+@pytest.mark.parametrize(
+    ("order", "changes", "concerned", "settled"),
+    [
+        (ORDER_17, {}, True, True),
+        (replace(ORDER_17, confirmations=4), {}, True, False),
+        (replace(ORDER_17, reference="order-18"), {}, False, False),
+        (replace(ORDER_17, amount=2500000001), {}, False, False),
+        (replace(ORDER_17, recipient="svcd1qn5fh7d4g9cgv7j2enrscapqrvw8e85ye872pwt"), {}, False, False),
+        (ORDER_17, {"genesisHash": svc_pay.MAINNET.genesis_hash}, False, False),
+        (ORDER_17, {"node": {"height": "104", "hash": "ab", "synced": False}}, True, False),
+        (ORDER_17, {"payment": {"state": "confirming"}}, True, False),
+        (ORDER_17, {"payment": {"canonical": False}}, True, False),
+    ],
+)
+def test_what_an_event_says_of_an_order(order: Order, changes: dict[str, Any], concerned: bool, settled: bool) -> None:
+    [shown] = [
+        text.split("```")[0] for text in PAGE.split("```json\n")[1:] if '"payment.confirmed", "createdAt"' in text
+    ]
+    event = json.loads(shown)
+    payment = {**event["payment"], **changes.get("payment", {})}
+    read = parse_event(json.dumps({**event, **changes, "payment": payment}).encode())
+    assert isinstance(read, svc_pay.WatchEvent)
+    assert (read.concerns(order), read.settles(order)) == (concerned, settled)
+
+
+def test_what_was_not_stored_is_no_transfer() -> None:
+    for text in ("", "[]", "{}", "7"):
+        with pytest.raises(svc_pay.InvalidInput):
+            svc_pay.SignedTransfer.from_text(text, DEVNET)
+
+
+def test_a_proof_is_a_list_of_answers() -> None:
+    with pytest.raises(svc_pay.InvalidInput):
+        svc_pay.check_proof(b"{}", ORDER_17, tip="ab")  # type: ignore[arg-type]

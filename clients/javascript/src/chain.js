@@ -7,6 +7,8 @@ import { InvalidInput } from "./errors.js";
 export const COIN = 100_000_000n;
 /** The smallest fee of a transfer, in base units. */
 export const MINIMUM_FEE = 10_000n;
+/** How many confirmations an order requires that does not say. */
+export const DEFAULT_CONFIRMATIONS = 12;
 /** The greatest number on the wire, 2^53 − 1. */
 export const GREATEST = 9_007_199_254_740_991n;
 
@@ -113,6 +115,7 @@ export function networkOf(address) {
   throw new InvalidInput("an address begins with svc1q, or svcd1q on devnet, and 38 more lower-case characters follow");
 }
 
+/** `address` if it is one of `network`. */
 export function checkAddress(address, network) {
   must(networkOf(address) === network, `${address} is not an address of ${network.name}`);
   return address;
@@ -121,7 +124,7 @@ export function checkAddress(address, network) {
 /** An order with every value checked, as strings and numbers that JSON can store. */
 export function checkOrder(order) {
   must(typeof order === "object" && order !== null, "an order is an object");
-  const { reference, recipient, amount, confirmations = 12, sinceHeight = null } = order;
+  const { reference, recipient, amount, confirmations = DEFAULT_CONFIRMATIONS, sinceHeight = null } = order;
   networkOf(recipient);
   const counts = Number.isInteger(confirmations) && confirmations >= 1 && confirmations <= 1000;
   must(counts, "confirmations must be an integer from 1 to 1000");

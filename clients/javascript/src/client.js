@@ -1,6 +1,6 @@
 // A client of one node, over `fetch`.
 
-import { checkAddress, checkOrder, checkReference, integer, must, networkOf } from "./chain.js";
+import { checkAddress, checkOrder, checkReference, DEFAULT_CONFIRMATIONS, integer, must, networkOf } from "./chain.js";
 import { ApiError, InvalidAnswer, NodeUnreachable, WaitTimeout } from "./errors.js";
 import { isSettled, members, parseJson, payment, rank } from "./members.js";
 import { signTransfer } from "./wallet.js";
@@ -78,7 +78,8 @@ export class Client {
 
   /** `url` is that of the node, `token` its management token, needed only for watches, `timeout` in seconds. */
   constructor(url, { token = null, timeout = TIMEOUT, fetch = globalThis.fetch, sleep = null } = {}) {
-    must(typeof url === "string" && /^https?:\/\/[^/]/.test(url), "the URL of a node begins with http:// or https://");
+    must(typeof url === "string" && /^https?:\/\//.test(url), "the URL of a node begins with http:// or https://");
+    must(URL.canParse(url), "the URL of the node is not valid");
     // The sentence does not repeat the token: it may be logged, or shown to a buyer.
     const form = "a management token consists of visible ASCII characters, without a newline at its end";
     must(token === null || (typeof token === "string" && /^[!-~]+$/.test(token)), form);
@@ -134,7 +135,7 @@ export class Client {
   // Payments
 
   /** A payment request for an order; without a reference the node generates one. The node stores nothing. */
-  async paymentRequest({ recipient, amount, reference, label, confirmations = 12 }) {
+  async paymentRequest({ recipient, amount, reference, label, confirmations = DEFAULT_CONFIRMATIONS }) {
     networkOf(recipient);
     const units = integer(amount, "amount", 1n).toString();
     if (reference !== undefined) checkReference(reference);
@@ -176,7 +177,8 @@ export class Client {
 
   async #payment(order, { wait, state, signal, limit = null }) {
     const asked = checkOrder(order);
-    const parameters = { ...query(asked), ...(wait && state ? { wait: String(wait), state } : {}) };
+    must(!wait || state !== null, "with wait, give the last known state: the answer comes when it changes");
+    const parameters = { ...query(asked), ...(wait ? { wait: String(wait), state } : {}) };
     const options = { parameters, seconds: wait, signal, limit };
     const found = payment(await this.#object(`/rpc/commerce/payment/${asked.reference}`, "payment", options));
     const same = ["reference", "recipient", "amount"].every((name) => found[name] === asked[name]);
@@ -203,7 +205,7 @@ export class Client {
         found = await this.#payment(order, { wait, state: found?.state ?? null, signal, limit });
         if (reached(found)) return found;
       } catch (error) {
-        const passing = error instanceof ApiError && PASSING.includes(error.status);
+        const passing = error instanceof ApiError && (error.status === 429 || error.status >= 500);
         // Without a deadline only the long poll may fail: too many verifications may be waiting.
         const goesOn = limit === null ? passing && wait > 0 : passing || error instanceof NodeUnreachable;
         if (!goesOn) throw error;

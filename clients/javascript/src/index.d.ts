@@ -27,6 +27,10 @@ export const MAXIMUM_FEE: bigint;
 export function parseAmount(coins: string): bigint;
 /** The shortest decimal number of coins of base units. */
 export function formatAmount(units: Units): string;
+/** `address` if it is one of `network`; throws InvalidInput. */
+export function checkAddress(address: string, network: Network): string;
+/** How many confirmations an order requires that does not say. */
+export const DEFAULT_CONFIRMATIONS: 12;
 /** The network of an address; throws InvalidInput. */
 export function networkOf(address: string): Network;
 /** The reference that `svc wallet refund` gives the refund of a payment. */
@@ -230,6 +234,15 @@ export interface OtherEvent extends EventBase {
 export type Event = WatchEvent | OtherEvent;
 
 export function isWatchEvent(event: Event): event is WatchEvent;
+/** Whether the payment of an event is that of exactly this order, on the network of the recipient. */
+export function concerns(event: WatchEvent, order: Order): boolean;
+/** Whether the shop may deliver the order now: as many confirmations as it requires, on a synced node.
+ *
+ * Only the newest event of a watch counts: compare `epoch`, then `sequence`.
+ */
+export function settles(event: WatchEvent, order: Order): boolean;
+/** What a person should look at: of an alarm its sentence, of a mismatch how to refund it; else null. */
+export function noticeOf(event: WatchEvent): string | null;
 
 /** Anything with the headers of a request: `Headers`, or `request.headers` of Node.js. */
 export type HeaderSource = { get(name: string): string | null } | { [name: string]: string | string[] | undefined };

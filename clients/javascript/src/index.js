@@ -1,7 +1,9 @@
 // Receive and verify payments of a svcd node; README.md has examples, index.d.ts the types.
 
 export {
+  checkAddress,
   COIN,
+  DEFAULT_CONFIRMATIONS,
   DEVNET,
   MAINNET,
   MINIMUM_FEE,
@@ -25,4 +27,4 @@ export {
 export { isSettled } from "./members.js";
 export { checkProof } from "./proof.js";
 export { Key, signTransfer } from "./wallet.js";
-export { EVENT_NAMES, isWatchEvent, Webhook } from "./webhooks.js";
+export { concerns, EVENT_NAMES, isWatchEvent, noticeOf, settles, Webhook } from "./webhooks.js";

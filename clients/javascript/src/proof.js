@@ -5,7 +5,7 @@
 // participation work, which is Argon2id and not in WebCrypto) is not checked; `svc verify --proof` checks it too.
 
 import { bytesOf, canonical, hexOf, joined, sha256, taggedHash, utf8 } from "./bytes.js";
-import { addressOf, checkOrder, networkOf, txidOf } from "./chain.js";
+import { addressOf, checkOrder, must as checkInput, networkOf, txidOf } from "./chain.js";
 import { InvalidAnswer, InvalidProof } from "./errors.js";
 import { members, parseJson } from "./members.js";
 
@@ -115,8 +115,10 @@ async function check(answers, order, tip) {
  * `answers` are the texts of the first answer and its continuations. `tip` is the hash of the last block in the proof,
  * from a node other than the one that made the proof.
  */
-export async function checkProof(answers, order, { tip }) {
+export async function checkProof(answers, order, { tip } = {}) {
   const asked = checkOrder(order);
+  checkInput(Array.isArray(answers), "give the answers of the node as an array, also if it is one");
+  checkInput(typeof tip === "string", "give the hash of a block that you trust as tip");
   try {
     return await check(answers, asked, tip.toLowerCase());
   } catch (error) {

@@ -1,7 +1,7 @@
 // Verifies callbacks (docs/webhooks.md "Signatures", https://www.standardwebhooks.com) and reads their events.
 
 import { bytesOfBase64, joined, utf8 } from "./bytes.js";
-import { must } from "./chain.js";
+import { checkOrder, formatAmount, must, networkOf } from "./chain.js";
 import { InvalidAnswer, InvalidSignature } from "./errors.js";
 import { members, parseJson, payment } from "./members.js";
 
@@ -20,6 +20,33 @@ export const EVENT_NAMES = Object.freeze([
 
 /** Whether an event is of a watch; the others are `webhook.test`, and what this version does not know. */
 export const isWatchEvent = (event) => EVENT_NAMES.includes(event.event);
+
+/** Whether the payment of an event of a watch is that of exactly this order, on the network of the recipient. */
+export function concerns(event, order) {
+  const { reference, recipient, amount } = checkOrder(order);
+  const told = event.payment;
+  const same = told.reference === reference && told.recipient === recipient && told.amount === amount;
+  return same && event.genesisHash === networkOf(recipient).genesisHash;
+}
+
+/** Whether the shop may deliver the order now: as many confirmations as it requires, on a synced node.
+ *
+ * Only the newest event of a watch counts: compare `epoch`, then `sequence`.
+ */
+export function settles(event, order) {
+  const { state, canonical, confirmations } = event.payment;
+  const deep = state === "confirmed" && canonical && confirmations >= checkOrder(order).confirmations;
+  return concerns(event, order) && deep && event.node.synced;
+}
+
+/** What a person should look at: of an alarm its sentence, of a mismatch how to refund it; else null. */
+export function noticeOf({ alarm, mismatch }) {
+  if (alarm) return alarm.sentence;
+  if (!mismatch) return null;
+  const more = mismatch.more ? "; list the payments, for further ones are not told" : "";
+  const coins = formatAmount(mismatch.amount);
+  return `${mismatch.kind}: ${coins} coins from ${mismatch.sender}; svc wallet refund ${mismatch.txid}${more}`;
+}
 
 function parseEvent(text) {
   const event = members(parseJson(text, "the event"), "the event", {

@@ -130,6 +130,11 @@ test("a wait goes on without its node until its deadline", async () => {
     () => refusal(503, "600"),
     () => payment("pending"),
   );
+  const failing = clientOf(
+    () => refusal(500),
+    () => payment("pending"),
+  );
+  assert.equal((await failing.client.waitFor(ORDER, { state: "pending", timeout: 9 })).state, "pending");
   assert.equal((await good.client.waitFor(ORDER, { state: "pending", timeout: 9 })).state, "pending");
   assert.equal(good.paused[0], 2);
   assert.ok(good.paused[1] > 8 && good.paused[1] <= 9);
@@ -214,7 +219,9 @@ test("impossible values are refused before anything is asked", async () => {
     { sinceHeight: "-1" },
   ])
     await assert.rejects(client.payment({ ...ORDER, ...changes }), pay.InvalidInput, JSON.stringify(String(changes)));
-  for (const url of ["127.0.0.1:18645", "ftp://node.example", "", null])
+  await assert.rejects(client.payment(ORDER, { wait: 5 }), pay.InvalidInput);
+  await assert.rejects(client.waitFor(ORDER, { state: "unpaid" }), pay.InvalidInput);
+  for (const url of ["127.0.0.1:18645", "ftp://node.example", "http://[::1", "http://", "", null])
     assert.throws(() => new pay.Client(url), pay.InvalidInput);
   assert.equal(asked.length, 0);
 });

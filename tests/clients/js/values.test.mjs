@@ -107,6 +107,8 @@ test("a proof in two answers", async () => {
 test("what is no proof is refused", async () => {
   for (const text of ["", "[]", "[".repeat(1e5), '{"proof":{}}', '{"proof":{"chainId":"\\ud800"}}'])
     await assert.rejects(pay.checkProof([text], proof.order, proof), pay.InvalidProof);
+  await assert.rejects(pay.checkProof("{}", proof.order, proof), pay.InvalidInput);
+  await assert.rejects(pay.checkProof(["{}"], proof.order), pay.InvalidInput);
 });
 
 // Callbacks
@@ -201,6 +203,18 @@ test("every event of the page is read, and those of no watch", async () => {
   for (const each of events) {
     const raw = Buffer.from(JSON.stringify(each));
     assert.deepEqual(await verify(SECRET, raw, headersOf(raw, [SECRET])), each);
+    const order = { reference: "order-17", recipient: SHOP, amount: 2_500_000_000n, confirmations: 3 };
+    assert.equal(pay.concerns(each, order), each.payment.reference === "order-17");
+    assert.equal(pay.settles(each, order), each.event === "payment.confirmed");
+    for (const change of [{ confirmations: 4 }, { amount: "2500000001" }, { reference: "order-18" }])
+      assert.equal(pay.settles(each, { ...order, ...change }), false);
+    assert.equal(pay.settles({ ...each, node: { ...each.node, synced: false } }, order), false);
+    assert.equal(pay.concerns({ ...each, genesisHash: pay.MAINNET.genesisHash }, order), false);
+    const notices = {
+      "payment.mismatched": `too-little: 0.00000001 coins from ${SHOP}; svc wallet refund ab`,
+      "node.alarm": "…",
+    };
+    assert.equal(pay.noticeOf(each), notices[each.event] ?? null);
   }
   assert.deepEqual(new Set(events.map(({ event }) => event)), new Set(pay.EVENT_NAMES));
   const { id, createdAt, networkId, chainId, genesisHash } = events[0];

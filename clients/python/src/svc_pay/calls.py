@@ -13,7 +13,7 @@ from time import monotonic
 from typing import Final, TypeVar
 from urllib.parse import quote
 
-from svc_pay.chain import Network, check_address, check_amount, check_reference
+from svc_pay.chain import Network, check_address, check_amount, check_number, check_reference, network_of
 from svc_pay.errors import (
     ApiError,
     InvalidAnswer,
@@ -176,6 +176,7 @@ def payment_request(
     confirmations: int = DEFAULT_CONFIRMATIONS,
 ) -> Steps[PaymentRequest]:
     """See :meth:`svc_pay.Client.payment_request`."""
+    network_of(recipient)
     body: dict[str, object] = {
         "recipient": recipient,
         "amountBaseUnits": str(check_amount(amount)),
@@ -197,7 +198,9 @@ def payment_request(
 def payment(order: Order, *, wait: int = 0, state: State | None = None, limit: float | None = None) -> Steps[Payment]:
     """See :meth:`svc_pay.Client.payment`."""
     query = order.query()
-    if wait and state is not None:
+    if wait:
+        if state is None:
+            raise InvalidInput("with wait, give the last known state: the answer comes when it changes")
         query |= {"wait": str(wait), "state": state.value}
     call = get(f"/rpc/commerce/payment/{order.reference}", query, seconds=wait, limit=limit)
     found = yield from _object(call, "payment", Payment.parse)
@@ -208,6 +211,8 @@ def payment(order: Order, *, wait: int = 0, state: State | None = None, limit: f
 
 def wait_for(order: Order, state: State, *, timeout: float | None) -> Steps[Payment]:
     """See :meth:`svc_pay.Client.wait_for`."""
+    if state.rank == 0:
+        raise InvalidInput("state must be pending, confirming or confirmed")
     give_up_at = None if timeout is None else monotonic() + timeout
     found: Payment | None = None
     left, wait = float(LONGEST_WAIT) if timeout is None else timeout, 0
@@ -252,13 +257,14 @@ def payments(
     recipient: str, *, reference: str | None, amount: int | None, since_height: int | None
 ) -> Steps[list[ReceivedTransfer]]:
     """See :meth:`svc_pay.Client.payments`."""
+    network_of(recipient)
     query = {"recipient": recipient, "limit": "100"}
     if reference is not None:
         query["reference"] = check_reference(reference)
     if amount is not None:
         query["amountBaseUnits"] = str(check_amount(amount))
     if since_height is not None:
-        query["sinceHeight"] = str(since_height)
+        query["sinceHeight"] = str(check_number(since_height, "since_height"))
     found: dict[str, ReceivedTransfer] = {}
     after: str | None = None
     while True:
@@ -334,7 +340,8 @@ def _watch_path(watch_id: str) -> str:
 
 def account(address: str) -> Steps[Account]:
     """See :meth:`svc_pay.Client.account`."""
-    return _object(get(f"/rpc/balance/{quote(address, safe='')}"), "account", Account.parse)
+    network_of(address)
+    return _object(get(f"/rpc/balance/{address}"), "account", Account.parse)
 
 
 def sign(
@@ -363,4 +370,5 @@ def broadcast(transfer: SignedTransfer) -> Steps[str]:
 
 def block_hash(height: int) -> Steps[str]:
     """See :meth:`svc_pay.Client.block_hash`."""
-    return _object(get(f"/rpc/block/{height}"), "block", lambda block: block.text("hash"))
+    call = get(f"/rpc/block/{check_number(height, 'height')}")
+    return _object(call, "block", lambda block: block.text("hash"))

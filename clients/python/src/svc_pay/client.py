@@ -42,9 +42,11 @@ class _Settings:
         if not url.startswith(("http://", "https://")):
             raise InvalidInput("the URL of a node begins with http:// or https://")
         try:
-            httpx.URL(url)
+            host = httpx.URL(url).host
         except httpx.InvalidURL as error:
             raise InvalidInput(f"the URL of the node is not valid: {error}") from None
+        if not host:
+            raise InvalidInput("the URL of the node names no host")
         if token is not None and not _TOKEN.fullmatch(token):
             # The sentence does not repeat the token: it may be logged, or shown to a buyer.
             raise InvalidInput("a management token consists of visible ASCII characters, without a newline at its end")

@@ -216,6 +216,8 @@ class ReceivedTransfer:
     block_height: int | None
     mismatch: str | None
     """``too-little``, ``too-much`` or ``duplicate``; only if the amount of the order was given."""
+    block_hash: str | None = None
+    block_time: int | None = None
 
     @classmethod
     def parse(cls, members: Members) -> "ReceivedTransfer":
@@ -229,6 +231,8 @@ class ReceivedTransfer:
             confirmations=members.count("confirmations"),
             block_height=members.number_or_none("blockHeight"),
             mismatch=members.text_or_none("mismatch"),
+            block_hash=members.text_or_none("blockHash"),
+            block_time=members.number_or_none("blockTime"),
         )
 
 
@@ -242,6 +246,8 @@ class Account:
     pending_nonce: int
     """The nonce for a new transfer."""
     pending_balance: int
+    held_since: int | None = None
+    """The slot since which it has held the minimum balance; matters to block producers only."""
 
     @classmethod
     def parse(cls, members: Members) -> "Account":
@@ -253,7 +259,11 @@ class Account:
             numbers("nonce"),
             numbers("pendingNonce"),
             numbers("pendingBalance"),
+            members.number_or_none("heldSince"),
         )
+
+
+_ENDINGS: Final = ("superseded", "refused", "abandoned", "dropped")
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,6 +277,10 @@ class Delivery:
     next_attempt_at: int | None
     last_status: int | None
     last_error: str | None
+    created_at: int
+    last_attempt_at: int | None
+    ending: str | None
+    """``superseded``, ``refused``, ``abandoned`` or ``dropped`` if it will not be sent any more."""
 
     @classmethod
     def parse(cls, members: Members) -> "Delivery":
@@ -279,6 +293,9 @@ class Delivery:
             next_attempt_at=members.number_or_none("nextAttemptAt"),
             last_status=members.count("lastStatus") if "lastStatus" in members else None,
             last_error=members.text_or_none("lastError"),
+            created_at=members.number("createdAt"),
+            last_attempt_at=members.number_or_none("lastAttemptAt"),
+            ending=next((name for name in _ENDINGS if name in members and members.flag(name)), None),
         )
 
 
@@ -296,6 +313,14 @@ class Watch:
     existing: bool
     """True if the registration repeated an earlier one."""
     ending: str | None
+    """``expired``, ``closed``, ``cancelled`` or ``gone`` once it has ended."""
+    reference: str
+    recipient: str
+    amount: int
+    required_confirmations: int
+    created_at: int
+    more_mismatches: bool
+    """True if it has told as many mismatches as it may."""
     events: tuple[Delivery, ...] = field(default=())
     """The newest first; only if the watch was asked for by its id."""
 
@@ -312,6 +337,12 @@ class Watch:
             payment=Payment.parse(members.object("payment")) if "payment" in members else None,
             existing="existing" in members and members.flag("existing"),
             ending=members.text_or_none("ending"),
+            reference=members.text("reference"),
+            recipient=members.text("recipient"),
+            amount=members.number("amount"),
+            required_confirmations=members.count("requiredConfirmations"),
+            created_at=members.number("createdAt"),
+            more_mismatches="moreMismatches" in members and members.flag("moreMismatches"),
             events=tuple(map(Delivery.parse, members.objects("events"))) if "events" in members else (),
         )
 
@@ -323,9 +354,10 @@ class CallbackTest:
     id: str
     status: int | None
     error: str | None
+    milliseconds: int
 
     @classmethod
     def parse(cls, members: Members) -> "CallbackTest":
         """From the member `test` of an answer."""
         status = members.count("status") if "status" in members else None
-        return cls(members.text("id"), status, members.text_or_none("error"))
+        return cls(members.text("id"), status, members.text_or_none("error"), members.count("milliseconds"))

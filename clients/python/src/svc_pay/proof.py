@@ -15,7 +15,7 @@ from nacl.exceptions import BadSignatureError
 from nacl.signing import VerifyKey
 
 from svc_pay.chain import Network, address_of, canonical, tagged_hash, txid_of
-from svc_pay.errors import InvalidAnswer, InvalidProof
+from svc_pay.errors import InvalidAnswer, InvalidInput, InvalidProof
 from svc_pay.members import Members
 from svc_pay.model import Order
 
@@ -41,6 +41,9 @@ def check_proof(answers: Iterable[bytes], order: Order, *, tip: str) -> ProvenPa
     ``answers`` are the bytes of the first answer and its continuations. ``tip`` is the hash of the last block in the
     proof, from a node other than the one that made the proof. The order decides how many confirmations are enough.
     """
+    given: object = answers
+    if isinstance(given, bytes | str):
+        raise InvalidInput("give the answers of the node as a list, also if it is one")
     try:
         return _check([Members.of(answer, "the answer").object("proof") for answer in answers], order, tip)
     except (InvalidAnswer, UnicodeEncodeError) as error:

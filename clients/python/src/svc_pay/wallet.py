@@ -86,8 +86,13 @@ class SignedTransfer:
 
     @classmethod
     def from_text(cls, text: str, network: Network) -> "SignedTransfer":
-        """A transfer that was stored as :attr:`text`."""
-        transaction = json.loads(text)
+        """A transfer that was stored as :attr:`text`; raises InvalidInput."""
+        try:
+            transaction = json.loads(text)
+        except ValueError:
+            transaction = None
+        if not isinstance(transaction, dict) or "signature" not in transaction:
+            raise InvalidInput("this is not the text of a signed transfer")
         return cls(txid_of(transaction, network).hex(), transaction)
 
 

@@ -8,9 +8,10 @@ from hmac import digest as hmac_digest
 from time import time
 from typing import Final, Literal, get_args
 
+from svc_pay.chain import format_amount
 from svc_pay.errors import InvalidAnswer, InvalidInput, InvalidSignature
 from svc_pay.members import Members
-from svc_pay.model import Mismatch, Payment, Tip
+from svc_pay.model import Mismatch, Order, Payment, State, Tip
 
 TOLERANCE_SECONDS: Final = 300
 
@@ -71,6 +72,33 @@ class WatchEvent(Event):
     def place(self) -> tuple[int, int]:
         """Later events of a watch have greater places."""
         return self.epoch, self.sequence
+
+    @property
+    def notice(self) -> str | None:
+        """What a person should look at: of an alarm its sentence, of a mismatch how to refund it; else None."""
+        if self.alarm is not None:
+            return self.alarm.sentence
+        wrong = self.mismatch
+        if wrong is None:
+            return None
+        coins, more = format_amount(wrong.amount), "; list the payments, for further ones are not told"
+        refund = f"svc wallet refund {wrong.txid}"
+        return f"{wrong.kind}: {coins} coins from {wrong.sender}; {refund}{more if wrong.more else ''}"
+
+    def concerns(self, order: Order) -> bool:
+        """Whether its payment is that of exactly this order, on the network of the recipient."""
+        payment = self.payment
+        told = (payment.reference, payment.recipient, payment.amount, self.genesis_hash)
+        return told == (order.reference, order.recipient, order.amount, order.network.genesis_hash)
+
+    def settles(self, order: Order) -> bool:
+        """Whether the shop may deliver the order now: as many confirmations as it requires, on a synced node.
+
+        Only the newest event of a watch counts: see :attr:`place`.
+        """
+        payment = self.payment
+        deep = payment.canonical and payment.confirmations >= order.confirmations
+        return self.concerns(order) and payment.state is State.CONFIRMED and deep and self.synced
 
 
 def parse_event(body: bytes) -> Event | WatchEvent:
