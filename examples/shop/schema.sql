@@ -1,26 +1,25 @@
+PRAGMA journal_mode = WAL;
 -- What the shop asks to be paid, and what it knows of the payment. A refund is an order too, which the shop pays.
 CREATE TABLE IF NOT EXISTS orders (
     reference TEXT PRIMARY KEY,
-    refund_of TEXT UNIQUE REFERENCES orders (reference),
-    what TEXT NOT NULL,
     recipient TEXT NOT NULL,
     amount INTEGER NOT NULL,
     confirmations INTEGER NOT NULL,
     since_height INTEGER NOT NULL,
+    refund_of TEXT UNIQUE REFERENCES orders (reference),
+    what TEXT NOT NULL,
     payment_uri TEXT NOT NULL,
     checkout_url TEXT NOT NULL,
-    created_at INTEGER NOT NULL,
-    watch TEXT,
+    expires_at INTEGER,
     state TEXT NOT NULL DEFAULT 'unpaid',
     depth INTEGER NOT NULL DEFAULT 0,
     txid TEXT,
     was_paid INTEGER NOT NULL DEFAULT 0,
-    expired INTEGER NOT NULL DEFAULT 0,
-    shipped_at INTEGER
+    shipped INTEGER NOT NULL DEFAULT 0,
+    -- The newest event that was taken: the id of its watch, and its place in it. Events can come twice, or late.
+    watch TEXT,
+    epoch INTEGER NOT NULL DEFAULT 0,
+    sequence INTEGER NOT NULL DEFAULT 0
 );
--- Events that have been taken, because each can come more than once.
-CREATE TABLE IF NOT EXISTS events (id TEXT PRIMARY KEY);
--- The newest event of each watch, because events can overtake each other.
-CREATE TABLE IF NOT EXISTS watches (id TEXT PRIMARY KEY, epoch INTEGER NOT NULL, sequence INTEGER NOT NULL);
--- What a person must look at: transfers that pay no order, and alarms of the node.
-CREATE TABLE IF NOT EXISTS notes (id TEXT PRIMARY KEY, reference TEXT, note TEXT NOT NULL);
+-- What a person must look at: transfers that pay no order, and alarms of the node, by the id of the event.
+CREATE TABLE IF NOT EXISTS notices (id TEXT PRIMARY KEY, reference TEXT, notice TEXT NOT NULL);
