@@ -4,12 +4,15 @@ import { taggedHash } from "./bytes.mjs";
 import { NETWORKS } from "./networks.mjs";
 import { must, quoted } from "./problem.mjs";
 
+/** @import { Network } from "./networks.mjs" */
+
 const SYMBOLS = "qpzry9x8gf2tvdw0s3jn54khce6mua7l";
 const GENERATORS = [0x3b6a57b2, 0x26508e6d, 0x1ea119fa, 0x3d4233dd, 0x2a1462b3];
 const BECH32M = 0x2bc830a3;
 const KEY_SYMBOLS = 32;
 const CHECKSUM_SYMBOLS = 6;
 
+/** @type {(prefix: string, symbols: number[]) => number[]} */
 function checksum(prefix, symbols) {
   const codes = Array.from(prefix, (character) => character.charCodeAt(0));
   const values = [
@@ -35,7 +38,8 @@ function checksum(prefix, symbols) {
   return Array.from({ length: CHECKSUM_SYMBOLS }, (_, place) => ((state ^ BECH32M) >>> (5 * (5 - place))) & 31);
 }
 
-/** The address of a 20-byte key hash on a network of networks.mjs. */
+/** The address of a 20-byte key hash on a network of networks.mjs.
+ * @type {(keyHash: Uint8Array, network: Network) => string} */
 function encodeAddress(keyHash, network) {
   const number = keyHash.reduce((sum, byte) => (sum << 8n) | BigInt(byte), 0n);
   const symbols = Array.from({ length: KEY_SYMBOLS + 1 }, (_, place) =>
@@ -45,12 +49,14 @@ function encodeAddress(keyHash, network) {
   return `${network.prefix}1${all.map((symbol) => SYMBOLS[symbol]).join("")}`;
 }
 
-/** The address of a 32-byte public key. */
+/** The address of a 32-byte public key.
+ * @type {(publicKey: Uint8Array, network: Network) => Promise<string>} */
 export async function addressOf(publicKey, network) {
   return encodeAddress((await taggedHash("svc/address/v1", publicKey)).subarray(0, 20), network);
 }
 
-/** Throw `network` or `address` unless `text` is an address of `network`, in the one form that addresses have. */
+/** Throw `network` or `address` unless `text` is an address of `network`, in the one form that addresses have.
+ * @type {(text: string, network: Network) => void} */
 export function checkAddress(text, network) {
   for (const other of Object.values(NETWORKS)) {
     const sentence = `This address belongs to ${other.name}, and the node is on ${network.name}: do not pay it here.`;

@@ -4,7 +4,8 @@ import { grouped } from "./digits.mjs";
 import { COIN, GREATEST } from "./networks.mjs";
 import { must } from "./problem.mjs";
 
-/** Base units of a decimal amount of coins such as "25" or "0.5": 1 to 2^53 − 1. Throws `amount`. */
+/** Base units of a decimal amount of coins such as "25" or "0.5": 1 to 2^53 − 1. Throws `amount`.
+ * @type {(text: string) => bigint} */
 export function parseAmount(text) {
   const match = text.length <= 32 ? /^(0|[1-9][0-9]*)(?:\.([0-9]{1,8}))?$/.exec(text) : null;
   must(match, "amount", "The amount must be a decimal such as 25 or 0.5, with a point and at most 8 decimal places.");
@@ -14,7 +15,8 @@ export function parseAmount(text) {
   return units;
 }
 
-/** The shortest decimal of base units in coins: "25", "0.5", "-1.25". */
+/** The shortest decimal of base units in coins: "25", "0.5", "-1.25".
+ * @type {(units: bigint) => string} */
 export function formatAmount(units) {
   const sign = units < 0n ? "-" : "";
   const size = units < 0n ? -units : units;
@@ -22,15 +24,18 @@ export function formatAmount(units) {
   return `${sign}${size / COIN}${rest && "."}${rest}`;
 }
 
-/** Base units for a sentence: "1 250.5 SVC", which does not break across lines. */
+/** Base units for a sentence: "1 250.5 SVC", which does not break across lines.
+ * @type {(units: bigint) => string} */
 export const coins = (units) => `${grouped(formatAmount(units))}\u00a0SVC`;
 
-/** A sentence of a node with the amounts in coins that it gives in base units. */
+/** A sentence of a node with the amounts in coins that it gives in base units.
+ * @type {(sentence: string) => string} */
 export function inCoins(sentence) {
   return sentence.replace(/\b([0-9]{1,17}) base units?\b/g, (_, units) => coins(BigInt(units)));
 }
 
-/** The number in a decimal string of the wire, 0 to 2^53 − 1, or null if it is none. */
+/** The number in a decimal string of the wire, 0 to 2^53 − 1, or null if it is none.
+ * @type {(value: unknown) => bigint | null} */
 export function wireNumber(value) {
   if (typeof value !== "string" || !/^(0|[1-9][0-9]{0,15})$/.test(value)) return null;
   const number = BigInt(value);

@@ -4,6 +4,28 @@ import { digitNodes, grouped } from "./digits.mjs";
 import { Poller } from "./polling.mjs";
 import { localTime, message, timeLeft } from "./texts.mjs";
 
+/** @typedef {"unpaid" | "pending" | "confirming" | "confirmed"} PaymentState */
+/**
+ * @typedef {object} Verification
+ * @property {PaymentState} state
+ * @property {{ synced: boolean }} node
+ * @property {number} requiredConfirmations
+ * @property {number} confirmations
+ * @property {string | null} [blockTime]
+ * @property {string | null} [txid]
+ * @property {number} matchCount
+ * @property {{ amountSvc: string, txid: string }[]} mismatches
+ */
+/** @typedef {ReturnType<typeof viewOf>} View */
+/** @typedef {View & { fallen: boolean, expired: boolean }} Shown */
+/** @typedef {{ wait: number, state: string, signal: AbortSignal }} Waiting */
+/**
+ * @typedef {object} Parts
+ * @property {typeof ask} [asked]
+ * @property {Pick<typeof globalThis, "setTimeout" | "clearTimeout">} [timers]
+ * @property {typeof memory} [remembered]
+ */
+
 const DEADLINE = 10_000;
 const PATIENCE = 2;
 // Seconds. A change between two questions that leaves the state as it is, such as a confirmation, shows that much later.
@@ -19,7 +41,7 @@ const DEPTHS = ["unpaid", "pending", "confirming", "confirmed"];
 /** What the page shows of a verification result, as plain values.
  *
  * A payment is shown as paid only while the node knows the newest blocks; `told` is the state in the node's words.
- */
+ * @param {Verification} payment */
 export function viewOf(payment) {
   const required = payment.requiredConfirmations;
   const outdated = !payment.node.synced;
@@ -41,29 +63,37 @@ export function viewOf(payment) {
 
 /** The deepest state that this tab has seen of its order, which outlives a reload: the page stores nothing else. */
 const memory = {
+  /** @type {() => string} */
   read: () => history.state?.deepest ?? "unpaid",
+  /** @type {(deepest: string) => void} */
   write: (deepest) => history.replaceState({ ...history.state, deepest }, ""),
 };
 
-/** Which of the views belongs to a state: two more than states, for payments that went back or have a wrong amount. */
+/** Which of the views belongs to a state: two more than states, for payments that went back or have a wrong amount.
+ * @type {(view: Pick<Shown, "state" | "fallen" | "mismatches">) => string} */
 function phaseOf({ state, fallen, mismatches }) {
   if (state !== "unpaid") return state;
   if (fallen) return "gone";
   return mismatches.length > 0 ? "mismatched" : "unpaid";
 }
 
-/** Write a view into the page; what is the same already is left alone, so that it is not read out again. */
+/** A part that the page always has.
+ * @type {(root: HTMLElement, selector: string) => HTMLElement} */
+const within = (root, selector) => /** @type {HTMLElement} */ (root.querySelector(selector));
+
+/** Write a view into the page; what is the same already is left alone, so that it is not read out again.
+ * @type {(root: HTMLElement, view: Shown) => void} */
 export function show(root, view) {
   const page = root.ownerDocument;
   if (root.dataset.state !== view.state) {
     root.dataset.state = view.state;
   }
   const phase = phaseOf(view);
-  for (const part of root.querySelectorAll("[data-when]")) {
+  for (const part of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll("[data-when]"))) {
     setHidden(part, part.dataset.when !== phase);
   }
-  setHidden(root.querySelector("[data-fallen]"), !view.fallen || phase === "gone");
-  const offer = root.querySelector("[data-offer]");
+  setHidden(within(root, "[data-fallen]"), !view.fallen || phase === "gone");
+  const offer = /** @type {HTMLDetailsElement} */ (within(root, "[data-offer]"));
   const folded = phase === "gone" || phase === "mismatched";
   // Only when that changes: what the buyer has unfolded stays so.
   if (offer.classList.contains("folded") !== folded) {
@@ -71,52 +101,57 @@ export function show(root, view) {
     offer.open = !folded;
   }
   setHidden(offer, view.state !== "unpaid" || view.expired);
-  setHidden(root.querySelector("[data-expired]"), !view.expired);
-  setHidden(root.querySelector("[data-return]"), view.state === "confirmed");
+  setHidden(within(root, "[data-expired]"), !view.expired);
+  setHidden(within(root, "[data-return]"), view.state === "confirmed");
   const time = view.outdated
     ? message("script.time-unknown")
     : timeLeft(view.missing * Number(root.dataset.blockSeconds));
-  for (const left of root.querySelectorAll('[data-fill="left"]')) {
+  for (const left of /** @type {NodeListOf<HTMLElement>} */ (root.querySelectorAll('[data-fill="left"]'))) {
     setText(left, time);
   }
-  setText(root.querySelector('[data-fill="txid"]'), view.txid);
-  setText(root.querySelector('[data-fill="time"]'), view.time && localTime(Number(view.time), "long"));
-  setHidden(root.querySelector("[data-outdated]"), !view.outdated);
-  setText(root.querySelector('[data-fill="confirmations"]'), view.confirmations);
-  root.querySelector('[data-fill="progress"]').value = view.progress;
-  const transfer = root.querySelector('[data-fill="transfer"]');
+  setText(within(root, '[data-fill="txid"]'), view.txid);
+  setText(within(root, '[data-fill="time"]'), view.time && localTime(Number(view.time), "long"));
+  setHidden(within(root, "[data-outdated]"), !view.outdated);
+  setText(within(root, '[data-fill="confirmations"]'), view.confirmations);
+  const progress = /** @type {HTMLProgressElement} */ (within(root, '[data-fill="progress"]'));
+  progress.value = view.progress;
+  const transfer = within(root, '[data-fill="transfer"]');
   setHidden(transfer.parentElement, !view.txid);
   if (view.txid) {
     transfer.setAttribute("href", `/tx/${view.txid}`);
   }
-  setHidden(root.querySelector("[data-twice]"), !view.twice);
-  showMismatches(root, page.getElementById("mismatch"), view.mismatches);
+  setHidden(within(root, "[data-twice]"), !view.twice);
+  const sample = /** @type {HTMLTemplateElement} */ (page.getElementById("mismatch"));
+  showMismatches(root, sample, view.mismatches);
 }
 
+/** @type {(root: HTMLElement, sample: HTMLTemplateElement, mismatches: View["mismatches"]) => void} */
 function showMismatches(root, sample, mismatches) {
   const page = root.ownerDocument;
-  const list = root.querySelector('[data-fill="mismatches"]');
+  const list = within(root, '[data-fill="mismatches"]');
   const shown = mismatches.map((each) => each.txid).join(" ");
   if (list.dataset.shown !== shown) {
     list.dataset.shown = shown;
     list.replaceChildren(
       ...mismatches.map((each) => {
-        const item = sample.content.firstElementChild.cloneNode(true);
-        item.querySelector('[data-fill="coins"]').replaceChildren(...digitNodes(each.coins, page));
-        item.querySelector("a").setAttribute("href", `/tx/${each.txid}`);
+        const item = /** @type {HTMLElement} */ (sample.content.firstElementChild?.cloneNode(true));
+        within(item, '[data-fill="coins"]').replaceChildren(...digitNodes(each.coins, page));
+        within(item, "a").setAttribute("href", `/tx/${each.txid}`);
         return item;
       }),
     );
   }
-  setHidden(root.querySelector("[data-misses]"), mismatches.length === 0);
+  setHidden(within(root, "[data-misses]"), mismatches.length === 0);
 }
 
+/** @type {(element: HTMLElement | null, hidden: boolean) => void} */
 function setHidden(element, hidden) {
   if (element && element.hidden !== hidden) {
     element.hidden = hidden;
   }
 }
 
+/** @type {(element: HTMLElement, text: string) => void} */
 function setText(element, text) {
   if (element.textContent !== text) {
     element.textContent = text;
@@ -126,7 +161,7 @@ function setText(element, text) {
 /** The node's answer to `path`; with `wait` only when the payment is not as `state` says, or after so many seconds.
  *
  * `signal` ends the question early. Gives the view, with the node's time in Unix milliseconds as `now`.
- */
+ * @type {(path: string, options: Waiting) => Promise<View & { now: number }>} */
 async function ask(path, { wait, state, signal }) {
   const question = wait ? `${path}&wait=${wait}&state=${state}` : path;
   const answer = await fetch(question, { cache: "no-store", signal });
@@ -134,7 +169,7 @@ async function ask(path, { wait, state, signal }) {
   if (!body.ok) {
     throw new Error(body.error);
   }
-  return { ...viewOf(body.payment), now: Date.parse(answer.headers.get("date")) || Date.now() };
+  return { ...viewOf(body.payment), now: Date.parse(answer.headers.get("date") ?? "") || Date.now() };
 }
 
 /** Keep asking, slowly once the order is paid; the poller rests while nobody looks. Gives the poller.
@@ -142,18 +177,20 @@ async function ask(path, { wait, state, signal }) {
  * The first question is answered at once. Each further one waits at the node until the payment changes; where the node,
  * or a proxy in between, does not let it wait, the page asks every two seconds for a while. A page that is hidden ends
  * its wait: a browser has only six connections to a node.
- */
+ * @param {HTMLElement} root
+ * @param {Parts} parts */
 export function watch(root, { asked = ask, timers = globalThis, remembered = memory } = {}) {
   const page = root.ownerDocument;
-  const trouble = root.querySelector("[data-trouble]");
+  const trouble = within(root, "[data-trouble]");
   const until = Number(root.dataset.until ?? Infinity);
   let failures = 0;
   let plain = 1;
   let left = Infinity;
   let latest = "";
-  let told = root.dataset.state;
+  let told = root.dataset.state ?? "";
   let question = new AbortController();
 
+  /** @type {() => Promise<boolean | number>} */
   async function once() {
     const wait = plain > 0 ? 0 : Math.min(LONGEST, Math.max(1, Math.ceil(left / 1000)));
     plain = Math.max(plain - 1, 0);
@@ -162,7 +199,7 @@ export function watch(root, { asked = ask, timers = globalThis, remembered = mem
     const deadline = setTimeout(() => question.abort(), DEADLINE + wait * 1000);
     let view;
     try {
-      view = await asked(root.dataset.status, { wait, state: told, signal });
+      view = await asked(root.dataset.status ?? "", { wait, state: told, signal });
     } catch (problem) {
       plain = Math.max(plain, wait && !page.hidden ? PLAIN : 1);
       if (wait || page.hidden) return PAUSE;
@@ -186,7 +223,8 @@ export function watch(root, { asked = ask, timers = globalThis, remembered = mem
     return plain > 0 ? false : pause;
   }
 
-  /** Whether the payment was deeper before; while the node is behind, nobody knows. */
+  /** Whether the payment was deeper before; while the node is behind, nobody knows.
+   * @type {(view: View) => boolean} */
   function hasFallen({ state, outdated }) {
     const deepest = DEPTHS.indexOf(remembered.read());
     const depth = DEPTHS.indexOf(state);
@@ -207,11 +245,12 @@ export function watch(root, { asked = ask, timers = globalThis, remembered = mem
   return poller;
 }
 
-/** Show when the order expires in the time of this place. */
+/** Show when the order expires in the time of this place.
+ * @type {(root: HTMLElement) => void} */
 function showExpiry(root) {
-  const shown = root.querySelector('[data-fill="until"]');
+  const shown = /** @type {HTMLElement | null} */ (root.querySelector('[data-fill="until"]'));
   if (shown) {
-    shown.title = shown.textContent;
+    shown.title = shown.textContent ?? "";
     shown.textContent = localTime(Number(root.dataset.until), "long");
   }
 }
@@ -219,7 +258,7 @@ function showExpiry(root) {
 const root = globalThis.document?.getElementById("payment");
 if (root) {
   showExpiry(root);
-  const print = root.querySelector("[data-print]");
+  const print = within(root, "[data-print]");
   print.hidden = false;
   print.addEventListener("click", () => globalThis.print());
   watch(root);

@@ -3,11 +3,15 @@
 const UNGROUPED_DECIMALS = 4;
 const NARROW_NO_BREAK_SPACE = "\u202f";
 
+/** @type {(digits: string) => string[]} */
 const threes = (digits) => digits.match(/.{1,3}/g) ?? [];
 
-/** The groups of a decimal number's digits, from the point to both sides; up to four decimals stay together. */
+/** The groups of a decimal number's digits, from the point to both sides; up to four decimals stay together.
+ * @type {(number: string) => string[]} */
 function digitGroups(number) {
-  const [, sign, integer, point, decimals] = /^([^0-9]*)([0-9]+)(\.?)([0-9]*)$/.exec(number);
+  const parts = /^([^0-9]*)([0-9]+)(\.?)([0-9]*)$/.exec(number);
+  if (parts === null) throw new RangeError(`not a decimal number: ${number}`);
+  const [, sign, integer, point, decimals] = parts;
   const first = integer.length % 3 || 3;
   const groups = [integer.slice(0, first), ...threes(integer.slice(first))];
   const [next = "", ...rest] = decimals.length > UNGROUPED_DECIMALS ? threes(decimals) : [decimals];
@@ -16,10 +20,12 @@ function digitGroups(number) {
   return [...groups, ...rest];
 }
 
-/** A decimal number for a sentence, with narrow spaces between the groups. */
+/** A decimal number for a sentence, with narrow spaces between the groups.
+ * @type {(number: string | number | bigint) => string} */
 export const grouped = (number) => digitGroups(String(number)).join(NARROW_NO_BREAK_SPACE);
 
-/** The nodes that show a number; the spaces are margins, so that a number that is copied remains one. */
+/** The nodes that show a number; the spaces are margins, so that a number that is copied remains one.
+ * @type {(number: string, page?: Document) => (string | HTMLElement)[]} */
 export function digitNodes(number, page = document) {
   const [first, ...rest] = digitGroups(number);
   const spans = rest.map((text) => Object.assign(page.createElement("span"), { className: "group", textContent: text }));

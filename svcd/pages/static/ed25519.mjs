@@ -3,6 +3,9 @@
 import { bytesOf, joined } from "./bytes.mjs";
 import { Problem } from "./problem.mjs";
 
+/** @import { Bytes } from "./bytes.mjs" */
+/** @typedef {{ privateKey: CryptoKey, publicKey: Bytes }} Key */
+
 const PKCS8_START = bytesOf("302e020100300506032b657004220420");
 const NAME = "Ed25519";
 
@@ -20,18 +23,20 @@ export async function checkSupport() {
   }
 }
 
-/** The 32-byte public key and the private key of a seed; the private key cannot be read out of the browser again. */
+/** The 32-byte public key and the private key of a seed; the private key cannot be read out of the browser again.
+ * @type {(seed: Bytes) => Promise<Key>} */
 export async function keyOf(seed) {
   const pkcs8 = joined(PKCS8_START, seed);
   const readable = await crypto.subtle.importKey("pkcs8", pkcs8, NAME, true, ["sign"]);
-  const { x } = await crypto.subtle.exportKey("jwk", readable);
+  const { x = "" } = await crypto.subtle.exportKey("jwk", readable);
   const privateKey = await crypto.subtle.importKey("pkcs8", pkcs8, NAME, false, ["sign"]);
   pkcs8.fill(0);
   const text = atob(x.replaceAll("-", "+").replaceAll("_", "/"));
   return { privateKey, publicKey: Uint8Array.from(text, (character) => character.charCodeAt(0)) };
 }
 
-/** The 64-byte signature of a message. */
+/** The 64-byte signature of a message.
+ * @type {(privateKey: CryptoKey, message: Bytes) => Promise<Bytes>} */
 export async function sign(privateKey, message) {
   return new Uint8Array(await crypto.subtle.sign(NAME, privateKey, message));
 }

@@ -15,6 +15,9 @@ export class Idle {
   #last;
   #told = 0;
 
+  /** @param {() => number} clock
+   * @param {BroadcastChannel} channel
+   * @param {() => void} lock */
   constructor(clock, channel, lock) {
     this.#clock = clock;
     this.#channel = channel;
@@ -52,6 +55,7 @@ export class Idle {
     this.#lock();
   }
 
+  /** @type {(message: { kind: string, at: number } | null) => void} */
   #heard(message) {
     if (message?.kind === "lock") this.#lock();
     // A time in the future would keep the wallet open for ever.

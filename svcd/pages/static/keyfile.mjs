@@ -9,6 +9,18 @@ import { NETWORKS } from "./networks.mjs";
 import { must, Problem } from "./problem.mjs";
 import { canonical } from "./transaction.mjs";
 
+/** @import { Bytes } from "./bytes.mjs" */
+/** @import { Key } from "./ed25519.mjs" */
+/** @import { Network, NetworkName } from "./networks.mjs" */
+/**
+ * @typedef {object} Keyfile
+ * @property {string} address
+ * @property {string} format
+ * @property {NetworkName} network
+ * @property {{ ciphertext: string, name: string, nonce: string }} cipher
+ * @property {{ iterations: number, name: string, salt: string }} kdf
+ */
+
 const FORMAT = "svc-keyfile-v1";
 const KDF = "PBKDF2-SHA-256";
 const CIPHER = "AES-256-GCM";
@@ -19,22 +31,30 @@ const MAX_BYTES = 4096;
 /** The least characters of a new password. */
 const MIN_PASSWORD = 10;
 
-/** Throw `password-short` if a new password has too few characters. */
+/** Throw `password-short` if a new password has too few characters.
+ * @type {(password: string) => void} */
 export function checkPassword(password) {
   const { length } = [...password.normalize("NFC")];
   const sentence = `The password has ${length} characters; choose one of at least ${MIN_PASSWORD}.`;
   must(length >= MIN_PASSWORD, "password-short", sentence);
 }
 
+/** @type {(password: string, salt: Bytes, iterations: number, use: KeyUsage) => Promise<CryptoKey>} */
 async function cipherKey(password, salt, iterations, use) {
   const secret = await crypto.subtle.importKey("raw", utf8(password.normalize("NFC")), "PBKDF2", false, ["deriveKey"]);
   const kdf = { name: "PBKDF2", hash: "SHA-256", salt, iterations };
   return crypto.subtle.deriveKey(kdf, secret, { name: "AES-GCM", length: 256 }, false, [use]);
 }
 
+/** @type {(keyfile: Pick<Keyfile, "address" | "format" | "network">) => Bytes} */
 const additionalData = (keyfile) => utf8(`${keyfile.address}\n${keyfile.format}\n${keyfile.network}`);
 
-/** The keyfile that holds `seed` under `password` on `network`; `random(n)` gives n bytes that nobody can guess. */
+/** The keyfile that holds `seed` under `password` on `network`; `random(n)` gives n bytes that nobody can guess.
+ * @param {Bytes} seed
+ * @param {string} password
+ * @param {Network} network
+ * @param {(size: number) => Bytes} random
+ * @returns {Promise<Keyfile>} */
 export async function seal(seed, password, network, random, iterations = MIN_ITERATIONS) {
   const salt = random(16);
   const nonce = random(12);
@@ -50,7 +70,8 @@ export async function seal(seed, password, network, random, iterations = MIN_ITE
   };
 }
 
-/** The seed in a keyfile; throws `wrong-password`. */
+/** The seed in a keyfile; throws `wrong-password`.
+ * @type {(keyfile: Keyfile, password: string) => Promise<Bytes>} */
 async function seedIn(keyfile, password) {
   const { iterations, salt } = keyfile.kdf;
   const key = await cipherKey(password, bytesOf(salt), iterations, "decrypt");
@@ -64,7 +85,11 @@ async function seedIn(keyfile, password) {
   }
 }
 
-/** The keyfile under another password; throws `wrong-password`. */
+/** The keyfile under another password; throws `wrong-password`.
+ * @param {Keyfile} keyfile
+ * @param {string} password
+ * @param {string} newPassword
+ * @param {(size: number) => Bytes} random */
 export async function reseal(keyfile, password, newPassword, random) {
   const seed = await seedIn(keyfile, password);
   const sealed = await seal(seed, newPassword, NETWORKS[keyfile.network], random);
@@ -72,7 +97,8 @@ export async function reseal(keyfile, password, newPassword, random) {
   return sealed;
 }
 
-/** The key in a keyfile, as keyOf gives it; throws `wrong-password` or `damaged-keyfile`. */
+/** The key in a keyfile, as keyOf gives it; throws `wrong-password` or `damaged-keyfile`.
+ * @type {(keyfile: Keyfile, password: string) => Promise<Key>} */
 export async function unseal(keyfile, password) {
   const seed = await seedIn(keyfile, password);
   const opened = await keyOf(seed);
@@ -82,25 +108,33 @@ export async function unseal(keyfile, password) {
   return opened;
 }
 
-/** The text of the file: canonical JSON and a line feed. */
+/** The text of the file: canonical JSON and a line feed.
+ * @type {(keyfile: Keyfile) => string} */
 export const render = (keyfile) => `${canonical(keyfile)}\n`;
 
+/** @type {(what: string) => Problem} */
 function damaged(what) {
   return new Problem("damaged-keyfile", `This is not a keyfile, or a damaged one: ${what}. Take another copy of it.`);
 }
 
+/** @template T
+ * @param {T} value
+ * @param {string} names
+ * @param {string} what */
 function exact(value, names, what) {
   const right = typeof value === "object" && value !== null && Object.keys(value).sort().join() === names;
   if (!right) throw damaged(`${what} must have exactly ${names.replaceAll(",", ", ")}`);
   return value;
 }
 
+/** @type {(value: unknown, size: number, what: string) => void} */
 function hex(value, size, what) {
   if (typeof value !== "string" || !new RegExp(`^[0-9a-f]{${2 * size}}$`).test(value)) {
     throw damaged(`${what} must be ${2 * size} hex digits in lower case`);
   }
 }
 
+/** @type {(text: string) => unknown} */
 function fieldsOf(text) {
   try {
     return JSON.parse(text);
@@ -109,10 +143,11 @@ function fieldsOf(text) {
   }
 }
 
-/** The keyfile in the text of a file for `network`; throws `damaged-keyfile` or `keyfile-of-other-network`. */
+/** The keyfile in the text of a file for `network`; throws `damaged-keyfile` or `keyfile-of-other-network`.
+ * @type {(text: string, network: Network) => Keyfile} */
 export function parse(text, network) {
   if (text.length > MAX_BYTES) throw damaged(`it has more than ${MAX_BYTES} characters`);
-  const keyfile = exact(fieldsOf(text), "address,cipher,format,kdf,network", "the keyfile");
+  const keyfile = exact(/** @type {Keyfile} */ (fieldsOf(text)), "address,cipher,format,kdf,network", "the keyfile");
   if (keyfile.format !== FORMAT) throw damaged(`its format must be ${FORMAT}`);
   const kdf = exact(keyfile.kdf, "iterations,name,salt", "kdf");
   const cipher = exact(keyfile.cipher, "ciphertext,name,nonce", "cipher");
@@ -134,6 +169,7 @@ export function parse(text, network) {
   return keyfile;
 }
 
+/** @type {(keyfile: Keyfile) => void} */
 function checkOwnAddress(keyfile) {
   try {
     if (typeof keyfile.address !== "string") throw damaged("its address is no text");

@@ -3,13 +3,16 @@
 import { joined, sha256, utf8 } from "./bytes.mjs";
 import { must, quoted } from "./problem.mjs";
 
+/** @import { Bytes } from "./bytes.mjs" */
+
 /** How many words stand for a wallet. */
 export const WORD_COUNT = 24;
 const ENTROPY_BYTES = 32;
 const LIST_LENGTH = 2048;
 const ROUNDS = 2048;
 
-/** The words of the list's text, one on each line; throws a RangeError if it is not a list of 2,048 words. */
+/** The words of the list's text, one on each line; throws a RangeError if it is not a list of 2,048 words.
+ * @type {(text: string) => string[]} */
 export function wordList(text) {
   const words = text.trim().split(/\s+/);
   const whole = words.length === LIST_LENGTH && new Set(words).size === LIST_LENGTH;
@@ -17,6 +20,7 @@ export function wordList(text) {
   return words;
 }
 
+/** @type {(entropy: Bytes, list: string[]) => Promise<string[]>} */
 async function wordsOfEntropy(entropy, list) {
   const bits = joined(entropy, (await sha256(entropy)).subarray(0, 1)).reduce(
     (sum, byte) => (sum << 8n) | BigInt(byte),
@@ -28,13 +32,15 @@ async function wordsOfEntropy(entropy, list) {
   );
 }
 
-/** The 24 words for 32 bytes of entropy. */
+/** The 24 words for 32 bytes of entropy.
+ * @type {(entropy: Bytes, list: string[]) => Promise<string[]>} */
 export async function wordsOf(entropy, list) {
   if (entropy.length !== ENTROPY_BYTES) throw new RangeError("24 words stand for 32 bytes");
   return wordsOfEntropy(entropy, list);
 }
 
-/** The words that a person typed, in lower case; throws `words` if they are not 24 words that fit together. */
+/** The words that a person typed, in lower case; throws `words` if they are not 24 words that fit together.
+ * @type {(text: string, list: string[]) => Promise<string[]>} */
 export async function readWords(text, list) {
   const words = text
     .normalize("NFKD")
@@ -54,12 +60,14 @@ export async function readWords(text, list) {
   return words;
 }
 
+/** @type {(key: Bytes, message: Bytes) => Promise<Bytes>} */
 async function hmacSha512(key, message) {
   const imported = await crypto.subtle.importKey("raw", key, { name: "HMAC", hash: "SHA-512" }, false, ["sign"]);
   return new Uint8Array(await crypto.subtle.sign("HMAC", imported, message));
 }
 
-/** The 32-byte seed at m/0' under a seed of SLIP-0010. */
+/** The 32-byte seed at m/0' under a seed of SLIP-0010.
+ * @type {(bip39Seed: Bytes) => Promise<Bytes>} */
 export async function firstKey(bip39Seed) {
   const master = await hmacSha512(utf8("ed25519 seed"), bip39Seed);
   const hardenedZero = Uint8Array.of(0x80, 0, 0, 0);
@@ -67,7 +75,8 @@ export async function firstKey(bip39Seed) {
   return child.subarray(0, 32);
 }
 
-/** The 64-byte seed of BIP-39 for words, without a passphrase or with one. */
+/** The 64-byte seed of BIP-39 for words, without a passphrase or with one.
+ * @type {(words: string[], passphrase?: string) => Promise<Bytes>} */
 export async function bip39Seed(words, passphrase = "") {
   const key = await crypto.subtle.importKey("raw", utf8(words.join(" ").normalize("NFKD")), "PBKDF2", false, [
     "deriveBits",
@@ -77,5 +86,6 @@ export async function bip39Seed(words, passphrase = "") {
   return new Uint8Array(bits);
 }
 
-/** The 32-byte seed of the Ed25519 key that 24 words stand for. */
+/** The 32-byte seed of the Ed25519 key that 24 words stand for.
+ * @type {(words: string[]) => Promise<Bytes>} */
 export const seedOfWords = async (words) => firstKey(await bip39Seed(words));

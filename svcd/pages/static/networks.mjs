@@ -1,5 +1,16 @@
 // The networks of docs/protocol.md 1. The values are frozen, so a node that says otherwise is on another network.
 
+/** @typedef {"mainnet" | "devnet"} NetworkName */
+/**
+ * @typedef {object} Network
+ * @property {NetworkName} name
+ * @property {number} networkId
+ * @property {string} chainId
+ * @property {string} prefix of addresses
+ * @property {number} blockSeconds the time between blocks, on average
+ * @property {string} genesisHash
+ */
+
 /** One coin in base units. */
 export const COIN = 100_000_000n;
 
@@ -18,6 +29,7 @@ export const DEEP = 100;
 /** For how long after its timestamp a transfer can enter a block, in milliseconds. */
 export const LIFETIME = 86_400_000;
 
+/** @type {Readonly<Record<NetworkName, Network>>} */
 export const NETWORKS = Object.freeze({
   mainnet: Object.freeze({
     name: "mainnet",

@@ -4,25 +4,42 @@ import { coins, inCoins, wireNumber } from "./amounts.mjs";
 import { MAXIMUM_FEE, MINIMUM_FEE, NETWORKS } from "./networks.mjs";
 import { must, Problem, quoted } from "./problem.mjs";
 
+/** @import { Network } from "./networks.mjs" */
+/** @import { Entry } from "./statement-csv.mjs" */
+/** @import { Payload, Transfer } from "./transaction.mjs" */
+/** @typedef {Record<string, unknown>} Fields of an answer, which may hold anything. */
+/** @typedef {{ network: Network, height: bigint, tip: string, syncing: boolean, time: number }} View */
+/** @typedef {{ balance: bigint, nonce: bigint, pendingNonce: bigint }} Account in base units. */
+/** @typedef {{ confirmations: number, blockHeight: string, blockTime: number }} Place */
+/** @typedef {{ recipient: string, amount: bigint, reference: string, confirmations: number }} Order */
+/** @typedef {{ state: string, txid: string | null }} Found */
+/** @typedef {{ txid: string, senderAddress: string, payload?: Payload, blockTime?: string }} TransferRecord */
+/** @typedef {{ transfers: TransferRecord[], next: string | null }} TransferPage */
+
 const TIMEOUT = 10_000;
 const STATES = ["unpaid", "pending", "confirming", "confirmed"];
 
+/** @type {(sentence: string) => Problem} */
 const unreachable = (sentence) => new Problem("node-unreachable", sentence);
+/** @type {() => Problem} */
 const odd = () => unreachable("The node answers in a way that this wallet does not understand; try again later.");
 
+/** @type {(record: Fields | null, name: string) => bigint} */
 function numberIn(record, name) {
   const number = wireNumber(record?.[name]);
   if (number === null) throw odd();
   return number;
 }
 
+/** @type {(record: Fields | null, name: string) => number} */
 function countIn(record, name) {
   const count = record?.[name];
-  if (!Number.isSafeInteger(count) || count < 0) throw odd();
+  if (typeof count !== "number" || !Number.isSafeInteger(count) || count < 0) throw odd();
   return count;
 }
 
-/** Where a transfer stands on the chain, from a record of it. */
+/** Where a transfer stands on the chain, from a record of it.
+ * @type {(record: Fields) => Place} */
 export const placeOf = (record) => ({
   confirmations: countIn(record, "confirmations"),
   blockHeight: numberIn(record, "blockHeight").toString(),
@@ -31,17 +48,24 @@ export const placeOf = (record) => ({
 
 /** The routes of a node, asked with `fetch`. Throws `node-unreachable` wherever no answer comes that makes sense. */
 export class Node {
+  /** @type {(path: string, options: RequestInit) => Promise<Response>} */
   #fetch;
+  /** @type {Network | null} */
   #network = null;
 
+  /** @param {(path: string, options: RequestInit) => Promise<Response>} fetch */
   constructor(fetch) {
     this.#fetch = fetch;
   }
 
+  /** @type {(path: string, body?: object) => Promise<{ status: number, answer: Fields | null }>} */
   async #ask(path, body) {
+    /** @type {RequestInit} */
     const options = { cache: "no-store", credentials: "omit", redirect: "error", signal: AbortSignal.timeout(TIMEOUT) };
     const post = { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
-    let status, answer;
+    let status;
+    /** @type {Fields | null} */
+    let answer;
     try {
       const response = await this.#fetch(path, body === undefined ? options : { ...options, ...post });
       status = response.status;
@@ -55,21 +79,23 @@ export class Node {
     return { status, answer };
   }
 
+  /** @type {(path: string, member: string) => Promise<Fields | null>} */
   async #get(path, member) {
     const { status, answer } = await this.#ask(path);
     must(status === 200 || status === 404, "rejected", `The node refuses the question: ${quoted(answer?.error)}.`);
     if (status === 404) return null;
     const found = answer?.[member];
     if (typeof found !== "object" || found === null) throw odd();
-    return found;
+    return /** @type {Fields} */ (found);
   }
 
   /** What the node is on now: network, height, whether it is syncing, and its clock in Unix milliseconds.
-   * Throws `wrong-network` for a network that is not exactly one of networks.mjs. */
+   * Throws `wrong-network` for a network that is not exactly one of networks.mjs.
+   * @type {() => Promise<View>} */
   async view() {
-    const status = await this.#get("/rpc/status", "status");
-    const network = Object.values(NETWORKS).find(({ chainId }) => chainId === status?.chainId);
-    must(network, "wrong-network", `The node is on ${quoted(status?.chainId)}, which this wallet does not know.`);
+    const status = (await this.#get("/rpc/status", "status")) ?? {};
+    const network = Object.values(NETWORKS).find(({ chainId }) => chainId === status.chainId);
+    must(network, "wrong-network", `The node is on ${quoted(status.chainId)}, which this wallet does not know.`);
     const same = status.genesisHash === network.genesisHash && status.networkId === network.networkId;
     must(
       same,
@@ -83,7 +109,8 @@ export class Node {
     return { network, height, tip: String(status.hash), syncing, time: Number(numberIn(status, "time")) };
   }
 
-  /** The network of the node, whose rules are looked at too, and on which it must stay; throws `wrong-network`. */
+  /** The network of the node, whose rules are looked at too, and on which it must stay; throws `wrong-network`.
+   * @type {() => Promise<Network>} */
   async network() {
     // Both at once: on a slow line each question costs most of a second.
     const [{ network }, consensus] = await Promise.all([this.view(), this.#get("/rpc/consensus", "consensus")]);
@@ -95,14 +122,16 @@ export class Node {
     return network;
   }
 
-  /** Balance in base units, and the next nonce on the chain and after what waits. */
+  /** Balance in base units, and the next nonce on the chain and after what waits.
+   * @type {(address: string) => Promise<Account>} */
   async account(address) {
     const account = await this.#get(`/rpc/balance/${address}`, "account");
     const [balance, nonce, pendingNonce] = ["balance", "nonce", "pendingNonce"].map((name) => numberIn(account, name));
     return { balance, nonce, pendingNonce };
   }
 
-  /** The fee that the node suggests for a transfer now, in base units; throws `fee` if it is out of all reason. */
+  /** The fee that the node suggests for a transfer now, in base units; throws `fee` if it is out of all reason.
+   * @type {() => Promise<bigint>} */
   async fee() {
     const fees = await this.#get("/rpc/fees", "fees");
     // A node of an earlier version suggests none.
@@ -113,13 +142,15 @@ export class Node {
     return fee;
   }
 
-  /** Where a transfer stands on the chain, or null if no block holds it. */
+  /** Where a transfer stands on the chain, or null if no block holds it.
+   * @type {(txid: string) => Promise<Place | null>} */
   async transaction(txid) {
     const found = await this.#get(`/rpc/transaction/${txid}`, "transaction");
     return found === null ? null : placeOf(found);
   }
 
-  /** Confirmed transfers of an address, the newest first, and where the next page begins or null. */
+  /** Confirmed transfers of an address, the newest first, and where the next page begins or null.
+   * @type {(address: string, before?: string | null) => Promise<TransferPage>} */
   async transfers(address, before = null) {
     const query = before === null ? "" : `&before=${encodeURIComponent(before)}`;
     const { status, answer } = await this.#ask(`/rpc/address/${address}/transactions?limit=25${query}`);
@@ -127,14 +158,16 @@ export class Node {
     return { transfers: answer.transactions, next: typeof answer.next === "string" ? answer.next : null };
   }
 
-  /** Transfers from or to an address that wait for a block, the newest first; at most 100. */
+  /** Transfers from or to an address that wait for a block, the newest first; at most 100.
+   * @type {(address: string) => Promise<TransferRecord[]>} */
   async waiting(address) {
     const { status, answer } = await this.#ask(`/rpc/mempool/${address}?limit=100`);
     if (status !== 200 || !Array.isArray(answer?.transactions)) throw odd();
     return answer.transactions;
   }
 
-  /** Changes of the balance of an address, the oldest first, and where the next page begins or null. */
+  /** Changes of the balance of an address, the oldest first, and where the next page begins or null.
+   * @type {(address: string, after?: string | null) => Promise<{ entries: Entry[], next: string | null }>} */
   async statement(address, after = null) {
     const query = after === null ? "" : `&after=${encodeURIComponent(after)}`;
     const { status, answer } = await this.#ask(`/rpc/address/${address}/statement?limit=500${query}`);
@@ -142,21 +175,24 @@ export class Node {
     return { entries: answer.entries, next: typeof answer.next === "string" ? answer.next : null };
   }
 
-  /** Whether somebody has paid: state, and the txid where there is one (docs/payments.md "States"). */
+  /** Whether somebody has paid: state, and the txid where there is one (docs/payments.md "States").
+   * @type {(order: Order) => Promise<Found>} */
   async payment({ recipient, amount, reference, confirmations }) {
     const query = `recipient=${recipient}&amountBaseUnits=${amount}&confirmations=${confirmations}`;
     const payment = await this.#get(`/rpc/commerce/payment/${encodeURIComponent(reference)}?${query}`, "payment");
-    if (!STATES.includes(payment?.state)) throw odd();
-    return { state: payment.state, txid: payment.txid ?? null };
+    const state = String(payment?.state);
+    if (!STATES.includes(state)) throw odd();
+    return { state, txid: typeof payment?.txid === "string" ? payment.txid : null };
   }
 
-  /** Hand in a signed transfer: "accepted", or "known" if the node had it. Throws `rejected` with the node's reason. */
+  /** Hand in a signed transfer: "accepted", or "known" if the node had it. Throws `rejected` with the node's reason.
+   * @type {(txid: string, transfer: Transfer) => Promise<"accepted" | "known">} */
   async broadcast(txid, transfer) {
     const { status, answer } = await this.#ask("/rpc/broadcast", { transaction: transfer });
     const reason = typeof answer?.error === "string" ? answer.error.slice(0, 300) : "it gives no reason";
     must(status === 200, "rejected", `The node refused the transfer: ${inCoins(reason)}.`);
     must(answer?.txid === txid, "rejected", "The node calls the transfer by another txid; do not trust this node.");
-    if (answer.state !== "accepted" && answer.state !== "known") throw odd();
+    if (answer?.state !== "accepted" && answer?.state !== "known") throw odd();
     return answer.state;
   }
 }

@@ -9,21 +9,70 @@ import { DEEP, LIFETIME } from "./networks.mjs";
 import { Problem } from "./problem.mjs";
 import { signTransfer } from "./transaction.mjs";
 
+/** @import { Key } from "./ed25519.mjs" */
+/** @import { Network } from "./networks.mjs" */
+/** @import { Account, Node, Place, View } from "./node.mjs" */
+/** @import { Judgement } from "./review.mjs" */
+/** @import { Transfer } from "./transaction.mjs" */
+/** @typedef {"signed" | "pending" | "confirming" | "confirmed" | "refused"} PaymentState */
+/**
+ * @typedef {object} Intent
+ * @property {string} id
+ * @property {string} recipient
+ * @property {bigint} amount in base units
+ * @property {string | null} reference
+ * @property {number} confirmations
+ * @property {string | null} label
+ * @property {string | null} [returnUrl]
+ * @property {bigint} [fee] in base units
+ * @property {boolean} fromLink
+ */
+/** @typedef {Omit<Intent, "amount"> & { amount: bigint | null }} OpenIntent whose amount the person may choose. */
+/**
+ * @typedef {object} Payment
+ * @property {string} id of the intent
+ * @property {string} txid
+ * @property {Transfer} transfer
+ * @property {number} wanted confirmations
+ * @property {string | null} label
+ * @property {string | null} [returnUrl]
+ * @property {number} signedAt in Unix milliseconds
+ * @property {PaymentState} state
+ * @property {PaymentState} [deepest] which it had before
+ * @property {number} confirmations
+ * @property {string} [blockHeight]
+ * @property {number} [blockTime] in Unix milliseconds
+ * @property {{ code: string, sentence: string } | null} problem
+ */
+/**
+ * @typedef {object} PaymentStore
+ * @property {(id: string) => Promise<Payment | null>} payment
+ * @property {() => Promise<Payment[]>} payments
+ * @property {(payment: Payment) => Promise<void>} keep
+ * @property {(payment: Payment) => Promise<Payment>} renew
+ */
+/** @typedef {<T>(work: () => Promise<T>) => Promise<T>} Exclusive */
+/** @typedef {{ key: Key, sender: string, network: Network }} Signing */
+
 /** The id of the intent behind a payment link: one order of one shop, paid once from one address.
  *
- * A link that leaves the amount to the person (null) is one intent too, whatever they choose. */
+ * A link that leaves the amount to the person (null) is one intent too, whatever they choose.
+ * @type {(sender: string, order: Pick<OpenIntent, "recipient" | "amount" | "reference">) => string} */
 export function linkId(sender, { recipient, amount, reference }) {
   return `link ${sender} ${recipient} ${amount ?? "any"} ${reference}`;
 }
 
+/** @type {PaymentState[]} */
 const DEPTHS = ["signed", "pending", "confirming", "confirmed"];
 
-/** Whether a reorganisation has taken a payment back: it was in a block, and is less deep now. */
+/** Whether a reorganisation has taken a payment back: it was in a block, and is less deep now.
+ * @type {(payment: Pick<Payment, "state" | "deepest">) => boolean} */
 export function hasFallen({ state, deepest = state }) {
   return DEPTHS.indexOf(deepest) >= DEPTHS.indexOf("confirming") && DEPTHS.indexOf(state) < DEPTHS.indexOf(deepest);
 }
 
-/** Whether nothing more is expected to happen to a payment by itself. */
+/** Whether nothing more is expected to happen to a payment by itself.
+ * @type {(payment: Payment) => boolean} */
 const isSettled = ({ state, confirmations }) => state === "refused" || (state === "confirmed" && confirmations >= DEEP);
 
 /** Signs and follows payments.
@@ -36,8 +85,10 @@ export class Paying {
   #node;
   #clock;
   #exclusive;
+  /** @type {string | null} */
   #settledAt = null;
 
+  /** @param {{ store: PaymentStore, node: Node, clock: () => number, exclusive: Exclusive }} parts */
   constructor({ store, node, clock, exclusive }) {
     this.#store = store;
     this.#node = node;
@@ -45,7 +96,8 @@ export class Paying {
     this.#exclusive = exclusive;
   }
 
-  /** Payments signed by `sender` here, the newest first. */
+  /** Payments signed by `sender` here, the newest first.
+   * @type {(sender: string) => Promise<Payment[]>} */
   async of(sender) {
     const all = await this.#store.payments();
     return all
@@ -53,14 +105,15 @@ export class Paying {
       .sort((one, other) => other.signedAt - one.signedAt);
   }
 
-  /** What there is to know before `intent` is signed, judged: see review.mjs. Without a `fee` it has the node's. */
+  /** What there is to know before `intent` is signed, judged: see review.mjs. Without a `fee` it has the node's.
+   * @type {(intent: Intent, sender: string) => Promise<Judgement & { account: Account, view: View }>} */
   async review(intent, sender) {
-    const order = intent.reference !== null;
+    const { reference } = intent;
     const [view, account, fee, paid, own] = await Promise.all([
       this.#node.view(),
       this.#node.account(sender),
       intent.fee ?? this.#node.fee(),
-      order ? this.#node.payment(intent) : null,
+      reference === null ? null : this.#node.payment({ ...intent, reference }),
       this.of(sender),
     ]);
     const waiting = underWay(own.filter(({ id }) => id !== intent.id));
@@ -72,7 +125,10 @@ export class Paying {
    *
    * `again` is the txid of a refused payment of the same intent that is to be signed anew. Throws what review.mjs
    * blocks for.
-   */
+   * @param {Intent} intent
+   * @param {Signing} signing
+   * @param {string | null} again
+   * @returns {Promise<Payment>} */
   sign(intent, { key, sender, network }, again = null) {
     return this.#exclusive(async () => {
       const earlier = await this.#store.payment(intent.id);
@@ -88,6 +144,7 @@ export class Paying {
       const { txid, transfer } = await signTransfer(draft, key, network);
       const { confirmations: wanted, label, id, returnUrl = null } = intent;
       const about = { id, txid, transfer, wanted, label, returnUrl, signedAt };
+      /** @type {Payment} */
       const payment = { ...about, state: "signed", deepest: "signed", confirmations: 0, problem: null };
       await this.#store.keep(payment);
       return payment;
@@ -99,7 +156,7 @@ export class Paying {
    * The node counts what waits there into the next nonce, so before anything is signed it must have all that was, and
    * also what a reorganisation has taken back. Payments that are confirmed are asked for once for each `tip`, the hash
    * of the newest block, where it is given.
-   */
+   * @type {(sender: string, except?: string | null, tip?: string | null) => Promise<void>} */
   async settle(sender, except = null, tip = null) {
     const same = tip !== null && tip === this.#settledAt;
     const own = await this.of(sender);
@@ -120,30 +177,34 @@ export class Paying {
     this.#settledAt = tip;
   }
 
-  /** The payment as it stands now; it is handed to the node (again) if no block holds it. */
+  /** The payment as it stands now; it is handed to the node (again) if no block holds it.
+   * @type {(payment: Payment) => Promise<Payment>} */
   async follow(payment) {
     const found = await this.#node.transaction(payment.txid);
     if (found !== null) return this.#found(payment, found);
     try {
       await this.#node.broadcast(payment.txid, payment.transfer);
     } catch (problem) {
-      if (problem.code !== "rejected") throw problem;
+      if (!(problem instanceof Problem) || problem.code !== "rejected") throw problem;
       return this.#refused(payment, problem);
     }
     return this.#renew(payment, { state: "pending", confirmations: 0, problem: null });
   }
 
+  /** @type {(payment: Payment, place: Place) => Promise<Payment>} */
   #found(payment, { confirmations, blockHeight, blockTime }) {
     const state = confirmations >= payment.wanted ? "confirmed" : "confirming";
     return this.#renew(payment, { state, confirmations, blockHeight, blockTime, problem: null });
   }
 
+  /** @type {(payment: Payment, changes: Partial<Payment> & { state: PaymentState }) => Promise<Payment>} */
   #renew(payment, { state, ...changes }) {
     const { deepest = payment.state } = payment;
     const depth = Math.max(DEPTHS.indexOf(deepest), DEPTHS.indexOf(state), 0);
     return this.#store.renew({ ...payment, ...changes, state, deepest: DEPTHS[depth] });
   }
 
+  /** @type {(payment: Payment, rejected: Problem) => Promise<Payment>} */
   async #refused(payment, rejected) {
     const { senderAddress, nonce } = payment.transfer;
     const account = await this.#node.account(senderAddress);
@@ -153,6 +214,7 @@ export class Paying {
     return this.#renew(payment, { state: "refused", confirmations: 0, problem: { code, sentence: message } });
   }
 
+  /** @type {(payment: Payment, account: Account, own: bigint) => Problem | null} */
   #why(payment, { nonce, pendingNonce }, own) {
     if (nonce > own) {
       const taken = "Another transfer of this wallet has taken the place of this one, so nothing was paid by it.";
@@ -170,6 +232,7 @@ export class Paying {
 }
 
 // Of two transfers with one nonce only one can ever be paid, so a refused one is signed anew under its own if it can.
+/** @type {(earlier: Payment | null, account: Account) => bigint} */
 function nonceFor(earlier, account) {
   const own = earlier === null ? null : BigInt(earlier.transfer.nonce);
   return own !== null && own >= account.nonce ? own : account.pendingNonce;

@@ -1,5 +1,7 @@
 // Asking again and again, but not while nobody looks.
 
+/** @typedef {() => Promise<boolean | number | void>} Work */
+
 const EVERY = 2_000;
 const SLOWEST = 30_000;
 
@@ -9,17 +11,25 @@ const SLOWEST = 30_000;
  * it throws. `page` is the document. `network` has the event `online`, which ends the wait after a failure.
  */
 export class Poller {
+  /** @type {Work} */
   #work;
+  /** @type {(problem: unknown) => void} */
   #failed;
   #page;
   #network;
   #timers;
-  #timer = null;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #timer = undefined;
   #wait = EVERY;
   #running = false;
   #ended = false;
   #shown = () => this.#wake();
 
+  /** @param {Work} work
+   * @param {(problem: unknown) => void} failed
+   * @param {Document} page
+   * @param {Pick<typeof globalThis, "setTimeout" | "clearTimeout">} timers
+   * @param {EventTarget} network */
   constructor(work, failed, page = document, timers = globalThis, network = globalThis) {
     this.#work = work;
     this.#failed = failed;
@@ -34,7 +44,7 @@ export class Poller {
   async ask() {
     if (this.#running || this.#ended) return;
     this.#timers.clearTimeout(this.#timer);
-    this.#timer = null;
+    this.#timer = undefined;
     this.#running = true;
     try {
       const next = await this.#work();
@@ -64,7 +74,7 @@ export class Poller {
   #wake() {
     if (this.#page.hidden) {
       this.#timers.clearTimeout(this.#timer);
-      this.#timer = null;
+      this.#timer = undefined;
     } else {
       this.#wait = EVERY;
       this.ask();

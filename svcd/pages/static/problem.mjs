@@ -4,6 +4,8 @@ import { escaped, visible } from "./visible.mjs";
 
 /** A fault with a stable `code` (listed in docs/wallet-page.md) and one sentence that a person can act upon. */
 export class Problem extends Error {
+  /** @param {string} code
+   * @param {string} sentence */
   constructor(code, sentence) {
     super(sentence);
     this.name = "Problem";
@@ -11,12 +13,14 @@ export class Problem extends Error {
   }
 }
 
-/** Throw a Problem unless `truth` holds. */
+/** Throw a Problem unless `truth` holds.
+ * @type {(truth: unknown, code: string, sentence: string) => asserts truth} */
 export function must(truth, code, sentence) {
   if (!truth) throw new Problem(code, sentence);
 }
 
-/** Text of others for a sentence: in quotation marks, at most 32 characters, the odd ones escaped. */
+/** Text of others for a sentence: in quotation marks, at most 32 characters, the odd ones escaped.
+ * @type {(text: unknown) => string} */
 export function quoted(text) {
   const shown = [...String(text)].slice(0, 32).join("");
   return `“${visible(shown.replace(/[^ -~\u00a1-\u05ff]/gu, escaped))}”`;

@@ -2,20 +2,25 @@
 
 import { grouped } from "./digits.mjs";
 
+/** @typedef {Record<string, string | { one: string, other: string }>} Texts */
+
 const COUNT = "count";
 
+/** @type {Texts} */
 let texts = {};
 let language = "en";
 let forms = new Intl.PluralRules(language);
 
-/** Use the texts `given` in the language `tag`. */
+/** Use the texts `given` in the language `tag`.
+ * @type {(given: Texts, tag: string) => void} */
 export function useTexts(given, tag) {
   texts = given;
   language = tag;
   forms = new Intl.PluralRules(tag);
 }
 
-/** The text `key` with the values of its placeholders; numbers get their digits in groups. */
+/** The text `key` with the values of its placeholders; numbers get their digits in groups.
+ * @type {(key: string, parameters?: Record<string, string | number | bigint>) => string} */
 export function message(key, parameters = {}) {
   const text = texts[key];
   if (text === undefined) throw new RangeError(`there is no text ${key}`);
@@ -28,24 +33,28 @@ export function message(key, parameters = {}) {
   });
 }
 
-/** The locale of dates and times: the person's own if it has the language of the page, since it knows the country. */
+/** The locale of dates and times: the person's own if it has the language of the page, since it knows the country.
+ * @type {() => string} */
 function locale() {
   const [wanted] = language.split("-");
   return globalThis.navigator?.languages?.find((each) => each.split("-")[0] === wanted) ?? language;
 }
 
-/** A time in Unix milliseconds, as this language and place write it. */
+/** A time in Unix milliseconds, as this language and place write it.
+ * @type {(time: number, dateStyle?: "medium" | "long") => string} */
 export const localTime = (time, dateStyle = "medium") =>
   new Date(time).toLocaleString(locale(), { dateStyle, timeStyle: "short" });
 
-/** A duration as people say it, rounded up: "less than a minute", "about 12 minutes", "about 3 hours". */
+/** A duration as people say it, rounded up: "less than a minute", "about 12 minutes", "about 3 hours".
+ * @type {(seconds: number) => string} */
 export function aboutTime(seconds) {
   const minutes = Math.ceil(Math.max(seconds, 0) / 60);
   if (minutes > 120) return message("script.hours", { count: Math.ceil(minutes / 60) });
   return seconds < 60 ? message("script.under-a-minute") : message("script.minutes", { count: minutes });
 }
 
-/** What is left of a duration, as aboutTime says it. */
+/** What is left of a duration, as aboutTime says it.
+ * @type {(seconds: number) => string} */
 export function timeLeft(seconds) {
   const minutes = Math.ceil(Math.max(seconds, 0) / 60);
   if (minutes > 120) return message("script.hours-left", { count: Math.ceil(minutes / 60) });

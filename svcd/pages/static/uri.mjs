@@ -4,6 +4,16 @@ import { checkAddress } from "./address.mjs";
 import { parseAmount } from "./amounts.mjs";
 import { must, Problem, quoted } from "./problem.mjs";
 
+/** @import { Network } from "./networks.mjs" */
+/**
+ * @typedef {object} LinkRequest
+ * @property {string} recipient
+ * @property {bigint | null} amount in base units
+ * @property {string} reference
+ * @property {number} confirmations
+ * @property {string | null} label
+ */
+
 const MAX_URI = 2048;
 const MAX_LABEL = 80;
 const DEFAULT_CONFIRMATIONS = 12;
@@ -14,18 +24,21 @@ const VALUE = /^(?:[A-Za-z0-9\-._~!$'()*+,;=:@/?]|%[0-9A-Fa-f]{2})*$/;
 // eslint-disable-next-line no-control-regex
 const UNSHOWABLE = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069]/u;
 
-/** Throw `reference` unless `text` can be asked for as the reference of a payment. */
+/** Throw `reference` unless `text` can be asked for as the reference of a payment.
+ * @type {(text: string) => void} */
 export function checkReference(text) {
   const right = /^[A-Za-z0-9._:-]{1,64}$/.test(text) && text !== "." && text !== "..";
   must(right, "reference", "A reference is 1 to 64 of the characters A-Z a-z 0-9 . _ : - and not just dots.");
 }
 
+/** @type {(text: string) => number} */
 function confirmationsOf(text) {
   const right = /^[1-9][0-9]{0,3}$/.test(text) && Number(text) <= 1000;
   must(right, "confirmations", "The confirmations in the link must be a whole number from 1 to 1000.");
   return Number(text);
 }
 
+/** @type {(encoded: string) => string} */
 function labelOf(encoded) {
   let label;
   try {
@@ -39,6 +52,7 @@ function labelOf(encoded) {
   return label;
 }
 
+/** @type {(query: string) => Map<string, string>} */
 function valuesOf(query) {
   const values = new Map();
   for (const pair of query.split("&")) {
@@ -61,7 +75,7 @@ function valuesOf(query) {
  *
  * With `amountMayBeMissing` the amount is null where the link has none, for the person to fill in.
  * Throws scheme, encoding, too-long, duplicate, unsupported, address, network, amount, reference, confirmations, label.
- */
+ * @type {(text: string, network: Network, options?: { amountMayBeMissing?: boolean }) => LinkRequest} */
 export function parseUri(text, network, { amountMayBeMissing = false } = {}) {
   must(
     text.length <= MAX_URI,
@@ -71,30 +85,34 @@ export function parseUri(text, network, { amountMayBeMissing = false } = {}) {
   must(text.startsWith("svc:"), "scheme", "A payment link begins with svc: and the recipient's address.");
   must(/^[!-~]*$/.test(text), "encoding", "Blanks and characters outside ASCII must be percent-encoded in the link.");
   must(!text.includes("#"), "encoding", "The link has a fragment (#), which no payment link has.");
-  const [, recipient, query] = /^svc:([^?]*)\??(.*)$/s.exec(text);
+  const [, recipient, query] = /** @type {RegExpExecArray} */ (/^svc:([^?]*)\??(.*)$/s.exec(text));
   checkAddress(recipient, network);
   must(query !== "", "reference", "The link has neither amount nor reference; a payment link has both.");
   const values = valuesOf(query);
-  must(values.has("ref"), "reference", "The link has no reference, so the shop could not tell what is paid.");
-  checkReference(values.get("ref"));
+  const reference = values.get("ref");
+  must(reference !== undefined, "reference", "The link has no reference, so the shop could not tell what is paid.");
+  checkReference(reference);
   const amount = values.get("amount");
+  const label = values.get("label");
   must(amount !== undefined || amountMayBeMissing, "amount", "The link has no amount.");
   return {
     recipient,
     amount: amount === undefined ? null : parseAmount(amount),
-    reference: values.get("ref"),
+    reference,
     confirmations: confirmationsOf(values.get("confirmations") ?? String(DEFAULT_CONFIRMATIONS)),
-    label: values.has("label") ? labelOf(values.get("label")) : null,
+    label: label === undefined ? null : labelOf(label),
   };
 }
 
-/** The https address of a shop's page and the host in it, or null; as svcd/pages/routes.py takes it for the checkout. */
+/** The https address of a shop's page and the host in it, or null; as svcd/pages/routes.py takes it for the checkout.
+ * @type {(text: string | null) => { url: string, host: string } | null} */
 export function returnUrlOf(text) {
   const [url, host] = (text !== null && text.length <= MAX_RETURN_URL && RETURN_URL.exec(text)) || [];
   return url === undefined ? null : { url, host };
 }
 
-/** The address of the shop's page in the query of a page's address (`&returnUrl=…`), or null; throws encoding. */
+/** The address of the shop's page in the query of a page's address (`&returnUrl=…`), or null; throws encoding.
+ * @type {(search: string) => string | null} */
 export function returnUrlInSearch(search) {
   const found = search.split(/[?&]/).find((pair) => pair.startsWith("returnUrl="));
   if (found === undefined) return null;
@@ -109,25 +127,28 @@ export function returnUrlInSearch(search) {
   return text;
 }
 
-/** Whether a pasted or scanned text is a payment link rather than an address. */
+/** Whether a pasted or scanned text is a payment link rather than an address.
+ * @type {(text: string) => boolean} */
 export const isLink = (text) => /^(?:web\+svc|svcd?|https?):/i.test(text);
 
 /** The payment URI in a pasted or scanned text, and the way back to the shop or null.
  *
- * The text is a payment URI or the address of a wallet page with `?pay=`. Throws scheme, encoding or duplicate. */
+ * The text is a payment URI or the address of a wallet page with `?pay=`. Throws scheme, encoding or duplicate.
+ * @type {(text: string, network: Network) => [string, string | null]} */
 export function uriInText(text, network) {
-  if (!/^https?:/i.test(text)) return [uriInSearch(`?pay=${encodeURIComponent(text)}`, network), null];
-  const search = `?${text.split("#")[0].split("?").slice(1).join("?")}`;
+  const isPage = /^https?:/i.test(text);
+  const query = isPage ? text.split("#")[0].split("?").slice(1).join("?") : `pay=${encodeURIComponent(text)}`;
+  const search = `?${query}`;
   const uri = uriInSearch(search, network);
   must(uri !== null, "scheme", "This address has no payment in it; copy the payment link, which begins with svc:.");
-  return [uri, returnUrlInSearch(search)];
+  return [uri, isPage ? returnUrlInSearch(search) : null];
 }
 
 /** The payment URI in the query of a page's address (`?pay=…`), percent-decoded once, or null if there is none.
  *
  * Besides svc: a link may say web+svc:, which is what browsers let pages handle, SVC:, as QR codes do, and svcd: on
  * devnet; all are turned into svc:. Throws encoding or duplicate.
- */
+ * @type {(search: string, network: Network) => string | null} */
 export function uriInSearch(search, network) {
   const pairs = search
     .replace(/^\?/, "")
