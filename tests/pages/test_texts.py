@@ -8,14 +8,16 @@ from pathlib import Path
 import pytest
 
 from svcd import pages
+from svcd.pages.bundles import imported_modules
 from svcd.pages.html import tag
 from svcd.pages.layout import flattened
-from svcd.pages.texts import Catalogue, Catalogues, Message, load, message
+from svcd.pages.static_files import WALLET_SCRIPT
+from svcd.pages.texts import SCRIPT, Catalogue, Catalogues, Message, load, message
 
 PAGES = Path(pages.__file__).parent
 FOLDER = PAGES / "texts"
 PYTHON = sorted(PAGES.glob("*.py"))
-MODULES = sorted((PAGES / "static").glob("*.mjs"))
+SCRIPTS = {path.name: path.read_text("utf-8") for path in sorted((PAGES / "static").glob("*.mjs"))}
 STATIC_PAGES = sorted(PAGES.glob("*.html"))
 ENGLISH = json.loads((FOLDER / "en.json").read_text("utf-8"))
 KEYS = {f"{section}.{name}" for section, entries in ENGLISH.items() for name in entries}
@@ -143,16 +145,57 @@ def test_every_message_of_the_server_is_in_the_catalogue() -> None:
         assert given == placeholders(key) | (given & {"count"}), key
 
 
+def bundled(entry: str) -> set[str]:
+    """A module and all that it imports."""
+    found, waiting = set[str](), [entry]
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += imported_modules(SCRIPTS[name])
+    return found
+
+
 def test_every_message_of_a_script_is_sent_to_it() -> None:
-    for module in MODULES:
-        for key in re.findall(r'\bmessage\(\s*"([^"]+)"', module.read_text("utf-8")):
-            assert key in KEYS, module.name
-            assert key.split(".")[0] in ("script", "wallet-script"), module.name
-            assert module.name.startswith("wallet") or key.startswith("script."), module.name
+    entries = SCRIPTS.keys() - {name for source in SCRIPTS.values() for name in imported_modules(source)}
+    assert {"wallet.mjs", "checkout.mjs"} <= entries
+    for entry in entries:
+        sent = {SCRIPT, WALLET_SCRIPT} if entry == "wallet.mjs" else {SCRIPT}
+        for name in bundled(entry):
+            for key in re.findall(r'"([a-z-]+\.[a-z0-9-]+)"', SCRIPTS[name]):
+                if key.split(".")[0] in ENGLISH:
+                    assert key in KEYS, name
+                    assert key.split(".")[0] in sent, (name, key)
+
+
+def test_scripts_give_every_message_its_values() -> None:
+    for name, source in SCRIPTS.items():
+        for key, given in re.findall(r'\bmessage\(\s*"([^"]+)"(?:,\s*\{((?:[^{}]|\{[^{}]*\})*)\})?', source):
+            values = {each.split(":")[0].strip() for each in re.split(r",(?![^()]*\))", given) if each.strip()}
+            assert values == placeholders(key) | (values & {"count"}), (name, key)
+
+
+DEVELOPERS = re.compile(r"\b(?:RangeError|damaged|exact|hex)\(.*$|class(?:Name)?(?: =|:) ?$")
+"""What stands before a literal that is not for buyers: faults of the program, and details of a damaged file."""
+NAMES = {"Mainnet", "Devnet", "Problem", "Ed25519"}
+
+
+def test_scripts_have_no_texts_of_their_own() -> None:
+    left = []
+    for name, source in SCRIPTS.items():
+        code = re.sub(r"^\s*(?://|/?\*).*$", "", source, flags=re.MULTILINE)
+        for literal in re.finditer(r'"([^"\n]*)"|`([^`\n]*)`', code):
+            words = re.sub(r"\$\{[^}]*\}", "", literal[1] or literal[2] or "")
+            speaks = re.search(r"[A-Za-z]{2,}[,.:;]? [A-Za-z]{2,}", words) or re.fullmatch("[A-Z][a-z]+", words)
+            before = code[code.rfind("\n", 0, literal.start()) : literal.start()]
+            listed = code.startswith(".split(", literal.end())
+            if speaks and words not in NAMES and not listed and not DEVELOPERS.search(before):
+                left.append(f"{name}: {words}")
+    assert left == []
 
 
 def test_no_text_is_unused() -> None:
     used = {key for key, _ in messages_in_python()}
-    used |= {key for path in MODULES for key in re.findall(r'"([a-z-]+\.[a-z0-9-]+)"', path.read_text("utf-8"))}
+    used |= {key for source in SCRIPTS.values() for key in re.findall(r'"([a-z-]+\.[a-z0-9-]+)"', source)}
     used |= {key for path in STATIC_PAGES for key in re.findall(r"\{\{([a-z0-9.-]+)", path.read_text("utf-8"))}
     assert KEYS - used == set()

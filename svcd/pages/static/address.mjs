@@ -3,6 +3,7 @@
 import { taggedHash } from "./bytes.mjs";
 import { NETWORKS } from "./networks.mjs";
 import { must, quoted } from "./problem.mjs";
+import { message } from "./texts.mjs";
 
 /** @import { Network } from "./networks.mjs" */
 
@@ -59,17 +60,17 @@ export async function addressOf(publicKey, network) {
  * @type {(text: string, network: Network) => void} */
 export function checkAddress(text, network) {
   for (const other of Object.values(NETWORKS)) {
-    const sentence = `This address belongs to ${other.name}, and the node is on ${network.name}: do not pay it here.`;
+    const sentence = message("wallet-script.address-of-other", { other: other.name, network: network.name });
     must(other === network || !text.startsWith(`${other.prefix}1`), "network", sentence);
   }
   const start = `${network.prefix}1q`;
   const length = start.length + KEY_SYMBOLS + CHECKSUM_SYMBOLS;
-  const form = `An address of ${network.name} has ${length} characters, all in lower case, and begins with ${start}.`;
+  const form = message("wallet-script.address-form", { network: network.name, length, start });
   must(text.startsWith(start) && text.length === length, "address", form);
   const symbols = Array.from(text.slice(network.prefix.length + 1), (character) => SYMBOLS.indexOf(character));
   const odd = [...text.slice(start.length)].find((character) => !SYMBOLS.includes(character));
-  must(odd === undefined, "address", `The address holds ${quoted(odd)}, which no address has; copy it again.`);
+  must(odd === undefined, "address", message("wallet-script.address-symbol", { symbol: quoted(odd ?? "") }));
   const body = symbols.slice(0, KEY_SYMBOLS + 1);
   const right = checksum(network.prefix, body).every((symbol, place) => symbol === symbols[KEY_SYMBOLS + 1 + place]);
-  must(right, "address", "The address is mistyped: its checksum is wrong. Copy it again.");
+  must(right, "address", message("wallet-script.address-mistyped"));
 }

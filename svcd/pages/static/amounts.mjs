@@ -3,16 +3,27 @@
 import { grouped } from "./digits.mjs";
 import { COIN, GREATEST } from "./networks.mjs";
 import { must } from "./problem.mjs";
+import { message } from "./texts.mjs";
 
 /** Base units of a decimal amount of coins such as "25" or "0.5": 1 to 2^53 − 1. Throws `amount`.
  * @type {(text: string) => bigint} */
 export function parseAmount(text) {
   const match = text.length <= 32 ? /^(0|[1-9][0-9]*)(?:\.([0-9]{1,8}))?$/.exec(text) : null;
-  must(match, "amount", "The amount must be a decimal such as 25 or 0.5, with a point and at most 8 decimal places.");
+  must(match, "amount", message("wallet-script.amount-form"));
   const units = BigInt(match[1]) * COIN + BigInt((match[2] ?? "").padEnd(8, "0"));
-  must(units >= 1n, "amount", "The amount must be more than 0.");
-  must(units <= GREATEST, "amount", `The amount can be at most ${coins(GREATEST)}.`);
+  must(units >= 1n, "amount", message("wallet-script.amount-positive"));
+  must(units <= GREATEST, "amount", message("wallet-script.amount-most", { most: coins(GREATEST) }));
   return units;
+}
+
+/** Base units of an amount that a person has typed, or pasted as a page shows it: "1 250.5 SVC". Throws `amount`.
+ *
+ * A comma is the decimal point of many languages, and the only one on their phones' keypads. It is taken for one unless
+ * it may separate thousands: where exactly three digits follow it, and not a lone 0 stands before it.
+ * @type {(text: string) => bigint} */
+export function typedAmount(text) {
+  const number = text.replace(/[ \u00a0]?SVC$/, "").replaceAll("\u202f", "");
+  return parseAmount(/^(?:0,[0-9]+|[0-9]+,(?![0-9]{3}$)[0-9]+)$/.test(number) ? number.replace(",", ".") : number);
 }
 
 /** The shortest decimal of base units in coins: "25", "0.5", "-1.25".

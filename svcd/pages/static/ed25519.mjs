@@ -2,6 +2,7 @@
 
 import { bytesOf, joined } from "./bytes.mjs";
 import { Problem } from "./problem.mjs";
+import { message } from "./texts.mjs";
 
 /** @import { Bytes } from "./bytes.mjs" */
 /** @typedef {{ privateKey: CryptoKey, publicKey: Bytes }} Key */
@@ -16,10 +17,7 @@ export async function checkSupport() {
     const seed = crypto.getRandomValues(new Uint8Array(32));
     await crypto.subtle.importKey("pkcs8", joined(PKCS8_START, seed), NAME, false, ["sign"]);
   } catch {
-    throw new Problem(
-      "no-ed25519",
-      "This browser cannot sign with Ed25519. Use Chrome or Edge 137, Firefox 129, Safari 17, or a later one.",
-    );
+    throw new Problem("no-ed25519", message("wallet-script.no-ed25519"));
   }
 }
 

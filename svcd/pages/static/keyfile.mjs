@@ -7,6 +7,7 @@ import { bytesOf, hexOf, utf8 } from "./bytes.mjs";
 import { keyOf } from "./ed25519.mjs";
 import { NETWORKS } from "./networks.mjs";
 import { must, Problem } from "./problem.mjs";
+import { message } from "./texts.mjs";
 import { canonical } from "./transaction.mjs";
 
 /** @import { Bytes } from "./bytes.mjs" */
@@ -35,7 +36,7 @@ const MIN_PASSWORD = 10;
  * @type {(password: string) => void} */
 export function checkPassword(password) {
   const { length } = [...password.normalize("NFC")];
-  const sentence = `The password has ${length} characters; choose one of at least ${MIN_PASSWORD}.`;
+  const sentence = message("wallet-script.password-short", { count: length, least: MIN_PASSWORD });
   must(length >= MIN_PASSWORD, "password-short", sentence);
 }
 
@@ -79,9 +80,7 @@ async function seedIn(keyfile, password) {
   try {
     return new Uint8Array(await crypto.subtle.decrypt(gcm, key, bytesOf(keyfile.cipher.ciphertext)));
   } catch {
-    const sentence =
-      "The password does not open this wallet; if you are sure of it, the keyfile was changed: take a copy.";
-    throw new Problem("wrong-password", sentence);
+    throw new Problem("wrong-password", message("wallet-script.wrong-password"));
   }
 }
 
@@ -104,7 +103,7 @@ export async function unseal(keyfile, password) {
   const opened = await keyOf(seed);
   seed.fill(0);
   const own = (await addressOf(opened.publicKey, NETWORKS[keyfile.network])) === keyfile.address;
-  must(own, "damaged-keyfile", "The key in this keyfile is not that of its address; take another copy.");
+  must(own, "damaged-keyfile", message("wallet-script.keyfile-not-own"));
   return opened;
 }
 
@@ -114,7 +113,7 @@ export const render = (keyfile) => `${canonical(keyfile)}\n`;
 
 /** @type {(what: string) => Problem} */
 function damaged(what) {
-  return new Problem("damaged-keyfile", `This is not a keyfile, or a damaged one: ${what}. Take another copy of it.`);
+  return new Problem("damaged-keyfile", message("wallet-script.keyfile-damaged", { what }));
 }
 
 /** @template T
@@ -164,7 +163,7 @@ export function parse(text, network) {
   checkOwnAddress(keyfile);
   // No value holds a blank, so whatever is longer than the canonical text says something twice or in another notation.
   if (text.replace(/[ \t\r\n]/g, "").length !== canonical(keyfile).length) throw damaged("it says something twice");
-  const sentence = `This keyfile is of ${keyfile.network}, and the node is on ${network.name}; take another node.`;
+  const sentence = message("wallet-script.keyfile-of-other", { other: keyfile.network, network: network.name });
   must(keyfile.network === network.name, "keyfile-of-other-network", sentence);
   return keyfile;
 }

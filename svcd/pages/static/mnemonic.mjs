@@ -2,6 +2,7 @@
 
 import { joined, sha256, utf8 } from "./bytes.mjs";
 import { must, quoted } from "./problem.mjs";
+import { message } from "./texts.mjs";
 
 /** @import { Bytes } from "./bytes.mjs" */
 
@@ -48,15 +49,15 @@ export async function readWords(text, list) {
     .split(/[\s,]+/)
     .filter((word) => word !== "");
   words.forEach((word, place) => {
-    must(list.includes(word), "words", `Word ${place + 1}, ${quoted(word)}, is in no word list; look how it is spelt.`);
+    must(list.includes(word), "words", message("wallet-script.word-unknown", { place: place + 1, word: quoted(word) }));
   });
-  must(words.length === WORD_COUNT, "words", `These are ${words.length} words; a wallet has ${WORD_COUNT}.`);
+  must(words.length === WORD_COUNT, "words", message("wallet-script.word-count", { count: words.length, needed: WORD_COUNT }));
   const bits = words.reduce((sum, word) => (sum << 11n) | BigInt(list.indexOf(word)), 0n);
   const entropy = Uint8Array.from({ length: ENTROPY_BYTES }, (_, place) =>
     Number((bits >> BigInt(8 * (ENTROPY_BYTES - place))) & 255n),
   );
   const fitting = (await wordsOfEntropy(entropy, list)).at(-1) === words.at(-1);
-  must(fitting, "words", "These words do not fit together: one is wrong, or two have changed places.");
+  must(fitting, "words", message("wallet-script.words-unfit"));
   return words;
 }
 

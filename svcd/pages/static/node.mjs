@@ -3,6 +3,7 @@
 import { coins, inCoins, wireNumber } from "./amounts.mjs";
 import { MAXIMUM_FEE, MINIMUM_FEE, NETWORKS } from "./networks.mjs";
 import { must, Problem, quoted } from "./problem.mjs";
+import { message } from "./texts.mjs";
 
 /** @import { Network } from "./networks.mjs" */
 /** @import { Entry } from "./statement-csv.mjs" */
@@ -22,7 +23,7 @@ const STATES = ["unpaid", "pending", "confirming", "confirmed"];
 /** @type {(sentence: string) => Problem} */
 const unreachable = (sentence) => new Problem("node-unreachable", sentence);
 /** @type {() => Problem} */
-const odd = () => unreachable("The node answers in a way that this wallet does not understand; try again later.");
+const odd = () => unreachable(message("wallet-script.node-odd"));
 
 /** @type {(record: Fields | null, name: string) => bigint} */
 function numberIn(record, name) {
@@ -71,10 +72,10 @@ export class Node {
       status = response.status;
       answer = await response.json();
     } catch {
-      throw unreachable("The node does not answer. Nothing is lost; this page asks again by itself.");
+      throw unreachable(message("wallet-script.node-silent"));
     }
     if (status === 429 || status >= 500) {
-      throw unreachable(`The node cannot answer now (${status}). Nothing is lost; this page asks again by itself.`);
+      throw unreachable(message("wallet-script.node-busy", { status }));
     }
     return { status, answer };
   }
@@ -82,7 +83,7 @@ export class Node {
   /** @type {(path: string, member: string) => Promise<Fields | null>} */
   async #get(path, member) {
     const { status, answer } = await this.#ask(path);
-    must(status === 200 || status === 404, "rejected", `The node refuses the question: ${quoted(answer?.error)}.`);
+    must(status === 200 || status === 404, "rejected", message("wallet-script.node-refuses", { reason: quoted(answer?.error) }));
     if (status === 404) return null;
     const found = answer?.[member];
     if (typeof found !== "object" || found === null) throw odd();
@@ -95,15 +96,15 @@ export class Node {
   async view() {
     const status = (await this.#get("/rpc/status", "status")) ?? {};
     const network = Object.values(NETWORKS).find(({ chainId }) => chainId === status.chainId);
-    must(network, "wrong-network", `The node is on ${quoted(status.chainId)}, which this wallet does not know.`);
+    must(network, "wrong-network", message("wallet-script.chain-unknown", { chain: quoted(status.chainId) }));
     const same = status.genesisHash === network.genesisHash && status.networkId === network.networkId;
     must(
       same,
       "wrong-network",
-      `The node says that it is on ${network.name}, and its chain is another: do not trust it.`,
+      message("wallet-script.chain-other", { network: network.name }),
     );
     const stayed = this.#network === null || this.#network === network;
-    must(stayed, "wrong-network", `The node has moved to ${network.name} since this page was opened; reload the page.`);
+    must(stayed, "wrong-network", message("wallet-script.chain-moved", { network: network.name }));
     const height = numberIn(status, "height");
     const syncing = status.syncState !== "synced";
     return { network, height, tip: String(status.hash), syncing, time: Number(numberIn(status, "time")) };
@@ -115,8 +116,7 @@ export class Node {
     // Both at once: on a slow line each question costs most of a second.
     const [{ network }, consensus] = await Promise.all([this.view(), this.#get("/rpc/consensus", "consensus")]);
     const same = consensus?.genesisHash === network.genesisHash && consensus.minimumFee === MINIMUM_FEE.toString();
-    const cost = `where a transfer costs ${coins(MINIMUM_FEE)}`;
-    const sentence = `The node's rules are not those of ${network.name}, ${cost}: do not trust it.`;
+    const sentence = message("wallet-script.rules-other", { network: network.name, fee: coins(MINIMUM_FEE) });
     must(same, "wrong-network", sentence);
     this.#network = network;
     return network;
@@ -137,7 +137,7 @@ export class Node {
     // A node of an earlier version suggests none.
     const fee = fees === null ? MINIMUM_FEE : numberIn(fees, "suggestedFee");
     const [least, most] = [MINIMUM_FEE, MAXIMUM_FEE].map(coins);
-    const sentence = `The node suggests a fee of ${coins(fee)}; this wallet pays ${least} to ${most}.`;
+    const sentence = message("wallet-script.fee-unreasonable", { fee: coins(fee), least, most });
     must(fee >= MINIMUM_FEE && fee <= MAXIMUM_FEE, "fee", sentence);
     return fee;
   }
@@ -189,9 +189,9 @@ export class Node {
    * @type {(txid: string, transfer: Transfer) => Promise<"accepted" | "known">} */
   async broadcast(txid, transfer) {
     const { status, answer } = await this.#ask("/rpc/broadcast", { transaction: transfer });
-    const reason = typeof answer?.error === "string" ? answer.error.slice(0, 300) : "it gives no reason";
-    must(status === 200, "rejected", `The node refused the transfer: ${inCoins(reason)}.`);
-    must(answer?.txid === txid, "rejected", "The node calls the transfer by another txid; do not trust this node.");
+    const reason = typeof answer?.error === "string" ? answer.error.slice(0, 300) : message("wallet-script.no-reason");
+    must(status === 200, "rejected", message("wallet-script.transfer-refused", { reason: inCoins(reason) }));
+    must(answer?.txid === txid, "rejected", message("wallet-script.txid-other"));
     if (answer?.state !== "accepted" && answer?.state !== "known") throw odd();
     return answer.state;
   }

@@ -7,6 +7,7 @@ import { placeOf } from "./node.mjs";
 import { underWay, judge } from "./review.mjs";
 import { DEEP, LIFETIME } from "./networks.mjs";
 import { Problem } from "./problem.mjs";
+import { message } from "./texts.mjs";
 import { signTransfer } from "./transaction.mjs";
 
 /** @import { Key } from "./ed25519.mjs" */
@@ -217,15 +218,13 @@ export class Paying {
   /** @type {(payment: Payment, account: Account, own: bigint) => Problem | null} */
   #why(payment, { nonce, pendingNonce }, own) {
     if (nonce > own) {
-      const taken = "Another transfer of this wallet has taken the place of this one, so nothing was paid by it.";
-      return new Problem("nonce-stale", `${taken} You can sign it anew.`);
+      return new Problem("nonce-stale", message("wallet-script.nonce-taken"));
     }
     if (pendingNonce > own) {
-      const taken = "Another transfer of this wallet waits in the place of this one, perhaps from another device.";
-      return new Problem("nonce-stale", `${taken} Wait until it is confirmed, then sign this one anew.`);
+      return new Problem("nonce-stale", message("wallet-script.nonce-waits"));
     }
     if (this.#clock() - payment.signedAt > LIFETIME) {
-      return new Problem("expired", "The transfer has waited for more than a day and is void. You can sign it anew.");
+      return new Problem("expired", message("wallet-script.expired"));
     }
     return null;
   }

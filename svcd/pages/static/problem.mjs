@@ -1,5 +1,6 @@
 // What went wrong, for programs and for people.
 
+import { message } from "./texts.mjs";
 import { escaped, visible } from "./visible.mjs";
 
 /** A fault with a stable `code` (listed in docs/wallet-page.md) and one sentence that a person can act upon. */
@@ -23,5 +24,5 @@ export function must(truth, code, sentence) {
  * @type {(text: unknown) => string} */
 export function quoted(text) {
   const shown = [...String(text)].slice(0, 32).join("");
-  return `“${visible(shown.replace(/[^ -~\u00a1-\u05ff]/gu, escaped))}”`;
+  return message("wallet-script.quoted", { text: visible(shown.replace(/[^ -~\u00a1-\u05ff]/gu, escaped)) });
 }

@@ -3,6 +3,7 @@
 import { coins } from "./amounts.mjs";
 import { GREATEST, MINIMUM_FEE } from "./networks.mjs";
 import { Problem } from "./problem.mjs";
+import { message } from "./texts.mjs";
 
 /** @import { Account, Found, View } from "./node.mjs" */
 /** @import { Payment } from "./paying.mjs" */
@@ -52,16 +53,16 @@ export function judge(intent, known) {
   const available = known.account.balance - known.waiting;
   const paid = known.paid === null || known.paid.state === "unpaid" ? null : known.paid;
   const warnings = [];
-  if (toSelf) warnings.push(new Problem("self-payment", "The recipient is this wallet: only the fee will be spent."));
+  if (toSelf) warnings.push(new Problem("self-payment", message("wallet-script.self-payment")));
   if (fee > MINIMUM_FEE) warnings.push(raised());
   if (paid && !intent.fromLink) warnings.push(alreadyPaid(paid));
   const faults = [
     known.view.syncing &&
-      new Problem("node-syncing", "The node is still catching up, and nothing is signed until it is done."),
+      new Problem("node-syncing", message("wallet-script.node-syncing")),
     paid && intent.fromLink && alreadyPaid(paid),
     Math.abs(known.now - known.view.time) > MAX_CLOCK_DIFFERENCE &&
-      new Problem("clock", "The clocks of this device and the node are more than five minutes apart; set them."),
-    total > GREATEST && new Problem("amount", "Amount and fee together are more than there can be."),
+      new Problem("clock", message("wallet-script.clock")),
+    total > GREATEST && new Problem("amount", message("wallet-script.amount-total")),
     total > available && insufficient(total, available),
   ];
   return {
@@ -76,18 +77,23 @@ export function judge(intent, known) {
 /** @type {(total: bigint, available: bigint) => Problem} */
 function insufficient(total, available) {
   const missing = total - available;
-  const sentence = `The balance is too small: ${coins(missing)} are missing for amount and fee.`;
+  const sentence = message("wallet-script.insufficient", { missing: coins(missing) });
   return Object.assign(new Problem("insufficient", sentence), { missing });
 }
 
 /** @type {() => Problem} */
 function raised() {
-  return new Problem("fee-raised", `The node suggests this fee, which is above the minimum of ${coins(MINIMUM_FEE)}.`);
+  return new Problem("fee-raised", message("wallet-script.fee-raised", { least: coins(MINIMUM_FEE) }));
 }
+
+/** @type {Record<string, string>} */
+const ALREADY_PAID = {
+  pending: "wallet-script.already-paid-pending",
+  confirming: "wallet-script.already-paid-confirming",
+  confirmed: "wallet-script.already-paid-confirmed",
+};
 
 /** @type {(paid: Found) => Problem} */
 function alreadyPaid({ state }) {
-  const how = state === "pending" ? "a payment of it is waiting to be confirmed" : `its payment is ${state}`;
-  const sentence = `This order is paid already: ${how}. Who pays twice must ask the shop for the money back.`;
-  return new Problem("already-paid", sentence);
+  return new Problem("already-paid", message(ALREADY_PAID[state]));
 }

@@ -3,6 +3,7 @@
 import { checkAddress } from "./address.mjs";
 import { parseAmount } from "./amounts.mjs";
 import { must, Problem, quoted } from "./problem.mjs";
+import { message } from "./texts.mjs";
 
 /** @import { Network } from "./networks.mjs" */
 /**
@@ -28,13 +29,13 @@ const UNSHOWABLE = /[\u0000-\u001f\u007f-\u009f\u061c\u200e\u200f\u2028-\u202e\u
  * @type {(text: string) => void} */
 export function checkReference(text) {
   const right = /^[A-Za-z0-9._:-]{1,64}$/.test(text) && text !== "." && text !== "..";
-  must(right, "reference", "A reference is 1 to 64 of the characters A-Z a-z 0-9 . _ : - and not just dots.");
+  must(right, "reference", message("wallet-script.reference"));
 }
 
 /** @type {(text: string) => number} */
 function confirmationsOf(text) {
   const right = /^[1-9][0-9]{0,3}$/.test(text) && Number(text) <= 1000;
-  must(right, "confirmations", "The confirmations in the link must be a whole number from 1 to 1000.");
+  must(right, "confirmations", message("wallet-script.link-confirmations"));
   return Number(text);
 }
 
@@ -44,11 +45,11 @@ function labelOf(encoded) {
   try {
     label = decodeURIComponent(encoded);
   } catch {
-    throw new Problem("encoding", "The label in the link is not UTF-8 in percent-encoding.");
+    throw new Problem("encoding", message("wallet-script.link-label-encoding"));
   }
-  must(label !== "", "label", "The label in the link is empty; a link without one leaves it out.");
-  must([...label].length <= MAX_LABEL, "label", `The label in the link has more than ${MAX_LABEL} characters.`);
-  must(!UNSHOWABLE.test(label), "label", "The label in the link holds characters that could hide what it says.");
+  must(label !== "", "label", message("wallet-script.link-label-empty"));
+  must([...label].length <= MAX_LABEL, "label", message("wallet-script.link-label-long", { most: MAX_LABEL }));
+  must(!UNSHOWABLE.test(label), "label", message("wallet-script.link-label-hides"));
   return label;
 }
 
@@ -57,14 +58,14 @@ function valuesOf(query) {
   const values = new Map();
   for (const pair of query.split("&")) {
     const [, name, value] = /^([a-z][a-z0-9-]*)=(.*)$/s.exec(pair) ?? [];
-    must(name !== undefined, "encoding", `${quoted(pair)} in the link must be name=value with a name in lower case.`);
-    must(VALUE.test(value), "encoding", `The value of ${name} in the link is not percent-encoded rightly.`);
+    must(name !== undefined, "encoding", message("wallet-script.link-pair", { pair: quoted(pair) }));
+    must(VALUE.test(value), "encoding", message("wallet-script.link-value", { name }));
     must(
       !values.has(name),
       "duplicate",
-      `${quoted(name)} stands in the link more than once; it can be read in two ways.`,
+      message("wallet-script.link-repeated", { name: quoted(name) }),
     );
-    const unsupported = `The link asks for ${quoted(name)}, which this wallet does not know; do not pay it here.`;
+    const unsupported = message("wallet-script.link-unsupported", { name: quoted(name) });
     must(!name.startsWith("req-"), "unsupported", unsupported);
     values.set(name, value);
   }
@@ -80,21 +81,21 @@ export function parseUri(text, network, { amountMayBeMissing = false } = {}) {
   must(
     text.length <= MAX_URI,
     "too-long",
-    `The link has ${text.length} characters; a payment link has at most ${MAX_URI}.`,
+    message("wallet-script.link-long", { length: text.length, most: MAX_URI }),
   );
-  must(text.startsWith("svc:"), "scheme", "A payment link begins with svc: and the recipient's address.");
-  must(/^[!-~]*$/.test(text), "encoding", "Blanks and characters outside ASCII must be percent-encoded in the link.");
-  must(!text.includes("#"), "encoding", "The link has a fragment (#), which no payment link has.");
+  must(text.startsWith("svc:"), "scheme", message("wallet-script.link-scheme"));
+  must(/^[!-~]*$/.test(text), "encoding", message("wallet-script.link-ascii"));
+  must(!text.includes("#"), "encoding", message("wallet-script.link-fragment"));
   const [, recipient, query] = /** @type {RegExpExecArray} */ (/^svc:([^?]*)\??(.*)$/s.exec(text));
   checkAddress(recipient, network);
-  must(query !== "", "reference", "The link has neither amount nor reference; a payment link has both.");
+  must(query !== "", "reference", message("wallet-script.link-empty"));
   const values = valuesOf(query);
   const reference = values.get("ref");
-  must(reference !== undefined, "reference", "The link has no reference, so the shop could not tell what is paid.");
+  must(reference !== undefined, "reference", message("wallet-script.link-no-reference"));
   checkReference(reference);
   const amount = values.get("amount");
   const label = values.get("label");
-  must(amount !== undefined || amountMayBeMissing, "amount", "The link has no amount.");
+  must(amount !== undefined || amountMayBeMissing, "amount", message("wallet-script.link-no-amount"));
   return {
     recipient,
     amount: amount === undefined ? null : parseAmount(amount),
@@ -116,7 +117,7 @@ export function returnUrlOf(text) {
 export function returnUrlInSearch(search) {
   const found = search.split(/[?&]/).find((pair) => pair.startsWith("returnUrl="));
   if (found === undefined) return null;
-  const sentence = "The way back to the shop in the link must begin with https: and be percent-encoded.";
+  const sentence = message("wallet-script.link-return");
   let text = null;
   try {
     text = decodeURIComponent(found.slice("returnUrl=".length));
@@ -140,7 +141,7 @@ export function uriInText(text, network) {
   const query = isPage ? text.split("#")[0].split("?").slice(1).join("?") : `pay=${encodeURIComponent(text)}`;
   const search = `?${query}`;
   const uri = uriInSearch(search, network);
-  must(uri !== null, "scheme", "This address has no payment in it; copy the payment link, which begins with svc:.");
+  must(uri !== null, "scheme", message("wallet-script.address-without-payment"));
   return [uri, isPage ? returnUrlInSearch(search) : null];
 }
 
@@ -156,15 +157,15 @@ export function uriInSearch(search, network) {
     .filter((pair) => pair !== "");
   const found = pairs.filter((pair) => pair.startsWith("pay="));
   if (found.length === 0) return null;
-  must(found.length === 1, "duplicate", "The address of this page has two payment links; open only one.");
+  must(found.length === 1, "duplicate", message("wallet-script.link-twice"));
   const loose = pairs.find((pair) => /^(amount|ref|confirmations|label|req-[^=]*)=/.test(pair));
-  const sentence = "The payment link behind pay= must be percent-encoded as a whole; part of it stands outside.";
+  const sentence = message("wallet-script.link-loose");
   must(loose === undefined, "encoding", sentence);
   let text;
   try {
     text = decodeURIComponent(found[0].slice("pay=".length));
   } catch {
-    throw new Problem("encoding", "The payment link is not percent-encoded rightly.");
+    throw new Problem("encoding", message("wallet-script.link-encoding"));
   }
   const schemes = network.name === "devnet" ? /^(?:web\+svc|svcd?):/i : /^(?:web\+svc|svc):/i;
   return text.replace(schemes, "svc:");

@@ -3,6 +3,7 @@
 import { formatAmount } from "./amounts.mjs";
 import { digitNodes } from "./digits.mjs";
 import { Problem } from "./problem.mjs";
+import { localTime, message } from "./texts.mjs";
 import { visible } from "./visible.mjs";
 
 export const byId = (id) => document.getElementById(id);
@@ -35,12 +36,12 @@ export function writeAmount(where, units, sign = "") {
 export function tell(where, problem) {
   const known = problem === null || problem instanceof Problem;
   if (!known) console.error(problem);
-  const failed = { code: "internal", message: `This page has failed: ${problem}. Reload it.` };
-  const { code = "", message = "" } = known ? (problem ?? {}) : failed;
+  const failed = { code: "internal", message: message("wallet-script.page-failed", { problem: String(problem) }) };
+  const { code = "", message: sentence = "" } = known ? (problem ?? {}) : failed;
   if (code) where.dataset.error = code;
   else delete where.dataset.error;
-  write(where, visible(message));
-  where.hidden = message === "";
+  write(where, visible(sentence));
+  where.hidden = sentence === "";
 }
 
 /** Show one view and move the focus to its heading. */
@@ -136,7 +137,7 @@ export function onSubmit(form, error, work) {
 
 /** Whether a box is ticked; if it is not, `error` says so, and the focus goes there. */
 export function ticked(box, error) {
-  tell(error, box.checked ? null : new Problem("unconfirmed", "Tick the box first, if that is so."));
+  tell(error, box.checked ? null : new Problem("unconfirmed", message("wallet-script.tick")));
   if (!box.checked) box.focus();
   return box.checked;
 }
@@ -159,10 +160,10 @@ export function onCopy(button, text, live) {
     async () => {
       await navigator.clipboard.writeText(text());
       write(live, "");
-      write(button, "Copied");
+      write(button, message("script.copied"));
       setTimeout(() => write(button, words), 1_500);
     },
-    () => write(live, "The browser does not let this page copy; mark the text and copy it by hand."),
+    () => write(live, message("wallet-script.copy-by-hand")),
   );
 }
 
@@ -176,9 +177,8 @@ export function download(name, text, type = "application/json") {
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
-/** A moment, in the words of this browser's language. */
+/** A moment, as the language of the page writes it. */
 export function moment(milliseconds) {
-  const date = new Date(milliseconds);
-  const text = date.toLocaleString(undefined, { dateStyle: "medium", timeStyle: "short" });
-  return element("time", { dateTime: date.toISOString(), textContent: text });
+  const dateTime = new Date(milliseconds).toISOString();
+  return element("time", { dateTime, textContent: localTime(milliseconds) });
 }

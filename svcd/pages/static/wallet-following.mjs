@@ -2,11 +2,10 @@
 
 import { byId, moment, onClick, onCopy, show, tell, write, writeAmount } from "./wallet-dom.mjs";
 import { coins } from "./amounts.mjs";
-import { grouped } from "./digits.mjs";
 import { hasFallen } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { Problem } from "./problem.mjs";
-import { timeLeft } from "./texts.mjs";
+import { message, timeLeft } from "./texts.mjs";
 import { returnUrlOf } from "./uri.mjs";
 import { visible } from "./visible.mjs";
 
@@ -14,31 +13,34 @@ import { visible } from "./visible.mjs";
 const SLOW = 30_000;
 
 const TITLES = {
-  refused: "Not paid",
-  confirmed: "Paid",
-  confirming: "Confirming",
-  pending: "On its way",
-  signed: "Signed",
+  refused: "wallet-script.title-refused",
+  confirmed: "wallet-script.title-confirmed",
+  confirming: "wallet-script.title-confirming",
+  pending: "wallet-script.title-pending",
+  signed: "wallet-script.title-signed",
 };
-const BADGES = { refused: "bad", confirmed: "good", confirming: "accent", pending: "warn", signed: "warn" };
+const BADGES = {
+  refused: ["bad", "wallet-script.badge-refused"],
+  confirmed: ["good", "wallet-script.badge-confirmed"],
+  confirming: ["accent", "wallet-script.badge-confirming"],
+  pending: ["warn", "wallet-script.badge-pending"],
+  signed: ["warn", "wallet-script.badge-signed"],
+};
 
-function sentence({ state, confirmations, wanted }, blockSeconds) {
-  if (state === "signed") return "Signed, and being handed to the node.";
-  if (state === "refused") return "Nothing was paid by this transfer.";
-  const count = `${grouped(confirmations)} of ${grouped(wanted)} confirmations`;
-  if (state === "confirmed") return `The payment is confirmed: ${count}.`;
-  const left = timeLeft((wanted - confirmations) * blockSeconds);
-  return `${state === "pending" ? "Waiting to be confirmed. " : ""}${left}: ${count}.`;
+function sentence({ state, confirmations: done, wanted: count }, blockSeconds) {
+  if (state === "signed") return message("wallet-script.signed");
+  if (state === "refused") return message("wallet-script.refused");
+  if (state === "confirmed") return message("wallet-script.confirmed", { done, count });
+  const left = timeLeft((count - done) * blockSeconds);
+  if (state === "pending") return message("wallet-script.pending", { left, done, count });
+  return message("wallet-script.confirming", { left, done, count });
 }
 
 /** What it means that a reorganisation has taken the payment back, or "". */
 function newsOfFall(payment) {
   if (!hasFallen(payment)) return "";
-  const what = "The network has replaced its newest records.";
-  if (payment.state === "refused") return `${what} This payment is not in the new ones, and cannot return by itself.`;
-  if (payment.state === "confirming") return `${what} The payment is being confirmed again; there is nothing to do.`;
-  const same = "The wallet has handed in the same payment again, which can be charged only once; there is nothing to do.";
-  return `${what} This payment is not yet in the new ones. ${same}`;
+  if (payment.state === "refused") return message("wallet-script.fallen-refused");
+  return payment.state === "confirming" ? message("wallet-script.fallen-confirming") : message("wallet-script.fallen");
 }
 
 /** One payment from its signature until it is as deep as was asked. */
@@ -114,7 +116,7 @@ export class Following {
       return this.#fee;
     });
     if (this.#poller !== poller || fee <= this.#fee) return;
-    write(byId("payment-advice"), `Many transfers wait, so the fee is ${coins(fee)} now. Sign anew to pay it.`);
+    write(byId("payment-advice"), message("wallet-script.fee-higher", { fee: coins(fee) }));
     byId("payment-advice").hidden = false;
   }
 
@@ -122,12 +124,14 @@ export class Following {
     this.#payment = payment;
     const { state, transfer, txid, confirmations, wanted, problem, label, returnUrl, signedAt, blockTime } = payment;
     const { payload, fee } = transfer;
-    write(byId("payment-title"), TITLES[state]);
-    document.title = `${TITLES[state]} · SVC`;
+    const title = message(TITLES[state]);
+    write(byId("payment-title"), title);
+    document.title = `${title} · SVC`;
     writeAmount(byId("payment-amount"), BigInt(payload.amount));
     const badge = byId("payment-badge");
-    badge.className = `badge ${BADGES[state]}`;
-    write(badge, state);
+    const [kind, words] = BADGES[state];
+    badge.className = `badge ${kind}`;
+    write(badge, message(words));
     const where = byId("payment-state");
     Object.assign(where.dataset, { state, confirmations, wanted });
     write(where, sentence(payment, this.#app.network.blockSeconds));
@@ -143,7 +147,7 @@ export class Following {
     progress.value = Math.min(confirmations, wanted);
     progress.hidden = state === "refused";
     write(byId("payment-recipient"), payload.recipient);
-    write(byId("payment-reference"), payload.paymentReference ?? "none");
+    write(byId("payment-reference"), payload.paymentReference ?? message("wallet-script.none"));
     this.#fee = BigInt(fee);
     writeAmount(byId("payment-fee"), this.#fee);
     const link = byId("payment-txid");
@@ -162,7 +166,7 @@ export class Following {
     link.classList.toggle("primary", state === "confirmed");
     if (shop === null) return;
     link.href = shop.url;
-    write(link, `Back to ${shop.host}`);
+    write(link, message("wallet-script.back", { host: shop.host }));
   }
 
   async #signAgain() {
@@ -172,7 +176,7 @@ export class Following {
     if (suggested > this.#fee) {
       this.#fee = suggested;
       writeAmount(byId("payment-fee"), suggested);
-      throw new Problem("fee-raised", "The fee has risen to what is shown here; sign anew once more to pay it.");
+      throw new Problem("fee-raised", message("wallet-script.fee-risen"));
     }
     const intent = {
       id,

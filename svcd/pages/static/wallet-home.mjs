@@ -6,7 +6,7 @@ import { hasFallen } from "./paying.mjs";
 import { underWay } from "./review.mjs";
 import { statementCsv } from "./statement-csv.mjs";
 import { Poller } from "./polling.mjs";
-import { aboutTime } from "./texts.mjs";
+import { aboutTime, message } from "./texts.mjs";
 import { visible } from "./visible.mjs";
 
 const LATEST = 5;
@@ -17,8 +17,7 @@ function line(record, own) {
   const toSelf = out && record.payload?.recipient === own;
   const amount = element("span", { className: "amount" });
   writeAmount(amount, wireNumber(record.payload?.amount) ?? 0n, toSelf ? "" : out ? "−" : "+");
-  const what = element("span", { className: "what", textContent: toSelf ? "To yourself" : out ? "Sent" : "Received" });
-  if (record.waits && !out) write(what, "Arriving");
+  const what = element("span", { className: "what", textContent: kindOf(record, out, toSelf) });
   const other = String(out ? record.payload?.recipient : record.senderAddress);
   const name = record.label ? element("bdi", { textContent: visible(record.label) }) : null;
   const address = element("bdi", { textContent: visible(other) });
@@ -27,11 +26,19 @@ function line(record, own) {
   return element("li", { className: out ? "out" : "in" }, element("a", { href }, what, amount, how));
 }
 
+function kindOf({ waits }, out, toSelf) {
+  if (waits && !out) return message("wallet-script.arriving");
+  if (toSelf) return message("wallet-script.to-yourself");
+  return out ? message("wallet-script.sent") : message("wallet-script.received");
+}
+
 function howOf({ state, problem, blockTime, waits, fallen }) {
-  if (fallen) return state === "refused" ? "taken back by the network" : "taken back by the network, handed in again";
-  if (state === "refused") return problem.code === "rejected" ? "refused by the node" : "not paid";
-  if (waits || state === "pending") return "waiting to be confirmed";
-  if (state === "signed") return "signed, not yet sent";
+  if (fallen && state === "refused") return message("wallet-script.line-fallen-refused");
+  if (fallen) return message("wallet-script.line-fallen");
+  if (state === "refused" && problem.code === "rejected") return message("wallet-script.line-rejected");
+  if (state === "refused") return message("wallet-script.line-refused");
+  if (waits || state === "pending") return message("wallet-script.line-pending");
+  if (state === "signed") return message("wallet-script.line-signed");
   return moment(Number(wireNumber(blockTime) ?? 0n));
 }
 
@@ -75,6 +82,11 @@ function say(where, sentence) {
   where.hidden = sentence === "";
 }
 
+function openPayment(amount) {
+  if (amount === null) return message("wallet-script.payment-open");
+  return message("wallet-script.payment-open-of", { amount: coins(amount) });
+}
+
 /** Show balance and latest transfers, and keep them up to date; gives what ends that. */
 export function enterHome(app) {
   show("home");
@@ -95,18 +107,16 @@ export function enterHome(app) {
       if (left) return;
       writeAmount(byId("balance"), balance);
       const leaving = underWay(payments);
-      say(byId("home-waiting"), leaving === 0n ? "" : `Of this ${coins(leaving)} are on their way out.`);
+      say(byId("home-waiting"), leaving === 0n ? "" : message("wallet-script.on-the-way-out", { amount: coins(leaving) }));
       const coming = arriving(waiting, own);
-      const soon = aboutTime(app.network.blockSeconds);
-      say(byId("home-incoming"), coming === 0n ? "" : `${coins(coming)} more are arriving, in ${soon}.`);
-      say(byId("home-open-what"), open === null ? "" : `A payment${open.amount ? ` of ${coins(open.amount)}` : ""} is open.`);
+      say(byId("home-incoming"), coming === 0n ? "" : message("wallet-script.more-arriving", { amount: coins(coming), time: aboutTime(app.network.blockSeconds) }));
+      say(byId("home-open-what"), open === null ? "" : openPayment(open.amount));
       byId("home-open").hidden = open === null;
       const elsewhere = waitingElsewhere(waiting, payments);
       const latest = [...unsettled(payments), ...elsewhere, ...withOwn(transfers, payments)].slice(0, LATEST);
       fill(byId("home-transfers"), latest, own);
       byId("home-empty").hidden = latest.length > 0;
-      const catchingUp = "The node is still catching up; the balance may be old.";
-      write(live, view.syncing ? catchingUp : "");
+      write(live, view.syncing ? message("wallet-script.balance-old") : "");
       if (view.syncing) live.dataset.error = "node-syncing";
       else delete live.dataset.error;
     },
@@ -139,8 +149,8 @@ export function enterReceive(app) {
   picture.hidden = false;
   // Without the picture the address itself is enough.
   picture.onerror = () => (picture.hidden = true);
-  const worth = network.name === "mainnet" ? "" : " Coins of this network are worth nothing.";
-  write(byId("receive-network"), `This address takes SVC of ${network.name} only.${worth}`);
+  const taken = network.name === "mainnet" ? "wallet-script.takes-only" : "wallet-script.worth-nothing";
+  write(byId("receive-network"), message(taken, { network: network.name }));
   say(byId("receive-arriving"), "");
   byId("receive-missing").hidden = true;
   show("receive");
@@ -159,10 +169,9 @@ export function enterReceive(app) {
       arrived += arriving(transfers.filter(({ txid }) => !known.has(txid)), address);
       transfers.forEach(({ txid }) => known.add(txid));
       const coming = arriving(waiting, address);
-      const soon = aboutTime(network.blockSeconds);
       const sentences = [
-        arrived > 0n && `${coins(arrived)} have arrived.`,
-        coming > 0n && `${coins(coming)} are arriving, in ${soon}.`,
+        arrived > 0n && message("wallet-script.arrived", { amount: coins(arrived) }),
+        coming > 0n && message("wallet-script.are-arriving", { amount: coins(coming), time: aboutTime(network.blockSeconds) }),
       ];
       say(byId("receive-arriving"), sentences.filter(Boolean).join(" "));
       showMissing(missing);
@@ -181,8 +190,8 @@ export function enterReceive(app) {
 function showMissing(missing) {
   byId("receive-missing").hidden = missing === null;
   byId("receive-go").hidden = missing !== 0n;
-  const wanted = `${coins(missing ?? 0n)} are missing for the payment and its fee. Have at least that much sent to this address.`;
-  write(byId("receive-missing-what"), missing === 0n ? "There are enough coins for the payment now." : `${wanted} This page notices when it arrives.`);
+  const wanted = () => message("wallet-script.missing", { amount: coins(missing ?? 0n) });
+  write(byId("receive-missing-what"), missing === 0n ? message("wallet-script.enough") : wanted());
 }
 
 /** Show all transfers, page by page; gives what ends it. */
@@ -237,7 +246,7 @@ async function exportHistory({ node, keyfile }) {
     next = page.next;
   } while (next !== null);
   download(`${keyfile.address.slice(0, 14)}-history.csv`, statementCsv(entries), "text/csv");
-  write(byId("history-live"), "The file has been handed to the browser's downloads.");
+  write(byId("history-live"), message("wallet-script.file-handed"));
 }
 
 export function wireHistory(app) {

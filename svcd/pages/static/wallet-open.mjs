@@ -1,5 +1,6 @@
 // The views before a wallet is open: create, bring, unlock.
 
+import { message } from "./texts.mjs";
 import { byId, download, element, onClick, onSubmit, show, tell, ticked, write } from "./wallet-dom.mjs";
 import { checkPassword, parse, render, seal, unseal } from "./keyfile.mjs";
 import { readWords, seedOfWords, WORD_COUNT, wordList, wordsOf } from "./mnemonic.mjs";
@@ -16,7 +17,7 @@ async function fetchWordList() {
     if (!response.ok) throw new RangeError(`status ${response.status}`);
     return wordList(await response.text());
   } catch {
-    throw new Problem("node-unreachable", "The node does not give the list of words; try again later.");
+    throw new Problem("node-unreachable", message("wallet-script.no-word-list"));
   }
 }
 
@@ -31,7 +32,7 @@ function questions() {
 /** Offer the keyfile of the wallet for download. */
 export function downloadKeyfile({ keyfile }, live = null) {
   download(`${String(keyfile.address).slice(0, 14)}-keyfile.json`, render(keyfile));
-  if (live) write(live, "The keyfile has been handed to the browser's downloads. Look whether it is there.");
+  if (live) write(live, message("wallet-script.keyfile-handed"));
 }
 
 /** The words of a wallet that is being made, from their first sight to the sealed keyfile. */
@@ -78,7 +79,7 @@ export class Creating {
       const field = byId(`quiz-${index + 1}`);
       field.value = "";
       field.dataset.place = place + 1;
-      write(field.labels[0], `Word ${place + 1}`);
+      write(field.labels[0], message("wallet-script.word", { place: place + 1 }));
     });
     show("quiz");
   }
@@ -87,10 +88,7 @@ export class Creating {
     this.#places.forEach((place, index) => {
       const field = byId(`quiz-${index + 1}`);
       if (field.value.trim().toLowerCase() === this.#words[place]) return;
-      const problem = new Problem(
-        "quiz",
-        `Word ${place + 1} is another one; look at the paper, or at the words again.`,
-      );
+      const problem = new Problem("quiz", message("wallet-script.word-wrong", { place: place + 1 }));
       throw Object.assign(problem, { field });
     });
     show("password");
@@ -105,7 +103,7 @@ export class Creating {
   async #seal() {
     const [password, again] = [byId("new-password").value, byId("new-password-again").value];
     checkPassword(password);
-    must(password === again, "password-mismatch", "The two passwords differ; type the same one twice.");
+    must(password === again, "password-mismatch", message("wallet-script.passwords-differ"));
     const seed = await seedOfWords(this.#words);
     const keyfile = await seal(seed, password, this.#app.network, random);
     seed.fill(0);
@@ -120,8 +118,8 @@ export class Creating {
 export function wireKeyfile(app) {
   onSubmit(byId("import-file-form"), byId("import-file-error"), async () => {
     const [file] = byId("import-file").files;
-    must(file, "damaged-keyfile", "Choose the keyfile first.");
-    must(file.size <= MAX_FILE, "damaged-keyfile", "This is no keyfile: it is far too large.");
+    must(file, "damaged-keyfile", message("wallet-script.choose-keyfile"));
+    must(file.size <= MAX_FILE, "damaged-keyfile", message("wallet-script.keyfile-large"));
     const keyfile = parse(await file.text(), app.network);
     try {
       const key = await unseal(keyfile, byId("import-password").value);

@@ -1,8 +1,9 @@
 // The views that spend: send and review.
 
+import { message } from "./texts.mjs";
 import { byId, element, judged, onClick, onSubmit, show, tell, write, writeAmount } from "./wallet-dom.mjs";
 import { checkAddress } from "./address.mjs";
-import { coins, formatAmount, parseAmount } from "./amounts.mjs";
+import { coins, formatAmount, typedAmount } from "./amounts.mjs";
 import { linkId } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { must, Problem } from "./problem.mjs";
@@ -46,7 +47,7 @@ export class Spending {
     );
     onSubmit(byId("send-form"), byId("send-recipient-error"), () => this.#send());
     onSubmit(byId("review-amount-form"), byId("review-amount-error"), () => {
-      this.#intent = { ...this.#intent, amount: judged(byId("review-amount-input"), parseAmount) };
+      this.#intent = { ...this.#intent, amount: judged(byId("review-amount-input"), typedAmount) };
       this.#look();
       byId("review-title").focus();
     });
@@ -89,7 +90,7 @@ export class Spending {
       paying.of(keyfile.address),
     ]);
     const all = balance - underWay(own) - fee;
-    must(all > 0n, "insufficient", `There is nothing to send: the balance does not cover the fee of ${coins(fee)}.`);
+    must(all > 0n, "insufficient", message("wallet-script.nothing-to-send", { fee: coins(fee) }));
     byId("send-amount").value = formatAmount(all);
     tell(byId("send-amount-error"), null);
   }
@@ -147,7 +148,7 @@ export class Spending {
       checkAddress(text, this.#app.network);
       return text;
     });
-    const amount = judged(byId("send-amount"), parseAmount);
+    const amount = judged(byId("send-amount"), typedAmount);
     const reference = judged(byId("send-reference"), referenceOf);
     // The id lives as long as the intent: going back to the form makes a new one, and so may a second transfer.
     const id = `send ${crypto.randomUUID()}`;
@@ -210,7 +211,7 @@ export class Spending {
     const { recipient, amount, reference, label } = this.#intent;
     writeAmount(byId("review-amount"), amount);
     write(byId("review-recipient"), recipient);
-    write(byId("review-reference"), reference ?? "none");
+    write(byId("review-reference"), reference ?? message("wallet-script.none"));
     write(byId("review-label"), visible(label ?? ""));
     byId("review-label").dir = "auto";
     byId("review-label-name").hidden = label === null;
@@ -233,7 +234,7 @@ export class Spending {
     writeAmount(byId("review-total"), total);
     if (after < 0n) {
       delete byId("review-after").dataset.shown;
-      write(byId("review-after"), "not enough");
+      write(byId("review-after"), message("wallet-script.not-enough"));
     } else writeAmount(byId("review-after"), after);
     const list = byId("review-warnings");
     const codes = warnings.map(({ code }) => code).join();

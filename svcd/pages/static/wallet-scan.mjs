@@ -1,5 +1,6 @@
 // Reads a QR code with the camera, in browsers that can (BarcodeDetector).
 
+import { message } from "./texts.mjs";
 import { byId, onClick, tell } from "./wallet-dom.mjs";
 import { Problem } from "./problem.mjs";
 
@@ -60,7 +61,7 @@ export class Scanning {
 
   #fail(cause) {
     this.stop();
-    const sentence = "The camera cannot be used here. Let the browser use it for this page, or paste the link.";
-    tell(byId("scan-error"), cause instanceof DOMException ? new Problem("camera", sentence) : cause);
+    const refused = cause instanceof DOMException;
+    tell(byId("scan-error"), refused ? new Problem("camera", message("wallet-script.camera")) : cause);
   }
 }

@@ -1,5 +1,6 @@
 // The settings: keyfile, payment links, removal.
 
+import { message } from "./texts.mjs";
 import { byId, onClick, onSubmit, show, tell, ticked, write } from "./wallet-dom.mjs";
 import { checkPassword, reseal } from "./keyfile.mjs";
 import { must } from "./problem.mjs";
@@ -32,18 +33,17 @@ export function enterSettings() {
 async function changePassword(app) {
   const [old, password, again] = ["change-old", "change-new", "change-again"].map((id) => byId(id).value);
   checkPassword(password);
-  must(password === again, "password-mismatch", "The two new passwords differ; type the same one twice.");
+  must(password === again, "password-mismatch", message("wallet-script.new-passwords-differ"));
   await app.replace(await reseal(app.keyfile, old, password, (size) => crypto.getRandomValues(new Uint8Array(size))));
   byId("change-form").reset();
-  const copies = "Download the keyfile anew: copies from before still open with the old password.";
-  write(byId("change-live"), `The password is changed. ${copies}`);
+  write(byId("change-live"), message("wallet-script.password-changed"));
 }
 
 function registerProtocol(live) {
   try {
     navigator.registerProtocolHandler("web+svc", `${location.origin}/wallet/?pay=%s`);
-    write(live, "Asked. Where the browser shows a question, say yes to it.");
+    write(live, message("wallet-script.links-asked"));
   } catch {
-    write(live, "This browser opens no payment links in pages; paste the link's address by hand instead.");
+    write(live, message("wallet-script.links-impossible"));
   }
 }

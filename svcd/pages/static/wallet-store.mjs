@@ -2,6 +2,7 @@
 
 import { render } from "./keyfile.mjs";
 import { Problem } from "./problem.mjs";
+import { message } from "./texts.mjs";
 
 const NAME = "svc-wallet";
 const VERSION = 1;
@@ -15,8 +16,7 @@ const outcome = (request) =>
   });
 
 function noStorage(cause) {
-  const what = `This browser keeps nothing for this page, so no wallet can be held here (${cause?.name ?? cause}).`;
-  return new Problem("no-storage", `${what} Allow storage for this site, leave private browsing, or free some space.`);
+  return new Problem("no-storage", message("wallet-script.no-storage", { cause: String(cause?.name ?? cause) }));
 }
 
 /** The opened store; throws `no-storage`, as all that is done with it may. */

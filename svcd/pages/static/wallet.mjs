@@ -10,6 +10,7 @@ import { Node } from "./node.mjs";
 import { Paying } from "./paying.mjs";
 import { Poller } from "./polling.mjs";
 import { must, Problem } from "./problem.mjs";
+import { message } from "./texts.mjs";
 import { parseUri, returnUrlInSearch, uriInSearch, uriInText } from "./uri.mjs";
 import { abandonWork, byId, onClick, remembered, show, tell, write } from "./wallet-dom.mjs";
 import { enterHistory, enterHome, enterReceive, wireHistory, wireHome } from "./wallet-home.mjs";
@@ -22,9 +23,6 @@ import { openStore } from "./wallet-store.mjs";
 const CHECK_IDLE_EVERY = 5_000;
 /** The views of an open wallet: what stands in them is nobody's business once it is locked. */
 const PRIVATE = ["home", "receive", "send", "review", "payment", "history", "settings"];
-const INSECURE =
-  "This page came over an insecure connection, where browsers do not sign. " +
-  "Open it over https, or on the computer of the node itself over http://localhost.";
 
 /** What is typed into another field must not stay on a locked page. */
 const clearFields = () => document.querySelectorAll("form").forEach((form) => form.reset());
@@ -41,7 +39,7 @@ class Wallet {
 
   /** Look whether everything is there, and show the first view. */
   async open() {
-    must(isSecureContext && crypto.subtle, "insecure-origin", INSECURE);
+    must(isSecureContext && crypto.subtle, "insecure-origin", message("wallet-script.insecure"));
     await checkSupport();
     this.store = await openStore();
     this.network = await this.node.network();
@@ -156,7 +154,7 @@ class Wallet {
 
   /** Keep a keyfile that has just been opened; throws `no-storage` rather than replace another. */
   async adopt(keyfile, key) {
-    const sentence = "This browser holds another wallet by now, made in another tab. Reload the page to open that one.";
+    const sentence = message("wallet-script.other-wallet");
     must(await this.store.keepKeyfile(keyfile), "no-storage", sentence);
     // Without it browsers may delete what they keep for this page when the disk is full.
     navigator.storage?.persist?.();
@@ -169,7 +167,7 @@ class Wallet {
 
   /** Keep the keyfile under its new password; throws `no-storage` if another wallet is kept by now. */
   async replace(keyfile) {
-    const sentence = "This browser holds another keyfile by now, from another tab. Reload the page and try again.";
+    const sentence = message("wallet-script.other-keyfile");
     must(await this.store.replaceKeyfile(this.keyfile, keyfile), "no-storage", sentence);
     this.keyfile = keyfile;
     this.channel.postMessage({ kind: "changed" });
@@ -198,7 +196,7 @@ class Wallet {
    *
    * Says whether it is shown. If the wallet was locked meanwhile it is not: it is followed once that is open again. */
   async pay(intent, again = null) {
-    must(this.#key !== null, "locked", "The wallet has been locked; unlock it again.");
+    must(this.#key !== null, "locked", message("wallet-script.locked"));
     const [key, sender] = [this.#key, this.keyfile.address];
     const { txid } = await this.paying.sign(intent, { key, sender, network: this.network }, again);
     const shown = this.#key === key;
@@ -232,7 +230,8 @@ class Wallet {
   stop(problem) {
     tell(byId("stopped-error"), problem);
     const ofLink = LINK_FAULTS.has(problem.code);
-    write(byId("stopped-title"), ofLink ? "This payment link cannot be paid" : "The wallet cannot be opened");
+    const title = ofLink ? "wallet-script.link-cannot-be-paid" : "wallet-script.cannot-be-opened";
+    write(byId("stopped-title"), message(title));
     byId("stopped-without-link").hidden = !ofLink;
     const other = problem.code === "keyfile-of-other-network" || problem.code === "damaged-keyfile";
     byId("stopped-download").hidden = !other;
@@ -249,10 +248,9 @@ const LINK_FAULTS = new Set(
 );
 
 function advice(code, ofLink) {
-  if (ofLink) return "Nothing was signed. Ask whoever gave you the link for another one.";
-  if (code === "node-unreachable") return "This page tries again by itself.";
-  if (code === "keyfile-of-other-network")
-    return "This browser's wallet was made while the node was on the other network.";
+  if (ofLink) return message("wallet-script.ask-for-another-link");
+  if (code === "node-unreachable") return message("wallet-script.tries-again");
+  if (code === "keyfile-of-other-network") return message("wallet-script.wallet-of-other-network");
   return "";
 }
 

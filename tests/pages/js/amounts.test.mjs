@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 
-import { coins, formatAmount, inCoins, parseAmount, wireNumber } from "../../../svcd/pages/static/amounts.mjs";
+import { coins, formatAmount, inCoins, parseAmount, typedAmount, wireNumber } from "../../../svcd/pages/static/amounts.mjs";
 import { codeOf } from "./vectors.mjs";
 
 const READ = [
@@ -23,6 +23,17 @@ for (const text of [...REFUSED, "90071992.54740992", "9".repeat(33)]) {
   test(`${JSON.stringify(text)} is no amount`, async () =>
     assert.equal(await codeOf(() => parseAmount(text)), "amount"));
 }
+
+test("a typed amount may have a comma where it cannot mean thousands", async () => {
+  const read = { "2,5": 250_000_000n, "2.5": 250_000_000n, "0,125": 12_500_000n, "1,2345": 123_450_000n, "1.250": 125_000_000n };
+  for (const [text, units] of Object.entries(read)) assert.equal(typedAmount(text), units, text);
+  for (const text of ["1,250", "12,000", "1.250,5", "1,250.5", "1,2,3", ",5", "5,", "00,5", "1 250"])
+    assert.equal(await codeOf(() => typedAmount(text)), "amount", text);
+});
+
+test("an amount can be pasted as it is shown", () => {
+  for (const units of [1n, 123_400_000_000n, 9_007_199_254_740_991n]) assert.equal(typedAmount(coins(units)), units);
+});
 
 test("amounts are shown in the shortest form", () => {
   const shown = [0n, 1n, 50_000_000n, 2_500_000_000n, 9_007_199_254_740_991n, 18_014_398_509_481_982n, -125_000_000n];
