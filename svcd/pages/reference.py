@@ -11,16 +11,13 @@ from svcd.chain.errors import RuleViolation
 from svcd.chain.units import parse_amount
 from svcd.commerce.payment_request import DEFAULT_CONFIRMATIONS
 from svcd.pages.html import (
-    UNIT,
     Content,
     address_link,
     amount,
     badge,
     coins,
     empty_list,
-    grouped,
     notice,
-    plural,
     short_link,
     tag,
 )
@@ -28,6 +25,7 @@ from svcd.pages.layout import Page
 from svcd.pages.routes import EXPECTED_AMOUNT, EXPECTED_RECIPIENT, page
 from svcd.pages.sources import Sources, TransferRow, transfer_row
 from svcd.pages.tables import Column, table
+from svcd.pages.texts import Message, message
 from svcd.rpc.fields import REFERENCE
 
 PAYMENTS: Final = 20
@@ -67,12 +65,12 @@ class ReferencePage:
         pending = [TransferRow(each.transfer) for each in reversed(waiting) if each.transfer.txid not in included]
         rows = [*on_chain[:PAYMENTS], *pending[:PAYMENTS]]
         expected, problem = self._expected(recipient, amount)
-        lead = "Anybody can pay anybody under this reference: an order is a reference of one recipient."
+        heading = message("reference.heading", reference=tag("bdi", reference, class_="hash"))
         return Page(
-            title="Payments under a reference",
+            title=message("reference.title"),
             content=(
-                tag("h1", "Payments under ", tag("bdi", reference, class_="hash")),
-                tag("p", lead, class_="lead"),
+                tag("h1", heading),
+                tag("p", message("reference.lead"), class_="lead"),
                 self._payments(reference, rows, expected, height),
                 *([_more()] if max(len(on_chain), len(pending)) > PAYMENTS else []),
                 _form(reference, recipient, amount, problem),
@@ -80,37 +78,46 @@ class ReferencePage:
             search_text=reference,
         )
 
-    def _expected(self, recipient: str, amount: str) -> tuple[ExpectedPayment, str]:
+    def _expected(self, recipient: str, amount: str) -> tuple[ExpectedPayment, Message | None]:
         """What was typed into the form, and what is wrong with that."""
         try:
             key = decode_address(recipient.lower(), self._sources.params.address_prefix) if recipient else None
-            return ExpectedPayment(key, parse_amount(amount) if amount else None), ""
-        except RuleViolation as error:
-            return ExpectedPayment(), error.detail
+        except RuleViolation:
+            return ExpectedPayment(), message("reference.wrong-recipient")
+        try:
+            return ExpectedPayment(key, parse_amount(amount) if amount else None), None
+        except RuleViolation:
+            return ExpectedPayment(), message("reference.wrong-amount")
 
     def _payments(self, reference: str, rows: list[TransferRow], expected: ExpectedPayment, height: int) -> Tag:
         if not rows:
-            return empty_list("Nobody has paid under this reference.")
+            return empty_list(message("reference.nobody"))
         sources = self._sources
         verdicts = dict(zip([row.transfer.txid for row in rows], verdicts_on(rows, expected), strict=True))
         columns: list[Column[TransferRow]] = [
             Column(
-                "Transfer",
+                message("reference.transfer"),
                 lambda row: short_link(row.transfer.txid.hex(), "tx", row.transfer.txid.hex()),
                 place="phone-title",
             ),
-            Column("State", lambda row: _state(row, height), place="phone-note"),
-            Column("From", lambda row: address_link(sources.address(row.transfer.sender)), place="roomy"),
-            Column("To", lambda row: address_link(sources.address(row.transfer.recipient))),
-            Column("Amount", lambda row: amount(row.transfer.amount), number=True, place="phone-value"),
-            Column("For the order", lambda row: verdicts[row.transfer.txid], place="phone-extra"),
+            Column(message("reference.state"), lambda row: _state(row, height), place="phone-note"),
             Column(
-                "Verification", lambda row: tag("a", "JSON", href=self._verification(reference, row)), place="roomy"
+                message("reference.from"), lambda row: address_link(sources.address(row.transfer.sender)), place="roomy"
+            ),
+            Column(message("reference.to"), lambda row: address_link(sources.address(row.transfer.recipient))),
+            Column(
+                message("reference.amount"), lambda row: amount(row.transfer.amount), number=True, place="phone-value"
+            ),
+            Column(message("reference.for-the-order"), lambda row: verdicts[row.transfer.txid], place="phone-extra"),
+            Column(
+                message("reference.verification"),
+                lambda row: tag("a", "JSON", href=self._verification(reference, row)),
+                place="roomy",
             ),
         ]
         if expected == ExpectedPayment():
             del columns[-2]
-        return tag("div", table(columns, rows, caption="Payments"), class_="card")
+        return tag("div", table(columns, rows, caption=message("reference.payments")), class_="card")
 
     def _verification(self, reference: str, row: TransferRow) -> str:
         recipient = self._sources.address(row.transfer.recipient)
@@ -125,14 +132,15 @@ def verdicts_on(rows: list[TransferRow], expected: ExpectedPayment) -> list[Tag]
         transfer = row.transfer
         more = 0 if expected.amount is None else transfer.amount - expected.amount
         if expected.recipient not in (None, transfer.recipient):
-            verdicts.append(badge("another recipient", "bad"))
+            verdicts.append(badge(message("reference.another-recipient"), "bad"))
         elif more:
-            much = "too much" if more > 0 else "too little"
-            verdicts.append(badge(f"{coins(abs(more))} {much}", "bad"))
+            shown = coins(abs(more))
+            too_much = message("reference.too-much", amount=shown)
+            verdicts.append(badge(too_much if more > 0 else message("reference.too-little", amount=shown), "bad"))
         elif paid:
-            verdicts.append(badge("paid once more", "warn"))
+            verdicts.append(badge(message("reference.paid-again"), "warn"))
         else:
-            verdicts.append(badge("pays the order", "good"))
+            verdicts.append(badge(message("reference.pays"), "good"))
             paid = True
     return verdicts
 
@@ -143,27 +151,28 @@ def _position(row: TransferRow) -> tuple[int, int]:
 
 def _state(row: TransferRow, height: int) -> Tag:
     if row.height is None:
-        return badge("waiting", "warn")
+        return badge(message("reference.waiting"), "warn")
     confirmations = height - row.height + 1
-    return badge(plural(confirmations, "confirmation"), "good" if confirmations >= DEFAULT_CONFIRMATIONS else "accent")
+    kind = "good" if confirmations >= DEFAULT_CONFIRMATIONS else "accent"
+    return badge(message("script.confirmations", count=confirmations), kind)
 
 
-def _form(reference: str, recipient: str, amount: str, problem: str) -> Tag:
+def _form(reference: str, recipient: str, amount: str, problem: Message | None) -> Tag:
     """Asks for the recipient and the amount of the order."""
     fields = [
-        _field("recipient", "Recipient of the order", recipient, "90"),
-        _field("amount", f"Amount of the order in {UNIT}", amount, "32"),
+        _field("recipient", message("reference.order-recipient"), recipient, "90"),
+        _field("amount", message("reference.order-amount"), amount, "32"),
     ]
-    wrong: list[Content] = [notice("bad", f"{problem[:1].upper()}{problem[1:]}.")] if problem else []
+    wrong: list[Content] = [notice("bad", problem)] if problem else []
     return tag(
         "section",
-        tag("h2", "Is it the payment of an order?"),
-        tag("p", "Type what the order asks for, and the list says what is wrong with each payment.", class_="soft"),
+        tag("h2", message("reference.question")),
+        tag("p", message("reference.question-text"), class_="soft"),
         *wrong,
         tag(
             "form",
             *fields,
-            tag("div", tag("button", "Compare", type="submit", class_="primary"), class_="row"),
+            tag("div", tag("button", message("reference.compare"), type="submit", class_="primary"), class_="row"),
             action=f"/reference/{quote(reference, safe='')}",
             method="get",
             class_="stack",
@@ -172,7 +181,7 @@ def _form(reference: str, recipient: str, amount: str, problem: str) -> Tag:
     )
 
 
-def _field(name: str, label: str, value: str, most: str) -> Tag:
+def _field(name: str, label: Message, value: str, most: str) -> Tag:
     field = tag(
         "input",
         id=f"order-{name}",
@@ -187,5 +196,4 @@ def _field(name: str, label: str, value: str, most: str) -> Tag:
 
 
 def _more() -> Tag:
-    shown = grouped(PAYMENTS)
-    return tag("p", f"There are more than {shown} payments. To find one, verify it by recipient and amount.")
+    return tag("p", message("reference.more", count=PAYMENTS))

@@ -8,6 +8,7 @@ from twisted.web.template import Tag
 
 from svcd.pages.html import Content, address_link, amount, badge, grouped, link, short_link, tag, when
 from svcd.pages.sources import BlockRow, Sources, TransferRow
+from svcd.pages.texts import Message
 
 T = TypeVar("T")
 
@@ -16,7 +17,7 @@ T = TypeVar("T")
 class Column(Generic[T]):
     """A column of a table: its heading, and the function that makes the cell of a row."""
 
-    heading: str
+    heading: str | Message
     cell: Callable[[T], Content]
     number: bool = False
     place: str = "desk"
@@ -34,7 +35,7 @@ class Column(Generic[T]):
         return {"class": " ".join(["number"] * self.number + ["labelled"] * self.labelled + [self.place])}
 
 
-def table(columns: Sequence[Column[T]], rows: Iterable[T], *, caption: str) -> Tag:
+def table(columns: Sequence[Column[T]], rows: Iterable[T], *, caption: str | Message) -> Tag:
     """A table, whose rows have two lines on a phone; ``caption`` is for screen readers."""
     heads = [tag("th", column.heading, scope="col", **column.attributes) for column in columns]
     body = [

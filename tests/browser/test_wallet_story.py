@@ -91,7 +91,7 @@ def test_a_transfer_without_a_link(wallet: WalletPage, chain: Chain) -> None:
     wallet.navigate("Send")
     page = wallet.page
     page.fill("#send-recipient", SHOP[:-1] + "q")
-    page.fill("#send-amount", "1,5")
+    page.fill("#send-amount", "1,250")
     page.click("#send-done")
     wallet.error("address")
     page.fill("#send-recipient", f"  {SHOP} ")

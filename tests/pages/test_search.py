@@ -82,7 +82,7 @@ def test_what_is_wrong_with_a_payment_of_an_order(shown: Shown) -> None:
     assert [compared.count(verdict) for verdict in verdicts] == [1] * 5
     assert sorted(verdicts, key=compared.index) == list(verdicts)
     wrong = shown.see("/reference/order-1?amount=1e3&recipient=")
-    assert "Amount must be a decimal" in wrong.visible
+    assert "An amount is a number of coins" in wrong.visible
     assert [each["value"] for each in wrong.all("input") if each["name"] == "amount"] == ["1e3"]
     assert "pays the order" not in wrong.visible
 
