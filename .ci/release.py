@@ -17,6 +17,7 @@ import sys
 import tarfile
 import tempfile
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 REQUIREMENTS = (ROOT / "conf" / "requirements.txt", ROOT / "conf" / "requirements-postgresql.txt")
@@ -59,6 +60,10 @@ def build(source: Path, dist: Path, epoch: int) -> Path:
 
 def describe(dist: Path, wheel: Path, folder: Path) -> None:
     """Install the release as an operator does, and list what that has brought."""
+    # Only the environment of `make release` has it.
+    from cyclonedx.schema import SchemaVersion
+    from cyclonedx.validation.json import JsonStrictValidator
+
     run(sys.executable, "-m", "venv", folder)
     pip = (folder / "bin" / "python", "-m", "pip", "--disable-pip-version-check")
     run(*pip, "install", "--quiet", "--require-hashes", "-r", "requirements.txt", cwd=dist)
@@ -78,20 +83,41 @@ def describe(dist: Path, wheel: Path, folder: Path) -> None:
         "type": "application",
         "hashes": [{"alg": "SHA-256", "content": hashlib.sha256(wheel.read_bytes()).hexdigest()}],
     }
-    (dist / "sbom.cdx.json").write_text(json.dumps(sbom, indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    text = json.dumps(sbom, indent=2, sort_keys=True) + "\n"
+    if error := JsonStrictValidator(SchemaVersion.V1_6).validate_str(text):
+        sys.exit(f"sbom.cdx.json is not as CycloneDX requires: {error}")
+    (dist / "sbom.cdx.json").write_text(text, encoding="utf-8")
 
 
 def audit(dist: Path) -> None:
-    """Look for published advisories about the pinned versions; say so where the database cannot be reached."""
-    command = (Path(sys.executable).with_name("pip-audit"), "--require-hashes", "--disable-pip", "-r", REQUIREMENTS[-1])
-    done = subprocess.run(command, cwd=dist, capture_output=True, text=True, check=False)  # noqa: S603
-    printed = done.stdout + done.stderr
-    if done.returncode == 0:
-        print(f"pip-audit: {printed.strip()}")
-    elif any(error in printed for error in ("ConnectionError", "Max retries exceeded", "timed out")):
+    """Look for published advisories about the pinned versions; say so where there is no data about them."""
+    command = (Path(sys.executable).with_name("pip-audit"), "--require-hashes", "--disable-pip", "--format=json")
+    done = subprocess.run([*command, "-r", REQUIREMENTS[-1]], cwd=dist, capture_output=True, text=True, check=False)  # noqa: S603
+    if done.stdout:
+        print(verdict(json.loads(done.stdout)["dependencies"]))
+    elif any(error in done.stderr for error in ("ConnectionError", "Max retries exceeded", "timed out")):
         print("pip-audit could not reach the database of advisories; nothing was looked up")
     else:
-        sys.exit(f"pip-audit: {printed}")
+        sys.exit(f"pip-audit: {done.stderr}")
+
+
+def verdict(dependencies: list[dict[str, Any]]) -> str:
+    """What the report of pip-audit says, in a sentence; an advisory ends the release."""
+    advisories = [
+        f"{each['name']} {each['version']}: {found['id']}, fixed in {', '.join(found['fix_versions']) or 'no version'}"
+        for each in dependencies
+        for found in each.get("vulns", [])
+    ]
+    if advisories:
+        sys.exit("pip-audit found advisories:\n" + "\n".join(advisories))
+    # The release goes on where the package index has no such data, as an internal mirror.
+    unknown = [each["name"] for each in dependencies if "skip_reason" in each]
+    if len(unknown) == len(dependencies):
+        return "pip-audit looked up nothing, because the package index has no data of advisories"
+    known = (
+        f"pip-audit looked up {len(dependencies) - len(unknown)} of {len(dependencies)} packages and found no advisory"
+    )
+    return f"{known}; the package index knows nothing of {', '.join(unknown)}" if unknown else known
 
 
 def release(dist: Path) -> None:

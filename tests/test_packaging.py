@@ -24,6 +24,7 @@ from tests.process_level.running import DEADLINE, free_port, wait_until
 ROOT = Path(__file__).parent.parent
 
 lowest: Callable[[str], list[str]] = run_path(str(ROOT / ".ci" / "lowest.py"))["lowest"]
+verdict: Callable[[list[dict[str, object]]], str] = run_path(str(ROOT / ".ci" / "release.py"))["verdict"]
 
 
 def run(*command: object, cwd: Path) -> str:
@@ -108,6 +109,19 @@ def test_the_list_of_components_is_what_is_installed(released: Path, installed: 
     program = "import importlib.metadata as m; print([(d.name.lower(), d.version) for d in m.distributions()])"
     present = set(ast.literal_eval(run(installed / "python", "-c", program, cwd=installed)))
     assert listed == {(name, version) for name, version in present if name not in ("pip", "setuptools", "svcd")}
+
+
+def test_an_advisory_ends_a_release_and_missing_data_is_told() -> None:
+    good = {"name": "klein", "version": "24.8.0", "vulns": []}
+    skipped = {"name": "six", "skip_reason": "Dependency not found on PyPI and could not be audited: six (1.17.0)"}
+    bad = {"name": "treq", "version": "1", "vulns": [{"id": "PYSEC-1", "fix_versions": ["2", "3"]}]}
+    assert verdict([good]) == "pip-audit looked up 1 of 1 packages and found no advisory"
+    assert verdict([good, skipped]) == (
+        "pip-audit looked up 1 of 2 packages and found no advisory; the package index knows nothing of six"
+    )
+    assert verdict([skipped]) == "pip-audit looked up nothing, because the package index has no data of advisories"
+    with pytest.raises(SystemExit, match=r"treq 1: PYSEC-1, fixed in 2, 3$"):
+        verdict([good, bad, skipped])
 
 
 @pytest.mark.slow
