@@ -86,8 +86,18 @@ def svc(context: click.Context, url: str, data_dir: str) -> None:
     context.obj = Session(context.find_object(Runtime) or system_runtime(), url, data_dir)
 
 
+def _pages() -> dict[str, Path]:
+    """The pages of the documentation by topic."""
+    return {page.stem: page for page in sorted(PAGES.glob("*.md"))}
+
+
+def _topics(_context: click.Context, _parameter: click.Parameter, typed: str) -> list[str]:
+    """The topics that begin with what has been typed, for the shell."""
+    return [topic for topic in _pages() if topic.startswith(typed)]
+
+
 @click.command("help")
-@click.argument("topic", required=False)
+@click.argument("topic", required=False, shell_complete=_topics)
 @click.pass_context
 def show_help(context: click.Context, topic: str | None) -> None:
     """Show a page of the documentation, or list the TOPICs.
@@ -97,7 +107,7 @@ def show_help(context: click.Context, topic: str | None) -> None:
       svc help
       svc help payments
     """
-    pages = {page.stem: page for page in sorted(PAGES.glob("*.md"))}
+    pages = _pages()
     if topic is None:
         rows = [(name, _title(page)) for name, page in pages.items()]
         click.echo(f"svc help TOPIC shows a page, svc COMMAND --help explains a command.\n\n{property_table(rows)}")

@@ -23,6 +23,7 @@ import pytest
 from svcd.chain.params import DEVNET
 from tests.as_root import OWNER, give_to_owner, needs_root
 from tests.cli.terminal import ADDRESS, KEYFILE, OTHER
+from tests.programs import needs
 
 pytestmark = pytest.mark.socket
 
@@ -340,6 +341,10 @@ def test_commands_and_networks_are_completed(shell: str) -> None:
     assert all(name in commands for name in ("new", "import", "export", "address", "send", "pay", "history"))
     assert "devnet" in completion(shell, "complete", "wallet", "new", "--network", "d")
     assert "--since-height" in completion(shell, "complete", "verify", "--since")
+    topics = completion(shell, "complete", "help", "paym")
+    assert "payment-proof" in topics
+    assert "payments" in topics
+    assert "peers" not in topics
 
 
 @pytest.mark.slow
@@ -347,3 +352,20 @@ def test_commands_and_networks_are_completed(shell: str) -> None:
 def test_each_shell_gets_its_script(shell: str) -> None:
     script = completion(shell, "source")
     assert f"_SVC_COMPLETE={shell}_complete" in script
+
+
+@pytest.mark.slow
+@needs("bash")
+def test_a_bash_with_the_line_of_the_page_completes() -> None:
+    page = Path(__file__).parents[2].joinpath("docs", "command-line.md").read_text(encoding="utf-8")
+    [line] = [line.strip() for line in page.splitlines() if "_SVC_COMPLETE=bash_source" in line]
+    asking = "COMP_WORDS=(svc wallet exp) COMP_CWORD=2; _svc_completion svc exp wallet; echo ${COMPREPLY[@]}"
+    done = subprocess.run(
+        ["bash", "--norc", "-euc", f"{line}\n{asking}; complete -p svc"],
+        capture_output=True,
+        text=True,
+        env=CLEAN_ENVIRONMENT | {"PATH": f"{Path(SVC).parent}{os.pathsep}{os.environ['PATH']}"},
+        timeout=DEADLINE,
+        check=False,
+    )
+    assert (done.stdout, done.stderr) == ("export\ncomplete -o nosort -F _svc_completion svc\n", "")
