@@ -36,6 +36,12 @@ export function must(truth, sentence) {
   if (!truth) throw new InvalidInput(sentence);
 }
 
+/** Refuses members with other names: a misspelt `reference` would make a payment without one. */
+export function checkNames(given, ...names) {
+  const unknown = Object.keys(given).find((name) => !names.includes(name));
+  must(unknown === undefined, `unknown member ${unknown}; use ${names.join(", ")}`);
+}
+
 // Numbers and amounts
 
 /** The BigInt of a bigint or a decimal string in a range; a number is refused, because it may have been rounded. */

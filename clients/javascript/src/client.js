@@ -1,6 +1,15 @@
 // A client of one node, over `fetch`.
 
-import { checkAddress, checkOrder, checkReference, DEFAULT_CONFIRMATIONS, integer, must, networkOf } from "./chain.js";
+import {
+  checkAddress,
+  checkNames,
+  checkOrder,
+  checkReference,
+  DEFAULT_CONFIRMATIONS,
+  integer,
+  must,
+  networkOf,
+} from "./chain.js";
 import { ApiError, InvalidAnswer, NodeUnreachable, WaitTimeout } from "./errors.js";
 import { isSettled, members, parseJson, payment, rank } from "./members.js";
 import { signTransfer } from "./wallet.js";
@@ -135,7 +144,9 @@ export class Client {
   // Payments
 
   /** A payment request for an order; without a reference the node generates one. The node stores nothing. */
-  async paymentRequest({ recipient, amount, reference, label, confirmations = DEFAULT_CONFIRMATIONS }) {
+  async paymentRequest(wanted) {
+    checkNames(wanted, "recipient", "amount", "reference", "label", "confirmations");
+    const { recipient, amount, reference, label, confirmations = DEFAULT_CONFIRMATIONS } = wanted;
     networkOf(recipient);
     const units = integer(amount, "amount", 1n).toString();
     if (reference !== undefined) checkReference(reference);
@@ -308,7 +319,9 @@ export class Client {
   }
 
   /** A transfer signed with the account's next nonce and the suggested fee. Store it, then broadcast it. */
-  async sign(key, network, { recipient, amount, reference = null, maximumFee = MAXIMUM_FEE }) {
+  async sign(key, network, wanted) {
+    checkNames(wanted, "recipient", "amount", "reference", "maximumFee");
+    const { recipient, amount, reference = null, maximumFee = MAXIMUM_FEE } = wanted;
     checkAddress(recipient, network);
     const status = members(await this.#object("/rpc/status", "status"), "status", { genesisHash: "text" });
     if (status.genesisHash !== network.genesisHash) throw new InvalidAnswer(`the node is not on ${network.name}`);

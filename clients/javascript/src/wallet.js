@@ -1,7 +1,17 @@
 // Keys from 24 words or a seed, and signed transfers (docs/wallets.md). A shop's server needs none of this.
 
 import { bytesOf, hexOf, joined, sha256, utf8 } from "./bytes.js";
-import { addressOf, checkAddress, checkReference, integer, MINIMUM_FEE, must, txidOf } from "./chain.js";
+import {
+  addressOf,
+  checkAddress,
+  checkNames,
+  checkReference,
+  integer,
+  MINIMUM_FEE,
+  must,
+  NETWORKS,
+  txidOf,
+} from "./chain.js";
 import { InvalidInput } from "./errors.js";
 
 const NAME = "Ed25519";
@@ -82,6 +92,8 @@ export class Key {
 
 /** A signed transfer: its txid and its nine fields with the signature. */
 export async function signTransfer(key, network, draft) {
+  must(NETWORKS.includes(network), "network must be MAINNET or DEVNET");
+  checkNames(draft, "recipient", "amount", "nonce", "fee", "reference", "timestamp");
   const { recipient, amount, nonce, fee = MINIMUM_FEE, reference = null, timestamp = BigInt(Date.now()) } = draft;
   const content = {
     version: 2,

@@ -220,6 +220,11 @@ test("impossible values are refused before anything is asked", async () => {
   ])
     await assert.rejects(client.payment({ ...ORDER, ...changes }), pay.InvalidInput, JSON.stringify(String(changes)));
   await assert.rejects(client.payment(ORDER, { wait: 5 }), pay.InvalidInput);
+  const misspelt = { recipient: SHOP, amount: 1n, refrence: "order-1" };
+  await assert.rejects(client.paymentRequest(misspelt), /unknown member refrence; use recipient, amount, reference/);
+  await assert.rejects(client.sign(null, pay.DEVNET, misspelt), /unknown member refrence/);
+  await assert.rejects(pay.signTransfer(null, pay.DEVNET, { ...misspelt, nonce: 0n }), /unknown member refrence/);
+  await assert.rejects(pay.signTransfer(null, "devnet", {}), /network must be MAINNET or DEVNET/);
   await assert.rejects(client.waitFor(ORDER, { state: "unpaid" }), pay.InvalidInput);
   for (const url of ["127.0.0.1:18645", "ftp://node.example", "http://[::1", "http://", "", null])
     assert.throws(() => new pay.Client(url), pay.InvalidInput);
