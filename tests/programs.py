@@ -31,6 +31,7 @@ PACKAGES: Final = {
     "node": "nodejs",
     "npm": "npm",
     "pg_basebackup": "postgresql",
+    "pgbouncer": "pgbouncer",
     "postgres": "postgresql",
     "promtool": "prometheus",
     "sh": "dash",

@@ -21,7 +21,7 @@ from svcd.cli.http_client import tcp_agent, unix_socket_agent
 from svcd.cli.merchant.payments import pay_request, verify
 from svcd.cli.merchant.webhooks import webhook
 from svcd.cli.operator.backup import backup
-from svcd.cli.operator.database import db, move
+from svcd.cli.operator.database import db, move, restored
 from svcd.cli.operator.devnet import devnet
 from svcd.cli.operator.node import node
 from svcd.cli.operator.peers import peers
@@ -130,6 +130,7 @@ for command in (status, block, balance, tx, export, pay_request, verify, wallet,
 for command in (peers, backup):
     node.add_command(command)
 webhook.add_command(move)
+webhook.add_command(restored)
 for command in (send, pay_uri, refund, history):
     wallet.add_command(command)
 

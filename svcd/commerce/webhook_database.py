@@ -53,6 +53,8 @@ class WatchSettings:
     """Returns the time in Unix milliseconds."""
     database: str = field(default="", repr=False)
     """The connection URI of PostgreSQL; "" for a file."""
+    database_file: Path | None = None
+    """The file that has the connection URI, if it was read from one."""
 
 
 @frozen
@@ -148,10 +150,11 @@ async def _open_file(path: Path, worker: Worker, settings: WatchSettings) -> _Op
 async def _open_postgresql(params: NetworkParams, folder: Path, worker: Worker, settings: WatchSettings) -> _Opened:
     def prepare(connection: "PostgresqlConnection") -> None:
         connection.migrate(params.genesis_hash)
-        connection.refuse_moved()
-        _begin_epochs_of_copy(connection, settings.now())
 
-    connection, lease = (postgresql_at(settings.database, prepare) for _ in range(2))
+    connection, lease = (
+        postgresql_at(settings.database, prepare, resume=_resume, credentials_in=settings.database_file)
+        for _ in range(2)
+    )
     await worker.run(_refuse_unmoved, folder / FILE)
     try:
         await worker.run(connection.connect)
@@ -163,6 +166,31 @@ async def _open_postgresql(params: NetworkParams, folder: Path, worker: Worker, 
         connection.close()
 
     return _Opened(connection, close, LeaseStore(lease))
+
+
+def _resume(connection: "PostgresqlConnection") -> None:
+    """Begin to use a database to which a connection was made; another server may have it now.
+
+    After the loss of transactions their ids must not be used for other events, and no leader may continue from what it
+    knows. Raises DatabaseError if the webhooks are elsewhere.
+    """
+    connection.refuse_moved()
+    if not connection.is_copy():
+        connection.note_server()
+        return
+    # Hundreds of thousands of watches take longer than a statement may.
+    with connection.long_transaction():
+        if not connection.is_copy():
+            # Another connection was first.
+            return
+        lease = LeaseStore(connection)
+        WebhookStore(connection).begin_epochs(lease.now() // 1000)
+        lease.end_terms()
+        connection.clear_copy_mark()
+    _LOG.warn(
+        "PostgreSQL has the webhooks of a backup or a promoted standby: register the newest orders again unless it was "
+        "a synchronous one. All watches go on, and receivers may get events that they know"
+    )
 
 
 def _refuse_unmoved(path: Path) -> None:

@@ -10,6 +10,8 @@ from attrs import frozen
 from svcd.store.sql_connection import SqlConnection
 
 _REPORTS_KEPT_MS: Final = 86_400_000
+_LOST_TERMS: Final = 1_000
+"""More than may have begun in the transactions that a promoted standby lacks."""
 _NOW: Final = "SELECT (extract(epoch FROM clock_timestamp()) * 1000)::bigint"
 
 
@@ -34,6 +36,8 @@ class NodeReport:
     """Whether its chain is the network's, as far as the node knows."""
     work: int
     """The cumulative work of its chain."""
+    settings: bytes | None = None
+    """A digest of what all nodes should have in common; None if the node tells none."""
 
 
 @frozen
@@ -58,6 +62,10 @@ class LeaseStore:
         )
         return changed.rowcount == 1
 
+    def end_terms(self) -> None:
+        """End all terms, also those that nodes have begun in transactions that the database has lost."""
+        self.connection.execute("UPDATE lease SET term = term + ?, holder = '', expires_at = 0", (_LOST_TERMS,))
+
     def check(self, term: int) -> bool:
         """Whether no newer term has begun, and none begins before the end of the transaction."""
         row = self.connection.execute("SELECT term FROM lease WHERE term = ? FOR SHARE", (term,)).fetchone()
@@ -66,15 +74,17 @@ class LeaseStore:
     def report(self, report: NodeReport) -> None:
         """Write what a node says of itself, and forget nodes that have said nothing for a day."""
         self.connection.execute(
-            "INSERT INTO node_report (node, seen_at, ready, work) VALUES (?, ?, ?, ?) ON CONFLICT (node) "
-            "DO UPDATE SET seen_at = excluded.seen_at, ready = excluded.ready, work = excluded.work",
-            (report.node, report.seen_at, int(report.ready), report.work.to_bytes(32, "big")),
+            "INSERT INTO node_report (node, seen_at, ready, work, settings) VALUES (?, ?, ?, ?, ?) ON CONFLICT (node) "
+            "DO UPDATE SET seen_at = excluded.seen_at, ready = excluded.ready, work = excluded.work, "
+            "settings = excluded.settings",
+            (report.node, report.seen_at, int(report.ready), report.work.to_bytes(32, "big"), report.settings),
         )
         self.connection.execute("DELETE FROM node_report WHERE seen_at < ?", (report.seen_at - _REPORTS_KEPT_MS,))
 
     def reports(self) -> list[NodeReport]:
         """What all nodes have said of themselves."""
-        rows = self.connection.execute("SELECT node, seen_at, ready, work FROM node_report ORDER BY node")
+        rows = self.connection.execute("SELECT node, seen_at, ready, work, settings FROM node_report ORDER BY node")
         return [
-            NodeReport(node, seen_at, bool(ready), int.from_bytes(work, "big")) for node, seen_at, ready, work in rows
+            NodeReport(node, seen_at, bool(ready), int.from_bytes(work, "big"), settings)
+            for node, seen_at, ready, work, settings in rows
         ]

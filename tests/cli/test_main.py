@@ -50,6 +50,7 @@ def test_the_command_tree() -> None:
         "webhook test",
         "webhook listen",
         "webhook move",
+        "webhook restored",
         "devnet",
         "help",
         "db check",

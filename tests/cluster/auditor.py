@@ -8,6 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+PROMOTED = 1_000_000_000
+
 
 class Discrepancy(Exception):
     """What a receiver got is not what it should have got; the text says what."""
@@ -63,7 +65,9 @@ def check_story(events: Sequence[Mapping[str, Any]]) -> None:
             if event["sequence"] <= before["sequence"]:
                 raise Discrepancy(f"{what} came after event {before['sequence']}")
             if event["sequence"] == before["sequence"] + 1:
-                agree(event["epoch"], before["epoch"] + (name == "reorged"), f"the epoch of {what}")
+                # A promoted standby begins new epochs, which are times in seconds.
+                if not before["epoch"] < PROMOTED <= event["epoch"]:
+                    agree(event["epoch"], before["epoch"] + (name == "reorged"), f"the epoch of {what}")
             if event["epoch"] < before["epoch"]:
                 raise Discrepancy(f"{what} is of epoch {event['epoch']}, the one before of {before['epoch']}")
             gone = _state_after(before) == "pending" and event["previousState"] == "unpaid"

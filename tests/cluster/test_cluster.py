@@ -14,6 +14,7 @@ import psycopg
 import pytest
 
 from tests import postgresql
+from tests.cluster.auditor import PROMOTED
 from tests.cluster.cluster import REQUIRED, SHOP, TOKEN, Cluster, Member, TimedReceiver, seconds_to_next_event
 from tests.cluster.line import Line
 from tests.conftest import PROFILE
@@ -298,4 +299,5 @@ def test_the_primary_is_killed_and_its_synchronous_standby_promoted(authority: S
             waited = time.monotonic() - at
             seconds_to_next_event(cluster, at)
             report("standby promoted: seconds to the next order", round(waited, 1), cluster.settle())
+            assert any(event["epoch"] >= PROMOTED for event in cluster.receiver.events)
             assert waited < SOON

@@ -2,16 +2,20 @@
 
 import signal
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import LiteralString
 
+import psycopg
 import pytest
 
 from svcd.commerce.webhook_database import FILE
+from svcd.store import postgresql
 from svcd.store.database import WEBHOOKS, DatabaseError, DatabaseUnavailable, open_writer
 from svcd.store.sql_connection import mark_as_moved
-from tests.commerce.watched import Watched
+from tests.commerce.watched import Given, Watched
 from tests.postgresql import Server, running
 from tests.rpc.conftest import local_client, present
 
@@ -88,14 +92,99 @@ def test_without_psycopg_one_sentence_says_what_to_install(tmp_path: Path, monke
     watched.node.close()
 
 
-def test_after_a_restored_backup_no_id_is_used_for_a_second_event(tmp_path: Path, uri: str) -> None:
-    watched = Watched(tmp_path, present(), postgresql=uri)
+def lead_again(watched: Watched, given: Given) -> None:
+    """What the lease service does: the terms that were begun before have ended."""
+    assert given.lost == 1
+    assert watched.database.lease is not None
+    given.term = watched.database.lease.lease().term
+    assert given.term >= 1_000
+    watched.webhooks.leadership_changed()
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        pytest.param("UPDATE webhook_schema SET restored = 1", id="said by the operator"),
+        pytest.param("UPDATE lease SET server = '7/5/00000001'", id="on another server"),
+    ],
+)
+@pytest.mark.parametrize("running", [False, True])
+def test_after_a_restored_backup_no_id_is_used_for_a_second_event(
+    tmp_path: Path, uri: str, how: LiteralString, running: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = Given(0)
+    watched = Watched(tmp_path, present(), postgresql=uri, leadership=given)
     watched.register()
-    watched.database.subscriptions.repository.watches._db.execute("UPDATE webhook_schema SET restored = 1")
-    watched.again()
+    with closing(psycopg.connect(uri, autocommit=True)) as other:
+        # The watches may be so many that changing all takes longer than a statement may.
+        waits = "BEGIN PERFORM pg_sleep(0.3); RETURN new; END"
+        other.execute(f"CREATE FUNCTION wait() RETURNS trigger LANGUAGE plpgsql AS '{waits}'".encode())
+        other.execute("CREATE TRIGGER slow BEFORE UPDATE OF epoch ON watch EXECUTE FUNCTION wait()")
+        monkeypatch.setattr(postgresql, "_SESSION", b"SET statement_timeout = '200ms'")
+        other.execute(how)
+        if running:
+            other.execute("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE pid <> pg_backend_pid()")
+            watched.poll()
+            watched.wait_for_database()
+        else:
+            watched.again()
+        other.execute("DROP TRIGGER slow ON watch")
+    watched.poll()
+    lead_again(watched, given)
     watched.pay("5000 from alice to bob for order-1")
     (body,) = watched.events()
-    assert int(body["epoch"]) == watched.clock.seconds()
+    assert abs(int(body["epoch"]) - time.time()) < 60
     watched.again()
     assert watched.register()["existing"]
+    watched.pay("5000 from carol to bob for order-1")
+    assert given.lost == 1, "only once"
+    watched.close()
+
+
+@pytest.mark.slow
+def test_a_promoted_standby_that_lacks_transactions_uses_no_id_twice(tmp_path: Path) -> None:
+    given = Given(0)
+    with running(durable=True) as primary, running(durable=True, standby_of=primary) as standby:
+        address = f"postgresql://svcd@/postgres?host={primary.folder},{standby.folder}"
+        watched = Watched(tmp_path, present(), postgresql=address, leadership=given)
+        watched.register()
+        with closing(psycopg.connect(standby.uri, autocommit=True)) as asked:
+            while (
+                asked.execute("SELECT to_regclass('watch')").fetchone() == (None,)
+                or not asked.execute("SELECT FROM watch").fetchall()
+            ):
+                time.sleep(0.05)
+        standby.stop(signal.SIGQUIT)
+        watched.pay("5000 from alice to bob for order-1")
+        (told,) = watched.events()
+        primary.kill()
+        standby.start()
+        with closing(psycopg.connect(standby.uri, autocommit=True)) as connection:
+            connection.execute("SELECT pg_promote()")
+        watched.poll()
+        watched.wait_for_database()
+        watched.poll()
+        lead_again(watched, given)
+        (again,) = watched.events()
+        assert (again["event"], again["sequence"]) == (told["event"], told["sequence"])
+        assert again["id"] != told["id"]
+        assert again["epoch"] > told["epoch"]
+        watched.close()
+
+
+def test_while_a_backup_is_restored_into_the_database_nothing_fails_but_for_a_while(tmp_path: Path, uri: str) -> None:
+    watched = Watched(tmp_path, present(), postgresql=uri)
+    watched.register("order-1")
+    with closing(psycopg.connect(uri, autocommit=True)) as other:
+        tables = "watch", "event", "trail", "webhook_schema"
+        for table in tables:
+            other.execute(f"ALTER TABLE {table} RENAME TO {table}_away".encode())
+        for refused in (lambda: watched.register("order-2"), lambda: watched.show("svcwh_" + "0" * 32)):
+            with pytest.raises(DatabaseUnavailable, match="does not exist"):
+                refused()
+        watched.poll()
+        for table in tables:
+            other.execute(f"ALTER TABLE {table}_away RENAME TO {table}".encode())
+    watched.wait_for_database()
+    assert watched.register("order-1")["existing"]
     watched.close()

@@ -2,18 +2,27 @@
 
 import logging
 import os
+import shutil
 import signal
+import subprocess
+import tempfile
 import threading
+import time
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
 
 from svcd.store import postgresql
 from svcd.store.database import WEBHOOKS, DatabaseError, DatabaseUnavailable, migrations
+from svcd.store.optional_postgresql import postgresql_at
 from svcd.store.postgresql import PostgresqlConnection, parse_address
 from tests.postgresql import Server, running
+from tests.process_level.running import wait_until
+from tests.programs import program
 
 GENESIS = b"g" * 32
 SECRET = "hunter2&/horse"
@@ -247,3 +256,108 @@ def test_a_server_that_hangs_is_given_up(
         assert blocks(connection) == []
     finally:
         os.kill(backend, signal.SIGCONT)
+
+
+@contextmanager
+def pooler(server: Server, mode: str, folder: Path) -> Iterator[str]:
+    """PgBouncer before a server; gives the connection URI."""
+    path = program("pgbouncer")
+    (folder / "users").write_text('"svcd" ""\n')
+    (folder / "pgbouncer.ini").write_text(
+        f"[databases]\npostgres = host={server.folder}\n[pgbouncer]\npool_mode = {mode}\nlisten_addr =\n"
+        f"unix_socket_dir = {folder}\nauth_type = trust\nauth_file = {folder}/users\n"
+    )
+    folder.chmod(0o755)
+    if server.identity:
+        shutil.chown(folder, server.identity["user"])
+    log = folder / "log"
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            [path, folder / "pgbouncer.ini"], stdout=output, stderr=output, cwd=folder, **server.identity
+        )
+    try:
+        wait_until((folder / ".s.PGSQL.6432").exists, "a pooler that listens", seconds=10)
+        yield f"postgresql://svcd@/postgres?host={folder}&port=6432"
+    finally:
+        process.terminate()
+        process.wait()
+
+
+@pytest.fixture
+def outside() -> Iterator[Path]:
+    """A folder that another user may look into."""
+    with tempfile.TemporaryDirectory(prefix="svcd-pooler-") as name:
+        yield Path(name)
+
+
+def test_a_pooler_of_transactions_is_refused_and_one_of_sessions_is_used(outside: Path) -> None:
+    """Under the name of a prepared statement another client may have prepared another one there."""
+    with running() as server:
+        with pooler(server, "session", outside) as uri, closing(opened(uri)) as one, closing(opened(uri)) as other:
+            for height in range(20):
+                commit_blocks(one, 2 * height)
+                commit_blocks(other, 2 * height + 1)
+                assert blocks(one) == blocks(other) == list(range(2 * height + 2))
+        with pooler(server, "transaction", outside) as uri, closing(opened(uri)) as one, closing(opened(uri)) as other:
+            used = 0
+
+            def use() -> None:
+                nonlocal used
+                for used in range(100, 200):
+                    with one.transaction():
+                        # While this one is busy, the other one gets another session of the server.
+                        assert blocks(other)
+                    commit_blocks(other, used)
+
+            with pytest.raises(DatabaseUnavailable, match="is behind a pooler in transaction mode"):
+                use()
+            refused = one if one._refusal else other
+            with pytest.raises(DatabaseError, match="let it pool whole sessions for svcd, or name the server itself"):
+                refused.connect()
+        with closing(opened(server.uri)) as connection:
+            # Nothing was lost, and nothing went astray.
+            assert blocks(connection) in ([*range(40), *range(100, end)] for end in (used, used + 1))
+
+
+def test_a_password_that_was_changed_in_the_file_is_used_by_the_next_connection(
+    postgresql_server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nodes need no restart; what else has changed in the file waits for one."""
+    file, used = tmp_path / "database", list[dict[str, Any]]()
+    connect = postgresql._Connection.connect
+
+    def noted(**parameters: Any) -> Any:
+        used.append(parameters)
+        return connect(**parameters)
+
+    monkeypatch.setattr(postgresql._Connection, "connect", noted)
+    uri = postgresql_server.uri.replace("svcd@", "svcd:{}@")
+    file.write_text(uri.format("old"))
+    connection = postgresql_at(uri.format("old"), lambda connection: None, credentials_in=file)
+    for text, password in [
+        (uri.format("old"), "old"),
+        (uri.format("new").replace("/postgres?", "/elsewhere?") + "\n", "new"),
+        ("postgresql://is being written", "old"),
+    ]:
+        file.write_text(text)
+        connection.connect()
+        assert used[-1]["password"] == password
+        assert used[-1]["dbname"] == "postgres"
+        connection.close()
+    file.unlink()
+    connection.connect()
+    connection.close()
+
+
+def test_a_change_of_the_schema_that_must_wait_lets_the_nodes_go_on(uri: str, connection: PostgresqlConnection) -> None:
+    """Whoever asks for a table after it would wait as long as, say, a dump takes."""
+    commit_blocks(connection, 1)
+    with psycopg.connect(uri) as dump:
+        dump.execute("SELECT FROM lease")
+        connection.execute("UPDATE webhook_schema SET version = ?", (NEWEST - 1,))
+        connection.execute("ALTER TABLE node_report DROP COLUMN settings")
+        began = time.monotonic()
+        with pytest.raises(DatabaseUnavailable, match="lock timeout"):
+            opened(uri)
+        assert time.monotonic() - began < 4
+        assert blocks(connection) == [1]

@@ -1,4 +1,4 @@
-"""`svc db check`, `verify`, `rebuild` and `svc webhook move`: the databases of a stopped node (docs/operations.md)."""
+"""`svc db` and `svc webhook move` and `restored`: the databases of a stopped node (docs/operations.md)."""
 
 import os
 import sqlite3
@@ -327,6 +327,30 @@ def move(session: Session, data_dir: Path | None, target: str | None, source: st
     events = pluralize(result.events, "event")
     database = "leave [commerce.webhooks] database empty" if target is None else "set [commerce.webhooks] database"
     session.print_result(record, f"{watches} and {events} are in {name}; {database} before you start the node")
+
+
+@click.command()
+@click.argument("database", metavar="URI")
+@options.json_option
+@click.pass_obj
+def restored(session: Session, database: str) -> None:
+    """Say that the PostgreSQL at URI was restored from a copy of its files.
+
+    The nodes notice a promoted standby, a recovery to a point in time and a restored dump by themselves. They cannot
+    notice a copy of all files of the server, such as a snapshot of its disk. With this command they begin a new epoch of
+    every watch, so that no id is used for two different events. Nodes may run meanwhile.
+
+    \b
+    Example:
+      svc webhook restored postgresql:///svcd
+    """
+    try:
+        with closing(postgresql_at(database, lambda connection: None)) as connection:
+            connection.set_copy_mark()
+            name = connection.address.name
+    except (DatabaseError, DatabaseUnavailable) as error:
+        raise CommandError(str(error)) from None
+    session.print_result({"restored": name}, f"the nodes begin a new epoch of every watch in {name}")
 
 
 def _move(session: Session, data_dir: Path, uri: str, *, to_file: bool) -> "tuple[str, MoveResult]":

@@ -1,4 +1,4 @@
-"""`svc webhook move`, and what is left when it is killed."""
+"""`svc webhook move`, what is left when it is killed, and `svc webhook restored`."""
 
 import json
 import signal
@@ -70,6 +70,19 @@ def test_a_move_says_in_one_sentence_why_it_cannot_be(chain: Path, terminal: Ter
         lock = lock_directory(chain.parent)
     assert "node" in terminal.failure(*move, "--to", away)
     assert lock
+
+
+def test_nodes_are_told_that_their_database_was_restored(terminal: Terminal, postgresql_server: Server) -> None:
+    uri = postgresql_server.new_schema()
+    assert "does not exist" in terminal.failure("webhook", "restored", uri)
+    with closing(connected(uri)) as connection:
+        connection.note_server()
+        assert not connection.is_copy()
+        told = terminal.ok("webhook", "restored", uri).out
+        name = f"the PostgreSQL database postgres on {postgresql_server.folder}"
+        assert told == f"the nodes begin a new epoch of every watch in {name}\n"
+        assert connection.is_copy()
+    assert "hunter2" not in terminal.failure("webhook", "restored", "postgresql://svcd:hunter2@127.0.0.1:1/svcd")
 
 
 @pytest.mark.slow
