@@ -6,8 +6,8 @@ At each moment exactly one of the two is in use, whenever the move is killed. Th
 2. marks the file as moved, from when on no node uses the file,
 3. removes the note.
 
-A move that was killed before 2 is begun again, and after 2 is ended. The move to a file writes a file of another name,
-notes in PostgreSQL that the webhooks have left it, and then renames the file.
+A move that was killed before 2 is begun again, and after 2 is ended. The move to a file writes a file of another name
+and, in the transaction that reads PostgreSQL, notes there that the webhooks have left it; then it renames the file.
 """
 
 import time
@@ -68,8 +68,6 @@ def to_postgresql(path: Path, database: PostgresqlConnection, begin: Callable[[i
     with explaining_errors(path, WEBHOOKS), closing(open_writer(path, WEBHOOKS)) as opened:
         file, moved = SqliteConnection(opened), database.moved()
         if not file.is_moved():
-            if moved is not Moved.ARRIVING and any(_count(database, table) for table in list(COLUMNS)[:-1]):
-                raise DatabaseError(f"{database.address.name} is not empty; name a new one")
             _fill(file, database, begin(rows_in(file)))
             mark_as_moved(opened)
         elif moved is not Moved.ARRIVING:
@@ -98,17 +96,14 @@ def to_file(database: PostgresqlConnection, path: Path, begin: Callable[[int], S
                 raise DatabaseError(f"{path} has webhooks of its own; move the file away")
     if database.moved() is Moved.NOT:
         discard(fresh)
-        with (
-            explaining_errors(fresh, WEBHOOKS),
-            closing(open_writer(fresh, WEBHOOKS)) as opened,
-            database.long_transaction(),
-        ):
-            _copy(database, SqliteConnection(opened), begin(rows_in(database)))
-            is_copy = database.is_copy()
-        if is_copy:
-            mark_as_copy(fresh)
-        sync(fresh)
-        with database.transaction():
+        # Until the note is committed no node that is started meanwhile gets a transaction, and none does afterwards.
+        with database.long_transaction():
+            database.execute("SET LOCAL idle_in_transaction_session_timeout = 0")
+            with explaining_errors(fresh, WEBHOOKS), closing(open_writer(fresh, WEBHOOKS)) as opened:
+                _copy(database, SqliteConnection(opened), begin(rows_in(database)))
+            if database.is_copy():
+                mark_as_copy(fresh)
+            sync(fresh)
             database.set_moved(Moved.LEFT)
     result = _result(database)
     if path.exists():
@@ -121,6 +116,8 @@ def to_file(database: PostgresqlConnection, path: Path, begin: Callable[[int], S
 
 def _fill(file: SqliteConnection, database: PostgresqlConnection, step: Step) -> None:
     with database.long_transaction():
+        if database.moved() is Moved.NOT and any(_count(database, table) for table in list(COLUMNS)[:-1]):
+            raise DatabaseError(f"{database.address.name} is not empty; name a new one")
         _copy(file, database, step)
         for table in ("watch", "event"):
             database.execute(

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 from attrs import evolve
 
-from svcd.store import webhook_move
-from svcd.store.database import WEBHOOKS, DatabaseError, UncleanShutdownMarker, open_writer
+from svcd.store import postgresql, webhook_move
+from svcd.store.database import WEBHOOKS, DatabaseError, DatabaseUnavailable, UncleanShutdownMarker, open_writer
 from svcd.store.postgresql import PostgresqlConnection, parse_address
 from svcd.store.sql_connection import SqlConnection, SqliteConnection, mark_as_copy
 from svcd.store.webhook_events import EventStore, NewEvent
@@ -119,6 +119,40 @@ def test_webhooks_are_moved_to_postgresql_and_back(path: Path, database: Postgre
         database.refuse_moved()
     with pytest.raises(DatabaseError, match="was moved to a file before"):
         to_file(database, path, quietly)
+    # What is left there is of no use any more.
+    to_postgresql(path, database, quietly)
+    assert contents(database) == before
+
+
+def test_a_node_that_is_started_during_a_move_writes_nothing(
+    path: Path, database: PostgresqlConnection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also one that has found the webhooks here before the move had ended."""
+    to_postgresql(path, database, quietly)
+    before = contents(database)
+    monkeypatch.setattr(postgresql, "_SESSION", b"SET lock_timeout = '50ms'")
+
+    def register(node: PostgresqlConnection) -> None:
+        with node.transaction():
+            WebhookStore(node).add(row("late"))
+
+    def late(copied: Path) -> None:
+        # The copy is complete, and what the node registered now would be lost.
+        assert len(contents_of(copied)["watch"]) == len(before["watch"])
+        with pytest.raises(DatabaseUnavailable, match="lock timeout"):
+            register(node)
+
+    def begin(_: int) -> Callable[[int], object]:
+        node.connect()
+        return lambda rows: None
+
+    monkeypatch.setattr(webhook_move, "sync", late)
+    with closing(PostgresqlConnection(database.address, resume=PostgresqlConnection.refuse_moved)) as node:
+        to_file(database, path, begin)
+        for why in ("was moved or restored meanwhile", "are in the data directory of a node"):
+            with pytest.raises(DatabaseUnavailable, match=why):
+                register(node)
+    assert contents(database) == contents_of(path) == before
 
 
 def test_a_target_with_webhooks_is_refused(path: Path, database: PostgresqlConnection) -> None:
