@@ -47,6 +47,8 @@ class NodeState:
     work: int
     outpaced_since: int | None = None
     """Since when a ready node has had a greater chain; None if none has."""
+    settings: bytes | None = None
+    """A digest of what all nodes should have in common in their configuration."""
 
 
 def outpaced(state: NodeState, others: Iterable[NodeReport], now: int) -> NodeState:
@@ -54,6 +56,18 @@ def outpaced(state: NodeState, others: Iterable[NodeReport], now: int) -> NodeSt
     if not any(report.work > state.work for report in _ready_others(state, others, now)):
         return evolve(state, outpaced_since=None)
     return state if state.outpaced_since is not None else evolve(state, outpaced_since=now)
+
+
+def differing(state: NodeState, reports: Iterable[NodeReport], now: int) -> frozenset[str]:
+    """The names of the other nodes whose configuration has other merchants, secrets or settings of webhooks."""
+    return frozenset(
+        each.node
+        for each in reports
+        if each.node != state.node
+        and now - each.seen_at < SEEN_MS
+        and None not in (each.settings, state.settings)
+        and each.settings != state.settings
+    )
 
 
 def next_lease(lease: LeaderLease, state: NodeState, others: Iterable[NodeReport], now: int) -> LeaderLease | None:
@@ -149,7 +163,8 @@ class _Look:
     lease: LeaderLease
     """As this node has left it."""
     outpaced_since: int | None
-    reports: tuple[NodeReport, ...]
+    differing: frozenset[str]
+    """The other nodes with another configuration."""
 
 
 def look(store: LeaseStore, state: NodeState) -> _Look:
@@ -160,8 +175,8 @@ def look(store: LeaseStore, state: NodeState) -> _Look:
     # Nothing is locked in between: a node that is stopped here replaces the lease only if nobody else has.
     if wanted is not None and store.replace(lease, wanted):
         lease = wanted
-    store.report(NodeReport(state.node, now, state.ready, state.work))
-    return _Look(now, lease, state.outpaced_since, tuple(reports))
+    store.report(NodeReport(state.node, now, state.ready, state.work, state.settings))
+    return _Look(now, lease, state.outpaced_since, differing(state, reports, now))
 
 
 def give_back(store: LeaseStore, state: NodeState) -> None:
@@ -169,7 +184,7 @@ def give_back(store: LeaseStore, state: NodeState) -> None:
     now, lease = store.now(), store.lease()
     if lease.holder == state.node:
         store.replace(lease, released(lease, now))
-    store.report(NodeReport(state.node, now, False, state.work))
+    store.report(NodeReport(state.node, now, False, state.work, state.settings))
 
 
 @frozen(kw_only=True)
@@ -182,6 +197,8 @@ class Candidate:
     """Whether its chain is the network's, and not behind what merchants were told."""
     work: Callable[[], int]
     """The cumulative work of its chain."""
+    settings: bytes | None = None
+    """A digest of what all nodes should have in common in their configuration."""
 
 
 class LeaseService(Service):
@@ -224,6 +241,8 @@ class LeaseService(Service):
         self._renewed = clock.seconds()
         self._leader = ""
         self._timer: Timer | None = None
+        self._failing = False
+        self._differing = frozenset[str]()
 
     def subscribe(self, changed: Callable[[], object]) -> None:
         """Call ``changed`` after this node has begun to lead, and after it has ceased to."""
@@ -270,10 +289,17 @@ class LeaseService(Service):
         began = self._clock.seconds()
         try:
             seen = await self._worker.run(look, self._store, self._state())
-        except DatabaseUnavailable:
-            # The watches' own connection has logged it; the lease runs out by itself.
+        except DatabaseUnavailable as error:
+            # The lease runs out by itself.
+            if not self._failing:
+                self._failing = True
+                self.log.warn("this node cannot look at the lease, and cannot lead without it: {why}", why=str(error))
             return
         ended = self._clock.seconds()
+        if self._failing:
+            self._failing = False
+            self.log.info("this node can look at the lease again")
+        self._compare(seen.differing)
         self._told(seen.now, (began + ended) / 2)
         self._outpaced_since, self._leader = seen.outpaced_since, seen.lease.holder
         left = (seen.lease.expires_at - seen.now) / 1000
@@ -289,7 +315,19 @@ class LeaseService(Service):
             ready=self._candidate.ready(),
             work=self._candidate.work(),
             outpaced_since=self._outpaced_since,
+            settings=self._candidate.settings,
         )
+
+    def _compare(self, differing: frozenset[str]) -> None:
+        if differing - self._differing:
+            self.log.warn(
+                "{nodes} has another [commerce] in its configuration than this node: which merchants are told, and by "
+                "which secrets, depends on who leads",
+                nodes=" and ".join(sorted(differing)),
+            )
+        elif self._differing and not differing:
+            self.log.info("all nodes of the database have the same [commerce] in their configuration")
+        self._differing = differing
 
     def _lead(self, term: int | None, until: float) -> None:
         if self._timer is not None:
@@ -303,7 +341,7 @@ class LeaseService(Service):
         if term is not None:
             self.log.info("this node leads, in term {term}: it tells and delivers events", term=term)
         elif before is not None:
-            self.log.info("this node leads no longer: another one tells and delivers events")
+            self.log.info("this node leads no longer: it leaves telling and delivering events to another one")
         for listener in self._listeners:
             listener()
 

@@ -1,5 +1,7 @@
 """Payments and webhooks: their routes and services."""
 
+import hashlib
+import json
 import secrets
 from collections.abc import Awaitable, Callable
 from typing import Final
@@ -16,7 +18,7 @@ from svcd.commerce.subscriptions import WatchLimits
 from svcd.commerce.webhook_database import WatchSettings, WebhookDatabase, open_webhook_database
 from svcd.commerce.webhook_service import BACKLOG_SECONDS, CLEANUP_SECONDS, POLL_SECONDS, WebhookService, build_webhooks
 from svcd.composition.resources import NodeResources
-from svcd.config.schema import Config
+from svcd.config.schema import Commerce, Config
 from svcd.interfaces import Clock, Worker, milliseconds
 from svcd.net.addresses import AddressPolicy
 from svcd.net.http_client import PinnedClient
@@ -51,6 +53,7 @@ def webhooks_opener(
         limits=WatchLimits(commerce.webhooks.max_watches, commerce.webhooks.max_watches_per_host),
         now=lambda: milliseconds(clock),
         database=commerce.webhooks.database,
+        database_file=config.data_dir / commerce.webhooks.database_file if commerce.webhooks.database_file else None,
     )
     return lambda: open_webhook_database(
         config.params,
@@ -182,6 +185,7 @@ class MerchantServices:
             name=f"{status.node_id[:16]}.{secrets.token_hex(4)}",
             ready=lambda: self.webhooks is not None and self.webhooks.ready,
             work=lambda: chain_manager.tip.work,
+            settings=shared_settings(self._base.config.commerce),
         )
         return LeaseService(
             store, self._base.pools.lease.worker, clock=self._base.reactor, candidate=candidate, told=self._clock.told
@@ -196,6 +200,21 @@ def look_ups(merchants: int) -> int:
 def look_ups_share(merchants: int) -> int:
     """How many of them each merchant may have: a name without an answer must not stop the other merchants."""
     return max(_LOOK_UPS // max(merchants, 1), _LEAST_LOOK_UPS)
+
+
+def shared_settings(commerce: Commerce) -> bytes:
+    """A digest of the settings and secrets that all nodes with one database should have in common."""
+    hooks = commerce.webhooks
+    values = [
+        *(
+            (each.name, each.token, each.signing_secret, each.previous_signing_secret, sorted(each.recipients))
+            for each in sorted(commerce.all_merchants, key=lambda merchant: merchant.name)
+        ),
+        *(hooks.default_ttl_seconds, hooks.max_ttl_seconds, hooks.max_watches, hooks.max_watches_per_host),
+        *(hooks.confirming_events, hooks.keep_days, hooks.allow_http_callbacks, hooks.allow_private_callbacks),
+        sorted(map(str, hooks.callback_networks)),
+    ]
+    return hashlib.blake2b(json.dumps(values).encode(), digest_size=16, person=b"svcd commerce").digest()
 
 
 def _merchants(config: Config) -> tuple[Merchant, ...]:

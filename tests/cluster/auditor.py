@@ -64,10 +64,10 @@ def check_story(events: Sequence[Mapping[str, Any]]) -> None:
         if before is not None:
             if event["sequence"] <= before["sequence"]:
                 raise Discrepancy(f"{what} came after event {before['sequence']}")
-            if event["sequence"] == before["sequence"] + 1:
-                # A promoted standby begins new epochs, which are times in seconds.
-                if not before["epoch"] < PROMOTED <= event["epoch"]:
-                    agree(event["epoch"], before["epoch"] + (name == "reorged"), f"the epoch of {what}")
+            # A promoted standby begins new epochs, which are times in seconds.
+            promoted = before["epoch"] < PROMOTED <= event["epoch"]
+            if event["sequence"] == before["sequence"] + 1 and not promoted:
+                agree(event["epoch"], before["epoch"] + (name == "reorged"), f"the epoch of {what}")
             if event["epoch"] < before["epoch"]:
                 raise Discrepancy(f"{what} is of epoch {event['epoch']}, the one before of {before['epoch']}")
             gone = _state_after(before) == "pending" and event["previousState"] == "unpaid"

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 from twisted.internet.defer import Deferred
 from twisted.internet.task import Clock
+from twisted.logger import capturedLogs
 
 from svcd.commerce.leadership import (
     LEASE_MS,
@@ -223,6 +224,35 @@ def test_a_leader_that_falls_behind_gives_way_and_without_a_database_nobody_lead
         together.wait(4)
         assert len(together.leaders) == 1
         assert leader.service.lease_age < 2.5
+
+
+def test_a_node_says_once_that_it_cannot_look_at_the_lease() -> None:
+    """The connection for webhooks may work meanwhile, so nothing else says it."""
+    with members(2) as together, capturedLogs() as logged:
+        together.all[0].line.reachable = False
+        together.wait(10)
+        together.all[0].line.reachable = True
+        together.wait(4)
+    said = [(event["log_level"].name, event["log_format"]) for event in logged if "look at" in event["log_format"]]
+    assert said == [
+        ("warn", "this node cannot look at the lease, and cannot lead without it: {why}"),
+        ("info", "this node can look at the lease again"),
+    ]
+
+
+def test_a_node_says_that_another_one_has_other_settings() -> None:
+    with members(3) as together:
+        # The third is of an older version, which tells none.
+        one, other, _ = (member.service for member in together.all)
+        one._candidate = evolve(one._candidate, settings=b"new")
+        other._candidate = evolve(other._candidate, settings=b"old")
+        with capturedLogs() as logged:
+            together.wait(8)
+            other._candidate = evolve(other._candidate, settings=b"new")
+            together.wait(8)
+    said = [event for event in logged if "[commerce]" in event["log_format"]]
+    assert [event["log_level"].name for event in said] == ["warn", "warn", "info", "info"]
+    assert sorted(event["nodes"] for event in said if "nodes" in event) == ["0", "1"]
 
 
 class Leases(RuleBasedStateMachine):
