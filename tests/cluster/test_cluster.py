@@ -2,7 +2,9 @@
 
 import random
 import signal
+import subprocess
 import sys
+import tarfile
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -13,6 +15,7 @@ from typing import Any
 import psycopg
 import pytest
 
+from svcd.store.database import WEBHOOKS, migrations
 from tests import postgresql
 from tests.cluster.auditor import PROMOTED
 from tests.cluster.cluster import REQUIRED, SHOP, TOKEN, Cluster, Member, TimedReceiver, seconds_to_next_event
@@ -20,6 +23,7 @@ from tests.cluster.line import Line
 from tests.conftest import PROFILE
 from tests.net.certificates import Signed, make_authority, sign
 from tests.postgresql import Server
+from tests.process_level.pages import ROOT
 from tests.process_level.running import HTTPConnection, exchange, free_port, wait_until
 from tests.programs import program
 
@@ -133,19 +137,56 @@ def test_postgresql_is_killed(load: Cluster, server: Server, torture: bool) -> N
     report("audit", load.settle())
 
 
-def test_nodes_are_upgraded_one_after_the_other(load: Cluster, server: Server) -> None:
-    with closing(psycopg.connect(server.uri, autocommit=True)) as connection:
-        # What the migration of a newer program may do while this one runs.
-        connection.execute("ALTER TABLE watch ADD COLUMN added_later BIGINT")
-        connection.execute("ALTER TABLE event ADD COLUMN added_later TEXT NOT NULL DEFAULT ''")
-        connection.execute("CREATE TABLE added_later (number BIGINT PRIMARY KEY)")
-    worst = len(load.shops.waited)
-    for member in load.members:
-        member.stop()
-        member.start()
-    longest = max(load.shops.waited[worst:])
-    report("rolling restart: longest registration", round(longest, 2), "s;", load.settle())
-    assert longest < TAKEOVER
+def version_before(folder: Path) -> tuple[str, ...]:
+    """What starts the version before the newest change of the schema; () where the repository's history is not here."""
+    newest = sorted((ROOT / "svcd/store/webhooks").glob("*.sql"))[-1].relative_to(ROOT)
+    git = ("git", "-C", ROOT)
+    added = subprocess.run(
+        [*git, "log", "-1", "--diff-filter=A", "--format=%H", "--", newest], capture_output=True, text=True, check=False
+    )
+    archive = folder / "before.tar"
+    made = subprocess.run(
+        [*git, "archive", f"--output={archive}", f"{added.stdout.strip()}^", "svcd", "twisted"],
+        capture_output=True,
+        check=False,
+    )
+    if not added.stdout or made.returncode:
+        return ()
+    with tarfile.open(archive) as packed:
+        packed.extractall(folder / "before", filter="data")
+    return "env", f"PYTHONPATH={folder / 'before'}"
+
+
+def test_nodes_are_upgraded_one_after_the_other(server: Server, authority: Signed, tmp_path: Path) -> None:
+    """From the version before the newest change of the schema, which runs beside the new one for a while."""
+    before, address = version_before(tmp_path), server.new_schema()
+    newest = migrations(WEBHOOKS)[-1].version
+
+    def schema() -> int:
+        with closing(psycopg.connect(address)) as connection:
+            (version,) = connection.execute("SELECT version FROM webhook_schema").fetchone() or (0,)
+        return int(version)
+
+    with cluster_on(tmp_path, authority, [address, address]) as cluster:
+        for member in cluster.members:
+            member.inside = before
+        cluster.start()
+        assert schema() == newest - bool(before)
+        cluster.shops.resume()
+        wait_until(lambda: len(cluster.receiver.first) > 5, "events")
+        leader = cluster.leader
+        standby = next(each for each in cluster.members if each is not leader)
+        for member in (standby, leader):
+            member.stop()
+            member.inside = ()
+            member.start()
+            assert schema() == newest
+            # The leader of the version before goes on beside the new standby; then the new one leads.
+            seconds_to_next_event(cluster, time.monotonic())
+            assert standby.leads == (member is leader)
+        longest = max(cluster.shops.waited)
+        report("rolling upgrade: longest registration", round(longest, 2), "s;", cluster.settle())
+        assert longest < TAKEOVER
 
 
 def test_a_leader_is_cut_off_from_postgresql(load: Cluster) -> None:
@@ -205,6 +246,32 @@ def test_a_leader_is_cut_off_from_its_peers(load: Cluster) -> None:
     wait_until(lambda: any(each.leads for each in load.serving), "another leader")
     report("cut off from its peers: another leader after", round(time.monotonic() - at, 1), "s")
     rejoin(load, leader)
+    leader.serving = True
+    report("audit", load.settle())
+
+
+def test_a_leader_is_cut_off_from_postgresql_and_its_peers(load: Cluster) -> None:
+    """What it makes of its own branch meanwhile, nobody hears of."""
+    leader = load.leader
+    assert leader.line is not None
+    leader.serving = False
+    part(load, leader)
+    leader.line.cut()
+    at = time.monotonic()
+    # More work than the others have so far, and less than they will have.
+    leader.node.mine(2)
+    waited = seconds_to_next_event(load, at, after=lambda seconds: seconds > 1)
+    report("cut off from PostgreSQL and its peers: seconds to the next event", round(waited, 1))
+    assert waited < SOON
+    wait_until(lambda: leader.node.operator("/ready").status == 503, "a node that says that it is not ready")
+    assert "does not answer" in leader.node.operator("/ready").error
+    assert not leader.leads
+    answer = register(leader, "order-nobody-pays")
+    assert (answer.status, int(answer.headers["retry-after"]) > 0) == (503, True)
+    assert all(each.node.operator("/ready").status == 200 for each in load.serving)
+    leader.line.mend()
+    rejoin(load, leader)
+    wait_until(lambda: leader.node.operator("/ready").status == 200, "a node that is ready again")
     leader.serving = True
     report("audit", load.settle())
 
