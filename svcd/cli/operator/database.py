@@ -337,8 +337,8 @@ def restored(session: Session, database: str) -> None:
     """Say that the PostgreSQL at URI was restored from a copy of its files.
 
     The nodes notice a promoted standby, a recovery to a point in time and a restored dump by themselves. They cannot
-    notice a copy of all files of the server, such as a snapshot of its disk. With this command they begin a new epoch of
-    every watch, so that no id is used for two different events. Nodes may run meanwhile.
+    notice a copy of all files of the server, such as a snapshot of its disk. With this command they begin a new epoch
+    of every watch, so that no id is used for two different events. Nodes may run meanwhile.
 
     \b
     Example:
