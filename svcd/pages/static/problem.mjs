@@ -5,6 +5,13 @@ import { escaped, visible } from "./visible.mjs";
 
 /** A fault with a stable `code` (listed in docs/wallet-page.md) and one sentence that a person can act upon. */
 export class Problem extends Error {
+  /** The field that it is about, if it is about one.
+   * @type {HTMLElement | undefined} */
+  field = undefined;
+  /** What is missing of the balance in base units, with the code `insufficient`.
+   * @type {bigint | undefined} */
+  missing = undefined;
+
   /** @param {string} code
    * @param {string} sentence */
   constructor(code, sentence) {

@@ -3,7 +3,7 @@
 
 const UNSEEN = /[\p{C}\p{Zl}\p{Zp}\p{Default_Ignorable_Code_Point}\u2800]/gu;
 const PICTURE = /^[^\P{So}\u2800]$/u;
-const JOINED = /^(?:[^\P{So}\u2800]|[\ufe0e\ufe0f\u{1f3fb}-\u{1f3ff}])$/u;
+const JOINED = /^(?:[^\P{So}\u2800]|\ufe0e|\ufe0f|[\u{1f3fb}-\u{1f3ff}])$/u;
 
 /** One character in ASCII.
  * @type {(odd: string) => string} */

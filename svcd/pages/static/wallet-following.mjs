@@ -9,9 +9,13 @@ import { message, timeLeft } from "./texts.mjs";
 import { returnUrlOf } from "./uri.mjs";
 import { visible } from "./visible.mjs";
 
+/** @import { Payment, PaymentState } from "./paying.mjs" */
+/** @import { Wallet } from "./wallet.mjs" */
+
 // Milliseconds between looks at a payment that is confirmed, which a reorganisation may take back.
 const SLOW = 30_000;
 
+/** @type {Record<PaymentState, string>} */
 const TITLES = {
   refused: "wallet-script.title-refused",
   confirmed: "wallet-script.title-confirmed",
@@ -19,6 +23,7 @@ const TITLES = {
   pending: "wallet-script.title-pending",
   signed: "wallet-script.title-signed",
 };
+/** @type {Record<PaymentState, [string, string]>} */
 const BADGES = {
   refused: ["bad", "wallet-script.badge-refused"],
   confirmed: ["good", "wallet-script.badge-confirmed"],
@@ -27,6 +32,7 @@ const BADGES = {
   signed: ["warn", "wallet-script.badge-signed"],
 };
 
+/** @type {(payment: Payment, blockSeconds: number) => string} */
 function sentence({ state, confirmations: done, wanted: count }, blockSeconds) {
   if (state === "signed") return message("wallet-script.signed");
   if (state === "refused") return message("wallet-script.refused");
@@ -36,7 +42,8 @@ function sentence({ state, confirmations: done, wanted: count }, blockSeconds) {
   return message("wallet-script.confirming", { left, done, count });
 }
 
-/** What it means that a reorganisation has taken the payment back, or "". */
+/** What it means that a reorganisation has taken the payment back, or "".
+ * @type {(payment: Payment) => string} */
 function newsOfFall(payment) {
   if (!hasFallen(payment)) return "";
   if (payment.state === "refused") return message("wallet-script.fallen-refused");
@@ -46,21 +53,27 @@ function newsOfFall(payment) {
 /** One payment from its signature until it is as deep as was asked. */
 export class Following {
   #app;
+  /** @type {Payment | null} */
   #payment = null;
-  #fee = null;
+  /** @type {bigint} */
+  #fee = 0n;
+  /** @type {Poller | null} */
   #poller = null;
   #turn = 0;
 
+  /** @param {Wallet} app */
   constructor(app) {
     this.#app = app;
+    /** @type {(problem: unknown) => void} */
     const failed = (problem) => tell(byId("payment-error"), problem);
-    onCopy(byId("payment-copy"), () => this.#payment.txid, byId("payment-live"));
+    onCopy(byId("payment-copy"), () => this.#payment?.txid ?? "", byId("payment-live"));
     onClick(byId("try-again"), () => this.#follow(), failed);
     onClick(byId("payment-print"), () => globalThis.print());
     onClick(byId("sign-again"), () => this.#signAgain(), failed);
   }
 
-  /** Show a payment of this wallet and follow it; gives what ends it. */
+  /** Show a payment of this wallet and follow it; gives what ends it.
+   * @type {(txid: string) => () => void} */
   enter(txid) {
     this.#turn += 1;
     const turn = this.#turn;
@@ -73,6 +86,7 @@ export class Following {
     this.#payment = null;
   }
 
+  /** @type {(txid: string, turn: number) => Promise<void>} */
   async #open(txid, turn) {
     const own = await this.#app.paying.of(this.#app.keyfile.address);
     if (turn !== this.#turn) return;
@@ -96,6 +110,7 @@ export class Following {
     this.#poller?.end();
     const poller = new Poller(
       async () => {
+        if (this.#payment === null) return true;
         const payment = await this.#app.paying.follow(this.#payment);
         if (this.#poller !== poller) return true;
         this.#fill(payment);
@@ -108,7 +123,8 @@ export class Following {
     return poller.ask();
   }
 
-  /** Say what signing anew costs, if the node suggests a higher fee by now, as it does when its pool is full. */
+  /** Say what signing anew costs, if the node suggests a higher fee by now, as it does when its pool is full.
+   * @type {(poller: Poller) => Promise<void>} */
   async #adviseFee(poller) {
     const fee = await this.#app.node.fee().catch((problem) => {
       // It is told when the payment is signed anew.
@@ -120,6 +136,7 @@ export class Following {
     byId("payment-advice").hidden = false;
   }
 
+  /** @type {(payment: Payment) => void} */
   #fill(payment) {
     this.#payment = payment;
     const { state, transfer, txid, confirmations, wanted, problem, label, returnUrl, signedAt, blockTime } = payment;
@@ -142,7 +159,7 @@ export class Following {
     byId("payment-label-name").hidden = byId("payment-label-value").hidden = label === null;
     byId("payment-time").replaceChildren(moment(blockTime ?? signedAt));
     this.#showReturn(returnUrlOf(returnUrl ?? null), state);
-    const progress = byId("payment-progress");
+    const progress = byId("payment-progress", HTMLProgressElement);
     progress.max = wanted;
     progress.value = Math.min(confirmations, wanted);
     progress.hidden = state === "refused";
@@ -150,7 +167,7 @@ export class Following {
     write(byId("payment-reference"), payload.paymentReference ?? message("wallet-script.none"));
     this.#fee = BigInt(fee);
     writeAmount(byId("payment-fee"), this.#fee);
-    const link = byId("payment-txid");
+    const link = byId("payment-txid", HTMLAnchorElement);
     write(link, txid);
     link.href = `/tx/${txid}`;
     tell(byId("payment-error"), problem && new Problem(problem.code, problem.sentence));
@@ -160,8 +177,9 @@ export class Following {
     byId("sign-again").hidden = state !== "refused";
   }
 
+  /** @type {(shop: { url: string, host: string } | null, state: PaymentState) => void} */
   #showReturn(shop, state) {
-    const link = byId("payment-return");
+    const link = byId("payment-return", HTMLAnchorElement);
     link.hidden = shop === null;
     link.classList.toggle("primary", state === "confirmed");
     if (shop === null) return;
@@ -170,6 +188,7 @@ export class Following {
   }
 
   async #signAgain() {
+    if (this.#payment === null) return;
     const { id, txid, transfer, wanted: confirmations, label, returnUrl } = this.#payment;
     const { recipient, amount, paymentReference: reference = null } = transfer.payload;
     const suggested = await this.#app.node.fee();

@@ -9,9 +9,19 @@ import { Poller } from "./polling.mjs";
 import { aboutTime, message } from "./texts.mjs";
 import { visible } from "./visible.mjs";
 
+/** @import { TransferRecord } from "./node.mjs" */
+/** @import { Payment, PaymentState } from "./paying.mjs" */
+/** @import { Entry } from "./statement-csv.mjs" */
+/** @import { Wallet } from "./wallet.mjs" */
+/**
+ * @typedef {Omit<TransferRecord, "blockTime"> & { blockTime?: string | number, state?: PaymentState,
+ *   label?: string | null, problem?: { code: string } | null, waits?: boolean, fallen?: boolean }} Row
+ */
+
 const LATEST = 5;
 
-/** The transfer of a record of the node as a line of a list, from where `own` stands. */
+/** The transfer of a record of the node as a line of a list, from where `own` stands.
+ * @type {(record: Row, own: string) => HTMLElement} */
 function line(record, own) {
   const out = record.senderAddress === own;
   const toSelf = out && record.payload?.recipient === own;
@@ -26,49 +36,56 @@ function line(record, own) {
   return element("li", { className: out ? "out" : "in" }, element("a", { href }, what, amount, how));
 }
 
+/** @type {(record: Row, out: boolean, toSelf: boolean) => string} */
 function kindOf({ waits }, out, toSelf) {
   if (waits && !out) return message("wallet-script.arriving");
   if (toSelf) return message("wallet-script.to-yourself");
   return out ? message("wallet-script.sent") : message("wallet-script.received");
 }
 
+/** @type {(record: Row) => string | HTMLElement} */
 function howOf({ state, problem, blockTime, waits, fallen }) {
   if (fallen && state === "refused") return message("wallet-script.line-fallen-refused");
   if (fallen) return message("wallet-script.line-fallen");
-  if (state === "refused" && problem.code === "rejected") return message("wallet-script.line-rejected");
+  if (state === "refused" && problem?.code === "rejected") return message("wallet-script.line-rejected");
   if (state === "refused") return message("wallet-script.line-refused");
   if (waits || state === "pending") return message("wallet-script.line-pending");
   if (state === "signed") return message("wallet-script.line-signed");
   return moment(Number(wireNumber(blockTime) ?? 0n));
 }
 
-/** The payments of this wallet that no block holds, as records of the node with their state. */
+/** The payments of this wallet that no block holds, as records of the node with their state.
+ * @type {(payments: Payment[]) => Row[]} */
 const unsettled = (payments) =>
   payments
     .filter(({ state }) => state !== "confirmed" && state !== "confirming")
     .map((payment) => ({ ...payment.transfer, ...payment, fallen: hasFallen(payment) }));
 
-/** Records of the chain, with what this wallet knows of its own payments. */
+/** Records of the chain, with what this wallet knows of its own payments.
+ * @type {(records: TransferRecord[], payments: Payment[]) => Row[]} */
 function withOwn(records, payments) {
   const own = new Map(payments.map((payment) => [payment.txid, payment]));
   return records.map((record) => {
-    const { state, label } = own.get(record.txid) ?? {};
-    return { ...record, state, label };
+    const payment = own.get(record.txid);
+    return { ...record, state: payment?.state, label: payment?.label };
   });
 }
 
-/** What waits in the mempool and was not signed here. */
+/** What waits in the mempool and was not signed here.
+ * @type {(waiting: TransferRecord[], payments: Payment[]) => Row[]} */
 function waitingElsewhere(waiting, payments) {
   const own = new Set(payments.map(({ txid }) => txid));
   return waiting.filter(({ txid }) => !own.has(txid)).map((record) => ({ ...record, waits: true }));
 }
 
-/** What is on its way to `own` from others, in base units. */
+/** What is on its way to `own` from others, in base units.
+ * @type {(waiting: TransferRecord[], own: string) => bigint} */
 function arriving(waiting, own) {
   const incoming = waiting.filter(({ payload, senderAddress }) => payload?.recipient === own && senderAddress !== own);
-  return incoming.reduce((sum, { payload }) => sum + (wireNumber(payload.amount) ?? 0n), 0n);
+  return incoming.reduce((sum, { payload }) => sum + (wireNumber(payload?.amount) ?? 0n), 0n);
 }
 
+/** @type {(list: HTMLElement, records: Row[], own: string) => void} */
 function fill(list, records, own) {
   const shown = JSON.stringify(records.map(({ txid, state, waits, fallen }) => [txid, state, waits, fallen]));
   if (list.dataset.shown === shown) return;
@@ -76,18 +93,21 @@ function fill(list, records, own) {
   list.replaceChildren(...records.map((record) => line(record, own)));
 }
 
-/** Write a sentence where it is to be seen, or hide the place for "". */
+/** Write a sentence where it is to be seen, or hide the place for "".
+ * @type {(where: HTMLElement, sentence: string) => void} */
 function say(where, sentence) {
   write(where, sentence);
   where.hidden = sentence === "";
 }
 
+/** @type {(amount: bigint | null) => string} */
 function openPayment(amount) {
   if (amount === null) return message("wallet-script.payment-open");
   return message("wallet-script.payment-open-of", { amount: coins(amount) });
 }
 
-/** Show balance and latest transfers, and keep them up to date; gives what ends that. */
+/** Show balance and latest transfers, and keep them up to date; gives what ends that.
+ * @type {(app: Wallet) => () => void} */
 export function enterHome(app) {
   show("home");
   const own = app.keyfile.address;
@@ -131,19 +151,21 @@ export function enterHome(app) {
   };
 }
 
-/** Wire the views that only look. */
+/** Wire the views that only look.
+ * @type {(app: Wallet) => void} */
 export function wireHome(app) {
   onClick(byId("home-open-go"), () => app.go(""));
   onClick(byId("receive-go"), () => app.spending.resume());
   onCopy(byId("receive-copy"), () => app.keyfile.address, byId("receive-live"));
 }
 
-/** Show the own address and announce what arrives there; gives what ends that. */
+/** Show the own address and announce what arrives there; gives what ends that.
+ * @type {(app: Wallet) => () => void} */
 export function enterReceive(app) {
   const { keyfile, network } = app;
   const { address } = keyfile;
   write(byId("receive-address"), address);
-  const picture = byId("receive-qr");
+  const picture = byId("receive-qr", HTMLImageElement);
   const source = `/qr.svg?data=${encodeURIComponent(address)}`;
   if (picture.getAttribute("src") !== source) picture.src = source;
   picture.hidden = false;
@@ -155,6 +177,7 @@ export function enterReceive(app) {
   byId("receive-missing").hidden = true;
   show("receive");
   let left = false;
+  /** @type {Set<string> | null} */
   let known = null;
   let arrived = 0n;
   const poller = new Poller(
@@ -165,9 +188,12 @@ export function enterReceive(app) {
         app.spending.missing(),
       ]);
       if (left) return;
-      known ??= new Set(transfers.map(({ txid }) => txid));
-      arrived += arriving(transfers.filter(({ txid }) => !known.has(txid)), address);
-      transfers.forEach(({ txid }) => known.add(txid));
+      const seen = (known ??= new Set(transfers.map(({ txid }) => txid)));
+      arrived += arriving(
+        transfers.filter(({ txid }) => !seen.has(txid)),
+        address,
+      );
+      transfers.forEach(({ txid }) => seen.add(txid));
       const coming = arriving(waiting, address);
       const sentences = [
         arrived > 0n && message("wallet-script.arrived", { amount: coins(arrived) }),
@@ -186,7 +212,8 @@ export function enterReceive(app) {
   };
 }
 
-/** What is missing for the payment that is open, in base units: 0 once it can be paid, null if none waits for coins. */
+/** What is missing for the payment that is open, in base units: 0 once it can be paid, null if none waits for coins.
+ * @type {(missing: bigint | null) => void} */
 function showMissing(missing) {
   byId("receive-missing").hidden = missing === null;
   byId("receive-go").hidden = missing !== 0n;
@@ -194,18 +221,24 @@ function showMissing(missing) {
   write(byId("receive-missing-what"), missing === 0n ? message("wallet-script.enough") : wanted());
 }
 
-/** Show all transfers, page by page; gives what ends it. */
+/** Show all transfers, page by page; gives what ends it.
+ * @type {(app: Wallet) => () => void} */
 export function enterHistory(app) {
   show("history");
   const own = app.keyfile.address;
   const error = byId("history-error");
   write(byId("history-live"), "");
-  let [all, next, ended] = [[], null, false];
+  /** @type {Row[]} */
+  let all = [];
+  /** @type {string | null} */
+  let next = null;
+  let ended = false;
   const more = async () => {
     try {
       const [page, payments] = await Promise.all([app.node.transfers(own, next), app.paying.of(own)]);
       if (ended) return;
-      [all, next] = [[...all, ...withOwn(page.transfers, payments)], page.next];
+      all = [...all, ...withOwn(page.transfers, payments)];
+      next = page.next;
       tell(error, null);
     } catch (problem) {
       if (!ended) tell(error, problem);
@@ -217,6 +250,7 @@ export function enterHistory(app) {
   };
   const underway = async () => {
     const payments = await app.paying.of(own);
+    /** @type {(waiting: TransferRecord[]) => void} */
     const showMine = (waiting) => {
       if (ended) return;
       const mine = [...unsettled(payments), ...waitingElsewhere(waiting, payments)];
@@ -236,9 +270,12 @@ export function enterHistory(app) {
   };
 }
 
-/** Hand all changes of the balance to the person as a file. */
+/** Hand all changes of the balance to the person as a file.
+ * @type {(app: Wallet) => Promise<void>} */
 async function exportHistory({ node, keyfile }) {
+  /** @type {Entry[]} */
   const entries = [];
+  /** @type {string | null} */
   let next = null;
   do {
     const page = await node.statement(keyfile.address, next);
@@ -249,6 +286,7 @@ async function exportHistory({ node, keyfile }) {
   write(byId("history-live"), message("wallet-script.file-handed"));
 }
 
+/** @type {(app: Wallet) => void} */
 export function wireHistory(app) {
   onClick(byId("history-more"), () => app.moreHistory?.());
   onClick(

@@ -6,11 +6,17 @@ import { checkPassword, parse, render, seal, unseal } from "./keyfile.mjs";
 import { readWords, seedOfWords, WORD_COUNT, wordList, wordsOf } from "./mnemonic.mjs";
 import { must, Problem } from "./problem.mjs";
 
+/** @import { Bytes } from "./bytes.mjs" */
+/** @import { Keyfile } from "./keyfile.mjs" */
+/** @import { Wallet } from "./wallet.mjs" */
+
 const QUESTIONS = 3;
 const MAX_FILE = 65_536;
 
+/** @type {(size: number) => Bytes} */
 const random = (size) => crypto.getRandomValues(new Uint8Array(size));
 
+/** @type {() => Promise<string[]>} */
 async function fetchWordList() {
   try {
     const response = await fetch("/static/bip39-english.txt", { signal: AbortSignal.timeout(10_000) });
@@ -21,15 +27,19 @@ async function fetchWordList() {
   }
 }
 
-/** Places of the words that are asked for: different ones, in their order, none of which can be foreseen. */
+/** Places of the words that are asked for: different ones, in their order, none of which can be foreseen.
+ * @type {() => number[]} */
 function questions() {
+  /** @type {Set<number>} */
   const places = new Set();
   // Of 256 values the last 16 would make some places more likely than others.
   while (places.size < QUESTIONS) for (const byte of random(1)) if (byte < 240) places.add(byte % WORD_COUNT);
   return [...places].sort((one, other) => one - other);
 }
 
-/** Offer the keyfile of the wallet for download. */
+/** Offer the keyfile of the wallet for download.
+ * @param {{ keyfile: Keyfile }} app
+ * @param {HTMLElement | null} live */
 export function downloadKeyfile({ keyfile }, live = null) {
   download(`${String(keyfile.address).slice(0, 14)}-keyfile.json`, render(keyfile));
   if (live) write(live, message("wallet-script.keyfile-handed"));
@@ -38,9 +48,12 @@ export function downloadKeyfile({ keyfile }, live = null) {
 /** The words of a wallet that is being made, from their first sight to the sealed keyfile. */
 export class Creating {
   #app;
-  #words = null;
+  /** @type {string[]} */
+  #words = [];
+  /** @type {number[]} */
   #places = [];
 
+  /** @param {Wallet} app */
   constructor(app) {
     this.#app = app;
     onClick(byId("words-done"), () => this.#quiz());
@@ -61,9 +74,9 @@ export class Creating {
 
   /** Forget the words, also those that stand on the page. */
   forget() {
-    this.#words = null;
+    this.#words = [];
     byId("words").replaceChildren();
-    for (const id of ["quiz-form", "password-form", "import-words-form"]) byId(id).reset();
+    for (const id of ["quiz-form", "password-form", "import-words-form"]) byId(id, HTMLFormElement).reset();
     for (const id of ["quiz-error", "password-error", "import-words-error"]) tell(byId(id), null);
   }
 
@@ -76,17 +89,17 @@ export class Creating {
     byId("words").replaceChildren();
     this.#places = questions();
     this.#places.forEach((place, index) => {
-      const field = byId(`quiz-${index + 1}`);
+      const field = byId(`quiz-${index + 1}`, HTMLInputElement);
       field.value = "";
-      field.dataset.place = place + 1;
-      write(field.labels[0], message("wallet-script.word", { place: place + 1 }));
+      field.dataset.place = String(place + 1);
+      if (field.labels) write(field.labels[0], message("wallet-script.word", { place: place + 1 }));
     });
     show("quiz");
   }
 
   #check() {
     this.#places.forEach((place, index) => {
-      const field = byId(`quiz-${index + 1}`);
+      const field = byId(`quiz-${index + 1}`, HTMLInputElement);
       if (field.value.trim().toLowerCase() === this.#words[place]) return;
       const problem = new Problem("quiz", message("wallet-script.word-wrong", { place: place + 1 }));
       throw Object.assign(problem, { field });
@@ -95,13 +108,14 @@ export class Creating {
   }
 
   async #bring() {
-    this.#words = await readWords(byId("import-words").value, await fetchWordList());
-    byId("import-words").value = "";
+    this.#words = await readWords(byId("import-words", HTMLTextAreaElement).value, await fetchWordList());
+    byId("import-words", HTMLTextAreaElement).value = "";
     show("password");
   }
 
   async #seal() {
-    const [password, again] = [byId("new-password").value, byId("new-password-again").value];
+    const password = byId("new-password", HTMLInputElement).value;
+    const again = byId("new-password-again", HTMLInputElement).value;
     checkPassword(password);
     must(password === again, "password-mismatch", message("wallet-script.passwords-differ"));
     const seed = await seedOfWords(this.#words);
@@ -114,28 +128,33 @@ export class Creating {
   }
 }
 
-/** Wire the form that takes a keyfile. */
+/** Wire the form that takes a keyfile.
+ * @type {(app: Wallet) => void} */
 export function wireKeyfile(app) {
   onSubmit(byId("import-file-form"), byId("import-file-error"), async () => {
-    const [file] = byId("import-file").files;
+    const [file = null] = byId("import-file", HTMLInputElement).files ?? [];
     must(file, "damaged-keyfile", message("wallet-script.choose-keyfile"));
     must(file.size <= MAX_FILE, "damaged-keyfile", message("wallet-script.keyfile-large"));
     const keyfile = parse(await file.text(), app.network);
     try {
-      const key = await unseal(keyfile, byId("import-password").value);
+      const key = await unseal(keyfile, byId("import-password", HTMLInputElement).value);
       await app.adopt(keyfile, key);
     } catch (problem) {
-      throw problem.code === "wrong-password" ? Object.assign(problem, { field: byId("import-password") }) : problem;
+      if (problem instanceof Problem && problem.code === "wrong-password") {
+        problem.field = byId("import-password", HTMLInputElement);
+      }
+      throw problem;
     }
-    byId("import-file-form").reset();
+    byId("import-file-form", HTMLFormElement).reset();
     app.go("", { replace: true });
   });
 }
 
-/** Wire the form that unlocks. */
+/** Wire the form that unlocks.
+ * @type {(app: Wallet) => void} */
 export function wireUnlock(app) {
   onSubmit(byId("unlock-form"), byId("unlock-error"), async () => {
-    const field = byId("unlock-password");
+    const field = byId("unlock-password", HTMLInputElement);
     const key = await unseal(app.keyfile, field.value);
     field.value = "";
     app.unlocked(key);
@@ -143,19 +162,20 @@ export function wireUnlock(app) {
   onClick(
     byId("forgot-remove"),
     async () => {
-      if (ticked(byId("forgot-confirm"), byId("forgot-error"))) await app.remove();
+      if (ticked(byId("forgot-confirm", HTMLInputElement), byId("forgot-error"))) await app.remove();
     },
     (problem) => tell(byId("forgot-error"), problem),
   );
 }
 
-/** Show the view that asks for the password. */
+/** Show the view that asks for the password.
+ * @type {(app: Wallet) => void} */
 export function showUnlock({ keyfile, link }) {
   write(byId("unlock-address"), keyfile.address);
-  byId("unlock-user").value = keyfile.address;
-  byId("unlock-password").value = "";
+  byId("unlock-user", HTMLInputElement).value = keyfile.address;
+  byId("unlock-password", HTMLInputElement).value = "";
   byId("unlock-link").hidden = link === null;
-  byId("forgot-confirm").checked = false;
+  byId("forgot-confirm", HTMLInputElement).checked = false;
   tell(byId("forgot-error"), null);
   show("unlock");
 }

@@ -12,14 +12,20 @@ import { checkReference, isLink } from "./uri.mjs";
 import { visible } from "./visible.mjs";
 import { Scanning } from "./wallet-scan.mjs";
 
+/** @import { OpenIntent } from "./paying.mjs" */
+/** @import { Judgement } from "./review.mjs" */
+/** @import { Link, Wallet } from "./wallet.mjs" */
+
 const CONFIRMATIONS = 12;
 
+/** @type {(text: string) => string | null} */
 function referenceOf(text) {
   if (text === "") return null;
   checkReference(text);
   return text;
 }
 
+/** @type {(button: HTMLButtonElement, on: boolean) => void} */
 function switched(button, on) {
   button.disabled = !on;
   button.setAttribute("aria-disabled", String(!on));
@@ -28,15 +34,20 @@ function switched(button, on) {
 /** The form for a transfer without a link, and the review of both kinds. */
 export class Spending {
   #app;
+  /** @type {OpenIntent | null} */
   #intent = null;
-  #fee = null;
+  /** @type {bigint | undefined} */
+  #fee = undefined;
+  /** @type {Poller | null} */
   #poller = null;
   #scanning;
   #turn = 0;
+  /** @type {string | null} */
   #tip = null;
   /** Whether coins were missing for the payment that is open. */
   #short = false;
 
+  /** @param {Wallet} app */
   constructor(app) {
     this.#app = app;
     this.#scanning = new Scanning((text) => this.#scanned(text));
@@ -47,7 +58,7 @@ export class Spending {
     );
     onSubmit(byId("send-form"), byId("send-recipient-error"), () => this.#send());
     onSubmit(byId("review-amount-form"), byId("review-amount-error"), () => {
-      this.#intent = { ...this.#intent, amount: judged(byId("review-amount-input"), typedAmount) };
+      this.#intent = { ...this.#open, amount: judged(byId("review-amount-input", HTMLInputElement), typedAmount) };
       this.#look();
       byId("review-title").focus();
     });
@@ -56,6 +67,19 @@ export class Spending {
       () => this.#sign(),
       (problem) => this.#fault(problem),
     );
+  }
+
+  /** The intent that is open; throws a RangeError if there is none. */
+  get #open() {
+    if (this.#intent === null) throw new RangeError("no payment is open");
+    return this.#intent;
+  }
+
+  /** The intent that is reviewed, whose amount is known; throws a RangeError if there is none. */
+  get #reviewed() {
+    const { amount, ...others } = this.#open;
+    if (amount === null) throw new RangeError("the payment has no amount yet");
+    return { ...others, amount };
   }
 
   /** Show the form. */
@@ -74,12 +98,13 @@ export class Spending {
     }
   }
 
-  /** A code of the camera: a link is opened, an address goes into the form. */
+  /** A code of the camera: a link is opened, an address goes into the form.
+   * @type {(text: string) => void} */
   #scanned(text) {
-    const field = byId("send-recipient");
+    const field = byId("send-recipient", HTMLInputElement);
     field.value = text;
-    if (isLink(text)) byId("send-form").requestSubmit();
-    else byId("send-amount").focus();
+    if (isLink(text)) byId("send-form", HTMLFormElement).requestSubmit();
+    else byId("send-amount", HTMLInputElement).focus();
   }
 
   async #fillAll() {
@@ -91,11 +116,12 @@ export class Spending {
     ]);
     const all = balance - underWay(own) - fee;
     must(all > 0n, "insufficient", message("wallet-script.nothing-to-send", { fee: coins(fee) }));
-    byId("send-amount").value = formatAmount(all);
+    byId("send-amount", HTMLInputElement).value = formatAmount(all);
     tell(byId("send-amount-error"), null);
   }
 
-  /** The payment link that is open and not signed yet, or null. */
+  /** The payment link that is open and not signed yet, or null.
+   * @type {() => Promise<OpenIntent | null>} */
   async openLink() {
     const { link, keyfile, store } = this.#app;
     if (link === null) return null;
@@ -103,15 +129,17 @@ export class Spending {
     return (await store.payment(intent.id)) === null ? intent : null;
   }
 
-  /** What is missing for the payment that is open, in base units: 0 once it can be paid, null if none waits for coins. */
+  /** What is missing for the payment that is open, in base units: 0 once it can be paid, null if none waits for coins.
+   * @type {() => Promise<bigint | null>} */
   async missing() {
     const intent = this.#intent ?? (await this.openLink());
     if (intent === null || intent.amount === null) return null;
-    const { blocked } = await this.#app.paying.review(intent, this.#app.keyfile.address);
+    const known = { ...intent, amount: intent.amount };
+    const { blocked } = await this.#app.paying.review(known, this.#app.keyfile.address);
     if (blocked === null) return this.#short ? 0n : null;
     if (blocked.code !== "insufficient") return null;
     this.#short = true;
-    return blocked.missing;
+    return blocked.missing ?? null;
   }
 
   /** Go back to the payment that waited for coins. */
@@ -123,46 +151,50 @@ export class Spending {
   forget() {
     this.#intent = null;
     this.#short = false;
-    byId("send-form").reset();
+    byId("send-form", HTMLFormElement).reset();
   }
 
-  /** Review what a payment link asks for; gives what ends it. */
+  /** Review what a payment link asks for; gives what ends it.
+   * @type {(request: Link) => () => void} */
   enterLink(request) {
     return this.#enter({ ...request, fromLink: true });
   }
 
-  /** Review what was typed into the form, if there is something; gives what ends it. */
+  /** Review what was typed into the form, if there is something; gives what ends it.
+   * @type {() => (() => void) | void} */
   enterReview() {
     if (this.#intent === null || this.#intent.fromLink) return this.#app.go("send", { replace: true });
     return this.#enter(this.#intent);
   }
 
   #send() {
-    const typed = byId("send-recipient").value.trim();
+    const typed = byId("send-recipient", HTMLInputElement).value.trim();
     if (isLink(typed)) {
-      judged(byId("send-recipient"), (text) => this.#app.openLink(text));
-      byId("send-form").reset();
+      judged(byId("send-recipient", HTMLInputElement), (text) => this.#app.openLink(text));
+      byId("send-form", HTMLFormElement).reset();
       return;
     }
-    const recipient = judged(byId("send-recipient"), (text) => {
+    const recipient = judged(byId("send-recipient", HTMLInputElement), (text) => {
       checkAddress(text, this.#app.network);
       return text;
     });
-    const amount = judged(byId("send-amount"), typedAmount);
-    const reference = judged(byId("send-reference"), referenceOf);
+    const amount = judged(byId("send-amount", HTMLInputElement), typedAmount);
+    const reference = judged(byId("send-reference", HTMLInputElement), referenceOf);
     // The id lives as long as the intent: going back to the form makes a new one, and so may a second transfer.
     const id = `send ${crypto.randomUUID()}`;
     this.#intent = { id, recipient, amount, reference, confirmations: CONFIRMATIONS, label: null, fromLink: false };
     this.#app.go("review");
   }
 
+  /** @type {(intent: Omit<OpenIntent, "id"> & { id?: string }) => () => void} */
   #enter(intent) {
     this.#turn += 1;
     // Until the page shows this intent, it may still show another.
-    switched(byId("sign"), false);
-    this.#intent = { ...intent, id: intent.id ?? linkId(this.#app.keyfile.address, intent) };
+    switched(byId("sign", HTMLButtonElement), false);
+    const open = { ...intent, id: intent.id ?? linkId(this.#app.keyfile.address, intent) };
+    this.#intent = open;
     const turn = this.#turn;
-    this.#begin(turn).catch((problem) => turn === this.#turn && this.#app.stop(problem));
+    this.#begin(open, turn).catch((problem) => turn === this.#turn && this.#app.stop(problem));
     return () => this.#leave();
   }
 
@@ -172,15 +204,16 @@ export class Spending {
     this.#poller = null;
   }
 
-  async #begin(turn) {
-    const earlier = await this.#app.store.payment(this.#intent.id);
+  /** @type {(intent: OpenIntent, turn: number) => Promise<void>} */
+  async #begin(intent, turn) {
+    const earlier = await this.#app.store.payment(intent.id);
     if (turn !== this.#turn) return;
     if (earlier !== null) {
       this.#app.go(`payment=${earlier.txid}`, { replace: true });
       return;
     }
-    const asks = this.#intent.amount === null;
-    byId("review-amount-input").value = "";
+    const asks = intent.amount === null;
+    byId("review-amount-input", HTMLInputElement).value = "";
     byId("review-amount-form").hidden = !asks;
     byId("review-body").hidden = asks;
     show("review");
@@ -196,8 +229,9 @@ export class Spending {
     const sender = keyfile.address;
     const poller = new Poller(
       async () => {
-        await paying.settle(sender, this.#intent.id, this.#tip);
-        const judgement = await paying.review(this.#intent, sender);
+        const intent = this.#reviewed;
+        await paying.settle(sender, intent.id, this.#tip);
+        const judgement = await paying.review(intent, sender);
         this.#tip = judgement.view.tip;
         if (this.#poller === poller) this.#judged(judgement);
       },
@@ -208,7 +242,7 @@ export class Spending {
   }
 
   #fill() {
-    const { recipient, amount, reference, label } = this.#intent;
+    const { recipient, amount, reference, label } = this.#reviewed;
     writeAmount(byId("review-amount"), amount);
     write(byId("review-recipient"), recipient);
     write(byId("review-reference"), reference ?? message("wallet-script.none"));
@@ -216,7 +250,7 @@ export class Spending {
     byId("review-label").dir = "auto";
     byId("review-label-name").hidden = label === null;
     byId("review-label-value").hidden = label === null;
-    this.#fee = null;
+    this.#fee = undefined;
     for (const id of ["review-fee", "review-total", "review-after"]) {
       delete byId(id).dataset.shown;
       write(byId(id), "…");
@@ -225,9 +259,10 @@ export class Spending {
     byId("sign").hidden = false;
     byId("review-warnings").replaceChildren();
     tell(byId("review-error"), null);
-    switched(byId("sign"), false);
+    switched(byId("sign", HTMLButtonElement), false);
   }
 
+  /** @type {(judgement: Judgement) => void} */
   #judged({ fee, total, after, warnings, blocked }) {
     this.#fee = fee;
     writeAmount(byId("review-fee"), fee);
@@ -251,16 +286,19 @@ export class Spending {
     byId("review-receive").hidden = blocked?.code !== "insufficient";
     byId("sign").hidden = blocked?.code === "insufficient";
     this.#short ||= blocked?.code === "insufficient";
-    switched(byId("sign"), blocked === null);
+    switched(byId("sign", HTMLButtonElement), blocked === null);
   }
 
+  /** @type {(problem: unknown) => void} */
   #fault(problem) {
     tell(byId("review-error"), problem);
-    switched(byId("sign"), false);
+    switched(byId("sign", HTMLButtonElement), false);
   }
 
   async #sign() {
+    // A lock forgets it.
+    must(this.#intent !== null, "locked", message("wallet-script.locked"));
     // What is signed is what was shown, whatever the node suggests by now.
-    if (await this.#app.pay({ ...this.#intent, fee: this.#fee })) this.forget();
+    if (await this.#app.pay({ ...this.#reviewed, fee: this.#fee })) this.forget();
   }
 }

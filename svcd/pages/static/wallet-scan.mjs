@@ -9,10 +9,13 @@ const EVERY = 250;
 /** The camera of the form for transfers. */
 export class Scanning {
   #found;
+  /** @type {MediaStream | null} */
   #stream = null;
-  #timer = null;
+  /** @type {ReturnType<typeof setTimeout> | undefined} */
+  #timer = undefined;
 
-  /** `found` gets the text of a code that was read. */
+  /** `found` gets the text of a code that was read.
+   * @param {(text: string) => void} found */
   constructor(found) {
     this.#found = found;
     const canScan = "BarcodeDetector" in globalThis && navigator.mediaDevices !== undefined;
@@ -30,7 +33,7 @@ export class Scanning {
     clearTimeout(this.#timer);
     this.#stream?.getTracks().forEach((track) => track.stop());
     this.#stream = null;
-    byId("scan-video").srcObject = null;
+    byId("scan-video", HTMLVideoElement).srcObject = null;
     byId("scan").hidden = true;
   }
 
@@ -41,11 +44,12 @@ export class Scanning {
     this.#stream = stream;
     // The form may have been left while the browser asked.
     if (document.body.dataset.view !== "send") return this.stop();
-    const video = byId("scan-video");
+    const video = byId("scan-video", HTMLVideoElement);
     video.srcObject = stream;
     byId("scan").hidden = false;
     await video.play();
     const detector = new BarcodeDetector({ formats: ["qr_code"] });
+    /** @type {() => Promise<void>} */
     const look = async () => {
       const codes = await detector.detect(video);
       if (this.#stream !== stream) return;
@@ -59,6 +63,7 @@ export class Scanning {
     await look();
   }
 
+  /** @type {(cause: unknown) => void} */
   #fail(cause) {
     this.stop();
     const refused = cause instanceof DOMException;

@@ -6,6 +6,9 @@ import { checkPassword, reseal } from "./keyfile.mjs";
 import { must } from "./problem.mjs";
 import { downloadKeyfile } from "./wallet-open.mjs";
 
+/** @import { Wallet } from "./wallet.mjs" */
+
+/** @type {(app: Wallet) => void} */
 export function wireSettings(app) {
   onClick(byId("settings-keyfile"), () => downloadKeyfile(app, byId("settings-keyfile-live")));
   onSubmit(byId("change-form"), byId("change-error"), () => changePassword(app));
@@ -13,16 +16,16 @@ export function wireSettings(app) {
   onClick(
     byId("remove"),
     async () => {
-      if (ticked(byId("remove-confirm"), byId("remove-error"))) await app.remove();
+      if (ticked(byId("remove-confirm", HTMLInputElement), byId("remove-error"))) await app.remove();
     },
     (problem) => tell(byId("remove-error"), problem),
   );
 }
 
 export function enterSettings() {
-  byId("remove-confirm").checked = false;
+  byId("remove-confirm", HTMLInputElement).checked = false;
   tell(byId("remove-error"), null);
-  byId("change-form").reset();
+  byId("change-form", HTMLFormElement).reset();
   tell(byId("change-error"), null);
   write(byId("change-live"), "");
   write(byId("protocol-live"), "");
@@ -30,15 +33,19 @@ export function enterSettings() {
   show("settings");
 }
 
+/** @type {(app: Wallet) => Promise<void>} */
 async function changePassword(app) {
-  const [old, password, again] = ["change-old", "change-new", "change-again"].map((id) => byId(id).value);
+  const [old, password, again] = ["change-old", "change-new", "change-again"].map(
+    (id) => byId(id, HTMLInputElement).value,
+  );
   checkPassword(password);
   must(password === again, "password-mismatch", message("wallet-script.new-passwords-differ"));
   await app.replace(await reseal(app.keyfile, old, password, (size) => crypto.getRandomValues(new Uint8Array(size))));
-  byId("change-form").reset();
+  byId("change-form", HTMLFormElement).reset();
   write(byId("change-live"), message("wallet-script.password-changed"));
 }
 
+/** @type {(live: HTMLElement) => void} */
 function registerProtocol(live) {
   try {
     navigator.registerProtocolHandler("web+svc", `${location.origin}/wallet/?pay=%s`);

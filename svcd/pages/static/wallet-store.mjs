@@ -4,22 +4,31 @@ import { render } from "./keyfile.mjs";
 import { Problem } from "./problem.mjs";
 import { message } from "./texts.mjs";
 
+/** @import { Keyfile } from "./keyfile.mjs" */
+/** @import { Payment } from "./paying.mjs" */
+
 const NAME = "svc-wallet";
 const VERSION = 1;
 const KEYFILE = "keyfile";
 const PAYMENTS = "payments";
 
+/** @template T
+ * @param {IDBRequest<T>} request
+ * @returns {Promise<T>} */
 const outcome = (request) =>
   new Promise((resolve, reject) => {
     request.onsuccess = () => resolve(request.result);
     request.onerror = () => reject(request.error);
   });
 
+/** @type {(cause: unknown) => Problem} */
 function noStorage(cause) {
-  return new Problem("no-storage", message("wallet-script.no-storage", { cause: String(cause?.name ?? cause) }));
+  const name = cause instanceof Error ? cause.name : String(cause);
+  return new Problem("no-storage", message("wallet-script.no-storage", { cause: name }));
 }
 
-/** The opened store; throws `no-storage`, as all that is done with it may. */
+/** The opened store; throws `no-storage`, as all that is done with it may.
+ * @type {(factory?: IDBFactory) => Promise<Store>} */
 export async function openStore(factory = globalThis.indexedDB) {
   try {
     const opening = factory.open(NAME, VERSION);
@@ -36,19 +45,22 @@ export async function openStore(factory = globalThis.indexedDB) {
   }
 }
 
-class Store {
+export class Store {
   #database;
 
+  /** @param {IDBDatabase} database */
   constructor(database) {
     this.#database = database;
   }
 
-  /** The keyfile, or null. */
+  /** The keyfile, or null.
+   * @type {() => Promise<Keyfile | null>} */
   keyfile() {
-    return this.#read(KEYFILE, (keyfiles) => keyfiles.get(KEYFILE));
+    return this.#read(KEYFILE, (keyfiles) => keyfiles.get(KEYFILE)).then((keyfile) => keyfile ?? null);
   }
 
-  /** Keep a keyfile, and never in place of another; says whether there was room for it. */
+  /** Keep a keyfile, and never in place of another; says whether there was room for it.
+   * @type {(keyfile: Keyfile) => Promise<boolean>} */
   async keepKeyfile(keyfile) {
     let kept = true;
     await this.#write(KEYFILE, (keyfiles) => {
@@ -61,7 +73,8 @@ class Store {
     return kept;
   }
 
-  /** Keep a keyfile in place of `former`, unless another is kept by now; says whether it was. */
+  /** Keep a keyfile in place of `former`, unless another is kept by now; says whether it was.
+   * @type {(former: Keyfile, keyfile: Keyfile) => Promise<boolean>} */
   async replaceKeyfile(former, keyfile) {
     let kept = false;
     await this.#write(KEYFILE, (keyfiles) => {
@@ -74,22 +87,26 @@ class Store {
     return kept;
   }
 
-  /** The payment of an intent, or null. */
+  /** The payment of an intent, or null.
+   * @type {(id: string) => Promise<Payment | null>} */
   payment(id) {
-    return this.#read(PAYMENTS, (payments) => payments.get(id));
+    return this.#read(PAYMENTS, (payments) => payments.get(id)).then((payment) => payment ?? null);
   }
 
-  /** All payments. */
+  /** All payments.
+   * @type {() => Promise<Payment[]>} */
   payments() {
     return this.#read(PAYMENTS, (payments) => payments.getAll());
   }
 
-  /** Keep a payment in place of what was signed for its intent before; it is on the disk when this is done. */
+  /** Keep a payment in place of what was signed for its intent before; it is on the disk when this is done.
+   * @type {(payment: Payment) => Promise<void>} */
   keep(payment) {
     return this.#write(PAYMENTS, (payments) => payments.put(payment));
   }
 
-  /** Keep what is new of a payment, unless its intent has been signed anew meanwhile; gives the payment that is kept. */
+  /** Keep what is new of a payment, unless its intent has been signed anew meanwhile; gives the payment that is kept.
+   * @type {(payment: Payment) => Promise<Payment>} */
   async renew(payment) {
     let kept = payment;
     await this.#write(PAYMENTS, (payments) => {
@@ -108,19 +125,24 @@ class Store {
     await this.#write(PAYMENTS, (payments) => payments.clear());
   }
 
+  /** @template T
+   * @param {string} name
+   * @param {(objects: IDBObjectStore) => IDBRequest<T>} question
+   * @returns {Promise<T>} */
   async #read(name, question) {
     try {
-      return (await outcome(question(this.#database.transaction(name).objectStore(name)))) ?? null;
+      return await outcome(question(this.#database.transaction(name).objectStore(name)));
     } catch (cause) {
       throw noStorage(cause);
     }
   }
 
+  /** @type {(name: string, order: (objects: IDBObjectStore) => unknown) => Promise<void>} */
   async #write(name, order) {
     try {
       const transaction = this.#database.transaction(name, "readwrite", { durability: "strict" });
       const done = new Promise((resolve, reject) => {
-        transaction.oncomplete = () => resolve();
+        transaction.oncomplete = () => resolve(undefined);
         transaction.onabort = () => reject(transaction.error);
       });
       order(transaction.objectStore(name));

@@ -20,69 +20,92 @@ import { Spending } from "./wallet-pay.mjs";
 import { enterSettings, wireSettings } from "./wallet-settings.mjs";
 import { openStore } from "./wallet-store.mjs";
 
+/** @import { Key } from "./ed25519.mjs" */
+/** @import { Keyfile } from "./keyfile.mjs" */
+/** @import { Network } from "./networks.mjs" */
+/** @import { Intent } from "./paying.mjs" */
+/** @import { LinkRequest } from "./uri.mjs" */
+/** @import { Store } from "./wallet-store.mjs" */
+/** @typedef {LinkRequest & { returnUrl: string | null }} Link */
+/**
+ * @typedef {object} Parts of a wallet.
+ * @property {Node} node
+ * @property {Store} store
+ * @property {BroadcastChannel} channel to the other tabs
+ * @property {Network} network
+ * @property {Keyfile | null} keyfile
+ * @property {Link | null} link
+ */
+
 const CHECK_IDLE_EVERY = 5_000;
 /** The views of an open wallet: what stands in them is nobody's business once it is locked. */
 const PRIVATE = ["home", "receive", "send", "review", "payment", "history", "settings"];
 
+const node = new Node((path, options) => fetch(path, options));
+/** @type {Store | null} */
+let store = null;
+/** To the other tabs.
+ * @type {BroadcastChannel | null} */
+let channel = null;
+
 /** What is typed into another field must not stay on a locked page. */
 const clearFields = () => document.querySelectorAll("form").forEach((form) => form.reset());
 
-class Wallet {
-  node = new Node((path, options) => fetch(path, options));
-  link = null;
-  keyfile = null;
+/** A wallet whose node, network and store are there. */
+export class Wallet {
+  /** The payment to review, or null. */
+  link;
+  /** Shows more of the history, while that is shown.
+   * @type {(() => Promise<void>) | null} */
+  moreHistory = null;
+  #keyfile;
+  /** @type {Key | null} */
   #key = null;
+  /** @type {(() => void) | null} */
   #leave = null;
-  #blank = null;
-  /** The fragment to go to once the wallet is unlocked, or null: a locked page has no payment in its address. */
+  #blank;
+  /** The fragment to go to once the wallet is unlocked, or null: a locked page has no payment in its address.
+   * @type {string | null} */
   #awaited = null;
 
-  /** Look whether everything is there, and show the first view. */
-  async open() {
-    must(isSecureContext && crypto.subtle, "insecure-origin", message("wallet-script.insecure"));
-    await checkSupport();
-    this.store = await openStore();
-    this.network = await this.node.network();
+  /** @param {Parts} parts */
+  constructor({ node, store, channel, network, keyfile, link }) {
+    this.node = node;
+    this.store = store;
+    this.channel = channel;
+    this.network = network;
+    this.link = link;
+    this.#keyfile = keyfile;
     this.paying = new Paying({
-      store: this.store,
-      node: this.node,
+      store,
+      node,
       clock: Date.now,
-      exclusive: (work) => navigator.locks.request("svc-wallet-signing", work),
+      exclusive: async (work) => await navigator.locks.request("svc-wallet-signing", work),
     });
+    this.idle = new Idle(Date.now, channel, () => this.#forgetKey());
+    this.creating = new Creating(this);
+    this.spending = new Spending(this);
+    this.following = new Following(this);
     this.#wire();
-    const badge = byId("network");
-    badge.hidden = false;
-    badge.classList.add(this.network.name === "mainnet" ? "accent" : "warn");
-    write(badge, this.network.name === "mainnet" ? "Mainnet" : "Devnet");
-    byId("review-network").className = badge.className;
-    write(byId("review-network"), badge.textContent);
-    const uri = uriInSearch(location.search, this.network);
-    const returnUrl = returnUrlInSearch(location.search);
-    this.link = uri === null ? null : { ...parseUri(uri, this.network, { amountMayBeMissing: true }), returnUrl };
-    const kept = await this.store.keyfile();
-    this.keyfile = kept && parse(render(kept), this.network);
-    this.#blank = remembered(PRIVATE.map((name) => document.querySelector(`main > section[data-view="${name}"]`)));
-    // Not before: a page that could not look into the store must not offer to make a wallet.
-    addEventListener("hashchange", () => this.route());
-    this.route();
+    this.#blank = remembered(
+      PRIVATE.map((name) => /** @type {Element} */ (document.querySelector(`main > section[data-view="${name}"]`))),
+    );
+  }
+
+  /** The keyfile of this wallet; throws a RangeError if there is none yet. */
+  get keyfile() {
+    if (this.#keyfile === null) throw new RangeError("there is no keyfile yet");
+    return this.#keyfile;
   }
 
   #wire() {
-    this.channel = new BroadcastChannel("svc-wallet");
-    this.channel.addEventListener("message", ({ data }) => data?.kind === "changed" && location.reload());
-    this.idle = new Idle(Date.now, this.channel, () => this.#forgetKey());
     for (const kind of ["pointerdown", "pointermove", "keydown", "wheel"]) {
       addEventListener(kind, () => this.#key && this.idle.active(), { capture: true, passive: true });
     }
     setInterval(() => this.idle.check(), CHECK_IDLE_EVERY);
     document.addEventListener("visibilitychange", () => this.idle.check());
-    // A page that the browser has kept aside has not heard the other tabs.
-    addEventListener("pageshow", ({ persisted }) => persisted && location.reload());
     onClick(byId("lock"), () => this.idle.lockAll());
     onClick(byId("create-start"), () => this.go("create"));
-    this.creating = new Creating(this);
-    this.spending = new Spending(this);
-    this.following = new Following(this);
     wireKeyfile(this);
     wireUnlock(this);
     wireHome(this);
@@ -99,7 +122,7 @@ class Wallet {
     if (this.#key === null) {
       this.#hideArgument(name, argument);
       this.creating.forget();
-      if (this.keyfile !== null) return showUnlock(this);
+      if (this.#keyfile !== null) return showUnlock(this);
       return this.#outside(name);
     }
     for (const link of byId("navigation").querySelectorAll("a")) {
@@ -110,6 +133,7 @@ class Wallet {
     this.#leave = this.#inside(name, argument) ?? null;
   }
 
+  /** @type {(name: string, argument: string | undefined) => void} */
   #hideArgument(name, argument) {
     this.#awaited = argument === undefined ? null : `${name}=${argument}`;
     if (argument !== undefined) history.replaceState(null, "", addressOf(""));
@@ -120,6 +144,7 @@ class Wallet {
     byId("lock").hidden = this.#key === null;
   }
 
+  /** @type {(name: string) => Promise<void>} */
   async #outside(name) {
     byId("welcome-link").hidden = this.link === null;
     if (name === "import") return show("import");
@@ -131,7 +156,9 @@ class Wallet {
     }
   }
 
+  /** @type {(name: string, argument: string) => (() => void) | void} */
   #inside(name, argument) {
+    /** @type {Record<string, () => (() => void) | void>} */
     const views = {
       home: () => enterHome(this),
       receive: () => enterReceive(this),
@@ -145,35 +172,39 @@ class Wallet {
     return this.link === null ? views.home() : this.spending.enterLink(this.link);
   }
 
-  /** Go to the view that a fragment names. */
+  /** Go to the view that a fragment names.
+   * @type {(fragment: string, options?: { replace?: boolean }) => void} */
   go(fragment, { replace = false } = {}) {
     if (replace) history.replaceState(null, "", addressOf(fragment));
     else history.pushState(null, "", addressOf(fragment));
     this.route();
   }
 
-  /** Keep a keyfile that has just been opened; throws `no-storage` rather than replace another. */
+  /** Keep a keyfile that has just been opened; throws `no-storage` rather than replace another.
+   * @type {(keyfile: Keyfile, key: Key) => Promise<void>} */
   async adopt(keyfile, key) {
     const sentence = message("wallet-script.other-wallet");
     must(await this.store.keepKeyfile(keyfile), "no-storage", sentence);
     // Without it browsers may delete what they keep for this page when the disk is full.
     navigator.storage?.persist?.();
-    this.keyfile = keyfile;
+    this.#keyfile = keyfile;
     this.#key = key;
     this.idle.begin();
     this.#showNavigation();
     this.channel.postMessage({ kind: "changed" });
   }
 
-  /** Keep the keyfile under its new password; throws `no-storage` if another wallet is kept by now. */
+  /** Keep the keyfile under its new password; throws `no-storage` if another wallet is kept by now.
+   * @type {(keyfile: Keyfile) => Promise<void>} */
   async replace(keyfile) {
     const sentence = message("wallet-script.other-keyfile");
     must(await this.store.replaceKeyfile(this.keyfile, keyfile), "no-storage", sentence);
-    this.keyfile = keyfile;
+    this.#keyfile = keyfile;
     this.channel.postMessage({ kind: "changed" });
   }
 
-  /** Review the payment of a link that was pasted or scanned; throws what is wrong with it. */
+  /** Review the payment of a link that was pasted or scanned; throws what is wrong with it.
+   * @type {(text: string) => void} */
   openLink(text) {
     const [uri, returnUrl] = uriInText(text, this.network);
     this.link = { ...parseUri(uri, this.network, { amountMayBeMissing: true }), returnUrl };
@@ -182,7 +213,8 @@ class Wallet {
     this.route();
   }
 
-  /** The key is there: go where the address says, or said before it was locked. */
+  /** The key is there: go where the address says, or said before it was locked.
+   * @type {(key: Key) => void} */
   unlocked(key) {
     this.#key = key;
     this.idle.begin();
@@ -194,7 +226,8 @@ class Wallet {
 
   /** Sign and keep the payment of `intent` (`again`: see paying.mjs) and show it; throws `locked` and what `sign` does.
    *
-   * Says whether it is shown. If the wallet was locked meanwhile it is not: it is followed once that is open again. */
+   * Says whether it is shown. If the wallet was locked meanwhile it is not: it is followed once that is open again.
+   * @type {(intent: Intent, again?: string | null) => Promise<boolean>} */
   async pay(intent, again = null) {
     must(this.#key !== null, "locked", message("wallet-script.locked"));
     const [key, sender] = [this.#key, this.keyfile.address];
@@ -220,33 +253,49 @@ class Wallet {
   }
 
   /** Delete everything that this browser keeps. */
-  async remove() {
-    await this.store.clear();
-    this.channel?.postMessage({ kind: "changed" });
-    location.assign("/wallet/");
+  remove() {
+    return remove(this.store, this.channel);
   }
 
-  /** Show a fault that leaves nothing to be done here, with what the person can do instead. */
+  /** Show a fault that leaves nothing to be done here.
+   * @type {(problem: unknown) => void} */
   stop(problem) {
-    tell(byId("stopped-error"), problem);
-    const ofLink = LINK_FAULTS.has(problem.code);
-    const title = ofLink ? "wallet-script.link-cannot-be-paid" : "wallet-script.cannot-be-opened";
-    write(byId("stopped-title"), message(title));
-    byId("stopped-without-link").hidden = !ofLink;
-    const other = problem.code === "keyfile-of-other-network" || problem.code === "damaged-keyfile";
-    byId("stopped-download").hidden = !other;
-    byId("stopped-remove").hidden = true;
-    write(byId("stopped-advice"), advice(problem.code, ofLink));
-    show("stopped");
+    stop(problem);
   }
 }
 
+/** Delete everything that this browser keeps, and begin anew in all tabs.
+ * @type {(store: Store | null, channel: BroadcastChannel | null) => Promise<void>} */
+async function remove(store, channel) {
+  await store?.clear();
+  channel?.postMessage({ kind: "changed" });
+  location.assign("/wallet/");
+}
+
+/** @type {(fragment: string) => string} */
 const addressOf = (fragment) => `${location.pathname}${location.search}${fragment && `#${fragment}`}`;
 
 const LINK_FAULTS = new Set(
   "scheme encoding too-long duplicate unsupported address network amount reference confirmations label".split(" "),
 );
 
+/** Show a fault that leaves nothing to be done here, with what the person can do instead.
+ * @type {(problem: unknown) => void} */
+function stop(problem) {
+  tell(byId("stopped-error"), problem);
+  const code = problem instanceof Problem ? problem.code : "";
+  const ofLink = LINK_FAULTS.has(code);
+  const title = ofLink ? "wallet-script.link-cannot-be-paid" : "wallet-script.cannot-be-opened";
+  write(byId("stopped-title"), message(title));
+  byId("stopped-without-link").hidden = !ofLink;
+  const other = code === "keyfile-of-other-network" || code === "damaged-keyfile";
+  byId("stopped-download").hidden = !other;
+  byId("stopped-remove").hidden = true;
+  write(byId("stopped-advice"), advice(code, ofLink));
+  show("stopped");
+}
+
+/** @type {(code: string, ofLink: boolean) => string} */
 function advice(code, ofLink) {
   if (ofLink) return message("wallet-script.ask-for-another-link");
   if (code === "node-unreachable") return message("wallet-script.tries-again");
@@ -254,33 +303,66 @@ function advice(code, ofLink) {
   return "";
 }
 
-const wallet = new Wallet();
+/** @type {(network: Network) => void} */
+function showNetwork({ name }) {
+  const badge = byId("network");
+  badge.hidden = false;
+  badge.classList.add(name === "mainnet" ? "accent" : "warn");
+  write(badge, name === "mainnet" ? "Mainnet" : "Devnet");
+  byId("review-network").className = badge.className;
+  write(byId("review-network"), badge.textContent ?? "");
+}
+
+/** Look whether everything is there, and show the first view. */
+async function open() {
+  must(isSecureContext && crypto.subtle, "insecure-origin", message("wallet-script.insecure"));
+  await checkSupport();
+  store = await openStore();
+  const network = await node.network();
+  channel = new BroadcastChannel("svc-wallet");
+  channel.addEventListener("message", ({ data }) => data?.kind === "changed" && location.reload());
+  // A page that the browser has kept aside has not heard the other tabs.
+  addEventListener("pageshow", ({ persisted }) => persisted && location.reload());
+  showNetwork(network);
+  const uri = uriInSearch(location.search, network);
+  const returnUrl = returnUrlInSearch(location.search);
+  const link = uri === null ? null : { ...parseUri(uri, network, { amountMayBeMissing: true }), returnUrl };
+  const kept = await store.keyfile();
+  const keyfile = kept && parse(render(kept), network);
+  const wallet = new Wallet({ node, store, channel, network, keyfile, link });
+  // Not before: a page that could not look into the store must not offer to make a wallet.
+  addEventListener("hashchange", () => wallet.route());
+  wallet.route();
+}
+
 for (const place of document.querySelectorAll(".origin")) write(place, location.origin);
 byId("skip").addEventListener("click", (event) => {
   // Its fragment would name a view.
   event.preventDefault();
   byId("main").focus();
 });
+/** @type {(problem: unknown) => void} */
 const stillStopped = (problem) => tell(byId("stopped-error"), problem);
-onClick(byId("stopped-remove"), () => wallet.remove(), stillStopped);
+onClick(byId("stopped-remove"), () => remove(store, channel), stillStopped);
 onClick(
   byId("stopped-download"),
   async () => {
     // One click must not lose a key: only who has taken the copy can remove it.
     byId("stopped-remove").hidden = false;
-    downloadKeyfile({ keyfile: await wallet.store.keyfile() });
+    const keyfile = await store?.keyfile();
+    if (keyfile) downloadKeyfile({ keyfile });
   },
   stillStopped,
 );
 
 try {
-  await wallet.open();
+  await open();
 } catch (problem) {
-  wallet.stop(problem);
+  stop(problem);
   if (problem instanceof Problem && problem.code === "node-unreachable") {
     const again = new Poller(
       async () => {
-        await wallet.node.network();
+        await node.network();
         location.reload();
         return true;
       },
