@@ -68,10 +68,11 @@ test-all: test ## run make test, then all other tests: what must pass before a m
 	wait $$long; long=$$?; wait $$half; half=$$?; cat build/long.log build/half-slow.log; \
 	$(BIN)/python -m tests.programs $(REPORTS) $(ALL_REPORTS); exit $$((slow || half || long))
 
-check: .venv/installed-test ## check style, types and the rules of the architecture
+check: .venv/installed-test ## check style, types, the JavaScript of the pages and the rules of the architecture
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check $(PROGRAM)
 	$(BIN)/mypy
+	$(BIN)/python .ci/javascript/check.py
 	$(BIN)/pytest -q tests/test_architecture.py
 
 bench: .venv/installed-test ## run the benchmarks, each as a ratio to a baseline of the same run

@@ -30,6 +30,18 @@ def imported(modules: list[Path]) -> set[str]:
     return {name.strip() for names in lists for name in names.split(",")}
 
 
+def types(source: str) -> list[str]:
+    """What stands in braces behind the tags of JSDoc comments."""
+    source = re.sub(r"\n *\*", "\n", source)
+    found = []
+    for start in re.finditer(r"@[a-z]+ \{", source):
+        end = start.end()
+        while source.count("{", start.end(), end) >= source.count("}", start.end(), end):
+            end += 1
+        found.append(source[start.end() : end - 1])
+    return found
+
+
 @pytest.mark.parametrize("style", STYLES, ids=lambda path: path.name)
 def test_every_css_class_is_used(style: Path) -> None:
     words = set(re.findall(r"[\w-]+", " ".join(path.read_text() for path in WRITERS)))
@@ -42,6 +54,20 @@ def test_every_css_class_is_used(style: Path) -> None:
 def test_every_javascript_export_is_imported(module: Path) -> None:
     exported = set(_EXPORT.findall(module.read_text()))
     assert exported - imported([*MODULES, *JS_TESTS]) == set()
+
+
+@pytest.mark.parametrize("module", MODULES, ids=lambda path: path.name)
+def test_no_type_says_that_anything_goes(module: Path) -> None:
+    """tsc would check nothing of such a value, and nothing of a line that it is told to ignore."""
+    source = module.read_text()
+    words = {word for kind in types(source) for word in re.findall(r"\w+|\*", kind)}
+    assert words & {"any", "Function", "Object", "*"} == set()
+    assert "@ts-" not in source
+
+
+def test_types_are_found_up_to_the_brace_that_closes_them() -> None:
+    comment = "/** Of any kind.\n * @param {{ a: { b: any } }} x of any\n * @type {(...all: T[]) => {}} */"
+    assert types(comment) == ["{ a: { b: any } }", "(...all: T[]) => {}"]
 
 
 def test_no_css_rule_is_repeated() -> None:

@@ -1,0 +1,6 @@
+// What browsers have and TypeScript's own declarations lack.
+
+declare class BarcodeDetector {
+  constructor(options: { formats: string[] });
+  detect(picture: HTMLVideoElement): Promise<{ rawValue: string }[]>;
+}

@@ -1,0 +1,65 @@
+"""Checks the scripts of the pages: tsc reads their JSDoc types as strictly as it can, eslint looks for mistakes.
+
+The tools come from npm, in exact versions, into build/javascript; npm caches them. Where npm or its registry is missing
+one line says so, and with SVCD_REQUIRE_ALL=1 that is a failure.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+SETTINGS = Path(__file__).parent
+FOLDER = ROOT / "build" / "javascript"
+PACKAGES = ("@eslint/js@9.39.2", "eslint@9.39.2", "globals@17.0.0", "typescript@5.9.3")
+SECONDS = 600
+
+
+def main() -> int:
+    """Install what is missing and run both tools; gives the exit status."""
+    npm = shutil.which("npm")
+    if npm is None:
+        return unchecked("npm is not installed (apt install npm)")
+    if problem := install(npm):
+        return unchecked(f"npm does not give {', '.join(PACKAGES)}: {problem}")
+    for file in SETTINGS.iterdir():
+        # The configuration of eslint finds its packages only beside it, and that of tsc the scripts from there too.
+        if file.suffix != ".py":
+            shutil.copy(file, FOLDER)
+    programs = FOLDER / "node_modules" / ".bin"
+    tools = (
+        ("tsc", "--project", FOLDER),
+        ("eslint", "--config", FOLDER / "eslint.config.mjs", "--max-warnings=0", "svcd/pages/static"),
+    )
+    running = [subprocess.Popen([programs / name, *arguments], cwd=ROOT) for name, *arguments in tools]  # noqa: S603
+    return max(process.wait(SECONDS) for process in running)
+
+
+def install(npm: str) -> str:
+    """Put the packages into the folder, unless they are there; gives why that fails, or nothing."""
+    noted, wanted = FOLDER / "installed", "\n".join(PACKAGES)
+    if noted.exists() and noted.read_text(encoding="utf-8") == wanted:
+        return ""
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    (FOLDER / "package.json").write_text('{"private": true, "type": "module"}\n', encoding="utf-8")
+    options = ("--no-save", "--no-package-lock", "--ignore-scripts", "--prefer-offline", "--no-audit", "--no-fund")
+    done = subprocess.run(  # noqa: S603
+        [npm, "install", *options, *PACKAGES], cwd=FOLDER, capture_output=True, text=True, timeout=SECONDS, check=False
+    )
+    if done.returncode:
+        return done.stderr.strip()[-200:]
+    noted.write_text(wanted, encoding="utf-8")
+    return ""
+
+
+def unchecked(reason: str) -> int:
+    """Say in one line that the scripts are not checked; gives the exit status."""
+    required = os.environ.get("SVCD_REQUIRE_ALL") == "1"
+    print(f"The JavaScript of the pages is not checked: {' '.join(reason.split())}", flush=True)
+    return int(required)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
