@@ -86,6 +86,7 @@ setup(
             "ruff>=0.14",
             "schemathesis>=4.32.5",
             "setuptools>=77.0.3",
+            "websocket-client>=1.8",
             "zxing-cpp>=2.3",
         ],
         "fuzz": ["atheris>=3.0.0"],

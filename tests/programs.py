@@ -22,6 +22,7 @@ PACKAGES: Final = {
     "chromium": "chromium libatomic1 fonts-dejavu-core",
     "curl": "curl",
     "faketime": "faketime",
+    "firefox-esr": "firefox-esr",
     "grep": "grep",
     "haproxy": "haproxy",
     "initdb": "postgresql",
@@ -37,6 +38,8 @@ PACKAGES: Final = {
     "sh": "dash",
     "systemd-analyze": "systemd",
     "unshare": "util-linux",
+    "WebKitWebDriver": "webkit2gtk-driver",
+    "Xvfb": "xvfb",
 }
 """What ``apt install`` is given to get each program."""
 NODE_OPTIONS: Final = "--experimental-global-webcrypto --no-warnings"

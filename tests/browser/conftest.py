@@ -42,7 +42,7 @@ def browser() -> Iterator[Browser]:
 
 
 @pytest.fixture(scope="package")
-def node(browser: Browser, tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RunningNode]:
     """A devnet with a few blocks."""
     nodes = Nodes(tmp_path_factory.mktemp("browser"))
     hosts = f'--set=http.allowedHosts=["127.0.0.1","localhost","{OTHER_NAME}"]'

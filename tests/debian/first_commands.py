@@ -73,5 +73,5 @@ def test_make_test_all(machine: Machine) -> None:
     print("\n".join(printed.splitlines()[-40:]))
     closing = printed.splitlines()[-1]
     assert re.match(r"Skipped [0-9]+ tests for programs that are not installed: ", closing)
-    for name in ("node", "chromium", "promtool", "nginx"):
+    for name in ("node", "chromium", "firefox-esr", "WebKitWebDriver", "promtool", "nginx"):
         assert re.search(rf"\b{name}\b", closing), f"{name} is not installed, and {closing!r} does not say so"

@@ -1,0 +1,119 @@
+"""The pages in the three browser engines: from a look at the chain to a payment that the network takes back."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.browser.chain import PASSWORD, Chain, checkout_path, fresh
+from tests.browser.engines import ChromiumTab, Tab, firefox, webkit
+from tests.browser.watching import Watched
+from tests.process_level.running import RunningNode
+from tests.programs import needs
+
+pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+
+OTHERS = {"firefox": firefox, "webkit": webkit}
+
+
+@pytest.fixture(
+    params=[
+        pytest.param("chromium", marks=needs("chromium")),
+        pytest.param("firefox", marks=needs("firefox-esr")),
+        pytest.param("webkit", marks=needs("WebKitWebDriver", "Xvfb")),
+    ]
+)
+def tab(request: pytest.FixtureRequest, node: RunningNode, tmp_path: Path) -> Iterator[Tab]:
+    """A tab in each engine, in which nothing may go wrong unseen."""
+    if request.param == "chromium":
+        watched: Watched = request.getfixturevalue("watched")
+        # It is watched to the end of the test.
+        yield ChromiumTab(watched.page(), node.url)
+        return
+    with OTHERS[request.param](tmp_path, node.url) as tab:
+        yield tab
+        assert tab.complaints() == []
+
+
+def unlock(tab: Tab) -> None:
+    tab.type("#unlock-password", PASSWORD, enter=True)
+
+
+def make_wallet(tab: Tab) -> str:
+    """Make a wallet from words; its address."""
+    tab.go("/wallet/")
+    tab.click("#create-start")
+    tab.see("#words li:nth-child(24)")
+    words = tab.texts("#words li")
+    tab.click("#words-done")
+    for number in (1, 2, 3):
+        tab.see(f"#quiz-{number}")
+        place = int(tab.attribute(f"#quiz-{number}", "data-place"))
+        tab.type(f"#quiz-{number}", words[place - 1])
+    tab.click("#quiz-done")
+    tab.type("#new-password", PASSWORD)
+    tab.type("#new-password-again", PASSWORD, enter=True)
+    tab.click("#keyfile-done")
+    tab.click('#navigation a[href="#receive"]')
+    return tab.text("#receive-address")
+
+
+def test_a_payment_that_the_network_takes_back(tab: Tab, chain: Chain) -> None:
+    order, height = fresh("engine"), chain.node.status()["height"]
+
+    # The explorer
+    tab.go("/")
+    tab.type("input[name=q]", height, enter=True)
+    tab.see(f'main a[href="/block/{int(height) - 1}"]')
+
+    # The wallet, and coins for it
+    address = make_wallet(tab)
+    chain.fund(address)
+    tab.click('#navigation a[href="#home"]')
+    tab.see('#balance[data-shown="100"]')
+
+    # From the checkout to the payment
+    tab.go(checkout_path(order))
+    tab.see("[data-when=unpaid]")
+    tab.click('#payment [data-offer] a[href^="/wallet/"]')
+    unlock(tab)
+    tab.see('#review-amount[data-shown="2.5"]')
+    tab.click("#sign")
+    tab.see("#payment-state[data-state=pending]")
+    txid = tab.text("#payment-txid")
+    chain.node.mine(1)
+    tab.see('#payment-state[data-state=confirming][data-confirmations="1"]')
+
+    # The checkout turns to paid while it is open
+    tab.go(checkout_path(order))
+    tab.see("[data-when=confirming]")
+    first = chain.node.mine(1)
+    tab.see("[data-when=confirmed]")
+
+    # The network takes it back, and the wallet hands it in again
+    chain.reorganise(2, drop=True)
+    tab.reload()
+    tab.see("[data-when=gone]")
+    tab.click('[data-when=gone] a[href^="/wallet/"]')
+    unlock(tab)
+    tab.see("#payment-state[data-state=pending]")
+    tab.see("#payment-fallen")
+    assert chain.waiting(address) == 1
+
+    # The explorer follows it into another block
+    tab.go(f"/tx/{txid}")
+    tab.see(f'[data-txid="{txid}"][data-block=""]')
+    second = chain.node.mine(2)
+    tab.see(f'[data-txid="{txid}"][data-block="{second[0]}"]')
+    assert first != second
+
+    # And all is as it was
+    tab.go(checkout_path(order))
+    tab.see("[data-when=confirmed]")
+    tab.go("/wallet/")
+    unlock(tab)
+    tab.click(f'#home-transfers a[href="#payment={txid}"]')
+    tab.see('#payment-state[data-state=confirmed][data-confirmations="2"]')
+    assert tab.texts("#payment-fallen") == []
+    assert [each["txid"] for each in chain.paid(address, order)] == [txid]
