@@ -1,0 +1,41 @@
+"""The pages in another language, which the browser asks for."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.browser.chain import FAUCET, SHOP, Account, Chain, checkout_path, fresh
+from tests.browser.wallet import WalletPage
+from tests.browser.watching import Watched, overflow
+
+pytestmark = [pytest.mark.socket, pytest.mark.slow]
+
+PHONE = {"width": 360, "height": 800}
+
+
+def test_a_german_buyer_reads_german(
+    watch: Callable[..., Watched], chain: Chain, account: Account, tmp_path: Path
+) -> None:
+    watched = watch(locale="de-AT", viewport=PHONE)
+    order = fresh("german")
+    page = watched.go(checkout_path(order))
+    assert page.get_attribute("html", "lang") == "de"
+    assert "Warten auf die Zahlung" in page.inner_text("main")
+    chain.pay(FAUCET, SHOP, 250_000_000, order)
+    page.wait_for_selector("#payment[data-state=pending]")
+    assert "Noch weniger als eine Minute (0 von 2\N{NO-BREAK SPACE}Bestätigungen)" in page.inner_text("main")
+    wallet = WalletPage.opened(watched)
+    wallet.bring(account.keyfile(tmp_path))
+    wallet.view("home")
+    assert wallet.page.title() == "Ihre Wallet · SVC"
+    wallet.page.click("#navigation a[href='#send']")
+    wallet.page.fill("#send-recipient", SHOP)
+    wallet.page.fill("#send-amount", "1,250")
+    wallet.page.click("#send-done")
+    assert "Der Betrag muss eine Zahl wie 25 oder 0.5 sein" in wallet.error("amount")
+    assert overflow(wallet.page) == 0
+    wallet.page.fill("#send-amount", "1,25")
+    wallet.page.click("#send-done")
+    wallet.may_sign()
+    assert wallet.shown("#review-amount") == "1.25"
