@@ -31,7 +31,10 @@ def test_without_npm_one_line_says_that_nothing_is_checked(tmp_path: Path, requi
 @needs("node", "npm")
 def test_faults_are_found(tmp_path: Path) -> None:
     """The tools are those that the check of this tree has installed, or installs now."""
-    assert checked(ROOT, **os.environ).returncode == 0
+    here = checked(ROOT, **os.environ)
+    if "is not checked" in here.stdout:
+        pytest.skip(here.stdout.strip())
+    assert here.returncode == 0, here.stdout
     shutil.copytree(ROOT / ".ci" / "javascript", tmp_path / ".ci" / "javascript")
     (tmp_path / TOOLS).mkdir(parents=True)
     (tmp_path / TOOLS / "node_modules").symlink_to(ROOT / TOOLS / "node_modules")
